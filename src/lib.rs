@@ -1,0 +1,5 @@
+//! Finds the fastest parallel layout of a training run on a cluster, and says how sure it is.
+
+pub mod units;
+pub mod sources;
+pub mod model;

@@ -1,0 +1,241 @@
+//! Attention: grouped-query (with multi-head and multi-query as its ends) and latent.
+
+use serde::{Deserialize, Serialize};
+
+/// Which keys a query sees.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Span {
+    /// All before it (causal).
+    #[default]
+    Full,
+    /// The last so many.
+    Window(u32),
+    /// Those before it in its own chunk of so many.
+    Chunk(u32),
+}
+
+impl Span {
+    /// Mean number of keys that a query of a causal sequence of `s` tokens sees (σ of the specification §1.3).
+    ///
+    /// ```text
+    /// full    s/2
+    /// window  W·(1 − W/(2s))          W ≤ s
+    /// chunk   C/2                     C ≤ s
+    /// ```
+    pub fn mean_keys(self, s: f64) -> f64 {
+        match self {
+            Self::Window(w) if f64::from(w) < s => f64::from(w) * (1.0 - f64::from(w) / (2.0 * s)),
+            Self::Chunk(c) if f64::from(c) < s => f64::from(c) / 2.0,
+            Self::Full | Self::Window(_) | Self::Chunk(_) => s / 2.0,
+        }
+    }
+}
+
+/// Norms on queries and keys.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum QkNorm {
+    /// No norm.
+    #[default]
+    None,
+    /// One over a head's dimension, shared by the heads (Qwen3, Gemma 3).
+    PerHead,
+    /// Over all heads at once (OLMo 2).
+    Full,
+}
+
+/// Grouped-query attention; `kv_heads = heads` is multi-head, 1 is multi-query.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attention {
+    /// Query heads.
+    pub heads: u32,
+    /// Key and value heads.
+    pub kv_heads: u32,
+    /// Dimension of a head.
+    pub head_dim: u32,
+    /// Which keys a query sees.
+    #[serde(default)]
+    pub span: Span,
+    /// Biases of the query, key and value projections.
+    #[serde(default)]
+    pub qkv_bias: bool,
+    /// Bias of the output projection.
+    #[serde(default)]
+    pub out_bias: bool,
+    /// Norms on queries and keys.
+    #[serde(default)]
+    pub qk_norm: QkNorm,
+    /// A learned sink per head in the softmax (GPT-OSS).
+    #[serde(default)]
+    pub sinks: bool,
+    /// A sigmoid gate on the output, projected beside the queries (Qwen3-Next).
+    #[serde(default)]
+    pub output_gate: bool,
+    /// Keys serve as values too: no value projection (Gemma 4, global layers).
+    #[serde(default)]
+    pub keys_are_values: bool,
+    /// Whether positions are rotary.
+    #[serde(default = "yes")]
+    pub rope: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+impl Attention {
+    /// Elements per token of queries (and gate), keys and values: the width of the fused projection.
+    pub fn qkv_width(&self) -> u64 {
+        let queries = u64::from(self.heads) * if self.output_gate { 2 } else { 1 };
+        let kv = u64::from(self.kv_heads) * if self.keys_are_values { 1 } else { 2 };
+        u64::from(self.head_dim) * (queries + kv)
+    }
+
+    /// Weights of the two projections, without biases and norms.
+    ///
+    /// ```text
+    /// h·d·(a + 2g) + a·d·h          specification §1.1
+    /// ```
+    pub fn weights(&self, hidden: u32) -> u64 {
+        let h = u64::from(hidden);
+        h * self.qkv_width() + u64::from(self.heads) * u64::from(self.head_dim) * h
+    }
+
+    /// Biases, sinks and the norms on queries and keys.
+    pub fn small_parameters(&self, hidden: u32, norm_width: u64) -> u64 {
+        let d = u64::from(self.head_dim);
+        let qkv = if self.qkv_bias { self.qkv_width() } else { 0 };
+        let out = if self.out_bias { u64::from(hidden) } else { 0 };
+        let norms = match self.qk_norm {
+            QkNorm::None => 0,
+            QkNorm::PerHead => 2 * d,
+            QkNorm::Full => d * u64::from(self.heads + self.kv_heads),
+        };
+        let sinks = if self.sinks { u64::from(self.heads) } else { 0 };
+        qkv + out + norms * norm_width + sinks
+    }
+}
+
+/// Multi-head latent attention.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mla {
+    /// Query heads.
+    pub heads: u32,
+    /// Rank of the query compression; 0 for a full projection.
+    pub q_rank: u32,
+    /// Rank of the key-value compression.
+    pub kv_rank: u32,
+    /// Dimension of a head's query and key without position.
+    pub nope_dim: u32,
+    /// Dimension of a head's rotary part; its key is shared by the heads.
+    pub rope_dim: u32,
+    /// Dimension of a head's value.
+    pub v_dim: u32,
+}
+
+impl Mla {
+    /// Dimension of a head's query and key.
+    pub const fn qk_dim(&self) -> u32 {
+        self.nope_dim + self.rope_dim
+    }
+
+    /// Input and output width of each projection, and whether the width is split by tensor parallelism:
+    /// query down, query up, key-value down (with the rotary key), key-value up, output.
+    pub fn projections(&self, hidden: u32) -> Vec<Projection> {
+        let (h, a) = (f64::from(hidden), f64::from(self.heads));
+        let (q, kv) = (f64::from(self.q_rank), f64::from(self.kv_rank));
+        let (qk, nope, rope, v) =
+            (f64::from(self.qk_dim()), f64::from(self.nope_dim), f64::from(self.rope_dim), f64::from(self.v_dim));
+        let queries = if self.q_rank > 0 {
+            vec![Projection::whole(h, q), Projection::columns(q, a * qk).up()]
+        } else {
+            vec![Projection::columns(h, a * qk)]
+        };
+        queries
+            .into_iter()
+            .chain([
+                Projection::whole(h, kv + rope),
+                Projection::columns(kv, a * (nope + v)).up(),
+                Projection::rows(a * v, h),
+            ])
+            .collect()
+    }
+
+    /// Weights of the projections.
+    ///
+    /// ```text
+    /// q_r·(h + a·d_qk) + kv_r·(h + a·(d_qk − d_r + d_v)) + h·d_r + a·d_v·h          specification §1.1
+    /// ```
+    pub fn weights(&self, hidden: u32) -> u64 {
+        self.projections(hidden).iter().map(|p| (p.input * p.output) as u64).sum()
+    }
+
+    /// The norms on the two compressions.
+    pub fn small_parameters(&self, norm_width: u64) -> u64 {
+        u64::from(self.q_rank + self.kv_rank) * norm_width
+    }
+}
+
+/// One linear map of a layer, before tensor parallelism.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Projection {
+    /// Input width.
+    pub input: f64,
+    /// Output width.
+    pub output: f64,
+    /// How tensor parallelism splits it.
+    pub split: Split,
+    /// Whether it is an up-projection of latent attention, which `mla_up_proj` recomputes.
+    pub is_up: bool,
+}
+
+/// How tensor parallelism splits a linear map.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Split {
+    /// Its output (column parallel).
+    Columns,
+    /// Its input (row parallel).
+    Rows,
+    /// Not at all: every rank holds it.
+    Whole,
+}
+
+impl Projection {
+    /// Split by output.
+    pub const fn columns(input: f64, output: f64) -> Self {
+        Self { input, output, split: Split::Columns, is_up: false }
+    }
+    /// Split by input.
+    pub const fn rows(input: f64, output: f64) -> Self {
+        Self { input, output, split: Split::Rows, is_up: false }
+    }
+    /// On every rank.
+    pub const fn whole(input: f64, output: f64) -> Self {
+        Self { input, output, split: Split::Whole, is_up: false }
+    }
+    const fn up(self) -> Self {
+        Self { is_up: true, ..self }
+    }
+    /// Input and output width on one of `tp` ranks.
+    pub fn on_rank(&self, tp: f64) -> (f64, f64) {
+        match self.split {
+            Split::Columns => (self.input, self.output / tp),
+            Split::Rows => (self.input / tp, self.output),
+            Split::Whole => (self.input, self.output),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sliding_window_sees_3072_of_4096_keys() {
+        assert!((Span::Window(4096).mean_keys(8192.0) - 3072.0).abs() < 1e-9);
+        assert!((Span::Full.mean_keys(8192.0) - 4096.0).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,106 @@
+//! Feed-forward parts: a dense MLP, or a mixture of experts.
+
+use serde::{Deserialize, Serialize};
+
+/// The feed-forward part of a layer.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Ffn {
+    /// One MLP for every token.
+    Dense(Mlp),
+    /// Routed experts, with or without a shared one.
+    Moe(Moe),
+    /// None: the layer is a mixer alone (Nemotron-H counts those as layers).
+    None,
+}
+
+/// A two- or three-matrix MLP.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mlp {
+    /// Intermediate size.
+    pub intermediate: u32,
+    /// Whether a third matrix gates the first (`SwiGLU`, `GeGLU`).
+    pub gated: bool,
+    /// Whether the matrices have biases.
+    #[serde(default)]
+    pub bias: bool,
+}
+
+impl Mlp {
+    /// Matrices of the first projection: 2 when gated (G of the specification §0.2).
+    pub const fn gates(&self) -> u64 {
+        if self.gated { 2 } else { 1 }
+    }
+
+    /// Weights and biases.
+    ///
+    /// ```text
+    /// (G+1)·h·F + β·(G·F + h)          specification §1.1
+    /// ```
+    pub fn parameters(&self, hidden: u32) -> u64 {
+        let (h, f, g) = (u64::from(hidden), u64::from(self.intermediate), self.gates());
+        (g + 1) * h * f + if self.bias { g * f + h } else { 0 }
+    }
+
+    /// Weights alone: what a token multiplies with.
+    pub fn weights(&self, hidden: u32) -> u64 {
+        (self.gates() + 1) * u64::from(hidden) * u64::from(self.intermediate)
+    }
+}
+
+/// A mixture of experts.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Moe {
+    /// Routed experts.
+    pub experts: u32,
+    /// Experts that a token visits.
+    pub top_k: u32,
+    /// Intermediate size of one routed expert.
+    pub intermediate: u32,
+    /// Whether experts are gated MLPs.
+    pub gated: bool,
+    /// Whether experts have biases (GPT-OSS).
+    #[serde(default)]
+    pub bias: bool,
+    /// Intermediate size of the shared experts together; 0 for none.
+    #[serde(default)]
+    pub shared_intermediate: u32,
+    /// A sigmoid gate on the shared expert (Qwen).
+    #[serde(default)]
+    pub shared_gate: bool,
+    /// A bias per expert in the router.
+    #[serde(default)]
+    pub router_bias: bool,
+    /// Groups of experts that a token may visit, when routing is limited (DeepSeek); 0 for no limit.
+    #[serde(default)]
+    pub group_limit: u32,
+    /// Intermediate size of a dense MLP beside the experts (Gemma 4); 0 for none.
+    #[serde(default)]
+    pub dense_intermediate: u32,
+}
+
+impl Moe {
+    /// One routed expert.
+    pub const fn expert(&self) -> Mlp {
+        Mlp { intermediate: self.intermediate, gated: self.gated, bias: self.bias }
+    }
+
+    /// What every token visits beside the routed experts: shared experts, and a dense MLP where there is one.
+    pub const fn shared(&self) -> Option<Mlp> {
+        let intermediate = self.shared_intermediate + self.dense_intermediate;
+        if intermediate == 0 { None } else { Some(Mlp { intermediate, gated: self.gated, bias: false }) }
+    }
+
+    /// The router: a row per expert, its bias, and the shared expert's gate.
+    pub fn router_parameters(&self, hidden: u32) -> u64 {
+        let (h, e) = (u64::from(hidden), u64::from(self.experts));
+        h * e + if self.router_bias { e } else { 0 } + if self.shared_gate { h } else { 0 }
+    }
+
+    /// All routed experts of one layer.
+    pub fn expert_parameters(&self, hidden: u32) -> u64 {
+        u64::from(self.experts) * self.expert().parameters(hidden)
+    }
+}

@@ -1,0 +1,82 @@
+//! Model FLOPs: what training one token costs by definition, whatever the kernels do.
+
+use super::{Ffn, Layer, Mixer, Model, Span};
+use crate::units::Flops;
+
+/// How published figures count the attention scores of a causal model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AttentionConvention {
+    /// Half the square: what a causal kernel computes (Megatron-Core today, DeepSeek's second figure).
+    Causal,
+    /// The whole square (SC'21, `NeMo` up to 25.07, `PaLM`, llm-foundry).
+    Full,
+}
+
+impl Layer {
+    /// Weights that one token multiplies with.
+    pub fn matmul_weights(&self, hidden: u32) -> f64 {
+        let mixer = match &self.mixer {
+            Mixer::Attention(a) => a.weights(hidden),
+            Mixer::Mla(m) => m.weights(hidden),
+            Mixer::Mamba(m) => m.weights(hidden),
+            Mixer::DeltaNet(d) => d.weights(hidden),
+            Mixer::None => 0,
+        };
+        let ffn = match &self.ffn {
+            Ffn::Dense(mlp) => mlp.weights(hidden),
+            Ffn::Moe(moe) => {
+                u64::from(moe.top_k) * moe.expert().weights(hidden)
+                    + moe.shared().map_or(0, |mlp| mlp.weights(hidden))
+                    + u64::from(hidden) * u64::from(moe.experts)
+            }
+            Ffn::None => 0,
+        };
+        (mixer + ffn) as f64
+    }
+
+    /// Forward FLOPs per token of scores and context (or of the state update).
+    ///
+    /// ```text
+    /// 2·a·(d_qk + d_v)·σ                        attention, σ = mean keys seen (specification §1.3)
+    /// 2·3·heads·head_dim·state                  Mamba-2: decay, input and output of the state
+    /// ```
+    pub fn mixing_flops(&self, s: f64, convention: AttentionConvention) -> f64 {
+        let keys = |span: Span| match convention {
+            AttentionConvention::Causal => span.mean_keys(s),
+            AttentionConvention::Full => match span {
+                Span::Full => s,
+                Span::Window(w) | Span::Chunk(w) => s.min(f64::from(w)),
+            },
+        };
+        match &self.mixer {
+            Mixer::Attention(a) => 2.0 * f64::from(a.heads) * 2.0 * f64::from(a.head_dim) * keys(a.span),
+            Mixer::Mla(m) => 2.0 * f64::from(m.heads) * f64::from(m.qk_dim() + m.v_dim) * keys(Span::Full),
+            Mixer::Mamba(m) => 6.0 * m.inner() as f64 * f64::from(m.state),
+            Mixer::DeltaNet(d) => 6.0 * d.values() as f64 * f64::from(d.key_dim),
+            Mixer::None => 0.0,
+        }
+    }
+}
+
+impl Model {
+    /// Model FLOPs of training one token, forward and backward.
+    ///
+    /// ```text
+    /// F = 3·Σ_layers(2·weights + scores) + 6·V·h·(1 + MTP)          specification §1.4
+    /// ```
+    ///
+    /// The embedding look-up costs nothing; a multi-token-prediction depth adds a layer, its projection and a head.
+    pub fn flops_per_token(&self, seq_len: u32, convention: AttentionConvention) -> Flops {
+        let (h, s) = (f64::from(self.hidden), f64::from(seq_len));
+        let layer = |kind: usize| {
+            let layer = &self.kinds[kind];
+            3.0 * (2.0 * layer.matmul_weights(self.hidden) + layer.mixing_flops(s, convention))
+        };
+        let layers: f64 =
+            self.kind_counts().iter().enumerate().map(|(kind, &count)| f64::from(count) * layer(kind)).sum();
+        let mtp = f64::from(self.mtp_depth);
+        let extra = mtp * (layer(self.last_kind()) + 6.0 * 2.0 * h * h);
+        let head = 6.0 * f64::from(self.vocab) * h * (1.0 + mtp);
+        Flops::new(layers + extra + head)
+    }
+}

@@ -1,0 +1,329 @@
+//! What is trained: an ordered list of layers between an embedding and a loss head.
+
+pub mod attention;
+pub mod ffn;
+pub mod flops;
+pub mod parameters;
+pub mod recurrent;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use attention::{Attention, Mla, QkNorm, Span};
+pub use ffn::{Ffn, Mlp, Moe};
+pub use recurrent::{DeltaNet, Mamba};
+
+/// Normalisation of a model's layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Norm {
+    /// RMSNorm: one weight per channel.
+    Rms,
+    /// LayerNorm: a weight and a bias per channel.
+    Layer,
+    /// LayerNorm without a bias.
+    LayerNoBias,
+}
+
+impl Norm {
+    /// Parameters per channel (ν of the specification §1.1).
+    pub const fn width(self) -> u64 {
+        match self {
+            Self::Rms | Self::LayerNoBias => 1,
+            Self::Layer => 2,
+        }
+    }
+}
+
+/// The part of a layer that mixes tokens.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Mixer {
+    /// Multi-head, grouped-query or multi-query attention.
+    Attention(Attention),
+    /// Multi-head latent attention (DeepSeek).
+    Mla(Mla),
+    /// Mamba-2 state-space block.
+    Mamba(Mamba),
+    /// Gated delta rule (linear attention of Qwen3-Next).
+    DeltaNet(DeltaNet),
+    /// No mixer: the layer is an MLP alone (Nemotron-H counts those as layers).
+    None,
+}
+
+/// One layer: a mixer, a feed-forward part, and the norms around them.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Layer {
+    /// The part that mixes tokens.
+    pub mixer: Mixer,
+    /// The part that works on each token alone.
+    pub ffn: Ffn,
+    /// Norms over the hidden size: 2 before the two parts, 4 where they are sandwiched, 1 where parallel.
+    #[serde(default = "two")]
+    pub norms: u32,
+    /// Parameters that belong to no matrix, norm or bias named here (layer scalars and the like).
+    #[serde(default)]
+    pub extra_parameters: u64,
+}
+
+const fn two() -> u32 {
+    2
+}
+
+impl Layer {
+    /// The layer's mixture of experts, if it has one.
+    pub const fn moe(&self) -> Option<&Moe> {
+        match &self.ffn {
+            Ffn::Moe(moe) => Some(moe),
+            Ffn::Dense(_) | Ffn::None => None,
+        }
+    }
+}
+
+/// A model: what is trained.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Model {
+    /// Name as printed.
+    pub name: String,
+    /// Key of its source in `docs/sources.toml`, or the path of the file it was read from.
+    pub source: String,
+    /// Hidden size.
+    pub hidden: u32,
+    /// Vocabulary before padding.
+    pub vocab: u32,
+    /// Sequence length it was trained with: the default of `--seq-len`.
+    pub seq_len: u32,
+    /// Whether input and output embeddings are one matrix.
+    pub tied_embeddings: bool,
+    /// Rows of a learned position table; 0 for rotary or ALiBi.
+    pub learned_positions: u32,
+    /// Whether the embedding is normalised (BLOOM).
+    pub embedding_norm: bool,
+    /// Whether the output head has a bias per vocabulary entry (Phi-1/2).
+    pub head_bias: bool,
+    /// The norm of the layers.
+    pub norm: Norm,
+    /// Whether the network trains with dropout.
+    pub dropout: bool,
+    /// The kinds of layer.
+    pub kinds: Vec<Layer>,
+    /// The kind of each layer, in order: indices into `kinds`.
+    pub order: Vec<usize>,
+    /// Multi-token-prediction depth: extra layers of the last kind with a head of their own.
+    pub mtp_depth: u32,
+}
+
+impl Model {
+    /// Number of layers, without multi-token prediction.
+    pub const fn layers(&self) -> u32 {
+        self.order.len() as u32
+    }
+
+    /// Layers of each kind.
+    pub fn kind_counts(&self) -> Vec<u32> {
+        let mut counts = vec![0; self.kinds.len()];
+        for &kind in &self.order {
+            counts[kind] += 1;
+        }
+        counts
+    }
+
+    /// The kind of the multi-token-prediction layers: that of the last layer.
+    pub fn last_kind(&self) -> usize {
+        *self.order.last().expect("a model has at least one layer")
+    }
+
+    /// The largest number of experts in any layer; 0 for a dense model.
+    pub fn experts(&self) -> u32 {
+        self.kinds.iter().filter_map(Layer::moe).map(|moe| moe.experts).max().unwrap_or(0)
+    }
+
+    /// Whether any layer has experts.
+    pub fn is_moe(&self) -> bool {
+        self.experts() > 0
+    }
+
+    /// Whether any layer uses multi-head latent attention.
+    pub fn has_mla(&self) -> bool {
+        self.kinds.iter().any(|layer| matches!(layer.mixer, Mixer::Mla(_)))
+    }
+
+    /// Vocabulary padded so that `tp` ranks hold alike shares: to a multiple of 128·tp.
+    ///
+    /// Source: [megatron-lm] `--make-vocab-size-divisible-by`, default 128.
+    pub const fn padded_vocab(&self, tp: u32) -> u32 {
+        self.vocab.div_ceil(128 * tp) * 128 * tp
+    }
+}
+
+/// A model file, before its layer string is spelled out.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModelFile {
+    name: String,
+    source: String,
+    hidden: u32,
+    vocab: u32,
+    seq_len: u32,
+    #[serde(default)]
+    tied_embeddings: bool,
+    #[serde(default)]
+    learned_positions: u32,
+    #[serde(default)]
+    embedding_norm: bool,
+    #[serde(default)]
+    head_bias: bool,
+    norm: Norm,
+    #[serde(default)]
+    dropout: bool,
+    #[serde(default)]
+    mtp_depth: u32,
+    layers: String,
+    layer: BTreeMap<char, Layer>,
+}
+
+/// A model that cannot be.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ModelError {
+    /// The layer string names a letter that has no `[layer.x]`.
+    #[error("`layers` names `{letter}`, and there is no [layer.{letter}]")]
+    UnknownLetter {
+        /// The letter.
+        letter: char,
+    },
+    /// The layer string cannot be read.
+    #[error("`layers = \"{text}\"` cannot be read: {why}\n\nhint: letters of [layer.x], `*n` repeats, `( )` group: \"(l*5 g)*10 l*2\"")]
+    Layers {
+        /// The text.
+        text: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A size that is zero or does not agree with another.
+    #[error("{0}")]
+    Size(String),
+}
+
+impl ModelFile {
+    /// Spells the layers out and checks what every plan would trip over.
+    pub fn into_model(self) -> Result<Model, ModelError> {
+        let letters: Vec<char> = self.layer.keys().copied().collect();
+        let order = spell(&self.layers)?
+            .into_iter()
+            .map(|letter| letters.iter().position(|&l| l == letter).ok_or(ModelError::UnknownLetter { letter }))
+            .collect::<Result<Vec<_>, _>>()?;
+        let model = Model {
+            name: self.name,
+            source: self.source,
+            hidden: self.hidden,
+            vocab: self.vocab,
+            seq_len: self.seq_len,
+            tied_embeddings: self.tied_embeddings,
+            learned_positions: self.learned_positions,
+            embedding_norm: self.embedding_norm,
+            head_bias: self.head_bias,
+            norm: self.norm,
+            dropout: self.dropout,
+            kinds: self.layer.into_values().collect(),
+            order,
+            mtp_depth: self.mtp_depth,
+        };
+        model.check()?;
+        Ok(model)
+    }
+}
+
+impl Model {
+    /// Checks what every plan would trip over: zero sizes, heads that do not group, experts fewer than top-k.
+    pub fn check(&self) -> Result<(), ModelError> {
+        let size = |text: String| Err(ModelError::Size(text));
+        if self.hidden == 0 || self.vocab == 0 || self.seq_len == 0 || self.order.is_empty() {
+            return size("hidden, vocab, seq_len and the number of layers must all be above 0".into());
+        }
+        for layer in &self.kinds {
+            match &layer.mixer {
+                Mixer::Attention(a) if a.heads == 0 || a.kv_heads == 0 || a.head_dim == 0 => {
+                    return size("heads, kv_heads and head_dim must be above 0".into());
+                }
+                Mixer::Attention(a) if a.heads % a.kv_heads != 0 => {
+                    return size(format!("{} heads are not a multiple of {} kv_heads", a.heads, a.kv_heads));
+                }
+                Mixer::Mla(m) if m.heads == 0 || m.kv_rank == 0 || m.v_dim == 0 => {
+                    return size("heads, kv_rank and v_dim of latent attention must be above 0".into());
+                }
+                Mixer::Attention(_) | Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => {}
+            }
+            if let Some(moe) = layer.moe() {
+                if moe.experts == 0 || moe.top_k == 0 || moe.intermediate == 0 {
+                    return size("experts, top_k and their intermediate size must be above 0".into());
+                }
+                if moe.top_k > moe.experts {
+                    return size(format!("top_k {} is over the {} experts", moe.top_k, moe.experts));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Most layers a layer string may spell: a slip such as `d*1000000000` must not take the memory.
+const MOST_LAYERS: usize = 100_000;
+
+/// Spells a layer string out: `(l*2 g)*2 l` is `l l g l l g l`.
+fn spell(text: &str) -> Result<Vec<char>, ModelError> {
+    let bad = |why: &str| ModelError::Layers { text: text.to_owned(), why: why.to_owned() };
+    let mut stack: Vec<Vec<char>> = vec![Vec::new()];
+    let mut last = 0; // where the item that `*n` would repeat starts in the top of the stack
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        let top = stack.last_mut().expect("never empty: `)` below the bottom is refused");
+        match c {
+            c if c.is_whitespace() || c == ',' => {}
+            '(' => stack.push(Vec::new()),
+            ')' => {
+                let group = stack.pop().expect("just looked at");
+                let outer = stack.last_mut().ok_or_else(|| bad("a `)` too many"))?;
+                last = outer.len();
+                outer.extend(group);
+            }
+            '*' => {
+                let mut digits = String::new();
+                while let Some(d) = chars.next_if(char::is_ascii_digit) {
+                    digits.push(d);
+                }
+                let times: usize = digits.parse().map_err(|_| bad("a `*` without a number"))?;
+                let item = top.split_off(last);
+                if item.is_empty() {
+                    return Err(bad("a `*` with nothing before it"));
+                }
+                if item.len().saturating_mul(times) > MOST_LAYERS {
+                    return Err(bad("over 100,000 layers"));
+                }
+                top.extend(item.repeat(times));
+            }
+            c if c.is_ascii_alphabetic() => {
+                last = top.len();
+                top.push(c);
+            }
+            c => return Err(bad(&format!("`{c}` is not a letter"))),
+        }
+    }
+    if stack.len() == 1 { Ok(stack.swap_remove(0)) } else { Err(bad("a `(` that is not closed")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_spelled_out() {
+        let text = |s: &str| spell(s).map(String::from_iter);
+        assert_eq!(text("(l*2 g)*2 l").unwrap(), "llgllgl");
+        assert_eq!(text("d*3 m*2").unwrap(), "dddmm");
+        for wrong in ["(d", "d)", "*3", "d*", "d*999999999", "d-"] {
+            assert!(text(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,149 @@
+//! Parameters of a model from its parts, exact to the last one.
+
+use serde::Serialize;
+
+use super::{Ffn, Layer, Mixer, Model};
+
+/// Parameters of one layer, by what splits them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerParameters {
+    /// Mixer with its biases and inner norms.
+    pub mixer: u64,
+    /// Dense MLP.
+    pub mlp: u64,
+    /// All routed experts.
+    pub experts: u64,
+    /// Shared experts.
+    pub shared: u64,
+    /// Router and shared gate.
+    pub router: u64,
+    /// Norms over the hidden size.
+    pub norms: u64,
+    /// Anything else.
+    pub other: u64,
+}
+
+impl LayerParameters {
+    /// All but the routed experts.
+    pub const fn dense(&self) -> u64 {
+        let Self { mixer, mlp, experts: _, shared, router, norms, other } = *self;
+        mixer + mlp + shared + router + norms + other
+    }
+
+    /// All of them.
+    pub const fn total(&self) -> u64 {
+        self.dense() + self.experts
+    }
+}
+
+/// Parameters of a whole model.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Parameters {
+    /// All, without multi-token prediction.
+    pub total: u64,
+    /// Those that one token uses: all but the experts it does not visit.
+    pub active: u64,
+    /// Input embedding (and learned positions).
+    pub embedding: u64,
+    /// Output head; 0 when tied.
+    pub head: u64,
+    /// Mixers: attention, latent attention, state-space blocks.
+    pub mixer: u64,
+    /// Dense MLPs.
+    pub mlp: u64,
+    /// Routed experts.
+    pub experts: u64,
+    /// Shared experts.
+    pub shared_experts: u64,
+    /// Routers.
+    pub router: u64,
+    /// Norms over the hidden size, the last one and the embedding's among them.
+    pub norm: u64,
+    /// Anything else.
+    pub other: u64,
+    /// Multi-token prediction: extra layers and their projections, not in `total`.
+    pub mtp: u64,
+}
+
+impl Layer {
+    /// Parameters of this layer.
+    ///
+    /// Source: specification §1.1, after [megatron-lm] `theoretical_memory_usage.py`.
+    pub fn parameters(&self, hidden: u32, norm_width: u64) -> LayerParameters {
+        let mixer = match &self.mixer {
+            Mixer::Attention(a) => a.weights(hidden) + a.small_parameters(hidden, norm_width),
+            Mixer::Mla(m) => m.weights(hidden) + m.small_parameters(norm_width),
+            Mixer::Mamba(m) => m.weights(hidden) + m.small_parameters(hidden),
+            Mixer::DeltaNet(d) => d.weights(hidden) + d.small_parameters(),
+            Mixer::None => 0,
+        };
+        let (mlp, experts, shared, router) = match &self.ffn {
+            Ffn::Dense(mlp) => (mlp.parameters(hidden), 0, 0, 0),
+            Ffn::Moe(moe) => (
+                0,
+                moe.expert_parameters(hidden),
+                moe.shared().map_or(0, |mlp| mlp.parameters(hidden)),
+                moe.router_parameters(hidden),
+            ),
+            Ffn::None => (0, 0, 0, 0),
+        };
+        let norms = u64::from(self.norms) * norm_width * u64::from(hidden);
+        LayerParameters { mixer, mlp, experts, shared, router, norms, other: self.extra_parameters }
+    }
+}
+
+impl Model {
+    /// Parameters of layer kind `kind`.
+    pub fn layer_parameters(&self, kind: usize) -> LayerParameters {
+        self.kinds[kind].parameters(self.hidden, self.norm.width())
+    }
+
+    /// Parameters of the whole, from its parts.
+    pub fn parameters(&self) -> Parameters {
+        let h = u64::from(self.hidden);
+        let embedding = (u64::from(self.vocab) + u64::from(self.learned_positions)) * h;
+        let head_bias = if self.head_bias { u64::from(self.vocab) } else { 0 };
+        let head = if self.tied_embeddings { 0 } else { u64::from(self.vocab) * h } + head_bias;
+        let mut sum = Parameters {
+            embedding,
+            head,
+            norm: self.norm.width() * h * if self.embedding_norm { 2 } else { 1 },
+            ..Parameters::default()
+        };
+        let mut idle = 0;
+        for (kind, count) in self.kind_counts().into_iter().enumerate() {
+            let LayerParameters { mixer, mlp, experts, shared, router, norms, other } = self.layer_parameters(kind);
+            let count = u64::from(count);
+            sum.mixer += count * mixer;
+            sum.mlp += count * mlp;
+            sum.experts += count * experts;
+            sum.shared_experts += count * shared;
+            sum.router += count * router;
+            sum.norm += count * norms;
+            sum.other += count * other;
+            if let Some(moe) = self.kinds[kind].moe() {
+                idle += count * u64::from(moe.experts - moe.top_k) * moe.expert().parameters(self.hidden);
+            }
+        }
+        sum.total = sum.embedding
+            + sum.head
+            + sum.mixer
+            + sum.mlp
+            + sum.experts
+            + sum.shared_experts
+            + sum.router
+            + sum.norm
+            + sum.other;
+        sum.active = sum.total - idle;
+        sum.mtp = u64::from(self.mtp_depth) * self.mtp_layer_parameters();
+        sum
+    }
+
+    /// Parameters of one multi-token-prediction depth: a layer of the last kind, the 2h·h projection and two norms.
+    ///
+    /// Source: specification §1.1 (embedding and head are shared).
+    pub fn mtp_layer_parameters(&self) -> u64 {
+        let h = u64::from(self.hidden);
+        self.layer_parameters(self.last_kind()).total() + 2 * h * h + 2 * self.norm.width() * h
+    }
+}

@@ -1,0 +1,117 @@
+//! Mixers with a state instead of keys: Mamba-2, and the gated delta rule.
+
+use serde::{Deserialize, Serialize};
+
+use super::attention::Projection;
+
+/// A Mamba-2 block.
+///
+/// Source: [megatron-lm] `megatron/core/ssm/mamba_mixer.py`; [transformers] `modeling_nemotron_h.py`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mamba {
+    /// State-space heads.
+    pub heads: u32,
+    /// Dimension of a head; `heads · head_dim` is the inner width.
+    pub head_dim: u32,
+    /// Groups that share B and C.
+    pub groups: u32,
+    /// State size.
+    pub state: u32,
+    /// Kernel of the causal convolution.
+    pub conv_kernel: u32,
+    /// Whether the convolution has a bias.
+    #[serde(default)]
+    pub conv_bias: bool,
+    /// Whether the projections have biases.
+    #[serde(default)]
+    pub proj_bias: bool,
+}
+
+impl Mamba {
+    /// Inner width.
+    pub fn inner(&self) -> u64 {
+        u64::from(self.heads) * u64::from(self.head_dim)
+    }
+
+    /// Width that the convolution runs over: x, B and C.
+    pub fn conv_width(&self) -> u64 {
+        self.inner() + 2 * u64::from(self.groups) * u64::from(self.state)
+    }
+
+    /// Width of the input projection: z, x, B, C and dt.
+    pub fn in_width(&self) -> u64 {
+        self.inner() + self.conv_width() + u64::from(self.heads)
+    }
+
+    /// Its linear maps.
+    pub fn projections(&self, hidden: u32) -> [Projection; 2] {
+        let (h, d) = (f64::from(hidden), self.inner() as f64);
+        [Projection::columns(h, self.in_width() as f64), Projection::rows(d, h)]
+    }
+
+    /// Weights of the two projections.
+    pub fn weights(&self, hidden: u32) -> u64 {
+        u64::from(hidden) * (self.in_width() + self.inner())
+    }
+
+    /// Convolution, A, D, the step bias, the gated norm and biases.
+    pub fn small_parameters(&self, hidden: u32) -> u64 {
+        let conv = self.conv_width() * (u64::from(self.conv_kernel) + u64::from(self.conv_bias));
+        let biases = if self.proj_bias { self.in_width() + u64::from(hidden) } else { 0 };
+        conv + 3 * u64::from(self.heads) + self.inner() + biases
+    }
+}
+
+/// A gated delta-rule block.
+///
+/// Source: [transformers] `modeling_qwen3_next.py`, `Qwen3NextGatedDeltaNet`.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct DeltaNet {
+    /// Key heads.
+    pub key_heads: u32,
+    /// Value heads.
+    pub value_heads: u32,
+    /// Dimension of a key head.
+    pub key_dim: u32,
+    /// Dimension of a value head.
+    pub value_dim: u32,
+    /// Kernel of the causal convolution.
+    pub conv_kernel: u32,
+}
+
+impl DeltaNet {
+    /// Width of all keys.
+    pub fn keys(&self) -> u64 {
+        u64::from(self.key_heads) * u64::from(self.key_dim)
+    }
+
+    /// Width of all values: the inner width.
+    pub fn values(&self) -> u64 {
+        u64::from(self.value_heads) * u64::from(self.value_dim)
+    }
+
+    /// Width of the input projections: q, k, v, the gate z, and the two per-head scalars.
+    pub fn in_width(&self) -> u64 {
+        2 * self.keys() + 2 * self.values() + 2 * u64::from(self.value_heads)
+    }
+
+    /// Its linear maps.
+    pub fn projections(&self, hidden: u32) -> [Projection; 2] {
+        let (h, v) = (f64::from(hidden), self.values() as f64);
+        [Projection::columns(h, self.in_width() as f64), Projection::rows(v, h)]
+    }
+
+    /// Weights of the projections.
+    pub fn weights(&self, hidden: u32) -> u64 {
+        u64::from(hidden) * (self.in_width() + self.values())
+    }
+
+    /// Convolution over q, k, v; decay and step bias per value head; the gated norm.
+    pub fn small_parameters(&self) -> u64 {
+        (2 * self.keys() + self.values()) * u64::from(self.conv_kernel)
+            + 2 * u64::from(self.value_heads)
+            + u64::from(self.value_dim)
+    }
+}
