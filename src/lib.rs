@@ -3,3 +3,7 @@
 pub mod units;
 pub mod sources;
 pub mod model;
+pub mod gpu;
+pub mod cluster;
+pub mod stack;
+pub mod workload;

@@ -1,0 +1,336 @@
+//! One device: peaks, memory, and the curves of its kernels and its scale-up links.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::sources::{Basis, Sourced};
+use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Seconds, UsdPerHour, Watts};
+
+/// Number format of the bulk matrix products.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Format {
+    /// bfloat16, and fp16, which runs at the same rate.
+    Bf16,
+    /// 8-bit floats with one scale per tensor.
+    Fp8,
+    /// 8-bit floats with a scale per 1×128 block (DeepSeek).
+    Fp8Block,
+    /// 8-bit floats with a shared exponent per 32 elements.
+    Mxfp8,
+    /// 4-bit floats with an E4M3 scale per 16 elements.
+    Nvfp4,
+}
+
+impl Format {
+    /// All formats.
+    pub const ALL: [Self; 5] = [Self::Bf16, Self::Fp8, Self::Fp8Block, Self::Mxfp8, Self::Nvfp4];
+
+    /// Bytes of one operand element in a matrix product.
+    ///
+    /// Source: specification §1.5 (NVFP4: 0.5 + 1/16; the scales of the 8-bit formats are below 4 % and left out).
+    pub const fn element_bytes(self) -> f64 {
+        match self {
+            Self::Bf16 => 2.0,
+            Self::Fp8 | Self::Fp8Block | Self::Mxfp8 => 1.0,
+            Self::Nvfp4 => 0.5625,
+        }
+    }
+
+    /// Bytes that casting one element to this format moves: read, write, and write transposed.
+    ///
+    /// Source: specification §2.5.
+    pub const fn cast_bytes(self) -> f64 {
+        match self {
+            Self::Bf16 => 0.0,
+            Self::Fp8 => 4.0,
+            Self::Fp8Block | Self::Mxfp8 => 4.5,
+            Self::Nvfp4 => 5.0,
+        }
+    }
+
+    /// The peak that this format's curve and MFU refer to.
+    pub const fn peak(self) -> PeakKind {
+        match self {
+            Self::Bf16 => PeakKind::Bf16,
+            Self::Fp8 | Self::Fp8Block | Self::Mxfp8 => PeakKind::Fp8,
+            Self::Nvfp4 => PeakKind::Fp4,
+        }
+    }
+}
+
+impl std::fmt::Display for Format {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Bf16 => "bf16",
+            Self::Fp8 => "fp8",
+            Self::Fp8Block => "fp8-block",
+            Self::Mxfp8 => "mxfp8",
+            Self::Nvfp4 => "nvfp4",
+        })
+    }
+}
+
+/// A tensor-core rate of the datasheet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PeakKind {
+    /// 16-bit.
+    Bf16,
+    /// 8-bit.
+    Fp8,
+    /// 4-bit.
+    Fp4,
+}
+
+/// Efficiency curve of matrix products in one format (specification §2.1).
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct GemmCurve {
+    /// Share of the peak that the best large product reaches (`e_max`).
+    pub efficiency: f64,
+    /// Inner size K at which half the time is start-up (`K0`).
+    pub half_depth: f64,
+    /// How much smaller tiles lose (ρ): power of their arithmetic intensity.
+    pub intensity_exponent: f64,
+    /// How much a partly filled last wave loses (γ): power of the filled share.
+    pub wave_exponent: f64,
+    /// Share of that rate which a whole training step sustains under power and heat (κ).
+    pub sustained: f64,
+    /// Key of the source.
+    pub source: String,
+}
+
+/// Which attention kernel a stack runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttentionKernel {
+    /// Batched products with the scores written to memory (2021–22).
+    Unfused,
+    /// `FlashAttention` 1.
+    Fa1,
+    /// `FlashAttention` 2.
+    Fa2,
+    /// cuDNN's fused attention.
+    Cudnn,
+    /// `FlashAttention` 3.
+    Fa3,
+}
+
+/// Rates of one fused attention kernel (specification §2.3).
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionCurve {
+    /// Asymptotic forward rate.
+    pub forward: FlopsPerSec,
+    /// Asymptotic backward rate.
+    pub backward: FlopsPerSec,
+    /// Sequence length at which half the rate is reached (`s0`).
+    pub half_sequence: f64,
+    /// Key of the source.
+    pub source: String,
+}
+
+/// How many blocks per processor half-fill the device, forward and backward (χ of specification §2.3).
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct AttentionOccupancy {
+    /// Forward.
+    pub forward: f64,
+    /// Backward.
+    pub backward: f64,
+    /// Key of the source.
+    pub source: String,
+}
+
+/// A collective operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Collective {
+    /// Sum to all.
+    AllReduce,
+    /// Concatenate to all.
+    AllGather,
+    /// Sum, a share to each.
+    ReduceScatter,
+    /// A share from each to each.
+    AllToAll,
+}
+
+/// Saturation of a collective over `ranks` GPUs of one scale-up domain (specification §3.2).
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct CollectiveCurve {
+    /// GPUs in the group.
+    pub ranks: u32,
+    /// Fixed time (α).
+    pub latency: Seconds,
+    /// Bus bandwidth of very large buffers (B∞).
+    pub bandwidth: BytesPerSec,
+    /// Buffer at which half of it is reached (S½).
+    pub half_size: Bytes,
+    /// Sharpness (β).
+    pub exponent: f64,
+}
+
+/// Wiring of the scale-up domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Topology {
+    /// Any subset sees the full bandwidth.
+    Switch,
+    /// Direct links: a group of n sees n−1 of them (xGMI, Gaudi).
+    Mesh,
+    /// A torus of chips (TPU, Trainium).
+    Torus,
+    /// A PCI Express tree through the host.
+    Pcie,
+}
+
+/// The scale-up domain that the device is sold in.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct ScaleUp {
+    /// Devices in one domain.
+    pub gpus: u32,
+    /// Wiring.
+    pub topology: Topology,
+    /// Bandwidth of one device, one direction.
+    pub bandwidth: BytesPerSec,
+    /// Bandwidth between one pair, one direction.
+    pub pair_bandwidth: BytesPerSec,
+    /// Chips along each axis of a torus.
+    #[serde(default)]
+    pub axes: Vec<u32>,
+    /// Key of the source.
+    pub source: String,
+}
+
+/// What an hour costs to rent.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Price {
+    /// A good contract.
+    pub low: UsdPerHour,
+    /// The usual.
+    pub typical: UsdPerHour,
+    /// On demand from a large cloud.
+    pub high: UsdPerHour,
+    /// Key of the source.
+    pub source: String,
+}
+
+/// One device.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gpu {
+    /// Name as printed.
+    pub name: String,
+    /// Maker.
+    pub vendor: String,
+    /// Year of release.
+    pub year: u32,
+    /// Streaming multiprocessors (compute units, tensor cores).
+    pub processors: Sourced<u32>,
+    /// Memory.
+    pub hbm: Sourced<Bytes>,
+    /// Its bandwidth.
+    pub hbm_bandwidth: Sourced<BytesPerSec>,
+    /// Share of it that streaming kernels reach (`e_mem`).
+    pub hbm_efficiency: Sourced<f64>,
+    /// Link to the host, one direction.
+    pub host_link: Sourced<BytesPerSec>,
+    /// Network interface, one direction, as usually built.
+    pub nic: Sourced<BytesPerSec>,
+    /// Board power.
+    pub tdp: Sourced<Watts>,
+    /// Gap between dependent kernels that is not hidden (`t_op`).
+    pub kernel_gap: Sourced<Seconds>,
+    /// Slow-down of compute while a communication kernel runs beside it (σ).
+    pub contention: Sourced<f64>,
+    /// How the kernel curves were come by.
+    pub basis: Basis,
+    /// Dense peaks.
+    pub peak: BTreeMap<PeakKind, Sourced<FlopsPerSec>>,
+    /// Matrix products.
+    pub gemm: BTreeMap<Format, GemmCurve>,
+    /// Fused attention kernels.
+    pub attention: BTreeMap<AttentionKernel, AttentionCurve>,
+    /// Occupancy of attention kernels.
+    pub attention_occupancy: AttentionOccupancy,
+    /// The scale-up domain.
+    pub scale_up: ScaleUp,
+    /// Collectives inside it, by ascending group size.
+    pub collectives: BTreeMap<Collective, Vec<CollectiveCurve>>,
+    /// Key of the source of `collectives`.
+    pub collectives_source: String,
+    /// Rent.
+    pub price: Option<Price>,
+}
+
+impl Gpu {
+    /// Dense peak of a format.
+    pub fn peak_of(&self, format: Format) -> Option<FlopsPerSec> {
+        self.peak.get(&format.peak()).map(|peak| peak.value)
+    }
+
+    /// The attention kernel to use when `wanted` has no curve here: the nearest older, else the nearest newer.
+    pub fn attention_curve(&self, wanted: AttentionKernel) -> Option<&AttentionCurve> {
+        self.attention
+            .range(..=wanted)
+            .next_back()
+            .or_else(|| self.attention.range(wanted..).next())
+            .map(|(_, curve)| curve)
+    }
+
+    /// Checks what every plan would trip over.
+    ///
+    /// # Errors
+    /// Names the field that is missing, zero or out of its range.
+    pub fn check(&self) -> Result<(), String> {
+        let positive = [
+            ("processors", f64::from(self.processors.value)),
+            ("hbm", self.hbm.value.get()),
+            ("hbm_bandwidth", self.hbm_bandwidth.value.get()),
+            ("host_link", self.host_link.value.get()),
+            ("nic", self.nic.value.get()),
+            ("scale_up.gpus", f64::from(self.scale_up.gpus)),
+            ("scale_up.bandwidth", self.scale_up.bandwidth.get()),
+            ("scale_up.pair_bandwidth", self.scale_up.pair_bandwidth.get()),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value <= 0.0) {
+            return Err(format!("`{name}` must be above 0"));
+        }
+        if !(0.0..=1.0).contains(&self.hbm_efficiency.value) || self.hbm_efficiency.value == 0.0 {
+            return Err("`hbm_efficiency` must be above 0 and at most 1".into());
+        }
+        if !self.gemm.contains_key(&Format::Bf16) {
+            return Err("there is no [gemm.bf16]".into());
+        }
+        for (format, curve) in &self.gemm {
+            let Some(peak) = self.peak_of(*format) else {
+                return Err(format!("[gemm.{format}] needs a [peak] of its width"));
+            };
+            if peak.get() <= 0.0 || curve.efficiency <= 0.0 || curve.sustained <= 0.0 {
+                return Err(format!("the peak, efficiency and sustained share of {format} must be above 0"));
+            }
+        }
+        for op in [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll] {
+            let curves = self.collectives.get(&op).map_or(&[][..], Vec::as_slice);
+            if curves.is_empty() || curves.iter().any(|c| c.bandwidth.get() <= 0.0 || c.ranks < 2) {
+                return Err(format!("[collectives] needs curves of {op:?} with 2 ranks or more and a bandwidth"));
+            }
+            if curves.windows(2).any(|pair| pair[0].ranks >= pair[1].ranks) {
+                return Err(format!("the curves of {op:?} must be by ascending ranks"));
+            }
+        }
+        if self.attention.keys().all(|kernel| *kernel == AttentionKernel::Unfused) {
+            return Err("there is no fused [attention] kernel".into());
+        }
+        if self.scale_up.topology == Topology::Torus && self.scale_up.axes.is_empty() {
+            return Err("a torus needs its `axes`".into());
+        }
+        Ok(())
+    }
+}

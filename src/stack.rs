@@ -1,0 +1,227 @@
+//! What the training software does: one profile per framework and release.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cluster::Host;
+use crate::gpu::AttentionKernel;
+use crate::units::{Bytes, Seconds};
+
+/// How tokens reach their experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Dispatcher {
+    /// NCCL all-to-all: every copy of a token crosses on its own (`--moe-token-dispatcher-type alltoall`).
+    AllToAll,
+    /// One copy per destination rank (`flex` with DeepEP or `HybridEP`).
+    DeepEp,
+}
+
+/// Kernel launches of one layer and micro-batch, and what the host pays for each (specification §2.9).
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Launches {
+    /// Forward.
+    pub forward: f64,
+    /// Backward.
+    pub backward: f64,
+    /// Per local expert, forward, in bf16; twice that backward.
+    #[serde(default)]
+    pub per_expert_bf16: f64,
+    /// The same in narrower formats.
+    #[serde(default)]
+    pub per_expert_narrow: f64,
+    /// Host time of one launch on x86.
+    pub x86: Seconds,
+    /// Host time of one launch on Grace.
+    pub grace: Seconds,
+}
+
+impl Launches {
+    /// Host time of one launch.
+    pub const fn host_time(&self, host: Host) -> Seconds {
+        match host {
+            Host::X86 => self.x86,
+            Host::Grace => self.grace,
+        }
+    }
+}
+
+/// What communication hides behind compute (specification §5).
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Overlap {
+    /// Hidden share of tensor-parallel collectives (θ_tp).
+    pub tp: f64,
+    /// Whether gradients and parameters move behind backward and forward.
+    pub dp: bool,
+    /// Whether that window spans the interleaved chunks (§5.2, version 1.1).
+    #[serde(default)]
+    pub dp_interleaved_window: bool,
+    /// Whether stage-to-stage sends are asynchronous.
+    pub pp: bool,
+    /// Share of attention that hides the ring of context parallelism (ω_cp); for all-gather, the hidden share.
+    pub cp: f64,
+    /// Hidden share of expert all-to-alls (θ_ep): 1 with batch-level overlap.
+    pub ep: f64,
+    /// Whether FSDP prefetches the next layer.
+    #[serde(default = "yes")]
+    pub fsdp_prefetch: bool,
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn one() -> f64 {
+    1.0
+}
+
+/// Costs that one framework has and others do not. Zero and one are "none".
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Quirks {
+    /// Host synchronisation per layer and micro-batch, a third of it forward.
+    pub sync_per_layer: Seconds,
+    /// The same where routing drops no tokens and no CUDA graph runs: the host reads the token counts back.
+    pub moe_sync_per_layer: Seconds,
+    /// Floor of a layer's four tensor-parallel collectives when pp > 1, per doubling of tp (nanotron).
+    pub tp_floor: Seconds,
+    /// Extra latency of a tensor-parallel collective per scale-up domain it spans (nanotron).
+    pub cross_domain_tp_latency: Seconds,
+    /// Efficiency of tensor-parallel collectives that leave the scale-up domain (nanotron).
+    pub cross_domain_tp_efficiency: f64,
+    /// Multiplies the network's efficiency.
+    pub network_efficiency: f64,
+    /// ZeRO-1 broadcasts parameters owner by owner, each so long (`InternEvo`).
+    pub broadcast_per_owner: Seconds,
+    /// Gradients are synchronised after every micro-batch.
+    pub sync_every_micro_batch: bool,
+}
+
+impl Default for Quirks {
+    fn default() -> Self {
+        Self {
+            sync_per_layer: Seconds::ZERO,
+            moe_sync_per_layer: Seconds::ZERO,
+            tp_floor: Seconds::ZERO,
+            cross_domain_tp_latency: Seconds::ZERO,
+            cross_domain_tp_efficiency: 1.0,
+            network_efficiency: 1.0,
+            broadcast_per_owner: Seconds::ZERO,
+            sync_every_micro_batch: false,
+        }
+    }
+}
+
+/// How a stack splits layers over stages by default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum LayerSplit {
+    /// Alike chunks; where they do not divide, the last, then the first chunk gets one less (§4.3).
+    #[default]
+    Even,
+    /// The head counts as so many layers as it costs (§4.3, version 1.1).
+    CostBalanced,
+}
+
+/// A framework at a release, as the cost model sees it.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stack {
+    /// Name as printed.
+    pub name: String,
+    /// Framework that `emit` and constraints know.
+    pub framework: Framework,
+    /// Release or period that it describes.
+    pub release: String,
+    /// Key of the source.
+    pub source: String,
+    /// Traffic of streaming kernels against perfectly fused ones (EW).
+    pub traffic: f64,
+    /// Share of casts that no producer does on the way (QF).
+    pub casts: f64,
+    /// Extra traffic of dynamic scaling (version 1.1, §2.5).
+    #[serde(default = "one")]
+    pub cast_passes: f64,
+    /// Whether norms, rotary embedding and residuals are Transformer Engine's.
+    pub transformer_engine: bool,
+    /// Attention kernel.
+    pub attention: AttentionKernel,
+    /// Whether attention sinks have a fused kernel.
+    #[serde(default)]
+    pub fused_sinks: bool,
+    /// Whether weight gradients accumulate inside the product.
+    pub fused_wgrad: bool,
+    /// Whether cross-entropy is one kernel.
+    pub fused_cross_entropy: bool,
+    /// Whether CUDA graphs replay the layers.
+    #[serde(default)]
+    pub cuda_graphs: bool,
+    /// FP8 attention.
+    #[serde(default)]
+    pub fp8_attention: bool,
+    /// Whether stages send 1/tp each and gather at the receiver (SC'21).
+    #[serde(default)]
+    pub scatter_gather: bool,
+    /// Bytes of a gradient element on the wire.
+    pub reduce_bytes: f64,
+    /// Bytes of a parameter element on the wire.
+    #[serde(default = "two")]
+    pub gather_bytes: f64,
+    /// FSDP gathers parameters in 8 bits when products are narrow.
+    #[serde(default)]
+    pub fp8_all_gather: bool,
+    /// Bytes of a gradient element in memory, where not `reduce_bytes`.
+    pub gradient_bytes: Option<f64>,
+    /// Size of a gradient bucket; absent is Megatron's rule, max(40 M, 1 M·dp) elements.
+    pub bucket: Option<Bytes>,
+    /// Efficiency of FSDP's per-layer collectives.
+    #[serde(default = "one")]
+    pub fsdp_efficiency: f64,
+    /// Activations against the formula of §6.3: 1.35 for un-fused eager stacks.
+    #[serde(default = "one")]
+    pub activation_memory: f64,
+    /// Whether Transformer Engine keeps one weight-gradient buffer per weight shape (§6.5).
+    #[serde(default)]
+    pub wgrad_cache: bool,
+    /// Default split of layers over stages.
+    #[serde(default)]
+    pub split: LayerSplit,
+    /// Dispatcher it uses by default.
+    pub dispatcher: Dispatcher,
+    /// Launches.
+    pub launches: Launches,
+    /// Overlap.
+    pub overlap: Overlap,
+    /// What only this framework pays.
+    #[serde(default)]
+    pub quirks: Quirks,
+}
+
+const fn two() -> f64 {
+    2.0
+}
+
+/// A training framework.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Framework {
+    /// Megatron-LM, `NeMo`, Megatron-Bridge: all on Megatron-Core.
+    Megatron,
+    /// Megatron-DeepSpeed (BLOOM, vTrain).
+    MegatronDeepspeed,
+    /// DeepSpeed with a model of one's own.
+    Deepspeed,
+    /// torchtitan and other FSDP2 with `torch.compile`.
+    Torchtitan,
+    /// Eager PyTorch FSDP: llm-foundry, `NeMo` Automodel, Accelerate.
+    Fsdp,
+    /// nanotron.
+    Nanotron,
+    /// `InternEvo`.
+    Internevo,
+    /// JAX: `MaxText`, Paxml.
+    Jax,
+    /// DeepSeek's own HAI-LLM, and Meta's: published, not to be had.
+    Internal,
+}

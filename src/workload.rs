@@ -1,0 +1,91 @@
+//! What one optimizer step must do: batch, sequence, number format, optimizer.
+
+use serde::{Deserialize, Serialize};
+
+use crate::gpu::Format;
+
+/// Bytes per parameter that training keeps (specification §6.1).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recipe {
+    /// Weights that the products read.
+    pub weight: f64,
+    /// Gradients.
+    pub gradient: f64,
+    /// Master weights.
+    pub master: f64,
+    /// Optimizer moments.
+    pub state: f64,
+}
+
+impl Recipe {
+    /// All of them.
+    pub const fn total(&self) -> f64 {
+        let Self { weight, gradient, master, state } = *self;
+        weight + gradient + master + state
+    }
+}
+
+/// Named recipes of the specification §6.1.
+pub const RECIPES: &[(&str, Recipe, &str)] = &[
+    ("megatron", Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 }, "bf16, fp32 main gradients, AdamW"),
+    ("megatron-bf16-grads", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 8.0 }, "--grad-reduce-in-bf16"),
+    ("deepspeed", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 8.0 }, "bf16, AdamW in fp32"),
+    ("fp32", Recipe { weight: 4.0, gradient: 4.0, master: 0.0, state: 8.0 }, "everything in fp32"),
+    ("pure-bf16", Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 8.0 }, "no master weights: numerically risky"),
+    ("deepseek-v3", Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 4.0 }, "moments in bf16"),
+    ("fp8-primary", Recipe { weight: 1.0, gradient: 2.0, master: 4.0, state: 8.0 }, "--fp8-param-gather"),
+    ("fp8-compressed", Recipe { weight: 1.0, gradient: 2.0, master: 0.0, state: 6.0 }, "FP8 weights, compressed Adam"),
+    ("adam8bit", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 2.06 }, "8-bit moments with block scales"),
+    ("muon", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 4.0 }, "momentum only"),
+    ("sgd", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 4.0 }, "SGD with momentum"),
+    ("adafactor", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 0.0 }, "factored second moment"),
+];
+
+/// The recipe of that name.
+pub fn recipe(name: &str) -> Option<Recipe> {
+    RECIPES.iter().find(|(known, ..)| *known == name).map(|(_, recipe, _)| *recipe)
+}
+
+/// How weights are updated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Optimizer {
+    /// Element by element (Adam and its relatives).
+    #[default]
+    Elementwise,
+    /// Orthogonalised momentum by Newton–Schulz, on whole matrices.
+    Muon,
+}
+
+/// What is adapted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Adaptation {
+    /// All weights.
+    #[default]
+    Full,
+    /// Low-rank adapters on a frozen base.
+    Lora,
+}
+
+/// What one optimizer step must do.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Workload {
+    /// Sequences per step.
+    pub global_batch: u32,
+    /// Tokens per sequence.
+    pub seq_len: u32,
+    /// Format of the bulk products.
+    pub format: Format,
+    /// Bytes per parameter.
+    pub recipe: Recipe,
+    /// Update rule.
+    pub optimizer: Optimizer,
+    /// What is adapted.
+    pub adaptation: Adaptation,
+    /// Load of the busiest expert rank over the mean (ξ, specification §2.8); 1 is balanced.
+    pub imbalance: f64,
+    /// Whether routing drops surplus tokens (so that the host need not know their counts).
+    pub drops_tokens: bool,
+}
