@@ -1,0 +1,116 @@
+//! All-to-all between experts and between context-parallel ranks.
+
+use super::{Fabric, Group, domain};
+use crate::gpu::{Collective, Topology};
+use crate::stack::Dispatcher;
+use crate::units::{Bytes, Seconds};
+
+/// Start-up of expert dispatch inside one domain and across several. Source: specification §3.5.
+mod start {
+    pub const DOMAIN: f64 = 15.0;
+    pub const NETWORK: f64 = 25.0;
+    pub const PLAIN: f64 = 20.0;
+    pub const PLAIN_PER_DOMAIN: f64 = 5.0;
+}
+
+/// Share of the scale-up bandwidth that kernels with one copy per rank reach. Source: specification §3.5.
+const DEDUP_BANDWIDTH: f64 = 0.80;
+
+/// A plain all-to-all of `payload` bytes per rank across domains: the two parts run at once.
+///
+/// ```text
+/// T = max(S·(k−1)/k / network, S·(g−1)/g / B) + 20 us + 5 us·k          specification §3.5
+/// ```
+pub fn across(fabric: &Fabric, payload: Bytes, group: Group) -> Seconds {
+    let (inside, domains) = fabric.span(group);
+    let (g, k) = (f64::from(inside), f64::from(domains));
+    let network = payload * ((k - 1.0) / k) / rank_bandwidth(fabric, group);
+    let local = if inside > 1 {
+        payload * ((g - 1.0) / g) / domain::asymptote(fabric.cluster, Collective::AllToAll, inside)
+    } else {
+        Seconds::ZERO
+    };
+    network.max(local) + Seconds::micros(start::PLAIN + start::PLAIN_PER_DOMAIN * k)
+}
+
+/// Bandwidth of one rank into the network for traffic that goes to every other rank: of each crossed level, the part of
+/// the traffic that crosses it.
+fn rank_bandwidth(fabric: &Fabric, group: Group) -> crate::units::BytesPerSec {
+    let n = f64::from(group.ranks);
+    let mut below = fabric.domain();
+    let away = 1.0 - f64::from(group.inside(below)) / n;
+    let mut least = f64::INFINITY;
+    for level in &fabric.cluster.levels {
+        let inside = group.inside(below);
+        if inside == group.ranks {
+            break;
+        }
+        let crossing = (1.0 - f64::from(inside) / n) / away;
+        let rate = level.bandwidth.value.get() * level.efficiency * fabric.network_efficiency / level.oversubscription;
+        least = least.min(rate / crossing);
+        below = level.gpus;
+    }
+    if least.is_finite() { crate::units::BytesPerSec::new(least) } else { fabric.cluster.gpu.nic.value * 0.85 }
+}
+
+/// What one rank sends to the experts of a layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Dispatch {
+    /// Tokens that the rank owns.
+    pub tokens: f64,
+    /// Bytes of one token.
+    pub token_bytes: Bytes,
+    /// Experts that a token visits.
+    pub top_k: f64,
+    /// Most domains that a token may visit (group-limited routing); infinite without a limit.
+    pub most_domains: f64,
+    /// How tokens travel.
+    pub dispatcher: Dispatcher,
+}
+
+impl Fabric<'_> {
+    /// Time of dispatch or combine over an expert-parallel group of R ranks in k domains of g.
+    ///
+    /// ```text
+    /// copies  = top_k                        domains = top_k                               all-to-all
+    ///         = R·(1 − (1−1/R)^top_k)                = min(limit, k·(1 − (1−1/k)^top_k))   one copy per rank, per domain
+    /// V_net   = tokens·domains·(k−1)/k·bytes          V_local = tokens·copies·(R−1)/R·bytes
+    /// T       = 25 us + max(V_net/network, V_local·(g−1)/g/B)
+    /// inside one domain: 15 us + V_local/B·(1 + (S½/V)^β for all-to-all)
+    /// ```
+    ///
+    /// Source: specification §3.5.
+    pub fn dispatch(&self, what: &Dispatch, group: Group) -> Seconds {
+        if group.ranks <= 1 || what.tokens <= 0.0 {
+            return Seconds::ZERO;
+        }
+        let mut inside = group.inside(self.domain());
+        while !group.ranks.is_multiple_of(inside) {
+            inside -= 1;
+        }
+        let domains = group.ranks / inside;
+        let (r, k, g) = (f64::from(group.ranks), f64::from(domains), f64::from(inside));
+        let curve = domain::curve(self.cluster, Collective::AllToAll, inside.clamp(1, 8));
+        let visits = |places: f64| places * (1.0 - (1.0 - 1.0 / places).powf(what.top_k));
+        let (copies, crossed, bandwidth) = match what.dispatcher {
+            Dispatcher::AllToAll => (what.top_k, what.top_k, curve.bandwidth),
+            Dispatcher::DeepEp => {
+                (visits(r), visits(k).min(what.most_domains), self.cluster.scale_up.bandwidth * DEDUP_BANDWIDTH)
+            }
+        };
+        let local = what.token_bytes * (what.tokens * copies * (r - 1.0) / r);
+        if self.cluster.scale_up.topology == Topology::Torus && group.ranks * group.stride <= self.domain() {
+            return super::torus::time(&self.cluster.scale_up, Collective::AllToAll, local, group);
+        }
+        if domains == 1 {
+            let saturation = match what.dispatcher {
+                Dispatcher::AllToAll => 1.0 + (curve.half_size / local.max(Bytes::new(1.0))).powf(curve.exponent),
+                Dispatcher::DeepEp => 1.0,
+            };
+            return Seconds::micros(start::DOMAIN) + local / bandwidth * saturation;
+        }
+        let network = what.token_bytes * (what.tokens * crossed * (k - 1.0) / k) / rank_bandwidth(self, group);
+        let forwarded = local * ((g - 1.0) / g) / bandwidth;
+        Seconds::micros(start::NETWORK) + network.max(forwarded)
+    }
+}

@@ -1,0 +1,190 @@
+//! Time of collectives on the bandwidth hierarchy.
+
+mod all_to_all;
+mod domain;
+mod torus;
+
+use crate::cluster::Cluster;
+use crate::gpu::{Collective, Topology};
+use crate::stack::Stack;
+use crate::units::{Bytes, BytesPerSec, Seconds};
+
+pub use all_to_all::Dispatch;
+
+/// Ranks of a process group: `ranks` of them, `stride` apart in the rank order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Group {
+    /// How many.
+    pub ranks: u32,
+    /// Distance between neighbours.
+    pub stride: u32,
+}
+
+impl Group {
+    /// Ranks of this group inside one unit of `gpus` neighbours.
+    pub const fn inside(&self, gpus: u32) -> u32 {
+        let fit = gpus / if self.stride == 0 { 1 } else { self.stride };
+        if fit < 1 {
+            1
+        } else if fit > self.ranks {
+            self.ranks
+        } else {
+            fit
+        }
+    }
+}
+
+/// Latency of a ring hop through the network, and inside a scale-up domain. Source: specification §3.3, version 1.1.
+mod hop {
+    pub const NETWORK: f64 = 14.0;
+    pub const DOMAIN: f64 = 1.0;
+    /// Fixed part of a collective that leaves the domain.
+    pub const BASE: f64 = 10.0;
+    /// A step of the tree between domains.
+    pub const TREE: f64 = 24.0;
+}
+
+/// Start of a point-to-point send and the share of the wire that it reaches. Source: specification §3.8.
+mod send {
+    pub const DOMAIN_START: f64 = 8.0;
+    pub const NETWORK_START: f64 = 15.0;
+    pub const DOMAIN_SHARE: f64 = 0.75;
+}
+
+/// The links of a cluster as one stack uses them.
+#[derive(Clone, Copy, Debug)]
+pub struct Fabric<'a> {
+    /// The cluster.
+    pub cluster: &'a Cluster,
+    /// Multiplies the network's efficiency (a quirk of some stacks).
+    pub network_efficiency: f64,
+}
+
+impl<'a> Fabric<'a> {
+    /// The fabric under a stack.
+    pub fn new(cluster: &'a Cluster, stack: &Stack) -> Self {
+        Self { cluster, network_efficiency: stack.quirks.network_efficiency }
+    }
+
+    /// GPUs of one scale-up domain.
+    pub const fn domain(&self) -> u32 {
+        self.cluster.scale_up.gpus
+    }
+
+    /// Ranks of a group in one scale-up domain, and domains that it spans.
+    pub const fn span(&self, group: Group) -> (u32, u32) {
+        let inside = group.inside(self.domain());
+        (inside, group.ranks.div_ceil(inside))
+    }
+
+    /// Bandwidth that one rank of a group sees into the network: the least over the levels that the group crosses, where a
+    /// level's share grows with the ranks that sit below it.
+    ///
+    /// ```text
+    /// B = min over crossed levels i of  g_{i−1} · bw_i · η_i / oversubscription_i
+    /// ```
+    ///
+    /// g_{i−1} = ranks of the group inside one unit of the level below: each brings its own rail (§3.4).
+    pub fn bus_bandwidth(&self, group: Group) -> BytesPerSec {
+        let mut below = self.domain();
+        let mut least = BytesPerSec::new(f64::INFINITY);
+        for level in &self.cluster.levels {
+            let inside = group.inside(below);
+            if inside == group.ranks {
+                break;
+            }
+            let share = level.efficiency * self.network_efficiency / level.oversubscription;
+            least = least.min(level.bandwidth.value * (share * f64::from(inside)));
+            below = level.gpus;
+        }
+        if least.get().is_finite() { least } else { self.cluster.gpu.nic.value * 0.85 }
+    }
+
+    /// Bandwidth of one GPU into the outermost level that a stride of `distance` ranks crosses.
+    pub fn network_bandwidth(&self, distance: u32) -> BytesPerSec {
+        self.bus_bandwidth(Group { ranks: 2, stride: distance.max(self.domain()) })
+    }
+
+    /// Ring-hop scale of the innermost network: 0.5 InfiniBand and tuned RoCE, 1 EFA and the like.
+    fn hop_latency(&self) -> f64 {
+        self.cluster.levels.first().map_or(1.0, |level| level.hop_latency)
+    }
+
+    /// Whether every switch that a group crosses sums in the network.
+    fn sums_in_network(&self, group: Group) -> bool {
+        let mut below = self.domain();
+        let mut all = false;
+        for level in &self.cluster.levels {
+            if group.inside(below) == group.ranks {
+                break;
+            }
+            all = level.in_network_reduction;
+            if !all {
+                return false;
+            }
+            below = level.gpus;
+        }
+        all
+    }
+
+    /// Time of one collective of `payload` (the whole tensor) over a group, as `buckets` messages.
+    ///
+    /// Inside one scale-up domain: the measured curve of that size ([`domain`]). Across k domains of g ranks:
+    /// ```text
+    /// T = buckets·lat·α + φ·S/B·(1 + 0.25·(S_k/S)^0.7)        φ = (n−1)/n, all-reduce twice that
+    /// B = min(B∞ inside a domain, network)                    S_k = 4 MB·k
+    /// λ = (k−1)·14 us + (n−k)·1 us
+    /// α = 10 us + λ          all-gather, reduce-scatter
+    ///   = 10 us + min(2λ, 24 us·log2 k + 4·g·1 us)            all-reduce: ring or tree
+    /// ```
+    ///
+    /// Source: specification §3.2–3.4 with version 1.1. A switch that sums moves each byte once (φ ≤ 1).
+    pub fn time(&self, op: Collective, payload: Bytes, group: Group, buckets: f64) -> Seconds {
+        if group.ranks <= 1 || payload.get() <= 0.0 {
+            return Seconds::ZERO;
+        }
+        if self.cluster.scale_up.topology == Topology::Torus && group.ranks * group.stride <= self.domain() {
+            return torus::time(&self.cluster.scale_up, op, payload, group);
+        }
+        let (inside, domains) = self.span(group);
+        if domains == 1 {
+            return domain::time(self.cluster, op, payload, group.ranks);
+        }
+        if op == Collective::AllToAll {
+            return all_to_all::across(self, payload, group);
+        }
+        let (n, k, g) = (f64::from(group.ranks), f64::from(domains), f64::from(inside));
+        let reduces_once = op == Collective::AllReduce && self.sums_in_network(group);
+        let passes = if op == Collective::AllReduce && !reduces_once { 2.0 } else { 1.0 };
+        let share = passes * (n - 1.0) / n;
+        let network = self.bus_bandwidth(group);
+        let bandwidth =
+            if inside > 1 { domain::asymptote(self.cluster, op, inside).min(network) } else { network };
+        let ring = (k - 1.0) * hop::NETWORK + (n - k) * hop::DOMAIN;
+        let hops = match op {
+            Collective::AllReduce => (2.0 * ring).min(hop::TREE * k.log2() + 4.0 * g * hop::DOMAIN),
+            Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => ring,
+        };
+        let latency = Seconds::micros((hop::BASE + hops) * buckets * self.hop_latency());
+        let half_size = Bytes::new(4e6 * k);
+        let saturation = 1.0 + 0.25 * (half_size / payload).powf(0.7);
+        latency + payload / bandwidth * (share * saturation)
+    }
+
+    /// One way from a rank to the one `distance` ranks on.
+    ///
+    /// ```text
+    /// inside a domain  8 us + S/(0.75·uni)          across  15 us + S/(bw·η)          specification §3.8
+    /// ```
+    pub fn send(&self, payload: Bytes, distance: u32) -> Seconds {
+        if distance < self.domain() {
+            let link = match self.cluster.scale_up.topology {
+                Topology::Switch | Topology::Pcie => self.cluster.scale_up.bandwidth,
+                Topology::Mesh | Topology::Torus => self.cluster.scale_up.pair_bandwidth,
+            };
+            Seconds::micros(send::DOMAIN_START) + payload / (link * send::DOMAIN_SHARE)
+        } else {
+            Seconds::micros(send::NETWORK_START) + payload / self.network_bandwidth(distance)
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Data parallelism: gradients and parameters between replicas, and what each rank holds of them.
+
+use super::Costs;
+use super::stage::Work;
+use crate::collective::Group;
+use crate::gpu::Collective;
+use crate::plan::{Plan, ZeroStage};
+use crate::schedule::Schedule;
+use crate::units::{Bytes, Seconds};
+
+/// Share of the weights that adapters train. Source: specification §2.11, version 1.1.
+pub(super) const LORA_SHARE: f64 = 0.002;
+/// Smallest gradient bucket of Megatron in elements, and its growth per data-parallel rank.
+///
+/// Source: [megatron-lm] `distributed_data_parallel_config.py`: max(40 M, 1 M·dp).
+const BUCKET: (f64, f64) = (40e6, 1e6);
+
+/// Parameters on one rank, by what shards them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RankParameters {
+    /// Replicated over dp·cp ranks.
+    pub dense: f64,
+    /// Routed experts, replicated over world/(pp·ep·etp) ranks.
+    pub experts: f64,
+}
+
+impl RankParameters {
+    /// Both.
+    pub const fn total(&self) -> f64 {
+        self.dense + self.experts
+    }
+}
+
+/// When communication of the step's edges can hide: behind the last backward, and behind the first forward.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Windows {
+    /// Behind which gradients move.
+    pub backward: Seconds,
+    /// Behind which parameters move.
+    pub forward: Seconds,
+    /// Backward of one micro-batch on the busiest rank.
+    pub micro_backward: Seconds,
+}
+
+impl Costs<'_> {
+    /// Parameters of each pipeline rank: its layers, the embedding on the first, the head on the last.
+    ///
+    /// Everything but experts is split by tp; experts by ep·etp. A tied head on another rank is a copy. Source:
+    /// specification §3.9.
+    pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
+        let model = self.problem.model();
+        let (tp, pp) = (f64::from(plan.layout.tp), plan.layout.pp);
+        let expert_shards = f64::from(plan.layout.ep * plan.layout.etp);
+        let kinds: Vec<RankParameters> = (0..model.kinds.len())
+            .map(|kind| {
+                let all = model.layer_parameters(kind);
+                RankParameters { dense: all.dense() as f64 / tp, experts: all.experts as f64 / expert_shards }
+            })
+            .collect();
+        let chunks = pp * plan.schedule.virtual_stages();
+        let layers = super::split::even(model.layers(), chunks);
+        let mut ranks = vec![RankParameters::default(); pp as usize];
+        let mut from = 0;
+        for (chunk, &count) in layers.iter().enumerate() {
+            let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
+            for (kind, times) in self.kinds_between(from, from + count).enumerate() {
+                rank.dense += kinds[kind].dense * times;
+                rank.experts += kinds[kind].experts * times;
+            }
+            from += count;
+        }
+        let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / tp;
+        let positions = f64::from(model.learned_positions) * f64::from(model.hidden);
+        ranks[plan.schedule.rank_of(0, pp) as usize].dense += table + positions;
+        let last = &mut ranks[plan.schedule.rank_of(chunks - 1, pp) as usize];
+        if !(model.tied_embeddings && pp == 1) {
+            last.dense += table;
+        }
+        let depth = f64::from(model.mtp_depth);
+        let mtp = kinds[model.last_kind()];
+        last.dense += depth * (mtp.dense + 2.0 * f64::from(model.hidden).powi(2) / tp);
+        last.experts += depth * mtp.experts;
+        ranks
+    }
+
+    /// The rank with the most parameters: it sends the most and updates the longest.
+    pub(super) fn heaviest_parameters(&self, plan: &Plan) -> RankParameters {
+        self.rank_parameters(plan)
+            .into_iter()
+            .fold(RankParameters::default(), |a, b| if b.total() > a.total() { b } else { a })
+    }
+
+    /// Number of gradient messages: by the stack's bucket size, else Megatron's rule (§3.3, version 1.1).
+    pub(super) fn buckets(&self, parameters: f64, ranks: u32) -> f64 {
+        let stack = self.device.stack;
+        let number = match stack.bucket {
+            Some(bucket) => Bytes::new(parameters * stack.reduce_bytes) / bucket,
+            None => parameters / BUCKET.0.max(BUCKET.1 * f64::from(ranks)),
+        };
+        number.max(1.0)
+    }
+
+    /// Behind what the edges of the step hide. Under interleaving, earlier chunks' gradients are complete before later
+    /// ones':
+    ///
+    /// ```text
+    /// window = M_B·(1 + (v−1)/v·(min(p, m) − 1))          specification §5.2, version 1.1
+    /// ```
+    pub(super) fn dp_windows(&self, plan: &Plan, ranks: &[Work], micro_batches: f64) -> Windows {
+        let longest = |part: fn(&Work) -> Seconds| ranks.iter().map(part).fold(Seconds::ZERO, Seconds::max);
+        let v = f64::from(plan.schedule.virtual_stages());
+        let chunked = matches!(plan.schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
+        let wide = if chunked && v > 1.0 && self.device.stack.overlap.dp_interleaved_window {
+            1.0 + (v - 1.0) / v * (f64::from(plan.layout.pp).min(micro_batches) - 1.0)
+        } else {
+            1.0
+        };
+        let (forward, backward) = (longest(Work::forward), longest(Work::backward));
+        Windows { backward: backward * wide, forward: forward * wide, micro_backward: backward }
+    }
+
+    /// Exposed time of gradients and parameters in one step.
+    ///
+    /// ```text
+    /// ZeRO 0   ar(P·g)                      ZeRO 1, 2   rs(P·g) + ag(P·w) over the shard group, ar(P·g/K) across groups
+    /// exposed  rs/nb + max(0, rs·(1+σ/2) − window_B) + ag/nb + max(0, ag·(1+σ/2) − window_F) + σ·(hidden parts)
+    /// ```
+    ///
+    /// nb = layers of a rank. ZeRO 2 reduces after every micro-batch, all but the last behind its backward. Tied ends of a
+    /// pipeline sum their gradients. Source: specification §3.9, §5.2 with version 1.1.
+    pub(super) fn data_parallel(&self, plan: &Plan, windows: &Windows, micro_batches: f64) -> Seconds {
+        let stack = self.device.stack;
+        let share = if self.is_lora() { LORA_SHARE } else { 1.0 };
+        let heaviest = self.heaviest_parameters(plan);
+        let (dense, experts) = (heaviest.dense * share, heaviest.experts * share);
+        let (mut reduce, mut gather) = self.dense_exchange(plan, dense);
+        let copies = plan.layout.expert_replicas();
+        if experts > 0.0 && copies > 1 {
+            let group = Group { ranks: copies, stride: plan.layout.ep * plan.layout.etp };
+            let time = |op, bytes: f64| self.fabric.time(op, Bytes::new(experts * bytes), group, 1.0);
+            if plan.zero == ZeroStage::Zero {
+                reduce += time(Collective::AllReduce, stack.reduce_bytes);
+            } else {
+                reduce += time(Collective::ReduceScatter, stack.reduce_bytes);
+                gather += time(Collective::AllGather, stack.gather_bytes);
+            }
+        }
+        let mut exposed = if stack.overlap.dp {
+            let buckets = (f64::from(self.problem.model().layers()) / f64::from(plan.layout.pp)).max(1.0);
+            let sigma = self.device.gpu.contention.value;
+            let edge = |time: Seconds, window: Seconds| {
+                time / buckets + (time * (1.0 + 0.5 * sigma) - window).or_zero() + time.min(window) * sigma
+            };
+            let early = if plan.zero == ZeroStage::Two && micro_batches > 1.0 {
+                let each = (reduce * (1.0 + 0.5 * sigma) - windows.micro_backward).or_zero()
+                    + reduce.min(windows.micro_backward) * sigma;
+                each * (micro_batches - 1.0)
+            } else {
+                Seconds::ZERO
+            };
+            edge(reduce, windows.backward) + edge(gather, windows.forward) + early
+        } else {
+            let times = if plan.zero == ZeroStage::Two { micro_batches.max(1.0) } else { 1.0 };
+            reduce * times + gather
+        };
+        if stack.quirks.sync_every_micro_batch && plan.zero == ZeroStage::Zero && plan.layout.pp > 1 {
+            exposed = exposed * micro_batches.max(1.0);
+        }
+        exposed + self.tied_ends(plan)
+    }
+
+    /// Reduction and gathering of dense parameters over dp·cp ranks.
+    fn dense_exchange(&self, plan: &Plan, parameters: f64) -> (Seconds, Seconds) {
+        let stack = self.device.stack;
+        let (all, shards) = (plan.layout.dense_replicas(), plan.dense_shards());
+        if all <= 1 {
+            return (Seconds::ZERO, Seconds::ZERO);
+        }
+        let whole = self.dp_group(plan, all);
+        let group = self.dp_group(plan, shards);
+        let gradients = Bytes::new(parameters * stack.reduce_bytes);
+        let all_reduce = |buckets| self.fabric.time(Collective::AllReduce, gradients, whole, buckets);
+        if plan.zero == ZeroStage::Zero {
+            return (all_reduce(self.buckets(parameters, all)), Seconds::ZERO);
+        }
+        let buckets = self.buckets(parameters, shards);
+        let gather =
+            self.fabric.time(Collective::AllGather, Bytes::new(parameters * stack.gather_bytes), group, buckets);
+        if stack.quirks.broadcast_per_owner > Seconds::ZERO {
+            return (all_reduce(1.0), gather + stack.quirks.broadcast_per_owner * f64::from(shards));
+        }
+        let mut reduce = self.fabric.time(Collective::ReduceScatter, gradients, group, buckets);
+        if shards < all {
+            let across = Group { ranks: all / shards, stride: group.stride * shards };
+            reduce += self.fabric.time(Collective::AllReduce, gradients / f64::from(shards), across, 1.0);
+        }
+        (reduce, gather)
+    }
+
+    /// All-reduce of a tied embedding's gradient between the first and the last stage.
+    fn tied_ends(&self, plan: &Plan) -> Seconds {
+        let model = self.problem.model();
+        let together = plan.schedule.rank_of(plan.layout.pp * plan.schedule.virtual_stages() - 1, plan.layout.pp) == 0;
+        if plan.layout.pp == 1 || !model.tied_embeddings || self.is_lora() || together {
+            return Seconds::ZERO;
+        }
+        let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / f64::from(plan.layout.tp);
+        let group = Group { ranks: 2, stride: self.stage_distance(plan) };
+        self.fabric.time(Collective::AllReduce, Bytes::new(table * self.device.stack.reduce_bytes), group, 1.0)
+    }
+}

@@ -1,0 +1,188 @@
+//! Communication inside a layer: tensor, context and expert parallelism.
+
+use super::Costs;
+use super::layer::{LayerCost, Pair};
+use crate::collective::{Dispatch, Group};
+use crate::gpu::{Collective, Format};
+use crate::model::{Ffn, Layer, Mixer, Moe};
+use crate::plan::{CpKind, Plan};
+use crate::stack::Dispatcher;
+use crate::units::{Bytes, Seconds};
+
+/// Merging the partial results of one ring step. Source: specification §2.3, version 1.1 [A].
+const RING_MERGE: f64 = 20.0;
+/// Volume of the heads-for-tokens exchange backward against forward. Source: specification §3.7.
+const ULYSSES_BACKWARD: f64 = 1.5;
+
+impl Costs<'_> {
+    /// The tensor-parallel group: neighbours.
+    pub(super) const fn tp_group(&self, plan: &Plan) -> Group {
+        Group { ranks: plan.layout.tp, stride: 1 }
+    }
+
+    /// The context-parallel group: tp apart.
+    pub(super) const fn cp_group(&self, plan: &Plan) -> Group {
+        Group { ranks: plan.layout.cp, stride: plan.layout.tp }
+    }
+
+    /// Adds the collectives of tensor (and sequence) parallelism, S = n·h·2 bytes.
+    ///
+    /// ```text
+    /// per split block and pass   all-reduce(S)      with sequence parallelism   all-gather(S) + reduce-scatter(S)
+    /// exposed (1 − θ)·c;  the hidden part slows compute by θ·c·σ/2
+    /// ```
+    ///
+    /// A layer has one such block for its mixer and one for its feed-forward part; experts that are not split
+    /// themselves (etp = 1) take their tokens as sequence parallelism left them. Source: specification §3.6, §5.3.
+    pub(super) fn tensor_parallel(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
+        if plan.layout.tp == 1 {
+            return;
+        }
+        let group = self.tp_group(plan);
+        let payload = Bytes::new(self.tokens(plan) * f64::from(self.problem.model().hidden) * 2.0);
+        let time = |op| self.fabric.time(op, payload, group, 1.0);
+        let mixer = u32::from(layer.mixer != Mixer::None);
+        let ffn = match &layer.ffn {
+            Ffn::Dense(_) => 1,
+            Ffn::Moe(_) => u32::from(!plan.sequence_parallel || plan.layout.etp > 1),
+            Ffn::None => 0,
+        };
+        let each = if plan.sequence_parallel {
+            time(Collective::AllGather) + time(Collective::ReduceScatter)
+        } else {
+            time(Collective::AllReduce)
+        };
+        let mut pass = each * f64::from(mixer + ffn);
+        let (domain, quirks) = (self.fabric.domain(), &self.device.stack.quirks);
+        if plan.layout.tp > domain {
+            let spanned = f64::from(plan.layout.tp) / f64::from(domain);
+            pass += quirks.cross_domain_tp_latency * (4.0 * spanned);
+            pass = pass / quirks.cross_domain_tp_efficiency;
+        }
+        let hidden = self.device.stack.overlap.tp;
+        let contention = pass * (hidden * 0.5 * self.device.gpu.contention.value);
+        cost.tp = Pair { forward: pass * (1.0 - hidden), backward: pass * (1.0 - hidden) };
+        cost.forward += contention;
+        cost.dgrad += contention;
+    }
+
+    /// Bytes of keys and values of one micro-batch, all context-parallel ranks together, on one tensor-parallel rank.
+    ///
+    /// `2·b·s·max(1, g/t)·d·2`, latent attention `b·s·a/t·(d_qk + d_v)·2` (specification §3.7).
+    fn kv_bytes(&self, layer: &Layer, plan: &Plan) -> Bytes {
+        let tp = f64::from(plan.layout.tp);
+        let tokens = f64::from(plan.micro_batch) * f64::from(self.problem.workload().seq_len);
+        Bytes::new(match &layer.mixer {
+            Mixer::Attention(a) => {
+                2.0 * tokens * (f64::from(a.kv_heads) / tp).max(1.0) * f64::from(a.head_dim) * 2.0
+            }
+            Mixer::Mla(m) => 2.0 * tokens * f64::from(m.heads) / tp * f64::from(m.qk_dim() + m.v_dim),
+            Mixer::Mamba(m) => 2.0 * tokens * m.conv_width() as f64 / tp,
+            Mixer::DeltaNet(d) => 2.0 * tokens * (2 * d.keys() + d.values()) as f64 / tp,
+            Mixer::None => 0.0,
+        })
+    }
+
+    /// Bytes that heads-for-tokens moves: queries, keys, values in, context out.
+    fn head_bytes(&self, layer: &Layer, plan: &Plan) -> Bytes {
+        let tp = f64::from(plan.layout.tp);
+        let width = match &layer.mixer {
+            Mixer::Attention(a) => f64::from(2 * a.heads + 2 * a.kv_heads) * f64::from(a.head_dim),
+            Mixer::Mla(m) => f64::from(m.heads) * f64::from(2 * m.qk_dim() + 2 * m.v_dim),
+            Mixer::Mamba(m) => (m.in_width() + m.inner()) as f64,
+            Mixer::DeltaNet(d) => (d.in_width() + d.values()) as f64,
+            Mixer::None => 0.0,
+        };
+        Bytes::new(self.tokens(plan) * width / tp * 2.0)
+    }
+
+    /// Adds the exchange of context parallelism, S = keys and values, c ranks.
+    ///
+    /// ```text
+    /// ring        (c−1) sends of S/c; exposed max(0, ring − ω·T_attn) + (c−1)·20 us; backward twice
+    /// all-gather  ag(S) forward, ag(S) + rs(S) backward, each exposed by 1 − ω
+    /// all-to-all  heads for tokens: T forward, 1.5·T backward
+    /// a2a+p2p     all-to-all inside the scale-up domain, then a ring of what is left across
+    /// ```
+    ///
+    /// Source: specification §3.7 with version 1.1.
+    pub(super) fn context_parallel(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
+        if plan.layout.cp == 1 || layer.mixer == Mixer::None {
+            return;
+        }
+        let group = self.cp_group(plan);
+        let hidden = self.device.stack.overlap.cp;
+        match plan.cp_kind {
+            CpKind::AllToAll => cost.cp = self.ulysses(layer, plan, group),
+            CpKind::AllGather => {
+                let kv = self.kv_bytes(layer, plan);
+                let gather = self.fabric.time(Collective::AllGather, kv, group, 1.0);
+                let scatter = self.fabric.time(Collective::ReduceScatter, kv, group, 1.0);
+                cost.cp =
+                    Pair { forward: gather * (1.0 - hidden), backward: (gather + scatter) * (1.0 - hidden) };
+            }
+            CpKind::Ring => self.ring(self.kv_bytes(layer, plan), group, hidden, cost),
+            CpKind::Hierarchical => {
+                let inside = group.inside(self.fabric.domain());
+                let near = Group { ranks: inside, stride: group.stride };
+                let far = Group { ranks: group.ranks / inside, stride: group.stride * inside };
+                let exchange = self.ulysses(layer, plan, near);
+                self.ring(self.kv_bytes(layer, plan) / f64::from(inside), far, hidden, cost);
+                cost.cp.forward += exchange.forward;
+                cost.cp.backward += exchange.backward;
+            }
+        }
+    }
+
+    fn ulysses(&self, layer: &Layer, plan: &Plan, group: Group) -> Pair {
+        let forward = self.fabric.time(Collective::AllToAll, self.head_bytes(layer, plan), group, 1.0);
+        Pair { forward, backward: forward * ULYSSES_BACKWARD }
+    }
+
+    fn ring(&self, kv: Bytes, group: Group, hidden: f64, cost: &mut LayerCost) {
+        if group.ranks <= 1 {
+            return;
+        }
+        let steps = f64::from(group.ranks - 1);
+        let forward = self.fabric.send(kv / f64::from(group.ranks), group.stride) * steps;
+        let backward = forward * 2.0;
+        let (attention_f, attention_b) = (cost.attention, cost.attention_backward);
+        let merge = Seconds::micros(RING_MERGE) * steps;
+        let sigma = self.device.gpu.contention.value * 0.5;
+        cost.cp = Pair {
+            forward: (forward - attention_f * hidden).or_zero() + merge,
+            backward: (backward - attention_b * hidden).or_zero() + merge * 2.0,
+        };
+        cost.forward += forward.min(attention_f) * sigma;
+        cost.dgrad += backward.min(attention_b) * sigma;
+    }
+
+    /// Dispatch and combine of the routed experts, each pass both.
+    ///
+    /// FP8 dispatch where the stack hides it and products are per-tensor or block FP8 (DeepSeek's way, §3.5); combine in
+    /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1).
+    pub(super) fn expert_exchange(&self, moe: &Moe, plan: &Plan) -> Pair {
+        if plan.layout.ep == 1 {
+            return Pair::default();
+        }
+        let hidden = f64::from(self.problem.model().hidden);
+        let narrow = matches!(self.device.format, Format::Fp8 | Format::Fp8Block) && self.device.stack.overlap.ep > 0.0;
+        let limit = if moe.group_limit > 0 && plan.dispatcher == Dispatcher::DeepEp {
+            f64::from(moe.group_limit)
+        } else {
+            f64::INFINITY
+        };
+        let one_way = |bytes: f64| {
+            let what = Dispatch {
+                tokens: self.owned_tokens(plan),
+                token_bytes: Bytes::new(hidden * bytes),
+                top_k: f64::from(moe.top_k),
+                most_domains: limit,
+                dispatcher: plan.dispatcher,
+            };
+            self.fabric.dispatch(&what, Group { ranks: plan.layout.ep, stride: plan.layout.etp })
+        };
+        let both = (one_way(if narrow { 1.0 } else { 2.0 }) + one_way(2.0)) * self.problem.workload().imbalance;
+        Pair { forward: both, backward: both }
+    }
+}

@@ -1,0 +1,186 @@
+//! Step time under ZeRO 3 (FSDP, HSDP): weights are gathered layer by layer.
+
+use super::stage::{ShapeCost, Work};
+use super::step::StepTime;
+use super::{Costs, data, overlap::overlap, straggler};
+use crate::collective::Group;
+use crate::gpu::{Collective, Format};
+use crate::plan::{Plan, Recompute};
+use crate::units::{Bytes, Seconds};
+
+/// Bytes that FSDP's update moves per parameter, and its kernels. Source: specification §2.7 and §5.4.
+mod update {
+    pub const BYTES: f64 = 40.0;
+    pub const KERNELS: f64 = 60.0;
+}
+
+/// Gathering and scattering one layer's weights.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sharding {
+    gather: Seconds,
+    scatter: Seconds,
+}
+
+impl Costs<'_> {
+    /// Step time.
+    ///
+    /// ```text
+    /// T_layer = overlap(F, ag, σ) + overlap(B, ag + rs, σ)          sums where nothing prefetches
+    /// pp = 1   T = m·(Σ T_layer + ends) + m·ag + last rs + embedding's ag and rs
+    /// pp > 1   T = (m + (p−1)/v)·ΣT_layer/p + ½·m·T_head + the same edges
+    /// HSDP     + outer/L + max(0, outer − ½·ΣT_layer),  outer = ar(P/t/p·g/K) over the groups
+    /// ```
+    ///
+    /// Source: specification §5.4 with version 1.1.
+    pub(super) fn fsdp_step(&self, plan: &Plan, shape: &ShapeCost) -> StepTime {
+        let model = self.problem.model();
+        let (micro_batches, pp) = (self.micro_batches(plan), f64::from(plan.layout.pp));
+        let sigma = self.device.gpu.contention.value;
+        let mut work = Work::default();
+        let mut sharding_exposed = Seconds::ZERO;
+        let mut edge = Sharding::default();
+        for (kind, &count) in model.kind_counts().iter().enumerate() {
+            if count == 0 {
+                continue;
+            }
+            let layer = self.fsdp_layer(kind, plan, shape);
+            let sharding = self.sharding(kind, plan);
+            let again = if plan.reshard_after_forward { sharding.gather } else { Seconds::ZERO };
+            let backward_comm = again + sharding.scatter;
+            let (forward, backward) = (layer.forward(), layer.backward());
+            let exposed = if self.device.stack.overlap.fsdp_prefetch {
+                overlap(forward, sharding.gather, sigma) - forward + overlap(backward, backward_comm, sigma) - backward
+            } else {
+                sharding.gather + backward_comm
+            };
+            work.add(&layer, f64::from(count));
+            sharding_exposed += exposed * f64::from(count);
+            edge = sharding;
+        }
+        let layers_time = work.forward() + work.backward() + sharding_exposed;
+        let outer = self.between_shard_groups(plan, layers_time);
+        let mut ends = shape.ends;
+        if self.is_lora() {
+            ends.head.backward = ends.head.backward / 2.0;
+            ends.head_comm.backward = ends.head_comm.backward / 2.0;
+        }
+        let head = ends.head.sum() + ends.head_comm.sum();
+        let table = self.table_sharding(plan);
+        let once = table.gather + table.scatter + edge.scatter;
+        let mut step;
+        if plan.layout.pp > 1 {
+            let v = f64::from(plan.schedule.virtual_stages());
+            step = StepTime::busy(&work, Seconds::ZERO, micro_batches / pp);
+            step.compute += head * (0.5 * micro_batches);
+            step.dp_comm = sharding_exposed * (micro_batches / pp) + edge.gather + once;
+            step.pipeline_bubble = layers_time / pp * ((pp - 1.0) / v);
+            let sends = self.stage_send(plan);
+            let overlapped = self.device.stack.overlap.pp;
+            step.pp_comm = crate::schedule::closed::exposed_sends(
+                plan.schedule,
+                plan.layout.pp,
+                micro_batches,
+                sends,
+                overlapped,
+            );
+        } else {
+            step = StepTime::busy(&work, Seconds::ZERO, micro_batches);
+            step.compute += (ends.head.sum() + ends.embedding.sum()) * micro_batches;
+            step.tp_comm += (ends.head_comm.sum() + ends.embedding_comm.sum()) * micro_batches;
+            step.dp_comm = (sharding_exposed + edge.gather) * micro_batches + once;
+        }
+        step.stragglers = step.total() * straggler::slow_down(plan.layout.world_size());
+        step.dp_comm += outer;
+        step.optimizer = self.fsdp_update(plan);
+        let windows = data::Windows {
+            backward: work.backward(),
+            forward: work.forward(),
+            micro_backward: work.backward(),
+        };
+        step.offload = self.offloaded(plan, shape, &windows, micro_batches);
+        step
+    }
+
+    /// One layer, its expert exchange in line, never faster than the host launches it.
+    fn fsdp_layer(&self, kind: usize, plan: &Plan, shape: &ShapeCost) -> Work {
+        let cost = &shape.layers[kind];
+        let mut work = self.layer_work(kind, cost, plan);
+        work.ep = cost.ep;
+        work.ep_beside = Seconds::ZERO;
+        let again = if plan.recompute == Recompute::Full { cost.host.forward } else { Seconds::ZERO };
+        work.host = super::layer::Pair::default();
+        work.host = super::layer::Pair {
+            forward: (cost.host.forward - work.forward()).or_zero(),
+            backward: (cost.host.backward + again - work.backward()).or_zero(),
+        };
+        work
+    }
+
+    /// Bytes of a gathered weight element: one where the stack gathers in 8 bits.
+    fn gathered_bytes(&self) -> f64 {
+        let stack = self.device.stack;
+        if stack.fp8_all_gather && self.device.format != Format::Bf16 { 1.0 } else { stack.gather_bytes }
+    }
+
+    /// Gather and scatter of one layer of a kind: dense weights over the shard group, experts over their replicas.
+    fn sharding(&self, kind: usize, plan: &Plan) -> Sharding {
+        let stack = self.device.stack;
+        let all = self.problem.model().layer_parameters(kind);
+        let layout = &plan.layout;
+        let dense = all.dense() as f64 / f64::from(layout.tp);
+        let experts = all.experts as f64 / f64::from(layout.ep * layout.etp);
+        let group = self.dp_group(plan, plan.dense_shards());
+        let copies = Group { ranks: layout.expert_replicas(), stride: layout.ep * layout.etp };
+        let both = |op, bytes: f64| {
+            let one = |parameters: f64, group| self.fabric.time(op, Bytes::new(parameters * bytes), group, 1.0);
+            (one(dense, group) + one(experts, copies)) / stack.fsdp_efficiency
+        };
+        Sharding {
+            gather: both(Collective::AllGather, self.gathered_bytes()),
+            scatter: if self.is_lora() { Seconds::ZERO } else { both(Collective::ReduceScatter, stack.reduce_bytes) },
+        }
+    }
+
+    /// Gather and scatter of the embedding.
+    fn table_sharding(&self, plan: &Plan) -> Sharding {
+        let model = self.problem.model();
+        let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / f64::from(plan.layout.tp);
+        let group = self.dp_group(plan, plan.dense_shards());
+        let time = |op, bytes: f64| self.fabric.time(op, Bytes::new(table * bytes), group, 1.0);
+        Sharding {
+            gather: time(Collective::AllGather, self.gathered_bytes()),
+            scatter: if self.is_lora() {
+                Seconds::ZERO
+            } else {
+                time(Collective::ReduceScatter, self.device.stack.reduce_bytes)
+            },
+        }
+    }
+
+    /// Exposed all-reduce of gradients between shard groups (HSDP).
+    fn between_shard_groups(&self, plan: &Plan, layers_time: Seconds) -> Seconds {
+        let (all, shards) = (plan.layout.dense_replicas(), plan.dense_shards());
+        if shards >= all || self.is_lora() {
+            return Seconds::ZERO;
+        }
+        let inner = self.dp_group(plan, shards);
+        let group = Group { ranks: all / shards, stride: inner.stride * shards };
+        let mine = self.heaviest_parameters(plan).total() / f64::from(shards);
+        let outer = self.fabric.time(
+            Collective::AllReduce,
+            Bytes::new(mine * self.device.stack.reduce_bytes),
+            group,
+            1.0,
+        );
+        outer / f64::from(self.problem.model().layers()) + (outer - layers_time * 0.5).or_zero()
+    }
+
+    fn fsdp_update(&self, plan: &Plan) -> Seconds {
+        let share = if self.is_lora() { data::LORA_SHARE } else { 1.0 };
+        let heaviest = self.heaviest_parameters(plan);
+        let shard = heaviest.dense / f64::from(plan.dense_shards())
+            + heaviest.experts / f64::from(plan.layout.expert_replicas());
+        let on_device = 1.0 - plan.offload.optimizer;
+        self.device.stream_fused(Bytes::new(shard * share * on_device * update::BYTES), update::KERNELS)
+    }
+}

@@ -1,0 +1,355 @@
+//! Memory of each pipeline rank, by tenant (specification §6).
+
+use serde::Serialize;
+
+use super::Costs;
+use super::data::RankParameters;
+use crate::model::{Attention, Ffn, Mixer, Mla, Moe};
+use crate::plan::{Modules, Plan, Recompute, ZeroStage};
+use crate::schedule::closed::in_flight;
+use crate::units::Bytes;
+
+/// What the driver, the libraries and fragmentation take beside the tensors (§6.5): CUDA context and workspaces, NCCL's
+/// buffers for two classes of communicator (0.4 GiB each), and the allocator's loss.
+mod reserve {
+    pub const CONTEXT_GIB: f64 = 1.2;
+    pub const NCCL_GIB: f64 = 0.8;
+    pub const FRAGMENTATION: f64 = 0.06;
+}
+
+/// Bytes per logit of the loss head's working set: fused, or not. Source: specification §6.5.
+const LOGITS: (f64, f64) = (6.0, 12.0);
+
+/// Memory of one rank at its peak, by tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Footprint {
+    /// Pipeline rank.
+    pub rank: u32,
+    /// Weights that the products read.
+    pub weights: Bytes,
+    /// Gradients.
+    pub gradients: Bytes,
+    /// Master weights and moments.
+    pub optimizer: Bytes,
+    /// Kept between forward and backward.
+    pub activations: Bytes,
+    /// Working set: logits, a recomputed layer, gathered weights.
+    pub transient: Bytes,
+    /// Caches of the libraries (Transformer Engine's weight-gradient buffers).
+    pub caches: Bytes,
+    /// Lost to fragmentation.
+    pub fragmentation: Bytes,
+    /// CUDA context, workspaces and NCCL buffers.
+    pub context: Bytes,
+}
+
+impl Footprint {
+    /// Every tenant with its name: the one list behind the sums, the tables and the JSON.
+    pub fn tenants(&self) -> [(&'static str, Bytes); 8] {
+        let Self { rank: _, weights, gradients, optimizer, activations, transient, caches, fragmentation, context } =
+            *self;
+        [
+            ("weights", weights),
+            ("gradients", gradients),
+            ("optimizer", optimizer),
+            ("activations", activations),
+            ("transient", transient),
+            ("caches", caches),
+            ("fragmentation", fragmentation),
+            ("context", context),
+        ]
+    }
+
+    /// Tensors alive at the peak: torch's `max_memory_allocated`.
+    pub fn allocated(&self) -> Bytes {
+        self.reserved() - self.fragmentation
+    }
+
+    /// What the allocator holds: torch's `max_memory_reserved`.
+    pub fn reserved(&self) -> Bytes {
+        self.device() - self.context
+    }
+
+    /// What the device shows as used: `nvidia-smi`.
+    pub fn device(&self) -> Bytes {
+        self.tenants().into_iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+impl Costs<'_> {
+    /// The rank that needs the most.
+    pub fn fullest(&self, plan: &Plan) -> Footprint {
+        self.footprints(plan)
+            .into_iter()
+            .reduce(|a, b| if b.device() > a.device() { b } else { a })
+            .expect("a plan has at least one stage")
+    }
+
+    /// Memory of every pipeline rank.
+    pub fn footprints(&self, plan: &Plan) -> Vec<Footprint> {
+        let parameters = self.rank_parameters(plan);
+        let activations = self.rank_activations(plan);
+        (0..plan.layout.pp)
+            .map(|rank| {
+                let held = parameters[rank as usize];
+                let (weights, gradients, optimizer) = self.states(&held, plan);
+                let (kept, transient) = (activations[rank as usize], self.transient(rank, plan));
+                let caches = self.caches(plan);
+                let tensors = weights + gradients + optimizer + kept + transient + caches;
+                Footprint {
+                    rank,
+                    weights,
+                    gradients,
+                    optimizer,
+                    activations: kept,
+                    transient,
+                    caches,
+                    fragmentation: tensors * reserve::FRAGMENTATION,
+                    context: Bytes::gib(reserve::CONTEXT_GIB + reserve::NCCL_GIB),
+                }
+            })
+            .collect()
+    }
+
+    /// Weights, gradients, and optimizer states of a rank.
+    ///
+    /// ```text
+    /// Σ over dense and experts of  P·( w/[z≥3: d] + g/[z≥2: d] + (master + states)/[z≥1: d] )          specification §6.1
+    /// ```
+    fn states(&self, held: &RankParameters, plan: &Plan) -> (Bytes, Bytes, Bytes) {
+        let recipe = &self.problem.workload().recipe;
+        let (gradient, states) = if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
+        let copies = f64::from(plan.schedule.weight_copies());
+        let (dense, experts) = (f64::from(plan.dense_shards()), f64::from(plan.layout.expert_replicas()));
+        let sharded = |bytes: f64, from: ZeroStage| {
+            let over = |shards: f64| if plan.zero >= from { shards } else { 1.0 };
+            Bytes::new(bytes * (held.dense / over(dense) + held.experts / over(experts)))
+        };
+        (
+            sharded(recipe.weight, ZeroStage::Three) * copies,
+            sharded(gradient, ZeroStage::Two) * copies,
+            sharded(states, ZeroStage::One) * (1.0 - plan.offload.optimizer),
+        )
+    }
+
+    /// Activations of each rank at its peak: those of its chunks, times the micro-batches in flight (§6.5).
+    fn rank_activations(&self, plan: &Plan) -> Vec<Bytes> {
+        let model = self.problem.model();
+        let (pp, chunks) = (plan.layout.pp, plan.layout.pp * plan.schedule.virtual_stages());
+        let kept: Vec<Bytes> = (0..model.kinds.len()).map(|kind| self.kept_activations(kind, plan)).collect();
+        let unforgotten: Vec<Bytes> = match plan.recompute {
+            Recompute::FirstLayers(_) => (0..model.kinds.len()).map(|_| self.checkpoint(plan)).collect(),
+            Recompute::None
+            | Recompute::Selective(_)
+            | Recompute::PerOp
+            | Recompute::EveryOther
+            | Recompute::Full => Vec::new(),
+        };
+        let mut ranks = vec![Bytes::ZERO; pp as usize];
+        let mut from = 0;
+        for (chunk, count) in super::split::even(model.layers(), chunks).into_iter().enumerate() {
+            let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
+            let first = if let Recompute::FirstLayers(most) = plan.recompute { count.min(most) } else { 0 };
+            for (kind, times) in self.kinds_between(from, from + first).enumerate() {
+                if times > 0.0 {
+                    *rank += unforgotten[kind] * times;
+                }
+            }
+            for (kind, times) in self.kinds_between(from + first, from + count).enumerate() {
+                *rank += kept[kind] * times;
+            }
+            from += count;
+        }
+        let on_device = 1.0 - plan.offload.activations;
+        ranks
+            .into_iter()
+            .enumerate()
+            .map(|(rank, bytes)| {
+                bytes * (on_device * in_flight(plan.schedule, rank as u32, pp, self.micro_batches(plan)))
+            })
+            .collect()
+    }
+
+    /// What full recomputation keeps of a layer: its input, 2·n·h/ts bytes.
+    fn checkpoint(&self, plan: &Plan) -> Bytes {
+        Bytes::new(self.tokens(plan) * 2.0 * f64::from(self.problem.model().hidden) / plan.sequence_shards())
+    }
+
+    /// What one layer keeps for its backward, for one micro-batch on one rank, after recomputation (§6.3, §6.4).
+    pub(super) fn kept_activations(&self, kind: usize, plan: &Plan) -> Bytes {
+        match plan.recompute {
+            Recompute::None | Recompute::FirstLayers(_) => self.all_activations(kind, plan, Modules::default()),
+            Recompute::Selective(modules) => self.all_activations(kind, plan, modules),
+            Recompute::PerOp => self.all_activations(kind, plan, Modules::default()) * 0.5,
+            Recompute::EveryOther => {
+                self.all_activations(kind, plan, Modules::default()) * 0.5 + self.checkpoint(plan) * 0.5
+            }
+            Recompute::Full => self.checkpoint(plan),
+        }
+    }
+
+    /// Activations of one layer, without the modules forgotten.
+    ///
+    /// ```text
+    /// common   n·(4h/ts + 2·ε·h/ts + 2δ·h/ts)               residual inputs, normed inputs of two products, dropout masks
+    /// + mixer + feed-forward part                          below; ε = 1 byte where products store 8-bit inputs, else 2
+    /// ```
+    ///
+    /// Source: specification §6.3, reproducing [korthikanti22] s·b·h·(10 + 24/t + 5·a·s/(h·t)).
+    fn all_activations(&self, kind: usize, plan: &Plan, forgotten: Modules) -> Bytes {
+        let layer = &self.problem.model().kinds[kind];
+        let (tokens, hidden) = (self.tokens(plan), f64::from(self.problem.model().hidden));
+        let blocks = f64::from(u8::from(layer.mixer != Mixer::None)) + f64::from(u8::from(layer.ffn != Ffn::None));
+        let mask = if self.problem.model().dropout { 1.0 } else { 0.0 };
+        let normed = if forgotten.layernorm { 0.0 } else { self.input_bytes() };
+        let common = blocks * (2.0 + normed + mask) * hidden / plan.sequence_shards();
+        let mixer = match &layer.mixer {
+            Mixer::Attention(attention) => self.attention_activations(attention, plan, forgotten),
+            Mixer::Mla(mla) => self.mla_activations(mla, plan, forgotten),
+            Mixer::Mamba(m) => 2.0 * (m.in_width() + 2 * m.inner()) as f64 / f64::from(plan.layout.tp),
+            Mixer::DeltaNet(d) => 2.0 * (d.in_width() + 2 * d.values()) as f64 / f64::from(plan.layout.tp),
+            Mixer::None => 0.0,
+        };
+        let ffn = match &layer.ffn {
+            Ffn::Dense(_) if forgotten.mlp => Bytes::ZERO,
+            Ffn::Dense(mlp) => Bytes::new(
+                tokens * self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, forgotten),
+            ),
+            Ffn::Moe(_) if forgotten.moe => Bytes::ZERO,
+            Ffn::Moe(moe) => self.moe_activations(moe, plan, forgotten),
+            Ffn::None => Bytes::ZERO,
+        };
+        (Bytes::new(tokens * (common + mixer)) + ffn) * self.device.stack.activation_memory
+    }
+
+    /// Bytes of a stored input of a product.
+    fn input_bytes(&self) -> f64 {
+        if self.device.format == crate::gpu::Format::Bf16 { 2.0 } else { 1.0 }
+    }
+
+    /// Per token: `2·d(a+2g)/t + 2·a·d/t + 4a/t`, un-fused scores `a/t·s·(2 + 3δ)` beside (§6.3).
+    fn attention_activations(&self, attention: &Attention, plan: &Plan, forgotten: Modules) -> f64 {
+        let tp = f64::from(plan.layout.tp);
+        let heads = f64::from(attention.heads) / tp;
+        let mut bytes = 2.0 * attention.qkv_width() as f64 / tp
+            + 2.0 * heads * f64::from(attention.head_dim)
+            + 4.0 * heads;
+        if self.keeps_scores() && !forgotten.core_attn {
+            let masks = if self.problem.model().dropout { 3.0 } else { 0.0 };
+            bytes += heads * f64::from(self.problem.workload().seq_len) * (2.0 + masks);
+        }
+        bytes
+    }
+
+    /// Per token: `(2+ε)(q_r+kv_r) + 2d_r + 2(a/t)(2·d_qk + d_v) + 2·a·d_v/t + 4a/t` (§6.3); forgetting the up-projections
+    /// leaves the compressions and the context.
+    fn mla_activations(&self, mla: &Mla, plan: &Plan, forgotten: Modules) -> f64 {
+        let heads = f64::from(mla.heads) / f64::from(plan.layout.tp);
+        let (qk, v) = (f64::from(mla.qk_dim()), f64::from(mla.v_dim));
+        let ranks = (2.0 + self.input_bytes()) * f64::from(mla.q_rank + mla.kv_rank) + 2.0 * f64::from(mla.rope_dim);
+        let up = if forgotten.mla_up_proj { 0.0 } else { 2.0 * heads * (2.0 * qk + v) };
+        ranks + up + 2.0 * heads * v + 4.0 * heads
+    }
+
+    /// Per token of a dense MLP: `2·G·f/t + ε·f/t`; forgetting the activation function leaves the first term.
+    fn mlp_activations(&self, gates: f64, intermediate: f64, plan: &Plan, forgotten: Modules) -> f64 {
+        let width = intermediate / f64::from(plan.layout.tp);
+        let activated = if forgotten.act { 0.0 } else { self.input_bytes() * width };
+        2.0 * gates * width + activated
+    }
+
+    /// Of a mixture of experts, T received token copies:
+    ///
+    /// ```text
+    /// T·(ε·h + 2·G·f_e/t_e + ε·f_e/t_e + 2h) + n·shared MLP + 8·n·E/t          specification §6.3
+    /// ```
+    fn moe_activations(&self, moe: &Moe, plan: &Plan, forgotten: Modules) -> Bytes {
+        let (tokens, hidden) = (self.tokens(plan), f64::from(self.problem.model().hidden));
+        let received = self.owned_tokens(plan) * f64::from(moe.top_k);
+        let (width, gates) = (f64::from(moe.intermediate) / f64::from(plan.layout.etp), moe.expert().gates() as f64);
+        let activated = if forgotten.act { 0.0 } else { self.input_bytes() * width };
+        let routed = received * (self.input_bytes() * hidden + 2.0 * gates * width + activated + 2.0 * hidden);
+        let shared = moe.shared().map_or(0.0, |mlp| {
+            self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, forgotten)
+        });
+        let router = 8.0 * f64::from(moe.experts) / f64::from(plan.layout.tp);
+        Bytes::new(routed + tokens * (shared + router))
+    }
+
+    /// Working set beside what is kept.
+    ///
+    /// ```text
+    /// last rank     n·V/t·(6 fused | 12) + 4·n·h/ts          others    6·n·f/t, with experts 4·n·h
+    /// under full recomputation, one layer's activations beside
+    /// ```
+    ///
+    /// Source: specification §6.5.
+    fn transient(&self, rank: u32, plan: &Plan) -> Bytes {
+        let model = self.problem.model();
+        let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
+        let last = plan.schedule.rank_of(plan.layout.pp * plan.schedule.virtual_stages() - 1, plan.layout.pp);
+        let own = if rank == last {
+            let logits = if self.device.stack.fused_cross_entropy { LOGITS.0 } else { LOGITS.1 };
+            let depth = 1.0 + f64::from(model.mtp_depth);
+            let vocab = f64::from(model.padded_vocab(plan.layout.tp)) / tp;
+            tokens * (vocab * logits * depth + 4.0 * hidden / plan.sequence_shards())
+        } else if model.is_moe() {
+            tokens * 4.0 * hidden
+        } else {
+            tokens * 6.0 * self.ffn_widths().map(f64::from).fold(0.0, f64::max) / tp
+        };
+        let recomputed = if matches!(plan.recompute, Recompute::Full | Recompute::FirstLayers(_)) {
+            self.largest_layer(plan)
+        } else {
+            Bytes::ZERO
+        };
+        Bytes::new(own) + recomputed + self.gathered_weights(plan)
+    }
+
+    fn largest_layer(&self, plan: &Plan) -> Bytes {
+        (0..self.problem.model().kinds.len())
+            .map(|kind| self.all_activations(kind, plan, Modules::default()))
+            .fold(Bytes::ZERO, Bytes::max)
+    }
+
+    /// Under ZeRO 3: the layer at work and the next, and the embedding, un-sharded (§6.1); without resharding, all layers.
+    fn gathered_weights(&self, plan: &Plan) -> Bytes {
+        if plan.zero != ZeroStage::Three {
+            return Bytes::ZERO;
+        }
+        let model = self.problem.model();
+        let tp = f64::from(plan.layout.tp);
+        let weight = self.problem.workload().recipe.weight;
+        let layer = |kind: usize| {
+            let all = model.layer_parameters(kind);
+            all.dense() as f64 / tp + all.experts as f64 / f64::from(plan.layout.ep * plan.layout.etp)
+        };
+        let largest = (0..model.kinds.len()).map(layer).fold(0.0, f64::max);
+        let layers = if plan.reshard_after_forward {
+            2.0 * largest
+        } else {
+            model.kind_counts().iter().enumerate().map(|(kind, &count)| f64::from(count) * layer(kind)).sum::<f64>()
+                / f64::from(plan.layout.pp)
+        };
+        let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / tp;
+        Bytes::new(weight * (layers + table))
+    }
+
+    /// Transformer Engine keeps one bf16 weight-gradient buffer for each distinct weight shape of a layer (§6.5) [D];
+    /// none was seen for latent attention.
+    fn caches(&self, plan: &Plan) -> Bytes {
+        if !self.device.stack.wgrad_cache {
+            return Bytes::ZERO;
+        }
+        let model = self.problem.model();
+        let tp = f64::from(plan.layout.tp);
+        let weights = |layer: &crate::model::Layer| match (&layer.mixer, &layer.ffn) {
+            (Mixer::Attention(a), Ffn::Dense(mlp)) => (a.weights(model.hidden) + mlp.weights(model.hidden)) as f64,
+            (Mixer::Attention(a), Ffn::Moe(_) | Ffn::None) => a.weights(model.hidden) as f64,
+            (Mixer::None, Ffn::Dense(mlp)) => mlp.weights(model.hidden) as f64,
+            (Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None, _) => 0.0,
+        };
+        let largest = model.kinds.iter().map(weights).fold(0.0, f64::max);
+        Bytes::new(2.0 * largest / tp)
+    }
+}

@@ -1,0 +1,125 @@
+//! A plan's price: time of a step and memory of each rank. Pure; knows neither the space nor the search.
+
+pub mod data;
+pub mod exchange;
+pub mod fsdp;
+pub mod head;
+pub mod layer;
+pub mod memory;
+pub mod offload;
+pub mod optimizer;
+pub mod overlap;
+pub mod pipeline;
+pub mod recompute;
+pub mod split;
+pub mod stage;
+pub mod step;
+pub mod straggler;
+
+use crate::collective::Fabric;
+use crate::kernel::Device;
+use crate::model::{Ffn, Mixer};
+use crate::plan::{Plan, ZeroStage};
+use crate::problem::Problem;
+use crate::workload::Adaptation;
+
+pub use memory::Footprint;
+pub use stage::ShapeCost;
+pub use step::{Evaluation, StepTime};
+
+/// What pricing needs at hand: the problem, its device and fabric, and layers counted by kind.
+#[derive(Clone, Debug)]
+pub struct Costs<'a> {
+    /// The problem.
+    pub problem: &'a Problem,
+    /// The device under the problem's software.
+    pub device: Device<'a>,
+    /// Its links.
+    pub fabric: Fabric<'a>,
+    /// Layers of each kind among the first `l`, for l = 0 ..= layers.
+    counts: Vec<Vec<u32>>,
+}
+
+impl<'a> Costs<'a> {
+    /// Prepares a problem for pricing.
+    pub fn new(problem: &'a Problem) -> Self {
+        let model = problem.model();
+        let mut counts = vec![vec![0; model.kinds.len()]];
+        for &kind in &model.order {
+            let mut next = counts.last().expect("starts with one").clone();
+            next[kind] += 1;
+            counts.push(next);
+        }
+        let device = Device {
+            gpu: &problem.cluster().gpu,
+            stack: problem.stack(),
+            format: problem.workload().format,
+            host: problem.cluster().host,
+        };
+        Self { problem, device, fabric: Fabric::new(problem.cluster(), problem.stack()), counts }
+    }
+
+    /// Layers of each kind among layers `from..to`.
+    pub(crate) fn kinds_between(&self, from: u32, to: u32) -> impl Iterator<Item = f64> + '_ {
+        let (from, to) = (&self.counts[from as usize], &self.counts[to as usize]);
+        from.iter().zip(to).map(|(a, b)| f64::from(b - a))
+    }
+
+    /// Tokens of one micro-batch on one context-parallel rank.
+    pub(crate) fn tokens(&self, plan: &Plan) -> f64 {
+        plan.tokens(self.problem.workload().seq_len)
+    }
+
+    /// Of those, tokens that this rank sends to their experts: its own share where experts are split less than the rest.
+    pub(crate) fn owned_tokens(&self, plan: &Plan) -> f64 {
+        let (tp, expert_tp) = (plan.layout.tp, plan.layout.etp);
+        if tp > expert_tp { self.tokens(plan) * f64::from(expert_tp) / f64::from(tp) } else { self.tokens(plan) }
+    }
+
+    /// Whether the base is frozen.
+    pub(crate) fn is_lora(&self) -> bool {
+        self.problem.workload().adaptation == Adaptation::Lora
+    }
+
+    /// Micro-batches of one step.
+    pub(crate) fn micro_batches(&self, plan: &Plan) -> f64 {
+        plan.micro_batches(self.problem.workload().global_batch)
+    }
+
+    /// Prices what plans of one shape share: each kind of layer, and the two ends of the model.
+    pub fn shape(&self, plan: &Plan) -> ShapeCost {
+        ShapeCost::new(self, plan)
+    }
+
+    /// The price of a legal plan; `plan.zero = 3` is priced as FSDP.
+    pub fn evaluate(&self, plan: &Plan) -> Evaluation {
+        self.evaluate_shaped(plan, &self.shape(plan))
+    }
+
+    /// The price of a legal plan whose shape is priced already.
+    pub fn evaluate_shaped(&self, plan: &Plan, shape: &ShapeCost) -> Evaluation {
+        let step =
+            if plan.zero == ZeroStage::Three { self.fsdp_step(plan, shape) } else { self.pipeline_step(plan, shape) };
+        Evaluation { plan: *plan, step, footprint: self.fullest(plan) }
+    }
+
+    /// Heads of the attention with the fewest, which tensor parallelism must divide.
+    pub(crate) fn head_counts(&self) -> impl Iterator<Item = u32> + '_ {
+        self.problem.model().kinds.iter().filter_map(|layer| match &layer.mixer {
+            Mixer::Attention(a) => Some(a.heads),
+            Mixer::Mla(m) => Some(m.heads),
+            Mixer::Mamba(m) => Some(m.heads),
+            Mixer::DeltaNet(d) => Some(d.value_heads),
+            Mixer::None => None,
+        })
+    }
+
+    /// Widths that tensor parallelism must divide.
+    pub(crate) fn ffn_widths(&self) -> impl Iterator<Item = u32> + '_ {
+        self.problem.model().kinds.iter().filter_map(|layer| match &layer.ffn {
+            Ffn::Dense(mlp) => Some(mlp.intermediate),
+            Ffn::Moe(moe) => moe.shared().map(|mlp| mlp.intermediate),
+            Ffn::None => None,
+        })
+    }
+}

@@ -1,0 +1,63 @@
+//! What waits on the host: optimizer states and activations.
+
+use super::Costs;
+use super::data::Windows;
+use super::stage::ShapeCost;
+use crate::plan::{Plan, ZeroStage};
+use crate::units::{Bytes, BytesPerSec, Seconds};
+
+/// Bytes of host memory that the update of one parameter moves, and the bandwidth of a host's memory per GPU: a socket's
+/// 200 GB/s over the four GPUs that share it. Source: specification §6.8.
+mod host {
+    pub const UPDATE_BYTES: f64 = 28.0;
+    pub const MEMORY_GB_PER_S: f64 = 50.0;
+}
+
+impl Costs<'_> {
+    /// Time that traffic with the host adds to a step.
+    ///
+    /// ```text
+    /// optimizer     max(0, shard·(g + w)/bw_host + shard·28 B/bw_dram − (window_B + window_F))
+    /// activations   m·layers·(max(0, A/bw_host − F) + max(0, A/bw_host − B))
+    /// ```
+    ///
+    /// Source: specification §6.8.
+    pub(super) fn offloaded(&self, plan: &Plan, shape: &ShapeCost, windows: &Windows, micro_batches: f64) -> Seconds {
+        self.offloaded_optimizer(plan, windows) + self.offloaded_activations(plan, shape, micro_batches)
+    }
+
+    fn offloaded_optimizer(&self, plan: &Plan, windows: &Windows) -> Seconds {
+        if plan.offload.optimizer <= 0.0 {
+            return Seconds::ZERO;
+        }
+        let heaviest = self.heaviest_parameters(plan);
+        let shards = if plan.zero == ZeroStage::Zero { 1.0 } else { f64::from(plan.dense_shards()) };
+        let expert_shards = if plan.zero == ZeroStage::Zero { 1.0 } else { f64::from(plan.layout.expert_replicas()) };
+        let shard = (heaviest.dense / shards + heaviest.experts / expert_shards) * plan.offload.optimizer;
+        let recipe = &self.problem.workload().recipe;
+        let moved = Bytes::new(shard * (recipe.gradient + recipe.weight)) / self.device.gpu.host_link.value;
+        let updated = Bytes::new(shard * host::UPDATE_BYTES) / BytesPerSec::gbytes(host::MEMORY_GB_PER_S);
+        (moved + updated - windows.backward - windows.forward).or_zero()
+    }
+
+    fn offloaded_activations(&self, plan: &Plan, shape: &ShapeCost, micro_batches: f64) -> Seconds {
+        if plan.offload.activations <= 0.0 {
+            return Seconds::ZERO;
+        }
+        let model = self.problem.model();
+        let per_rank = micro_batches / f64::from(plan.layout.pp);
+        model
+            .kind_counts()
+            .iter()
+            .enumerate()
+            .map(|(kind, &count)| {
+                let cost = &shape.layers[kind];
+                let transfer =
+                    self.kept_activations(kind, plan) * plan.offload.activations / self.device.gpu.host_link.value;
+                let exposed =
+                    (transfer - cost.forward).or_zero() + (transfer - cost.dgrad - cost.wgrad).or_zero();
+                exposed * (f64::from(count) * per_rank)
+            })
+            .sum()
+    }
+}

@@ -1,0 +1,78 @@
+//! The update, and what every step pays once.
+
+use super::Costs;
+use super::data::LORA_SHARE;
+use crate::gpu::Format;
+use crate::kernel::gemm::Shape;
+use crate::plan::{Plan, ZeroStage};
+use crate::units::{Bytes, Seconds};
+use crate::workload::Optimizer;
+
+/// Bytes that the update moves per parameter, beside the gradient and the moments: master weights read and written, the
+/// new weight written, the gradient read twice more for norm and clip.
+///
+/// Source: specification §2.7: 38 with fp32 gradients and moments = 4 + 8 + 16 + 2 + 8.
+mod update {
+    pub const MASTER_AND_WEIGHT: f64 = 10.0;
+    pub const NORM_AND_CLIP: f64 = 8.0;
+    /// Kernels of one fused update.
+    pub const KERNELS: f64 = 20.0;
+    /// All-reduces of norms and loss scalars, each so long per doubling of the ranks.
+    pub const SCALARS: f64 = 3.0;
+    pub const SCALAR_HOP: f64 = 12.0;
+}
+
+/// Newton–Schulz iterations of Muon. Source: specification §2.7.
+const NEWTON_SCHULZ: f64 = 5.0;
+
+impl Costs<'_> {
+    /// Time of the update.
+    ///
+    /// ```text
+    /// T = shard·u/(BW·e_mem) + P·(g + 1)/(BW·e_mem) + 3·12 us·log2 N          u = 38 bytes with fp32 gradients and moments
+    /// ```
+    ///
+    /// Shards over dp·cp (experts over their own replicas) under ZeRO ≥ 1. What is offloaded is updated on the host
+    /// (`offload`). Source: specification §2.7.
+    pub(super) fn optimizer_step(&self, plan: &Plan) -> Seconds {
+        let heaviest = self.heaviest_parameters(plan);
+        let share = if self.is_lora() { LORA_SHARE } else { 1.0 };
+        let (dense, experts) = (heaviest.dense * share, heaviest.experts * share);
+        let (dense_shards, expert_shards) = if plan.zero == ZeroStage::Zero {
+            (1.0, 1.0)
+        } else {
+            (f64::from(plan.dense_shards()), f64::from(plan.layout.expert_replicas()))
+        };
+        let on_device = 1.0 - plan.offload.optimizer;
+        let shard = (dense / dense_shards + experts / expert_shards) * on_device;
+        let gradient = self.device.stack.reduce_bytes;
+        let moved = gradient + update::MASTER_AND_WEIGHT + update::NORM_AND_CLIP
+            + 2.0 * self.problem.workload().recipe.state;
+        let passes = (dense + experts) * (gradient + 1.0);
+        let hops = f64::from(plan.layout.world_size().max(2)).log2();
+        self.device.stream_fused(Bytes::new(shard * moved), update::KERNELS)
+            + self.device.stream_fused(Bytes::new(passes), 4.0)
+            + Seconds::micros(update::SCALARS * update::SCALAR_HOP * hops)
+            + self.newton_schulz(plan)
+    }
+
+    /// Muon orthogonalises each matrix of the rank, whole matrices shared out over the replicas:
+    ///
+    /// ```text
+    /// 5 iterations of 4·r·c·min(r,c) + 2·min(r,c)²·max(r,c) FLOPs, at half the rate of a product that size
+    /// ```
+    ///
+    /// Taken per layer as h × (parameters/h). Source: specification §2.7.
+    fn newton_schulz(&self, plan: &Plan) -> Seconds {
+        if self.problem.workload().optimizer != Optimizer::Muon {
+            return Seconds::ZERO;
+        }
+        let model = self.problem.model();
+        let heaviest = self.heaviest_parameters(plan);
+        let replicas = f64::from(plan.layout.dense_replicas());
+        let (short, long) = (f64::from(model.hidden), heaviest.total() / f64::from(model.hidden) / replicas);
+        // Twice the product's time is half its rate; 4·r·c·m + 2·m²·x is three products of m × x × m.
+        let product = Shape { m: short, n: long, k: short, batch: 1.0, output_bytes: 2.0 };
+        self.device.gemm(&product, Format::Bf16) * (2.0 * 3.0 * NEWTON_SCHULZ)
+    }
+}

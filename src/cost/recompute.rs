@@ -1,0 +1,54 @@
+//! What backward computes again (specification §6.4).
+
+use super::Costs;
+use super::layer::LayerCost;
+use crate::gpu::AttentionKernel;
+use crate::model::{Ffn, Layer};
+use crate::plan::{Modules, Plan, Recompute};
+use crate::units::Seconds;
+
+impl Costs<'_> {
+    /// Extra backward time of one layer.
+    ///
+    /// ```text
+    /// full          F + tensor, context and expert communication of the forward
+    /// every other   half of that
+    /// per op        ½(F − T_attn) + ½·communication
+    /// modules       the sum of their forwards: core_attn T_attn; layernorm ½ of norms and residuals; act the activation
+    ///               function; mla_up_proj its products and ½ of the norms; mlp, moe the whole feed-forward part
+    /// ```
+    ///
+    /// Recomputing `moe` dispatches the tokens again. Source: specification §6.4 with version 1.1.
+    pub(super) fn recomputed(&self, layer: &Layer, plan: &Plan, cost: &LayerCost) -> Seconds {
+        match plan.recompute {
+            Recompute::None | Recompute::FirstLayers(_) => Seconds::ZERO,
+            Recompute::Full => full(cost),
+            Recompute::EveryOther => full(cost) * 0.5,
+            Recompute::PerOp => (cost.forward - cost.attention + cost.tp.forward + cost.cp.forward) * 0.5,
+            Recompute::Selective(modules) => self.modules(modules, layer, cost),
+        }
+    }
+
+    fn modules(&self, modules: Modules, layer: &Layer, cost: &LayerCost) -> Seconds {
+        let when = |on: bool, time: Seconds| if on { time } else { Seconds::ZERO };
+        let is_moe = matches!(layer.ffn, Ffn::Moe(_));
+        let Modules { core_attn, layernorm, act, mla_up_proj, mlp, moe } = modules;
+        let whole_ffn = (mlp && !is_moe) || (moe && is_moe);
+        when(core_attn && self.keeps_scores(), cost.attention)
+            + when(layernorm, cost.norms * 0.5)
+            + when(act && !whole_ffn, cost.activation)
+            + when(mla_up_proj && cost.up_projections > Seconds::ZERO, cost.up_projections + cost.norms * 0.5)
+            + when(whole_ffn, cost.ffn)
+            + when(moe && is_moe, cost.ep.forward)
+    }
+
+    /// Whether attention writes its scores to memory, so that forgetting them saves anything.
+    pub(super) fn keeps_scores(&self) -> bool {
+        self.device.stack.attention == AttentionKernel::Unfused
+    }
+}
+
+/// A whole forward of one layer.
+pub(super) fn full(cost: &LayerCost) -> Seconds {
+    cost.forward + cost.tp.forward + cost.cp.forward + cost.ep.forward
+}

@@ -1,0 +1,207 @@
+//! From layers to stages: what each pipeline rank does for one micro-batch.
+
+use super::Costs;
+use super::head::Ends;
+use super::layer::{LayerCost, Pair};
+use super::{recompute, split};
+use crate::plan::{Plan, Recompute};
+use crate::schedule::closed::RankTime;
+use crate::units::Seconds;
+
+/// Work on one micro-batch, by what it is spent on.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Work {
+    /// Kernels of the model.
+    pub compute: Pair,
+    /// Computed again (backward).
+    pub recompute: Seconds,
+    /// Tensor-parallel collectives.
+    pub tp: Pair,
+    /// Context-parallel exchange.
+    pub cp: Pair,
+    /// Expert exchange that nothing hides.
+    pub ep: Pair,
+    /// Waiting for the host.
+    pub host: Pair,
+    /// Expert exchange that the stack runs beside compute (forward and backward), not in the sums below.
+    pub ep_beside: Seconds,
+    /// Weight gradients, a part of `compute`.
+    pub wgrad: Seconds,
+}
+
+impl Work {
+    /// Forward.
+    pub fn forward(&self) -> Seconds {
+        let Self { compute, recompute: _, tp, cp, ep, host, ep_beside: _, wgrad: _ } = self;
+        compute.forward + tp.forward + cp.forward + ep.forward + host.forward
+    }
+
+    /// Backward.
+    pub fn backward(&self) -> Seconds {
+        let Self { compute, recompute, tp, cp, ep, host, ep_beside: _, wgrad: _ } = self;
+        compute.backward + *recompute + tp.backward + cp.backward + ep.backward + host.backward
+    }
+
+    /// As the schedules see it.
+    pub fn rank_time(&self) -> RankTime {
+        RankTime { forward: self.forward(), backward: self.backward(), wgrad: self.wgrad }
+    }
+
+    /// Adds `times` of `other`.
+    pub fn add(&mut self, other: &Self, times: f64) {
+        let pair = |to: &mut Pair, from: Pair| {
+            to.forward += from.forward * times;
+            to.backward += from.backward * times;
+        };
+        let Self { compute, recompute, tp, cp, ep, host, ep_beside, wgrad } = *other;
+        pair(&mut self.compute, compute);
+        self.recompute += recompute * times;
+        pair(&mut self.tp, tp);
+        pair(&mut self.cp, cp);
+        pair(&mut self.ep, ep);
+        pair(&mut self.host, host);
+        self.ep_beside += ep_beside * times;
+        self.wgrad += wgrad * times;
+    }
+}
+
+/// What plans of one shape share.
+#[derive(Clone, Debug)]
+pub struct ShapeCost {
+    /// Price of each kind of layer.
+    pub layers: Vec<LayerCost>,
+    /// The two ends of the model.
+    pub ends: Ends,
+}
+
+impl ShapeCost {
+    /// Prices each kind of layer and the two ends.
+    pub fn new(costs: &Costs, plan: &Plan) -> Self {
+        Self {
+            layers: (0..costs.problem.model().kinds.len()).map(|kind| costs.layer(kind, plan)).collect(),
+            ends: costs.ends(plan),
+        }
+    }
+}
+
+/// Share of a layer's host synchronisation that falls on forward. Source: specification §2.9, version 1.1.
+const SYNC_FORWARD: f64 = 1.0 / 3.0;
+/// A tensor-parallel floor over several domains, against one. Source: run mapping §3 (nanotron).
+const FLOOR_ACROSS: f64 = 1.5;
+
+impl Costs<'_> {
+    /// One layer of kind `kind` as the pipeline sees it: the host floor, what waits for it, and where expert traffic runs.
+    ///
+    /// ```text
+    /// F = max(F_gpu, n_f·t_host) + sync/3          B = max(B_gpu, n_b·t_host [+ n_f·t_host under full recomputation]) + 2·sync/3
+    /// ```
+    ///
+    /// Source: specification §2.9, version 1.1.
+    pub(super) fn layer_work(&self, kind: usize, cost: &LayerCost, plan: &Plan) -> Work {
+        let stack = self.device.stack;
+        let is_moe = self.problem.model().kinds[kind].moe().is_some();
+        let beside = stack.overlap.ep > 0.0;
+        let mut work = Work {
+            compute: Pair { forward: cost.forward, backward: cost.dgrad + cost.wgrad },
+            recompute: cost.recompute,
+            tp: cost.tp,
+            cp: cost.cp,
+            ep: Pair::default(),
+            host: Pair::default(),
+            ep_beside: if beside { cost.ep.sum() } else { Seconds::ZERO },
+            wgrad: cost.wgrad,
+        };
+        let again = if plan.recompute == Recompute::Full { cost.host.forward } else { Seconds::ZERO };
+        let waits = |floor: Seconds, busy: Seconds| (floor - busy).or_zero();
+        let counts_read = is_moe && !stack.cuda_graphs && !self.problem.workload().drops_tokens;
+        let sync = stack.quirks.sync_per_layer
+            + if counts_read { stack.quirks.moe_sync_per_layer } else { Seconds::ZERO };
+        work.host = Pair {
+            forward: waits(cost.host.forward, work.forward()) + sync * SYNC_FORWARD,
+            backward: waits(cost.host.backward + again, work.backward()) + sync * (1.0 - SYNC_FORWARD),
+        };
+        if plan.layout.pp > 1 && plan.layout.tp > 1 && stack.quirks.tp_floor > Seconds::ZERO {
+            let across = if plan.layout.tp > self.fabric.domain() { FLOOR_ACROSS } else { 1.0 };
+            let floor = stack.quirks.tp_floor * (4.0 * f64::from(plan.layout.tp).log2() * across);
+            work.tp.forward += waits(floor, work.forward());
+            work.tp.backward += waits(floor, work.backward());
+        }
+        if !beside {
+            work.ep = cost.ep;
+        }
+        work
+    }
+
+    /// Head cost in layers of the last kind, which a cost-balanced split weighs (with multi-token prediction, its layer and
+    /// its head too).
+    fn head_in_layers(&self, layer: &Work, ends: &Ends) -> f64 {
+        let one = layer.forward() + layer.backward();
+        let head = ends.head.sum() + ends.head_comm.sum();
+        if self.problem.model().mtp_depth > 0 { (head * 2.0 + one) / one } else { head / one }
+    }
+
+    /// Work of each kind of layer.
+    pub(super) fn works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
+        shape.layers.iter().enumerate().map(|(kind, cost)| self.layer_work(kind, cost, plan)).collect()
+    }
+
+    /// Layers of each chunk of this plan.
+    pub fn layers_of_chunks(&self, plan: &Plan, shape: &ShapeCost) -> Vec<u32> {
+        let model = self.problem.model();
+        let works = self.works(plan, shape);
+        let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
+        split::layers_of_chunks(plan.split, model.layers(), plan.layout.pp * plan.schedule.virtual_stages(), head)
+    }
+
+    /// Work of each chunk, in model order: its layers, and the ends of the model where they are.
+    pub fn chunk_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
+        let model = self.problem.model();
+        let works = self.works(plan, shape);
+        let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
+        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+        let layers = split::layers_of_chunks(plan.split, model.layers(), chunks, head);
+        let mut from = 0;
+        let mut chunk_works = Vec::with_capacity(layers.len());
+        for (chunk, &count) in layers.iter().enumerate() {
+            let mut work = Work::default();
+            for (kind, times) in self.kinds_between(from, from + count).enumerate() {
+                if times > 0.0 {
+                    work.add(&works[kind], times);
+                }
+            }
+            if let Recompute::FirstLayers(most) = plan.recompute {
+                for &kind in &model.order[from as usize..(from + count.min(most)) as usize] {
+                    work.recompute += recompute::full(&shape.layers[kind]);
+                }
+            }
+            if chunk == 0 {
+                work.add(&embedding(&shape.ends), 1.0);
+            }
+            if chunk + 1 == layers.len() {
+                let depth = f64::from(model.mtp_depth);
+                work.add(&loss(&shape.ends), 1.0 + depth);
+                work.add(&works[model.last_kind()], depth);
+            }
+            from += count;
+            chunk_works.push(work);
+        }
+        chunk_works
+    }
+
+    /// Work of each pipeline rank.
+    pub fn rank_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
+        let mut ranks = vec![Work::default(); plan.layout.pp as usize];
+        for (chunk, work) in self.chunk_works(plan, shape).iter().enumerate() {
+            ranks[plan.schedule.rank_of(chunk as u32, plan.layout.pp) as usize].add(work, 1.0);
+        }
+        ranks
+    }
+}
+
+fn embedding(ends: &Ends) -> Work {
+    Work { compute: ends.embedding, tp: ends.embedding_comm, ..Work::default() }
+}
+
+fn loss(ends: &Ends) -> Work {
+    Work { compute: ends.head, tp: ends.head_comm, ..Work::default() }
+}

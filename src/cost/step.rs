@@ -1,0 +1,101 @@
+//! The named terms of a step and their one sum.
+
+use serde::Serialize;
+
+use super::memory::Footprint;
+use super::stage::Work;
+use crate::plan::Plan;
+use crate::units::Seconds;
+
+/// Where the time of one optimizer step goes. Communication counts where nothing hides it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct StepTime {
+    /// Kernels of the model on the busiest rank.
+    pub compute: Seconds,
+    /// Computed again in backward.
+    pub recompute: Seconds,
+    /// Tensor-parallel collectives.
+    pub tp_comm: Seconds,
+    /// Context-parallel exchange.
+    pub cp_comm: Seconds,
+    /// Expert dispatch and combine.
+    pub ep_comm: Seconds,
+    /// Waiting for the host to launch kernels.
+    pub host: Seconds,
+    /// Waiting for other stages.
+    pub pipeline_bubble: Seconds,
+    /// Stage-to-stage sends.
+    pub pp_comm: Seconds,
+    /// Waiting for the slowest of many nodes.
+    pub stragglers: Seconds,
+    /// Gradients and parameters between replicas.
+    pub dp_comm: Seconds,
+    /// The update.
+    pub optimizer: Seconds,
+    /// Traffic with the host.
+    pub offload: Seconds,
+}
+
+impl StepTime {
+    /// Every term with its name: the one list behind [`total`](Self::total), the tables and the JSON.
+    pub fn terms(&self) -> [(&'static str, Seconds); 12] {
+        let Self {
+            compute,
+            recompute,
+            tp_comm,
+            cp_comm,
+            ep_comm,
+            host,
+            pipeline_bubble,
+            pp_comm,
+            stragglers,
+            dp_comm,
+            optimizer,
+            offload,
+        } = *self;
+        [
+            ("compute", compute),
+            ("recompute", recompute),
+            ("tp_comm", tp_comm),
+            ("cp_comm", cp_comm),
+            ("ep_comm", ep_comm),
+            ("host", host),
+            ("pipeline_bubble", pipeline_bubble),
+            ("pp_comm", pp_comm),
+            ("stragglers", stragglers),
+            ("dp_comm", dp_comm),
+            ("optimizer", optimizer),
+            ("offload", offload),
+        ]
+    }
+
+    /// The step time.
+    pub fn total(&self) -> Seconds {
+        self.terms().into_iter().map(|(_, time)| time).sum()
+    }
+
+    /// `micro_batches` of a rank's work, with `ep` of expert traffic that the schedule could not hide in each.
+    pub(super) fn busy(work: &Work, ep: Seconds, micro_batches: f64) -> Self {
+        let Work { compute, recompute, tp, cp, ep: in_line, host, ep_beside: _, wgrad: _ } = *work;
+        Self {
+            compute: compute.sum() * micro_batches,
+            recompute: recompute * micro_batches,
+            tp_comm: tp.sum() * micro_batches,
+            cp_comm: cp.sum() * micro_batches,
+            ep_comm: (in_line.sum() + ep) * micro_batches,
+            host: host.sum() * micro_batches,
+            ..Self::default()
+        }
+    }
+}
+
+/// A plan and its price.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Evaluation {
+    /// The plan.
+    pub plan: Plan,
+    /// Its step time.
+    pub step: StepTime,
+    /// Memory of its fullest rank.
+    pub footprint: Footprint,
+}

@@ -1,0 +1,38 @@
+//! Stragglers: a synchronous step waits for the slowest group.
+
+/// Spread of step times between groups of eight GPUs, as a share: a third of 1 %. Source: specification §7.5.
+const SPREAD: f64 = 0.01 / 3.0;
+/// GPUs that jitter together. Source: specification §7.5.
+const GROUP: f64 = 8.0;
+
+/// Expected largest of `n` standard normal draws.
+///
+/// ```text
+/// E ≈ √(2 ln n) − (ln ln n + ln 4π)/(2·√(2 ln n))          specification §7.5
+/// ```
+pub fn expected_maximum(n: f64) -> f64 {
+    if n <= 1.0 {
+        return 0.0;
+    }
+    let x = (2.0 * n.ln()).sqrt();
+    x - (n.ln().ln() + (4.0 * std::f64::consts::PI).ln()) / (2.0 * x)
+}
+
+/// Share by which stragglers lengthen the step on `gpus` devices (J).
+pub fn slow_down(gpus: u32) -> f64 {
+    SPREAD * expected_maximum(f64::from(gpus) / GROUP)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Specification §7.5 and appendix A.
+    #[test]
+    fn two_thousand_nodes_wait_one_percent() {
+        for (n, expected) in [(64.0, 2.20), (256.0, 2.69), (2048.0, 3.32), (16384.0, 3.86)] {
+            assert!((expected_maximum(n) - expected).abs() < 0.15, "{n}: {}", expected_maximum(n));
+        }
+        assert!((slow_down(16384) - 0.011).abs() < 0.0005);
+    }
+}

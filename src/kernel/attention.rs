@@ -1,0 +1,138 @@
+//! The attention core: scores, softmax, context.
+
+use super::Device;
+use crate::gpu::{AttentionKernel, Format};
+use crate::units::{Bytes, Flops, FlopsPerSec, Seconds};
+
+/// What one rank computes of one layer's attention for one micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Core {
+    /// Sequences.
+    pub sequences: f64,
+    /// Query heads of this tensor-parallel rank.
+    pub heads: f64,
+    /// Tokens per sequence, of all context-parallel ranks.
+    pub seq_len: f64,
+    /// Mean share of the sequence that a query sees: 1/2 is causal.
+    pub seen: f64,
+    /// Dimension of queries and keys.
+    pub qk_dim: f64,
+    /// Dimension of values.
+    pub v_dim: f64,
+    /// Whether the network drops out attention weights.
+    pub dropout: bool,
+    /// How context parallelism cuts the work.
+    pub cut: Cut,
+}
+
+/// How context parallelism cuts the work of one layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cut {
+    /// Context-parallel ranks.
+    pub ranks: f64,
+    /// Of those, ranks that hold a share of the heads (all-to-all).
+    pub by_heads: f64,
+    /// Of those, ranks that hold a share of the queries.
+    pub by_queries: f64,
+    /// Of those, ranks that pass keys and values round in chunks (ring).
+    pub by_chunks: f64,
+}
+
+impl Cut {
+    /// No context parallelism.
+    pub const WHOLE: Self = Self { ranks: 1.0, by_heads: 1.0, by_queries: 1.0, by_chunks: 1.0 };
+}
+
+/// Speed of a head dimension against 128, forward and backward.
+///
+/// Source: specification §2.3 (`H_f`, `H_b`).
+fn head_dim_factor(qk_dim: f64) -> (f64, f64) {
+    match qk_dim as u32 {
+        64 => (0.76, 0.76),
+        80 => (0.80, 0.80),
+        96 => (0.85, 0.85),
+        192 => (0.90, 0.80),
+        256 => (0.98, 0.98),
+        dim if dim >= 128 => (1.0, 1.0),
+        _ => (0.8, 0.8),
+    }
+}
+
+/// FLOPs of flash backward against forward: five products instead of two. Source: specification §1.3.
+const FLASH_BACKWARD: f64 = 2.5;
+/// Gain of FP8 attention, forward and backward. Source: specification §2.3 [A].
+const FP8_ATTENTION: (f64, f64) = (1.35, 1.2);
+/// Queries of one thread block. Source: specification §2.3.
+const QUERIES_PER_BLOCK: f64 = 128.0;
+/// Slow-down of batched products whose rows lose 16-byte alignment. Source: specification §2.3, version 1.1.
+const MISALIGNED: f64 = 4.0;
+
+impl Device<'_> {
+    /// Forward and backward time of the attention core under `kernel`.
+    pub fn attention(&self, core: &Core, kernel: AttentionKernel) -> (Seconds, Seconds) {
+        match kernel {
+            AttentionKernel::Unfused => self.unfused_attention(core),
+            AttentionKernel::Fa1 | AttentionKernel::Fa2 | AttentionKernel::Cudnn | AttentionKernel::Fa3 => {
+                self.flash_attention(core, kernel)
+            }
+        }
+    }
+
+    /// A fused kernel.
+    ///
+    /// ```text
+    /// F_f = 2·b·a'·s²·φ·(d_qk + d_v)/c        F_b = 2.5·F_f
+    /// T   = F / (R·√κ·H·sat·occ) + t_op       backward 3·t_op
+    /// sat = s/(s + s0), with s/c for a ring   occ = CTA/(CTA + χ·SM),  CTA = b·a'·s/128
+    /// ```
+    ///
+    /// Source: specification §2.3 with version 1.1.
+    fn flash_attention(&self, core: &Core, kernel: AttentionKernel) -> (Seconds, Seconds) {
+        let curve = self.gpu.attention_curve(kernel).expect("every device has a fused kernel: Gpu::check");
+        let (fp8_f, fp8_b) = if self.stack.fp8_attention { FP8_ATTENTION } else { (1.0, 1.0) };
+        let clock = self.gpu.gemm[&Format::Bf16].sustained.sqrt();
+        let (head_f, head_b) = head_dim_factor(core.qk_dim);
+        let Cut { ranks, by_heads, by_queries: _, by_chunks } = core.cut;
+        let blocks = (core.sequences * (core.heads / by_heads) * (core.seq_len / by_chunks) / QUERIES_PER_BLOCK).max(1.0);
+        let processors = f64::from(self.gpu.processors.value);
+        let occupancy = |half: f64| blocks / (blocks + half * processors);
+        let chunk = core.seq_len / by_chunks;
+        let saturation = chunk / (chunk + curve.half_sequence);
+        let work = 2.0 * core.sequences * core.heads * core.seq_len * core.seq_len * core.seen * (core.qk_dim + core.v_dim)
+            / ranks;
+        let rate = |asymptote: FlopsPerSec, fp8: f64, head: f64, half: f64| {
+            asymptote * (fp8 * clock * head * saturation * occupancy(half))
+        };
+        let occupied = &self.gpu.attention_occupancy;
+        let forward = Flops::new(work) / rate(curve.forward, fp8_f, head_f, occupied.forward);
+        let backward = Flops::new(FLASH_BACKWARD * work) / rate(curve.backward, fp8_b, head_b, occupied.backward);
+        let gap = self.gpu.kernel_gap.value;
+        (forward + gap, backward + gap * 3.0)
+    }
+
+    /// Scores written to memory between kernels; el = b·a'·s²/c elements.
+    ///
+    /// ```text
+    /// T_f = Σ_{d = d_qk, d_v} max(2·el·d/R, 2·el/BW') + el·(4 + 5δ)/BW' + 4·t_op
+    /// T_b = 2·(the products)                         + el·(6 + 5δ)/BW' + 4·t_op
+    /// R   = P·e_max·κ·d/(d + K0)        BW' = BW·e_mem/EW        δ = 1 with dropout
+    /// ```
+    ///
+    /// Products × 4 where `d_qk` is no multiple of 8. Source: specification §2.3 with version 1.1.
+    fn unfused_attention(&self, core: &Core) -> (Seconds, Seconds) {
+        let elements = core.sequences * core.heads * core.seq_len * core.seq_len / core.cut.ranks;
+        let curve = &self.gpu.gemm[&Format::Bf16];
+        let peak = self.gpu.peak_of(Format::Bf16).expect("every curve has its peak: Gpu::check");
+        let depth = core.qk_dim / (core.qk_dim + curve.half_depth);
+        let rate = peak * (curve.efficiency * curve.sustained * depth);
+        let bandwidth = self.streaming_bandwidth() / self.stack.traffic;
+        let written = Bytes::new(2.0 * elements) / bandwidth;
+        let product = |dim: f64| (Flops::new(2.0 * elements * dim) / rate).max(written);
+        let misaligned = if core.qk_dim as u32 % 8 == 0 { 1.0 } else { MISALIGNED };
+        let products = (product(core.qk_dim) + product(core.v_dim)) * misaligned;
+        let dropout = if core.dropout { 5.0 } else { 0.0 };
+        let softmax = |bytes: f64| Bytes::new(elements * (bytes + dropout)) / bandwidth;
+        let gaps = self.gpu.kernel_gap.value * 4.0;
+        (products + softmax(4.0) + gaps, products * 2.0 + softmax(6.0) + gaps)
+    }
+}

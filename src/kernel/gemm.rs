@@ -1,0 +1,151 @@
+//! Matrix products, alone and grouped by expert.
+
+use super::Device;
+use crate::gpu::{Format, GemmCurve};
+use crate::units::{Bytes, Flops, Seconds};
+
+/// Output tiles that libraries choose from.
+///
+/// Source: specification §2.1 (set T).
+const TILES: [(f64, f64); 8] = [
+    (256.0, 128.0),
+    (128.0, 256.0),
+    (128.0, 128.0),
+    (256.0, 64.0),
+    (64.0, 256.0),
+    (128.0, 64.0),
+    (64.0, 128.0),
+    (64.0, 64.0),
+];
+
+/// Share of the HBM bandwidth that a product's operands reach. Source: specification §2.1.
+const OPERAND_BANDWIDTH: f64 = 0.85;
+
+/// Tokens per expert at which a grouped product runs at half its rate: forward and input gradients, weight gradients.
+///
+/// Source: specification §2.2 (M0).
+mod ramp {
+    pub const TOKENS: f64 = 150.0;
+    pub const WGRAD: f64 = 80.0;
+}
+
+/// One product C[m,n] = A[m,k]·B[k,n], `batch` times in one launch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shape {
+    /// Rows of the output.
+    pub m: f64,
+    /// Columns of the output.
+    pub n: f64,
+    /// Inner size.
+    pub k: f64,
+    /// Independent products in one launch.
+    pub batch: f64,
+    /// Bytes that one output element costs: 2 written; 8 accumulated into fp32, 4 into bf16.
+    pub output_bytes: f64,
+}
+
+/// Time of a linear map's three products.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Linear {
+    /// y = x·w.
+    pub forward: Seconds,
+    /// dx = dy·wᵀ.
+    pub dgrad: Seconds,
+    /// dw = xᵀ·dy.
+    pub wgrad: Seconds,
+}
+
+impl std::ops::AddAssign for Linear {
+    fn add_assign(&mut self, other: Self) {
+        let Self { forward, dgrad, wgrad } = other;
+        self.forward += forward;
+        self.dgrad += dgrad;
+        self.wgrad += wgrad;
+    }
+}
+
+/// Share of the peak rate that the best tiling of a product reaches, before start-up.
+///
+/// ```text
+/// q = max over tiles τ of  u(τ)^γ · (AI(τ)/AI(256×128))^ρ
+/// u = m·n·batch / (waves·SM·τ_m·τ_n),   waves = ⌈tiles/SM⌉,   AI = τ_m·τ_n/(τ_m + τ_n)
+/// ```
+///
+/// Source: specification §2.1.
+fn tiling(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
+    let best_intensity = 256.0 * 128.0 / (256.0 + 128.0);
+    TILES
+        .iter()
+        .map(|&(tm, tn)| {
+            let tiles = (shape.m / tm).ceil() * (shape.n / tn).ceil() * shape.batch;
+            let waves = (tiles / processors).ceil();
+            let filled = shape.m * shape.n * shape.batch / (waves * processors * tm * tn);
+            let intensity = tm * tn / (tm + tn) / best_intensity;
+            filled.powf(curve.wave_exponent) * intensity.powf(curve.intensity_exponent)
+        })
+        .fold(0.0, f64::max)
+}
+
+impl Device<'_> {
+    /// Time of one product.
+    ///
+    /// ```text
+    /// T_flop = 2·m·n·k·(1 + K0/k) / (P·e_max·q·κ)
+    /// T_mem  = (ε·(m·k + k·n) + ω·m·n) / (0.85·BW)
+    /// T      = max(T_flop, T_mem) + t_op
+    /// ```
+    ///
+    /// Source: specification §2.1. A format without a curve (checked in `Problem::new`) runs as bf16.
+    pub fn gemm(&self, shape: &Shape, format: Format) -> Seconds {
+        if shape.m < 1.0 || shape.n < 1.0 || shape.k < 1.0 {
+            return Seconds::ZERO;
+        }
+        let (format, curve) = match self.gpu.gemm.get(&format) {
+            Some(curve) => (format, curve),
+            None => (Format::Bf16, &self.gpu.gemm[&Format::Bf16]),
+        };
+        let peak = self.gpu.peak_of(format).expect("every curve has its peak: Gpu::check");
+        let Shape { m, n, k, batch, output_bytes } = *shape;
+        let q = tiling(shape, f64::from(self.gpu.processors.value), curve);
+        let rate = peak * (curve.efficiency * q * curve.sustained);
+        let compute = Flops::new(2.0 * m * n * k * batch * (1.0 + curve.half_depth / k)) / rate;
+        let operands = format.element_bytes() * (m * k + k * n) + output_bytes * m * n;
+        let memory = Bytes::new(batch * operands) / (self.gpu.hbm_bandwidth.value * OPERAND_BANDWIDTH);
+        compute.max(memory) + self.gpu.kernel_gap.value
+    }
+
+    /// The three products of y[tokens, output] = x[tokens, input]·w, with the casts of narrow formats; `batch` experts
+    /// in one launch get `tokens` each.
+    ///
+    /// Grouped products ramp up with the tokens per expert:
+    /// ```text
+    /// forward, dgrad × (1 + 150/tokens)     wgrad × (1 + 80/tokens)          specification §2.2
+    /// ```
+    /// Weight gradients accumulate into the gradient buffer (read and write), or are written in bf16 and added by a
+    /// kernel of their own where the stack does not fuse that. Casts: `QF·q_B` bytes per input element (§2.5).
+    pub fn linear(&self, tokens: f64, input: f64, output: f64, batch: f64, format: Format) -> Linear {
+        let shape = |m, n, k, output_bytes| Shape { m, n, k, batch, output_bytes };
+        let accumulate = if self.stack.fused_wgrad { 2.0 * self.stack.reduce_bytes } else { 2.0 };
+        let mut time = Linear {
+            forward: self.gemm(&shape(tokens, output, input, 2.0), format),
+            dgrad: self.gemm(&shape(tokens, input, output, 2.0), format),
+            wgrad: self.gemm(&shape(input, output, tokens, accumulate), format),
+        };
+        if batch > 1.0 {
+            let each = tokens.max(1.0);
+            time.forward = time.forward * (1.0 + ramp::TOKENS / each);
+            time.dgrad = time.dgrad * (1.0 + ramp::TOKENS / each);
+            time.wgrad = time.wgrad * (1.0 + ramp::WGRAD / each);
+        }
+        if !self.stack.fused_wgrad {
+            let add = input * output * batch * (2.0 + 2.0 * self.stack.reduce_bytes);
+            time.wgrad += self.stream(Bytes::new(add), 1.0);
+        }
+        if format != Format::Bf16 {
+            let cast = format.cast_bytes() * self.stack.casts * self.stack.cast_passes * tokens * batch;
+            time.forward += self.stream(Bytes::new(cast * input), 1.0);
+            time.dgrad += self.stream(Bytes::new(cast * output), 1.0);
+        }
+        time
+    }
+}

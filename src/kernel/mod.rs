@@ -1,0 +1,64 @@
+//! Time of one kernel on one device under one software stack.
+
+pub mod attention;
+pub mod gemm;
+
+use crate::cluster::Host;
+use crate::gpu::{Format, Gpu};
+use crate::stack::Stack;
+use crate::units::{Bytes, BytesPerSec, Seconds};
+
+/// A device with the software that drives it.
+#[derive(Clone, Copy, Debug)]
+pub struct Device<'a> {
+    /// The device.
+    pub gpu: &'a Gpu,
+    /// The software.
+    pub stack: &'a Stack,
+    /// Format of the bulk products.
+    pub format: Format,
+    /// Host processor.
+    pub host: Host,
+}
+
+/// What is left of the gap between kernels, and of the host's work, when CUDA graphs replay them.
+///
+/// Source: specification §2.1 (gaps) and §2.9 of version 1.1 (host floor).
+mod graphs {
+    pub const GAP: f64 = 0.3;
+    pub const HOST: f64 = 0.12;
+}
+
+impl Device<'_> {
+    /// Gap before each streaming kernel.
+    pub fn gap(&self) -> Seconds {
+        self.gpu.kernel_gap.value * if self.stack.cuda_graphs { graphs::GAP } else { 1.0 }
+    }
+
+    /// Bandwidth of streaming kernels, without the extra passes of the stack.
+    pub fn streaming_bandwidth(&self) -> BytesPerSec {
+        self.gpu.hbm_bandwidth.value * self.gpu.hbm_efficiency.value
+    }
+
+    /// Time of `kernels` streaming kernels that move `traffic` bytes together.
+    ///
+    /// ```text
+    /// T = EW·bytes/(BW·e_mem) + kernels·t_op          specification §2.4
+    /// ```
+    ///
+    /// EW is the stack's traffic against perfectly fused kernels.
+    pub fn stream(&self, traffic: Bytes, kernels: f64) -> Seconds {
+        traffic * self.stack.traffic / self.streaming_bandwidth() + self.gap() * kernels
+    }
+
+    /// The same for kernels that every stack fuses alike (optimizer, gradient norms).
+    pub fn stream_fused(&self, traffic: Bytes, kernels: f64) -> Seconds {
+        traffic / self.streaming_bandwidth() + self.gpu.kernel_gap.value * kernels
+    }
+
+    /// Host time of `launches` kernel launches: below it no layer can run (specification §2.9).
+    pub fn host_floor(&self, launches: f64) -> Seconds {
+        let replayed = if self.stack.cuda_graphs { graphs::HOST } else { 1.0 };
+        self.stack.launches.host_time(self.host) * (launches * replayed)
+    }
+}

@@ -1,0 +1,174 @@
+//! Closed forms: the bubble, the sends that stay exposed, and the activations in flight (specification §4).
+
+use super::Schedule;
+use crate::units::Seconds;
+
+/// Work of one pipeline rank on one micro-batch, all its chunks together.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RankTime {
+    /// Forward.
+    pub forward: Seconds,
+    /// Backward: input and weight gradients, with what is recomputed.
+    pub backward: Seconds,
+    /// The weight-gradient part of backward.
+    pub wgrad: Seconds,
+}
+
+impl RankTime {
+    /// Forward and backward.
+    pub fn both(&self) -> Seconds {
+        self.forward + self.backward
+    }
+}
+
+/// The rank that works longest on a micro-batch.
+pub fn busiest(ranks: &[RankTime]) -> RankTime {
+    ranks.iter().copied().fold(RankTime::default(), |a, b| if b.both() > a.both() { b } else { a })
+}
+
+/// Time of the step in which the busiest rank waits.
+///
+/// ```text
+/// M = max_i(F_i + B_i)     Σ = Σ_i(F_i + B_i)     F, B, W = largest of any rank
+///
+/// naive         m·(Σ − M)
+/// GPipe         m·(M_F + M_B − M) + (Σ − M)
+/// 1F1B          Σ − M
+/// interleaved   (Σ − M)/v                                  looped BFS: the same
+/// ZB-H1         (p−1)·max(0, F + B − 2W)
+/// ZB-H2         (p−1)·max(0, F + B − 3W)
+/// ZB-V          (p−1)·max(0, max(F, B − W) − W)/2          0 where F = B−W = W
+/// ```
+///
+/// Exact for uniform stages of naive, `GPipe`, 1F1B, interleaved and ZB-H1; an upper bound for unequal ones (§4.2).
+/// ZB-V's form is ours: the list is balanced by construction when the three passes are alike, and each rank waits
+/// for half the difference per hop when they are not; `replay` is its judge. The two bidirectional pipelines have
+/// their own form, [`dual_pipe`].
+///
+/// Source: specification §4, after [gpipe], [narayanan21] §2.2 and [zero-bubble].
+pub fn bubble(schedule: Schedule, ranks: &[RankTime], micro_batches: f64) -> Seconds {
+    let p = ranks.len() as f64;
+    let longest = |part: fn(&RankTime) -> Seconds| ranks.iter().map(part).fold(Seconds::ZERO, Seconds::max);
+    let most = busiest(ranks).both();
+    let others = ranks.iter().map(RankTime::both).sum::<Seconds>() - most;
+    let (f, b, w) = (longest(|r| r.forward), longest(|r| r.backward), longest(|r| r.wgrad));
+    match schedule {
+        Schedule::Naive => others * micro_batches,
+        Schedule::GPipe => (f + b - most) * micro_batches + others,
+        Schedule::OneFOneB => others,
+        Schedule::Interleaved { virtual_stages } | Schedule::LoopedBfs { virtual_stages } => {
+            others / f64::from(virtual_stages)
+        }
+        Schedule::ZbH1 => (f + b - w * 2.0).or_zero() * (p - 1.0),
+        Schedule::ZbH2 => (f + b - w * 3.0).or_zero() * (p - 1.0),
+        Schedule::ZbV => (f.max(b - w) - w).or_zero() * ((p - 1.0) / 2.0),
+        Schedule::DualPipe | Schedule::DualPipeV => others / 2.0,
+    }
+}
+
+/// Pipeline time of `DualPipe`: pairs of one forward and one backward hide each other's expert and stage traffic.
+///
+/// ```text
+/// T = m·FB + (p/2 − 1)·(FB + B − 3W) + p/2·max(0, F + B − FB)
+/// ```
+///
+/// `FB` = an overlapped pair; `F`, `B`, `W` = un-overlapped forward, backward and weight-gradient part; m counts the
+/// micro-batches of both directions. Returns the busy part `m·FB` and the bubble.
+///
+/// Source: [dualpipe] README, table of bubbles; specification §4.
+pub fn dual_pipe(pp: u32, micro_batches: f64, pair: Seconds, alone: RankTime) -> (Seconds, Seconds) {
+    let half = f64::from(pp) / 2.0;
+    let waiting = (pair + alone.backward - alone.wgrad * 3.0) * (half - 1.0).max(0.0);
+    let ramp = (alone.both() - pair).or_zero() * half;
+    (pair * micro_batches, (waiting + ramp).or_zero())
+}
+
+/// Stage-to-stage sends that no compute hides; `send` = one way, `overlapped` = asynchronous sends and receives.
+///
+/// ```text
+/// 1F1B-like     async  q·(2(p−1)·m/p + 2(p−2))        blocking  q·(2m + 2(p−1))
+/// chunked       async  2q·(v·p − 1)                   blocking  2q·(v·p − 1) + 2·m·v·q
+/// ```
+///
+/// Source: specification §4.5, exact for p | m by the replay.
+pub fn exposed_sends(schedule: Schedule, pp: u32, micro_batches: f64, send: Seconds, overlapped: bool) -> Seconds {
+    if pp == 1 {
+        return Seconds::ZERO;
+    }
+    let (p, m, v) = (f64::from(pp), micro_batches, f64::from(schedule.virtual_stages()));
+    let sends = match schedule {
+        Schedule::Naive => 2.0 * (p - 1.0) * m,
+        Schedule::GPipe | Schedule::OneFOneB | Schedule::ZbH1 | Schedule::ZbH2 => {
+            if overlapped {
+                2.0 * (p - 1.0) * m / p + 2.0 * (p - 2.0)
+            } else {
+                2.0 * m + 2.0 * (p - 1.0)
+            }
+        }
+        Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. } | Schedule::ZbV => {
+            2.0 * (v * p - 1.0) + if overlapped { 0.0 } else { 2.0 * m * v }
+        }
+        Schedule::DualPipe | Schedule::DualPipeV => 0.0,
+    };
+    send * sends
+}
+
+/// Micro-batches whose activations `rank` holds at its peak, in units of all its chunks together.
+///
+/// ```text
+/// naive 1   GPipe m   1F1B, ZB-H1 min(m, p−i)   ZB-H2 min(m, 2(p−i)−1)   ZB-V min(m, p)
+/// interleaved  min(m, (2(p−i−1) + 1 + (v−1)·p)/v)     DualPipe, DualPipeV min(m, p+1)     looped BFS m
+/// ```
+///
+/// Source: specification §4; the interleaved form is [korthikanti22] §4.2.3.
+pub fn in_flight(schedule: Schedule, rank: u32, pp: u32, micro_batches: f64) -> f64 {
+    let (p, i, v) = (f64::from(pp), f64::from(rank), f64::from(schedule.virtual_stages()));
+    if pp == 1 {
+        return 1.0;
+    }
+    let most = match schedule {
+        Schedule::Naive => 1.0,
+        Schedule::GPipe | Schedule::LoopedBfs { .. } => micro_batches,
+        Schedule::OneFOneB | Schedule::ZbH1 => p - i,
+        Schedule::ZbH2 => 2.0 * (p - i) - 1.0,
+        Schedule::ZbV => p,
+        Schedule::Interleaved { .. } => (2.0 * (p - i - 1.0) + 1.0 + (v - 1.0) * p) / v,
+        Schedule::DualPipe | Schedule::DualPipeV => p + 1.0,
+    };
+    most.min(micro_batches)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uniform(p: usize, forward: f64, backward: f64, wgrad: f64) -> Vec<RankTime> {
+        let s = Seconds::new;
+        vec![RankTime { forward: s(forward), backward: s(backward), wgrad: s(wgrad) }; p]
+    }
+
+    /// Specification §4: p = 4, m = 8, F = 1, B = 2.
+    #[test]
+    fn four_stages_eight_micro_batches() {
+        let ranks = uniform(4, 1.0, 2.0, 1.0);
+        let total = |schedule| (busiest(&ranks).both() * 8.0 + bubble(schedule, &ranks, 8.0)).get();
+        assert!((total(Schedule::OneFOneB) - 33.0).abs() < 1e-12);
+        assert!((total(Schedule::ZbH1) - 27.0).abs() < 1e-12);
+        assert!((total(Schedule::Interleaved { virtual_stages: 2 }) - 28.5).abs() < 1e-12);
+        assert!((total(Schedule::ZbV) - 24.0).abs() < 1e-12);
+    }
+
+    /// Specification §4.5: p = 8, m = 64, q = 0.1 is 12.4.
+    #[test]
+    fn asynchronous_sends_of_1f1b_are_not_free() {
+        let exposed = exposed_sends(Schedule::OneFOneB, 8, 64.0, Seconds::new(0.1), true);
+        assert!((exposed.get() - 12.4).abs() < 1e-9, "{exposed:?}");
+    }
+
+    /// Korthikanti §4.2.3: stage 0 of an interleaved pipeline holds p·(1 + (p−1)/(p·v)) micro-batches.
+    #[test]
+    fn interleaving_holds_more_activations() {
+        let held = in_flight(Schedule::Interleaved { virtual_stages: 3 }, 0, 8, 64.0);
+        assert!((held - 8.0 * (1.0 + 7.0 / 24.0)).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,155 @@
+//! The order in which a stage runs its micro-batches: bubble, activations in flight, and the operations themselves.
+
+pub mod closed;
+pub mod ops;
+pub mod replay;
+
+use serde::{Deserialize, Serialize};
+
+/// A pipeline schedule.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// One micro-batch at a time through all stages.
+    Naive,
+    /// All forwards, then all backwards.
+    GPipe,
+    /// One forward, one backward (PipeDream-flush).
+    #[default]
+    #[serde(rename = "1f1b")]
+    OneFOneB,
+    /// Megatron's interleaved 1F1B: each rank holds several chunks.
+    Interleaved {
+        /// Chunks per rank (`--num-virtual-stages-per-pipeline-rank`).
+        virtual_stages: u32,
+    },
+    /// Zero-bubble H1: weight gradients fill the cool-down; the memory of 1F1B.
+    ZbH1,
+    /// Zero-bubble H2: more warm-up; twice the memory.
+    ZbH2,
+    /// Zero-bubble V: two chunks per rank in a V; the memory of 1F1B.
+    ZbV,
+    /// `DeepSeek`'s bidirectional pipeline: two copies of the weights.
+    DualPipe,
+    /// Its V-shaped cut: two chunks per rank, one copy.
+    DualPipeV,
+    /// Breadth-first over looped chunks.
+    LoopedBfs {
+        /// Chunks per rank.
+        virtual_stages: u32,
+    },
+}
+
+impl Schedule {
+    /// Chunks of layers that each rank holds (v).
+    pub const fn virtual_stages(self) -> u32 {
+        match self {
+            Self::Interleaved { virtual_stages } | Self::LoopedBfs { virtual_stages } => virtual_stages,
+            Self::ZbV | Self::DualPipeV => 2,
+            Self::Naive | Self::GPipe | Self::OneFOneB | Self::ZbH1 | Self::ZbH2 | Self::DualPipe => 1,
+        }
+    }
+
+    /// Copies of its weights that each rank holds.
+    pub const fn weight_copies(self) -> u32 {
+        match self {
+            Self::DualPipe => 2,
+            Self::Naive
+            | Self::GPipe
+            | Self::OneFOneB
+            | Self::Interleaved { .. }
+            | Self::ZbH1
+            | Self::ZbH2
+            | Self::ZbV
+            | Self::DualPipeV
+            | Self::LoopedBfs { .. } => 1,
+        }
+    }
+
+    /// The rank that holds chunk `stage` of `pp` ranks: round and round, or down and up for the V shapes.
+    pub const fn rank_of(self, stage: u32, pp: u32) -> u32 {
+        match self {
+            Self::ZbV | Self::DualPipeV => {
+                if stage < pp {
+                    stage
+                } else {
+                    2 * pp - 1 - stage
+                }
+            }
+            Self::Naive
+            | Self::GPipe
+            | Self::OneFOneB
+            | Self::Interleaved { .. }
+            | Self::ZbH1
+            | Self::ZbH2
+            | Self::DualPipe
+            | Self::LoopedBfs { .. } => stage % pp,
+        }
+    }
+
+    /// Name without its chunk count.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Naive => "naive",
+            Self::GPipe => "gpipe",
+            Self::OneFOneB => "1f1b",
+            Self::Interleaved { .. } => "interleaved",
+            Self::ZbH1 => "zb-h1",
+            Self::ZbH2 => "zb-h2",
+            Self::ZbV => "zb-v",
+            Self::DualPipe => "dualpipe",
+            Self::DualPipeV => "dualpipe-v",
+            Self::LoopedBfs { .. } => "looped-bfs",
+        }
+    }
+
+    /// All names, for hints.
+    pub const NAMES: [&'static str; 10] = [
+        "naive",
+        "gpipe",
+        "1f1b",
+        "interleaved",
+        "zb-h1",
+        "zb-h2",
+        "zb-v",
+        "dualpipe",
+        "dualpipe-v",
+        "looped-bfs",
+    ];
+
+    /// The schedule of that name, with `virtual_stages` chunks where it takes them.
+    pub fn named(name: &str, virtual_stages: u32) -> Option<Self> {
+        Some(match name {
+            "naive" => Self::Naive,
+            "gpipe" => Self::GPipe,
+            "1f1b" if virtual_stages > 1 => Self::Interleaved { virtual_stages },
+            "1f1b" => Self::OneFOneB,
+            "interleaved" => Self::Interleaved { virtual_stages },
+            "zb-h1" => Self::ZbH1,
+            "zb-h2" => Self::ZbH2,
+            "zb-v" => Self::ZbV,
+            "dualpipe" => Self::DualPipe,
+            "dualpipe-v" => Self::DualPipeV,
+            "looped-bfs" => Self::LoopedBfs { virtual_stages },
+            _ => return None,
+        })
+    }
+}
+
+impl std::fmt::Display for Schedule {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Self::Interleaved { virtual_stages } | Self::LoopedBfs { virtual_stages } => {
+                write!(f, "{} x{virtual_stages}", self.name())
+            }
+            Self::Naive
+            | Self::GPipe
+            | Self::OneFOneB
+            | Self::ZbH1
+            | Self::ZbH2
+            | Self::ZbV
+            | Self::DualPipe
+            | Self::DualPipeV => f.write_str(self.name()),
+        }
+    }
+}
