@@ -3,3 +3,4 @@
 pub mod units;
 pub mod sources;
 pub mod model;
+pub mod catalog;
