@@ -60,7 +60,8 @@ impl Model {
             .map(|l| l.weight_bound(h))
             .sum();
         let unused: f64 = self.kinds.iter().map(|layer| layer.weight_bound(h)).sum(); // a kind may stand in no layer
-        layers + unused + rows * (h + 1.0)
+        let mtp = f64::from(self.mtp_depth) * (unused + 2.0 * h * (h + SMALL)); // a layer of one kind each
+        layers + unused + mtp + rows * (h + 1.0)
     }
 }
 
