@@ -1,4 +1,4 @@
-//! GPT-2 and what came of it: LayerNorm with biases, an MLP without gate.
+//! GPT-2 and what came of it: `LayerNorm` with biases, an MLP without gate.
 
 use super::HfError;
 use super::fields::Fields;
@@ -25,7 +25,7 @@ pub fn gpt2(fields: &Fields) -> Result<Model, HfError> {
     })
 }
 
-/// GPT-BigCode (StarCoder 1, SantaCoder): GPT-2 with one head of keys and values.
+/// GPT-BigCode (`StarCoder` 1, `SantaCoder`): GPT-2 with one head of keys and values.
 pub fn gpt_bigcode(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, Ties::Tied)?;
     let all = Attention {
@@ -111,7 +111,7 @@ pub fn opt(fields: &Fields) -> Result<Model, HfError> {
     })
 }
 
-/// BLOOM: ALiBi, and a norm on the embedding.
+/// BLOOM: `ALiBi`, and a norm on the embedding.
 pub fn bloom(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, Ties::Tied)?;
     let attention = Attention {
@@ -197,7 +197,7 @@ pub fn phi(fields: &Fields) -> Result<Model, HfError> {
     })
 }
 
-/// StarCoder 2: grouped heads and rotary positions.
+/// `StarCoder` 2: grouped heads and rotary positions.
 pub fn starcoder2(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, Ties::Tied)?;
     let bias = fields.flag("use_bias")?.unwrap_or(true);
@@ -224,7 +224,7 @@ pub fn starcoder2(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Layer, spans.into_iter().map(one).collect()))
 }
 
-/// Nemotron-4 and Minitron: squared ReLU, LayerNorm around one.
+/// Nemotron-4 and Minitron: squared `ReLU`, `LayerNorm` around one.
 pub fn nemotron(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, Ties::Untied)?;
     let bias = fields.flag("mlp_bias")?.unwrap_or(false);

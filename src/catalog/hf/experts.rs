@@ -1,4 +1,4 @@
-//! Families with routed experts: Mixtral, Qwen, OLMoE, DeepSeek, GLM, GPT-OSS, Llama 4.
+//! Families with routed experts: Mixtral, Qwen, `OLMoE`, `DeepSeek`, GLM, GPT-OSS, Llama 4.
 
 use super::HfError;
 use super::fields::Fields;
@@ -261,6 +261,11 @@ pub fn llama4(fields: &Fields) -> Result<Model, HfError> {
         bias: false,
     };
     let chunk = fields.given_size(&["attention_chunk_size"])?.unwrap_or(8192);
+    let chunk = if fields.is_null("attention_chunk_size") {
+        Span::Full
+    } else {
+        Span::Chunk(chunk)
+    };
     let every = fields.given_size(&["no_rope_layer_interval"])?.unwrap_or(4);
     let ropes = fields.counts("no_rope_layers")?; // 1 where the layer is rotary, despite its name
     if !ropes.is_empty() && ropes.len() != frame.layers as usize {
@@ -284,7 +289,7 @@ pub fn llama4(fields: &Fields) -> Result<Model, HfError> {
                 return Err(fields.unsupported("layer_types", format!("`{other}` is not a layer of Llama 4")));
             }
         };
-        let span = if chunked { Span::Chunk(chunk) } else { Span::Full };
+        let span = if chunked { chunk } else { Span::Full };
         let is_moe = if listed.is_empty() {
             (i + 1).is_multiple_of(step)
         } else {

@@ -41,6 +41,7 @@ const ARCHITECTURAL: &[&str] = &[
     "new_decoder_architecture",
     "num_experts",
     "num_kv_shared_layers",
+    "per_layer_config",
     "num_local_experts",
     "q_lora_rank",
     "qk_layernorm",

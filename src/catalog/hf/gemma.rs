@@ -104,6 +104,10 @@ pub fn gemma4(fields: &Fields) -> Result<Model, HfError> {
         keys_are_values,
         ..local.clone()
     };
+    if fields.given_count(&["hidden_size_per_layer_input"])? != Some(0) {
+        let why = "embeddings per layer are not modelled, and the class has them unless this is 0";
+        return Err(fields.unsupported("hidden_size_per_layer_input", why));
+    }
     let mlp = gated_mlp(fields)?;
     let (ffn, norms, extra_parameters) = if fields.flag("enable_moe_block")?.unwrap_or(false) {
         let moe = Moe {

@@ -120,7 +120,7 @@ pub fn nemotron_h(fields: &Fields) -> Result<Model, HfError> {
             '*' => {
                 let attention = Attention {
                     rope: false,
-                    ..frame.biased_attention(fields, None)?
+                    ..frame.biased_attention(fields, Some(128))?
                 };
                 Ok(Layer {
                     norms: 1,
@@ -147,8 +147,8 @@ fn pattern(fields: &Fields) -> Result<Vec<char>, HfError> {
         return Err(fields.missing(&["hybrid_override_pattern", "layers_block_type"]));
     };
     let letter = |block| match block {
-        "mamba" => Ok('M'),
-        "attention" => Ok('*'),
+        "mamba" | "linear_attention" => Ok('M'),
+        "attention" | "full_attention" => Ok('*'),
         "mlp" => Ok('-'),
         "moe" => Ok('E'),
         other => Err(fields.unsupported(
@@ -170,7 +170,10 @@ fn mamba(fields: &Fields) -> Result<Mamba, HfError> {
         groups: fields.size(&["n_groups", "mamba_n_groups"])?,
         state: fields.size(&["ssm_state_size", "mamba_state_dim"])?,
         conv_kernel: fields.size(&["conv_kernel", "mamba_d_conv"])?,
-        conv_bias: fields.flag("use_conv_bias")?.unwrap_or(true),
+        conv_bias: fields
+            .flag("use_conv_bias")?
+            .or(fields.flag("mamba_conv_bias")?)
+            .unwrap_or(true),
         proj_bias,
     })
 }

@@ -1,4 +1,4 @@
-//! Llama and its kin: RMSNorm, rotary positions, a gated MLP.
+//! Llama and its kin: `RMSNorm`, rotary positions, a gated MLP.
 
 use super::HfError;
 use super::fields::Fields;
@@ -105,7 +105,7 @@ pub fn qwen3(fields: &Fields) -> Result<Model, HfError> {
     ))
 }
 
-/// OLMo 2: norms after the two parts, and over all queries and all keys.
+/// `OLMo` 2: norms after the two parts, and over all queries and all keys.
 pub fn olmo2(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, Ties::Untied)?;
     let attention = Attention {
@@ -116,7 +116,7 @@ pub fn olmo2(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
 }
 
-/// OLMo 3: OLMo 2 with three of four layers sliding.
+/// `OLMo` 3: `OLMo` 2 with three of four layers sliding.
 pub fn olmo3(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, Ties::Untied)?;
     let attention = Attention {

@@ -171,6 +171,10 @@ pub fn model_types() -> impl Iterator<Item = &'static str> {
 /// Reads a `config.json`; `origin` is the path for messages, and the model's source.
 ///
 /// The sequence length is `max_position_embeddings`, 8,192 at most; 4,096 where there is none.
+///
+/// # Errors
+///
+/// Whatever is not exactly a known architecture: see [`HfError`].
 pub fn from_config(text: &str, origin: &str) -> Result<Model, HfError> {
     let text = python_numbers(text.trim_start_matches('\u{feff}'));
     let value: Value = serde_json::from_str(&text).map_err(|e| {
