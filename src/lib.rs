@@ -13,3 +13,4 @@ pub mod problem;
 pub mod kernel;
 pub mod collective;
 pub mod cost;
+pub mod catalog;

@@ -111,7 +111,7 @@ impl Attention {
         let norms = match self.qk_norm {
             QkNorm::None => 0,
             QkNorm::PerHead => 2 * d,
-            QkNorm::Full => d * u64::from(self.heads + self.kv_heads),
+            QkNorm::Full => d * (u64::from(self.heads) + u64::from(self.kv_heads)),
         };
         let sinks = if self.sinks { u64::from(self.heads) } else { 0 };
         qkv + out + norms * norm_width + sinks
@@ -139,7 +139,7 @@ pub struct Mla {
 impl Mla {
     /// Dimension of a head's query and key.
     pub const fn qk_dim(&self) -> u32 {
-        self.nope_dim + self.rope_dim
+        self.nope_dim.saturating_add(self.rope_dim)
     }
 
     /// Input and output width of each projection, and whether the width is split by tensor parallelism:
@@ -175,7 +175,7 @@ impl Mla {
 
     /// The norms on the two compressions.
     pub fn small_parameters(&self, norm_width: u64) -> u64 {
-        u64::from(self.q_rank + self.kv_rank) * norm_width
+        (u64::from(self.q_rank) + u64::from(self.kv_rank)) * norm_width
     }
 }
 

@@ -89,7 +89,7 @@ impl Moe {
 
     /// What every token visits beside the routed experts: shared experts, and a dense MLP where there is one.
     pub const fn shared(&self) -> Option<Mlp> {
-        let intermediate = self.shared_intermediate + self.dense_intermediate;
+        let intermediate = self.shared_intermediate.saturating_add(self.dense_intermediate);
         if intermediate == 0 { None } else { Some(Mlp { intermediate, gated: self.gated, bias: false }) }
     }
 

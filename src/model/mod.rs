@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod ffn;
 pub mod flops;
+mod limits;
 pub mod parameters;
 pub mod recurrent;
 
@@ -241,6 +242,9 @@ impl Model {
         let size = |text: String| Err(ModelError::Size(text));
         if self.hidden == 0 || self.vocab == 0 || self.seq_len == 0 || self.order.is_empty() {
             return size("hidden, vocab, seq_len and the number of layers must all be above 0".into());
+        }
+        if self.weight_bound() > limits::MOST_PARAMETERS {
+            return size(format!("about {:.1e} parameters are more than can be counted", self.weight_bound()));
         }
         for layer in &self.kinds {
             match &layer.mixer {

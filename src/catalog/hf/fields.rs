@@ -1,0 +1,306 @@
+//! Typed reading of a `config.json`: every field by its name and its aliases, and no field unread that matters.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use super::HfError;
+
+/// The largest size that is believed; two of them still add up in 32 bits.
+const MOST_SIZE: u32 = i32::MAX as u32;
+
+/// Most layers a model may have.
+pub const MOST_LAYERS: u32 = 100_000;
+
+/// Fields that change the parameters of a model: where the reader of a family did not ask for one of
+/// them and it is set, the family does not have it, and the model is refused.
+const ARCHITECTURAL: &[&str] = &[
+    "add_cross_attention",
+    "add_qkv_bias",
+    "attention_bias",
+    "attention_k_eq_v",
+    "attn_output_gate",
+    "bias",
+    "cross_attention_layers",
+    "enable_moe_block",
+    "hidden_size_per_layer_input",
+    "hybrid_override_pattern",
+    "index_n_heads",
+    "index_topk",
+    "is_encoder_decoder",
+    "kv_lora_rank",
+    "layer_types",
+    "layers_block_type",
+    "lm_head_bias",
+    "mlp_bias",
+    "moe_latent_size",
+    "moe_num_experts",
+    "n_routed_experts",
+    "n_shared_experts",
+    "new_decoder_architecture",
+    "num_experts",
+    "num_kv_shared_layers",
+    "per_layer_config",
+    "num_local_experts",
+    "q_lora_rank",
+    "qk_layernorm",
+    "qk_norm",
+    "qkv_bias",
+    "shared_expert_intermediate_size",
+    "use_bias",
+    "use_double_wide_mlp",
+    "use_qk_norm",
+    "use_qkv_bias",
+];
+
+/// The object of a configuration, and which of its fields were asked for.
+pub struct Fields<'a> {
+    map: &'a Map<String, Value>,
+    origin: &'a str,
+    path: &'static str,
+    read: RefCell<BTreeSet<&'static str>>,
+}
+
+impl<'a> Fields<'a> {
+    /// Of `map`, which is at `path` (empty, or ending in a dot) of the file `origin`.
+    pub fn new(map: &'a Map<String, Value>, origin: &'a str, path: &'static str) -> Self {
+        Self {
+            map,
+            origin,
+            path,
+            read: RefCell::default(),
+        }
+    }
+
+    /// The file that is read.
+    pub fn origin(&self) -> &str {
+        self.origin
+    }
+
+    /// The first of `names` that is there and not null.
+    fn get(&self, names: &[&'static str]) -> Option<(&'static str, &Value)> {
+        self.read.borrow_mut().extend(names);
+        names
+            .iter()
+            .find_map(|&name| self.map.get(name).filter(|v| !v.is_null()).map(|v| (name, v)))
+    }
+
+    /// Whether a field is there and null, which some classes do not take for absent.
+    pub fn is_null(&self, name: &'static str) -> bool {
+        self.map.get(name).is_some_and(Value::is_null)
+    }
+
+    fn full(&self, name: &str) -> String {
+        format!("{}{name}", self.path)
+    }
+
+    fn wrong_type(&self, name: &str, wanted: &'static str, found: &Value) -> HfError {
+        HfError::WrongType {
+            origin: self.origin.into(),
+            field: self.full(name),
+            wanted,
+            found: brief(found),
+        }
+    }
+
+    fn out_of_range(&self, name: &str, found: &Value, least: u32, most: u32) -> HfError {
+        HfError::OutOfRange {
+            origin: self.origin.into(),
+            field: self.full(name),
+            value: brief(found),
+            least,
+            most,
+        }
+    }
+
+    /// The error of a field that is not there.
+    pub fn missing(&self, names: &[&'static str]) -> HfError {
+        let (first, aliases) = names.split_first().map_or(("", &[][..]), |(f, a)| (*f, a));
+        let aliases = if aliases.is_empty() {
+            String::new()
+        } else {
+            format!(" (or `{}`)", aliases.join("`, `"))
+        };
+        HfError::MissingField {
+            origin: self.origin.into(),
+            field: self.full(first),
+            aliases,
+        }
+    }
+
+    /// The error of a field whose value is understood and not modelled.
+    pub fn unsupported(&self, name: &str, why: impl Into<String>) -> HfError {
+        let value = self.map.get(name).map_or_else(|| "absent".to_owned(), brief);
+        HfError::Unsupported {
+            origin: self.origin.into(),
+            field: self.full(name),
+            value,
+            why: why.into(),
+        }
+    }
+
+    fn whole(&self, name: &str, value: &Value, least: u32, most: u32) -> Result<u32, HfError> {
+        let Value::Number(number) = value else {
+            return Err(self.wrong_type(name, "a whole number", value));
+        };
+        if number.is_f64() {
+            return Err(self.wrong_type(name, "a whole number", value));
+        }
+        number
+            .as_u64()
+            .and_then(|n| u32::try_from(n).ok())
+            .filter(|n| (least..=most).contains(n))
+            .ok_or_else(|| self.out_of_range(name, value, least, most))
+    }
+
+    /// A size above 0, if it is given.
+    pub fn given_size(&self, names: &[&'static str]) -> Result<Option<u32>, HfError> {
+        self.get(names)
+            .map(|(name, value)| self.whole(name, value, 1, MOST_SIZE))
+            .transpose()
+    }
+
+    /// A size above 0 that must be there.
+    pub fn size(&self, names: &[&'static str]) -> Result<u32, HfError> {
+        self.given_size(names)?.ok_or_else(|| self.missing(names))
+    }
+
+    /// A count that may be 0, if it is given.
+    pub fn given_count(&self, names: &[&'static str]) -> Result<Option<u32>, HfError> {
+        self.get(names)
+            .map(|(name, value)| self.whole(name, value, 0, MOST_SIZE))
+            .transpose()
+    }
+
+    /// A count; 0 where it is absent.
+    pub fn count(&self, names: &[&'static str]) -> Result<u32, HfError> {
+        Ok(self.given_count(names)?.unwrap_or(0))
+    }
+
+    /// The number of layers, if it is given.
+    pub fn given_layers(&self, names: &[&'static str]) -> Result<Option<u32>, HfError> {
+        self.get(names)
+            .map(|(name, value)| self.whole(name, value, 1, MOST_LAYERS))
+            .transpose()
+    }
+
+    /// A product of two sizes that must be a size itself.
+    pub fn product(&self, name: &'static str, a: u32, b: u32) -> Result<u32, HfError> {
+        a.checked_mul(b)
+            .filter(|&n| n <= MOST_SIZE)
+            .ok_or_else(|| self.unsupported(name, format!("{a}·{b} is over {MOST_SIZE}")))
+    }
+
+    /// A switch, if it is given.
+    pub fn flag(&self, name: &'static str) -> Result<Option<bool>, HfError> {
+        self.get(&[name])
+            .map(|(_, value)| {
+                value
+                    .as_bool()
+                    .ok_or_else(|| self.wrong_type(name, "true or false", value))
+            })
+            .transpose()
+    }
+
+    /// A real number, if it is given.
+    pub fn real(&self, name: &'static str) -> Result<Option<f64>, HfError> {
+        self.get(&[name])
+            .map(|(_, value)| {
+                value
+                    .as_f64()
+                    .ok_or_else(|| self.wrong_type(name, "a number", value))
+            })
+            .transpose()
+    }
+
+    /// A text, if it is given.
+    pub fn text(&self, name: &'static str) -> Result<Option<&str>, HfError> {
+        self.get(&[name])
+            .map(|(_, value)| {
+                value
+                    .as_str()
+                    .ok_or_else(|| self.wrong_type(name, "a text", value))
+            })
+            .transpose()
+    }
+
+    fn list(&self, name: &'static str) -> Result<Option<&Vec<Value>>, HfError> {
+        self.get(&[name])
+            .map(|(_, value)| {
+                value
+                    .as_array()
+                    .ok_or_else(|| self.wrong_type(name, "a list", value))
+            })
+            .transpose()
+    }
+
+    /// A list of texts, if it is given.
+    pub fn texts(&self, name: &'static str) -> Result<Option<Vec<&str>>, HfError> {
+        let text = |v: &'a Value| {
+            v.as_str()
+                .ok_or_else(|| self.wrong_type(name, "a list of texts", v))
+        };
+        let Some(_) = self.list(name)? else {
+            return Ok(None);
+        };
+        let items = self.map.get(name).and_then(Value::as_array);
+        items.map(|items| items.iter().map(text).collect()).transpose()
+    }
+
+    /// A list of counts; empty where it is absent.
+    pub fn counts(&self, name: &'static str) -> Result<Vec<u32>, HfError> {
+        let items = self.list(name)?.map_or(&[][..], Vec::as_slice);
+        items
+            .iter()
+            .map(|item| self.whole(name, item, 0, MOST_SIZE))
+            .collect()
+    }
+
+    /// A text per layer, if it is given: as many as there are layers.
+    pub fn per_layer(&self, name: &'static str, layers: u32) -> Result<Option<Vec<&str>>, HfError> {
+        let Some(items) = self.texts(name)?.filter(|items| !items.is_empty()) else {
+            return Ok(None);
+        };
+        if items.len() == layers as usize {
+            return Ok(Some(items));
+        }
+        Err(self.unsupported(name, format!("{} entries for {layers} layers", items.len())))
+    }
+
+    /// Refuses what is set and was never asked for.
+    pub fn nothing_left(&self) -> Result<(), HfError> {
+        let read = self.read.borrow();
+        let left = ARCHITECTURAL.iter().find(|&&name| {
+            !read.contains(name) && self.map.get(name).is_some_and(|value| !is_neutral(value))
+        });
+        match left {
+            None => Ok(()),
+            Some(name) => Err(self.unsupported(name, "the family does not have it")),
+        }
+    }
+}
+
+/// Whether a value says "not so": null, false, 0, nothing, or full attention in every layer.
+fn is_neutral(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(set) => !set,
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::String(text) => text.is_empty(),
+        Value::Array(items) => items.iter().all(|item| item.as_str() == Some("full_attention")),
+        Value::Object(map) => map.is_empty(),
+    }
+}
+
+/// A value in a message: short, whatever it is.
+pub fn brief(value: &Value) -> String {
+    match value {
+        Value::Array(items) => format!("a list of {}", items.len()),
+        Value::Object(_) => "an object".to_owned(),
+        Value::String(text) if text.chars().count() > 60 => {
+            format!("a text of {} characters", text.chars().count())
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.to_string(),
+    }
+}

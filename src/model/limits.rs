@@ -1,0 +1,127 @@
+//! A bound on the parameters that no size can overflow: what is refused before anything is counted.
+
+use super::{Ffn, Layer, Mixer, Model};
+
+/// Most parameters of a model: a thousand times the largest that was trained, and exact in a 64-bit float.
+pub const MOST_PARAMETERS: f64 = 1e15;
+
+/// Layers' worth of a small term: biases, norms and scalars are at most so many widths.
+const SMALL: f64 = 8.0;
+
+impl Layer {
+    /// No fewer than the parameters of this layer.
+    fn weight_bound(&self, hidden: f64) -> f64 {
+        let n = |x: u32| f64::from(x);
+        let mixer_width = match &self.mixer {
+            Mixer::Attention(a) => n(a.head_dim) * (3.0 * n(a.heads) + 2.0 * n(a.kv_heads)),
+            Mixer::Mla(m) => {
+                let qk = n(m.nope_dim) + n(m.rope_dim);
+                let inner = n(m.heads) * (qk + n(m.nope_dim) + 2.0 * n(m.v_dim));
+                inner * (1.0 + (n(m.q_rank) + n(m.kv_rank)) / hidden)
+                    + n(m.q_rank)
+                    + n(m.kv_rank)
+                    + n(m.rope_dim)
+            }
+            Mixer::Mamba(m) => {
+                let inner = n(m.heads) * n(m.head_dim);
+                let conv = inner + 2.0 * n(m.groups) * n(m.state);
+                2.0 * inner + conv + n(m.heads) + conv * n(m.conv_kernel) / hidden
+            }
+            Mixer::DeltaNet(d) => {
+                let (keys, values) = (n(d.key_heads) * n(d.key_dim), n(d.value_heads) * n(d.value_dim));
+                2.0 * keys
+                    + 3.0 * values
+                    + 2.0 * n(d.value_heads)
+                    + (2.0 * keys + values) * n(d.conv_kernel) / hidden
+            }
+            Mixer::None => 0.0,
+        };
+        let ffn_width = match &self.ffn {
+            Ffn::Dense(mlp) => 3.0 * n(mlp.intermediate),
+            Ffn::Moe(moe) => {
+                let shared = n(moe.shared_intermediate) + n(moe.dense_intermediate);
+                3.0 * (n(moe.experts) * (n(moe.intermediate) + 1.0) + shared)
+            }
+            Ffn::None => 0.0,
+        };
+        (mixer_width + ffn_width + n(self.norms)) * (hidden + SMALL) + self.extra_parameters as f64
+    }
+}
+
+impl Model {
+    /// No fewer than the parameters of the whole, about.
+    pub(super) fn weight_bound(&self) -> f64 {
+        let h = f64::from(self.hidden);
+        let rows = 2.0 * f64::from(self.vocab) + f64::from(self.learned_positions);
+        let layers: f64 = self
+            .order
+            .iter()
+            .filter_map(|&kind| self.kinds.get(kind))
+            .map(|l| l.weight_bound(h))
+            .sum();
+        let unused: f64 = self.kinds.iter().map(|layer| layer.weight_bound(h)).sum(); // a kind may stand in no layer
+        let mtp = f64::from(self.mtp_depth) * (unused + 2.0 * h * (h + SMALL)); // a layer of one kind each
+        layers + unused + mtp + rows * (h + 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Attention, Mlp, Norm, QkNorm, Span};
+
+    #[test]
+    fn the_bound_is_above_the_count_and_infinite_sizes_are_refused() {
+        let attention = Attention {
+            heads: 32,
+            kv_heads: 32,
+            head_dim: 128,
+            span: Span::Full,
+            qkv_bias: true,
+            out_bias: true,
+            qk_norm: QkNorm::Full,
+            sinks: true,
+            output_gate: true,
+            keys_are_values: false,
+            rope: true,
+        };
+        let ffn = Ffn::Dense(Mlp {
+            intermediate: 11008,
+            gated: true,
+            bias: true,
+        });
+        let layer = Layer {
+            mixer: Mixer::Attention(attention),
+            ffn,
+            norms: 4,
+            extra_parameters: 7,
+        };
+        let model = Model {
+            name: String::new(),
+            source: String::new(),
+            hidden: 4096,
+            vocab: 32000,
+            seq_len: 4096,
+            tied_embeddings: false,
+            learned_positions: 2048,
+            embedding_norm: true,
+            head_bias: true,
+            norm: Norm::Layer,
+            dropout: false,
+            kinds: vec![layer],
+            order: vec![0; 32],
+            mtp_depth: 0,
+        };
+        assert!(model.weight_bound() >= model.parameters().total as f64);
+        assert!(model.check().is_ok());
+        assert!(
+            Model {
+                hidden: u32::MAX,
+                vocab: u32::MAX,
+                ..model
+            }
+            .check()
+            .is_err()
+        );
+    }
+}

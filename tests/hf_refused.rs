@@ -1,0 +1,178 @@
+//! Configurations that are no model: refused by name, never approximated, and without a panic.
+
+use std::fs;
+use std::path::Path;
+
+use meshwright::catalog::hf::{HfError, from_config, model_types};
+use meshwright::model::Model;
+use serde_json::{Value, json};
+
+/// The files of `tests/hf`, by name.
+fn names() -> Vec<String> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hf");
+    let stems = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let json = stems.filter(|path| path.extension().is_some_and(|e| e == "json"));
+    json.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
+        .collect()
+}
+
+fn text(name: &str) -> String {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hf");
+    fs::read_to_string(folder.join(format!("{name}.json"))).unwrap()
+}
+
+fn read(config: &Value) -> Result<Model, HfError> {
+    from_config(&config.to_string(), "config.json")
+}
+
+fn llama_with(key: &str, value: &Value) -> Result<Model, HfError> {
+    let mut config: Value = serde_json::from_str(&text("llama-3.1-8b")).unwrap();
+    config[key] = value.clone();
+    read(&config)
+}
+
+#[test]
+fn what_is_malformed_is_refused_by_name() {
+    let whole = text("llama-3.1-8b");
+    for cut in (0..whole.len() - 2).filter(|&cut| whole.is_char_boundary(cut)) {
+        let error = from_config(&whole[..cut], "cut.json").unwrap_err();
+        assert!(
+            matches!(error, HfError::NotJson { line, .. } if line <= 50),
+            "{cut}: {error}"
+        );
+    }
+    for wrong in ["[]", "3", "null", "\"llama\"", "true"] {
+        assert!(
+            matches!(from_config(wrong, "x").unwrap_err(), HfError::NotAnObject { .. }),
+            "{wrong}"
+        );
+    }
+    assert!(matches!(
+        read(&json!({"text_config": []})),
+        Err(HfError::NotAnObject { .. })
+    ));
+    assert!(matches!(read(&json!({})), Err(HfError::MissingField { field, .. }) if field == "model_type"));
+    assert!(matches!(
+        read(&json!({"model_type": 3})),
+        Err(HfError::WrongType { .. })
+    ));
+    let unknown = read(&json!({"model_type": "mamba"})).unwrap_err();
+    assert!(matches!(&unknown, HfError::UnknownModelType { model_type, .. } if model_type == "mamba"));
+    assert!(unknown.to_string().contains("nemotron_h, olmo2"), "{unknown}");
+    for size in [
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "vocab_size",
+    ] {
+        let missing = llama_with(size, &Value::Null).unwrap_err();
+        assert!(
+            matches!(&missing, HfError::MissingField { field, .. } if field == size),
+            "{missing}"
+        );
+        for value in [json!(-1), json!(0), json!(4_294_967_296_u64), json!(u64::MAX)] {
+            let error = llama_with(size, &value).unwrap_err();
+            assert!(
+                matches!(&error, HfError::OutOfRange { field, .. } if field == size),
+                "{error}"
+            );
+        }
+        for value in [
+            json!("4096"),
+            json!(4096.5),
+            json!(1e300),
+            json!([1]),
+            json!({}),
+            json!(true),
+        ] {
+            let error = llama_with(size, &value).unwrap_err();
+            assert!(
+                matches!(&error, HfError::WrongType { field, .. } if field == size),
+                "{error}"
+            );
+        }
+    }
+    assert!(matches!(
+        llama_with("num_hidden_layers", &json!(100_001)),
+        Err(HfError::OutOfRange { .. })
+    ));
+}
+
+#[test]
+fn what_would_change_the_architecture_is_refused() {
+    for (key, value) in [
+        ("num_local_experts", json!(8)),
+        ("kv_lora_rank", json!(512)),
+        ("layer_types", json!(["sliding_attention"])),
+        ("is_encoder_decoder", json!(true)),
+        ("use_qk_norm", json!(true)),
+        ("qkv_bias", json!(true)),
+    ] {
+        let error = llama_with(key, &value).unwrap_err();
+        assert!(
+            matches!(&error, HfError::Unsupported { field, .. } if field == key),
+            "{error}"
+        );
+        assert!(llama_with(key, &Value::Null).is_ok(), "{key}");
+    }
+    assert!(matches!(
+        llama_with("num_attention_heads", &json!(33)),
+        Err(HfError::Unsupported { .. })
+    ));
+    assert!(matches!(
+        llama_with("num_key_value_heads", &json!(5)),
+        Err(HfError::Impossible { .. })
+    ));
+}
+
+/// Every field of every file, set to what it must not be: an error or a model, never a panic.
+#[test]
+fn nothing_panics() {
+    let bad = [
+        json!(null),
+        json!(0),
+        json!(-7),
+        json!(i32::MAX),
+        json!(1e308),
+        json!("x"),
+        json!([]),
+        json!({}),
+        json!(true),
+        json!([-1, "M"]),
+    ];
+    for name in names() {
+        let config = text(&name).replace("Infinity", "1e9");
+        let whole: Value = serde_json::from_str(&config).unwrap();
+        let inner = whole.get("text_config").unwrap_or(&whole).clone();
+        for key in inner.as_object().unwrap().keys() {
+            for value in &bad {
+                let mut changed = inner.clone();
+                changed[key] = value.clone();
+                if let Ok(model) = read(&changed) {
+                    assert!(model.parameters().total > 0);
+                }
+            }
+        }
+        for kind in model_types() {
+            let mut changed = inner.clone();
+            changed["model_type"] = json!(kind);
+            if let Ok(model) = read(&changed) {
+                assert!(model.parameters().total > 0);
+            }
+        }
+    }
+    let sizes = [
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "head_dim",
+        "vocab_size",
+    ];
+    let mut huge: Value = serde_json::from_str(&text("llama-3.1-8b")).unwrap();
+    for size in sizes {
+        huge[size] = json!(i32::MAX);
+    }
+    assert!(matches!(read(&huge), Err(HfError::Impossible { .. })));
+}
