@@ -7,3 +7,4 @@ pub mod gpu;
 pub mod cluster;
 pub mod stack;
 pub mod workload;
+pub mod catalog;
