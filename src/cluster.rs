@@ -104,7 +104,8 @@ impl ClusterFile {
             scale_up.gpus = gpus;
         }
         if let Some(axes) = self.scale_up_axes {
-            scale_up.gpus = axes.iter().product();
+            let chips = axes.iter().try_fold(1_u32, |chips, axis| chips.checked_mul(*axis));
+            scale_up.gpus = chips.ok_or("`scale_up_axes` multiply to more chips than can be counted")?;
             scale_up.axes = axes;
         }
         let cluster = Cluster {

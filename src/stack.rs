@@ -202,6 +202,34 @@ const fn two() -> f64 {
     2.0
 }
 
+impl Stack {
+    /// Checks what every plan would trip over.
+    ///
+    /// # Errors
+    /// Names the field that is zero or out of its range.
+    pub fn check(&self) -> Result<(), String> {
+        let positive = [
+            ("traffic", self.traffic),
+            ("cast_passes", self.cast_passes),
+            ("reduce_bytes", self.reduce_bytes),
+            ("gather_bytes", self.gather_bytes),
+            ("fsdp_efficiency", self.fsdp_efficiency),
+            ("activation_memory", self.activation_memory),
+            ("bucket", self.bucket.map_or(1.0, Bytes::get)),
+            ("quirks.network_efficiency", self.quirks.network_efficiency),
+            ("quirks.cross_domain_tp_efficiency", self.quirks.cross_domain_tp_efficiency),
+        ];
+        if let Some((name, _)) = positive.iter().find(|(_, value)| *value <= 0.0) {
+            return Err(format!("`{name}` must be above 0"));
+        }
+        let shares = [("overlap.tp", self.overlap.tp), ("overlap.cp", self.overlap.cp), ("overlap.ep", self.overlap.ep)];
+        if let Some((name, share)) = shares.iter().find(|(_, share)| *share > 1.0) {
+            return Err(format!("`{name}` is {share}, and a hidden share is at most 1"));
+        }
+        Ok(())
+    }
+}
+
 /// A training framework.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]

@@ -1,0 +1,144 @@
+//! `--set section.key=value`: single values of the catalogue, changed for one run.
+
+use toml::{Table, Value};
+
+use super::error::{CatalogError, Kind, nearest};
+
+/// Source of a value that the user set.
+pub const SET_SOURCE: &str = "set-on-the-command-line";
+
+/// One `--set`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// As it was written.
+    pub item: String,
+    /// What it changes.
+    pub kind: Kind,
+    /// The keys below the section.
+    pub path: Vec<String>,
+    /// The value as text.
+    pub text: String,
+}
+
+/// All the `--set` of one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overrides(Vec<Setting>);
+
+const SECTIONS: [(&str, Kind); 4] =
+    [("cluster", Kind::Cluster), ("gpu", Kind::Gpu), ("stack", Kind::Stack), ("model", Kind::Model)];
+
+impl Overrides {
+    /// Reads `section.key=value`, each as it stood after `--set`.
+    ///
+    /// # Errors
+    /// Names the item that is not of this form.
+    pub fn parse<S: AsRef<str>>(items: impl IntoIterator<Item = S>) -> Result<Self, CatalogError> {
+        items.into_iter().map(|item| setting(item.as_ref())).collect::<Result<_, _>>().map(Self)
+    }
+
+    /// Those of one section, in the order given.
+    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Setting> {
+        self.0.iter().filter(move |setting| setting.kind == kind)
+    }
+}
+
+fn setting(item: &str) -> Result<Setting, CatalogError> {
+    let bad = |why: &str, nearest| {
+        Err(CatalogError::Set { item: item.to_owned(), why: why.to_owned(), nearest })
+    };
+    let Some((key, text)) = item.split_once('=') else {
+        return bad("write `section.key=value`, such as `cluster.nic=800 Gb/s`", None);
+    };
+    let mut keys = key.trim().split('.').map(|key| key.trim().to_owned());
+    let section = keys.next().unwrap_or_default();
+    let path: Vec<String> = keys.collect();
+    let Some(&(_, kind)) = SECTIONS.iter().find(|(name, _)| *name == section) else {
+        let near = nearest(&section, SECTIONS.map(|(name, _)| name));
+        return bad(&format!("there is no section `{section}`: cluster, gpu, stack and model are"), near);
+    };
+    if path.is_empty() || path.iter().any(String::is_empty) {
+        return bad(&format!("the key below `{section}` is missing"), None);
+    }
+    Ok(Setting { item: item.to_owned(), kind, path, text: text.trim().to_owned() })
+}
+
+impl Setting {
+    /// What the text may mean: a TOML literal where it is one, else, or where that does not fit, a string.
+    fn values(&self) -> Vec<Value> {
+        let literal = toml::from_str::<Table>(&format!("value = {}", self.text)).ok();
+        let literal = literal.filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
+        literal.into_iter().chain([Value::String(self.text.clone())]).collect()
+    }
+
+    /// The text without the quotes of a TOML string.
+    pub fn plain(&self) -> String {
+        match self.values().swap_remove(0) {
+            Value::String(text) => text,
+            Value::Integer(_)
+            | Value::Float(_)
+            | Value::Boolean(_)
+            | Value::Datetime(_)
+            | Value::Array(_)
+            | Value::Table(_) => self.text.clone(),
+        }
+    }
+
+    /// The error of this item.
+    pub fn error(&self, why: impl Into<String>, nearest: Option<String>) -> CatalogError {
+        CatalogError::Set { item: self.item.clone(), why: why.into(), nearest }
+    }
+
+    /// The tables that the item may mean, the likeliest first.
+    ///
+    /// # Errors
+    /// When a key on the way is no table.
+    pub fn candidates(&self, table: &Table) -> Result<Vec<Table>, CatalogError> {
+        let mut candidates = Vec::new();
+        for value in self.values() {
+            candidates.push(self.placed(table, value.clone())?);
+            let sourced = Table::from_iter([
+                ("value".to_owned(), value),
+                ("source".to_owned(), Value::String(SET_SOURCE.to_owned())),
+            ]);
+            candidates.push(self.placed(table, Value::Table(sourced))?);
+        }
+        Ok(candidates)
+    }
+
+    /// `table` with `value` at the item's path.
+    fn placed(&self, table: &Table, value: Value) -> Result<Table, CatalogError> {
+        let mut root = Value::Table(table.clone());
+        let mut at = &mut root;
+        for key in &self.path {
+            at = match at {
+                Value::Table(table) => table.entry(key.clone()).or_insert_with(|| Value::Table(Table::new())),
+                Value::Array(array) => element(array, key)
+                    .ok_or_else(|| self.error(format!("there is no element `{key}`: give its place, from 0, or its name"), None))?,
+                Value::String(_)
+                | Value::Integer(_)
+                | Value::Float(_)
+                | Value::Boolean(_)
+                | Value::Datetime(_) => return Err(self.error(format!("`{key}` would be inside a plain value"), None)),
+            };
+        }
+        match (&mut *at, value) {
+            (Value::Table(old), Value::Table(new)) if new.contains_key("source") => old.extend(new),
+            (Value::Table(old), new) if old.contains_key("value") => {
+                old.insert("value".to_owned(), new);
+                old.insert("source".to_owned(), Value::String(SET_SOURCE.to_owned()));
+            }
+            (place, new) => *place = new,
+        }
+        match root {
+            Value::Table(table) => Ok(table),
+            _ => Err(self.error("the key is missing", None)),
+        }
+    }
+}
+
+/// An element of an array of tables, by its place or by its `name`.
+fn element<'a>(array: &'a mut [Value], key: &str) -> Option<&'a mut Value> {
+    let named = |value: &Value| value.get("name").and_then(Value::as_str) == Some(key);
+    let at = key.parse().ok().or_else(|| array.iter().position(named))?;
+    array.get_mut(at)
+}

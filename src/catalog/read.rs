@@ -1,0 +1,132 @@
+//! From a name or a path to a value: the text, then TOML, then what the user set.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use toml::{Table, Value};
+
+use super::error::{CatalogError, Kind, nearest, nearest_expected};
+use super::overrides::Setting;
+
+/// Largest file that is read: a hundred times the longest of the catalogue would still be far below.
+const MOST_BYTES: u64 = 16 << 20;
+
+/// A text and where it is from.
+pub struct Text {
+    /// For messages.
+    pub origin: String,
+    /// The folder that paths in it are relative to; none for the built-in ones.
+    pub folder: Option<PathBuf>,
+    /// The text.
+    pub text: String,
+}
+
+/// The text of a catalogue name, or of the user's own file.
+///
+/// # Errors
+/// When there is neither, or the file cannot be read.
+pub fn find(
+    kind: Kind,
+    built_in: &'static [(&'static str, &'static str)],
+    name: &str,
+    folder: Option<&Path>,
+) -> Result<Text, CatalogError> {
+    if let Some((name, text)) = built_in.iter().find(|(known, _)| *known == name) {
+        let origin = format!("built-in {kind} `{name}`");
+        return Ok(Text { origin, folder: None, text: (*text).to_owned() });
+    }
+    let path = folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
+    let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+    if is_toml || name.contains(['/', '\\']) || path.is_file() {
+        let text = read(&path)?;
+        let folder = path.parent().map(Path::to_owned);
+        return Ok(Text { origin: path.display().to_string(), folder, text });
+    }
+    let names: Vec<&'static str> = built_in.iter().map(|(name, _)| *name).collect();
+    Err(CatalogError::Unknown { kind, name: name.to_owned(), nearest: nearest(name, names.iter().copied()), names })
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// When it cannot be read, is a folder, is empty, is too large or is not UTF-8.
+pub fn read(path: &Path) -> Result<String, CatalogError> {
+    let unreadable = |why| CatalogError::Unreadable { path: path.display().to_string(), why };
+    let not_text = |why| Err(CatalogError::NotText { path: path.display().to_string(), why });
+    if path.is_dir() {
+        return not_text("is a folder, not a file");
+    }
+    let mut bytes = Vec::new();
+    let file = std::fs::File::open(path).map_err(unreadable)?;
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > MOST_BYTES {
+        return not_text("is over 16 MiB: too large for what it should be");
+    }
+    if bytes.trim_ascii().is_empty() {
+        return not_text("is empty");
+    }
+    String::from_utf8(bytes).or_else(|_| not_text("is not UTF-8 text"))
+}
+
+/// The value of a text, with what the user set.
+///
+/// # Errors
+/// Names line, column and key, or the `--set` that does not fit.
+pub fn parse<'a, T: DeserializeOwned>(
+    text: &Text,
+    settings: impl IntoIterator<Item = &'a Setting>,
+) -> Result<T, CatalogError> {
+    let in_file = |error: toml::de::Error| CatalogError::Toml {
+        origin: text.origin.clone(),
+        nearest: nearest_expected(error.message()),
+        error: Box::new(error),
+    };
+    let mut value: T = toml::from_str(&text.text).map_err(in_file)?;
+    let mut table: Table = toml::from_str(&text.text).map_err(in_file)?;
+    if let Some(why) = bad_number(&table) {
+        return Err(CatalogError::Invalid { origin: text.origin.clone(), why });
+    }
+    for setting in settings {
+        (value, table) = set(&table, setting)?;
+    }
+    Ok(value)
+}
+
+/// The first reading of a `--set` that makes a value; if none does, what is wrong with the first.
+fn set<T: DeserializeOwned>(table: &Table, setting: &Setting) -> Result<(T, Table), CatalogError> {
+    let mut first = None;
+    for candidate in setting.candidates(table)? {
+        match candidate.clone().try_into::<T>() {
+            Ok(value) => {
+                return match bad_number(&candidate) {
+                    Some(why) => Err(setting.error(why, None)),
+                    None => Ok((value, candidate)),
+                };
+            }
+            Err(error) => first = first.or(Some(error)),
+        }
+    }
+    let message = first.map_or_else(|| "has no value".to_owned(), |error| error.message().to_owned());
+    let near = nearest_expected(&message);
+    // serde lists every key there is; the nearest says more
+    let short = message.split_once(", expected").map_or(message.as_str(), |(wrong, _)| wrong);
+    Err(setting.error(if near.is_some() { short } else { &message }, near))
+}
+
+/// The first number that is below zero or not finite: no quantity of the catalogue may be.
+fn bad_number(table: &Table) -> Option<String> {
+    table.iter().find_map(|(key, value)| bad_value(key, value))
+}
+
+fn bad_value(key: &str, value: &Value) -> Option<String> {
+    match value {
+        Value::Float(number) if !number.is_finite() || *number < 0.0 => {
+            Some(format!("`{key}` is {number}, and must be a finite number, 0 or more"))
+        }
+        Value::Table(table) => table.iter().find_map(|(inner, value)| bad_value(&format!("{key}.{inner}"), value)),
+        Value::Array(array) => array.iter().find_map(|value| bad_value(key, value)),
+        Value::Integer(number) if *number < 0 => Some(format!("`{key}` is {number}, and must be 0 or more")),
+        Value::Integer(_) | Value::Float(_) | Value::String(_) | Value::Boolean(_) | Value::Datetime(_) => None,
+    }
+}
