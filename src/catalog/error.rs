@@ -115,8 +115,11 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
 
 /// The nearest of the words that serde says it expected: "unknown field `a`, expected one of `b`, `c`".
 pub fn nearest_expected(message: &str) -> Option<String> {
-    let (wrong, expected) =
-        message.split_once("unknown field ").or_else(|| message.split_once("unknown variant "))?.1.split_once(", expected ")?;
+    let (wrong, expected) = message
+        .split_once("unknown field ")
+        .or_else(|| message.split_once("unknown variant "))?
+        .1
+        .split_once(", expected ")?;
     let quoted = expected.lines().next()?.split('`').skip(1).step_by(2);
     nearest(wrong.trim_matches('`'), quoted)
 }
@@ -127,7 +130,10 @@ mod tests {
 
     #[test]
     fn suggestions_are_near_or_none() {
-        assert_eq!(nearest("h100sxm", ["h100-pcie", "h100-sxm", "mi300x"]).as_deref(), Some("h100-sxm"));
+        assert_eq!(
+            nearest("h100sxm", ["h100-pcie", "h100-sxm", "mi300x"]).as_deref(),
+            Some("h100-sxm")
+        );
         assert_eq!(nearest("qqqq", ["h100-pcie", "mi300x"]), None);
         let message = "unknown field `trafic`, expected one of `name`, `traffic`, `casts`";
         assert_eq!(nearest_expected(message).as_deref(), Some("traffic"));
