@@ -14,3 +14,5 @@ pub mod kernel;
 pub mod collective;
 pub mod cost;
 pub mod catalog;
+pub mod space;
+pub mod search;

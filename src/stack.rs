@@ -59,7 +59,7 @@ pub struct Overlap {
     pub dp_interleaved_window: bool,
     /// Whether stage-to-stage sends are asynchronous.
     pub pp: bool,
-    /// Share of attention that hides the ring of context parallelism (ω_cp); for all-gather, the hidden share.
+    /// Share of attention that hides the ring of context parallelism (ω_cp).
     pub cp: f64,
     /// Hidden share of expert all-to-alls (θ_ep): 1 with batch-level overlap.
     pub ep: f64,

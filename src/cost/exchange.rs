@@ -100,7 +100,7 @@ impl Costs<'_> {
     ///
     /// ```text
     /// ring        (c−1) sends of S/c; exposed max(0, ring − ω·T_attn) + (c−1)·20 us; backward twice
-    /// all-gather  ag(S) forward, ag(S) + rs(S) backward, each exposed by 1 − ω
+    /// all-gather  ag(S) forward, ag(S) + rs(S) backward, fully exposed
     /// all-to-all  heads for tokens: T forward, 1.5·T backward
     /// a2a+p2p     all-to-all inside the scale-up domain, then a ring of what is left across
     /// ```
@@ -118,8 +118,7 @@ impl Costs<'_> {
                 let kv = self.kv_bytes(layer, plan);
                 let gather = self.fabric.time(Collective::AllGather, kv, group, 1.0);
                 let scatter = self.fabric.time(Collective::ReduceScatter, kv, group, 1.0);
-                cost.cp =
-                    Pair { forward: gather * (1.0 - hidden), backward: (gather + scatter) * (1.0 - hidden) };
+                cost.cp = Pair { forward: gather, backward: gather + scatter };
             }
             CpKind::Ring => self.ring(self.kv_bytes(layer, plan), group, hidden, cost),
             CpKind::Hierarchical => {

@@ -5,7 +5,7 @@ use super::step::StepTime;
 use super::{Costs, data, overlap::overlap, straggler};
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
-use crate::plan::{Plan, Recompute};
+use crate::plan::Plan;
 use crate::units::{Bytes, Seconds};
 
 /// Bytes that FSDP's update moves per parameter, and its kernels. Source: specification §2.7 and §5.4.
@@ -104,15 +104,13 @@ impl Costs<'_> {
     /// One layer, its expert exchange in line, never faster than the host launches it.
     fn fsdp_layer(&self, kind: usize, plan: &Plan, shape: &ShapeCost) -> Work {
         let cost = &shape.layers[kind];
-        let mut work = self.layer_work(kind, cost, plan);
-        work.ep = cost.ep;
-        work.ep_beside = Seconds::ZERO;
-        let again = if plan.recompute == Recompute::Full { cost.host.forward } else { Seconds::ZERO };
-        work.host = super::layer::Pair::default();
-        work.host = super::layer::Pair {
-            forward: (cost.host.forward - work.forward()).or_zero(),
-            backward: (cost.host.backward + again - work.backward()).or_zero(),
+        let mut work = Work {
+            ep: cost.ep,
+            ep_beside: Seconds::ZERO,
+            host: super::layer::Pair::default(),
+            ..self.layer_work(kind, cost, plan)
         };
+        work.host = self.host_wait(kind, cost, &work, plan);
         work
     }
 
