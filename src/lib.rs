@@ -1,18 +1,18 @@
 //! Finds the fastest parallel layout of a training run on a cluster, and says how sure it is.
 
-pub mod units;
-pub mod sources;
-pub mod model;
-pub mod gpu;
+pub mod catalog;
 pub mod cluster;
-pub mod stack;
-pub mod workload;
-pub mod schedule;
-pub mod plan;
-pub mod problem;
-pub mod kernel;
 pub mod collective;
 pub mod cost;
-pub mod catalog;
-pub mod space;
+pub mod gpu;
+pub mod kernel;
+pub mod model;
+pub mod plan;
+pub mod problem;
+pub mod schedule;
 pub mod search;
+pub mod sources;
+pub mod space;
+pub mod stack;
+pub mod units;
+pub mod workload;

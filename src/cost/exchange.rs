@@ -1,7 +1,7 @@
 //! Communication inside a layer: tensor, context and expert parallelism.
 
-use super::Costs;
 use super::layer::{LayerCost, Pair};
+use super::{Costs, groups};
 use crate::collective::{Dispatch, Group};
 use crate::gpu::{Collective, Format};
 use crate::model::{Ffn, Layer, Mixer, Moe};
@@ -15,16 +15,6 @@ const RING_MERGE: f64 = 20.0;
 const ULYSSES_BACKWARD: f64 = 1.5;
 
 impl Costs<'_> {
-    /// The tensor-parallel group: neighbours.
-    pub(super) const fn tp_group(&self, plan: &Plan) -> Group {
-        Group { ranks: plan.layout.tp, stride: 1 }
-    }
-
-    /// The context-parallel group: tp apart.
-    pub(super) const fn cp_group(&self, plan: &Plan) -> Group {
-        Group { ranks: plan.layout.cp, stride: plan.layout.tp }
-    }
-
     /// Adds the collectives of tensor (and sequence) parallelism, S = n·h·2 bytes.
     ///
     /// ```text
@@ -38,7 +28,7 @@ impl Costs<'_> {
         if plan.layout.tp == 1 {
             return;
         }
-        let group = self.tp_group(plan);
+        let group = groups::tp(plan);
         let payload = Bytes::new(self.tokens(plan) * f64::from(self.problem.model().hidden) * 2.0);
         let time = |op| self.fabric.time(op, payload, group, 1.0);
         let mixer = u32::from(layer.mixer != Mixer::None);
@@ -73,9 +63,7 @@ impl Costs<'_> {
         let tp = f64::from(plan.layout.tp);
         let tokens = f64::from(plan.micro_batch) * f64::from(self.problem.workload().seq_len);
         Bytes::new(match &layer.mixer {
-            Mixer::Attention(a) => {
-                2.0 * tokens * (f64::from(a.kv_heads) / tp).max(1.0) * f64::from(a.head_dim) * 2.0
-            }
+            Mixer::Attention(a) => 2.0 * tokens * (f64::from(a.kv_heads) / tp).max(1.0) * f64::from(a.head_dim) * 2.0,
             Mixer::Mla(m) => 2.0 * tokens * f64::from(m.heads) / tp * f64::from(m.qk_dim() + m.v_dim),
             Mixer::Mamba(m) => 2.0 * tokens * m.conv_width() as f64 / tp,
             Mixer::DeltaNet(d) => 2.0 * tokens * (2 * d.keys() + d.values()) as f64 / tp,
@@ -110,7 +98,7 @@ impl Costs<'_> {
         if plan.layout.cp == 1 || layer.mixer == Mixer::None {
             return;
         }
-        let group = self.cp_group(plan);
+        let group = groups::cp(plan);
         let hidden = self.device.stack.overlap.cp;
         match plan.cp_kind {
             CpKind::AllToAll => cost.cp = self.ulysses(layer, plan, group),

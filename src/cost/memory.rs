@@ -118,7 +118,8 @@ impl Costs<'_> {
     /// ```
     fn states(&self, held: &RankParameters, plan: &Plan) -> (Bytes, Bytes, Bytes) {
         let recipe = &self.problem.workload().recipe;
-        let (gradient, states) = if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
+        let (gradient, states) =
+            if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
         let copies = f64::from(plan.schedule.weight_copies());
         let (dense, experts) = (f64::from(plan.dense_shards()), f64::from(plan.layout.expert_replicas()));
         let sharded = |bytes: f64, from: ZeroStage| {
@@ -139,11 +140,9 @@ impl Costs<'_> {
         let kept: Vec<Bytes> = (0..model.kinds.len()).map(|kind| self.kept_activations(kind, plan)).collect();
         let unforgotten: Vec<Bytes> = match plan.recompute {
             Recompute::FirstLayers(_) => (0..model.kinds.len()).map(|_| self.checkpoint(plan)).collect(),
-            Recompute::None
-            | Recompute::Selective(_)
-            | Recompute::PerOp
-            | Recompute::EveryOther
-            | Recompute::Full => Vec::new(),
+            Recompute::None | Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther | Recompute::Full => {
+                Vec::new()
+            }
         };
         let mut ranks = vec![Bytes::ZERO; pp as usize];
         let mut from = 0;
@@ -231,9 +230,8 @@ impl Costs<'_> {
     fn attention_activations(&self, attention: &Attention, plan: &Plan, forgotten: Modules) -> f64 {
         let tp = f64::from(plan.layout.tp);
         let heads = f64::from(attention.heads) / tp;
-        let mut bytes = 2.0 * attention.qkv_width() as f64 / tp
-            + 2.0 * heads * f64::from(attention.head_dim)
-            + 4.0 * heads;
+        let mut bytes =
+            2.0 * attention.qkv_width() as f64 / tp + 2.0 * heads * f64::from(attention.head_dim) + 4.0 * heads;
         if self.keeps_scores() && !forgotten.core_attn {
             let masks = if self.problem.model().dropout { 3.0 } else { 0.0 };
             bytes += heads * f64::from(self.problem.workload().seq_len) * (2.0 + masks);
@@ -269,9 +267,9 @@ impl Costs<'_> {
         let (width, gates) = (f64::from(moe.intermediate) / f64::from(plan.layout.etp), moe.expert().gates() as f64);
         let activated = if forgotten.act { 0.0 } else { self.input_bytes() * width };
         let routed = received * (self.input_bytes() * hidden + 2.0 * gates * width + activated + 2.0 * hidden);
-        let shared = moe.shared().map_or(0.0, |mlp| {
-            self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, forgotten)
-        });
+        let shared = moe
+            .shared()
+            .map_or(0.0, |mlp| self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, forgotten));
         let router = 8.0 * f64::from(moe.experts) / f64::from(plan.layout.tp);
         Bytes::new(routed + tokens * (shared + router))
     }

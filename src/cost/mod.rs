@@ -3,6 +3,7 @@
 pub mod data;
 pub mod exchange;
 pub mod fsdp;
+pub mod groups;
 pub mod head;
 pub mod layer;
 pub mod memory;

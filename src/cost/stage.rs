@@ -129,8 +129,8 @@ impl Costs<'_> {
         let stack = self.device.stack;
         let is_moe = self.problem.model().kinds[kind].moe().is_some();
         let counts_read = is_moe && !stack.cuda_graphs && !self.problem.workload().drops_tokens;
-        let sync = stack.quirks.sync_per_layer
-            + if counts_read { stack.quirks.moe_sync_per_layer } else { Seconds::ZERO };
+        let sync =
+            stack.quirks.sync_per_layer + if counts_read { stack.quirks.moe_sync_per_layer } else { Seconds::ZERO };
         let again = if plan.recompute == Recompute::Full { cost.host.forward } else { Seconds::ZERO };
         Pair {
             forward: (cost.host.forward - work.forward()).or_zero() + sync * SYNC_FORWARD,

@@ -160,8 +160,7 @@ pub fn search(problem: &Problem, options: &Options, progress: &(dyn Fn(u64, u64)
         if batch[0].0.get() > found.last_of(options.top) {
             break;
         }
-        let explored: Vec<Found> =
-            batch.par_iter().map(|(_, shape)| explore(&costs, &space, shape)).collect();
+        let explored: Vec<Found> = batch.par_iter().map(|(_, shape)| explore(&costs, &space, shape)).collect();
         found = explored.into_iter().fold(found, Found::merge);
         done += batch.len();
         progress(done as u64, bounded.len() as u64);

@@ -123,31 +123,24 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     }
     let refuse = |why| Rejection::Schedule { schedule: schedule.to_string(), pp, why };
     let micro_batches = plan.micro_batches(problem.workload().global_batch);
-    match schedule {
-        Schedule::Interleaved { virtual_stages: 0..=1 } | Schedule::LoopedBfs { virtual_stages: 0..=1 } => {
-            found.push(refuse("it needs two chunks a rank or more"));
-        }
-        Schedule::Interleaved { .. } if pp == 1 => found.push(refuse("it needs two ranks or more")),
-        Schedule::Interleaved { .. } => {
-            if micro_batches.fract() == 0.0 && !(micro_batches as u32).is_multiple_of(pp) {
-                found.push(Rejection::InterleavedBatch { micro_batches: micro_batches as u32, pp });
-            }
-        }
-        Schedule::DualPipe | Schedule::DualPipeV if !pp.is_multiple_of(2) => found.push(refuse("it needs an even pp")),
-        Schedule::DualPipe | Schedule::DualPipeV if micro_batches < 2.0 * f64::from(pp) => {
-            found.push(refuse("it needs 2·pp micro-batches or more"));
-        }
-        Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV if pp == 1 => found.push(refuse("it needs two ranks or more")),
-        Schedule::LoopedBfs { .. } if pp == 1 => found.push(refuse("it needs two ranks or more")),
-        Schedule::Naive
-        | Schedule::GPipe
-        | Schedule::OneFOneB
-        | Schedule::ZbH1
-        | Schedule::ZbH2
-        | Schedule::ZbV
-        | Schedule::DualPipe
-        | Schedule::DualPipeV
-        | Schedule::LoopedBfs { .. } => {}
+    let chunked = matches!(schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
+    let zero_bubble = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV);
+    let bidirectional = matches!(schedule, Schedule::DualPipe | Schedule::DualPipeV);
+    if chunked && virtual_stages < 2 {
+        found.push(refuse("it needs two chunks a rank or more"));
+    }
+    if (chunked || zero_bubble) && pp == 1 {
+        found.push(refuse("it needs two ranks or more"));
+    }
+    if bidirectional && !pp.is_multiple_of(2) {
+        found.push(refuse("it needs an even pp"));
+    }
+    if bidirectional && micro_batches < 2.0 * f64::from(pp) {
+        found.push(refuse("it needs 2·pp micro-batches or more"));
+    }
+    let whole_groups = micro_batches.fract() != 0.0 || (micro_batches as u32).is_multiple_of(pp);
+    if matches!(schedule, Schedule::Interleaved { .. }) && !whole_groups {
+        found.push(Rejection::InterleavedBatch { micro_batches: micro_batches as u32, pp });
     }
 }
 

@@ -61,7 +61,8 @@ const MOST_SEQUENCES: u32 = 16;
 
 /// Divisors of `n`, ascending.
 pub fn divisors(n: u32) -> Vec<u32> {
-    let mut small: Vec<u32> = (1..).take_while(|d| u64::from(*d) * u64::from(*d) <= u64::from(n)).filter(|d| n.is_multiple_of(*d)).collect();
+    let root = u32::try_from(u64::from(n).isqrt()).unwrap_or(u32::MAX);
+    let mut small: Vec<u32> = (1..=root).filter(|d| n.is_multiple_of(*d)).collect();
     let large: Vec<u32> = small.iter().rev().map(|d| n / d).filter(|d| d * d != n).collect();
     small.extend(large);
     small.dedup();
@@ -133,10 +134,7 @@ impl<'a> Space<'a> {
         let gpus = problem.cluster().gpus;
         let (expert_sizes, expert_tps) = match problem.model().experts() {
             0 => (vec![1], vec![1]),
-            experts => (
-                divisors(experts).into_iter().filter(|ep| gpus.is_multiple_of(*ep)).collect(),
-                divisors(tp),
-            ),
+            experts => (divisors(experts).into_iter().filter(|ep| gpus.is_multiple_of(*ep)).collect(), divisors(tp)),
         };
         for (ep, etp) in itertools::iproduct!(expert_sizes, expert_tps) {
             if !self.restrictions.allows_number("ep", ep) || !self.restrictions.allows_number("etp", etp) {
@@ -230,7 +228,14 @@ impl<'a> Space<'a> {
         let looped = chunked(|virtual_stages| Schedule::LoopedBfs { virtual_stages });
         let mut all = vec![Schedule::OneFOneB];
         all.extend(interleaved);
-        all.extend([Schedule::GPipe, Schedule::ZbH1, Schedule::ZbH2, Schedule::ZbV, Schedule::DualPipe, Schedule::DualPipeV]);
+        all.extend([
+            Schedule::GPipe,
+            Schedule::ZbH1,
+            Schedule::ZbH2,
+            Schedule::ZbV,
+            Schedule::DualPipe,
+            Schedule::DualPipeV,
+        ]);
         all.extend(looped);
         let framework = self.restrictions.framework(self.costs.problem.stack().framework);
         all.retain(|schedule| runs(framework, *schedule) || self.restrictions.names_schedule(*schedule));
@@ -261,7 +266,9 @@ pub const fn runs(framework: Framework, schedule: Schedule) -> bool {
         Framework::Megatron | Framework::MegatronDeepspeed | Framework::Internevo => {
             matches!(schedule, Schedule::OneFOneB | Schedule::Interleaved { .. })
         }
-        Framework::Torchtitan | Framework::Jax => !matches!(schedule, Schedule::DualPipe | Schedule::Naive | Schedule::ZbH2),
+        Framework::Torchtitan | Framework::Jax => {
+            !matches!(schedule, Schedule::DualPipe | Schedule::Naive | Schedule::ZbH2)
+        }
         Framework::Deepspeed => matches!(schedule, Schedule::OneFOneB),
         Framework::Nanotron => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe),
         Framework::Fsdp => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe | Schedule::Interleaved { .. }),
@@ -279,5 +286,9 @@ fn cp_kinds(cp: u32) -> Vec<CpKind> {
 
 /// Rank orders that differ.
 pub fn orders(pp: u32, dp: u32) -> Vec<RankOrder> {
-    if pp == 1 || dp == 1 { vec![RankOrder::PipelineOutermost] } else { vec![RankOrder::PipelineOutermost, RankOrder::DataOutermost] }
+    if pp == 1 || dp == 1 {
+        vec![RankOrder::PipelineOutermost]
+    } else {
+        vec![RankOrder::PipelineOutermost, RankOrder::DataOutermost]
+    }
 }

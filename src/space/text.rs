@@ -9,8 +9,26 @@ use crate::stack::{Dispatcher, LayerSplit};
 
 /// Keys of a plan, for hints.
 pub const KEYS: [&str; 20] = [
-    "tp", "cp", "pp", "dp", "ep", "etp", "sp", "cp-kind", "schedule", "vpp", "split", "zero", "shard", "reshard", "mbs",
-    "recompute", "offload-optimizer", "offload-activations", "dispatcher", "order",
+    "tp",
+    "cp",
+    "pp",
+    "dp",
+    "ep",
+    "etp",
+    "sp",
+    "cp-kind",
+    "schedule",
+    "vpp",
+    "split",
+    "zero",
+    "shard",
+    "reshard",
+    "mbs",
+    "recompute",
+    "offload-optimizer",
+    "offload-activations",
+    "dispatcher",
+    "order",
 ];
 
 impl fmt::Display for CpKind {
@@ -211,7 +229,8 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
             "schedule" => schedule = Some(value),
             "vpp" => vpp = number(value, key)?,
             "split" => {
-                plan.split = one_of(value, key, &[("even", LayerSplit::Even), ("cost-balanced", LayerSplit::CostBalanced)])?;
+                plan.split =
+                    one_of(value, key, &[("even", LayerSplit::Even), ("cost-balanced", LayerSplit::CostBalanced)])?;
             }
             "zero" => plan.zero = one_of(value, key, &ZERO)?,
             "shard" => plan.shard_group = Some(number(value, key)?),
@@ -223,9 +242,9 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
             "dispatcher" => plan.dispatcher = one_of(value, key, &DISPATCHERS)?,
             "order" => plan.order = one_of(value, key, &ORDERS)?,
             _ => {
-                let near = KEYS.into_iter().max_by(|a, b| {
-                    strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b))
-                });
+                let near = KEYS
+                    .into_iter()
+                    .max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
                 return Err(format!(
                     "a plan has no `{key}`\n\nhint: did you mean `{}`? The keys are: {}",
                     near.unwrap_or_default(),
