@@ -14,3 +14,4 @@ pub mod kernel;
 pub mod collective;
 pub mod cost;
 pub mod catalog;
+pub mod runs;
