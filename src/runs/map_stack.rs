@@ -89,7 +89,7 @@ impl Family {
         } else if framework == "Megatron-LM" && year <= 2024.0 {
             Self::MegatronLm2024
         } else {
-            match container_year(notes).or_else(|| container_year(framework)).unwrap_or(year) {
+            match release_year(notes, "container").or_else(|| release_year(framework, "NeMo")).unwrap_or(year) {
                 ..=2024.0 => Self::Core24,
                 2025.0 => Self::Core25,
                 _ => Self::Core26,
@@ -142,15 +142,13 @@ impl Family {
     }
 }
 
-/// The year of a release such as `container 25.09` or `NeMo 24.07`.
-fn container_year(text: &str) -> Option<f64> {
-    text.split(|c: char| c.is_whitespace() || matches!(c, ';' | '(' | ')' | ',')).find_map(|word| {
-        let (year, month) = word.split_once('.')?;
-        let month = month.get(..2)?;
-        let digits = |part: &str| part.len() == 2 && part.bytes().all(|c| c.is_ascii_digit());
-        let year = (digits(year) && digits(month)).then(|| year.parse::<f64>().ok()).flatten()?;
-        (23.0..30.0).contains(&year).then_some(2000.0 + year)
-    })
+/// The year of a release: the `25.09` after `container`, or after `NeMo`.
+fn release_year(text: &str, label: &str) -> Option<f64> {
+    let after = text[text.find(label)? + label.len()..].trim_start();
+    let (year, month) = after.split_once('.')?;
+    let whole = year.len() == 2 && month.starts_with(|c: char| c.is_ascii_digit());
+    let year: f64 = if whole { year.parse().ok()? } else { return None };
+    (23.0..30.0).contains(&year).then_some(2000.0 + year)
 }
 
 /// Whether the device is of the generations before H100.
@@ -290,4 +288,17 @@ pub(super) fn workload(
 /// Whether sequence parallelism is on.
 pub(super) fn sequence_parallel(row: &Row, cells: &Cells) -> bool {
     cells.tp > 1 && flag(row.sp).unwrap_or(cells.year >= 2023)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_name_their_year() {
+        assert_eq!(release_year("NeMo container 25.09; tokendrop", "container"), Some(2025.0));
+        assert_eq!(release_year("NeMo 24.07", "NeMo"), Some(2024.0));
+        assert_eq!(release_year("sources give VP=12 (24.11-25.02)", "container"), None);
+        assert_eq!(release_year("NeMo/Megatron-Core", "NeMo"), None);
+    }
 }
