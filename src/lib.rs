@@ -9,6 +9,7 @@ pub mod kernel;
 pub mod model;
 pub mod plan;
 pub mod problem;
+pub mod runs;
 pub mod schedule;
 pub mod search;
 pub mod sources;

@@ -147,7 +147,9 @@ impl Costs<'_> {
     /// Dispatch and combine of the routed experts, each pass both.
     ///
     /// FP8 dispatch where the stack hides it and products are per-tensor or block FP8 (DeepSeek's way, §3.5); combine in
-    /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1).
+    /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1). The group fills domains from the inside out: with
+    /// experts split by tensor parallelism its ranks lie further apart, but then n·t_e/t (§3.5) counts every token t_e times,
+    /// and the constants of the dispatchers were fitted with both.
     pub(super) fn expert_exchange(&self, moe: &Moe, plan: &Plan) -> Pair {
         if plan.layout.ep == 1 {
             return Pair::default();
@@ -167,7 +169,7 @@ impl Costs<'_> {
                 most_domains: limit,
                 dispatcher: plan.dispatcher,
             };
-            self.fabric.dispatch(&what, Group { ranks: plan.layout.ep, stride: plan.layout.etp })
+            self.fabric.dispatch(&what, Group { ranks: plan.layout.ep, stride: 1 })
         };
         let both = (one_way(if narrow { 1.0 } else { 2.0 }) + one_way(2.0)) * self.problem.workload().imbalance;
         Pair { forward: both, backward: both }

@@ -89,11 +89,13 @@ impl Costs<'_> {
     pub fn footprints(&self, plan: &Plan) -> Vec<Footprint> {
         let parameters = self.rank_parameters(plan);
         let activations = self.rank_activations(plan);
+        let missing = self.layers_below_mean(plan);
         (0..plan.layout.pp)
             .map(|rank| {
-                let held = parameters[rank as usize];
+                let held = self.with_layers(parameters[rank as usize], missing[rank as usize], plan);
                 let (weights, gradients, optimizer) = self.states(&held, plan);
-                let (kept, transient) = (activations[rank as usize], self.transient(rank, plan));
+                let spare = self.activations_of_layers(missing[rank as usize], rank, plan);
+                let (kept, transient) = (activations[rank as usize] + spare, self.transient(rank, plan));
                 let caches = self.caches(plan);
                 let tensors = weights + gradients + optimizer + kept + transient + caches;
                 Footprint {
@@ -109,6 +111,44 @@ impl Costs<'_> {
                 }
             })
             .collect()
+    }
+
+    /// Layers that each rank holds less than the mean L/p. Memory counts them nonetheless: which rank gets a layer less
+    /// differs between frameworks, the first and the last have tables beside, and published peaks of uneven splits follow
+    /// the mean.
+    fn layers_below_mean(&self, plan: &Plan) -> Vec<f64> {
+        let (layers, pp) = (self.problem.model().layers(), plan.layout.pp);
+        let mut missing = vec![f64::from(layers) / f64::from(pp); pp as usize];
+        for (chunk, count) in super::split::even(layers, pp * plan.schedule.virtual_stages()).into_iter().enumerate() {
+            missing[plan.schedule.rank_of(chunk as u32, pp) as usize] -= f64::from(count);
+        }
+        missing.into_iter().map(|layers| layers.max(0.0)).collect()
+    }
+
+    /// Share of each kind in so many layers of the whole model.
+    fn mean_layers(&self, layers: f64) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let all = self.problem.model().layers();
+        self.kinds_between(0, all).map(move |count| layers * count / f64::from(all)).enumerate()
+    }
+
+    fn with_layers(&self, held: RankParameters, layers: f64, plan: &Plan) -> RankParameters {
+        let (tp, expert_shards) = (f64::from(plan.layout.tp), f64::from(plan.layout.ep * plan.layout.etp));
+        self.mean_layers(layers).filter(|(_, times)| *times > 0.0).fold(held, |held, (kind, times)| {
+            let one = self.problem.model().layer_parameters(kind);
+            RankParameters {
+                dense: held.dense + times * one.dense() as f64 / tp,
+                experts: held.experts + times * one.experts as f64 / expert_shards,
+            }
+        })
+    }
+
+    fn activations_of_layers(&self, layers: f64, rank: u32, plan: &Plan) -> Bytes {
+        let in_flight = in_flight(plan.schedule, rank, plan.layout.pp, self.micro_batches(plan));
+        let share = (1.0 - plan.offload.activations) * in_flight;
+        self.mean_layers(layers)
+            .filter(|(_, times)| *times > 0.0)
+            .map(|(kind, times)| self.kept_activations(kind, plan) * (times * share))
+            .sum()
     }
 
     /// Weights, gradients, and optimizer states of a rank.

@@ -95,7 +95,7 @@ impl<'a> Space<'a> {
             for cp in self.divisors("cp", gpus / tp).into_iter().filter(|&cp| cp <= self.most_cp()) {
                 for (cp_kind, sequence_parallel) in itertools::iproduct!(cp_kinds(cp), self.sequence_parallel(tp, cp)) {
                     let layout = Layout { tp, cp, ..plain.layout };
-                    let shape = Plan { layout, cp_kind, sequence_parallel, ..plain };
+                    let shape = Plan { layout, sequence_parallel, cp_kind, ..plain };
                     let mut found = Vec::new();
                     legal::tensor_and_context(problem, &shape, &mut found);
                     legal::ffn_widths(self.costs, &shape, &mut found);
