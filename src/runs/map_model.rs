@@ -128,6 +128,7 @@ fn ffn(row: &Row, cells: &Cells, decoder: Decoder, index: u32) -> Result<Ffn, Re
     let bias = decoder == Decoder::Gpt;
     if cells.experts <= 1 || index < cells.dense_layers {
         return match cells.ffn {
+            Some(0) => Refusal::invalid("`ffn` is 0, and there are dense layers"),
             Some(intermediate) => Ok(Ffn::Dense(Mlp { intermediate, gated, bias })),
             None => Refusal::unsupported("model shape unknown: no `ffn`"),
         };
