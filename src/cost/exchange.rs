@@ -148,7 +148,7 @@ impl Costs<'_> {
     ///
     /// FP8 dispatch where the stack hides it and products are per-tensor or block FP8 (DeepSeek's way, §3.5); combine in
     /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1). The group fills domains from the inside out: with
-    /// experts split by tensor parallelism its ranks lie further apart, but then n·t_e/t (§3.5) counts every token t_e times,
+    /// experts split by tensor parallelism its ranks lie further apart, but then `n·t_e/t` (§3.5) counts every token `t_e` times,
     /// and the constants of the dispatchers were fitted with both.
     pub(super) fn expert_exchange(&self, moe: &Moe, plan: &Plan) -> Pair {
         if plan.layout.ep == 1 {

@@ -2,8 +2,8 @@
 
 use super::{Refusal, Row};
 
-/// Largest count that a cell may hold: products of a few of them still fit 64 bits.
-const MOST: f64 = 1e9;
+/// Largest count that a cell may hold: no sequence, vocabulary or cluster is larger, and 128 times it fits 32 bits.
+const MOST: f64 = 1e7;
 
 /// The counts of a row, checked. Blank is `None`.
 #[derive(Clone, Copy, Debug)]
@@ -46,7 +46,7 @@ impl Cells {
             year: whole("year", row.year)?.unwrap_or(2025),
             layers: positive("layers", row.layers)?,
             hidden: positive("hidden", row.hidden)?,
-            ffn: whole("ffn", row.ffn)?.filter(|ffn| *ffn > 0),
+            ffn: whole("ffn", row.ffn)?,
             heads: positive("heads", row.heads)?,
             kv_heads: positive("kv_heads", row.kv_heads)?,
             head_dim: positive("head_dim", row.head_dim)?,

@@ -91,7 +91,7 @@ fn predicts_two_tokens(row: &Row) -> bool {
 /// Which keys the layer sees.
 fn span(row: &Row, seq_len: u32, index: u32) -> Span {
     let name = text(row.model_name.as_ref());
-    if name.contains("GPT-OSS") && index % 2 == 0 {
+    if name.contains("GPT-OSS") && index.is_multiple_of(2) {
         Span::Window(GPT_OSS_WINDOW)
     } else if name.contains("Llama4") && seq_len > LLAMA_4_CHUNK && index % 4 != 3 {
         Span::Chunk(LLAMA_4_CHUNK)
@@ -128,6 +128,7 @@ fn ffn(row: &Row, cells: &Cells, decoder: Decoder, index: u32) -> Result<Ffn, Re
     let bias = decoder == Decoder::Gpt;
     if cells.experts <= 1 || index < cells.dense_layers {
         return match cells.ffn {
+            Some(0) => Refusal::invalid("`ffn` is 0, and there are dense layers"),
             Some(intermediate) => Ok(Ffn::Dense(Mlp { intermediate, gated, bias })),
             None => Refusal::unsupported("model shape unknown: no `ffn`"),
         };

@@ -92,8 +92,8 @@ fn expert_tp(cells: &Cells, family: Family, model: &Model, layout: &Layout) -> R
     }
     let folded = u64::from(layout.ep) * u64::from(layout.tp);
     let fits = family.is_core()
-        && model.experts() % layout.ep == 0
-        && u64::from(block) % folded == 0
+        && model.experts().is_multiple_of(layout.ep)
+        && u64::from(block).is_multiple_of(folded)
         && layout.ep <= layout.dense_replicas();
     Ok(if fits { layout.tp } else { 1 })
 }
@@ -145,7 +145,7 @@ fn blank_chunks(stated: &str, pp: u32, family: Family, model: &Model) -> u32 {
         layers / pp
     } else if stated.contains("interleaved") {
         let own = (layers / pp).max(1);
-        (1..=own).rev().find(|chunks| own % chunks == 0 && (own / chunks >= 2 || *chunks == 1)).unwrap_or(1)
+        (1..=own).rev().find(|chunks| own.is_multiple_of(*chunks) && (own / chunks >= 2 || *chunks == 1)).unwrap_or(1)
     } else if family.is_core() && model.is_moe() && layers >= 8 * pp {
         (layers / (MOE_CHUNK * pp)).max(1)
     } else {

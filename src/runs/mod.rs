@@ -78,3 +78,65 @@ fn recompute_where_full(row: &Row, family: Family, problem: &Problem, plan: Plan
     let needed = Costs::new(problem).fullest(&plan).allocated();
     if needed > problem.cluster().gpu.hbm.value * FITS { Plan { recompute: Recompute::Full, ..plan } } else { plan }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Row {
+        Row {
+            framework: Some("NeMo/Megatron-Core".into()),
+            gpu: Some("H100".into()),
+            gated_mlp: Some(1.0),
+            layers: Some(32.0),
+            hidden: Some(4096.0),
+            ffn: Some(14336.0),
+            heads: Some(32.0),
+            kv_heads: Some(8.0),
+            vocab: Some(128_256.0),
+            seq_len: Some(8192.0),
+            gpus_total: Some(8.0),
+            tp: Some(1.0),
+            pp: Some(1.0),
+            dp: Some(8.0),
+            global_batch: Some(128.0),
+            ..Row::default()
+        }
+    }
+
+    fn status(change: impl Fn(&mut Row)) -> Status {
+        let mut row = row();
+        change(&mut row);
+        predict(&row).status
+    }
+
+    #[test]
+    fn what_is_unknown_is_unsupported() {
+        assert_eq!(status(|_| {}), Status::Ok);
+        assert_eq!(status(|row| row.layers = None), Status::Unsupported);
+        assert_eq!(status(|row| row.global_batch = None), Status::Unsupported);
+        assert_eq!(status(|row| row.gpu = Some("Abacus".into())), Status::Unsupported);
+        assert_eq!(status(|row| row.dtype = Some("nvfp4".into())), Status::Unsupported);
+        assert_eq!(status(|row| row.tp = None), Status::Unsupported);
+    }
+
+    #[test]
+    fn what_cannot_be_is_invalid() {
+        assert_eq!(status(|row| row.dp = Some(4.0)), Status::Invalid);
+        assert_eq!(status(|row| row.global_batch = Some(4.0)), Status::Invalid);
+        for wrong in [0.0, -1.0, 1.5, 1e18, f64::INFINITY] {
+            assert_eq!(status(|row| row.hidden = Some(wrong)), Status::Invalid, "{wrong}");
+            assert_eq!(status(|row| row.tp = Some(wrong)), Status::Invalid, "{wrong}");
+            assert_eq!(status(|row| row.micro_batch = Some(wrong)), Status::Invalid, "{wrong}");
+        }
+        assert_eq!(status(|row| row.heads = Some(8192.0)), Status::Invalid);
+        assert_eq!(status(|row| row.ep = Some(64.0)), Status::Ok, "a dense model has no experts to split");
+        assert_eq!(status(|row| (row.tp, row.dp, row.gpus_total) = (Some(1e7), Some(1.0), Some(1e7))), Status::Ok);
+    }
+
+    #[test]
+    fn a_blank_degree_of_data_parallelism_is_what_the_others_leave() {
+        let (_, plan) = problem_of(&Row { dp: None, ..row() }).unwrap();
+        assert_eq!(plan.layout.dp, 8);
+    }
+}

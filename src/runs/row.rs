@@ -90,7 +90,7 @@ pub struct Row {
     pub ep: Option<f64>,
     /// Expert tensor-parallel size.
     pub etp: Option<f64>,
-    /// ZeRO stage.
+    /// `ZeRO` stage.
     pub zero_stage: Option<f64>,
     /// Sharding, in words.
     pub fsdp: Option<String>,
