@@ -14,3 +14,9 @@ pub mod kernel;
 pub mod collective;
 pub mod cost;
 pub mod catalog;
+pub mod space;
+pub mod search;
+pub mod runs;
+pub mod report;
+#[cfg(feature = "cli")]
+pub mod cli;

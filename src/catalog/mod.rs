@@ -14,7 +14,7 @@ pub mod stacks;
 
 use std::path::Path;
 
-pub use error::{CatalogError, Kind};
+pub use error::{CatalogError, Kind, nearest};
 pub use overrides::{Overrides, SET_SOURCE, Setting};
 
 use crate::cluster::{Cluster, ClusterFile};
