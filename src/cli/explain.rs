@@ -5,6 +5,8 @@ use anyhow::{Result, anyhow};
 use super::problem::ProblemArgs;
 use super::{Outcome, OutputFormat, output};
 use crate::cost::Costs;
+use crate::plan::Plan;
+use crate::problem::Problem;
 use crate::report::{explain, json};
 use crate::space::text::parse_plan;
 use crate::space::{Rejection, check};
@@ -28,9 +30,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let plan = parse_plan(&args.plan, &problem).map_err(|why| anyhow!("--plan: {why}"))?;
     let costs = Costs::new(&problem);
     let rejections = check(&costs, &plan);
-    let priced = rejections.iter().all(has_price);
-    let evaluation = priced.then(|| costs.evaluate(&plan));
-    let footprints = if priced { costs.footprints(&plan) } else { Vec::new() };
+    let evaluation = rejections.iter().all(has_price).then(|| costs.evaluate(&plan));
+    let footprints =
+        if evaluation.is_some() || has_size(&problem, &plan) { costs.footprints(&plan) } else { Vec::new() };
     let text = if args.format == OutputFormat::Json {
         json::explanation(&costs, evaluation.as_ref(), &footprints, &rejections)?
     } else {
@@ -38,6 +40,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         if let Some(evaluation) = &evaluation {
             sheets.push(explain::figures(&problem, evaluation));
             sheets.push(explain::waterfall(&problem, evaluation));
+        }
+        if !footprints.is_empty() {
             sheets.push(explain::memory(&problem, &footprints));
         }
         if !rejections.is_empty() {
@@ -55,4 +59,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// Whether a plan with this flaw still has a price: too large is priced, a degree that divides nothing is not.
 fn has_price(rejection: &Rejection) -> bool {
     rejection.rule() == "out-of-memory"
+}
+
+/// Whether memory has a meaning for a plan that does not run: there is a layer for each chunk, and a replica.
+fn has_size(problem: &Problem, plan: &Plan) -> bool {
+    let chunks = u64::from(plan.layout.pp) * u64::from(plan.schedule.virtual_stages());
+    chunks <= u64::from(problem.model().layers()) && plan.layout.dp > 0
 }
