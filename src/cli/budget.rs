@@ -119,7 +119,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
         OutputFormat::Table | OutputFormat::Markdown => {
             let title = format!(
-                "{}: {} parameters, {} sequence of {seq_len} tokens in flight, GPUs of {hbm}, GiB",
+                "{}: {} parameters, {} x {seq_len} tokens in flight, GPUs of {hbm}; sizes in GiB",
                 model.name,
                 count(parameters),
                 args.micro_batch
@@ -134,8 +134,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 fn sheet(title: String, budgets: &[Budget]) -> Sheet {
     let columns = [
-        "recipe", "B/param", "weights", "gradients", "optimizer", "total bytes", "total", "activations",
-        "fewest GPUs", "note",
+        "recipe", "B/param", "weights", "gradients", "optimizer", "total", "total bytes", "activations", "fewest GPUs",
     ];
     let mut sheet = Sheet::new(title, &columns);
     for budget in budgets {
@@ -145,11 +144,10 @@ fn sheet(title: String, budgets: &[Budget]) -> Sheet {
             format!("{:.1}", budget.weights_gib),
             format!("{:.1}", budget.gradients_gib),
             format!("{:.1}", budget.optimizer_gib),
-            format!("{:.3e}", budget.states_bytes),
             format!("{:.1}", budget.states_gib),
+            format!("{:.2e}", budget.states_bytes),
             format!("{:.1}", budget.activations_gib),
             budget.fewest_gpus.to_string(),
-            budget.note.to_owned(),
         ]);
     }
     sheet

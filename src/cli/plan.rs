@@ -9,7 +9,7 @@ use super::problem::ProblemArgs;
 use super::progress::Progress;
 use super::{Outcome, OutputFormat, output};
 use crate::problem::Problem;
-use crate::report::{csv, json, plans, why};
+use crate::report::{csv, json, plans, table, why};
 use crate::search::{Options, Ranking, search};
 use crate::space::Restrictions;
 use crate::stack::Framework;
@@ -54,8 +54,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
             csv::render_objects(&rows.map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?)?
         }
         OutputFormat::Table | OutputFormat::Markdown => {
-            let table = output::sheets(&[plans::ranked(&problem, &ranking)], args.format)?;
-            format!("{table}\n{}\n", why::paragraph(&problem, &ranking))
+            let sheet = output::sheets(&[plans::ranked(&problem, &ranking)], args.format)?;
+            let why = why::paragraph(&problem, &ranking);
+            let why = if args.format == OutputFormat::Table { table::wrapped(&why) } else { why };
+            format!("{sheet}\n{why}\n")
         }
     };
     output::print(&text)?;

@@ -30,10 +30,10 @@ pub fn ranked(problem: &Problem, ranking: &Ranking) -> Sheet {
     let columns = [
         "#",
         "plan",
-        "micro-batches",
+        "micro batches",
         "step time",
         "MFU",
-        "tokens/s/GPU",
+        "tokens/s /GPU",
         "peak GiB",
         "headroom GiB",
         "where the time goes",

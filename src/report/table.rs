@@ -2,7 +2,7 @@
 
 use std::io::IsTerminal;
 
-use comfy_table::{CellAlignment, ContentArrangement, Table};
+use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, Width};
 
 use super::Sheet;
 
@@ -13,21 +13,56 @@ const WIDTH: u16 = 100;
 pub fn render(sheet: &Sheet) -> String {
     let mut table = Table::new();
     table
-        .load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY)
+        .load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
         .set_content_arrangement(ContentArrangement::Dynamic)
         .set_header(&sheet.columns)
         .add_rows(&sheet.rows);
-    if !std::io::stdout().is_terminal() {
-        table.set_width(WIDTH);
-    }
+    table.set_width(width());
+    let words: Vec<u16> = (0..sheet.columns.len()).map(|at| longest_word(sheet, at) + PADDING).collect();
+    let whole_words_fit = words.iter().sum::<u16>() <= width();
     for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, PADDING));
+        if whole_words_fit {
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(words[at])));
+        }
         if !sheet.rows.is_empty() && sheet.rows.iter().all(|row| row.get(at).is_some_and(|cell| is_figure(cell))) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     let text = table.to_string();
     let body = text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
-    if sheet.title.is_empty() { format!("{body}\n") } else { format!("{}\n{body}\n", sheet.title) }
+    if sheet.title.is_empty() { format!("{body}\n") } else { format!("{}\n{body}\n", wrapped(&sheet.title)) }
+}
+
+/// Columns of space after each cell.
+const PADDING: u16 = 1;
+
+fn width() -> u16 {
+    let terminal = if std::io::stdout().is_terminal() { Table::new().width() } else { None };
+    terminal.unwrap_or(WIDTH)
+}
+
+/// Prose in lines that fit.
+pub fn wrapped(text: &str) -> String {
+    let mut lines = vec![String::new()];
+    for word in text.split_whitespace() {
+        let last = lines.last_mut().expect("starts with one");
+        if last.is_empty() {
+            last.push_str(word);
+        } else if last.chars().count() + 1 + word.chars().count() <= usize::from(width()) {
+            last.push(' ');
+            last.push_str(word);
+        } else {
+            lines.push(word.to_owned());
+        }
+    }
+    lines.join("\n")
+}
+
+fn longest_word(sheet: &Sheet, at: usize) -> u16 {
+    let cells = sheet.rows.iter().filter_map(|row| row.get(at)).chain(sheet.columns.get(at));
+    let longest = cells.flat_map(|cell| cell.split_whitespace()).map(|word| word.chars().count()).max();
+    u16::try_from(longest.unwrap_or(1).max(1)).unwrap_or(WIDTH)
 }
 
 /// Figures stand to the right, words to the left.

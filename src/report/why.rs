@@ -52,10 +52,10 @@ fn against(winner: &Evaluation, second: &Evaluation) -> String {
 
 fn memory(problem: &Problem, figures: &Figures, rank: u32) -> String {
     format!(
-        "Its fullest pipeline rank, {rank}, peaks at {} GiB, {} GiB under the {} GiB that the {:?} profile lets it fill.",
+        "Its fullest pipeline rank, {rank}, peaks at {} GiB, {} GiB under the {} GiB that the {} profile lets it fill.",
         significant(figures.peak.as_gib()),
         significant(figures.headroom_gib),
         significant(problem.hbm_budget().as_gib()),
-        problem.hbm_profile(),
+        format!("{:?}", problem.hbm_profile()).to_lowercase(),
     )
 }
