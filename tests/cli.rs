@@ -196,7 +196,7 @@ fn a_budget_is_the_primers_arithmetic() {
     let answer = json(&run(&args));
     let budget = &answer["budgets"][0];
     let states = 16.0 * answer["parameters"]["total"].as_f64().unwrap();
-    assert_eq!(budget["states_bytes"].as_f64().unwrap(), states);
+    assert!((budget["states_bytes"].as_f64().unwrap() / states - 1.0).abs() < 1e-12);
     let kept = 12.0 * 32.0 * 4096.0 * 4096.0 * 2.0;
     assert!((budget["activations_gib"].as_f64().unwrap() * 1024_f64.powi(3) / kept - 1.0).abs() < 1e-12);
     assert_eq!(budget["fewest_gpus"].as_u64().unwrap(), ((states + kept) / 80e9).ceil() as u64);

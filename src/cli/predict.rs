@@ -46,7 +46,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let predictions =
         runs::predict_all(&rows).iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?;
     let text = match args.format {
-        Lines::Jsonl => predictions.iter().map(|prediction| format!("{prediction}\n")).collect(),
+        Lines::Jsonl => lines(&predictions),
         Lines::Csv => csv::render_objects(&predictions)?,
         Lines::Table => table::render(&sheet(&predictions)),
     };
@@ -54,6 +54,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let answered = predictions.iter().filter(|prediction| prediction["status"] == "ok").count();
     output::talk(&format!("{answered} of {} runs predicted", predictions.len()));
     Ok(Outcome::Answered)
+}
+
+fn lines(predictions: &[Value]) -> String {
+    let mut lines: Vec<String> = predictions.iter().map(Value::to_string).collect();
+    lines.push(String::new());
+    lines.join("\n")
 }
 
 fn sheet(predictions: &[Value]) -> Sheet {

@@ -17,7 +17,7 @@ pub fn waterfall(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     for (name, time) in evaluation.step.terms() {
         let bar = if time.get() > 0.0 {
             let (from, long) = (start / total * BAR, (time / total * BAR).max(1.0));
-            format!("{}{}", " ".repeat(from as usize), "#".repeat(long.round() as usize))
+            format!("{}{}", ".".repeat(from as usize), "#".repeat(long.round() as usize))
         } else {
             String::new()
         };

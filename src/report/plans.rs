@@ -8,6 +8,8 @@ use crate::units::count;
 
 /// Terms named beside each plan.
 const TERMS_SHOWN: usize = 3;
+/// Share of the step below which a term is not worth its line.
+const LEAST_SHOWN: f64 = 0.005;
 
 /// One line that says what was asked.
 pub fn heading(problem: &Problem) -> String {
@@ -72,10 +74,11 @@ pub fn largest_terms(step: &StepTime) -> Vec<(&'static str, f64)> {
 fn where_it_goes(evaluation: &Evaluation) -> String {
     let shown: Vec<String> = largest_terms(&evaluation.step)
         .into_iter()
+        .filter(|(_, share)| *share >= LEAST_SHOWN)
         .take(TERMS_SHOWN)
         .map(|(name, share)| format!("{} {:.0} %", in_words(name), share * 100.0))
         .collect();
-    shown.join(", ")
+    shown.join(",\n")
 }
 
 /// Rejections counted by rule, the most frequent first.

@@ -18,12 +18,14 @@ pub fn render(sheet: &Sheet) -> String {
         .set_header(&sheet.columns)
         .add_rows(&sheet.rows);
     table.set_width(width());
-    let words: Vec<u16> = (0..sheet.columns.len()).map(|at| longest_word(sheet, at) + PADDING).collect();
-    let whole_words_fit = words.iter().sum::<u16>() <= width();
+    let words: Vec<u16> = (0..sheet.columns.len()).map(|at| longest_word(sheet, at)).collect();
+    let needed = |padding: u16| words.iter().map(|word| word.saturating_add(padding + GAP)).fold(0, u16::saturating_add);
+    let padding = u16::from(needed(1) <= width() + GAP);
+    let whole_words_fit = needed(padding) <= width() + GAP;
     for (at, column) in table.column_iter_mut().enumerate() {
-        column.set_padding((0, PADDING));
+        column.set_padding((0, padding));
         if whole_words_fit {
-            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(words[at])));
+            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(words[at] + padding)));
         }
         if !sheet.rows.is_empty() && sheet.rows.iter().all(|row| row.get(at).is_some_and(|cell| is_figure(cell))) {
             column.set_cell_alignment(CellAlignment::Right);
@@ -34,8 +36,8 @@ pub fn render(sheet: &Sheet) -> String {
     if sheet.title.is_empty() { format!("{body}\n") } else { format!("{}\n{body}\n", wrapped(&sheet.title)) }
 }
 
-/// Columns of space after each cell.
-const PADDING: u16 = 1;
+/// Width of the gap between two columns, beside the padding of a cell.
+const GAP: u16 = 1;
 
 fn width() -> u16 {
     let terminal = if std::io::stdout().is_terminal() { Table::new().width() } else { None };
@@ -44,16 +46,15 @@ fn width() -> u16 {
 
 /// Prose in lines that fit.
 pub fn wrapped(text: &str) -> String {
-    let mut lines = vec![String::new()];
+    let mut lines: Vec<String> = Vec::new();
+    let most = usize::from(width());
     for word in text.split_whitespace() {
-        let last = lines.last_mut().expect("starts with one");
-        if last.is_empty() {
-            last.push_str(word);
-        } else if last.chars().count() + 1 + word.chars().count() <= usize::from(width()) {
-            last.push(' ');
-            last.push_str(word);
-        } else {
-            lines.push(word.to_owned());
+        match lines.last_mut() {
+            Some(last) if last.chars().count() + 1 + word.chars().count() <= most => {
+                last.push(' ');
+                last.push_str(word);
+            }
+            Some(_) | None => lines.push(word.to_owned()),
         }
     }
     lines.join("\n")
