@@ -1,6 +1,8 @@
 //! Finds the fastest parallel layout of a training run on a cluster, and says how sure it is.
 
 pub mod catalog;
+#[cfg(feature = "cli")]
+pub mod cli;
 pub mod cluster;
 pub mod collective;
 pub mod cost;
@@ -9,6 +11,7 @@ pub mod kernel;
 pub mod model;
 pub mod plan;
 pub mod problem;
+pub mod report;
 pub mod runs;
 pub mod schedule;
 pub mod search;

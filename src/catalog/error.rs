@@ -71,6 +71,9 @@ pub enum CatalogError {
         /// The nearest key or word that would have been understood.
         nearest: Option<String>,
     },
+    /// A `config.json` that is none that is known.
+    #[error(transparent)]
+    Config(#[from] super::hf::HfError),
     /// Values that do not fit together.
     #[error("{origin}: {why}")]
     Invalid {

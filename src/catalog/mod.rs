@@ -14,7 +14,7 @@ pub mod stacks;
 
 use std::path::Path;
 
-pub use error::{CatalogError, Kind};
+pub use error::{CatalogError, Kind, nearest};
 pub use overrides::{Overrides, SET_SOURCE, Setting};
 
 use crate::cluster::{Cluster, ClusterFile};
@@ -43,7 +43,7 @@ pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
         if let Some(setting) = sets.of(Kind::Model).next() {
             return Err(setting.error("a config.json takes no settings; write them into the file", None));
         }
-        return hf::from_config(&text, &origin).map_err(|why| CatalogError::Invalid { origin, why: why.to_string() });
+        return Ok(hf::from_config(&text, &origin)?);
     }
     let text = read::find(Kind::Model, models::MODELS, name, None)?;
     let file: ModelFile = read::parse(&text, sets.of(Kind::Model))?;

@@ -1,0 +1,153 @@
+//! `meshwright models`, `clusters`, `gpus`, `stacks`: lists, and one entry with all its values.
+
+use anyhow::Result;
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Outcome, OutputFormat, output};
+use crate::catalog::{self, CatalogError, Overrides};
+use crate::report::{Sheet, json, significant};
+use crate::units::count;
+
+/// Arguments of the four lists.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// One entry: a name or a file; the list when left out.
+    name: Option<String>,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value = "table")]
+    format: OutputFormat,
+}
+
+/// Models.
+pub fn models(args: &Args) -> Result<Outcome> {
+    let load = |name: &str| catalog::model(name, &Overrides::default());
+    if let Some(name) = &args.name {
+        let model = load(name)?;
+        return detail(args.format, &json::model(&model)?);
+    }
+    let mut sheet =
+        Sheet::new("", &["name", "parameters", "active", "layers", "hidden", "vocab", "seq len", "experts"]);
+    for name in catalog::model_names() {
+        let model = load(name)?;
+        let parameters = model.parameters();
+        sheet.push([
+            name.to_owned(),
+            count(parameters.total as f64),
+            count(parameters.active as f64),
+            model.layers().to_string(),
+            model.hidden.to_string(),
+            model.vocab.to_string(),
+            model.seq_len.to_string(),
+            model.experts().to_string(),
+        ]);
+    }
+    list(args.format, &sheet)
+}
+
+/// Clusters.
+pub fn clusters(args: &Args) -> Result<Outcome> {
+    let load = |name: &str| catalog::cluster(name, &Overrides::default());
+    if let Some(name) = &args.name {
+        return versioned(args.format, &load(name)?);
+    }
+    let mut sheet = Sheet::new("", &["name", "GPUs", "GPU", "per node", "scale-up", "levels above"]);
+    for name in catalog::cluster_names() {
+        let cluster = load(name)?;
+        let levels: Vec<String> = cluster
+            .levels
+            .iter()
+            .map(|level| format!("{} of {} at {}", level.name, level.gpus, level.bandwidth.value))
+            .collect();
+        sheet.push([
+            name.to_owned(),
+            cluster.gpus.to_string(),
+            cluster.gpu.name,
+            cluster.gpus_per_node.to_string(),
+            cluster.scale_up.gpus.to_string(),
+            levels.join(", "),
+        ]);
+    }
+    list(args.format, &sheet)
+}
+
+/// Devices.
+pub fn gpus(args: &Args) -> Result<Outcome> {
+    if let Some(name) = &args.name {
+        return versioned(args.format, &catalog::gpu(name)?);
+    }
+    let columns = ["name", "maker", "year", "memory", "bandwidth", "bf16 TFLOP/s", "scale-up", "basis"];
+    let mut sheet = Sheet::new("", &columns);
+    for name in catalog::gpu_names() {
+        let gpu = catalog::gpu(name)?;
+        sheet.push([
+            name.to_owned(),
+            gpu.vendor.clone(),
+            gpu.year.to_string(),
+            gpu.hbm.value.to_string(),
+            gpu.hbm_bandwidth.value.to_string(),
+            gpu.peak_of(crate::gpu::Format::Bf16).map_or_else(String::new, |peak| significant(peak.as_tflops())),
+            gpu.scale_up.gpus.to_string(),
+            gpu.basis.to_string(),
+        ]);
+    }
+    list(args.format, &sheet)
+}
+
+/// Software stacks.
+pub fn stacks(args: &Args) -> Result<Outcome> {
+    let load = |name: &str| -> Result<_, CatalogError> { catalog::stack(name, &Overrides::default()) };
+    if let Some(name) = &args.name {
+        return versioned(args.format, &load(name)?);
+    }
+    let mut sheet = Sheet::new("", &["name", "stack", "release", "gradient bytes on the wire"]);
+    for name in catalog::stack_names() {
+        let stack = load(name)?;
+        sheet.push([name.to_owned(), stack.name, stack.release, stack.reduce_bytes.to_string()]);
+    }
+    list(args.format, &sheet)
+}
+
+fn list(format: OutputFormat, sheet: &Sheet) -> Result<Outcome> {
+    output::print(&output::sheets(std::slice::from_ref(sheet), format)?)?;
+    Ok(Outcome::Answered)
+}
+
+/// An entry of the catalogue, with the version of the document first. Values are SI: bytes, bytes/s, FLOP/s, seconds.
+fn versioned(format: OutputFormat, entry: &impl Serialize) -> Result<Outcome> {
+    let mut document = serde_json::Map::from_iter([("schema".to_owned(), Value::from(json::SCHEMA))]);
+    if let Value::Object(fields) = serde_json::to_value(entry)? {
+        document.extend(fields);
+    }
+    detail(format, &json::text(&document)?)
+}
+
+/// A JSON document as it is, or as two columns.
+fn detail(format: OutputFormat, document: &str) -> Result<Outcome> {
+    let text = match format {
+        OutputFormat::Json => document.to_owned(),
+        OutputFormat::Table | OutputFormat::Markdown | OutputFormat::Csv => {
+            let mut sheet = Sheet::new("", &["key", "value"]);
+            rows(String::new(), &serde_json::from_str(document)?, &mut sheet);
+            output::sheets(&[sheet], format)?
+        }
+    };
+    output::print(&text)?;
+    Ok(Outcome::Answered)
+}
+
+/// Leaves of a document with their dotted keys; a list of plain values is one leaf.
+fn rows(key: String, value: &Value, sheet: &mut Sheet) {
+    let join = |inner: &str| if key.is_empty() { inner.to_owned() } else { format!("{key}.{inner}") };
+    match value {
+        Value::Object(map) => map.iter().for_each(|(inner, value)| rows(join(inner), value, sheet)),
+        Value::Array(items) if items.iter().any(Value::is_object) => {
+            for (at, value) in items.iter().enumerate() {
+                rows(join(&at.to_string()), value, sheet);
+            }
+        }
+        Value::String(text) => sheet.push([key, text.clone()]),
+        Value::Null => {}
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => sheet.push([key, value.to_string()]),
+    }
+}

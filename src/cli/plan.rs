@@ -1,0 +1,112 @@
+//! `meshwright plan`: every legal layout, ranked, and why the first is first.
+
+use anyhow::{Result, anyhow};
+use serde::de::IntoDeserializer;
+use serde::Deserialize;
+use serde::de::value::{Error as NameError, StrDeserializer};
+
+use super::problem::ProblemArgs;
+use super::progress::Progress;
+use super::{Outcome, OutputFormat, output};
+use crate::problem::Problem;
+use crate::report::{csv, json, plans, table, why};
+use crate::search::{Options, Ranking, search};
+use crate::space::Restrictions;
+use crate::stack::Framework;
+
+/// Arguments of `plan`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    problem: ProblemArgs,
+    /// Keep only plans with this: tp=8, ep=1..64, schedule=1f1b, recompute=full.
+    #[arg(long, value_name = "KEY=VALUE")]
+    fix: Vec<String>,
+    /// Leave plans with this out.
+    #[arg(long, value_name = "KEY=VALUE")]
+    forbid: Vec<String>,
+    /// Keep only plans that this framework can run: megatron, deepspeed, torchtitan, …;
+    /// `any` allows every schedule [default: the framework of the stack].
+    #[arg(long = "for", value_name = "FRAMEWORK")]
+    framework: Option<String>,
+    /// How many plans to show.
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value = "table")]
+    format: OutputFormat,
+}
+
+/// Answers.
+pub fn run(args: &Args) -> Result<Outcome> {
+    let restrictions = restrictions(args)?;
+    let problem = args.problem.problem()?;
+    let progress = Progress::new();
+    let options = Options { top: args.top as usize, restrictions };
+    let ranking = search(&problem, &options, &|done, all| progress.at(done, all));
+    progress.finish();
+    if ranking.evaluations.is_empty() {
+        return no_plan(&problem, &ranking, args.format);
+    }
+    let text = match args.format {
+        OutputFormat::Json => json::ranking(&problem, &ranking)?,
+        OutputFormat::Csv => {
+            let rows = ranking.evaluations.iter().map(|evaluation| json::Priced::new(&problem, evaluation));
+            csv::render_objects(&rows.map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?)?
+        }
+        OutputFormat::Table | OutputFormat::Markdown => {
+            let sheet = output::sheets(&[plans::ranked(&problem, &ranking)], args.format)?;
+            let why = why::paragraph(&problem, &ranking);
+            let why = if args.format == OutputFormat::Table { table::wrapped(&why) } else { why };
+            format!("{sheet}\n{why}\n")
+        }
+    };
+    output::print(&text)?;
+    output::talk(&counts(&ranking));
+    Ok(Outcome::Answered)
+}
+
+fn counts(ranking: &Ranking) -> String {
+    let rejected: u64 = ranking.rejections.iter().map(|rule| rule.count).sum();
+    format!(
+        "{} plans: {} priced, {rejected} rejected, {} cut by a lower bound on their step time",
+        ranking.considered, ranking.priced, ranking.cut_by_bound
+    )
+}
+
+/// Says by which rules all plans fell, and which came nearest.
+fn no_plan(problem: &Problem, ranking: &Ranking, format: OutputFormat) -> Result<Outcome> {
+    if format == OutputFormat::Json {
+        output::print(&json::ranking(problem, ranking)?)?;
+    }
+    output::talk(&format!("no feasible plan: {}\n{}", plans::heading(problem), counts(ranking)));
+    output::talk(output::sheets(&[plans::rejected(ranking)], OutputFormat::Table)?.trim_end());
+    if let Some(miss) = &ranking.nearest {
+        output::talk(&format!("nearest miss: {}: {}", miss.plan, miss.reason));
+    }
+    output::talk("hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid");
+    Ok(Outcome::NoPlan)
+}
+
+fn restrictions(args: &Args) -> Result<Restrictions> {
+    let mut restrictions = Restrictions::default();
+    for item in &args.fix {
+        restrictions.fix(item).map_err(|why| anyhow!("--fix {item}: {why}"))?;
+    }
+    for item in &args.forbid {
+        restrictions.forbid(item).map_err(|why| anyhow!("--forbid {item}: {why}"))?;
+    }
+    if let Some(name) = &args.framework {
+        restrictions.for_framework(framework(name)?);
+    }
+    Ok(restrictions)
+}
+
+/// A framework by name; `any` is every schedule there is.
+fn framework(name: &str) -> Result<Framework> {
+    if name == "any" {
+        return Ok(Framework::Internal);
+    }
+    let from: StrDeserializer<NameError> = name.into_deserializer();
+    Framework::deserialize(from).map_err(|error| anyhow!("--for {name}: {error}"))
+}

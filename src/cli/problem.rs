@@ -1,0 +1,203 @@
+//! The flags that make a problem, and what is assumed where one is left out.
+
+use anyhow::{Result, anyhow};
+use clap::ValueEnum;
+
+use super::output::talk;
+use crate::catalog::{self, Overrides};
+use crate::cluster::Cluster;
+use crate::gpu::Format;
+use crate::problem::{HbmProfile, Problem};
+use crate::stack::Stack;
+use crate::workload::{self, Adaptation, Optimizer, RECIPES, Recipe, Workload};
+
+/// Number format on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Precision {
+    /// bfloat16.
+    Bf16,
+    /// float16, which runs at the same rate.
+    Fp16,
+    /// 8-bit, one scale per tensor.
+    Fp8,
+    /// 8-bit, a scale per block.
+    Fp8Block,
+    /// 8-bit, a shared exponent per 32 elements.
+    Mxfp8,
+    /// 4-bit.
+    Nvfp4,
+}
+
+impl From<Precision> for Format {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::Bf16 | Precision::Fp16 => Self::Bf16,
+            Precision::Fp8 => Self::Fp8,
+            Precision::Fp8Block => Self::Fp8Block,
+            Precision::Mxfp8 => Self::Mxfp8,
+            Precision::Nvfp4 => Self::Nvfp4,
+        }
+    }
+}
+
+/// How much of the memory a plan may fill, on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Profile {
+    /// 97 %.
+    Tight,
+    /// 92 %.
+    Normal,
+    /// 75 %.
+    Conservative,
+}
+
+impl From<Profile> for HbmProfile {
+    fn from(profile: Profile) -> Self {
+        match profile {
+            Profile::Tight => Self::Tight,
+            Profile::Normal => Self::Normal,
+            Profile::Conservative => Self::Conservative,
+        }
+    }
+}
+
+/// What to train, on what, how.
+#[derive(Debug, clap::Args)]
+pub struct ProblemArgs {
+    /// Model: a name (`meshwright models`), a TOML file, or a Hugging Face config.json.
+    pub model: String,
+    /// Cluster: a name (`meshwright clusters`) or a TOML file.
+    pub cluster: String,
+    /// GPUs, where not the cluster's own number.
+    #[arg(long, value_name = "N")]
+    pub gpus: Option<u32>,
+    /// Sequences per step [default: about one per GPU, between 128 and 2048, with the odd factors of the GPU count so that
+    /// it divides among replicas].
+    #[arg(long, value_name = "B")]
+    pub global_batch: Option<u32>,
+    /// Tokens per sequence [default: what the model was trained with].
+    #[arg(long, value_name = "S")]
+    pub seq_len: Option<u32>,
+    /// Number format of the matrix products.
+    #[arg(long, value_enum, default_value = "bf16")]
+    pub precision: Precision,
+    /// Bytes per parameter (names: `meshwright budget MODEL`) [default: megatron, or megatron-bf16-grads where the
+    /// stack reduces gradients in 16 bits].
+    #[arg(long, value_name = "RECIPE")]
+    pub optimizer: Option<String>,
+    /// Software stack: a name (`meshwright stacks`) or a TOML file [default: nemo-25; jax-2025 on TPUs].
+    #[arg(long, value_name = "NAME")]
+    pub stack: Option<String>,
+    /// How much of the memory a plan may fill: 97, 92 or 75 %.
+    #[arg(long, value_enum, default_value = "normal")]
+    pub hbm_profile: Profile,
+    /// Train low-rank adapters on a frozen base.
+    #[arg(long)]
+    pub lora: bool,
+    /// Load of the busiest expert rank over the mean.
+    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    pub imbalance: f64,
+    /// Change one value: cluster.nic="800 Gb/s", gpu.hbm="141 GB", model.…, stack.…
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+}
+
+/// Bounds of the default batch, in sequences.
+const BATCH: std::ops::RangeInclusive<u32> = 128..=2048;
+
+impl ProblemArgs {
+    /// The problem, checked; says on stderr what was assumed.
+    pub fn problem(&self) -> Result<Problem> {
+        let sets = Overrides::parse(&self.set)?;
+        let model = catalog::model(&self.model, &sets)?;
+        let mut cluster = catalog::cluster(&self.cluster, &sets)?;
+        if let Some(gpus) = self.gpus {
+            cluster = cluster.resized(gpus);
+        }
+        let mut assumed = Vec::new();
+        let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&cluster));
+        if self.stack.is_none() {
+            assumed.push(format!("--stack {name}"));
+        }
+        let stack = catalog::stack(name, &sets)?;
+        let seq_len = self.seq_len.unwrap_or_else(|| {
+            assumed.push(format!("--seq-len {} (the model's own)", model.seq_len));
+            model.seq_len
+        });
+        let global_batch = self.global_batch.unwrap_or_else(|| {
+            let batch = default_batch(cluster.gpus);
+            assumed.push(format!("--global-batch {batch}"));
+            batch
+        });
+        let optimizer = self.optimizer.as_deref().unwrap_or_else(|| default_recipe(&stack));
+        if self.optimizer.is_none() {
+            assumed.push(format!("--optimizer {optimizer}"));
+        }
+        let workload = Workload {
+            global_batch,
+            seq_len,
+            format: self.precision.into(),
+            recipe: recipe(optimizer)?,
+            optimizer: if optimizer == "muon" { Optimizer::Muon } else { Optimizer::Elementwise },
+            adaptation: if self.lora { Adaptation::Lora } else { Adaptation::Full },
+            imbalance: self.imbalance,
+            drops_tokens: false,
+        };
+        let problem = Problem::new(model, cluster, workload, stack, self.hbm_profile.into())?;
+        if !assumed.is_empty() {
+            talk(&format!("assumed: {}", assumed.join(", ")));
+        }
+        Ok(problem)
+    }
+}
+
+/// About one sequence per GPU, between 128 and 2048: the odd part of the GPU count times the power of two that first
+/// comes near, so that replicas of any size share it evenly (3,072 for 24,576 GPUs = 3·2^13).
+fn default_batch(gpus: u32) -> u32 {
+    const NEAR: f64 = 0.9;
+    let wanted = f64::from(gpus.clamp(*BATCH.start(), *BATCH.end())) * NEAR;
+    let odd = gpus >> gpus.trailing_zeros();
+    if odd > *BATCH.end() {
+        return *BATCH.end();
+    }
+    let mut batch = odd.max(1);
+    while f64::from(batch) < wanted {
+        batch *= 2;
+    }
+    batch
+}
+
+fn default_stack(cluster: &Cluster) -> &'static str {
+    if cluster.gpu.vendor.eq_ignore_ascii_case("google") { "jax-2025" } else { "nemo-25" }
+}
+
+fn default_recipe(stack: &Stack) -> &'static str {
+    if stack.reduce_bytes <= 2.0 { "megatron-bf16-grads" } else { "megatron" }
+}
+
+/// The byte recipe of that name, or the names there are.
+pub fn recipe(name: &str) -> Result<Recipe> {
+    workload::recipe(name).ok_or_else(|| {
+        let names: Vec<&str> = RECIPES.iter().map(|(name, ..)| *name).collect();
+        let nearest = catalog::nearest(name, names.iter().copied());
+        let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        anyhow!("there is no optimizer recipe `{name}`{nearest}\n\nhint: there are: {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_batch_divides_among_replicas() {
+        let batches = [8, 96, 1024, 2048, 16384, 24576, 100_000].map(default_batch);
+        assert_eq!(batches, [128, 192, 1024, 2048, 2048, 3072, 3125]);
+    }
+
+    #[test]
+    fn a_recipe_suggests_its_neighbour() {
+        assert!(recipe("muon").is_ok());
+        assert!(recipe("megatorn").unwrap_err().to_string().contains("did you mean `megatron`?"));
+    }
+}

@@ -1,0 +1,7 @@
+//! The `meshwright` binary: all of it is in the library's `cli`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    meshwright::cli::run()
+}

@@ -1,0 +1,77 @@
+//! Sheets and ranked plans as CSV.
+
+use serde_json::Value;
+
+use super::Sheet;
+
+/// A sheet as CSV with a header line.
+///
+/// # Errors
+/// When a row cannot be written, which text in memory never is.
+pub fn render(sheet: &Sheet) -> Result<String, csv::Error> {
+    write(&sheet.columns, &sheet.rows)
+}
+
+/// JSON objects as CSV, one a line: nested objects become `outer.inner` columns, and a key that one lacks an empty cell.
+///
+/// # Errors
+/// When a row cannot be written, which text in memory never is.
+pub fn render_objects(objects: &[Value]) -> Result<String, csv::Error> {
+    let flat: Vec<Vec<(String, String)>> = objects.iter().map(flattened).collect();
+    let mut columns: Vec<String> = Vec::new();
+    for (key, _) in flat.iter().flatten() {
+        if !columns.contains(key) {
+            columns.push(key.clone());
+        }
+    }
+    let rows: Vec<Vec<String>> = flat
+        .iter()
+        .map(|row| {
+            let cell = |column: &String| row.iter().find(|(key, _)| key == column).map(|(_, value)| value.clone());
+            columns.iter().map(|column| cell(column).unwrap_or_default()).collect()
+        })
+        .collect();
+    write(&columns, &rows)
+}
+
+fn flattened(object: &Value) -> Vec<(String, String)> {
+    let mut cells = Vec::new();
+    flatten("", object, &mut cells);
+    cells
+}
+
+fn flatten(prefix: &str, value: &Value, cells: &mut Vec<(String, String)>) {
+    match value {
+        Value::Object(map) => {
+            for (key, inner) in map {
+                let key = if prefix.is_empty() { key.clone() } else { format!("{prefix}.{key}") };
+                flatten(&key, inner, cells);
+            }
+        }
+        Value::Null => cells.push((prefix.to_owned(), String::new())),
+        Value::String(text) => cells.push((prefix.to_owned(), text.clone())),
+        Value::Bool(_) | Value::Number(_) | Value::Array(_) => cells.push((prefix.to_owned(), value.to_string())),
+    }
+}
+
+fn write(columns: &[String], rows: &[Vec<String>]) -> Result<String, csv::Error> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(columns)?;
+    for row in rows {
+        writer.write_record(row)?;
+    }
+    let bytes = writer.into_inner().map_err(csv::IntoInnerError::into_error)?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nested_objects_become_dotted_columns() {
+        let objects = [serde_json::json!({"id": "a", "terms": {"x_s": 1.5}}), serde_json::json!({"id": "b, c"})];
+        let text = render_objects(&objects).unwrap();
+        assert_eq!(text, "id,terms.x_s\na,1.5\n\"b, c\",\n");
+    }
+}

@@ -1,0 +1,88 @@
+//! One plan laid open: its step time as a waterfall of terms, its memory rank by rank.
+
+use super::{Figures, Sheet, in_words, percent, significant};
+use crate::cost::{Evaluation, Footprint};
+use crate::problem::Problem;
+use crate::space::Rejection;
+use crate::units::Seconds;
+
+/// Width of the bar of a term that takes the whole step.
+const BAR: f64 = 40.0;
+
+/// The step time as a waterfall: each term starts where the one before it ends.
+pub fn waterfall(problem: &Problem, evaluation: &Evaluation) -> Sheet {
+    let total = evaluation.step.total();
+    let mut sheet = Sheet::new(format!("Step time {total}"), &["term", "time", "share", "basis", "from start to end"]);
+    let mut start = Seconds::ZERO;
+    for (name, time) in evaluation.step.terms() {
+        let bar = if time.get() > 0.0 {
+            let (from, long) = (start / total * BAR, (time / total * BAR).max(1.0));
+            format!("{}{}", ".".repeat(from as usize), "#".repeat(long.round() as usize))
+        } else {
+            String::new()
+        };
+        sheet.push([in_words(name), time.to_string(), percent(time / total), basis(problem), bar]);
+        start += time;
+    }
+    sheet.push(["total".into(), total.to_string(), percent(1.0), basis(problem), String::new()]);
+    sheet
+}
+
+/// Every term leans on the device's curves, and is known no better than they are.
+fn basis(problem: &Problem) -> String {
+    problem.cluster().gpu.basis.to_string()
+}
+
+/// Memory of every pipeline rank, by tenant, in GiB.
+pub fn memory(problem: &Problem, footprints: &[Footprint]) -> Sheet {
+    let names = Footprint::default().tenants().map(|(name, _)| name);
+    let columns: Vec<&str> =
+        ["rank"].into_iter().chain(names).chain(["peak", "headroom"]).collect();
+    let title = format!(
+        "Memory by pipeline rank, GiB ({:.1} of {:.1} may be filled)",
+        problem.hbm_budget().as_gib(),
+        problem.cluster().gpu.hbm.value.as_gib()
+    );
+    let mut sheet = Sheet::new(title, &columns);
+    for footprint in footprints {
+        let headroom = problem.hbm_budget().as_gib() - footprint.device().as_gib();
+        let tenants = footprint.tenants().into_iter().map(|(_, bytes)| format!("{:.2}", bytes.as_gib()));
+        sheet.rows.push(
+            [footprint.rank.to_string()]
+                .into_iter()
+                .chain(tenants)
+                .chain([format!("{:.2}", footprint.device().as_gib()), format!("{headroom:.2}")])
+                .collect(),
+        );
+    }
+    sheet
+}
+
+/// The derived figures.
+pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
+    let figures = Figures::new(problem, evaluation);
+    let mut sheet = Sheet::new(super::plans::heading(problem), &["figure", "value"]);
+    let rows = [
+        ("plan", evaluation.plan.to_string()),
+        ("micro-batches", evaluation.plan.micro_batches(problem.workload().global_batch).to_string()),
+        ("step time", figures.step.to_string()),
+        ("tokens/s/GPU", significant(figures.tokens_per_second)),
+        ("model FLOP/s per GPU", figures.rate.to_string()),
+        ("MFU", percent(figures.mfu)),
+        ("peak memory", figures.peak.to_string()),
+        ("headroom", format!("{} GiB", significant(figures.headroom_gib))),
+    ];
+    for (name, value) in rows {
+        sheet.push([name.to_owned(), value]);
+    }
+    sheet
+}
+
+/// Every reason why a plan does not run.
+pub fn reasons(rejections: &[Rejection]) -> Sheet {
+    let mut sheet = Sheet::new("This plan does not run", &["rule", "reason"]);
+    for rejection in rejections {
+        sheet.push([rejection.rule().to_owned(), rejection.to_string()]);
+    }
+    sheet
+}

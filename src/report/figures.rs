@@ -1,0 +1,47 @@
+//! Figures that follow from a step time and a footprint.
+
+use crate::cost::Evaluation;
+use crate::model::flops::AttentionConvention;
+use crate::problem::Problem;
+use crate::units::{Bytes, FlopsPerSec, Seconds};
+
+/// What a plan's price means for its user.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Figures {
+    /// Step time T.
+    pub step: Seconds,
+    /// Tokens per second and GPU.
+    pub tokens_per_second: f64,
+    /// Model FLOP/s of one GPU.
+    pub rate: FlopsPerSec,
+    /// Share of the peak of the format that is; 0 where the device has no such peak.
+    pub mfu: f64,
+    /// Peak memory of the fullest rank, as the device shows it.
+    pub peak: Bytes,
+    /// What the HBM profile leaves of it, in GiB; negative when it does not fit.
+    pub headroom_gib: f64,
+}
+
+impl Figures {
+    /// ```text
+    /// tokens/s/GPU = B·s/(T·N)      FLOP/s = F(s)·tokens/s/GPU      MFU = FLOP/s / peak(format)
+    /// ```
+    ///
+    /// B sequences of s tokens, N GPUs, F the causal model FLOPs of one token (specification §1.4).
+    pub fn new(problem: &Problem, evaluation: &Evaluation) -> Self {
+        let (workload, cluster) = (problem.workload(), problem.cluster());
+        let step = evaluation.step.total();
+        let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len) / f64::from(cluster.gpus);
+        let flops = problem.model().flops_per_token(workload.seq_len, AttentionConvention::Causal);
+        let rate = flops * tokens / step;
+        let peak = evaluation.footprint.device();
+        Self {
+            step,
+            tokens_per_second: tokens / step.get(),
+            rate,
+            mfu: cluster.gpu.peak_of(workload.format).map_or(0.0, |most| rate / most),
+            peak,
+            headroom_gib: problem.hbm_budget().as_gib() - peak.as_gib(),
+        }
+    }
+}

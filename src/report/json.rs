@@ -1,0 +1,284 @@
+//! Versioned JSON. A key that is a quantity ends in its unit.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+
+use super::Figures;
+use crate::cost::{Costs, Evaluation, Footprint, StepTime};
+use crate::model::Model;
+use crate::model::flops::AttentionConvention;
+use crate::model::parameters::Parameters;
+use crate::plan::{Layout, Offload, Plan};
+use crate::problem::Problem;
+use crate::search::Ranking;
+use crate::space::Rejection;
+
+/// Version of every document.
+pub const SCHEMA: u32 = 1;
+
+/// The question.
+#[derive(Debug, Serialize)]
+pub struct Question {
+    model: String,
+    cluster: String,
+    gpu: String,
+    gpus: u32,
+    global_batch: u32,
+    seq_len: u32,
+    precision: String,
+    recipe_bytes_per_parameter: f64,
+    stack: String,
+    hbm_gib: f64,
+    hbm_budget_gib: f64,
+    imbalance: f64,
+}
+
+/// A plan with its price.
+#[derive(Debug, Serialize)]
+pub struct Priced {
+    plan: String,
+    tp: u32,
+    cp: u32,
+    pp: u32,
+    vpp: u32,
+    dp: u32,
+    ep: u32,
+    etp: u32,
+    zero: u8,
+    shard_group: Option<u32>,
+    reshard_after_forward: bool,
+    micro_batch: u32,
+    micro_batches: f64,
+    schedule: &'static str,
+    recompute: String,
+    sequence_parallel: bool,
+    cp_kind: String,
+    dispatcher: String,
+    order: String,
+    split: crate::stack::LayerSplit,
+    offload_optimizer: f64,
+    offload_activations: f64,
+    step_time_s: f64,
+    mfu: f64,
+    tokens_per_s_per_gpu: f64,
+    tflops_per_gpu: f64,
+    peak_mem_gib: f64,
+    headroom_gib: f64,
+    basis: crate::sources::Basis,
+    terms: Map<String, Value>,
+    memory: Map<String, Value>,
+}
+
+impl Priced {
+    /// A plan of a problem with its price.
+    pub fn new(problem: &Problem, evaluation: &Evaluation) -> Self {
+        let Plan {
+            layout,
+            sequence_parallel,
+            cp_kind,
+            schedule,
+            split,
+            zero,
+            shard_group,
+            reshard_after_forward,
+            micro_batch,
+            recompute,
+            offload,
+            dispatcher,
+            order,
+        } = evaluation.plan;
+        let Layout { tp, cp, pp, dp, ep, etp } = layout;
+        let Offload { optimizer, activations } = offload;
+        let figures = Figures::new(problem, evaluation);
+        Self {
+            plan: evaluation.plan.to_string(),
+            tp,
+            cp,
+            pp,
+            vpp: schedule.virtual_stages(),
+            dp,
+            ep,
+            etp,
+            zero: zero.into(),
+            shard_group,
+            reshard_after_forward,
+            micro_batch,
+            micro_batches: evaluation.plan.micro_batches(problem.workload().global_batch),
+            schedule: schedule.name(),
+            recompute: recompute.to_string(),
+            sequence_parallel,
+            cp_kind: cp_kind.to_string(),
+            dispatcher: dispatcher.to_string(),
+            order: order.to_string(),
+            split,
+            offload_optimizer: optimizer,
+            offload_activations: activations,
+            step_time_s: figures.step.get(),
+            mfu: figures.mfu,
+            tokens_per_s_per_gpu: figures.tokens_per_second,
+            tflops_per_gpu: figures.rate.as_tflops(),
+            peak_mem_gib: figures.peak.as_gib(),
+            headroom_gib: figures.headroom_gib,
+            basis: problem.cluster().gpu.basis,
+            terms: terms(&evaluation.step),
+            memory: memory(&evaluation.footprint),
+        }
+    }
+}
+
+/// Terms in seconds: `compute_s`, …
+fn terms(step: &StepTime) -> Map<String, Value> {
+    step.terms().into_iter().map(|(name, time)| (format!("{name}_s"), time.get().into())).collect()
+}
+
+/// Tenants in GiB: `weights_gib`, …
+fn memory(footprint: &Footprint) -> Map<String, Value> {
+    footprint.tenants().into_iter().map(|(name, bytes)| (format!("{name}_gib"), bytes.as_gib().into())).collect()
+}
+
+fn question(problem: &Problem) -> Question {
+    let (cluster, workload) = (problem.cluster(), problem.workload());
+    Question {
+        model: problem.model().name.clone(),
+        cluster: cluster.name.clone(),
+        gpu: cluster.gpu.name.clone(),
+        gpus: cluster.gpus,
+        global_batch: workload.global_batch,
+        seq_len: workload.seq_len,
+        precision: workload.format.to_string(),
+        recipe_bytes_per_parameter: workload.recipe.total(),
+        stack: problem.stack().name.clone(),
+        hbm_gib: cluster.gpu.hbm.value.as_gib(),
+        hbm_budget_gib: problem.hbm_budget().as_gib(),
+        imbalance: workload.imbalance,
+    }
+}
+
+#[derive(Serialize)]
+struct NearestMiss {
+    plan: String,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct PlanDocument {
+    schema: u32,
+    problem: Question,
+    plans: Vec<Priced>,
+    considered: u64,
+    priced: u64,
+    rejected: Map<String, Value>,
+    nearest_miss: Option<NearestMiss>,
+}
+
+/// The answer of `plan`.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<String> {
+    text(&PlanDocument {
+        schema: SCHEMA,
+        problem: question(problem),
+        plans: ranking.evaluations.iter().map(|evaluation| Priced::new(problem, evaluation)).collect(),
+        considered: ranking.considered,
+        priced: ranking.priced,
+        rejected: ranking.rejections.iter().map(|rule| (rule.rule.to_owned(), rule.count.into())).collect(),
+        nearest_miss: ranking
+            .nearest
+            .as_ref()
+            .map(|miss| NearestMiss { plan: miss.plan.to_string(), reason: miss.reason.clone() }),
+    })
+}
+
+#[derive(Serialize)]
+struct Reason {
+    rule: &'static str,
+    reason: String,
+}
+
+#[derive(Serialize)]
+struct RankMemory {
+    rank: u32,
+    peak_mem_gib: f64,
+    memory: Map<String, Value>,
+}
+
+#[derive(Serialize)]
+struct ExplainDocument {
+    schema: u32,
+    problem: Question,
+    runs: bool,
+    reasons: Vec<Reason>,
+    priced: Option<Priced>,
+    ranks: Vec<RankMemory>,
+}
+
+/// The answer of `explain`.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn explanation(
+    costs: &Costs,
+    evaluation: Option<&Evaluation>,
+    footprints: &[Footprint],
+    rejections: &[Rejection],
+) -> serde_json::Result<String> {
+    text(&ExplainDocument {
+        schema: SCHEMA,
+        problem: question(costs.problem),
+        runs: rejections.is_empty(),
+        reasons: rejections.iter().map(|r| Reason { rule: r.rule(), reason: r.to_string() }).collect(),
+        priced: evaluation.map(|evaluation| Priced::new(costs.problem, evaluation)),
+        ranks: footprints
+            .iter()
+            .map(|f| RankMemory { rank: f.rank, peak_mem_gib: f.device().as_gib(), memory: memory(f) })
+            .collect(),
+    })
+}
+
+#[derive(Serialize)]
+struct ModelDocument<'a> {
+    schema: u32,
+    name: &'a str,
+    source: &'a str,
+    layers: u32,
+    hidden: u32,
+    vocab: u32,
+    seq_len: u32,
+    tied_embeddings: bool,
+    experts: u32,
+    mtp_depth: u32,
+    parameters: Parameters,
+    causal_flop_per_token: f64,
+    model: &'a Model,
+}
+
+/// The answer of `models NAME`.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn model(model: &Model) -> serde_json::Result<String> {
+    text(&ModelDocument {
+        schema: SCHEMA,
+        name: &model.name,
+        source: &model.source,
+        layers: model.layers(),
+        hidden: model.hidden,
+        vocab: model.vocab,
+        seq_len: model.seq_len,
+        tied_embeddings: model.tied_embeddings,
+        experts: model.experts(),
+        mtp_depth: model.mtp_depth,
+        parameters: model.parameters(),
+        causal_flop_per_token: model.flops_per_token(model.seq_len, AttentionConvention::Causal).get(),
+        model,
+    })
+}
+
+/// Any document with its line end.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn text(document: &impl Serialize) -> serde_json::Result<String> {
+    serde_json::to_string_pretty(document).map(|text| text + "\n")
+}

@@ -1,0 +1,93 @@
+//! The ranked plans, the rejections, and the head line of a problem.
+
+use super::{Figures, Sheet, in_words, percent, significant};
+use crate::cost::{Evaluation, StepTime};
+use crate::problem::Problem;
+use crate::search::Ranking;
+use crate::units::count;
+
+/// Terms named beside each plan.
+const TERMS_SHOWN: usize = 3;
+/// Share of the step below which a term is not worth its line.
+const LEAST_SHOWN: f64 = 0.005;
+
+/// One line that says what was asked.
+pub fn heading(problem: &Problem) -> String {
+    let (model, cluster, workload) = (problem.model(), problem.cluster(), problem.workload());
+    format!(
+        "{} ({} parameters) on {} x {}, {} sequences of {} tokens, {}, stack {}",
+        model.name,
+        count(model.parameters().total as f64),
+        cluster.gpus,
+        cluster.gpu.name,
+        workload.global_batch,
+        workload.seq_len,
+        workload.format,
+        problem.stack().name,
+    )
+}
+
+/// The ranked table.
+pub fn ranked(problem: &Problem, ranking: &Ranking) -> Sheet {
+    let columns = [
+        "#",
+        "plan",
+        "micro batches",
+        "step time",
+        "MFU",
+        "tokens/s /GPU",
+        "peak GiB",
+        "headroom GiB",
+        "where the time goes",
+    ];
+    let mut sheet = Sheet::new(heading(problem), &columns);
+    for (at, evaluation) in ranking.evaluations.iter().enumerate() {
+        let figures = Figures::new(problem, evaluation);
+        sheet.push([
+            (at + 1).to_string(),
+            evaluation.plan.to_string(),
+            significant_count(evaluation.plan.micro_batches(problem.workload().global_batch)),
+            figures.step.to_string(),
+            percent(figures.mfu),
+            significant(figures.tokens_per_second),
+            significant(figures.peak.as_gib()),
+            significant(figures.headroom_gib),
+            where_it_goes(evaluation),
+        ]);
+    }
+    sheet
+}
+
+fn significant_count(n: f64) -> String {
+    if n.fract() == 0.0 { format!("{n:.0}") } else { format!("{n:.2}") }
+}
+
+/// Terms from the largest, without those that are nothing.
+pub fn largest_terms(step: &StepTime) -> Vec<(&'static str, f64)> {
+    let total = step.total();
+    let mut terms: Vec<(&str, f64)> =
+        step.terms().into_iter().map(|(name, time)| (name, time / total)).filter(|(_, share)| *share > 0.0).collect();
+    terms.sort_by(|a, b| b.1.total_cmp(&a.1));
+    terms
+}
+
+fn where_it_goes(evaluation: &Evaluation) -> String {
+    let shown: Vec<String> = largest_terms(&evaluation.step)
+        .into_iter()
+        .filter(|(_, share)| *share >= LEAST_SHOWN)
+        .take(TERMS_SHOWN)
+        .map(|(name, share)| format!("{} {:.0} %", in_words(name), share * 100.0))
+        .collect();
+    shown.join(",\n")
+}
+
+/// Rejections counted by rule, the most frequent first.
+pub fn rejected(ranking: &Ranking) -> Sheet {
+    let mut sheet = Sheet::new("rejected, by rule", &["rule", "plans", "for example"]);
+    let mut rules: Vec<_> = ranking.rejections.iter().collect();
+    rules.sort_by(|a, b| b.count.cmp(&a.count).then(a.rule.cmp(b.rule)));
+    for rule in rules {
+        sheet.push([rule.rule.to_owned(), rule.count.to_string(), rule.example.clone()]);
+    }
+    sheet
+}

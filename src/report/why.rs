@@ -1,0 +1,61 @@
+//! Why the winner won: a paragraph in words.
+
+use super::plans::largest_terms;
+use super::{Figures, in_words, percent, significant};
+use crate::cost::Evaluation;
+use crate::problem::Problem;
+use crate::search::Ranking;
+
+/// How far the model is off on published runs that it was not fitted to. Source: additions to the specification, §10.9.
+const ACCURACY: &str = "On published runs the model is within ±12 % (dense models on a known stack: ±6 %), so plans \
+                        closer than that are a tie: time the best three to five.";
+
+/// Why the first plan of a ranking won, and what binds it; empty for an empty ranking.
+pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
+    let Some(winner) = ranking.evaluations.first() else { return String::new() };
+    let figures = Figures::new(problem, winner);
+    let spent: Vec<String> = largest_terms(&winner.step)
+        .into_iter()
+        .take(3)
+        .map(|(name, share)| format!("{} {}", in_words(name), percent(share)))
+        .collect();
+    let runner_up = ranking.evaluations.get(1).map_or_else(
+        || "No other plan is left to compare it with.".to_owned(),
+        |second| against(winner, second),
+    );
+    format!(
+        "Why {}: a step takes {}, of which {}. {runner_up} {} Device curves: {}. {ACCURACY}",
+        winner.plan,
+        figures.step,
+        spent.join(", "),
+        memory(problem, &figures, winner.footprint.rank),
+        problem.cluster().gpu.basis,
+    )
+}
+
+/// The gap to the next plan, and the term that makes it.
+fn against(winner: &Evaluation, second: &Evaluation) -> String {
+    let gap = second.step.total() / winner.step.total() - 1.0;
+    let saved = winner
+        .step
+        .terms()
+        .into_iter()
+        .zip(second.step.terms())
+        .map(|((name, mine), (_, theirs))| (name, theirs - mine))
+        .max_by(|a, b| a.1.get().total_cmp(&b.1.get()));
+    let by = match saved {
+        Some((name, time)) if time.get() > 0.0 => format!(", mostly by {} of {} less", time, in_words(name)),
+        Some(_) | None => String::new(),
+    };
+    format!("It beats the next, {}, by {}{by}.", second.plan, percent(gap))
+}
+
+fn memory(problem: &Problem, figures: &Figures, rank: u32) -> String {
+    format!(
+        "Its fullest pipeline rank, {rank}, peaks at {} GiB, {} GiB under the {} GiB that the {} profile lets it fill.",
+        significant(figures.peak.as_gib()),
+        significant(figures.headroom_gib),
+        significant(problem.hbm_budget().as_gib()),
+        format!("{:?}", problem.hbm_profile()).to_lowercase(),
+    )
+}
