@@ -184,7 +184,9 @@ fn lists_and_entries_in_every_form() {
             assert!(out(&output).lines().count() > 5, "{list} {form}");
         }
     }
-    for (list, name) in [("clusters", "h100-24576"), ("gpus", "h100-sxm"), ("stacks", "nemo-25"), ("models", "deepseek-v3")] {
+    for (list, name) in
+        [("clusters", "h100-24576"), ("gpus", "h100-sxm"), ("stacks", "nemo-25"), ("models", "deepseek-v3")]
+    {
         assert_eq!(json(&run(&[list, name, "--format", "json"]))["schema"], 1);
         assert!(out(&run(&[list, name])).contains("source"), "{name}");
     }
@@ -216,8 +218,7 @@ fn help_version_completions_and_manual_are_answers() {
 
 #[test]
 fn a_reader_that_leaves_is_no_error() {
-    let mut child =
-        command(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((code(&output), err(&output).as_str()), (0, ""));

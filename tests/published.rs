@@ -39,7 +39,8 @@ fn agreement(figure: &str, of_reference: fn(&Reference) -> Option<f64>, ours: fn
         let Some(expected) = of_reference(&reference) else { continue };
         let prediction = predictions.iter().find(|prediction| prediction.id == reference.id).unwrap();
         let difference = ours(prediction).map_or(f64::INFINITY, |value| value / expected - 1.0);
-        let line = format!("{:18} reference {expected:10.4} ours {:?} {}", reference.id, ours(prediction), prediction.reason);
+        let line =
+            format!("{:18} reference {expected:10.4} ours {:?} {}", reference.id, ours(prediction), prediction.reason);
         differences.push((difference, line));
     }
     let agreeing = differences.iter().filter(|(difference, _)| difference.abs() <= TOLERANCE).count();
