@@ -140,7 +140,10 @@ impl Cluster {
         let mut below = self.scale_up.gpus;
         for level in &self.levels {
             if level.gpus < below {
-                return Err(format!("level `{}` joins {} GPUs, fewer than the {below} below it", level.name, level.gpus));
+                return Err(format!(
+                    "level `{}` joins {} GPUs, fewer than the {below} below it",
+                    level.name, level.gpus
+                ));
             }
             if level.bandwidth.value.get() <= 0.0 || level.efficiency <= 0.0 || level.oversubscription < 1.0 {
                 return Err(format!(

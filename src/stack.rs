@@ -59,7 +59,7 @@ pub struct Overlap {
     pub dp_interleaved_window: bool,
     /// Whether stage-to-stage sends are asynchronous.
     pub pp: bool,
-    /// Share of attention that hides the ring of context parallelism (ω_cp); for all-gather, the hidden share.
+    /// Share of attention that hides the ring of context parallelism (ω_cp).
     pub cp: f64,
     /// Hidden share of expert all-to-alls (θ_ep): 1 with batch-level overlap.
     pub ep: f64,
@@ -222,7 +222,8 @@ impl Stack {
         if let Some((name, _)) = positive.iter().find(|(_, value)| *value <= 0.0) {
             return Err(format!("`{name}` must be above 0"));
         }
-        let shares = [("overlap.tp", self.overlap.tp), ("overlap.cp", self.overlap.cp), ("overlap.ep", self.overlap.ep)];
+        let shares =
+            [("overlap.tp", self.overlap.tp), ("overlap.cp", self.overlap.cp), ("overlap.ep", self.overlap.ep)];
         if let Some((name, share)) = shares.iter().find(|(_, share)| *share > 1.0) {
             return Err(format!("`{name}` is {share}, and a hidden share is at most 1"));
         }

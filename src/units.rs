@@ -252,14 +252,20 @@ impl fmt::Display for Bytes {
 impl fmt::Display for Seconds {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         let (value, unit) = match self.0 {
-            s if s == 0.0 => (0.0, "s"),
+            0.0 => (0.0, "s"),
             s if s < 1e-3 => (s * 1e6, "us"),
             s if s < 1.0 => (s * 1e3, "ms"),
             s if s < 600.0 => (s, "s"),
             s if s < 172_800.0 => (s / 3600.0, "h"),
             s => (s / 86400.0, "d"),
         };
-        let digits = if value == 0.0 || value >= 100.0 { 0 } else if value >= 10.0 { 1 } else { 2 };
+        let digits = if value == 0.0 || value >= 100.0 {
+            0
+        } else if value >= 10.0 {
+            1
+        } else {
+            2
+        };
         write!(f, "{value:.digits$} {unit}")
     }
 }
@@ -304,6 +310,8 @@ mod tests {
         let error = "50 GBps".parse::<BytesPerSec>().unwrap_err().to_string();
         assert!(error.starts_with("`50 GBps` is not a bandwidth"), "{error}");
         assert!(error.contains("`GB/s`"), "{error}");
-        assert!("50".parse::<Bytes>().is_err() && "-1 GB".parse::<Bytes>().is_err() && "NaN s".parse::<Seconds>().is_err());
+        assert!(
+            "50".parse::<Bytes>().is_err() && "-1 GB".parse::<Bytes>().is_err() && "NaN s".parse::<Seconds>().is_err()
+        );
     }
 }

@@ -32,7 +32,11 @@ pub const RECIPES: &[(&str, Recipe, &str)] = &[
     ("megatron-bf16-grads", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 8.0 }, "--grad-reduce-in-bf16"),
     ("deepspeed", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 8.0 }, "bf16, AdamW in fp32"),
     ("fp32", Recipe { weight: 4.0, gradient: 4.0, master: 0.0, state: 8.0 }, "everything in fp32"),
-    ("pure-bf16", Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 8.0 }, "no master weights: numerically risky"),
+    (
+        "pure-bf16",
+        Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 8.0 },
+        "no master weights: numerically risky",
+    ),
     ("deepseek-v3", Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 4.0 }, "moments in bf16"),
     ("fp8-primary", Recipe { weight: 1.0, gradient: 2.0, master: 4.0, state: 8.0 }, "--fp8-param-gather"),
     ("fp8-compressed", Recipe { weight: 1.0, gradient: 2.0, master: 0.0, state: 6.0 }, "FP8 weights, compressed Adam"),

@@ -34,46 +34,20 @@ fn lists_hold_every_file_once_and_in_order() {
     for (folder, names) in lists {
         let files: BTreeSet<String> = std::fs::read_dir(root.join(folder))
             .unwrap()
-            .filter_map(|entry| {
-                entry
-                    .unwrap()
-                    .file_name()
-                    .to_str()?
-                    .strip_suffix(".toml")
-                    .map(str::to_owned)
-            })
+            .filter_map(|entry| entry.unwrap().file_name().to_str()?.strip_suffix(".toml").map(str::to_owned))
             .collect();
-        assert_eq!(
-            names,
-            files.iter().map(String::as_str).collect::<Vec<_>>(),
-            "{folder}"
-        );
+        assert_eq!(names, files.iter().map(String::as_str).collect::<Vec<_>>(), "{folder}");
     }
 }
 
 #[test]
 fn printed_names_are_unique() {
     let unique = |names: Vec<String>| names.len() == names.iter().collect::<BTreeSet<_>>().len();
-    assert!(unique(
-        catalog::gpu_names()
-            .into_iter()
-            .map(|name| catalog::gpu(name).unwrap().name)
-            .collect()
-    ));
+    assert!(unique(catalog::gpu_names().into_iter().map(|name| catalog::gpu(name).unwrap().name).collect()));
     let clusters = catalog::cluster_names();
-    assert!(unique(
-        clusters
-            .into_iter()
-            .map(|name| catalog::cluster(name, &none()).unwrap().name)
-            .collect()
-    ));
+    assert!(unique(clusters.into_iter().map(|name| catalog::cluster(name, &none()).unwrap().name).collect()));
     let stacks = catalog::stack_names();
-    assert!(unique(
-        stacks
-            .into_iter()
-            .map(|name| catalog::stack(name, &none()).unwrap().name)
-            .collect()
-    ));
+    assert!(unique(stacks.into_iter().map(|name| catalog::stack(name, &none()).unwrap().name).collect()));
 }
 
 #[test]
@@ -92,12 +66,7 @@ fn every_source_is_known() {
     }
     let known: toml::Table = toml::from_str(include_str!("../docs/sources.toml")).unwrap();
     let mut cited = BTreeSet::new();
-    let texts = [
-        catalog::gpus::GPUS,
-        catalog::clusters::CLUSTERS,
-        catalog::stacks::STACKS,
-    ]
-    .concat();
+    let texts = [catalog::gpus::GPUS, catalog::clusters::CLUSTERS, catalog::stacks::STACKS].concat();
     for (_, text) in texts {
         collect(&toml::Value::Table(toml::from_str(text).unwrap()), &mut cited);
     }
@@ -121,17 +90,11 @@ fn devices_agree_with_the_table() {
         let gpu = catalog::gpu(&name).unwrap();
         let check = |what: &str, value: f64, column: &str| {
             let expected = number(column).expect(column);
-            assert!(
-                (value / expected - 1.0).abs() <= ROUNDING,
-                "{name}: {what} is {value}, the table has {expected}"
-            );
+            assert!((value / expected - 1.0).abs() <= ROUNDING, "{name}: {what} is {value}, the table has {expected}");
         };
         let peak = |kind| gpu.peak.get(&kind).map(|peak| peak.value.as_tflops());
         check("bf16", peak(PeakKind::Bf16).unwrap(), "peak_bf16_tflops_dense");
-        for (kind, column) in [
-            (PeakKind::Fp8, "peak_fp8_tflops_dense"),
-            (PeakKind::Fp4, "peak_fp4_tflops_dense"),
-        ] {
+        for (kind, column) in [(PeakKind::Fp8, "peak_fp8_tflops_dense"), (PeakKind::Fp4, "peak_fp4_tflops_dense")] {
             match peak(kind) {
                 Some(value) => check("peak", value, column),
                 None => assert_eq!(number(column), None, "{name}: {column}"),
@@ -144,25 +107,14 @@ fn devices_agree_with_the_table() {
         check("host_link", gpu.host_link.value.get() / 1e9, "host_link_uni_gb_s");
         check("nic", gpu.nic.value.get() / 1e9, "nic_uni_gb_s_per_gpu");
         check("price", gpu.price.as_ref().unwrap().typical.get(), "usd_h_typ");
-        check(
-            "pair",
-            gpu.scale_up.pair_bandwidth.get() / 1e9,
-            "scaleup_pair_uni_gb_s",
-        );
+        check("pair", gpu.scale_up.pair_bandwidth.get() / 1e9, "scaleup_pair_uni_gb_s");
         if name.ends_with("-pcie") {
             // The table counts these boards alone; here the domain is the box, whose root complex halves the rate.
             let halved = gpu.scale_up.bandwidth.get() / 1e9 / number("scaleup_uni_gb_s_per_gpu").unwrap();
-            assert!(
-                gpu.scale_up.gpus == 8 && (halved - 0.5).abs() < 0.02,
-                "{name}: {halved}"
-            );
+            assert!(gpu.scale_up.gpus == 8 && (halved - 0.5).abs() < 0.02, "{name}: {halved}");
         } else {
             check("domain", f64::from(gpu.scale_up.gpus), "scaleup_domain");
-            check(
-                "scale-up",
-                gpu.scale_up.bandwidth.get() / 1e9,
-                "scaleup_uni_gb_s_per_gpu",
-            );
+            check("scale-up", gpu.scale_up.bandwidth.get() / 1e9, "scaleup_uni_gb_s_per_gpu");
         }
         rows += 1;
     }
@@ -190,59 +142,35 @@ fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
     use std::sync::atomic::{AtomicU32, Ordering};
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("{name}-{}-{number}.toml", std::process::id()));
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}-{number}.toml", std::process::id()));
     std::fs::write(&path, bytes).unwrap();
     path
 }
 
 fn h100() -> &'static str {
-    catalog::gpus::GPUS
-        .iter()
-        .find(|(name, _)| *name == "h100-sxm")
-        .unwrap()
-        .1
+    catalog::gpus::GPUS.iter().find(|(name, _)| *name == "h100-sxm").unwrap().1
 }
 
 #[test]
 fn an_unknown_name_suggests_the_nearest() {
     let error = catalog::gpu("h100-smx").unwrap_err().to_string();
-    assert!(
-        error.starts_with("there is no GPU `h100-smx`; did you mean `h100-sxm`?"),
-        "{error}"
-    );
-    let error = catalog::cluster("dgx-h100-1024", &none())
-        .unwrap_err()
-        .to_string();
-    assert!(
-        error.contains("did you mean `dgx-h100-") && error.contains("h100-24576, "),
-        "{error}"
-    );
-    assert!(
-        catalog::stack("zzz", &none())
-            .unwrap_err()
-            .to_string()
-            .starts_with("there is no stack `zzz`\n\nhint: ")
-    );
+    assert!(error.starts_with("there is no GPU `h100-smx`; did you mean `h100-sxm`?"), "{error}");
+    let error = catalog::cluster("dgx-h100-1024", &none()).unwrap_err().to_string();
+    assert!(error.contains("did you mean `dgx-h100-") && error.contains("h100-24576, "), "{error}");
+    assert!(catalog::stack("zzz", &none()).unwrap_err().to_string().starts_with("there is no stack `zzz`\n\nhint: "));
 }
 
 #[test]
 fn a_wrong_unit_is_named_with_its_line() {
     let error = gpu_error(&h100().replace("\"80 GB\"", "\"80 Gb\""));
-    assert!(
-        error.contains("`80 Gb` is not a size") && error.contains("`GB`"),
-        "{error}"
-    );
+    assert!(error.contains("`80 Gb` is not a size") && error.contains("`GB`"), "{error}");
     assert!(error.contains(".toml: ") && error.contains("line "), "{error}");
 }
 
 #[test]
 fn an_unknown_key_shows_its_line_and_the_nearest() {
     let error = gpu_error(&h100().replace("hbm_bandwidth ", "hbm_bandwith "));
-    assert!(
-        error.contains("line ") && error.contains("column ") && error.contains("hbm_bandwith"),
-        "{error}"
-    );
+    assert!(error.contains("line ") && error.contains("column ") && error.contains("hbm_bandwith"), "{error}");
     assert!(error.ends_with("hint: did you mean `hbm_bandwidth`?"), "{error}");
 }
 
@@ -257,9 +185,7 @@ fn values_that_cannot_be_are_refused() {
 fn files_that_are_none_are_told_apart() {
     let of = |bytes: &[u8]| {
         let path = scratch("odd", bytes);
-        let error = catalog::cluster(path.to_str().unwrap(), &none())
-            .unwrap_err()
-            .to_string();
+        let error = catalog::cluster(path.to_str().unwrap(), &none()).unwrap_err().to_string();
         std::fs::remove_file(path).unwrap();
         error
     };
@@ -267,12 +193,7 @@ fn files_that_are_none_are_told_apart() {
     assert!(of(b"name = \"\xff\xfe\"").ends_with("is not UTF-8 text"));
     assert!(of(&vec![b'#'; (16 << 20) + 1]).contains("over 16 MiB"));
     assert!(of(b"name = ").contains("line 1"));
-    assert!(
-        catalog::gpu(env!("CARGO_TARGET_TMPDIR"))
-            .unwrap_err()
-            .to_string()
-            .ends_with("is a folder, not a file")
-    );
+    assert!(catalog::gpu(env!("CARGO_TARGET_TMPDIR")).unwrap_err().to_string().ends_with("is a folder, not a file"));
     let missing = catalog::gpu("./there-is-no-such-file.toml").unwrap_err();
     assert!(matches!(missing, CatalogError::Unreadable { .. }), "{missing}");
 }
@@ -281,16 +202,12 @@ fn files_that_are_none_are_told_apart() {
 fn a_cluster_file_may_name_a_gpu_file_beside_it() {
     let gpu = scratch("own-gpu", h100().replace("H100 SXM5 80GB", "My H100").as_bytes());
     let beside = gpu.file_name().unwrap().to_str().unwrap();
-    let text =
-        "name = \"mine\"\ngpu = \"GPU\"\ngpus = 8\ngpus_per_node = 8\nhost = \"x86\"\nsource = \"mine\"\n";
+    let text = "name = \"mine\"\ngpu = \"GPU\"\ngpus = 8\ngpus_per_node = 8\nhost = \"x86\"\nsource = \"mine\"\n";
     let cluster = scratch("own-cluster", text.replace("GPU", beside).as_bytes());
     let loaded = catalog::cluster(cluster.to_str().unwrap(), &none()).unwrap();
     assert_eq!(loaded.gpu.name, "My H100");
     let other = scratch("own-cluster", text.replace("GPU", "h200-sxm").as_bytes());
-    assert_eq!(
-        catalog::cluster(other.to_str().unwrap(), &none()).unwrap().gpu,
-        catalog::gpu("h200-sxm").unwrap()
-    );
+    assert_eq!(catalog::cluster(other.to_str().unwrap(), &none()).unwrap().gpu, catalog::gpu("h200-sxm").unwrap());
     for path in [gpu, cluster, other] {
         std::fs::remove_file(path).unwrap();
     }
@@ -300,11 +217,6 @@ fn a_cluster_file_may_name_a_gpu_file_beside_it() {
 fn a_file_with_slices_too_large_to_count_is_refused() {
     let text = "name = \"x\"\ngpu = \"tpu-v4\"\ngpus = 8\ngpus_per_node = 4\nhost = \"x86\"\nsource = \"x\"\nscale_up_axes = [65536, 65536, 2]\n";
     let path = scratch("axes", text.as_bytes());
-    assert!(
-        catalog::cluster(path.to_str().unwrap(), &none())
-            .unwrap_err()
-            .to_string()
-            .contains("scale_up_axes")
-    );
+    assert!(catalog::cluster(path.to_str().unwrap(), &none()).unwrap_err().to_string().contains("scale_up_axes"));
     std::fs::remove_file(path).unwrap();
 }

@@ -159,7 +159,12 @@ fn malformed_files_are_named_with_line_and_column() {
     let unknown = file("unknown.json", "{\"model_type\": \"quux\", \"architectures\": [\"QuuxForCausalLM\"]}");
     refused(&["models", unknown.to_str().unwrap()], &["unknown.json", "quux"]);
     let runs = file("bad.csv", "id,model\n\"a\",b,c,d\n");
-    refused(&["predict", "--runs", runs.to_str().unwrap()], &["bad.csv", "line"]);
+    refused(&["predict", "--runs", runs.to_str().unwrap()], &["bad.csv", "header", "gpus_total"]);
+    let header = "id,framework,gpu,gpus_total,layers,hidden,heads,vocab,seq_len,tp,pp,global_batch\n";
+    let cell = file("cell.csv", &format!("{header}a,megatron,h100-sxm,8,32,banana,32,32000,4096,1,1,8\n"));
+    refused(&["predict", "--runs", cell.to_str().unwrap()], &["cell.csv: line 2, column `hidden`", "banana"]);
+    let short = file("short.csv", &format!("{header}a,megatron\n"));
+    refused(&["predict", "--runs", short.to_str().unwrap()], &["short.csv", "line: 2"]);
     refused(&["predict", "--runs", "no/such/file.csv"], &["no/such/file.csv"]);
 }
 
@@ -184,7 +189,9 @@ fn lists_and_entries_in_every_form() {
             assert!(out(&output).lines().count() > 5, "{list} {form}");
         }
     }
-    for (list, name) in [("clusters", "h100-24576"), ("gpus", "h100-sxm"), ("stacks", "nemo-25"), ("models", "deepseek-v3")] {
+    for (list, name) in
+        [("clusters", "h100-24576"), ("gpus", "h100-sxm"), ("stacks", "nemo-25"), ("models", "deepseek-v3")]
+    {
         assert_eq!(json(&run(&[list, name, "--format", "json"]))["schema"], 1);
         assert!(out(&run(&[list, name])).contains("source"), "{name}");
     }
@@ -216,8 +223,7 @@ fn help_version_completions_and_manual_are_answers() {
 
 #[test]
 fn a_reader_that_leaves_is_no_error() {
-    let mut child =
-        command(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = command(&["completions", "bash"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     drop(child.stdout.take());
     let output = child.wait_with_output().unwrap();
     assert_eq!((code(&output), err(&output).as_str()), (0, ""));

@@ -31,11 +31,7 @@ fn total(config: &Value) -> u64 {
 
 /// Rows of `params.csv`, by column: what `transformers` builds, counted tensor by tensor.
 fn rows() -> Vec<BTreeMap<String, String>> {
-    csv::Reader::from_path(folder().join("params.csv"))
-        .unwrap()
-        .deserialize()
-        .map(Result::unwrap)
-        .collect()
+    csv::Reader::from_path(folder().join("params.csv")).unwrap().deserialize().map(Result::unwrap).collect()
 }
 
 #[test]
@@ -50,10 +46,7 @@ fn every_count_is_exact_to_the_last_parameter() {
         let columns = [
             ("total", p.total),
             ("embed_tokens", u64::from(model.vocab) * u64::from(model.hidden)),
-            (
-                "embed_pos",
-                u64::from(model.learned_positions) * u64::from(model.hidden),
-            ),
+            ("embed_pos", u64::from(model.learned_positions) * u64::from(model.hidden)),
             ("lm_head", p.head),
             ("routed_experts", p.experts),
             ("mlp_dense", p.mlp),
@@ -64,9 +57,8 @@ fn every_count_is_exact_to_the_last_parameter() {
         for (column, ours) in columns {
             let theirs: u64 = row[column].parse().unwrap();
             // Gemma 4's dense MLP stands beside the experts, and is counted as shared here.
-            let beside = column == "mlp_dense"
-                && ours + p.shared_experts == theirs
-                && row["model_type"] == "gemma4_text";
+            let beside =
+                column == "mlp_dense" && ours + p.shared_experts == theirs && row["model_type"] == "gemma4_text";
             if ours != theirs && !beside {
                 wrong.push(format!("{name}: {column} is {theirs}, counted {ours}"));
             }
@@ -74,11 +66,7 @@ fn every_count_is_exact_to_the_last_parameter() {
         if model.tied_embeddings != tied {
             wrong.push(format!("{name}: tied is {tied}"));
         }
-        let routed = model
-            .kinds
-            .iter()
-            .find_map(Layer::moe)
-            .map_or((0, 0), |moe| (moe.experts, moe.top_k));
+        let routed = model.kinds.iter().find_map(Layer::moe).map_or((0, 0), |moe| (moe.experts, moe.top_k));
         let number = |column: &str| row[column].parse().unwrap_or(0);
         if routed != (number("experts"), number("top_k")) {
             wrong.push(format!("{name}: experts and top-k counted {routed:?}"));
@@ -114,10 +102,7 @@ const TWINS: &[(&str, &str)] = &[
 ];
 
 fn built_in(name: &str) -> Model {
-    let (_, text) = MODELS
-        .iter()
-        .find(|(stem, _)| *stem == name)
-        .unwrap_or_else(|| panic!("{name}"));
+    let (_, text) = MODELS.iter().find(|(stem, _)| *stem == name).unwrap_or_else(|| panic!("{name}"));
     let file: ModelFile = toml::from_str(text).unwrap_or_else(|e| panic!("{name}: {e}"));
     file.into_model().unwrap_or_else(|e| panic!("{name}: {e}"))
 }
@@ -126,22 +111,12 @@ fn built_in(name: &str) -> Model {
 fn the_catalogue_is_the_folder_in_order_and_every_model_loads() {
     let mut files: Vec<_> = fs::read_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join("models"))
         .unwrap()
-        .map(|entry| {
-            entry
-                .unwrap()
-                .path()
-                .file_stem()
-                .unwrap()
-                .to_str()
-                .unwrap()
-                .to_owned()
-        })
+        .map(|entry| entry.unwrap().path().file_stem().unwrap().to_str().unwrap().to_owned())
         .collect();
     files.sort();
     let names: Vec<_> = MODELS.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, files);
-    let sources =
-        fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/sources.toml")).unwrap();
+    let sources = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/sources.toml")).unwrap();
     let sources: toml::Table = toml::from_str(&sources).unwrap();
     for name in names {
         assert!(sources.contains_key(&built_in(name).source), "{name}");
@@ -152,12 +127,7 @@ fn the_catalogue_is_the_folder_in_order_and_every_model_loads() {
 fn built_in_models_are_their_hugging_face_twins_layer_by_layer() {
     for (ours, theirs) in TWINS {
         let (a, b) = (built_in(ours), model(theirs));
-        let layers = |m: &Model| {
-            m.order
-                .iter()
-                .map(|&kind| m.kinds[kind].clone())
-                .collect::<Vec<_>>()
-        };
+        let layers = |m: &Model| m.order.iter().map(|&kind| m.kinds[kind].clone()).collect::<Vec<_>>();
         assert_eq!(a.layers(), b.layers(), "{ours}");
         for (i, (a, b)) in layers(&a).iter().zip(layers(&b)).enumerate() {
             assert_eq!(*a, b, "{ours}, layer {i}");
@@ -195,10 +165,7 @@ fn built_in_models_have_their_published_sizes() {
     ];
     for (name, total, tolerance) in published {
         let ours = built_in(name).parameters().total as f64;
-        assert!(
-            (ours / total - 1.0).abs() <= tolerance,
-            "{name}: {ours} is not {total}"
-        );
+        assert!((ours / total - 1.0).abs() <= tolerance, "{name}: {ours} is not {total}");
     }
 }
 
@@ -215,25 +182,16 @@ fn other_published_configurations_are_exact() {
         }
         base
     };
-    let llama_1b = with(
-        llama(2048, 8192, 16, 32, 8, 128_256),
-        json!({"tie_word_embeddings": true, "head_dim": 64}),
-    );
+    let llama_1b = with(llama(2048, 8192, 16, 32, 8, 128_256), json!({"tie_word_embeddings": true, "head_dim": 64}));
     assert_eq!(total(&llama_1b), 1_235_814_400);
     let nemo = with(
         llama(5120, 14336, 40, 32, 8, 131_072),
         json!({"model_type": "mistral", "head_dim": 128, "sliding_window": null}),
     );
     assert_eq!(total(&nemo), 12_247_782_400);
-    let qwen = with(
-        llama(896, 4864, 24, 14, 2, 151_936),
-        json!({"model_type": "qwen2", "tie_word_embeddings": true}),
-    );
+    let qwen = with(llama(896, 4864, 24, 14, 2, 151_936), json!({"model_type": "qwen2", "tie_word_embeddings": true}));
     assert_eq!(total(&qwen), 494_032_768);
-    let qwen3_14b = with(
-        llama(5120, 17408, 40, 40, 8, 151_936),
-        json!({"model_type": "qwen3", "head_dim": 128}),
-    );
+    let qwen3_14b = with(llama(5120, 17408, 40, 40, 8, 151_936), json!({"model_type": "qwen3", "head_dim": 128}));
     assert_eq!(total(&qwen3_14b), 14_768_307_200);
     let qwen15_moe = with(
         llama(2048, 5632, 24, 16, 16, 151_936),
@@ -241,25 +199,13 @@ fn other_published_configurations_are_exact() {
             "moe_intermediate_size": 1408, "shared_expert_intermediate_size": 5632, "decoder_sparse_step": 1}),
     );
     assert_eq!(total(&qwen15_moe), 14_315_784_192);
-    let phi2 = with(
-        llama(2560, 10240, 32, 32, 32, 51200),
-        json!({"model_type": "phi", "qk_layernorm": false}),
-    );
+    let phi2 = with(llama(2560, 10240, 32, 32, 32, 51200), json!({"model_type": "phi", "qk_layernorm": false}));
     assert_eq!(total(&phi2), 2_779_683_840);
-    let olmo2 = with(
-        llama(4096, 11008, 32, 32, 32, 100_352),
-        json!({"model_type": "olmo2"}),
-    );
+    let olmo2 = with(llama(4096, 11008, 32, 32, 32, 100_352), json!({"model_type": "olmo2"}));
     assert_eq!(total(&olmo2), 7_298_617_344);
-    let starcoder2 = with(
-        llama(3072, 12288, 30, 24, 2, 49152),
-        json!({"model_type": "starcoder2", "use_bias": true}),
-    );
+    let starcoder2 = with(llama(3072, 12288, 30, 24, 2, 49152), json!({"model_type": "starcoder2", "use_bias": true}));
     assert_eq!(total(&starcoder2), 3_030_371_328);
-    let gemma = with(
-        llama(3072, 24576, 28, 16, 16, 256_000),
-        json!({"model_type": "gemma", "head_dim": 256}),
-    );
+    let gemma = with(llama(3072, 24576, 28, 16, 16, 256_000), json!({"model_type": "gemma", "head_dim": 256}));
     assert_eq!(total(&gemma), 8_537_680_896);
     let falcon40b = json!({"model_type": "falcon", "hidden_size": 8192, "num_hidden_layers": 60,
         "num_attention_heads": 128, "num_kv_heads": 8, "new_decoder_architecture": true, "multi_query": true,
@@ -293,23 +239,12 @@ fn other_published_configurations_are_exact() {
 fn windows_ties_and_dropout_follow_the_class() {
     let mistral = json!({"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336,
         "num_hidden_layers": 32, "num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000});
-    let Mixer::Attention(attention) = &read(&mistral).unwrap().kinds[0].mixer else {
-        panic!("attention")
-    };
+    let Mixer::Attention(attention) = &read(&mistral).unwrap().kinds[0].mixer else { panic!("attention") };
     assert_eq!(attention.span, Span::Window(4096));
     assert!(model("gpt2").dropout && !model("llama-2-7b").dropout);
     assert_eq!(model("deepseek-v3").mtp_depth, 1);
-    let limit = |name| {
-        model(name)
-            .kinds
-            .iter()
-            .find_map(Layer::moe)
-            .map(|moe| moe.group_limit)
-    };
-    assert_eq!(
-        [limit("deepseek-v3"), limit("deepseek-v2"), limit("kimi-k2")],
-        [Some(4), Some(3), Some(0)]
-    );
+    let limit = |name| model(name).kinds.iter().find_map(Layer::moe).map(|moe| moe.group_limit);
+    assert_eq!([limit("deepseek-v3"), limit("deepseek-v2"), limit("kimi-k2")], [Some(4), Some(3), Some(0)]);
     assert_eq!(model("llama-3.1-8b").seq_len, 8192);
     assert_eq!(model("gpt2").seq_len, 1024);
     assert_eq!(read(&mistral).unwrap().seq_len, 4096);

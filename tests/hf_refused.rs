@@ -12,8 +12,7 @@ fn names() -> Vec<String> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hf");
     let stems = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let json = stems.filter(|path| path.extension().is_some_and(|e| e == "json"));
-    json.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned())
-        .collect()
+    json.map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect()
 }
 
 fn text(name: &str) -> String {
@@ -36,67 +35,30 @@ fn what_is_malformed_is_refused_by_name() {
     let whole = text("llama-3.1-8b");
     for cut in (0..whole.len() - 2).filter(|&cut| whole.is_char_boundary(cut)) {
         let error = from_config(&whole[..cut], "cut.json").unwrap_err();
-        assert!(
-            matches!(error, HfError::NotJson { line, .. } if line <= 50),
-            "{cut}: {error}"
-        );
+        assert!(matches!(error, HfError::NotJson { line, .. } if line <= 50), "{cut}: {error}");
     }
     for wrong in ["[]", "3", "null", "\"llama\"", "true"] {
-        assert!(
-            matches!(from_config(wrong, "x").unwrap_err(), HfError::NotAnObject { .. }),
-            "{wrong}"
-        );
+        assert!(matches!(from_config(wrong, "x").unwrap_err(), HfError::NotAnObject { .. }), "{wrong}");
     }
-    assert!(matches!(
-        read(&json!({"text_config": []})),
-        Err(HfError::NotAnObject { .. })
-    ));
+    assert!(matches!(read(&json!({"text_config": []})), Err(HfError::NotAnObject { .. })));
     assert!(matches!(read(&json!({})), Err(HfError::MissingField { field, .. }) if field == "model_type"));
-    assert!(matches!(
-        read(&json!({"model_type": 3})),
-        Err(HfError::WrongType { .. })
-    ));
+    assert!(matches!(read(&json!({"model_type": 3})), Err(HfError::WrongType { .. })));
     let unknown = read(&json!({"model_type": "mamba"})).unwrap_err();
     assert!(matches!(&unknown, HfError::UnknownModelType { model_type, .. } if model_type == "mamba"));
     assert!(unknown.to_string().contains("nemotron_h, olmo2"), "{unknown}");
-    for size in [
-        "hidden_size",
-        "num_hidden_layers",
-        "num_attention_heads",
-        "intermediate_size",
-        "vocab_size",
-    ] {
+    for size in ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"] {
         let missing = llama_with(size, &Value::Null).unwrap_err();
-        assert!(
-            matches!(&missing, HfError::MissingField { field, .. } if field == size),
-            "{missing}"
-        );
+        assert!(matches!(&missing, HfError::MissingField { field, .. } if field == size), "{missing}");
         for value in [json!(-1), json!(0), json!(4_294_967_296_u64), json!(u64::MAX)] {
             let error = llama_with(size, &value).unwrap_err();
-            assert!(
-                matches!(&error, HfError::OutOfRange { field, .. } if field == size),
-                "{error}"
-            );
+            assert!(matches!(&error, HfError::OutOfRange { field, .. } if field == size), "{error}");
         }
-        for value in [
-            json!("4096"),
-            json!(4096.5),
-            json!(1e300),
-            json!([1]),
-            json!({}),
-            json!(true),
-        ] {
+        for value in [json!("4096"), json!(4096.5), json!(1e300), json!([1]), json!({}), json!(true)] {
             let error = llama_with(size, &value).unwrap_err();
-            assert!(
-                matches!(&error, HfError::WrongType { field, .. } if field == size),
-                "{error}"
-            );
+            assert!(matches!(&error, HfError::WrongType { field, .. } if field == size), "{error}");
         }
     }
-    assert!(matches!(
-        llama_with("num_hidden_layers", &json!(100_001)),
-        Err(HfError::OutOfRange { .. })
-    ));
+    assert!(matches!(llama_with("num_hidden_layers", &json!(100_001)), Err(HfError::OutOfRange { .. })));
 }
 
 #[test]
@@ -110,20 +72,11 @@ fn what_would_change_the_architecture_is_refused() {
         ("qkv_bias", json!(true)),
     ] {
         let error = llama_with(key, &value).unwrap_err();
-        assert!(
-            matches!(&error, HfError::Unsupported { field, .. } if field == key),
-            "{error}"
-        );
+        assert!(matches!(&error, HfError::Unsupported { field, .. } if field == key), "{error}");
         assert!(llama_with(key, &Value::Null).is_ok(), "{key}");
     }
-    assert!(matches!(
-        llama_with("num_attention_heads", &json!(33)),
-        Err(HfError::Unsupported { .. })
-    ));
-    assert!(matches!(
-        llama_with("num_key_value_heads", &json!(5)),
-        Err(HfError::Impossible { .. })
-    ));
+    assert!(matches!(llama_with("num_attention_heads", &json!(33)), Err(HfError::Unsupported { .. })));
+    assert!(matches!(llama_with("num_key_value_heads", &json!(5)), Err(HfError::Impossible { .. })));
 }
 
 /// Every field of every file, set to what it must not be: an error or a model, never a panic.
@@ -162,14 +115,8 @@ fn nothing_panics() {
             }
         }
     }
-    let sizes = [
-        "hidden_size",
-        "intermediate_size",
-        "num_attention_heads",
-        "num_key_value_heads",
-        "head_dim",
-        "vocab_size",
-    ];
+    let sizes =
+        ["hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"];
     let mut huge: Value = serde_json::from_str(&text("llama-3.1-8b")).unwrap();
     for size in sizes {
         huge[size] = json!(i32::MAX);

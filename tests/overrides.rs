@@ -36,10 +36,7 @@ fn set_changes_single_values_and_their_source() {
         "stack.name=2026",
     ]);
     let stack = catalog::stack("nemo-24", &set).unwrap();
-    assert_eq!(
-        (stack.traffic, stack.overlap.tp, stack.dispatcher),
-        (1.0, 0.25, Dispatcher::DeepEp)
-    );
+    assert_eq!((stack.traffic, stack.overlap.tp, stack.dispatcher), (1.0, 0.25, Dispatcher::DeepEp));
     assert!(stack.cuda_graphs && stack.quirks.tp_floor == Seconds::new(1e-3) && stack.name == "2026");
 }
 
@@ -54,55 +51,24 @@ fn set_changes_a_cluster_as_a_whole() {
         "cluster.level.0.hop_latency=1",
     ]);
     let cluster = catalog::cluster("dgx-h100-1k", &set).unwrap();
-    assert_eq!(
-        (cluster.gpus, cluster.levels[1].gpus, cluster.gpu.hbm.value),
-        (4096, 4096, Bytes::new(96e9))
-    );
-    assert!(
-        cluster
-            .levels
-            .iter()
-            .all(|level| level.bandwidth.value == BytesPerSec::gbytes(100.0))
-    );
-    assert_eq!(
-        cluster
-            .levels
-            .iter()
-            .map(|level| level.oversubscription)
-            .collect::<Vec<_>>(),
-        [1.0, 3.0]
-    );
-    assert_eq!(
-        (cluster.levels[0].efficiency, cluster.levels[0].hop_latency),
-        (0.75, 1.0)
-    );
-    let swapped =
-        catalog::cluster("dgx-h100-8", &sets(&["cluster.gpu=h200-sxm", "cluster.gpus=64"])).unwrap();
-    assert_eq!(
-        (swapped.gpu.name.as_str(), swapped.levels[0].gpus),
-        ("H200 SXM 141GB", 64)
-    );
+    assert_eq!((cluster.gpus, cluster.levels[1].gpus, cluster.gpu.hbm.value), (4096, 4096, Bytes::new(96e9)));
+    assert!(cluster.levels.iter().all(|level| level.bandwidth.value == BytesPerSec::gbytes(100.0)));
+    assert_eq!(cluster.levels.iter().map(|level| level.oversubscription).collect::<Vec<_>>(), [1.0, 3.0]);
+    assert_eq!((cluster.levels[0].efficiency, cluster.levels[0].hop_latency), (0.75, 1.0));
+    let swapped = catalog::cluster("dgx-h100-8", &sets(&["cluster.gpu=h200-sxm", "cluster.gpus=64"])).unwrap();
+    assert_eq!((swapped.gpu.name.as_str(), swapped.levels[0].gpus), ("H200 SXM 141GB", 64));
 }
 
 #[test]
 fn a_set_that_does_not_fit_is_refused() {
     let stack = |item: &str| catalog::stack("nemo-24", &sets(&[item])).unwrap_err().to_string();
-    let cluster = |item: &str| {
-        catalog::cluster("dgx-h100-1k", &sets(&[item]))
-            .unwrap_err()
-            .to_string()
-    };
+    let cluster = |item: &str| catalog::cluster("dgx-h100-1k", &sets(&[item])).unwrap_err().to_string();
     let error = stack("stack.trafic=1.2");
-    assert!(
-        error.starts_with("--set stack.trafic=1.2: ") && error.ends_with("did you mean `traffic`?"),
-        "{error}"
-    );
+    assert!(error.starts_with("--set stack.trafic=1.2: ") && error.ends_with("did you mean `traffic`?"), "{error}");
     assert!(stack("stack.overlap.tpp=1").ends_with("did you mean `tp`?"));
     assert!(stack("stack.attention=fa33").ends_with("did you mean `fa3`?"));
     assert!(stack("stack.traffic=-1").contains("0 or more") && stack("stack.traffic=nan").contains("finite"));
-    assert!(
-        stack("stack.traffic=fast").contains("f64") && stack("stack.overlap.tp=1.5").contains("at most 1")
-    );
+    assert!(stack("stack.traffic=fast").contains("f64") && stack("stack.overlap.tp=1.5").contains("at most 1"));
     assert!(stack("stack.traffic.x=1").contains("plain value"));
     let error = cluster("cluster.nix=800 Gb/s");
     assert!(error.ends_with("did you mean `nic`?"), "{error}");

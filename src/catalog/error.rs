@@ -133,10 +133,7 @@ mod tests {
 
     #[test]
     fn suggestions_are_near_or_none() {
-        assert_eq!(
-            nearest("h100sxm", ["h100-pcie", "h100-sxm", "mi300x"]).as_deref(),
-            Some("h100-sxm")
-        );
+        assert_eq!(nearest("h100sxm", ["h100-pcie", "h100-sxm", "mi300x"]).as_deref(), Some("h100-sxm"));
         assert_eq!(nearest("qqqq", ["h100-pcie", "mi300x"]), None);
         let message = "unknown field `trafic`, expected one of `name`, `traffic`, `casts`";
         assert_eq!(nearest_expected(message).as_deref(), Some("traffic"));

@@ -90,10 +90,7 @@ fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, Ca
     let gpu: Gpu = read::parse(&text, sets.of(Kind::Gpu))?;
     match gpu.check() {
         Ok(()) => Ok(gpu),
-        Err(why) => Err(CatalogError::Invalid {
-            origin: text.origin,
-            why,
-        }),
+        Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
     }
 }
 
@@ -106,10 +103,7 @@ pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
     let stack: Stack = read::parse(&text, sets.of(Kind::Stack))?;
     match stack.check() {
         Ok(()) => Ok(stack),
-        Err(why) => Err(CatalogError::Invalid {
-            origin: text.origin,
-            why,
-        }),
+        Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
     }
 }
 
@@ -127,10 +121,7 @@ pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
         .partition(|setting| WHOLE.contains(&setting.path[0].as_str()) && setting.path.len() == 1);
     let file: ClusterFile = read::parse(&text, inside).map_err(|error| suggest_whole(error, sets))?;
     let gpu = gpu_at(&file.gpu, text.folder.as_deref(), sets)?;
-    let invalid = |why| CatalogError::Invalid {
-        origin: text.origin.clone(),
-        why,
-    };
+    let invalid = |why| CatalogError::Invalid { origin: text.origin.clone(), why };
     let mut cluster = file.into_cluster(gpu).map_err(invalid)?;
     for key in WHOLE {
         for setting in whole.iter().filter(|setting| setting.path[0] == key) {
@@ -158,25 +149,18 @@ fn set_whole(mut cluster: Cluster, setting: &Setting) -> Result<Cluster, Catalog
             let value: BytesPerSec = text
                 .parse()
                 .map_err(|error: crate::units::ParseQuantityError| setting.error(error.to_string(), None))?;
-            let sourced = Sourced {
-                value,
-                source: SET_SOURCE.to_owned(),
-            };
+            let sourced = Sourced { value, source: SET_SOURCE.to_owned() };
             for level in &mut cluster.levels {
                 level.bandwidth = sourced.clone();
             }
             cluster.gpu.nic = sourced;
         }
         _ => {
-            let ratio = text
-                .parse()
-                .ok()
-                .filter(|ratio: &f64| ratio.is_finite() && *ratio >= 1.0);
-            let ratio =
-                ratio.ok_or_else(|| setting.error(format!("`{text}` is not a ratio of 1 or more"), None))?;
+            let ratio = text.parse().ok().filter(|ratio: &f64| ratio.is_finite() && *ratio >= 1.0);
+            let ratio = ratio.ok_or_else(|| setting.error(format!("`{text}` is not a ratio of 1 or more"), None))?;
             let last = cluster.levels.last_mut();
-            last.ok_or_else(|| setting.error("the cluster has no [[level]] above its nodes", None))?
-                .oversubscription = ratio;
+            last.ok_or_else(|| setting.error("the cluster has no [[level]] above its nodes", None))?.oversubscription =
+                ratio;
         }
     }
     Ok(cluster)
@@ -187,10 +171,7 @@ fn suggest_whole(error: CatalogError, sets: &Overrides) -> CatalogError {
     let CatalogError::Set { item, why, nearest } = error else {
         return error;
     };
-    let key = sets
-        .of(Kind::Cluster)
-        .find(|setting| setting.item == item)
-        .map(|setting| setting.path[0].clone());
+    let key = sets.of(Kind::Cluster).find(|setting| setting.item == item).map(|setting| setting.path[0].clone());
     let known = WHOLE.into_iter().chain(nearest.as_deref());
     let nearest = key
         .filter(|_| why.starts_with("unknown field"))

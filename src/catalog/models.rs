@@ -20,10 +20,7 @@ pub const MODELS: &[(&str, &str)] = &[
     ("llama3-405b", include_str!("../../models/llama3-405b.toml")),
     ("llama3-70b", include_str!("../../models/llama3-70b.toml")),
     ("llama3-8b", include_str!("../../models/llama3-8b.toml")),
-    (
-        "llama4-maverick",
-        include_str!("../../models/llama4-maverick.toml"),
-    ),
+    ("llama4-maverick", include_str!("../../models/llama4-maverick.toml")),
     ("llama4-scout", include_str!("../../models/llama4-scout.toml")),
     ("megatron-1t", include_str!("../../models/megatron-1t.toml")),
     ("megatron-22b", include_str!("../../models/megatron-22b.toml")),
@@ -36,10 +33,7 @@ pub const MODELS: &[(&str, &str)] = &[
     ("nemotron4-340b", include_str!("../../models/nemotron4-340b.toml")),
     ("qwen2.5-72b", include_str!("../../models/qwen2.5-72b.toml")),
     ("qwen2.5-7b", include_str!("../../models/qwen2.5-7b.toml")),
-    (
-        "qwen3-235b-a22b",
-        include_str!("../../models/qwen3-235b-a22b.toml"),
-    ),
+    ("qwen3-235b-a22b", include_str!("../../models/qwen3-235b-a22b.toml")),
     ("qwen3-30b-a3b", include_str!("../../models/qwen3-30b-a3b.toml")),
     ("qwen3-32b", include_str!("../../models/qwen3-32b.toml")),
     ("qwen3-8b", include_str!("../../models/qwen3-8b.toml")),

@@ -24,12 +24,8 @@ pub struct Setting {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides(Vec<Setting>);
 
-const SECTIONS: [(&str, Kind); 4] = [
-    ("cluster", Kind::Cluster),
-    ("gpu", Kind::Gpu),
-    ("stack", Kind::Stack),
-    ("model", Kind::Model),
-];
+const SECTIONS: [(&str, Kind); 4] =
+    [("cluster", Kind::Cluster), ("gpu", Kind::Gpu), ("stack", Kind::Stack), ("model", Kind::Model)];
 
 impl Overrides {
     /// Reads `section.key=value`, each as it stood after `--set`.
@@ -37,11 +33,7 @@ impl Overrides {
     /// # Errors
     /// Names the item that is not of this form.
     pub fn parse<S: AsRef<str>>(items: impl IntoIterator<Item = S>) -> Result<Self, CatalogError> {
-        items
-            .into_iter()
-            .map(|item| setting(item.as_ref()))
-            .collect::<Result<_, _>>()
-            .map(Self)
+        items.into_iter().map(|item| setting(item.as_ref())).collect::<Result<_, _>>().map(Self)
     }
 
     /// Those of one section, in the order given.
@@ -51,13 +43,7 @@ impl Overrides {
 }
 
 fn setting(item: &str) -> Result<Setting, CatalogError> {
-    let bad = |why: &str, nearest| {
-        Err(CatalogError::Set {
-            item: item.to_owned(),
-            why: why.to_owned(),
-            nearest,
-        })
-    };
+    let bad = |why: &str, nearest| Err(CatalogError::Set { item: item.to_owned(), why: why.to_owned(), nearest });
     let Some((key, text)) = item.split_once('=') else {
         return bad("write `section.key=value`, such as `cluster.nic=800 Gb/s`", None);
     };
@@ -66,33 +52,20 @@ fn setting(item: &str) -> Result<Setting, CatalogError> {
     let path: Vec<String> = keys.collect();
     let Some(&(_, kind)) = SECTIONS.iter().find(|(name, _)| *name == section) else {
         let near = nearest(&section, SECTIONS.map(|(name, _)| name));
-        return bad(
-            &format!("there is no section `{section}`: cluster, gpu, stack and model are"),
-            near,
-        );
+        return bad(&format!("there is no section `{section}`: cluster, gpu, stack and model are"), near);
     };
     if path.is_empty() || path.iter().any(String::is_empty) {
         return bad(&format!("the key below `{section}` is missing"), None);
     }
-    Ok(Setting {
-        item: item.to_owned(),
-        kind,
-        path,
-        text: text.trim().to_owned(),
-    })
+    Ok(Setting { item: item.to_owned(), kind, path, text: text.trim().to_owned() })
 }
 
 impl Setting {
     /// What the text may mean: a TOML literal where it is one, else, or where that does not fit, a string.
     fn values(&self) -> Vec<Value> {
         let literal = toml::from_str::<Table>(&format!("value = {}", self.text)).ok();
-        let literal = literal
-            .filter(|table| table.len() == 1)
-            .and_then(|mut table| table.remove("value"));
-        literal
-            .into_iter()
-            .chain([Value::String(self.text.clone())])
-            .collect()
+        let literal = literal.filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
+        literal.into_iter().chain([Value::String(self.text.clone())]).collect()
     }
 
     /// The text without the quotes of a TOML string.
@@ -110,11 +83,7 @@ impl Setting {
 
     /// The error of this item.
     pub fn error(&self, why: impl Into<String>, nearest: Option<String>) -> CatalogError {
-        CatalogError::Set {
-            item: self.item.clone(),
-            why: why.into(),
-            nearest,
-        }
+        CatalogError::Set { item: self.item.clone(), why: why.into(), nearest }
     }
 
     /// The tables that the item may mean, the likeliest first.
@@ -140,20 +109,11 @@ impl Setting {
         let mut at = &mut root;
         for key in &self.path {
             at = match at {
-                Value::Table(table) => table
-                    .entry(key.clone())
-                    .or_insert_with(|| Value::Table(Table::new())),
+                Value::Table(table) => table.entry(key.clone()).or_insert_with(|| Value::Table(Table::new())),
                 Value::Array(array) => element(array, key).ok_or_else(|| {
-                    self.error(
-                        format!("there is no element `{key}`: give its place, from 0, or its name"),
-                        None,
-                    )
+                    self.error(format!("there is no element `{key}`: give its place, from 0, or its name"), None)
                 })?,
-                Value::String(_)
-                | Value::Integer(_)
-                | Value::Float(_)
-                | Value::Boolean(_)
-                | Value::Datetime(_) => {
+                Value::String(_) | Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {
                     return Err(self.error(format!("`{key}` would be inside a plain value"), None));
                 }
             };
@@ -166,11 +126,7 @@ impl Setting {
             }
             (place, new) => *place = new,
         }
-        if let Value::Table(table) = root {
-            Ok(table)
-        } else {
-            Err(self.error("the key is missing", None))
-        }
+        if let Value::Table(table) = root { Ok(table) } else { Err(self.error("the key is missing", None)) }
     }
 }
 

@@ -34,32 +34,17 @@ pub fn find(
 ) -> Result<Text, CatalogError> {
     if let Some((name, text)) = built_in.iter().find(|(known, _)| *known == name) {
         let origin = format!("built-in {kind} `{name}`");
-        return Ok(Text {
-            origin,
-            folder: None,
-            content: (*text).to_owned(),
-        });
+        return Ok(Text { origin, folder: None, content: (*text).to_owned() });
     }
     let path = folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
-    let is_toml = path
-        .extension()
-        .is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+    let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
     if is_toml || name.contains(['/', '\\']) || path.is_file() {
         let content = read(&path)?;
         let folder = path.parent().map(Path::to_owned);
-        return Ok(Text {
-            origin: path.display().to_string(),
-            folder,
-            content,
-        });
+        return Ok(Text { origin: path.display().to_string(), folder, content });
     }
     let names: Vec<&'static str> = built_in.iter().map(|(name, _)| *name).collect();
-    Err(CatalogError::Unknown {
-        kind,
-        name: name.to_owned(),
-        nearest: nearest(name, names.iter().copied()),
-        names,
-    })
+    Err(CatalogError::Unknown { kind, name: name.to_owned(), nearest: nearest(name, names.iter().copied()), names })
 }
 
 /// The text of a file.
@@ -67,24 +52,14 @@ pub fn find(
 /// # Errors
 /// When it cannot be read, is a folder, is empty, is too large or is not UTF-8.
 pub fn read(path: &Path) -> Result<String, CatalogError> {
-    let unreadable = |why| CatalogError::Unreadable {
-        path: path.display().to_string(),
-        why,
-    };
-    let not_text = |why| {
-        Err(CatalogError::NotText {
-            path: path.display().to_string(),
-            why,
-        })
-    };
+    let unreadable = |why| CatalogError::Unreadable { path: path.display().to_string(), why };
+    let not_text = |why| Err(CatalogError::NotText { path: path.display().to_string(), why });
     if path.is_dir() {
         return not_text("is a folder, not a file");
     }
     let mut bytes = Vec::new();
     let file = std::fs::File::open(path).map_err(unreadable)?;
-    file.take(MOST_BYTES + 1)
-        .read_to_end(&mut bytes)
-        .map_err(unreadable)?;
+    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
     if bytes.len() as u64 > MOST_BYTES {
         return not_text("is over 16 MiB: too large for what it should be");
     }
@@ -110,10 +85,7 @@ pub fn parse<'a, T: DeserializeOwned>(
     let mut value: T = toml::from_str(&text.content).map_err(in_file)?;
     let mut table: Table = toml::from_str(&text.content).map_err(in_file)?;
     if let Some(why) = bad_number(&table) {
-        return Err(CatalogError::Invalid {
-            origin: text.origin.clone(),
-            why,
-        });
+        return Err(CatalogError::Invalid { origin: text.origin.clone(), why });
     }
     for setting in settings {
         (value, table) = set(&table, setting)?;
@@ -138,9 +110,7 @@ fn set<T: DeserializeOwned>(table: &Table, setting: &Setting) -> Result<(T, Tabl
     let message = first.map_or_else(|| "has no value".to_owned(), |error| error.message().to_owned());
     let near = nearest_expected(&message);
     // serde lists every key there is; the nearest says more
-    let short = message
-        .split_once(", expected")
-        .map_or(message.as_str(), |(wrong, _)| wrong);
+    let short = message.split_once(", expected").map_or(message.as_str(), |(wrong, _)| wrong);
     Err(setting.error(if near.is_some() { short } else { &message }, near))
 }
 
@@ -151,16 +121,12 @@ fn bad_number(table: &Table) -> Option<String> {
 
 fn bad_value(key: &str, value: &Value) -> Option<String> {
     match value {
-        Value::Float(number) if !number.is_finite() || *number < 0.0 => Some(format!(
-            "`{key}` is {number}, and must be a finite number, 0 or more"
-        )),
-        Value::Table(table) => table
-            .iter()
-            .find_map(|(inner, value)| bad_value(&format!("{key}.{inner}"), value)),
+        Value::Float(number) if !number.is_finite() || *number < 0.0 => {
+            Some(format!("`{key}` is {number}, and must be a finite number, 0 or more"))
+        }
+        Value::Table(table) => table.iter().find_map(|(inner, value)| bad_value(&format!("{key}.{inner}"), value)),
         Value::Array(array) => array.iter().find_map(|value| bad_value(key, value)),
         Value::Integer(number) if *number < 0 => Some(format!("`{key}` is {number}, and must be 0 or more")),
-        Value::Integer(_) | Value::Float(_) | Value::String(_) | Value::Boolean(_) | Value::Datetime(_) => {
-            None
-        }
+        Value::Integer(_) | Value::Float(_) | Value::String(_) | Value::Boolean(_) | Value::Datetime(_) => None,
     }
 }

@@ -134,7 +134,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
 
 fn sheet(title: String, budgets: &[Budget]) -> Sheet {
     let columns = [
-        "recipe", "B/param", "weights", "gradients", "optimizer", "total", "total bytes", "activations", "fewest GPUs",
+        "recipe",
+        "B/param",
+        "weights",
+        "gradients",
+        "optimizer",
+        "total",
+        "total bytes",
+        "activations",
+        "fewest GPUs",
     ];
     let mut sheet = Sheet::new(title, &columns);
     for budget in budgets {

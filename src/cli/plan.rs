@@ -1,8 +1,8 @@
 //! `meshwright plan`: every legal layout, ranked, and why the first is first.
 
 use anyhow::{Result, anyhow};
-use serde::de::IntoDeserializer;
 use serde::Deserialize;
+use serde::de::IntoDeserializer;
 use serde::de::value::{Error as NameError, StrDeserializer};
 
 use super::problem::ProblemArgs;
@@ -80,7 +80,9 @@ fn no_plan(problem: &Problem, ranking: &Ranking, format: OutputFormat) -> Result
     if let Some(miss) = &ranking.nearest {
         output::talk(&format!("nearest miss: {}: {}", miss.plan, miss.reason));
     }
-    output::talk("hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid");
+    output::talk(
+        "hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid",
+    );
     Ok(Outcome::NoPlan)
 }
 

@@ -35,16 +35,14 @@ pub struct Args {
 }
 
 /// Columns of the table.
-const SHOWN: [&str; 7] =
-    ["id", "status", "step_time_s", "tokens_per_s_per_gpu", "mfu", "peak_mem_gib", "reason"];
+const SHOWN: [&str; 7] = ["id", "status", "step_time_s", "tokens_per_s_per_gpu", "mfu", "peak_mem_gib", "reason"];
 
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
     let origin = args.runs.display().to_string();
     let file = File::open(&args.runs).with_context(|| format!("{origin}: cannot be read"))?;
-    let rows = runs::read(file, &origin)?;
-    let predictions =
-        runs::predict_all(&rows).iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?;
+    let rows = runs::read(file).with_context(|| origin.clone())?;
+    let predictions = runs::predict_all(&rows).iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?;
     let text = match args.format {
         Lines::Jsonl => lines(&predictions),
         Lines::Csv => csv::render_objects(&predictions)?,

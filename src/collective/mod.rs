@@ -158,8 +158,7 @@ impl<'a> Fabric<'a> {
         let passes = if op == Collective::AllReduce && !reduces_once { 2.0 } else { 1.0 };
         let share = passes * (n - 1.0) / n;
         let network = self.bus_bandwidth(group);
-        let bandwidth =
-            if inside > 1 { domain::asymptote(self.cluster, op, inside).min(network) } else { network };
+        let bandwidth = if inside > 1 { domain::asymptote(self.cluster, op, inside).min(network) } else { network };
         let ring = (k - 1.0) * hop::NETWORK + (n - k) * hop::DOMAIN;
         let hops = match op {
             Collective::AllReduce => (2.0 * ring).min(hop::TREE * k.log2() + 4.0 * g * hop::DOMAIN),

@@ -1,7 +1,7 @@
 //! Data parallelism: gradients and parameters between replicas, and what each rank holds of them.
 
-use super::Costs;
 use super::stage::Work;
+use super::{Costs, groups};
 use crate::collective::Group;
 use crate::gpu::Collective;
 use crate::plan::{Plan, ZeroStage};
@@ -176,8 +176,8 @@ impl Costs<'_> {
         if all <= 1 {
             return (Seconds::ZERO, Seconds::ZERO);
         }
-        let whole = self.dp_group(plan, all);
-        let group = self.dp_group(plan, shards);
+        let whole = groups::dp(plan, all);
+        let group = groups::dp(plan, shards);
         let gradients = Bytes::new(parameters * stack.reduce_bytes);
         let all_reduce = |buckets| self.fabric.time(Collective::AllReduce, gradients, whole, buckets);
         if plan.zero == ZeroStage::Zero {
@@ -205,7 +205,7 @@ impl Costs<'_> {
             return Seconds::ZERO;
         }
         let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / f64::from(plan.layout.tp);
-        let group = Group { ranks: 2, stride: self.stage_distance(plan) };
+        let group = Group { ranks: 2, stride: groups::stage_distance(plan) };
         self.fabric.time(Collective::AllReduce, Bytes::new(table * self.device.stack.reduce_bytes), group, 1.0)
     }
 }

@@ -1,7 +1,7 @@
 //! Communication inside a layer: tensor, context and expert parallelism.
 
-use super::Costs;
 use super::layer::{LayerCost, Pair};
+use super::{Costs, groups};
 use crate::collective::{Dispatch, Group};
 use crate::gpu::{Collective, Format};
 use crate::model::{Ffn, Layer, Mixer, Moe};
@@ -15,16 +15,6 @@ const RING_MERGE: f64 = 20.0;
 const ULYSSES_BACKWARD: f64 = 1.5;
 
 impl Costs<'_> {
-    /// The tensor-parallel group: neighbours.
-    pub(super) const fn tp_group(&self, plan: &Plan) -> Group {
-        Group { ranks: plan.layout.tp, stride: 1 }
-    }
-
-    /// The context-parallel group: tp apart.
-    pub(super) const fn cp_group(&self, plan: &Plan) -> Group {
-        Group { ranks: plan.layout.cp, stride: plan.layout.tp }
-    }
-
     /// Adds the collectives of tensor (and sequence) parallelism, S = n·h·2 bytes.
     ///
     /// ```text
@@ -38,7 +28,7 @@ impl Costs<'_> {
         if plan.layout.tp == 1 {
             return;
         }
-        let group = self.tp_group(plan);
+        let group = groups::tp(plan);
         let payload = Bytes::new(self.tokens(plan) * f64::from(self.problem.model().hidden) * 2.0);
         let time = |op| self.fabric.time(op, payload, group, 1.0);
         let mixer = u32::from(layer.mixer != Mixer::None);
@@ -73,9 +63,7 @@ impl Costs<'_> {
         let tp = f64::from(plan.layout.tp);
         let tokens = f64::from(plan.micro_batch) * f64::from(self.problem.workload().seq_len);
         Bytes::new(match &layer.mixer {
-            Mixer::Attention(a) => {
-                2.0 * tokens * (f64::from(a.kv_heads) / tp).max(1.0) * f64::from(a.head_dim) * 2.0
-            }
+            Mixer::Attention(a) => 2.0 * tokens * (f64::from(a.kv_heads) / tp).max(1.0) * f64::from(a.head_dim) * 2.0,
             Mixer::Mla(m) => 2.0 * tokens * f64::from(m.heads) / tp * f64::from(m.qk_dim() + m.v_dim),
             Mixer::Mamba(m) => 2.0 * tokens * m.conv_width() as f64 / tp,
             Mixer::DeltaNet(d) => 2.0 * tokens * (2 * d.keys() + d.values()) as f64 / tp,
@@ -100,7 +88,7 @@ impl Costs<'_> {
     ///
     /// ```text
     /// ring        (c−1) sends of S/c; exposed max(0, ring − ω·T_attn) + (c−1)·20 us; backward twice
-    /// all-gather  ag(S) forward, ag(S) + rs(S) backward, each exposed by 1 − ω
+    /// all-gather  ag(S) forward, ag(S) + rs(S) backward, fully exposed
     /// all-to-all  heads for tokens: T forward, 1.5·T backward
     /// a2a+p2p     all-to-all inside the scale-up domain, then a ring of what is left across
     /// ```
@@ -110,7 +98,7 @@ impl Costs<'_> {
         if plan.layout.cp == 1 || layer.mixer == Mixer::None {
             return;
         }
-        let group = self.cp_group(plan);
+        let group = groups::cp(plan);
         let hidden = self.device.stack.overlap.cp;
         match plan.cp_kind {
             CpKind::AllToAll => cost.cp = self.ulysses(layer, plan, group),
@@ -118,8 +106,7 @@ impl Costs<'_> {
                 let kv = self.kv_bytes(layer, plan);
                 let gather = self.fabric.time(Collective::AllGather, kv, group, 1.0);
                 let scatter = self.fabric.time(Collective::ReduceScatter, kv, group, 1.0);
-                cost.cp =
-                    Pair { forward: gather * (1.0 - hidden), backward: (gather + scatter) * (1.0 - hidden) };
+                cost.cp = Pair { forward: gather, backward: gather + scatter };
             }
             CpKind::Ring => self.ring(self.kv_bytes(layer, plan), group, hidden, cost),
             CpKind::Hierarchical => {
@@ -160,7 +147,9 @@ impl Costs<'_> {
     /// Dispatch and combine of the routed experts, each pass both.
     ///
     /// FP8 dispatch where the stack hides it and products are per-tensor or block FP8 (DeepSeek's way, §3.5); combine in
-    /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1).
+    /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1). The group fills domains from the inside out: with
+    /// experts split by tensor parallelism its ranks lie further apart, but then `n·t_e/t` (§3.5) counts every token `t_e` times,
+    /// and the constants of the dispatchers were fitted with both.
     pub(super) fn expert_exchange(&self, moe: &Moe, plan: &Plan) -> Pair {
         if plan.layout.ep == 1 {
             return Pair::default();
@@ -180,7 +169,7 @@ impl Costs<'_> {
                 most_domains: limit,
                 dispatcher: plan.dispatcher,
             };
-            self.fabric.dispatch(&what, Group { ranks: plan.layout.ep, stride: plan.layout.etp })
+            self.fabric.dispatch(&what, Group { ranks: plan.layout.ep, stride: 1 })
         };
         let both = (one_way(if narrow { 1.0 } else { 2.0 }) + one_way(2.0)) * self.problem.workload().imbalance;
         Pair { forward: both, backward: both }

@@ -2,10 +2,10 @@
 
 use super::stage::{ShapeCost, Work};
 use super::step::StepTime;
-use super::{Costs, data, overlap::overlap, straggler};
+use super::{Costs, data, groups, overlap::overlap, straggler};
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
-use crate::plan::{Plan, Recompute};
+use crate::plan::Plan;
 use crate::units::{Bytes, Seconds};
 
 /// Bytes that FSDP's update moves per parameter, and its kernels. Source: specification §2.7 and §5.4.
@@ -76,13 +76,8 @@ impl Costs<'_> {
             step.pipeline_bubble = layers_time / pp * ((pp - 1.0) / v);
             let sends = self.stage_send(plan);
             let overlapped = self.device.stack.overlap.pp;
-            step.pp_comm = crate::schedule::closed::exposed_sends(
-                plan.schedule,
-                plan.layout.pp,
-                micro_batches,
-                sends,
-                overlapped,
-            );
+            step.pp_comm =
+                crate::schedule::closed::exposed_sends(plan.schedule, plan.layout.pp, micro_batches, sends, overlapped);
         } else {
             step = StepTime::busy(&work, Seconds::ZERO, micro_batches);
             step.compute += (ends.head.sum() + ends.embedding.sum()) * micro_batches;
@@ -92,11 +87,8 @@ impl Costs<'_> {
         step.stragglers = step.total() * straggler::slow_down(plan.layout.world_size());
         step.dp_comm += outer;
         step.optimizer = self.fsdp_update(plan);
-        let windows = data::Windows {
-            backward: work.backward(),
-            forward: work.forward(),
-            micro_backward: work.backward(),
-        };
+        let windows =
+            data::Windows { backward: work.backward(), forward: work.forward(), micro_backward: work.backward() };
         step.offload = self.offloaded(plan, shape, &windows, micro_batches);
         step
     }
@@ -104,15 +96,13 @@ impl Costs<'_> {
     /// One layer, its expert exchange in line, never faster than the host launches it.
     fn fsdp_layer(&self, kind: usize, plan: &Plan, shape: &ShapeCost) -> Work {
         let cost = &shape.layers[kind];
-        let mut work = self.layer_work(kind, cost, plan);
-        work.ep = cost.ep;
-        work.ep_beside = Seconds::ZERO;
-        let again = if plan.recompute == Recompute::Full { cost.host.forward } else { Seconds::ZERO };
-        work.host = super::layer::Pair::default();
-        work.host = super::layer::Pair {
-            forward: (cost.host.forward - work.forward()).or_zero(),
-            backward: (cost.host.backward + again - work.backward()).or_zero(),
+        let mut work = Work {
+            ep: cost.ep,
+            ep_beside: Seconds::ZERO,
+            host: super::layer::Pair::default(),
+            ..self.layer_work(kind, cost, plan)
         };
+        work.host = self.host_wait(kind, cost, &work, plan);
         work
     }
 
@@ -129,7 +119,7 @@ impl Costs<'_> {
         let layout = &plan.layout;
         let dense = all.dense() as f64 / f64::from(layout.tp);
         let experts = all.experts as f64 / f64::from(layout.ep * layout.etp);
-        let group = self.dp_group(plan, plan.dense_shards());
+        let group = groups::dp(plan, plan.dense_shards());
         let copies = Group { ranks: layout.expert_replicas(), stride: layout.ep * layout.etp };
         let both = |op, bytes: f64| {
             let one = |parameters: f64, group| self.fabric.time(op, Bytes::new(parameters * bytes), group, 1.0);
@@ -145,7 +135,7 @@ impl Costs<'_> {
     fn table_sharding(&self, plan: &Plan) -> Sharding {
         let model = self.problem.model();
         let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / f64::from(plan.layout.tp);
-        let group = self.dp_group(plan, plan.dense_shards());
+        let group = groups::dp(plan, plan.dense_shards());
         let time = |op, bytes: f64| self.fabric.time(op, Bytes::new(table * bytes), group, 1.0);
         Sharding {
             gather: time(Collective::AllGather, self.gathered_bytes()),
@@ -163,15 +153,11 @@ impl Costs<'_> {
         if shards >= all || self.is_lora() {
             return Seconds::ZERO;
         }
-        let inner = self.dp_group(plan, shards);
+        let inner = groups::dp(plan, shards);
         let group = Group { ranks: all / shards, stride: inner.stride * shards };
         let mine = self.heaviest_parameters(plan).total() / f64::from(shards);
-        let outer = self.fabric.time(
-            Collective::AllReduce,
-            Bytes::new(mine * self.device.stack.reduce_bytes),
-            group,
-            1.0,
-        );
+        let outer =
+            self.fabric.time(Collective::AllReduce, Bytes::new(mine * self.device.stack.reduce_bytes), group, 1.0);
         outer / f64::from(self.problem.model().layers()) + (outer - layers_time * 0.5).or_zero()
     }
 

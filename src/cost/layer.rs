@@ -1,6 +1,6 @@
 //! One layer on one rank for one micro-batch: compute, exposed communication, host floor, recomputation.
 
-use super::Costs;
+use super::{Costs, groups};
 use crate::gpu::{AttentionKernel, Format};
 use crate::kernel::attention::{Core, Cut};
 use crate::kernel::gemm::Shape;
@@ -102,8 +102,7 @@ impl Costs<'_> {
     /// Norms and residuals of the tokens that this rank holds.
     fn norms(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         let model = self.problem.model();
-        let residuals =
-            f64::from(u8::from(layer.mixer != Mixer::None)) + f64::from(u8::from(layer.ffn != Ffn::None));
+        let residuals = f64::from(u8::from(layer.mixer != Mixer::None)) + f64::from(u8::from(layer.ffn != Ffn::None));
         let norms = f64::from(layer.norms);
         let mask = f64::from(u8::from(model.dropout));
         let engine = self.device.stack.transformer_engine;
@@ -134,7 +133,8 @@ impl Costs<'_> {
 
     /// Projections, rotary embedding and the attention core.
     fn attention(&self, attention: &Attention, plan: &Plan, cost: &mut LayerCost) {
-        let (hidden, tp, tokens) = (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp), self.tokens(plan));
+        let (hidden, tp, tokens) =
+            (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp), self.tokens(plan));
         let format = self.device.format;
         let qkv = attention.qkv_width() as f64 / tp;
         let out = f64::from(attention.heads) * f64::from(attention.head_dim) / tp;
@@ -216,7 +216,7 @@ impl Costs<'_> {
             CpKind::AllGather => Cut { by_queries: ranks, ..whole },
             CpKind::AllToAll => Cut { by_heads: ranks, ..whole },
             CpKind::Hierarchical => {
-                let inside = f64::from(self.cp_group(plan).inside(self.fabric.domain()));
+                let inside = f64::from(groups::cp(plan).inside(self.fabric.domain()));
                 Cut { by_heads: inside, by_chunks: ranks / inside, ..whole }
             }
         }
@@ -225,7 +225,13 @@ impl Costs<'_> {
     /// A state-space or delta-rule block: two projections and a scan that the memory bounds.
     ///
     /// Source: specification §2.3 [A]: 12 bytes per token and inner channel forward, 30 backward.
-    fn recurrent(&self, projections: &[crate::model::attention::Projection], inner: u64, plan: &Plan, cost: &mut LayerCost) {
+    fn recurrent(
+        &self,
+        projections: &[crate::model::attention::Projection],
+        inner: u64,
+        plan: &Plan,
+        cost: &mut LayerCost,
+    ) {
         let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
         for projection in projections {
             let (input, output) = projection.on_rank(tp);
@@ -298,8 +304,11 @@ impl Costs<'_> {
         let launches = &self.device.stack.launches;
         let (forward, backward) = match layer.moe() {
             Some(moe) => {
-                let each =
-                    if self.device.format == Format::Bf16 { launches.per_expert_bf16 } else { launches.per_expert_narrow };
+                let each = if self.device.format == Format::Bf16 {
+                    launches.per_expert_bf16
+                } else {
+                    launches.per_expert_narrow
+                };
                 let local = (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0);
                 (MOE_LAUNCHES.0 + each * local, MOE_LAUNCHES.1 + 2.0 * each * local)
             }

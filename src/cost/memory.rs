@@ -89,11 +89,13 @@ impl Costs<'_> {
     pub fn footprints(&self, plan: &Plan) -> Vec<Footprint> {
         let parameters = self.rank_parameters(plan);
         let activations = self.rank_activations(plan);
+        let missing = self.layers_below_mean(plan);
         (0..plan.layout.pp)
             .map(|rank| {
-                let held = parameters[rank as usize];
+                let held = self.with_layers(parameters[rank as usize], missing[rank as usize], plan);
                 let (weights, gradients, optimizer) = self.states(&held, plan);
-                let (kept, transient) = (activations[rank as usize], self.transient(rank, plan));
+                let spare = self.activations_of_layers(missing[rank as usize], rank, plan);
+                let (kept, transient) = (activations[rank as usize] + spare, self.transient(rank, plan));
                 let caches = self.caches(plan);
                 let tensors = weights + gradients + optimizer + kept + transient + caches;
                 Footprint {
@@ -111,6 +113,44 @@ impl Costs<'_> {
             .collect()
     }
 
+    /// Layers that each rank holds less than the mean L/p. Memory counts them nonetheless: which rank gets a layer less
+    /// differs between frameworks, the first and the last have tables beside, and published peaks of uneven splits follow
+    /// the mean.
+    fn layers_below_mean(&self, plan: &Plan) -> Vec<f64> {
+        let (layers, pp) = (self.problem.model().layers(), plan.layout.pp);
+        let mut missing = vec![f64::from(layers) / f64::from(pp); pp as usize];
+        for (chunk, count) in super::split::even(layers, pp * plan.schedule.virtual_stages()).into_iter().enumerate() {
+            missing[plan.schedule.rank_of(chunk as u32, pp) as usize] -= f64::from(count);
+        }
+        missing.into_iter().map(|layers| layers.max(0.0)).collect()
+    }
+
+    /// Share of each kind in so many layers of the whole model.
+    fn mean_layers(&self, layers: f64) -> impl Iterator<Item = (usize, f64)> + '_ {
+        let all = self.problem.model().layers();
+        self.kinds_between(0, all).map(move |count| layers * count / f64::from(all)).enumerate()
+    }
+
+    fn with_layers(&self, held: RankParameters, layers: f64, plan: &Plan) -> RankParameters {
+        let (tp, expert_shards) = (f64::from(plan.layout.tp), f64::from(plan.layout.ep * plan.layout.etp));
+        self.mean_layers(layers).filter(|(_, times)| *times > 0.0).fold(held, |held, (kind, times)| {
+            let one = self.problem.model().layer_parameters(kind);
+            RankParameters {
+                dense: held.dense + times * one.dense() as f64 / tp,
+                experts: held.experts + times * one.experts as f64 / expert_shards,
+            }
+        })
+    }
+
+    fn activations_of_layers(&self, layers: f64, rank: u32, plan: &Plan) -> Bytes {
+        let in_flight = in_flight(plan.schedule, rank, plan.layout.pp, self.micro_batches(plan));
+        let share = (1.0 - plan.offload.activations) * in_flight;
+        self.mean_layers(layers)
+            .filter(|(_, times)| *times > 0.0)
+            .map(|(kind, times)| self.kept_activations(kind, plan) * (times * share))
+            .sum()
+    }
+
     /// Weights, gradients, and optimizer states of a rank.
     ///
     /// ```text
@@ -118,7 +158,8 @@ impl Costs<'_> {
     /// ```
     fn states(&self, held: &RankParameters, plan: &Plan) -> (Bytes, Bytes, Bytes) {
         let recipe = &self.problem.workload().recipe;
-        let (gradient, states) = if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
+        let (gradient, states) =
+            if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
         let copies = f64::from(plan.schedule.weight_copies());
         let (dense, experts) = (f64::from(plan.dense_shards()), f64::from(plan.layout.expert_replicas()));
         let sharded = |bytes: f64, from: ZeroStage| {
@@ -139,11 +180,9 @@ impl Costs<'_> {
         let kept: Vec<Bytes> = (0..model.kinds.len()).map(|kind| self.kept_activations(kind, plan)).collect();
         let unforgotten: Vec<Bytes> = match plan.recompute {
             Recompute::FirstLayers(_) => (0..model.kinds.len()).map(|_| self.checkpoint(plan)).collect(),
-            Recompute::None
-            | Recompute::Selective(_)
-            | Recompute::PerOp
-            | Recompute::EveryOther
-            | Recompute::Full => Vec::new(),
+            Recompute::None | Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther | Recompute::Full => {
+                Vec::new()
+            }
         };
         let mut ranks = vec![Bytes::ZERO; pp as usize];
         let mut from = 0;
@@ -231,9 +270,8 @@ impl Costs<'_> {
     fn attention_activations(&self, attention: &Attention, plan: &Plan, forgotten: Modules) -> f64 {
         let tp = f64::from(plan.layout.tp);
         let heads = f64::from(attention.heads) / tp;
-        let mut bytes = 2.0 * attention.qkv_width() as f64 / tp
-            + 2.0 * heads * f64::from(attention.head_dim)
-            + 4.0 * heads;
+        let mut bytes =
+            2.0 * attention.qkv_width() as f64 / tp + 2.0 * heads * f64::from(attention.head_dim) + 4.0 * heads;
         if self.keeps_scores() && !forgotten.core_attn {
             let masks = if self.problem.model().dropout { 3.0 } else { 0.0 };
             bytes += heads * f64::from(self.problem.workload().seq_len) * (2.0 + masks);
@@ -269,9 +307,9 @@ impl Costs<'_> {
         let (width, gates) = (f64::from(moe.intermediate) / f64::from(plan.layout.etp), moe.expert().gates() as f64);
         let activated = if forgotten.act { 0.0 } else { self.input_bytes() * width };
         let routed = received * (self.input_bytes() * hidden + 2.0 * gates * width + activated + 2.0 * hidden);
-        let shared = moe.shared().map_or(0.0, |mlp| {
-            self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, forgotten)
-        });
+        let shared = moe
+            .shared()
+            .map_or(0.0, |mlp| self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, forgotten));
         let router = 8.0 * f64::from(moe.experts) / f64::from(plan.layout.tp);
         Bytes::new(routed + tokens * (shared + router))
     }

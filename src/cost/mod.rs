@@ -3,6 +3,7 @@
 pub mod data;
 pub mod exchange;
 pub mod fsdp;
+pub mod groups;
 pub mod head;
 pub mod layer;
 pub mod memory;
@@ -18,7 +19,7 @@ pub mod straggler;
 
 use crate::collective::Fabric;
 use crate::kernel::Device;
-use crate::model::{Ffn, Mixer};
+use crate::model::Ffn;
 use crate::plan::{Plan, ZeroStage};
 use crate::problem::Problem;
 use crate::workload::Adaptation;
@@ -101,17 +102,6 @@ impl<'a> Costs<'a> {
         let step =
             if plan.zero == ZeroStage::Three { self.fsdp_step(plan, shape) } else { self.pipeline_step(plan, shape) };
         Evaluation { plan: *plan, step, footprint: self.fullest(plan) }
-    }
-
-    /// Heads of the attention with the fewest, which tensor parallelism must divide.
-    pub(crate) fn head_counts(&self) -> impl Iterator<Item = u32> + '_ {
-        self.problem.model().kinds.iter().filter_map(|layer| match &layer.mixer {
-            Mixer::Attention(a) => Some(a.heads),
-            Mixer::Mla(m) => Some(m.heads),
-            Mixer::Mamba(m) => Some(m.heads),
-            Mixer::DeltaNet(d) => Some(d.value_heads),
-            Mixer::None => None,
-        })
     }
 
     /// Widths that tensor parallelism must divide.

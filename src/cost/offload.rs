@@ -54,8 +54,7 @@ impl Costs<'_> {
                 let cost = &shape.layers[kind];
                 let transfer =
                     self.kept_activations(kind, plan) * plan.offload.activations / self.device.gpu.host_link.value;
-                let exposed =
-                    (transfer - cost.forward).or_zero() + (transfer - cost.dgrad - cost.wgrad).or_zero();
+                let exposed = (transfer - cost.forward).or_zero() + (transfer - cost.dgrad - cost.wgrad).or_zero();
                 exposed * (f64::from(count) * per_rank)
             })
             .sum()

@@ -46,8 +46,8 @@ impl Costs<'_> {
         let on_device = 1.0 - plan.offload.optimizer;
         let shard = (dense / dense_shards + experts / expert_shards) * on_device;
         let gradient = self.device.stack.reduce_bytes;
-        let moved = gradient + update::MASTER_AND_WEIGHT + update::NORM_AND_CLIP
-            + 2.0 * self.problem.workload().recipe.state;
+        let moved =
+            gradient + update::MASTER_AND_WEIGHT + update::NORM_AND_CLIP + 2.0 * self.problem.workload().recipe.state;
         let passes = (dense + experts) * (gradient + 1.0);
         let hops = f64::from(plan.layout.world_size().max(2)).log2();
         self.device.stream_fused(Bytes::new(shard * moved), update::KERNELS)

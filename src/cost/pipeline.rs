@@ -2,10 +2,9 @@
 
 use super::stage::{ShapeCost, Work};
 use super::step::StepTime;
-use super::{Costs, overlap::overlap, straggler};
-use crate::collective::Group;
+use super::{Costs, groups, overlap::overlap, straggler};
 use crate::gpu::Collective;
-use crate::plan::{Plan, RankOrder};
+use crate::plan::Plan;
 use crate::schedule::Schedule;
 use crate::schedule::closed::{RankTime, bubble, dual_pipe, exposed_sends};
 use crate::units::{Bytes, Seconds};
@@ -16,14 +15,6 @@ const BESIDE: f64 = 0.85;
 const DISPATCH_PROCESSORS: f64 = 20.0;
 
 impl Costs<'_> {
-    /// Distance in ranks between neighbouring stages.
-    pub(super) const fn stage_distance(&self, plan: &Plan) -> u32 {
-        match plan.order {
-            RankOrder::PipelineOutermost => plan.layout.tp * plan.layout.cp * plan.layout.dp,
-            RankOrder::DataOutermost => plan.layout.tp * plan.layout.cp,
-        }
-    }
-
     /// One way from a stage to the next: b·s·h·2/c bytes, a tp-th of it under sequence parallelism or scatter-gather.
     ///
     /// Source: specification §3.8; without sequence parallelism the receiver gathers what was scattered.
@@ -34,9 +25,9 @@ impl Costs<'_> {
         let whole = Bytes::new(self.tokens(plan) * f64::from(self.problem.model().hidden) * 2.0);
         let scattered = self.device.stack.scatter_gather && !plan.sequence_parallel;
         let shards = if scattered || plan.sequence_parallel { f64::from(plan.layout.tp) } else { 1.0 };
-        let send = self.fabric.send(whole / shards, self.stage_distance(plan));
+        let send = self.fabric.send(whole / shards, groups::stage_distance(plan));
         let gather = if scattered {
-            self.fabric.time(Collective::AllGather, whole, self.tp_group(plan), 1.0)
+            self.fabric.time(Collective::AllGather, whole, groups::tp(plan), 1.0)
         } else {
             Seconds::ZERO
         };
@@ -120,22 +111,8 @@ impl Costs<'_> {
         let busy = mean.forward() + mean.backward();
         let pair = overlap(busy, mean.ep_beside * theta, 0.0) * kept + mean.ep_beside * (1.0 - theta);
         let half = mean.ep_beside / 2.0;
-        let alone = RankTime {
-            forward: mean.forward() + half,
-            backward: mean.backward() + half,
-            wgrad: mean.wgrad,
-        };
+        let alone = RankTime { forward: mean.forward() + half, backward: mean.backward() + half, wgrad: mean.wgrad };
         let (_, waiting) = dual_pipe(plan.layout.pp, micro_batches, pair, alone);
         StepTime { pipeline_bubble: waiting, ..StepTime::busy(&mean, pair - busy, micro_batches) }
-    }
-
-    /// The data-parallel group of dense weights. Under `tp-cp-ep-pp-dp` its ranks lie a whole pipeline apart; the cp ranks
-    /// among them, which lie nearer, are counted as far.
-    pub(super) const fn dp_group(&self, plan: &Plan, ranks: u32) -> Group {
-        let stride = match plan.order {
-            RankOrder::PipelineOutermost => plan.layout.tp,
-            RankOrder::DataOutermost => plan.layout.tp * plan.layout.pp,
-        };
-        Group { ranks, stride }
     }
 }

@@ -99,7 +99,6 @@ impl Costs<'_> {
     /// Source: specification §2.9, version 1.1.
     pub(super) fn layer_work(&self, kind: usize, cost: &LayerCost, plan: &Plan) -> Work {
         let stack = self.device.stack;
-        let is_moe = self.problem.model().kinds[kind].moe().is_some();
         let beside = stack.overlap.ep > 0.0;
         let mut work = Work {
             compute: Pair { forward: cost.forward, backward: cost.dgrad + cost.wgrad },
@@ -111,17 +110,10 @@ impl Costs<'_> {
             ep_beside: if beside { cost.ep.sum() } else { Seconds::ZERO },
             wgrad: cost.wgrad,
         };
-        let again = if plan.recompute == Recompute::Full { cost.host.forward } else { Seconds::ZERO };
-        let waits = |floor: Seconds, busy: Seconds| (floor - busy).or_zero();
-        let counts_read = is_moe && !stack.cuda_graphs && !self.problem.workload().drops_tokens;
-        let sync = stack.quirks.sync_per_layer
-            + if counts_read { stack.quirks.moe_sync_per_layer } else { Seconds::ZERO };
-        work.host = Pair {
-            forward: waits(cost.host.forward, work.forward()) + sync * SYNC_FORWARD,
-            backward: waits(cost.host.backward + again, work.backward()) + sync * (1.0 - SYNC_FORWARD),
-        };
+        work.host = self.host_wait(kind, cost, &work, plan);
         if plan.layout.pp > 1 && plan.layout.tp > 1 && stack.quirks.tp_floor > Seconds::ZERO {
             let across = if plan.layout.tp > self.fabric.domain() { FLOOR_ACROSS } else { 1.0 };
+            let waits = |floor: Seconds, busy: Seconds| (floor - busy).or_zero();
             let floor = stack.quirks.tp_floor * (4.0 * f64::from(plan.layout.tp).log2() * across);
             work.tp.forward += waits(floor, work.forward());
             work.tp.backward += waits(floor, work.backward());
@@ -130,6 +122,20 @@ impl Costs<'_> {
             work.ep = cost.ep;
         }
         work
+    }
+
+    /// What a layer waits for the host: launches beyond its other work, and synchronisation (§2.9, version 1.1).
+    pub(super) fn host_wait(&self, kind: usize, cost: &LayerCost, work: &Work, plan: &Plan) -> Pair {
+        let stack = self.device.stack;
+        let is_moe = self.problem.model().kinds[kind].moe().is_some();
+        let counts_read = is_moe && !stack.cuda_graphs && !self.problem.workload().drops_tokens;
+        let sync =
+            stack.quirks.sync_per_layer + if counts_read { stack.quirks.moe_sync_per_layer } else { Seconds::ZERO };
+        let again = if plan.recompute == Recompute::Full { cost.host.forward } else { Seconds::ZERO };
+        Pair {
+            forward: (cost.host.forward - work.forward()).or_zero() + sync * SYNC_FORWARD,
+            backward: (cost.host.backward + again - work.backward()).or_zero() + sync * (1.0 - SYNC_FORWARD),
+        }
     }
 
     /// Head cost in layers of the last kind, which a cost-balanced split weighs (with multi-token prediction, its layer and
@@ -151,6 +157,32 @@ impl Costs<'_> {
         let works = self.works(plan, shape);
         let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
         split::layers_of_chunks(plan.split, model.layers(), plan.layout.pp * plan.schedule.virtual_stages(), head)
+    }
+
+    /// A step time that no plan of this shape can beat, whatever its pipeline, replicas and sharding:
+    ///
+    /// ```text
+    /// T ≥ B·t·c/(N·b) · Σ_layers (F + B)          specification §8.1, layer bound
+    /// ```
+    ///
+    /// Every micro-batch visits every layer once, and the N/(t·c) device groups share them at best evenly. Host floors and
+    /// traffic that may run beside compute are left out.
+    pub fn lower_bound(&self, plan: &Plan, shape: &ShapeCost) -> Seconds {
+        let beside = self.device.stack.overlap.ep > 0.0;
+        let layers: Seconds = self
+            .problem
+            .model()
+            .kind_counts()
+            .iter()
+            .zip(&shape.layers)
+            .map(|(&count, cost)| {
+                let exchange = if beside { Seconds::ZERO } else { cost.ep.sum() };
+                let busy = cost.forward + cost.dgrad + cost.wgrad + cost.tp.sum() + cost.cp.sum() + cost.recompute;
+                (busy + exchange) * f64::from(count)
+            })
+            .sum();
+        let groups = f64::from(self.problem.cluster().gpus) / f64::from(plan.layout.tp * plan.layout.cp);
+        layers * (f64::from(self.problem.workload().global_batch) / (groups * f64::from(plan.micro_batch)))
     }
 
     /// Work of each chunk, in model order: its layers, and the ends of the model where they are.

@@ -93,13 +93,15 @@ impl Device<'_> {
         let clock = self.gpu.gemm[&Format::Bf16].sustained.sqrt();
         let (head_f, head_b) = head_dim_factor(core.qk_dim);
         let Cut { ranks, by_heads, by_queries: _, by_chunks } = core.cut;
-        let blocks = (core.sequences * (core.heads / by_heads) * (core.seq_len / by_chunks) / QUERIES_PER_BLOCK).max(1.0);
+        let blocks =
+            (core.sequences * (core.heads / by_heads) * (core.seq_len / by_chunks) / QUERIES_PER_BLOCK).max(1.0);
         let processors = f64::from(self.gpu.processors.value);
         let occupancy = |half: f64| blocks / (blocks + half * processors);
         let chunk = core.seq_len / by_chunks;
         let saturation = chunk / (chunk + curve.half_sequence);
-        let work = 2.0 * core.sequences * core.heads * core.seq_len * core.seq_len * core.seen * (core.qk_dim + core.v_dim)
-            / ranks;
+        let work =
+            2.0 * core.sequences * core.heads * core.seq_len * core.seq_len * core.seen * (core.qk_dim + core.v_dim)
+                / ranks;
         let rate = |asymptote: FlopsPerSec, fp8: f64, head: f64, half: f64| {
             asymptote * (fp8 * clock * head * saturation * occupancy(half))
         };
@@ -128,7 +130,7 @@ impl Device<'_> {
         let bandwidth = self.streaming_bandwidth() / self.stack.traffic;
         let written = Bytes::new(2.0 * elements) / bandwidth;
         let product = |dim: f64| (Flops::new(2.0 * elements * dim) / rate).max(written);
-        let misaligned = if core.qk_dim as u32 % 8 == 0 { 1.0 } else { MISALIGNED };
+        let misaligned = if (core.qk_dim as u32).is_multiple_of(8) { 1.0 } else { MISALIGNED };
         let products = (product(core.qk_dim) + product(core.v_dim)) * misaligned;
         let dropout = if core.dropout { 5.0 } else { 0.0 };
         let softmax = |bytes: f64| Bytes::new(elements * (bytes + dropout)) / bandwidth;

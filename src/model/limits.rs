@@ -17,10 +17,7 @@ impl Layer {
             Mixer::Mla(m) => {
                 let qk = n(m.nope_dim) + n(m.rope_dim);
                 let inner = n(m.heads) * (qk + n(m.nope_dim) + 2.0 * n(m.v_dim));
-                inner * (1.0 + (n(m.q_rank) + n(m.kv_rank)) / hidden)
-                    + n(m.q_rank)
-                    + n(m.kv_rank)
-                    + n(m.rope_dim)
+                inner * (1.0 + (n(m.q_rank) + n(m.kv_rank)) / hidden) + n(m.q_rank) + n(m.kv_rank) + n(m.rope_dim)
             }
             Mixer::Mamba(m) => {
                 let inner = n(m.heads) * n(m.head_dim);
@@ -29,10 +26,7 @@ impl Layer {
             }
             Mixer::DeltaNet(d) => {
                 let (keys, values) = (n(d.key_heads) * n(d.key_dim), n(d.value_heads) * n(d.value_dim));
-                2.0 * keys
-                    + 3.0 * values
-                    + 2.0 * n(d.value_heads)
-                    + (2.0 * keys + values) * n(d.conv_kernel) / hidden
+                2.0 * keys + 3.0 * values + 2.0 * n(d.value_heads) + (2.0 * keys + values) * n(d.conv_kernel) / hidden
             }
             Mixer::None => 0.0,
         };
@@ -53,12 +47,7 @@ impl Model {
     pub(super) fn weight_bound(&self) -> f64 {
         let h = f64::from(self.hidden);
         let rows = 2.0 * f64::from(self.vocab) + f64::from(self.learned_positions);
-        let layers: f64 = self
-            .order
-            .iter()
-            .filter_map(|&kind| self.kinds.get(kind))
-            .map(|l| l.weight_bound(h))
-            .sum();
+        let layers: f64 = self.order.iter().filter_map(|&kind| self.kinds.get(kind)).map(|l| l.weight_bound(h)).sum();
         let unused: f64 = self.kinds.iter().map(|layer| layer.weight_bound(h)).sum(); // a kind may stand in no layer
         let mtp = f64::from(self.mtp_depth) * (unused + 2.0 * h * (h + SMALL)); // a layer of one kind each
         layers + unused + mtp + rows * (h + 1.0)
@@ -85,17 +74,8 @@ mod tests {
             keys_are_values: false,
             rope: true,
         };
-        let ffn = Ffn::Dense(Mlp {
-            intermediate: 11008,
-            gated: true,
-            bias: true,
-        });
-        let layer = Layer {
-            mixer: Mixer::Attention(attention),
-            ffn,
-            norms: 4,
-            extra_parameters: 7,
-        };
+        let ffn = Ffn::Dense(Mlp { intermediate: 11008, gated: true, bias: true });
+        let layer = Layer { mixer: Mixer::Attention(attention), ffn, norms: 4, extra_parameters: 7 };
         let model = Model {
             name: String::new(),
             source: String::new(),
@@ -114,14 +94,6 @@ mod tests {
         };
         assert!(model.weight_bound() >= model.parameters().total as f64);
         assert!(model.check().is_ok());
-        assert!(
-            Model {
-                hidden: u32::MAX,
-                vocab: u32::MAX,
-                ..model
-            }
-            .check()
-            .is_err()
-        );
+        assert!(Model { hidden: u32::MAX, vocab: u32::MAX, ..model }.check().is_err());
     }
 }

@@ -195,7 +195,9 @@ pub enum ModelError {
         letter: char,
     },
     /// The layer string cannot be read.
-    #[error("`layers = \"{text}\"` cannot be read: {why}\n\nhint: letters of [layer.x], `*n` repeats, `( )` group: \"(l*5 g)*10 l*2\"")]
+    #[error(
+        "`layers = \"{text}\"` cannot be read: {why}\n\nhint: letters of [layer.x], `*n` repeats, `( )` group: \"(l*5 g)*10 l*2\""
+    )]
     Layers {
         /// The text.
         text: String,
@@ -209,6 +211,9 @@ pub enum ModelError {
 
 impl ModelFile {
     /// Spells the layers out and checks what every plan would trip over.
+    ///
+    /// # Errors
+    /// A layer string that cannot be read, or what [`Model::check`] finds.
     pub fn into_model(self) -> Result<Model, ModelError> {
         let letters: Vec<char> = self.layer.keys().copied().collect();
         let order = spell(&self.layers)?
@@ -238,6 +243,9 @@ impl ModelFile {
 
 impl Model {
     /// Checks what every plan would trip over: zero sizes, heads that do not group, experts fewer than top-k.
+    ///
+    /// # Errors
+    /// Names what is wrong, with its numbers.
     pub fn check(&self) -> Result<(), ModelError> {
         let size = |text: String| Err(ModelError::Size(text));
         if self.hidden == 0 || self.vocab == 0 || self.seq_len == 0 || self.order.is_empty() {

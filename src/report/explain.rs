@@ -36,8 +36,7 @@ fn basis(problem: &Problem) -> String {
 /// Memory of every pipeline rank, by tenant, in GiB.
 pub fn memory(problem: &Problem, footprints: &[Footprint]) -> Sheet {
     let names = Footprint::default().tenants().map(|(name, _)| name);
-    let columns: Vec<&str> =
-        ["rank"].into_iter().chain(names).chain(["peak", "headroom"]).collect();
+    let columns: Vec<&str> = ["rank"].into_iter().chain(names).chain(["peak", "headroom"]).collect();
     let title = format!(
         "Memory by pipeline rank, GiB ({:.1} of {:.1} may be filled)",
         problem.hbm_budget().as_gib(),

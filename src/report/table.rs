@@ -19,7 +19,8 @@ pub fn render(sheet: &Sheet) -> String {
         .add_rows(&sheet.rows);
     table.set_width(width());
     let words: Vec<u16> = (0..sheet.columns.len()).map(|at| longest_word(sheet, at)).collect();
-    let needed = |padding: u16| words.iter().map(|word| word.saturating_add(padding + GAP)).fold(0, u16::saturating_add);
+    let needed =
+        |padding: u16| words.iter().map(|word| word.saturating_add(padding + GAP)).fold(0, u16::saturating_add);
     let padding = u16::from(needed(1) <= width() + GAP);
     let whole_words_fit = needed(padding) <= width() + GAP;
     for (at, column) in table.column_iter_mut().enumerate() {

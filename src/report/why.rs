@@ -19,10 +19,10 @@ pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
         .take(3)
         .map(|(name, share)| format!("{} {}", in_words(name), percent(share)))
         .collect();
-    let runner_up = ranking.evaluations.get(1).map_or_else(
-        || "No other plan is left to compare it with.".to_owned(),
-        |second| against(winner, second),
-    );
+    let runner_up = ranking
+        .evaluations
+        .get(1)
+        .map_or_else(|| "No other plan is left to compare it with.".to_owned(), |second| against(winner, second));
     format!(
         "Why {}: a step takes {}, of which {}. {runner_up} {} Device curves: {}. {ACCURACY}",
         winner.plan,

@@ -104,18 +104,8 @@ impl Schedule {
     }
 
     /// All names, for hints.
-    pub const NAMES: [&'static str; 10] = [
-        "naive",
-        "gpipe",
-        "1f1b",
-        "interleaved",
-        "zb-h1",
-        "zb-h2",
-        "zb-v",
-        "dualpipe",
-        "dualpipe-v",
-        "looped-bfs",
-    ];
+    pub const NAMES: [&'static str; 10] =
+        ["naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v", "looped-bfs"];
 
     /// The schedule of that name, with `virtual_stages` chunks where it takes them.
     pub fn named(name: &str, virtual_stages: u32) -> Option<Self> {

@@ -65,12 +65,7 @@ pub struct Fields<'a> {
 impl<'a> Fields<'a> {
     /// Of `map`, which is at `path` (empty, or ending in a dot) of the file `origin`.
     pub fn new(map: &'a Map<String, Value>, origin: &'a str, path: &'static str) -> Self {
-        Self {
-            map,
-            origin,
-            path,
-            read: RefCell::default(),
-        }
+        Self { map, origin, path, read: RefCell::default() }
     }
 
     /// The file that is read.
@@ -81,9 +76,7 @@ impl<'a> Fields<'a> {
     /// The first of `names` that is there and not null.
     fn get(&self, names: &[&'static str]) -> Option<(&'static str, &Value)> {
         self.read.borrow_mut().extend(names);
-        names
-            .iter()
-            .find_map(|&name| self.map.get(name).filter(|v| !v.is_null()).map(|v| (name, v)))
+        names.iter().find_map(|&name| self.map.get(name).filter(|v| !v.is_null()).map(|v| (name, v)))
     }
 
     /// Whether a field is there and null, which some classes do not take for absent.
@@ -96,48 +89,24 @@ impl<'a> Fields<'a> {
     }
 
     fn wrong_type(&self, name: &str, wanted: &'static str, found: &Value) -> HfError {
-        HfError::WrongType {
-            origin: self.origin.into(),
-            field: self.full(name),
-            wanted,
-            found: brief(found),
-        }
+        HfError::WrongType { origin: self.origin.into(), field: self.full(name), wanted, found: brief(found) }
     }
 
     fn out_of_range(&self, name: &str, found: &Value, least: u32, most: u32) -> HfError {
-        HfError::OutOfRange {
-            origin: self.origin.into(),
-            field: self.full(name),
-            value: brief(found),
-            least,
-            most,
-        }
+        HfError::OutOfRange { origin: self.origin.into(), field: self.full(name), value: brief(found), least, most }
     }
 
     /// The error of a field that is not there.
     pub fn missing(&self, names: &[&'static str]) -> HfError {
         let (first, aliases) = names.split_first().map_or(("", &[][..]), |(f, a)| (*f, a));
-        let aliases = if aliases.is_empty() {
-            String::new()
-        } else {
-            format!(" (or `{}`)", aliases.join("`, `"))
-        };
-        HfError::MissingField {
-            origin: self.origin.into(),
-            field: self.full(first),
-            aliases,
-        }
+        let aliases = if aliases.is_empty() { String::new() } else { format!(" (or `{}`)", aliases.join("`, `")) };
+        HfError::MissingField { origin: self.origin.into(), field: self.full(first), aliases }
     }
 
     /// The error of a field whose value is understood and not modelled.
     pub fn unsupported(&self, name: &str, why: impl Into<String>) -> HfError {
         let value = self.map.get(name).map_or_else(|| "absent".to_owned(), brief);
-        HfError::Unsupported {
-            origin: self.origin.into(),
-            field: self.full(name),
-            value,
-            why: why.into(),
-        }
+        HfError::Unsupported { origin: self.origin.into(), field: self.full(name), value, why: why.into() }
     }
 
     fn whole(&self, name: &str, value: &Value, least: u32, most: u32) -> Result<u32, HfError> {
@@ -156,9 +125,7 @@ impl<'a> Fields<'a> {
 
     /// A size above 0, if it is given.
     pub fn given_size(&self, names: &[&'static str]) -> Result<Option<u32>, HfError> {
-        self.get(names)
-            .map(|(name, value)| self.whole(name, value, 1, MOST_SIZE))
-            .transpose()
+        self.get(names).map(|(name, value)| self.whole(name, value, 1, MOST_SIZE)).transpose()
     }
 
     /// A size above 0 that must be there.
@@ -168,9 +135,7 @@ impl<'a> Fields<'a> {
 
     /// A count that may be 0, if it is given.
     pub fn given_count(&self, names: &[&'static str]) -> Result<Option<u32>, HfError> {
-        self.get(names)
-            .map(|(name, value)| self.whole(name, value, 0, MOST_SIZE))
-            .transpose()
+        self.get(names).map(|(name, value)| self.whole(name, value, 0, MOST_SIZE)).transpose()
     }
 
     /// A count; 0 where it is absent.
@@ -180,9 +145,7 @@ impl<'a> Fields<'a> {
 
     /// The number of layers, if it is given.
     pub fn given_layers(&self, names: &[&'static str]) -> Result<Option<u32>, HfError> {
-        self.get(names)
-            .map(|(name, value)| self.whole(name, value, 1, MOST_LAYERS))
-            .transpose()
+        self.get(names).map(|(name, value)| self.whole(name, value, 1, MOST_LAYERS)).transpose()
     }
 
     /// A product of two sizes that must be a size itself.
@@ -195,52 +158,33 @@ impl<'a> Fields<'a> {
     /// A switch, if it is given.
     pub fn flag(&self, name: &'static str) -> Result<Option<bool>, HfError> {
         self.get(&[name])
-            .map(|(_, value)| {
-                value
-                    .as_bool()
-                    .ok_or_else(|| self.wrong_type(name, "true or false", value))
-            })
+            .map(|(_, value)| value.as_bool().ok_or_else(|| self.wrong_type(name, "true or false", value)))
             .transpose()
     }
 
     /// A real number, if it is given.
     pub fn real(&self, name: &'static str) -> Result<Option<f64>, HfError> {
         self.get(&[name])
-            .map(|(_, value)| {
-                value
-                    .as_f64()
-                    .ok_or_else(|| self.wrong_type(name, "a number", value))
-            })
+            .map(|(_, value)| value.as_f64().ok_or_else(|| self.wrong_type(name, "a number", value)))
             .transpose()
     }
 
     /// A text, if it is given.
     pub fn text(&self, name: &'static str) -> Result<Option<&str>, HfError> {
         self.get(&[name])
-            .map(|(_, value)| {
-                value
-                    .as_str()
-                    .ok_or_else(|| self.wrong_type(name, "a text", value))
-            })
+            .map(|(_, value)| value.as_str().ok_or_else(|| self.wrong_type(name, "a text", value)))
             .transpose()
     }
 
     fn list(&self, name: &'static str) -> Result<Option<&Vec<Value>>, HfError> {
         self.get(&[name])
-            .map(|(_, value)| {
-                value
-                    .as_array()
-                    .ok_or_else(|| self.wrong_type(name, "a list", value))
-            })
+            .map(|(_, value)| value.as_array().ok_or_else(|| self.wrong_type(name, "a list", value)))
             .transpose()
     }
 
     /// A list of texts, if it is given.
     pub fn texts(&self, name: &'static str) -> Result<Option<Vec<&str>>, HfError> {
-        let text = |v: &'a Value| {
-            v.as_str()
-                .ok_or_else(|| self.wrong_type(name, "a list of texts", v))
-        };
+        let text = |v: &'a Value| v.as_str().ok_or_else(|| self.wrong_type(name, "a list of texts", v));
         let Some(_) = self.list(name)? else {
             return Ok(None);
         };
@@ -251,10 +195,7 @@ impl<'a> Fields<'a> {
     /// A list of counts; empty where it is absent.
     pub fn counts(&self, name: &'static str) -> Result<Vec<u32>, HfError> {
         let items = self.list(name)?.map_or(&[][..], Vec::as_slice);
-        items
-            .iter()
-            .map(|item| self.whole(name, item, 0, MOST_SIZE))
-            .collect()
+        items.iter().map(|item| self.whole(name, item, 0, MOST_SIZE)).collect()
     }
 
     /// A text per layer, if it is given: as many as there are layers.
@@ -271,9 +212,9 @@ impl<'a> Fields<'a> {
     /// Refuses what is set and was never asked for.
     pub fn nothing_left(&self) -> Result<(), HfError> {
         let read = self.read.borrow();
-        let left = ARCHITECTURAL.iter().find(|&&name| {
-            !read.contains(name) && self.map.get(name).is_some_and(|value| !is_neutral(value))
-        });
+        let left = ARCHITECTURAL
+            .iter()
+            .find(|&&name| !read.contains(name) && self.map.get(name).is_some_and(|value| !is_neutral(value)));
         match left {
             None => Ok(()),
             Some(name) => Err(self.unsupported(name, "the family does not have it")),

@@ -73,14 +73,7 @@ const DROPOUT: &[&str] = &[
 impl Frame {
     /// Of a configuration whose class ties as `ties` says.
     pub fn read(fields: &Fields, ties: Ties) -> Result<Self, HfError> {
-        Self::read_with(
-            fields,
-            ties,
-            Usual {
-                vocab: None,
-                layers: None,
-            },
-        )
+        Self::read_with(fields, ties, Usual { vocab: None, layers: None })
     }
 
     /// The same, with what the class says of sizes that the file may leave out.
@@ -91,20 +84,10 @@ impl Frame {
         }
         Ok(Self {
             hidden: fields.size(HIDDEN)?,
-            vocab: fields
-                .given_size(VOCAB)?
-                .or(usual.vocab)
-                .ok_or_else(|| fields.missing(VOCAB))?,
-            layers: fields
-                .given_layers(LAYERS)?
-                .or(usual.layers)
-                .ok_or_else(|| fields.missing(LAYERS))?,
-            seq_len: fields
-                .given_size(POSITIONS)?
-                .map_or(USUAL_SEQUENCE, |n| n.min(LONGEST_SEQUENCE)),
-            tied: fields
-                .flag("tie_word_embeddings")?
-                .unwrap_or(matches!(ties, Ties::Tied)),
+            vocab: fields.given_size(VOCAB)?.or(usual.vocab).ok_or_else(|| fields.missing(VOCAB))?,
+            layers: fields.given_layers(LAYERS)?.or(usual.layers).ok_or_else(|| fields.missing(LAYERS))?,
+            seq_len: fields.given_size(POSITIONS)?.map_or(USUAL_SEQUENCE, |n| n.min(LONGEST_SEQUENCE)),
+            tied: fields.flag("tie_word_embeddings")?.unwrap_or(matches!(ties, Ties::Tied)),
             dropout,
         })
     }
@@ -117,20 +100,13 @@ impl Frame {
     /// The same, for a class that has a `head_dim` of its own where the file has none.
     pub fn attention_of(&self, fields: &Fields, usual_dim: Option<u32>) -> Result<Attention, HfError> {
         let heads = fields.size(HEADS)?;
-        let kv_heads = fields
-            .given_size(&["num_key_value_heads", "num_kv_heads", "n_head_kv"])?
-            .unwrap_or(heads);
-        let head_dim = match fields
-            .given_size(&["head_dim", "attention_head_dim"])?
-            .or(usual_dim)
-        {
+        let kv_heads = fields.given_size(&["num_key_value_heads", "num_kv_heads", "n_head_kv"])?.unwrap_or(heads);
+        let head_dim = match fields.given_size(&["head_dim", "attention_head_dim"])?.or(usual_dim) {
             Some(dim) => dim,
             None if self.hidden.is_multiple_of(heads) => self.hidden / heads,
             None => {
-                let why = format!(
-                    "the hidden size {} is not a multiple of it, and there is no `head_dim`",
-                    self.hidden
-                );
+                let why =
+                    format!("the hidden size {} is not a multiple of it, and there is no `head_dim`", self.hidden);
                 return Err(fields.unsupported("num_attention_heads", why));
             }
         };
@@ -152,11 +128,7 @@ impl Frame {
     /// The usual attention with `attention_bias` on all four projections.
     pub fn biased_attention(&self, fields: &Fields, usual_dim: Option<u32>) -> Result<Attention, HfError> {
         let bias = fields.flag("attention_bias")?.unwrap_or(false);
-        Ok(Attention {
-            qkv_bias: bias,
-            out_bias: bias,
-            ..self.attention_of(fields, usual_dim)?
-        })
+        Ok(Attention { qkv_bias: bias, out_bias: bias, ..self.attention_of(fields, usual_dim)? })
     }
 
     /// The MLP of `GPT-2` and its kin: two matrices with biases, four times as wide unless the file says so.
@@ -165,11 +137,7 @@ impl Frame {
             Some(size) => size,
             None => fields.product("hidden_size", 4, self.hidden)?,
         };
-        Ok(Mlp {
-            intermediate,
-            gated: false,
-            bias: true,
-        })
+        Ok(Mlp { intermediate, gated: false, bias: true })
     }
 
     /// The same layer everywhere.
@@ -182,10 +150,7 @@ impl Frame {
         let mut kinds: Vec<Layer> = Vec::new();
         let mut order = Vec::with_capacity(layers.len());
         for layer in layers {
-            let kind = kinds
-                .iter()
-                .position(|kind| *kind == layer)
-                .unwrap_or(kinds.len());
+            let kind = kinds.iter().position(|kind| *kind == layer).unwrap_or(kinds.len());
             if kind == kinds.len() {
                 kinds.push(layer);
             }
@@ -212,21 +177,12 @@ impl Frame {
 
 /// A gated MLP without biases.
 pub fn gated_mlp(fields: &Fields) -> Result<Mlp, HfError> {
-    Ok(Mlp {
-        intermediate: fields.size(&["intermediate_size"])?,
-        gated: true,
-        bias: false,
-    })
+    Ok(Mlp { intermediate: fields.size(&["intermediate_size"])?, gated: true, bias: false })
 }
 
 /// A layer of two norms.
 pub const fn layer(attention: Attention, ffn: Ffn) -> Layer {
-    Layer {
-        mixer: Mixer::Attention(attention),
-        ffn,
-        norms: 2,
-        extra_parameters: 0,
-    }
+    Layer { mixer: Mixer::Attention(attention), ffn, norms: 2, extra_parameters: 0 }
 }
 
 /// Which layers slide, where the file has no `layer_types`.
@@ -251,12 +207,7 @@ impl Pattern {
 }
 
 /// The span of each layer: from `layer_types`, or by the pattern of the class.
-pub fn spans(
-    fields: &Fields,
-    layers: u32,
-    window: Option<u32>,
-    pattern: Pattern,
-) -> Result<Vec<Span>, HfError> {
+pub fn spans(fields: &Fields, layers: u32, window: Option<u32>, pattern: Pattern) -> Result<Vec<Span>, HfError> {
     let sliding = || {
         window
             .map(Span::Window)
@@ -268,9 +219,7 @@ pub fn spans(
             .map(|name| match name {
                 "full_attention" => Ok(Span::Full),
                 "sliding_attention" => sliding(),
-                other => {
-                    Err(fields.unsupported("layer_types", format!("`{other}` is not a layer of this family")))
-                }
+                other => Err(fields.unsupported("layer_types", format!("`{other}` is not a layer of this family"))),
             })
             .collect(),
         None => (0..layers)

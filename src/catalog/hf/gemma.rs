@@ -11,10 +11,7 @@ const HEAD_DIM: Option<u32> = Some(256);
 /// Gemma 1.
 pub fn gemma(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, Ties::Tied)?;
-    let one = layer(
-        frame.biased_attention(fields, HEAD_DIM)?,
-        Ffn::Dense(gated_mlp(fields)?),
-    );
+    let one = layer(frame.biased_attention(fields, HEAD_DIM)?, Ffn::Dense(gated_mlp(fields)?));
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
 }
 
@@ -29,14 +26,7 @@ pub fn gemma2(fields: &Fields) -> Result<Model, HfError> {
 
 /// Gemma 3: five of six layers slide; published files leave heads and vocabulary to the class.
 pub fn gemma3(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read_with(
-        fields,
-        Ties::Tied,
-        Usual {
-            vocab: Some(262_208),
-            layers: None,
-        },
-    )?;
+    let frame = Frame::read_with(fields, Ties::Tied, Usual { vocab: Some(262_208), layers: None })?;
     let heads = fields.given_size(HEADS)?.unwrap_or(8);
     let kv_heads = fields.given_size(&["num_key_value_heads"])?.unwrap_or(4);
     let bias = fields.flag("attention_bias")?.unwrap_or(false);
@@ -54,29 +44,16 @@ pub fn gemma3(fields: &Fields) -> Result<Model, HfError> {
         rope: true,
     };
     let window = fields.given_size(&["sliding_window"])?.unwrap_or(4096);
-    let every = fields
-        .given_size(&["sliding_window_pattern", "_sliding_window_pattern"])?
-        .unwrap_or(6);
+    let every = fields.given_size(&["sliding_window_pattern", "_sliding_window_pattern"])?.unwrap_or(6);
     let spans = spans(fields, frame.layers, Some(window), Pattern::AllBut(every))?;
     sandwiched(&frame, fields, &attention, spans)
 }
 
-fn sandwiched(
-    frame: &Frame,
-    fields: &Fields,
-    attention: &Attention,
-    spans: Vec<Span>,
-) -> Result<Model, HfError> {
+fn sandwiched(frame: &Frame, fields: &Fields, attention: &Attention, spans: Vec<Span>) -> Result<Model, HfError> {
     let mlp = gated_mlp(fields)?;
     let one = |span| {
-        let attention = Attention {
-            span,
-            ..attention.clone()
-        };
-        Layer {
-            norms: 4,
-            ..layer(attention, Ffn::Dense(mlp.clone()))
-        }
+        let attention = Attention { span, ..attention.clone() };
+        Layer { norms: 4, ..layer(attention, Ffn::Dense(mlp.clone())) }
     };
     Ok(frame.model(fields, Norm::Rms, spans.into_iter().map(one).collect()))
 }
@@ -90,14 +67,9 @@ pub fn gemma4(fields: &Fields) -> Result<Model, HfError> {
     if let Some(last) = spans.last_mut() {
         *last = Span::Full;
     }
-    let local = Attention {
-        qk_norm: QkNorm::PerHead,
-        ..frame.biased_attention(fields, HEAD_DIM)?
-    };
+    let local = Attention { qk_norm: QkNorm::PerHead, ..frame.biased_attention(fields, HEAD_DIM)? };
     let keys_are_values = fields.flag("attention_k_eq_v")?.unwrap_or(false);
-    let global_kv = fields
-        .given_size(&["num_global_key_value_heads"])?
-        .filter(|_| keys_are_values);
+    let global_kv = fields.given_size(&["num_global_key_value_heads"])?.filter(|_| keys_are_values);
     let global = Attention {
         head_dim: fields.given_size(&["global_head_dim"])?.unwrap_or(512),
         kv_heads: global_kv.unwrap_or(local.kv_heads),
@@ -128,18 +100,8 @@ pub fn gemma4(fields: &Fields) -> Result<Model, HfError> {
     };
     let one = |span| {
         let attention = if span == Span::Full { &global } else { &local };
-        let layer = layer(
-            Attention {
-                span,
-                ..attention.clone()
-            },
-            ffn.clone(),
-        );
-        Layer {
-            norms,
-            extra_parameters,
-            ..layer
-        }
+        let layer = layer(Attention { span, ..attention.clone() }, ffn.clone());
+        Layer { norms, extra_parameters, ..layer }
     };
     Ok(frame.model(fields, Norm::Rms, spans.into_iter().map(one).collect()))
 }

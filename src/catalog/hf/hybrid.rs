@@ -30,15 +30,9 @@ pub fn qwen3_5_moe(fields: &Fields) -> Result<Model, HfError> {
 
 fn delta(frame: &Frame, fields: &Fields, ffns: Vec<Ffn>) -> Result<Model, HfError> {
     if !fields.flag("attn_output_gate")?.unwrap_or(true) {
-        return Err(fields.unsupported(
-            "attn_output_gate",
-            "the class always gates the output of its attention",
-        ));
+        return Err(fields.unsupported("attn_output_gate", "the class always gates the output of its attention"));
     }
-    let attention = Attention {
-        output_gate: true,
-        ..qwen3_attention_of_256(frame, fields)?
-    };
+    let attention = Attention { output_gate: true, ..qwen3_attention_of_256(frame, fields)? };
     let linear = DeltaNet {
         key_heads: fields.size(&["linear_num_key_heads"])?,
         value_heads: fields.size(&["linear_num_value_heads"])?,
@@ -54,38 +48,21 @@ fn delta(frame: &Frame, fields: &Fields, ffns: Vec<Ffn>) -> Result<Model, HfErro
             Some("full_attention") => true,
             Some("linear_attention") => false,
             Some(other) => {
-                return Err(
-                    fields.unsupported("layer_types", format!("`{other}` is not a layer of this family"))
-                );
+                return Err(fields.unsupported("layer_types", format!("`{other}` is not a layer of this family")));
             }
         };
-        let mixer = if is_full {
-            Mixer::Attention(attention.clone())
-        } else {
-            Mixer::DeltaNet(linear.clone())
-        };
-        Ok(Layer {
-            mixer,
-            ffn,
-            norms: 2,
-            extra_parameters: 0,
-        })
+        let mixer = if is_full { Mixer::Attention(attention.clone()) } else { Mixer::DeltaNet(linear.clone()) };
+        Ok(Layer { mixer, ffn, norms: 2, extra_parameters: 0 })
     };
     let layers = (0..frame.layers).zip(ffns).map(one).collect::<Result<_, _>>()?;
     let mtp_depth = fields.count(&["mtp_num_hidden_layers"])?;
-    Ok(Model {
-        mtp_depth,
-        ..frame.model(fields, Norm::Rms, layers)
-    })
+    Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
 }
 
 /// Attention with a norm per head; the classes here have heads of 256.
 fn qwen3_attention_of_256(frame: &Frame, fields: &Fields) -> Result<Attention, HfError> {
     let head_dim = fields.given_size(&["head_dim"])?.unwrap_or(256);
-    Ok(Attention {
-        head_dim,
-        ..qwen3_attention(frame, fields)?
-    })
+    Ok(Attention { head_dim, ..qwen3_attention(frame, fields)? })
 }
 
 /// Nemotron-H: each layer is one thing alone, as `hybrid_override_pattern` spells it: `M` Mamba-2,
@@ -93,46 +70,22 @@ fn qwen3_attention_of_256(frame: &Frame, fields: &Fields) -> Result<Attention, H
 pub fn nemotron_h(fields: &Fields) -> Result<Model, HfError> {
     let letters = pattern(fields)?;
     let spelled = u32::try_from(letters.len()).ok().filter(|&n| n <= MOST_LAYERS);
-    let frame = Frame::read_with(
-        fields,
-        Ties::Untied,
-        Usual {
-            vocab: None,
-            layers: spelled,
-        },
-    )?;
+    let frame = Frame::read_with(fields, Ties::Untied, Usual { vocab: None, layers: spelled })?;
     if Some(frame.layers) != spelled {
-        return Err(fields.unsupported(
-            "num_hidden_layers",
-            format!("{} layers are spelled out", letters.len()),
-        ));
+        return Err(fields.unsupported("num_hidden_layers", format!("{} layers are spelled out", letters.len())));
     }
-    let alone = |mixer, ffn| Layer {
-        mixer,
-        ffn,
-        norms: 1,
-        extra_parameters: 0,
-    };
+    let alone = |mixer, ffn| Layer { mixer, ffn, norms: 1, extra_parameters: 0 };
     let layers = letters
         .into_iter()
         .map(|letter| match letter {
             'M' => Ok(alone(Mixer::Mamba(mamba(fields)?), Ffn::None)),
             '*' => {
-                let attention = Attention {
-                    rope: false,
-                    ..frame.biased_attention(fields, Some(128))?
-                };
-                Ok(Layer {
-                    norms: 1,
-                    ..layer(attention, Ffn::None)
-                })
+                let attention = Attention { rope: false, ..frame.biased_attention(fields, Some(128))? };
+                Ok(Layer { norms: 1, ..layer(attention, Ffn::None) })
             }
             '-' => Ok(alone(Mixer::None, Ffn::Dense(relu2(fields)?))),
             'E' => Ok(alone(Mixer::None, Ffn::Moe(relu2_experts(fields)?))),
-            other => Err(fields.unsupported(
-                "hybrid_override_pattern",
-                format!("`{other}` is not one of `M*-E`"),
-            )),
+            other => Err(fields.unsupported("hybrid_override_pattern", format!("`{other}` is not one of `M*-E`"))),
         })
         .collect::<Result<_, _>>()?;
     Ok(frame.model(fields, Norm::Rms, layers))
@@ -151,10 +104,7 @@ fn pattern(fields: &Fields) -> Result<Vec<char>, HfError> {
         "attention" | "full_attention" => Ok('*'),
         "mlp" => Ok('-'),
         "moe" => Ok('E'),
-        other => Err(fields.unsupported(
-            "layers_block_type",
-            format!("`{other}` is not a block of Nemotron-H"),
-        )),
+        other => Err(fields.unsupported("layers_block_type", format!("`{other}` is not a block of Nemotron-H"))),
     };
     blocks.into_iter().map(letter).collect()
 }
@@ -170,21 +120,14 @@ fn mamba(fields: &Fields) -> Result<Mamba, HfError> {
         groups: fields.size(&["n_groups", "mamba_n_groups"])?,
         state: fields.size(&["ssm_state_size", "mamba_state_dim"])?,
         conv_kernel: fields.size(&["conv_kernel", "mamba_d_conv"])?,
-        conv_bias: fields
-            .flag("use_conv_bias")?
-            .or(fields.flag("mamba_conv_bias")?)
-            .unwrap_or(true),
+        conv_bias: fields.flag("use_conv_bias")?.or(fields.flag("mamba_conv_bias")?).unwrap_or(true),
         proj_bias,
     })
 }
 
 fn relu2(fields: &Fields) -> Result<Mlp, HfError> {
     let bias = fields.flag("mlp_bias")?.unwrap_or(false);
-    Ok(Mlp {
-        intermediate: fields.size(&["intermediate_size"])?,
-        gated: false,
-        bias,
-    })
+    Ok(Mlp { intermediate: fields.size(&["intermediate_size"])?, gated: false, bias })
 }
 
 fn relu2_experts(fields: &Fields) -> Result<Moe, HfError> {
@@ -195,11 +138,7 @@ fn relu2_experts(fields: &Fields) -> Result<Moe, HfError> {
     if shared > 1 {
         return Err(fields.unsupported("n_shared_experts", "the class has one at most"));
     }
-    let shared_intermediate = if shared == 1 {
-        fields.size(&["moe_shared_expert_intermediate_size"])?
-    } else {
-        0
-    };
+    let shared_intermediate = if shared == 1 { fields.size(&["moe_shared_expert_intermediate_size"])? } else { 0 };
     Ok(Moe {
         experts: fields.size(&["n_routed_experts"])?,
         top_k: fields.size(&["num_experts_per_tok"])?,

@@ -179,16 +179,8 @@ pub fn from_config(text: &str, origin: &str) -> Result<Model, HfError> {
     let text = python_numbers(text.trim_start_matches('\u{feff}'));
     let value: Value = serde_json::from_str(&text).map_err(|e| {
         let why = e.to_string();
-        let why = why
-            .split_once(" at line ")
-            .map_or(why.as_str(), |(why, _)| why)
-            .to_owned();
-        HfError::NotJson {
-            origin: origin.into(),
-            line: e.line(),
-            column: e.column(),
-            why,
-        }
+        let why = why.split_once(" at line ").map_or(why.as_str(), |(why, _)| why).to_owned();
+        HfError::NotJson { origin: origin.into(), line: e.line(), column: e.column(), why }
     })?;
     let Value::Object(mut whole) = value else {
         return Err(not_an_object(origin, "a configuration", &value));
@@ -217,38 +209,19 @@ fn model_type<'a>(fields: &'a Fields) -> Result<Option<&'a str>, HfError> {
 }
 
 fn not_an_object(origin: &str, what: &'static str, found: &Value) -> HfError {
-    HfError::NotAnObject {
-        origin: origin.into(),
-        what,
-        found: fields::brief(found),
-    }
+    HfError::NotAnObject { origin: origin.into(), what, found: fields::brief(found) }
 }
 
 /// Reads the fields of one object.
-fn read(
-    map: &Map<String, Value>,
-    model_type: &str,
-    origin: &str,
-    path: &'static str,
-) -> Result<Model, HfError> {
+fn read(map: &Map<String, Value>, model_type: &str, origin: &str, path: &'static str) -> Result<Model, HfError> {
     let Some((_, reader)) = FAMILIES.iter().find(|(name, _)| *name == model_type) else {
         let known = model_types().collect::<Vec<_>>().join(", ");
-        return Err(HfError::UnknownModelType {
-            origin: origin.into(),
-            model_type: model_type.into(),
-            known,
-        });
+        return Err(HfError::UnknownModelType { origin: origin.into(), model_type: model_type.into(), known });
     };
     let fields = Fields::new(map, origin, path);
-    let model = Model {
-        name: name(origin, model_type),
-        ..reader(&fields)?
-    };
+    let model = Model { name: name(origin, model_type), ..reader(&fields)? };
     fields.nothing_left()?;
-    model.check().map_err(|why| HfError::Impossible {
-        origin: origin.into(),
-        why,
-    })?;
+    model.check().map_err(|why| HfError::Impossible { origin: origin.into(), why })?;
     Ok(model)
 }
 
@@ -257,19 +230,12 @@ fn name(origin: &str, model_type: &str) -> String {
     let path = Path::new(origin);
     let stem = path.file_stem().filter(|&stem| stem != "config");
     let folder = path.parent().and_then(Path::file_name);
-    stem.or(folder).map_or_else(
-        || model_type.to_owned(),
-        |name| name.to_string_lossy().into_owned(),
-    )
+    stem.or(folder).map_or_else(|| model_type.to_owned(), |name| name.to_string_lossy().into_owned())
 }
 
 /// Replaces what Python writes and JSON does not have, `NaN` and `Infinity`, without moving a character.
 fn python_numbers(text: &str) -> Cow<'_, str> {
-    const WORDS: [(&str, &str); 3] = [
-        ("-Infinity", "null     "),
-        ("Infinity", "null    "),
-        ("NaN", "0  "),
-    ];
+    const WORDS: [(&str, &str); 3] = [("-Infinity", "null     "), ("Infinity", "null    "), ("NaN", "0  ")];
     if !WORDS.iter().any(|(word, _)| text.contains(word)) {
         return Cow::Borrowed(text);
     }
@@ -277,9 +243,7 @@ fn python_numbers(text: &str) -> Cow<'_, str> {
     let mut rest = text;
     let mut in_string = false;
     while let Some(c) = rest.chars().next() {
-        let word = WORDS
-            .iter()
-            .find(|(word, _)| !in_string && rest.starts_with(word));
+        let word = WORDS.iter().find(|(word, _)| !in_string && rest.starts_with(word));
         let taken = match (word, c) {
             (Some((word, instead)), _) => {
                 out.push_str(instead);

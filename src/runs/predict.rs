@@ -1,0 +1,122 @@
+//! What the engine says of a row.
+
+use rayon::prelude::*;
+use serde::Serialize;
+
+use super::cell::text;
+use super::{Refusal, Row, problem_of};
+use crate::cost::{Costs, Footprint, StepTime};
+use crate::model::flops::AttentionConvention;
+use crate::plan::Plan;
+use crate::problem::Problem;
+use crate::units::Bytes;
+use crate::workload::Adaptation;
+
+/// Whether a row has a prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// It has.
+    Ok,
+    /// It says too little, or what the model does not know.
+    Unsupported,
+    /// It contradicts itself.
+    Invalid,
+}
+
+/// The prediction of one row.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Prediction {
+    /// Name of the row.
+    pub id: String,
+    /// Whether there is one.
+    pub status: Status,
+    /// Why not; empty where there is one.
+    pub reason: String,
+    /// Seconds of a step.
+    pub step_time_s: Option<f64>,
+    /// Tokens per second and GPU.
+    pub tokens_per_s_per_gpu: Option<f64>,
+    /// Model TFLOP/s per GPU, attention counted half.
+    pub tflops_per_gpu_causal: Option<f64>,
+    /// The same, attention counted whole.
+    pub tflops_per_gpu_full: Option<f64>,
+    /// Causal model FLOP/s over the dense peak of the row's format.
+    pub mfu: Option<f64>,
+    /// Peak memory of the fullest rank, of the row's kind: what the device shows, what is reserved, or what is allocated.
+    pub peak_mem_gib: Option<f64>,
+    /// Where the step's time goes.
+    pub terms: Option<StepTime>,
+}
+
+/// Adapters skip the weight gradients of the base: two passes of three.
+const LORA_FLOPS: f64 = 2.0 / 3.0;
+
+/// Predicts one row.
+pub fn predict(row: &Row) -> Prediction {
+    match problem_of(row) {
+        Ok((problem, plan)) => price(row, &problem, &plan),
+        Err(refusal) => refused(row, &refusal),
+    }
+}
+
+/// Predicts all rows on every core, in their order.
+pub fn predict_all(rows: &[Row]) -> Vec<Prediction> {
+    rows.par_iter().map(predict).collect()
+}
+
+fn refused(row: &Row, refusal: &Refusal) -> Prediction {
+    let status = match refusal {
+        Refusal::Unsupported(_) => Status::Unsupported,
+        Refusal::Invalid(_) => Status::Invalid,
+    };
+    Prediction {
+        id: text(row.id.as_ref()).to_owned(),
+        status,
+        reason: refusal.to_string(),
+        step_time_s: None,
+        tokens_per_s_per_gpu: None,
+        tflops_per_gpu_causal: None,
+        tflops_per_gpu_full: None,
+        mfu: None,
+        peak_mem_gib: None,
+        terms: None,
+    }
+}
+
+fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
+    let evaluation = Costs::new(problem).evaluate(plan);
+    let (workload, cluster) = (problem.workload(), problem.cluster());
+    let step = evaluation.step.total().get();
+    if !step.is_finite() || step <= 0.0 {
+        return refused(row, &Refusal::Unsupported(format!("the model says {step} s, which is no time")));
+    }
+    let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len);
+    let rate = tokens / step / f64::from(cluster.gpus);
+    let share = if workload.adaptation == Adaptation::Lora { LORA_FLOPS } else { 1.0 };
+    let flops = |convention| problem.model().flops_per_token(workload.seq_len, convention).get() * share * rate;
+    let causal = flops(AttentionConvention::Causal);
+    Prediction {
+        id: text(row.id.as_ref()).to_owned(),
+        status: Status::Ok,
+        reason: String::new(),
+        step_time_s: Some(step),
+        tokens_per_s_per_gpu: Some(rate),
+        tflops_per_gpu_causal: Some(causal / 1e12),
+        tflops_per_gpu_full: Some(flops(AttentionConvention::Full) / 1e12),
+        mfu: cluster.gpu.peak_of(workload.format).map(|peak| causal / peak.get()),
+        peak_mem_gib: Some(memory(text(row.mem_kind.as_ref()), &evaluation.footprint).as_gib()),
+        terms: Some(evaluation.step),
+    }
+}
+
+/// The figure that a source's tool would show.
+fn memory(kind: &str, footprint: &Footprint) -> Bytes {
+    if kind.contains("smi") {
+        footprint.device()
+    } else if kind.contains("reserved") {
+        footprint.reserved()
+    } else {
+        footprint.allocated()
+    }
+}

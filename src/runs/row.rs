@@ -1,0 +1,251 @@
+//! One row of a file of published runs, and how such a file is read.
+
+use std::io::Read;
+
+use serde::Deserialize;
+
+/// A published run. Empty cells, and columns that a file lacks, are `None`.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct Row {
+    /// Name of the row in its file.
+    pub id: Option<String>,
+    /// Where it was published. No rule reads it.
+    pub source: Option<String>,
+    /// Whether the source itself was seen.
+    pub source_seen: Option<String>,
+    /// Year of the measurement.
+    pub year: Option<f64>,
+    /// Framework, with its release where stated.
+    pub framework: Option<String>,
+    /// `pretrain`, `sft` or `lora`.
+    pub purpose: Option<String>,
+    /// Model.
+    pub model_name: Option<String>,
+    /// Layers.
+    pub layers: Option<f64>,
+    /// Hidden size.
+    pub hidden: Option<f64>,
+    /// Intermediate size of a dense MLP.
+    pub ffn: Option<f64>,
+    /// Query heads.
+    pub heads: Option<f64>,
+    /// Key and value heads; blank is as many as query heads.
+    pub kv_heads: Option<f64>,
+    /// Dimension of a head; blank is hidden / heads.
+    pub head_dim: Option<f64>,
+    /// Vocabulary before padding.
+    pub vocab: Option<f64>,
+    /// Tokens per sequence.
+    pub seq_len: Option<f64>,
+    /// Routed experts per layer; blank, 0 and 1 are dense.
+    pub experts: Option<f64>,
+    /// Experts that a token visits.
+    pub topk: Option<f64>,
+    /// Intermediate size of one expert.
+    pub moe_ffn: Option<f64>,
+    /// Shared experts, each as wide as a routed one.
+    pub shared_experts: Option<f64>,
+    /// Leading layers without experts.
+    pub dense_layers: Option<f64>,
+    /// Whether attention is latent (0 or 1).
+    pub mla: Option<f64>,
+    /// Whether MLPs are gated (0 or 1).
+    pub gated_mlp: Option<f64>,
+    /// Whether input and output embeddings are one (0 or 1).
+    pub tied_embeddings: Option<f64>,
+    /// Billions of parameters, as stated. No rule reads it.
+    #[serde(rename = "params_total_B")]
+    pub params_total_b: Option<f64>,
+    /// Those that one token visits. No rule reads it.
+    #[serde(rename = "params_active_B")]
+    pub params_active_b: Option<f64>,
+    /// Device.
+    pub gpu: Option<String>,
+    /// Devices in use.
+    pub gpus_total: Option<f64>,
+    /// Devices of one node; blank is 8.
+    pub gpus_per_node: Option<f64>,
+    /// Links inside the node.
+    pub interconnect_intra: Option<String>,
+    /// Network between nodes.
+    pub interconnect_inter: Option<String>,
+    /// `bf16`, `fp16`, `fp8` or `nvfp4`.
+    pub dtype: Option<String>,
+    /// Scaling recipe of narrow formats.
+    pub dtype_detail: Option<String>,
+    /// Tensor-parallel size.
+    pub tp: Option<f64>,
+    /// Sequence parallelism (0 or 1).
+    pub sp: Option<f64>,
+    /// Pipeline-parallel size.
+    pub pp: Option<f64>,
+    /// Chunks per pipeline rank.
+    pub vpp: Option<f64>,
+    /// Data-parallel size.
+    pub dp: Option<f64>,
+    /// Context-parallel size.
+    pub cp: Option<f64>,
+    /// Expert-parallel size.
+    pub ep: Option<f64>,
+    /// Expert tensor-parallel size.
+    pub etp: Option<f64>,
+    /// `ZeRO` stage.
+    pub zero_stage: Option<f64>,
+    /// Sharding, in words.
+    pub fsdp: Option<String>,
+    /// Sequences per micro-batch.
+    pub micro_batch: Option<f64>,
+    /// Sequences per step.
+    pub global_batch: Option<f64>,
+    /// Micro-batches per step, as stated. No rule reads it.
+    pub grad_accum: Option<f64>,
+    /// What backward computes again.
+    pub recompute: Option<String>,
+    /// What communication hides behind compute.
+    pub overlap: Option<String>,
+    /// Pipeline schedule.
+    pub schedule: Option<String>,
+    /// Measured. No rule reads it.
+    pub step_time_s: Option<f64>,
+    /// Measured. No rule reads it.
+    pub tokens_per_s_per_gpu: Option<f64>,
+    /// Measured. No rule reads it.
+    pub tflops_per_gpu: Option<f64>,
+    /// How the source counts FLOPs. No rule reads it.
+    pub flop_formula: Option<String>,
+    /// Measured. No rule reads it.
+    pub mfu: Option<f64>,
+    /// Peak behind `mfu`. No rule reads it.
+    pub mfu_peak_tflops: Option<f64>,
+    /// Measured. No rule reads it.
+    pub hfu: Option<f64>,
+    /// Measured. No rule reads it.
+    pub peak_mem_gib: Option<f64>,
+    /// What kind of memory figure the source states.
+    pub mem_kind: Option<String>,
+    /// `ok` or `oom`. No rule reads it.
+    pub outcome: Option<String>,
+    /// The measured step time to score against. No rule reads it.
+    pub step_time_canon_s: Option<f64>,
+    /// The same as a rate. No rule reads it.
+    pub tokens_per_s_per_gpu_canon: Option<f64>,
+    /// What that was derived from. No rule reads it.
+    pub canon_from: Option<String>,
+    /// What else the source says.
+    pub notes: Option<String>,
+    /// How far the row is trusted. No rule reads it.
+    pub trust: Option<String>,
+    /// Rows of one configuration. No rule reads it.
+    pub config_group: Option<String>,
+    /// Checks of the row's arithmetic. No rule reads it.
+    pub arith_check: Option<String>,
+    /// Their result. No rule reads it.
+    pub arith_status: Option<String>,
+    /// Measured over computed. No rule reads it.
+    pub tflops_over_full: Option<f64>,
+    /// Measured over computed. No rule reads it.
+    pub tflops_over_causal: Option<f64>,
+}
+
+/// Columns without which no row can be mapped.
+const ESSENTIAL: [&str; 12] = [
+    "id",
+    "framework",
+    "gpu",
+    "gpus_total",
+    "layers",
+    "hidden",
+    "heads",
+    "vocab",
+    "seq_len",
+    "tp",
+    "pp",
+    "global_batch",
+];
+
+/// Why a file of runs cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RunsError {
+    /// The header lacks columns that every row needs.
+    #[error(
+        "the header lacks the columns {columns}\n\nhint: unknown cells may stay empty, but these columns must exist"
+    )]
+    MissingColumns {
+        /// Their names.
+        columns: String,
+    },
+    /// A cell is not of its column's kind.
+    #[error("line {line}, column `{column}`: `{value}`: {why}")]
+    Cell {
+        /// Line of the file, from 1.
+        line: u64,
+        /// Column.
+        column: String,
+        /// What stands there.
+        value: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A row that is no CSV: too many or too few cells, or no text.
+    #[error("{0}")]
+    Csv(#[from] csv::Error),
+}
+
+/// Reads a file of runs, in its order. Columns that it does not know are ignored.
+///
+/// # Errors
+/// When an essential column is missing, a row has too many or too few cells, or a number is none; with line and column.
+pub fn read(reader: impl Read) -> Result<Vec<Row>, RunsError> {
+    let mut file = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(reader);
+    let header = file.headers()?.clone();
+    let missing: Vec<&str> = ESSENTIAL.into_iter().filter(|name| header.iter().all(|column| column != *name)).collect();
+    if !missing.is_empty() {
+        return Err(RunsError::MissingColumns { columns: missing.join(", ") });
+    }
+    file.into_records()
+        .map(|record| {
+            let record = record?;
+            record.deserialize(Some(&header)).map_err(|error| cell_error(error, &record, &header))
+        })
+        .collect()
+}
+
+fn cell_error(error: csv::Error, record: &csv::StringRecord, header: &csv::StringRecord) -> RunsError {
+    let csv::ErrorKind::Deserialize { pos, err } = error.kind() else {
+        return error.into();
+    };
+    let Some(field) = err.field() else {
+        return error.into();
+    };
+    let at = |cells: &csv::StringRecord| cells.get(field as usize).unwrap_or_default().to_owned();
+    RunsError::Cell {
+        line: pos.as_ref().or(record.position()).map_or(0, csv::Position::line),
+        column: at(header),
+        value: at(record),
+        why: err.kind().to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEADER: &str = "id,framework,gpu,gpus_total,layers,hidden,heads,vocab,seq_len,tp,pp,global_batch,mood";
+
+    #[test]
+    fn unknown_columns_are_ignored_and_empty_cells_are_none() {
+        let rows = read(format!("{HEADER}\na,nanotron,H100,8,2,64,4,100,128,1,,8,good\n").as_bytes()).unwrap();
+        assert_eq!((rows[0].tp, rows[0].pp, rows[0].cp), (Some(1.0), None, None));
+    }
+
+    #[test]
+    fn errors_name_line_and_column() {
+        let error =
+            read(format!("{HEADER}\na,n,H100,8,2,64,4,100,128,1,1,8,\nb,n,H100,x,2,64,4,100,128,1,1,8,\n").as_bytes());
+        let text = error.unwrap_err().to_string();
+        assert!(text.starts_with("line 3, column `gpus_total`: `x`"), "{text}");
+        let text = read("id,gpu\n".as_bytes()).unwrap_err().to_string();
+        assert!(text.contains("framework, gpus_total"), "{text}");
+    }
+}

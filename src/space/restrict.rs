@@ -1,0 +1,209 @@
+//! What the user fixes or forbids: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
+
+use super::text::parse_recompute;
+use crate::plan::{Plan, Recompute};
+use crate::schedule::Schedule;
+use crate::stack::Framework;
+
+/// One `key=value` of `--fix` or `--forbid`.
+#[derive(Clone, Debug, PartialEq)]
+struct Rule {
+    key: String,
+    values: Values,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Values {
+    /// A number from .. to, both inside.
+    Range(u32, u32),
+    /// One of these words.
+    Words(Vec<String>),
+}
+
+impl Rule {
+    fn matches(&self, value: &Value) -> bool {
+        match (&self.values, value) {
+            (Values::Range(from, to), Value::Number(n)) => (*from..=*to).contains(n),
+            (Values::Words(words), Value::Number(n)) => words.iter().any(|word| *word == n.to_string()),
+            (Values::Words(words), Value::Word(text)) => words.iter().any(|word| word == text),
+            (Values::Range(from, to), Value::Word(text)) => from == to && *text == from.to_string(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Number(u32),
+    Word(String),
+}
+
+const NUMBERS: [&str; 8] = ["tp", "cp", "pp", "dp", "ep", "etp", "mbs", "vpp"];
+const WORDS: [&str; 7] = ["sp", "cp-kind", "schedule", "zero", "recompute", "dispatcher", "order"];
+
+/// What the user fixes or forbids.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Restrictions {
+    fixed: Vec<Rule>,
+    forbidden: Vec<Rule>,
+    framework: Option<Framework>,
+}
+
+impl Restrictions {
+    /// Adds `key=value`, `key=a..b` or `key=a,b` to what plans must have.
+    ///
+    /// # Errors
+    /// Names the key that is unknown or the value that it cannot have.
+    pub fn fix(&mut self, item: &str) -> Result<(), String> {
+        let rule = parse(item)?;
+        if self.fixed.iter().any(|known| known.key == rule.key) {
+            return Err(format!("`{}` is fixed twice", rule.key));
+        }
+        self.fixed.push(rule);
+        Ok(())
+    }
+
+    /// Adds `key=value`, `key=a..b` or `key=a,b` to what plans must not have.
+    ///
+    /// # Errors
+    /// Names the key that is unknown or the value that it cannot have.
+    pub fn forbid(&mut self, item: &str) -> Result<(), String> {
+        self.forbidden.push(parse(item)?);
+        Ok(())
+    }
+
+    /// Only what a framework runs; `Internal` is everything.
+    pub const fn for_framework(&mut self, framework: Framework) {
+        self.framework = Some(framework);
+    }
+
+    pub(super) fn framework(&self, of_stack: Framework) -> Framework {
+        self.framework.unwrap_or(of_stack)
+    }
+
+    /// Whether a key was fixed.
+    pub(super) fn fixes(&self, key: &str) -> bool {
+        self.fixed.iter().any(|rule| rule.key == key)
+    }
+
+    fn allows_value(&self, key: &str, value: &Value) -> bool {
+        let of_key = |rule: &&Rule| rule.key == key;
+        self.fixed.iter().filter(of_key).all(|rule| rule.matches(value))
+            && !self.forbidden.iter().filter(of_key).any(|rule| rule.matches(value))
+    }
+
+    pub(super) fn allows_number(&self, key: &str, value: u32) -> bool {
+        (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, &Value::Number(value))
+    }
+
+    fn allows_word(&self, key: &str, value: &str) -> bool {
+        self.allows_value(key, &Value::Word(value.to_owned()))
+    }
+
+    pub(super) fn names_schedule(&self, schedule: Schedule) -> bool {
+        let word = Value::Word(schedule.name().to_owned());
+        self.fixed.iter().any(|rule| rule.key == "schedule" && rule.matches(&word))
+    }
+
+    /// Recomputations that were fixed by name.
+    pub(super) fn fixed_recompute(&self) -> impl Iterator<Item = Recompute> + '_ {
+        self.fixed
+            .iter()
+            .filter(|rule| rule.key == "recompute")
+            .flat_map(|rule| match &rule.values {
+                Values::Words(words) => words.clone(),
+                Values::Range(..) => Vec::new(),
+            })
+            .filter_map(|word| parse_recompute(&word).ok())
+    }
+
+    /// Whether what a shape fixes is allowed.
+    pub(super) fn allows_shape(&self, plan: &Plan) -> bool {
+        if self.fixed.is_empty() && self.forbidden.is_empty() {
+            return true;
+        }
+        self.allows_word("sp", if plan.sequence_parallel { "on" } else { "off" })
+            && (plan.layout.cp == 1 || self.allows_word("cp-kind", &plan.cp_kind.to_string()))
+            && self.allows_word("recompute", &plan.recompute.to_string())
+            && (plan.layout.ep == 1 || self.allows_word("dispatcher", &plan.dispatcher.to_string()))
+    }
+
+    /// Whether a whole plan is allowed.
+    pub(super) fn allows(&self, plan: &Plan) -> bool {
+        if self.fixed.is_empty() && self.forbidden.is_empty() {
+            return true;
+        }
+        let chunks = plan.schedule.virtual_stages();
+        (plan.layout.pp == 1 || self.allows_word("schedule", plan.schedule.name()))
+            && self.allows_number("vpp", chunks)
+            && self.allows_word("zero", &u8::from(plan.zero).to_string())
+            && self.allows_word("order", &plan.order.to_string())
+    }
+}
+
+fn parse(item: &str) -> Result<Rule, String> {
+    let (key, text) = item.split_once('=').ok_or_else(|| format!("`{item}` is not key=value, such as tp=8"))?;
+    let (key, text) = (key.trim(), text.trim());
+    let bad = || format!("{key}={text}: write a whole number above 0, or a range such as 1..64");
+    if NUMBERS.contains(&key) {
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n > 0).ok_or_else(bad);
+        let values = if let Some((from, to)) = text.split_once("..") {
+            let (from, to) = (number(from)?, number(to.trim_start_matches('='))?);
+            if from > to {
+                return Err(format!("{key}={text}: the range is empty"));
+            }
+            Values::Range(from, to)
+        } else if text.contains(',') {
+            Values::Words(text.split(',').map(|n| number(n).map(|n| n.to_string())).collect::<Result<_, _>>()?)
+        } else {
+            let n = number(text)?;
+            Values::Range(n, n)
+        };
+        return Ok(Rule { key: key.to_owned(), values });
+    }
+    if WORDS.contains(&key) {
+        let words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
+        for word in &words {
+            known_word(key, word)?;
+        }
+        return Ok(Rule { key: key.to_owned(), values: Values::Words(words) });
+    }
+    let keys = || NUMBERS.into_iter().chain(WORDS);
+    let near = keys().max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
+    Err(format!(
+        "there is no `{key}` to fix or forbid\n\nhint: did you mean `{}`? The keys are: {}",
+        near.unwrap_or_default(),
+        keys().collect::<Vec<_>>().join(", ")
+    ))
+}
+
+/// Whether a word is one that its key can have.
+fn known_word(key: &str, word: &str) -> Result<(), String> {
+    let known: Vec<&str> = match key {
+        "sp" => vec!["on", "off"],
+        "cp-kind" => super::text::CP_KINDS.iter().map(|(name, _)| *name).collect(),
+        "schedule" => Schedule::NAMES.to_vec(),
+        "zero" => super::text::ZERO.iter().map(|(name, _)| *name).collect(),
+        "dispatcher" => super::text::DISPATCHERS.iter().map(|(name, _)| *name).collect(),
+        "order" => super::text::ORDERS.iter().map(|(name, _)| *name).collect(),
+        _ => return parse_recompute(word).map(|_| ()),
+    };
+    if known.contains(&word) { Ok(()) } else { Err(format!("{key}={word}: `{word}` is none of: {}", known.join(", "))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_words_and_slips() {
+        let mut restrictions = Restrictions::default();
+        restrictions.fix("ep=1..64").unwrap();
+        restrictions.forbid("schedule=dualpipe,zb-v").unwrap();
+        assert!(restrictions.allows_number("ep", 64) && !restrictions.allows_number("ep", 65));
+        assert!(restrictions.allows_word("schedule", "1f1b") && !restrictions.allows_word("schedule", "zb-v"));
+        for slip in ["tp", "tp=0", "tp=x", "tpp=8", "ep=8..4", "schedule=dualpip", "zero=4", "recompute=some"] {
+            assert!(Restrictions::default().fix(slip).is_err(), "{slip}");
+        }
+        assert!(restrictions.fix("ep=2").is_err(), "fixed twice");
+    }
+}

@@ -1,0 +1,102 @@
+//! Published runs, predicted as the reference predicts them.
+
+use std::fs::File;
+
+use meshwright::runs::{self, Prediction, Status};
+use serde::Deserialize;
+
+/// Relative difference that counts as agreement.
+const TOLERANCE: f64 = 0.01;
+/// Share of rows that must agree.
+const SHARE: f64 = 0.97;
+
+#[derive(Deserialize)]
+struct Reference {
+    id: String,
+    step_time_s: Option<f64>,
+    peak_mem_gib: Option<f64>,
+    #[allow(dead_code)]
+    unsupported_because: Option<String>,
+}
+
+fn open(name: &str) -> File {
+    File::open(format!("{}/tests/published/{name}", env!("CARGO_MANIFEST_DIR"))).unwrap()
+}
+
+fn predictions() -> Vec<Prediction> {
+    runs::predict_all(&runs::read(open("runs.csv")).unwrap())
+}
+
+fn reference() -> Vec<Reference> {
+    csv::Reader::from_reader(open("reference_predictions.csv")).deserialize().map(Result::unwrap).collect()
+}
+
+/// Share of the reference's figures that ours agree with; the worst differences are printed.
+fn agreement(figure: &str, of_reference: fn(&Reference) -> Option<f64>, ours: fn(&Prediction) -> Option<f64>) -> f64 {
+    let predictions = predictions();
+    let mut differences: Vec<(f64, String)> = Vec::new();
+    for reference in reference() {
+        let Some(expected) = of_reference(&reference) else { continue };
+        let prediction = predictions.iter().find(|prediction| prediction.id == reference.id).unwrap();
+        let difference = ours(prediction).map_or(f64::INFINITY, |value| value / expected - 1.0);
+        let line =
+            format!("{:18} reference {expected:10.4} ours {:?} {}", reference.id, ours(prediction), prediction.reason);
+        differences.push((difference, line));
+    }
+    let agreeing = differences.iter().filter(|(difference, _)| difference.abs() <= TOLERANCE).count();
+    let share = agreeing as f64 / differences.len() as f64;
+    differences.sort_by(|a, b| b.0.abs().total_cmp(&a.0.abs()));
+    println!("{figure}: {agreeing} of {} within 1 % ({:.1} %); the worst:", differences.len(), share * 100.0);
+    for (difference, line) in differences.iter().filter(|(difference, _)| difference.abs() > TOLERANCE).take(60) {
+        println!("{:+8.2} % {line}", difference * 100.0);
+    }
+    share
+}
+
+#[test]
+fn step_times_agree_with_the_reference() {
+    let share = agreement("step time", |reference| reference.step_time_s, |ours| ours.step_time_s);
+    assert!(share >= SHARE, "{share}");
+}
+
+#[test]
+fn memory_agrees_with_the_reference() {
+    let share = agreement("memory", |reference| reference.peak_mem_gib, |ours| ours.peak_mem_gib);
+    assert!(share >= SHARE, "{share}");
+}
+
+#[test]
+fn as_many_rows_are_supported_as_by_the_reference() {
+    let predictions = predictions();
+    let supported = predictions.iter().filter(|prediction| prediction.status == Status::Ok).count();
+    let mut refused: Vec<&str> =
+        predictions.iter().filter(|p| p.status != Status::Ok).map(|p| p.reason.as_str()).collect();
+    refused.sort_unstable();
+    println!("{supported} of {}; refused: {refused:#?}", predictions.len());
+    assert!(supported >= 690, "{supported}");
+}
+
+/// Names and sources are labels: without them, and without anything measured, the figures are the same.
+#[test]
+fn no_rule_looks_at_a_name_or_a_measurement() {
+    let rows = runs::read(open("runs.csv")).unwrap();
+    let bare: Vec<runs::Row> = rows
+        .iter()
+        .map(|row| runs::Row {
+            id: None,
+            source: None,
+            step_time_s: None,
+            tokens_per_s_per_gpu: None,
+            tflops_per_gpu: None,
+            mfu: None,
+            hfu: None,
+            peak_mem_gib: None,
+            step_time_canon_s: None,
+            tokens_per_s_per_gpu_canon: None,
+            ..row.clone()
+        })
+        .collect();
+    for (with, without) in runs::predict_all(&rows).into_iter().zip(runs::predict_all(&bare)) {
+        assert_eq!(Prediction { id: String::new(), ..with }, without);
+    }
+}
