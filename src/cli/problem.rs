@@ -71,7 +71,8 @@ pub struct ProblemArgs {
     /// GPUs, where not the cluster's own number.
     #[arg(long, value_name = "N")]
     pub gpus: Option<u32>,
-    /// Sequences per step [default: one per GPU, at least 128 and at most 2048].
+    /// Sequences per step [default: one per GPU or its multiple from 128; over 2048 GPUs, a divisor of
+    /// them up to 2048].
     #[arg(long, value_name = "B")]
     pub global_batch: Option<u32>,
     /// Tokens per sequence [default: what the model was trained with].
@@ -101,8 +102,24 @@ pub struct ProblemArgs {
     pub set: Vec<String>,
 }
 
-/// Bounds of the default batch, in sequences.
-const BATCH: std::ops::RangeInclusive<u32> = 128..=2048;
+/// Least and most sequences of the default batch: 2048 x 8192 tokens is what Llama 3 405B was trained with.
+const BATCH: (u32, u32) = (128, 2048);
+
+/// The batch that is taken where none is given: published batches are seldom part of a model's description.
+///
+/// One sequence per GPU, times what makes 128 of them; over 2048 GPUs, the most sequences up to 2048 that divide the GPUs,
+/// so that data parallelism may take any factor that it could take of the GPUs.
+fn default_batch(gpus: u32) -> u32 {
+    let (least, most) = BATCH;
+    if gpus == 0 {
+        return least;
+    }
+    if gpus <= most {
+        return gpus * least.div_ceil(gpus);
+    }
+    let divisor = (most / 2..=most).rev().find(|batch| gpus.is_multiple_of(*batch));
+    divisor.unwrap_or(most)
+}
 
 impl ProblemArgs {
     /// The problem, checked; says on stderr what was assumed.
@@ -124,8 +141,8 @@ impl ProblemArgs {
             model.seq_len
         });
         let global_batch = self.global_batch.unwrap_or_else(|| {
-            let batch = cluster.gpus.clamp(*BATCH.start(), *BATCH.end());
-            assumed.push(format!("--global-batch {batch} (one sequence per GPU, within {BATCH:?})"));
+            let batch = default_batch(cluster.gpus);
+            assumed.push(format!("--global-batch {batch}"));
             batch
         });
         let optimizer = self.optimizer.as_deref().unwrap_or_else(|| default_recipe(&stack));
@@ -171,6 +188,12 @@ pub fn recipe(name: &str) -> Result<Recipe> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_default_batch_divides() {
+        let batches = [1, 7, 8, 1024, 2048, 16_384, 24_576].map(default_batch);
+        assert_eq!(batches, [128, 133, 128, 1024, 2048, 2048, 1536]);
+    }
 
     #[test]
     fn a_recipe_suggests_its_neighbour() {
