@@ -71,8 +71,8 @@ pub struct ProblemArgs {
     /// GPUs, where not the cluster's own number.
     #[arg(long, value_name = "N")]
     pub gpus: Option<u32>,
-    /// Sequences per step [default: one per GPU or its multiple from 128; over 2048 GPUs, a divisor of
-    /// them up to 2048].
+    /// Sequences per step [default: one per GPU or its multiple from 128; over 2048 GPUs, as many as
+    /// divide well up to 2048].
     #[arg(long, value_name = "B")]
     pub global_batch: Option<u32>,
     /// Tokens per sequence [default: what the model was trained with].
@@ -107,8 +107,8 @@ const BATCH: (u32, u32) = (128, 2048);
 
 /// The batch that is taken where none is given: published batches are seldom part of a model's description.
 ///
-/// One sequence per GPU, times what makes 128 of them; over 2048 GPUs, the most sequences up to 2048 that divide the GPUs,
-/// so that data parallelism may take any factor that it could take of the GPUs.
+/// One sequence per GPU, times what makes 128 of them; over 2048 GPUs, the most sequences up to 2048 that are the odd part
+/// of the GPUs times a power of two, so that any such factor of the GPUs may be the data-parallel size.
 fn default_batch(gpus: u32) -> u32 {
     let (least, most) = BATCH;
     if gpus == 0 {
@@ -117,8 +117,8 @@ fn default_batch(gpus: u32) -> u32 {
     if gpus <= most {
         return gpus * least.div_ceil(gpus);
     }
-    let divisor = (most / 2..=most).rev().find(|batch| gpus.is_multiple_of(*batch));
-    divisor.unwrap_or(most)
+    let odd = gpus >> gpus.trailing_zeros();
+    if odd > most { most } else { odd << (most / odd).ilog2() }
 }
 
 impl ProblemArgs {
