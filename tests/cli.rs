@@ -159,7 +159,12 @@ fn malformed_files_are_named_with_line_and_column() {
     let unknown = file("unknown.json", "{\"model_type\": \"quux\", \"architectures\": [\"QuuxForCausalLM\"]}");
     refused(&["models", unknown.to_str().unwrap()], &["unknown.json", "quux"]);
     let runs = file("bad.csv", "id,model\n\"a\",b,c,d\n");
-    refused(&["predict", "--runs", runs.to_str().unwrap()], &["bad.csv", "line"]);
+    refused(&["predict", "--runs", runs.to_str().unwrap()], &["bad.csv", "header", "gpus_total"]);
+    let header = "id,framework,gpu,gpus_total,layers,hidden,heads,vocab,seq_len,tp,pp,global_batch\n";
+    let cell = file("cell.csv", &format!("{header}a,megatron,h100-sxm,8,32,banana,32,32000,4096,1,1,8\n"));
+    refused(&["predict", "--runs", cell.to_str().unwrap()], &["cell.csv: line 2, column `hidden`", "banana"]);
+    let short = file("short.csv", &format!("{header}a,megatron\n"));
+    refused(&["predict", "--runs", short.to_str().unwrap()], &["short.csv", "line: 2"]);
     refused(&["predict", "--runs", "no/such/file.csv"], &["no/such/file.csv"]);
 }
 

@@ -5,11 +5,9 @@ use anyhow::{Result, anyhow};
 use super::problem::ProblemArgs;
 use super::{Outcome, OutputFormat, output};
 use crate::cost::Costs;
-use crate::plan::Plan;
-use crate::problem::Problem;
 use crate::report::{explain, json};
 use crate::space::text::parse_plan;
-use crate::space::{Rejection, check};
+use crate::space::{Rejection, can_be_sized, check};
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
@@ -32,7 +30,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let rejections = check(&costs, &plan);
     let evaluation = rejections.iter().all(has_price).then(|| costs.evaluate(&plan));
     let footprints =
-        if evaluation.is_some() || has_size(&problem, &plan) { costs.footprints(&plan) } else { Vec::new() };
+        if evaluation.is_some() || can_be_sized(&plan, &problem) { costs.footprints(&plan) } else { Vec::new() };
     let text = if args.format == OutputFormat::Json {
         json::explanation(&costs, evaluation.as_ref(), &footprints, &rejections)?
     } else {
@@ -59,10 +57,4 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// Whether a plan with this flaw still has a price: too large is priced, a degree that divides nothing is not.
 fn has_price(rejection: &Rejection) -> bool {
     rejection.rule() == "out-of-memory"
-}
-
-/// Whether memory has a meaning for a plan that does not run: there is a layer for each chunk, and a replica.
-fn has_size(problem: &Problem, plan: &Plan) -> bool {
-    let chunks = u64::from(plan.layout.pp) * u64::from(plan.schedule.virtual_stages());
-    chunks <= u64::from(problem.model().layers()) && plan.layout.dp > 0
 }

@@ -80,7 +80,11 @@ fn no_plan(problem: &Problem, ranking: &Ranking, format: OutputFormat) -> Result
         output::print(&json::ranking(problem, ranking)?)?;
     }
     output::talk(&format!("no feasible plan: {}\n{}", plans::heading(problem), counts(ranking)));
-    output::talk(output::sheets(&[plans::rejected(ranking)], OutputFormat::Table)?.trim_end());
+    if ranking.rejections.is_empty() {
+        output::talk("no plan has the degrees that --fix, --forbid and --for leave on this number of GPUs");
+    } else {
+        output::talk(output::sheets(&[plans::rejected(ranking)], OutputFormat::Table)?.trim_end());
+    }
     if let Some(miss) = &ranking.nearest {
         output::talk(&format!("nearest miss: {}: {}", miss.plan, miss.reason));
     }

@@ -102,8 +102,26 @@ pub struct ProblemArgs {
     pub set: Vec<String>,
 }
 
-/// Bounds of the default batch, in sequences.
-const BATCH: std::ops::RangeInclusive<u32> = 128..=2048;
+/// Least and most sequences of the default batch: 2048 x 8192 tokens is what Llama 3 405B was trained with.
+const BATCH: (u32, u32) = (128, 2048);
+
+/// The batch that is taken where none is given: published batches are seldom part of a model's description.
+///
+/// One sequence per GPU, times what makes 128 of them; over 2048 GPUs, the odd part of their number times the power of two
+/// that first comes near 2048, so that any such factor of the GPUs may be the data-parallel size (3,072 for 24,576 GPUs).
+fn default_batch(gpus: u32) -> u32 {
+    const NEAR: f64 = 0.9;
+    let (least, most) = BATCH;
+    if gpus == 0 {
+        return least;
+    }
+    if gpus <= most {
+        return gpus * least.div_ceil(gpus);
+    }
+    let odd = gpus >> gpus.trailing_zeros();
+    let powers = (0..).map(|power| odd.saturating_mul(1 << power));
+    if odd > most { most } else { powers.into_iter().find(|&n| f64::from(n) >= NEAR * f64::from(most)).unwrap_or(most) }
+}
 
 impl ProblemArgs {
     /// The problem, checked; says on stderr what was assumed.
@@ -151,22 +169,6 @@ impl ProblemArgs {
     }
 }
 
-/// About one sequence per GPU, between 128 and 2048: the odd part of the GPU count times the power of two that first
-/// comes near, so that replicas of any size share it evenly (3,072 for 24,576 GPUs = 3·2^13).
-fn default_batch(gpus: u32) -> u32 {
-    const NEAR: f64 = 0.9;
-    let wanted = f64::from(gpus.clamp(*BATCH.start(), *BATCH.end())) * NEAR;
-    let odd = gpus >> gpus.trailing_zeros();
-    if odd > *BATCH.end() {
-        return *BATCH.end();
-    }
-    let mut batch = odd.max(1);
-    while f64::from(batch) < wanted {
-        batch *= 2;
-    }
-    batch
-}
-
 fn default_stack(cluster: &Cluster) -> &'static str {
     if cluster.gpu.vendor.eq_ignore_ascii_case("google") { "jax-2025" } else { "nemo-25" }
 }
@@ -191,8 +193,8 @@ mod tests {
 
     #[test]
     fn a_default_batch_divides_among_replicas() {
-        let batches = [8, 96, 1024, 2048, 16384, 24576, 100_000].map(default_batch);
-        assert_eq!(batches, [128, 192, 1024, 2048, 2048, 3072, 3125]);
+        let batches = [1, 7, 8, 1024, 2048, 16_384, 24_576, 100_000].map(default_batch);
+        assert_eq!(batches, [128, 133, 128, 1024, 2048, 2048, 3072, 3125]);
     }
 
     #[test]

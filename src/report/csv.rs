@@ -24,6 +24,10 @@ pub fn render_objects(objects: &[Value]) -> Result<String, csv::Error> {
             columns.push(key.clone());
         }
     }
+    // An object that is null in one row and open in another has no cell of its own.
+    let open: Vec<String> =
+        columns.iter().filter_map(|key| key.rsplit_once('.')).map(|(outer, _)| outer.into()).collect();
+    columns.retain(|key| !open.contains(key));
     let rows: Vec<Vec<String>> = flat
         .iter()
         .map(|row| {

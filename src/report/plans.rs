@@ -76,7 +76,7 @@ fn where_it_goes(evaluation: &Evaluation) -> String {
         .into_iter()
         .filter(|(_, share)| *share >= LEAST_SHOWN)
         .take(TERMS_SHOWN)
-        .map(|(name, share)| format!("{} {:.0} %", in_words(name), share * 100.0))
+        .map(|(name, share)| format!("{} {:.0}%", in_words(name), share * 100.0))
         .collect();
     shown.join(",\n")
 }

@@ -33,7 +33,7 @@ pub fn check(costs: &Costs, plan: &Plan) -> Vec<Rejection> {
 }
 
 /// Whether memory has a meaning: a chunk for each rank, a whole expert grid.
-fn can_be_sized(plan: &Plan, problem: &Problem) -> bool {
+pub fn can_be_sized(plan: &Plan, problem: &Problem) -> bool {
     plan.layout.pp * plan.schedule.virtual_stages() <= problem.model().layers() + 2 && plan.layout.dp > 0
 }
 
