@@ -111,6 +111,7 @@ const BATCH: (u32, u32) = (128, 2048);
 /// that first comes near 2048, so that any such factor of the GPUs may be the data-parallel size (3,072 for 24,576 GPUs).
 fn default_batch(gpus: u32) -> u32 {
     const NEAR: f64 = 0.9;
+    const MOST_ODD: u32 = 16_384;
     let (least, most) = BATCH;
     if gpus == 0 {
         return least;
@@ -119,8 +120,14 @@ fn default_batch(gpus: u32) -> u32 {
         return gpus * least.div_ceil(gpus);
     }
     let odd = gpus >> gpus.trailing_zeros();
-    let powers = (0..).map(|power| odd.saturating_mul(1 << power));
-    if odd > most { most } else { powers.into_iter().find(|&n| f64::from(n) >= NEAR * f64::from(most)).unwrap_or(most) }
+    if odd > MOST_ODD {
+        return most;
+    }
+    let mut batch = odd;
+    while f64::from(batch) < NEAR * f64::from(most) {
+        batch *= 2;
+    }
+    batch
 }
 
 impl ProblemArgs {
