@@ -19,7 +19,7 @@ use super::{close, gpt, in_format, model, one_zero_cluster, one_zero_stack, prob
 #[track_caller]
 fn worked(what: &str, ours: f64, printed: f64, unit: f64) {
     let off = (ours - printed).abs();
-    assert!(off <= (0.005 * printed).max(0.5000001 * unit), "{what}: {ours} against {printed}");
+    assert!(off <= (0.005 * printed).max(0.500_000_1 * unit), "{what}: {ours} against {printed}");
 }
 
 /// A plan's price as the decompositions print it.

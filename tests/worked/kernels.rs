@@ -1,11 +1,11 @@
 //! §2: kernels, memory-bound operators, head, update and host floor.
 
 use meshwright::cost::Costs;
-use meshwright::gpu::{AttentionKernel, Format};
+use meshwright::gpu::{AttentionKernel, Format, Gpu};
 use meshwright::kernel::attention::{Core, Cut};
 use meshwright::kernel::gemm::Shape;
 use meshwright::space::parse_plan;
-use meshwright::units::{Bytes, Seconds};
+use meshwright::units::{Bytes, Seconds, Watts};
 
 use super::{
     catalog, close, cluster, device, gpt, model, one_zero_cluster, one_zero_gpu, one_zero_stack, prints, problem, te24,
@@ -30,8 +30,19 @@ fn section_2_1_the_same_product_is_bound_by_memory_when_compute_is_free() {
     close(device(&gpu, &stack).gemm(&A100_QKV, Format::Bf16).get() - 2.5e-6, 0.096e-3, 0.01);
 }
 
+/// The number of experts is not printed; from 32 on, waves and the gap no longer matter.
+#[test]
+fn section_2_2_grouped_products_on_a_b200_reach_367_to_870_tflops() {
+    let (mut gpu, stack) = (one_zero_gpu("b200-sxm"), te24());
+    gpu.gemm.get_mut(&Format::Bf16).unwrap().sustained = 0.65;
+    for (tokens, printed) in [(128.0, 367.0), (256.0, 629.0), (512.0, 771.0), (1024.0, 870.0)] {
+        let forward = device(&gpu, &stack).linear(tokens, 7168.0, 4096.0, 64.0, Format::Bf16).forward;
+        close(2.0 * tokens * 7168.0 * 4096.0 * 64.0 / forward.get() / 1e12, printed, 0.01);
+    }
+}
+
 /// Forward rate of causal attention at s = 4096, head dimension 128, in TFLOP/s.
-fn forward_rate(gpu: &meshwright::gpu::Gpu, kernel: AttentionKernel, heads: f64) -> f64 {
+fn forward_rate(gpu: &Gpu, kernel: AttentionKernel, heads: f64) -> f64 {
     let stack = te24();
     let core = Core {
         sequences: 1.0,
@@ -143,8 +154,12 @@ fn section_2_7_the_update_of_8_03_billion_parameters_takes_15_6_and_9_9_ms() {
 
 #[test]
 fn additions_2_1_a_limit_of_500_w_takes_the_clock_of_an_h100_to_0_877() {
-    let idle = 0.12 * 700.0;
-    prints(((500.0_f64 - idle) / (700.0 - idle)).cbrt(), 0.877, 0.001);
+    let gpu = one_zero_gpu("h100-sxm");
+    close(gpu.tdp.value.get(), 700.0, 1e-12);
+    let sustained = |gpu: &Gpu| gpu.gemm[&Format::Bf16].sustained;
+    let limited = gpu.clone().limited_to(Watts::new(500.0));
+    prints(sustained(&limited) / sustained(&gpu), 0.877, 0.001);
+    close(sustained(&gpu.clone().limited_to(Watts::new(900.0))), sustained(&gpu), 1e-12);
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn close(ours: f64, printed: f64, tolerance: f64) {
 /// Asserts that `ours` is what the specification prints, to half of its last digit `unit`.
 #[track_caller]
 fn prints(ours: f64, printed: f64, unit: f64) {
-    assert!((ours - printed).abs() <= unit * 0.5000001, "{ours} prints otherwise than {printed}");
+    assert!((ours - printed).abs() <= unit * 0.500_000_1, "{ours} prints otherwise than {printed}");
 }
 
 fn model(name: &str) -> Model {

@@ -1,7 +1,6 @@
 //! §6: states and activations.
 
 use meshwright::cost::Costs;
-use meshwright::model::Model;
 use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
 use meshwright::workload::{RECIPES, recipe};
@@ -62,7 +61,7 @@ fn section_6_2_a_block_of_llama_7b_keeps_16_1_times_its_input() {
 /// selective with sequence parallelism: of the paper, and of this specification.
 #[test]
 fn section_6_3_activations_are_those_of_the_sequence_parallelism_paper() {
-    let models: [(Model, u32, &str, [f64; 2], [f64; 2]); 4] = [
+    let models = [
         (gpt(48, 6144, 64), 8, "tp=8 pp=1 mbs=4", [59.25, 59.26], [9.56, 9.57]),
         (gpt(96, 12_288, 96), 64, "tp=8 pp=8 schedule=interleaved vpp=3", [66.84, 66.86], [12.35, 12.36]),
         (gpt(105, 20_480, 128), 280, "tp=8 pp=35 schedule=interleaved vpp=3", [114.02, 114.04], [23.08, 23.09]),

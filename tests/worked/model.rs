@@ -3,7 +3,7 @@
 use meshwright::model::flops::AttentionConvention::{Causal, Full};
 use meshwright::model::{Mixer, Span};
 
-use super::{close, model, prints};
+use super::{close, gpt, model, prints};
 
 #[test]
 fn section_1_1_parameters_of_the_verified_models() {
@@ -80,4 +80,12 @@ fn section_1_4_the_gap_between_the_conventions_is_4_percent_at_8k_and_40_at_128k
     let gap = |s| model.flops_per_token(s, Full).get() / model.flops_per_token(s, Causal).get() - 1.0;
     prints(gap(8192), 0.04, 0.01);
     prints(gap(131_072), 0.40, 0.01);
+}
+
+/// Korthikanti's 72·B·s·L·h²·(1 + s/6h + V/12Lh), without recomputation.
+#[test]
+fn section_1_4_a_gpt_needs_the_flops_of_the_published_formula() {
+    let (layers, h, s, vocab) = (96.0, 12_288.0_f64, 2048.0, 51_200.0);
+    let formula = 72.0 * layers * h.powi(2) * (1.0 + s / (6.0 * h) + vocab / (12.0 * layers * h));
+    close(gpt(96, 12_288, 96).flops_per_token(2048, Full).get(), formula, 1e-9);
 }
