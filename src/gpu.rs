@@ -269,10 +269,34 @@ pub struct Gpu {
     pub price: Option<Price>,
 }
 
+/// Power at idle against the board's limit. Source: specification §2.1, version 1.1.
+const IDLE_POWER: f64 = 0.12;
+
 impl Gpu {
     /// Dense peak of a format.
     pub fn peak_of(&self, format: Format) -> Option<FlopsPerSec> {
         self.peak.get(&format.peak()).map(|peak| peak.value)
+    }
+
+    /// The device with its board held to `limit`: sustained clocks fall with the cube root of the power above idle.
+    ///
+    /// ```text
+    /// κ(P) = κ(P_ref)·((P − P_idle)/(P_ref − P_idle))^(1/3)          P_idle = 0.12·P_ref
+    /// ```
+    ///
+    /// A limit at or above the board's own changes nothing. Source: specification §2.1, version 1.1.
+    #[must_use]
+    pub fn limited_to(mut self, limit: Watts) -> Self {
+        let board = self.tdp.value;
+        let idle = board * IDLE_POWER;
+        if limit < board {
+            let share = (limit - idle).or_zero() / (board - idle);
+            for curve in self.gemm.values_mut() {
+                curve.sustained *= share.cbrt();
+            }
+            self.tdp.value = limit;
+        }
+        self
     }
 
     /// The attention kernel to use when `wanted` has no curve here: the nearest older, else the nearest newer.

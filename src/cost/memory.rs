@@ -215,7 +215,7 @@ impl Costs<'_> {
     }
 
     /// What one layer keeps for its backward, for one micro-batch on one rank, after recomputation (§6.3, §6.4).
-    pub(super) fn kept_activations(&self, kind: usize, plan: &Plan) -> Bytes {
+    pub fn kept_activations(&self, kind: usize, plan: &Plan) -> Bytes {
         match plan.recompute {
             Recompute::None | Recompute::FirstLayers(_) => self.all_activations(kind, plan, Modules::default()),
             Recompute::Selective(modules) => self.all_activations(kind, plan, modules),
