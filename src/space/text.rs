@@ -200,6 +200,9 @@ pub fn plain_plan(problem: &Problem) -> Plan {
     }
 }
 
+/// Products of degrees up to this, and twice them, can be counted in 32 bits.
+const MOST_RANKS: u128 = (1 << 31) - 1;
+
 /// Reads a plan. What is not written: dp is what is left of the GPUs, sequence parallelism is on when tp > 1, etp is 1, ZeRO 1,
 /// micro-batch 1, no recomputation; `vpp` above 1 interleaves.
 ///
@@ -258,13 +261,20 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
         .ok_or_else(|| format!("schedule={name}: none of: {}", Schedule::NAMES.join(", ")))?;
     plan.sequence_parallel = sp.unwrap_or(plan.layout.tp > 1);
     let Layout { tp, cp, pp, .. } = plan.layout;
-    let others = u64::from(tp) * u64::from(cp) * u64::from(pp);
+    let others = u128::from(tp) * u128::from(cp) * u128::from(pp);
     plan.layout.dp = match dp {
         Some(dp) => dp,
-        None => ((u64::from(problem.cluster().gpus) / others).max(1)) as u32,
+        None => ((u128::from(problem.cluster().gpus) / others).max(1)) as u32,
     };
-    if others * u64::from(plan.layout.dp) > u64::from(u32::MAX) {
-        return Err("tp·cp·pp·dp is over four billion ranks".into());
+    let Layout { dp, ep, etp, .. } = plan.layout;
+    for (what, product) in [
+        ("tp·cp·pp·dp", others * u128::from(dp)),
+        ("ep·etp", u128::from(ep) * u128::from(etp)),
+        ("pp·vpp", u128::from(pp) * u128::from(plan.schedule.virtual_stages())),
+    ] {
+        if product > MOST_RANKS {
+            return Err(format!("{what} is over two billion"));
+        }
     }
     Ok(plan)
 }

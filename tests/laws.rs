@@ -1,0 +1,280 @@
+//! Laws of the price: what must hold for every plan of every problem.
+
+mod random;
+
+use meshwright::cost::{Costs, Evaluation};
+use meshwright::model::Model;
+use meshwright::plan::{Plan, ZeroStage};
+use meshwright::problem::Problem;
+use meshwright::schedule::Schedule;
+use meshwright::search::{Options, search};
+use meshwright::space::{Restrictions, Space};
+use meshwright::units::Bytes;
+use proptest::prelude::*;
+use random::{Numbers, Spec, plan_of, plans, spec, specs};
+
+/// Room for rounding: sums of some hundred terms in another order.
+const ROUNDING: f64 = 1e-9;
+
+fn at_most(a: f64, b: f64) -> bool {
+    a <= b * (1.0 + ROUNDING)
+}
+
+/// Runs `law` on plans of every problem.
+fn for_plans(each: usize, seed: u64, law: impl Fn(&Spec, &Costs, &Plan, &Evaluation)) {
+    for (index, spec) in specs().iter().enumerate() {
+        let problem = spec.problem();
+        let costs = Costs::new(&problem);
+        for plan in plans(&problem, each, seed + index as u64) {
+            law(spec, &costs, &plan, &costs.evaluate(&plan));
+        }
+    }
+}
+
+#[test]
+fn terms_are_times_and_sum_to_the_total() {
+    for_plans(400, 1, |spec, _, plan, evaluation| {
+        let terms = evaluation.step.terms();
+        for (name, time) in terms {
+            assert!(time.get().is_finite() && time.get() >= 0.0, "{spec:?} {plan}: {name} = {time}");
+        }
+        let sum: f64 = terms.iter().map(|(_, time)| time.get()).sum();
+        assert!((evaluation.step.total().get() / sum - 1.0).abs() < ROUNDING, "{spec:?} {plan}");
+    });
+}
+
+#[test]
+fn tenants_are_sizes_and_sum_to_the_device() {
+    for_plans(200, 2, |spec, costs, plan, evaluation| {
+        for footprint in costs.footprints(plan) {
+            let tenants = footprint.tenants();
+            for (name, bytes) in tenants {
+                assert!(bytes.get().is_finite() && bytes.get() >= 0.0, "{spec:?} {plan}: {name} = {bytes}");
+            }
+            let sum: f64 = tenants.iter().map(|(_, bytes)| bytes.get()).sum();
+            assert!((footprint.device().get() / sum - 1.0).abs() < ROUNDING, "{spec:?} {plan}");
+            assert!(footprint.device() <= evaluation.footprint.device(), "{spec:?} {plan}: not the fullest");
+            assert!(footprint.allocated() <= footprint.reserved() && footprint.reserved() <= footprint.device());
+        }
+    });
+}
+
+/// Without a group of two there is nobody to talk to. Expert traffic stays where experts are split by etp, the exchange of
+/// gradients where experts have copies on tensor ranks, or where a pipeline's two ends tie one embedding.
+#[test]
+fn a_degree_of_one_adds_no_communication() {
+    for_plans(400, 3, |spec, costs, plan, evaluation| {
+        let (model, step, layout) = (costs.problem.model(), &evaluation.step, &plan.layout);
+        let zero = |what: &str, time: f64| assert!(time == 0.0, "{spec:?} {plan}: {what} = {time}");
+        if layout.tp == 1 {
+            zero("tp_comm", step.tp_comm.get());
+        }
+        if layout.cp == 1 {
+            zero("cp_comm", step.cp_comm.get());
+        }
+        if layout.ep == 1 && layout.etp == 1 {
+            zero("ep_comm", step.ep_comm.get());
+        }
+        if layout.pp == 1 {
+            zero("pp_comm", step.pp_comm.get());
+            zero("pipeline_bubble", step.pipeline_bubble.get());
+        }
+        let copies = model.is_moe() && layout.expert_replicas() > 1;
+        if layout.dense_replicas() == 1 && !copies && !(model.tied_embeddings && layout.pp > 1) {
+            zero("dp_comm", step.dp_comm.get());
+        }
+        assert_eq!(layout.world_size(), costs.problem.cluster().gpus);
+    });
+}
+
+/// The search may cut by it only if it is one: on 20,000 plans and more.
+#[test]
+fn the_lower_bound_is_a_lower_bound() {
+    let mut checked = 0;
+    for (index, spec) in specs().iter().enumerate() {
+        let problem = spec.problem();
+        let (costs, restrictions) = (Costs::new(&problem), Restrictions::default());
+        let space = Space::new(&costs, &restrictions);
+        let shapes = space.shapes();
+        let mut numbers = Numbers(40 + index as u64);
+        for _ in 0..300 {
+            let shape = shapes[numbers.below(shapes.len())];
+            let priced = costs.shape(&shape);
+            let bound = costs.lower_bound(&shape, &priced).get();
+            for plan in (0..40).filter_map(|_| plan_of(&costs, &space, &shape, &mut numbers)) {
+                let evaluation = costs.evaluate_shaped(&plan, &priced);
+                let time = evaluation.step.total().get();
+                assert!(bound <= time, "{spec:?} {plan}: bound {bound}, price {time}");
+                if checked % 10 == 0 {
+                    assert_eq!(costs.evaluate(&plan), evaluation, "{spec:?} {plan}: its shape is not shared");
+                }
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked >= 20_000, "only {checked}");
+}
+
+/// The problem with its links so many times as fast: network, scale-up domain, and every measured curve.
+fn faster_links(problem: &Problem, network: f64, inside: f64) -> Problem {
+    let mut cluster = problem.cluster().clone();
+    for level in &mut cluster.levels {
+        level.bandwidth.value = level.bandwidth.value * network;
+    }
+    cluster.gpu.nic.value = cluster.gpu.nic.value * network;
+    for scale_up in [&mut cluster.scale_up, &mut cluster.gpu.scale_up] {
+        scale_up.bandwidth = scale_up.bandwidth * inside;
+        scale_up.pair_bandwidth = scale_up.pair_bandwidth * inside;
+    }
+    for curves in cluster.gpu.collectives.values_mut() {
+        for curve in curves {
+            curve.bandwidth = curve.bandwidth * inside;
+        }
+    }
+    with(problem, cluster)
+}
+
+fn with(problem: &Problem, cluster: meshwright::cluster::Cluster) -> Problem {
+    let (model, stack) = (problem.model().clone(), problem.stack().clone());
+    Problem::new(model, cluster, problem.workload().clone(), stack, problem.hbm_profile()).unwrap()
+}
+
+fn higher_peak(problem: &Problem, times: f64) -> Problem {
+    let mut cluster = problem.cluster().clone();
+    for peak in cluster.gpu.peak.values_mut() {
+        peak.value = peak.value * times;
+    }
+    with(problem, cluster)
+}
+
+fn more_hbm(problem: &Problem, times: f64) -> Problem {
+    let mut cluster = problem.cluster().clone();
+    cluster.gpu.hbm.value = cluster.gpu.hbm.value * times;
+    with(problem, cluster)
+}
+
+/// Zero-bubble schedules wait `(p−1)·(F + B − k·W)`, k = 2 or 3: there a longer weight gradient shortens the bubble by more than
+/// it lengthens the busy part while there are fewer than (k−1)·(p−1) micro-batches. The published form is for more.
+fn fills_the_pipeline(plan: &Plan, global_batch: u32) -> bool {
+    let zero_bubble = matches!(plan.schedule, Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV);
+    !zero_bubble || plan.micro_batches(global_batch) >= 2.0 * f64::from(plan.layout.pp - 1)
+}
+
+fn never_slower(spec: &Spec, before: &Problem, after: &Problem, plans: &[Plan], what: &str) {
+    let (slow, fast) = (Costs::new(before), Costs::new(after));
+    for plan in plans.iter().filter(|plan| fills_the_pipeline(plan, spec.global_batch)) {
+        let (was, is) = (slow.evaluate(plan), fast.evaluate(plan));
+        assert!(
+            at_most(is.step.total().get(), was.step.total().get()),
+            "{spec:?} {plan}: {what} takes {:?} instead of {:?}",
+            is.step,
+            was.step
+        );
+        assert_eq!(is.footprint, was.footprint);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_better_machine_is_never_slower(pick in 0_usize..13, seed: u64, network in 1.0_f64..4.0, inside in 1.0_f64..4.0) {
+        let spec = &specs()[pick];
+        let problem = spec.problem();
+        let plans = plans(&problem, 40, seed);
+        never_slower(spec, &problem, &faster_links(&problem, network, 1.0), &plans, "a faster network");
+        never_slower(spec, &problem, &faster_links(&problem, 1.0, inside), &plans, "a faster scale-up domain");
+        never_slower(spec, &problem, &higher_peak(&problem, network), &plans, "a higher peak");
+        never_slower(spec, &problem, &more_hbm(&problem, network), &plans, "more HBM");
+    }
+
+    #[test]
+    fn a_longer_sequence_never_needs_less_memory(pick in 0_usize..13, seed: u64, times in 2_u32..5) {
+        let spec = &specs()[pick];
+        let longer = Spec { seq_len: spec.seq_len * times, ..spec.clone() };
+        let mut problem = spec.problem();
+        if problem.model().learned_positions > 0 {
+            // a table of positions only bounds the sequence: take it away on both sides
+            let model = Model { learned_positions: 0, ..problem.model().clone() };
+            let (cluster, stack) = (problem.cluster().clone(), problem.stack().clone());
+            problem = Problem::new(model, cluster, problem.workload().clone(), stack, problem.hbm_profile()).unwrap();
+        }
+        let mut workload = problem.workload().clone();
+        workload.seq_len = longer.seq_len;
+        let (model, cluster, stack) = (problem.model().clone(), problem.cluster().clone(), problem.stack().clone());
+        let long = Problem::new(model, cluster, workload, stack, problem.hbm_profile()).unwrap();
+        let (short_costs, long_costs) = (Costs::new(&problem), Costs::new(&long));
+        for plan in plans(&problem, 60, seed) {
+            for (short, long) in short_costs.footprints(&plan).iter().zip(long_costs.footprints(&plan)) {
+                prop_assert!(at_most(short.device().get(), long.device().get()), "{:?} {}", spec, plan);
+            }
+        }
+    }
+
+    /// ZeRO 1 never needs more than 0, and 2 (without a pipeline) never more than 1, rank by rank. ZeRO 3 shards the weights
+    /// too, but gathers the layers at work and the embedding: it never needs more than the stage below it and that
+    /// working set, which fragments like all tensors. A model of few large layers on few ranks can so need more.
+    #[test]
+    fn a_higher_zero_stage_never_needs_more(pick in 0_usize..13, seed: u64) {
+        let spec = &specs()[pick];
+        let problem = spec.problem();
+        let costs = Costs::new(&problem);
+        for plan in plans(&problem, 60, seed) {
+            let at = |zero| costs.footprints(&Plan { zero, ..plan });
+            let (none, one) = (at(ZeroStage::Zero), at(ZeroStage::One));
+            for (none, one) in none.iter().zip(&one) {
+                prop_assert!(at_most(one.device().get(), none.device().get()), "{:?} {}", spec, plan);
+            }
+            let two = if plan.layout.pp == 1 { at(ZeroStage::Two) } else { one.clone() };
+            for ((one, two), three) in one.iter().zip(&two).zip(at(ZeroStage::Three)) {
+                prop_assert!(at_most(two.device().get(), one.device().get()), "{:?} {}", spec, plan);
+                let gathered: Bytes = three.transient - two.transient;
+                let room = two.device() + gathered * 1.06;
+                prop_assert!(gathered.get() >= 0.0 && at_most(three.device().get(), room.get()), "{:?} {}", spec, plan);
+                prop_assert!(three.weights <= two.weights && three.gradients <= two.gradients);
+            }
+        }
+    }
+}
+
+/// Small enough for a search in a moment.
+fn small() -> Vec<Spec> {
+    vec![
+        spec("llama3-8b", "dgx-h100-8", "nemo-25", 32, 8192),
+        spec("llama3-70b", "dgx-h100-64", "nemo-25", 64, 4096),
+        spec("qwen3-30b-a3b", "dgx-h100-64", "nemo-25", 64, 4096).gpus(32),
+        spec("llama3-8b", "a100-40-64", "torchtitan-2024", 32, 4096).gpus(16),
+    ]
+}
+
+fn best(problem: &Problem) -> Option<f64> {
+    let options = Options { top: 1, restrictions: Restrictions::default() };
+    search(problem, &options, &|_, _| ()).evaluations.first().map(|best| best.step.total().get())
+}
+
+#[test]
+fn a_better_machine_never_makes_the_best_plan_worse() {
+    for spec in small() {
+        let problem = spec.problem();
+        let was = best(&problem).unwrap_or(f64::INFINITY);
+        for (what, better) in [
+            ("network", faster_links(&problem, 2.0, 1.0)),
+            ("scale-up domain", faster_links(&problem, 1.0, 1.5)),
+            ("peak", higher_peak(&problem, 1.3)),
+            ("HBM", more_hbm(&problem, 1.5)),
+        ] {
+            let is = best(&better).unwrap_or(f64::INFINITY);
+            assert!(at_most(is, was), "{spec:?}: with a better {what} the best plan takes {is} instead of {was}");
+        }
+    }
+}
+
+/// The same by the words of the command line.
+#[test]
+fn set_a_faster_nic() {
+    let slow = spec("llama3-70b", "h100-512", "nemo-25", 512, 8192).set("cluster.nic=200 Gb/s");
+    let fast = spec("llama3-70b", "h100-512", "nemo-25", 512, 8192).set("cluster.nic=400 Gb/s");
+    let (slow_problem, fast_problem) = (slow.problem(), fast.problem());
+    let plans = plans(&slow_problem, 300, 7);
+    never_slower(&slow, &slow_problem, &fast_problem, &plans, "cluster.nic");
+}

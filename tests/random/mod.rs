@@ -1,0 +1,135 @@
+//! Problems of the catalogue and plans picked from their spaces, for the tests of laws.
+
+#![allow(dead_code)] // each test file uses a part
+
+use meshwright::catalog::{self, Overrides};
+use meshwright::cost::Costs;
+use meshwright::gpu::Format;
+use meshwright::plan::Plan;
+use meshwright::problem::{HbmProfile, Problem};
+use meshwright::space::{self, Restrictions, Space};
+use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+
+/// Where a problem comes from: names of the catalogue, and what is set.
+#[derive(Clone, Debug)]
+pub struct Spec {
+    pub model: &'static str,
+    pub cluster: &'static str,
+    pub stack: &'static str,
+    pub global_batch: u32,
+    pub seq_len: u32,
+    pub sets: Vec<String>,
+    pub adaptation: Adaptation,
+}
+
+pub const fn spec(
+    model: &'static str,
+    cluster: &'static str,
+    stack: &'static str,
+    global_batch: u32,
+    seq_len: u32,
+) -> Spec {
+    Spec { model, cluster, stack, global_batch, seq_len, sets: Vec::new(), adaptation: Adaptation::Full }
+}
+
+impl Spec {
+    pub fn set(&self, item: impl Into<String>) -> Self {
+        let mut changed = self.clone();
+        changed.sets.push(item.into());
+        changed
+    }
+
+    pub fn gpus(&self, gpus: u32) -> Self {
+        self.set(format!("cluster.gpus={gpus}"))
+    }
+
+    pub fn problem(&self) -> Problem {
+        let sets = Overrides::parse(&self.sets).unwrap();
+        let workload = Workload {
+            global_batch: self.global_batch,
+            seq_len: self.seq_len,
+            format: Format::Bf16,
+            recipe: recipe("megatron").unwrap(),
+            optimizer: Optimizer::Elementwise,
+            adaptation: self.adaptation,
+            imbalance: 1.0,
+            drops_tokens: false,
+        };
+        Problem::new(
+            catalog::model(self.model, &sets).unwrap(),
+            catalog::cluster(self.cluster, &sets).unwrap(),
+            workload,
+            catalog::stack(self.stack, &sets).unwrap(),
+            HbmProfile::Normal,
+        )
+        .unwrap()
+    }
+}
+
+/// Dense, mixtures of experts, latent attention, recurrent; switched, railed, one large domain, a torus; with a pipeline
+/// engine and with FSDP; dispatch in line and beside compute; adapters.
+pub fn specs() -> Vec<Spec> {
+    let mut specs = vec![
+        spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
+        spec("llama3-70b", "h100-512", "nemo-25", 512, 8192),
+        spec("gpt3-175b", "dgx-a100-1k", "megatron-2022", 1536, 2048),
+        spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
+        spec("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096),
+        spec("deepseek-v2", "h100-512", "megatron-lm-2024", 2304, 4096),
+        spec("qwen3-30b-a3b", "hgx-b200-512", "nemo-26", 1024, 4096),
+        spec("gemma3-27b", "mi300x-512", "torchtitan-2024", 512, 8192),
+        spec("nemotron-h-56b", "gb200-nvl72-1152", "nemo-25", 1152, 8192),
+        spec("llama3-8b", "tpu-v5p-1024", "jax-2025", 1024, 8192),
+        spec("llama3-8b", "h200-ethernet-512", "torchtitan-2024", 512, 8192),
+        spec("llama2-7b", "a100-pcie-8", "deepspeed-zero3-2022", 64, 4096),
+    ];
+    let mut lora = spec("llama3-70b", "dgx-h100-64", "nemo-25", 128, 4096);
+    lora.adaptation = Adaptation::Lora;
+    specs.push(lora);
+    specs
+}
+
+/// Numbers without a seed from outside (SplitMix64): the same plans on every run.
+pub struct Numbers(pub u64);
+
+impl Numbers {
+    pub fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+}
+
+/// A legal plan of a shape, large or not; none where the picks do not go together.
+pub fn plan_of(costs: &Costs, space: &Space, shape: &Plan, numbers: &mut Numbers) -> Option<Plan> {
+    fn pick<T: Copy>(list: &[T], numbers: &mut Numbers) -> Option<T> {
+        (!list.is_empty()).then(|| list[numbers.below(list.len())])
+    }
+    let layout = pick(&space.layouts(shape), numbers)?;
+    let schedule = pick(&space.schedules(layout.pp), numbers)?;
+    let zero = pick(&space.zero_stages(layout.pp), numbers)?;
+    let order = pick(&space::orders(layout.pp, layout.dp), numbers)?;
+    let plan = Plan { layout, schedule, zero, order, ..*shape };
+    let mut found = Vec::new();
+    space::illegal(costs, &plan, &mut found);
+    found.is_empty().then_some(plan)
+}
+
+/// `count` legal plans of a problem, with no regard to memory.
+pub fn plans(problem: &Problem, count: usize, seed: u64) -> Vec<Plan> {
+    let (costs, restrictions) = (Costs::new(problem), Restrictions::default());
+    let space = Space::new(&costs, &restrictions);
+    let shapes = space.shapes();
+    let mut numbers = Numbers(seed);
+    let mut plans = Vec::new();
+    let mut tries = 0;
+    while plans.len() < count {
+        tries += 1;
+        assert!(tries <= count * 1000, "{}: hardly any plan is legal", problem.model().name);
+        let shape = shapes[numbers.below(shapes.len())];
+        plans.extend(plan_of(&costs, &space, &shape, &mut numbers));
+    }
+    plans
+}

@@ -1,0 +1,261 @@
+//! The house rules that can be read off the files: layering, first lines, sources, lists, sizes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+/// Modules from the bottom up; each may use only itself and those before it.
+const LAYERS: &[&str] = &[
+    "units",
+    "sources",
+    "model",
+    "gpu",
+    "cluster",
+    "stack",
+    "workload",
+    "schedule",
+    "plan",
+    "problem",
+    "kernel",
+    "collective",
+    "cost",
+    "space",
+    "search",
+    "catalog",
+    "runs",
+    "report",
+    "cli",
+];
+
+/// Most lines of a file of `src/`.
+const MOST_LINES: usize = 600;
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
+
+/// Files below a folder with an extension, as paths from the root with `/`, and their text.
+fn files(folder: &str, extension: &str) -> Vec<(String, String)> {
+    fn walk(folder: &Path, extension: &str, into: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                walk(&path, extension, into);
+            } else if path.extension().is_some_and(|known| known == extension) {
+                into.push(path);
+            }
+        }
+    }
+    let mut paths = Vec::new();
+    walk(&root().join(folder), extension, &mut paths);
+    paths.sort();
+    assert!(!paths.is_empty(), "{folder} holds no .{extension}");
+    paths
+        .into_iter()
+        .map(|path| {
+            let parts: Vec<_> =
+                path.strip_prefix(root()).unwrap().iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+            (parts.join("/"), std::fs::read_to_string(&path).unwrap())
+        })
+        .collect()
+}
+
+fn is_comment(line: &str) -> bool {
+    line.trim_start().starts_with("//")
+}
+
+/// The module that a file of `src/` belongs to: `cost` for `src/cost/data.rs` and for `src/cost.rs`.
+fn module_of(path: &str) -> &str {
+    path.strip_prefix("src/").unwrap().split('/').next().unwrap().trim_end_matches(".rs")
+}
+
+/// Modules that code names after `crate::`, alone or in braces.
+fn used_modules(text: &str) -> BTreeSet<String> {
+    let code: String = text.lines().filter(|line| !is_comment(line)).collect::<Vec<_>>().join("\n");
+    let ident = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
+    let mut used = BTreeSet::new();
+    for (at, _) in code.match_indices("crate::") {
+        let rest = &code[at + "crate::".len()..];
+        let Some(list) = rest.strip_prefix('{') else {
+            used.insert(ident(rest));
+            continue;
+        };
+        let mut depth = 0;
+        let mut item = String::new();
+        for c in list.chars() {
+            match c {
+                '{' => depth += 1,
+                '}' if depth == 0 => break,
+                '}' => depth -= 1,
+                ',' if depth == 0 => {
+                    used.insert(ident(item.trim()));
+                    item.clear();
+                    continue;
+                }
+                _ => {}
+            }
+            item.push(c);
+        }
+        used.insert(ident(item.trim()));
+    }
+    used.remove("");
+    used
+}
+
+#[test]
+fn modules_use_only_lower_layers() {
+    for (path, text) in files("src", "rs") {
+        let module = module_of(&path);
+        if module == "lib" || module == "main" {
+            continue;
+        }
+        let rank = |name: &str| LAYERS.iter().position(|layer| *layer == name);
+        let own = rank(module).unwrap_or_else(|| panic!("{path}: give `{module}` its place in LAYERS"));
+        for used in used_modules(&text) {
+            if let Some(other) = rank(&used) {
+                assert!(other <= own, "{path}: `{module}` may not use `{used}`");
+            } else {
+                panic!("{path}: `crate::{used}` is no module of LAYERS");
+            }
+        }
+    }
+}
+
+#[test]
+fn lists_in_braces_are_read() {
+    let used = used_modules("use crate::{units::{Bytes, Seconds}, model};\nuse crate::plan::Plan;\n// crate::cli\n");
+    assert_eq!(used.iter().map(String::as_str).collect::<Vec<_>>(), ["model", "plan", "units"]);
+}
+
+#[test]
+fn every_file_says_what_it_is() {
+    for (path, text) in files("src", "rs").into_iter().chain(files("tests", "rs")) {
+        assert!(text.starts_with("//! "), "{path}: the first line must be `//!`");
+    }
+}
+
+#[test]
+fn files_are_short() {
+    for (path, text) in files("src", "rs") {
+        let lines = text.lines().count();
+        assert!(lines <= MOST_LINES, "{path}: {lines} lines, over {MOST_LINES}");
+    }
+}
+
+#[test]
+fn the_binary_keeps_its_libraries() {
+    for (path, text) in files("src", "rs") {
+        if matches!(module_of(&path), "cli" | "main") {
+            continue;
+        }
+        for name in
+            ["clap::", "clap_complete::", "clap_mangen::", "anyhow::", "comfy_table::", "indicatif::", "ctrlc::"]
+        {
+            let found = text.lines().position(|line| !is_comment(line) && line.contains(name));
+            assert!(found.is_none(), "{path}:{}: `{name}` belongs in src/cli", found.unwrap_or_default() + 1);
+        }
+    }
+}
+
+/// A hash map's order differs from run to run; answers must not.
+#[test]
+fn nothing_is_hashed() {
+    for (path, text) in files("src", "rs") {
+        for name in ["HashMap", "HashSet"] {
+            let found = text.lines().position(|line| !is_comment(line) && line.contains(name));
+            assert!(found.is_none(), "{path}:{}: use BTree{}", found.unwrap_or_default() + 1, &name[4..]);
+        }
+    }
+}
+
+/// `[key]` in a comment: lower-case, not in backticks, and no link to an item or address.
+///
+/// Words with a `.` are tables of a file (`[layer.x]`), not keys.
+fn citations(text: &str) -> BTreeSet<String> {
+    let mut cited = BTreeSet::new();
+    for line in text.lines().filter(|line| is_comment(line)) {
+        for (at, _) in line.match_indices('[') {
+            let Some(end) = line[at..].find(']').map(|end| at + end) else { continue };
+            let (key, next) = (&line[at + 1..end], line[end + 1..].chars().next());
+            let looks = key.starts_with(|c: char| c.is_ascii_lowercase())
+                && key.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+            let in_code = line[..at].matches('`').count() % 2 == 1;
+            if looks && !in_code && !matches!(next, Some('(' | '[')) {
+                cited.insert(key.to_owned());
+            }
+        }
+    }
+    cited
+}
+
+/// Every `source = "…"` and `…_source = "…"` of a TOML file.
+fn sources(value: &toml::Value, into: &mut BTreeSet<String>) {
+    match value {
+        toml::Value::Table(table) => {
+            for (key, value) in table {
+                match value.as_str() {
+                    Some(source) if key == "source" || key.ends_with("_source") => {
+                        into.insert(source.to_owned());
+                    }
+                    _ => sources(value, into),
+                }
+            }
+        }
+        toml::Value::Array(items) => items.iter().for_each(|item| sources(item, into)),
+        _ => {}
+    }
+}
+
+#[test]
+fn sources_are_known_and_used() {
+    let text = std::fs::read_to_string(root().join("docs/sources.toml")).unwrap();
+    let known: toml::Table = toml::from_str(&text).unwrap();
+    let mut wanted: BTreeMap<String, String> = BTreeMap::new();
+    for (path, text) in files("src", "rs").into_iter().chain(files("tests", "rs")) {
+        for key in citations(&text) {
+            wanted.entry(key).or_insert_with(|| path.clone());
+        }
+    }
+    for (path, text) in files("models", "toml").into_iter().chain(files("clusters", "toml")) {
+        let mut found = BTreeSet::new();
+        sources(&toml::from_str(&text).unwrap(), &mut found);
+        assert!(!found.is_empty(), "{path}: no source");
+        for key in found {
+            wanted.entry(key).or_insert_with(|| path.clone());
+        }
+    }
+    for (key, path) in &wanted {
+        assert!(known.contains_key(key), "{path}: `{key}` is not in docs/sources.toml");
+    }
+    for (key, entry) in &known {
+        assert!(wanted.contains_key(key), "docs/sources.toml: `{key}` is used nowhere");
+        for field in ["title", "authors", "link", "taken"] {
+            let text = entry.get(field).and_then(toml::Value::as_str).unwrap_or_default();
+            assert!(!text.is_empty(), "docs/sources.toml: `{key}` has no {field}");
+        }
+    }
+    let papers: Vec<&str> =
+        known.values().filter_map(|entry| entry["link"].as_str()).filter(|link| link.contains("arxiv.org")).collect();
+    let distinct: BTreeSet<&str> = papers.iter().copied().collect();
+    assert_eq!(papers.len(), distinct.len(), "docs/sources.toml: a paper stands there under two keys");
+}
+
+#[test]
+fn every_data_file_is_built_in() {
+    use meshwright::catalog::{clusters::CLUSTERS, gpus::GPUS, models::MODELS, stacks::STACKS};
+    for (folder, list) in
+        [("models", MODELS), ("clusters", CLUSTERS), ("clusters/gpus", GPUS), ("clusters/stacks", STACKS)]
+    {
+        let on_disk: BTreeMap<String, String> = files(folder, "toml")
+            .into_iter()
+            .filter_map(|(path, text)| {
+                let name = path.strip_prefix(folder)?.strip_prefix('/')?.strip_suffix(".toml")?.to_owned();
+                (!name.contains('/')).then_some((name, text))
+            })
+            .collect();
+        let built_in: Vec<(String, String)> =
+            list.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        let names: Vec<&String> = built_in.iter().map(|(name, _)| name).collect();
+        assert_eq!(names, on_disk.keys().collect::<Vec<_>>(), "{folder}");
+        assert!(built_in.into_iter().eq(on_disk), "{folder}: a name stands beside another's text");
+    }
+}
