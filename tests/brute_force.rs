@@ -138,8 +138,12 @@ fn and_under_restrictions() {
     ];
     for (fixed, forbidden) in cases {
         let mut restrictions = Restrictions::default();
-        fixed.iter().for_each(|item| restrictions.fix(item).unwrap());
-        forbidden.iter().for_each(|item| restrictions.forbid(item).unwrap());
+        for item in fixed {
+            restrictions.fix(item).unwrap();
+        }
+        for item in forbidden {
+            restrictions.forbid(item).unwrap();
+        }
         let spec = spec("llama3-8b", "dgx-h100-64", "nemo-25", 64, 8192).gpus(32);
         let problem = spec.problem();
         let plain = by_hand(&problem, &restrictions);
