@@ -150,6 +150,9 @@ fn the_binary_keeps_its_libraries() {
         for name in
             ["clap::", "clap_complete::", "clap_mangen::", "anyhow::", "comfy_table::", "indicatif::", "ctrlc::"]
         {
+            if name == "comfy_table::" && path.ends_with("report/table.rs") {
+                continue; // the one file that lays tables out
+            }
             let found = text.lines().position(|line| !is_comment(line) && line.contains(name));
             assert!(found.is_none(), "{path}:{}: `{name}` belongs in src/cli", found.unwrap_or_default() + 1);
         }
