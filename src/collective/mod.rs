@@ -129,7 +129,7 @@ impl<'a> Fabric<'a> {
 
     /// Time of one collective of `payload` (the whole tensor) over a group, as `buckets` messages.
     ///
-    /// Inside one scale-up domain: the measured curve of that size ([`domain`]). Across k domains of g ranks:
+    /// Inside one scale-up domain: the measured curve of that size (`domain`). Across k domains of g ranks:
     /// ```text
     /// T = buckets·lat·α + φ·S/B·(1 + 0.25·(S_k/S)^0.7)        φ = (n−1)/n, all-reduce twice that
     /// B = min(B∞ inside a domain, network)                    S_k = 4 MB·k
