@@ -268,9 +268,10 @@ fn a_fit_lies_over_the_entries_it_names() {
     let quirks = catalog::stack("nemo-25", &sets).unwrap().quirks;
     assert_eq!(quirks.sync_per_layer, meshwright::units::Seconds::new(2e-3));
     let cluster = catalog::cluster("dgx-h100-8", &sets).unwrap();
-    assert_eq!(cluster.gpu.hbm_efficiency.value, 0.7);
+    assert_eq!(cluster.gpu.hbm_efficiency, gpu.hbm_efficiency);
     let set = Overrides::parse(["gpu.hbm_efficiency=0.9"]).unwrap().with_fit(sets.fit().cloned().map(Into::into));
-    assert_eq!(catalog::gpu_with("h100-sxm", &set).unwrap().hbm_efficiency.value, 0.9);
+    let over_fit = catalog::gpu_with("h100-sxm", &set).unwrap().hbm_efficiency;
+    assert_eq!((over_fit.value, over_fit.source.as_str()), (0.9, "set-on-the-command-line"));
 }
 
 #[test]

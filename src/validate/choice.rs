@@ -56,11 +56,14 @@ pub struct Choices {
     pub groups: Vec<Group>,
 }
 
+/// Predicted and measured times of each layout, repeats beside one another.
+type Plans = BTreeMap<String, Vec<(f64, f64)>>;
+
 /// Groups runs that share set, model, purpose, GPUs, format, batch and sequence, and scores each choice.
 ///
 /// Repeats of one layout are one plan, at their mean.
 pub fn choices(ran: &[Sample]) -> Choices {
-    let mut groups: BTreeMap<(String, String), BTreeMap<String, Vec<(f64, f64)>>> = BTreeMap::new();
+    let mut groups: BTreeMap<(String, String), Plans> = BTreeMap::new();
     for sample in ran {
         if let Some(pair) = time_pair(sample) {
             let plans = groups.entry((sample.set().to_owned(), name(sample))).or_default();

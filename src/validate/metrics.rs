@@ -80,7 +80,7 @@ pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     if a.len() < 2 || a.len() != b.len() {
         return None;
     }
-    let mean = (n + 1.0) / 2.0;
+    let mean = f64::midpoint(n, 1.0);
     let moment = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - mean) * (y - mean)).sum::<f64>();
     let spread = (moment(&a, &a) * moment(&b, &b)).sqrt();
     (spread > 0.0).then(|| moment(&a, &b) / spread)
@@ -95,7 +95,7 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     while from < order.len() {
         let alike = order[from..].iter().take_while(|&&at| values[at] <= values[order[from]]).count();
         for &at in &order[from..from + alike] {
-            ranks[at] = from as f64 + (alike as f64 + 1.0) / 2.0;
+            ranks[at] = from as f64 + f64::midpoint(alike as f64, 1.0);
         }
         from += alike;
     }
