@@ -6,6 +6,8 @@ pub mod cli;
 pub mod cluster;
 pub mod collective;
 pub mod cost;
+#[cfg(feature = "fit")]
+pub mod fit;
 pub mod gpu;
 pub mod kernel;
 pub mod model;

@@ -23,6 +23,7 @@ const LAYERS: &[&str] = &[
     "catalog",
     "runs",
     "validate",
+    "fit",
     "report",
     "cli",
 ];

@@ -11,12 +11,14 @@ pub mod hf;
 pub mod models;
 mod overrides;
 mod read;
+mod shelf;
 pub mod stacks;
 
 use std::path::Path;
 
 pub use error::{CatalogError, Kind, nearest};
 pub use overrides::{Overrides, SET_SOURCE, Setting};
+pub use shelf::Shelf;
 
 use crate::cluster::{Cluster, ClusterFile};
 use crate::gpu::Gpu;

@@ -3,6 +3,7 @@
 mod budget;
 mod catalogue;
 mod explain;
+mod fit;
 mod output;
 mod plan;
 mod predict;
@@ -49,6 +50,8 @@ enum Command {
     Predict(predict::Args),
     /// Score predictions against measured runs: errors by class, memory, what a choice costs.
     Validate(validate::Args),
+    /// Fit constants of the model to measured runs, cross-validated by configuration.
+    Fit(fit::Args),
     /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
     Budget(budget::Args),
     /// List the models, or show one.
@@ -118,6 +121,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Explain(args) => explain::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Fit(args) => fit::run(&args),
         Command::Budget(args) => budget::run(&args),
         Command::Models(args) => catalogue::models(&args),
         Command::Clusters(args) => catalogue::clusters(&args),

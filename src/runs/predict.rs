@@ -4,8 +4,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::cell::text;
-use super::{Refusal, Row, problem_with};
-use crate::catalog::Overrides;
+use super::{Refusal, Row, problem_from};
+use crate::catalog::{Overrides, Shelf};
 use crate::cost::{Costs, Footprint, StepTime};
 use crate::model::flops::AttentionConvention;
 use crate::plan::Plan;
@@ -61,11 +61,11 @@ const LORA_FLOPS: f64 = 2.0 / 3.0;
 
 /// Predicts one row with the default fit.
 pub fn predict(row: &Row) -> Prediction {
-    predict_with(row, &Overrides::default())
+    predict_from(row, &Shelf::new(&Overrides::default()))
 }
 
-fn predict_with(row: &Row, sets: &Overrides) -> Prediction {
-    match problem_with(row, sets) {
+fn predict_from(row: &Row, shelf: &Shelf) -> Prediction {
+    match problem_from(row, shelf) {
         Ok((problem, plan)) => price(row, &problem, &plan),
         Err(refusal) => refused(row, &refusal),
     }
@@ -78,7 +78,8 @@ pub fn predict_all(rows: &[Row]) -> Vec<Prediction> {
 
 /// The same with this fit and what the user set of `gpu.…` and `stack.…`.
 pub fn predict_all_with(rows: &[Row], sets: &Overrides) -> Vec<Prediction> {
-    rows.par_iter().map(|row| predict_with(row, sets)).collect()
+    let shelf = Shelf::new(sets);
+    rows.par_iter().map(|row| predict_from(row, &shelf)).collect()
 }
 
 fn refused(row: &Row, refusal: &Refusal) -> Prediction {
