@@ -5,6 +5,7 @@ pub mod catalog;
 pub mod cli;
 pub mod cluster;
 pub mod collective;
+pub mod confidence;
 pub mod cost;
 #[cfg(feature = "fit")]
 pub mod fit;

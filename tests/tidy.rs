@@ -21,6 +21,7 @@ const LAYERS: &[&str] = &[
     "space",
     "search",
     "catalog",
+    "confidence",
     "runs",
     "validate",
     "fit",
@@ -247,11 +248,13 @@ fn sources_are_known_and_used() {
 #[test]
 fn every_data_file_is_built_in() {
     use meshwright::catalog::{clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, stacks::STACKS};
+    use meshwright::confidence::INTERVALS;
     for (folder, list) in [
         ("models", MODELS),
         ("clusters", CLUSTERS),
         ("clusters/fits", FITS),
         ("clusters/gpus", GPUS),
+        ("clusters/intervals", INTERVALS),
         ("clusters/stacks", STACKS),
     ] {
         let on_disk: BTreeMap<String, String> = files(folder, "toml")

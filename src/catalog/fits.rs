@@ -64,6 +64,21 @@ pub struct Constant {
 pub const FOLDS: usize = 5;
 
 impl Constant {
+    /// A constant without provenance: for an experiment, not for a file.
+    pub const fn plain(key: String, value: Value) -> Self {
+        Self {
+            key,
+            value,
+            source: String::new(),
+            from: String::new(),
+            rows: None,
+            spread: None,
+            folds: Vec::new(),
+            was: None,
+            date: None,
+        }
+    }
+
     /// Section, entry and path of the key.
     fn parts(&self) -> Result<(Kind, &str, Vec<String>), String> {
         let (section, rest) = self.key.split_once('.').unwrap_or((&self.key, ""));
@@ -110,6 +125,11 @@ fn covers(pattern: &str, name: &str) -> bool {
 }
 
 impl Fit {
+    /// A fit without constants.
+    pub const fn empty() -> Self {
+        Self { name: String::new(), date: String::new(), source: String::new(), constants: Vec::new() }
+    }
+
     /// Constants of one entry of the catalogue, in the order of the file.
     pub(super) fn of<'a>(&'a self, kind: Kind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
         self.constants.iter().filter(move |constant| constant.is_of(kind, name))
@@ -160,17 +180,7 @@ impl Fit {
 /// # Errors
 /// When the key names no entry of the catalogue, or holds a `*`.
 pub fn value_at(key: &str, sets: &super::Overrides) -> Result<Option<Value>, CatalogError> {
-    let constant = Constant {
-        key: key.to_owned(),
-        value: Value::Boolean(false),
-        source: String::new(),
-        from: String::new(),
-        rows: None,
-        spread: None,
-        folds: Vec::new(),
-        was: None,
-        date: None,
-    };
+    let constant = Constant::plain(key.to_owned(), Value::Boolean(false));
     let (kind, name, path) = constant.parts().map_err(|why| constant.error(why))?;
     let list = if kind == Kind::Gpu { gpus::GPUS } else { stacks::STACKS };
     let text = read::find(kind, list, name, None)?;

@@ -1,6 +1,7 @@
 //! The command line: what is asked, who answers, and how errors and signals end.
 
 mod budget;
+mod calibrate;
 mod catalogue;
 mod explain;
 mod fit;
@@ -9,6 +10,7 @@ mod plan;
 mod predict;
 mod problem;
 mod progress;
+mod runs;
 mod shell;
 mod validate;
 
@@ -48,10 +50,15 @@ enum Command {
     Explain(explain::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
+    /// Rows for `predict` and `validate` from training logs.
+    #[command(subcommand)]
+    Runs(runs::Command),
     /// Score predictions against measured runs: errors by class, memory, what a choice costs.
     Validate(validate::Args),
     /// Fit constants of the model to measured runs, cross-validated by configuration.
     Fit(fit::Args),
+    /// Learn from the errors on measured runs how sure predictions are.
+    Calibrate(calibrate::Args),
     /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
     Budget(budget::Args),
     /// List the models, or show one.
@@ -120,8 +127,10 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Runs(command) => runs::run(&command),
         Command::Validate(args) => validate::run(&args),
         Command::Fit(args) => fit::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Budget(args) => budget::run(&args),
         Command::Models(args) => catalogue::models(&args),
         Command::Clusters(args) => catalogue::clusters(&args),

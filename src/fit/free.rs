@@ -152,17 +152,7 @@ impl Placed {
 
     /// The constants at `x`, without provenance: what an evaluation needs.
     pub fn constants(&self, x: f64) -> impl Iterator<Item = Constant> {
-        self.values(x).into_iter().map(|(key, value)| Constant {
-            key,
-            value,
-            source: super::SOURCE.to_owned(),
-            from: String::new(),
-            rows: None,
-            spread: None,
-            folds: Vec::new(),
-            was: None,
-            date: None,
-        })
+        self.values(x).into_iter().map(|(key, value)| Constant::plain(key, value))
     }
 }
 

@@ -354,12 +354,7 @@ fn target(sample: &Sample) -> Target {
 
 /// The overrides with further constants after those of their fit.
 pub fn with(sets: &Overrides, constants: impl IntoIterator<Item = Constant>) -> Overrides {
-    let mut fit = sets.fit().cloned().unwrap_or_else(|| Fit {
-        name: "new".into(),
-        date: String::new(),
-        source: super::SOURCE.into(),
-        constants: Vec::new(),
-    });
+    let mut fit = sets.fit().cloned().unwrap_or_else(Fit::empty);
     fit.constants.extend(constants);
     sets.clone().with_fit(Some(Arc::new(fit)))
 }

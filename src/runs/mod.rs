@@ -3,6 +3,7 @@
 //! Rules look at what a run was, never at its name, its source or what was measured. They are listed in `docs/runs.md`.
 
 mod cell;
+pub mod log;
 mod map_cluster;
 mod map_model;
 mod map_plan;

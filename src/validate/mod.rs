@@ -1,6 +1,7 @@
 //! Predictions against what was measured: errors by class, memory, running out of it, and what a choice costs.
 
 pub mod anomaly;
+pub mod calibrate;
 pub mod choice;
 pub mod cross;
 pub mod filter;
