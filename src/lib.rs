@@ -18,5 +18,6 @@ pub mod search;
 pub mod sources;
 pub mod space;
 pub mod stack;
+pub mod suggest;
 pub mod units;
 pub mod workload;

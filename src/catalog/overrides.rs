@@ -2,7 +2,8 @@
 
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind, nearest};
+use super::error::{CatalogError, Kind};
+use super::nearest;
 
 /// Source of a value that the user set.
 pub const SET_SOURCE: &str = "set-on-the-command-line";
