@@ -20,4 +20,5 @@ pub mod space;
 pub mod stack;
 pub mod suggest;
 pub mod units;
+pub mod validate;
 pub mod workload;
