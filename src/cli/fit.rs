@@ -1,15 +1,16 @@
 //! `meshwright fit`: constants of the model from measured runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 
 use super::predict::RunsArgs;
 use super::{Outcome, OutputFormat, output};
 use crate::catalog::Overrides;
+use crate::fit::silicon::{self, Curve, Product, Transfer};
 use crate::fit::steps::{self, Fitted, Weights};
 use crate::fit::{free, report};
-use crate::report::{Sheet, validate as sheets};
+use crate::report::{Sheet, percent, validate as sheets};
 use crate::runs::{self, Row};
 use crate::validate::filter::Filter;
 use crate::validate::sample::{Sample, samples};
@@ -23,6 +24,9 @@ pub struct Args {
     /// Fit only to runs with this.
     #[arg(long, value_name = "COLUMN=VALUE", default_value = "purpose=pretrain")]
     only: Vec<String>,
+    /// First fit the curves of kernels and links to the tables of this folder (gemm.csv, nccl.csv).
+    #[arg(long, value_name = "FOLDER")]
+    silicon: Option<PathBuf>,
     /// TOML file of the constants that may move, instead of the built-in list (clusters/fits/free).
     #[arg(long, value_name = "FILE")]
     free: Option<PathBuf>,
@@ -54,6 +58,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
         .collect::<Result<_>>()?;
     let (rows, sets) = args.runs.load()?;
+    let before = sets.clone();
     let mut blocks = match &args.free {
         Some(path) => {
             let origin = path.display().to_string();
@@ -64,6 +69,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     if !args.block.is_empty() {
         blocks.retain(|block| args.block.iter().any(|name| block.name.contains(name.as_str())));
+    }
+    let mut sets = sets;
+    if let Some(folder) = &args.silicon {
+        sets = kernels(folder, sets)?;
     }
     let weights = Weights { memory: args.memory_weight, regret: args.regret_weight };
     let counts = |sample: &Sample| filters.iter().all(|filter| filter.admits(sample));
@@ -76,7 +85,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         score(&samples(&rows, &predictions), &filters)
     };
     let reports = [
-        ("before", scored(&sets, false)),
+        ("before", scored(&before, false)),
         ("after, on the runs fitted to", scored(&new, false)),
         ("after, cross-validated", scored(&new, true)),
     ];
@@ -90,6 +99,34 @@ pub fn run(args: &Args) -> Result<Outcome> {
         std::fs::write(path, text).with_context(|| format!("{origin}: cannot be written"))?;
     }
     Ok(Outcome::Answered)
+}
+
+/// Fits curves of kernels and links; those that are better lie over the catalogue from here on.
+fn kernels(folder: &Path, sets: Overrides) -> Result<Overrides> {
+    let products: Vec<Product> = table(&folder.join("gemm.csv"))?;
+    let transfers: Vec<Transfer> = table(&folder.join("nccl.csv"))?;
+    output::talk(&format!("{} products and {} collectives to fit curves to", products.len(), transfers.len()));
+    let mut curves = silicon::products(&products, &sets)?;
+    curves.extend(silicon::collectives(&transfers, &sets)?);
+    let columns = ["curve", "samples", "median error before", "cross-validated", "kept"];
+    let mut sheet = Sheet::new("Curves of kernels and links", &columns);
+    for curve in &curves {
+        sheet.push([
+            curve.key.clone(),
+            curve.samples.to_string(),
+            percent(curve.before),
+            percent(curve.crossed),
+            if curve.kept { "yes".into() } else { "no: no clear gain".into() },
+        ]);
+    }
+    output::print(&output::sheets(&[sheet], OutputFormat::Table)?)?;
+    Ok(steps::with(&sets, curves.iter().flat_map(Curve::constants)))
+}
+
+fn table<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
+    let origin = path.display().to_string();
+    let mut reader = csv::Reader::from_path(path).with_context(|| format!("{origin}: cannot be read"))?;
+    reader.deserialize().collect::<Result<_, _>>().with_context(|| origin)
 }
 
 /// Every constant: what it was and is.

@@ -10,6 +10,7 @@ use super::progress::Progress;
 use super::{Outcome, OutputFormat, output};
 use crate::cost::Costs;
 use crate::problem::Problem;
+use crate::report::ties::Ties;
 use crate::report::{csv, json, plans, table, why};
 use crate::search::{Options, Ranking, search};
 use crate::space::{Restrictions, check, parse_plan};
@@ -57,7 +58,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
         OutputFormat::Table | OutputFormat::Markdown => {
             let sheet = output::sheets(&[plans::ranked(&problem, &ranking)], args.format)?;
-            let why = why::paragraph(&problem, &ranking);
+            let why = format!("{} {}", why::paragraph(&problem, &ranking), Ties::of(&ranking).advice());
             let why = if args.format == OutputFormat::Table { table::wrapped(&why) } else { why };
             format!("{sheet}\n{why}\n")
         }

@@ -161,7 +161,7 @@ pub fn rounded(number: f64) -> f64 {
     format!("{number:.3e}").parse().unwrap_or(number)
 }
 
-/// The number at a key, under the present overrides.
+/// The number at a key, under the present overrides, in the unit of the constant.
 fn number_at(key: &str, unit: Option<&str>, sets: &Overrides) -> Result<f64, FreeError> {
     let fail = |why: String| FreeError::Constant { key: key.to_owned(), why };
     let value = crate::catalog::fits::value_at(key, sets).map_err(|error| fail(error.to_string()))?;
@@ -171,11 +171,29 @@ fn number_at(key: &str, unit: Option<&str>, sets: &Overrides) -> Result<f64, Fre
         (Some(Value::String(text)), Some(unit)) => {
             text.strip_suffix(unit).and_then(|number| number.trim().parse().ok())
         }
-        (None, _) => Some(0.0),
+        (None, unit) => default_at(key, unit, sets),
         _ => None,
     };
     let unit = unit.map_or_else(String::new, |unit| format!(" in {unit}"));
     number.ok_or_else(|| fail(format!("is {value:?}, and not a number{unit}")))
+}
+
+/// What a key means that its file leaves out: the value of the entry as it was read, which is in seconds where it is a time.
+fn default_at(key: &str, unit: Option<&str>, sets: &Overrides) -> Option<f64> {
+    let mut keys = key.split('.');
+    let (section, name) = (keys.next()?, keys.next()?);
+    let entry = match section {
+        "gpu" => serde_json::to_value(crate::catalog::gpu_with(name, sets).ok()?).ok()?,
+        _ => serde_json::to_value(crate::catalog::stack(name, sets).ok()?).ok()?,
+    };
+    let number = keys.try_fold(&entry, |at, key| at.get(key))?.as_f64()?;
+    match unit {
+        None => Some(number),
+        Some("s") => Some(number),
+        Some("ms") => Some(number * 1e3),
+        Some("us") => Some(number * 1e6),
+        Some(_) => None,
+    }
 }
 
 #[cfg(test)]
@@ -212,6 +230,11 @@ mod tests {
         assert_eq!(sync.values(1.23456)[0].1, Value::String("1.235 ms".into()));
         let traffic = Placed::new(&free(&["stack.nemo-25.traffic"], None, true), 0, &sets).unwrap();
         assert_eq!(traffic.values(0.5)[0].1, Value::Float(0.52));
+        let left_out = Placed::new(&free(&["stack.foundry-2023.fsdp_efficiency"], None, false), 0, &sets).unwrap();
+        assert!((left_out.start() - 1.0).abs() < 1e-12, "what a file leaves out has its default");
+        let none =
+            Placed::new(&free(&["stack.foundry-2023.quirks.sync_per_layer"], Some("ms"), false), 0, &sets).unwrap();
+        assert!(none.start().abs() < 1e-12);
         assert!(Placed::new(&free(&["stack.nemo-25.name"], None, false), 0, &sets).is_err());
     }
 }

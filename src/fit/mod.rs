@@ -4,6 +4,7 @@
 pub mod free;
 pub mod minimise;
 pub mod report;
+pub mod silicon;
 pub mod steps;
 
 /// Key of the source of what is fitted to runs.

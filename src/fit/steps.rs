@@ -352,9 +352,11 @@ fn target(sample: &Sample) -> Target {
     Target { seconds, gib, weight }
 }
 
-/// The overrides with further constants after those of their fit.
+/// The overrides with further constants after those of their fit; what is named anew replaces what it was.
 pub fn with(sets: &Overrides, constants: impl IntoIterator<Item = Constant>) -> Overrides {
+    let new: Vec<Constant> = constants.into_iter().collect();
     let mut fit = sets.fit().cloned().unwrap_or_else(Fit::empty);
-    fit.constants.extend(constants);
+    fit.constants.retain(|old| new.iter().all(|new| new.key != old.key));
+    fit.constants.extend(new);
     sets.clone().with_fit(Some(Arc::new(fit)))
 }

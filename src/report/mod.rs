@@ -9,6 +9,7 @@ pub mod plans;
 pub mod scatter;
 #[cfg(feature = "cli")]
 pub mod table;
+pub mod ties;
 pub mod validate;
 pub mod why;
 
