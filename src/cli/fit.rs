@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let mut sets = sets;
     if let Some(folder) = &args.silicon {
-        sets = kernels(folder, sets)?;
+        sets = kernels(folder, &sets)?;
     }
     let weights = Weights { memory: args.memory_weight, regret: args.regret_weight };
     let counts = |sample: &Sample| filters.iter().all(|filter| filter.admits(sample));
@@ -102,12 +102,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 /// Fits curves of kernels and links; those that are better lie over the catalogue from here on.
-fn kernels(folder: &Path, sets: Overrides) -> Result<Overrides> {
+fn kernels(folder: &Path, sets: &Overrides) -> Result<Overrides> {
     let products: Vec<Product> = table(&folder.join("gemm.csv"))?;
     let transfers: Vec<Transfer> = table(&folder.join("nccl.csv"))?;
     output::talk(&format!("{} products and {} collectives to fit curves to", products.len(), transfers.len()));
-    let mut curves = silicon::products(&products, &sets)?;
-    curves.extend(silicon::collectives(&transfers, &sets)?);
+    let mut curves = silicon::products(&products, sets)?;
+    curves.extend(silicon::collectives(&transfers, sets)?);
     let columns = ["curve", "samples", "median error before", "cross-validated", "kept"];
     let mut sheet = Sheet::new("Curves of kernels and links", &columns);
     for curve in &curves {
@@ -120,7 +120,7 @@ fn kernels(folder: &Path, sets: Overrides) -> Result<Overrides> {
         ]);
     }
     output::print(&output::sheets(&[sheet], OutputFormat::Table)?)?;
-    Ok(steps::with(&sets, curves.iter().flat_map(Curve::constants)))
+    Ok(steps::with(sets, curves.iter().flat_map(Curve::constants)))
 }
 
 fn table<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Vec<T>> {

@@ -188,8 +188,7 @@ fn default_at(key: &str, unit: Option<&str>, sets: &Overrides) -> Option<f64> {
     };
     let number = keys.try_fold(&entry, |at, key| at.get(key))?.as_f64()?;
     match unit {
-        None => Some(number),
-        Some("s") => Some(number),
+        None | Some("s") => Some(number),
         Some("ms") => Some(number * 1e3),
         Some("us") => Some(number * 1e6),
         Some(_) => None,

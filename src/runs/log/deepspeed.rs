@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use super::lines::{after, dotted, number_after, year};
+use super::lines::{dotted, number_after, year};
 use super::{LoggedRun, Row, steady};
 
 /// What a throughput line says of its last step.
@@ -63,12 +63,9 @@ pub fn read(text: &str) -> Option<LoggedRun> {
     Some(LoggedRun { row, steps: rates.len() })
 }
 
-/// The `"stage": 3` of the printed JSON, or the `stage=3` of the printed object.
+/// The `stage=3` of the printed `zero_config`.
 fn zero_stage(text: &str) -> Option<f64> {
-    text.lines().find_map(|line| {
-        let object = after(line, "zero_config").is_some().then(|| number_after(line, "stage="))?;
-        object
-    })
+    text.lines().filter(|line| line.contains("zero_config")).find_map(|line| number_after(line, "stage="))
 }
 
 /// `"train_batch_size": 96,` as DeepSpeed prints its JSON.
