@@ -17,6 +17,12 @@ pub struct Bounds {
     pub high: f64,
 }
 
+impl From<(f64, f64)> for Bounds {
+    fn from((low, high): (f64, f64)) -> Self {
+        Self { low, high }
+    }
+}
+
 impl Bounds {
     /// The value nearest inside.
     pub fn clamp(&self, value: f64) -> f64 {
