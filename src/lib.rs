@@ -7,6 +7,7 @@ pub mod cluster;
 pub mod collective;
 pub mod cost;
 pub mod gpu;
+pub mod import;
 pub mod kernel;
 pub mod model;
 pub mod plan;

@@ -21,6 +21,7 @@ const LAYERS: &[&str] = &[
     "space",
     "search",
     "catalog",
+    "import",
     "runs",
     "report",
     "cli",

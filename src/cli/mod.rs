@@ -3,6 +3,7 @@
 mod budget;
 mod catalogue;
 mod explain;
+mod import;
 mod output;
 mod plan;
 mod predict;
@@ -44,6 +45,8 @@ enum Command {
     Plan(plan::Args),
     /// Lay one plan open: its time term by term, its memory rank by rank, why it does not run.
     Explain(explain::Args),
+    /// Read a launch script or a framework's configuration into model, workload and plan.
+    Import(import::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
     /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
@@ -113,6 +116,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Budget(args) => budget::run(&args),
         Command::Models(args) => catalogue::models(&args),
