@@ -190,7 +190,7 @@ impl Arguments {
     }
 
     fn remember_unknown(&mut self, name: String, values: &[Text], place: Place) {
-        let nearest = crate::catalog::nearest(&name, OPTIONS.keys().copied());
+        let nearest = crate::suggest::nearest(&name, OPTIONS.keys().copied());
         let values = values.iter().map(|value| readable(&value.plain())).collect();
         self.unknown.push(Unknown { name, values, place, nearest });
     }

@@ -10,11 +10,11 @@ use crate::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkN
 
 /// The model, where the arguments say its sizes.
 pub fn model(list: &mut Arguments) -> Option<Model> {
-    let pattern = list.word("--hybrid-layer-pattern").or_else(|| list.word("--hybrid-override-pattern"));
-    if let Some(pattern) = pattern {
+    let hybrid = list.word("--hybrid-layer-pattern").or_else(|| list.word("--hybrid-override-pattern"));
+    if let Some(hybrid) = hybrid {
         let place = list.place("--hybrid-layer-pattern").or_else(|| list.place("--hybrid-override-pattern"));
         let finding =
-            Finding::error("not-modelled", format!("a hybrid of layers, `{pattern}`, is not read from arguments"));
+            Finding::error("not-modelled", format!("a hybrid of layers, `{hybrid}`, is not read from arguments"));
         list.findings.push(finding.at_maybe(place.as_ref()).expected("give the model with --model"));
         return None;
     }
