@@ -118,12 +118,13 @@ impl Arguments {
                 continue;
             };
             let wanted = match OPTIONS.get(flag.as_str()).map(|flag| flag.arity) {
-                Some(Arity::Exactly(n)) => n.saturating_sub(values.len()).min(words.len() - at),
+                Some(Arity::Exactly(n)) => n.saturating_sub(values.len()),
                 Some(Arity::Rest) => follow,
                 Some(Arity::Switch) | None => 0,
             };
             // A value may begin with `-` as numbers do, never with `--`.
-            let taken = words[at..at + wanted].iter().take_while(|word| !is_flag(&word.plain())).count();
+            let most = wanted.min(words.len() - at);
+            let taken = words[at..at + most].iter().take_while(|word| !is_flag(&word.plain())).count();
             values.extend_from_slice(&words[at..at + taken]);
             at += taken;
             if taken < wanted {
