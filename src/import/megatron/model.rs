@@ -187,7 +187,7 @@ fn moe(list: &mut Arguments, ffn: u32, gated: bool, biased: bool) -> Option<Moe>
 fn sparse_layers(list: &mut Arguments, layers: u32) -> Option<Vec<bool>> {
     let every = list.size("--expert-interval").unwrap_or(1);
     let usual = || (0..layers).map(|layer| layer % every == every - 1).collect();
-    let given = pattern(list, "--moe-layer-freq", layers, |layer, every| layer.is_multiple_of(every))?;
+    let given = pattern(list, "--moe-layer-freq", layers, u32::is_multiple_of)?;
     Some(given.unwrap_or_else(usual))
 }
 
