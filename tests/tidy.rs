@@ -18,6 +18,8 @@ const LAYERS: &[&str] = &[
     "kernel",
     "collective",
     "cost",
+    "goodput",
+    "money",
     "space",
     "search",
     "catalog",
@@ -244,10 +246,14 @@ fn sources_are_known_and_used() {
 
 #[test]
 fn every_data_file_is_built_in() {
-    use meshwright::catalog::{clusters::CLUSTERS, gpus::GPUS, models::MODELS, stacks::STACKS};
-    for (folder, list) in
-        [("models", MODELS), ("clusters", CLUSTERS), ("clusters/gpus", GPUS), ("clusters/stacks", STACKS)]
-    {
+    use meshwright::catalog::{clusters::CLUSTERS, gpus::GPUS, models::MODELS, prices::PRICES, stacks::STACKS};
+    for (folder, list) in [
+        ("models", MODELS),
+        ("clusters", CLUSTERS),
+        ("clusters/gpus", GPUS),
+        ("clusters/stacks", STACKS),
+        ("clusters/prices", PRICES),
+    ] {
         let on_disk: BTreeMap<String, String> = files(folder, "toml")
             .into_iter()
             .filter_map(|(path, text)| {
