@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&str] = &[
     "units",
     "sources",
+    "suggest",
     "model",
     "gpu",
     "cluster",
@@ -24,6 +25,7 @@ const LAYERS: &[&str] = &[
     "search",
     "catalog",
     "runs",
+    "validate",
     "report",
     "cli",
 ];
@@ -246,13 +248,16 @@ fn sources_are_known_and_used() {
 
 #[test]
 fn every_data_file_is_built_in() {
-    use meshwright::catalog::{clusters::CLUSTERS, gpus::GPUS, models::MODELS, prices::PRICES, stacks::STACKS};
+    use meshwright::catalog::{
+        clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, prices::PRICES, stacks::STACKS,
+    };
     for (folder, list) in [
         ("models", MODELS),
         ("clusters", CLUSTERS),
+        ("clusters/fits", FITS),
         ("clusters/gpus", GPUS),
-        ("clusters/stacks", STACKS),
         ("clusters/prices", PRICES),
+        ("clusters/stacks", STACKS),
     ] {
         let on_disk: BTreeMap<String, String> = files(folder, "toml")
             .into_iter()
