@@ -9,9 +9,12 @@ pub mod confidence;
 pub mod cost;
 #[cfg(feature = "fit")]
 pub mod fit;
+pub mod goodput;
 pub mod gpu;
+pub mod import;
 pub mod kernel;
 pub mod model;
+pub mod money;
 pub mod plan;
 pub mod problem;
 pub mod report;

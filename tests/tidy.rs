@@ -19,10 +19,13 @@ const LAYERS: &[&str] = &[
     "kernel",
     "collective",
     "cost",
+    "goodput",
+    "money",
     "space",
     "search",
     "catalog",
     "confidence",
+    "import",
     "runs",
     "validate",
     "fit",
@@ -248,7 +251,9 @@ fn sources_are_known_and_used() {
 
 #[test]
 fn every_data_file_is_built_in() {
-    use meshwright::catalog::{clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, stacks::STACKS};
+    use meshwright::catalog::{
+        clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, prices::PRICES, stacks::STACKS,
+    };
     use meshwright::confidence::INTERVALS;
     for (folder, list) in [
         ("models", MODELS),
@@ -256,6 +261,7 @@ fn every_data_file_is_built_in() {
         ("clusters/fits", FITS),
         ("clusters/gpus", GPUS),
         ("clusters/intervals", INTERVALS),
+        ("clusters/prices", PRICES),
         ("clusters/stacks", STACKS),
     ] {
         let on_disk: BTreeMap<String, String> = files(folder, "toml")

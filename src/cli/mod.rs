@@ -3,8 +3,10 @@
 mod budget;
 mod calibrate;
 mod catalogue;
+mod economy;
 mod explain;
 mod fit;
+mod import;
 mod output;
 mod plan;
 mod predict;
@@ -48,6 +50,8 @@ enum Command {
     Plan(plan::Args),
     /// Lay one plan open: its time term by term, its memory rank by rank, why it does not run.
     Explain(explain::Args),
+    /// Read a launch script or a framework's configuration into model, workload and plan.
+    Import(import::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
     /// Rows for `predict` and `validate` from training logs.
@@ -126,6 +130,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Runs(command) => runs::run(&command),
         Command::Validate(args) => validate::run(&args),
