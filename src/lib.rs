@@ -10,6 +10,7 @@ pub mod gpu;
 pub mod kernel;
 pub mod model;
 pub mod plan;
+pub mod probe;
 pub mod problem;
 pub mod report;
 pub mod runs;

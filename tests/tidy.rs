@@ -21,6 +21,7 @@ const LAYERS: &[&str] = &[
     "space",
     "search",
     "catalog",
+    "probe",
     "runs",
     "report",
     "cli",
