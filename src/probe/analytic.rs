@@ -78,7 +78,8 @@ impl<'a> Analytic<'a> {
             Kernel::Transfer { bytes, direction: _ } => Bytes::new(*bytes as f64) / self.cluster.gpu.host_link.value,
             Kernel::Launch => self.stack.launches.host_time(self.cluster.host),
             Kernel::Collective { op, ranks, nodes, bytes } => {
-                let stride = if *nodes <= 1 { 1 } else { (self.cluster.gpus_per_node as u64 * nodes / ranks).max(1) };
+                let stride =
+                    if *nodes <= 1 { 1 } else { (u64::from(self.cluster.gpus_per_node) * nodes / ranks).max(1) };
                 let group = Group { ranks: *ranks as u32, stride: stride as u32 };
                 Fabric::new(self.cluster, self.stack).time(*op, Bytes::new(*bytes as f64), group, 1.0)
             }

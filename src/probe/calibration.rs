@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::Deserialize;
 
 use super::kernel::{COLLECTIVES, Kernel, format_name, name_of};
-use super::sample::{Machine, Row, Sample, Samples, SamplesError, check_date, micros, quoted, rows, times};
+use super::sample::{Machine, Row, Samples, SamplesError, check_date, micros, quoted, rows, times};
 use super::{fit, roofline};
 use crate::cluster::Cluster;
 use crate::gpu::{
@@ -74,8 +74,6 @@ pub struct Residual {
 pub struct Calibration {
     /// Key of the source of the samples in `docs/sources.toml`, or what they are: `measured`.
     pub source: String,
-    /// Timed here, or published by others.
-    pub basis: Basis,
     /// The samples.
     pub samples: Samples,
     /// The command that made the file.
@@ -122,7 +120,6 @@ impl Calibration {
     /// When a sample beats physics.
     pub fn new(
         samples: Samples,
-        basis: Basis,
         source: &str,
         command: &str,
         cluster: &Cluster,
@@ -132,7 +129,7 @@ impl Calibration {
             roofline::check(kernel, sample, &cluster.gpu)?;
         }
         let curves = fit::fit(&samples, cluster, stack);
-        Ok(Self { source: source.to_owned(), basis, samples, command: command.to_owned(), curves })
+        Ok(Self { source: source.to_owned(), samples, command: command.to_owned(), curves })
     }
 
     /// Reads a calibration file.
@@ -143,7 +140,7 @@ impl Calibration {
         let file: File = toml::from_str(text).map_err(Box::new)?;
         let File { gpu, basis, source, command, machine, curves, residuals: _, samples } = file;
         check_date(&machine.date)?;
-        Ok(Self { source, basis, samples: Samples { machine, gpu, of: rows(samples)? }, command, curves })
+        Ok(Self { source, samples: Samples { machine, gpu, basis, of: rows(samples)? }, command, curves })
     }
 
     /// Which figures it replaces.
@@ -227,7 +224,7 @@ impl Calibration {
             known.sort_by_key(|curve| curve.ranks);
         }
         for figure in self.figures() {
-            gpu.calibrated.insert(figure, self.basis);
+            gpu.calibrated.insert(figure, self.samples.basis);
         }
         if let Some(network) = network {
             for level in &mut cluster.levels {
@@ -253,7 +250,7 @@ impl Calibration {
             let _ = writeln!(text, "{key} = {}", quoted(value));
         };
         line(&mut text, "gpu", &self.samples.gpu);
-        line(&mut text, "basis", &self.basis.to_string());
+        line(&mut text, "basis", &self.samples.basis.to_string());
         line(&mut text, "source", &self.source);
         line(&mut text, "command", &self.command);
         text.push_str(&self.samples.machine_toml());
@@ -270,14 +267,10 @@ impl Calibration {
         }
         text.push_str("\n[samples]\n");
         for (kernel, sample) in &self.samples.of {
-            self.write_sample(&mut text, kernel, sample, &after);
+            let fitted = micros(Seconds::new(fit::rounded(after.predict(kernel).get())));
+            let _ = writeln!(text, "\"{kernel}\" = {{ times_us = {}, fit_us = {fitted} }}", times(sample));
         }
         text
-    }
-
-    fn write_sample(&self, text: &mut String, kernel: &Kernel, sample: &Sample, model: &super::Analytic) {
-        let fitted = micros(Seconds::new(fit::rounded(model.predict(kernel).get())));
-        let _ = writeln!(text, "\"{kernel}\" = {{ times_us = {}, fit_us = {fitted} }}", times(sample));
     }
 }
 

@@ -2,9 +2,12 @@
 
 pub mod analytic;
 pub mod calibration;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 pub mod fit;
 pub mod import;
 pub mod kernel;
+pub mod ranks;
 pub mod recorded;
 pub mod roofline;
 pub mod sample;

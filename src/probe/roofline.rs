@@ -3,7 +3,7 @@
 use super::kernel::{Attention, Gemm, Kernel};
 use super::{ProbeError, Sample};
 use crate::gpu::{Collective, Gpu};
-use crate::units::{Bytes, Seconds};
+use crate::units::{Bytes, FlopsPerSec, Seconds};
 
 /// How far a sample may pass the datasheet: its peaks are at the boost clock (1830 MHz on an H100 SXM), the driver lets
 /// the clock go higher (1980 MHz, `nvidia-smi -q -d CLOCK`), and single times jitter.
@@ -25,7 +25,7 @@ pub fn floor(kernel: &Kernel, gpu: &Gpu) -> Option<(Seconds, &'static str)> {
             gpu.peak_of(*format).map(|peak| (gemm.flops() / peak, "the peak of the datasheet"))
         }
         Kernel::Attention(core @ Attention { .. }) => {
-            let peak = gpu.peak.values().map(|peak| peak.value).fold(crate::units::FlopsPerSec::ZERO, |a, b| a.max(b));
+            let peak = gpu.peak.values().map(|peak| peak.value).fold(FlopsPerSec::ZERO, FlopsPerSec::max);
             Some((core.flops() / peak, "the highest peak of the datasheet"))
         }
         Kernel::Stream { .. } => Some((kernel.streamed() / gpu.hbm_bandwidth.value, "the HBM bandwidth")),

@@ -5,7 +5,9 @@ use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
 
-use super::kernel::Kernel;
+use super::kernel::{Gemm, Kernel};
+use crate::gpu::{Format, Gpu};
+use crate::sources::Basis;
 use crate::units::Seconds;
 
 /// Times of one kernel on one machine, at least one, on a grid of 0.1 ns so that a file gives back what was written.
@@ -94,12 +96,14 @@ pub struct Machine {
 }
 
 /// A set of samples of one machine.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     /// Where they are from.
     pub machine: Machine,
     /// Catalogue name of the device.
     pub gpu: String,
+    /// Timed here, published by others, or predicted.
+    pub basis: Basis,
     /// By kernel.
     pub of: BTreeMap<Kernel, Sample>,
 }
@@ -136,6 +140,7 @@ pub(super) struct Row {
 #[derive(Deserialize)]
 struct File {
     gpu: String,
+    basis: Basis,
     machine: Machine,
     #[serde(default)]
     samples: BTreeMap<String, Row>,
@@ -149,7 +154,12 @@ impl Samples {
     pub fn parse(text: &str) -> Result<Self, SamplesError> {
         let file: File = toml::from_str(text).map_err(Box::new)?;
         check_date(&file.machine.date)?;
-        Ok(Self { machine: file.machine, gpu: file.gpu, of: rows(file.samples)? })
+        Ok(Self { machine: file.machine, gpu: file.gpu, basis: file.basis, of: rows(file.samples)? })
+    }
+
+    /// None yet.
+    pub fn new(gpu: &str, basis: Basis, machine: Machine) -> Self {
+        Self { machine, gpu: gpu.to_owned(), basis, of: BTreeMap::new() }
     }
 
     /// Adds a sample to those that there are of this kernel.
@@ -162,11 +172,29 @@ impl Samples {
         }
     }
 
+    /// Products with a scale per block, under the name that the device's own curve has: Blackwell runs them as MXFP8.
+    ///
+    /// Source: specification §2.1 (the table's "mxfp8 (block)").
+    pub fn in_formats_of(&mut self, gpu: &Gpu) {
+        if gpu.gemm.contains_key(&Format::Fp8Block) || !gpu.gemm.contains_key(&Format::Mxfp8) {
+            return;
+        }
+        for (kernel, sample) in std::mem::take(&mut self.of) {
+            let renamed = match kernel {
+                Kernel::Gemm(gemm) if gemm.format == Format::Fp8Block => {
+                    Kernel::Gemm(Gemm { format: Format::Mxfp8, ..gemm })
+                }
+                other => other,
+            };
+            self.add(renamed, sample);
+        }
+    }
+
     /// As a file, which [`parse`](Self::parse) reads back.
     pub fn to_toml(&self) -> String {
         let mut text =
             String::from("# Samples of `meshwright measure`; `meshwright calibrate` makes curves of them.\n");
-        let _ = writeln!(text, "gpu = {}", quoted(&self.gpu));
+        let _ = writeln!(text, "gpu = {}\nbasis = \"{}\"", quoted(&self.gpu), self.basis);
         text.push_str(&self.machine_toml());
         text.push_str("\n[samples]\n");
         for (kernel, sample) in &self.of {
@@ -237,11 +265,8 @@ mod tests {
     use super::*;
 
     fn samples() -> Samples {
-        let mut samples = Samples {
-            machine: Machine { device: "NVIDIA H100".into(), date: "2026-11-21".into(), ..Machine::default() },
-            gpu: "h100-sxm".into(),
-            of: BTreeMap::new(),
-        };
+        let machine = Machine { device: "NVIDIA H100".into(), date: "2026-11-21".into(), ..Machine::default() };
+        let mut samples = Samples::new("h100-sxm", Basis::Measured, machine);
         samples.add(Kernel::Launch, Sample::from_micros([3.1, 3.123_456_7]).unwrap());
         samples
     }

@@ -17,16 +17,22 @@ const WHOLE_CURVE: usize = 12;
 const LEAST: usize = 3;
 /// (K0, ρ, γ) from which a fit also starts: the fitted curves of [aiconfigurator]'s tables lie between them.
 const STARTS: [(f64, f64, f64); 3] = [(100.0, 2.0, 0.05), (70.0, 0.05, 0.6), (200.0, 0.5, 1.2)];
+/// Largest exponents, of intensity (ρ) and filled waves (γ), that a fit may take: far beyond the tables' shapes larger ones
+/// would price small products absurdly. The fits of the specification §2.1 reach 4.0 and 1.2.
+const MOST: (f64, f64) = (4.0, 2.0);
 /// Parameters are logarithms; this stands for "none of it".
 const ALMOST_ZERO: f64 = 1e-3;
 
-/// A curve for each format that was timed and that the device has a curve of.
+/// A curve for each format that was timed and that the device has a peak of; one that has none yet starts from bf16's.
 pub fn curves(samples: &BTreeMap<Kernel, Sample>, cluster: &Cluster, stack: &Stack) -> BTreeMap<Format, GemmCurve> {
-    cluster
-        .gpu
-        .gemm
-        .iter()
-        .filter_map(|(&format, own)| Some((format, curve(samples, format, own, cluster, stack)?)))
+    let gpu = &cluster.gpu;
+    Format::ALL
+        .into_iter()
+        .filter(|format| gpu.peak_of(*format).is_some())
+        .filter_map(|format| {
+            let own = gpu.gemm.get(&format).or_else(|| gpu.gemm.get(&Format::Bf16))?;
+            Some((format, curve(samples, format, own, cluster, stack)?))
+        })
         .collect()
 }
 
@@ -51,8 +57,8 @@ fn curve(
     let at = |p: &[f64]| GemmCurve {
         efficiency: p[0].exp(),
         half_depth: p.get(1).map_or(own.half_depth, |p| p.exp()),
-        intensity_exponent: p.get(2).map_or(own.intensity_exponent, |p| p.exp()),
-        wave_exponent: p.get(3).map_or(own.wave_exponent, |p| p.exp()),
+        intensity_exponent: p.get(2).map_or(own.intensity_exponent, |p| p.exp().min(MOST.0)),
+        wave_exponent: p.get(3).map_or(own.wave_exponent, |p| p.exp().min(MOST.1)),
         sustained: clocks,
         source: own.source.clone(),
     };

@@ -6,6 +6,8 @@ use nalgebra::{DMatrix, DVector, Dyn};
 
 /// Step of the central differences, on parameters of order one (logarithms).
 const STEP: f64 = 1e-5;
+/// Residuals above this weigh linearly, not by their square: a few kernels that no smooth curve meets do not bend it.
+const SCALE: f64 = 0.05;
 /// Evaluations of the residuals after which a fit stops, as multiples of the parameters.
 const PATIENCE: usize = 200;
 
@@ -16,9 +18,21 @@ struct Fit<'a> {
 
 impl Fit<'_> {
     fn value(&self, at: &DVector<f64>) -> Option<DVector<f64>> {
-        let residuals = (self.residuals)(at.as_slice());
+        let residuals: Vec<f64> = (self.residuals)(at.as_slice()).into_iter().map(softened).collect();
         residuals.iter().all(|r| r.is_finite()).then(|| DVector::from_vec(residuals))
     }
+}
+
+/// The residual whose square is the soft L1 loss.
+///
+/// ```text
+/// r' = sign(r)·√(2·δ²·(√(1 + (r/δ)²) − 1))          r' → r for r ≪ δ
+/// ```
+fn softened(residual: f64) -> f64 {
+    let x = (residual / SCALE).powi(2);
+    // √(1 + x) − 1 without cancellation.
+    let loss = x / ((1.0 + x).sqrt() + 1.0);
+    residual.signum() * SCALE * (2.0 * loss).sqrt()
 }
 
 impl LeastSquaresProblem<f64, Dyn, Dyn> for Fit<'_> {
@@ -53,7 +67,7 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Fit<'_> {
     }
 }
 
-/// The parameters near one of `starts` that make the residuals least, and the sum of their squares.
+/// The parameters near one of `starts` that make the residuals least, and the soft L1 loss that is left.
 ///
 /// There must be at least as many residuals as parameters; with fewer, or where no start gives finite residuals, there is
 /// no answer. Every start is tried, and the best end wins, the first of equals.
@@ -65,7 +79,7 @@ pub fn minimise(starts: &[Vec<f64>], residuals: &dyn Fn(&[f64]) -> Vec<f64>) -> 
         }
         let fit = Fit { residuals, at: DVector::from_vec(start.clone()) };
         let (end, _) = LevenbergMarquardt::new().with_patience(PATIENCE).minimize(fit);
-        let squares: f64 = residuals(end.at.as_slice()).iter().map(|r| r * r).sum();
+        let squares: f64 = residuals(end.at.as_slice()).into_iter().map(|r| softened(r).powi(2)).sum();
         if squares.is_finite() && best.as_ref().is_none_or(|(_, least)| squares < *least) {
             best = Some((end.at.as_slice().to_vec(), squares));
         }

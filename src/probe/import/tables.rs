@@ -48,7 +48,7 @@ pub fn read(text: &str, device: &str) -> Result<Import, ImportError> {
     let form = |why: String| ImportError::Form { what: "table of kernel times", why };
     let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
     let headers = reader.headers().map_err(|error| form(error.to_string()))?.clone();
-    let has = |column: &&str| headers.iter().any(|header| header == *column);
+    let has = |column: &str| headers.iter().any(|header| header == column);
     let Some((kind, _)) = KINDS.iter().find(|(_, columns)| columns.iter().all(|column| has(column))) else {
         let kinds: Vec<String> = KINDS.iter().map(|(kind, columns)| format!("{kind}: {}", columns.join(","))).collect();
         return Err(form(format!("its columns are of no known kind\n\nhint: there are {}", kinds.join("; "))));
@@ -123,7 +123,7 @@ fn attention(row: &Row) -> Result<Found, String> {
     let causal = match row.text("causal") {
         "1" | "true" => true,
         "0" | "false" => false,
-        other => return Err(format!("`causal` is `{other}`, and must be 0 or 1")),
+        _ => return Ok(Err("attention that does not say whether it is causal".into())),
     };
     let dim = row.size("head_dim")?;
     let core = Attention {
