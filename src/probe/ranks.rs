@@ -11,7 +11,7 @@ pub const ID_BYTES: usize = 128;
 /// First words on every connection, so that a stranger's does not take a rank's place.
 const GREETING: &[u8; 16] = b"meshwright-nccl1";
 /// How long ranks wait for each other.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// How long a connection may stay silent: a stranger must not hold up the ranks behind it.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Time between two attempts to reach rank 0.

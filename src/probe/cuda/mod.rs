@@ -80,6 +80,9 @@ pub fn compile(arch: &str) -> Result<nvrtc::Ptx, ProbeError> {
     })
 }
 
+/// Launches one kernel; gets the number of the launch.
+type Run<'a> = Box<dyn FnMut(usize) -> Result<(), ProbeError> + 'a>;
+
 /// One GPU, opened.
 pub struct Cuda {
     context: Arc<CudaContext>,
@@ -194,7 +197,7 @@ impl Cuda {
         }
         let make = || {
             let id = nccl::get_uniqueid().map_err(|error| format!("ncclGetUniqueId: {error:?}"))?;
-            Ok(id.internal.map(|byte| byte.cast_unsigned()))
+            Ok(id.internal.map(i8::cast_unsigned))
         };
         let id: [u8; ID_BYTES] = ranks.exchange(make)?;
         let id = ncclsys::ncclUniqueId { internal: id.map(u8::cast_signed) };
@@ -389,7 +392,7 @@ impl Cuda {
         sample
     }
 
-    fn prepared(&self, gemm: &Gemm) -> Result<Box<dyn FnMut(usize) -> Result<(), ProbeError> + '_>, ProbeError> {
+    fn prepared(&self, gemm: &Gemm) -> Result<Run<'_>, ProbeError> {
         let Some(handle) = self.products else {
             return Err(missing(
                 "libcublasLt.so was not found: matrix products cannot run",

@@ -99,10 +99,10 @@ impl Product {
         let limit = ltsys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
         let mut found: [std::mem::MaybeUninit<ltsys::cublasLtMatmulHeuristicResult_t>; CANDIDATES] =
             [const { std::mem::MaybeUninit::uninit() }; CANDIDATES];
-        let mut count = 0;
+        let (mut count, most) = (0, WORKSPACE);
         // SAFETY: all descriptors live; the library writes at most `CANDIDATES` results and says how many.
         let status = unsafe {
-            lt::set_matmul_pref_attribute(wish, limit, (&raw const WORKSPACE).cast(), size_of::<usize>())
+            lt::set_matmul_pref_attribute(wish, limit, (&raw const most).cast(), size_of::<usize>())
                 .map_err(|error| failed("cublasLtMatmulPreferenceSetAttribute", error))?;
             let status = ltsys::cublasLtMatmulAlgoGetHeuristic(
                 self.handle,
@@ -112,7 +112,7 @@ impl Product {
                 self.output,
                 self.output,
                 wish,
-                CANDIDATES as i32,
+                i32::try_from(CANDIDATES).unwrap_or(1),
                 found.as_mut_ptr().cast(),
                 &raw mut count,
             );
