@@ -3,6 +3,7 @@
 mod budget;
 mod calibrate;
 mod catalogue;
+mod economy;
 mod explain;
 mod output;
 mod plan;
