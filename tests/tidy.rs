@@ -25,6 +25,7 @@ const LAYERS: &[&str] = &[
     "search",
     "catalog",
     "probe",
+    "import",
     "runs",
     "validate",
     "report",

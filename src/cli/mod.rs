@@ -5,6 +5,7 @@ mod calibrate;
 mod catalogue;
 mod economy;
 mod explain;
+mod import;
 mod output;
 mod plan;
 mod predict;
@@ -47,6 +48,8 @@ enum Command {
     Plan(plan::Args),
     /// Lay one plan open: its time term by term, its memory rank by rank, why it does not run.
     Explain(explain::Args),
+    /// Read a launch script or a framework's configuration into model, workload and plan.
+    Import(import::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
     /// Score predictions against measured runs: errors by class, memory, what a choice costs.
@@ -120,6 +123,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),

@@ -6,6 +6,7 @@ pub mod calibration;
 pub mod csv;
 pub mod explain;
 pub mod figures;
+pub mod import;
 pub mod json;
 pub mod markdown;
 pub mod plans;

@@ -176,7 +176,7 @@ impl Cuda {
             .into_iter()
             .chain(StreamOp::NAMED.map(|(name, _)| name))
             .map(|name| {
-                let symbol = CString::new(name.replace('-', "_")).map_err(|error| failed(name, error))?;
+                let symbol = CString::new(name.replace('-', "_") + "_kernel").map_err(|error| failed(name, error))?;
                 // SAFETY: the module was just loaded.
                 let function = unsafe { driver::module::get_function(module, symbol) };
                 function.map(|f| (name, f)).map_err(|error| failed(&format!("cuModuleGetFunction {name}"), error))

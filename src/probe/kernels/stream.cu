@@ -4,6 +4,8 @@
 typedef unsigned short bf16;
 typedef unsigned long long u64;
 
+#define LEAST __int_as_float(0xff800000) // minus infinity
+
 struct alignas(16) Eight {
     bf16 of[8];
 };
@@ -32,10 +34,10 @@ __device__ inline float sum_of_block(float x) {
 }
 
 // Nothing: what a launch costs.
-extern "C" __global__ void empty(const Eight*, const Eight*, Eight*, u64, u64) {}
+extern "C" __global__ void empty_kernel(const Eight*, const Eight*, Eight*, u64, u64) {}
 
 // Numbers between -1 and 1 that look random: power, and so clocks, depend on the data.
-extern "C" __global__ void fill(const Eight*, const Eight*, Eight* out, u64 rows, u64 columns) {
+extern "C" __global__ void fill_kernel(const Eight*, const Eight*, Eight* out, u64 rows, u64 columns) {
     u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, all = rows * columns / 8;
     for (; at < all; at += (u64)gridDim.x * blockDim.x) {
         Eight eight;
@@ -49,7 +51,7 @@ extern "C" __global__ void fill(const Eight*, const Eight*, Eight* out, u64 rows
 }
 
 // Random bytes that are finite as E4M3 (0x7f and 0xff are not): exponents of the middle, both signs.
-extern "C" __global__ void fill_bytes(const Eight*, const Eight*, Eight* out, u64 rows, u64 columns) {
+extern "C" __global__ void fill_bytes_kernel(const Eight*, const Eight*, Eight* out, u64 rows, u64 columns) {
     u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, all = rows * columns / 16;
     unsigned char* bytes = (unsigned char*)out;
     for (; at < all; at += (u64)gridDim.x * blockDim.x)
@@ -59,13 +61,13 @@ extern "C" __global__ void fill_bytes(const Eight*, const Eight*, Eight* out, u6
         }
 }
 
-extern "C" __global__ void copy(const Eight* in, const Eight*, Eight* out, u64 rows, u64 columns) {
+extern "C" __global__ void copy_kernel(const Eight* in, const Eight*, Eight* out, u64 rows, u64 columns) {
     u64 at = (u64)blockIdx.x * blockDim.x + threadIdx.x, all = rows * columns / 8;
     for (; at < all; at += (u64)gridDim.x * blockDim.x) out[at] = in[at];
 }
 
 // y = x / sqrt(mean(x^2) + eps); the second pass over the row comes from the cache.
-extern "C" __global__ void norm(const Eight* in, const Eight*, Eight* out, u64 rows, u64 columns) {
+extern "C" __global__ void norm_kernel(const Eight* in, const Eight*, Eight* out, u64 rows, u64 columns) {
     u64 each = columns / 8;
     for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
         float squares = 0.0f;
@@ -83,7 +85,7 @@ extern "C" __global__ void norm(const Eight* in, const Eight*, Eight* out, u64 r
 }
 
 // dx = r (dy - x r^2 mean(x dy)), r = 1 / sqrt(mean(x^2) + eps).
-extern "C" __global__ void norm_backward(const Eight* in, const Eight* dy, Eight* out, u64 rows, u64 columns) {
+extern "C" __global__ void norm_backward_kernel(const Eight* in, const Eight* dy, Eight* out, u64 rows, u64 columns) {
     u64 each = columns / 8;
     for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
         float squares = 0.0f, along = 0.0f;
@@ -105,7 +107,7 @@ extern "C" __global__ void norm_backward(const Eight* in, const Eight* dy, Eight
 }
 
 // Row = [gate | up]; y = gate * sigmoid(gate) * up.
-extern "C" __global__ void swiglu(const Eight* in, const Eight*, Eight* out, u64 rows, u64 columns) {
+extern "C" __global__ void swiglu_kernel(const Eight* in, const Eight*, Eight* out, u64 rows, u64 columns) {
     u64 each = columns / 8, all = rows * each, at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     for (; at < all; at += (u64)gridDim.x * blockDim.x) {
         u64 row = at / each, column = at % each;
@@ -118,7 +120,7 @@ extern "C" __global__ void swiglu(const Eight* in, const Eight*, Eight* out, u64
     }
 }
 
-extern "C" __global__ void swiglu_backward(const Eight* in, const Eight* dy, Eight* out, u64 rows, u64 columns) {
+extern "C" __global__ void swiglu_backward_kernel(const Eight* in, const Eight* dy, Eight* out, u64 rows, u64 columns) {
     u64 each = columns / 8, all = rows * each, at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     for (; at < all; at += (u64)gridDim.x * blockDim.x) {
         u64 row = at / each, column = at % each, first = row * 2 * each + column;
@@ -136,17 +138,17 @@ extern "C" __global__ void swiglu_backward(const Eight* in, const Eight* dy, Eig
 
 __device__ inline void join(float& most, float& sum, float most2, float sum2) {
     float larger = fmaxf(most, most2);
-    if (larger == -INFINITY) return;
+    if (larger == LEAST) return;
     sum = sum * __expf(most - larger) + sum2 * __expf(most2 - larger);
     most = larger;
 }
 
 // Log-sum-exp of each row less its first logit, in one pass; the label does not change what is moved.
-extern "C" __global__ void cross_entropy(const Eight* in, const Eight*, Eight* out, u64 rows, u64 columns) {
+extern "C" __global__ void cross_entropy_kernel(const Eight* in, const Eight*, Eight* out, u64 rows, u64 columns) {
     __shared__ float mosts[32], sums[32];
     u64 each = columns / 8;
     for (u64 row = blockIdx.x; row < rows; row += gridDim.x) {
-        float most = -INFINITY, sum = 0.0f;
+        float most = LEAST, sum = 0.0f;
         for (u64 at = threadIdx.x; at < each; at += blockDim.x) {
             Eight x = in[row * each + at];
             for (int i = 0; i < 8; i++) join(most, sum, wide(x.of[i]), 1.0f);
@@ -167,7 +169,7 @@ extern "C" __global__ void cross_entropy(const Eight* in, const Eight*, Eight* o
 }
 
 // d = softmax, from the log-sum-exp that forward left for each row.
-extern "C" __global__ void cross_entropy_backward(const Eight* in, const Eight* lse, Eight* out, u64 rows, u64 columns) {
+extern "C" __global__ void cross_entropy_backward_kernel(const Eight* in, const Eight* lse, Eight* out, u64 rows, u64 columns) {
     u64 each = columns / 8, all = rows * each, at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     for (; at < all; at += (u64)gridDim.x * blockDim.x) {
         Eight x = in[at];
@@ -178,7 +180,7 @@ extern "C" __global__ void cross_entropy_backward(const Eight* in, const Eight* 
 }
 
 // `states` holds fp32 gradient, master weight and two moments, each rows x columns; `out` takes the bf16 weight.
-extern "C" __global__ void adam(Eight* states, const Eight*, Eight* out, u64 rows, u64 columns) {
+extern "C" __global__ void adam_kernel(Eight* states, const Eight*, Eight* out, u64 rows, u64 columns) {
     u64 all = rows * columns / 4, at = (u64)blockIdx.x * blockDim.x + threadIdx.x;
     float4* gradient = (float4*)states;
     float4 *master = gradient + all, *first = master + all, *second = first + all;
