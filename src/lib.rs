@@ -16,6 +16,7 @@ pub mod kernel;
 pub mod model;
 pub mod money;
 pub mod plan;
+pub mod probe;
 pub mod problem;
 pub mod report;
 pub mod runs;

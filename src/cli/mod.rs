@@ -7,6 +7,7 @@ mod economy;
 mod explain;
 mod fit;
 mod import;
+mod intervals;
 mod output;
 mod plan;
 mod predict;
@@ -62,6 +63,8 @@ enum Command {
     /// Fit constants of the model to measured runs, cross-validated by configuration.
     Fit(fit::Args),
     /// Learn from the errors on measured runs how sure predictions are.
+    Intervals(intervals::Args),
+    /// Turn samples of a device into the curves that predictions use.
     Calibrate(calibrate::Args),
     /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
     Budget(budget::Args),
@@ -135,6 +138,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Runs(command) => runs::run(&command),
         Command::Validate(args) => validate::run(&args),
         Command::Fit(args) => fit::run(&args),
+        Command::Intervals(args) => intervals::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Budget(args) => budget::run(&args),
         Command::Models(args) => catalogue::models(&args),

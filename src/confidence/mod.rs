@@ -2,7 +2,7 @@
 //!
 //! Split-conformal: the residuals ln(measured/predicted) of runs that the constants were fitted without, their quantiles
 //! with the correction for a finite sample. The quantiles are data (`clusters/intervals/`), written by
-//! `meshwright calibrate`.
+//! `meshwright intervals`.
 
 pub mod table;
 
