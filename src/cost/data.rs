@@ -129,9 +129,19 @@ impl Costs<'_> {
     /// nb = layers of a rank. ZeRO 2 reduces after every micro-batch, all but the last behind its backward. Tied ends of a
     /// pipeline sum their gradients. Source: specification §3.9, §5.2 with version 1.1.
     pub(super) fn data_parallel(&self, plan: &Plan, windows: &Windows, micro_batches: f64) -> Seconds {
+        self.data_parallel_of(plan, self.heaviest_parameters(plan), windows, micro_batches)
+    }
+
+    /// The same where the rank with the most parameters is known.
+    pub(super) fn data_parallel_of(
+        &self,
+        plan: &Plan,
+        heaviest: RankParameters,
+        windows: &Windows,
+        micro_batches: f64,
+    ) -> Seconds {
         let stack = self.device.stack;
         let share = if self.is_lora() { LORA_SHARE } else { 1.0 };
-        let heaviest = self.heaviest_parameters(plan);
         let (dense, experts) = (heaviest.dense * share, heaviest.experts * share);
         let (mut reduce, mut gather) = self.dense_exchange(plan, dense);
         let copies = plan.layout.expert_replicas();

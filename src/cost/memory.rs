@@ -60,6 +60,16 @@ impl Footprint {
         ]
     }
 
+    /// Adds what the driver, the libraries and fragmentation take beside the tensors.
+    pub(super) fn with_reserve(self) -> Self {
+        let none = Self { fragmentation: Bytes::ZERO, context: Bytes::ZERO, ..self };
+        Self {
+            fragmentation: none.device() * reserve::FRAGMENTATION,
+            context: Bytes::gib(reserve::CONTEXT_GIB + reserve::NCCL_GIB),
+            ..none
+        }
+    }
+
     /// Tensors alive at the peak: torch's `max_memory_allocated`.
     pub fn allocated(&self) -> Bytes {
         self.reserved() - self.fragmentation
@@ -85,6 +95,12 @@ impl Costs<'_> {
             .expect("a plan has at least one stage")
     }
 
+    /// Tensors that a rank may hold: what the profile allows, without context and fragmentation.
+    pub fn tensor_room(&self) -> Bytes {
+        let context = Bytes::gib(reserve::CONTEXT_GIB + reserve::NCCL_GIB);
+        (self.problem.hbm_budget() - context) / (1.0 + reserve::FRAGMENTATION)
+    }
+
     /// Memory of every pipeline rank.
     pub fn footprints(&self, plan: &Plan) -> Vec<Footprint> {
         let parameters = self.rank_parameters(plan);
@@ -97,18 +113,8 @@ impl Costs<'_> {
                 let spare = self.activations_of_layers(missing[rank as usize], rank, plan);
                 let (kept, transient) = (activations[rank as usize] + spare, self.transient(rank, plan));
                 let caches = self.caches(plan);
-                let tensors = weights + gradients + optimizer + kept + transient + caches;
-                Footprint {
-                    rank,
-                    weights,
-                    gradients,
-                    optimizer,
-                    activations: kept,
-                    transient,
-                    caches,
-                    fragmentation: tensors * reserve::FRAGMENTATION,
-                    context: Bytes::gib(reserve::CONTEXT_GIB + reserve::NCCL_GIB),
-                }
+                Footprint { rank, weights, gradients, optimizer, activations: kept, transient, caches, ..Footprint::default() }
+                    .with_reserve()
             })
             .collect()
     }
@@ -156,7 +162,7 @@ impl Costs<'_> {
     /// ```text
     /// Σ over dense and experts of  P·( w/[z≥3: d] + g/[z≥2: d] + (master + states)/[z≥1: d] )          specification §6.1
     /// ```
-    fn states(&self, held: &RankParameters, plan: &Plan) -> (Bytes, Bytes, Bytes) {
+    pub(super) fn states(&self, held: &RankParameters, plan: &Plan) -> (Bytes, Bytes, Bytes) {
         let recipe = &self.problem.workload().recipe;
         let (gradient, states) =
             if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
@@ -235,7 +241,7 @@ impl Costs<'_> {
     /// ```
     ///
     /// Source: specification §6.3, reproducing [korthikanti22] s·b·h·(10 + 24/t + 5·a·s/(h·t)).
-    fn all_activations(&self, kind: usize, plan: &Plan, forgotten: Modules) -> Bytes {
+    pub(super) fn all_activations(&self, kind: usize, plan: &Plan, forgotten: Modules) -> Bytes {
         let layer = &self.problem.model().kinds[kind];
         let (tokens, hidden) = (self.tokens(plan), f64::from(self.problem.model().hidden));
         let blocks = f64::from(u8::from(layer.mixer != Mixer::None)) + f64::from(u8::from(layer.ffn != Ffn::None));
@@ -322,7 +328,7 @@ impl Costs<'_> {
     /// ```
     ///
     /// Source: specification §6.5.
-    fn transient(&self, rank: u32, plan: &Plan) -> Bytes {
+    pub(super) fn transient(&self, rank: u32, plan: &Plan) -> Bytes {
         let model = self.problem.model();
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
         let last = plan.schedule.rank_of(plan.layout.pp * plan.schedule.virtual_stages() - 1, plan.layout.pp);
@@ -375,7 +381,7 @@ impl Costs<'_> {
 
     /// Transformer Engine keeps one bf16 weight-gradient buffer for each distinct weight shape of a layer (§6.5) [D];
     /// none was seen for latent attention.
-    fn caches(&self, plan: &Plan) -> Bytes {
+    pub(super) fn caches(&self, plan: &Plan) -> Bytes {
         if !self.device.stack.wgrad_cache {
             return Bytes::ZERO;
         }

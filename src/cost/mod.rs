@@ -14,6 +14,7 @@ pub mod pipeline;
 pub mod recompute;
 pub mod split;
 pub mod stage;
+pub mod staged;
 pub mod step;
 pub mod straggler;
 
@@ -26,6 +27,7 @@ use crate::workload::Adaptation;
 
 pub use memory::Footprint;
 pub use stage::ShapeCost;
+pub use staged::{StagedEvaluation, Stager};
 pub use step::{Evaluation, StepTime};
 
 /// What pricing needs at hand: the problem, its device and fabric, and layers counted by kind.

@@ -1,7 +1,7 @@
 //! What waits on the host: optimizer states and activations.
 
 use super::Costs;
-use super::data::Windows;
+use super::data::{RankParameters, Windows};
 use super::stage::ShapeCost;
 use crate::plan::{Plan, ZeroStage};
 use crate::units::{Bytes, BytesPerSec, Seconds};
@@ -23,14 +23,15 @@ impl Costs<'_> {
     ///
     /// Source: specification §6.8.
     pub(super) fn offloaded(&self, plan: &Plan, shape: &ShapeCost, windows: &Windows, micro_batches: f64) -> Seconds {
-        self.offloaded_optimizer(plan, windows) + self.offloaded_activations(plan, shape, micro_batches)
+        self.offloaded_optimizer(plan, self.heaviest_parameters(plan), windows)
+            + self.offloaded_activations(plan, shape, micro_batches)
     }
 
-    fn offloaded_optimizer(&self, plan: &Plan, windows: &Windows) -> Seconds {
+    /// Of a rank with these parameters.
+    pub(super) fn offloaded_optimizer(&self, plan: &Plan, heaviest: RankParameters, windows: &Windows) -> Seconds {
         if plan.offload.optimizer <= 0.0 {
             return Seconds::ZERO;
         }
-        let heaviest = self.heaviest_parameters(plan);
         let shards = if plan.zero == ZeroStage::Zero { 1.0 } else { f64::from(plan.dense_shards()) };
         let expert_shards = if plan.zero == ZeroStage::Zero { 1.0 } else { f64::from(plan.layout.expert_replicas()) };
         let shard = (heaviest.dense / shards + heaviest.experts / expert_shards) * plan.offload.optimizer;

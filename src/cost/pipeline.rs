@@ -12,7 +12,7 @@ use crate::units::{Bytes, Seconds};
 /// Share of a pair's compute that hides expert traffic run beside it. Source: specification §5.5.
 const BESIDE: f64 = 0.85;
 /// Processors that the overlapped dispatch kernels keep. Source: specification §3.5 (DeepEP V1).
-const DISPATCH_PROCESSORS: f64 = 20.0;
+pub(super) const DISPATCH_PROCESSORS: f64 = 20.0;
 
 impl Costs<'_> {
     /// One way from a stage to the next: b·s·h·2/c bytes, a tp-th of it under sequence parallelism or scatter-gather.
@@ -88,7 +88,7 @@ impl Costs<'_> {
     /// ```text
     /// (1−θ)·E + max(0, θ·E − 0.85·(F+B)) + σ·min(θ·E, F+B)          specification §5.5
     /// ```
-    fn beside(&self, work: &Work) -> Seconds {
+    pub(super) fn beside(&self, work: &Work) -> Seconds {
         let (theta, sigma) = (self.device.stack.overlap.ep, self.device.gpu.contention.value);
         let busy = work.forward() + work.backward();
         let hidden = work.ep_beside * theta;

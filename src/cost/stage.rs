@@ -230,10 +230,10 @@ impl Costs<'_> {
     }
 }
 
-fn embedding(ends: &Ends) -> Work {
+pub(super) fn embedding(ends: &Ends) -> Work {
     Work { compute: ends.embedding, tp: ends.embedding_comm, ..Work::default() }
 }
 
-fn loss(ends: &Ends) -> Work {
+pub(super) fn loss(ends: &Ends) -> Work {
     Work { compute: ends.head, tp: ends.head_comm, ..Work::default() }
 }
