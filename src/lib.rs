@@ -21,4 +21,5 @@ pub mod space;
 pub mod stages;
 pub mod stack;
 pub mod units;
+pub mod validate;
 pub mod workload;

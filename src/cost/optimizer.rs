@@ -34,12 +34,7 @@ impl Costs<'_> {
     ///
     /// Shards over dp·cp (experts over their own replicas) under ZeRO ≥ 1. What is offloaded is updated on the host
     /// (`offload`). Source: specification §2.7.
-    pub(super) fn optimizer_step(&self, plan: &Plan) -> Seconds {
-        self.optimizer_step_of(plan, self.heaviest_parameters(plan))
-    }
-
-    /// The same for a rank with these parameters.
-    pub(super) fn optimizer_step_of(&self, plan: &Plan, heaviest: RankParameters) -> Seconds {
+    pub(super) fn optimizer_step(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         let share = if self.is_lora() { LORA_SHARE } else { 1.0 };
         let (dense, experts) = (heaviest.dense * share, heaviest.experts * share);
         let (dense_shards, expert_shards) = if plan.zero == ZeroStage::Zero {
@@ -67,7 +62,7 @@ impl Costs<'_> {
     /// ```
     ///
     /// Taken per layer as h × (parameters/h). Source: specification §2.7.
-    fn newton_schulz(&self, plan: &Plan, heaviest: RankParameters) -> Seconds {
+    fn newton_schulz(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         if self.problem.workload().optimizer != Optimizer::Muon {
             return Seconds::ZERO;
         }

@@ -2,6 +2,7 @@
 
 use super::data::RankParameters;
 use super::layer::LayerCost;
+use super::offload::exposed_update;
 use super::pipeline::DISPATCH_PROCESSORS;
 use super::stage::{ShapeCost, Work, embedding, loss};
 use super::step::StepTime;
@@ -243,7 +244,12 @@ impl<'a> Stager<'a> {
 
     /// What a rank needs whatever its layers: working set and caches.
     pub fn fixed_bytes(&self, rank: u32) -> Bytes {
-        self.costs.transient(rank, &self.plan) + self.costs.caches(&self.plan)
+        self.costs.working_set(self.is_last(rank), &self.plan) + self.costs.caches(&self.plan)
+    }
+
+    fn is_last(&self, rank: u32) -> bool {
+        let chunks = self.plan.layout.pp * self.plan.schedule.virtual_stages();
+        self.plan.schedule.rank_of(chunks - 1, self.plan.layout.pp) == rank
     }
 
     fn rank_of(&self, chunk: usize) -> usize {
@@ -295,21 +301,11 @@ impl<'a> Stager<'a> {
         let footprints: Vec<Footprint> = (0..pp)
             .map(|rank| {
                 let offload = staged.offload[rank];
-                let (weights, gradients, optimizer) =
-                    self.costs.states(&parameters[rank], &Plan { offload, ..self.plan });
+                let states = self.costs.states(&parameters[rank], &Plan { offload, ..self.plan });
                 let at = |moment: &Vec<f64>| kept[rank].iter().zip(moment).map(|(&bytes, &n)| bytes * n).sum();
                 let activations = self.alive[rank].iter().map(at).fold(Bytes::ZERO, Bytes::max);
-                Footprint {
-                    rank: rank as u32,
-                    weights,
-                    gradients,
-                    optimizer,
-                    activations,
-                    transient: self.costs.transient(rank as u32, &self.plan) + again[rank],
-                    caches: self.costs.caches(&self.plan),
-                    ..Footprint::default()
-                }
-                .with_reserve()
+                let transient = self.costs.working_set(self.is_last(rank as u32), &self.plan) + again[rank];
+                Footprint::of_rank(rank as u32, states, activations, transient, self.costs.caches(&self.plan))
             })
             .collect();
         let step = self.step(&works, &times, &parameters, &staged.offload);
@@ -352,15 +348,17 @@ impl<'a> Stager<'a> {
         offload: &[Offload],
     ) -> (Seconds, Seconds, Seconds) {
         let (costs, m) = (self.costs, self.micro_batches);
+        let ranks: Vec<(Work, f64)> = works.iter().map(|work| (*work, 1.0)).collect();
         let heaviest =
             parameters.iter().fold(RankParameters::default(), |a, b| if b.total() > a.total() { *b } else { a });
-        let windows = costs.dp_windows(&self.plan, works, m);
-        let data = costs.data_parallel_of(&self.plan, heaviest, &windows, m);
+        let windows = costs.dp_windows(&self.plan, &ranks, m);
+        let edges = costs.edges(&self.plan, &heaviest);
+        let data = costs.exposed_exchange(&self.plan, edges.exchange, &windows, m) + edges.tied;
         let (mut optimizer, mut host) = (Seconds::ZERO, Seconds::ZERO);
         for (held, &offload) in parameters.iter().zip(offload) {
             let plan = Plan { offload, ..self.plan };
-            let (update, moved) =
-                (costs.optimizer_step_of(&plan, *held), costs.offloaded_optimizer(&plan, *held, &windows));
+            let update = costs.optimizer_step(&plan, held);
+            let moved = exposed_update(costs.host_update(&plan, held), &windows);
             if update + moved > optimizer + host {
                 (optimizer, host) = (update, moved);
             }
