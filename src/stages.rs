@@ -152,8 +152,8 @@ fn fold(texts: &[String]) -> String {
         let repeated = if ends { run - 1 } else { run };
         match repeated {
             0 => {}
-            1 => out.push_str(&format!("{}|", texts[at])),
-            _ => out.push_str(&format!("({}|)*{repeated}", texts[at])),
+            1 => out.extend([texts[at].as_str(), "|"]),
+            _ => out.extend(["(", texts[at].as_str(), "|)*", repeated.to_string().as_str()]),
         }
         if ends {
             out.push_str(&texts[at]);

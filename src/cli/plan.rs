@@ -8,8 +8,11 @@ use serde::de::value::{Error as NameError, StrDeserializer};
 use super::problem::ProblemArgs;
 use super::progress::Progress;
 use super::{Outcome, OutputFormat, output};
+use crate::cost::Costs;
 use crate::problem::Problem;
-use crate::report::{csv, json, plans, table, why};
+use crate::refine::ranking::{Entry, refine_ranking};
+use crate::refine::{self, Freedom};
+use crate::report::{self, csv, json, plans, table, why};
 use crate::search::{Options, Ranking, search};
 use crate::space::Restrictions;
 use crate::stack::Framework;
@@ -32,6 +35,13 @@ pub struct Args {
     /// How many plans to show.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
+    /// Choose layers and recomputation of each stage for the K fastest plans that have stages, and for the one that came
+    /// nearest to fitting.
+    #[arg(long, value_name = "K", default_value_t = 3)]
+    refine: u32,
+    /// Leave all stages alike.
+    #[arg(long, conflicts_with = "refine")]
+    no_refine: bool,
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
@@ -45,25 +55,43 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let options = Options { top: args.top as usize, restrictions };
     let ranking = search(&problem, &options, &|done, all| progress.at(done, all));
     progress.finish();
-    if ranking.evaluations.is_empty() {
-        return no_plan(&problem, &ranking, args.format);
+    let refined = refined(args, &problem, &ranking, &options.restrictions);
+    let fits = refined.iter().any(|entry| entry.outcome.is_ok());
+    if ranking.evaluations.is_empty() && !fits {
+        return no_plan(&problem, &ranking, args.format, &refined);
     }
     let text = match args.format {
-        OutputFormat::Json => json::ranking(&problem, &ranking)?,
+        OutputFormat::Json => json::ranking_refined(&problem, &ranking, &refined)?,
         OutputFormat::Csv => {
             let rows = ranking.evaluations.iter().map(|evaluation| json::Priced::new(&problem, evaluation));
             csv::render_objects(&rows.map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?)?
         }
         OutputFormat::Table | OutputFormat::Markdown => {
-            let sheet = output::sheets(&[plans::ranked(&problem, &ranking)], args.format)?;
-            let why = why::paragraph(&problem, &ranking);
-            let why = if args.format == OutputFormat::Table { table::wrapped(&why) } else { why };
-            format!("{sheet}\n{why}\n")
+            let mut sheets = vec![plans::ranked(&problem, &ranking)];
+            if fits {
+                sheets.push(report::refined::sheet(&problem, &refined));
+            }
+            let fastest = ranking.evaluations.first().map(|evaluation| evaluation.step.total());
+            let words = [why::paragraph(&problem, &ranking), report::refined::sentence(&refined, fastest)];
+            let words = words.iter().filter(|text| !text.is_empty());
+            let words =
+                words.map(|text| if args.format == OutputFormat::Table { table::wrapped(text) } else { text.clone() });
+            format!("{}\n{}\n", output::sheets(&sheets, args.format)?, words.collect::<Vec<_>>().join("\n\n"))
         }
     };
     output::print(&text)?;
     output::talk(&counts(&ranking));
     Ok(Outcome::Answered)
+}
+
+/// Stages of the best plans; none where they were not asked for.
+fn refined(args: &Args, problem: &Problem, ranking: &Ranking, restrictions: &Restrictions) -> Vec<Entry> {
+    if args.no_refine || args.refine == 0 {
+        return Vec::new();
+    }
+    let freedom = Freedom { recompute: !restrictions.mentions("recompute"), ..Freedom::default() };
+    let options = refine::Options { freedom, ..refine::Options::default() };
+    refine_ranking(&Costs::new(problem), ranking, args.refine as usize, &options)
 }
 
 fn counts(ranking: &Ranking) -> String {
@@ -75,9 +103,9 @@ fn counts(ranking: &Ranking) -> String {
 }
 
 /// Says by which rules all plans fell, and which came nearest.
-fn no_plan(problem: &Problem, ranking: &Ranking, format: OutputFormat) -> Result<Outcome> {
+fn no_plan(problem: &Problem, ranking: &Ranking, format: OutputFormat, refined: &[Entry]) -> Result<Outcome> {
     if format == OutputFormat::Json {
-        output::print(&json::ranking(problem, ranking)?)?;
+        output::print(&json::ranking_refined(problem, ranking, refined)?)?;
     }
     output::talk(&format!("no feasible plan: {}\n{}", plans::heading(problem), counts(ranking)));
     if ranking.rejections.is_empty() {
@@ -87,6 +115,11 @@ fn no_plan(problem: &Problem, ranking: &Ranking, format: OutputFormat) -> Result
     }
     if let Some(miss) = &ranking.nearest {
         output::talk(&format!("nearest miss: {}: {}", miss.plan, miss.reason));
+    }
+    for entry in refined {
+        if let Err(why) = &entry.outcome {
+            output::talk(&format!("nor with other stages: {}: {why}", entry.plan));
+        }
     }
     output::talk(
         "hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid",

@@ -41,10 +41,6 @@ pub struct StagedEvaluation {
     pub stages: Vec<StageTime>,
     /// Memory of each rank.
     pub footprints: Vec<Footprint>,
-    /// Work of each rank on one micro-batch.
-    pub works: Vec<Work>,
-    /// Parameters of each rank.
-    pub parameters: Vec<RankParameters>,
 }
 
 impl StagedEvaluation {
@@ -107,10 +103,10 @@ impl<'a> Stager<'a> {
         if self.costs.device.stack.overlap.pp { self.send } else { Seconds::ZERO }
     }
 
-    /// Sends that block, of the whole step: counted beside the replay, whatever the stages.
-    pub fn blocking_sends(&self) -> Seconds {
-        let plan = &self.plan;
-        exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches, self.send, false)
+    /// Sends of the whole step where the replay does not play them, whatever the stages.
+    pub fn closed_sends(&self) -> Seconds {
+        let (plan, overlapped) = (&self.plan, self.costs.device.stack.overlap.pp);
+        exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches, self.send, overlapped)
     }
 
     /// One layer of `kind` that recomputes `recompute` and leaves a share of its activations on the host.
@@ -314,7 +310,7 @@ impl<'a> Stager<'a> {
             .copied()
             .reduce(|a, b| if b.device() > a.device() { b } else { a })
             .expect("a plan has at least one stage");
-        StagedEvaluation { evaluation: Evaluation { plan: staged.plan, step, footprint }, stages: times, footprints, works, parameters }
+        StagedEvaluation { evaluation: Evaluation { plan: staged.plan, step, footprint }, stages: times, footprints }
     }
 
     fn step(
@@ -366,20 +362,16 @@ impl<'a> Stager<'a> {
         (data, optimizer, host)
     }
 
-    /// A step time that no stages with a pipeline of at least `pipe` beat, by the priced stages of one split: parameters are
-    /// shared out evenly at best, and what hides behind a micro-batch is at most what hides behind the slowest here.
-    ///
-    /// ```text
-    /// T ≥ pipe·(1 + J) + T_dp(mean) + T_opt(mean)
-    /// ```
-    pub fn bound(&self, pipe: Seconds, works: &[Work], parameters: &[RankParameters], offload: &[Offload]) -> Seconds {
-        let ranks = parameters.len() as f64;
-        let mean = RankParameters {
-            dense: parameters.iter().map(|held| held.dense).sum::<f64>() / ranks,
-            experts: parameters.iter().map(|held| held.experts).sum::<f64>() / ranks,
-        };
-        let (data, optimizer, host) = self.beside_the_pipe(works, &vec![mean; parameters.len()], offload);
-        pipe * (1.0 + straggler::slow_down(self.plan.layout.world_size())) + data + optimizer + host
+    /// A step time that no stages beat whose pipeline takes at least `pipe`, whose heaviest rank holds at least `held`, and
+    /// whose ranks hide gradients and parameters behind no more than `forward` and `backward`.
+    pub fn bound(&self, pipe: Seconds, held: RankParameters, forward: Seconds, backward: Seconds) -> Seconds {
+        let (costs, m) = (self.costs, self.micro_batches);
+        let compute = super::layer::Pair { forward, backward };
+        let work = Work { compute, ..Work::default() };
+        let windows = costs.dp_windows(&self.plan, &[(work, 1.0)], m);
+        let edges = costs.edges(&self.plan, &held);
+        let data = costs.exposed_exchange(&self.plan, edges.exchange, &windows, m) + edges.tied;
+        pipe * (1.0 + straggler::slow_down(self.plan.layout.world_size())) + data + edges.update
     }
 
     /// Times of each rank, all its stages together.
@@ -415,7 +407,7 @@ impl<'a> Stager<'a> {
             return (busy.both() * m, Seconds::ZERO);
         }
         let overlapped = self.costs.device.stack.overlap.pp;
-        let closed_sends = exposed_sends(plan.schedule, pp, m, self.send, overlapped);
+        let closed_sends = self.closed_sends();
         if self.plays() {
             let played = |send| replay(plan.schedule, pp, m as u32, times, send).map(|trace| trace.makespan);
             if let Some(alone) = played(Seconds::ZERO) {

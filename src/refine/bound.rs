@@ -1,6 +1,7 @@
 //! What no cuts can beat, where ranks own several stages.
 
 use super::program::{Load, Program};
+use super::separable::Edges;
 use crate::schedule::paths::Path;
 
 /// A lower bound on the replayed time of every split that fits.
@@ -27,6 +28,25 @@ pub fn of(program: &Program, family: &[Path], send: f64, best: Option<f64>) -> f
         bound = bound.min(of_rank);
     }
     bound
+}
+
+/// What the edges of a step are at their best, whatever the split: parameters shared out evenly; nothing is known of the
+/// windows but that the whole model is no longer.
+pub fn edges(program: &Program) -> Edges {
+    let n = program.len();
+    let (mut all, mut forward, mut backward) = ([0.0; 2], 0.0, 0.0);
+    for chunk in 0..program.chunks {
+        let items = if chunk == 0 { n } else { 0 };
+        let [dense, experts] = program.parameters(chunk, 0, items);
+        all = [all[0] + dense, all[1] + experts];
+        let load = program.fastest(chunk, 0, items);
+        (forward, backward) = (forward + load.forward, backward + load.backward);
+    }
+    let ranks = program.ranks as f64;
+    let mean = (all[0] + all[1]) / ranks;
+    // Of a mixture, the heaviest rank may hold few experts or little else: nothing is said of either.
+    let dense = if all[1] > 0.0 { 0.0 } else { mean };
+    Edges { dense, experts: 0.0, forward, backward }
 }
 
 /// Every stage by first item and end, that no split under the ceiling is without.
@@ -186,11 +206,11 @@ pub fn busiest(program: &Program) -> f64 {
 fn share_out(all: &[usize], time: &[f64], ends: &[f64], main: usize, others: &[usize], ceiling: f64) -> bool {
     let sizes: Vec<usize> = others.iter().map(|&kind| all[kind] + 1).collect();
     let states: usize = sizes.iter().product();
-    let mut most: Vec<i64> = vec![-1; states];
-    most[0] = 0;
+    let mut most: Vec<Option<usize>> = vec![None; states];
+    most[0] = Some(0);
     for end in ends {
         // What this rank may take of the other kinds, and of the main kind with that.
-        let mut takes: Vec<(Vec<usize>, i64)> = vec![(vec![0; others.len()], 0)];
+        let mut takes: Vec<(Vec<usize>, usize)> = vec![(vec![0; others.len()], 0)];
         for at in 0..others.len() {
             let mut more = Vec::new();
             for (counts, _) in &takes {
@@ -208,11 +228,11 @@ fn share_out(all: &[usize], time: &[f64], ends: &[f64], main: usize, others: &[u
         }
         for (counts, mains) in &mut takes {
             let used: f64 = counts.iter().zip(others).map(|(&n, &kind)| n as f64 * time[kind]).sum();
-            *mains = ((ceiling - end - used) / time[main]).floor() as i64;
+            *mains = ((ceiling - end - used) / time[main]).floor() as usize;
         }
-        takes.retain(|(_, mains)| *mains >= 0);
-        let mut next: Vec<i64> = vec![-1; states];
-        for (state, &had) in most.iter().enumerate().filter(|(_, had)| **had >= 0) {
+        let mut next: Vec<Option<usize>> = vec![None; states];
+        for (state, &had) in most.iter().enumerate() {
+            let Some(had) = had else { continue };
             let mut rest = state;
             let used: Vec<usize> = sizes
                 .iter()
@@ -229,10 +249,10 @@ fn share_out(all: &[usize], time: &[f64], ends: &[f64], main: usize, others: &[u
                     index += sum * scale;
                     scale *= size;
                 }
-                next[index] = next[index].max(had + mains);
+                next[index] = next[index].max(Some(had + mains));
             }
         }
         most = next;
     }
-    most[states - 1] >= all[main] as i64
+    most[states - 1].is_some_and(|most| most >= all[main])
 }

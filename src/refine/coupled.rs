@@ -1,21 +1,16 @@
 //! Ranks that own several stages: a search over cuts, and what no cuts can beat.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::Options;
 use super::bound;
 use super::frontier::Point;
 use super::program::{Load, Program};
 use super::separable::{Answer, Split};
-use super::Options;
 use crate::schedule::paths::{Path, paths};
 
-/// The chain of a pipeline of one rank, or of one whose ranks are only summed: its own stages, once for each micro-batch.
-pub fn own_path(program: &Program) -> Path {
-    rank_path(program, 0)
-}
-
 /// All work of one rank.
-pub fn rank_path(program: &Program, rank: usize) -> Path {
+fn rank_path(program: &Program, rank: usize) -> Path {
     let m = program.stager.micro_batches();
     let here: Vec<f64> =
         (0..program.chunks).map(|chunk| if program.rank_of(chunk) == rank { m } else { 0.0 }).collect();
@@ -32,10 +27,12 @@ pub fn chains(program: &Program) -> Vec<Path> {
     }
 }
 
+/// Mixes of ranks that were chosen before: by rank, and the layers of each of its stages by kind.
+pub type Known = BTreeMap<Vec<u32>, Option<Vec<usize>>>;
+
 /// The fastest mixes of every stage with which these cuts fit every rank; `None` where they do not fit.
-pub fn loads(program: &Program, cuts: &[usize]) -> Option<Vec<Load>> {
-    let mut loads: Vec<Load> =
-        (0..program.chunks).map(|chunk| program.fastest(chunk, cuts[chunk], cuts[chunk + 1])).collect();
+pub fn loads(program: &Program, cuts: &[usize], known: &mut Known) -> Option<Vec<Load>> {
+    let mut loads = fastest(program, cuts);
     for rank in 0..program.ranks {
         let own: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
         let states: f64 = own.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
@@ -48,13 +45,22 @@ pub fn loads(program: &Program, cuts: &[usize]) -> Option<Vec<Load>> {
         if moments.iter().all(|moment| kept(moment) + again <= room) {
             continue;
         }
-        let chosen = knapsack(program, cuts, &own, moments, room)?;
+        let mut key = vec![rank as u32];
+        for &chunk in &own {
+            key.extend(program.counts_between(cuts[chunk], cuts[chunk + 1]));
+        }
+        let chosen = known.entry(key).or_insert_with(|| knapsack(program, cuts, &own, moments, room)).clone()?;
         for (&chunk, at) in own.iter().zip(chosen) {
             let (a, b) = (cuts[chunk], cuts[chunk + 1]);
             loads[chunk] = program.load(chunk, a, b, at, &program.frontier(a, b));
         }
     }
     Some(loads)
+}
+
+/// Stages under their fastest mixes, whether they fit or not.
+fn fastest(program: &Program, cuts: &[usize]) -> Vec<Load> {
+    (0..program.chunks).map(|chunk| program.fastest(chunk, cuts[chunk], cuts[chunk + 1])).collect()
 }
 
 /// Most partial choices of a rank's mixes; beyond, near ones are merged.
@@ -94,9 +100,10 @@ fn knapsack(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64
         all.sort_by(|a, b| a.extra.total_cmp(&b.extra));
         let mut kept: Vec<Choice> = Vec::new();
         for choice in all {
-            let covered = kept.iter().rev().any(|known| {
-                known.again <= choice.again && known.held.iter().zip(&choice.held).all(|(a, b)| a <= b)
-            });
+            let covered = kept
+                .iter()
+                .rev()
+                .any(|known| known.again <= choice.again && known.held.iter().zip(&choice.held).all(|(a, b)| a <= b));
             if !covered {
                 kept.push(choice);
             }
@@ -172,21 +179,25 @@ pub fn length(path: &Path, loads: &[Load], send: f64) -> f64 {
 }
 
 /// Moves single layers between stages while the replay gets shorter, from several starts.
-pub fn solve(program: &Program, options: &Options, mut replay: impl FnMut(&Split) -> f64) -> Answer {
+pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl FnMut(&Split) -> f64) -> Answer {
     let family = chains(program);
+    let m = program.stager.micro_batches();
     let send = if program.is_closed() { 0.0 } else { program.stager.played_send().get() };
-    let floor = |loads: &[Load]| family.iter().map(|path| length(path, loads, send)).fold(0.0, f64::max);
+    let edges = bound::edges(program);
+    let lift = |pipe: f64| edges.lift(program, pipe + sends);
+    let floor = |loads: &[Load]| lift(family.iter().map(|path| length(path, loads, send)).fold(0.0, f64::max));
     let mut best: Option<(f64, Split)> = None;
     let mut replayed = 0;
     let mut seen: BTreeSet<Vec<usize>> = BTreeSet::new();
+    let mut known = Known::new();
     for start in starts(program) {
         let mut here = start;
         if !legal(program, &here) || !seen.insert(here.clone()) {
             continue;
         }
-        let Some(first) = loads(program, &here) else { continue };
+        let Some(first) = loads(program, &here, &mut known) else { continue };
         let split = Split { cuts: here.clone(), loads: first };
-        let mut time = replay(&split);
+        let mut time = step(&split);
         replayed += 1;
         if best.as_ref().is_none_or(|(known, _)| time < *known) {
             best = Some((time, split));
@@ -197,13 +208,17 @@ pub fn solve(program: &Program, options: &Options, mut replay: impl FnMut(&Split
                 if replayed >= options.most_replays || !seen.insert(cuts.clone()) {
                     continue;
                 }
-                let Some(loads) = loads(program, &cuts) else { continue };
                 let limit = moved.as_ref().map_or(time, |(known, _)| *known);
+                let at_least = fastest(program, &cuts);
+                if lift(m * busiest(program, &at_least)) >= limit || floor(&at_least) >= limit {
+                    continue;
+                }
+                let Some(loads) = loads(program, &cuts, &mut known) else { continue };
                 if floor(&loads) >= limit {
                     continue;
                 }
                 let split = Split { cuts, loads };
-                let replayed_time = replay(&split);
+                let replayed_time = step(&split);
                 replayed += 1;
                 if replayed_time < limit {
                     moved = Some((replayed_time, split));
@@ -217,9 +232,87 @@ pub fn solve(program: &Program, options: &Options, mut replay: impl FnMut(&Split
             }
         }
     }
-    let bound = bound::of(program, &family, send, best.as_ref().map(|(time, _)| *time));
-    let bound = best.as_ref().map_or(bound, |(time, _)| bound.min(*time));
+    let bound = lift(bound::of(program, &family, send, best.as_ref().map(|(time, _)| *time)));
     Answer { best, bound, replayed }
+}
+
+/// Splits up to which all are looked at.
+pub const MOST_ENUMERATED: f64 = 4000.0;
+
+/// How many splits there are: cuts that leave no stage empty but those with an end of the model.
+pub fn splits(program: &Program) -> f64 {
+    let n = program.len();
+    let mut ways = vec![0.0; n + 1];
+    ways[0] = 1.0;
+    for chunk in 0..program.chunks {
+        let mut next = vec![0.0; n + 1];
+        for (a, &so_far) in ways.iter().enumerate() {
+            for b in (a..=n).filter(|&b| program.may_hold(chunk, a, b)) {
+                next[b] += so_far;
+            }
+        }
+        ways = next;
+    }
+    ways[n]
+}
+
+/// Looks at every split, and says what it proves: the least of the exact times where no rank had to choose what to recompute,
+/// and of the chains' lengths where one had to and holds several stages, for which of them recomputes is then chosen alone.
+pub fn enumerate(program: &Program, sends: f64, mut step: impl FnMut(&Split) -> f64, answer: &mut Answer) {
+    let family = chains(program);
+    let send = if program.is_closed() { 0.0 } else { program.stager.played_send().get() };
+    let edges = bound::edges(program);
+    let floor = |loads: &[Load]| {
+        edges.lift(program, family.iter().map(|path| length(path, loads, send)).fold(0.0, f64::max) + sends)
+    };
+    let mut known = Known::new();
+    let mut proved = f64::INFINITY;
+    let single = program.chunks == program.ranks;
+    let mut cuts = vec![0; program.chunks + 1];
+    cuts[program.chunks] = program.len();
+    every_cut(program, 1, &mut cuts, &mut |cuts| {
+        let time = answer.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
+        let at_least = floor(&fastest(program, cuts));
+        if at_least >= time {
+            return;
+        }
+        let Some(loads) = loads(program, cuts, &mut known) else { return };
+        let exact = single || loads.iter().all(|load| load.point.is_none());
+        let split = Split { cuts: cuts.to_vec(), loads };
+        let own = step(&split);
+        answer.replayed += 1;
+        proved = proved.min(if exact { own } else { at_least });
+        if own < time {
+            answer.best = Some((own, split));
+        }
+    });
+    let best = answer.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
+    answer.bound = answer.bound.max(proved.min(best));
+}
+
+fn every_cut(program: &Program, chunk: usize, cuts: &mut Vec<usize>, visit: &mut dyn FnMut(&[usize])) {
+    let from = cuts[chunk - 1];
+    if chunk == program.chunks {
+        if program.may_hold(chunk - 1, from, cuts[chunk]) {
+            visit(cuts);
+        }
+        return;
+    }
+    for to in from..=program.len() {
+        if program.may_hold(chunk - 1, from, to) {
+            cuts[chunk] = to;
+            every_cut(program, chunk + 1, cuts, visit);
+        }
+    }
+}
+
+/// Time of the rank that takes the longest.
+fn busiest(program: &Program, loads: &[Load]) -> f64 {
+    let mut ranks = vec![0.0; program.ranks];
+    for (chunk, load) in loads.iter().enumerate() {
+        ranks[program.rank_of(chunk)] += load.both();
+    }
+    ranks.into_iter().fold(0.0, f64::max)
 }
 
 /// Where the search starts: balanced by time, even by layers with what is too many taken from the ends, and with it added.
@@ -278,7 +371,10 @@ pub fn nearest_split(program: &Program) -> (usize, Vec<usize>) {
         let rank = (0..of_rank.len()).max_by(|&a, &b| of_rank[a].total_cmp(&of_rank[b])).unwrap_or(0);
         (of_rank[rank], rank)
     };
-    let mut best = starts(program).into_iter().filter(|cuts| legal(program, cuts)).min_by(|a, b| excess(a).0.total_cmp(&excess(b).0));
+    let mut best = starts(program)
+        .into_iter()
+        .filter(|cuts| legal(program, cuts))
+        .min_by(|a, b| excess(a).0.total_cmp(&excess(b).0));
     let mut here = best.take().unwrap_or_else(|| balanced(program));
     let mut least = excess(&here);
     for _ in 0..program.len() {

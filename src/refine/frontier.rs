@@ -51,7 +51,9 @@ impl Frontier {
                 });
             }
         }
-        all.sort_by(|a, b| a.extra.total_cmp(&b.extra).then(a.kept.total_cmp(&b.kept)).then(a.again.total_cmp(&b.again)));
+        all.sort_by(|a, b| {
+            a.extra.total_cmp(&b.extra).then(a.kept.total_cmp(&b.kept)).then(a.again.total_cmp(&b.again))
+        });
         let mut points: Vec<Point> = Vec::new();
         // The least bytes so far for each working set: few of them, so a list.
         let mut least: Vec<(f64, f64)> = Vec::new();

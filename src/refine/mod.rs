@@ -4,13 +4,13 @@ mod bound;
 mod coupled;
 mod frontier;
 mod program;
+pub mod ranking;
 mod separable;
 
 use serde::Serialize;
 
 use crate::cost::{Costs, StagedEvaluation, Stager};
 use crate::plan::{Plan, ZeroStage};
-use crate::schedule::paths::paths;
 use crate::stages::StagedPlan;
 use crate::units::{Bytes, Seconds};
 
@@ -69,6 +69,8 @@ pub struct Refined {
     pub bound: Seconds,
     /// What that says.
     pub proof: Proof,
+    /// Splits replayed on the way.
+    pub replayed: usize,
 }
 
 impl Refined {
@@ -121,11 +123,13 @@ pub struct Options {
     pub tolerance: f64,
     /// Most splits replayed by the search over coupled stages: its limit, the same on every machine.
     pub most_replays: usize,
+    /// Whether to look at every split where there are few.
+    pub enumerate: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { freedom: Freedom::default(), tolerance: 1e-9, most_replays: 2000 }
+        Self { freedom: Freedom::default(), tolerance: 1e-9, most_replays: 400, enumerate: true }
     }
 }
 
@@ -143,66 +147,77 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
     let stager = Stager::new(costs, plan);
     let program = Program::new(&stager, plan.recompute, options.freedom);
     let chunks = program.chunks as u32;
-    let needed = if chunks <= 2 { 0 } else { chunks - 2 };
+    let needed = chunks.saturating_sub(2);
     if needed as usize > program.len() || (chunks == 1 && program.len() == 0) {
         return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
     }
     let before = as_it_was(costs, &stager, plan);
     let budget = costs.problem.hbm_budget();
     let fits = before.1.over(budget).is_none();
-    let replay = |split: &Split| {
-        let times: Vec<_> = split.loads.iter().map(program::Load::time).collect();
-        let (pipe, sends) = stager.pipe(&times, &crate::cost::staged::Unpaired::default());
-        (pipe + sends).get()
+    let price = |split: &Split| {
+        let points: Vec<Option<usize>> = split.loads.iter().map(|load| load.point).collect();
+        let staged = program.staged(&split.cuts, &points);
+        let price = stager.evaluate(&staged);
+        (staged, price)
     };
-    let whole = stager.plays();
-    let separable = stager.plan().schedule.virtual_stages() == 1 && (whole || stager.plan().layout.pp == 1);
-    let (answer, extra) = if separable {
-        let family = if whole {
-            paths(stager.plan().schedule, stager.plan().layout.pp, stager.micro_batches() as u32)
-        } else {
-            vec![coupled::own_path(&program)]
-        };
-        let send = stager.played_send().get();
-        let (fixed, per_send) = if costs.device.stack.overlap.pp { (0.0, send) } else { (stager.blocking_sends().get(), 0.0) };
-        let answer = separable::solve(&program, &family, per_send, options.tolerance, None, |split| replay(split) - fixed);
-        (answer, fixed)
+    let step = |split: &Split| price(split).1.evaluation.step.total().get();
+    let (send, sends) = program.sends();
+    let plays = stager.plays();
+    let mut answer = if stager.plan().schedule.virtual_stages() == 1 && (plays || plan.layout.pp == 1) {
+        separable::solve(&program, &coupled::chains(&program), (send, sends), options.tolerance, step)
     } else {
-        (coupled::solve(&program, options, replay), 0.0)
+        coupled::solve(&program, options, sends, step)
     };
+    if options.enumerate && coupled::splits(&program) <= coupled::MOST_ENUMERATED {
+        coupled::enumerate(&program, sends, step, &mut answer);
+    }
+    if let Some((time, _)) = answer.best {
+        answer.bound = answer.bound.min(time);
+    }
     let Some((_, split)) = answer.best else {
-        return if fits { Ok(unchanged(before, budget)) } else { Err(nearest(&program)) };
+        return if fits { Ok(unchanged(before, answer.replayed)) } else { Err(nearest(&program)) };
     };
-    let points: Vec<Option<usize>> = split.loads.iter().map(|load| load.point).collect();
-    let staged = program.staged(&split.cuts, &points);
-    let price = stager.evaluate(&staged);
+    let (staged, price) = price(&split);
     // The solver's word is not taken: what the evaluator finds too large or slower is not returned.
     let believed = price.over(budget).is_none();
     debug_assert!(believed, "the evaluator refutes the program: {:?}", price.over(budget));
-    let pipe_bound = Seconds::new(answer.bound + extra);
-    let bound = stager.bound(pipe_bound, &price.works, &price.parameters, &staged.offload);
+    let bound = Seconds::new(answer.bound);
     let step_before = before.1.evaluation.step.total();
     if fits && (!believed || price.evaluation.step.total() >= step_before) {
         let (staged, price) = before;
-        return Ok(finish(staged, price, Some(step_before), bound));
+        return Ok(finish(staged, price, Some(step_before), bound, answer.replayed));
     }
     if !believed {
         return Err(nearest(&program));
     }
-    Ok(finish(staged, price, fits.then_some(step_before), bound))
+    Ok(finish(staged, price, fits.then_some(step_before), bound, answer.replayed))
 }
 
-fn finish(staged: StagedPlan, price: StagedEvaluation, before: Option<Seconds>, bound: Seconds) -> Refined {
+fn finish(
+    staged: StagedPlan,
+    price: StagedEvaluation,
+    before: Option<Seconds>,
+    bound: Seconds,
+    replayed: usize,
+) -> Refined {
     let step = price.evaluation.step.total();
     let bound = bound.min(step);
     let gap = (step - bound) / step;
     let proof = if gap <= 1e-9 { Proof::Optimal } else { Proof::WithinGap { gap } };
-    Refined { staged, price, before, bound, proof }
+    Refined { staged, price, before, bound, proof, replayed }
 }
 
-fn unchanged(before: (StagedPlan, StagedEvaluation), _budget: Bytes) -> Refined {
+/// The plan as it was, where the program found nothing.
+fn unchanged(before: (StagedPlan, StagedEvaluation), replayed: usize) -> Refined {
     let step = before.1.evaluation.step.total();
-    Refined { staged: before.0, price: before.1, before: Some(step), bound: Seconds::ZERO, proof: Proof::WithinGap { gap: 1.0 } }
+    Refined {
+        staged: before.0,
+        price: before.1,
+        before: Some(step),
+        bound: Seconds::ZERO,
+        proof: Proof::WithinGap { gap: 1.0 },
+        replayed,
+    }
 }
 
 /// The plan with the stages that its split and recomputation give, priced by the replay.
@@ -228,7 +243,10 @@ fn nearest(program: &Program) -> Infeasible {
     let mut again = 0.0_f64;
     for &chunk in &chunks {
         let frontier = program.frontier(cuts[chunk], cuts[chunk + 1]);
-        let least = frontier.points.iter().min_by(|a, b| (a.kept * most(chunk) + a.again).total_cmp(&(b.kept * most(chunk) + b.again)));
+        let least = frontier
+            .points
+            .iter()
+            .min_by(|a, b| (a.kept * most(chunk) + a.again).total_cmp(&(b.kept * most(chunk) + b.again)));
         if let Some(point) = least {
             each += point.kept * most(chunk) / in_flight.max(1.0);
             again = again.max(point.again);

@@ -6,11 +6,10 @@ use std::rc::Rc;
 
 use crate::cost::Stager;
 use crate::cost::staged::LayerOption;
-use crate::plan::{Modules, Offload, Plan, Recompute};
+use crate::plan::{Modules, Offload, Recompute};
 use crate::schedule::Schedule;
 use crate::schedule::replay::StageTime;
 use crate::stages::{Mix, Stage, StagedPlan, kinds_in_order};
-use crate::units::Seconds;
 
 use super::frontier::{Frontier, Point};
 
@@ -58,6 +57,10 @@ pub struct Program<'a> {
     counts: Vec<Vec<u32>>,
     /// State bytes of the first `i` items.
     states: Vec<f64>,
+    /// Dense and expert parameters of the first `i` items.
+    parameters: Vec<[f64; 2]>,
+    /// Of the embedding, and of the head.
+    tables: [f64; 2],
     /// Forward, backward and weight-gradient time of the first `i` items under their fastest option.
     fastest: Vec<[f64; 3]>,
     /// Bytes kept by the first `i` items under their fastest option, and the largest working set.
@@ -93,15 +96,6 @@ impl Load {
     pub fn both(&self) -> f64 {
         self.forward + self.backward
     }
-
-    /// As the replay takes it.
-    pub fn time(&self) -> StageTime {
-        StageTime {
-            forward: Seconds::new(self.forward),
-            backward: Seconds::new(self.backward),
-            wgrad: Seconds::new(self.wgrad),
-        }
-    }
 }
 
 impl<'a> Program<'a> {
@@ -123,11 +117,15 @@ impl<'a> Program<'a> {
         let decoder_layers = model.layers() as usize;
         let mut counts = vec![vec![0; model.kinds.len()]];
         let (mut states, mut kept, mut fastest) = (vec![0.0], vec![0.0], vec![[0.0; 3]]);
+        let mut parameters = vec![[0.0; 2]];
         for (at, &kind) in items.iter().enumerate() {
             let mut next = counts[at].clone();
             next[kind] += 1;
             counts.push(next);
             states.push(states[at] + by_kind[kind] + if at >= decoder_layers { mtp } else { 0.0 });
+            let (one, [dense, experts]) = (stager.layer_parameters(kind), parameters[at]);
+            let projection = if at >= decoder_layers { stager.mtp_parameters().dense } else { 0.0 };
+            parameters.push([dense + one.dense + projection, experts + one.experts]);
             let option = &options[kind][0];
             kept.push(kept[at] + option.kept.get());
             let [f, b, w] = fastest[at];
@@ -137,9 +135,8 @@ impl<'a> Program<'a> {
         let ranks = plan.layout.pp as usize;
         let chunks = ranks * plan.schedule.virtual_stages() as usize;
         let (table, head) = stager.table_parameters();
-        let mut room: Vec<f64> = (0..ranks)
-            .map(|rank| costs.tensor_room().get() - stager.fixed_bytes(rank as u32).get())
-            .collect();
+        let mut room: Vec<f64> =
+            (0..ranks).map(|rank| costs.tensor_room().get() - stager.fixed_bytes(rank as u32).get()).collect();
         let rank_of = |chunk: usize| plan.schedule.rank_of(chunk as u32, plan.layout.pp) as usize;
         room[rank_of(0)] -= state(table);
         room[rank_of(chunks - 1)] -= state(head);
@@ -152,6 +149,8 @@ impl<'a> Program<'a> {
             options,
             counts,
             states,
+            parameters,
+            tables: [table.dense, head.dense],
             fastest,
             kept,
             embedding: stager.embedding().1,
@@ -187,6 +186,14 @@ impl<'a> Program<'a> {
     /// State bytes of items `a..b`.
     pub fn states(&self, a: usize, b: usize) -> f64 {
         self.states[b] - self.states[a]
+    }
+
+    /// Dense and expert parameters of stage `chunk` with items `a..b`.
+    pub fn parameters(&self, chunk: usize, a: usize, b: usize) -> [f64; 2] {
+        let [from, to] = [self.parameters[a], self.parameters[b]];
+        let first = if chunk == 0 { self.tables[0] } else { 0.0 };
+        let last = if chunk + 1 == self.chunks { self.tables[1] } else { 0.0 };
+        [to[0] - from[0] + first + last, to[1] - from[1]]
     }
 
     /// Embedding and loss of a stage: forward, backward, weight gradients.
@@ -228,10 +235,14 @@ impl<'a> Program<'a> {
         kinds.map(|kind| self.options[kind][0].again.get()).fold(0.0, f64::max)
     }
 
+    /// Items of each kind among `a..b`.
+    pub fn counts_between(&self, a: usize, b: usize) -> impl Iterator<Item = u32> + '_ {
+        self.counts[b].iter().zip(&self.counts[a]).map(|(to, from)| to - from)
+    }
+
     /// Mixes of recomputation of items `a..b`: none slower and larger than another.
     pub fn frontier(&self, a: usize, b: usize) -> Rc<Frontier> {
-        let counts: Vec<u32> = self.counts[b].iter().zip(&self.counts[a]).map(|(to, from)| to - from).collect();
-        self.frontier_of(&counts)
+        self.frontier_of(&self.counts_between(a, b).collect::<Vec<u32>>())
     }
 
     fn frontier_of(&self, counts: &[u32]) -> Rc<Frontier> {
@@ -286,8 +297,7 @@ impl<'a> Program<'a> {
     pub fn least_excess(&self, chunk: usize, a: usize, b: usize) -> f64 {
         let most = self.alive(chunk).fold(0.0, f64::max);
         let frontier = self.frontier(a, b);
-        let least =
-            frontier.points.iter().map(|point| point.kept * most + point.again).fold(f64::INFINITY, f64::min);
+        let least = frontier.points.iter().map(|point| point.kept * most + point.again).fold(f64::INFINITY, f64::min);
         let least = if frontier.points.is_empty() { 0.0 } else { least };
         self.states(a, b) + least - self.room[self.rank_of(chunk)]
     }
@@ -322,7 +332,7 @@ impl<'a> Program<'a> {
                 None => mixes.push(Mix { kind, recompute, layers: 1 }),
             }
         };
-        let mut counts: Vec<u32> = self.counts[b].iter().zip(&self.counts[a]).map(|(to, from)| to - from).collect();
+        let mut counts: Vec<u32> = self.counts_between(a, b).collect();
         match point {
             None => self.items[a..b].iter().for_each(|&kind| add(kind, 0)),
             Some(mut at) => {
@@ -338,14 +348,33 @@ impl<'a> Program<'a> {
         mixes
     }
 
+    /// What ranks of a bidirectional pipeline wait whatever the split: a sum over all layers. Nothing is said of other closed
+    /// forms.
+    fn waiting(&self) -> f64 {
+        let plan = self.stager.plan();
+        if !matches!(plan.schedule, Schedule::DualPipe | Schedule::DualPipeV) || self.ranks == 1 {
+            return 0.0;
+        }
+        let mut cuts = vec![0; self.chunks];
+        cuts.push(self.len());
+        let any = self.stager.evaluate(&self.staged(&cuts, &vec![None; self.chunks]));
+        any.evaluation.step.pipeline_bubble.get()
+    }
+
+    /// One send of the replay, and what is added to it for all sends of a step.
+    pub fn sends(&self) -> (f64, f64) {
+        let stager = self.stager;
+        let overlapped = stager.costs().device.stack.overlap.pp;
+        match (self.is_closed(), overlapped) {
+            (true, _) => (0.0, stager.closed_sends().get() + self.waiting()),
+            (false, true) => (stager.played_send().get(), 0.0),
+            (false, false) => (0.0, stager.closed_sends().get()),
+        }
+    }
+
     /// Whether rank times are only summed, not replayed (the V shapes and `DualPipe`).
     pub fn is_closed(&self) -> bool {
         !self.stager.plays()
-    }
-
-    /// The plan's schedule.
-    pub fn schedule(&self) -> Schedule {
-        self.stager.plan().schedule
     }
 }
 
@@ -392,9 +421,4 @@ fn undominated(mut all: Vec<LayerOption>) -> Vec<LayerOption> {
         }
     }
     kept
-}
-
-/// The plan without what the program chooses.
-pub fn bare(plan: &Plan) -> Plan {
-    Plan { recompute: Recompute::None, offload: Offload::NONE, ..*plan }
 }

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::program::{Load, Program};
+use crate::cost::data::RankParameters;
 use crate::schedule::paths::Path;
+use crate::units::Seconds;
 
 /// A split with what its stages do.
 #[derive(Clone, Debug, PartialEq)]
@@ -103,9 +105,56 @@ impl Table {
         (best[n].is_finite()).then_some(best[n])
     }
 
+    /// What every split of these stages has: the least heaviest rank, and the longest forward and backward it hides behind.
+    ///
+    /// The heaviest rank of a split holds at least H parameters, H = the least over splits of their most; of those no more
+    /// than the most that any stage here holds are experts, and no more than the most are dense.
+    pub fn edges(&self, program: &Program) -> Edges {
+        let n = self.items;
+        let mut best = vec![f64::INFINITY; n + 1];
+        best[0] = 0.0;
+        let (mut most, mut forward, mut backward) = ([0.0_f64; 2], 0.0_f64, 0.0_f64);
+        for stage in 0..self.ranks {
+            let mut next = vec![f64::INFINITY; n + 1];
+            for (a, &so_far) in best.iter().enumerate().filter(|(_, so_far)| so_far.is_finite()) {
+                for (b, load) in self.of(stage, a) {
+                    let [dense, experts] = program.parameters(stage, a, b);
+                    most = [most[0].max(dense), most[1].max(experts)];
+                    (forward, backward) = (forward.max(load.forward), backward.max(load.backward));
+                    next[b] = next[b].min(so_far.max(dense + experts));
+                }
+            }
+            best = next;
+        }
+        let least = if best[n].is_finite() { best[n] } else { 0.0 };
+        Edges { dense: (least - most[1]).max(0.0), experts: (least - most[0]).max(0.0), forward, backward }
+    }
+
     /// Loads of a split.
     pub fn loads(&self, cuts: &[usize]) -> Option<Vec<Load>> {
         (0..self.ranks).map(|s| *self.stages[s].get(cuts[s])?.get(cuts[s + 1].checked_sub(cuts[s])?)?).collect()
+    }
+}
+
+/// What the edges of a step can be at their best.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Edges {
+    /// Dense parameters of the heaviest rank, at least.
+    pub dense: f64,
+    /// Experts of it, at least.
+    pub experts: f64,
+    /// Forward of a rank, at most.
+    pub forward: f64,
+    /// Backward of a rank, at most.
+    pub backward: f64,
+}
+
+impl Edges {
+    /// The bound on a step whose pipeline takes at least `pipe`.
+    pub fn lift(&self, program: &Program, pipe: f64) -> f64 {
+        let s = Seconds::new;
+        let held = RankParameters { dense: self.dense, experts: self.experts };
+        program.stager.bound(s(pipe), held, s(self.forward), s(self.backward)).get()
     }
 }
 
@@ -175,21 +224,21 @@ pub struct Answer {
 /// than any chain through rank i, and a chain's length is a sum over stages, so the least over those splits is a shortest
 /// path over cuts. Splits met on the way are replayed. An interval is halved until its bound is over the best replay.
 ///
-/// `replay` gives a split's time; `tolerance` is the gap at which to stop.
+/// `step` gives a split's step time; `sends` are those that no chain counts; `tolerance` is the gap at which to stop.
 pub fn solve(
     program: &Program,
     paths: &[Path],
-    send: f64,
+    (send, sends): (f64, f64),
     tolerance: f64,
-    start: Option<(f64, Split)>,
-    mut replay: impl FnMut(&Split) -> f64,
+    mut step: impl FnMut(&Split) -> f64,
 ) -> Answer {
     let m = program.stager.micro_batches();
-    let mut best = start;
+    let mut best: Option<(f64, Split)> = None;
     let mut replayed = 0;
     let mut seen = BTreeSet::new();
     // A first ceiling: twice the mean; grown while nothing fits under it.
-    let whole: f64 = (0..program.chunks).map(|s| program.fastest(s, 0, if s == 0 { program.len() } else { 0 }).both()).sum();
+    let whole: f64 =
+        (0..program.chunks).map(|s| program.fastest(s, 0, if s == 0 { program.len() } else { 0 }).both()).sum();
     let mean = whole / program.chunks as f64;
     let mut ceiling = best.as_ref().map_or(2.0 * mean, |(time, _)| (time / m).min(2.0 * mean));
     let (table, low) = loop {
@@ -208,6 +257,7 @@ pub fn solve(
             ceiling *= 2.0;
         }
     };
+    let edges = table.edges(program);
     let mut intervals: Vec<(f64, f64, f64)> = vec![(0.0, low * (1.0 - 1e-12), ceiling)]; // (bound, low, high]
     let mut closed = f64::INFINITY; // least bound of intervals that are not halved any more
     for _ in 0..MOST_STEPS {
@@ -225,13 +275,13 @@ pub fn solve(
                 continue;
             }
             let split = Split { cuts, loads };
-            let time = replay(&split);
+            let time = step(&split);
             replayed += 1;
             if best.as_ref().is_none_or(|(known, _)| time < *known) {
                 best = Some((time, split));
             }
         }
-        let bound = bound.max(least);
+        let bound = bound.max(if least.is_finite() { edges.lift(program, least + sends) } else { least });
         if bound.is_infinite() {
             continue;
         }
@@ -269,18 +319,14 @@ fn interval_bound(
             let price = |stage: usize, load: &Load| {
                 if stage == rank && load.both() <= low { f64::INFINITY } else { in_path(path, stage, load) }
             };
-            match arcs.cheapest(price) {
-                Some((sum, cuts)) => {
-                    let length = sum + path.sends * send;
-                    of_rank = Some(of_rank.map_or(length, |known| known.max(length)));
-                    if !candidates.contains(&cuts) {
-                        candidates.push(cuts);
-                    }
-                }
-                None => {
-                    of_rank = None;
-                    break;
-                }
+            let Some((sum, cuts)) = arcs.cheapest(price) else {
+                of_rank = None;
+                break;
+            };
+            let length = sum + path.sends * send;
+            of_rank = Some(of_rank.map_or(length, |known| known.max(length)));
+            if !candidates.contains(&cuts) {
+                candidates.push(cuts);
             }
         }
         if let Some(length) = of_rank {

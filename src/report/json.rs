@@ -10,6 +10,7 @@ use crate::model::flops::AttentionConvention;
 use crate::model::parameters::Parameters;
 use crate::plan::{Layout, Offload, Plan};
 use crate::problem::Problem;
+use crate::refine::ranking::Entry;
 use crate::search::Ranking;
 use crate::space::Rejection;
 
@@ -169,6 +170,8 @@ struct PlanDocument {
     priced: u64,
     rejected: Map<String, Value>,
     nearest_miss: Option<NearestMiss>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refined: Vec<super::refined::Document>,
 }
 
 /// The answer of `plan`.
@@ -176,6 +179,14 @@ struct PlanDocument {
 /// # Errors
 /// When a value has no JSON form.
 pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<String> {
+    ranking_refined(problem, ranking, &[])
+}
+
+/// The answer of `plan` with the stages of its best plans.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn ranking_refined(problem: &Problem, ranking: &Ranking, refined: &[Entry]) -> serde_json::Result<String> {
     text(&PlanDocument {
         schema: SCHEMA,
         problem: question(problem),
@@ -187,6 +198,7 @@ pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<Strin
             .nearest
             .as_ref()
             .map(|miss| NearestMiss { plan: miss.plan.to_string(), reason: miss.reason.clone() }),
+        refined: refined.iter().map(super::refined::Document::new).collect(),
     })
 }
 

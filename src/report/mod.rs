@@ -6,6 +6,7 @@ pub mod figures;
 pub mod json;
 pub mod markdown;
 pub mod plans;
+pub mod refined;
 pub mod scatter;
 #[cfg(feature = "cli")]
 pub mod table;

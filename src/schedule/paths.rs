@@ -105,9 +105,9 @@ impl Chain {
         }
         if down {
             let op = list[last_forward];
-            let back = list.iter().position(|b| {
-                b.pass == Pass::Backward && b.micro_batch == op.micro_batch && b.stage == op.stage
-            });
+            let back = list
+                .iter()
+                .position(|b| b.pass == Pass::Backward && b.micro_batch == op.micro_batch && b.stage == op.stage);
             let Some(back) = back else { return false };
             if last_forward < at {
                 return false;
