@@ -20,6 +20,7 @@ pub mod sources;
 pub mod space;
 pub mod stack;
 pub mod stages;
+pub mod suggest;
 pub mod units;
 pub mod validate;
 pub mod workload;

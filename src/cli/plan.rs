@@ -14,7 +14,7 @@ use crate::refine::ranking::{Entry, refine_ranking};
 use crate::refine::{self, Freedom};
 use crate::report::{self, csv, json, plans, table, why};
 use crate::search::{Options, Ranking, search};
-use crate::space::Restrictions;
+use crate::space::{Restrictions, check, parse_plan};
 use crate::stack::Framework;
 
 /// Arguments of `plan`.
@@ -58,7 +58,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let refined = refined(args, &problem, &ranking, &options.restrictions);
     let fits = refined.iter().any(|entry| entry.outcome.is_ok());
     if ranking.evaluations.is_empty() && !fits {
-        return no_plan(&problem, &ranking, args.format, &refined);
+        return no_plan(&problem, &ranking, args, &refined);
     }
     let text = match args.format {
         OutputFormat::Json => json::ranking_refined(&problem, &ranking, &refined)?,
@@ -103,13 +103,18 @@ fn counts(ranking: &Ranking) -> String {
 }
 
 /// Says by which rules all plans fell, and which came nearest.
-fn no_plan(problem: &Problem, ranking: &Ranking, format: OutputFormat, refined: &[Entry]) -> Result<Outcome> {
+fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[Entry]) -> Result<Outcome> {
+    let format = args.format;
     if format == OutputFormat::Json {
         output::print(&json::ranking_refined(problem, ranking, refined)?)?;
     }
     output::talk(&format!("no feasible plan: {}\n{}", plans::heading(problem), counts(ranking)));
     if ranking.rejections.is_empty() {
         output::talk("no plan has the degrees that --fix, --forbid and --for leave on this number of GPUs");
+        let reasons = nearest_to_fixed(problem, &args.fix);
+        if !reasons.is_empty() {
+            output::talk(&format!("--fix {}: {}", args.fix.join(" --fix "), reasons.join("; ")));
+        }
     } else {
         output::talk(output::sheets(&[plans::rejected(ranking)], OutputFormat::Table)?.trim_end());
     }
@@ -125,6 +130,14 @@ fn no_plan(problem: &Problem, ranking: &Ranking, format: OutputFormat, refined: 
         "hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid",
     );
     Ok(Outcome::NoPlan)
+}
+
+/// Why the plainest plan with the fixed values does not run; silent where they are ranges or lists.
+fn nearest_to_fixed(problem: &Problem, fix: &[String]) -> Vec<String> {
+    match parse_plan(&fix.join(" "), problem) {
+        Ok(plan) => check(&Costs::new(problem), &plan).iter().map(ToString::to_string).collect(),
+        Err(_) => Vec::new(),
+    }
 }
 
 fn restrictions(args: &Args) -> Result<Restrictions> {

@@ -1,5 +1,6 @@
 //! A plan's price: time of a step and memory of each rank. Pure; knows neither the space nor the search.
 
+pub mod by_stage;
 pub mod data;
 pub mod exchange;
 pub mod fsdp;
@@ -11,6 +12,7 @@ pub mod offload;
 pub mod optimizer;
 pub mod overlap;
 pub mod pipeline;
+pub mod played;
 pub mod recompute;
 pub mod split;
 pub mod stage;
@@ -25,9 +27,9 @@ use crate::plan::{Plan, ZeroStage};
 use crate::problem::Problem;
 use crate::workload::Adaptation;
 
+pub use by_stage::{StagedEvaluation, Stager};
 pub use memory::Footprint;
 pub use stage::ShapeCost;
-pub use staged::{StagedEvaluation, Stager};
 pub use step::{Evaluation, StepTime};
 
 /// What pricing needs at hand: the problem, its device and fabric, and layers counted by kind.

@@ -14,7 +14,7 @@ use crate::schedule::paths::Path;
 /// ```
 ///
 /// Splits whose ranks take longer than the best replay allows are priced out by multipliers.
-pub fn of(program: &Program, family: &[Path], send: f64, best: Option<f64>) -> f64 {
+pub fn of(program: &Program, family: &[Path], best: Option<f64>) -> f64 {
     let m = program.stager.micro_batches();
     let ceiling = best.map_or(f64::INFINITY, |time| time / m);
     let least = busiest(program);
@@ -23,7 +23,7 @@ pub fn of(program: &Program, family: &[Path], send: f64, best: Option<f64>) -> f
     for rank in 0..program.ranks {
         let mut of_rank = 0.0_f64;
         for path in family.iter().filter(|path| path.rank as usize == rank) {
-            of_rank = of_rank.max(arcs.chain(program, path, least, ceiling) + path.sends * send);
+            of_rank = of_rank.max(arcs.chain(program, path, least, ceiling));
         }
         bound = bound.min(of_rank);
     }

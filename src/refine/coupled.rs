@@ -163,8 +163,8 @@ fn legal(program: &Program, cuts: &[usize]) -> bool {
 }
 
 /// Length of a chain.
-pub fn length(path: &Path, loads: &[Load], send: f64) -> f64 {
-    let sum: f64 = loads
+pub fn length(path: &Path, loads: &[Load]) -> f64 {
+    loads
         .iter()
         .enumerate()
         .map(|(stage, load)| {
@@ -174,18 +174,16 @@ pub fn length(path: &Path, loads: &[Load], send: f64) -> f64 {
                 + path.backward[stage] * (load.backward - wgrad)
                 + path.wgrad[stage] * load.wgrad
         })
-        .sum();
-    sum + path.sends * send
+        .sum()
 }
 
 /// Moves single layers between stages while the replay gets shorter, from several starts.
 pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl FnMut(&Split) -> f64) -> Answer {
     let family = chains(program);
     let m = program.stager.micro_batches();
-    let send = if program.is_closed() { 0.0 } else { program.stager.played_send().get() };
     let edges = bound::edges(program);
     let lift = |pipe: f64| edges.lift(program, pipe + sends);
-    let floor = |loads: &[Load]| lift(family.iter().map(|path| length(path, loads, send)).fold(0.0, f64::max));
+    let floor = |loads: &[Load]| lift(family.iter().map(|path| length(path, loads)).fold(0.0, f64::max));
     let mut best: Option<(f64, Split)> = None;
     let mut replayed = 0;
     let mut seen: BTreeSet<Vec<usize>> = BTreeSet::new();
@@ -232,7 +230,7 @@ pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl Fn
             }
         }
     }
-    let bound = lift(bound::of(program, &family, send, best.as_ref().map(|(time, _)| *time)));
+    let bound = lift(bound::of(program, &family, best.as_ref().map(|(time, _)| *time)));
     Answer { best, bound, replayed }
 }
 
@@ -260,11 +258,9 @@ pub fn splits(program: &Program) -> f64 {
 /// and of the chains' lengths where one had to and holds several stages, for which of them recomputes is then chosen alone.
 pub fn enumerate(program: &Program, sends: f64, mut step: impl FnMut(&Split) -> f64, answer: &mut Answer) {
     let family = chains(program);
-    let send = if program.is_closed() { 0.0 } else { program.stager.played_send().get() };
     let edges = bound::edges(program);
-    let floor = |loads: &[Load]| {
-        edges.lift(program, family.iter().map(|path| length(path, loads, send)).fold(0.0, f64::max) + sends)
-    };
+    let floor =
+        |loads: &[Load]| edges.lift(program, family.iter().map(|path| length(path, loads)).fold(0.0, f64::max) + sends);
     let mut known = Known::new();
     let mut proved = f64::INFINITY;
     let single = program.chunks == program.ranks;

@@ -1,6 +1,6 @@
 //! Mixes of recomputation for a number of layers: time against memory.
 
-use crate::cost::staged::LayerOption;
+use crate::cost::by_stage::LayerOption;
 
 /// Most points of a frontier; beyond, near ones are merged and the loss is kept.
 const MOST: usize = 256;

@@ -161,10 +161,10 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
         (staged, price)
     };
     let step = |split: &Split| price(split).1.evaluation.step.total().get();
-    let (send, sends) = program.sends();
+    let sends = program.sends();
     let plays = stager.plays();
     let mut answer = if stager.plan().schedule.virtual_stages() == 1 && (plays || plan.layout.pp == 1) {
-        separable::solve(&program, &coupled::chains(&program), (send, sends), options.tolerance, step)
+        separable::solve(&program, &coupled::chains(&program), sends, options.tolerance, step)
     } else {
         coupled::solve(&program, options, sends, step)
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::cost::Stager;
-use crate::cost::staged::LayerOption;
+use crate::cost::by_stage::LayerOption;
 use crate::plan::{Modules, Offload, Recompute};
 use crate::schedule::Schedule;
 use crate::schedule::replay::StageTime;
@@ -361,15 +361,9 @@ impl<'a> Program<'a> {
         any.evaluation.step.pipeline_bubble.get()
     }
 
-    /// One send of the replay, and what is added to it for all sends of a step.
-    pub fn sends(&self) -> (f64, f64) {
-        let stager = self.stager;
-        let overlapped = stager.costs().device.stack.overlap.pp;
-        match (self.is_closed(), overlapped) {
-            (true, _) => (0.0, stager.closed_sends().get() + self.waiting()),
-            (false, true) => (stager.played_send().get(), 0.0),
-            (false, false) => (0.0, stager.closed_sends().get()),
-        }
+    /// What a step takes whatever the split: its sends, and what ranks of a bidirectional pipeline wait.
+    pub fn sends(&self) -> f64 {
+        self.stager.closed_sends().get() + self.waiting()
     }
 
     /// Whether rank times are only summed, not replayed (the V shapes and `DualPipe`).

@@ -224,11 +224,11 @@ pub struct Answer {
 /// than any chain through rank i, and a chain's length is a sum over stages, so the least over those splits is a shortest
 /// path over cuts. Splits met on the way are replayed. An interval is halved until its bound is over the best replay.
 ///
-/// `step` gives a split's step time; `sends` are those that no chain counts; `tolerance` is the gap at which to stop.
+/// `step` gives a split's step time; `sends` is what no chain counts; `tolerance` is the gap at which to stop.
 pub fn solve(
     program: &Program,
     paths: &[Path],
-    (send, sends): (f64, f64),
+    sends: f64,
     tolerance: f64,
     mut step: impl FnMut(&Split) -> f64,
 ) -> Answer {
@@ -268,7 +268,7 @@ pub fn solve(
             intervals.push((bound, low, high));
             break;
         }
-        let (least, candidates) = interval_bound(program, &table, paths, send, low, high);
+        let (least, candidates) = interval_bound(program, &table, paths, low, high);
         for cuts in candidates {
             let Some(loads) = table.loads(&cuts) else { continue };
             if !seen.insert(cuts.clone()) {
@@ -299,14 +299,7 @@ pub fn solve(
 }
 
 /// The least length of chains over splits whose slowest stage lies in (low, high], and the splits that reach it.
-fn interval_bound(
-    program: &Program,
-    table: &Table,
-    paths: &[Path],
-    send: f64,
-    low: f64,
-    high: f64,
-) -> (f64, Vec<Vec<usize>>) {
+fn interval_bound(program: &Program, table: &Table, paths: &[Path], low: f64, high: f64) -> (f64, Vec<Vec<usize>>) {
     let mut least = f64::INFINITY;
     let mut candidates: Vec<Vec<usize>> = Vec::new();
     let arcs = table.usable(high);
@@ -323,8 +316,7 @@ fn interval_bound(
                 of_rank = None;
                 break;
             };
-            let length = sum + path.sends * send;
-            of_rank = Some(of_rank.map_or(length, |known| known.max(length)));
+            of_rank = Some(of_rank.map_or(sum, |known| known.max(sum)));
             if !candidates.contains(&cuts) {
                 candidates.push(cuts);
             }

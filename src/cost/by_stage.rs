@@ -6,12 +6,12 @@ use super::offload::exposed_update;
 use super::pipeline::DISPATCH_PROCESSORS;
 use super::stage::{ShapeCost, Work, embedding, loss};
 use super::step::StepTime;
-use super::{Costs, Evaluation, Footprint, straggler};
+use super::{Costs, Evaluation, Footprint};
 use crate::plan::{Offload, Plan, Recompute};
 use crate::schedule::Schedule;
 use crate::schedule::alive::alive;
 use crate::schedule::closed::{RankTime, bubble, busiest, dual_pipe, exposed_sends};
-use crate::schedule::replay::{StageTime, replay};
+use crate::schedule::replay::{StageTime, makespan};
 use crate::stages::{Stage, StagedPlan};
 use crate::units::{Bytes, Seconds};
 
@@ -98,12 +98,7 @@ impl<'a> Stager<'a> {
         let bidirectional = matches!(self.plan.schedule, Schedule::DualPipe | Schedule::DualPipeV | Schedule::ZbV);
         self.plan.layout.pp > 1 && self.micro_batches.fract() == 0.0 && !bidirectional
     }
-    /// What one send between stages takes in the replay; nothing where sends block, for those are counted beside it.
-    pub fn played_send(&self) -> Seconds {
-        if self.costs.device.stack.overlap.pp { self.send } else { Seconds::ZERO }
-    }
-
-    /// Sends of the whole step where the replay does not play them, whatever the stages.
+    /// Sends of the whole step: their closed form, whatever the stages, as `Costs::evaluate_played` counts them.
     pub fn closed_sends(&self) -> Seconds {
         let (plan, overlapped) = (&self.plan, self.costs.device.stack.overlap.pp);
         exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches, self.send, overlapped)
@@ -331,7 +326,7 @@ impl<'a> Stager<'a> {
             pp_comm: sends,
             ..StepTime::busy(&works[most], exposed, m)
         };
-        step.stragglers = step.total() * straggler::slow_down(plan.layout.world_size());
+        step.stragglers = step.total() * self.costs.slow_down(plan.layout.world_size());
         let (rest, optimizer, host) = self.beside_the_pipe(works, parameters, offload);
         StepTime { dp_comm: rest, optimizer, offload: host, ..step }
     }
@@ -371,7 +366,7 @@ impl<'a> Stager<'a> {
         let windows = costs.dp_windows(&self.plan, &[(work, 1.0)], m);
         let edges = costs.edges(&self.plan, &held);
         let data = costs.exposed_exchange(&self.plan, edges.exchange, &windows, m) + edges.tied;
-        pipe * (1.0 + straggler::slow_down(self.plan.layout.world_size())) + data + edges.update
+        pipe * (1.0 + costs.slow_down(self.plan.layout.world_size())) + data + edges.update
     }
 
     /// Times of each rank, all its stages together.
@@ -406,14 +401,11 @@ impl<'a> Stager<'a> {
         if pp == 1 {
             return (busy.both() * m, Seconds::ZERO);
         }
-        let overlapped = self.costs.device.stack.overlap.pp;
         let closed_sends = self.closed_sends();
-        if self.plays() {
-            let played = |send| replay(plan.schedule, pp, m as u32, times, send).map(|trace| trace.makespan);
-            if let Some(alone) = played(Seconds::ZERO) {
-                let with = if overlapped { played(self.send) } else { None };
-                return (alone, with.map_or(closed_sends, |with| with - alone));
-            }
+        if self.plays()
+            && let Some(alone) = makespan(plan.schedule, pp, m as u32, times, Seconds::ZERO)
+        {
+            return (alone, closed_sends);
         }
         if self.is_bidirectional() {
             let pair = ranks.iter().map(RankTime::both).sum::<Seconds>() / f64::from(pp);
