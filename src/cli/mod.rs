@@ -2,12 +2,14 @@
 
 mod budget;
 mod catalogue;
+mod economy;
 mod explain;
 mod output;
 mod plan;
 mod predict;
 mod problem;
 mod progress;
+mod refined;
 mod shell;
 mod validate;
 

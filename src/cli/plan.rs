@@ -5,15 +5,17 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as NameError, StrDeserializer};
 
+use super::economy::{self, EconomyArgs};
 use super::problem::ProblemArgs;
 use super::progress::Progress;
+use super::refined::{self, RefineArgs};
 use super::{Outcome, OutputFormat, output};
+use crate::catalog::Overrides;
 use crate::cost::Costs;
 use crate::problem::Problem;
-use crate::refine::ranking::{Entry, refine_ranking};
-use crate::refine::{self, Freedom};
-use crate::report::{self, csv, json, plans, table, why};
-use crate::search::{Options, Ranking, search};
+use crate::refine::ranking::Entry;
+use crate::report::{csv, json, plans, table, why};
+use crate::search::{Options, Ranking};
 use crate::space::{Restrictions, check, parse_plan};
 use crate::stack::Framework;
 
@@ -32,16 +34,13 @@ pub struct Args {
     /// `any` allows every schedule [default: the framework of the stack].
     #[arg(long = "for", value_name = "FRAMEWORK")]
     framework: Option<String>,
+    #[command(flatten)]
+    economy: EconomyArgs,
     /// How many plans to show.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
-    /// Choose layers and recomputation of each stage for the K fastest plans that have stages, and for the one that came
-    /// nearest to fitting.
-    #[arg(long, value_name = "K", default_value_t = 3)]
-    refine: u32,
-    /// Leave all stages alike.
-    #[arg(long, conflicts_with = "refine")]
-    no_refine: bool,
+    #[command(flatten)]
+    refine: RefineArgs,
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
@@ -51,47 +50,50 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     let restrictions = restrictions(args)?;
     let problem = args.problem.problem()?;
+    let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.set)?)?;
     let progress = Progress::new();
     let options = Options { top: args.top as usize, restrictions };
-    let ranking = search(&problem, &options, &|done, all| progress.at(done, all));
+    let (ranking, proved) =
+        economy::rank(args.economy.objective, economy.as_ref(), &problem, &options, &|done, all| {
+            progress.at(done, all);
+        });
     progress.finish();
-    let refined = refined(args, &problem, &ranking, &options.restrictions);
-    let fits = refined.iter().any(|entry| entry.outcome.is_ok());
-    if ranking.evaluations.is_empty() && !fits {
+    let refined = args.refine.entries(&problem, &ranking, &options.restrictions);
+    if ranking.evaluations.is_empty() && refined.iter().all(|entry| entry.outcome.is_err()) {
         return no_plan(&problem, &ranking, args, &refined);
     }
     let text = match args.format {
-        OutputFormat::Json => json::ranking_refined(&problem, &ranking, &refined)?,
+        OutputFormat::Json => {
+            let bills = economy.as_ref().map_or_else(|| Ok(Vec::new()), |economy| economy.bills(&problem, &ranking))?;
+            json::ranking_refined(&problem, &ranking, bills, &refined)?
+        }
         OutputFormat::Csv => {
             let rows = ranking.evaluations.iter().map(|evaluation| json::Priced::new(&problem, evaluation));
             csv::render_objects(&rows.map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?)?
         }
         OutputFormat::Table | OutputFormat::Markdown => {
-            let mut sheets = vec![plans::ranked(&problem, &ranking)];
-            if fits {
-                sheets.push(report::refined::sheet(&problem, &refined));
-            }
-            let fastest = ranking.evaluations.first().map(|evaluation| evaluation.step.total());
-            let words = [why::paragraph(&problem, &ranking), report::refined::sentence(&refined, fastest)];
-            let words = words.iter().filter(|text| !text.is_empty());
-            let words =
-                words.map(|text| if args.format == OutputFormat::Table { table::wrapped(text) } else { text.clone() });
-            format!("{}\n{}\n", output::sheets(&sheets, args.format)?, words.collect::<Vec<_>>().join("\n\n"))
+            let sheet = output::sheets(&[plans::ranked(&problem, &ranking)], args.format)?;
+            let why = why::paragraph(&problem, &ranking);
+            let why = if args.format == OutputFormat::Table { table::wrapped(&why) } else { why };
+            let bills = match &economy {
+                Some(economy) => {
+                    let (bills, interruptions) = economy.sheet(&problem, &ranking);
+                    let interruptions =
+                        if args.format == OutputFormat::Table { table::wrapped(&interruptions) } else { interruptions };
+                    format!("\n{}\n{interruptions}\n", output::sheets(&[bills], args.format)?)
+                }
+                None => String::new(),
+            };
+            let refined = refined::text(&problem, &ranking, &refined, args.format)?;
+            format!("{sheet}\n{why}\n{refined}{bills}")
         }
     };
     output::print(&text)?;
+    if !proved {
+        output::talk("least energy found, not proved: too many layouts are nearly as fast");
+    }
     output::talk(&counts(&ranking));
     Ok(Outcome::Answered)
-}
-
-/// Stages of the best plans; none where they were not asked for.
-fn refined(args: &Args, problem: &Problem, ranking: &Ranking, restrictions: &Restrictions) -> Vec<Entry> {
-    if args.no_refine || args.refine == 0 {
-        return Vec::new();
-    }
-    let freedom = Freedom { recompute: !restrictions.mentions("recompute"), ..Freedom::default() };
-    let options = refine::Options { freedom, ..refine::Options::default() };
-    refine_ranking(&Costs::new(problem), ranking, args.refine as usize, &options)
 }
 
 fn counts(ranking: &Ranking) -> String {
@@ -106,7 +108,7 @@ fn counts(ranking: &Ranking) -> String {
 fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[Entry]) -> Result<Outcome> {
     let format = args.format;
     if format == OutputFormat::Json {
-        output::print(&json::ranking_refined(problem, ranking, refined)?)?;
+        output::print(&json::ranking_refined(problem, ranking, Vec::new(), refined)?)?;
     }
     output::talk(&format!("no feasible plan: {}\n{}", plans::heading(problem), counts(ranking)));
     if ranking.rejections.is_empty() {
@@ -121,11 +123,7 @@ fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[Entry])
     if let Some(miss) = &ranking.nearest {
         output::talk(&format!("nearest miss: {}: {}", miss.plan, miss.reason));
     }
-    for entry in refined {
-        if let Err(why) = &entry.outcome {
-            output::talk(&format!("nor with other stages: {}: {why}", entry.plan));
-        }
-    }
+    refined::talk_of_misses(refined);
     output::talk(
         "hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid",
     );

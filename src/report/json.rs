@@ -170,6 +170,9 @@ struct PlanDocument {
     priced: u64,
     rejected: Map<String, Value>,
     nearest_miss: Option<NearestMiss>,
+    /// One for each plan, where tokens were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bills: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refined: Vec<super::refined::Document>,
 }
@@ -179,14 +182,27 @@ struct PlanDocument {
 /// # Errors
 /// When a value has no JSON form.
 pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<String> {
-    ranking_refined(problem, ranking, &[])
+    ranking_with_bills(problem, ranking, Vec::new())
 }
 
-/// The answer of `plan` with the stages of its best plans.
+/// The answer of `plan --tokens`, with a bill for each plan.
 ///
 /// # Errors
 /// When a value has no JSON form.
-pub fn ranking_refined(problem: &Problem, ranking: &Ranking, refined: &[Entry]) -> serde_json::Result<String> {
+pub fn ranking_with_bills(problem: &Problem, ranking: &Ranking, bills: Vec<Value>) -> serde_json::Result<String> {
+    ranking_refined(problem, ranking, bills, &[])
+}
+
+/// The answer of `plan` with bills, and with the stages of its best plans.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn ranking_refined(
+    problem: &Problem,
+    ranking: &Ranking,
+    bills: Vec<Value>,
+    refined: &[Entry],
+) -> serde_json::Result<String> {
     text(&PlanDocument {
         schema: SCHEMA,
         problem: question(problem),
@@ -198,6 +214,7 @@ pub fn ranking_refined(problem: &Problem, ranking: &Ranking, refined: &[Entry]) 
             .nearest
             .as_ref()
             .map(|miss| NearestMiss { plan: miss.plan.to_string(), reason: miss.reason.clone() }),
+        bills,
         refined: refined.iter().map(super::refined::Document::new).collect(),
     })
 }
