@@ -50,7 +50,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     let restrictions = restrictions(args)?;
     let problem = args.problem.problem()?;
-    let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.set)?)?;
+    let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.options.set)?)?;
     let progress = Progress::new();
     let options = Options { top: args.top as usize, restrictions };
     let (ranking, proved) =
