@@ -21,6 +21,7 @@ pub mod sources;
 pub mod space;
 pub mod stack;
 pub mod suggest;
+pub mod sweep;
 pub mod units;
 pub mod validate;
 pub mod workload;

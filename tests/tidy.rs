@@ -25,6 +25,7 @@ const LAYERS: &[&str] = &[
     "search",
     "catalog",
     "runs",
+    "sweep",
     "validate",
     "report",
     "cli",

@@ -10,6 +10,7 @@ mod predict;
 mod problem;
 mod progress;
 mod shell;
+mod sweep;
 mod validate;
 
 use std::process::ExitCode;
@@ -46,6 +47,8 @@ enum Command {
     Plan(plan::Args),
     /// Lay one plan open: its time term by term, its memory rank by rank, why it does not run.
     Explain(explain::Args),
+    /// Workloads × purchase options, each with its best plan: cost, days, energy, what to buy.
+    Sweep(sweep::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
     /// Score predictions against measured runs: errors by class, memory, what a choice costs.
@@ -117,6 +120,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Budget(args) => budget::run(&args),

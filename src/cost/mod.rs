@@ -2,6 +2,7 @@
 
 pub mod data;
 pub mod exchange;
+pub mod figures;
 pub mod fsdp;
 pub mod groups;
 pub mod head;
@@ -24,6 +25,7 @@ use crate::plan::{Plan, ZeroStage};
 use crate::problem::Problem;
 use crate::workload::Adaptation;
 
+pub use figures::Figures;
 pub use memory::Footprint;
 pub use stage::ShapeCost;
 pub use step::{Evaluation, StepTime};

@@ -3,17 +3,19 @@
 pub mod bill;
 pub mod csv;
 pub mod explain;
-pub mod figures;
 pub mod json;
 pub mod markdown;
+pub mod page;
 pub mod plans;
 pub mod scatter;
+pub mod sweep;
+pub mod sweep_csv;
 #[cfg(feature = "cli")]
 pub mod table;
 pub mod validate;
 pub mod why;
 
-pub use figures::Figures;
+pub use crate::cost::Figures;
 
 /// A table before it has a form: a heading, the columns, the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
