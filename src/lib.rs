@@ -8,6 +8,7 @@ pub mod collective;
 pub mod cost;
 pub mod goodput;
 pub mod gpu;
+pub mod import;
 pub mod kernel;
 pub mod model;
 pub mod money;

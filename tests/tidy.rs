@@ -24,6 +24,7 @@ const LAYERS: &[&str] = &[
     "space",
     "search",
     "catalog",
+    "import",
     "runs",
     "sweep",
     "validate",

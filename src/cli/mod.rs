@@ -4,6 +4,7 @@ mod budget;
 mod catalogue;
 mod economy;
 mod explain;
+mod import;
 mod output;
 mod plan;
 mod predict;
@@ -49,6 +50,8 @@ enum Command {
     Explain(explain::Args),
     /// Workloads × purchase options, each with its best plan: cost, days, energy, what to buy.
     Sweep(sweep::Args),
+    /// Read a launch script or a framework's configuration into model, workload and plan.
+    Import(import::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
     /// Score predictions against measured runs: errors by class, memory, what a choice costs.
@@ -121,6 +124,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Sweep(args) => sweep::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Budget(args) => budget::run(&args),

@@ -3,6 +3,7 @@
 pub mod bill;
 pub mod csv;
 pub mod explain;
+pub mod import;
 pub mod json;
 pub mod markdown;
 pub mod page;
