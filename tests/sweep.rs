@@ -164,8 +164,9 @@ fn shards_of_a_slurm_array_merge_to_the_same_bytes() {
     let bin = Path::new(env!("CARGO_BIN_EXE_meshwright")).parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let task = |index: &str| {
-        let out = Command::new("bash").args([script, &file, "array"]).current_dir(&folder).env("PATH", &path);
-        out.env("SLURM_ARRAY_TASK_ID", index).env("SLURM_ARRAY_TASK_COUNT", "2").output().unwrap()
+        let mut bash = Command::new("bash");
+        bash.args([script, &file, "array"]).current_dir(&folder).env("PATH", &path);
+        bash.env("SLURM_ARRAY_TASK_ID", index).env("SLURM_ARRAY_TASK_COUNT", "2").output().unwrap()
     };
     assert_eq!(task("1").status.code(), Some(0));
     let shards = folder.join("array/shards");

@@ -149,7 +149,8 @@ fn merged(args: &MergeArgs) -> Result<Outcome> {
             let mut inside: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
             inside.retain(|path| {
                 let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-                name.starts_with("results") && (name.ends_with(".jsonl") || name.ends_with(".part"))
+                let is_result = path.extension().is_some_and(|end| end == "jsonl" || end == "part");
+                name.starts_with("results") && is_result
             });
             inside.sort();
             files.extend(inside);
@@ -221,6 +222,8 @@ fn answer(
     let records = &selection.records;
     if let Some((folder, results)) = written {
         sweep_csv::write(sweep, results, &folder.join("results.csv"))?;
+        #[cfg(feature = "parquet")]
+        crate::report::sweep_parquet::write(sweep, results, &folder.join("results.parquet"))?;
         let beside = page::Beside {
             counts: (selection.all, selection.infeasible),
             break_even: &break_even,

@@ -11,6 +11,8 @@ pub mod plans;
 pub mod scatter;
 pub mod sweep;
 pub mod sweep_csv;
+#[cfg(feature = "parquet")]
+pub mod sweep_parquet;
 #[cfg(feature = "cli")]
 pub mod table;
 pub mod validate;

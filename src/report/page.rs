@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use crate::sweep::Sweep;
 use crate::sweep::fleet::{Fleet, Line};
 use crate::sweep::front;
 use crate::sweep::insight::{BreakEven, Marginal};
 use crate::sweep::record::{Record, Status};
 use crate::sweep::tornado::Bar;
-use crate::sweep::{Sweep, solve};
 use crate::units::count;
 
 /// The page around the data.
@@ -79,7 +79,6 @@ struct Data<'a> {
     digest: &'a str,
     market: &'a str,
     date: &'a str,
-    band: f64,
     count: u64,
     none_count: u64,
     workloads: Vec<Workload<'a>>,
@@ -129,7 +128,6 @@ pub fn render(sweep: &Sweep, records: &[Record], beside: &Beside) -> serde_json:
         digest: &sweep.digest,
         market: &sweep.market.name,
         date: &sweep.market.date,
-        band: solve::BAND,
         count: beside.counts.0,
         none_count: beside.counts.1,
         workloads: sweep

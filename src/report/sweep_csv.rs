@@ -51,7 +51,8 @@ fn job(job: Option<&Job>) -> [(&'static str, String); 8] {
     ]
 }
 
-fn row(sweep: &Sweep, record: &Record) -> Vec<String> {
+/// The cells of a record.
+pub fn row(sweep: &Sweep, record: &Record) -> Vec<String> {
     let status = if record.totals.is_some() { "ok" } else { "infeasible" };
     let mut row = vec![record.option.to_string(), status.to_owned(), record.reason.clone().unwrap_or_default()];
     row.extend(AXES.iter().map(|(name, _)| record.choice.get(*name).cloned().unwrap_or_default()));

@@ -40,6 +40,7 @@ impl Choice {
     }
 
     /// The part that a search depends on.
+    #[must_use]
     pub fn machine(&self) -> Self {
         let machine = |key: &str| AXES.iter().any(|(name, changes)| *name == key && *changes == Changes::Machine);
         Self(self.0.iter().filter(|(key, _)| machine(key)).cloned().collect())

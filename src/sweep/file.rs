@@ -168,7 +168,7 @@ impl Sweep {
         for product in &products {
             clusters.extend(checked(product, &market, &sets)?);
         }
-        let most = products.iter().flat_map(most_gpus).chain(clusters.iter().map(|cluster| cluster.gpus)).max();
+        let most = products.iter().filter_map(most_gpus).chain(clusters.iter().map(|cluster| cluster.gpus)).max();
         if workload.is_empty() {
             return Err(SweepError::Empty("there is no [[workload]]".into()));
         }
@@ -176,8 +176,8 @@ impl Sweep {
             workload.into_iter().map(|table| task(table, most.unwrap_or(1), &sets)).collect::<Result<_, _>>()?;
         let mut names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
         names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(SweepError::value("workload.name", format!("`{}` stands there twice", twice[0])));
+        if let Some([twice, _]) = names.array_windows().find(|[one, next]| one == next) {
+            return Err(SweepError::value("workload.name", format!("`{twice}` stands there twice")));
         }
         if let Some(wanted) = &buy {
             wanted.check(&tasks)?;
@@ -357,10 +357,10 @@ fn checked(product: &Product, market: &Market, sets: &Overrides) -> Result<Vec<C
                 "terms" => {
                     terms(market, value).map_err(|why| named(&why))?;
                 }
-                "price" => positive(&path, value.parse::<UsdPerHour>().map_err(|e| named(&currency(e)))?.get())?,
-                "buy" => positive(&path, value.parse::<Usd>().map_err(|e| named(&currency(e)))?.get())?,
+                "price" => positive(&path, value.parse::<UsdPerHour>().map_err(|e| named(&currency(&e)))?.get())?,
+                "buy" => positive(&path, value.parse::<Usd>().map_err(|e| named(&currency(&e)))?.get())?,
                 _ => {
-                    value.parse::<UsdPerJoule>().map_err(|e| named(&currency(e)))?;
+                    value.parse::<UsdPerJoule>().map_err(|e| named(&currency(&e)))?;
                 }
             }
         }
@@ -368,7 +368,7 @@ fn checked(product: &Product, market: &Market, sets: &Overrides) -> Result<Vec<C
     Ok(clusters)
 }
 
-fn currency(error: crate::units::ParseQuantityError) -> String {
+fn currency(error: &crate::units::ParseQuantityError) -> String {
     error.to_string().replacen("\n\nhint:", ": a price has a currency\n\nhint:", 1)
 }
 

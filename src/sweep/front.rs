@@ -46,7 +46,7 @@ mod tests {
             let points: Vec<(f64, f64)> = points.into_iter().map(|(x, y)| (f64::from(x), f64::from(y))).collect();
             let beaten = |at: usize| points.iter().enumerate().any(|(other, (x, y))| {
                 let (px, py) = points[at];
-                (*x <= px && *y <= py && (*x < px || *y < py)) || (*x == px && *y == py && other < at)
+                (*x <= px && *y <= py && (*x < px || *y < py)) || (points[other] == points[at] && other < at)
             });
             let mut plain: Vec<usize> = (0..points.len()).filter(|at| !beaten(*at)).collect();
             plain.sort_by(|a, b| points[*a].0.total_cmp(&points[*b].0));

@@ -150,7 +150,7 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
         Some(name) => format(name).map_err(|why| SweepError::value("precision", why))?,
         None => task.workload.format,
     };
-    let workload = crate::workload::Workload { recipe, format, ..task.workload.clone() };
+    let workload = crate::workload::Workload { format, recipe, ..task.workload.clone() };
     Problem::new(task.model.clone(), cluster, workload, stack, HbmProfile::Normal)
         .map_err(|why| SweepError::value(&task.name, why.to_string().lines().next().unwrap_or_default()))
 }

@@ -12,7 +12,7 @@ use crate::cost::Figures;
 use crate::money::{self, Kind, Market, Rate, Terms};
 use crate::problem::Problem;
 use crate::search::{Options, search};
-use crate::sources::Sourced;
+use crate::sources::{Basis, Sourced};
 use crate::space::Restrictions;
 use crate::units::{Seconds, Usd};
 
@@ -37,16 +37,14 @@ fn task_on(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Solved, String
     let problem = machine::problem(sweep, task, choice).map_err(|error| error.to_string())?;
     let options = Options { top: 1, restrictions: Restrictions::default() };
     let ranking = search(&problem, &options, &|_, _| {});
-    match ranking.evaluations.first() {
-        Some(&evaluation) => Ok(Solved { problem, evaluation }),
-        None => Err(match ranking.nearest {
-            Some(miss) => format!("{} fits nowhere; nearest miss: {}", task.name, miss.reason),
-            None => {
-                let rules: Vec<&str> = ranking.rejections.iter().map(|rule| rule.rule).collect();
-                format!("{} has no legal plan: {}", task.name, rules.join(", "))
-            }
-        }),
+    if let Some(&evaluation) = ranking.evaluations.first() {
+        return Ok(Solved { problem, evaluation });
     }
+    let rules: Vec<&str> = ranking.rejections.iter().map(|rule| rule.rule).collect();
+    Err(ranking.nearest.map_or_else(
+        || format!("{} has no legal plan: {}", task.name, rules.join(", ")),
+        |miss| format!("{} fits nowhere; nearest miss: {}", task.name, miss.reason),
+    ))
 }
 
 /// The market of an option: what its own axes change of the sweep's.
@@ -98,8 +96,15 @@ fn rate(market: &Market, terms: &Terms, choice: &Choice, problem: &Problem) -> R
     money::rate(market, terms, &cluster, price).map_err(|why| why.to_string())
 }
 
-/// Share by which a step may be shorter or longer, nine times of ten. Source: additions to the specification, §10.9.
-pub const BAND: f64 = 0.12;
+/// Shares by which a step may be shorter or longer: of dense models on devices with measured curves, and of the rest. Source:
+/// additions to the specification, §10.9.
+const BANDS: (f64, f64) = (0.06, 0.12);
+
+/// Share by which the step of a problem may be shorter or longer.
+pub fn band(problem: &Problem) -> f64 {
+    let is_known = !problem.model().is_moe() && problem.cluster().gpu.basis != Basis::Datasheet;
+    if is_known { BANDS.0 } else { BANDS.1 }
+}
 
 /// The record of an option whose machine is solved.
 pub fn record(sweep: &Sweep, option: u64, choice: &Choice, solved: &Result<Vec<Solved>, String>) -> Record {
@@ -149,6 +154,7 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
     let mut time = Seconds::ZERO;
     let (mut useful, mut gpu_hours, mut beside) = (0.0, 0.0, Usd::ZERO);
     let (mut energy_mwh, mut co2_kg) = (0.0, 0.0);
+    let band = solved.iter().map(|solved| band(&solved.problem)).fold(0.0, f64::max);
     for (task, Solved { problem, evaluation }) in sweep.tasks.iter().zip(solved) {
         let goodput = conditions.goodput(problem);
         if goodput.effective <= 0.0 {
@@ -189,11 +195,11 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
     let cost = |price: f64, stretch: f64| price * (gpu_hours * stretch).max(commitment) + beside.get() * stretch;
     let totals = Totals {
         days: time.as_days(),
-        days_low: time.as_days() * (1.0 - BAND),
-        days_high: time.as_days() * (1.0 + BAND),
+        days_low: time.as_days() * (1.0 - band),
+        days_high: time.as_days() * (1.0 + band),
         cost_usd: cost(rate.usual.get(), 1.0),
-        cost_low_usd: cost(rate.low.get(), 1.0 - BAND),
-        cost_high_usd: cost(rate.high.get(), 1.0 + BAND),
+        cost_low_usd: cost(rate.low.get(), 1.0 - band),
+        cost_high_usd: cost(rate.high.get(), 1.0 + band),
         usd_per_gpu_hour: rate.usual.get(),
         gpu_hours: gpu_hours.max(commitment),
         energy_mwh,

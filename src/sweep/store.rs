@@ -165,7 +165,7 @@ fn known(path: &Path, digest: &str, notes: &mut Vec<String>) -> Result<(Done, u6
                 return Err(SweepError::results(path, format!("{why}\n\nhint: another --out, or remove it")));
             }
             Err(_) => {
-                notes.push(format!("{}: line {line_number} is no result; its option is done again", path.display()))
+                notes.push(format!("{}: line {line_number} is no result; its option is done again", path.display()));
             }
         }
         Ok(())

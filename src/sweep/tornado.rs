@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::choice::Choice;
 use super::file::Sweep;
-use super::solve::{self, BAND, Solved};
+use super::solve::{self, Solved};
 use crate::goodput::Mode;
 use crate::units::Seconds;
 
@@ -41,9 +41,10 @@ pub fn bars(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Vec<Bar> {
     };
     let of = |change: &dyn Fn(&mut Sweep)| cost(change).map(|totals| totals.cost_usd);
     let hours = usual.gpu_hours;
+    let band = usual.days_high / usual.days - 1.0;
     let beside = usual.cost_usd - usual.usd_per_gpu_hour * hours;
-    let low_price = (usual.cost_low_usd - beside * (1.0 - BAND)) / (hours * (1.0 - BAND));
-    let high_price = (usual.cost_high_usd - beside * (1.0 + BAND)) / (hours * (1.0 + BAND));
+    let low_price = (usual.cost_low_usd - beside * (1.0 - band)) / (hours * (1.0 - band));
+    let high_price = (usual.cost_high_usd - beside * (1.0 + band)) / (hours * (1.0 + band));
     bar(
         "price of a GPU-hour",
         &format!("${low_price:.2}"),
@@ -51,13 +52,13 @@ pub fn bars(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Vec<Bar> {
         Some(low_price * hours + beside),
         Some(high_price * hours + beside),
     );
-    let step = format!("{:.0} %", BAND * 100.0);
+    let step = format!("{:.0} %", band * 100.0);
     bar(
         "step time (error of the model)",
         &format!("−{step}"),
         &format!("+{step}"),
-        Some(usual.cost_usd * (1.0 - BAND)),
-        Some(usual.cost_usd * (1.0 + BAND)),
+        Some(usual.cost_usd * (1.0 - band)),
+        Some(usual.cost_usd * (1.0 + band)),
     );
     let failures = |factor: f64| {
         move |sweep: &mut Sweep| {

@@ -4,6 +4,7 @@ use super::column::{Candidate, Column, offers_of};
 use super::{Fleet, Goal, Line, Proof, Wanted};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
+use crate::units::Watts;
 
 /// Limits at a day.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -24,8 +25,8 @@ impl Limits {
         };
         Self {
             megawatts: tighter(
-                wanted.power.map(|power| power.as_megawatts()),
-                period.and_then(|period| period.power).map(|power| power.as_megawatts()),
+                wanted.power.map(Watts::as_megawatts),
+                period.and_then(|period| period.power).map(Watts::as_megawatts),
             ),
             racks: tighter(wanted.racks, period.and_then(|period| period.racks)),
         }

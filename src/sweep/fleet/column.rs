@@ -6,6 +6,7 @@ use super::{Goal, Offer, Wanted, racks};
 use crate::money::Kind;
 use crate::sweep::file::Sweep;
 use crate::sweep::record::{Record, Status, Totals};
+use crate::units::Seconds;
 
 /// An option as the program sees it.
 #[derive(Clone, Debug)]
@@ -118,7 +119,7 @@ const MOST_PATTERNS: usize = 600;
 pub fn boundaries(wanted: &Wanted, horizon: f64) -> Vec<f64> {
     let mut days = vec![0.0, horizon];
     days.extend(wanted.period.iter().map(|period| period.until.as_days()));
-    days.extend(wanted.offer.iter().flat_map(|offer| [offer.from, offer.until]).flatten().map(|time| time.as_days()));
+    days.extend(wanted.offer.iter().flat_map(|offer| [offer.from, offer.until]).flatten().map(Seconds::as_days));
     days.retain(|day| *day >= 0.0 && *day <= horizon);
     days.sort_by(f64::total_cmp);
     days.dedup();
@@ -138,8 +139,8 @@ pub fn columns(wanted: &Wanted, candidates: &[Candidate], runs: &[u32], horizon:
                 .into_iter()
                 .map(|place| {
                     let offer = &wanted.offer[place];
-                    let from = offer.from.map_or(0.0, |time| time.as_days());
-                    let until = offer.until.map_or(horizon, |time| time.as_days());
+                    let from = offer.from.map_or(0.0, Seconds::as_days);
+                    let until = offer.until.map_or(horizon, Seconds::as_days);
                     (Some(place), from, until.min(horizon))
                 })
                 .collect()

@@ -9,6 +9,7 @@ use super::column::{self, Candidate, Column};
 use super::{Fleet, Goal, NoFleet, Proof, Wanted, check};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
+use crate::units::Seconds;
 
 #[cfg(feature = "highs")]
 use good_lp::highs as solver;
@@ -145,7 +146,7 @@ impl Program<'_> {
                 }
             }
         }
-        let limit = self.wanted.time_limit.map_or(TIME_LIMIT, |limit| limit.get());
+        let limit = self.wanted.time_limit.map_or(TIME_LIMIT, Seconds::get);
         let solution = program.with_time_limit(limit).solve().map_err(|error| match error {
             ResolutionError::Infeasible => Nothing::Infeasible,
             other => Nothing::Failed(format!("the solver gave up: {other}")),
@@ -200,7 +201,7 @@ pub fn buy(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Result<Fleet, 
         return Err(NoFleet::Infeasible(vec!["no option of the sweep can do the work at all".into()]));
     }
     let runs: Vec<u32> = sweep.tasks.iter().map(|task| task.runs.round() as u32).collect();
-    let horizon = wanted.finish_by.map_or(WHENEVER, |end| end.as_days());
+    let horizon = wanted.finish_by.map_or(WHENEVER, Seconds::as_days);
     let (columns, is_complete) = column::columns(wanted, &candidates, &runs, horizon);
     let boundaries = column::boundaries(wanted, horizon);
     let program = Program { wanted, candidates: &candidates, columns: &columns, runs: &runs, boundaries };
@@ -279,7 +280,7 @@ fn why_not(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Vec<String> {
 fn found(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Option<Fleet> {
     let (candidates, _) = column::candidates(sweep, wanted, records);
     let runs: Vec<u32> = sweep.tasks.iter().map(|task| task.runs.round() as u32).collect();
-    let horizon = wanted.finish_by.map_or(WHENEVER, |end| end.as_days());
+    let horizon = wanted.finish_by.map_or(WHENEVER, Seconds::as_days);
     let (columns, _) = column::columns(wanted, &candidates, &runs, horizon);
     let boundaries = column::boundaries(wanted, horizon);
     let program = Program { wanted, candidates: &candidates, columns: &columns, runs: &runs, boundaries };
