@@ -127,7 +127,7 @@ fn a_killed_sweep_goes_on_where_it_was_and_ends_with_the_same_bytes() {
     child.kill().unwrap(); // SIGKILL: nothing of its own can run any more
     child.wait().unwrap();
     let kept = lines();
-    assert!(kept >= 8 && kept < 32 * 4, "{kept} lines");
+    assert!((8..32 * 4).contains(&kept), "{kept} lines");
     assert!(!cut.join("results.jsonl").exists());
 
     // A torn last line, as a machine that loses power leaves it.
