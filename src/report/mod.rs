@@ -18,6 +18,7 @@ pub mod sweep_csv;
 pub mod sweep_parquet;
 #[cfg(feature = "cli")]
 pub mod table;
+pub mod ties;
 pub mod validate;
 pub mod why;
 
