@@ -6,9 +6,11 @@ pub mod figures;
 pub mod json;
 pub mod markdown;
 pub mod plans;
+pub mod svg;
 pub mod scatter;
 #[cfg(feature = "cli")]
 pub mod table;
+pub mod trace;
 pub mod validate;
 pub mod why;
 

@@ -2,9 +2,9 @@
 
 use super::block::{Block, ROUNDING};
 use super::sharding::{Engine, Sharding};
-use super::stages::{Class, Stages};
+use super::stages::{Class, Hold, Stages};
 use crate::cost::fsdp::Around;
-use crate::cost::memory::Footprint;
+use crate::cost::memory::{Footprint, Holding};
 use crate::cost::pipeline::Flow;
 use crate::cost::stage::{self, Work};
 use crate::cost::{Costs, ShapeCost, StepTime};
@@ -19,6 +19,14 @@ pub struct Price {
     pub time: Seconds,
     /// Of the fullest rank, as the device shows it.
     pub memory: Bytes,
+}
+
+/// What a class of ranks holds beside its states.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    rank: u32,
+    activations: Bytes,
+    working_set: Bytes,
 }
 
 /// A block on a pipeline under one recomputation and one share of offloaded activations.
@@ -36,8 +44,8 @@ pub struct Pipeline {
     /// Layers of each kind where weights are gathered.
     works: Vec<Work>,
     activations_exposed: Seconds,
-    /// Activations and working set of each class of ranks.
-    held: Vec<(Bytes, Bytes)>,
+    /// Of each class of ranks.
+    held: Vec<Held>,
     caches: Bytes,
 }
 
@@ -64,19 +72,17 @@ impl Pipeline {
     /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
     pub fn price(&self, costs: &Costs, sharding: &Sharding) -> Price {
         let plan = sharding.of(&self.plan);
-        Price { time: self.time(costs, &plan, sharding, None), memory: self.memory(sharding) }
+        Price { time: self.time(costs, &plan, sharding, None), memory: self.memory(sharding).0 }
     }
 
-    /// The same, no longer than the schedule as it is played.
-    pub fn bound(&self, costs: &Costs, sharding: &Sharding) -> Price {
-        let plan = sharding.of(&self.plan);
-        Price { time: self.time(costs, &plan, sharding, self.least_bubble), memory: self.memory(sharding) }
+    /// Step time with a sharding, no longer than the schedule as it is played.
+    pub fn bound(&self, costs: &Costs, sharding: &Sharding) -> Seconds {
+        self.time(costs, &sharding.of(&self.plan), sharding, self.least_bubble)
     }
 
-    /// The same with the bubble as it was played.
-    pub fn played(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Price {
-        let plan = sharding.of(&self.plan);
-        Price { time: self.time(costs, &plan, sharding, bubble), memory: self.memory(sharding) }
+    /// Step time with a sharding and a bubble as it was played; the closed form without one.
+    pub fn played(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
+        self.time(costs, &sharding.of(&self.plan), sharding, bubble)
     }
 
     /// Whether the schedule can be played.
@@ -120,20 +126,22 @@ impl Pipeline {
         self.sends[usize::from(order == ORDERS[1])]
     }
 
-    /// Memory of the fullest rank.
-    fn memory(&self, sharding: &Sharding) -> Bytes {
-        self.held
-            .iter()
-            .zip(&sharding.states)
-            .map(|(&(activations, working), &states)| {
-                Footprint::of_rank(0, states, activations, working + sharding.gathered, self.caches).device()
-            })
-            .fold(Bytes::ZERO, Bytes::max)
+    /// Memory of the fullest rank, and which that is.
+    pub fn memory(&self, sharding: &Sharding) -> (Bytes, u32) {
+        let mut most = (Bytes::ZERO, 0);
+        for (held, &states) in self.held.iter().zip(&sharding.states) {
+            let transient = held.working_set + sharding.gathered;
+            let needed = Footprint::of_rank(held.rank, states, held.activations, transient, self.caches).device();
+            if needed > most.0 {
+                most = (needed, held.rank);
+            }
+        }
+        most
     }
 
     /// Memory that no sharding of these goes below.
-    pub fn least_memory(&self, shardings: &[Sharding]) -> Bytes {
-        shardings.iter().map(|sharding| self.memory(sharding)).reduce(Bytes::min).unwrap_or(Bytes::ZERO)
+    pub fn least_memory<'s>(&self, shardings: impl Iterator<Item = &'s Sharding>) -> Bytes {
+        shardings.map(|sharding| self.memory(sharding).0).reduce(Bytes::min).unwrap_or(Bytes::ZERO)
     }
 }
 
@@ -210,23 +218,20 @@ fn least_flow(
 }
 
 /// Activations and working set of each class of ranks.
-fn held(costs: &Costs, plan: &Plan, stages: &Stages) -> Vec<(Bytes, Bytes)> {
+fn held(costs: &Costs, plan: &Plan, stages: &Stages) -> Vec<Held> {
     let kept = costs.kept_by_kind(plan);
-    let working = |is_last| costs.working_set(is_last, plan);
-    let (middle, last) = (working(false), working(true));
-    let working = |is_last: bool| if is_last { last } else { middle };
-    if let Recompute::FirstLayers(_) = plan.recompute {
-        let ranks = costs.holdings(plan);
-        let most = |rank: &u32| costs.activations(&ranks[*rank as usize], &kept, plan);
-        return stages
-            .holds
-            .iter()
-            .map(|hold| (hold.ranks.iter().map(most).fold(Bytes::ZERO, Bytes::max), working(hold.holding.is_last)))
-            .collect();
-    }
-    stages
-        .holds
-        .iter()
-        .map(|hold| (costs.activations(&hold.holding, &kept, plan), working(hold.holding.is_last)))
-        .collect()
+    let (middle, last) = (costs.working_set(false, plan), costs.working_set(true, plan));
+    // Where only first layers are forgotten, ranks of one class may keep different ones.
+    let ranks = if let Recompute::FirstLayers(_) = plan.recompute { costs.holdings(plan) } else { Vec::new() };
+    let of_class = |hold: &Hold| {
+        let Holding { rank, is_last, .. } = hold.holding;
+        let most = |a: (u32, Bytes), b: (u32, Bytes)| if b.1 > a.1 { b } else { a };
+        let each = hold.ranks.iter().filter_map(|rank| ranks.get(*rank as usize));
+        let (rank, activations) = each
+            .map(|holding| (holding.rank, costs.activations(holding, &kept, plan)))
+            .reduce(most)
+            .unwrap_or_else(|| (rank, costs.activations(&hold.holding, &kept, plan)));
+        Held { rank, activations, working_set: if is_last { last } else { middle } }
+    };
+    stages.holds.iter().map(of_class).collect()
 }

@@ -73,6 +73,11 @@ impl Sharding {
         }
     }
 
+    /// Its ZeRO stage.
+    pub const fn zero(&self) -> ZeroStage {
+        self.zero
+    }
+
     /// The plan with this sharding.
     pub fn of(&self, plan: &Plan) -> Plan {
         Plan {
