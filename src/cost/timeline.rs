@@ -61,11 +61,12 @@ impl Costs<'_> {
             .zip(&stages)
             .map(|(work, time)| {
                 let Work { compute: _, recompute: _, tp, cp, ep, host: _, ep_beside: _, wgrad: _ } = *work;
-                let forward =
-                    Parts { compute: Seconds::ZERO, tp: tp.forward, cp: cp.forward, ep: ep.forward }.filled(time.forward);
+                let forward = Parts { compute: Seconds::ZERO, tp: tp.forward, cp: cp.forward, ep: ep.forward }
+                    .filled(time.forward);
                 let beside = time.backward - work.backward();
-                let backward = Parts { compute: Seconds::ZERO, tp: tp.backward, cp: cp.backward, ep: ep.backward + beside }
-                    .filled(time.backward);
+                let backward =
+                    Parts { compute: Seconds::ZERO, tp: tp.backward, cp: cp.backward, ep: ep.backward + beside }
+                        .filled(time.backward);
                 (forward, backward)
             })
             .collect();

@@ -168,6 +168,7 @@ struct PlanDocument {
     considered: u64,
     priced: u64,
     rejected: Map<String, Value>,
+    certificate: crate::search::Certificate,
     nearest_miss: Option<NearestMiss>,
 }
 
@@ -183,6 +184,7 @@ pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<Strin
         considered: ranking.considered,
         priced: ranking.priced,
         rejected: ranking.rejections.iter().map(|rule| (rule.rule.to_owned(), rule.count.into())).collect(),
+        certificate: ranking.certificate.clone(),
         nearest_miss: ranking
             .nearest
             .as_ref()

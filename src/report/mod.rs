@@ -1,13 +1,14 @@
 //! What is shown: sheets of text for people, versioned JSON and CSV for programs, all from the library's own types.
 
+pub mod compare;
 pub mod csv;
 pub mod explain;
 pub mod figures;
 pub mod json;
 pub mod markdown;
 pub mod plans;
-pub mod svg;
 pub mod scatter;
+pub mod svg;
 #[cfg(feature = "cli")]
 pub mod table;
 pub mod trace;

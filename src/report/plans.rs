@@ -3,7 +3,7 @@
 use super::{Figures, Sheet, in_words, percent, significant};
 use crate::cost::{Evaluation, StepTime};
 use crate::problem::Problem;
-use crate::search::Ranking;
+use crate::search::{Ranking, is_tie};
 use crate::units::count;
 
 /// Terms named beside each plan.
@@ -44,7 +44,7 @@ pub fn ranked(problem: &Problem, ranking: &Ranking) -> Sheet {
     for (at, evaluation) in ranking.evaluations.iter().enumerate() {
         let figures = Figures::new(problem, evaluation);
         sheet.push([
-            (at + 1).to_string(),
+            if at > 0 && ties(ranking, evaluation) { format!("{} =", at + 1) } else { (at + 1).to_string() },
             evaluation.plan.to_string(),
             significant_count(evaluation.plan.micro_batches(problem.workload().global_batch)),
             figures.step.to_string(),
@@ -56,6 +56,11 @@ pub fn ranked(problem: &Problem, ranking: &Ranking) -> Sheet {
         ]);
     }
     sheet
+}
+
+/// Whether a plan is as fast as the first within what repeated measurements differ by.
+pub fn ties(ranking: &Ranking, evaluation: &Evaluation) -> bool {
+    ranking.evaluations.first().is_some_and(|first| is_tie(first.step.total(), evaluation.step.total()))
 }
 
 fn significant_count(n: f64) -> String {

@@ -42,12 +42,19 @@ pub fn picture(problem: &Problem, timeline: &Timeline) -> String {
     // Writing to a String cannot fail.
     let _ = writeln!(
         svg,
-        r##"<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{height:.0}" viewBox="0 0 {w} {height:.0}" font-family="sans-serif" font-size="12">
-<rect width="{w}" height="{height:.0}" fill="white"/>"##,
+        r#"<svg xmlns="http://www.w3.org/2000/svg" width="{w}" height="{height:.0}" viewBox="0 0 {w} {height:.0}" font-family="sans-serif" font-size="12">
+<rect width="{w}" height="{height:.0}" fill="white"/>"#,
         w = size::WIDTH
     );
     let step = timeline.step.total();
-    text(&mut svg, size::LEFT, 20.0, "start", 15, &format!("{} on {} x {}", problem.model().name, timeline.plan.layout.world_size(), problem.cluster().gpu.name));
+    text(
+        &mut svg,
+        size::LEFT,
+        20.0,
+        "start",
+        15,
+        &format!("{} on {} x {}", problem.model().name, timeline.plan.layout.world_size(), problem.cluster().gpu.name),
+    );
     text(&mut svg, size::LEFT, 38.0, "start", 12, &timeline.plan.to_string());
     let bubble = timeline.step.pipeline_bubble / step;
     text(
@@ -106,8 +113,14 @@ fn passes(svg: &mut String, timeline: &Timeline) {
             };
             let (from, until) = (at(event.start.get()), at(event.end.get()));
             open = match open {
-                Some((start, end, known)) if known == fill && from - end < size::SLICE && until - start < 40.0 * size::SLICE
-                    && until - from < size::SLICE => Some((start, until, fill)),
+                Some((start, end, known))
+                    if known == fill
+                        && from - end < size::SLICE
+                        && until - start < 40.0 * size::SLICE
+                        && until - from < size::SLICE =>
+                {
+                    Some((start, until, fill))
+                }
                 Some((start, end, known)) => {
                     rect(svg, start, y, seam(end - start), row - gap, known);
                     Some((from, until, fill))
@@ -125,7 +138,14 @@ fn passes(svg: &mut String, timeline: &Timeline) {
     let bottom = size::TOP + f64::from(ranks) * row;
     for tick in 0..=5 {
         let time = whole * f64::from(tick) / 5.0;
-        text(svg, at(time), bottom + 16.0, if tick == 5 { "end" } else { "middle" }, 11, &crate::units::Seconds::new(time).to_string());
+        text(
+            svg,
+            at(time),
+            bottom + 16.0,
+            if tick == 5 { "end" } else { "middle" },
+            11,
+            &crate::units::Seconds::new(time).to_string(),
+        );
     }
     let has_wgrad = timeline.events.iter().any(|event| event.op.pass == Pass::Wgrad);
     let mut keys = vec![("forward", colour::FORWARD), ("backward", colour::BACKWARD)];

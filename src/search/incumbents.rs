@@ -66,11 +66,6 @@ impl Incumbents {
         self.clone()
     }
 
-    /// Whether memory counts for more than fitting.
-    pub fn weighs_memory(&self) -> bool {
-        !matches!(self.objective(), Some(Objective::StepTime | Objective::GpuTime))
-    }
-
     fn objective(&self) -> Option<Objective> {
         match self.wanted.goal {
             Goal::Fastest => Some(Objective::StepTime),
@@ -160,7 +155,12 @@ fn measure(candidate: &Candidate, objective: Objective) -> f64 {
 /// Better by the measure, then faster, then smaller; among equals the first found stays.
 fn preferred(a: &Candidate, b: &Candidate, objective: Objective) -> bool {
     let key = |c: &Candidate| [measure(c, objective), c.price.time.get(), c.price.memory.get()];
-    key(a).iter().zip(key(b)).map(|(a, b)| a.total_cmp(&b)).find(|order| order.is_ne()).is_some_and(std::cmp::Ordering::is_lt)
+    key(a)
+        .iter()
+        .zip(key(b))
+        .map(|(a, b)| a.total_cmp(&b))
+        .find(|order| order.is_ne())
+        .is_some_and(std::cmp::Ordering::is_lt)
 }
 
 /// No worse in time, memory and GPUs than a price, and better in one.

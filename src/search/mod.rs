@@ -12,6 +12,7 @@
 mod certificate;
 mod explore;
 mod incumbents;
+mod neighbours;
 mod tables;
 
 use std::ops::ControlFlow;
@@ -27,6 +28,7 @@ use crate::units::Seconds;
 
 pub use certificate::{Certificate, Cut, Proof, RuleCount};
 pub use incumbents::Objective;
+pub use neighbours::{Change, TIE, is_tie, nearest_feasible, plainer, sensitivity};
 
 use explore::{Explorer, Found};
 use incumbents::{Incumbents, Wanted};

@@ -6,19 +6,19 @@ use std::sync::{Arc, OnceLock, RwLock};
 use rayon::prelude::*;
 
 use crate::cost::Costs;
-use crate::cost::staged::{Feeding, Mixing, Parameters, Sharding, Stages, least_states};
+use crate::cost::staged::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
 use crate::plan::{Layout, Plan, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::space::Space;
-use crate::stack::Dispatcher;
-use crate::units::Bytes;
+use crate::stack::{Dispatcher, LayerSplit};
+use crate::units::{Bytes, Seconds};
 
 /// All shapes, their parts priced once.
 pub(super) struct Shapes {
     mixes: Vec<(Plan, Mixing)>,
     feedings: Vec<Feeding>,
     /// Mix, feeding, and what the shape adds to the mix.
-    shapes: Vec<(u32, u32, u32, u32, Dispatcher)>,
+    all: Vec<(u32, u32, u32, u32, Dispatcher)>,
 }
 
 /// What a feed-forward part depends on; tokens as the bits of their number.
@@ -44,15 +44,15 @@ impl Shapes {
         }
         let feedings = plans.par_iter().map(|plan| Feeding::new(costs, plan)).collect();
         let mixes = mixes.into_par_iter().map(|mix| (mix, Mixing::new(costs, &mix))).collect();
-        Self { mixes, feedings, shapes }
+        Self { mixes, feedings, all: shapes }
     }
 
     pub const fn len(&self) -> usize {
-        self.shapes.len()
+        self.all.len()
     }
 
     pub fn at(&self, index: usize) -> (Plan, &Mixing, &Feeding) {
-        let (mix, feeding, ep, etp, dispatcher) = self.shapes[index];
+        let (mix, feeding, ep, etp, dispatcher) = self.all[index];
         let (plan, mixing) = &self.mixes[mix as usize];
         let layout = Layout { ep, etp, ..plan.layout };
         (Plan { layout, dispatcher, ..*plan }, mixing, &self.feedings[feeding as usize])
@@ -67,11 +67,15 @@ pub(super) struct Menu {
     pub sharded: Vec<Sharding>,
     /// Left out as dominated.
     pub dominated: u64,
-    /// Fewest bytes of states.
-    pub least: Bytes,
+    /// Fewest bytes of states and gathered weights of each class of ranks.
+    pub least: Vec<Bytes>,
+    /// Least time at the ends of a step under ZeRO 0 to 2.
+    pub edges: Seconds,
 }
 
 type MenuKey = (Layout, Schedule);
+/// pp, schedule, whether chunks are alike, layers of the last chunk, first layers forgotten.
+type StagesKey = (u32, Schedule, bool, u32, u32);
 
 /// A pipeline size with its schedules.
 pub(super) struct Pipes {
@@ -81,7 +85,7 @@ pub(super) struct Pipes {
 /// One schedule and split, and what is below it.
 pub(super) struct Pipe {
     pub plan: Plan,
-    pub stages: Stages,
+    pub stages: Arc<Stages>,
     pub recomputes: Vec<(Recompute, Vec<f64>)>,
     /// Plans below it for each sharding.
     pub below: u64,
@@ -91,8 +95,10 @@ pub(super) struct Pipe {
 pub(super) struct Tables<'t> {
     costs: &'t Costs<'t>,
     space: &'t Space<'t>,
+    gathers: [bool; 2],
     pipes: Vec<OnceLock<Pipes>>,
     menus: RwLock<BTreeMap<MenuKey, Arc<Menu>>>,
+    stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
     shardings: RwLock<BTreeMap<(u32, u32, u32), u64>>,
 }
 
@@ -102,8 +108,10 @@ impl<'t> Tables<'t> {
         Self {
             costs,
             space,
+            gathers: [1, 2].map(|pp| space.zero_stages(pp).contains(&ZeroStage::Three)),
             pipes: (0..most).map(|_| OnceLock::new()).collect(),
             menus: RwLock::default(),
+            stages: RwLock::default(),
             shardings: RwLock::default(),
         }
     }
@@ -121,10 +129,15 @@ impl<'t> Tables<'t> {
                     .map(|recompute| (recompute, self.space.offloaded_activations(pp, recompute)))
                     .collect();
                 let below = recomputes.iter().map(|(_, shares)| shares.len() as u64).sum();
-                Pipe { plan, stages: Stages::new(self.costs, &plan), recomputes, below }
+                Pipe { plan, stages: Arc::new(Stages::new(self.costs, &plan)), recomputes, below }
             };
             Pipes { pipelines: self.space.pipelines(pp).into_iter().map(pipe).collect() }
         })
+    }
+
+    /// Whether weights may be gathered (ZeRO 3) on `pp` ranks.
+    pub fn gathers(&self, pp: u32) -> bool {
+        self.gathers[usize::from(pp > 1)]
     }
 
     /// How many shardings a layout has.
@@ -133,7 +146,7 @@ impl<'t> Tables<'t> {
         if let Some(&known) = self.shardings.read().expect("no writer panics").get(&key) {
             return known;
         }
-        let count = self.space.shardings(layout).len() as u64;
+        let count = self.space.count_shardings(layout);
         self.shardings.write().expect("no writer panics").insert(key, count);
         count
     }
@@ -148,23 +161,54 @@ impl<'t> Tables<'t> {
         Arc::clone(self.menus.write().expect("no writer panics").entry(key).or_insert(menu))
     }
 
+    /// Shard groups of one stage and order that others dominate are left out with all their shares on the host: what
+    /// dominates on the device dominates with any share of it gone.
     fn make_menu(&self, plan: &Plan, stages: &Stages) -> Menu {
         let parameters = Parameters::new(self.costs, plan, stages);
-        let mut kept: Vec<Sharding> = Vec::new();
+        let mut kept: Vec<(Sharding, Plan, Vec<f64>)> = Vec::new();
         let mut dominated = 0;
-        for choice in self.space.shardings(&plan.layout) {
-            let sharding = Sharding::new(self.costs, &choice.on(plan), &parameters);
-            if kept.iter().any(|known| known.dominates(&sharding)) {
-                dominated += 1;
+        for (choice, hosts) in self.space.shardings_by_host(&plan.layout) {
+            let plan = choice.on(plan);
+            let sharding = Sharding::new(self.costs, &plan, &parameters);
+            let all = hosts.len() as u64;
+            if kept.iter().any(|(known, _, shares)| shares.len() == hosts.len() && known.dominates(&sharding)) {
+                dominated += all;
                 continue;
             }
-            let before = kept.len();
-            kept.retain(|known| !sharding.dominates(known));
-            dominated += (before - kept.len()) as u64;
-            kept.push(sharding);
+            kept.retain(|(known, _, shares)| {
+                let goes = shares.len() == hosts.len() && sharding.dominates(known);
+                dominated += if goes { all } else { 0 };
+                !goes
+            });
+            kept.push((sharding, plan, hosts));
         }
-        let least = least_states(&kept);
-        let (sharded, replicated) = kept.into_iter().partition(|sharding| sharding.zero() == ZeroStage::Three);
-        Menu { replicated, sharded, dominated, least }
+        let all: Vec<Sharding> = kept
+            .iter()
+            .flat_map(|(sharding, plan, hosts)| {
+                hosts.iter().map(|&share| sharding.with_host(self.costs, plan, &parameters, share))
+            })
+            .collect();
+        let (sharded, replicated): (Vec<Sharding>, Vec<Sharding>) =
+            all.into_iter().partition(|sharding| sharding.zero() == ZeroStage::Three);
+        let edges = replicated.iter().map(|sharding| sharding.least_time(self.costs, plan)).reduce(Seconds::min);
+        let least = least_states(replicated.iter().chain(&sharded));
+        Menu { edges: edges.unwrap_or_default(), replicated, sharded, dominated, least }
+    }
+
+    /// Classes of ranks where chunks differ from `pipe`'s: they weigh the head, or forget their first layers.
+    pub fn stages(&self, plan: &Plan, pipe: &Pipe, layers: &Layers) -> Arc<Stages> {
+        let first = if let Recompute::FirstLayers(n) = plan.recompute { n } else { 0 };
+        if first == 0 && plan.split == LayerSplit::Even {
+            return Arc::clone(&pipe.stages);
+        }
+        let of_chunks = layers.of_chunks(self.costs, plan);
+        // A weighed split is told by its last chunk.
+        let last = of_chunks.last().copied().unwrap_or_default();
+        let key = (plan.layout.pp, plan.schedule, plan.split == LayerSplit::Even, last, first);
+        if let Some(known) = self.stages.read().expect("no writer panics").get(&key) {
+            return Arc::clone(known);
+        }
+        let stages = Arc::new(pipe.stages.with_layers(self.costs, plan, &of_chunks));
+        Arc::clone(self.stages.write().expect("no writer panics").entry(key).or_insert(stages))
     }
 }

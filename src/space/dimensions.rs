@@ -110,8 +110,10 @@ impl Space<'_> {
     /// `activation_checkpoint`: full, per-op, every second layer; [deepspeed]: whole layers.
     pub fn recomputes(&self, pp: u32, schedule: Schedule) -> Vec<Recompute> {
         let framework = self.framework();
-        let megatron =
-            matches!(framework, Framework::Megatron | Framework::MegatronDeepspeed | Framework::Internal | Framework::Jax);
+        let megatron = matches!(
+            framework,
+            Framework::Megatron | Framework::MegatronDeepspeed | Framework::Internal | Framework::Jax
+        );
         let by_layer = matches!(framework, Framework::Torchtitan | Framework::Fsdp | Framework::Internal);
         let mut all = vec![Recompute::None];
         if megatron {
@@ -199,6 +201,9 @@ impl Space<'_> {
             return asked;
         }
         let all: &[f64] = if can { &SHARES } else { &SHARES[..1] };
+        if !self.restrictions.names(key) {
+            return all.to_vec();
+        }
         all.iter().copied().filter(|share| self.restrictions.allows_word(key, &share.to_string())).collect()
     }
 
@@ -221,9 +226,7 @@ impl Space<'_> {
     fn shard_groups(&self, zero: ZeroStage, replicas: u32) -> Vec<Option<u32>> {
         let has = match self.framework() {
             Framework::Megatron | Framework::Internevo | Framework::Internal => zero >= ZeroStage::One,
-            Framework::Torchtitan | Framework::Fsdp | Framework::Deepspeed | Framework::Jax => {
-                zero == ZeroStage::Three
-            }
+            Framework::Torchtitan | Framework::Fsdp | Framework::Deepspeed | Framework::Jax => zero == ZeroStage::Three,
             Framework::MegatronDeepspeed | Framework::Nanotron => false,
         };
         let has = has || (self.restrictions.fixes("shard") && zero >= ZeroStage::One);
@@ -248,23 +251,45 @@ impl Space<'_> {
         all.into_iter().filter(|on| self.restrictions.allows_word("reshard", if *on { "on" } else { "off" })).collect()
     }
 
-    /// Every sharding of a layout, in a fixed order.
-    pub fn shardings(&self, layout: &Layout) -> Vec<Sharding> {
+    /// Rank orders of a layout that the restrictions allow.
+    fn orders(&self, layout: &Layout) -> Vec<RankOrder> {
+        let all = orders(layout.pp, layout.dp).into_iter();
+        all.filter(|order| self.restrictions.allows_word("order", &order.to_string())).collect()
+    }
+
+    /// Every sharding of a layout but for its share of the optimizer on the host, with the shares there are.
+    pub fn shardings_by_host(&self, layout: &Layout) -> Vec<(Sharding, Vec<f64>)> {
+        let orders = self.orders(layout);
         let mut all = Vec::new();
-        let orders: Vec<RankOrder> = orders(layout.pp, layout.dp)
-            .into_iter()
-            .filter(|order| self.restrictions.allows_word("order", &order.to_string()))
-            .collect();
         for zero in self.zero_stages(layout.pp) {
             let groups = self.shard_groups(zero, layout.dense_replicas());
             let (reshards, hosts) = (self.reshards(zero), self.offloaded_optimizer(zero));
-            for (&order, &shard_group, &reshard_after_forward, &optimizer_on_host) in
-                itertools::iproduct!(&orders, &groups, &reshards, &hosts)
-            {
-                all.push(Sharding { zero, shard_group, reshard_after_forward, optimizer_on_host, order });
+            for (&order, &shard_group, &reshard_after_forward) in itertools::iproduct!(&orders, &groups, &reshards) {
+                let optimizer_on_host = 0.0;
+                let sharding = Sharding { zero, shard_group, reshard_after_forward, optimizer_on_host, order };
+                all.push((sharding, hosts.clone()));
             }
         }
         all
+    }
+
+    /// Every sharding of a layout, in a fixed order.
+    pub fn shardings(&self, layout: &Layout) -> Vec<Sharding> {
+        let all = self.shardings_by_host(layout).into_iter();
+        all.flat_map(|(sharding, hosts)| {
+            hosts.into_iter().map(move |optimizer_on_host| Sharding { optimizer_on_host, ..sharding })
+        })
+        .collect()
+    }
+
+    /// How many shardings a layout has.
+    pub fn count_shardings(&self, layout: &Layout) -> u64 {
+        let of_stage = |zero| {
+            let groups = self.shard_groups(zero, layout.dense_replicas()).len();
+            (groups * self.reshards(zero).len() * self.offloaded_optimizer(zero).len()) as u64
+        };
+        let orders = self.orders(layout).len() as u64;
+        self.zero_stages(layout.pp).into_iter().map(of_stage).sum::<u64>() * orders
     }
 }
 

@@ -6,10 +6,11 @@ pub mod rejection;
 pub mod restrict;
 pub mod text;
 
+use std::collections::BTreeMap;
+
 use crate::cost::Costs;
-use crate::plan::{CpKind, Layout, Plan};
+use crate::plan::{CpKind, Layout, Plan, Recompute};
 use crate::problem::Problem;
-use crate::schedule::Schedule;
 
 pub use dimensions::{Sharding, orders, runs};
 pub use rejection::Rejection;
@@ -113,27 +114,25 @@ impl<'a> Space<'a> {
 
     /// How many plans there are: a product where dimensions are free of each other, a sum where they are not.
     pub fn size(&self) -> u64 {
-        self.mixes()
-            .iter()
-            .map(|mix| {
-                let grids = self.grids(mix).len() as u64;
-                self.layouts(mix).iter().map(|layout| self.size_of_layout(layout)).sum::<u64>() * grids
-            })
-            .sum()
+        let mut of_layout: BTreeMap<(u32, u32, u32), u64> = BTreeMap::new();
+        let mut of_pp: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut size = 0;
+        for mix in self.mixes() {
+            let grids = self.grids(&mix).len() as u64;
+            for layout in self.layouts(&mix) {
+                let (pp, key) = (layout.pp, (layout.pp, layout.dp, layout.dense_replicas()));
+                let pipelines = *of_pp.entry(pp).or_insert_with(|| self.count_above_sharding(pp));
+                size += grids * pipelines * *of_layout.entry(key).or_insert_with(|| self.count_shardings(&layout));
+            }
+        }
+        size
     }
 
-    /// Plans of one shape on one pipeline size.
-    pub fn size_of_layout(&self, layout: &Layout) -> u64 {
-        let shardings = self.shardings(layout).len() as u64;
-        let pipelines = self.pipelines(layout.pp);
-        let below = pipelines.iter().map(|(schedule, _)| self.size_above_sharding(layout.pp, *schedule));
-        below.sum::<u64>() * shardings
-    }
-
-    /// Recomputations and shares of offloaded activations of one schedule.
-    pub fn size_above_sharding(&self, pp: u32, schedule: Schedule) -> u64 {
-        let recomputes = self.recomputes(pp, schedule);
-        recomputes.iter().map(|recompute| self.offloaded_activations(pp, *recompute).len() as u64).sum()
+    /// Schedules, splits, recomputations and shares of offloaded activations on `pp` ranks.
+    fn count_above_sharding(&self, pp: u32) -> u64 {
+        let shares = |recompute: Recompute| self.offloaded_activations(pp, recompute).len() as u64;
+        let below = |(schedule, _)| self.recomputes(pp, schedule).into_iter().map(shares).sum::<u64>();
+        self.pipelines(pp).into_iter().map(below).sum()
     }
 
     /// Token-mixing parts: tp, sp, cp with its kind, micro-batch, in a fixed order.
@@ -259,7 +258,8 @@ impl<'a> Space<'a> {
     /// Whether the restrictions allow a plan.
     pub fn allows(&self, plan: &Plan) -> bool {
         let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
-        let numbers = [("tp", tp), ("cp", cp), ("pp", pp), ("dp", dp), ("ep", ep), ("etp", etp), ("mbs", plan.micro_batch)];
+        let numbers =
+            [("tp", tp), ("cp", cp), ("pp", pp), ("dp", dp), ("ep", ep), ("etp", etp), ("mbs", plan.micro_batch)];
         numbers.into_iter().all(|(key, value)| self.restrictions.allows_number(key, value))
             && (tp == 1 || self.sequence_parallel(tp).contains(&plan.sequence_parallel))
             && self.cp_kinds(cp).contains(&plan.cp_kind)

@@ -120,8 +120,7 @@ impl Restrictions {
     }
 
     pub(super) fn allows_word(&self, key: &str, value: &str) -> bool {
-        (self.fixed.is_empty() && self.forbidden.is_empty())
-            || self.allows_value(key, &Value::Word(value.to_owned()))
+        (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, &Value::Word(value.to_owned()))
     }
 
     pub(super) fn names_schedule(&self, schedule: Schedule) -> bool {

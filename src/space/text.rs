@@ -233,8 +233,7 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
             "schedule" => schedule = Some(value),
             "vpp" => vpp = number(value, key)?,
             "split" => {
-                plan.split =
-                    one_of(value, key, &SPLITS)?;
+                plan.split = one_of(value, key, &SPLITS)?;
             }
             "zero" => plan.zero = one_of(value, key, &ZERO)?,
             "shard" => plan.shard_group = Some(number(value, key)?),
