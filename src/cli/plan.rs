@@ -8,13 +8,17 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as NameError, StrDeserializer};
 
+use super::economy::{self, EconomyArgs};
 use super::problem::ProblemArgs;
 use super::progress::Progress;
+use super::refined::{self, RefineArgs};
 use super::{Outcome, OutputFormat, output};
+use crate::catalog::Overrides;
 use crate::cost::Costs;
 use crate::problem::Problem;
+use crate::refine::ranking::Entry;
 use crate::report::{compare, csv, json, percent, plans, table, why};
-use crate::search::{Goal, Objective, Options, Proof, Ranking, search_for, sensitivity};
+use crate::search::{Goal, Options, Proof, Ranking, search_for, sensitivity};
 use crate::space::{Restrictions, check, parse_plan};
 use crate::stack::Framework;
 
@@ -33,12 +37,11 @@ pub struct Args {
     /// `any` allows every schedule [default: the framework of the stack].
     #[arg(long = "for", value_name = "FRAMEWORK")]
     framework: Option<String>,
+    #[command(flatten)]
+    economy: EconomyArgs,
     /// Also plans that leave GPUs idle.
     #[arg(long)]
     allow_idle: bool,
-    /// What is to be least.
-    #[arg(long, value_enum, default_value = "step-time")]
-    objective: ObjectiveName,
     /// Show every plan that no other beats in step time, memory and GPUs at once.
     #[arg(long, conflicts_with = "objective")]
     pareto: bool,
@@ -51,51 +54,44 @@ pub struct Args {
     /// How many plans to show.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
+    #[command(flatten)]
+    refine: RefineArgs,
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
-}
-
-/// What is to be least, on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum ObjectiveName {
-    /// Time of a step, and so tokens per second.
-    StepTime,
-    /// Memory of the fullest GPU.
-    Memory,
-    /// Step time times the GPUs in use: what a token costs, where idle GPUs are free.
-    GpuTime,
-}
-
-impl Args {
-    fn goal(&self) -> Goal {
-        match (self.pareto, self.objective) {
-            (true, _) => Goal::Pareto,
-            (false, ObjectiveName::StepTime) => Goal::Fastest,
-            (false, ObjectiveName::Memory) => Goal::Best(Objective::Memory),
-            (false, ObjectiveName::GpuTime) => Goal::Best(Objective::GpuTime),
-        }
-    }
 }
 
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
     let restrictions = restrictions(args)?;
     let problem = args.problem.problem()?;
+    let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.options.set)?)?;
     let progress = Progress::new();
     let options = Options { top: args.top as usize, restrictions };
     let start = Instant::now();
-    let ranking = search_for(&problem, &options, args.goal(), &|done, all| {
+    let control = |done, all| {
         progress.at(done, all);
         let over = args.time_limit.is_some_and(|limit| start.elapsed().as_secs_f64() > limit);
         if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    });
+    };
+    let goal = if args.pareto { Goal::Pareto } else { args.economy.objective.goal() };
+    let (ranking, proved) = if args.economy.objective == economy::Objective::Energy {
+        economy::rank(args.economy.objective, economy.as_ref(), &problem, &options, &|done, all| {
+            progress.at(done, all);
+        })
+    } else {
+        (search_for(&problem, &options, goal, &control), true)
+    };
     progress.finish();
-    if ranking.evaluations.is_empty() {
-        return no_plan(&problem, &ranking, args);
+    let refined = args.refine.entries(&problem, &ranking, &options.restrictions);
+    if ranking.evaluations.is_empty() && refined.iter().all(|entry| entry.outcome.is_err()) {
+        return no_plan(&problem, &ranking, args, &refined);
     }
     let text = match args.format {
-        OutputFormat::Json => json::ranking(&problem, &ranking)?,
+        OutputFormat::Json => {
+            let bills = economy.as_ref().map_or_else(|| Ok(Vec::new()), |economy| economy.bills(&problem, &ranking))?;
+            json::ranking_refined(&problem, &ranking, bills, &refined)?
+        }
         OutputFormat::Csv => {
             let rows = ranking.evaluations.iter().map(|evaluation| json::Priced::new(&problem, evaluation));
             csv::render_objects(&rows.map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?)?
@@ -110,10 +106,23 @@ pub fn run(args: &Args) -> Result<Outcome> {
             let sheet = output::sheets(&sheets, args.format)?;
             let why = why::paragraph(&problem, &ranking);
             let why = if args.format == OutputFormat::Table { table::wrapped(&why) } else { why };
-            format!("{sheet}\n{why}\n")
+            let bills = match &economy {
+                Some(economy) => {
+                    let (bills, interruptions) = economy.sheet(&problem, &ranking);
+                    let interruptions =
+                        if args.format == OutputFormat::Table { table::wrapped(&interruptions) } else { interruptions };
+                    format!("\n{}\n{interruptions}\n", output::sheets(&[bills], args.format)?)
+                }
+                None => String::new(),
+            };
+            let refined = refined::text(&problem, &ranking, &refined, args.format)?;
+            format!("{sheet}\n{why}\n{refined}{bills}")
         }
     };
     output::print(&text)?;
+    if !proved {
+        output::talk("least energy found, not proved: too many layouts are nearly as fast");
+    }
     output::talk(&counts(&ranking));
     Ok(Outcome::Answered)
 }
@@ -135,10 +144,10 @@ fn counts(ranking: &Ranking) -> String {
 }
 
 /// Says by which rules all plans fell, and which came nearest.
-fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args) -> Result<Outcome> {
+fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[Entry]) -> Result<Outcome> {
     let format = args.format;
     if format == OutputFormat::Json {
-        output::print(&json::ranking(problem, ranking)?)?;
+        output::print(&json::ranking_refined(problem, ranking, Vec::new(), refined)?)?;
     }
     output::talk(&format!("no feasible plan: {}\n{}", plans::heading(problem), counts(ranking)));
     if ranking.rejections.is_empty() {
@@ -153,6 +162,7 @@ fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args) -> Result<Outcome>
     if let Some(miss) = &ranking.nearest {
         output::talk(&format!("nearest miss: {}: {}", miss.plan, miss.reason));
     }
+    refined::talk_of_misses(refined);
     output::talk(
         "hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid",
     );
