@@ -16,6 +16,7 @@ pub mod scatter;
 pub mod svg;
 #[cfg(feature = "cli")]
 pub mod table;
+pub mod ties;
 pub mod trace;
 pub mod validate;
 pub mod why;

@@ -8,8 +8,7 @@ use crate::search::{Ranking, plainer};
 
 /// How far the model is off on published runs that it was not fitted to. Source: additions to the specification, §10.9.
 const ACCURACY: &str = "On published runs the model is within ±12 % (dense models on a known stack: ±6 %), so plans \
-                        closer than that are a tie: time the best three to five. `=` marks plans as \
-                        fast as the first within 3.3 %, by which repeated runs of one plan differ.";
+                        closer than that are a tie: time the best three to five.";
 
 /// Why the first plan of a ranking won, and what binds it; empty for an empty ranking.
 pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {

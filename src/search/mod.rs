@@ -28,7 +28,7 @@ use crate::units::Seconds;
 
 pub use certificate::{Certificate, Cut, Proof, RuleCount};
 pub use incumbents::Objective;
-pub use neighbours::{Change, TIE, is_tie, nearest_feasible, plainer, sensitivity};
+pub use neighbours::{Change, TIE, nearest_feasible, plainer, sensitivity};
 
 use explore::{Explorer, Found};
 use incumbents::{Incumbents, Wanted};

@@ -9,7 +9,6 @@ use crate::plan::{Layout, Offload, Plan, RankOrder};
 use crate::problem::Problem;
 use crate::space::{Restrictions, check};
 use crate::stack::LayerSplit;
-use crate::units::Seconds;
 
 /// Two runs of one layout differ by this much of their step time; plans closer than that are a tie.
 ///
@@ -191,10 +190,4 @@ pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Eval
         }
     }
     changes
-}
-
-/// Whether two step times are closer than repeated measurements of one plan are.
-pub fn is_tie(a: Seconds, b: Seconds) -> bool {
-    let (a, b) = (a.get(), b.get());
-    (a - b).abs() <= TIE * a.min(b)
 }
