@@ -3,6 +3,7 @@
 pub mod basis;
 pub mod bill;
 pub mod calibration;
+pub mod compare;
 pub mod csv;
 pub mod explain;
 pub mod import;
@@ -12,6 +13,7 @@ pub mod page;
 pub mod plans;
 pub mod refined;
 pub mod scatter;
+pub mod svg;
 pub mod sweep;
 pub mod sweep_csv;
 #[cfg(feature = "parquet")]
@@ -19,6 +21,7 @@ pub mod sweep_parquet;
 #[cfg(feature = "cli")]
 pub mod table;
 pub mod ties;
+pub mod trace;
 pub mod validate;
 pub mod why;
 
