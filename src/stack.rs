@@ -30,6 +30,10 @@ pub struct Launches {
     /// The same in narrower formats.
     #[serde(default)]
     pub per_expert_narrow: f64,
+    /// Launches of the experts count by themselves, times this: the host reads the token counts back before it can launch
+    /// them, so none of them is queued while earlier kernels run. Zero lets the whole layer's launches run ahead.
+    #[serde(default)]
+    pub expert_wait: f64,
     /// Host time of one launch on x86.
     pub x86: Seconds,
     /// Host time of one launch on Grace.
@@ -157,6 +161,19 @@ pub struct Stack {
     /// Whether CUDA graphs replay the layers.
     #[serde(default)]
     pub cuda_graphs: bool,
+    /// Whether the graphs hold the experts too: those of a whole iteration do, those of modules do not.
+    #[serde(default)]
+    pub graphed_experts: bool,
+    /// Traffic of permuting tokens to their experts and back, against one pass each way.
+    #[serde(default = "one")]
+    pub permute_traffic: f64,
+    /// Whether recomputation of a layer stops once backward has all it needs: before the layer's last product
+    /// (`torch.utils.checkpoint` without re-entry).
+    #[serde(default)]
+    pub checkpoint_early_stop: bool,
+    /// Spread of step times between groups of eight GPUs, as a share of the step.
+    #[serde(default = "jitter")]
+    pub jitter: f64,
     /// FP8 attention.
     #[serde(default)]
     pub fp8_attention: bool,
@@ -198,6 +215,11 @@ pub struct Stack {
     pub quirks: Quirks,
 }
 
+/// Source: specification §7.5.
+const fn jitter() -> f64 {
+    0.01 / 3.0
+}
+
 const fn two() -> f64 {
     2.0
 }
@@ -215,6 +237,7 @@ impl Stack {
             ("gather_bytes", self.gather_bytes),
             ("fsdp_efficiency", self.fsdp_efficiency),
             ("activation_memory", self.activation_memory),
+            ("permute_traffic", self.permute_traffic),
             ("bucket", self.bucket.map_or(1.0, Bytes::get)),
             ("quirks.network_efficiency", self.quirks.network_efficiency),
             ("quirks.cross_domain_tp_efficiency", self.quirks.cross_domain_tp_efficiency),

@@ -84,7 +84,7 @@ impl Costs<'_> {
             step.tp_comm += (ends.head_comm.sum() + ends.embedding_comm.sum()) * micro_batches;
             step.dp_comm = (sharding_exposed + edge.gather) * micro_batches + once;
         }
-        step.stragglers = step.total() * straggler::slow_down(plan.layout.world_size());
+        step.stragglers = step.total() * straggler::slow_down(plan.layout.world_size(), self.device.stack.jitter);
         step.dp_comm += outer;
         step.optimizer = self.fsdp_update(plan);
         let windows =

@@ -58,7 +58,7 @@ impl Costs<'_> {
             self.flushed(plan, &ranks, micro_batches)
         };
         step.pp_comm = sends;
-        step.stragglers = step.total() * straggler::slow_down(plan.layout.world_size());
+        step.stragglers = step.total() * straggler::slow_down(plan.layout.world_size(), self.device.stack.jitter);
         let windows = self.dp_windows(plan, &ranks, micro_batches);
         step.dp_comm = self.data_parallel(plan, &windows, micro_batches);
         step.optimizer = self.optimizer_step(plan);

@@ -185,7 +185,9 @@ pub(super) fn stack(row: &Row, cells: &Cells, family: Family, gpu: &Gpu, plan: &
         }
         Family::Megatron2021 => stack.overlap.dp = cells.pp == 1,
         Family::Foundry => {
-            stack.attention = if old { AttentionKernel::Fa1 } else { AttentionKernel::Fa2 };
+            if old {
+                stack.attention = AttentionKernel::Fa1;
+            }
             stack.reduce_bytes = if detail == "bf16" { 2.0 } else { 4.0 };
         }
         Family::Nanotron => stack.quirks.sync_every_micro_batch = true,
@@ -234,6 +236,7 @@ fn stated(row: &Row, old: bool, stack: &mut Stack) {
     stack.dispatcher = if dedup { Dispatcher::DeepEp } else { Dispatcher::AllToAll };
     stack.cuda_graphs =
         ["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"].iter().any(|graphs| notes.contains(graphs));
+    stack.graphed_experts = notes.contains("cuda graphs: full");
     stack.fp8_attention = notes.contains("fp8 attention");
     if overlap.contains("EP a2a overlap") {
         stack.overlap.ep = 1.0;
