@@ -100,6 +100,8 @@ pub struct Quirks {
     pub broadcast_per_owner: Seconds,
     /// Gradients are synchronised after every micro-batch.
     pub sync_every_micro_batch: bool,
+    /// What the host does once a step while the device waits: loading data, clipping, logging.
+    pub step_overhead: Seconds,
 }
 
 impl Default for Quirks {
@@ -113,6 +115,7 @@ impl Default for Quirks {
             network_efficiency: 1.0,
             broadcast_per_owner: Seconds::ZERO,
             sync_every_micro_batch: false,
+            step_overhead: Seconds::ZERO,
         }
     }
 }
@@ -198,6 +201,9 @@ pub struct Stack {
     /// Activations against the formula of §6.3: 1.35 for un-fused eager stacks.
     #[serde(default = "one")]
     pub activation_memory: f64,
+    /// Share of a layer's activations that selective checkpointing by operator keeps.
+    #[serde(default = "half")]
+    pub per_op_kept: f64,
     /// Whether Transformer Engine keeps one weight-gradient buffer per weight shape (§6.5).
     #[serde(default)]
     pub wgrad_cache: bool,
@@ -206,6 +212,9 @@ pub struct Stack {
     pub split: LayerSplit,
     /// Dispatcher it uses by default.
     pub dispatcher: Dispatcher,
+    /// Whether only the all-to-all dispatcher can drop tokens.
+    #[serde(default)]
+    pub drops_by_all_to_all: bool,
     /// Launches.
     pub launches: Launches,
     /// Overlap.
@@ -213,6 +222,11 @@ pub struct Stack {
     /// What only this framework pays.
     #[serde(default)]
     pub quirks: Quirks,
+}
+
+/// Source: specification §6.3, version 1.1.
+const fn half() -> f64 {
+    0.5
 }
 
 /// Source: specification §7.5.

@@ -30,7 +30,8 @@ pub(super) fn plan(row: &Row, cells: &Cells, family: Family, model: &Model) -> R
     let layout = Layout { etp: expert_tp(cells, family, model, &layout)?, ..layout };
     let micro_batch = micro_batch(cells, global_batch / dp);
     let micro_batches = f64::from(global_batch) / (f64::from(dp) * f64::from(micro_batch));
-    let pipelined_shards = family == Family::Automodel && zero == ZeroStage::Three && layout.pp > 1;
+    let keeps_weights = matches!(family, Family::Automodel | Family::Torchtitan | Family::TorchtitanEager);
+    let pipelined_shards = keeps_weights && zero == ZeroStage::Three && layout.pp > 1;
     Ok(Plan {
         layout,
         sequence_parallel: map_stack::sequence_parallel(row, cells),

@@ -232,7 +232,8 @@ fn stated(row: &Row, old: bool, stack: &mut Stack) {
         stack.attention = AttentionKernel::Fa2;
         stack.overlap.tp = 0.0;
     }
-    let dedup = text(row.gpu.as_ref()) != "H100" || notes.contains("deepep") || notes.contains("hybridep");
+    let drops = stack.drops_by_all_to_all && notes.contains("tokendrop");
+    let dedup = !drops && (text(row.gpu.as_ref()) != "H100" || notes.contains("deepep") || notes.contains("hybridep"));
     stack.dispatcher = if dedup { Dispatcher::DeepEp } else { Dispatcher::AllToAll };
     stack.cuda_graphs =
         ["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"].iter().any(|graphs| notes.contains(graphs));
