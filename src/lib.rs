@@ -19,4 +19,5 @@ pub mod sources;
 pub mod space;
 pub mod stack;
 pub mod units;
+pub mod validate;
 pub mod workload;

@@ -13,6 +13,8 @@ pub enum Kind {
     Stack,
     /// A model.
     Model,
+    /// A fit: constants laid over devices and stacks.
+    Fit,
 }
 
 impl fmt::Display for Kind {
@@ -22,6 +24,7 @@ impl fmt::Display for Kind {
             Self::Cluster => "cluster",
             Self::Stack => "stack",
             Self::Model => "model",
+            Self::Fit => "fit",
         })
     }
 }

@@ -9,6 +9,7 @@ mod predict;
 mod problem;
 mod progress;
 mod shell;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -46,6 +47,8 @@ enum Command {
     Explain(explain::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
+    /// Score predictions against measured runs: errors by class, memory, what a choice costs.
+    Validate(validate::Args),
     /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
     Budget(budget::Args),
     /// List the models, or show one.
@@ -114,6 +117,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Validate(args) => validate::run(&args),
         Command::Budget(args) => budget::run(&args),
         Command::Models(args) => catalogue::models(&args),
         Command::Clusters(args) => catalogue::clusters(&args),

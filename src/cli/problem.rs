@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 
 use super::output::talk;
-use crate::catalog::{self, Overrides};
+use crate::catalog::{self, Overrides, fits};
 use crate::cluster::Cluster;
 use crate::gpu::Format;
 use crate::problem::{HbmProfile, Problem};
@@ -61,6 +61,21 @@ impl From<Profile> for HbmProfile {
     }
 }
 
+/// Which constants to predict with.
+#[derive(Debug, clap::Args)]
+pub struct FitArgs {
+    /// Constants laid over the specification's own: a name, a TOML file (clusters/fits), or `none`.
+    #[arg(long, value_name = "FIT", default_value = fits::DEFAULT)]
+    fit: String,
+}
+
+impl FitArgs {
+    /// The settings over this fit.
+    pub fn over(&self, sets: Overrides) -> Result<Overrides> {
+        Ok(sets.with_fit(fits::fit(&self.fit)?))
+    }
+}
+
 /// What to train, on what, how.
 #[derive(Debug, clap::Args)]
 pub struct ProblemArgs {
@@ -97,6 +112,8 @@ pub struct ProblemArgs {
     /// Load of the busiest expert rank over the mean.
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     pub imbalance: f64,
+    #[command(flatten)]
+    pub fit: FitArgs,
     /// Change one value: cluster.nic="800 Gb/s", gpu.hbm="141 GB", model.…, stack.…
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -133,7 +150,7 @@ fn default_batch(gpus: u32) -> u32 {
 impl ProblemArgs {
     /// The problem, checked; says on stderr what was assumed.
     pub fn problem(&self) -> Result<Problem> {
-        let sets = Overrides::parse(&self.set)?;
+        let sets = self.fit.over(Overrides::parse(&self.set)?)?;
         let model = catalog::model(&self.model, &sets)?;
         let mut cluster = catalog::cluster(&self.cluster, &sets)?;
         if let Some(gpus) = self.gpus {
