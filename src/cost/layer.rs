@@ -340,8 +340,7 @@ impl Costs<'_> {
                 backward += 2.0 * each * local;
             }
         }
-        cost.host =
-            Pair { forward: self.device.host_floor(forward), backward: self.device.host_floor(backward) };
+        cost.host = Pair { forward: self.device.host_floor(forward), backward: self.device.host_floor(backward) };
     }
 
     /// Whether experts are launched only once the host has read how many tokens each has.

@@ -219,9 +219,7 @@ impl Costs<'_> {
         match plan.recompute {
             Recompute::None | Recompute::FirstLayers(_) => self.all_activations(kind, plan, Modules::default()),
             Recompute::Selective(modules) => self.all_activations(kind, plan, modules),
-            Recompute::PerOp => {
-                self.all_activations(kind, plan, Modules::default()) * self.device.stack.per_op_kept
-            }
+            Recompute::PerOp => self.all_activations(kind, plan, Modules::default()) * self.device.stack.per_op_kept,
             Recompute::EveryOther => {
                 self.all_activations(kind, plan, Modules::default()) * 0.5 + self.checkpoint(plan) * 0.5
             }

@@ -132,7 +132,8 @@ impl Costs<'_> {
         let sync =
             stack.quirks.sync_per_layer + if counts_read { stack.quirks.moe_sync_per_layer } else { Seconds::ZERO };
         let again = if plan.recompute == Recompute::Full { cost.host.forward } else { Seconds::ZERO };
-        let (experts, launched) = (self.experts_wait() && is_moe).then_some((cost.experts, cost.expert_host)).unwrap_or_default();
+        let (experts, launched) =
+            (self.experts_wait() && is_moe).then_some((cost.experts, cost.expert_host)).unwrap_or_default();
         let waits = |host: Seconds, busy: Seconds, experts: Seconds, launched: Seconds| {
             (host - (busy - experts)).or_zero() + (launched - experts).or_zero()
         };
