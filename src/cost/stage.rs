@@ -133,7 +133,7 @@ impl Costs<'_> {
             stack.quirks.sync_per_layer + if counts_read { stack.quirks.moe_sync_per_layer } else { Seconds::ZERO };
         let again = if plan.recompute == Recompute::Full { cost.host.forward } else { Seconds::ZERO };
         let (experts, launched) =
-            (self.experts_wait() && is_moe).then_some((cost.experts, cost.expert_host)).unwrap_or_default();
+            if self.experts_wait() && is_moe { (cost.experts, cost.expert_host) } else { Default::default() };
         let waits = |host: Seconds, busy: Seconds, experts: Seconds, launched: Seconds| {
             (host - (busy - experts)).or_zero() + (launched - experts).or_zero()
         };
