@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&str] = &[
     "units",
     "sources",
+    "suggest",
     "model",
     "gpu",
     "cluster",

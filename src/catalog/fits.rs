@@ -9,7 +9,8 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind, nearest};
+use super::error::{CatalogError, Kind};
+use super::nearest;
 use super::overrides::place;
 use super::{gpus, read, stacks};
 

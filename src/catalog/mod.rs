@@ -15,7 +15,8 @@ pub mod stacks;
 
 use std::path::Path;
 
-pub use error::{CatalogError, Kind, nearest};
+pub use crate::suggest::nearest;
+pub use error::{CatalogError, Kind};
 pub use overrides::{Overrides, SET_SOURCE, Setting};
 
 use crate::cluster::{Cluster, ClusterFile};
@@ -192,7 +193,7 @@ fn suggest_whole(error: CatalogError, sets: &Overrides) -> CatalogError {
     let known = WHOLE.into_iter().chain(nearest.as_deref());
     let nearest = key
         .filter(|_| why.starts_with("unknown field"))
-        .and_then(|key| error::nearest(&key, known))
+        .and_then(|key| crate::suggest::nearest(&key, known))
         .or_else(|| nearest.clone());
     CatalogError::Set { item, why, nearest }
 }

@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind, nearest};
+use super::error::{CatalogError, Kind};
 use super::fits::{self, Fit};
+use super::nearest;
 
 /// Source of a value that the user set.
 pub const SET_SOURCE: &str = "set-on-the-command-line";

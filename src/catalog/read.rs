@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind, nearest, nearest_expected};
+use super::error::{CatalogError, Kind, nearest_expected};
 use super::fits::Constant;
+use super::nearest;
 use super::overrides::Setting;
 
 /// Largest file that is read: a hundred times the longest of the catalogue would still be far below.
