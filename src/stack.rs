@@ -201,17 +201,24 @@ pub struct Stack {
     /// Activations against the formula of §6.3: 1.35 for un-fused eager stacks.
     #[serde(default = "one")]
     pub activation_memory: f64,
+    /// Bytes per logit of the loss head's working set, where not 6 fused and 12 unfused.
+    pub logit_bytes: Option<f64>,
     /// Share of a layer's activations that selective checkpointing by operator keeps.
     #[serde(default = "half")]
     pub per_op_kept: f64,
     /// Whether Transformer Engine keeps one weight-gradient buffer per weight shape (§6.5).
     #[serde(default)]
     pub wgrad_cache: bool,
+    /// ZeRO stage of a run that states none.
+    pub default_zero: Option<u8>,
     /// Default split of layers over stages.
     #[serde(default)]
     pub split: LayerSplit,
     /// Dispatcher it uses by default.
     pub dispatcher: Dispatcher,
+    /// Load of the busiest expert rank where nothing balances routing (ξ).
+    #[serde(default = "imbalance")]
+    pub expert_imbalance: f64,
     /// Whether only the all-to-all dispatcher can drop tokens.
     #[serde(default)]
     pub drops_by_all_to_all: bool,
@@ -222,6 +229,11 @@ pub struct Stack {
     /// What only this framework pays.
     #[serde(default)]
     pub quirks: Quirks,
+}
+
+/// Source: specification §2.8, version 1.1 [P].
+const fn imbalance() -> f64 {
+    1.05
 }
 
 /// Source: specification §6.3, version 1.1.
@@ -258,6 +270,9 @@ impl Stack {
         ];
         if let Some((name, _)) = positive.iter().find(|(_, value)| *value <= 0.0) {
             return Err(format!("`{name}` must be above 0"));
+        }
+        if self.expert_imbalance < 1.0 {
+            return Err("`expert_imbalance` must be 1 or more".into());
         }
         let shares =
             [("overlap.tp", self.overlap.tp), ("overlap.cp", self.overlap.cp), ("overlap.ep", self.overlap.ep)];

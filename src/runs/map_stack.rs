@@ -5,7 +5,7 @@ use super::{Refusal, Row};
 use crate::catalog::{self, Overrides};
 use crate::gpu::{AttentionKernel, Format, Gpu};
 use crate::model::Model;
-use crate::plan::Plan;
+use crate::plan::{Plan, ZeroStage};
 use crate::stack::{Dispatcher, Stack};
 use crate::workload::{Adaptation, Optimizer, Recipe, Workload};
 
@@ -24,8 +24,10 @@ pub(super) enum Family {
     Internevo,
     /// nanotron.
     Nanotron,
-    /// torchtitan and fms-fsdp, compiled.
+    /// torchtitan of 2024 and fms-fsdp, compiled.
     Torchtitan,
+    /// torchtitan from 2025 on, which compiles the loss too.
+    Torchtitan2025,
     /// The same without `torch.compile`.
     TorchtitanEager,
     /// Paxml and `MaxText`.
@@ -56,8 +58,6 @@ const ROWWISE_PASSES: f64 = 2.0;
 const DEEPSPEED_FP16_GRADIENT: f64 = 4.0;
 /// Hidden share of tensor-parallel collectives under async TP.
 const ASYNC_TP: f64 = 0.5;
-/// Load of the busiest expert rank where nothing balances routing.
-const IMBALANCE: f64 = 1.05;
 
 impl Family {
     /// By framework, and its year or container.
@@ -77,7 +77,13 @@ impl Family {
         } else if has("nanotron") {
             Self::Nanotron
         } else if has("torchtitan") || has("fms-fsdp") {
-            if notes.contains("eager") { Self::TorchtitanEager } else { Self::Torchtitan }
+            if notes.contains("eager") {
+                Self::TorchtitanEager
+            } else if year >= 2025.0 {
+                Self::Torchtitan2025
+            } else {
+                Self::Torchtitan
+            }
         } else if has("Paxml") || has("MaxText") {
             Self::Jax
         } else if framework.starts_with(AT_COMMIT) {
@@ -113,6 +119,7 @@ impl Family {
             | Self::Internevo
             | Self::Nanotron
             | Self::Torchtitan
+            | Self::Torchtitan2025
             | Self::TorchtitanEager
             | Self::Jax
             | Self::Automodel => false,
@@ -129,6 +136,7 @@ impl Family {
             Self::Internevo => "internevo-2023",
             Self::Nanotron => "nanotron-2025",
             Self::Torchtitan => "torchtitan-2024",
+            Self::Torchtitan2025 => "torchtitan-2025",
             Self::TorchtitanEager => "torchtitan-eager",
             Self::Jax => "jax-2025",
             Self::MegatronWithoutOverlap => "simumax-2025",
@@ -185,6 +193,11 @@ pub(super) fn stack(
     let old = is_old(row);
     match family {
         Family::MegatronDeepspeed => {
+            if row.zero_stage.is_none_or(f64::is_nan)
+                && let Some(stage) = stack.default_zero.and_then(|stage| ZeroStage::try_from(stage).ok())
+            {
+                plan.zero = stage;
+            }
             if text(row.dtype.as_ref()) == "fp16" {
                 stack.gradient_bytes = Some(DEEPSPEED_FP16_GRADIENT);
             }
@@ -197,7 +210,7 @@ pub(super) fn stack(
             stack.reduce_bytes = if detail == "bf16" { 2.0 } else { 4.0 };
         }
         Family::Nanotron => stack.quirks.sync_every_micro_batch = true,
-        Family::Torchtitan | Family::TorchtitanEager => {
+        Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager => {
             stack.overlap.tp = if text(row.overlap.as_ref()).contains("async TP") { ASYNC_TP } else { 0.0 };
             stack.fp8_all_gather = detail.contains("fp8 all-gather");
             if detail.contains("rowwise") {
@@ -284,7 +297,7 @@ pub(super) fn workload(
         recipe: Recipe { weight: 2.0, gradient, master: 4.0, state: 8.0 },
         optimizer: Optimizer::Elementwise,
         adaptation: if text(row.purpose.as_ref()) == "lora" { Adaptation::Lora } else { Adaptation::Full },
-        imbalance: if uneven { IMBALANCE } else { 1.0 },
+        imbalance: if uneven { stack.expert_imbalance } else { 1.0 },
         drops_tokens,
     })
 }
