@@ -5,7 +5,7 @@ use super::head::Ends;
 use super::offload::exposed_update;
 use super::stage::{ShapeCost, Work};
 use super::step::StepTime;
-use super::{Costs, groups, overlap::overlap, straggler};
+use super::{Costs, groups, overlap::overlap};
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
 use crate::plan::Plan;
@@ -24,6 +24,26 @@ pub(super) struct Sharding {
     scatter: Seconds,
 }
 
+impl Sharding {
+    /// Whether both take no longer than another's.
+    fn within(&self, other: &Self) -> bool {
+        self.gather <= other.gather && self.scatter <= other.scatter
+    }
+}
+
+/// What a step has beside its layers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Around {
+    /// The two ends of the model.
+    pub ends: Ends,
+    /// Exposed stage-to-stage sends.
+    pub sends: Seconds,
+    /// Share by which stragglers lengthen it.
+    pub slow_down: f64,
+    /// Exposed time of offloaded activations.
+    pub activations: Seconds,
+}
+
 /// What sharded weights cost a step, as if nothing hid it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sharded {
@@ -37,6 +57,18 @@ pub(super) struct Sharded {
     pub update: Seconds,
     /// The update on the host.
     pub host: Seconds,
+}
+
+impl Sharded {
+    /// Whether nothing of it takes longer than another's.
+    pub fn within(&self, other: &Self) -> bool {
+        let Self { kinds, table, outer, update, host } = self;
+        kinds.iter().zip(&other.kinds).all(|(a, b)| a.within(b))
+            && table.within(&other.table)
+            && *outer <= other.outer
+            && *update <= other.update
+            && *host <= other.host
+    }
 }
 
 impl Costs<'_> {
@@ -53,8 +85,13 @@ impl Costs<'_> {
     pub(super) fn fsdp_step(&self, plan: &Plan, shape: &ShapeCost) -> StepTime {
         let works: Vec<Work> = (0..shape.layers.len()).map(|kind| self.fsdp_layer(kind, plan, shape)).collect();
         let sharded = self.sharded(plan, &self.heaviest_parameters(plan));
-        let activations = self.offloaded_activations(plan, shape, self.micro_batches(plan));
-        self.sharded_step(plan, &works, shape.ends, &sharded, activations)
+        let around = Around {
+            ends: shape.ends,
+            sends: self.exposed_stage_sends(plan),
+            slow_down: self.slow_down(plan.layout.world_size()),
+            activations: self.offloaded_activations(plan, shape, self.micro_batches(plan)),
+        };
+        self.sharded_step(plan, &works, &sharded, &around)
     }
 
     /// Everything of a step that depends on how weights are sharded, and on nothing else of the plan.
@@ -68,15 +105,9 @@ impl Costs<'_> {
         }
     }
 
-    /// Layers and their sharding as one step; `activations` = exposed time of offloaded activations.
-    pub(super) fn sharded_step(
-        &self,
-        plan: &Plan,
-        works: &[Work],
-        mut ends: Ends,
-        sharded: &Sharded,
-        activations: Seconds,
-    ) -> StepTime {
+    /// Layers, their sharding and what is around them as one step.
+    pub(super) fn sharded_step(&self, plan: &Plan, works: &[Work], sharded: &Sharded, around: &Around) -> StepTime {
+        let Around { mut ends, sends, slow_down, activations } = *around;
         let model = self.problem.model();
         let (micro_batches, pp) = (self.micro_batches(plan), f64::from(plan.layout.pp));
         let sigma = self.device.gpu.contention.value;
@@ -115,14 +146,14 @@ impl Costs<'_> {
             step.compute += head * (0.5 * micro_batches);
             step.dp_comm = sharding_exposed * (micro_batches / pp) + edge.gather + once;
             step.pipeline_bubble = layers_time / pp * ((pp - 1.0) / v);
-            step.pp_comm = self.exposed_stage_sends(plan);
+            step.pp_comm = sends;
         } else {
             step = StepTime::busy(&work, Seconds::ZERO, micro_batches);
             step.compute += (ends.head.sum() + ends.embedding.sum()) * micro_batches;
             step.tp_comm += (ends.head_comm.sum() + ends.embedding_comm.sum()) * micro_batches;
             step.dp_comm = (sharding_exposed + edge.gather) * micro_batches + once;
         }
-        step.stragglers = step.total() * straggler::slow_down(plan.layout.world_size(), self.device.stack.jitter);
+        step.stragglers = step.total() * slow_down;
         step.dp_comm += outer;
         step.optimizer = sharded.update;
         let windows =

@@ -4,7 +4,7 @@ use super::data::{Exchange, RankParameters, Windows};
 use super::offload::exposed_update;
 use super::stage::{ShapeCost, Work};
 use super::step::StepTime;
-use super::{Costs, groups, overlap::overlap, straggler};
+use super::{Costs, groups, overlap::overlap};
 use crate::gpu::Collective;
 use crate::plan::Plan;
 use crate::schedule::Schedule;
@@ -25,6 +25,8 @@ pub(super) struct Flow {
     pub windows: Windows,
     /// Micro-batches.
     pub micro_batches: f64,
+    /// Share by which stragglers lengthen the step.
+    pub slow_down: f64,
 }
 
 /// What a step pays at its two ends, as if nothing hid it.
@@ -38,6 +40,18 @@ pub(super) struct Edges {
     pub update: Seconds,
     /// The update on the host.
     pub host: Seconds,
+}
+
+impl Edges {
+    /// Whether nothing of them takes longer than another's.
+    pub fn within(&self, other: &Self) -> bool {
+        let Self { exchange, tied, update, host } = self;
+        exchange.reduce <= other.exchange.reduce
+            && exchange.gather <= other.exchange.gather
+            && *tied <= other.tied
+            && *update <= other.update
+            && *host <= other.host
+    }
 }
 
 impl Costs<'_> {
@@ -90,7 +104,8 @@ impl Costs<'_> {
         } else {
             self.flushed(plan, ranks, micro_batches)
         };
-        Flow { busy, windows: self.dp_windows(plan, ranks, micro_batches), micro_batches }
+        let slow_down = self.slow_down(plan.layout.world_size());
+        Flow { busy, windows: self.dp_windows(plan, ranks, micro_batches), micro_batches, slow_down }
     }
 
     /// What a step pays at its two ends, before the windows of its flow hide any.
@@ -112,10 +127,10 @@ impl Costs<'_> {
         edges: &Edges,
         activations: Seconds,
     ) -> StepTime {
-        let Flow { busy, windows, micro_batches } = flow;
+        let Flow { busy, windows, micro_batches, slow_down } = flow;
         let Edges { exchange, tied, update, host } = *edges;
         let mut step = StepTime { pp_comm: sends, ..*busy };
-        step.stragglers = step.total() * straggler::slow_down(plan.layout.world_size(), self.device.stack.jitter);
+        step.stragglers = step.total() * *slow_down;
         step.dp_comm = self.exposed_exchange(plan, exchange, windows, *micro_batches) + tied;
         step.optimizer = update;
         step.offload = exposed_update(host, windows) + activations;
@@ -145,7 +160,7 @@ impl Costs<'_> {
     /// ```text
     /// (1−θ)·E + max(0, θ·E − 0.85·(F+B)) + σ·min(θ·E, F+B)          specification §5.5
     /// ```
-    fn beside(&self, work: &Work) -> Seconds {
+    pub(super) fn beside(&self, work: &Work) -> Seconds {
         let (theta, sigma) = (self.device.stack.overlap.ep, self.device.gpu.contention.value);
         let busy = work.forward() + work.backward();
         let hidden = work.ep_beside * theta;
