@@ -19,9 +19,13 @@ const LAYERS: &[&str] = &[
     "kernel",
     "collective",
     "cost",
+    "goodput",
+    "money",
     "space",
     "search",
     "catalog",
+    "probe",
+    "import",
     "runs",
     "validate",
     "report",
@@ -161,6 +165,20 @@ fn the_binary_keeps_its_libraries() {
     }
 }
 
+/// Calls into the driver and its libraries are in one folder, which prices and judges nothing.
+#[test]
+fn unsafe_code_has_its_place() {
+    for (path, text) in files("src", "rs") {
+        if path.starts_with("src/probe/cuda/") {
+            continue;
+        }
+        for name in ["unsafe ", "unsafe_code", "cudarc::"] {
+            let found = text.lines().position(|line| !is_comment(line) && line.contains(name));
+            assert!(found.is_none(), "{path}:{}: `{name}` belongs in src/probe/cuda", found.unwrap_or_default() + 1);
+        }
+    }
+}
+
 /// A hash map's order differs from run to run; answers must not.
 #[test]
 fn nothing_is_hashed() {
@@ -246,12 +264,15 @@ fn sources_are_known_and_used() {
 
 #[test]
 fn every_data_file_is_built_in() {
-    use meshwright::catalog::{clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, stacks::STACKS};
+    use meshwright::catalog::{
+        clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, prices::PRICES, stacks::STACKS,
+    };
     for (folder, list) in [
         ("models", MODELS),
         ("clusters", CLUSTERS),
         ("clusters/fits", FITS),
         ("clusters/gpus", GPUS),
+        ("clusters/prices", PRICES),
         ("clusters/stacks", STACKS),
     ] {
         let on_disk: BTreeMap<String, String> = files(folder, "toml")
