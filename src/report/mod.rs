@@ -14,6 +14,7 @@ pub mod scatter;
 #[cfg(feature = "cli")]
 pub mod table;
 pub mod validate;
+pub mod verify;
 pub mod why;
 
 pub use figures::Figures;
