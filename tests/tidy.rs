@@ -15,6 +15,7 @@ const LAYERS: &[&str] = &[
     "workload",
     "schedule",
     "plan",
+    "stages",
     "problem",
     "kernel",
     "collective",
@@ -23,11 +24,14 @@ const LAYERS: &[&str] = &[
     "money",
     "space",
     "search",
+    "refine",
     "catalog",
+    "confidence",
     "probe",
     "import",
     "runs",
     "validate",
+    "fit",
     "report",
     "cli",
 ];
@@ -267,11 +271,13 @@ fn every_data_file_is_built_in() {
     use meshwright::catalog::{
         clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, prices::PRICES, stacks::STACKS,
     };
+    use meshwright::confidence::INTERVALS;
     for (folder, list) in [
         ("models", MODELS),
         ("clusters", CLUSTERS),
         ("clusters/fits", FITS),
         ("clusters/gpus", GPUS),
+        ("clusters/intervals", INTERVALS),
         ("clusters/prices", PRICES),
         ("clusters/stacks", STACKS),
     ] {

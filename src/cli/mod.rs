@@ -6,13 +6,17 @@ mod catalogue;
 mod doctor;
 mod economy;
 mod explain;
+mod fit;
 mod import;
+mod intervals;
 mod measure;
 mod output;
 mod plan;
 mod predict;
 mod problem;
 mod progress;
+mod refined;
+mod runs;
 mod shell;
 mod validate;
 mod verify;
@@ -60,8 +64,15 @@ enum Command {
     Import(import::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
+    /// Rows for `predict` and `validate` from training logs.
+    #[command(subcommand)]
+    Runs(runs::Command),
     /// Score predictions against measured runs: errors by class, memory, what a choice costs.
     Validate(validate::Args),
+    /// Fit constants of the model to measured runs, cross-validated by configuration.
+    Fit(fit::Args),
+    /// Learn from the errors on measured runs how sure predictions are.
+    Intervals(intervals::Args),
     /// Say what this host lacks to measure: driver, libraries, links, clocks.
     Doctor(doctor::Args),
     /// Time on the GPU at hand the kernels that the top plans run.
@@ -146,7 +157,10 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Explain(args) => explain::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Runs(command) => runs::run(&command),
         Command::Validate(args) => validate::run(&args),
+        Command::Fit(args) => fit::run(&args),
+        Command::Intervals(args) => intervals::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Measure(args) => measure::run(&args),
         Command::Verify(args) => verify::run(&args),

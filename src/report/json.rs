@@ -3,13 +3,16 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::ties::Ties;
 use super::{Figures, basis};
+use crate::confidence::Confidence;
 use crate::cost::{Costs, Evaluation, Footprint, StepTime};
 use crate::model::Model;
 use crate::model::flops::AttentionConvention;
 use crate::model::parameters::Parameters;
 use crate::plan::{Layout, Offload, Plan};
 use crate::problem::Problem;
+use crate::refine::ranking::Entry;
 use crate::search::Ranking;
 use crate::space::Rejection;
 
@@ -59,10 +62,17 @@ pub struct Priced {
     offload_optimizer: f64,
     offload_activations: f64,
     step_time_s: f64,
+    step_time_p05_s: f64,
+    step_time_p95_s: f64,
     mfu: f64,
     tokens_per_s_per_gpu: f64,
     tflops_per_gpu: f64,
     peak_mem_gib: f64,
+    peak_mem_p05_gib: f64,
+    peak_mem_p95_gib: f64,
+    oom_probability: f64,
+    interval_class: String,
+    interval_runs: u32,
     headroom_gib: f64,
     basis: crate::sources::Basis,
     terms: Map<String, Value>,
@@ -91,6 +101,7 @@ impl Priced {
         let Layout { tp, cp, pp, dp, ep, etp } = layout;
         let Offload { optimizer, activations } = offload;
         let figures = Figures::new(problem, evaluation);
+        let sure = Confidence::new(problem, evaluation);
         Self {
             plan: evaluation.plan.to_string(),
             tp,
@@ -115,10 +126,17 @@ impl Priced {
             offload_optimizer: optimizer,
             offload_activations: activations,
             step_time_s: figures.step.get(),
+            step_time_p05_s: sure.step.0.get(),
+            step_time_p95_s: sure.step.1.get(),
             mfu: figures.mfu,
             tokens_per_s_per_gpu: figures.tokens_per_second,
             tflops_per_gpu: figures.rate.as_tflops(),
             peak_mem_gib: figures.peak.as_gib(),
+            peak_mem_p05_gib: sure.peak.0.as_gib(),
+            peak_mem_p95_gib: sure.peak.1.as_gib(),
+            oom_probability: sure.oom_probability,
+            interval_class: sure.class.to_string(),
+            interval_runs: sure.runs,
             headroom_gib: figures.headroom_gib,
             basis: basis::of_step(problem, evaluation),
             terms: terms(&evaluation.step),
@@ -173,6 +191,8 @@ struct PlanDocument {
     schema: u32,
     problem: Question,
     plans: Vec<Priced>,
+    tied_with_first: usize,
+    plans_to_time: Vec<usize>,
     considered: u64,
     priced: u64,
     rejected: Map<String, Value>,
@@ -180,6 +200,8 @@ struct PlanDocument {
     /// One for each plan, where tokens were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bills: Vec<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refined: Vec<super::refined::Document>,
 }
 
 /// The answer of `plan`.
@@ -195,9 +217,25 @@ pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<Strin
 /// # Errors
 /// When a value has no JSON form.
 pub fn ranking_with_bills(problem: &Problem, ranking: &Ranking, bills: Vec<Value>) -> serde_json::Result<String> {
+    ranking_refined(problem, ranking, bills, &[])
+}
+
+/// The answer of `plan` with bills, and with the stages of its best plans.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn ranking_refined(
+    problem: &Problem,
+    ranking: &Ranking,
+    bills: Vec<Value>,
+    refined: &[Entry],
+) -> serde_json::Result<String> {
+    let ties = Ties::of(ranking);
     text(&PlanDocument {
         schema: SCHEMA,
         problem: question(problem),
+        tied_with_first: ties.tied,
+        plans_to_time: ties.to_time(),
         plans: ranking.evaluations.iter().map(|evaluation| Priced::new(problem, evaluation)).collect(),
         considered: ranking.considered,
         priced: ranking.priced,
@@ -207,6 +245,7 @@ pub fn ranking_with_bills(problem: &Problem, ranking: &Ranking, bills: Vec<Value
             .as_ref()
             .map(|miss| NearestMiss { plan: miss.plan.to_string(), reason: miss.reason.clone() }),
         bills,
+        refined: refined.iter().map(super::refined::Document::new).collect(),
     })
 }
 

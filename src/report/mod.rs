@@ -10,9 +10,11 @@ pub mod import;
 pub mod json;
 pub mod markdown;
 pub mod plans;
+pub mod refined;
 pub mod scatter;
 #[cfg(feature = "cli")]
 pub mod table;
+pub mod ties;
 pub mod validate;
 pub mod verify;
 pub mod why;
