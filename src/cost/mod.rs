@@ -19,6 +19,7 @@ pub mod stage;
 pub mod staged;
 pub mod step;
 pub mod straggler;
+pub mod timeline;
 
 use crate::collective::Fabric;
 use crate::kernel::{Device, Meter};

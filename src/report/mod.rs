@@ -3,6 +3,7 @@
 pub mod basis;
 pub mod bill;
 pub mod calibration;
+pub mod compare;
 pub mod csv;
 pub mod explain;
 pub mod figures;
@@ -12,9 +13,11 @@ pub mod markdown;
 pub mod plans;
 pub mod refined;
 pub mod scatter;
+pub mod svg;
 #[cfg(feature = "cli")]
 pub mod table;
 pub mod ties;
+pub mod trace;
 pub mod validate;
 pub mod verify;
 pub mod why;
