@@ -18,6 +18,7 @@ mod progress;
 mod refined;
 mod runs;
 mod shell;
+mod sweep;
 mod validate;
 mod verify;
 
@@ -60,6 +61,8 @@ enum Command {
     Plan(plan::Args),
     /// Lay one plan open: its time term by term, its memory rank by rank, why it does not run.
     Explain(explain::Args),
+    /// Workloads × purchase options, each with its best plan: cost, days, energy, what to buy.
+    Sweep(sweep::Args),
     /// Read a launch script or a framework's configuration into model, workload and plan.
     Import(import::Args),
     /// Predict published runs, one per row of a CSV file.
@@ -155,6 +158,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Runs(command) => runs::run(&command),
