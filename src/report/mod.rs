@@ -23,6 +23,7 @@ pub mod table;
 pub mod ties;
 pub mod trace;
 pub mod validate;
+pub mod verify;
 pub mod why;
 
 pub use crate::cost::Figures;
