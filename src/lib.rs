@@ -9,6 +9,7 @@ pub mod cost;
 pub mod gpu;
 pub mod import;
 pub mod kernel;
+pub mod lint;
 pub mod model;
 pub mod plan;
 pub mod problem;

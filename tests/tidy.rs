@@ -23,6 +23,7 @@ const LAYERS: &[&str] = &[
     "search",
     "catalog",
     "import",
+    "lint",
     "runs",
     "validate",
     "report",

@@ -4,6 +4,7 @@ mod budget;
 mod catalogue;
 mod explain;
 mod import;
+mod lint;
 mod output;
 mod plan;
 mod predict;
@@ -48,6 +49,8 @@ enum Command {
     Explain(explain::Args),
     /// Read a launch script or a framework's configuration into model, workload and plan.
     Import(import::Args),
+    /// Check a launch file against a cluster: is it legal, does it fit, what crosses which link, what would be faster.
+    Lint(lint::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
     /// Score predictions against measured runs: errors by class, memory, what a choice costs.
@@ -120,6 +123,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Lint(args) => lint::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Validate(args) => validate::run(&args),
         Command::Budget(args) => budget::run(&args),

@@ -5,6 +5,7 @@ pub mod explain;
 pub mod figures;
 pub mod import;
 pub mod json;
+pub mod lint;
 pub mod markdown;
 pub mod plans;
 pub mod scatter;

@@ -86,6 +86,8 @@ pub struct Arguments {
     pub findings: Vec<Finding>,
     /// Flags that no known release has.
     pub unknown: Vec<Unknown>,
+    /// Settings that are no flags, and change nothing here.
+    pub without_effect: Vec<String>,
 }
 
 fn is_flag(word: &str) -> bool {
@@ -190,7 +192,8 @@ impl Arguments {
         Some((*whole).to_owned())
     }
 
-    fn remember_unknown(&mut self, name: String, values: &[Text], place: Place) {
+    /// Keeps a flag that no release has.
+    pub(crate) fn remember_unknown(&mut self, name: String, values: &[Text], place: Place) {
         let nearest = crate::suggest::nearest(&name, OPTIONS.keys().copied());
         let values = values.iter().map(|value| readable(&value.plain())).collect();
         self.unknown.push(Unknown { name, values, place, nearest });
