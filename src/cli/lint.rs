@@ -73,11 +73,14 @@ pub struct Args {
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
+    /// The script's own arguments.
+    #[arg(last = true)]
+    arguments: Vec<String>,
 }
 
 /// Answers: 1 where there are errors.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let mut imported = args.file.read()?;
+    let mut imported = args.file.read(&args.arguments)?;
     let sets = Overrides::parse(&args.set)?;
     let cluster = catalog::cluster(&args.cluster, &sets)?;
     let file = args.file.name();

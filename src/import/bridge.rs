@@ -129,6 +129,7 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
 fn given(list: &mut Arguments, document: &Document, path: &str, flag: &str, words: &str) {
     let place = document.place(path).unwrap_or_default_place();
     let arity = options().get(flag).map(|flag| flag.arity);
+    let words = words.trim_start_matches('[').trim_end_matches(']');
     match (arity, words.to_ascii_lowercase().as_str()) {
         (Some(Arity::Exactly(0)), "true" | "" | "1") => list.add(flag, Vec::new(), place),
         (Some(Arity::Exactly(0)), _) => {}

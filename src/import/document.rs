@@ -47,7 +47,7 @@ const MOST_NODES: usize = 100_000;
 ///
 /// # Errors
 /// Names the line that does not parse, a key that stands twice, or a top that is no table.
-pub fn parse(text: &str, form: Form, context: &Context) -> Result<Node, ImportError> {
+pub fn parse(text: &str, form: Form, context: &Context) -> Result<Document, ImportError> {
     let bad = |line: u32, why: String, expected: &str| ImportError {
         file: context.file.into(),
         line,
@@ -65,30 +65,50 @@ pub fn parse(text: &str, form: Form, context: &Context) -> Result<Node, ImportEr
             yaml(&text.replace('\t', " "))
         }
         Form::Yaml => yaml(text),
-        Form::Toml => toml(text),
+        Form::Toml => toml(text).map(|node| (node, Vec::new())),
     };
-    let node = node.map_err(|(line, why)| bad(line.max(1), why, ""))?;
+    let (node, twice) = node.map_err(|(line, why)| bad(line.max(1), why, ""))?;
+    if let Some((line, why)) = twice.first().filter(|_| form == Form::Json) {
+        return Err(bad(*line, why.clone(), "one of them: DeepSpeed refuses keys that stand twice"));
+    }
     match node.value {
-        Value::Map(_) => Ok(node),
+        Value::Map(_) => {
+            let document = Document::new(node, context.file);
+            for (line, why) in twice {
+                let place = Place { file: context.file.to_owned(), line };
+                document.note(
+                    Finding::warning("flag-twice", why).at(&place).expected("the last one counts; remove the other"),
+                );
+            }
+            Ok(document)
+        }
         Value::Scalar(..) | Value::List(_) => {
             Err(bad(1, "the file is no table of settings".into(), "keys and values at its top"))
         }
     }
 }
 
-fn yaml(text: &str) -> Result<Node, (u32, String)> {
-    let mut reader = Yaml { parser: Parser::new_from_str(text), anchors: BTreeMap::new(), nodes: 0 };
+/// A file, and the keys that stand twice in it.
+type Read = (Node, Vec<(u32, String)>);
+
+fn yaml(text: &str) -> Result<Read, (u32, String)> {
+    let mut reader = Yaml { twice: Vec::new(), parser: Parser::new_from_str(text), anchors: BTreeMap::new(), nodes: 0 };
     loop {
         let (event, line) = reader.next()?;
         match event {
             Event::StreamEnd => return Err((1, "the file is empty".into())),
             Event::StreamStart | Event::DocumentStart(_) | Event::DocumentEnd | Event::Nothing => {}
-            event => return reader.node(event, line, 0),
+            event => {
+                let node = reader.node(event, line, 0)?;
+                return Ok((node, reader.twice));
+            }
         }
     }
 }
 
 struct Yaml<'a> {
+    /// Keys that stand twice: the last counts.
+    twice: Vec<(u32, String)>,
     parser: Parser<'a, saphyr_parser::StrInput<'a>>,
     anchors: BTreeMap<usize, Node>,
     nodes: usize,
@@ -166,7 +186,8 @@ impl<'a> Yaml<'a> {
                 continue;
             }
             if let Some((_, before, _)) = entries.iter().find(|(known, ..)| *known == key) {
-                return Err((line, format!("`{key}` stands here and on line {before}")));
+                self.twice.push((line, format!("`{key}` stands here and on line {before}")));
+                entries.retain(|(known, ..)| *known != key);
             }
             entries.push((key, line, node));
         }
@@ -407,7 +428,7 @@ mod tests {
     use super::*;
 
     fn read(text: &str, form: Form) -> Result<Document, ImportError> {
-        parse(text, form, &Context::alone("f")).map(|root| Document::new(root, "f"))
+        parse(text, form, &Context::alone("f"))
     }
 
     #[test]
@@ -434,7 +455,6 @@ mod tests {
             ("[a]\nb = = 3", Form::Toml, 2),
             ("a = 1\na = 2", Form::Toml, 2),
             ("a: 1\nb: [1, 2\nc: 3", Form::Yaml, 2),
-            ("a: 1\na: 2", Form::Yaml, 2),
             ("[1, 2]", Form::Json, 1),
             ("", Form::Yaml, 1),
             ("a: *nothing", Form::Yaml, 1),
@@ -445,5 +465,7 @@ mod tests {
         let document = read("a: x\nb: 1", Form::Yaml).unwrap();
         assert_eq!((document.number("a"), document.switch("b")), (None, Some(true)));
         assert_eq!(document.findings.borrow().len(), 1);
+        let twice = read("a: 1\na: 2", Form::Yaml).unwrap();
+        assert_eq!((twice.number("a"), twice.findings.borrow().len()), (Some(2), 1));
     }
 }

@@ -28,7 +28,7 @@ use crate::schedule::Schedule;
 use crate::stack::{Dispatcher, Framework, LayerSplit};
 use crate::workload::{Optimizer, Recipe};
 
-use document::{Document, Form};
+use document::Form;
 
 pub use finding::{Finding, Level, Place};
 pub use megatron::Unknown;
@@ -291,7 +291,7 @@ pub fn kind_of(file: &str, text: &str) -> Kind {
 /// # Errors
 /// A file that does not parse, or holds nothing that launches training; everything less is a [`Finding`].
 pub fn read(text: &str, kind: Kind, context: &Context) -> Result<Imported, ImportError> {
-    let tree = |form| document::parse(text, form, context).map(|root| Document::new(root, context.file));
+    let tree = |form| document::parse(text, form, context);
     let alone = Launched::default();
     Ok(match kind {
         Kind::Script => return scripts::read(text, context),

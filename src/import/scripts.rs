@@ -115,7 +115,7 @@ fn configuration(file: &Text, form: Form, ran: &Ran, context: &Context) -> Resul
         return Err(ImportError { file: context.file.into(), line, why, expected });
     }
     let inner = Context { file: &shown, variables: &[], arguments: &[], files: context.files };
-    Ok(Document::new(document::parse(&text, form, &inner)?, &shown))
+    document::parse(&text, form, &inner)
 }
 
 /// What the JSON beside Megatron-DeepSpeed's flags adds: sharding and offloading.
@@ -237,7 +237,8 @@ fn of_torchtitan(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
 /// `model.tensor_model_parallel_size=4`, with Hydra's `+` or without.
 fn override_of(word: &str) -> Option<(&str, &str)> {
     let (path, value) = word.trim_start_matches('+').split_once('=')?;
-    let plain = path.contains('.') && path.chars().all(|c| c.is_ascii_alphanumeric() || "._".contains(c));
+    let plain = (path.contains('.') || path == "mixed_precision")
+        && path.chars().all(|c| c.is_ascii_alphanumeric() || "._".contains(c));
     (plain && path.starts_with(|c: char| c.is_ascii_lowercase())).then_some((path, value))
 }
 

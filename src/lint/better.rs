@@ -6,7 +6,7 @@ use crate::catalog::{self, Overrides};
 use crate::cost::{Costs, Evaluation};
 use crate::import::{Finding, Imported};
 use crate::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
-use crate::problem::Problem;
+use crate::problem::{HbmProfile, Problem};
 use crate::schedule::Schedule;
 use crate::search::{Options, search};
 use crate::space::{self, Restrictions};
@@ -67,7 +67,8 @@ const SWITCHES: &[(&str, &str)] = &[
 
 /// Single changes that save time, or that make the plan fit.
 pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluation) -> Vec<Suggestion> {
-    let costs = Costs::new(problem);
+    let roomy = with_room(problem);
+    let costs = Costs::new(&roomy);
     let fits_now = now.footprint.device() <= problem.hbm_budget();
     let mut found: Vec<Suggestion> = neighbours(problem, plan)
         .into_iter()
@@ -105,6 +106,16 @@ fn suggestion(
         peak_mem_gib: then.footprint.device().as_gib(),
         makes_it_fit: fits,
     }
+}
+
+/// The same problem, advised with some room: what is proposed fills 92 % of the memory at most.
+fn with_room(problem: &Problem) -> Problem {
+    let profile = match problem.hbm_profile() {
+        HbmProfile::Tight => HbmProfile::Normal,
+        other => other,
+    };
+    let (model, workload, stack) = (problem.model().clone(), problem.workload().clone(), problem.stack().clone());
+    Problem::new(model, problem.cluster().clone(), workload, stack, profile).unwrap_or_else(|_| problem.clone())
 }
 
 /// Plans that differ in one setting: its key, what changes, the plan.
@@ -243,7 +254,7 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
 /// The fastest plan of the same framework, where it is faster than this.
 pub fn best(problem: &Problem, now: &Evaluation) -> Option<Evaluation> {
     let options = Options { top: 1, restrictions: Restrictions::default() };
-    let ranking = search(problem, &options, &|_, _| {});
+    let ranking = search(&with_room(problem), &options, &|_, _| {});
     let fits_now = now.footprint.device() <= problem.hbm_budget();
     let best = ranking.evaluations.into_iter().next()?;
     (!fits_now || best.step.total() < now.step.total() * (1.0 - LEAST)).then_some(best)

@@ -128,7 +128,7 @@ pub(crate) fn normal(x: f64) -> f64 {
 fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluation) {
     let fullest = &evaluation.footprint;
     let chance = chance_of_oom(problem, fullest);
-    if fullest.device() > problem.hbm_budget() || chance < WORTH_SAYING {
+    if fullest.device() > problem.hbm_budget() {
         return;
     }
     let message = format!(

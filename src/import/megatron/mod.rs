@@ -47,6 +47,12 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
     if !deepspeed {
         imported.settings = work::settings(&mut list, &stack, &imported.plan);
     }
+    if deepspeed {
+        // Forks of Megatron-DeepSpeed take words that Megatron-LM does not.
+        for finding in list.findings.iter_mut().filter(|finding| finding.rule == "unknown-value") {
+            finding.level = super::Level::Note;
+        }
+    }
     rules::contradictions(&mut list, &imported.plan, deepspeed);
     rules::connections(&mut list, &imported.plan, launched.connections.as_deref(), launched.in_script);
     imported.world = world;

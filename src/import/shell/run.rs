@@ -542,7 +542,9 @@ impl<'a> Shell<'a> {
 
     fn source(&mut self, words: &[Text], line: u32) {
         let name = words.get(1).map(Text::plain).unwrap_or_default();
-        let text = (self.inputs.files)(&name);
+        // A folder that only the machine knows is most often the script's own.
+        let beside = super::text::after_unresolved(&name).trim_start_matches('/').to_owned();
+        let text = (self.inputs.files)(&name).or_else(|| (self.inputs.files)(&beside));
         let read = text.filter(|_| self.depth < DEEPEST).map(|text| self.read(&Text::on_lines_of(&text, line)));
         match read {
             Some(Ok(list)) => {
