@@ -126,7 +126,7 @@ fn text(format: Form, answer: &report::Answer) -> Result<String> {
         sheets.push(crate::report::explain::memory(problem, &answer.report.footprints));
     }
     sheets.push(report::sheet(&answer.report.findings, answer.file));
-    sheets.extend(answer.verdict.map(report::verdict));
+    sheets.extend(answer.verdict.iter().flat_map(|verdict| [report::verdict(verdict), report::next(verdict)]));
     output::sheets(&sheets, form)
 }
 

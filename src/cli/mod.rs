@@ -1,6 +1,7 @@
 //! The command line: what is asked, who answers, and how errors and signals end.
 
 mod budget;
+mod calibrate;
 mod catalogue;
 mod economy;
 mod explain;
@@ -11,6 +12,7 @@ mod plan;
 mod predict;
 mod problem;
 mod progress;
+mod refined;
 mod shell;
 mod validate;
 
@@ -56,6 +58,8 @@ enum Command {
     Predict(predict::Args),
     /// Score predictions against measured runs: errors by class, memory, what a choice costs.
     Validate(validate::Args),
+    /// Turn samples of a device into the curves that predictions use.
+    Calibrate(calibrate::Args),
     /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
     Budget(budget::Args),
     /// List the models, or show one.
@@ -127,6 +131,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Lint(args) => lint::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Budget(args) => budget::run(&args),
         Command::Models(args) => catalogue::models(&args),
         Command::Clusters(args) => catalogue::clusters(&args),

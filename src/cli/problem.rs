@@ -1,8 +1,11 @@
 //! The flags that make a problem, and what is assumed where one is left out.
 
+use std::path::PathBuf;
+
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 
+use super::calibrate;
 use super::output::talk;
 use crate::catalog::{self, Overrides, fits};
 use crate::cluster::Cluster;
@@ -83,6 +86,13 @@ pub struct ProblemArgs {
     pub model: String,
     /// Cluster: a name (`meshwright clusters`) or a TOML file.
     pub cluster: String,
+    #[command(flatten)]
+    pub options: ProblemOptions,
+}
+
+/// How to train it, and what is known better than the catalogue knows it.
+#[derive(Debug, clap::Args)]
+pub struct ProblemOptions {
     /// GPUs, where not the cluster's own number.
     #[arg(long, value_name = "N")]
     pub gpus: Option<u32>,
@@ -114,6 +124,9 @@ pub struct ProblemArgs {
     pub imbalance: f64,
     #[command(flatten)]
     pub fit: FitArgs,
+    /// Figures measured on such a device, from `meshwright calibrate`; may be given more than once, the later wins.
+    #[arg(long, value_name = "FILE")]
+    pub calibration: Vec<PathBuf>,
     /// Change one value: cluster.nic="800 Gb/s", gpu.hbm="141 GB", model.…, stack.…
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -150,9 +163,16 @@ fn default_batch(gpus: u32) -> u32 {
 impl ProblemArgs {
     /// The problem, checked; says on stderr what was assumed.
     pub fn problem(&self) -> Result<Problem> {
+        self.options.problem(&self.model, &self.cluster)
+    }
+}
+
+impl ProblemOptions {
+    /// The problem of this model on this cluster, checked; says on stderr what was assumed.
+    pub fn problem(&self, model: &str, cluster: &str) -> Result<Problem> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
-        let model = catalog::model(&self.model, &sets)?;
-        let mut cluster = catalog::cluster(&self.cluster, &sets)?;
+        let model = catalog::model(model, &sets)?;
+        let mut cluster = catalog::cluster(cluster, &sets)?;
         if let Some(gpus) = self.gpus {
             cluster = cluster.resized(gpus);
         }
@@ -161,7 +181,10 @@ impl ProblemArgs {
         if self.stack.is_none() {
             assumed.push(format!("--stack {name}"));
         }
-        let stack = catalog::stack(name, &sets)?;
+        let mut stack = catalog::stack(name, &sets)?;
+        for path in &self.calibration {
+            calibrate::lay_over(path, &mut cluster, &mut stack)?;
+        }
         let seq_len = self.seq_len.unwrap_or_else(|| {
             assumed.push(format!("--seq-len {} (the model's own)", model.seq_len));
             model.seq_len

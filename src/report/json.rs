@@ -3,13 +3,14 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::Figures;
+use super::{Figures, basis};
 use crate::cost::{Costs, Evaluation, Footprint, StepTime};
 use crate::model::Model;
 use crate::model::flops::AttentionConvention;
 use crate::model::parameters::Parameters;
 use crate::plan::{Layout, Offload, Plan};
 use crate::problem::Problem;
+use crate::refine::ranking::Entry;
 use crate::search::Ranking;
 use crate::space::Rejection;
 
@@ -66,6 +67,7 @@ pub struct Priced {
     headroom_gib: f64,
     basis: crate::sources::Basis,
     terms: Map<String, Value>,
+    terms_basis: Map<String, Value>,
     memory: Map<String, Value>,
 }
 
@@ -119,8 +121,9 @@ impl Priced {
             tflops_per_gpu: figures.rate.as_tflops(),
             peak_mem_gib: figures.peak.as_gib(),
             headroom_gib: figures.headroom_gib,
-            basis: problem.cluster().gpu.basis,
+            basis: basis::of_step(problem, evaluation),
             terms: terms(&evaluation.step),
+            terms_basis: terms_basis(problem, evaluation),
             memory: memory(&evaluation.footprint),
         }
     }
@@ -129,6 +132,12 @@ impl Priced {
 /// Terms in seconds: `compute_s`, …
 fn terms(step: &StepTime) -> Map<String, Value> {
     step.terms().into_iter().map(|(name, time)| (format!("{name}_s"), time.get().into())).collect()
+}
+
+/// How each term is known.
+fn terms_basis(problem: &Problem, evaluation: &Evaluation) -> Map<String, Value> {
+    let known = |name| basis::of_term(problem, &evaluation.plan, name).to_string();
+    evaluation.step.terms().into_iter().map(|(name, _)| (name.to_owned(), known(name).into())).collect()
 }
 
 /// Tenants in GiB: `weights_gib`, …
@@ -173,6 +182,8 @@ struct PlanDocument {
     /// One for each plan, where tokens were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bills: Vec<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refined: Vec<super::refined::Document>,
 }
 
 /// The answer of `plan`.
@@ -188,6 +199,19 @@ pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<Strin
 /// # Errors
 /// When a value has no JSON form.
 pub fn ranking_with_bills(problem: &Problem, ranking: &Ranking, bills: Vec<Value>) -> serde_json::Result<String> {
+    ranking_refined(problem, ranking, bills, &[])
+}
+
+/// The answer of `plan` with bills, and with the stages of its best plans.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn ranking_refined(
+    problem: &Problem,
+    ranking: &Ranking,
+    bills: Vec<Value>,
+    refined: &[Entry],
+) -> serde_json::Result<String> {
     text(&PlanDocument {
         schema: SCHEMA,
         problem: question(problem),
@@ -200,6 +224,7 @@ pub fn ranking_with_bills(problem: &Problem, ranking: &Ranking, bills: Vec<Value
             .as_ref()
             .map(|miss| NearestMiss { plan: miss.plan.to_string(), reason: miss.reason.clone() }),
         bills,
+        refined: refined.iter().map(super::refined::Document::new).collect(),
     })
 }
 

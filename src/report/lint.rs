@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::json::{Priced, Question, RankMemory};
 use super::{Sheet, percent, significant};
 use crate::import::{Finding, Imported, Level, Place};
-use crate::lint::measured::Verdict;
+use crate::lint::measured::{Diagnosis, Verdict};
 use crate::lint::rules::{RULES, named};
 use crate::lint::{Crossing, Report, Suggestion, chance_of_oom};
 use crate::problem::Problem;
@@ -43,20 +43,31 @@ pub fn verdict(verdict: &Verdict) -> Sheet {
         seconds(&verdict.predicted_s),
         if verdict.within_error { ": within the model's own error" } else { "" }
     );
-    let mut sheet = Sheet::new(
-        title,
-        &["cause", "likelihood", "grade that fits best", "lost s", "explains s", "what it means", "measure next"],
-    );
-    for cause in &verdict.causes {
+    let mut sheet = Sheet::new(title, &["cause", "likelihood", "grade that fits best", "lost s", "explains s"]);
+    for cause in shown(verdict) {
         sheet.push([
             cause.cause.to_owned(),
             percent(cause.likelihood),
             cause.grade.clone(),
             seconds(&cause.lost_s),
             seconds(&cause.explains_s),
-            cause.means.clone(),
-            cause.next.to_owned(),
         ]);
+    }
+    sheet
+}
+
+/// Likelihood from which a cause is worth a line.
+const WORTH_A_LINE: f64 = 0.01;
+
+fn shown(verdict: &Verdict) -> impl Iterator<Item = &Diagnosis> {
+    verdict.causes.iter().filter(|cause| cause.likelihood >= WORTH_A_LINE)
+}
+
+/// What the likely causes mean, and what to measure next.
+pub fn next(verdict: &Verdict) -> Sheet {
+    let mut sheet = Sheet::new("What to measure next", &["cause", "what it means", "measure next"]);
+    for cause in shown(verdict) {
+        sheet.push([cause.cause.to_owned(), cause.means.clone(), cause.next.to_owned()]);
     }
     sheet
 }
@@ -196,5 +207,10 @@ mod tests {
         let names: std::collections::BTreeSet<&str> = RULES.iter().map(|rule| rule.name).collect();
         assert_eq!(names.len(), RULES.len(), "a rule stands twice");
         assert_eq!(uri_of("a b/ü.sh"), "a%20b/%C3%BC.sh");
+        let page = include_str!("../../docs/lint.md");
+        for rule in RULES {
+            let row = format!("| `{}` | {} | {} |", rule.name, rule.says, rule.source);
+            assert!(page.contains(&row), "docs/lint.md has no row: {row}");
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! What is shown: sheets of text for people, versioned JSON and CSV for programs, all from the library's own types.
 
+pub mod basis;
 pub mod bill;
+pub mod calibration;
 pub mod csv;
 pub mod explain;
 pub mod figures;
@@ -9,6 +11,7 @@ pub mod json;
 pub mod lint;
 pub mod markdown;
 pub mod plans;
+pub mod refined;
 pub mod scatter;
 #[cfg(feature = "cli")]
 pub mod table;
