@@ -133,6 +133,9 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     imported
 }
 
+/// Most layers: a slip must not take the memory.
+const MOST_LAYERS: u32 = 100_000;
+
 fn model(document: &Document) -> Option<Model> {
     let at = |key: &str| format!("model.model_config.{key}");
     let size = |key: &str| document.size(&at(key));
@@ -143,7 +146,6 @@ fn model(document: &Document) -> Option<Model> {
         size("vocab_size")?,
         size("intermediate_size")?,
     );
-    const MOST_LAYERS: u32 = 100_000;
     if layers > MOST_LAYERS {
         document.wrong(&at("num_hidden_layers"), &layers.to_string(), "at most 100000");
         return None;

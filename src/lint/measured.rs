@@ -81,8 +81,6 @@ struct Context {
     most_gpus: u32,
     /// GPUs of the smallest.
     least_gpus: u32,
-    /// GPUs of the smallest.
-    least_gpus: u32,
     /// Share of the memory that the fullest rank takes.
     full: f64,
 }
@@ -114,23 +112,6 @@ const CAUSES: &[Cause] = &[
         grades: &[0.75, 0.5, 0.25, 0.125, 0.0625],
         unit: "of its rate",
         step: |point, context, share| {
-            let mut cluster = point.problem.cluster().clone();
-            for level in &mut cluster.levels {
-                level.efficiency *= share;
-            }
-            worse(&super::links::changed(&point.problem, cluster)?, point, context)
-        },
-    },
-    Cause {
-        name: "congestion",
-        means: "the network keeps its rate between few nodes and loses it between many: routes collide, links above the leaf are shared",
-        next: "all_reduce_perf at 2, 4, 8, … nodes: where the bus bandwidth falls; routing (adaptive, ECMP), placement under one leaf, other jobs",
-        grades: &[0.75, 0.5, 0.25, 0.125, 0.0625],
-        unit: "of its rate in the largest run",
-        step: |point, context, share| {
-            if point.problem.cluster().gpus < context.most_gpus || context.least_gpus == context.most_gpus {
-                return (context.least_gpus < context.most_gpus).then(|| context.step.total());
-            }
             let mut cluster = point.problem.cluster().clone();
             for level in &mut cluster.levels {
                 level.efficiency *= share;
@@ -278,7 +259,6 @@ fn worse(problem: &Problem, point: &Point, context: &Context) -> Option<Seconds>
 /// What the measurements say; each must be of a legal plan.
 pub fn diagnose(points: &[Point]) -> Verdict {
     let most_gpus = points.iter().map(|point| point.problem.cluster().gpus).max().unwrap_or(1);
-    let least_gpus = points.iter().map(|point| point.problem.cluster().gpus).min().unwrap_or(1);
     let least_gpus = points.iter().map(|point| point.problem.cluster().gpus).min().unwrap_or(1);
     let contexts: Vec<Context> = points
         .iter()

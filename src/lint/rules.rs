@@ -115,7 +115,6 @@ pub const RULES: &[Rule] = &[
     rule("combination", "Settings combine.", "Megatron-LM arguments.py; DeepSpeed pipe/engine.py"),
     rule("out-of-memory", "Every stage fits its device.", MODEL),
     rule("fits", "Every stage fits its device with room.", MODEL),
-    rule("fits", "Every stage fits its device with room.", MODEL),
     rule("near-ceiling", "A stage has room for what no formula sees.", MODEL),
     rule("leaves-domain", "Groups that talk in every layer stay inside the scale-up domain.", MODEL),
     rule("faster-setting", "No single change makes the plan faster.", MODEL),

@@ -185,6 +185,10 @@ fn result(finding: &Finding, file: &str) -> Value {
     result
 }
 
+fn hex(digit: u8) -> char {
+    char::from_digit(u32::from(digit), 16).unwrap_or('0').to_ascii_uppercase()
+}
+
 /// A path as a URI: what may not stand in one is encoded.
 fn uri_of(path: &str) -> String {
     let mut uri = String::new();
@@ -192,7 +196,7 @@ fn uri_of(path: &str) -> String {
         if byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte) {
             uri.push(char::from(byte));
         } else {
-            uri.push_str(&format!("%{byte:02X}"));
+            uri.extend(['%', hex(byte >> 4), hex(byte & 15)]);
         }
     }
     uri
