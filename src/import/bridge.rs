@@ -132,14 +132,13 @@ fn given(list: &mut Arguments, document: &Document, path: &str, flag: &str, word
     let words = words.trim_start_matches('[').trim_end_matches(']');
     match (arity, words.to_ascii_lowercase().as_str()) {
         (Some(Arity::Exactly(0)), "true" | "" | "1") => list.add(flag, Vec::new(), place),
-        (Some(Arity::Exactly(0)), _) => {}
         (Some(Arity::Switch), "false" | "0") => {
-            list.add(&format!("--no-{}", flag.trim_start_matches('-')), Vec::new(), place)
+            list.add(&format!("--no-{}", flag.trim_start_matches('-')), Vec::new(), place);
         }
         (Some(Arity::Switch), _) => list.add(flag, Vec::new(), place),
-        (Some(_), "" | "null") => {}
+        (Some(Arity::Exactly(0)), _) | (Some(_), "" | "null") => {}
         (Some(_), _) => {
-            list.add(flag, words.split_whitespace().map(|word| Text::on(word, place.line)).collect(), place)
+            list.add(flag, words.split_whitespace().map(|word| Text::on(word, place.line)).collect(), place);
         }
         (None, _) => list.remember_unknown(flag.to_owned(), &[Text::on(words, place.line)], place),
     }

@@ -15,10 +15,13 @@ pub enum Value {
     /// A text, number or truth value; whether it stood in quotes.
     Scalar(String, bool),
     /// A table.
-    Map(Vec<(String, u32, Node)>),
+    Map(Entries),
     /// A list.
     List(Vec<Node>),
 }
+
+/// Keys of a table, each with its line and its value.
+pub type Entries = Vec<(String, u32, Node)>;
 
 /// A value and its line.
 #[derive(Clone, Debug, PartialEq)]
@@ -167,7 +170,7 @@ impl<'a> Yaml<'a> {
         Ok(node)
     }
 
-    fn map(&mut self, depth: u32) -> Result<Vec<(String, u32, Node)>, (u32, String)> {
+    fn map(&mut self, depth: u32) -> Result<Entries, (u32, String)> {
         let mut entries: Vec<(String, u32, Node)> = Vec::new();
         loop {
             let (event, line) = self.next()?;
@@ -304,9 +307,8 @@ impl Document {
         let (node, _) = self.find(path)?;
         self.used.borrow_mut().insert(path.to_owned());
         match &node.value {
-            Value::Scalar(text, true) => Some(text.clone()),
             Value::Scalar(text, false) if matches!(text.as_str(), "" | "null" | "~" | "Null" | "NULL" | "None") => None,
-            Value::Scalar(text, false) => Some(text.clone()),
+            Value::Scalar(text, _) => Some(text.clone()),
             Value::Map(_) | Value::List(_) => {
                 self.wrong(path, "a table or a list", "a single value");
                 None

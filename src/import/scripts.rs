@@ -218,12 +218,11 @@ fn of_torchtitan(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
             continue;
         };
         let line = word.line().unwrap_or(launch.line);
-        let (name, value) = match name.split_once('=') {
-            Some((name, value)) => (name.to_owned(), value.to_owned()),
-            None => {
-                let next = words.next_if(|next| !next.plain().starts_with("--"));
-                (name.to_owned(), next.map_or_else(|| "true".into(), Text::plain))
-            }
+        let (name, value) = if let Some((name, value)) = name.split_once('=') {
+            (name.to_owned(), value.to_owned())
+        } else {
+            let next = words.next_if(|next| !next.plain().starts_with("--"));
+            (name.to_owned(), next.map_or_else(|| "true".into(), Text::plain))
         };
         let path = name.replace('-', "_");
         match path.rsplit_once(".no_") {

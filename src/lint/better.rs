@@ -128,7 +128,7 @@ fn neighbours(problem: &Problem, plan: &Plan) -> Vec<(&'static str, String, Plan
         sequence_parallel: plan.sequence_parallel || (layout.tp > 1 && tp == 1),
         ..*plan
     };
-    let halved = |n: u32| n.is_multiple_of(2).then(|| n / 2);
+    let halved = |n: u32| n.is_multiple_of(2).then_some(n / 2);
     for micro_batch in [halved(plan.micro_batch), plan.micro_batch.checked_mul(2)].into_iter().flatten() {
         add("mbs", format!("micro-batch {micro_batch} for {}", plan.micro_batch), Plan { micro_batch, ..*plan });
     }
@@ -223,7 +223,7 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
         match *setting {
             "overlap.dp" if !better.overlap.dp => better.overlap.dp = true,
             "overlap.ep" if better.overlap.ep < 1.0 && plan.layout.ep > 1 && plan.recompute != Recompute::Full => {
-                better.overlap.ep = 1.0
+                better.overlap.ep = 1.0;
             }
             "cuda_graphs" if !better.cuda_graphs => better.cuda_graphs = true,
             _ => {

@@ -102,7 +102,7 @@ const CAUSES: &[Cause] = &[
         unit: "not hidden at all",
         step: |point, context, _| {
             let problem = with_stack(point, |stack| stack.overlap.dp = false)?;
-            worse(&problem, point, context)
+            Some(worse(&problem, point, context))
         },
     },
     Cause {
@@ -116,7 +116,7 @@ const CAUSES: &[Cause] = &[
             for level in &mut cluster.levels {
                 level.efficiency *= share;
             }
-            worse(&super::links::changed(&point.problem, cluster)?, point, context)
+            Some(worse(&super::links::changed(&point.problem, cluster)?, point, context))
         },
     },
     Cause {
@@ -136,7 +136,7 @@ const CAUSES: &[Cause] = &[
             for level in &mut cluster.levels {
                 level.efficiency *= share;
             }
-            worse(&super::links::changed(&point.problem, cluster)?, point, context)
+            Some(worse(&super::links::changed(&point.problem, cluster)?, point, context))
         },
     },
     Cause {
@@ -150,7 +150,7 @@ const CAUSES: &[Cause] = &[
             if layout.tp.max(layout.ep) < 2 || point.problem.cluster().gpus <= point.problem.cluster().scale_up.gpus {
                 return None;
             }
-            worse(&super::links::with_domain(&point.problem, 1)?, point, context)
+            Some(worse(&super::links::with_domain(&point.problem, 1)?, point, context))
         },
     },
     Cause {
@@ -187,7 +187,7 @@ const CAUSES: &[Cause] = &[
                 stack.launches.x86 = stack.launches.x86 * times;
                 stack.launches.grace = stack.launches.grace * times;
             })?;
-            worse(&problem, point, context)
+            Some(worse(&problem, point, context))
         },
     },
     Cause {
@@ -216,7 +216,7 @@ const CAUSES: &[Cause] = &[
             let (model, cluster, stack) =
                 (point.problem.model().clone(), point.problem.cluster().clone(), point.problem.stack().clone());
             let problem = Problem::new(model, cluster, workload, stack, point.problem.hbm_profile()).ok()?;
-            worse(&problem, point, context)
+            Some(worse(&problem, point, context))
         },
     },
     Cause {
@@ -252,8 +252,8 @@ fn with_stack(point: &Point, change: impl Fn(&mut crate::stack::Stack)) -> Optio
 }
 
 /// The step on a changed problem, never faster than on the true one.
-fn worse(problem: &Problem, point: &Point, context: &Context) -> Option<Seconds> {
-    Some(Costs::new(problem).evaluate(&point.plan).step.total().max(context.step.total()))
+fn worse(problem: &Problem, point: &Point, context: &Context) -> Seconds {
+    Costs::new(problem).evaluate(&point.plan).step.total().max(context.step.total())
 }
 
 /// What the measurements say; each must be of a legal plan.
