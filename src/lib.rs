@@ -5,7 +5,10 @@ pub mod catalog;
 pub mod cli;
 pub mod cluster;
 pub mod collective;
+pub mod confidence;
 pub mod cost;
+#[cfg(feature = "fit")]
+pub mod fit;
 pub mod goodput;
 pub mod gpu;
 pub mod import;
@@ -26,6 +29,7 @@ pub mod space;
 pub mod stack;
 pub mod stages;
 pub mod suggest;
+pub mod sweep;
 pub mod units;
 pub mod validate;
 pub mod workload;

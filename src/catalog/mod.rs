@@ -12,13 +12,15 @@ pub mod models;
 mod overrides;
 pub mod prices;
 mod read;
+mod shelf;
 pub mod stacks;
 
 use std::path::Path;
 
 pub use crate::suggest::nearest;
-pub use error::{CatalogError, Kind};
+pub use error::{CatalogError, Kind, nearest_expected};
 pub use overrides::{Overrides, SET_SOURCE, Setting};
+pub use shelf::Shelf;
 
 use crate::cluster::{Cluster, ClusterFile};
 use crate::gpu::Gpu;
