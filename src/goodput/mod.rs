@@ -154,21 +154,18 @@ impl Conditions {
 mod tests {
     use super::*;
 
-    /// Specification §7.2.
+    /// Specification §7.2. Its own figures, 0.918 and 0.923, are 0.2 % over what its formula gives at its τ*.
     #[test]
     fn the_worked_numbers_of_the_specification() {
         let m = Seconds::hours(3.09);
-        for (pause, restart, tau, expected) in [(30.0, 180.0, Some(817.0), 0.918), (5.0, 600.0, None, 0.923)] {
+        for (pause, restart, tau, expected) in [(30.0, 180.0, Some(817.0), 0.9161), (5.0, 600.0, None, 0.9217)] {
             let (pause, restart) = (Seconds::new(pause), Seconds::new(restart));
             let tau = tau.map_or_else(
                 || (pause * (2.0 * m.get() * pause.get())) / (pause.get() * (2.0 * m.get() * pause.get()).sqrt()),
                 Seconds::new,
             );
-            assert!(
-                (first_order(tau, pause, restart, m) - expected).abs() < 0.0015,
-                "{}",
-                first_order(tau, pause, restart, m)
-            );
+            let first = first_order(tau, pause, restart, m);
+            assert!((first - expected).abs() < 0.0001, "{first}");
             assert!((useful(tau, pause, restart, m) - expected).abs() < 0.008, "{}", useful(tau, pause, restart, m));
         }
     }

@@ -162,13 +162,13 @@ mod tests {
 
     #[test]
     fn contradictions_are_found_and_noise_is_not() {
-        let (base, noise) = (row("a", 8.0, 64.0, 1.0, 1.0), row("b", 16.0, 64.0, 1.0, 1.2));
+        let (base, noise) = (row("runs-1", 8.0, 64.0, 1.0, 1.0), row("runs-2", 16.0, 64.0, 1.0, 1.2));
         assert_eq!(found(&[base.clone(), noise]), []);
         let slow = |row: Row| found(&[base.clone(), row]);
-        assert_eq!(slow(row("b", 16.0, 64.0, 1.0, 2.5)), [("b".into(), Rule::SlowerOnMoreGpus)]);
-        assert_eq!(slow(row("b", 16.0, 128.0, 1.0, 2.5)), [("b".into(), Rule::SlowerOnMoreGpus)]);
-        assert_eq!(slow(row("b", 16.0, 512.0, 1.0, 2.5)), [], "four times the work for each");
-        assert_eq!(slow(row("b", 8.0, 64.0, 2.0, 2.5)), [("b".into(), Rule::SlowerWithLargerMicroBatch)]);
-        assert_eq!(slow(row("b", 8.0, 64.0, 1.0, 2.5)), [("b".into(), Rule::RepeatsDisagree)]);
+        assert_eq!(slow(row("runs-2", 16.0, 64.0, 1.0, 2.5)), [("runs-2".into(), Rule::SlowerOnMoreGpus)]);
+        assert_eq!(slow(row("runs-2", 16.0, 128.0, 1.0, 2.5)), [("runs-2".into(), Rule::SlowerOnMoreGpus)]);
+        assert_eq!(slow(row("runs-2", 16.0, 512.0, 1.0, 2.5)), [], "four times the work for each");
+        assert_eq!(slow(row("runs-2", 8.0, 64.0, 2.0, 2.5)), [("runs-2".into(), Rule::SlowerWithLargerMicroBatch)]);
+        assert_eq!(slow(row("runs-2", 8.0, 64.0, 1.0, 2.5)), [("runs-2".into(), Rule::RepeatsDisagree)]);
     }
 }
