@@ -89,6 +89,8 @@ pub(super) struct Pipe {
     pub recomputes: Vec<(Recompute, Vec<f64>)>,
     /// Plans below it for each sharding.
     pub below: u64,
+    /// Largest share of activations on the host.
+    pub most_offloaded: f64,
 }
 
 /// Tables filled as they are asked for.
@@ -126,10 +128,16 @@ impl<'t> Tables<'t> {
                     .space
                     .recomputes(pp, schedule)
                     .into_iter()
-                    .map(|recompute| (recompute, self.space.offloaded_activations(pp, recompute)))
+                    .map(|recompute| {
+                        let mut shares = self.space.offloaded_activations(pp, recompute);
+                        shares.sort_by(f64::total_cmp);
+                        (recompute, shares)
+                    })
                     .collect();
+                let shares = recomputes.iter().flat_map(|(_, shares)| shares);
+                let most_offloaded = shares.copied().fold(0.0, f64::max);
                 let below = recomputes.iter().map(|(_, shares)| shares.len() as u64).sum();
-                Pipe { plan, stages: Arc::new(Stages::new(self.costs, &plan)), recomputes, below }
+                Pipe { plan, stages: Arc::new(Stages::new(self.costs, &plan)), recomputes, below, most_offloaded }
             };
             Pipes { pipelines: self.space.pipelines(pp).into_iter().map(pipe).collect() }
         })
