@@ -3,6 +3,7 @@
 pub mod by_stage;
 pub mod data;
 pub mod exchange;
+pub mod figures;
 pub mod fsdp;
 pub mod groups;
 pub mod head;
@@ -29,6 +30,7 @@ use crate::problem::Problem;
 use crate::workload::Adaptation;
 
 pub use by_stage::{StagedEvaluation, Stager};
+pub use figures::Figures;
 pub use memory::Footprint;
 pub use stage::ShapeCost;
 pub use step::{Evaluation, StepTime};
