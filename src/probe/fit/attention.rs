@@ -95,11 +95,12 @@ pub fn curves(
     let curves = kernels
         .into_iter()
         .map(|kernel| {
-            let AttentionCurve { forward, backward, half_sequence, source: _ } = gpu.attention[&kernel];
+            let AttentionCurve { forward, backward, half_sequence, narrow_heads, source: _ } = gpu.attention[&kernel];
             let curve = AttentionCurve {
                 forward: FlopsPerSec::new(rounded(forward.get())),
                 backward: FlopsPerSec::new(rounded(backward.get())),
                 half_sequence: rounded(half_sequence),
+                narrow_heads,
                 source: String::new(),
             };
             (kernel, curve)
