@@ -251,6 +251,11 @@ const fn two() -> f64 {
 }
 
 impl Stack {
+    /// The byte recipe that is taken where none is named.
+    pub fn usual_recipe(&self) -> &'static str {
+        if self.reduce_bytes <= 2.0 { "megatron-bf16-grads" } else { "megatron" }
+    }
+
     /// Checks what every plan would trip over.
     ///
     /// # Errors

@@ -30,6 +30,7 @@ const LAYERS: &[&str] = &[
     "probe",
     "import",
     "runs",
+    "sweep",
     "validate",
     "fit",
     "report",

@@ -23,3 +23,8 @@ pub const STACKS: &[(&str, &str)] = &[
     ("torchtitan-2025", include_str!("../../clusters/stacks/torchtitan-2025.toml")),
     ("torchtitan-eager", include_str!("../../clusters/stacks/torchtitan-eager.toml")),
 ];
+
+/// The stack that is taken where none is named: of Google's devices, and of all others.
+pub fn usual(vendor: &str) -> &'static str {
+    if vendor.eq_ignore_ascii_case("google") { "jax-2025" } else { "nemo-25" }
+}

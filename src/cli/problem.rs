@@ -8,11 +8,9 @@ use clap::ValueEnum;
 use super::calibrate;
 use super::output::talk;
 use crate::catalog::{self, Overrides, fits};
-use crate::cluster::Cluster;
 use crate::confidence;
 use crate::gpu::Format;
 use crate::problem::{HbmProfile, Problem};
-use crate::stack::Stack;
 use crate::workload::{self, Adaptation, Optimizer, RECIPES, Recipe, Workload};
 
 /// Number format on the command line.
@@ -137,34 +135,6 @@ pub struct ProblemOptions {
     pub set: Vec<String>,
 }
 
-/// Least and most sequences of the default batch: 2048 x 8192 tokens is what Llama 3 405B was trained with.
-const BATCH: (u32, u32) = (128, 2048);
-
-/// The batch that is taken where none is given: published batches are seldom part of a model's description.
-///
-/// One sequence per GPU, times what makes 128 of them; over 2048 GPUs, the odd part of their number times the power of two
-/// that first comes near 2048, so that any such factor of the GPUs may be the data-parallel size (3,072 for 24,576 GPUs).
-fn default_batch(gpus: u32) -> u32 {
-    const NEAR: f64 = 0.9;
-    const MOST_ODD: u32 = 16_384;
-    let (least, most) = BATCH;
-    if gpus == 0 {
-        return least;
-    }
-    if gpus <= most {
-        return gpus * least.div_ceil(gpus);
-    }
-    let odd = gpus >> gpus.trailing_zeros();
-    if odd > MOST_ODD {
-        return most;
-    }
-    let mut batch = odd;
-    while f64::from(batch) < NEAR * f64::from(most) {
-        batch *= 2;
-    }
-    batch
-}
-
 impl ProblemArgs {
     /// The problem, checked; says on stderr what was assumed.
     pub fn problem(&self) -> Result<Problem> {
@@ -182,7 +152,7 @@ impl ProblemOptions {
             cluster = cluster.resized(gpus);
         }
         let mut assumed = Vec::new();
-        let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&cluster));
+        let name = self.stack.as_deref().unwrap_or_else(|| catalog::stacks::usual(&cluster.gpu.vendor));
         if self.stack.is_none() {
             assumed.push(format!("--stack {name}"));
         }
@@ -195,11 +165,11 @@ impl ProblemOptions {
             model.seq_len
         });
         let global_batch = self.global_batch.unwrap_or_else(|| {
-            let batch = default_batch(cluster.gpus);
+            let batch = workload::usual_batch(cluster.gpus);
             assumed.push(format!("--global-batch {batch}"));
             batch
         });
-        let optimizer = self.optimizer.as_deref().unwrap_or_else(|| default_recipe(&stack));
+        let optimizer = self.optimizer.as_deref().unwrap_or_else(|| stack.usual_recipe());
         if self.optimizer.is_none() {
             assumed.push(format!("--optimizer {optimizer}"));
         }
@@ -229,14 +199,6 @@ impl ProblemOptions {
     }
 }
 
-fn default_stack(cluster: &Cluster) -> &'static str {
-    if cluster.gpu.vendor.eq_ignore_ascii_case("google") { "jax-2025" } else { "nemo-25" }
-}
-
-fn default_recipe(stack: &Stack) -> &'static str {
-    if stack.reduce_bytes <= 2.0 { "megatron-bf16-grads" } else { "megatron" }
-}
-
 /// Four numbers of bytes, as `2+4+4+8`: weights, gradients, master weights, moments.
 fn bytes(text: &str) -> Option<Recipe> {
     let parts: Vec<f64> = text.split('+').map(|part| part.trim().parse().ok()).collect::<Option<_>>()?;
@@ -263,12 +225,6 @@ pub fn recipe(name: &str) -> Result<Recipe> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_default_batch_divides_among_replicas() {
-        let batches = [1, 7, 8, 1024, 2048, 16_384, 24_576, 100_000].map(default_batch);
-        assert_eq!(batches, [128, 133, 128, 1024, 2048, 2048, 3072, 3125]);
-    }
 
     #[test]
     fn a_recipe_suggests_its_neighbour() {

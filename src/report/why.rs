@@ -4,9 +4,9 @@ use super::plans::largest_terms;
 use super::ties::Ties;
 use super::{Figures, basis, in_words, percent, significant};
 use crate::confidence::Confidence;
-use crate::cost::Evaluation;
+use crate::cost::{Costs, Evaluation};
 use crate::problem::Problem;
-use crate::search::Ranking;
+use crate::search::{Ranking, plainer};
 
 /// Why the first plan of a ranking won, and what binds it; empty for an empty ranking.
 pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
@@ -22,11 +22,12 @@ pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
         .get(1)
         .map_or_else(|| "No other plan is left to compare it with.".to_owned(), |second| against(winner, second));
     format!(
-        "Why {}: a step takes {}, of which {}. {runner_up} {} Device curves: {}. {} {}",
+        "Why {}: a step takes {}, of which {}. {runner_up} {}{} Device curves: {}. {} {}",
         winner.plan,
         figures.step,
         spent.join(", "),
         memory(problem, &figures, winner.footprint.rank),
+        plainer_plan(problem, winner),
         basis::of_step(problem, winner),
         sure(problem, winner),
         Ties::of(ranking).advice(),
@@ -47,6 +48,18 @@ fn sure(problem: &Problem, winner: &Evaluation) -> String {
         sure.step.1,
         percent(sure.oom_probability),
     )
+}
+
+/// The same layout without the choices that gain less than measurements differ by.
+fn plainer_plan(problem: &Problem, winner: &Evaluation) -> String {
+    plainer(&Costs::new(problem), winner).map_or_else(String::new, |plain| {
+        let slower = plain.step.total() / winner.step.total() - 1.0;
+        format!(
+            " As good within what repeated runs differ by (3.3 %), and plainer: {} ({:+.1} %).",
+            plain.plan,
+            slower * 100.0
+        )
+    })
 }
 
 /// The gap to the next plan, and the term that makes it.

@@ -1,7 +1,7 @@
 //! What the user fixes or forbids: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
 
 use super::text::parse_recompute;
-use crate::plan::{Plan, Recompute};
+use crate::plan::Recompute;
 use crate::schedule::Schedule;
 use crate::stack::Framework;
 use crate::suggest;
@@ -38,8 +38,20 @@ enum Value {
     Word(String),
 }
 
-const NUMBERS: [&str; 8] = ["tp", "cp", "pp", "dp", "ep", "etp", "mbs", "vpp"];
-const WORDS: [&str; 7] = ["sp", "cp-kind", "schedule", "zero", "recompute", "dispatcher", "order"];
+const NUMBERS: [&str; 9] = ["tp", "cp", "pp", "dp", "ep", "etp", "mbs", "vpp", "shard"];
+const WORDS: [&str; 11] = [
+    "sp",
+    "cp-kind",
+    "schedule",
+    "split",
+    "zero",
+    "reshard",
+    "recompute",
+    "offload-optimizer",
+    "offload-activations",
+    "dispatcher",
+    "order",
+];
 
 /// What the user fixes or forbids.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,6 +59,7 @@ pub struct Restrictions {
     fixed: Vec<Rule>,
     forbidden: Vec<Rule>,
     framework: Option<Framework>,
+    idle: bool,
 }
 
 impl Restrictions {
@@ -77,6 +90,16 @@ impl Restrictions {
         self.framework = Some(framework);
     }
 
+    /// Plans may leave GPUs idle.
+    pub const fn allow_idle(&mut self) {
+        self.idle = true;
+    }
+
+    /// Whether plans may leave GPUs idle.
+    pub const fn allows_idle(&self) -> bool {
+        self.idle
+    }
+
     pub(super) fn framework(&self, of_stack: Framework) -> Framework {
         self.framework.unwrap_or(of_stack)
     }
@@ -101,8 +124,8 @@ impl Restrictions {
         (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, &Value::Number(value))
     }
 
-    fn allows_word(&self, key: &str, value: &str) -> bool {
-        self.allows_value(key, &Value::Word(value.to_owned()))
+    pub(super) fn allows_word(&self, key: &str, value: &str) -> bool {
+        (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, &Value::Word(value.to_owned()))
     }
 
     pub(super) fn names_schedule(&self, schedule: Schedule) -> bool {
@@ -122,27 +145,18 @@ impl Restrictions {
             .filter_map(|word| parse_recompute(&word).ok())
     }
 
-    /// Whether what a shape fixes is allowed.
-    pub(super) fn allows_shape(&self, plan: &Plan) -> bool {
-        if self.fixed.is_empty() && self.forbidden.is_empty() {
-            return true;
-        }
-        self.allows_word("sp", if plan.sequence_parallel { "on" } else { "off" })
-            && (plan.layout.cp == 1 || self.allows_word("cp-kind", &plan.cp_kind.to_string()))
-            && self.allows_word("recompute", &plan.recompute.to_string())
-            && (plan.layout.ep == 1 || self.allows_word("dispatcher", &plan.dispatcher.to_string()))
+    /// Whether a key was fixed or forbidden.
+    pub(super) fn names(&self, key: &str) -> bool {
+        self.fixed.iter().chain(&self.forbidden).any(|rule| rule.key == key)
     }
 
-    /// Whether a whole plan is allowed.
-    pub(super) fn allows(&self, plan: &Plan) -> bool {
-        if self.fixed.is_empty() && self.forbidden.is_empty() {
-            return true;
-        }
-        let chunks = plan.schedule.virtual_stages();
-        (plan.layout.pp == 1 || self.allows_word("schedule", plan.schedule.name()))
-            && self.allows_number("vpp", chunks)
-            && self.allows_word("zero", &u8::from(plan.zero).to_string())
-            && self.allows_word("order", &plan.order.to_string())
+    /// Shares that were fixed by name.
+    pub(super) fn fixed_shares(&self, key: &str) -> Vec<f64> {
+        let words = |rule: &Rule| match &rule.values {
+            Values::Words(words) => words.iter().filter_map(|word| word.parse().ok()).collect(),
+            Values::Range(..) => Vec::new(),
+        };
+        self.fixed.iter().filter(|rule| rule.key == key).flat_map(words).collect()
     }
 }
 
@@ -180,7 +194,14 @@ fn parse(item: &str) -> Result<Rule, String> {
 /// Whether a word is one that its key can have.
 fn known_word(key: &str, word: &str) -> Result<(), String> {
     let known: Vec<&str> = match key {
-        "sp" => vec!["on", "off"],
+        "sp" | "reshard" => vec!["on", "off"],
+        "split" => super::text::SPLITS.iter().map(|(name, _)| *name).collect(),
+        "offload-optimizer" | "offload-activations" => {
+            return match word.parse::<f64>() {
+                Ok(share) if (0.0..=1.0).contains(&share) => Ok(()),
+                Ok(_) | Err(_) => Err(format!("{key}={word}: write a share between 0 and 1")),
+            };
+        }
         "cp-kind" => super::text::CP_KINDS.iter().map(|(name, _)| *name).collect(),
         "schedule" => Schedule::NAMES.to_vec(),
         "zero" => super::text::ZERO.iter().map(|(name, _)| *name).collect(),
