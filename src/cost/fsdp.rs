@@ -89,7 +89,12 @@ impl Costs<'_> {
             ends: shape.ends,
             sends: self.exposed_stage_sends(plan),
             slow_down: self.slow_down(plan.layout.world_size()),
-            activations: self.offloaded_activations(plan, shape, self.micro_batches(plan)),
+            activations: self.offloaded_activations(
+                plan,
+                shape,
+                &self.kept_by_kind(plan).kinds,
+                self.micro_batches(plan),
+            ),
         };
         self.sharded_step(plan, &works, &sharded, &around)
     }

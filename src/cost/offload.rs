@@ -42,7 +42,13 @@ impl Costs<'_> {
     /// ```text
     /// m·layers·(max(0, A/bw_host − F) + max(0, A/bw_host − B))          specification §6.8
     /// ```
-    pub(super) fn offloaded_activations(&self, plan: &Plan, shape: &ShapeCost, micro_batches: f64) -> Seconds {
+    pub(super) fn offloaded_activations(
+        &self,
+        plan: &Plan,
+        shape: &ShapeCost,
+        kept: &[Bytes],
+        micro_batches: f64,
+    ) -> Seconds {
         if plan.offload.activations <= 0.0 {
             return Seconds::ZERO;
         }
@@ -54,8 +60,7 @@ impl Costs<'_> {
             .enumerate()
             .map(|(kind, &count)| {
                 let cost = &shape.layers[kind];
-                let transfer =
-                    self.kept_activations(kind, plan) * plan.offload.activations / self.device.gpu.host_link.value;
+                let transfer = kept[kind] * plan.offload.activations / self.device.gpu.host_link.value;
                 let exposed = (transfer - cost.forward).or_zero() + (transfer - cost.dgrad - cost.wgrad).or_zero();
                 exposed * (f64::from(count) * per_rank)
             })

@@ -85,7 +85,7 @@ impl Costs<'_> {
         let ranks: Vec<(Work, f64)> = self.rank_works(plan, shape).into_iter().map(|work| (work, 1.0)).collect();
         let flow = self.flow(plan, &ranks);
         let edges = self.edges(plan, &self.heaviest_parameters(plan));
-        let activations = self.offloaded_activations(plan, shape, flow.micro_batches);
+        let activations = self.offloaded_activations(plan, shape, &self.kept_by_kind(plan).kinds, flow.micro_batches);
         self.flow_step(plan, &flow, self.exposed_stage_sends(plan), &edges, activations)
     }
 

@@ -43,11 +43,13 @@ struct Recomputed<'r> {
     shape: &'r Plan,
     block: Block,
     known: Vec<(Recompute, OnceCell<Layers>)>,
+    floor: OnceCell<Layers>,
 }
 
 impl<'r> Recomputed<'r> {
     fn new(costs: &'r Costs<'r>, shape: &'r Plan, block: Block) -> Self {
-        Self { costs, shape, block, known: Vec::new() }
+        let none = (Recompute::None, OnceCell::new());
+        Self { costs, shape, block, known: vec![none], floor: OnceCell::new() }
     }
 
     /// Makes room for the recomputations of a pipeline.
@@ -58,6 +60,11 @@ impl<'r> Recomputed<'r> {
                 self.known.push((recompute, OnceCell::new()));
             }
         }
+    }
+
+    /// Layers that keep no more than under any recomputation.
+    fn floor(&self) -> &Layers {
+        self.floor.get_or_init(|| self.layers(Recompute::None).floor())
     }
 
     fn layers(&self, recompute: Recompute) -> &Layers {
@@ -126,22 +133,38 @@ impl Explorer<'_> {
             return;
         }
         let menu = self.tables.menu(&plan, &pipe.stages);
+        let lean = Loaded::new(self.costs, pipeline.leanest(layers.floor(), pipe.most_offloaded), &stages);
+        let (needed, rank) = lean.least_memory(&menu.least);
+        if needed.get() > found.best.wanted.budget {
+            let available = Bytes::new(found.best.wanted.budget);
+            found.counts.reject(&Rejection::OutOfMemory { needed, available, rank }, all);
+            return;
+        }
         let budget = Bytes::new(found.best.wanted.budget);
         let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
+        let mut enough_forgotten = false;
         for (recompute, shares) in &pipe.recomputes {
+            let first_layers = matches!(recompute, Recompute::FirstLayers(_));
+            if first_layers && enough_forgotten {
+                found.counts.dominated += menu.dominated * shares.len() as u64;
+                found.counts.flow += sharded * shares.len() as u64;
+                continue;
+            }
             let layers = layers.layers(*recompute);
             let plan = Plan { recompute: *recompute, ..plan };
             let stages = self.tables.stages(&plan, pipe, layers);
-            for &activations in shares {
-                let plan = Plan { offload: Offload { activations, ..Offload::NONE }, ..plan };
-                let pipeline = Pipeline::new(self.costs, &plan, layers, &stages);
-                found.counts.dominated += menu.dominated;
+            let on_device = Pipeline::new(self.costs, &plan, layers, &stages);
+            found.counts.dominated += menu.dominated * shares.len() as u64;
+            for (at, &activations) in shares.iter().enumerate() {
+                let pipeline = on_device.with_offloaded(self.costs, activations);
                 let slow = hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
                 let slow_gathered =
                     menu.sharded.is_empty() || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
                 if slow && slow_gathered {
-                    found.counts.flow += sharded;
-                    continue;
+                    // More on the host, or one more layer forgotten, is no faster.
+                    found.counts.flow += sharded * (shares.len() - at) as u64;
+                    enough_forgotten |= first_layers && at == 0;
+                    break;
                 }
                 let loaded = Loaded::new(self.costs, pipeline, &stages);
                 let (needed, rank) = loaded.least_memory(&menu.least);

@@ -14,16 +14,17 @@ mod explore;
 mod incumbents;
 mod neighbours;
 mod tables;
+mod whatif;
 
 use std::ops::ControlFlow;
 
 use rayon::prelude::*;
 
-use crate::cost::staged::layer_bound;
+use crate::cost::staged::{Price, layer_bound};
 use crate::cost::{Costs, Evaluation};
 use crate::plan::Plan;
 use crate::problem::Problem;
-use crate::space::{Restrictions, Space};
+use crate::space::{Restrictions, Space, check, check_with_idle};
 use crate::units::Seconds;
 
 pub use certificate::{Certificate, Cut, Proof, RuleCount};
@@ -31,8 +32,10 @@ pub use incumbents::Objective;
 pub use neighbours::{Change, TIE, nearest_feasible, plainer, sensitivity};
 
 use explore::{Explorer, Found};
+pub use whatif::WhatIfs;
+
 use incumbents::{Incumbents, Wanted};
-use tables::{Shapes, Tables};
+use tables::{Parts, Shapes, Tables};
 
 /// What to search for.
 #[derive(Clone, Debug)]
@@ -124,7 +127,7 @@ fn nearest(
     let one = Options { top: 1, restrictions: options.restrictions.clone() };
     let space = Space::new(costs, &one.restrictions);
     let wanted = Wanted { goal: Goal::Best(Objective::Memory), top: 1, budget: f64::INFINITY };
-    let (found, _) = run(costs, &space, &wanted, control);
+    let (found, _) = run(costs, &space, Incumbents::new(wanted), &Parts::default(), control);
     let plan = found.best.into_plans().into_iter().next()?;
     let reason = crate::space::too_large(costs, &plan)?.to_string();
     Some(NearMiss { plan, reason })
@@ -137,10 +140,30 @@ pub fn search_with(
     goal: Goal,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Ranking {
+    search_from(costs, options, goal, &[], &Parts::default(), control)
+}
+
+/// The same from plans that may be good, and with parts that may be priced already. Neither changes what is found: a plan to
+/// start from counts only where it lies in the space and runs.
+fn search_from(
+    costs: &Costs,
+    options: &Options,
+    goal: Goal,
+    seeds: &[Plan],
+    parts: &Parts,
+    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> Ranking {
     let space = Space::new(costs, &options.restrictions);
     let budget = costs.problem.hbm_budget().get();
-    let wanted = Wanted { goal, top: options.top, budget };
-    let (found, proof) = run(costs, &space, &wanted, control);
+    let mut known = Incumbents::new(Wanted { goal, top: options.top, budget });
+    for plan in seeds {
+        let runs = if space.allows_idle() { check_with_idle(costs, plan) } else { check(costs, plan) };
+        if runs.is_empty() && space.allows(plan) {
+            let evaluation = costs.evaluate_played(plan);
+            known.offer(*plan, Price { time: evaluation.step.total(), memory: evaluation.footprint.device() });
+        }
+    }
+    let (found, proof) = run(costs, &space, known, parts, control);
     let Found { best, counts } = found;
     let size = space.size();
     let evaluations = best.into_plans().iter().map(|plan| costs.evaluate_played(plan)).collect();
@@ -159,10 +182,11 @@ pub fn search_with(
 fn run(
     costs: &Costs,
     space: &Space,
-    wanted: &Wanted,
+    known: Incumbents,
+    parts: &Parts,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> (Found, Proof) {
-    let shapes = Shapes::new(costs, space);
+    let shapes = Shapes::new(costs, space, parts);
     let fewest = if space.allows_idle() { 1 } else { costs.problem.cluster().gpus };
     let mut bounded: Vec<(Seconds, usize)> = (0..shapes.len())
         .into_par_iter()
@@ -173,7 +197,7 @@ fn run(
         .collect();
     bounded.par_sort_by(|a, b| a.0.get().total_cmp(&b.0.get()).then(a.1.cmp(&b.1)));
     let tables = Tables::new(costs, space);
-    let mut found = Found::new(Incumbents::new(*wanted));
+    let mut found = Found::new(known);
     let mut done = 0;
     while done < bounded.len() {
         let batch = &bounded[done..(done + batch_size(done)).min(bounded.len())];

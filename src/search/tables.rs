@@ -7,43 +7,72 @@ use rayon::prelude::*;
 
 use crate::cost::Costs;
 use crate::cost::staged::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
-use crate::plan::{Layout, Plan, Recompute, ZeroStage};
+use crate::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::space::Space;
 use crate::stack::{Dispatcher, LayerSplit};
 use crate::units::{Bytes, Seconds};
 
+/// Parts of layers that were priced already, for searches of one problem.
+#[derive(Debug, Default)]
+pub(super) struct Parts {
+    mixings: RwLock<BTreeMap<MixingKey, Arc<Mixing>>>,
+    feedings: RwLock<BTreeMap<FeedingKey, Arc<Feeding>>>,
+}
+
+impl Parts {
+    fn mixing(&self, costs: &Costs, plan: &Plan) -> Arc<Mixing> {
+        let Layout { tp, cp, .. } = plan.layout;
+        let key = (tp, plan.sequence_parallel, cp, plan.cp_kind, plan.micro_batch);
+        if let Some(known) = self.mixings.read().expect("no writer panics").get(&key) {
+            return Arc::clone(known);
+        }
+        let mixing = Arc::new(Mixing::new(costs, plan));
+        Arc::clone(self.mixings.write().expect("no writer panics").entry(key).or_insert(mixing))
+    }
+
+    fn feeding(&self, costs: &Costs, key: FeedingKey, plan: &Plan) -> Arc<Feeding> {
+        if let Some(known) = self.feedings.read().expect("no writer panics").get(&key) {
+            return Arc::clone(known);
+        }
+        let feeding = Arc::new(Feeding::new(costs, plan));
+        Arc::clone(self.feedings.write().expect("no writer panics").entry(key).or_insert(feeding))
+    }
+}
+
 /// All shapes, their parts priced once.
 pub(super) struct Shapes {
-    mixes: Vec<(Plan, Mixing)>,
-    feedings: Vec<Feeding>,
+    mixes: Vec<(Plan, Arc<Mixing>)>,
+    feedings: Vec<Arc<Feeding>>,
     /// Mix, feeding, and what the shape adds to the mix.
     all: Vec<(u32, u32, u32, u32, Dispatcher)>,
 }
 
+/// What a token-mixing part depends on.
+type MixingKey = (u32, bool, u32, CpKind, u32);
 /// What a feed-forward part depends on; tokens as the bits of their number.
 type FeedingKey = (u32, bool, u64, u32, u32, Dispatcher);
 
 impl Shapes {
-    pub fn new(costs: &Costs, space: &Space) -> Self {
+    pub fn new(costs: &Costs, space: &Space, parts: &Parts) -> Self {
         let seq_len = costs.problem.workload().seq_len;
         let mixes = space.mixes();
         let mut keys: BTreeMap<FeedingKey, u32> = BTreeMap::new();
-        let mut plans: Vec<Plan> = Vec::new();
+        let mut plans: Vec<(FeedingKey, Plan)> = Vec::new();
         let mut shapes = Vec::new();
         for (index, mix) in mixes.iter().enumerate() {
             for plan in space.grids(mix) {
                 let Layout { tp, ep, etp, .. } = plan.layout;
                 let key = (tp, plan.sequence_parallel, plan.tokens(seq_len).to_bits(), ep, etp, plan.dispatcher);
                 let feeding = *keys.entry(key).or_insert_with(|| {
-                    plans.push(plan);
+                    plans.push((key, plan));
                     plans.len() as u32 - 1
                 });
                 shapes.push((index as u32, feeding, ep, etp, plan.dispatcher));
             }
         }
-        let feedings = plans.par_iter().map(|plan| Feeding::new(costs, plan)).collect();
-        let mixes = mixes.into_par_iter().map(|mix| (mix, Mixing::new(costs, &mix))).collect();
+        let feedings = plans.par_iter().map(|(key, plan)| parts.feeding(costs, *key, plan)).collect();
+        let mixes = mixes.into_par_iter().map(|mix| (mix, parts.mixing(costs, &mix))).collect();
         Self { mixes, feedings, all: shapes }
     }
 
@@ -89,6 +118,8 @@ pub(super) struct Pipe {
     pub recomputes: Vec<(Recompute, Vec<f64>)>,
     /// Plans below it for each sharding.
     pub below: u64,
+    /// Largest share of activations on the host.
+    pub most_offloaded: f64,
 }
 
 /// Tables filled as they are asked for.
@@ -126,10 +157,16 @@ impl<'t> Tables<'t> {
                     .space
                     .recomputes(pp, schedule)
                     .into_iter()
-                    .map(|recompute| (recompute, self.space.offloaded_activations(pp, recompute)))
+                    .map(|recompute| {
+                        let mut shares = self.space.offloaded_activations(pp, recompute);
+                        shares.sort_by(f64::total_cmp);
+                        (recompute, shares)
+                    })
                     .collect();
+                let shares = recomputes.iter().flat_map(|(_, shares)| shares);
+                let most_offloaded = shares.copied().fold(0.0, f64::max);
                 let below = recomputes.iter().map(|(_, shares)| shares.len() as u64).sum();
-                Pipe { plan, stages: Arc::new(Stages::new(self.costs, &plan)), recomputes, below }
+                Pipe { plan, stages: Arc::new(Stages::new(self.costs, &plan)), recomputes, below, most_offloaded }
             };
             Pipes { pipelines: self.space.pipelines(pp).into_iter().map(pipe).collect() }
         })

@@ -262,6 +262,7 @@ impl<'a> Space<'a> {
             [("tp", tp), ("cp", cp), ("pp", pp), ("dp", dp), ("ep", ep), ("etp", etp), ("mbs", plan.micro_batch)];
         numbers.into_iter().all(|(key, value)| self.restrictions.allows_number(key, value))
             && (tp == 1 || self.sequence_parallel(tp).contains(&plan.sequence_parallel))
+            && self.micro_batches().contains(&plan.micro_batch)
             && self.cp_kinds(cp).contains(&plan.cp_kind)
             && self.dispatchers(ep).contains(&plan.dispatcher)
             && self.pipelines(pp).contains(&(plan.schedule, plan.split))

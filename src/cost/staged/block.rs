@@ -163,6 +163,15 @@ impl Layers {
         if pp == 1 { &self.without_pipeline } else { &self.in_pipeline }
     }
 
+    /// The same layers, keeping no more than any recomputation: half of a layer's input. What is kept is at least the input of
+    /// one of a layer's blocks, or half of both.
+    #[must_use]
+    pub fn floor(&self) -> Self {
+        let least = self.kept.checkpoint * 0.5;
+        let kept = Kept { kinds: vec![least; self.kept.kinds.len()], checkpoint: least };
+        Self { kept, ..self.clone() }
+    }
+
     /// Layers of each chunk of a plan's pipeline.
     pub fn of_chunks(&self, costs: &Costs, plan: &Plan) -> Vec<u32> {
         let chunks = plan.layout.pp * plan.schedule.virtual_stages();

@@ -8,7 +8,7 @@ use crate::cost::memory::{Footprint, Holding};
 use crate::cost::pipeline::Flow;
 use crate::cost::stage::{self, Work};
 use crate::cost::{Costs, ShapeCost};
-use crate::plan::{Plan, RankOrder, Recompute, ZeroStage};
+use crate::plan::{Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::units::{Bytes, Seconds};
 
@@ -46,8 +46,26 @@ impl<'l> Pipeline<'l> {
             let busy = flow.busy.total() - flow.busy.pipeline_bubble;
             (least * ROUNDING - busy).or_zero()
         });
-        let activations_exposed = costs.offloaded_activations(&plan, &layers.shape, flow.micro_batches);
+        let activations_exposed =
+            costs.offloaded_activations(&plan, &layers.shape, &layers.kept.kinds, flow.micro_batches);
         Self { plan, layers, flow, least_bubble, activations_exposed }
+    }
+
+    /// The same flow with another share of its activations on the host.
+    #[must_use]
+    pub fn with_offloaded(&self, costs: &Costs, activations: f64) -> Self {
+        let plan = Plan { offload: Offload { activations, ..self.plan.offload }, ..self.plan };
+        let Self { layers, flow, least_bubble, .. } = *self;
+        let (shape, kept) = (&layers.shape, &layers.kept.kinds);
+        let activations_exposed = costs.offloaded_activations(&plan, shape, kept, flow.micro_batches);
+        Self { plan, layers, flow, least_bubble, activations_exposed }
+    }
+
+    /// The same flow with the fewest bytes that any recomputation keeps: half of a layer's input, less what is offloaded.
+    pub fn leanest<'f>(&self, floor: &'f Layers, activations: f64) -> Pipeline<'f> {
+        let plan = Plan { offload: Offload { activations, ..self.plan.offload }, ..self.plan };
+        let Self { flow, least_bubble, activations_exposed, .. } = *self;
+        Pipeline { plan, layers: floor, flow, least_bubble, activations_exposed }
     }
 
     /// Whether the schedule can be played.

@@ -1,0 +1,148 @@
+//! How fast plans are priced and spaces searched: `cargo bench --bench search`, results in `benches/runs/`.
+//!
+//! A harness of its own: each case runs until a second is over, and what is told is the best and the median of its runs.
+
+use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use meshwright::catalog::{self, Overrides};
+use meshwright::cost::Costs;
+use meshwright::cost::staged::{Block, Loaded, Parameters, Pipeline, Sharding, Stages};
+use meshwright::gpu::Format;
+use meshwright::plan::Plan;
+use meshwright::problem::{HbmProfile, Problem};
+use meshwright::search::{Goal, Options, WhatIfs, search_for};
+use meshwright::space::{Restrictions, Space};
+use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+
+fn problem(model: &str, cluster: &str, gpus: u32, stack: &str, global_batch: u32, seq_len: u32) -> Problem {
+    let sets = Overrides::default();
+    let workload = Workload {
+        global_batch,
+        seq_len,
+        format: Format::Bf16,
+        recipe: recipe("megatron-bf16-grads").expect("a named recipe"),
+        optimizer: Optimizer::Elementwise,
+        adaptation: Adaptation::Full,
+        imbalance: 1.0,
+        drops_tokens: false,
+    };
+    let cluster = catalog::cluster(cluster, &sets).expect("a built-in cluster").resized(gpus);
+    let model = catalog::model(model, &sets).expect("a built-in model");
+    let stack = catalog::stack(stack, &sets).expect("a built-in stack");
+    Problem::new(model, cluster, workload, stack, HbmProfile::Normal).expect("a legal problem")
+}
+
+/// Runs a case for about a second, twice at least; prints its name, the best and the median.
+fn case(name: &str, per_run: f64, unit: &str, mut run: impl FnMut()) {
+    let mut times = Vec::new();
+    let start = Instant::now();
+    while times.len() < 2 || start.elapsed() < Duration::from_secs(1) {
+        let at = Instant::now();
+        run();
+        times.push(at.elapsed().as_secs_f64());
+    }
+    times.sort_by(f64::total_cmp);
+    let (best, median) = (times[0], times[times.len() / 2]);
+    println!("{name:44} best {best:10.6} s   median {median:10.6} s   {:14.0} {unit}", per_run / best);
+}
+
+/// Legal shardings of one pipeline, priced flat and in stages, on one core.
+fn pricing(problem: &Problem) {
+    let (costs, restrictions) = (Costs::new(problem), Restrictions::default());
+    let space = Space::new(&costs, &restrictions);
+    let shape = space.shapes().into_iter().find(|shape| shape.layout.tp == 8 && shape.layout.cp == 2).expect("8 x 2");
+    let layout = space.layouts(&shape).into_iter().find(|layout| layout.pp == 8).expect("8 stages");
+    let schedule = space.schedules(8).pop().expect("a schedule");
+    let plan = Plan { layout, schedule, ..shape };
+    let shardings = space.shardings(&layout);
+    let block = Block::of(&costs, &plan);
+    let layers = block.layers(&costs, &plan);
+    let stages = Stages::new(&costs, &plan);
+    let parameters = Parameters::new(&costs, &plan, &stages);
+    let priced: Vec<Sharding> =
+        shardings.iter().map(|choice| Sharding::new(&costs, &choice.on(&plan), &parameters)).collect();
+    let count = priced.len() as f64;
+    case("evaluate, layers shared", count, "plans/s/core", || {
+        let shape = costs.shape(&plan);
+        for choice in &shardings {
+            black_box(costs.evaluate_shaped(&choice.on(&plan), &shape));
+        }
+    });
+    case("evaluate, all of it", 64.0, "plans/s/core", || {
+        for choice in shardings.iter().take(64) {
+            black_box(costs.evaluate(&choice.on(&plan)));
+        }
+    });
+    let loaded = Loaded::new(&costs, Pipeline::new(&costs, &plan, &layers, &stages), &stages);
+    case("staged leaf, time and memory", count * 1000.0, "plans/s/core", || {
+        for _ in 0..1000 {
+            for sharding in &priced {
+                black_box(loaded.price(&costs, sharding));
+            }
+        }
+    });
+    case("staged pipeline, flow alone", 10_000.0, "pipelines/s/core", || {
+        for _ in 0..10_000 {
+            black_box(Pipeline::new(&costs, &plan, &layers, &stages));
+        }
+    });
+}
+
+fn searching(name: &str, problem: &Problem, top: usize) {
+    let options = Options { top, restrictions: Restrictions::default() };
+    let go_on = |_, _| ControlFlow::Continue(());
+    let size = search_for(problem, &options, Goal::Fastest, &go_on).certificate.size as f64;
+    case(name, size, "plans of the space/s", || {
+        black_box(search_for(problem, &options, Goal::Fastest, &go_on));
+    });
+}
+
+/// A thousand questions about one problem: each degree fixed in turn, goals and frameworks changed.
+fn what_ifs(problem: &Problem) {
+    let costs = Costs::new(problem);
+    let asked: Vec<Restrictions> = (0..1000_u32)
+        .map(|n| {
+            let mut restrictions = Restrictions::default();
+            let of = |list: &[u32]| list[n as usize / 7 % list.len()];
+            let item = match n % 7 {
+                0 => format!("tp={}", of(&[1, 2, 4, 8])),
+                1 => format!("cp={}", of(&[1, 2, 4, 8])),
+                2 => format!("pp={}", of(&[4, 8, 16, 32])),
+                3 => format!("mbs={}", of(&[1, 2, 4])),
+                4 => format!("vpp={}", of(&[1, 2, 4, 8])),
+                5 => format!("recompute={}", ["none", "full", "act", "first-1"][n as usize / 7 % 4]),
+                _ => format!("zero={}", of(&[1, 3])),
+            };
+            restrictions.fix(&item).expect("a legal restriction");
+            restrictions
+        })
+        .collect();
+    let start = Instant::now();
+    let what_ifs = WhatIfs::new(&costs);
+    for restrictions in asked {
+        black_box(what_ifs.ask(&Options { top: 1, restrictions }, Goal::Fastest));
+    }
+    println!("{:44} {:.3} s", "1,000 what-ifs on 405B on 24,576 H100", start.elapsed().as_secs_f64());
+}
+
+fn main() {
+    println!("{} threads", rayon::current_num_threads());
+    let large = problem("llama3-405b", "h100-24576", 24_576, "nemo-25", 3072, 8192);
+    pricing(&large);
+    let dense = |gpus, batch| problem("llama3-405b", "h100-24576", gpus, "nemo-25", batch, 8192);
+    what_ifs(&large);
+    searching("search 405B on 1,024 H100", &dense(1024, 1024), 5);
+    searching("search 405B on 16,384 H100", &dense(16_384, 2048), 5);
+    searching("search 405B on 24,576 H100", &large, 5);
+    searching("search 405B on 24,576 H100, the best alone", &large, 1);
+    searching("search 405B on 98,304 H100", &dense(98_304, 3072), 5);
+    searching(
+        "search DeepSeek-V3 on 2,048 H800",
+        &problem("deepseek-v3", "h800-2048", 2048, "deepseek-v3", 15_360, 4096),
+        5,
+    );
+    searching("search Qwen3-235B on 512 H100", &problem("qwen3-235b-a22b", "h100-512", 512, "nemo-25", 1024, 4096), 5);
+    searching("search 8B on 8 H100", &problem("llama3-8b", "dgx-h100-8", 8, "nemo-25", 128, 8192), 5);
+}
