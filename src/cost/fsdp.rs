@@ -42,6 +42,8 @@ pub(super) struct Around {
     pub slow_down: f64,
     /// Exposed time of offloaded activations.
     pub activations: Seconds,
+    /// The first layers of each chunk, computed again in the backward of a micro-batch.
+    pub again: Seconds,
 }
 
 /// What sharded weights cost a step, as if nothing hid it.
@@ -95,6 +97,7 @@ impl Costs<'_> {
                 &self.kept_by_kind(plan).kinds,
                 self.micro_batches(plan),
             ),
+            again: self.first_layers_again(plan, shape),
         };
         self.sharded_step(plan, &works, &sharded, &around)
     }
@@ -118,7 +121,7 @@ impl Costs<'_> {
 
     /// Layers, their sharding and what is around them as one step.
     pub(super) fn sharded_step(&self, plan: &Plan, works: &[Work], sharded: &Sharded, around: &Around) -> StepTime {
-        let Around { mut ends, sends, slow_down, activations } = *around;
+        let Around { mut ends, sends, slow_down, activations, again: first_layers } = *around;
         let model = self.problem.model();
         let (micro_batches, pp) = (self.micro_batches(plan), f64::from(plan.layout.pp));
         let sigma = self.device.gpu.contention.value;
@@ -142,6 +145,7 @@ impl Costs<'_> {
             sharding_exposed += exposed * f64::from(count);
             edge = sharding;
         }
+        work.recompute += first_layers;
         let layers_time = work.forward() + work.backward() + sharding_exposed;
         let outer = sharded.outer / f64::from(model.layers()) + (sharded.outer - layers_time * 0.5).or_zero();
         if self.is_lora() {

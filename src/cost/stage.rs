@@ -226,6 +226,23 @@ impl Costs<'_> {
         chunk_works
     }
 
+    /// What `FirstLayers` computes again for a micro-batch, in all chunks together; nothing under any other recomputation.
+    pub(super) fn first_layers_again(&self, plan: &Plan, shape: &ShapeCost) -> Seconds {
+        let Recompute::FirstLayers(most) = plan.recompute else { return Seconds::ZERO };
+        let model = self.problem.model();
+        let works = self.works(plan, shape);
+        let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
+        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+        let mut from = 0;
+        let mut again = Seconds::ZERO;
+        for count in split::layers_of_chunks(plan.split, model.layers(), chunks, head) {
+            let first = &model.order[from as usize..(from + count.min(most)) as usize];
+            again += first.iter().map(|&kind| self.forgotten(&shape.layers[kind])).sum();
+            from += count;
+        }
+        again
+    }
+
     /// Work of each pipeline rank.
     pub fn rank_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
         let mut ranks = vec![Work::default(); plan.layout.pp as usize];

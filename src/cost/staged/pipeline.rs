@@ -80,6 +80,7 @@ impl<'l> Pipeline<'l> {
             sends: Seconds::ZERO,
             slow_down: self.flow.slow_down,
             activations: self.activations_exposed,
+            again: costs.first_layers_again(&self.plan, &self.layers.shape),
         };
         let plan = Plan { zero: ZeroStage::Three, ..self.plan };
         costs.least_sharded_step(&plan, &self.layers.works(plan.layout.pp).gathered, &around) * ROUNDING
@@ -155,6 +156,7 @@ impl<'l> Loaded<'l> {
                     sends,
                     slow_down: flow.slow_down,
                     activations: *activations_exposed,
+                    again: costs.first_layers_again(&plan, &layers.shape),
                 };
                 costs.sharded_step(&plan, &layers.works(plan.layout.pp).gathered, sharded, &around)
             }
