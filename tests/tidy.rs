@@ -29,6 +29,7 @@ const LAYERS: &[&str] = &[
     "confidence",
     "probe",
     "import",
+    "lint",
     "runs",
     "sweep",
     "validate",

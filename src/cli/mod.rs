@@ -9,6 +9,7 @@ mod explain;
 mod fit;
 mod import;
 mod intervals;
+mod lint;
 mod measure;
 mod output;
 mod plan;
@@ -65,6 +66,8 @@ enum Command {
     Sweep(sweep::Args),
     /// Read a launch script or a framework's configuration into model, workload and plan.
     Import(import::Args),
+    /// Check a launch file against a cluster: is it legal, does it fit, what crosses which link, what would be faster.
+    Lint(lint::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
     /// Rows for `predict` and `validate` from training logs.
@@ -160,6 +163,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Explain(args) => explain::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Lint(args) => lint::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Runs(command) => runs::run(&command),
         Command::Validate(args) => validate::run(&args),
