@@ -6,6 +6,8 @@ pub mod cli;
 pub mod cluster;
 pub mod collective;
 pub mod cost;
+pub mod emit;
+pub mod express;
 pub mod gpu;
 pub mod kernel;
 pub mod model;

@@ -18,11 +18,13 @@ const LAYERS: &[&str] = &[
     "kernel",
     "collective",
     "cost",
+    "express",
     "space",
     "search",
     "catalog",
     "runs",
     "report",
+    "emit",
     "cli",
 ];
 

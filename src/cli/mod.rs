@@ -2,7 +2,9 @@
 
 mod budget;
 mod catalogue;
+mod emit;
 mod explain;
+mod files;
 mod output;
 mod plan;
 mod predict;
@@ -44,6 +46,8 @@ enum Command {
     Plan(plan::Args),
     /// Lay one plan open: its time term by term, its memory rank by rank, why it does not run.
     Explain(explain::Args),
+    /// Write a plan as the files that a framework's launcher takes.
+    Emit(emit::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
     /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
@@ -113,6 +117,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Emit(args) => emit::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Budget(args) => budget::run(&args),
         Command::Models(args) => catalogue::models(&args),

@@ -2,17 +2,20 @@
 
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use super::output::talk;
 use crate::catalog::{self, Overrides};
 use crate::cluster::Cluster;
+use crate::express::Target;
 use crate::gpu::Format;
 use crate::problem::{HbmProfile, Problem};
 use crate::stack::Stack;
 use crate::workload::{self, Adaptation, Optimizer, RECIPES, Recipe, Workload};
 
 /// Number format on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Precision {
     /// bfloat16.
     Bf16,
@@ -41,7 +44,8 @@ impl From<Precision> for Format {
 }
 
 /// How much of the memory a plan may fill, on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Profile {
     /// 97 %.
     Tight,
@@ -62,7 +66,8 @@ impl From<Profile> for HbmProfile {
 }
 
 /// What to train, on what, how.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ProblemArgs {
     /// Model: a name (`meshwright models`), a TOML file, or a Hugging Face config.json.
     pub model: String,
@@ -133,6 +138,11 @@ fn default_batch(gpus: u32) -> u32 {
 impl ProblemArgs {
     /// The problem, checked; says on stderr what was assumed.
     pub fn problem(&self) -> Result<Problem> {
+        self.problem_for(None)
+    }
+
+    /// The problem as one framework runs it: where no stack is named, it is that of the framework.
+    pub fn problem_for(&self, target: Option<Target>) -> Result<Problem> {
         let sets = Overrides::parse(&self.set)?;
         let model = catalog::model(&self.model, &sets)?;
         let mut cluster = catalog::cluster(&self.cluster, &sets)?;
@@ -140,7 +150,7 @@ impl ProblemArgs {
             cluster = cluster.resized(gpus);
         }
         let mut assumed = Vec::new();
-        let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&cluster));
+        let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&cluster, target));
         if self.stack.is_none() {
             assumed.push(format!("--stack {name}"));
         }
@@ -176,8 +186,31 @@ impl ProblemArgs {
     }
 }
 
-fn default_stack(cluster: &Cluster) -> &'static str {
-    if cluster.gpu.vendor.eq_ignore_ascii_case("google") { "jax-2025" } else { "nemo-25" }
+impl ProblemArgs {
+    /// The same question with nothing left to assume, for a document that another run can read.
+    pub fn resolved(&self, problem: &Problem, target: Option<Target>) -> Self {
+        let workload = problem.workload();
+        let stack = self.stack.clone().unwrap_or_else(|| default_stack(problem.cluster(), target).to_owned());
+        Self {
+            gpus: Some(problem.cluster().gpus),
+            global_batch: Some(workload.global_batch),
+            seq_len: Some(workload.seq_len),
+            optimizer: Some(self.recipe_name(problem)),
+            stack: Some(stack),
+            ..self.clone()
+        }
+    }
+
+    /// Name of the optimizer recipe.
+    pub fn recipe_name(&self, problem: &Problem) -> String {
+        self.optimizer.clone().unwrap_or_else(|| default_recipe(problem.stack()).to_owned())
+    }
+}
+
+fn default_stack(cluster: &Cluster, target: Option<Target>) -> &'static str {
+    if let Some(target) = target {
+        target.stack()
+    } else if cluster.gpu.vendor.eq_ignore_ascii_case("google") { "jax-2025" } else { "nemo-25" }
 }
 
 fn default_recipe(stack: &Stack) -> &'static str {

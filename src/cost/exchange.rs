@@ -84,6 +84,11 @@ impl Costs<'_> {
         Bytes::new(self.tokens(plan) * width / tp * 2.0)
     }
 
+    /// Ranks of a context-parallel group that lie in one scale-up domain: the inner group of `a2a+p2p`.
+    pub fn context_inside(&self, plan: &Plan) -> u32 {
+        groups::cp(plan).inside(self.fabric.domain())
+    }
+
     /// Adds the exchange of context parallelism, S = keys and values, c ranks.
     ///
     /// ```text
@@ -110,7 +115,7 @@ impl Costs<'_> {
             }
             CpKind::Ring => self.ring(self.kv_bytes(layer, plan), group, hidden, cost),
             CpKind::Hierarchical => {
-                let inside = group.inside(self.fabric.domain());
+                let inside = self.context_inside(plan);
                 let near = Group { ranks: inside, stride: group.stride };
                 let far = Group { ranks: group.ranks / inside, stride: group.stride * inside };
                 let exchange = self.ulysses(layer, plan, near);

@@ -1,0 +1,146 @@
+//! What a training framework can express of a plan: one rule a function, each with its reason and the nearest plan without it.
+
+mod megatron;
+mod model;
+
+pub use megatron::is as bytes_are;
+pub use model::{SharedMixer, Sizes};
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::plan::Plan;
+use crate::problem::Problem;
+use crate::stack::Framework;
+
+/// A framework that plans are written for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// Megatron-LM's `pretrain_gpt.py`.
+    Megatron,
+}
+
+impl Target {
+    /// All targets, with their names on the command line.
+    pub const NAMES: [(&'static str, Self); 1] = [("megatron", Self::Megatron)];
+
+    /// The target of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
+    }
+
+    /// Its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Megatron => "megatron",
+        }
+    }
+
+    /// Its name in prose.
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Megatron => "Megatron-LM",
+        }
+    }
+
+    /// The family of software that it belongs to, as the cost model knows it.
+    pub const fn framework(self) -> Framework {
+        match self {
+            Self::Megatron => Framework::Megatron,
+        }
+    }
+
+    /// The profile of its software that is priced where none is named.
+    pub const fn stack(self) -> &'static str {
+        match self {
+            Self::Megatron => "nemo-25",
+        }
+    }
+
+    const fn rules(self) -> Rules {
+        match self {
+            Self::Megatron => megatron::RULES,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.title())
+    }
+}
+
+/// One thing that a framework cannot express.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Obstacle {
+    /// What, as it stands in the plan or the model.
+    pub what: String,
+    /// Why not, in the framework's terms.
+    pub why: Cow<'static, str>,
+    /// The plan without it; none where no plan helps.
+    pub instead: Option<Plan>,
+}
+
+impl Obstacle {
+    fn of_plan(what: impl Into<String>, why: impl Into<Cow<'static, str>>, instead: Plan) -> Option<Self> {
+        Some(Self { what: what.into(), why: why.into(), instead: Some(instead) })
+    }
+
+    fn of_model(what: impl Into<String>, why: impl Into<Cow<'static, str>>) -> Option<Self> {
+        Some(Self { what: what.into(), why: why.into(), instead: None })
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)
+    }
+}
+
+type Rule = fn(&Problem, &Plan) -> Option<Obstacle>;
+
+/// The rules of one framework.
+struct Rules {
+    /// On the model and the workload: no plan helps.
+    problem: fn(&Problem) -> Vec<Obstacle>,
+    /// On what plans of one shape share: tensor, context and expert parallelism, micro-batch, recomputation.
+    shape: &'static [Rule],
+    /// On the whole plan.
+    plan: &'static [Rule],
+}
+
+/// What of the model and the workload a framework cannot express, whatever the plan.
+pub fn problem_obstacles(target: Target, problem: &Problem) -> Vec<Obstacle> {
+    (target.rules().problem)(problem)
+}
+
+/// What of a plan a framework cannot express.
+pub fn plan_obstacles(target: Target, problem: &Problem, plan: &Plan) -> Vec<Obstacle> {
+    let rules = target.rules();
+    rules.shape.iter().chain(rules.plan).filter_map(|rule| rule(problem, plan)).collect()
+}
+
+/// Whether a framework can express what plans of one shape share.
+pub fn allows_shape(target: Target, problem: &Problem, shape: &Plan) -> bool {
+    target.rules().shape.iter().all(|rule| rule(problem, shape).is_none())
+}
+
+/// Whether a framework can express a plan of an allowed shape.
+pub fn allows_plan(target: Target, problem: &Problem, plan: &Plan) -> bool {
+    target.rules().plan.iter().all(|rule| rule(problem, plan).is_none())
+}
+
+/// Times that the nearest plan is looked for: each step removes one obstacle.
+const MOST_STEPS: usize = 16;
+
+/// The plan that a framework can express and that differs least: each obstacle is replaced by what stands nearest.
+pub fn nearest(target: Target, problem: &Problem, plan: &Plan) -> Option<Plan> {
+    let mut near = *plan;
+    for _ in 0..MOST_STEPS {
+        match plan_obstacles(target, problem, &near).into_iter().next() {
+            None => return Some(near),
+            Some(obstacle) => near = obstacle.instead?,
+        }
+    }
+    None
+}
