@@ -3,6 +3,7 @@
 use super::layer::Pair;
 use super::{Costs, groups};
 use crate::gpu::{Collective, Format};
+use crate::kernel::Pass;
 use crate::kernel::gemm::Shape;
 use crate::plan::Plan;
 use crate::units::Bytes;
@@ -42,8 +43,9 @@ impl Costs<'_> {
         let model = self.problem.model();
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
         let vocab = f64::from(model.padded_vocab(plan.layout.tp)) / tp;
-        let product =
-            |m, n, k, output_bytes| self.device.gemm(&Shape { m, n, k, batch: 1.0, output_bytes }, Format::Bf16);
+        let product = |m, n, k, output_bytes, pass| {
+            self.device.product(&Shape { m, n, k, batch: 1.0, output_bytes }, Format::Bf16, pass)
+        };
         let (loss_f, loss_b) = if self.device.stack.fused_cross_entropy { loss::FUSED } else { loss::UNFUSED };
         let logits = |bytes: f64, kernels| self.device.stream(Bytes::new(tokens * vocab * bytes), kernels);
         let payload = Bytes::new(tokens * hidden * 2.0);
@@ -64,9 +66,9 @@ impl Costs<'_> {
             },
             embedding_comm: Pair { forward: embed_comm, backward: crate::units::Seconds::ZERO },
             head: Pair {
-                forward: product(tokens, vocab, hidden, 2.0) + logits(loss_f, 6.0),
-                backward: (product(tokens, hidden, vocab, 2.0)
-                    + product(hidden, vocab, tokens, 8.0)
+                forward: product(tokens, vocab, hidden, 2.0, Pass::Forward) + logits(loss_f, 6.0),
+                backward: (product(tokens, hidden, vocab, 2.0, Pass::Dgrad)
+                    + product(hidden, vocab, tokens, 8.0, Pass::Wgrad)
                     + logits(loss_b, 2.0)),
             },
             head_comm: Pair { forward: head_comm, backward: head_comm },

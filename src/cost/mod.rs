@@ -18,7 +18,7 @@ pub mod step;
 pub mod straggler;
 
 use crate::collective::Fabric;
-use crate::kernel::Device;
+use crate::kernel::{Device, Meter};
 use crate::model::Ffn;
 use crate::plan::{Plan, ZeroStage};
 use crate::problem::Problem;
@@ -56,8 +56,16 @@ impl<'a> Costs<'a> {
             stack: problem.stack(),
             format: problem.workload().format,
             host: problem.cluster().host,
+            meter: None,
         };
         Self { problem, device, fabric: Fabric::new(problem.cluster(), problem.stack()), counts }
+    }
+
+    /// The same, with `meter` seeing every kernel that is priced.
+    #[must_use]
+    pub fn metered(mut self, meter: &'a dyn Meter) -> Self {
+        self.device.meter = Some(meter);
+        self
     }
 
     /// Layers of each kind among layers `from..to`.

@@ -1,6 +1,6 @@
 //! The attention core: scores, softmax, context.
 
-use super::Device;
+use super::{Call, Device, Pass};
 use crate::gpu::{AttentionKernel, Format};
 use crate::units::{Bytes, Flops, FlopsPerSec, Seconds};
 
@@ -70,12 +70,14 @@ const MISALIGNED: f64 = 4.0;
 impl Device<'_> {
     /// Forward and backward time of the attention core under `kernel`.
     pub fn attention(&self, core: &Core, kernel: AttentionKernel) -> (Seconds, Seconds) {
-        match kernel {
+        let (forward, backward) = match kernel {
             AttentionKernel::Unfused => self.unfused_attention(core),
             AttentionKernel::Fa1 | AttentionKernel::Fa2 | AttentionKernel::Cudnn | AttentionKernel::Fa3 => {
                 self.flash_attention(core, kernel)
             }
-        }
+        };
+        let call = |pass| Call::Attention { core: *core, kernel, pass };
+        (self.metered(&call(Pass::Forward), forward), self.metered(&call(Pass::Dgrad), backward))
     }
 
     /// A fused kernel.

@@ -1,6 +1,6 @@
 //! Matrix products, alone and grouped by expert.
 
-use super::Device;
+use super::{Call, Device, Pass};
 use crate::gpu::{Format, GemmCurve};
 use crate::units::{Bytes, Flops, Seconds};
 
@@ -86,6 +86,21 @@ fn tiling(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
         .fold(0.0, f64::max)
 }
 
+/// What grouped products lose while each expert's tokens are few:
+///
+/// ```text
+/// forward, dgrad 1 + 150/tokens     wgrad 1 + 80/tokens          specification §2.2
+/// ```
+fn grouped_ramp(shape: &Shape, pass: Pass) -> f64 {
+    if shape.batch <= 1.0 {
+        return 1.0;
+    }
+    match pass {
+        Pass::Forward | Pass::Dgrad => 1.0 + ramp::TOKENS / shape.m,
+        Pass::Wgrad => 1.0 + ramp::WGRAD / shape.k,
+    }
+}
+
 impl Device<'_> {
     /// Time of one product.
     ///
@@ -97,6 +112,11 @@ impl Device<'_> {
     ///
     /// Source: specification §2.1. A format without a curve (checked in `Problem::new`) runs as bf16.
     pub fn gemm(&self, shape: &Shape, format: Format) -> Seconds {
+        self.product(shape, format, Pass::Forward)
+    }
+
+    /// The same, as one of a linear map's three products; grouped ones (`batch` above 1) with their ramp.
+    pub fn product(&self, shape: &Shape, format: Format, pass: Pass) -> Seconds {
         if shape.m < 1.0 || shape.n < 1.0 || shape.k < 1.0 {
             return Seconds::ZERO;
         }
@@ -111,32 +131,23 @@ impl Device<'_> {
         let compute = Flops::new(2.0 * m * n * k * batch * (1.0 + curve.half_depth / k)) / rate;
         let operands = format.element_bytes() * (m * k + k * n) + output_bytes * m * n;
         let memory = Bytes::new(batch * operands) / (self.gpu.hbm_bandwidth.value * OPERAND_BANDWIDTH);
-        compute.max(memory) + self.gpu.kernel_gap.value
+        let predicted = (compute.max(memory) + self.gpu.kernel_gap.value) * grouped_ramp(shape, pass);
+        self.metered(&Call::Product { shape: *shape, format, pass }, predicted)
     }
 
     /// The three products of y[tokens, output] = x[tokens, input]·w, with the casts of narrow formats; `batch` experts
     /// in one launch get `tokens` each.
     ///
-    /// Grouped products ramp up with the tokens per expert:
-    /// ```text
-    /// forward, dgrad × (1 + 150/tokens)     wgrad × (1 + 80/tokens)          specification §2.2
-    /// ```
     /// Weight gradients accumulate into the gradient buffer (read and write), or are written in bf16 and added by a
     /// kernel of their own where the stack does not fuse that. Casts: `QF·q_B` bytes per input element (§2.5).
     pub fn linear(&self, tokens: f64, input: f64, output: f64, batch: f64, format: Format) -> Linear {
         let shape = |m, n, k, output_bytes| Shape { m, n, k, batch, output_bytes };
         let accumulate = if self.stack.fused_wgrad { 2.0 * self.stack.reduce_bytes } else { 2.0 };
         let mut time = Linear {
-            forward: self.gemm(&shape(tokens, output, input, 2.0), format),
-            dgrad: self.gemm(&shape(tokens, input, output, 2.0), format),
-            wgrad: self.gemm(&shape(input, output, tokens, accumulate), format),
+            forward: self.product(&shape(tokens, output, input, 2.0), format, Pass::Forward),
+            dgrad: self.product(&shape(tokens, input, output, 2.0), format, Pass::Dgrad),
+            wgrad: self.product(&shape(input, output, tokens, accumulate), format, Pass::Wgrad),
         };
-        if batch > 1.0 {
-            let each = tokens.max(1.0);
-            time.forward = time.forward * (1.0 + ramp::TOKENS / each);
-            time.dgrad = time.dgrad * (1.0 + ramp::TOKENS / each);
-            time.wgrad = time.wgrad * (1.0 + ramp::WGRAD / each);
-        }
         if !self.stack.fused_wgrad {
             let add = input * output * batch * (2.0 + 2.0 * self.stack.reduce_bytes);
             time.wgrad += self.stream(Bytes::new(add), 1.0);

@@ -2,6 +2,9 @@
 
 pub mod attention;
 pub mod gemm;
+mod meter;
+
+pub use meter::{Call, Meter, Pass};
 
 use crate::cluster::Host;
 use crate::gpu::{Format, Gpu};
@@ -19,6 +22,8 @@ pub struct Device<'a> {
     pub format: Format,
     /// Host processor.
     pub host: Host,
+    /// What sees every kernel that is priced; nothing does, by default.
+    pub meter: Option<&'a dyn Meter>,
 }
 
 /// What is left of the gap between kernels, and of the host's work, when CUDA graphs replay them.
@@ -30,6 +35,11 @@ mod graphs {
 }
 
 impl Device<'_> {
+    /// The time of a kernel: as predicted, unless a meter knows better.
+    fn metered(&self, call: &Call, predicted: Seconds) -> Seconds {
+        self.meter.map_or(predicted, |meter| meter.time(call, predicted))
+    }
+
     /// Gap before each streaming kernel.
     pub fn gap(&self) -> Seconds {
         self.gpu.kernel_gap.value * if self.stack.cuda_graphs { graphs::GAP } else { 1.0 }
@@ -48,12 +58,15 @@ impl Device<'_> {
     ///
     /// EW is the stack's traffic against perfectly fused kernels.
     pub fn stream(&self, traffic: Bytes, kernels: f64) -> Seconds {
-        traffic * self.stack.traffic / self.streaming_bandwidth() + self.gap() * kernels
+        let traffic = traffic * self.stack.traffic;
+        let predicted = traffic / self.streaming_bandwidth() + self.gap() * kernels;
+        self.metered(&Call::Stream { traffic, kernels }, predicted)
     }
 
     /// The same for kernels that every stack fuses alike (optimizer, gradient norms).
     pub fn stream_fused(&self, traffic: Bytes, kernels: f64) -> Seconds {
-        traffic / self.streaming_bandwidth() + self.gpu.kernel_gap.value * kernels
+        let predicted = traffic / self.streaming_bandwidth() + self.gpu.kernel_gap.value * kernels;
+        self.metered(&Call::Stream { traffic, kernels }, predicted)
     }
 
     /// Host time of `launches` kernel launches: below it no layer can run (specification §2.9).

@@ -80,7 +80,7 @@ fn te24() -> Stack {
 }
 
 fn device<'a>(gpu: &'a Gpu, stack: &'a Stack) -> Device<'a> {
-    Device { gpu, stack, format: Format::Bf16, host: Host::X86 }
+    Device { gpu, stack, format: Format::Bf16, host: Host::X86, meter: None }
 }
 
 fn cluster(name: &str) -> Cluster {

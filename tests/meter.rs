@@ -1,0 +1,82 @@
+//! Every kernel of a layer passes the meter, and what the meter says is the price.
+
+use std::sync::Mutex;
+
+use meshwright::catalog::{self, Overrides};
+use meshwright::cost::Costs;
+use meshwright::gpu::Format;
+use meshwright::kernel::{Call, Meter};
+use meshwright::problem::{HbmProfile, Problem};
+use meshwright::space::text::parse_plan;
+use meshwright::units::Seconds;
+use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+
+/// Notes what it sees.
+#[derive(Debug, Default)]
+struct Notes(Mutex<Vec<(Call, Seconds)>>);
+
+impl Meter for Notes {
+    fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
+        self.0.lock().unwrap().push((*call, predicted));
+        predicted
+    }
+}
+
+/// Says that every kernel takes twice as long.
+#[derive(Debug)]
+struct Twice;
+
+impl Meter for Twice {
+    fn time(&self, _: &Call, predicted: Seconds) -> Seconds {
+        predicted * 2.0
+    }
+}
+
+fn problem(model: &str, format: Format) -> Problem {
+    let none = Overrides::default();
+    let workload = Workload {
+        global_batch: 64,
+        seq_len: 4096,
+        format,
+        recipe: recipe("megatron").unwrap(),
+        optimizer: Optimizer::Elementwise,
+        adaptation: Adaptation::Full,
+        imbalance: 1.0,
+        drops_tokens: false,
+    };
+    let cluster = catalog::cluster("dgx-h100-64", &none).unwrap();
+    let stack = catalog::stack("nemo-25", &none).unwrap();
+    Problem::new(catalog::model(model, &none).unwrap(), cluster, workload, stack, HbmProfile::Normal).unwrap()
+}
+
+#[test]
+fn the_kernels_of_a_layer_add_up_to_its_price() {
+    for (model, format, plan) in [
+        ("llama3-70b", Format::Bf16, "tp=8 pp=8"),
+        ("llama3-8b", Format::Fp8, "tp=1 pp=1"),
+        ("deepseek-v3", Format::Fp8Block, "tp=1 pp=8 ep=8"),
+    ] {
+        let problem = problem(model, format);
+        let plan = parse_plan(plan, &problem).unwrap();
+        for kind in 0..problem.model().kinds.len() {
+            let notes = Notes::default();
+            let cost = Costs::new(&problem).metered(&notes).layer(kind, &plan);
+            let seen: Seconds = notes.0.lock().unwrap().iter().map(|(_, time)| *time).sum();
+            let priced = cost.forward + cost.dgrad + cost.wgrad;
+            // The price also holds what hidden communication costs the kernels beside it.
+            assert!(seen <= priced * (1.0 + 1e-12), "{model}: {seen} of {priced}");
+            assert!(seen.get() > 0.85 * priced.get(), "{model}: {seen} of {priced}");
+        }
+    }
+}
+
+#[test]
+fn what_the_meter_says_is_the_price() {
+    let problem = problem("llama3-8b", Format::Bf16);
+    let plan = parse_plan("tp=1 pp=1", &problem).unwrap();
+    let once = Costs::new(&problem).layer(0, &plan);
+    let twice = Costs::new(&problem).metered(&Twice).layer(0, &plan);
+    for (once, twice) in [(once.forward, twice.forward), (once.dgrad, twice.dgrad), (once.wgrad, twice.wgrad)] {
+        assert!((twice / once - 2.0).abs() < 1e-12, "{once} {twice}");
+    }
+}
