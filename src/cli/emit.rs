@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
+use clap::{ArgMatches, Command, FromArgMatches};
 use serde::Deserialize;
 
 use super::files::{Existing, write_all};
@@ -11,7 +12,7 @@ use super::{Outcome, output};
 use crate::catalog;
 use crate::cost::Costs;
 use crate::emit::{File, Request, emit};
-use crate::express::Target;
+use crate::express::{self, Target};
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::space::{Rejection, check, parse_plan};
@@ -22,7 +23,7 @@ pub struct Args {
     /// Framework: megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron.
     framework: String,
     #[command(flatten)]
-    problem: Option<ProblemArgs>,
+    problem: Asked,
     /// The plan: "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster.
     #[arg(long, value_name = "PLAN", required_unless_present = "from")]
     plan: Option<String>,
@@ -40,10 +41,36 @@ pub struct Args {
     force: bool,
 }
 
+/// The flags of a problem, which are absent where a document says it all.
+#[derive(Debug)]
+struct Asked(Option<ProblemArgs>);
+
+impl FromArgMatches for Asked {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let asked = matches.contains_id("model");
+        Ok(Self(if asked { Some(ProblemArgs::from_arg_matches(matches)?) } else { None }))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Asked {
+    fn augment_args(command: Command) -> Command {
+        ProblemArgs::augment_args_for_update(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        ProblemArgs::augment_args_for_update(command)
+    }
+}
+
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
     let target = target(&args.framework)?;
-    let (problem_args, text) = match (&args.from, &args.problem, &args.plan) {
+    let (problem_args, text) = match (&args.from, &args.problem.0, &args.plan) {
         (Some(path), None, _) => earlier(path, args.rank)?,
         (Some(_), Some(_), _) => bail!("--from says what model and cluster are; leave them out"),
         (None, Some(problem), Some(plan)) => (problem.clone(), plan.clone()),
@@ -51,14 +78,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let problem = problem_args.problem_for(Some(target))?;
     let plan = parse_plan(&text, &problem).map_err(|why| anyhow!("--plan: {why}"))?;
-    let Some(files) = files(target, &problem, &plan, &problem_args.recipe_name(&problem))? else {
+    let Some(files) = files(target, &problem, &plan, &problem_args.recipe_name(&problem)) else {
         return Ok(Outcome::NoPlan);
     };
     match &args.out {
-        Some(folder) => {
-            let existing = if args.force { Existing::Replace } else { Existing::Keep };
-            written(folder, &files, existing)?;
-        }
+        Some(folder) => written(folder, &files, Existing::from_force(args.force))?,
         None => output::print(&printed(&files))?,
     }
     Ok(Outcome::Answered)
@@ -73,7 +97,7 @@ pub fn written(folder: &std::path::Path, files: &[File], existing: Existing) -> 
 }
 
 /// The files of a plan; none where it is illegal or cannot be expressed, and the reasons on stderr.
-pub fn files(target: Target, problem: &Problem, plan: &Plan, recipe: &str) -> Result<Option<Vec<File>>> {
+pub fn files(target: Target, problem: &Problem, plan: &Plan, recipe: &str) -> Option<Vec<File>> {
     let costs = Costs::new(problem);
     let (fits, illegal): (Vec<Rejection>, Vec<Rejection>) =
         check(&costs, plan).into_iter().partition(|rejection| rejection.rule() == "out-of-memory");
@@ -81,7 +105,7 @@ pub fn files(target: Target, problem: &Problem, plan: &Plan, recipe: &str) -> Re
         output::talk(&format!("does not run: {rejection}"));
     }
     if !illegal.is_empty() {
-        return Ok(None);
+        return None;
     }
     let evaluation = costs.evaluate(plan);
     match emit(target, &Request { costs: &costs, evaluation: &evaluation, recipe: Some(recipe) }) {
@@ -89,13 +113,22 @@ pub fn files(target: Target, problem: &Problem, plan: &Plan, recipe: &str) -> Re
             for rejection in fits {
                 output::talk(&format!("warning: predicted not to fit: {rejection}"));
             }
-            Ok(Some(files))
+            Some(files)
         }
         Err(refusal) => {
             output::talk(&refusal.to_string());
-            Ok(None)
+            None
         }
     }
+}
+
+/// Whether a framework can train the model at all; says on stderr why not.
+pub fn model_runs(target: Option<Target>, problem: &Problem) -> bool {
+    let obstacles = target.map_or_else(Vec::new, |target| express::problem_obstacles(target, problem));
+    for (target, obstacle) in target.iter().cycle().zip(&obstacles) {
+        output::talk(&format!("{target} cannot run this: {obstacle}"));
+    }
+    obstacles.is_empty()
 }
 
 /// A target by name, or the nearest.
@@ -104,7 +137,10 @@ pub fn target(name: &str) -> Result<Target> {
         let names = || Target::NAMES.iter().map(|(name, _)| *name);
         let nearest = catalog::nearest(name, names());
         let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        anyhow!("no files are written for `{name}`{nearest}\n\nhint: there are: {}", names().collect::<Vec<_>>().join(", "))
+        anyhow!(
+            "no files are written for `{name}`{nearest}\n\nhint: there are: {}",
+            names().collect::<Vec<_>>().join(", ")
+        )
     })
 }
 
@@ -113,8 +149,7 @@ fn printed(files: &[File]) -> String {
     match files {
         [file] => file.text.clone(),
         files => {
-            let parts: Vec<String> =
-                files.iter().map(|file| format!("==> {} <==\n{}", file.name, file.text)).collect();
+            let parts: Vec<String> = files.iter().map(|file| format!("==> {} <==\n{}", file.name, file.text)).collect();
             parts.join("\n")
         }
     }
@@ -127,7 +162,8 @@ struct Document {
     arguments: Option<ProblemArgs>,
     #[serde(default)]
     plans: Vec<Planned>,
-    priced: Option<Planned>,
+    /// The plan of `explain`; of `plan`, a count.
+    priced: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
@@ -148,7 +184,9 @@ fn earlier(path: &std::path::Path, rank: u32) -> Result<(ProblemArgs, String)> {
     let arguments = document.arguments.ok_or_else(|| {
         anyhow!("{origin}: has no `arguments`, so it is older than `emit`\n\nhint: run `plan --format json` again")
     })?;
-    let plans: Vec<Planned> = document.plans.into_iter().chain(document.priced).collect();
-    let plan = plans.get(rank as usize - 1).ok_or_else(|| anyhow!("{origin}: has {} plans, and no {rank}", plans.len()))?;
+    let explained = document.priced.and_then(|priced| Planned::deserialize(priced).ok());
+    let plans: Vec<Planned> = document.plans.into_iter().chain(explained).collect();
+    let plan =
+        plans.get(rank as usize - 1).ok_or_else(|| anyhow!("{origin}: has {} plans, and no {rank}", plans.len()))?;
     Ok((arguments, plan.plan.clone()))
 }

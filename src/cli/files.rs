@@ -17,6 +17,13 @@ pub enum Existing {
     Replace,
 }
 
+impl Existing {
+    /// What `--force` says.
+    pub const fn from_force(force: bool) -> Self {
+        if force { Self::Replace } else { Self::Keep }
+    }
+}
+
 /// Writes files into a folder, which is made where it is not there; returns their paths.
 ///
 /// All are written beside their places first and moved there last, so that a full disk leaves none of them half.

@@ -1,13 +1,17 @@
 //! `meshwright plan`: every legal layout, ranked, and why the first is first.
 
+use std::path::PathBuf;
+
 use anyhow::{Result, anyhow};
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as NameError, StrDeserializer};
 
+use super::files::Existing;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, OutputFormat, emit, output};
+use crate::express::Target;
 use crate::problem::Problem;
 use crate::report::{csv, json, plans, table, why};
 use crate::search::{Options, Ranking, search};
@@ -35,12 +39,27 @@ pub struct Args {
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
+    /// Write the first plan as this framework's files: megatron, megatron-bridge, deepspeed, torchtitan, accelerate,
+    /// nanotron. Without --for it keeps only plans that this framework can express.
+    #[arg(long, value_name = "FRAMEWORK", requires = "out")]
+    emit: Option<String>,
+    /// Folder of the files of --emit, which is made where it is not there.
+    #[arg(long, value_name = "DIR", requires = "emit")]
+    out: Option<PathBuf>,
+    /// Replace files that are there already.
+    #[arg(long, requires = "emit")]
+    force: bool,
 }
 
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let restrictions = restrictions(args)?;
-    let problem = args.problem.problem()?;
+    let target = args.emit.as_deref().map(emit::target).transpose()?;
+    let restrictions = restrictions(args, target)?;
+    let stack_of = restrictions.target();
+    let problem = args.problem.problem_for(stack_of)?;
+    if !emit::model_runs(stack_of, &problem) {
+        return Ok(Outcome::NoPlan);
+    }
     let progress = Progress::new();
     let options = Options { top: args.top as usize, restrictions };
     let ranking = search(&problem, &options, &|done, all| progress.at(done, all));
@@ -49,7 +68,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return no_plan(&problem, &ranking, args.format);
     }
     let text = match args.format {
-        OutputFormat::Json => json::ranking(&problem, &ranking)?,
+        OutputFormat::Json => {
+            json::with_arguments(&json::ranking(&problem, &ranking)?, &args.problem.resolved(&problem, stack_of))?
+        }
         OutputFormat::Csv => {
             let rows = ranking.evaluations.iter().map(|evaluation| json::Priced::new(&problem, evaluation));
             csv::render_objects(&rows.map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?)?
@@ -63,7 +84,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     output::print(&text)?;
     output::talk(&counts(&ranking));
-    Ok(Outcome::Answered)
+    match (target, &args.out, ranking.evaluations.first()) {
+        (Some(target), Some(folder), Some(best)) => {
+            let Some(files) = emit::files(target, &problem, &best.plan, &args.problem.recipe_name(&problem)) else {
+                return Ok(Outcome::NoPlan);
+            };
+            emit::written(folder, &files, Existing::from_force(args.force))?;
+            Ok(Outcome::Answered)
+        }
+        _ => Ok(Outcome::Answered),
+    }
 }
 
 fn counts(ranking: &Ranking) -> String {
@@ -94,7 +124,7 @@ fn no_plan(problem: &Problem, ranking: &Ranking, format: OutputFormat) -> Result
     Ok(Outcome::NoPlan)
 }
 
-fn restrictions(args: &Args) -> Result<Restrictions> {
+fn restrictions(args: &Args, emitted: Option<Target>) -> Result<Restrictions> {
     let mut restrictions = Restrictions::default();
     for item in &args.fix {
         restrictions.fix(item).map_err(|why| anyhow!("--fix {item}: {why}"))?;
@@ -102,8 +132,13 @@ fn restrictions(args: &Args) -> Result<Restrictions> {
     for item in &args.forbid {
         restrictions.forbid(item).map_err(|why| anyhow!("--forbid {item}: {why}"))?;
     }
-    if let Some(name) = &args.framework {
-        restrictions.for_framework(framework(name)?);
+    match (&args.framework, emitted) {
+        (Some(name), _) => match Target::named(name) {
+            Some(target) => restrictions.for_target(target),
+            None => restrictions.for_framework(framework(name)?),
+        },
+        (None, Some(target)) => restrictions.for_target(target),
+        (None, None) => {}
     }
     Ok(restrictions)
 }

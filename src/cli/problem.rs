@@ -210,7 +210,11 @@ impl ProblemArgs {
 fn default_stack(cluster: &Cluster, target: Option<Target>) -> &'static str {
     if let Some(target) = target {
         target.stack()
-    } else if cluster.gpu.vendor.eq_ignore_ascii_case("google") { "jax-2025" } else { "nemo-25" }
+    } else if cluster.gpu.vendor.eq_ignore_ascii_case("google") {
+        "jax-2025"
+    } else {
+        "nemo-25"
+    }
 }
 
 fn default_recipe(stack: &Stack) -> &'static str {

@@ -14,6 +14,11 @@ const RING_MERGE: f64 = 20.0;
 /// Volume of the heads-for-tokens exchange backward against forward. Source: specification §3.7.
 const ULYSSES_BACKWARD: f64 = 1.5;
 
+/// Ranks of a context-parallel group that lie in one scale-up domain of so many GPUs: the inner group of `a2a+p2p`.
+pub const fn context_inside(plan: &Plan, domain: u32) -> u32 {
+    groups::cp(plan).inside(domain)
+}
+
 impl Costs<'_> {
     /// Adds the collectives of tensor (and sequence) parallelism, S = n·h·2 bytes.
     ///
@@ -84,11 +89,6 @@ impl Costs<'_> {
         Bytes::new(self.tokens(plan) * width / tp * 2.0)
     }
 
-    /// Ranks of a context-parallel group that lie in one scale-up domain: the inner group of `a2a+p2p`.
-    pub fn context_inside(&self, plan: &Plan) -> u32 {
-        groups::cp(plan).inside(self.fabric.domain())
-    }
-
     /// Adds the exchange of context parallelism, S = keys and values, c ranks.
     ///
     /// ```text
@@ -115,7 +115,7 @@ impl Costs<'_> {
             }
             CpKind::Ring => self.ring(self.kv_bytes(layer, plan), group, hidden, cost),
             CpKind::Hierarchical => {
-                let inside = self.context_inside(plan);
+                let inside = context_inside(plan, self.fabric.domain());
                 let near = Group { ranks: inside, stride: group.stride };
                 let far = Group { ranks: group.ranks / inside, stride: group.stride * inside };
                 let exchange = self.ulysses(layer, plan, near);

@@ -24,6 +24,7 @@ use crate::plan::{Plan, ZeroStage};
 use crate::problem::Problem;
 use crate::workload::Adaptation;
 
+pub use exchange::context_inside;
 pub use memory::Footprint;
 pub use stage::ShapeCost;
 pub use step::{Evaluation, StepTime};

@@ -52,8 +52,3 @@ fn wrapped(line: &str) -> Vec<String> {
     lines.push(current);
     lines
 }
-
-/// The lines as comments of shell, YAML and Python.
-pub(super) fn comment(lines: &[String]) -> String {
-    lines.iter().map(|line| format!("# {line}").trim_end().to_owned() + "\n").collect()
-}

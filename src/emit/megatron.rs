@@ -5,8 +5,9 @@
 mod model;
 mod plan;
 
-use super::header::{comment, lines};
+use super::header::lines;
 use super::settings::{Group, Setting, Value, quoted};
+use super::text::Text;
 use super::{File, Request};
 use crate::express::{Sizes, Target};
 use crate::plan::{RankOrder, ZeroStage};
@@ -35,62 +36,75 @@ impl Arguments {
 }
 
 /// What a run needs beside the plan; to be edited.
-const RUN: &str = "\
-# To be edited: data, tokenizer, learning rate, length of the run.
-RUN_ARGS=(
-    --mock-data
-    --tokenizer-type NullTokenizer
-    --train-iters 50
-    --lr 3e-4
-    --min-lr 3e-5
-    --lr-decay-style cosine
-    --lr-warmup-iters 5
-    --clip-grad 1.0
-    --weight-decay 0.1
-    --log-interval 1
-    --log-throughput
-    --eval-interval 1000
-    --eval-iters 0
-)
-";
+const RUN: [&str; 13] = [
+    "--mock-data",
+    "--tokenizer-type NullTokenizer",
+    "--train-iters 50",
+    "--lr 3e-4",
+    "--min-lr 3e-5",
+    "--lr-decay-style cosine",
+    "--lr-warmup-iters 5",
+    "--clip-grad 1.0",
+    "--weight-decay 0.1",
+    "--log-interval 1",
+    "--log-throughput",
+    "--eval-interval 1000",
+    "--eval-iters 0",
+];
 
 /// The launch script.
 pub(super) fn script(request: &Request, sizes: &Sizes) -> File {
     let arguments = Arguments::new(request, sizes);
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
-    let mut text = "#!/usr/bin/env bash\n".to_owned();
-    text += &comment(&lines(Target::Megatron, request, &arguments.notes));
     let cluster = problem.cluster();
     let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
-    let order = match plan.order {
-        RankOrder::PipelineOutermost => "tp-cp-ep-dp-pp: neighbouring ranks share tensors, stages lie farthest apart",
-        RankOrder::DataOutermost => "tp-cp-ep-pp-dp: neighbouring ranks share tensors, replicas lie farthest apart",
-    };
-    text += &format!("# Rank order {order}.\n");
-    text += "# Run it in a Megatron-LM checkout, once a node; under Slurm:\n";
-    text += &format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash megatron.sh\n");
-    text += "set -euo pipefail\n\n";
+    let mut text = Text::default();
+    text.line("#!/usr/bin/env bash");
+    text.comments(lines(Target::Megatron, request, &arguments.notes));
+    text.comments([rank_order(plan.order), "Run it in a Megatron-LM checkout, once a node; under Slurm:"]);
+    text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash megatron.sh"));
+    text.line("set -euo pipefail\n");
     if let Some(connections) = connections(request) {
-        text += &format!("export CUDA_DEVICE_MAX_CONNECTIONS={connections}\n\n");
+        text.line(format!("export CUDA_DEVICE_MAX_CONNECTIONS={connections}\n"));
     }
-    text += &format!(
-        "DISTRIBUTED_ARGS=(\n    --nnodes {nodes}\n    --nproc-per-node {per_node}\n    --node-rank \"${{SLURM_NODEID:-0}}\"\n    \
-         --master-addr \"${{MASTER_ADDR:-localhost}}\"\n    --master-port \"${{MASTER_PORT:-29500}}\"\n)\n\n"
-    );
-    let mut arrays = Vec::new();
+    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
+    let mut arrays = vec!["DISTRIBUTED_ARGS"];
     for (name, what, group) in &arguments.groups {
-        if group.settings.is_empty() {
-            continue;
+        if !group.settings.is_empty() {
+            text.line(format!("\n# {what}"));
+            text.array(name, group.settings.iter().map(written));
+            arrays.push(*name);
         }
-        let flags: String = group.settings.iter().map(|setting| format!("    {}\n", written(setting))).collect();
-        text += &format!("# {what}\n{name}=(\n{flags})\n\n");
-        arrays.push(*name);
     }
-    text += RUN;
+    text.line("\n# To be edited: data, tokenizer, learning rate, length of the run.");
+    text.array("RUN_ARGS", RUN);
     arrays.push("RUN_ARGS");
     let arrays: Vec<String> = arrays.iter().map(|name| format!("\"${{{name}[@]}}\"")).collect();
-    text += &format!("\ntorchrun \"${{DISTRIBUTED_ARGS[@]}}\" pretrain_gpt.py \\\n    {}\n", arrays.join(" \\\n    "));
-    File { name: "megatron.sh".into(), text }
+    text.line(format!("\ntorchrun {} pretrain_gpt.py \\\n    {}", arrays[0], arrays[1..].join(" \\\n    ")));
+    File { name: "megatron.sh".into(), text: text.into_string() }
+}
+
+/// What neighbouring ranks share.
+pub(super) const fn rank_order(order: RankOrder) -> &'static str {
+    match order {
+        RankOrder::PipelineOutermost => {
+            "Rank order tp-cp-ep-dp-pp: neighbouring ranks share tensors, stages lie farthest apart."
+        }
+        RankOrder::DataOutermost => {
+            "Rank order tp-cp-ep-pp-dp: neighbouring ranks share tensors, replicas lie farthest apart."
+        }
+    }
+}
+
+/// Options of `torchrun` on every node.
+pub(super) fn distributed(nodes: u32, per_node: u32) -> [String; 5] {
+    [
+        format!("--nnodes {nodes}"),
+        format!("--nproc-per-node {per_node}"),
+        "--node-rank \"${SLURM_NODEID:-0}\"".into(),
+        "--master-addr \"${MASTER_ADDR:-localhost}\"".into(),
+        "--master-port \"${MASTER_PORT:-29500}\"".into(),
+    ]
 }
 
 /// A flag as it is typed.

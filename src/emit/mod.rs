@@ -3,6 +3,7 @@
 mod header;
 mod megatron;
 mod settings;
+mod text;
 
 use std::fmt;
 
@@ -70,7 +71,8 @@ pub fn emit(target: Target, request: &Request) -> Result<Vec<File>, Refusal> {
         let nearest = if possible { express::nearest(target, problem, plan) } else { None };
         return Err(Refusal { target, obstacles, nearest });
     }
-    let sizes = express::Sizes::of(problem.model()).map_err(|obstacles| Refusal { target, obstacles, nearest: None })?;
+    let sizes =
+        express::Sizes::of(problem.model()).map_err(|obstacles| Refusal { target, obstacles, nearest: None })?;
     Ok(match target {
         Target::Megatron => vec![megatron::script(request, &sizes)],
     })

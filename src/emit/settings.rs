@@ -54,7 +54,11 @@ impl Group {
 /// A word as the shell reads it back.
 pub(super) fn quoted(word: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) { word.to_owned() } else { format!("'{}'", word.replace('\'', "'\\''")) }
+    if !word.is_empty() && word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', "'\\''"))
+    }
 }
 
 /// A list with what repeats folded, as Python reads it: `[0]*3+[1]*58`.
@@ -70,8 +74,10 @@ pub(super) fn folded<T: PartialEq + Display>(items: &[T]) -> String {
         let all: Vec<String> = items.iter().map(ToString::to_string).collect();
         return format!("[{}]", all.join(","));
     }
-    let parts: Vec<String> =
-        runs.iter().map(|(item, count)| if *count == 1 { format!("[{item}]") } else { format!("[{item}]*{count}") }).collect();
+    let parts: Vec<String> = runs
+        .iter()
+        .map(|(item, count)| if *count == 1 { format!("[{item}]") } else { format!("[{item}]*{count}") })
+        .collect();
     format!("({})", parts.join("+"))
 }
 

@@ -3,15 +3,19 @@
 
 use super::model::{SharedMixer, Sizes};
 use super::{Obstacle, Rules};
+use crate::cost::context_inside;
 use crate::gpu::Format;
 use crate::model::{Norm, QkNorm, Span};
-use crate::plan::{CpKind, Modules, Offload, Plan, Recompute, ZeroStage};
+use crate::plan::{CpKind, Layout, Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
 use crate::workload::{Adaptation, Optimizer, Recipe};
 
-pub(super) const RULES: Rules =
-    Rules { problem, shape: &[context_kind, recompute], plan: &[schedule, sharding, shard_group, optimizer_state, offload] };
+pub(super) const RULES: Rules = Rules {
+    problem,
+    shape: &[context_kind, hierarchy, recompute],
+    plan: &[schedule, sharding, shard_group, optimizer_state, offload],
+};
 
 /// On the model: `GPTModel` has one set of sizes, and one flag for all biases.
 pub(super) fn problem(problem: &Problem) -> Vec<Obstacle> {
@@ -24,7 +28,7 @@ pub(super) fn problem(problem: &Problem) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let mut refuse = |when: bool, what: &str, why: &'static str| {
         if when {
-            found.extend(Obstacle::of_model(format!("{}: {what}", model.name), why));
+            found.push(Obstacle::of_model(format!("{}: {what}", model.name), why));
         }
     };
     refuse(model.norm == Norm::LayerNoBias, "LayerNorm without a bias", "its LayerNorm has a bias");
@@ -35,7 +39,11 @@ pub(super) fn problem(problem: &Problem) -> Vec<Obstacle> {
     refuse(mixed, "some biases", "all linear layers have biases, or none, or only queries, keys and values");
     let windows: Vec<Span> = sizes.spans.iter().copied().filter(|span| *span != Span::Full).collect();
     refuse(windows.iter().any(|span| matches!(span, Span::Chunk(_))), "chunked attention", "it has windows only");
-    refuse(windows.windows(2).any(|pair| pair[0] != pair[1]), "windows of several sizes", "`--window-size` is one size");
+    refuse(
+        windows.windows(2).any(|pair| pair[0] != pair[1]),
+        "windows of several sizes",
+        "`--window-size` is one size",
+    );
     let rotary = sizes.rope.iter().filter(|rope| **rope).count();
     let alibi = rotary == 0 && model.learned_positions == 0;
     refuse(alibi, "positions neither rotary nor learned", "ALiBi is not among its position embeddings");
@@ -56,7 +64,7 @@ fn workload(problem: &Problem) -> Vec<Obstacle> {
     let mut found = Vec::new();
     let mut refuse = |when: bool, what: String, why: &'static str| {
         if when {
-            found.extend(Obstacle::of_model(what, why));
+            found.push(Obstacle::of_model(what, why));
         }
     };
     let narrow = !matches!(format, Format::Bf16);
@@ -92,18 +100,42 @@ fn context_kind(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let windows = sizes.spans.iter().any(|span| *span != Span::Full);
     let what = || format!("cp-kind={}", plan.cp_kind);
     if sinks && plan.cp_kind != CpKind::AllToAll {
-        return Obstacle::of_plan(what(), "attention sinks under context parallelism need a2a", Plan {
-            cp_kind: CpKind::AllToAll,
-            ..*plan
-        });
+        return Obstacle::of_plan(
+            what(),
+            "attention sinks under context parallelism need a2a",
+            Plan { cp_kind: CpKind::AllToAll, ..*plan },
+        );
     }
     if windows && matches!(plan.cp_kind, CpKind::Ring | CpKind::Hierarchical) {
-        return Obstacle::of_plan(what(), "sliding windows under context parallelism need all_gather or a2a", Plan {
-            cp_kind: CpKind::AllGather,
-            ..*plan
-        });
+        return Obstacle::of_plan(
+            what(),
+            "sliding windows under context parallelism need all_gather or a2a",
+            Plan { cp_kind: CpKind::AllGather, ..*plan },
+        );
     }
     None
+}
+
+/// Heads are exchanged inside the scale-up domain and keys and values across: the inner group divides cp, and a rank's key-value
+/// heads divide by it.
+///
+/// Source: [transformer-engine] `context_parallel.py`; [megatron-lm] `arguments.py`: the two sizes multiply to cp.
+fn hierarchy(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let Layout { tp, cp, .. } = plan.layout;
+    if cp == 1 || plan.cp_kind != CpKind::Hierarchical {
+        return None;
+    }
+    let inside = context_inside(plan, problem.cluster().scale_up.gpus);
+    let heads = match &Sizes::of(problem.model()).ok()?.mixer {
+        SharedMixer::Attention(a) => (a.kv_heads / tp).max(1),
+        SharedMixer::Mla(m) => m.heads / tp,
+    };
+    if inside > 1 && inside < cp && cp.is_multiple_of(inside) && heads.is_multiple_of(inside) {
+        return None;
+    }
+    let why = format!("{inside} of {cp} ranks lie in one scale-up domain, and each has {heads} key-value heads");
+    let near = if inside == cp && heads.is_multiple_of(cp) { CpKind::AllToAll } else { CpKind::Ring };
+    Obstacle::of_plan("cp-kind=a2a+p2p", why, Plan { cp_kind: near, ..*plan })
 }
 
 /// Source: [megatron-lm] `transformer_config.py`: modules `core_attn`, `layernorm`, `moe_act`, `mla_up_proj`, `mlp`, `moe`.
@@ -112,7 +144,6 @@ fn recompute(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let what = || format!("recompute={}", plan.recompute);
     let instead = |recompute| Plan { recompute, ..*plan };
     match plan.recompute {
-        Recompute::None | Recompute::FirstLayers(_) | Recompute::Full => None,
         Recompute::PerOp => Obstacle::of_plan(
             what(),
             "it recomputes modules or layers, not single products",
@@ -121,7 +152,11 @@ fn recompute(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         Recompute::EveryOther => {
             let chunks = plan.layout.pp * plan.schedule.virtual_stages();
             let half = (model.layers().div_ceil(chunks.max(1)) / 2).max(1);
-            Obstacle::of_plan(what(), "it recomputes the first layers of a chunk", instead(Recompute::FirstLayers(half)))
+            Obstacle::of_plan(
+                what(),
+                "it recomputes the first layers of a chunk",
+                instead(Recompute::FirstLayers(half)),
+            )
         }
         Recompute::Selective(modules) if modules.act && !model.is_moe() => Obstacle::of_plan(
             what(),
@@ -133,7 +168,7 @@ fn recompute(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
             "`mla_up_proj` needs latent attention",
             instead(selective(Modules { mla_up_proj: false, ..modules })),
         ),
-        Recompute::Selective(_) => None,
+        Recompute::Selective(_) | Recompute::None | Recompute::FirstLayers(_) | Recompute::Full => None,
     }
 }
 
@@ -175,25 +210,25 @@ fn sharding(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     }
     let what = || format!("zero={}", u8::from(plan.zero));
     if plan.layout.pp > 1 {
-        return Obstacle::of_plan(what(), "Megatron-FSDP is not combined with a pipeline", Plan {
-            zero: ZeroStage::One,
-            shard_group: None,
-            reshard_after_forward: true,
-            ..*plan
-        });
+        return Obstacle::of_plan(
+            what(),
+            "Megatron-FSDP is not combined with a pipeline",
+            Plan { zero: ZeroStage::One, shard_group: None, reshard_after_forward: true, ..*plan },
+        );
     }
     if problem.workload().optimizer == Optimizer::Muon {
-        return Obstacle::of_plan(what(), "Megatron-FSDP runs Adam and SGD only", Plan {
-            zero: ZeroStage::One,
-            reshard_after_forward: true,
-            ..*plan
-        });
+        return Obstacle::of_plan(
+            what(),
+            "Megatron-FSDP runs Adam and SGD only",
+            Plan { zero: ZeroStage::One, reshard_after_forward: true, ..*plan },
+        );
     }
     if plan.zero == ZeroStage::Three && !plan.reshard_after_forward {
-        return Obstacle::of_plan("reshard=off", "Megatron-FSDP frees weights after the forward pass", Plan {
-            reshard_after_forward: true,
-            ..*plan
-        });
+        return Obstacle::of_plan(
+            "reshard=off",
+            "Megatron-FSDP frees weights after the forward pass",
+            Plan { reshard_after_forward: true, ..*plan },
+        );
     }
     None
 }
@@ -204,7 +239,11 @@ fn shard_group(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let group = plan.shard_group.filter(|group| *group < replicas)?;
     let whole = Plan { shard_group: None, ..*plan };
     if problem.workload().optimizer == Optimizer::Muon {
-        return Obstacle::of_plan(format!("shard={group}"), "Muon's optimizer is sharded by layer over all ranks", whole);
+        return Obstacle::of_plan(
+            format!("shard={group}"),
+            "Muon's optimizer is sharded by layer over all ranks",
+            whole,
+        );
     }
     let instances = replicas / group.max(1);
     let experts = plan.layout.expert_replicas();
@@ -245,7 +284,11 @@ fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
             return Obstacle::of_plan(what(), "the hybrid device optimizer is Adam without FSDP", without_optimizer);
         }
         if plan.zero == ZeroStage::Zero {
-            return Obstacle::of_plan(what(), "it needs the distributed optimizer", Plan { zero: ZeroStage::One, ..*plan });
+            return Obstacle::of_plan(
+                what(),
+                "it needs the distributed optimizer",
+                Plan { zero: ZeroStage::One, ..*plan },
+            );
         }
     }
     if activations > 0.0 {
@@ -261,10 +304,11 @@ fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         }
         if !whole || offloaded.round() >= layers {
             let fewer = offloaded.floor().clamp(0.0, layers - 1.0) / layers;
-            return Obstacle::of_plan(what, format!("it offloads whole layers, fewer than the {layers}"), Plan {
-                offload: Offload { activations: fewer, ..plan.offload },
-                ..*plan
-            });
+            return Obstacle::of_plan(
+                what,
+                format!("it offloads whole layers, fewer than the {layers}"),
+                Plan { offload: Offload { activations: fewer, ..plan.offload }, ..*plan },
+            );
         }
     }
     None

@@ -82,12 +82,13 @@ pub struct Obstacle {
 }
 
 impl Obstacle {
+    #[allow(clippy::unnecessary_wraps)] // what a rule returns
     fn of_plan(what: impl Into<String>, why: impl Into<Cow<'static, str>>, instead: Plan) -> Option<Self> {
         Some(Self { what: what.into(), why: why.into(), instead: Some(instead) })
     }
 
-    fn of_model(what: impl Into<String>, why: impl Into<Cow<'static, str>>) -> Option<Self> {
-        Some(Self { what: what.into(), why: why.into(), instead: None })
+    fn of_model(what: impl Into<String>, why: impl Into<Cow<'static, str>>) -> Self {
+        Self { what: what.into(), why: why.into(), instead: None }
     }
 }
 

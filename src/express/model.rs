@@ -84,7 +84,10 @@ impl Sizes {
                 Ffn::None => refuse("layers without a feed-forward part", "every layer has one here"),
             }
             if layer.norms != 2 {
-                refuse(&format!("{} norms a layer", layer.norms), "layers have one norm before each of their two parts");
+                refuse(
+                    &format!("{} norms a layer", layer.norms),
+                    "layers have one norm before each of their two parts",
+                );
             }
             if layer.extra_parameters > 0 {
                 refuse("parameters beside the matrices and norms", "there is no place for them");

@@ -144,7 +144,7 @@ impl<'a> Space<'a> {
             for micro_batch in self.micro_batches() {
                 for recompute in self.recomputes() {
                     let plan = Plan { layout, micro_batch, recompute, ..*shape };
-                    if self.restrictions.allows_shape(&plan) {
+                    if self.restrictions.allows_shape(&plan) && self.restrictions.expresses_shape(problem, &plan) {
                         shapes.push(plan);
                     }
                 }
@@ -214,7 +214,7 @@ impl<'a> Space<'a> {
 
     /// Whether the restrictions allow a plan.
     pub fn allows(&self, plan: &Plan) -> bool {
-        self.restrictions.allows(plan)
+        self.restrictions.allows(plan) && self.restrictions.expresses(self.costs.problem, plan)
     }
 
     /// Schedules on `pp` ranks: those that the framework runs, or that were asked for by name.

@@ -1,7 +1,9 @@
 //! What the user fixes or forbids: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
 
 use super::text::parse_recompute;
+use crate::express::{self, Target};
 use crate::plan::{Plan, Recompute};
+use crate::problem::Problem;
 use crate::schedule::Schedule;
 use crate::stack::Framework;
 
@@ -46,6 +48,7 @@ pub struct Restrictions {
     fixed: Vec<Rule>,
     forbidden: Vec<Rule>,
     framework: Option<Framework>,
+    target: Option<Target>,
 }
 
 impl Restrictions {
@@ -74,6 +77,27 @@ impl Restrictions {
     /// Only what a framework runs; `Internal` is everything.
     pub const fn for_framework(&mut self, framework: Framework) {
         self.framework = Some(framework);
+    }
+
+    /// Only what a framework's own files can express.
+    pub const fn for_target(&mut self, target: Target) {
+        self.framework = Some(target.framework());
+        self.target = Some(target);
+    }
+
+    /// The framework whose files must express every plan, if one was asked for.
+    pub const fn target(&self) -> Option<Target> {
+        self.target
+    }
+
+    /// Whether the framework that was asked for can express what plans of one shape share.
+    pub(super) fn expresses_shape(&self, problem: &Problem, shape: &Plan) -> bool {
+        self.target.is_none_or(|target| express::allows_shape(target, problem, shape))
+    }
+
+    /// Whether the framework that was asked for can express a plan of such a shape.
+    pub(super) fn expresses(&self, problem: &Problem, plan: &Plan) -> bool {
+        self.target.is_none_or(|target| express::allows_plan(target, problem, plan))
     }
 
     pub(super) fn framework(&self, of_stack: Framework) -> Framework {

@@ -78,7 +78,11 @@ fn attention(sizes: &Sizes, group: &mut Group) {
             group.set("qk-pos-emb-head-dim", m.rope_dim);
             group.set("v-head-dim", m.v_dim);
             group.on("qk-layernorm");
-            group.set("rope-type", "rope");
+            // YaRN that stretches nothing is rotary embedding, and the one whose kernel is fused for latent attention
+            group.set("rope-type", "yarn");
+            group.set("rotary-scaling-factor", "1.0");
+            group.set("mscale", "1.0");
+            group.set("mscale-all-dim", "1.0");
         }
     }
     let windows: Vec<u32> = sizes.spans.iter().map(|span| u32::from(*span != Span::Full)).collect();

@@ -1,6 +1,6 @@
 //! The plan as Megatron's flags: degrees, pipeline, sharding, batch, formats, recomputation, overlap.
 
-use crate::cost::Costs;
+use crate::cost::{Costs, context_inside};
 use crate::emit::Request;
 use crate::emit::settings::Group;
 use crate::express::bytes_are;
@@ -26,7 +26,7 @@ pub(super) fn parallelism(request: &Request) -> Group {
         };
         group.set("cp-comm-type", kind);
         if plan.cp_kind == CpKind::Hierarchical {
-            let inside = request.costs.context_inside(plan);
+            let inside = context_inside(plan, request.costs.problem.cluster().scale_up.gpus);
             group.list("hierarchical-context-parallel-sizes", [inside, layout.cp / inside]);
         }
     }
@@ -70,7 +70,11 @@ fn layout_string(layers: &[u32], mtp_depth: u32) -> String {
     while at < last {
         let alike = layers[at..last].iter().take_while(|count| **count == layers[at]).count();
         let one = format!("{}|", stage(layers[at]));
-        text += &if alike == 1 { one } else { format!("({one})*{alike},") };
+        if alike == 1 {
+            text.push_str(&one);
+        } else {
+            text = format!("{text}({one})*{alike},");
+        }
         at += alike;
     }
     text + &stage(layers[last]) + &"m".repeat(mtp_depth as usize) + "L"
@@ -259,7 +263,9 @@ pub(super) fn kernels(request: &Request, notes: &mut Vec<String>) -> Group {
         group.on("overlap-moe-expert-parallel-comm");
         group.on("delay-wgrad-compute");
     } else if stack.overlap.ep > 0.0 && plan.layout.ep > 1 {
-        notes.push("the prediction hides expert exchange behind compute, which this plan cannot: expect it exposed".into());
+        notes.push(
+            "the prediction hides expert exchange behind compute, which this plan cannot: expect it exposed".into(),
+        );
     }
     cuda_graphs(request, &mut group, notes);
     group
