@@ -20,5 +20,7 @@ pub mod search;
 pub mod sources;
 pub mod space;
 pub mod stack;
+pub mod suggest;
 pub mod units;
+pub mod validate;
 pub mod workload;

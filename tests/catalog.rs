@@ -125,7 +125,7 @@ fn devices_agree_with_the_table() {
 
 #[test]
 fn a_weaker_host_sustains_less() {
-    let sustained = |name| catalog::gpu(name).unwrap().gemm[&Format::Bf16].sustained;
+    let sustained = |name| catalog::gpu_with(name, &Overrides::specification()).unwrap().gemm[&Format::Bf16].sustained;
     assert!(sustained("b200-power-capped") < sustained("b200-sxm"));
     // 500 W of 700 W, idle 84 W: the cube root of the power above idle
     let expected = sustained("h100-sxm") * (416.0_f64 / 616.0).cbrt();
@@ -221,4 +221,70 @@ fn a_file_with_slices_too_large_to_count_is_refused() {
     let path = scratch("axes", text.as_bytes());
     assert!(catalog::cluster(path.to_str().unwrap(), &none()).unwrap_err().to_string().contains("scale_up_axes"));
     std::fs::remove_file(path).unwrap();
+}
+
+#[test]
+fn every_fit_fits() {
+    for name in catalog::fit_names() {
+        let fit = catalog::fits::fit(name).unwrap_or_else(|error| panic!("{name}: {error}")).unwrap();
+        assert_eq!(fit.name, name);
+        assert!(
+            fit.constants.iter().all(|constant| !constant.from.is_empty()),
+            "{name}: a constant without provenance"
+        );
+    }
+    assert!(catalog::fits::fit("none").unwrap().is_none());
+    let error = catalog::fits::fit("2026-1").unwrap_err().to_string();
+    assert!(error.contains("did you mean `2026-11`?"), "{error}");
+}
+
+fn fit_of(constants: &str) -> Result<Overrides, CatalogError> {
+    let head = "name = \"f\"\ndate = \"2026-11-21\"\nsource = \"published-runs\"\n";
+    let path = scratch("fit", format!("{head}{constants}").as_bytes());
+    let fit = catalog::fits::fit(path.to_str().unwrap());
+    std::fs::remove_file(path).unwrap();
+    fit.map(|fit| Overrides::default().with_fit(fit))
+}
+
+fn constant(key: &str, value: &str) -> String {
+    format!("[[constant]]\nkey = \"{key}\"\nvalue = {value}\nsource = \"published-runs\"\nfrom = \"a test\"\n")
+}
+
+#[test]
+fn a_fit_lies_over_the_entries_it_names() {
+    let constants = [
+        constant("gpu.h100-*.gemm.bf16.sustained", "0.5"),
+        constant("gpu.h100-sxm.gemm.bf16.sustained", "0.6"),
+        constant("gpu.h100-sxm.hbm_efficiency", "0.7"),
+        constant("stack.nemo-25.quirks.sync_per_layer", "\"2 ms\""),
+    ];
+    let sets = fit_of(&constants.concat()).unwrap();
+    let sustained = |name| catalog::gpu_with(name, &sets).unwrap().gemm[&Format::Bf16].sustained;
+    assert_eq!((sustained("h100-sxm"), sustained("h100-pcie")), (0.6, 0.5));
+    let specification = catalog::gpu_with("h200-sxm", &Overrides::specification()).unwrap();
+    assert_eq!(catalog::gpu_with("h200-sxm", &sets).unwrap(), specification);
+    let gpu = catalog::gpu_with("h100-sxm", &sets).unwrap();
+    assert_eq!((gpu.hbm_efficiency.value, gpu.hbm_efficiency.source.as_str()), (0.7, "published-runs"));
+    let quirks = catalog::stack("nemo-25", &sets).unwrap().quirks;
+    assert_eq!(quirks.sync_per_layer, meshwright::units::Seconds::new(2e-3));
+    let cluster = catalog::cluster("dgx-h100-8", &sets).unwrap();
+    assert_eq!(cluster.gpu.hbm_efficiency, gpu.hbm_efficiency);
+    let set = Overrides::parse(["gpu.hbm_efficiency=0.9"]).unwrap().with_fit(sets.fit().cloned().map(Into::into));
+    let over_fit = catalog::gpu_with("h100-sxm", &set).unwrap().hbm_efficiency;
+    assert_eq!((over_fit.value, over_fit.source.as_str()), (0.9, "set-on-the-command-line"));
+}
+
+#[test]
+fn a_fit_that_does_not_fit_says_where() {
+    for (key, value, part) in [
+        ("gpu.h100-smx.hbm_efficiency", "0.7", "did you mean `h100-sxm`?"),
+        ("gpu.h100-sxm.hbm_eficiency", "0.7", "unknown field `hbm_eficiency`"),
+        ("gpu.h100-sxm.hbm_efficiency", "7.0", "at most 1"),
+        ("gpu.h100-sxm.hbm_efficiency", "-0.5", "0 or more"),
+        ("cluster.x.y", "1", "must start with `gpu.` or `stack.`"),
+        ("stack.nemo-25", "1", "must name a value"),
+    ] {
+        let error = fit_of(&constant(key, value)).unwrap_err().to_string();
+        assert!(error.contains(part), "{key}: {error}");
+    }
 }

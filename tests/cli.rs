@@ -66,6 +66,31 @@ fn a_plan_is_data_on_stdout_and_talk_on_stderr() {
 }
 
 #[test]
+fn a_fixed_degree_that_divides_nothing_is_explained() {
+    let output = run(&["plan", "llama3-8b", "dgx-h100-8", "--gpus", "7", "--fix", "tp=7"]);
+    assert_eq!(code(&output), 1);
+    assert!(err(&output).contains("--fix tp=7: tp=7 does not divide the 32 heads"), "{}", err(&output));
+}
+
+#[test]
+fn an_unlike_key_gets_no_suggestion() {
+    let output = run(&[&SMALL[..], &["--fix", "foo=7"]].concat());
+    assert_eq!(code(&output), 2);
+    assert!(
+        !err(&output).contains("did you mean") && err(&output).contains("the keys are: tp, cp"),
+        "{}",
+        err(&output)
+    );
+}
+
+#[test]
+fn a_folder_without_a_config_is_named_once() {
+    let folder = env!("CARGO_TARGET_TMPDIR");
+    let output = run(&["plan", folder, "dgx-h100-8"]);
+    assert_eq!(err(&output).matches("No such file").count(), 1, "{}", err(&output));
+}
+
+#[test]
 fn plan_json_adds_up() {
     let output = run(&[&SMALL[..], &["--format", "json", "--top", "2"]].concat());
     let answer = json(&output);

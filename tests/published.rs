@@ -1,7 +1,8 @@
-//! Published runs, predicted as the reference predicts them.
+//! Published runs, predicted with the specification's constants (`--fit none`) as the reference predicts them.
 
 use std::fs::File;
 
+use meshwright::catalog::Overrides;
 use meshwright::runs::{self, Prediction, Status};
 use serde::Deserialize;
 
@@ -24,7 +25,7 @@ fn open(name: &str) -> File {
 }
 
 fn predictions() -> Vec<Prediction> {
-    runs::predict_all(&runs::read(open("runs.csv")).unwrap())
+    runs::predict_all_with(&runs::read(open("runs.csv")).unwrap(), &Overrides::specification())
 }
 
 fn reference() -> Vec<Reference> {

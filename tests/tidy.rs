@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 const LAYERS: &[&str] = &[
     "units",
     "sources",
+    "suggest",
     "model",
     "gpu",
     "cluster",
@@ -23,6 +24,7 @@ const LAYERS: &[&str] = &[
     "search",
     "catalog",
     "runs",
+    "validate",
     "report",
     "emit",
     "cli",
@@ -246,10 +248,14 @@ fn sources_are_known_and_used() {
 
 #[test]
 fn every_data_file_is_built_in() {
-    use meshwright::catalog::{clusters::CLUSTERS, gpus::GPUS, models::MODELS, stacks::STACKS};
-    for (folder, list) in
-        [("models", MODELS), ("clusters", CLUSTERS), ("clusters/gpus", GPUS), ("clusters/stacks", STACKS)]
-    {
+    use meshwright::catalog::{clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, stacks::STACKS};
+    for (folder, list) in [
+        ("models", MODELS),
+        ("clusters", CLUSTERS),
+        ("clusters/fits", FITS),
+        ("clusters/gpus", GPUS),
+        ("clusters/stacks", STACKS),
+    ] {
         let on_disk: BTreeMap<String, String> = files(folder, "toml")
             .into_iter()
             .filter_map(|(path, text)| {

@@ -13,6 +13,8 @@ pub enum Kind {
     Stack,
     /// A model.
     Model,
+    /// A fit: constants laid over devices and stacks.
+    Fit,
 }
 
 impl fmt::Display for Kind {
@@ -22,6 +24,7 @@ impl fmt::Display for Kind {
             Self::Cluster => "cluster",
             Self::Stack => "stack",
             Self::Model => "model",
+            Self::Fit => "fit",
         })
     }
 }
@@ -49,8 +52,7 @@ pub enum CatalogError {
     Unreadable {
         /// Its path.
         path: String,
-        /// Why.
-        #[source]
+        /// Why; part of the message, so not its source too.
         why: std::io::Error,
     },
     /// A file that was read and is no text to parse.
@@ -102,20 +104,6 @@ fn hint(nearest: Option<&str>) -> String {
     nearest.map_or_else(String::new, |name| format!("\n\nhint: did you mean `{name}`?"))
 }
 
-/// Least likeness of a suggestion: below it, a wrong guess would only confuse.
-const LIKE_ENOUGH: f64 = 0.6;
-
-/// The candidate most like `word`, where one is like enough.
-pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
-    let word = word.to_lowercase();
-    candidates
-        .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(&word, &candidate.to_lowercase()), candidate))
-        .filter(|(likeness, _)| *likeness >= LIKE_ENOUGH)
-        .max_by(|(a, _), (b, _)| a.total_cmp(b))
-        .map(|(_, candidate)| candidate.to_owned())
-}
-
 /// The nearest of the words that serde says it expected: "unknown field `a`, expected one of `b`, `c`".
 pub fn nearest_expected(message: &str) -> Option<String> {
     let (wrong, expected) = message
@@ -124,7 +112,7 @@ pub fn nearest_expected(message: &str) -> Option<String> {
         .1
         .split_once(", expected ")?;
     let quoted = expected.lines().next()?.split('`').skip(1).step_by(2);
-    nearest(wrong.trim_matches('`'), quoted)
+    crate::suggest::nearest(wrong.trim_matches('`'), quoted)
 }
 
 #[cfg(test)]
@@ -132,9 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn suggestions_are_near_or_none() {
-        assert_eq!(nearest("h100sxm", ["h100-pcie", "h100-sxm", "mi300x"]).as_deref(), Some("h100-sxm"));
-        assert_eq!(nearest("qqqq", ["h100-pcie", "mi300x"]), None);
+    fn suggestions_come_from_what_was_expected() {
         let message = "unknown field `trafic`, expected one of `name`, `traffic`, `casts`";
         assert_eq!(nearest_expected(message).as_deref(), Some("traffic"));
         assert_eq!(nearest_expected("invalid type"), None);

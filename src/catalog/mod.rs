@@ -5,6 +5,7 @@
 
 pub mod clusters;
 mod error;
+pub mod fits;
 pub mod gpus;
 pub mod hf;
 pub mod models;
@@ -14,7 +15,8 @@ pub mod stacks;
 
 use std::path::Path;
 
-pub use error::{CatalogError, Kind, nearest};
+pub use crate::suggest::nearest;
+pub use error::{CatalogError, Kind};
 pub use overrides::{Overrides, SET_SOURCE, Setting};
 
 use crate::cluster::{Cluster, ClusterFile};
@@ -65,11 +67,16 @@ pub fn stack_names() -> Vec<&'static str> {
     names(stacks::STACKS)
 }
 
+/// Names of the built-in fits, sorted.
+pub fn fit_names() -> Vec<&'static str> {
+    names(fits::FITS)
+}
+
 fn names(list: &[(&'static str, &'static str)]) -> Vec<&'static str> {
     list.iter().map(|(name, _)| *name).collect()
 }
 
-/// A device.
+/// A device, with the default fit.
 ///
 /// # Errors
 /// When there is none of this name, or its file does not make one.
@@ -87,11 +94,22 @@ pub fn gpu_with(name: &str, sets: &Overrides) -> Result<Gpu, CatalogError> {
 
 fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, CatalogError> {
     let text = read::find(Kind::Gpu, gpus::GPUS, name, folder)?;
-    let gpu: Gpu = read::parse(&text, sets.of(Kind::Gpu))?;
+    let gpu: Gpu = read::parse_fitted(&text, fitted(&text, Kind::Gpu, name, sets), sets.of(Kind::Gpu))?;
     match gpu.check() {
         Ok(()) => Ok(gpu),
         Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
     }
+}
+
+/// Constants of the fit for an entry of the catalogue. The user's own files stay as they are.
+fn fitted<'a>(
+    text: &read::Text,
+    kind: Kind,
+    name: &'a str,
+    sets: &'a Overrides,
+) -> impl Iterator<Item = &'a fits::Constant> {
+    let fit = if text.is_built_in() { sets.fit() } else { None };
+    fit.into_iter().flat_map(move |fit| fit.of(kind, name))
 }
 
 /// A software stack, with what the user set of `stack.…`.
@@ -100,7 +118,7 @@ fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, Ca
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
     let text = read::find(Kind::Stack, stacks::STACKS, name, None)?;
-    let stack: Stack = read::parse(&text, sets.of(Kind::Stack))?;
+    let stack: Stack = read::parse_fitted(&text, fitted(&text, Kind::Stack, name, sets), sets.of(Kind::Stack))?;
     match stack.check() {
         Ok(()) => Ok(stack),
         Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
@@ -175,7 +193,7 @@ fn suggest_whole(error: CatalogError, sets: &Overrides) -> CatalogError {
     let known = WHOLE.into_iter().chain(nearest.as_deref());
     let nearest = key
         .filter(|_| why.starts_with("unknown field"))
-        .and_then(|key| error::nearest(&key, known))
+        .and_then(|key| crate::suggest::nearest(&key, known))
         .or_else(|| nearest.clone());
     CatalogError::Set { item, why, nearest }
 }

@@ -1,8 +1,12 @@
-//! `--set section.key=value`: single values of the catalogue, changed for one run.
+//! What changes the values of the catalogue for one run: the fit laid over them, then `--set section.key=value`.
+
+use std::sync::Arc;
 
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind, nearest};
+use super::error::{CatalogError, Kind};
+use super::fits::{self, Fit};
+use super::nearest;
 
 /// Source of a value that the user set.
 pub const SET_SOURCE: &str = "set-on-the-command-line";
@@ -20,25 +24,52 @@ pub struct Setting {
     pub text: String,
 }
 
-/// All the `--set` of one run.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Overrides(Vec<Setting>);
+/// The fit and all the `--set` of one run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Overrides {
+    fit: Option<Arc<Fit>>,
+    settings: Vec<Setting>,
+}
+
+impl Default for Overrides {
+    /// The default fit and no `--set`.
+    fn default() -> Self {
+        Self { fit: Some(fits::default_fit()), settings: Vec::new() }
+    }
+}
 
 const SECTIONS: [(&str, Kind); 4] =
     [("cluster", Kind::Cluster), ("gpu", Kind::Gpu), ("stack", Kind::Stack), ("model", Kind::Model)];
 
 impl Overrides {
-    /// Reads `section.key=value`, each as it stood after `--set`.
+    /// Nothing is changed: the specification's own constants, without a fit.
+    pub const fn specification() -> Self {
+        Self { fit: None, settings: Vec::new() }
+    }
+
+    /// The same settings over another fit, or over none.
+    #[must_use]
+    pub fn with_fit(self, fit: Option<Arc<Fit>>) -> Self {
+        Self { fit, ..self }
+    }
+
+    /// The fit; none is the specification's own constants.
+    pub fn fit(&self) -> Option<&Fit> {
+        self.fit.as_deref()
+    }
+
+    /// Reads `section.key=value`, each as it stood after `--set`; the fit is the default one.
     ///
     /// # Errors
     /// Names the item that is not of this form.
     pub fn parse<S: AsRef<str>>(items: impl IntoIterator<Item = S>) -> Result<Self, CatalogError> {
-        items.into_iter().map(|item| setting(item.as_ref())).collect::<Result<_, _>>().map(Self)
+        let settings = items.into_iter().map(|item| setting(item.as_ref())).collect::<Result<_, _>>()?;
+        Ok(Self { settings, ..Self::default() })
     }
 
     /// Those of one section, in the order given.
     pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Setting> {
-        self.0.iter().filter(move |setting| setting.kind == kind)
+        self.settings.iter().filter(move |setting| setting.kind == kind)
     }
 }
 
@@ -105,29 +136,40 @@ impl Setting {
 
     /// `table` with `value` at the item's path.
     fn placed(&self, table: &Table, value: Value) -> Result<Table, CatalogError> {
-        let mut root = Value::Table(table.clone());
-        let mut at = &mut root;
-        for key in &self.path {
-            at = match at {
-                Value::Table(table) => table.entry(key.clone()).or_insert_with(|| Value::Table(Table::new())),
-                Value::Array(array) => element(array, key).ok_or_else(|| {
-                    self.error(format!("there is no element `{key}`: give its place, from 0, or its name"), None)
-                })?,
-                Value::String(_) | Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {
-                    return Err(self.error(format!("`{key}` would be inside a plain value"), None));
-                }
-            };
-        }
-        match (&mut *at, value) {
-            (Value::Table(old), Value::Table(new)) if new.contains_key("source") => old.extend(new),
-            (Value::Table(old), new) if old.contains_key("value") => {
-                old.insert("value".to_owned(), new);
-                old.insert("source".to_owned(), Value::String(SET_SOURCE.to_owned()));
-            }
-            (place, new) => *place = new,
-        }
-        if let Value::Table(table) = root { Ok(table) } else { Err(self.error("the key is missing", None)) }
+        let mut table = table.clone();
+        place(&mut table, &self.path, value, SET_SOURCE).map_err(|why| self.error(why, None))?;
+        Ok(table)
     }
+}
+
+/// Puts `value` at `path`; where a value with its source stands there, both are replaced.
+///
+/// # Errors
+/// When a key on the way is no table.
+pub fn place(table: &mut Table, path: &[String], value: Value, source: &str) -> Result<(), String> {
+    let Some((first, rest)) = path.split_first() else {
+        return Err("the key is missing".into());
+    };
+    let mut at = table.entry(first.clone()).or_insert_with(|| Value::Table(Table::new()));
+    for key in rest {
+        at = match at {
+            Value::Table(table) => table.entry(key.clone()).or_insert_with(|| Value::Table(Table::new())),
+            Value::Array(array) => element(array, key)
+                .ok_or_else(|| format!("there is no element `{key}`: give its place, from 0, or its name"))?,
+            Value::String(_) | Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {
+                return Err(format!("`{key}` would be inside a plain value"));
+            }
+        };
+    }
+    match (&mut *at, value) {
+        (Value::Table(old), Value::Table(new)) if new.contains_key("source") => old.extend(new),
+        (Value::Table(old), new) if old.contains_key("value") => {
+            old.insert("value".to_owned(), new);
+            old.insert("source".to_owned(), Value::String(source.to_owned()));
+        }
+        (place, new) => *place = new,
+    }
+    Ok(())
 }
 
 /// An element of an array of tables, by its place or by its `name`.

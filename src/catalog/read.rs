@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind, nearest, nearest_expected};
+use super::error::{CatalogError, Kind, nearest_expected};
+use super::fits::Constant;
+use super::nearest;
 use super::overrides::Setting;
 
 /// Largest file that is read: a hundred times the longest of the catalogue would still be far below.
@@ -20,6 +22,13 @@ pub struct Text {
     pub folder: Option<PathBuf>,
     /// The text.
     pub content: String,
+}
+
+impl Text {
+    /// Whether it is of the catalogue, and not a file of the user's.
+    pub const fn is_built_in(&self) -> bool {
+        self.folder.is_none()
+    }
 }
 
 /// The text of a catalogue name, or of the user's own file.
@@ -77,6 +86,18 @@ pub fn parse<'a, T: DeserializeOwned>(
     text: &Text,
     settings: impl IntoIterator<Item = &'a Setting>,
 ) -> Result<T, CatalogError> {
+    parse_fitted(text, [], settings)
+}
+
+/// The value of a text, with the constants of a fit laid over it, then with what the user set.
+///
+/// # Errors
+/// Names line, column and key, or the constant or the `--set` that does not fit.
+pub fn parse_fitted<'a, T: DeserializeOwned>(
+    text: &Text,
+    fitted: impl IntoIterator<Item = &'a Constant>,
+    settings: impl IntoIterator<Item = &'a Setting>,
+) -> Result<T, CatalogError> {
     let in_file = |error: toml::de::Error| CatalogError::Toml {
         origin: text.origin.clone(),
         nearest: nearest_expected(error.message()),
@@ -86,6 +107,17 @@ pub fn parse<'a, T: DeserializeOwned>(
     let mut table: Table = toml::from_str(&text.content).map_err(in_file)?;
     if let Some(why) = bad_number(&table) {
         return Err(CatalogError::Invalid { origin: text.origin.clone(), why });
+    }
+    let mut fitted = fitted.into_iter().peekable();
+    if fitted.peek().is_some() {
+        for constant in fitted {
+            constant.place(&mut table)?;
+        }
+        let invalid = |why| CatalogError::Invalid { origin: format!("{} with a fit", text.origin), why };
+        if let Some(why) = bad_number(&table) {
+            return Err(invalid(why));
+        }
+        value = table.clone().try_into().map_err(|error: toml::de::Error| invalid(error.message().to_owned()))?;
     }
     for setting in settings {
         (value, table) = set(&table, setting)?;

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::{Outcome, OutputFormat, output};
 use crate::catalog::{self, CatalogError, Overrides};
+use crate::cluster::Level;
 use crate::report::{Sheet, json, significant};
 use crate::units::count;
 
@@ -54,11 +55,7 @@ pub fn clusters(args: &Args) -> Result<Outcome> {
     let mut sheet = Sheet::new("", &["name", "GPUs", "GPU", "per node", "scale-up", "levels above"]);
     for name in catalog::cluster_names() {
         let cluster = load(name)?;
-        let levels: Vec<String> = cluster
-            .levels
-            .iter()
-            .map(|level| format!("{} of {} at {}", level.name, level.gpus, level.bandwidth.value))
-            .collect();
+        let levels: Vec<String> = cluster.levels.iter().map(level).collect();
         sheet.push([
             name.to_owned(),
             cluster.gpus.to_string(),
@@ -106,6 +103,13 @@ pub fn stacks(args: &Args) -> Result<Outcome> {
         sheet.push([name.to_owned(), stack.name, stack.release, stack.reduce_bytes.to_string()]);
     }
     list(args.format, &sheet)
+}
+
+/// A level of the network: how many GPUs it joins, at what bandwidth a GPU enters it, and how oversubscribed it is.
+fn level(level: &Level) -> String {
+    let Level { name, gpus, bandwidth, oversubscription, .. } = level;
+    let over = if *oversubscription > 1.0 { format!(", {oversubscription}:1") } else { String::new() };
+    format!("{name} of {gpus} at {}{over}", bandwidth.value)
 }
 
 fn list(format: OutputFormat, sheet: &Sheet) -> Result<Outcome> {

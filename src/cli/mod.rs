@@ -11,6 +11,7 @@ mod predict;
 mod problem;
 mod progress;
 mod shell;
+mod validate;
 
 use std::process::ExitCode;
 
@@ -50,6 +51,8 @@ enum Command {
     Emit(emit::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
+    /// Score predictions against measured runs: errors by class, memory, what a choice costs.
+    Validate(validate::Args),
     /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
     Budget(budget::Args),
     /// List the models, or show one.
@@ -119,6 +122,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Explain(args) => explain::run(&args),
         Command::Emit(args) => emit::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Validate(args) => validate::run(&args),
         Command::Budget(args) => budget::run(&args),
         Command::Models(args) => catalogue::models(&args),
         Command::Clusters(args) => catalogue::clusters(&args),

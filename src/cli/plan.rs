@@ -11,11 +11,12 @@ use super::files::Existing;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
 use super::{Outcome, OutputFormat, emit, output};
+use crate::cost::Costs;
 use crate::express::Target;
 use crate::problem::Problem;
 use crate::report::{csv, json, plans, table, why};
 use crate::search::{Options, Ranking, search};
-use crate::space::Restrictions;
+use crate::space::{Restrictions, check, parse_plan};
 use crate::stack::Framework;
 
 /// Arguments of `plan`.
@@ -65,7 +66,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let ranking = search(&problem, &options, &|done, all| progress.at(done, all));
     progress.finish();
     if ranking.evaluations.is_empty() {
-        return no_plan(&problem, &ranking, args.format);
+        return no_plan(&problem, &ranking, args);
     }
     let text = match args.format {
         OutputFormat::Json => {
@@ -105,13 +106,18 @@ fn counts(ranking: &Ranking) -> String {
 }
 
 /// Says by which rules all plans fell, and which came nearest.
-fn no_plan(problem: &Problem, ranking: &Ranking, format: OutputFormat) -> Result<Outcome> {
+fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args) -> Result<Outcome> {
+    let format = args.format;
     if format == OutputFormat::Json {
         output::print(&json::ranking(problem, ranking)?)?;
     }
     output::talk(&format!("no feasible plan: {}\n{}", plans::heading(problem), counts(ranking)));
     if ranking.rejections.is_empty() {
         output::talk("no plan has the degrees that --fix, --forbid and --for leave on this number of GPUs");
+        let reasons = nearest_to_fixed(problem, &args.fix);
+        if !reasons.is_empty() {
+            output::talk(&format!("--fix {}: {}", args.fix.join(" --fix "), reasons.join("; ")));
+        }
     } else {
         output::talk(output::sheets(&[plans::rejected(ranking)], OutputFormat::Table)?.trim_end());
     }
@@ -122,6 +128,14 @@ fn no_plan(problem: &Problem, ranking: &Ranking, format: OutputFormat) -> Result
         "hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid",
     );
     Ok(Outcome::NoPlan)
+}
+
+/// Why the plainest plan with the fixed values does not run; silent where they are ranges or lists.
+fn nearest_to_fixed(problem: &Problem, fix: &[String]) -> Vec<String> {
+    match parse_plan(&fix.join(" "), problem) {
+        Ok(plan) => check(&Costs::new(problem), &plan).iter().map(ToString::to_string).collect(),
+        Err(_) => Vec::new(),
+    }
 }
 
 fn restrictions(args: &Args, emitted: Option<Target>) -> Result<Restrictions> {

@@ -3,13 +3,15 @@
 use std::fs::File;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde_json::Value;
 
+use super::problem::FitArgs;
 use super::{Outcome, output};
+use crate::catalog::{Kind, Overrides};
 use crate::report::{Sheet, csv, significant, table};
-use crate::runs;
+use crate::runs::{self, Row};
 
 /// Form of the predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -23,12 +25,37 @@ enum Lines {
     Table,
 }
 
+/// Which runs, and with what constants.
+#[derive(Debug, clap::Args)]
+pub struct RunsArgs {
+    /// CSV of runs (docs/runs.md); `predict` does not read its measured columns.
+    #[arg(long, value_name = "FILE")]
+    runs: PathBuf,
+    #[command(flatten)]
+    fit: FitArgs,
+    /// Change one value for every row: gpu.…, stack.…
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+impl RunsArgs {
+    /// The rows, and what changes the catalogue.
+    pub fn load(&self) -> Result<(Vec<Row>, Overrides)> {
+        let sets = self.fit.over(Overrides::parse(&self.set)?)?;
+        if let Some(setting) = [Kind::Model, Kind::Cluster].into_iter().find_map(|kind| sets.of(kind).next()) {
+            bail!("--set {}: the rows say their model and cluster; gpu.… and stack.… can be set", setting.item);
+        }
+        let origin = self.runs.display().to_string();
+        let file = File::open(&self.runs).with_context(|| format!("{origin}: cannot be read"))?;
+        Ok((runs::read(file).with_context(|| origin)?, sets))
+    }
+}
+
 /// Arguments of `predict`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// CSV of runs (docs/runs.md); measured columns may be empty and are not read.
-    #[arg(long, value_name = "FILE")]
-    runs: PathBuf,
+    #[command(flatten)]
+    runs: RunsArgs,
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "jsonl")]
     format: Lines,
@@ -39,10 +66,9 @@ const SHOWN: [&str; 7] = ["id", "status", "step_time_s", "tokens_per_s_per_gpu",
 
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let origin = args.runs.display().to_string();
-    let file = File::open(&args.runs).with_context(|| format!("{origin}: cannot be read"))?;
-    let rows = runs::read(file).with_context(|| origin.clone())?;
-    let predictions = runs::predict_all(&rows).iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?;
+    let (rows, sets) = args.runs.load()?;
+    let predictions =
+        runs::predict_all_with(&rows, &sets).iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?;
     let text = match args.format {
         Lines::Jsonl => lines(&predictions),
         Lines::Csv => csv::render_objects(&predictions)?,

@@ -5,7 +5,7 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::output::talk;
-use crate::catalog::{self, Overrides};
+use crate::catalog::{self, Overrides, fits};
 use crate::cluster::Cluster;
 use crate::express::Target;
 use crate::gpu::Format;
@@ -65,6 +65,21 @@ impl From<Profile> for HbmProfile {
     }
 }
 
+/// Which constants to predict with.
+#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
+pub struct FitArgs {
+    /// Constants laid over the specification's own: a name, a TOML file (clusters/fits), or `none`.
+    #[arg(long, value_name = "FIT", default_value = fits::DEFAULT)]
+    fit: String,
+}
+
+impl FitArgs {
+    /// The settings over this fit.
+    pub fn over(&self, sets: Overrides) -> Result<Overrides> {
+        Ok(sets.with_fit(fits::fit(&self.fit)?))
+    }
+}
+
 /// What to train, on what, how.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -102,6 +117,8 @@ pub struct ProblemArgs {
     /// Load of the busiest expert rank over the mean.
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     pub imbalance: f64,
+    #[command(flatten)]
+    pub fit: FitArgs,
     /// Change one value: cluster.nic="800 Gb/s", gpu.hbm="141 GB", model.…, stack.…
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -143,7 +160,7 @@ impl ProblemArgs {
 
     /// The problem as one framework runs it: where no stack is named, it is that of the framework.
     pub fn problem_for(&self, target: Option<Target>) -> Result<Problem> {
-        let sets = Overrides::parse(&self.set)?;
+        let sets = self.fit.over(Overrides::parse(&self.set)?)?;
         let model = catalog::model(&self.model, &sets)?;
         let mut cluster = catalog::cluster(&self.cluster, &sets)?;
         if let Some(gpus) = self.gpus {

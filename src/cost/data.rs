@@ -42,6 +42,15 @@ pub struct Windows {
     pub micro_backward: Seconds,
 }
 
+/// Gradients and parameters between replicas, once a step, as if nothing hid them.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Exchange {
+    /// Gradients.
+    pub reduce: Seconds,
+    /// Parameters.
+    pub gather: Seconds,
+}
+
 impl Costs<'_> {
     /// Parameters of each pipeline rank: its layers, the embedding on the first, the head on the last.
     ///
@@ -106,8 +115,9 @@ impl Costs<'_> {
     /// ```text
     /// window = M_B·(1 + (v−1)/v·(min(p, m) − 1))          specification §5.2, version 1.1
     /// ```
-    pub(super) fn dp_windows(&self, plan: &Plan, ranks: &[Work], micro_batches: f64) -> Windows {
-        let longest = |part: fn(&Work) -> Seconds| ranks.iter().map(part).fold(Seconds::ZERO, Seconds::max);
+    pub(super) fn dp_windows(&self, plan: &Plan, ranks: &[(Work, f64)], micro_batches: f64) -> Windows {
+        let longest =
+            |part: fn(&Work) -> Seconds| ranks.iter().map(|(work, _)| part(work)).fold(Seconds::ZERO, Seconds::max);
         let v = f64::from(plan.schedule.virtual_stages());
         let chunked = matches!(plan.schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
         let wide = if chunked && v > 1.0 && self.device.stack.overlap.dp_interleaved_window {
@@ -119,19 +129,16 @@ impl Costs<'_> {
         Windows { backward: backward * wide, forward: forward * wide, micro_backward: backward }
     }
 
-    /// Exposed time of gradients and parameters in one step.
+    /// Time of gradients and of parameters between replicas, before anything hides it.
     ///
     /// ```text
     /// ZeRO 0   ar(P·g)                      ZeRO 1, 2   rs(P·g) + ag(P·w) over the shard group, ar(P·g/K) across groups
-    /// exposed  rs/nb + max(0, rs·(1+σ/2) − window_B) + ag/nb + max(0, ag·(1+σ/2) − window_F) + σ·(hidden parts)
     /// ```
     ///
-    /// nb = layers of a rank. ZeRO 2 reduces after every micro-batch, all but the last behind its backward. Tied ends of a
-    /// pipeline sum their gradients. Source: specification §3.9, §5.2 with version 1.1.
-    pub(super) fn data_parallel(&self, plan: &Plan, windows: &Windows, micro_batches: f64) -> Seconds {
+    /// Source: specification §3.9.
+    pub(super) fn exchange(&self, plan: &Plan, heaviest: &RankParameters) -> Exchange {
         let stack = self.device.stack;
         let share = if self.is_lora() { LORA_SHARE } else { 1.0 };
-        let heaviest = self.heaviest_parameters(plan);
         let (dense, experts) = (heaviest.dense * share, heaviest.experts * share);
         let (mut reduce, mut gather) = self.dense_exchange(plan, dense);
         let copies = plan.layout.expert_replicas();
@@ -145,7 +152,27 @@ impl Costs<'_> {
                 gather += time(Collective::AllGather, stack.gather_bytes);
             }
         }
-        let mut exposed = if stack.overlap.dp {
+        Exchange { reduce, gather }
+    }
+
+    /// What of an exchange no window hides.
+    ///
+    /// ```text
+    /// rs/nb + max(0, rs·(1+σ/2) − window_B) + ag/nb + max(0, ag·(1+σ/2) − window_F) + σ·(hidden parts)
+    /// ```
+    ///
+    /// nb = layers of a rank. ZeRO 2 reduces after every micro-batch, all but the last behind its backward. Source:
+    /// specification §5.2 with version 1.1.
+    pub(super) fn exposed_exchange(
+        &self,
+        plan: &Plan,
+        exchange: Exchange,
+        windows: &Windows,
+        micro_batches: f64,
+    ) -> Seconds {
+        let stack = self.device.stack;
+        let Exchange { reduce, gather } = exchange;
+        let exposed = if stack.overlap.dp {
             let buckets = (f64::from(self.problem.model().layers()) / f64::from(plan.layout.pp)).max(1.0);
             let sigma = self.device.gpu.contention.value;
             let edge = |time: Seconds, window: Seconds| {
@@ -164,9 +191,9 @@ impl Costs<'_> {
             reduce * times + gather
         };
         if stack.quirks.sync_every_micro_batch && plan.zero == ZeroStage::Zero && plan.layout.pp > 1 {
-            exposed = exposed * micro_batches.max(1.0);
+            return exposed * micro_batches.max(1.0);
         }
-        exposed + self.tied_ends(plan)
+        exposed
     }
 
     /// Reduction and gathering of dense parameters over dp·cp ranks.
@@ -198,7 +225,7 @@ impl Costs<'_> {
     }
 
     /// All-reduce of a tied embedding's gradient between the first and the last stage.
-    fn tied_ends(&self, plan: &Plan) -> Seconds {
+    pub(super) fn tied_ends(&self, plan: &Plan) -> Seconds {
         let model = self.problem.model();
         let together = plan.schedule.rank_of(plan.layout.pp * plan.schedule.virtual_stages() - 1, plan.layout.pp) == 0;
         if plan.layout.pp == 1 || !model.tied_embeddings || self.is_lora() || together {

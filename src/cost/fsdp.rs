@@ -1,8 +1,11 @@
 //! Step time under ZeRO 3 (FSDP, HSDP): weights are gathered layer by layer.
 
+use super::data::{self, RankParameters};
+use super::head::Ends;
+use super::offload::exposed_update;
 use super::stage::{ShapeCost, Work};
 use super::step::StepTime;
-use super::{Costs, data, groups, overlap::overlap, straggler};
+use super::{Costs, groups, overlap::overlap};
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
 use crate::plan::Plan;
@@ -16,9 +19,56 @@ mod update {
 
 /// Gathering and scattering one layer's weights.
 #[derive(Clone, Copy, Debug, Default)]
-struct Sharding {
+pub(super) struct Sharding {
     gather: Seconds,
     scatter: Seconds,
+}
+
+impl Sharding {
+    /// Whether both take no longer than another's.
+    fn within(&self, other: &Self) -> bool {
+        self.gather <= other.gather && self.scatter <= other.scatter
+    }
+}
+
+/// What a step has beside its layers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Around {
+    /// The two ends of the model.
+    pub ends: Ends,
+    /// Exposed stage-to-stage sends.
+    pub sends: Seconds,
+    /// Share by which stragglers lengthen it.
+    pub slow_down: f64,
+    /// Exposed time of offloaded activations.
+    pub activations: Seconds,
+}
+
+/// What sharded weights cost a step, as if nothing hid it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sharded {
+    /// Of one layer of each kind.
+    pub kinds: Vec<Sharding>,
+    /// Of the embedding.
+    pub table: Sharding,
+    /// All-reduce between shard groups.
+    pub outer: Seconds,
+    /// The update on the device.
+    pub update: Seconds,
+    /// The update on the host.
+    pub host: Seconds,
+}
+
+impl Sharded {
+    /// Whether nothing of it takes longer than another's.
+    pub fn within(&self, other: &Self) -> bool {
+        let Self { kinds, table, outer, update, host } = self;
+        kinds.iter().zip(&other.kinds).all(|(a, b)| a.within(b))
+            && table.within(&other.table)
+            && *outer <= other.outer
+            && *update <= other.update
+            && *host <= other.host
+    }
 }
 
 impl Costs<'_> {
@@ -33,6 +83,31 @@ impl Costs<'_> {
     ///
     /// Source: specification §5.4 with version 1.1.
     pub(super) fn fsdp_step(&self, plan: &Plan, shape: &ShapeCost) -> StepTime {
+        let works: Vec<Work> = (0..shape.layers.len()).map(|kind| self.fsdp_layer(kind, plan, shape)).collect();
+        let sharded = self.sharded(plan, &self.heaviest_parameters(plan));
+        let around = Around {
+            ends: shape.ends,
+            sends: self.exposed_stage_sends(plan),
+            slow_down: self.slow_down(plan.layout.world_size()),
+            activations: self.offloaded_activations(plan, shape, self.micro_batches(plan)),
+        };
+        self.sharded_step(plan, &works, &sharded, &around)
+    }
+
+    /// Everything of a step that depends on how weights are sharded, and on nothing else of the plan.
+    pub(super) fn sharded(&self, plan: &Plan, heaviest: &RankParameters) -> Sharded {
+        Sharded {
+            kinds: (0..self.problem.model().kinds.len()).map(|kind| self.sharding(kind, plan)).collect(),
+            table: self.table_sharding(plan),
+            outer: self.between_shard_groups(plan, heaviest),
+            update: self.fsdp_update(plan, heaviest),
+            host: self.host_update(plan, heaviest),
+        }
+    }
+
+    /// Layers, their sharding and what is around them as one step.
+    pub(super) fn sharded_step(&self, plan: &Plan, works: &[Work], sharded: &Sharded, around: &Around) -> StepTime {
+        let Around { mut ends, sends, slow_down, activations } = *around;
         let model = self.problem.model();
         let (micro_batches, pp) = (self.micro_batches(plan), f64::from(plan.layout.pp));
         let sigma = self.device.gpu.contention.value;
@@ -43,8 +118,7 @@ impl Costs<'_> {
             if count == 0 {
                 continue;
             }
-            let layer = self.fsdp_layer(kind, plan, shape);
-            let sharding = self.sharding(kind, plan);
+            let (layer, sharding) = (&works[kind], sharded.kinds[kind]);
             let again = if plan.reshard_after_forward { sharding.gather } else { Seconds::ZERO };
             let backward_comm = again + sharding.scatter;
             let (forward, backward) = (layer.forward(), layer.backward());
@@ -53,20 +127,18 @@ impl Costs<'_> {
             } else {
                 sharding.gather + backward_comm
             };
-            work.add(&layer, f64::from(count));
+            work.add(layer, f64::from(count));
             sharding_exposed += exposed * f64::from(count);
             edge = sharding;
         }
         let layers_time = work.forward() + work.backward() + sharding_exposed;
-        let outer = self.between_shard_groups(plan, layers_time);
-        let mut ends = shape.ends;
+        let outer = sharded.outer / f64::from(model.layers()) + (sharded.outer - layers_time * 0.5).or_zero();
         if self.is_lora() {
             ends.head.backward = ends.head.backward / 2.0;
             ends.head_comm.backward = ends.head_comm.backward / 2.0;
         }
         let head = ends.head.sum() + ends.head_comm.sum();
-        let table = self.table_sharding(plan);
-        let once = table.gather + table.scatter + edge.scatter;
+        let once = sharded.table.gather + sharded.table.scatter + edge.scatter;
         let mut step;
         if plan.layout.pp > 1 {
             let v = f64::from(plan.schedule.virtual_stages());
@@ -74,27 +146,24 @@ impl Costs<'_> {
             step.compute += head * (0.5 * micro_batches);
             step.dp_comm = sharding_exposed * (micro_batches / pp) + edge.gather + once;
             step.pipeline_bubble = layers_time / pp * ((pp - 1.0) / v);
-            let sends = self.stage_send(plan);
-            let overlapped = self.device.stack.overlap.pp;
-            step.pp_comm =
-                crate::schedule::closed::exposed_sends(plan.schedule, plan.layout.pp, micro_batches, sends, overlapped);
+            step.pp_comm = sends;
         } else {
             step = StepTime::busy(&work, Seconds::ZERO, micro_batches);
             step.compute += (ends.head.sum() + ends.embedding.sum()) * micro_batches;
             step.tp_comm += (ends.head_comm.sum() + ends.embedding_comm.sum()) * micro_batches;
             step.dp_comm = (sharding_exposed + edge.gather) * micro_batches + once;
         }
-        step.stragglers = step.total() * straggler::slow_down(plan.layout.world_size());
+        step.stragglers = step.total() * slow_down;
         step.dp_comm += outer;
-        step.optimizer = self.fsdp_update(plan);
+        step.optimizer = sharded.update;
         let windows =
             data::Windows { backward: work.backward(), forward: work.forward(), micro_backward: work.backward() };
-        step.offload = self.offloaded(plan, shape, &windows, micro_batches);
+        step.offload = exposed_update(sharded.host, &windows) + activations;
         step
     }
 
     /// One layer, its expert exchange in line, never faster than the host launches it.
-    fn fsdp_layer(&self, kind: usize, plan: &Plan, shape: &ShapeCost) -> Work {
+    pub(super) fn fsdp_layer(&self, kind: usize, plan: &Plan, shape: &ShapeCost) -> Work {
         let cost = &shape.layers[kind];
         let mut work = Work {
             ep: cost.ep,
@@ -147,23 +216,20 @@ impl Costs<'_> {
         }
     }
 
-    /// Exposed all-reduce of gradients between shard groups (HSDP).
-    fn between_shard_groups(&self, plan: &Plan, layers_time: Seconds) -> Seconds {
+    /// All-reduce of gradients between shard groups (HSDP).
+    fn between_shard_groups(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         let (all, shards) = (plan.layout.dense_replicas(), plan.dense_shards());
         if shards >= all || self.is_lora() {
             return Seconds::ZERO;
         }
         let inner = groups::dp(plan, shards);
         let group = Group { ranks: all / shards, stride: inner.stride * shards };
-        let mine = self.heaviest_parameters(plan).total() / f64::from(shards);
-        let outer =
-            self.fabric.time(Collective::AllReduce, Bytes::new(mine * self.device.stack.reduce_bytes), group, 1.0);
-        outer / f64::from(self.problem.model().layers()) + (outer - layers_time * 0.5).or_zero()
+        let mine = heaviest.total() / f64::from(shards);
+        self.fabric.time(Collective::AllReduce, Bytes::new(mine * self.device.stack.reduce_bytes), group, 1.0)
     }
 
-    fn fsdp_update(&self, plan: &Plan) -> Seconds {
+    fn fsdp_update(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         let share = if self.is_lora() { data::LORA_SHARE } else { 1.0 };
-        let heaviest = self.heaviest_parameters(plan);
         let shard = heaviest.dense / f64::from(plan.dense_shards())
             + heaviest.experts / f64::from(plan.layout.expert_replicas());
         let on_device = 1.0 - plan.offload.optimizer;

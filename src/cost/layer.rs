@@ -58,6 +58,43 @@ pub struct LayerCost {
 }
 
 impl LayerCost {
+    /// Two parts of one layer, term by term.
+    fn plus(&self, other: &Self) -> Self {
+        let pair = |a: Pair, b: Pair| Pair { forward: a.forward + b.forward, backward: a.backward + b.backward };
+        let Self {
+            forward,
+            dgrad,
+            wgrad,
+            attention,
+            attention_backward,
+            norms,
+            activation,
+            ffn,
+            up_projections,
+            tp,
+            cp,
+            ep,
+            recompute,
+            host,
+        } = *other;
+        Self {
+            forward: self.forward + forward,
+            dgrad: self.dgrad + dgrad,
+            wgrad: self.wgrad + wgrad,
+            attention: self.attention + attention,
+            attention_backward: self.attention_backward + attention_backward,
+            norms: self.norms + norms,
+            activation: self.activation + activation,
+            ffn: self.ffn + ffn,
+            up_projections: self.up_projections + up_projections,
+            tp: pair(self.tp, tp),
+            cp: pair(self.cp, cp),
+            ep: pair(self.ep, ep),
+            recompute: self.recompute + recompute,
+            host: pair(self.host, host),
+        }
+    }
+
     pub(super) fn add(&mut self, linear: crate::kernel::gemm::Linear) {
         self.forward += linear.forward;
         self.dgrad += linear.dgrad;
@@ -84,13 +121,34 @@ impl Costs<'_> {
     /// The price of layer kind `kind` under `plan`; depends on tp, sp, cp, ep, etp, micro-batch, dispatcher and recomputation
     /// only, so that plans which share those share it.
     pub fn layer(&self, kind: usize, plan: &Plan) -> LayerCost {
+        self.joined(kind, plan, &self.mixing(kind, plan), &self.feeding(kind, plan))
+    }
+
+    /// The part of a layer that mixes tokens: norms, attention or its like, context exchange. Depends on tp, sp, cp and its
+    /// kind, and the micro-batch.
+    pub(super) fn mixing(&self, kind: usize, plan: &Plan) -> LayerCost {
         let layer = &self.problem.model().kinds[kind];
         let mut cost = LayerCost::default();
         self.norms(layer, plan, &mut cost);
         self.mixer(layer, plan, &mut cost);
+        self.context_parallel(layer, plan, &mut cost);
+        cost
+    }
+
+    /// The other part: feed-forward or experts, and the collectives of tensor parallelism. Depends on tp, sp, the tokens of a
+    /// micro-batch on one rank, ep, etp and the dispatcher.
+    pub(super) fn feeding(&self, kind: usize, plan: &Plan) -> LayerCost {
+        let layer = &self.problem.model().kinds[kind];
+        let mut cost = LayerCost::default();
         self.ffn(layer, plan, &mut cost);
         self.tensor_parallel(layer, plan, &mut cost);
-        self.context_parallel(layer, plan, &mut cost);
+        cost
+    }
+
+    /// Both parts as one layer, with what only the whole has: adapters, the host floor, recomputation.
+    pub(super) fn joined(&self, kind: usize, plan: &Plan, mixing: &LayerCost, feeding: &LayerCost) -> LayerCost {
+        let layer = &self.problem.model().kinds[kind];
+        let mut cost = mixing.plus(feeding);
         if self.is_lora() {
             cost.wgrad = cost.wgrad * LORA_WGRAD;
         }

@@ -44,6 +44,28 @@ pub struct Footprint {
 }
 
 impl Footprint {
+    /// The tenants of a rank, with what fragmentation and the context take beside.
+    pub(super) fn of_rank(
+        rank: u32,
+        (weights, gradients, optimizer): (Bytes, Bytes, Bytes),
+        activations: Bytes,
+        transient: Bytes,
+        caches: Bytes,
+    ) -> Self {
+        let tensors = weights + gradients + optimizer + activations + transient + caches;
+        Self {
+            rank,
+            weights,
+            gradients,
+            optimizer,
+            activations,
+            transient,
+            caches,
+            fragmentation: tensors * reserve::FRAGMENTATION,
+            context: Bytes::gib(reserve::CONTEXT_GIB + reserve::NCCL_GIB),
+        }
+    }
+
     /// Every tenant with its name: the one list behind the sums, the tables and the JSON.
     pub fn tenants(&self) -> [(&'static str, Bytes); 8] {
         let Self { rank: _, weights, gradients, optimizer, activations, transient, caches, fragmentation, context } =
@@ -76,6 +98,31 @@ impl Footprint {
     }
 }
 
+/// Layers of one rank as memory counts them, by kind.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Holding {
+    /// Pipeline rank.
+    pub rank: u32,
+    /// Layers that keep only their input (`FirstLayers`).
+    pub forgotten: Vec<f64>,
+    /// The others.
+    pub kept: Vec<f64>,
+    /// Layers held less than the mean L/p. Memory counts them nonetheless: which rank gets a layer less differs between
+    /// frameworks, the first and the last have tables beside, and published peaks of uneven splits follow the mean.
+    pub spare: f64,
+    /// Whether the head lies here.
+    pub is_last: bool,
+}
+
+/// What one layer keeps for its backward: by kind, and when only its input is kept.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Kept {
+    /// By kind of layer.
+    pub kinds: Vec<Bytes>,
+    /// A layer's input.
+    pub checkpoint: Bytes,
+}
+
 impl Costs<'_> {
     /// The rank that needs the most.
     pub fn fullest(&self, plan: &Plan) -> Footprint {
@@ -87,42 +134,52 @@ impl Costs<'_> {
 
     /// Memory of every pipeline rank.
     pub fn footprints(&self, plan: &Plan) -> Vec<Footprint> {
+        let kept = self.kept_by_kind(plan);
+        let caches = self.caches(plan);
         let parameters = self.rank_parameters(plan);
-        let activations = self.rank_activations(plan);
-        let missing = self.layers_below_mean(plan);
-        (0..plan.layout.pp)
-            .map(|rank| {
-                let held = self.with_layers(parameters[rank as usize], missing[rank as usize], plan);
-                let (weights, gradients, optimizer) = self.states(&held, plan);
-                let spare = self.activations_of_layers(missing[rank as usize], rank, plan);
-                let (kept, transient) = (activations[rank as usize] + spare, self.transient(rank, plan));
-                let caches = self.caches(plan);
-                let tensors = weights + gradients + optimizer + kept + transient + caches;
-                Footprint {
-                    rank,
-                    weights,
-                    gradients,
-                    optimizer,
-                    activations: kept,
-                    transient,
-                    caches,
-                    fragmentation: tensors * reserve::FRAGMENTATION,
-                    context: Bytes::gib(reserve::CONTEXT_GIB + reserve::NCCL_GIB),
-                }
+        self.holdings(plan)
+            .iter()
+            .zip(parameters)
+            .map(|(holding, parameters)| {
+                let states = self.states(&self.with_spare(parameters, holding, plan), plan);
+                let transient = self.working_set(holding.is_last, plan) + self.gathered_weights(plan);
+                Footprint::of_rank(holding.rank, states, self.activations(holding, &kept, plan), transient, caches)
             })
             .collect()
     }
 
-    /// Layers that each rank holds less than the mean L/p. Memory counts them nonetheless: which rank gets a layer less
-    /// differs between frameworks, the first and the last have tables beside, and published peaks of uneven splits follow
-    /// the mean.
-    fn layers_below_mean(&self, plan: &Plan) -> Vec<f64> {
-        let (layers, pp) = (self.problem.model().layers(), plan.layout.pp);
-        let mut missing = vec![f64::from(layers) / f64::from(pp); pp as usize];
-        for (chunk, count) in super::split::even(layers, pp * plan.schedule.virtual_stages()).into_iter().enumerate() {
-            missing[plan.schedule.rank_of(chunk as u32, pp) as usize] -= f64::from(count);
+    /// Layers of each rank as memory counts them.
+    pub(super) fn holdings(&self, plan: &Plan) -> Vec<Holding> {
+        let model = self.problem.model();
+        let (layers, pp, kinds) = (model.layers(), plan.layout.pp, model.kinds.len());
+        let chunks = pp * plan.schedule.virtual_stages();
+        let last = plan.schedule.rank_of(chunks - 1, pp);
+        let mut ranks: Vec<Holding> = (0..pp)
+            .map(|rank| Holding {
+                rank,
+                forgotten: vec![0.0; kinds],
+                kept: vec![0.0; kinds],
+                spare: f64::from(layers) / f64::from(pp),
+                is_last: rank == last,
+            })
+            .collect();
+        let mut from = 0;
+        for (chunk, count) in super::split::even(layers, chunks).into_iter().enumerate() {
+            let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
+            let first = if let Recompute::FirstLayers(most) = plan.recompute { count.min(most) } else { 0 };
+            for (kind, times) in self.kinds_between(from, from + first).enumerate() {
+                rank.forgotten[kind] += times;
+            }
+            for (kind, times) in self.kinds_between(from + first, from + count).enumerate() {
+                rank.kept[kind] += times;
+            }
+            rank.spare -= f64::from(count);
+            from += count;
         }
-        missing.into_iter().map(|layers| layers.max(0.0)).collect()
+        for rank in &mut ranks {
+            rank.spare = rank.spare.max(0.0);
+        }
+        ranks
     }
 
     /// Share of each kind in so many layers of the whole model.
@@ -131,9 +188,10 @@ impl Costs<'_> {
         self.kinds_between(0, all).map(move |count| layers * count / f64::from(all)).enumerate()
     }
 
-    fn with_layers(&self, held: RankParameters, layers: f64, plan: &Plan) -> RankParameters {
+    /// Parameters of a rank, with those of the layers that it holds less than the mean.
+    pub(super) fn with_spare(&self, held: RankParameters, holding: &Holding, plan: &Plan) -> RankParameters {
         let (tp, expert_shards) = (f64::from(plan.layout.tp), f64::from(plan.layout.ep * plan.layout.etp));
-        self.mean_layers(layers).filter(|(_, times)| *times > 0.0).fold(held, |held, (kind, times)| {
+        self.mean_layers(holding.spare).filter(|(_, times)| *times > 0.0).fold(held, |held, (kind, times)| {
             let one = self.problem.model().layer_parameters(kind);
             RankParameters {
                 dense: held.dense + times * one.dense() as f64 / tp,
@@ -142,13 +200,26 @@ impl Costs<'_> {
         })
     }
 
-    fn activations_of_layers(&self, layers: f64, rank: u32, plan: &Plan) -> Bytes {
-        let in_flight = in_flight(plan.schedule, rank, plan.layout.pp, self.micro_batches(plan));
-        let share = (1.0 - plan.offload.activations) * in_flight;
-        self.mean_layers(layers)
-            .filter(|(_, times)| *times > 0.0)
-            .map(|(kind, times)| self.kept_activations(kind, plan) * (times * share))
-            .sum()
+    /// What a layer of each kind keeps, and what it would keep of a forgotten one.
+    pub(super) fn kept_by_kind(&self, plan: &Plan) -> Kept {
+        Kept {
+            kinds: (0..self.problem.model().kinds.len()).map(|kind| self.kept_activations(kind, plan)).collect(),
+            checkpoint: self.checkpoint(plan),
+        }
+    }
+
+    /// Activations of a rank at its peak: those of its layers, times the micro-batches in flight (§6.5).
+    pub(super) fn activations(&self, holding: &Holding, kept: &Kept, plan: &Plan) -> Bytes {
+        let on_device = 1.0 - plan.offload.activations;
+        let in_flight = in_flight(plan.schedule, holding.rank, plan.layout.pp, self.micro_batches(plan));
+        let layers: Bytes = holding.kept.iter().zip(&kept.kinds).map(|(times, bytes)| *bytes * *times).sum();
+        let forgotten: Bytes = holding.forgotten.iter().map(|times| kept.checkpoint * *times).sum();
+        let spare: Bytes = if holding.spare > 0.0 {
+            self.mean_layers(holding.spare).map(|(kind, times)| kept.kinds[kind] * times).sum()
+        } else {
+            Bytes::ZERO
+        };
+        (layers + forgotten + spare) * (on_device * in_flight)
     }
 
     /// Weights, gradients, and optimizer states of a rank.
@@ -156,7 +227,7 @@ impl Costs<'_> {
     /// ```text
     /// Σ over dense and experts of  P·( w/[z≥3: d] + g/[z≥2: d] + (master + states)/[z≥1: d] )          specification §6.1
     /// ```
-    fn states(&self, held: &RankParameters, plan: &Plan) -> (Bytes, Bytes, Bytes) {
+    pub(super) fn states(&self, held: &RankParameters, plan: &Plan) -> (Bytes, Bytes, Bytes) {
         let recipe = &self.problem.workload().recipe;
         let (gradient, states) =
             if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
@@ -171,42 +242,6 @@ impl Costs<'_> {
             sharded(gradient, ZeroStage::Two) * copies,
             sharded(states, ZeroStage::One) * (1.0 - plan.offload.optimizer),
         )
-    }
-
-    /// Activations of each rank at its peak: those of its chunks, times the micro-batches in flight (§6.5).
-    fn rank_activations(&self, plan: &Plan) -> Vec<Bytes> {
-        let model = self.problem.model();
-        let (pp, chunks) = (plan.layout.pp, plan.layout.pp * plan.schedule.virtual_stages());
-        let kept: Vec<Bytes> = (0..model.kinds.len()).map(|kind| self.kept_activations(kind, plan)).collect();
-        let unforgotten: Vec<Bytes> = match plan.recompute {
-            Recompute::FirstLayers(_) => (0..model.kinds.len()).map(|_| self.checkpoint(plan)).collect(),
-            Recompute::None | Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther | Recompute::Full => {
-                Vec::new()
-            }
-        };
-        let mut ranks = vec![Bytes::ZERO; pp as usize];
-        let mut from = 0;
-        for (chunk, count) in super::split::even(model.layers(), chunks).into_iter().enumerate() {
-            let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
-            let first = if let Recompute::FirstLayers(most) = plan.recompute { count.min(most) } else { 0 };
-            for (kind, times) in self.kinds_between(from, from + first).enumerate() {
-                if times > 0.0 {
-                    *rank += unforgotten[kind] * times;
-                }
-            }
-            for (kind, times) in self.kinds_between(from + first, from + count).enumerate() {
-                *rank += kept[kind] * times;
-            }
-            from += count;
-        }
-        let on_device = 1.0 - plan.offload.activations;
-        ranks
-            .into_iter()
-            .enumerate()
-            .map(|(rank, bytes)| {
-                bytes * (on_device * in_flight(plan.schedule, rank as u32, pp, self.micro_batches(plan)))
-            })
-            .collect()
     }
 
     /// What full recomputation keeps of a layer: its input, 2·n·h/ts bytes.
@@ -322,11 +357,10 @@ impl Costs<'_> {
     /// ```
     ///
     /// Source: specification §6.5.
-    fn transient(&self, rank: u32, plan: &Plan) -> Bytes {
+    pub(super) fn working_set(&self, is_last: bool, plan: &Plan) -> Bytes {
         let model = self.problem.model();
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
-        let last = plan.schedule.rank_of(plan.layout.pp * plan.schedule.virtual_stages() - 1, plan.layout.pp);
-        let own = if rank == last {
+        let own = if is_last {
             let logits = if self.device.stack.fused_cross_entropy { LOGITS.0 } else { LOGITS.1 };
             let depth = 1.0 + f64::from(model.mtp_depth);
             let vocab = f64::from(model.padded_vocab(plan.layout.tp)) / tp;
@@ -341,7 +375,7 @@ impl Costs<'_> {
         } else {
             Bytes::ZERO
         };
-        Bytes::new(own) + recomputed + self.gathered_weights(plan)
+        Bytes::new(own) + recomputed
     }
 
     fn largest_layer(&self, plan: &Plan) -> Bytes {
@@ -351,7 +385,7 @@ impl Costs<'_> {
     }
 
     /// Under ZeRO 3: the layer at work and the next, and the embedding, un-sharded (§6.1); without resharding, all layers.
-    fn gathered_weights(&self, plan: &Plan) -> Bytes {
+    pub(super) fn gathered_weights(&self, plan: &Plan) -> Bytes {
         if plan.zero != ZeroStage::Three {
             return Bytes::ZERO;
         }
@@ -375,7 +409,7 @@ impl Costs<'_> {
 
     /// Transformer Engine keeps one bf16 weight-gradient buffer for each distinct weight shape of a layer (§6.5) [D];
     /// none was seen for latent attention.
-    fn caches(&self, plan: &Plan) -> Bytes {
+    pub(super) fn caches(&self, plan: &Plan) -> Bytes {
         if !self.device.stack.wgrad_cache {
             return Bytes::ZERO;
         }

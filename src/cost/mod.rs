@@ -11,9 +11,11 @@ pub mod offload;
 pub mod optimizer;
 pub mod overlap;
 pub mod pipeline;
+pub mod played;
 pub mod recompute;
 pub mod split;
 pub mod stage;
+pub mod staged;
 pub mod step;
 pub mod straggler;
 

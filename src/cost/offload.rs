@@ -1,7 +1,7 @@
 //! What waits on the host: optimizer states and activations.
 
 use super::Costs;
-use super::data::Windows;
+use super::data::{RankParameters, Windows};
 use super::stage::ShapeCost;
 use crate::plan::{Plan, ZeroStage};
 use crate::units::{Bytes, BytesPerSec, Seconds};
@@ -13,34 +13,36 @@ mod host {
     pub const MEMORY_GB_PER_S: f64 = 50.0;
 }
 
+/// What of the host's update no window hides: `max(0, T − (window_B + window_F))`. Source: specification §6.8.
+pub(super) fn exposed_update(update: Seconds, windows: &Windows) -> Seconds {
+    (update - windows.backward - windows.forward).or_zero()
+}
+
 impl Costs<'_> {
-    /// Time that traffic with the host adds to a step.
+    /// Time of the update on the host, with the gradients and weights that move: nothing where nothing is offloaded.
     ///
     /// ```text
-    /// optimizer     max(0, shard·(g + w)/bw_host + shard·28 B/bw_dram − (window_B + window_F))
-    /// activations   m·layers·(max(0, A/bw_host − F) + max(0, A/bw_host − B))
+    /// shard·(g + w)/bw_host + shard·28 B/bw_dram          specification §6.8
     /// ```
-    ///
-    /// Source: specification §6.8.
-    pub(super) fn offloaded(&self, plan: &Plan, shape: &ShapeCost, windows: &Windows, micro_batches: f64) -> Seconds {
-        self.offloaded_optimizer(plan, windows) + self.offloaded_activations(plan, shape, micro_batches)
-    }
-
-    fn offloaded_optimizer(&self, plan: &Plan, windows: &Windows) -> Seconds {
+    pub(super) fn host_update(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         if plan.offload.optimizer <= 0.0 {
             return Seconds::ZERO;
         }
-        let heaviest = self.heaviest_parameters(plan);
         let shards = if plan.zero == ZeroStage::Zero { 1.0 } else { f64::from(plan.dense_shards()) };
         let expert_shards = if plan.zero == ZeroStage::Zero { 1.0 } else { f64::from(plan.layout.expert_replicas()) };
         let shard = (heaviest.dense / shards + heaviest.experts / expert_shards) * plan.offload.optimizer;
         let recipe = &self.problem.workload().recipe;
         let moved = Bytes::new(shard * (recipe.gradient + recipe.weight)) / self.device.gpu.host_link.value;
         let updated = Bytes::new(shard * host::UPDATE_BYTES) / BytesPerSec::gbytes(host::MEMORY_GB_PER_S);
-        (moved + updated - windows.backward - windows.forward).or_zero()
+        moved + updated
     }
 
-    fn offloaded_activations(&self, plan: &Plan, shape: &ShapeCost, micro_batches: f64) -> Seconds {
+    /// Time that activations on their way to the host and back add to a step.
+    ///
+    /// ```text
+    /// m·layers·(max(0, A/bw_host − F) + max(0, A/bw_host − B))          specification §6.8
+    /// ```
+    pub(super) fn offloaded_activations(&self, plan: &Plan, shape: &ShapeCost, micro_batches: f64) -> Seconds {
         if plan.offload.activations <= 0.0 {
             return Seconds::ZERO;
         }

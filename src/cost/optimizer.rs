@@ -1,7 +1,7 @@
 //! The update, and what every step pays once.
 
 use super::Costs;
-use super::data::LORA_SHARE;
+use super::data::{LORA_SHARE, RankParameters};
 use crate::gpu::Format;
 use crate::kernel::gemm::Shape;
 use crate::plan::{Plan, ZeroStage};
@@ -34,8 +34,7 @@ impl Costs<'_> {
     ///
     /// Shards over dp·cp (experts over their own replicas) under ZeRO ≥ 1. What is offloaded is updated on the host
     /// (`offload`). Source: specification §2.7.
-    pub(super) fn optimizer_step(&self, plan: &Plan) -> Seconds {
-        let heaviest = self.heaviest_parameters(plan);
+    pub(super) fn optimizer_step(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         let share = if self.is_lora() { LORA_SHARE } else { 1.0 };
         let (dense, experts) = (heaviest.dense * share, heaviest.experts * share);
         let (dense_shards, expert_shards) = if plan.zero == ZeroStage::Zero {
@@ -53,7 +52,7 @@ impl Costs<'_> {
         self.device.stream_fused(Bytes::new(shard * moved), update::KERNELS)
             + self.device.stream_fused(Bytes::new(passes), 4.0)
             + Seconds::micros(update::SCALARS * update::SCALAR_HOP * hops)
-            + self.newton_schulz(plan)
+            + self.newton_schulz(plan, heaviest)
     }
 
     /// Muon orthogonalises each matrix of the rank, whole matrices shared out over the replicas:
@@ -63,12 +62,11 @@ impl Costs<'_> {
     /// ```
     ///
     /// Taken per layer as h × (parameters/h). Source: specification §2.7.
-    fn newton_schulz(&self, plan: &Plan) -> Seconds {
+    fn newton_schulz(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         if self.problem.workload().optimizer != Optimizer::Muon {
             return Seconds::ZERO;
         }
         let model = self.problem.model();
-        let heaviest = self.heaviest_parameters(plan);
         let replicas = f64::from(plan.layout.dense_replicas());
         let (short, long) = (f64::from(model.hidden), heaviest.total() / f64::from(model.hidden) / replicas);
         // Twice the product's time is half its rate; 4·r·c·m + 2·m²·x is three products of m × x × m.

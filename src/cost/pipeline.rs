@@ -1,18 +1,58 @@
 //! Step time of a pipeline of stages, ZeRO 0–2.
 
+use super::data::{Exchange, RankParameters, Windows};
+use super::offload::exposed_update;
 use super::stage::{ShapeCost, Work};
 use super::step::StepTime;
-use super::{Costs, groups, overlap::overlap, straggler};
+use super::{Costs, groups, overlap::overlap};
 use crate::gpu::Collective;
 use crate::plan::Plan;
 use crate::schedule::Schedule;
-use crate::schedule::closed::{RankTime, bubble, dual_pipe, exposed_sends};
+use crate::schedule::closed::{RankTime, Ranks, dual_pipe, exposed_sends};
 use crate::units::{Bytes, Seconds};
 
 /// Share of a pair's compute that hides expert traffic run beside it. Source: specification §5.5.
 const BESIDE: f64 = 0.85;
 /// Processors that the overlapped dispatch kernels keep. Source: specification §3.5 (DeepEP V1).
 const DISPATCH_PROCESSORS: f64 = 20.0;
+
+/// The micro-batches' way through a pipeline.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flow {
+    /// What the busiest rank does, and what it waits for other stages.
+    pub busy: StepTime,
+    /// Behind what the edges hide.
+    pub windows: Windows,
+    /// Micro-batches.
+    pub micro_batches: f64,
+    /// Share by which stragglers lengthen the step.
+    pub slow_down: f64,
+}
+
+/// What a step pays at its two ends, as if nothing hid it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Edges {
+    /// Gradients and parameters between replicas.
+    pub exchange: Exchange,
+    /// Gradients of tied ends.
+    pub tied: Seconds,
+    /// The update on the device.
+    pub update: Seconds,
+    /// The update on the host.
+    pub host: Seconds,
+}
+
+impl Edges {
+    /// Whether nothing of them takes longer than another's.
+    pub fn within(&self, other: &Self) -> bool {
+        let Self { exchange, tied, update, host } = self;
+        exchange.reduce <= other.exchange.reduce
+            && exchange.gather <= other.exchange.gather
+            && *tied <= other.tied
+            && *update <= other.update
+            && *host <= other.host
+    }
+}
 
 impl Costs<'_> {
     /// One way from a stage to the next: b·s·h·2/c bytes, a tp-th of it under sequence parallelism or scatter-gather.
@@ -42,45 +82,77 @@ impl Costs<'_> {
     ///
     /// Source: specification §4.6.
     pub(super) fn pipeline_step(&self, plan: &Plan, shape: &ShapeCost) -> StepTime {
+        let ranks: Vec<(Work, f64)> = self.rank_works(plan, shape).into_iter().map(|work| (work, 1.0)).collect();
+        let flow = self.flow(plan, &ranks);
+        let edges = self.edges(plan, &self.heaviest_parameters(plan));
+        let activations = self.offloaded_activations(plan, shape, flow.micro_batches);
+        self.flow_step(plan, &flow, self.exposed_stage_sends(plan), &edges, activations)
+    }
+
+    /// Stage-to-stage sends of a step that nothing hides.
+    pub(super) fn exposed_stage_sends(&self, plan: &Plan) -> Seconds {
+        let (send, overlapped) = (self.stage_send(plan), self.device.stack.overlap.pp);
+        exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches(plan), send, overlapped)
+    }
+
+    /// The micro-batches' way through the pipeline; each rank comes with how many are like it.
+    pub(super) fn flow(&self, plan: &Plan, ranks: &[(Work, f64)]) -> Flow {
         let micro_batches = self.micro_batches(plan);
-        let ranks = self.rank_works(plan, shape);
-        let sends = exposed_sends(
-            plan.schedule,
-            plan.layout.pp,
-            micro_batches,
-            self.stage_send(plan),
-            self.device.stack.overlap.pp,
-        );
         let bidirectional = matches!(plan.schedule, Schedule::DualPipe | Schedule::DualPipeV) && plan.layout.pp > 1;
-        let mut step = if bidirectional {
-            self.bidirectional(plan, &ranks, micro_batches)
+        let busy = if bidirectional {
+            self.bidirectional(plan, ranks, micro_batches)
         } else {
-            self.flushed(plan, &ranks, micro_batches)
+            self.flushed(plan, ranks, micro_batches)
         };
-        step.pp_comm = sends;
-        step.stragglers = step.total() * straggler::slow_down(plan.layout.world_size());
-        let windows = self.dp_windows(plan, &ranks, micro_batches);
-        step.dp_comm = self.data_parallel(plan, &windows, micro_batches);
-        step.optimizer = self.optimizer_step(plan);
-        step.offload = self.offloaded(plan, shape, &windows, micro_batches);
+        let slow_down = self.slow_down(plan.layout.world_size());
+        Flow { busy, windows: self.dp_windows(plan, ranks, micro_batches), micro_batches, slow_down }
+    }
+
+    /// What a step pays at its two ends, before the windows of its flow hide any.
+    pub(super) fn edges(&self, plan: &Plan, heaviest: &RankParameters) -> Edges {
+        Edges {
+            exchange: self.exchange(plan, heaviest),
+            tied: self.tied_ends(plan),
+            update: self.optimizer_step(plan, heaviest),
+            host: self.host_update(plan, heaviest),
+        }
+    }
+
+    /// A flow, its sends and its edges as one step; `activations` = exposed time of offloaded activations.
+    pub(super) fn flow_step(
+        &self,
+        plan: &Plan,
+        flow: &Flow,
+        sends: Seconds,
+        edges: &Edges,
+        activations: Seconds,
+    ) -> StepTime {
+        let Flow { busy, windows, micro_batches, slow_down } = flow;
+        let Edges { exchange, tied, update, host } = *edges;
+        let mut step = StepTime { pp_comm: sends, ..*busy };
+        step.stragglers = step.total() * *slow_down;
+        step.dp_comm = self.exposed_exchange(plan, exchange, windows, *micro_batches) + tied;
+        step.optimizer = update;
+        step.offload = exposed_update(host, windows) + activations;
         step
     }
 
     /// Schedules whose ranks compute and wait: the busiest rank sets the pace, the bubble is what it waits.
-    fn flushed(&self, plan: &Plan, ranks: &[Work], micro_batches: f64) -> StepTime {
-        let exposed: Vec<Seconds> = ranks.iter().map(|work| self.beside(work)).collect();
-        let times: Vec<RankTime> = ranks
-            .iter()
-            .zip(&exposed)
-            .map(|(work, &ep)| {
+    fn flushed(&self, plan: &Plan, ranks: &[(Work, f64)], micro_batches: f64) -> StepTime {
+        let exposed: Vec<Seconds> = ranks.iter().map(|(work, _)| self.beside(work)).collect();
+        let times = || {
+            ranks.iter().zip(&exposed).map(|((work, times), &ep)| {
                 let time = work.rank_time();
-                RankTime { backward: time.backward + ep, ..time }
+                (RankTime { backward: time.backward + ep, ..time }, *times)
             })
-            .collect();
-        let busiest =
-            (0..times.len()).reduce(|a, b| if times[b].both() > times[a].both() { b } else { a }).unwrap_or(0);
-        let waiting = if times.len() == 1 { Seconds::ZERO } else { bubble(plan.schedule, &times, micro_batches) };
-        StepTime { pipeline_bubble: waiting, ..StepTime::busy(&ranks[busiest], exposed[busiest], micro_batches) }
+        };
+        let busiest = times()
+            .enumerate()
+            .reduce(|a, b| if b.1.0.both() > a.1.0.both() { b } else { a })
+            .map_or(0, |(index, _)| index);
+        let waiting =
+            if plan.layout.pp == 1 { Seconds::ZERO } else { Ranks::of(times()).bubble(plan.schedule, micro_batches) };
+        StepTime { pipeline_bubble: waiting, ..StepTime::busy(&ranks[busiest].0, exposed[busiest], micro_batches) }
     }
 
     /// Expert traffic run beside compute that stays exposed, E = dispatch and combine of both passes.
@@ -88,7 +160,7 @@ impl Costs<'_> {
     /// ```text
     /// (1−θ)·E + max(0, θ·E − 0.85·(F+B)) + σ·min(θ·E, F+B)          specification §5.5
     /// ```
-    fn beside(&self, work: &Work) -> Seconds {
+    pub(super) fn beside(&self, work: &Work) -> Seconds {
         let (theta, sigma) = (self.device.stack.overlap.ep, self.device.gpu.contention.value);
         let busy = work.forward() + work.backward();
         let hidden = work.ep_beside * theta;
@@ -100,10 +172,10 @@ impl Costs<'_> {
     /// ```text
     /// FB = overlap(F+B, θ·E, 0)·SM/(SM − 20) + (1−θ)·E          specification §5.5
     /// ```
-    fn bidirectional(&self, plan: &Plan, ranks: &[Work], micro_batches: f64) -> StepTime {
+    fn bidirectional(&self, plan: &Plan, ranks: &[(Work, f64)], micro_batches: f64) -> StepTime {
         let mut mean = Work::default();
-        for work in ranks {
-            mean.add(work, 1.0 / ranks.len() as f64);
+        for (work, times) in ranks {
+            mean.add(work, times / f64::from(plan.layout.pp));
         }
         let theta = self.device.stack.overlap.ep;
         let processors = f64::from(self.device.gpu.processors.value);

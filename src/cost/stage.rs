@@ -3,7 +3,7 @@
 use super::Costs;
 use super::head::Ends;
 use super::layer::{LayerCost, Pair};
-use super::{recompute, split};
+use super::split;
 use crate::plan::{Plan, Recompute};
 use crate::schedule::closed::RankTime;
 use crate::units::Seconds;
@@ -140,7 +140,7 @@ impl Costs<'_> {
 
     /// Head cost in layers of the last kind, which a cost-balanced split weighs (with multi-token prediction, its layer and
     /// its head too).
-    fn head_in_layers(&self, layer: &Work, ends: &Ends) -> f64 {
+    pub(super) fn head_in_layers(&self, layer: &Work, ends: &Ends) -> f64 {
         let one = layer.forward() + layer.backward();
         let head = ends.head.sum() + ends.head_comm.sum();
         if self.problem.model().mtp_depth > 0 { (head * 2.0 + one) / one } else { head / one }
@@ -203,7 +203,7 @@ impl Costs<'_> {
             }
             if let Recompute::FirstLayers(most) = plan.recompute {
                 for &kind in &model.order[from as usize..(from + count.min(most)) as usize] {
-                    work.recompute += recompute::full(&shape.layers[kind]);
+                    work.recompute += self.forgotten(&shape.layers[kind]);
                 }
             }
             if chunk == 0 {
@@ -230,10 +230,10 @@ impl Costs<'_> {
     }
 }
 
-fn embedding(ends: &Ends) -> Work {
+pub(super) fn embedding(ends: &Ends) -> Work {
     Work { compute: ends.embedding, tp: ends.embedding_comm, ..Work::default() }
 }
 
-fn loss(ends: &Ends) -> Work {
+pub(super) fn loss(ends: &Ends) -> Work {
     Work { compute: ends.head, tp: ends.head_comm, ..Work::default() }
 }

@@ -6,8 +6,10 @@ pub mod figures;
 pub mod json;
 pub mod markdown;
 pub mod plans;
+pub mod scatter;
 #[cfg(feature = "cli")]
 pub mod table;
+pub mod validate;
 pub mod why;
 
 pub use figures::Figures;

@@ -9,8 +9,23 @@ use super::Sheet;
 /// Width where there is no terminal.
 const WIDTH: u16 = 100;
 
-/// A sheet under its heading.
+/// A sheet under its heading: a table, or records one below the other where the terminal is too narrow for its words.
 pub fn render(sheet: &Sheet) -> String {
+    let words: u16 = (0..sheet.columns.len()).map(|at| longest_word(sheet, at) + GAP).fold(0, u16::saturating_add);
+    let body = if words > width() + GAP { records(sheet) } else { table(sheet) };
+    if sheet.title.is_empty() { format!("{body}\n") } else { format!("{}\n{body}\n", wrapped(&sheet.title)) }
+}
+
+/// Each row as lines of `column: cell`, with an empty line between rows.
+fn records(sheet: &Sheet) -> String {
+    let record = |row: &Vec<String>| {
+        let lines = sheet.columns.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
+        lines.map(|(column, cell)| wrapped(&format!("{column}: {cell}"))).collect::<Vec<_>>().join("\n")
+    };
+    sheet.rows.iter().map(record).collect::<Vec<_>>().join("\n\n")
+}
+
+fn table(sheet: &Sheet) -> String {
     let mut table = Table::new();
     table
         .load_style(comfy_table::presets::UTF8_HORIZONTAL_ONLY.row_separator(LineStyle::none()))
@@ -22,19 +37,15 @@ pub fn render(sheet: &Sheet) -> String {
     let needed =
         |padding: u16| words.iter().map(|word| word.saturating_add(padding + GAP)).fold(0, u16::saturating_add);
     let padding = u16::from(needed(1) <= width() + GAP);
-    let whole_words_fit = needed(padding) <= width() + GAP;
     for (at, column) in table.column_iter_mut().enumerate() {
         column.set_padding((0, padding));
-        if whole_words_fit {
-            column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(words[at] + padding)));
-        }
+        column.set_constraint(ColumnConstraint::LowerBoundary(Width::Fixed(words[at] + padding)));
         if !sheet.rows.is_empty() && sheet.rows.iter().all(|row| row.get(at).is_some_and(|cell| is_figure(cell))) {
             column.set_cell_alignment(CellAlignment::Right);
         }
     }
     let text = table.to_string();
-    let body = text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n");
-    if sheet.title.is_empty() { format!("{body}\n") } else { format!("{}\n{body}\n", wrapped(&sheet.title)) }
+    text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
 /// Width of the gap between two columns, beside the padding of a cell.
@@ -70,4 +81,29 @@ fn longest_word(sheet: &Sheet, at: usize) -> u16 {
 /// Figures stand to the right, words to the left.
 fn is_figure(cell: &str) -> bool {
     cell.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_narrow_for_its_words_a_table_becomes_records() {
+        let mut sheet = Sheet::new("", &["plan", "step time", "note"]);
+        sheet.push(["tp=8 pp=16".into(), "5.06 s".into(), String::new()]);
+        sheet.push(["tp=4 pp=8".into(), "5.07 s".into(), "tie".into()]);
+        assert_eq!(
+            records(&sheet),
+            "plan: tp=8 pp=16\nstep time: 5.06 s\n\nplan: tp=4 pp=8\nstep time: 5.07 s\nnote: tie"
+        );
+        assert!(render(&sheet).contains('═'), "100 columns hold it");
+        let wide = Sheet::new(
+            "",
+            &[
+                "a-column-of-more-than-sixty-characters-that-nobody-would-ever-write",
+                "another-column-of-more-than-thirty",
+            ],
+        );
+        assert_eq!(render(&wide), "\n", "no rows, no records");
+    }
 }

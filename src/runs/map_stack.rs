@@ -172,9 +172,15 @@ pub(super) fn format(row: &Row, gpu: &Gpu) -> Result<Format, Refusal> {
 }
 
 /// The stack; sets what of the plan it decides.
-pub(super) fn stack(row: &Row, cells: &Cells, family: Family, gpu: &Gpu, plan: &mut Plan) -> Result<Stack, Refusal> {
-    let mut stack = catalog::stack(family.stack(), &Overrides::default())
-        .map_err(|error| Refusal::Unsupported(error.to_string()))?;
+pub(super) fn stack(
+    row: &Row,
+    cells: &Cells,
+    family: Family,
+    gpu: &Gpu,
+    plan: &mut Plan,
+    sets: &Overrides,
+) -> Result<Stack, Refusal> {
+    let mut stack = catalog::stack(family.stack(), sets).map_err(|error| Refusal::Unsupported(error.to_string()))?;
     let (notes, detail) = (text(row.notes.as_ref()), text(row.dtype_detail.as_ref()));
     let old = is_old(row);
     match family {

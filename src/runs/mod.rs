@@ -10,9 +10,10 @@ mod map_stack;
 mod predict;
 mod row;
 
-pub use predict::{Prediction, Status, predict, predict_all};
+pub use predict::{Prediction, Status, predict, predict_all, predict_all_with};
 pub use row::{Row, RunsError, read};
 
+use crate::catalog::Overrides;
 use crate::cost::Costs;
 use crate::plan::{Plan, Recompute};
 use crate::problem::{HbmProfile, Problem, ProblemError};
@@ -42,18 +43,26 @@ impl Refusal {
 /// Share of the memory above which a stack that recomputes only where it must does so.
 const FITS: f64 = 0.95;
 
-/// What a row ran.
+/// What a row ran, with the default fit.
 ///
 /// # Errors
 /// When the row says too little, contradicts itself, or names what the model does not know.
 pub fn problem_of(row: &Row) -> Result<(Problem, Plan), Refusal> {
+    problem_with(row, &Overrides::default())
+}
+
+/// What a row ran, with this fit and what the user set of `gpu.…` and `stack.…`.
+///
+/// # Errors
+/// When the row says too little, contradicts itself, or names what the model does not know.
+pub fn problem_with(row: &Row, sets: &Overrides) -> Result<(Problem, Plan), Refusal> {
     let cells = Cells::of(row)?;
-    let gpu = map_cluster::gpu(row)?;
+    let gpu = map_cluster::gpu(row, sets)?;
     let family = Family::of(row);
     let model = map_model::model(row, &cells)?;
     let format = map_stack::format(row, &gpu)?;
     let mut plan = map_plan::plan(row, &cells, family, &model)?;
-    let stack = map_stack::stack(row, &cells, family, &gpu, &mut plan)?;
+    let stack = map_stack::stack(row, &cells, family, &gpu, &mut plan, sets)?;
     let workload = map_stack::workload(row, &cells, family, &model, &stack, format)?;
     let cluster = map_cluster::cluster(row, &cells, gpu)?;
     let problem = Problem::new(model, cluster, workload, stack, HbmProfile::Normal).map_err(|error| match error {

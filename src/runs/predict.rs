@@ -4,7 +4,8 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::cell::text;
-use super::{Refusal, Row, problem_of};
+use super::{Refusal, Row, problem_with};
+use crate::catalog::Overrides;
 use crate::cost::{Costs, Footprint, StepTime};
 use crate::model::flops::AttentionConvention;
 use crate::plan::Plan;
@@ -45,6 +46,12 @@ pub struct Prediction {
     pub mfu: Option<f64>,
     /// Peak memory of the fullest rank, of the row's kind: what the device shows, what is reserved, or what is allocated.
     pub peak_mem_gib: Option<f64>,
+    /// The stack of the catalogue that the row was taken for.
+    pub stack: Option<String>,
+    /// What the device would show at the peak.
+    pub device_mem_gib: Option<f64>,
+    /// Whether the tool would say that it fits: that figure within the share of the memory that may be filled.
+    pub fits: Option<bool>,
     /// Where the step's time goes.
     pub terms: Option<StepTime>,
 }
@@ -52,17 +59,26 @@ pub struct Prediction {
 /// Adapters skip the weight gradients of the base: two passes of three.
 const LORA_FLOPS: f64 = 2.0 / 3.0;
 
-/// Predicts one row.
+/// Predicts one row with the default fit.
 pub fn predict(row: &Row) -> Prediction {
-    match problem_of(row) {
+    predict_with(row, &Overrides::default())
+}
+
+fn predict_with(row: &Row, sets: &Overrides) -> Prediction {
+    match problem_with(row, sets) {
         Ok((problem, plan)) => price(row, &problem, &plan),
         Err(refusal) => refused(row, &refusal),
     }
 }
 
-/// Predicts all rows on every core, in their order.
+/// Predicts all rows on every core, in their order, with the default fit.
 pub fn predict_all(rows: &[Row]) -> Vec<Prediction> {
-    rows.par_iter().map(predict).collect()
+    predict_all_with(rows, &Overrides::default())
+}
+
+/// The same with this fit and what the user set of `gpu.…` and `stack.…`.
+pub fn predict_all_with(rows: &[Row], sets: &Overrides) -> Vec<Prediction> {
+    rows.par_iter().map(|row| predict_with(row, sets)).collect()
 }
 
 fn refused(row: &Row, refusal: &Refusal) -> Prediction {
@@ -80,6 +96,9 @@ fn refused(row: &Row, refusal: &Refusal) -> Prediction {
         tflops_per_gpu_full: None,
         mfu: None,
         peak_mem_gib: None,
+        stack: None,
+        device_mem_gib: None,
+        fits: None,
         terms: None,
     }
 }
@@ -106,6 +125,9 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
         tflops_per_gpu_full: Some(flops(AttentionConvention::Full) / 1e12),
         mfu: cluster.gpu.peak_of(workload.format).map(|peak| causal / peak.get()),
         peak_mem_gib: Some(memory(text(row.mem_kind.as_ref()), &evaluation.footprint).as_gib()),
+        stack: Some(problem.stack().name.clone()),
+        device_mem_gib: Some(evaluation.footprint.device().as_gib()),
+        fits: Some(evaluation.footprint.device() <= problem.hbm_budget()),
         terms: Some(evaluation.step),
     }
 }

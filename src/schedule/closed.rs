@@ -47,22 +47,54 @@ pub fn busiest(ranks: &[RankTime]) -> RankTime {
 ///
 /// Source: specification §4, after [gpipe], [narayanan21] §2.2 and [zero-bubble].
 pub fn bubble(schedule: Schedule, ranks: &[RankTime], micro_batches: f64) -> Seconds {
-    let p = ranks.len() as f64;
-    let longest = |part: fn(&RankTime) -> Seconds| ranks.iter().map(part).fold(Seconds::ZERO, Seconds::max);
-    let most = busiest(ranks).both();
-    let others = ranks.iter().map(RankTime::both).sum::<Seconds>() - most;
-    let (f, b, w) = (longest(|r| r.forward), longest(|r| r.backward), longest(|r| r.wgrad));
-    match schedule {
-        Schedule::Naive => others * micro_batches,
-        Schedule::GPipe => (f + b - most) * micro_batches + others,
-        Schedule::OneFOneB => others,
-        Schedule::Interleaved { virtual_stages } | Schedule::LoopedBfs { virtual_stages } => {
-            others / f64::from(virtual_stages)
+    Ranks::of(ranks.iter().map(|rank| (*rank, 1.0))).bubble(schedule, micro_batches)
+}
+
+/// All that the closed forms know of the ranks.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Ranks {
+    /// How many.
+    count: f64,
+    /// Of all, forward and backward.
+    sum: Seconds,
+    /// The longest forward and backward of one rank.
+    most: Seconds,
+    /// The longest parts of any.
+    longest: RankTime,
+}
+
+impl Ranks {
+    /// Ranks, each with how many are like it.
+    pub fn of(ranks: impl Iterator<Item = (RankTime, f64)>) -> Self {
+        ranks.fold(Self::default(), |all, (rank, times)| Self {
+            count: all.count + times,
+            sum: all.sum + rank.both() * times,
+            most: all.most.max(rank.both()),
+            longest: RankTime {
+                forward: all.longest.forward.max(rank.forward),
+                backward: all.longest.backward.max(rank.backward),
+                wgrad: all.longest.wgrad.max(rank.wgrad),
+            },
+        })
+    }
+
+    /// [`bubble`] of these ranks.
+    pub fn bubble(&self, schedule: Schedule, micro_batches: f64) -> Seconds {
+        let Self { count: p, sum, most, longest } = *self;
+        let others = sum - most;
+        let RankTime { forward: f, backward: b, wgrad: w } = longest;
+        match schedule {
+            Schedule::Naive => others * micro_batches,
+            Schedule::GPipe => (f + b - most) * micro_batches + others,
+            Schedule::OneFOneB => others,
+            Schedule::Interleaved { virtual_stages } | Schedule::LoopedBfs { virtual_stages } => {
+                others / f64::from(virtual_stages)
+            }
+            Schedule::ZbH1 => (f + b - w * 2.0).or_zero() * (p - 1.0),
+            Schedule::ZbH2 => (f + b - w * 3.0).or_zero() * (p - 1.0),
+            Schedule::ZbV => (f.max(b - w) - w).or_zero() * ((p - 1.0) / 2.0),
+            Schedule::DualPipe | Schedule::DualPipeV => others / 2.0,
         }
-        Schedule::ZbH1 => (f + b - w * 2.0).or_zero() * (p - 1.0),
-        Schedule::ZbH2 => (f + b - w * 3.0).or_zero() * (p - 1.0),
-        Schedule::ZbV => (f.max(b - w) - w).or_zero() * ((p - 1.0) / 2.0),
-        Schedule::DualPipe | Schedule::DualPipeV => others / 2.0,
     }
 }
 

@@ -28,6 +28,11 @@ const fn op(pass: Pass, micro_batch: u32, stage: u32) -> Op {
     Op { pass, micro_batch, stage }
 }
 
+/// Whether a schedule has a fixed list of operations.
+pub const fn has_list(schedule: Schedule) -> bool {
+    !matches!(schedule, Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV)
+}
+
 /// The fixed order of each rank's operations; `None` for schedules without a fixed list (ZB-V and the two
 /// bidirectional ones are played greedily).
 pub fn ops(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Vec<Vec<Op>>> {

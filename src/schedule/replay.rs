@@ -42,6 +42,30 @@ pub struct Trace {
 ///
 /// `None` for a schedule without a fixed list of operations.
 pub fn replay(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime], send: Seconds) -> Option<Trace> {
+    let mut events = Vec::new();
+    let makespan = play(schedule, pp, micro_batches, stages, send, |event| events.push(event))?;
+    Some(Trace { makespan, events })
+}
+
+/// Only how long that takes.
+pub fn makespan(
+    schedule: Schedule,
+    pp: u32,
+    micro_batches: u32,
+    stages: &[StageTime],
+    send: Seconds,
+) -> Option<Seconds> {
+    play(schedule, pp, micro_batches, stages, send, |_| ())
+}
+
+fn play(
+    schedule: Schedule,
+    pp: u32,
+    micro_batches: u32,
+    stages: &[StageTime],
+    send: Seconds,
+    mut played: impl FnMut(Event),
+) -> Option<Seconds> {
     let lists = ops(schedule, pp, micro_batches)?;
     let chunks = stages.len();
     let split = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2);
@@ -56,7 +80,6 @@ pub fn replay(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTi
     let mut done: Vec<Option<Seconds>> = vec![None; 3 * micro_batches as usize * chunks];
     let mut clock = vec![Seconds::ZERO; pp as usize];
     let mut next = vec![0; pp as usize];
-    let mut events = Vec::with_capacity(lists.iter().map(Vec::len).sum());
     let last = chunks as u32 - 1;
     // The earliest start that the operation's inputs allow, or `None` while they are not there.
     let ready = |op: Op, done: &[Option<Seconds>]| -> Option<Seconds> {
@@ -88,7 +111,7 @@ pub fn replay(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTi
                 let end = start + length;
                 clock[rank] = end;
                 done[index(op)] = Some(end);
-                events.push(Event { rank: rank as u32, op, start, end });
+                played(Event { rank: rank as u32, op, start, end });
                 next[rank] += 1;
                 progressed = true;
             }
@@ -98,8 +121,7 @@ pub fn replay(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTi
         }
     }
     let complete = (0..pp as usize).all(|rank| next[rank] == lists[rank].len());
-    let makespan = clock.into_iter().fold(Seconds::ZERO, Seconds::max);
-    complete.then_some(Trace { makespan, events })
+    complete.then(|| clock.into_iter().fold(Seconds::ZERO, Seconds::max))
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use crate::plan::{Plan, Recompute};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
 use crate::stack::Framework;
+use crate::suggest;
 
 /// One `key=value` of `--fix` or `--forbid`.
 #[derive(Clone, Debug, PartialEq)]
@@ -191,13 +192,8 @@ fn parse(item: &str) -> Result<Rule, String> {
         }
         return Ok(Rule { key: key.to_owned(), values: Values::Words(words) });
     }
-    let keys = || NUMBERS.into_iter().chain(WORDS);
-    let near = keys().max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
-    Err(format!(
-        "there is no `{key}` to fix or forbid\n\nhint: did you mean `{}`? The keys are: {}",
-        near.unwrap_or_default(),
-        keys().collect::<Vec<_>>().join(", ")
-    ))
+    let keys = NUMBERS.into_iter().chain(WORDS);
+    Err(format!("there is no `{key}` to fix or forbid{}", suggest::keys_hint(key, keys)))
 }
 
 /// Whether a word is one that its key can have.

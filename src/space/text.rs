@@ -6,6 +6,7 @@ use crate::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, 
 use crate::problem::Problem;
 use crate::schedule::Schedule;
 use crate::stack::{Dispatcher, LayerSplit};
+use crate::suggest;
 
 /// Keys of a plan, for hints.
 pub const KEYS: [&str; 20] = [
@@ -244,16 +245,7 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
             "offload-activations" => plan.offload.activations = share(value, key)?,
             "dispatcher" => plan.dispatcher = one_of(value, key, &DISPATCHERS)?,
             "order" => plan.order = one_of(value, key, &ORDERS)?,
-            _ => {
-                let near = KEYS
-                    .into_iter()
-                    .max_by(|a, b| strsim::jaro_winkler(key, a).total_cmp(&strsim::jaro_winkler(key, b)));
-                return Err(format!(
-                    "a plan has no `{key}`\n\nhint: did you mean `{}`? The keys are: {}",
-                    near.unwrap_or_default(),
-                    KEYS.join(", ")
-                ));
-            }
+            _ => return Err(format!("a plan has no `{key}`{}", suggest::keys_hint(key, KEYS))),
         }
     }
     let name = schedule.unwrap_or("1f1b");

@@ -133,3 +133,40 @@ pub fn plans(problem: &Problem, count: usize, seed: u64) -> Vec<Plan> {
     }
     plans
 }
+
+/// A legal plan with the choices that most searches leave alone: shard groups, offload, splits, blocks of layers, dispatchers.
+pub fn wide_plan(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> Option<Plan> {
+    use meshwright::plan::{Modules, Offload, Recompute, ZeroStage};
+    use meshwright::stack::{Dispatcher, LayerSplit};
+    let mut plan = *plan;
+    let shares = [0.0, 0.0, 0.25, 0.5, 1.0];
+    let modules = |bits: usize| Modules {
+        core_attn: bits & 1 > 0,
+        layernorm: bits & 2 > 0,
+        act: bits & 4 > 0,
+        mla_up_proj: bits & 8 > 0,
+        mlp: bits & 16 > 0,
+        moe: bits & 32 > 0,
+    };
+    plan.dispatcher = [Dispatcher::AllToAll, Dispatcher::DeepEp][numbers.below(2)];
+    plan.split = [LayerSplit::Even, LayerSplit::CostBalanced][numbers.below(2)];
+    plan.sequence_parallel = plan.layout.tp > 1 && (costs.problem.model().is_moe() || numbers.below(3) > 0);
+    plan.recompute = match numbers.below(8) {
+        0 => Recompute::PerOp,
+        1 => Recompute::EveryOther,
+        2 => Recompute::Full,
+        3 | 4 => Recompute::FirstLayers(1 + numbers.below(6) as u32),
+        5 | 6 => Recompute::Selective(modules(numbers.below(64))),
+        _ => plan.recompute,
+    };
+    plan.zero = [ZeroStage::Zero, ZeroStage::One, ZeroStage::Two, ZeroStage::Three][numbers.below(4)];
+    plan.reshard_after_forward = numbers.below(2) == 0;
+    if plan.zero >= ZeroStage::One && numbers.below(2) == 0 {
+        let groups = space::divisors(plan.layout.dense_replicas());
+        plan.shard_group = Some(groups[numbers.below(groups.len())]);
+    }
+    plan.offload = Offload { optimizer: shares[numbers.below(5)], activations: shares[numbers.below(5)] };
+    let mut found = Vec::new();
+    space::illegal(costs, &plan, &mut found);
+    found.is_empty().then_some(plan)
+}

@@ -164,7 +164,7 @@ fn additions_2_1_a_limit_of_500_w_takes_the_clock_of_an_h100_to_0_877() {
 
 #[test]
 fn additions_2_9_the_host_needs_84_5_ms_for_24_recomputed_layers() {
-    let mut stack = catalog::stack("megatron-deepspeed-2022", &super::Overrides::default()).unwrap();
+    let mut stack = catalog::stack("megatron-deepspeed-2022", &super::Overrides::specification()).unwrap();
     stack.quirks.sync_per_layer = Seconds::ZERO; // not launches: another term of this framework
     let small = gpt(24, 256, 4);
     let problem = problem(small, cluster("dgx-a100-1k").resized(8), stack, 8, 128);

@@ -37,11 +37,11 @@ fn prints(ours: f64, printed: f64, unit: f64) {
 }
 
 fn model(name: &str) -> Model {
-    catalog::model(name, &Overrides::default()).unwrap()
+    catalog::model(name, &Overrides::specification()).unwrap()
 }
 
 fn gpu(name: &str) -> Gpu {
-    catalog::gpu_with(name, &Overrides::default()).unwrap()
+    catalog::gpu_with(name, &Overrides::specification()).unwrap()
 }
 
 /// The device with the sustained clocks and memory efficiency of version 1.0 (specification §10.1).
@@ -63,7 +63,7 @@ fn one_zero_gpu(name: &str) -> Gpu {
 /// The stack with the traffic multiplier and cast share of version 1.0 (specification §2.4), the narrow data-parallel window
 /// of §5.2, and the host floor off (§2.9).
 fn one_zero_stack(name: &str, traffic: f64, casts: f64) -> Stack {
-    let mut stack = catalog::stack(name, &Overrides::default()).unwrap();
+    let mut stack = catalog::stack(name, &Overrides::specification()).unwrap();
     stack.traffic = traffic;
     stack.casts = casts;
     stack.overlap.dp_interleaved_window = false;
@@ -84,7 +84,7 @@ fn device<'a>(gpu: &'a Gpu, stack: &'a Stack) -> Device<'a> {
 }
 
 fn cluster(name: &str) -> Cluster {
-    catalog::cluster(name, &Overrides::default()).unwrap()
+    catalog::cluster(name, &Overrides::specification()).unwrap()
 }
 
 /// A cluster of `gpus` of a device under the constants of version 1.0.

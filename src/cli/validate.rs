@@ -1,0 +1,84 @@
+//! `meshwright validate`: predictions against measured runs.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow};
+use serde::Serialize;
+
+use super::predict::RunsArgs;
+use super::{Outcome, OutputFormat, output};
+use crate::report::{json, scatter, validate as sheets};
+use crate::runs;
+use crate::validate::filter::Filter;
+use crate::validate::sample::samples;
+use crate::validate::{Report, score};
+
+/// Arguments of `validate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    runs: RunsArgs,
+    /// Count only runs with this: purpose=pretrain, trust=high,medium, set=…, gpu=…, framework=…
+    #[arg(long, value_name = "COLUMN=VALUE")]
+    only: Vec<String>,
+    /// How many of the worst runs to list.
+    #[arg(long, value_name = "K", default_value_t = 10)]
+    worst: usize,
+    /// Also draw predicted against measured step times into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value = "table")]
+    format: OutputFormat,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    fit: String,
+    only: &'a [String],
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// Answers.
+pub fn run(args: &Args) -> Result<Outcome> {
+    let filters: Vec<Filter> = args
+        .only
+        .iter()
+        .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
+        .collect::<Result<_>>()?;
+    let (rows, sets) = args.runs.load()?;
+    let predictions = runs::predict_all_with(&rows, &sets);
+    let report = score(&samples(&rows, &predictions), &filters);
+    if let Some(path) = &args.svg {
+        let origin = path.display().to_string();
+        std::fs::write(path, scatter::svg(&report.points)).with_context(|| format!("{origin}: cannot be written"))?;
+    }
+    let fit = sets.fit().map_or("none", |fit| fit.name.as_str()).to_owned();
+    let text = match args.format {
+        OutputFormat::Json => {
+            json::text(&Document { schema: json::SCHEMA, fit: fit.clone(), only: &args.only, report: &report })?
+        }
+        OutputFormat::Table | OutputFormat::Markdown | OutputFormat::Csv => {
+            let mut all = vec![sheets::time(&report)];
+            if !report.memory.is_empty() {
+                all.push(sheets::memory(&report));
+            }
+            all.push(sheets::oom(&report));
+            if !report.choice.classes.is_empty() {
+                all.push(sheets::choice(&report));
+            }
+            all.push(sheets::worst(&report, args.worst));
+            output::sheets(&all, args.format)?
+        }
+    };
+    output::print(&text)?;
+    output::talk(&format!(
+        "{} of {} runs counted, {} of them timed and predicted; fit: {fit}",
+        report.runs,
+        rows.len(),
+        report.points.len()
+    ));
+    Ok(Outcome::Answered)
+}

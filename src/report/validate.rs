@@ -1,0 +1,91 @@
+//! The scoreboard for a reader.
+
+use super::{Sheet, percent};
+use crate::validate::metrics::Errors;
+use crate::validate::{Oom, Report};
+
+/// Step times by class.
+pub fn time(report: &Report) -> Sheet {
+    let columns = ["by", "class", "timed", "predicted", "mean", "median", "p90", "worst", "bias"];
+    let mut sheet = Sheet::new("Step time: |predicted / measured - 1|; repeats count once", &columns);
+    for class in &report.time {
+        let shown =
+            |of: fn(&Errors) -> f64| class.errors.as_ref().map_or_else(String::new, |errors| percent(of(errors)));
+        sheet.push([
+            class.by.to_owned(),
+            class.class.clone(),
+            class.timed.to_string(),
+            percent(class.coverage),
+            shown(|errors| errors.mean_ape),
+            shown(|errors| errors.median_ape),
+            shown(|errors| errors.p90_ape),
+            shown(|errors| errors.worst_ape),
+            shown(|errors| errors.bias),
+        ]);
+    }
+    sheet
+}
+
+/// Peak memory by kind of figure.
+pub fn memory(report: &Report) -> Sheet {
+    let mut sheet = Sheet::new("Peak memory", &["kind of figure", "n", "mean", "median", "p90", "worst", "bias"]);
+    for class in &report.memory {
+        let Errors { n, weight: _, mean_ape, median_ape, p90_ape, worst_ape, bias } = class.errors;
+        sheet.push([
+            class.kind.clone(),
+            n.to_string(),
+            percent(mean_ape),
+            percent(median_ape),
+            percent(p90_ape),
+            percent(worst_ape),
+            percent(bias),
+        ]);
+    }
+    sheet
+}
+
+/// Running out of memory.
+pub fn oom(report: &Report) -> Sheet {
+    let oom = &report.oom;
+    let Oom { true_fits, false_fits, true_ooms, false_ooms } = *oom;
+    let mut sheet = Sheet::new("Out of memory", &["", "predicted to fit", "predicted not to", "wrong"]);
+    let row =
+        |name: &str, a: usize, b: usize, wrong: f64| [name.to_owned(), a.to_string(), b.to_string(), percent(wrong)];
+    sheet.push(row("ran", true_fits, false_ooms, oom.false_oom_share()));
+    sheet.push(row("ran out", false_fits, true_ooms, oom.missed_share()));
+    sheet
+}
+
+/// Ranking and regret.
+pub fn choice(report: &Report) -> Sheet {
+    let columns =
+        ["set", "groups", "plans", "Spearman", "mean regret", "worst", "best of 3", "best of 3 of more than 3"];
+    let mut sheet = Sheet::new("Choosing among measured plans of one model, GPUs, batch and sequence", &columns);
+    for class in &report.choice.classes {
+        sheet.push([
+            class.class.clone(),
+            class.groups.to_string(),
+            class.plans.to_string(),
+            class.mean_spearman.map_or_else(String::new, |rho| format!("{rho:.2}")),
+            percent(class.mean_regret),
+            percent(class.worst_regret),
+            percent(class.mean_best_of_three),
+            class.mean_best_of_three_of_more.map_or_else(String::new, percent),
+        ]);
+    }
+    sheet
+}
+
+/// The runs that are furthest off.
+pub fn worst(report: &Report, most: usize) -> Sheet {
+    let mut sheet = Sheet::new("Furthest off", &["run", "measured s", "predicted s", "error"]);
+    for point in report.points.iter().take(most) {
+        sheet.push([
+            point.id.clone(),
+            super::significant(point.measured_s),
+            super::significant(point.predicted_s),
+            percent(point.error),
+        ]);
+    }
+    sheet
+}

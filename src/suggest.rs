@@ -1,0 +1,37 @@
+//! "Did you mean": the known name nearest to the one that was written.
+
+/// Least likeness of a suggestion: below it, a wrong guess would only confuse.
+const LIKE_ENOUGH: f64 = 0.6;
+
+/// The candidate most like `word` (Jaro-Winkler, letter case aside), where one is like enough.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
+    let word = word.to_lowercase();
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(&word, &candidate.to_lowercase()), candidate))
+        .filter(|(likeness, _)| *likeness >= LIKE_ENOUGH)
+        .max_by(|(a, _), (b, _)| a.total_cmp(b))
+        .map(|(_, candidate)| candidate.to_owned())
+}
+
+/// What to do about a wrong key: the nearest one, where there is one, and all of them.
+pub fn keys_hint<'a>(word: &str, keys: impl IntoIterator<Item = &'a str> + Clone) -> String {
+    let all = keys.clone().into_iter().collect::<Vec<_>>().join(", ");
+    match nearest(word, keys) {
+        Some(near) => format!("\n\nhint: did you mean `{near}`? The keys are: {all}"),
+        None => format!("\n\nhint: the keys are: {all}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suggestions_are_near_or_none() {
+        assert_eq!(nearest("h100sxm", ["h100-pcie", "h100-sxm", "mi300x"]).as_deref(), Some("h100-sxm"));
+        assert_eq!(nearest("qqqq", ["h100-pcie", "mi300x"]), None);
+        assert!(keys_hint("tpp", ["tp", "pp"]).contains("did you mean `tp`?"));
+        assert_eq!(keys_hint("foo", ["tp", "pp"]), "\n\nhint: the keys are: tp, pp");
+    }
+}

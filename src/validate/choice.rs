@@ -1,0 +1,151 @@
+//! Choosing among measured plans: does the ranking hold, and what does its first choice cost?
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::metrics::{Regret, regret, spearman};
+use super::sample::{Sample, config_group, purpose};
+use super::time_pair;
+
+/// Fewest plans that make a choice.
+const FEWEST: usize = 3;
+
+/// One group of runs that differ in their layout alone.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Group {
+    /// Set, model, GPU, number of them, format, batch and sequence.
+    pub name: String,
+    /// Set of the runs.
+    pub set: String,
+    /// Layouts, repeats counted once.
+    pub plans: usize,
+    /// Rank correlation of predicted and measured step time.
+    pub spearman: Option<f64>,
+    /// What choosing by prediction costs.
+    pub regret: Regret,
+}
+
+/// Ranking and regret over a set of groups.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Choice {
+    /// Set, or all.
+    pub class: String,
+    /// Groups of three layouts or more.
+    pub groups: usize,
+    /// Layouts in them.
+    pub plans: usize,
+    /// Mean rank correlation.
+    pub mean_spearman: Option<f64>,
+    /// Mean regret of the plan ranked first.
+    pub mean_regret: f64,
+    /// Its maximum.
+    pub worst_regret: f64,
+    /// Mean regret of the best of the three ranked first.
+    pub mean_best_of_three: f64,
+    /// The same over groups of more than three, where it is not 0 by itself.
+    pub mean_best_of_three_of_more: Option<f64>,
+}
+
+/// Choices by set, and each group.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Choices {
+    /// All groups, then by set; empty where there is no group.
+    pub classes: Vec<Choice>,
+    /// The groups, the dearest choice first.
+    pub groups: Vec<Group>,
+}
+
+/// Predicted and measured times of each layout, repeats beside one another.
+type Plans = BTreeMap<String, Vec<(f64, f64)>>;
+
+/// Groups runs that share set, model, purpose, GPUs, format, batch and sequence, and scores each choice.
+///
+/// Repeats of one layout are one plan, at their mean.
+pub fn choices(ran: &[Sample]) -> Choices {
+    let mut groups: BTreeMap<(String, String), Plans> = BTreeMap::new();
+    for sample in ran {
+        if let Some(pair) = time_pair(sample) {
+            let plans = groups.entry((sample.set().to_owned(), name(sample))).or_default();
+            plans.entry(layout(sample)).or_default().push((pair.predicted, pair.measured));
+        }
+    }
+    let mut groups: Vec<Group> = groups
+        .into_iter()
+        .filter(|(_, plans)| plans.len() >= FEWEST)
+        .filter_map(|((set, name), plans)| {
+            let plans: Vec<(f64, f64)> = plans.values().map(|repeats| mean(repeats)).collect();
+            let (predicted, measured): (Vec<f64>, Vec<f64>) = plans.iter().copied().unzip();
+            Some(Group {
+                name,
+                set,
+                plans: plans.len(),
+                spearman: spearman(&predicted, &measured),
+                regret: regret(&plans)?,
+            })
+        })
+        .collect();
+    groups.sort_by(|a, b| b.regret.first.total_cmp(&a.regret.first).then_with(|| a.name.cmp(&b.name)));
+    let mut sets: Vec<&str> = groups.iter().map(|group| group.set.as_str()).collect();
+    sets.sort_unstable();
+    sets.dedup();
+    let of = |set: &str| groups.iter().filter(|group| group.set == set).collect::<Vec<_>>();
+    let classes = summary("all", &groups.iter().collect::<Vec<_>>())
+        .into_iter()
+        .chain(sets.iter().filter_map(|set| summary(set, &of(set))))
+        .collect();
+    Choices { classes, groups }
+}
+
+fn mean(repeats: &[(f64, f64)]) -> (f64, f64) {
+    let n = repeats.len() as f64;
+    let sum = repeats.iter().fold((0.0, 0.0), |sum, pair| (sum.0 + pair.0, sum.1 + pair.1));
+    (sum.0 / n, sum.1 / n)
+}
+
+fn name(sample: &Sample) -> String {
+    let row = sample.row;
+    let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
+    let number = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| value.to_string());
+    format!(
+        "{} {} on {} x {} {} batch {} sequence {} ({})",
+        text(&row.model_name),
+        purpose(row),
+        number(row.gpus_total),
+        text(&row.gpu),
+        text(&row.dtype),
+        number(row.global_batch),
+        number(row.seq_len),
+        sample.set()
+    )
+}
+
+/// What differs between the plans of a group.
+fn layout(sample: &Sample) -> String {
+    let row = sample.row;
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let (sp, zero) = (number(row.sp), number(row.zero_stage));
+    let recompute = row.recompute.clone().unwrap_or_default();
+    format!("{}|sp{sp}|zero{zero}|{recompute}", config_group(row))
+}
+
+fn summary(class: &str, groups: &[&Group]) -> Option<Choice> {
+    if groups.is_empty() {
+        return None;
+    }
+    let average = |values: Vec<f64>| {
+        let n = values.len() as f64;
+        (!values.is_empty()).then(|| values.iter().sum::<f64>() / n)
+    };
+    let of_three = |group: &&Group| group.regret.best_of_three;
+    Some(Choice {
+        class: class.to_owned(),
+        groups: groups.len(),
+        plans: groups.iter().map(|group| group.plans).sum(),
+        mean_spearman: average(groups.iter().filter_map(|group| group.spearman).collect()),
+        mean_regret: average(groups.iter().map(|group| group.regret.first).collect())?,
+        worst_regret: groups.iter().map(|group| group.regret.first).fold(0.0, f64::max),
+        mean_best_of_three: average(groups.iter().map(of_three).collect())?,
+        mean_best_of_three_of_more: average(groups.iter().filter(|group| group.plans > 3).map(of_three).collect()),
+    })
+}

@@ -1,0 +1,172 @@
+//! Figures of merit. Pure functions of numbers; no one of them knows what a run is.
+
+use serde::Serialize;
+
+/// One prediction beside what was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pair {
+    /// Predicted.
+    pub predicted: f64,
+    /// Measured, above 0.
+    pub measured: f64,
+    /// Weight: repeats of one measurement share 1.
+    pub weight: f64,
+}
+
+impl Pair {
+    /// Signed relative error, `predicted/measured − 1`.
+    pub fn error(&self) -> f64 {
+        self.predicted / self.measured - 1.0
+    }
+}
+
+/// Errors of a set of pairs. Shares, not per cent; empty sets have none.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Errors {
+    /// Pairs.
+    pub n: usize,
+    /// Measurements: the sum of their weights.
+    pub weight: f64,
+    /// Mean of `|predicted/measured − 1|` (MAPE).
+    pub mean_ape: f64,
+    /// Its median.
+    pub median_ape: f64,
+    /// Its 90th percentile.
+    pub p90_ape: f64,
+    /// Its maximum.
+    pub worst_ape: f64,
+    /// Mean of `predicted/measured − 1`.
+    pub bias: f64,
+}
+
+/// Errors of pairs, each weighted.
+pub fn errors(pairs: &[Pair]) -> Option<Errors> {
+    let weight: f64 = pairs.iter().map(|pair| pair.weight).sum();
+    if pairs.is_empty() || weight <= 0.0 {
+        return None;
+    }
+    let mean = |of: fn(&Pair) -> f64| pairs.iter().map(|pair| pair.weight * of(pair)).sum::<f64>() / weight;
+    let sizes: Vec<(f64, f64)> = pairs.iter().map(|pair| (pair.error().abs(), pair.weight)).collect();
+    Some(Errors {
+        n: pairs.len(),
+        weight,
+        mean_ape: mean(|pair| pair.error().abs()),
+        median_ape: quantile(&sizes, 0.5),
+        p90_ape: quantile(&sizes, 0.9),
+        worst_ape: sizes.iter().map(|(size, _)| *size).fold(0.0, f64::max),
+        bias: mean(Pair::error),
+    })
+}
+
+/// The least value that has at least a share `q` of the weight at or below it. 0 for no values.
+pub fn quantile(values: &[(f64, f64)], q: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let wanted = q * sorted.iter().map(|(_, weight)| weight).sum::<f64>();
+    let mut below = 0.0;
+    for (value, weight) in &sorted {
+        below += weight;
+        if below >= wanted - 1e-9 {
+            return *value;
+        }
+    }
+    sorted.last().map_or(0.0, |(value, _)| *value)
+}
+
+/// Rank correlation of two lists of one length; ties take their mean rank. None under 2 values, or where one list is flat.
+pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
+    let (a, b) = (ranks(a), ranks(b));
+    let n = a.len() as f64;
+    if a.len() < 2 || a.len() != b.len() {
+        return None;
+    }
+    let mean = f64::midpoint(n, 1.0);
+    let moment = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| (x - mean) * (y - mean)).sum::<f64>();
+    let spread = (moment(&a, &a) * moment(&b, &b)).sqrt();
+    (spread > 0.0).then(|| moment(&a, &b) / spread)
+}
+
+/// Ranks from 1; ties take their mean.
+fn ranks(values: &[f64]) -> Vec<f64> {
+    let mut order: Vec<usize> = (0..values.len()).collect();
+    order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));
+    let mut ranks = vec![0.0; values.len()];
+    let mut from = 0;
+    while from < order.len() {
+        let alike = order[from..].iter().take_while(|&&at| values[at] <= values[order[from]]).count();
+        for &at in &order[from..from + alike] {
+            ranks[at] = from as f64 + f64::midpoint(alike as f64, 1.0);
+        }
+        from += alike;
+    }
+    ranks
+}
+
+/// What a choice among measured plans costs.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Regret {
+    /// Measured time of the plan predicted fastest, over the best measured, less 1.
+    pub first: f64,
+    /// The same for the best measured of the three predicted fastest.
+    pub best_of_three: f64,
+}
+
+/// Regret of choosing by prediction among `(predicted, measured)`; none where there is no choice.
+pub fn regret(plans: &[(f64, f64)]) -> Option<Regret> {
+    const TRIED: usize = 3;
+    let mut by_prediction = plans.to_vec();
+    by_prediction.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let best = |plans: &[(f64, f64)]| plans.iter().map(|(_, measured)| *measured).fold(f64::INFINITY, f64::min);
+    let least = best(&by_prediction);
+    if by_prediction.len() < 2 || least <= 0.0 {
+        return None;
+    }
+    let tried = &by_prediction[..TRIED.min(by_prediction.len())];
+    Some(Regret { first: by_prediction[0].1 / least - 1.0, best_of_three: best(tried) / least - 1.0 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pair(predicted: f64, measured: f64, weight: f64) -> Pair {
+        Pair { predicted, measured, weight }
+    }
+
+    #[test]
+    fn errors_of_four_pairs() {
+        let pairs = [pair(11.0, 10.0, 1.0), pair(8.0, 10.0, 1.0), pair(10.0, 10.0, 1.0), pair(13.0, 10.0, 1.0)];
+        let errors = errors(&pairs).unwrap();
+        let close = |a: f64, b: f64| assert!((a - b).abs() < 1e-12, "{a} {b}");
+        close(errors.mean_ape, 0.15);
+        close(errors.bias, 0.05);
+        close(errors.median_ape, 0.1);
+        close(errors.p90_ape, 0.3);
+        close(errors.worst_ape, 0.3);
+    }
+
+    #[test]
+    fn a_repeat_weighs_as_one() {
+        let once = errors(&[pair(12.0, 10.0, 1.0), pair(10.0, 10.0, 1.0)]).unwrap();
+        let twice = errors(&[pair(12.0, 10.0, 0.5), pair(12.0, 10.0, 0.5), pair(10.0, 10.0, 1.0)]).unwrap();
+        assert!((once.mean_ape - twice.mean_ape).abs() < 1e-12 && (once.bias - twice.bias).abs() < 1e-12);
+        assert!(errors(&[]).is_none());
+    }
+
+    #[test]
+    fn rank_correlation_is_that_of_the_textbook() {
+        assert_eq!(spearman(&[1.0, 2.0, 3.0], &[10.0, 20.0, 30.0]), Some(1.0));
+        assert_eq!(spearman(&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0]), Some(-1.0));
+        // one tie: ranks 1, 2.5, 2.5, 4 against 1, 2, 3, 4
+        let rho = spearman(&[1.0, 2.0, 2.0, 4.0], &[1.0, 2.0, 3.0, 4.0]).unwrap();
+        assert!((rho - 0.948_683_298).abs() < 1e-6, "{rho}");
+        assert_eq!(spearman(&[1.0, 1.0], &[1.0, 2.0]), None);
+    }
+
+    #[test]
+    fn regret_is_what_the_choice_costs() {
+        let regret = regret(&[(1.0, 12.0), (2.0, 11.0), (3.0, 13.0), (4.0, 10.0)]).unwrap();
+        assert!((regret.first - 0.2).abs() < 1e-12 && (regret.best_of_three - 0.1).abs() < 1e-12);
+        assert!(super::regret(&[(1.0, 1.0)]).is_none());
+    }
+}

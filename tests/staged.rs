@@ -1,0 +1,109 @@
+//! The price in stages is the flat price, and its bounds are bounds: on random plans with every choice there is.
+
+mod random;
+
+use meshwright::cost::Costs;
+use meshwright::cost::staged::{
+    Block, Feeding, Mixing, Parameters, Pipeline, Sharding, Stages, layer_bound, least_states,
+};
+use meshwright::plan::{Plan, ZeroStage};
+use meshwright::space::{Restrictions, Space};
+use meshwright::stack::LayerSplit;
+use random::{Numbers, plan_of, specs, wide_plan};
+
+/// Relative difference that regrouped sums may have.
+const ROUNDING: f64 = 1e-12;
+
+/// Plans looked at: `MESHWRIGHT_PLANS=1000000` for the full count, which takes minutes (results in `benches/runs`).
+fn plans_wanted() -> usize {
+    std::env::var("MESHWRIGHT_PLANS").ok().and_then(|n| n.parse().ok()).unwrap_or(10_000)
+}
+
+fn close(a: f64, b: f64) -> bool {
+    (a - b).abs() <= ROUNDING * b.abs()
+}
+
+fn stages_of(costs: &Costs, plan: &Plan, block: &Block) -> Stages {
+    let stages = Stages::new(costs, plan);
+    match plan.split {
+        LayerSplit::Even => stages,
+        LayerSplit::CostBalanced => {
+            let layers = costs.layers_of_chunks(plan, &block.shape(costs, plan));
+            stages.with_layers(costs, plan, &layers)
+        }
+    }
+}
+
+/// Runs `law` on random plans of every problem.
+fn for_wide_plans(seed: u64, law: impl Fn(&Costs, &Plan)) -> usize {
+    let specs = specs();
+    let each = plans_wanted().div_ceil(specs.len());
+    let mut checked = 0;
+    for (index, spec) in specs.iter().enumerate() {
+        let problem = spec.problem();
+        let (costs, restrictions) = (Costs::new(&problem), Restrictions::default());
+        let space = Space::new(&costs, &restrictions);
+        let shapes = space.shapes();
+        let mut numbers = Numbers(seed + index as u64);
+        let (mut found, mut tries) = (0, 0);
+        while found < each {
+            tries += 1;
+            assert!(tries < each * 2000, "{}: hardly any plan is legal", spec.model);
+            let shape = shapes[numbers.below(shapes.len())];
+            let Some(plan) = plan_of(&costs, &space, &shape, &mut numbers) else { continue };
+            let Some(plan) = wide_plan(&costs, &plan, &mut numbers) else { continue };
+            law(&costs, &plan);
+            found += 1;
+        }
+        checked += found;
+    }
+    checked
+}
+
+#[test]
+fn staged_and_flat_prices_agree() {
+    let checked = for_wide_plans(100, |costs, plan| {
+        let flat = costs.evaluate(plan);
+        let block = Block::of(costs, plan);
+        let stages = stages_of(costs, plan, &block);
+        let pipeline = Pipeline::new(costs, plan, &block, &stages);
+        let sharding = Sharding::new(costs, plan, &Parameters::new(costs, plan, &stages));
+        let staged = pipeline.price(costs, &sharding);
+        let (time, memory) = (flat.step.total().get(), flat.footprint.device().get());
+        assert!(close(staged.time.get(), time), "{plan}: {} staged, {time} flat", staged.time.get());
+        assert!(close(staged.memory.get(), memory), "{plan}: {} staged, {memory} flat", staged.memory.get());
+    });
+    assert!(checked >= plans_wanted());
+}
+
+/// Layer bound ≤ flow bound ≤ bound with a sharding ≤ the schedule as it is played; states ≤ memory.
+#[test]
+fn bounds_never_exceed_the_played_time() {
+    let checked = for_wide_plans(200, |costs, plan| {
+        let (mixing, feeding) = (Mixing::new(costs, plan), Feeding::new(costs, plan));
+        let block = Block::new(costs, plan, &mixing, &feeding);
+        let stages = stages_of(costs, plan, &block);
+        let pipeline = Pipeline::new(costs, plan, &block, &stages);
+        let sharding = Sharding::new(costs, plan, &Parameters::new(costs, plan, &stages));
+        let bound = pipeline.bound(costs, &sharding);
+        let played = costs.evaluate_played(plan);
+        let time = played.step.total();
+        let layers = layer_bound(costs, plan, &mixing, &feeding, costs.problem.cluster().gpus);
+        let at_most = |bound: f64, what: &str| {
+            assert!(bound <= time.get() * (1.0 + ROUNDING), "{plan}: {what} {bound} over {} played", time.get());
+        };
+        at_most(layers.get(), "layer bound");
+        at_most(bound.time.get(), "bound");
+        if plan.zero != ZeroStage::Three {
+            at_most(pipeline.least_time(costs).get(), "flow bound");
+            assert!(pipeline.least_time(costs).get() <= bound.time.get() * (1.0 + ROUNDING), "{plan}");
+        }
+        if pipeline.is_played() && plan.zero != ZeroStage::Three {
+            let again = pipeline.played(costs, &sharding, costs.played_bubble(plan, &pipeline.shape));
+            assert!(close(again.time.get(), time.get()), "{plan}: {} and {}", again.time.get(), time.get());
+        }
+        let memory = played.footprint.device().get() * (1.0 + ROUNDING);
+        assert!(bound.memory.get() <= memory && least_states(&[sharding]).get() <= memory, "{plan}");
+    });
+    assert!(checked >= plans_wanted());
+}
