@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::sources::{Basis, Sourced};
-use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Seconds, UsdPerHour, Watts};
+use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Seconds, Usd, UsdPerHour, Watts};
 
 /// Number format of the bulk matrix products.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
@@ -217,6 +217,8 @@ pub struct Price {
     pub typical: UsdPerHour,
     /// On demand from a large cloud.
     pub high: UsdPerHour,
+    /// To own: the device with its share of the server, without network and building.
+    pub buy: Option<Sourced<Usd>>,
     /// Key of the source.
     pub source: String,
 }
@@ -270,7 +272,7 @@ pub struct Gpu {
 }
 
 /// Power at idle against the board's limit. Source: specification §2.1, version 1.1.
-const IDLE_POWER: f64 = 0.12;
+pub const IDLE_POWER: f64 = 0.12;
 
 impl Gpu {
     /// Dense peak of a format.

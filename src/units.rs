@@ -165,6 +165,7 @@ quantity!(
     /// A duration.
     Seconds, "a duration", [
         ("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9), ("min", 60.0), ("h", 3600.0), ("d", 86400.0),
+        ("y", 31_557_600.0),
     ]
 );
 quantity!(
@@ -185,6 +186,32 @@ quantity!(
     /// A price of time: US dollars for one hour.
     UsdPerHour, "a price", [("$/h", 1.0)]
 );
+quantity!(
+    /// An amount of US dollars.
+    Usd, "an amount of money", [
+        ("$", 1.0), ("k$", 1e3), ("M$", 1e6), ("B$", 1e9), ("$k", 1e3), ("$M", 1e6), ("$B", 1e9),
+    ]
+);
+quantity!(
+    /// A price of building: US dollars for one watt of critical load.
+    UsdPerWatt, "a price of power capacity", [("$/W", 1.0), ("M$/MW", 1.0), ("$M/MW", 1.0)]
+);
+quantity!(
+    /// A price of electricity: US dollars for one joule.
+    UsdPerJoule, "a price of electricity", [("$/kWh", 1.0 / 3.6e6), ("$/MWh", 1.0 / 3.6e9)]
+);
+quantity!(
+    /// Energy, in joules.
+    Joules, "an energy", [("MWh", 3.6e9), ("kWh", 3.6e6), ("GWh", 3.6e12), ("J", 1.0)]
+);
+quantity!(
+    /// Emissions per energy: kilograms of CO2 for one joule.
+    KgPerJoule, "a carbon intensity", [("kg/kWh", 1.0 / 3.6e6), ("g/kWh", 1e-3 / 3.6e6)]
+);
+quantity!(
+    /// A number of tokens.
+    Tokens, "a number of tokens", [("T", 1e12), ("B", 1e9), ("M", 1e6), ("k", 1e3), ("tokens", 1.0)]
+);
 
 impl Bytes {
     /// In GiB (2^30 bytes), for printing and for solvers that like coefficients near 1.
@@ -197,7 +224,55 @@ impl Bytes {
     }
 }
 
+impl UsdPerHour {
+    /// `n` dollars for an hour.
+    pub fn per_hour(n: f64) -> Self {
+        Self(n)
+    }
+    /// What so long costs.
+    pub fn during(self, time: Seconds) -> Usd {
+        Usd(self.0 * time.as_hours())
+    }
+}
+
+impl Usd {
+    /// What an hour of `life` costs.
+    pub fn spread_over(self, life: Seconds) -> UsdPerHour {
+        UsdPerHour(self.0 / life.as_hours())
+    }
+}
+
+impl Watts {
+    /// In MW, for printing and for solvers.
+    pub fn as_megawatts(self) -> f64 {
+        self.0 / 1e6
+    }
+}
+
+impl Joules {
+    /// In MWh, for printing.
+    pub fn as_mwh(self) -> f64 {
+        self.0 / 3.6e9
+    }
+}
+
 impl Seconds {
+    /// In hours, for printing and for prices.
+    pub fn as_hours(self) -> f64 {
+        self.0 / 3600.0
+    }
+    /// In days, for printing and for solvers.
+    pub fn as_days(self) -> f64 {
+        self.0 / 86400.0
+    }
+    /// `n` hours.
+    pub fn hours(n: f64) -> Self {
+        Self(n * 3600.0)
+    }
+    /// `n` days.
+    pub fn days(n: f64) -> Self {
+        Self(n * 86400.0)
+    }
     /// `n` microseconds.
     pub fn micros(n: f64) -> Self {
         Self(n * 1e-6)
@@ -236,6 +311,60 @@ impl Div<Seconds> for Flops {
     type Output = FlopsPerSec;
     fn div(self, time: Seconds) -> FlopsPerSec {
         FlopsPerSec(self.0 / time.0)
+    }
+}
+
+impl Mul<Seconds> for Watts {
+    type Output = Joules;
+    fn mul(self, time: Seconds) -> Joules {
+        Joules(self.0 * time.0)
+    }
+}
+
+impl Mul<Joules> for UsdPerJoule {
+    type Output = Usd;
+    fn mul(self, energy: Joules) -> Usd {
+        Usd(self.0 * energy.0)
+    }
+}
+
+impl Mul<Watts> for UsdPerWatt {
+    type Output = Usd;
+    fn mul(self, power: Watts) -> Usd {
+        Usd(self.0 * power.0)
+    }
+}
+
+/// Kilograms.
+impl Mul<Joules> for KgPerJoule {
+    type Output = f64;
+    fn mul(self, energy: Joules) -> f64 {
+        self.0 * energy.0
+    }
+}
+
+impl fmt::Display for Usd {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let (value, unit) = match self.0.abs() {
+            d if d >= 999.5e6 => (self.0 / 1e9, " B"),
+            d if d >= 999.5e3 => (self.0 / 1e6, " M"),
+            d if d >= 9_999.5 => (self.0 / 1e3, " k"),
+            _ => return write!(f, "${:.0}", self.0),
+        };
+        let digits = if value.abs() >= 99.95 {
+            0
+        } else if value.abs() >= 9.995 {
+            1
+        } else {
+            2
+        };
+        write!(f, "${value:.digits$}{unit}")
+    }
+}
+
+impl fmt::Display for UsdPerHour {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "${:.2}/h", self.0)
     }
 }
 
@@ -303,6 +432,9 @@ mod tests {
         assert_eq!("80 GB".parse(), Ok(Bytes::new(80e9)));
         assert_eq!("2.5e-3 s".parse(), Ok(Seconds::new(2.5e-3)));
         assert_eq!("$2.95/h".parse(), Ok(UsdPerHour::new(2.95)));
+        assert_eq!(("2 M$".parse(), "$2 M".parse()), (Ok(Usd::new(2e6)), Ok(Usd::new(2e6))));
+        assert_eq!("15.6 T".parse(), Ok(Tokens::new(15.6e12)));
+        assert_eq!((Usd::new(5.33e6).to_string(), Usd::new(999.7e3).to_string()), ("$5.33 M".into(), "$1.00 M".into()));
     }
 
     #[test]

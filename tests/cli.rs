@@ -253,3 +253,39 @@ fn a_reader_that_leaves_is_no_error() {
     let output = child.wait_with_output().unwrap();
     assert_eq!((code(&output), err(&output).as_str()), (0, ""));
 }
+
+#[test]
+fn tokens_make_a_bill_and_energy_has_its_own_best_plan() {
+    let ask = |objective: &str| {
+        let output =
+            run(&[&SMALL[..], &["--tokens", "1 T", "--objective", objective, "--format", "json", "--top", "2"]]
+                .concat());
+        assert_eq!(code(&output), 0, "{}", err(&output));
+        json(&output)
+    };
+    let (soonest, frugal) = (ask("time-to-train"), ask("energy"));
+    let figure = |answer: &Value, name: &str| answer["bills"][0][name].as_f64().unwrap();
+    let days = 1e12 / (128.0 * 8192.0) * soonest["plans"][0]["step_time_s"].as_f64().unwrap() / 86400.0;
+    assert!((figure(&soonest, "days") * figure(&soonest, "effective") / days - 1.0).abs() < 1e-9);
+    assert!((figure(&soonest, "cost_usd") / (figure(&soonest, "gpu_hours") * 2.95) - 1.0).abs() < 1e-9);
+    assert!(figure(&frugal, "energy_mwh") <= figure(&soonest, "energy_mwh"));
+    assert!(figure(&frugal, "days") >= figure(&soonest, "days"));
+    let cheap = run(&[&SMALL[..], &["--tokens", "1 T", "--price", "1 $/h"]].concat());
+    assert!(out(&cheap).contains("Interrupted every"), "{}", out(&cheap));
+}
+
+#[test]
+fn money_without_sense_is_refused() {
+    let with = |more: &[&'static str]| [&SMALL[..], more].concat();
+    refused(&with(&["--objective", "cost"]), &["--tokens"]);
+    refused(&with(&["--tokens", "1 T", "--terms", "sport"]), &["did you mean `spot`", "contract"]);
+    refused(&with(&["--tokens", "1 T", "--set", "market.site.pue=0.5"]), &["no building draws less"]);
+    let priceless = ["plan", "llama3-8b", "mi300x-512", "--gpus", "8", "--tokens", "1 T", "--terms", "own"];
+    refused(&priceless, &["purchase price"]);
+    for price in ["2.95", "2.95/h", "-1 $/h"] {
+        let price = format!("--price={price}");
+        let output = run(&[&SMALL[..], &["--tokens", "1 T", &price]].concat());
+        assert_eq!(code(&output), 2);
+        assert!(err(&output).contains("is not a price") && err(&output).contains("$/h"), "{}", err(&output));
+    }
+}

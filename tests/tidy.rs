@@ -20,6 +20,8 @@ const LAYERS: &[&str] = &[
     "collective",
     "cost",
     "express",
+    "goodput",
+    "money",
     "space",
     "search",
     "catalog",
@@ -248,12 +250,15 @@ fn sources_are_known_and_used() {
 
 #[test]
 fn every_data_file_is_built_in() {
-    use meshwright::catalog::{clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, stacks::STACKS};
+    use meshwright::catalog::{
+        clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, prices::PRICES, stacks::STACKS,
+    };
     for (folder, list) in [
         ("models", MODELS),
         ("clusters", CLUSTERS),
         ("clusters/fits", FITS),
         ("clusters/gpus", GPUS),
+        ("clusters/prices", PRICES),
         ("clusters/stacks", STACKS),
     ] {
         let on_disk: BTreeMap<String, String> = files(folder, "toml")

@@ -13,6 +13,8 @@ pub enum Kind {
     Stack,
     /// A model.
     Model,
+    /// Prices, power and failures.
+    Market,
     /// A fit: constants laid over devices and stacks.
     Fit,
 }
@@ -24,6 +26,7 @@ impl fmt::Display for Kind {
             Self::Cluster => "cluster",
             Self::Stack => "stack",
             Self::Model => "model",
+            Self::Market => "market",
             Self::Fit => "fit",
         })
     }

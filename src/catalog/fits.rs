@@ -95,7 +95,7 @@ fn names(kind: Kind) -> Vec<&'static str> {
     let list = match kind {
         Kind::Gpu => gpus::GPUS,
         Kind::Stack => stacks::STACKS,
-        Kind::Cluster | Kind::Model | Kind::Fit => &[],
+        Kind::Cluster | Kind::Model | Kind::Market | Kind::Fit => &[],
     };
     list.iter().map(|(name, _)| *name).collect()
 }

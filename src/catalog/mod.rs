@@ -10,6 +10,7 @@ pub mod gpus;
 pub mod hf;
 pub mod models;
 mod overrides;
+pub mod prices;
 mod read;
 pub mod stacks;
 
@@ -22,6 +23,7 @@ pub use overrides::{Overrides, SET_SOURCE, Setting};
 use crate::cluster::{Cluster, ClusterFile};
 use crate::gpu::Gpu;
 use crate::model::{Model, ModelFile};
+use crate::money::Market;
 use crate::sources::Sourced;
 use crate::stack::Stack;
 use crate::units::BytesPerSec;
@@ -65,6 +67,24 @@ pub fn cluster_names() -> Vec<&'static str> {
 /// Names of the built-in stacks, sorted.
 pub fn stack_names() -> Vec<&'static str> {
     names(stacks::STACKS)
+}
+
+/// Names of the built-in markets, sorted.
+pub fn market_names() -> Vec<&'static str> {
+    names(prices::PRICES)
+}
+
+/// A market, with what the user set of `market.…`.
+///
+/// # Errors
+/// When there is none of this name, its file does not make one, or a `--set` does not fit.
+pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
+    let text = read::find(Kind::Market, prices::PRICES, name, None)?;
+    let market: Market = read::parse(&text, sets.of(Kind::Market))?;
+    match market.check() {
+        Ok(()) => Ok(market),
+        Err(why) => Err(CatalogError::Invalid { origin: text.origin, why: why.to_string() }),
+    }
 }
 
 /// Names of the built-in fits, sorted.

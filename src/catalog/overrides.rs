@@ -38,8 +38,13 @@ impl Default for Overrides {
     }
 }
 
-const SECTIONS: [(&str, Kind); 4] =
-    [("cluster", Kind::Cluster), ("gpu", Kind::Gpu), ("stack", Kind::Stack), ("model", Kind::Model)];
+const SECTIONS: [(&str, Kind); 5] = [
+    ("cluster", Kind::Cluster),
+    ("gpu", Kind::Gpu),
+    ("stack", Kind::Stack),
+    ("model", Kind::Model),
+    ("market", Kind::Market),
+];
 
 impl Overrides {
     /// Nothing is changed: the specification's own constants, without a fit.
@@ -83,7 +88,7 @@ fn setting(item: &str) -> Result<Setting, CatalogError> {
     let path: Vec<String> = keys.collect();
     let Some(&(_, kind)) = SECTIONS.iter().find(|(name, _)| *name == section) else {
         let near = nearest(&section, SECTIONS.map(|(name, _)| name));
-        return bad(&format!("there is no section `{section}`: cluster, gpu, stack and model are"), near);
+        return bad(&format!("there is no section `{section}`: cluster, gpu, stack, model and market are"), near);
     };
     if path.is_empty() || path.iter().any(String::is_empty) {
         return bad(&format!("the key below `{section}` is missing"), None);

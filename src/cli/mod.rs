@@ -2,6 +2,7 @@
 
 mod budget;
 mod catalogue;
+mod economy;
 mod emit;
 mod explain;
 mod files;

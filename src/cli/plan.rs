@@ -7,15 +7,17 @@ use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as NameError, StrDeserializer};
 
+use super::economy::{self, EconomyArgs};
 use super::files::Existing;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
 use super::{Outcome, OutputFormat, emit, output};
+use crate::catalog::Overrides;
 use crate::cost::Costs;
 use crate::express::Target;
 use crate::problem::Problem;
 use crate::report::{csv, json, plans, table, why};
-use crate::search::{Options, Ranking, search};
+use crate::search::{Options, Ranking};
 use crate::space::{Restrictions, check, parse_plan};
 use crate::stack::Framework;
 
@@ -34,6 +36,8 @@ pub struct Args {
     /// `any` allows every schedule [default: the framework of the stack].
     #[arg(long = "for", value_name = "FRAMEWORK")]
     framework: Option<String>,
+    #[command(flatten)]
+    economy: EconomyArgs,
     /// How many plans to show.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
@@ -61,16 +65,24 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !emit::model_runs(stack_of, &problem) {
         return Ok(Outcome::NoPlan);
     }
+    let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.set)?)?;
     let progress = Progress::new();
     let options = Options { top: args.top as usize, restrictions };
-    let ranking = search(&problem, &options, &|done, all| progress.at(done, all));
+    let (ranking, proved) =
+        economy::rank(args.economy.objective, economy.as_ref(), &problem, &options, &|done, all| {
+            progress.at(done, all);
+        });
     progress.finish();
     if ranking.evaluations.is_empty() {
         return no_plan(&problem, &ranking, args);
     }
     let text = match args.format {
         OutputFormat::Json => {
-            json::with_arguments(&json::ranking(&problem, &ranking)?, &args.problem.resolved(&problem, stack_of))?
+            let document = match &economy {
+                Some(economy) => json::ranking_with_bills(&problem, &ranking, economy.bills(&problem, &ranking)?)?,
+                None => json::ranking(&problem, &ranking)?,
+            };
+            json::with_arguments(&document, &args.problem.resolved(&problem, stack_of))?
         }
         OutputFormat::Csv => {
             let rows = ranking.evaluations.iter().map(|evaluation| json::Priced::new(&problem, evaluation));
@@ -80,10 +92,22 @@ pub fn run(args: &Args) -> Result<Outcome> {
             let sheet = output::sheets(&[plans::ranked(&problem, &ranking)], args.format)?;
             let why = why::paragraph(&problem, &ranking);
             let why = if args.format == OutputFormat::Table { table::wrapped(&why) } else { why };
-            format!("{sheet}\n{why}\n")
+            let bills = match &economy {
+                Some(economy) => {
+                    let (bills, interruptions) = economy.sheet(&problem, &ranking);
+                    let interruptions =
+                        if args.format == OutputFormat::Table { table::wrapped(&interruptions) } else { interruptions };
+                    format!("\n{}\n{interruptions}\n", output::sheets(&[bills], args.format)?)
+                }
+                None => String::new(),
+            };
+            format!("{sheet}\n{why}\n{bills}")
         }
     };
     output::print(&text)?;
+    if !proved {
+        output::talk("least energy found, not proved: too many layouts are nearly as fast");
+    }
     output::talk(&counts(&ranking));
     match (target, &args.out, ranking.evaluations.first()) {
         (Some(target), Some(folder), Some(best)) => {

@@ -169,6 +169,9 @@ struct PlanDocument {
     priced: u64,
     rejected: Map<String, Value>,
     nearest_miss: Option<NearestMiss>,
+    /// One for each plan, where tokens were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    bills: Vec<Value>,
 }
 
 /// The answer of `plan`.
@@ -176,6 +179,14 @@ struct PlanDocument {
 /// # Errors
 /// When a value has no JSON form.
 pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<String> {
+    ranking_with_bills(problem, ranking, Vec::new())
+}
+
+/// The answer of `plan --tokens`, with a bill for each plan.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn ranking_with_bills(problem: &Problem, ranking: &Ranking, bills: Vec<Value>) -> serde_json::Result<String> {
     text(&PlanDocument {
         schema: SCHEMA,
         problem: question(problem),
@@ -187,6 +198,7 @@ pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<Strin
             .nearest
             .as_ref()
             .map(|miss| NearestMiss { plan: miss.plan.to_string(), reason: miss.reason.clone() }),
+        bills,
     })
 }
 

@@ -1,5 +1,6 @@
 //! What is shown: sheets of text for people, versioned JSON and CSV for programs, all from the library's own types.
 
+pub mod bill;
 pub mod csv;
 pub mod explain;
 pub mod figures;

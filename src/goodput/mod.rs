@@ -1,0 +1,175 @@
+//! Goodput: the share of a job's time that advances the model, after failures, checkpoints, maintenance and stragglers.
+
+pub mod checkpoint;
+pub mod failures;
+pub mod spares;
+
+use serde::{Deserialize, Serialize};
+
+use crate::problem::Problem;
+use crate::sources::Sourced;
+use crate::units::Seconds;
+
+pub use checkpoint::{Checkpoints, Mode};
+pub use failures::Failures;
+
+/// Planned interruptions of the whole cluster.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Maintenance {
+    /// Time between two.
+    pub every: Sourced<Seconds>,
+    /// How long one lasts; a restart follows.
+    pub lasts: Sourced<Seconds>,
+}
+
+/// Everything that interrupts a job, and how it goes on.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Conditions {
+    /// What fails.
+    pub failures: Failures,
+    /// What is planned.
+    pub maintenance: Maintenance,
+    /// How checkpoints are made.
+    pub checkpoints: Checkpoints,
+    /// Nodes that stand by; as many as run out in less than 1 % of breakages where none is given.
+    pub spares: Option<u32>,
+    /// Share by which the slowest device lengthens every step, beyond the jitter that the step time has in it.
+    #[serde(default)]
+    pub straggler: f64,
+    /// Mean time until the market takes a node back.
+    pub spot: Option<Sourced<Seconds>>,
+}
+
+/// Where the time that does not advance the model goes, as shares of the whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Losses {
+    /// Training waits for a checkpoint.
+    pub checkpoints: f64,
+    /// Work since the last checkpoint, done again.
+    pub rework: f64,
+    /// Detection, spares or repair, loading, warm-up.
+    pub restarts: f64,
+    /// Planned.
+    pub maintenance: f64,
+    /// Waiting for the slowest device.
+    pub straggler: f64,
+}
+
+impl Losses {
+    /// Each with its name.
+    pub fn parts(&self) -> [(&'static str, f64); 5] {
+        let Self { checkpoints, rework, restarts, maintenance, straggler } = *self;
+        [
+            ("checkpoints", checkpoints),
+            ("rework", rework),
+            ("restarts", restarts),
+            ("maintenance", maintenance),
+            ("straggler", straggler),
+        ]
+    }
+}
+
+/// The goodput of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Goodput {
+    /// Mean time to interruption (M).
+    pub between_failures: Seconds,
+    /// Work between two checkpoints (τ).
+    pub interval: Seconds,
+    /// Times of one checkpoint.
+    pub checkpoint: checkpoint::Times,
+    /// From an interruption to work again (R), without the work done again.
+    pub restart: Seconds,
+    /// Nodes that stand by.
+    pub spares: u32,
+    /// Share of the time that advances the model (η).
+    pub effective: f64,
+    /// The rest.
+    pub losses: Losses,
+}
+
+/// Expected share of useful time between failures that come at random.
+///
+/// ```text
+/// η = τ / ( M·e^((R+D)/M)·(e^((τ+δ)/M) − 1) )
+/// ```
+///
+/// Exact for failures of constant rate, which may also strike during a checkpoint and a restart [daly-2006]; the drain D of an
+/// asynchronous checkpoint is work that is lost with the checkpoint under way. Its first order is the specification's
+/// [`first_order`].
+pub fn useful(interval: Seconds, pause: Seconds, after_failure: Seconds, between_failures: Seconds) -> f64 {
+    let m = between_failures;
+    interval / (m * ((after_failure / m).exp() * ((interval + pause) / m).exp_m1()))
+}
+
+/// The same to first order.
+///
+/// ```text
+/// η = 1/(1 + δ/τ) · 1/(1 + (τ/2 + R)/M)          specification §7.2
+/// ```
+pub fn first_order(interval: Seconds, pause: Seconds, restart: Seconds, between_failures: Seconds) -> f64 {
+    1.0 / (1.0 + pause / interval) / (1.0 + (interval / 2.0 + restart) / between_failures)
+}
+
+impl Conditions {
+    /// The goodput of a problem under these conditions.
+    pub fn goodput(&self, problem: &Problem) -> Goodput {
+        let cluster = problem.cluster();
+        let spot = self.spot.as_ref().map(|spot| spot.value);
+        let between_failures = self.failures.mean_time_to_interruption(cluster, spot);
+        let breakages = self.failures.mean_time_to_interruption(cluster, None) / self.failures.hardware.value;
+        let repair = self.failures.repair.value;
+        let under_repair = repair / breakages;
+        let spares = self.spares.unwrap_or_else(|| spares::enough(under_repair));
+        let checkpoint = self.checkpoints.times(problem);
+        let broken = between_failures / breakages;
+        let restart =
+            self.failures.restart.value + checkpoint.load + spares::wait(spares, under_repair, repair) * broken;
+        let interval = self
+            .checkpoints
+            .interval
+            .unwrap_or_else(|| checkpoint::best_interval(checkpoint.pause, between_failures))
+            .max(checkpoint.drain);
+        let running = useful(interval, checkpoint.pause, restart + checkpoint.drain, between_failures);
+        let planned =
+            ((self.maintenance.lasts.value + restart) / (self.maintenance.every.value + restart)).clamp(0.0, 1.0);
+        let effective = running * (1.0 - planned) / (1.0 + self.straggler);
+        let without_failures = interval / (interval + checkpoint.pause);
+        let lost = (without_failures - running) * (1.0 - planned);
+        let rework = (interval + checkpoint.pause) / 2.0 + checkpoint.drain;
+        let losses = Losses {
+            checkpoints: (1.0 - without_failures) * (1.0 - planned),
+            rework: lost * (rework / (rework + restart)),
+            restarts: lost * (restart / (rework + restart)),
+            maintenance: planned,
+            straggler: running * (1.0 - planned) - effective,
+        };
+        Goodput { between_failures, interval, checkpoint, restart, spares, effective, losses }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Specification §7.2.
+    #[test]
+    fn the_worked_numbers_of_the_specification() {
+        let m = Seconds::hours(3.09);
+        for (pause, restart, tau, expected) in [(30.0, 180.0, Some(817.0), 0.918), (5.0, 600.0, None, 0.923)] {
+            let (pause, restart) = (Seconds::new(pause), Seconds::new(restart));
+            let tau = tau.map_or_else(
+                || (pause * (2.0 * m.get() * pause.get())) / (pause.get() * (2.0 * m.get() * pause.get()).sqrt()),
+                Seconds::new,
+            );
+            assert!(
+                (first_order(tau, pause, restart, m) - expected).abs() < 0.0015,
+                "{}",
+                first_order(tau, pause, restart, m)
+            );
+            assert!((useful(tau, pause, restart, m) - expected).abs() < 0.008, "{}", useful(tau, pause, restart, m));
+        }
+    }
+}

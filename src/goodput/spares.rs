@@ -1,0 +1,54 @@
+//! Hot spares: how many, and what is lost when they run out.
+
+use crate::units::Seconds;
+
+/// Chance of running out that is small enough.
+const RARE: f64 = 0.01;
+
+/// Chance that `spares` or more nodes are under repair when one breaks.
+///
+/// ```text
+/// P(n ≥ s),  n ~ Poisson(a),  a = repair time / time between breakages          specification §7.3
+/// ```
+pub fn exhausted(spares: u32, under_repair: f64) -> f64 {
+    let mut term = (-under_repair).exp();
+    let mut below = 0.0;
+    for n in 0..spares {
+        below += term;
+        term *= under_repair / f64::from(n + 1);
+    }
+    (1.0 - below).max(0.0)
+}
+
+/// Fewest spares that run out in less than one breakage of a hundred.
+pub fn enough(under_repair: f64) -> u32 {
+    // e^-a is 0 in f64 from a = 745 on; there the mean and five deviations are enough.
+    const MOST_EXACT: f64 = 600.0;
+    if under_repair > MOST_EXACT {
+        return (under_repair + 5.0 * under_repair.sqrt()).ceil() as u32;
+    }
+    (0..=u32::MAX).find(|&spares| exhausted(spares, under_repair) < RARE).unwrap_or(u32::MAX)
+}
+
+/// Time a breakage waits for a node on average.
+///
+/// ```text
+/// P(exhausted)·repair/(s + 1)          the first of s nodes whose repair is somewhere between its start and its end
+/// ```
+pub fn wait(spares: u32, under_repair: f64, repair: Seconds) -> Seconds {
+    repair * (exhausted(spares, under_repair) / (f64::from(spares) + 1.0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn poisson_tail() {
+        assert!((exhausted(0, 3.0) - 1.0).abs() < 1e-12);
+        assert!((exhausted(1, 3.0) - (1.0 - (-3.0_f64).exp())).abs() < 1e-12);
+        assert_eq!(enough(0.0), 1);
+        assert!(enough(8.0) > 12 && enough(8.0) < 20, "{}", enough(8.0));
+        assert!(enough(1000.0) > 1100);
+    }
+}

@@ -1,0 +1,94 @@
+//! What a job takes: days, dollars, energy, and where its time goes beside the steps.
+
+use super::{Sheet, in_words, percent, significant};
+use crate::goodput::{Goodput, Losses};
+use crate::money::Bill;
+
+/// The bills of the ranked plans.
+pub fn sheet(title: String, bills: &[(Goodput, Bill)]) -> Sheet {
+    let columns = ["#", "days", "effective", "GPU-hours", "cost", "low price", "high price", "MWh", "t CO2"];
+    let mut sheet = Sheet::new(title, &columns);
+    for (at, (goodput, bill)) in bills.iter().enumerate() {
+        sheet.push([
+            (at + 1).to_string(),
+            significant(bill.time.as_days()),
+            percent(goodput.effective),
+            crate::units::count(bill.gpu_hours.round()),
+            bill.total.to_string(),
+            bill.low.to_string(),
+            bill.high.to_string(),
+            significant(bill.energy.as_mwh()),
+            significant(bill.carbon_kg / 1000.0),
+        ]);
+    }
+    sheet
+}
+
+/// The losses, largest first.
+fn lost(goodput: &Goodput) -> String {
+    let mut parts: Vec<_> = goodput.losses.parts().into_iter().filter(|(_, share)| *share >= 5e-4).collect();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    parts.iter().map(|(name, share)| format!("{} {}", in_words(name), percent(*share))).collect::<Vec<_>>().join(", ")
+}
+
+/// How a job is interrupted, in words.
+pub fn interruptions(goodput: &Goodput) -> String {
+    format!(
+        "Interrupted every {}, back in {}; a checkpoint every {} that stops training for {}; {} spare nodes. {} of \
+         the time is lost: {}.",
+        goodput.between_failures,
+        goodput.restart,
+        goodput.interval,
+        goodput.checkpoint.pause,
+        goodput.spares,
+        percent(1.0 - goodput.effective),
+        lost(goodput)
+    )
+}
+
+/// A bill for programs.
+#[derive(Debug, serde::Serialize)]
+pub struct Document {
+    days: f64,
+    effective: f64,
+    gpu_hours: f64,
+    cost_usd: f64,
+    cost_low_usd: f64,
+    cost_high_usd: f64,
+    electricity_usd: f64,
+    storage_usd: f64,
+    energy_mwh: f64,
+    co2_kg: f64,
+    between_failures_h: f64,
+    checkpoint_interval_s: f64,
+    checkpoint_pause_s: f64,
+    restart_s: f64,
+    spare_nodes: u32,
+    losses: Losses,
+}
+
+impl Document {
+    /// Of a goodput and what it leads to.
+    pub fn new(goodput: &Goodput, bill: &Bill) -> Self {
+        let Goodput { between_failures, interval, checkpoint, restart, spares, effective, losses } = *goodput;
+        let Bill { time, gpu_hours, gpus: _, electricity, storage, total, low, high, energy, carbon_kg } = *bill;
+        Self {
+            days: time.as_days(),
+            effective,
+            gpu_hours,
+            cost_usd: total.get(),
+            cost_low_usd: low.get(),
+            cost_high_usd: high.get(),
+            electricity_usd: electricity.get(),
+            storage_usd: storage.get(),
+            energy_mwh: energy.as_mwh(),
+            co2_kg: carbon_kg,
+            between_failures_h: between_failures.as_hours(),
+            checkpoint_interval_s: interval.get(),
+            checkpoint_pause_s: checkpoint.pause.get(),
+            restart_s: restart.get(),
+            spare_nodes: spares,
+            losses,
+        }
+    }
+}
