@@ -162,6 +162,21 @@ impl Cluster {
         Ok(())
     }
 
+    /// One scale-up domain of a device, and nothing above it: where samples of one device are judged.
+    pub fn of_one_domain(gpu: Gpu) -> Self {
+        Self {
+            name: format!("one domain of {}", gpu.name),
+            gpus: gpu.scale_up.gpus,
+            gpus_per_node: gpu.scale_up.gpus,
+            host: Host::X86,
+            host_memory: None,
+            scale_up: gpu.scale_up.clone(),
+            levels: Vec::new(),
+            source: gpu.collectives_source.clone(),
+            gpu,
+        }
+    }
+
     /// The same cluster with another number of GPUs: the last level grows as needed.
     #[must_use]
     pub fn resized(mut self, gpus: u32) -> Self {

@@ -158,6 +158,53 @@ pub enum Collective {
     AllToAll,
 }
 
+/// A figure of a device or its surroundings that can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Figure {
+    /// The curve of matrix products in a format.
+    Gemm(Format),
+    /// What a whole step sustains of it (κ).
+    Sustained(Format),
+    /// The curve of an attention kernel.
+    Attention(AttentionKernel),
+    /// What streaming kernels reach of the HBM bandwidth, and the gap between kernels.
+    Hbm,
+    /// The link to the host.
+    HostLink,
+    /// What communication takes from compute beside it (σ).
+    Contention,
+    /// What one launch costs the host.
+    Launch,
+    /// The curve of a collective over so many GPUs of one scale-up domain.
+    Collective(Collective, u32),
+    /// What collectives reach of the network.
+    Network,
+}
+
+impl std::fmt::Display for Figure {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Self::Gemm(format) => write!(f, "products in {format}"),
+            Self::Sustained(format) => write!(f, "sustained clocks in {format}"),
+            Self::Attention(kernel) => write!(f, "attention {}", format!("{kernel:?}").to_lowercase()),
+            Self::Hbm => f.write_str("HBM"),
+            Self::HostLink => f.write_str("host link"),
+            Self::Contention => f.write_str("contention"),
+            Self::Launch => f.write_str("kernel launch"),
+            Self::Collective(op, ranks) => {
+                let op = match op {
+                    Collective::AllReduce => "all-reduce",
+                    Collective::AllGather => "all-gather",
+                    Collective::ReduceScatter => "reduce-scatter",
+                    Collective::AllToAll => "all-to-all",
+                };
+                write!(f, "{op} over {ranks}")
+            }
+            Self::Network => f.write_str("network"),
+        }
+    }
+}
+
 /// Saturation of a collective over `ranks` GPUs of one scale-up domain (specification §3.2).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -269,12 +316,20 @@ pub struct Gpu {
     pub collectives_source: String,
     /// Rent.
     pub price: Option<Price>,
+    /// Figures that a calibration replaced, and how those are known; the others are known as `basis` says.
+    #[serde(skip)]
+    pub calibrated: BTreeMap<Figure, Basis>,
 }
 
 /// Power at idle against the board's limit. Source: specification §2.1, version 1.1.
 pub const IDLE_POWER: f64 = 0.12;
 
 impl Gpu {
+    /// How a figure is known.
+    pub fn basis_of(&self, figure: Figure) -> Basis {
+        self.calibrated.get(&figure).copied().unwrap_or(self.basis)
+    }
+
     /// Dense peak of a format.
     pub fn peak_of(&self, format: Format) -> Option<FlopsPerSec> {
         self.peak.get(&format.peak()).map(|peak| peak.value)

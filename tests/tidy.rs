@@ -25,6 +25,8 @@ const LAYERS: &[&str] = &[
     "space",
     "search",
     "catalog",
+    "probe",
+    "import",
     "runs",
     "validate",
     "report",
@@ -161,6 +163,20 @@ fn the_binary_keeps_its_libraries() {
             }
             let found = text.lines().position(|line| !is_comment(line) && line.contains(name));
             assert!(found.is_none(), "{path}:{}: `{name}` belongs in src/cli", found.unwrap_or_default() + 1);
+        }
+    }
+}
+
+/// Calls into the driver and its libraries are in one folder, which prices and judges nothing.
+#[test]
+fn unsafe_code_has_its_place() {
+    for (path, text) in files("src", "rs") {
+        if path.starts_with("src/probe/cuda/") {
+            continue;
+        }
+        for name in ["unsafe ", "unsafe_code", "cudarc::"] {
+            let found = text.lines().position(|line| !is_comment(line) && line.contains(name));
+            assert!(found.is_none(), "{path}:{}: `{name}` belongs in src/probe/cuda", found.unwrap_or_default() + 1);
         }
     }
 }

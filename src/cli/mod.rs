@@ -1,11 +1,13 @@
 //! The command line: what is asked, who answers, and how errors and signals end.
 
 mod budget;
+mod calibrate;
 mod catalogue;
 mod economy;
 mod emit;
 mod explain;
 mod files;
+mod import;
 mod output;
 mod plan;
 mod predict;
@@ -48,12 +50,16 @@ enum Command {
     Plan(plan::Args),
     /// Lay one plan open: its time term by term, its memory rank by rank, why it does not run.
     Explain(explain::Args),
+    /// Read a launch script or a framework's configuration into model, workload and plan.
+    Import(import::Args),
     /// Write a plan as the files that a framework's launcher takes.
     Emit(emit::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
     /// Score predictions against measured runs: errors by class, memory, what a choice costs.
     Validate(validate::Args),
+    /// Turn samples of a device into the curves that predictions use.
+    Calibrate(calibrate::Args),
     /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
     Budget(budget::Args),
     /// List the models, or show one.
@@ -121,9 +127,11 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Emit(args) => emit::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Validate(args) => validate::run(&args),
+        Command::Calibrate(args) => calibrate::run(&args),
         Command::Budget(args) => budget::run(&args),
         Command::Models(args) => catalogue::models(&args),
         Command::Clusters(args) => catalogue::clusters(&args),

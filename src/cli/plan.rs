@@ -65,7 +65,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !emit::model_runs(stack_of, &problem) {
         return Ok(Outcome::NoPlan);
     }
-    let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.set)?)?;
+    let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.options.set)?)?;
     let progress = Progress::new();
     let options = Options { top: args.top as usize, restrictions };
     let (ranking, proved) =

@@ -1,9 +1,12 @@
 //! The flags that make a problem, and what is assumed where one is left out.
 
+use std::path::PathBuf;
+
 use anyhow::{Result, anyhow};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
+use super::calibrate;
 use super::output::talk;
 use crate::catalog::{self, Overrides, fits};
 use crate::cluster::Cluster;
@@ -88,6 +91,14 @@ pub struct ProblemArgs {
     pub model: String,
     /// Cluster: a name (`meshwright clusters`) or a TOML file.
     pub cluster: String,
+    #[command(flatten)]
+    pub options: ProblemOptions,
+}
+
+/// How to train it, and what is known better than the catalogue knows it.
+#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProblemOptions {
     /// GPUs, where not the cluster's own number.
     #[arg(long, value_name = "N")]
     pub gpus: Option<u32>,
@@ -119,6 +130,9 @@ pub struct ProblemArgs {
     pub imbalance: f64,
     #[command(flatten)]
     pub fit: FitArgs,
+    /// Figures measured on such a device, from `meshwright calibrate`; may be given more than once, the later wins.
+    #[arg(long, value_name = "FILE")]
+    pub calibration: Vec<PathBuf>,
     /// Change one value: cluster.nic="800 Gb/s", gpu.hbm="141 GB", model.…, stack.…
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
@@ -160,9 +174,16 @@ impl ProblemArgs {
 
     /// The problem as one framework runs it: where no stack is named, it is that of the framework.
     pub fn problem_for(&self, target: Option<Target>) -> Result<Problem> {
+        self.options.problem_for(&self.model, &self.cluster, target)
+    }
+}
+
+impl ProblemOptions {
+    /// The problem of this model on this cluster, checked, as one framework runs it; says on stderr what was assumed.
+    pub fn problem_for(&self, model: &str, cluster: &str, target: Option<Target>) -> Result<Problem> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
-        let model = catalog::model(&self.model, &sets)?;
-        let mut cluster = catalog::cluster(&self.cluster, &sets)?;
+        let model = catalog::model(model, &sets)?;
+        let mut cluster = catalog::cluster(cluster, &sets)?;
         if let Some(gpus) = self.gpus {
             cluster = cluster.resized(gpus);
         }
@@ -171,7 +192,10 @@ impl ProblemArgs {
         if self.stack.is_none() {
             assumed.push(format!("--stack {name}"));
         }
-        let stack = catalog::stack(name, &sets)?;
+        let mut stack = catalog::stack(name, &sets)?;
+        for path in &self.calibration {
+            calibrate::lay_over(path, &mut cluster, &mut stack)?;
+        }
         let seq_len = self.seq_len.unwrap_or_else(|| {
             assumed.push(format!("--seq-len {} (the model's own)", model.seq_len));
             model.seq_len
@@ -207,20 +231,22 @@ impl ProblemArgs {
     /// The same question with nothing left to assume, for a document that another run can read.
     pub fn resolved(&self, problem: &Problem, target: Option<Target>) -> Self {
         let workload = problem.workload();
-        let stack = self.stack.clone().unwrap_or_else(|| default_stack(problem.cluster(), target).to_owned());
-        Self {
+        let stack = self.options.stack.clone();
+        let stack = stack.unwrap_or_else(|| default_stack(problem.cluster(), target).to_owned());
+        let options = ProblemOptions {
             gpus: Some(problem.cluster().gpus),
             global_batch: Some(workload.global_batch),
             seq_len: Some(workload.seq_len),
             optimizer: Some(self.recipe_name(problem)),
             stack: Some(stack),
-            ..self.clone()
-        }
+            ..self.options.clone()
+        };
+        Self { options, ..self.clone() }
     }
 
     /// Name of the optimizer recipe.
     pub fn recipe_name(&self, problem: &Problem) -> String {
-        self.optimizer.clone().unwrap_or_else(|| default_recipe(problem.stack()).to_owned())
+        self.options.optimizer.clone().unwrap_or_else(|| default_recipe(problem.stack()).to_owned())
     }
 }
 
@@ -238,13 +264,26 @@ fn default_recipe(stack: &Stack) -> &'static str {
     if stack.reduce_bytes <= 2.0 { "megatron-bf16-grads" } else { "megatron" }
 }
 
-/// The byte recipe of that name, or the names there are.
+/// Four numbers of bytes, as `2+4+4+8`: weights, gradients, master weights, moments.
+fn bytes(text: &str) -> Option<Recipe> {
+    let parts: Vec<f64> = text.split('+').map(|part| part.trim().parse().ok()).collect::<Option<_>>()?;
+    let [weight, gradient, master, state] = parts.try_into().ok()?;
+    let recipe = Recipe { weight, gradient, master, state };
+    let fine = |x: f64| x.is_finite() && (0.0..=64.0).contains(&x);
+    (fine(weight) && fine(gradient) && fine(master) && fine(state) && weight > 0.0).then_some(recipe)
+}
+
+/// The byte recipe of that name or of those bytes, or the names there are.
 pub fn recipe(name: &str) -> Result<Recipe> {
-    workload::recipe(name).ok_or_else(|| {
+    workload::recipe(name).or_else(|| bytes(name)).ok_or_else(|| {
         let names: Vec<&str> = RECIPES.iter().map(|(name, ..)| *name).collect();
         let nearest = catalog::nearest(name, names.iter().copied());
         let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        anyhow!("there is no optimizer recipe `{name}`{nearest}\n\nhint: there are: {}", names.join(", "))
+        anyhow!(
+            "there is no optimizer recipe `{name}`{nearest}\n\nhint: there are: {}; or bytes of weights, gradients, master \
+             weights and moments: 2+4+4+8",
+            names.join(", ")
+        )
     })
 }
 
@@ -261,6 +300,8 @@ mod tests {
     #[test]
     fn a_recipe_suggests_its_neighbour() {
         assert!(recipe("muon").is_ok());
+        assert!((recipe("1+2+4+6").unwrap().total() - 13.0).abs() < 1e-9);
+        assert!(recipe("1+2+4").is_err() && recipe("0+2+4+6").is_err() && recipe("inf+2+4+6").is_err());
         assert!(recipe("megatorn").unwrap_err().to_string().contains("did you mean `megatron`?"));
     }
 }

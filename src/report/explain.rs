@@ -1,6 +1,6 @@
 //! One plan laid open: its step time as a waterfall of terms, its memory rank by rank.
 
-use super::{Figures, Sheet, in_words, percent, significant};
+use super::{Figures, Sheet, basis, in_words, percent, significant};
 use crate::cost::{Evaluation, Footprint};
 use crate::problem::Problem;
 use crate::space::Rejection;
@@ -21,16 +21,18 @@ pub fn waterfall(problem: &Problem, evaluation: &Evaluation) -> Sheet {
         } else {
             String::new()
         };
-        sheet.push([in_words(name), time.to_string(), percent(time / total), basis(problem), bar]);
+        let known = basis::of_term(problem, &evaluation.plan, name).to_string();
+        sheet.push([in_words(name), time.to_string(), percent(time / total), known, bar]);
         start += time;
     }
-    sheet.push(["total".into(), total.to_string(), percent(1.0), basis(problem), String::new()]);
+    sheet.push([
+        "total".into(),
+        total.to_string(),
+        percent(1.0),
+        basis::of_step(problem, evaluation).to_string(),
+        String::new(),
+    ]);
     sheet
-}
-
-/// Every term leans on the device's curves, and is known no better than they are.
-fn basis(problem: &Problem) -> String {
-    problem.cluster().gpu.basis.to_string()
 }
 
 /// Memory of every pipeline rank, by tenant, in GiB.

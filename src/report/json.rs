@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::Figures;
+use super::{Figures, basis};
 use crate::cost::{Costs, Evaluation, Footprint, StepTime};
 use crate::model::Model;
 use crate::model::flops::AttentionConvention;
@@ -66,6 +66,7 @@ pub struct Priced {
     headroom_gib: f64,
     basis: crate::sources::Basis,
     terms: Map<String, Value>,
+    terms_basis: Map<String, Value>,
     memory: Map<String, Value>,
 }
 
@@ -119,8 +120,9 @@ impl Priced {
             tflops_per_gpu: figures.rate.as_tflops(),
             peak_mem_gib: figures.peak.as_gib(),
             headroom_gib: figures.headroom_gib,
-            basis: problem.cluster().gpu.basis,
+            basis: basis::of_step(problem, evaluation),
             terms: terms(&evaluation.step),
+            terms_basis: terms_basis(problem, evaluation),
             memory: memory(&evaluation.footprint),
         }
     }
@@ -129,6 +131,12 @@ impl Priced {
 /// Terms in seconds: `compute_s`, …
 fn terms(step: &StepTime) -> Map<String, Value> {
     step.terms().into_iter().map(|(name, time)| (format!("{name}_s"), time.get().into())).collect()
+}
+
+/// How each term is known.
+fn terms_basis(problem: &Problem, evaluation: &Evaluation) -> Map<String, Value> {
+    let known = |name| basis::of_term(problem, &evaluation.plan, name).to_string();
+    evaluation.step.terms().into_iter().map(|(name, _)| (name.to_owned(), known(name).into())).collect()
 }
 
 /// Tenants in GiB: `weights_gib`, …

@@ -1,9 +1,12 @@
 //! What is shown: sheets of text for people, versioned JSON and CSV for programs, all from the library's own types.
 
+pub mod basis;
 pub mod bill;
+pub mod calibration;
 pub mod csv;
 pub mod explain;
 pub mod figures;
+pub mod import;
 pub mod json;
 pub mod markdown;
 pub mod plans;

@@ -1,7 +1,7 @@
 //! Why the winner won: a paragraph in words.
 
 use super::plans::largest_terms;
-use super::{Figures, in_words, percent, significant};
+use super::{Figures, basis, in_words, percent, significant};
 use crate::cost::Evaluation;
 use crate::problem::Problem;
 use crate::search::Ranking;
@@ -29,7 +29,7 @@ pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
         figures.step,
         spent.join(", "),
         memory(problem, &figures, winner.footprint.rank),
-        problem.cluster().gpu.basis,
+        basis::of_step(problem, winner),
     )
 }
 

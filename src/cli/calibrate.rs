@@ -1,0 +1,223 @@
+//! `meshwright calibrate`: samples in, a calibration file out.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::problem::FitArgs;
+use super::{Outcome, OutputFormat, output};
+use crate::catalog::{self, Overrides};
+use crate::cluster::Cluster;
+use crate::probe::import::{Import, kineto, nccl_tests, tables};
+use crate::probe::sample::check_date;
+use crate::probe::{Calibration, Machine, Samples, fit};
+use crate::report::calibration as sheets;
+use crate::sources::Basis;
+use crate::stack::Stack;
+
+/// Arguments of `calibrate`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Samples of `meshwright measure`, or calibration files to make again.
+    samples: Vec<PathBuf>,
+    /// Device that the samples are of [default: what the samples say].
+    #[arg(long, value_name = "NAME")]
+    gpu: Option<String>,
+    /// Cluster whose network the collectives across nodes went through.
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// Output of nccl-tests; name it after its program where it does not say it: all_reduce_perf.txt.
+    #[arg(long, value_name = "FILE")]
+    nccl_tests: Vec<PathBuf>,
+    /// Trace of the PyTorch profiler, with record_shapes=True.
+    #[arg(long, value_name = "FILE")]
+    kineto: Vec<PathBuf>,
+    /// Published table of kernel times (CSV): products, attention or collectives.
+    #[arg(long, value_name = "FILE", requires = "table_device")]
+    table: Vec<PathBuf>,
+    /// Device whose rows of the tables count, as their `gpu` column has it.
+    #[arg(long, value_name = "NAME")]
+    table_device: Option<String>,
+    /// Day of the samples, as 2026-11-21 [default: what the samples say].
+    #[arg(long, value_name = "DAY")]
+    date: Option<String>,
+    /// Where the samples are from: a key of docs/sources.toml, or words of your own.
+    #[arg(long, value_name = "SOURCE")]
+    source: Option<String>,
+    #[command(flatten)]
+    fit: FitArgs,
+    /// File to write [default: stdout].
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Form of the table of residuals on stderr.
+    #[arg(long, value_enum, default_value = "table")]
+    format: OutputFormat,
+}
+
+/// Where samples are from when nobody says otherwise.
+const SOURCE: &str = "measured";
+
+/// Answers.
+pub fn run(args: &Args) -> Result<Outcome> {
+    let mut gathered = gather(args)?;
+    if let Some(date) = &args.date {
+        check_date(date)?;
+        gathered.samples.machine.date.clone_from(date);
+    }
+    if gathered.samples.machine.date.is_empty() {
+        bail!("nothing says on which day the samples were taken\n\nhint: --date 2026-11-21");
+    }
+    if gathered.samples.of.is_empty() {
+        bail!("there are no samples\n\nhint: give files of `meshwright measure`, --nccl-tests, --kineto or --table");
+    }
+    let sets = args.fit.over(Overrides::default())?;
+    let (cluster, stack) = bench(&gathered.samples.gpu, args.cluster.as_deref(), &sets)?;
+    gathered.samples.in_formats_of(&cluster.gpu);
+    let source = args.source.clone().or(gathered.source).unwrap_or_else(|| SOURCE.to_owned());
+    let calibration = Calibration::new(gathered.samples, &source, &gathered.command, &cluster, &stack)?;
+    let text = calibration.to_toml(&cluster, &stack);
+    match &args.out {
+        Some(path) => std::fs::write(path, &text).with_context(|| format!("{}: cannot be written", path.display()))?,
+        None => output::print(&text)?,
+    }
+    let (mut known, mut driven) = (cluster.clone(), stack.clone());
+    calibration.apply(&cluster.gpu.name, &mut known, &mut driven)?;
+    let residuals =
+        fit::residuals(&calibration.samples, &fit::analytic(&cluster, &stack), &fit::analytic(&known, &driven));
+    let sheet = sheets::residuals(&calibration, &residuals);
+    output::talk(output::sheets(&[sheet], args.format)?.trim_end());
+    Ok(Outcome::Answered)
+}
+
+/// Samples of all inputs together, the command that a file will name, and their source.
+struct Gathered {
+    samples: Samples,
+    command: String,
+    source: Option<String>,
+}
+
+fn gather(args: &Args) -> Result<Gathered> {
+    let mut all: Option<Samples> = None;
+    let mut command = None;
+    let mut source = None;
+    for path in &args.samples {
+        let text = read(path)?;
+        let origin = || path.display().to_string();
+        // A calibration that is made again keeps its command and source: the same samples give the same file.
+        if let Ok(calibration) = Calibration::parse(&text) {
+            command.get_or_insert(calibration.command);
+            source.get_or_insert(calibration.source);
+        }
+        let samples = Samples::parse(&text).with_context(origin)?;
+        match &mut all {
+            None => all = Some(samples),
+            Some(all) if all.gpu == samples.gpu => {
+                all.basis = all.basis.combine(samples.basis);
+                for (kernel, sample) in samples.of {
+                    all.add(kernel, sample);
+                }
+            }
+            Some(all) => bail!("{}: samples of {}, and those before are of {}", origin(), samples.gpu, all.gpu),
+        }
+    }
+    let imported = !(args.nccl_tests.is_empty() && args.kineto.is_empty() && args.table.is_empty());
+    let basis = if args.table.is_empty() { Basis::Measured } else { Basis::Calibrated };
+    let mut samples = match (all, &args.gpu) {
+        (Some(all), Some(gpu)) if *gpu != all.gpu => bail!("--gpu {gpu}: the samples are of {}", all.gpu),
+        (Some(all), Some(_) | None) => all,
+        (None, Some(gpu)) => Samples::new(gpu, basis, Machine::default()),
+        (None, None) if args.cluster.is_some() || imported => {
+            bail!("nothing says of which device the samples are\n\nhint: --gpu h100-sxm")
+        }
+        (None, None) => bail!("there is nothing to calibrate from\n\nhint: meshwright calibrate SAMPLES.toml"),
+    };
+    if imported {
+        samples.basis = samples.basis.combine(basis);
+        import(args, &mut samples)?;
+    }
+    let made = command_line(args);
+    if samples.machine.command.is_empty() {
+        samples.machine.command.clone_from(&made);
+    }
+    Ok(Gathered { samples, command: command.unwrap_or(made), source })
+}
+
+/// The command as it should be typed again: without the folders of its files, and where its answer went.
+fn command_line(args: &Args) -> String {
+    let mut words = vec!["meshwright calibrate".to_owned()];
+    let name = |path: &PathBuf| path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    let optional = |flag: &str, value: &Option<String>| value.as_ref().map(|value| format!("{flag} {value}"));
+    words.extend(args.samples.iter().map(name));
+    words.extend(optional("--gpu", &args.gpu));
+    words.extend(optional("--cluster", &args.cluster));
+    words.extend(args.nccl_tests.iter().map(|path| format!("--nccl-tests {}", name(path))));
+    words.extend(args.kineto.iter().map(|path| format!("--kineto {}", name(path))));
+    words.extend(args.table.iter().map(|path| format!("--table {}", name(path))));
+    words.extend(optional("--table-device", &args.table_device));
+    words.extend(optional("--date", &args.date));
+    words.join(" ")
+}
+
+fn import(args: &Args, samples: &mut Samples) -> Result<()> {
+    let gpus_per_node = match &args.cluster {
+        Some(name) => catalog::cluster(name, &Overrides::default())?.gpus_per_node,
+        None => catalog::gpu(&samples.gpu)?.scale_up.gpus,
+    };
+    let mut take = |path: &Path, import: Import| {
+        let taken: usize = import.samples.iter().map(|(_, sample)| sample.times().len()).sum();
+        output::talk(&format!("{}: {taken} times", path.display()));
+        for (why, count) in &import.left {
+            output::talk(&format!("{}: left {count}: {why}", path.display()));
+        }
+        import.into_samples(samples);
+    };
+    for path in &args.nccl_tests {
+        let import = nccl_tests::read(&read(path)?, &path.to_string_lossy());
+        take(path, import.with_context(|| path.display().to_string())?);
+    }
+    for path in &args.kineto {
+        let import = kineto::read(&read(path)?, u64::from(gpus_per_node));
+        take(path, import.with_context(|| path.display().to_string())?);
+    }
+    for path in &args.table {
+        let import = tables::read(&read(path)?, args.table_device.as_deref().unwrap_or_default());
+        take(path, import.with_context(|| path.display().to_string())?);
+    }
+    Ok(())
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).map_err(|error| anyhow!("{}: cannot be read: {error}", path.display()))
+}
+
+/// The cluster that samples are judged against: the named one, or one scale-up domain of the device.
+pub(super) fn bench(gpu: &str, cluster: Option<&str>, sets: &Overrides) -> Result<(Cluster, Stack)> {
+    let device = catalog::gpu_with(gpu, sets)?;
+    let stack = catalog::stack("nemo-25", sets)?;
+    let Some(name) = cluster else {
+        return Ok((Cluster::of_one_domain(device), stack));
+    };
+    let cluster = catalog::cluster(name, sets)?;
+    if cluster.gpu.name != device.name {
+        bail!("--cluster {name} is of {}, and the samples are of {}", cluster.gpu.name, device.name);
+    }
+    Ok((cluster, stack))
+}
+
+/// Lays a calibration file over a cluster and a stack, and says what it knows better.
+pub(super) fn lay_over(path: &Path, cluster: &mut Cluster, stack: &mut Stack) -> Result<()> {
+    let origin = || format!("--calibration {}", path.display());
+    let calibration = Calibration::parse(&read(path).with_context(origin)?).with_context(origin)?;
+    let device = catalog::gpu(&calibration.samples.gpu).with_context(origin)?;
+    calibration.apply(&device.name, cluster, stack).with_context(origin)?;
+    let figures: Vec<String> = calibration.figures().iter().map(ToString::to_string).collect();
+    let Calibration { samples, .. } = &calibration;
+    output::talk(&format!(
+        "{} on {} of {}: {}",
+        samples.basis,
+        samples.machine.device,
+        samples.machine.date,
+        if figures.is_empty() { "nothing".to_owned() } else { figures.join(", ") }
+    ));
+    Ok(())
+}

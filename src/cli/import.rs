@@ -1,0 +1,159 @@
+//! `meshwright import`: a framework's file or launch script, read into model, workload and plan.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::{Outcome, OutputFormat, output};
+use crate::catalog::{self, Overrides};
+use crate::import::{self, Context, Imported, Kind, Level};
+use crate::report::import as report;
+
+/// The file, and what it is read with.
+#[derive(Debug, clap::Args)]
+pub struct FileArgs {
+    /// A launch script, a Megatron argument list, or a framework's configuration.
+    pub file: PathBuf,
+    /// What the file is [default: by its name and text].
+    #[arg(long, value_name = "KIND")]
+    pub kind: Option<String>,
+    /// A variable of a script's environment.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub var: Vec<String>,
+    /// Vocabulary, where the tokenizer decides it.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub vocab: Option<u32>,
+    /// The model, where the file describes none: a name, a TOML file, or a Hugging Face config.json.
+    #[arg(long, value_name = "MODEL")]
+    pub model: Option<String>,
+    /// The script's own arguments.
+    #[arg(last = true)]
+    pub arguments: Vec<String>,
+}
+
+/// Largest file that is read: launch files are kilobytes.
+const LARGEST: u64 = 16 * 1024 * 1024;
+
+fn text_of(path: &Path) -> Result<String> {
+    let shown = path.display();
+    let size = std::fs::metadata(path).with_context(|| format!("{shown}: cannot be read"))?.len();
+    if size > LARGEST {
+        bail!("{shown}: {size} bytes are more than any launch file has");
+    }
+    let bytes = std::fs::read(path).with_context(|| format!("{shown}: cannot be read"))?;
+    String::from_utf8(bytes).with_context(|| format!("{shown}: it is no text"))
+}
+
+impl FileArgs {
+    /// The file's name as it was given.
+    pub fn name(&self) -> String {
+        self.file.display().to_string()
+    }
+
+    /// Reads it.
+    pub fn read(&self) -> Result<Imported> {
+        let text = text_of(&self.file)?;
+        let name = self.name();
+        let kind = self.kind.as_deref().map(kind).transpose()?.unwrap_or_else(|| import::kind_of(&name, &text));
+        let variables = self.var.iter().map(|item| {
+            let (name, value) = item.split_once('=').with_context(|| format!("--var {item}: write NAME=VALUE"))?;
+            Ok((name.trim_start_matches('$').to_owned(), value.to_owned()))
+        });
+        let variables = variables.collect::<Result<Vec<_>>>()?;
+        let folder = self.file.parent().map(Path::to_path_buf).unwrap_or_default();
+        let files = |name: &str| {
+            let beside = [folder.join(name), PathBuf::from(name)];
+            beside.iter().filter(|path| path.is_file()).find_map(|path| text_of(path).ok())
+        };
+        let context = Context { file: &name, variables: &variables, arguments: &self.arguments, files: &files };
+        let mut imported = import::read(&text, kind, &context)?;
+        if let Some(model) = &self.model {
+            imported.model = Some(catalog::model(model, &Overrides::default())?);
+            imported.findings.retain(|finding| !matches!(finding.rule, "assumed-vocabulary"));
+        }
+        if let (Some(vocab), Some(model)) = (self.vocab, &mut imported.model) {
+            model.vocab = vocab;
+            imported.findings.retain(|finding| finding.rule != "assumed-vocabulary");
+        }
+        Ok(imported)
+    }
+}
+
+fn kind(name: &str) -> Result<Kind> {
+    let known = Kind::NAMES.iter().find(|(known, _)| *known == name);
+    known.map(|(_, kind)| *kind).with_context(|| {
+        let names: Vec<&str> = Kind::NAMES.iter().map(|(name, _)| *name).collect();
+        let nearest = catalog::nearest(name, names.iter().copied());
+        let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        format!("--kind {name}: there is no such kind of file{nearest}\n\nhint: there are: {}", names.join(", "))
+    })
+}
+
+/// Arguments of `import`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    file: FileArgs,
+    /// Cluster of the command line that is printed.
+    #[arg(long, value_name = "CLUSTER")]
+    cluster: Option<String>,
+    /// Write the model as a TOML file, which the printed command line then names.
+    #[arg(long, value_name = "FILE")]
+    model_out: Option<PathBuf>,
+    /// Overwrite it.
+    #[arg(long)]
+    force: bool,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value = "table")]
+    format: OutputFormat,
+}
+
+/// Answers: 1 where the file has errors.
+pub fn run(args: &Args) -> Result<Outcome> {
+    let imported = args.file.read()?;
+    let mut model = args.file.model.clone();
+    if let Some(path) = &args.model_out {
+        write_model(&imported, path, args.force)?;
+        model = Some(path.display().to_string());
+    }
+    let command = report::command(&imported, model.as_deref(), args.cluster.as_deref());
+    let text = match args.format {
+        OutputFormat::Json => report::json(&imported, &args.file.name(), command)?,
+        OutputFormat::Csv => output::sheets(&[report::sheet(&imported, &args.file.name())], args.format)?,
+        OutputFormat::Table | OutputFormat::Markdown => {
+            let mut sheets = vec![report::sheet(&imported, &args.file.name())];
+            if !imported.findings.is_empty() {
+                sheets.push(report::findings(&imported.findings));
+            }
+            format!("{}\n{command}\n", output::sheets(&sheets, args.format)?)
+        }
+    };
+    output::print(&text)?;
+    talk(&imported);
+    let failed = imported.findings.iter().any(|finding| finding.level == Level::Error);
+    Ok(if failed { Outcome::NoPlan } else { Outcome::Answered })
+}
+
+fn talk(imported: &Imported) {
+    for unknown in &imported.unknown {
+        let near = unknown.nearest.as_ref().map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        output::talk(&format!("{}: unknown: `{} {}`{near}", unknown.place, unknown.name, unknown.values.join(" ")));
+    }
+    if !imported.without_effect.is_empty() {
+        output::talk(&format!("without effect on time and memory here: {}", imported.without_effect.join(" ")));
+    }
+}
+
+/// Writes beside the target first: a half-written file never has its name.
+fn write_model(imported: &Imported, path: &Path, force: bool) -> Result<()> {
+    let shown = path.display();
+    let model = imported.model.as_ref().context("--model-out: the file describes no model")?;
+    let text = report::model_toml(model).context("--model-out: the model has too many kinds of layer")?;
+    if path.exists() && !force {
+        bail!("{shown}: the file exists\n\nhint: --force overwrites it");
+    }
+    let mut beside = path.as_os_str().to_owned();
+    beside.push(".new");
+    std::fs::write(&beside, text).with_context(|| format!("{shown}: cannot be written"))?;
+    std::fs::rename(&beside, path).with_context(|| format!("{shown}: cannot be written"))
+}

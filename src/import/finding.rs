@@ -1,0 +1,125 @@
+//! What was found in a file: where, by which rule, what was read and what was expected.
+
+use std::fmt;
+
+use serde::Serialize;
+
+/// How grave a finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Level {
+    /// The framework refuses it, or it does not run.
+    Error,
+    /// It runs, but not as it was meant or as fast as it could.
+    Warning,
+    /// Worth knowing: an assumption, something that has no effect here.
+    Note,
+}
+
+impl fmt::Display for Level {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.pad(match self {
+            Self::Error => "error",
+            Self::Warning => "warning",
+            Self::Note => "note",
+        })
+    }
+}
+
+/// A line of a file.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Place {
+    /// The file, as it was named.
+    pub file: String,
+    /// The line, from 1.
+    pub line: u32,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}:{}", self.file, self.line)
+    }
+}
+
+/// One thing found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// Name of the rule (docs/lint.md).
+    pub rule: &'static str,
+    /// How grave.
+    pub level: Level,
+    /// Where, when it is one line's doing.
+    #[serde(flatten)]
+    pub place: Option<Place>,
+    /// What was read, and what is wrong with it.
+    pub message: String,
+    /// What was expected, or what to do.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub expected: String,
+    /// What it does to the step time, as a share of it: +0.38 is 38 % lost, or to be won.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_share: Option<f64>,
+}
+
+impl Finding {
+    /// A finding without a place.
+    pub fn new(rule: &'static str, level: Level, message: impl Into<String>) -> Self {
+        Self { rule, level, place: None, message: message.into(), expected: String::new(), step_share: None }
+    }
+
+    /// An error.
+    pub fn error(rule: &'static str, message: impl Into<String>) -> Self {
+        Self::new(rule, Level::Error, message)
+    }
+
+    /// A warning.
+    pub fn warning(rule: &'static str, message: impl Into<String>) -> Self {
+        Self::new(rule, Level::Warning, message)
+    }
+
+    /// A note.
+    pub fn note(rule: &'static str, message: impl Into<String>) -> Self {
+        Self::new(rule, Level::Note, message)
+    }
+
+    /// Says where.
+    #[must_use]
+    pub fn at(mut self, place: &Place) -> Self {
+        self.place = Some(place.clone());
+        self
+    }
+
+    /// Says where, if that is known.
+    #[must_use]
+    pub fn at_maybe(mut self, place: Option<&Place>) -> Self {
+        self.place = place.cloned();
+        self
+    }
+
+    /// Says what was expected.
+    #[must_use]
+    pub fn expected(mut self, expected: impl Into<String>) -> Self {
+        self.expected = expected.into();
+        self
+    }
+
+    /// Says what it does to the step time.
+    #[must_use]
+    pub const fn costing(mut self, share: f64) -> Self {
+        self.step_share = Some(share);
+        self
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        if let Some(place) = &self.place {
+            write!(f, "{place}: ")?;
+        }
+        write!(f, "{}: {}", self.level, self.message)?;
+        if !self.expected.is_empty() {
+            write!(f, "; {}", self.expected)?;
+        }
+        write!(f, " [{}]", self.rule)
+    }
+}

@@ -1,0 +1,286 @@
+//! The launch that a script makes: launcher, GPUs, program, arguments.
+
+use super::finding::{Finding, Place};
+use super::shell::text::{Text, readable};
+use super::shell::{Called, Ran};
+
+/// A program and what it is launched with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    /// The program: a script or a module.
+    pub program: String,
+    /// Its arguments.
+    pub arguments: Vec<Text>,
+    /// The launcher's options that were read, such as `--config_file`.
+    pub options: Vec<(String, Text)>,
+    /// Which launcher.
+    pub launcher: Launcher,
+    /// First line.
+    pub line: u32,
+    /// Nodes.
+    pub nodes: Option<Text>,
+    /// GPUs per node.
+    pub per_node: Option<Text>,
+    /// GPUs in all, where the launcher counts them so.
+    pub processes: Option<Text>,
+}
+
+/// What starts the processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Launcher {
+    /// The program itself.
+    Plain,
+    /// `mpirun`, `mpiexec`.
+    Mpi,
+    /// `srun`.
+    Slurm,
+    /// `torchrun`, `torch.distributed.run` and `.launch`.
+    Torchrun,
+    /// `deepspeed`.
+    Deepspeed,
+    /// `accelerate launch`.
+    Accelerate,
+}
+
+/// Options of the launchers without a value.
+const SWITCHES: &[&str] = &[
+    "--standalone",
+    "--no_python",
+    "--no-python",
+    "--run_path",
+    "--run-path",
+    "--use_env",
+    "--use-env",
+    "--no_local_rank",
+    "--no_ssh_check",
+    "--no_ssh",
+    "--force_multi",
+    "--save_pid",
+    "--elastic_training",
+    "--bind_cores_to_rank",
+    "--multi_gpu",
+    "--cpu",
+    "--tpu",
+    "--use_deepspeed",
+    "--use_fsdp",
+    "--use_megatron_lm",
+    "--use_parallelism_config",
+    "--debug",
+    "--quiet",
+    "-q",
+    "--ipex",
+    "--use_xpu",
+    "--downcast_bf16",
+    "--enable_cpu_affinity",
+    "--allow-run-as-root",
+    "--exclusive",
+    "--unbuffered",
+    "--label",
+    "-l",
+    "-u",
+    "--verbose",
+    "-v",
+    "--overcommit",
+    "-O",
+    "--no-container-mount-home",
+    "--virtual-local-rank",
+];
+
+/// All launches of training programs of a script, the likeliest first.
+pub fn launches(ran: &Ran) -> Vec<Launch> {
+    let mut found: Vec<Launch> = ran.called.iter().filter_map(launch).collect();
+    let weight = |launch: &Launch| {
+        let flags = launch.arguments.iter().filter(|word| word.plain().starts_with("--")).count();
+        (flags.min(MANY), launch.launcher)
+    };
+    found.sort_by_key(|launch| std::cmp::Reverse(weight(launch))); // stable: among equals the first of the script
+    found
+}
+
+/// So many flags make a training program of any launch.
+const MANY: usize = 8;
+
+/// Whether a word names a Python file.
+fn is_program(name: &str) -> bool {
+    std::path::Path::new(name).extension().is_some_and(|extension| extension == "py")
+}
+
+fn launch(called: &Called) -> Option<Launch> {
+    let words: Vec<Text> = called.around.iter().chain(&called.words).cloned().collect();
+    let inner = called.around.len();
+    let base = |word: &Text| readable(&word.plain()).rsplit('/').next().unwrap_or_default().to_owned();
+    let is_python = |name: &str| name.starts_with("python") || name == "$PYTHON" || name == "$PYTHON_PATH";
+    let mut at = None;
+    for (place, word) in words.iter().enumerate() {
+        let launcher = match base(word).as_str() {
+            "torchrun" => Launcher::Torchrun,
+            "deepspeed" | "deepspeed.pt" => Launcher::Deepspeed,
+            "accelerate" => Launcher::Accelerate,
+            name if is_python(name) => Launcher::Plain,
+            name if place == inner && is_program(name) => Launcher::Plain,
+            _ => continue,
+        };
+        at = Some((place, launcher));
+        break;
+    }
+    let (at, mut launcher) = at?;
+    let mut rest = &words[at + 1..];
+    if launcher == Launcher::Plain {
+        if is_program(&base(&words[at])) {
+            rest = &words[at..];
+        }
+        while rest.first().is_some_and(|word| matches!(word.plain().as_str(), "-u" | "-O" | "-X")) {
+            rest = &rest[1..];
+        }
+        let module = rest.get(1).map(Text::plain).unwrap_or_default();
+        let is_module = rest.first().is_some_and(|word| word.plain() == "-m");
+        launcher = match module.as_str() {
+            "torch.distributed.run" | "torch.distributed.launch" | "torch.distributed.torchrun" if is_module => {
+                Launcher::Torchrun
+            }
+            "deepspeed.launcher.runner" if is_module => Launcher::Deepspeed,
+            "accelerate.commands.launch" if is_module => Launcher::Accelerate,
+            _ => Launcher::Plain,
+        };
+        if launcher != Launcher::Plain {
+            rest = &rest[2..];
+        }
+    } else if launcher == Launcher::Accelerate {
+        rest = rest.split_first().filter(|(word, _)| word.plain() == "launch").map(|(_, rest)| rest)?;
+    }
+    let (options, program) = split(rest, launcher == Launcher::Plain);
+    let mut program = program.iter();
+    let name = program.next()?;
+    let mut launch = Launch {
+        program: readable(&name.plain()),
+        arguments: program.cloned().collect(),
+        options,
+        launcher,
+        line: called.line,
+        nodes: None,
+        per_node: None,
+        processes: None,
+    };
+    around(&words[..at], &mut launch);
+    counted(&mut launch);
+    Some(launch)
+}
+
+/// The launcher's options, and the rest from the program on.
+fn split(words: &[Text], plain: bool) -> (Vec<(String, Text)>, &[Text]) {
+    let mut options = Vec::new();
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        let text = word.plain();
+        if text == "-m" || text == "--module" {
+            return (options, &words[at + 1..]);
+        }
+        if !text.starts_with('-') || plain {
+            return (options, &words[at..]);
+        }
+        let line = word.line().unwrap_or(1);
+        if let Some((name, value)) = text.split_once('=') {
+            options.push((name.replace('-', "_"), Text::on(value, line)));
+            at += 1;
+        } else if SWITCHES.contains(&text.as_str()) {
+            options.push((text.replace('-', "_"), Text::default()));
+            at += 1;
+        } else {
+            options.push((text.replace('-', "_"), words.get(at + 1).cloned().unwrap_or_default()));
+            at += 2;
+        }
+    }
+    (options, &words[words.len()..])
+}
+
+/// What the commands around say of nodes and tasks.
+fn around(words: &[Text], launch: &mut Launch) {
+    let mut at = 0;
+    while let Some(word) = words.get(at) {
+        let text = word.plain();
+        match text.rsplit('/').next() {
+            Some("srun") => launch.launcher = launch.launcher.max(Launcher::Slurm),
+            Some("mpirun" | "mpiexec" | "orterun") => launch.launcher = launch.launcher.max(Launcher::Mpi),
+            Some(_) | None => {}
+        }
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name.to_owned(), Some(Text::on(value, word.line().unwrap_or(1)))),
+            None => (text.clone(), words.get(at + 1).cloned()),
+        };
+        match name.as_str() {
+            "-N" | "--nodes" => launch.nodes = value,
+            "-n" | "--ntasks" | "-np" | "--np" => launch.processes = value,
+            "--ntasks-per-node" | "--npernode" | "--gpus-per-node" => launch.per_node = value,
+            _ => {}
+        }
+        at += 1;
+    }
+}
+
+/// What the launcher's own options say of nodes and processes; they win over what is around.
+fn counted(launch: &mut Launch) {
+    let option = |names: &[&str]| {
+        launch.options.iter().rfind(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value.clone())
+    };
+    let (one, line) = (|line| Some(Text::on("1", line)), launch.line);
+    match launch.launcher {
+        Launcher::Torchrun => {
+            // One torchrun runs on each node: what srun counts are nodes.
+            launch.nodes = option(&["__nnodes"]).or_else(|| launch.nodes.take()).or_else(|| one(line));
+            launch.per_node = option(&["__nproc_per_node"]).or_else(|| one(line));
+            launch.processes = None;
+        }
+        Launcher::Deepspeed => {
+            let hosts = option(&["__hostfile", "_H", "_hostfile"]);
+            launch.nodes = option(&["__num_nodes"]).or_else(|| if hosts.is_some() { None } else { one(line) });
+            launch.per_node =
+                option(&["__num_gpus"]).or_else(|| option(&["__include", "_i"]).and_then(|text| included(&text)));
+            launch.processes = None;
+        }
+        Launcher::Accelerate => {
+            launch.processes = option(&["__num_processes"]);
+            launch.nodes = option(&["__num_machines"]);
+        }
+        Launcher::Slurm | Launcher::Mpi | Launcher::Plain => {}
+    }
+}
+
+/// GPUs of `--include localhost:0,1,2`.
+fn included(text: &Text) -> Option<Text> {
+    let list = text.plain();
+    let (_, gpus) = list.split_once(':')?;
+    Some(Text::on(&gpus.split(',').count().to_string(), text.line().unwrap_or(1)))
+}
+
+impl Launch {
+    /// GPUs in all and per node, as far as they are known; says what is not.
+    pub fn world(&self, file: &str, findings: &mut Vec<Finding>) -> (Option<u32>, Option<u32>) {
+        let mut number = |text: Option<&Text>, what: &str| {
+            let text = text?;
+            let plain = text.plain();
+            let value = plain.trim().parse::<u32>().ok().filter(|n| *n > 0);
+            if value.is_none() {
+                let place = Place { file: file.to_owned(), line: text.line().unwrap_or(self.line).max(1) };
+                let names: Vec<String> =
+                    text.missing().iter().map(|name| name.trim_start_matches('$').to_owned()).collect();
+                let expected = if names.is_empty() {
+                    "a number; the cluster's own is taken".to_owned()
+                } else {
+                    format!("give --var {}=N; the cluster's own is taken", names.join("=N --var "))
+                };
+                let finding = Finding::warning("unresolved-world", format!("{what}: `{}`", readable(&plain)));
+                findings.push(finding.at(&place).expected(expected));
+            }
+            value
+        };
+        let per_node = number(self.per_node.as_ref(), "the GPUs per node are not known");
+        let nodes = number(self.nodes.as_ref(), "the number of nodes is not known");
+        let processes = number(self.processes.as_ref(), "the number of processes is not known");
+        let world = match (processes, nodes, per_node) {
+            (Some(processes), ..) => Some(processes),
+            (None, Some(nodes), Some(each)) => nodes.checked_mul(each),
+            (None, ..) => None,
+        };
+        (world, per_node)
+    }
+}

@@ -1,0 +1,95 @@
+//! Megatron-LM: an argument list, alone or in a launch script.
+
+pub mod arguments;
+mod model;
+mod plan;
+mod rules;
+mod work;
+
+use super::{Imported, Kind, Launched};
+use crate::catalog::{self, Overrides};
+use crate::stack::Framework;
+
+pub use arguments::{Arguments, Unknown};
+
+/// Flags that change the step and that no formula here knows.
+const NOT_MODELLED: &[&str] = &[
+    "--fine-grained-activation-offloading",
+    "--offload-modules",
+    "--moe-shared-expert-overlap",
+    "--delay-wgrad-compute",
+    "--tp-comm-overlap-cfg",
+    "--defer-embedding-wgrad-compute",
+    "--overlap-param-gather-with-optimizer-step",
+    "--manual-gc",
+    "--nccl-ub",
+    "--use-sharp",
+    "--moe-permute-fusion",
+    "--moe-router-fusion",
+    "--first-last-layers-bf16",
+    "--distribute-saved-activations",
+    "--outer-dp-sharding-strategy",
+    "--tensor-parallel-num-weight-shards",
+    "--hybrid-context-parallel",
+];
+
+/// Settles an argument list into model, workload and plan.
+pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
+    let deepspeed = list.has("--deepspeed") || launched.config.is_some();
+    let name = if deepspeed { "megatron-deepspeed-2022" } else { "nemo-25" };
+    let mut imported =
+        Imported::new(Kind::Megatron, if deepspeed { Framework::MegatronDeepspeed } else { Framework::Megatron }, name);
+    let Ok(stack) = catalog::stack(name, &Overrides::default()) else { return imported };
+    let world = launched.world;
+    imported.model = model::model(&mut list);
+    imported.plan = plan::plan(&mut list, imported.model.as_ref(), world, &stack);
+    imported.work = work::work(&mut list, &imported.plan, world);
+    if !deepspeed {
+        imported.settings = work::settings(&mut list, &stack, &imported.plan);
+    }
+    rules::contradictions(&mut list, &imported.plan, deepspeed);
+    rules::connections(&mut list, &imported.plan, launched.connections.as_deref(), launched.in_script);
+    imported.world = world;
+    let place = list.place("--tensor-model-parallel-size");
+    super::divides(&mut list.findings, world, &imported.plan, place.as_ref());
+    imported.gpus_per_node = launched.gpus_per_node;
+    for flag in NOT_MODELLED {
+        let _ = list.has(flag);
+        if let Some(place) = list.place(flag) {
+            let finding =
+                super::finding::Finding::note("not-modelled", format!("`{flag}` changes the step and is not modelled"));
+            list.findings.push(finding.at(&place));
+        }
+    }
+    imported.places = DEGREES.iter().filter_map(|(key, flag)| Some(((*key).to_owned(), list.place(flag)?))).collect();
+    imported.without_effect = list.unused();
+    imported.unknown = list.unknown;
+    imported.findings = list.findings;
+    imported
+}
+
+/// The flags behind the keys of a plan, for places.
+const DEGREES: &[(&str, &str)] = &[
+    ("tp", "--tensor-model-parallel-size"),
+    ("pp", "--pipeline-model-parallel-size"),
+    ("cp", "--context-parallel-size"),
+    ("ep", "--expert-model-parallel-size"),
+    ("etp", "--expert-tensor-parallel-size"),
+    ("vpp", "--num-virtual-stages-per-pipeline-rank"),
+    ("vpp", "--num-layers-per-virtual-pipeline-stage"),
+    ("vpp", "--pipeline-model-parallel-layout"),
+    ("sp", "--sequence-parallel"),
+    ("mbs", "--micro-batch-size"),
+    ("batch", "--global-batch-size"),
+    ("seq", "--seq-length"),
+    ("heads", "--num-attention-heads"),
+    ("kv", "--num-query-groups"),
+    ("ffn", "--ffn-hidden-size"),
+    ("experts", "--num-experts"),
+    ("layers", "--num-layers"),
+    ("recompute", "--recompute-granularity"),
+    ("recompute", "--recompute-activations"),
+    ("zero", "--use-distributed-optimizer"),
+    ("dispatcher", "--moe-token-dispatcher-type"),
+    ("cp-kind", "--cp-comm-type"),
+];

@@ -1,0 +1,320 @@
+//! Files that frameworks read, and the scripts that launch them → model, workload, plan.
+//!
+//! Nothing is guessed in silence: what a file leaves open is a [`Finding`], what no release knows is [`Unknown`], what has
+//! no effect on time or memory here is named in [`Imported::without_effect`].
+
+pub mod finding;
+pub mod known;
+mod launch;
+pub mod megatron;
+pub mod shell;
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::catalog::{self, Overrides};
+use crate::gpu::Format;
+use crate::model::Model;
+use crate::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
+use crate::schedule::Schedule;
+use crate::stack::{Dispatcher, Framework, LayerSplit};
+use crate::workload::{Optimizer, Recipe};
+
+pub use finding::{Finding, Level, Place};
+pub use megatron::Unknown;
+
+/// What a file is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A shell script that launches something.
+    Script,
+    /// Megatron's argument list.
+    Megatron,
+}
+
+impl Kind {
+    /// All, with the names of the command line.
+    pub const NAMES: &'static [(&'static str, Self)] = &[("script", Self::Script), ("megatron", Self::Megatron)];
+}
+
+/// What one step must do, as far as a file says it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Work {
+    /// Sequences per step.
+    pub global_batch: Option<u32>,
+    /// Tokens per sequence.
+    pub seq_len: Option<u32>,
+    /// Format of the bulk products.
+    pub format: Format,
+    /// Bytes per parameter.
+    pub recipe: Recipe,
+    /// Update rule.
+    pub optimizer: Optimizer,
+    /// Whether routing drops surplus tokens.
+    pub drops_tokens: bool,
+}
+
+/// What a file says of the software, where the nearest stack of the catalogue says otherwise: keys below `stack`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct Settings(Vec<String>);
+
+impl Settings {
+    /// Sets a key where its value is not the stack's own.
+    pub fn put<T: Copy + PartialEq + std::fmt::Display>(&mut self, key: &str, value: T, own: T) {
+        if value != own {
+            self.0.push(format!("stack.{key}={value}"));
+        }
+    }
+
+    /// Sets a key to a word.
+    pub fn put_word(&mut self, key: &str, value: &str) {
+        self.0.push(format!("stack.{key}={value}"));
+    }
+
+    /// As they stand after `--set`.
+    pub fn items(&self) -> &[String] {
+        &self.0
+    }
+}
+
+/// A file, read.
+#[derive(Clone, Debug, Serialize)]
+pub struct Imported {
+    /// What it is.
+    pub kind: Kind,
+    /// Whose.
+    pub framework: Framework,
+    /// The nearest software stack of the catalogue.
+    pub stack: &'static str,
+    /// What the file says of the software where that stack says otherwise.
+    pub settings: Settings,
+    /// GPUs, where the file or its launcher says how many.
+    pub world: Option<u32>,
+    /// GPUs per node, likewise.
+    pub gpus_per_node: Option<u32>,
+    /// The model, where the file describes one.
+    pub model: Option<Model>,
+    /// The workload.
+    pub work: Work,
+    /// The plan; `dp` is 1 where `world` is not known.
+    pub plan: Plan,
+    /// Flags that no known release has.
+    pub unknown: Vec<Unknown>,
+    /// Flags that are known, and change neither time nor memory here.
+    pub without_effect: Vec<String>,
+    /// Everything else that is worth knowing.
+    pub findings: Vec<Finding>,
+    /// Where the file says what: keys of a plan, `batch`, `seq`, `heads` and the like.
+    #[serde(skip)]
+    pub places: BTreeMap<String, Place>,
+}
+
+impl Imported {
+    /// An empty one: one GPU, no parallelism.
+    pub(crate) fn new(kind: Kind, framework: Framework, stack: &'static str) -> Self {
+        let own = catalog::stack(stack, &Overrides::default()).ok();
+        Self {
+            kind,
+            framework,
+            stack,
+            settings: Settings::default(),
+            world: None,
+            gpus_per_node: None,
+            model: None,
+            work: Work {
+                global_batch: None,
+                seq_len: None,
+                format: Format::Bf16,
+                recipe: Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 },
+                optimizer: Optimizer::Elementwise,
+                drops_tokens: false,
+            },
+            plan: Plan {
+                layout: Layout::data_parallel(1),
+                sequence_parallel: false,
+                cp_kind: CpKind::Ring,
+                schedule: Schedule::OneFOneB,
+                split: own.as_ref().map_or(LayerSplit::Even, |own| own.split),
+                zero: ZeroStage::Zero,
+                shard_group: None,
+                reshard_after_forward: true,
+                micro_batch: 1,
+                recompute: Recompute::None,
+                offload: Offload::NONE,
+                dispatcher: own.map_or(Dispatcher::AllToAll, |own| own.dispatcher),
+                order: RankOrder::default(),
+            },
+            unknown: Vec::new(),
+            without_effect: Vec::new(),
+            findings: Vec::new(),
+            places: BTreeMap::new(),
+        }
+    }
+
+    /// The plan on so many GPUs: replicas are what is left of them.
+    #[must_use]
+    pub fn on(&self, gpus: u32) -> Plan {
+        let Layout { tp, cp, pp, .. } = self.plan.layout;
+        let mut plan = self.plan;
+        if self.world != Some(gpus) {
+            plan.layout.dp = replicas(gpus, &[tp, cp, pp]);
+        }
+        plan
+    }
+
+    /// Sequences per step on so many GPUs: as given, or one micro-batch per replica.
+    pub fn batch_on(&self, gpus: u32) -> u32 {
+        let plan = self.on(gpus);
+        self.work.global_batch.unwrap_or_else(|| plan.micro_batch.saturating_mul(plan.layout.dp))
+    }
+}
+
+/// GPUs over the product of degrees, 1 at least.
+pub(crate) fn replicas(gpus: u32, degrees: &[u32]) -> u32 {
+    let others = degrees.iter().fold(1_u32, |product, degree| product.saturating_mul(*degree));
+    (gpus / others).max(1)
+}
+
+/// Says where degrees do not multiply to a divisor of the GPUs.
+pub(crate) fn divides(findings: &mut Vec<Finding>, world: Option<u32>, plan: &Plan, place: Option<&Place>) {
+    let Layout { tp, cp, pp, .. } = plan.layout;
+    let others = u64::from(tp) * u64::from(cp) * u64::from(pp);
+    if let Some(world) = world.filter(|world| !u64::from(*world).is_multiple_of(others)) {
+        let message =
+            format!("tp·cp·pp = {tp}·{cp}·{pp} = {others} does not divide the {world} GPUs that are launched");
+        let finding = Finding::error("world-size", message).at_maybe(place);
+        findings.push(finding.expected(format!("a multiple of {others} GPUs, or smaller degrees")));
+    }
+}
+
+/// What a file is read with.
+pub struct Context<'a> {
+    /// Its name, for places.
+    pub file: &'a str,
+    /// Variables of a script's environment.
+    pub variables: &'a [(String, String)],
+    /// A script's own arguments.
+    pub arguments: &'a [String],
+    /// Text of another file that it names, where there is one.
+    pub files: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl<'a> Context<'a> {
+    /// A file alone.
+    pub const fn alone(file: &'a str) -> Self {
+        Self { file, variables: &[], arguments: &[], files: &|_| None }
+    }
+}
+
+/// What a launcher says.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Launched {
+    /// GPUs in all.
+    pub world: Option<u32>,
+    /// GPUs per node.
+    pub gpus_per_node: Option<u32>,
+    /// `CUDA_DEVICE_MAX_CONNECTIONS`.
+    pub connections: Option<String>,
+    /// Whether a script was read: what it does not set is not set.
+    pub in_script: bool,
+    /// The text and the name of a configuration file that the launch names.
+    pub config: Option<(String, String)>,
+}
+
+/// A file that nothing could be read from.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{file}:{line}: {why}{}", if expected.is_empty() { String::new() } else { format!("\n\nhint: {expected}") })]
+pub struct ImportError {
+    /// The file.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+    /// What was read, and what is wrong.
+    pub why: String,
+    /// What was expected.
+    pub expected: String,
+}
+
+/// What a file is, by its name and its text.
+pub fn kind_of(file: &str, text: &str) -> Kind {
+    let _ = file;
+    let first = text.trim_start();
+    if first.starts_with("--") { Kind::Megatron } else { Kind::Script }
+}
+
+/// Reads a file.
+///
+/// # Errors
+/// A file that does not parse, or holds nothing that launches training; everything less is a [`Finding`].
+pub fn read(text: &str, kind: Kind, context: &Context) -> Result<Imported, ImportError> {
+    match kind {
+        Kind::Script => script(text, context),
+        Kind::Megatron => arguments(text, context),
+    }
+}
+
+/// Reads a file alone, of a known kind, on so many GPUs: for files that were just written.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_alone(text: &str, kind: Kind, file: &str) -> Result<Imported, ImportError> {
+    read(text, kind, &Context::alone(file))
+}
+
+/// An argument list without a launcher: comments and line ends mean nothing.
+fn arguments(text: &str, context: &Context) -> Result<Imported, ImportError> {
+    let bad =
+        |line, why: &str| ImportError { file: context.file.into(), line, why: why.into(), expected: String::new() };
+    let words = shell::words(text, context).map_err(|error| bad(error.line, &error.why))?;
+    if words.is_empty() {
+        return Err(bad(1, "no argument in it"));
+    }
+    Ok(megatron::settle(megatron::Arguments::read(&words, context.file), &Launched::default()))
+}
+
+fn script(text: &str, context: &Context) -> Result<Imported, ImportError> {
+    let inputs = shell::Inputs {
+        file: context.file,
+        variables: context.variables,
+        arguments: context.arguments,
+        files: context.files,
+    };
+    let bad = |line, why: String, expected: &str| ImportError {
+        file: context.file.into(),
+        line,
+        why,
+        expected: expected.into(),
+    };
+    let ran = shell::run(text, &inputs).map_err(|error| bad(error.line, error.why, ""))?;
+    let launches = launch::launches(&ran);
+    let Some(launch) = launches.first() else {
+        let expected =
+            "torchrun, deepspeed, accelerate launch, srun or python with a training program; other files: --kind";
+        let why = "nothing is launched by this script";
+        let line = ran.findings.iter().find_map(|finding| finding.place.as_ref()).map_or(1, |place| place.line);
+        let detail = ran.findings.iter().find(|f| f.level == Level::Error).map(ToString::to_string);
+        return Err(bad(line, detail.map_or_else(|| why.to_owned(), |detail| format!("{why}: {detail}")), expected));
+    };
+    let mut findings = ran.findings.clone();
+    let others = launches
+        .iter()
+        .skip(1)
+        .filter(|other| other.arguments != launch.arguments && other.arguments.len() > 2)
+        .count();
+    if others > 0 {
+        let place = Place { file: context.file.to_owned(), line: launch.line };
+        let finding =
+            Finding::note("several-launches", format!("{others} other launches; `{}` is read", launch.program));
+        findings.push(finding.at(&place));
+    }
+    let (world, gpus_per_node) = launch.world(context.file, &mut findings);
+    let connections = ran.variables.get("CUDA_DEVICE_MAX_CONNECTIONS").map(shell::text::Text::plain);
+    let launched = Launched { world, gpus_per_node, connections, in_script: true, config: None };
+    let mut imported = megatron::settle(megatron::Arguments::read(&launch.arguments, context.file), &launched);
+    findings.append(&mut imported.findings);
+    imported.findings = findings;
+    Ok(imported)
+}

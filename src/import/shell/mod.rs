@@ -1,0 +1,15 @@
+//! Launch scripts, run without running anything: assignments, arrays, conditionals and loops are followed, commands are
+//! only noted. What depends on the machine — environment, files, output of commands — stays named.
+//!
+//! A parser of the whole language would bring forty crates (docs/decisions/0004-own-shell-reader.md).
+
+mod arithmetic;
+mod condition;
+mod expand;
+mod pattern;
+mod run;
+mod syntax;
+pub mod text;
+
+pub use run::{Called, Inputs, Ran, run, words};
+pub use syntax::SyntaxError;

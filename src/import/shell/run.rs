@@ -1,0 +1,748 @@
+//! Follows a script and notes the commands that it would call.
+
+use std::collections::BTreeMap;
+
+use super::super::finding::{Finding, Place};
+use super::syntax::{self, Command, Join, List, Pipeline, Redirect, SyntaxError, is_name};
+use super::text::{Text, readable};
+
+/// What a script is run with.
+pub struct Inputs<'a> {
+    /// Its name, for places.
+    pub file: &'a str,
+    /// Variables of its environment.
+    pub variables: &'a [(String, String)],
+    /// Its arguments, `$1` and on.
+    pub arguments: &'a [String],
+    /// Text of another file, where there is one.
+    pub files: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// A command that a script would call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Called {
+    /// Its name and arguments.
+    pub words: Vec<Text>,
+    /// The words of the commands around it, such as `srun -N 4` around `bash -c`.
+    pub around: Vec<Text>,
+    /// Its first line.
+    pub line: u32,
+}
+
+/// What a script did.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// The commands, in order.
+    pub called: Vec<Called>,
+    /// Files that it wrote by here-documents and `echo`.
+    pub written: BTreeMap<String, Text>,
+    /// Variables with one value at its end.
+    pub variables: BTreeMap<String, Text>,
+    /// What is odd.
+    pub findings: Vec<Finding>,
+}
+
+/// A variable.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// One text.
+    One(Text),
+    /// An array.
+    List(Vec<Text>),
+    /// An associative array.
+    Map(BTreeMap<String, Text>),
+}
+
+/// How a command ended, or that it cannot be known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// With success.
+    Yes,
+    /// With failure.
+    No,
+    /// That depends on the machine.
+    Unknown,
+}
+
+impl Status {
+    /// Success or failure.
+    pub const fn of(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub const fn not(self) -> Self {
+        match self {
+            Self::Yes => Self::No,
+            Self::No => Self::Yes,
+            Self::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// Whether to go on with the next command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flow {
+    On(Status),
+    Break,
+    Continue,
+    Return,
+}
+
+/// Most commands that are followed: a loop without end must not be one here.
+const MOST_STEPS: u32 = 100_000;
+/// Deepest nesting of functions, sourced files and inner shells.
+const DEEPEST: u32 = 50;
+/// Longest text of a variable, in characters: `A=$A$A` in a loop must not take the memory.
+const LONGEST: usize = 1_000_000;
+
+/// A script under way.
+pub struct Shell<'a> {
+    inputs: &'a Inputs<'a>,
+    variables: BTreeMap<String, Value>,
+    functions: BTreeMap<String, List>,
+    heredocs: Vec<(Text, bool)>,
+    arguments: Vec<Text>,
+    around: Vec<Text>,
+    ran: Ran,
+    assumed: BTreeMap<String, u32>,
+    steps: u32,
+    depth: u32,
+}
+
+/// Follows a script.
+///
+/// # Errors
+/// Names the line of a quote, bracket or block that is not closed.
+pub fn run(text: &str, inputs: &Inputs) -> Result<Ran, SyntaxError> {
+    let mut shell = Shell::new(inputs);
+    for (name, value, line) in slurm_variables(text) {
+        if !shell.is_set(&name) {
+            shell.set(&name, Value::One(Text::on(&value, line)));
+        }
+    }
+    let list = shell.read(&Text::of(text, 1))?;
+    let _ = shell.list(&list);
+    shell.note_assumptions();
+    let Shell { mut ran, variables, .. } = shell;
+    ran.variables = variables
+        .into_iter()
+        .filter_map(|(name, value)| if let Value::One(text) = value { Some((name, text)) } else { None })
+        .collect();
+    Ok(ran)
+}
+
+/// The words of a text without commands, such as an argument list; line ends separate them.
+///
+/// # Errors
+/// Names the line of a quote or bracket that is not closed.
+pub fn words(text: &str, context: &super::super::Context) -> Result<Vec<Text>, SyntaxError> {
+    let (file, variables, arguments) = (context.file, context.variables, context.arguments);
+    let inputs = Inputs { file, variables, arguments, files: context.files };
+    let mut shell = Shell::new(&inputs);
+    let written = syntax::words(&Text::of(text, 1))?;
+    Ok(written.iter().filter(|word| word.plain() != "\\").flat_map(|word| shell.fields(word)).collect())
+}
+
+/// The variables that Slurm makes of `#SBATCH` lines.
+fn slurm_variables(text: &str) -> Vec<(String, String, u32)> {
+    let mut found = Vec::new();
+    for (at, row) in text.lines().enumerate().filter(|(_, row)| row.starts_with("#SBATCH")) {
+        let words: Vec<&str> = row.split('#').nth(1).unwrap_or_default().split_whitespace().skip(1).collect();
+        let mut words = words.iter().flat_map(|word| word.splitn(2, '='));
+        while let Some(option) = words.next() {
+            let names: &[&str] = match option {
+                "-N" | "--nodes" => &["SLURM_NNODES", "SLURM_JOB_NUM_NODES"],
+                "--ntasks-per-node" | "--tasks-per-node" => &["SLURM_NTASKS_PER_NODE"],
+                "-n" | "--ntasks" => &["SLURM_NTASKS", "SLURM_NPROCS"],
+                "--gpus-per-node" | "--gres" => &["SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"],
+                _ => continue,
+            };
+            let Some(value) = words.next().map(|value| value.rsplit(':').next().unwrap_or(value)) else { break };
+            if value.parse::<u32>().is_ok() {
+                found.extend(names.iter().map(|name| ((*name).to_owned(), value.to_owned(), at as u32 + 1)));
+            }
+        }
+    }
+    found
+}
+
+impl<'a> Shell<'a> {
+    fn new(inputs: &'a Inputs<'a>) -> Self {
+        let mut shell = Self {
+            inputs,
+            variables: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            heredocs: Vec::new(),
+            arguments: inputs.arguments.iter().map(|text| Text::on(text, 0)).collect(),
+            around: Vec::new(),
+            ran: Ran::default(),
+            assumed: BTreeMap::new(),
+            steps: 0,
+            depth: 0,
+        };
+        for (name, value) in inputs.variables {
+            shell.set(name, Value::One(Text::on(value, 0)));
+        }
+        shell
+    }
+
+    /// Where a line of this script is.
+    pub fn place(&self, line: u32) -> Place {
+        Place { file: self.inputs.file.to_owned(), line: line.max(1) }
+    }
+
+    /// Keeps a finding.
+    pub fn find(&mut self, finding: Finding) {
+        if !self.ran.findings.contains(&finding) {
+            self.ran.findings.push(finding);
+        }
+    }
+
+    /// That a variable is taken as not set.
+    pub fn assume_unset(&mut self, name: &str, line: u32) {
+        self.assumed.entry(name.trim_start_matches('$').to_owned()).or_insert(line);
+    }
+
+    /// That a default was taken.
+    pub fn took_default(&mut self, name: &str, default: &Text, line: u32) {
+        if !default.0.is_empty() {
+            self.assume_unset(name, line);
+        }
+    }
+
+    fn note_assumptions(&mut self) {
+        if self.assumed.is_empty() {
+            return;
+        }
+        let names: Vec<String> = self.assumed.keys().map(|name| format!("${name}")).collect();
+        let first = self.assumed.values().copied().min().unwrap_or(1);
+        let finding = Finding::note("assumed-unset", format!("taken as not set: {}", names.join(", ")))
+            .at(&self.place(first))
+            .expected("give --var NAME=VALUE, or the script's own arguments after --, where that is wrong");
+        self.find(finding);
+    }
+
+    fn read(&mut self, text: &Text) -> Result<List, SyntaxError> {
+        let base = self.heredocs.len();
+        let syntax::Script { list, heredocs } = syntax::parse(text, base)?;
+        self.heredocs.extend(heredocs);
+        Ok(list)
+    }
+
+    /// The arguments, `$1` and on.
+    pub fn arguments(&self) -> &[Text] {
+        &self.arguments
+    }
+
+    /// Sets a variable.
+    pub fn set(&mut self, name: &str, value: Value) {
+        let long = match &value {
+            Value::One(text) => text.0.len(),
+            Value::List(items) => items.iter().map(|item| item.0.len() + 1).sum(),
+            Value::Map(items) => items.values().map(|item| item.0.len() + 1).sum(),
+        };
+        if long <= LONGEST {
+            self.variables.insert(name.to_owned(), value);
+        }
+    }
+
+    /// Whether a variable is set.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.variables.contains_key(name)
+    }
+
+    /// The one text of a variable: an array's first element.
+    pub fn scalar(&self, name: &str) -> Option<Text> {
+        if let Ok(at) = name.parse::<usize>() {
+            return if at == 0 { None } else { self.arguments.get(at - 1).cloned() };
+        }
+        match self.variables.get(name)? {
+            Value::One(text) => Some(text.clone()),
+            Value::List(items) => items.first().cloned(),
+            Value::Map(items) => items.get("0").cloned(),
+        }
+    }
+
+    /// All elements of an array.
+    pub fn items(&self, name: &str) -> Option<Vec<Text>> {
+        Some(match self.variables.get(name)? {
+            Value::One(text) => vec![text.clone()],
+            Value::List(items) => items.clone(),
+            Value::Map(items) => items.values().cloned().collect(),
+        })
+    }
+
+    /// One element of an array.
+    pub fn element(&mut self, name: &str, key: &Text) -> Option<Text> {
+        let line = key.line().unwrap_or(1);
+        let word = self.one(key).plain();
+        if let Some(Value::Map(items)) = self.variables.get(name) {
+            return items.get(&word).cloned();
+        }
+        let index: usize = self.arithmetic(key, line).plain().parse().ok()?;
+        self.items(name)?.get(index).cloned()
+    }
+
+    fn list(&mut self, list: &List) -> Flow {
+        let mut status = Status::Yes;
+        for (join, pipeline) in list {
+            match (join, status) {
+                (Join::And, Status::No) | (Join::Or, Status::Yes | Status::Unknown) => continue,
+                (Join::Then | Join::And | Join::Or, _) => {}
+            }
+            match self.pipeline(pipeline) {
+                Flow::On(ended) => status = ended,
+                other => return other,
+            }
+        }
+        Flow::On(status)
+    }
+
+    fn pipeline(&mut self, pipeline: &Pipeline) -> Flow {
+        let mut status = Status::Yes;
+        for command in &pipeline.commands {
+            match self.command(command) {
+                Flow::On(ended) => status = ended,
+                other => return other,
+            }
+        }
+        if pipeline.commands.len() > 1 && status == Status::Yes {
+            status = Status::Unknown; // what `grep` at the end of a pipe finds depends on the machine
+        }
+        Flow::On(if pipeline.negated { status.not() } else { status })
+    }
+
+    fn command(&mut self, command: &Command) -> Flow {
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
+            return Flow::Return;
+        }
+        match command {
+            Command::Simple { words, redirects, heredoc, line } => self.simple(words, redirects, *heredoc, *line),
+            Command::If { arms, otherwise, line } => self.conditional(arms, otherwise, *line),
+            Command::Case { word, arms } => self.case(word, arms),
+            Command::For { name, words, body } => self.for_loop(name, words, body),
+            Command::While { until, condition, body, line } => self.while_loop(*until, condition, body, *line),
+            Command::Function { name, body } => {
+                self.functions.insert(name.clone(), body.clone());
+                Flow::On(Status::Yes)
+            }
+            Command::Group(body) => self.list(body),
+            Command::Test(words) => Flow::On(self.test(words)),
+            Command::Arithmetic(text) => {
+                let line = text.line().unwrap_or(1);
+                let value = self.arithmetic(text, line);
+                let known = value.missing().is_empty();
+                Flow::On(if known { Status::of(value.plain() != "0") } else { Status::Unknown })
+            }
+        }
+    }
+
+    fn condition(&mut self, condition: &List) -> Status {
+        match self.list(condition) {
+            Flow::On(status) => status,
+            Flow::Break | Flow::Continue | Flow::Return => Status::Unknown,
+        }
+    }
+
+    fn conditional(&mut self, arms: &[(List, List)], otherwise: &List, line: u32) -> Flow {
+        for (condition, body) in arms {
+            match self.condition(condition) {
+                Status::Yes => return self.list(body),
+                Status::No => {}
+                Status::Unknown => {
+                    let finding =
+                        Finding::warning("unresolved-condition", "the condition of this `if` depends on the machine")
+                            .at(&self.place(line))
+                            .expected("it is taken as false; give --var NAME=VALUE where a variable decides it");
+                    self.find(finding);
+                }
+            }
+        }
+        self.list(otherwise)
+    }
+
+    fn case(&mut self, word: &Text, arms: &[(Vec<Text>, List)]) -> Flow {
+        let line = word.line().unwrap_or(1);
+        let Some(text) = self.known(word) else {
+            let finding = Finding::warning(
+                "unresolved-condition",
+                format!("`case {}` depends on the machine", readable(&word.plain())),
+            )
+            .at(&self.place(line))
+            .expected("no branch is taken; give --var NAME=VALUE");
+            self.find(finding);
+            return Flow::On(Status::Unknown);
+        };
+        for (patterns, body) in arms {
+            for pattern in patterns {
+                let pattern = self.one(pattern).plain();
+                if super::pattern::matches(&text, &pattern) {
+                    return self.list(body);
+                }
+            }
+        }
+        Flow::On(Status::Yes)
+    }
+
+    fn for_loop(&mut self, name: &str, words: &[Text], body: &List) -> Flow {
+        let items: Vec<Text> = words.iter().flat_map(|word| self.fields(word)).collect();
+        if name.is_empty() {
+            return Flow::On(Status::Unknown); // for (( … )): nothing of a launch is made so
+        }
+        for item in items {
+            self.set(name, Value::One(item));
+            match self.list(body) {
+                Flow::Break => break,
+                Flow::Return => return Flow::Return,
+                Flow::On(_) | Flow::Continue => {}
+            }
+        }
+        Flow::On(Status::Yes)
+    }
+
+    fn while_loop(&mut self, until: bool, condition: &List, body: &List, line: u32) -> Flow {
+        const MOST_ROUNDS: u32 = 1000;
+        for round in 0..=MOST_ROUNDS {
+            let status = self.condition(condition);
+            let again = if until { status.not() } else { status };
+            if again == Status::Unknown || round == MOST_ROUNDS {
+                let finding =
+                    Finding::warning("unresolved-condition", "the condition of this loop depends on the machine")
+                        .at(&self.place(line))
+                        .expected("its body is left out");
+                self.find(finding);
+                break;
+            }
+            if again == Status::No {
+                break;
+            }
+            match self.list(body) {
+                Flow::Break => break,
+                Flow::Return => return Flow::Return,
+                Flow::On(_) | Flow::Continue => {}
+            }
+        }
+        Flow::On(Status::Yes)
+    }
+
+    fn simple(&mut self, raw: &[Text], redirects: &[Redirect], heredoc: Option<usize>, line: u32) -> Flow {
+        let assignments = raw.iter().take_while(|word| assignment(word).is_some()).count();
+        for word in &raw[..assignments] {
+            self.assign(word, false);
+        }
+        let Some(first) = raw.get(assignments) else { return Flow::On(Status::Yes) };
+        if matches!(first.plain().as_str(), "export" | "declare" | "local" | "readonly" | "typeset") {
+            let map = raw.iter().any(|word| word.plain() == "-A");
+            for word in &raw[assignments + 1..] {
+                self.assign(word, map);
+            }
+            return Flow::On(Status::Yes);
+        }
+        let words: Vec<Text> = raw[assignments..].iter().flat_map(|word| self.fields(word)).collect();
+        let Some(name) = words.first().map(Text::plain) else { return Flow::On(Status::Yes) };
+        let document = heredoc
+            .and_then(|id| self.heredocs.get(id).cloned())
+            .map(|(body, expand)| if expand { self.double(&body) } else { body });
+        self.written(&name, &words, redirects, document.as_ref());
+        self.call(&name, &words, document, line)
+    }
+
+    /// Notes what is written to a file.
+    fn written(&mut self, name: &str, words: &[Text], redirects: &[Redirect], document: Option<&Text>) {
+        let to = redirects.iter().find(|redirect| matches!(redirect.operator.as_str(), ">" | ">>" | ">|"));
+        let (target, text) = match (name, to, document) {
+            ("cat", Some(to), Some(text)) => (self.one(&to.target), text.clone()),
+            ("tee", _, Some(text)) if words.len() > 1 => (words[1].clone(), text.clone()),
+            ("echo", Some(to), None) => {
+                let mut text = Text::default();
+                for (at, word) in words.iter().skip(1).filter(|word| word.plain() != "-e").enumerate() {
+                    if at > 0 {
+                        text.0.extend(Text::on(" ", 1).0);
+                    }
+                    text.0.extend(word.0.iter().copied());
+                }
+                text.0.extend(Text::on("\n", 1).0);
+                (self.one(&to.target), text)
+            }
+            _ => return,
+        };
+        let append = to.is_some_and(|to| to.operator == ">>");
+        let file = self.ran.written.entry(target.plain()).or_default();
+        if !append {
+            file.0.clear();
+        }
+        file.0.extend(text.0);
+    }
+
+    fn call(&mut self, name: &str, words: &[Text], document: Option<Text>, line: u32) -> Flow {
+        let yes = Flow::On(Status::Yes);
+        match name {
+            "[" | "test" => {
+                return Flow::On(self.test(&words[1..words.len() - usize::from(name == "[" && words.len() > 1)]));
+            }
+            "false" => return Flow::On(Status::No),
+            "break" => return Flow::Break,
+            "continue" => return Flow::Continue,
+            "return" => return Flow::Return,
+            "exit" => {
+                let finding =
+                    Finding::warning("script-ends", "the script ends here with what is known of its variables")
+                        .at(&self.place(line))
+                        .expected("it is read on as if it did not; give --var NAME=VALUE or its arguments after --");
+                self.find(finding);
+            }
+            "shift" => {
+                let n = words.get(1).and_then(|n| n.plain().parse().ok()).unwrap_or(1).min(self.arguments.len());
+                self.arguments.drain(..n);
+            }
+            "set" if words.get(1).is_some_and(|word| word.plain() == "--") => self.arguments = words[2..].to_vec(),
+            "unset" => words[1..].iter().for_each(|word| {
+                self.variables.remove(&word.plain());
+            }),
+            "read" => {
+                let name = words.last().map(Text::plain).unwrap_or_default();
+                if let (Some(text), true) = (document, is_name(&name)) {
+                    self.set(&name, Value::One(text));
+                }
+            }
+            ":" | "true" | "echo" | "printf" | "cd" | "mkdir" | "set" | "trap" | "wait" | "sleep" | "ulimit"
+            | "module" | "rm" | "cp" | "mv" | "ls" | "pwd" | "chmod" | "touch" | "tee" | "cat" | "date" | "shopt"
+            | "which" | "hostname" | "ln" => {}
+            "command" | "type" | "grep" | "nvidia-smi" | "pgrep" => return Flow::On(Status::Unknown),
+            "source" | "." => self.source(words, line),
+            "eval" => {
+                let mut text = Text::default();
+                for word in &words[1..] {
+                    text.0.extend(word.clone().quoted(false).0);
+                    text.0.extend(Text::on(" ", line).0);
+                }
+                return self.inner(&text, line);
+            }
+            _ if self.functions.contains_key(name) => return self.function(name, &words[1..]),
+            _ => return self.program(words, line),
+        }
+        yes
+    }
+
+    fn function(&mut self, name: &str, arguments: &[Text]) -> Flow {
+        let Some(body) = self.functions.get(name).cloned() else { return Flow::On(Status::Unknown) };
+        if self.depth >= DEEPEST {
+            return Flow::On(Status::Unknown);
+        }
+        self.depth += 1;
+        let outer = std::mem::replace(&mut self.arguments, arguments.to_vec());
+        let _ = self.list(&body);
+        self.arguments = outer;
+        self.depth -= 1;
+        Flow::On(Status::Yes)
+    }
+
+    fn source(&mut self, words: &[Text], line: u32) {
+        let name = words.get(1).map(Text::plain).unwrap_or_default();
+        let text = (self.inputs.files)(&name);
+        let read = text.filter(|_| self.depth < DEEPEST).map(|text| self.read(&Text::on_lines_of(&text, line)));
+        match read {
+            Some(Ok(list)) => {
+                self.depth += 1;
+                let _ = self.list(&list);
+                self.depth -= 1;
+            }
+            Some(Err(error)) => {
+                let finding =
+                    Finding::warning("unread-file", format!("`{}` cannot be read: {}", readable(&name), error.why))
+                        .at(&self.place(line))
+                        .expected("what it sets is not known");
+                self.find(finding);
+            }
+            None => {
+                let finding = Finding::note("unread-file", format!("`{}` was not found", readable(&name)))
+                    .at(&self.place(line))
+                    .expected("what it sets is not known");
+                self.find(finding);
+            }
+        }
+    }
+
+    /// A script inside of a word: `eval`, `bash -c`.
+    fn inner(&mut self, text: &Text, line: u32) -> Flow {
+        if self.depth >= DEEPEST {
+            return Flow::On(Status::Unknown);
+        }
+        match self.read(text) {
+            Ok(list) => {
+                self.depth += 1;
+                let flow = self.list(&list);
+                self.depth -= 1;
+                flow
+            }
+            Err(SyntaxError { why, .. }) => {
+                let finding =
+                    Finding::warning("unread-file", format!("the command cannot be read: {why}")).at(&self.place(line));
+                self.find(finding);
+                Flow::On(Status::Unknown)
+            }
+        }
+    }
+
+    /// A command that is no part of the shell.
+    fn program(&mut self, words: &[Text], line: u32) -> Flow {
+        let name = words[0].plain();
+        if name.starts_with("--") {
+            let finding = Finding::error(
+                "broken-continuation",
+                format!("`{}` stands where a command should be", readable(&name)),
+            )
+            .at(&self.place(words[0].line().unwrap_or(line)))
+            .expected("the line before must end in `\\`, with nothing after it");
+            self.find(finding);
+            return Flow::On(Status::No);
+        }
+        let is_shell = |word: &Text| matches!(word.plain().rsplit('/').next(), Some("bash" | "sh" | "zsh"));
+        if let Some(at) = words.iter().position(is_shell) {
+            let rest = &words[at + 1..];
+            let is_inline = |word: &Text| word.plain().starts_with('-') && word.plain().ends_with('c');
+            let outer = std::mem::replace(&mut self.around, words[..at].to_vec());
+            let flow = if let Some(text) = rest.iter().position(is_inline).and_then(|c| rest.get(c + 1)) {
+                self.inner(&text.clone().quoted(false), line)
+            } else {
+                self.script(rest, line)
+            };
+            self.around = outer;
+            return flow;
+        }
+        self.ran.called.push(Called { words: words.to_vec(), around: self.around.clone(), line });
+        Flow::On(Status::Yes)
+    }
+
+    /// Another script, called with arguments.
+    fn script(&mut self, words: &[Text], line: u32) -> Flow {
+        let Some(at) = words.iter().position(|word| !word.plain().starts_with('-')) else {
+            return Flow::On(Status::Unknown);
+        };
+        let text = (self.inputs.files)(&words[at].plain());
+        let Some(text) = text.filter(|_| self.depth < DEEPEST) else { return Flow::On(Status::Yes) };
+        let outer = std::mem::replace(&mut self.arguments, words[at + 1..].to_vec());
+        let flow = self.inner(&Text::on_lines_of(&text, line), line);
+        self.arguments = outer;
+        flow
+    }
+
+    /// `name=value`, `name+=value`, `name=(…)`, `name[key]=value`.
+    fn assign(&mut self, word: &Text, map: bool) {
+        let Some(Assignment { name, key, append, value }) = assignment(word) else { return };
+        let is_array = value.0.first().is_some_and(|g| g.char == '(') && value.0.last().is_some_and(|g| g.char == ')');
+        if is_array {
+            let inner = Text(value.0[1..value.0.len() - 1].to_vec());
+            let written = syntax::words(&inner).unwrap_or_default();
+            if map {
+                let items = written.iter().filter_map(|item| self.pair(item)).collect();
+                return self.set(&name, Value::Map(items));
+            }
+            let mut items = if append { self.items(&name).unwrap_or_default() } else { Vec::new() };
+            items.extend(written.iter().flat_map(|item| self.fields(item)));
+            return self.set(&name, Value::List(items));
+        }
+        let mut text = self.one(&value);
+        if let Some(key) = key {
+            let word = self.one(&key).plain();
+            match self.variables.get_mut(&name) {
+                Some(Value::Map(items)) => {
+                    items.insert(word, text);
+                }
+                Some(Value::List(items)) => {
+                    if let Ok(at) = word.parse::<usize>() {
+                        if at < items.len() {
+                            items[at] = text;
+                        } else {
+                            items.push(text);
+                        }
+                    }
+                }
+                Some(Value::One(_)) | None => self.set(&name, Value::Map(BTreeMap::from([(word, text)]))),
+            }
+            return;
+        }
+        if append {
+            let mut before = self.scalar(&name).unwrap_or_default();
+            before.0.append(&mut text.0);
+            text = before;
+        }
+        self.set(&name, if map { Value::Map(BTreeMap::new()) } else { Value::One(text) });
+    }
+
+    /// `[key]=value` of an associative array.
+    fn pair(&mut self, item: &Text) -> Option<(String, Text)> {
+        let end = item.0.iter().position(|g| g.char == ']')?;
+        let starts = item.0.first()?.char == '[' && item.0.get(end + 1)?.char == '=';
+        let key = starts.then(|| Text(item.0[1..end].to_vec()))?;
+        Some((self.one(&key).plain(), self.one(&Text(item.0[end + 2..].to_vec()))))
+    }
+}
+
+struct Assignment {
+    name: String,
+    key: Option<Text>,
+    append: bool,
+    value: Text,
+}
+
+/// The parts of a word that assigns.
+fn assignment(word: &Text) -> Option<Assignment> {
+    let text = word.plain();
+    let equals = word.0.iter().position(|g| g.char == '=')?;
+    let left: String = text.chars().take(equals).collect();
+    let append = left.ends_with('+');
+    let left = left.trim_end_matches('+');
+    let (name, key) = match left.split_once('[') {
+        Some((name, key)) => {
+            let open = name.chars().count();
+            let _ = key.strip_suffix(']')?;
+            (name, Some(Text(word.0[open + 1..left.chars().count() - 1].to_vec())))
+        }
+        None => (left, None),
+    };
+    is_name(name).then(|| Assignment { name: name.to_owned(), key, append, value: Text(word.0[equals + 1..].to_vec()) })
+}
+
+impl Shell<'_> {
+    /// What `$( … )` stands for: the text of `echo`, the value of `expr` and `bc`, a here-document; else unresolved.
+    pub fn substitute(&mut self, raw: &Text) -> Text {
+        let line = raw.line().unwrap_or(1);
+        let unresolved = || Text::unresolved(&format!("$({})", raw.plain().trim()), line);
+        let Ok(list) = self.read(raw) else { return unresolved() };
+        let [(_, Pipeline { commands, .. })] = list.as_slice() else { return unresolved() };
+        let Some(Command::Simple { words, heredoc, .. }) = commands.first() else { return unresolved() };
+        let words: Vec<Text> = words.iter().flat_map(|word| self.fields(word)).collect();
+        let Some((name, rest)) = words.split_first() else { return unresolved() };
+        let spoken = || {
+            let mut text = Text::default();
+            for (at, word) in rest.iter().filter(|word| !matches!(word.plain().as_str(), "-e" | "-n")).enumerate() {
+                if at > 0 {
+                    text.0.extend(Text::on(" ", line).0);
+                }
+                text.0.extend(word.clone().quoted(false).0);
+            }
+            text
+        };
+        let next = match commands.get(1) {
+            Some(Command::Simple { words, .. }) => words.first().map(Text::plain),
+            Some(_) => return unresolved(),
+            None => None,
+        };
+        match (name.plain().as_str(), next.as_deref(), heredoc) {
+            ("echo", None, _) => spoken(),
+            ("echo", Some("bc"), _) | ("expr", None, _) => self.arithmetic(&spoken(), line),
+            ("cat", None, Some(id)) => {
+                let (body, expand) = self.heredocs.get(*id).cloned().unwrap_or_default();
+                if expand { self.double(&body).quoted(false) } else { body }
+            }
+            ("cat", None, None) if rest.len() == 1 => {
+                self.ran.written.get(&rest[0].plain()).cloned().unwrap_or_else(unresolved)
+            }
+            _ => unresolved(),
+        }
+    }
+}

@@ -1,0 +1,665 @@
+//! The grammar of launch scripts: lists, pipelines, conditionals, loops, functions, arrays, here-documents.
+
+use super::text::{Glyph, Text};
+
+/// Commands in order, each with what joins it to the one before.
+pub type List = Vec<(Join, Pipeline)>;
+
+/// What stands before a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// A line end, `;` or `&`.
+    Then,
+    /// `&&`.
+    And,
+    /// `||`.
+    Or,
+}
+
+/// Commands joined by `|`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pipeline {
+    /// `!` before it.
+    pub negated: bool,
+    /// The commands.
+    pub commands: Vec<Command>,
+}
+
+/// A redirection: `>`, `>>`, `<`, `<<<`; and its target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Redirect {
+    /// The operator.
+    pub operator: String,
+    /// The file, as written.
+    pub target: Text,
+}
+
+/// A command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Words, unexpanded; assignments before the name are words too.
+    Simple {
+        /// The words.
+        words: Vec<Text>,
+        /// Redirections.
+        redirects: Vec<Redirect>,
+        /// The here-document: its number.
+        heredoc: Option<usize>,
+        /// First line.
+        line: u32,
+    },
+    /// `if … then … elif … else … fi`.
+    If {
+        /// Conditions and what they guard.
+        arms: Vec<(List, List)>,
+        /// The last `else`.
+        otherwise: List,
+        /// First line.
+        line: u32,
+    },
+    /// `case … in … esac`.
+    Case {
+        /// What is matched.
+        word: Text,
+        /// Patterns and what they guard.
+        arms: Vec<(Vec<Text>, List)>,
+    },
+    /// `for name in words; do … done`.
+    For {
+        /// The variable.
+        name: String,
+        /// What it takes.
+        words: Vec<Text>,
+        /// The body.
+        body: List,
+    },
+    /// `while` or `until … do … done`.
+    While {
+        /// Whether it is `until`.
+        until: bool,
+        /// The condition.
+        condition: List,
+        /// The body.
+        body: List,
+        /// First line.
+        line: u32,
+    },
+    /// `name() { … }`.
+    Function {
+        /// Its name.
+        name: String,
+        /// The body.
+        body: List,
+    },
+    /// `{ … }` or `( … )`.
+    Group(List),
+    /// `[[ … ]]`.
+    Test(Vec<Text>),
+    /// `(( … ))`.
+    Arithmetic(Text),
+}
+
+/// A script, read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Script {
+    /// What it does.
+    pub list: List,
+    /// Bodies of here-documents, and whether variables are expanded in them.
+    pub heredocs: Vec<(Text, bool)>,
+}
+
+/// A script that is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyntaxError {
+    /// The line.
+    pub line: u32,
+    /// What is wrong.
+    pub why: String,
+}
+
+/// Reads a script; its here-documents are numbered from `base`.
+///
+/// # Errors
+/// Names the line where a quote, a bracket or a block is not closed.
+pub fn parse(text: &Text, base: usize) -> Result<Script, SyntaxError> {
+    let mut parser = Parser::new(text, base);
+    let list = parser.list(&[])?;
+    if parser.at < parser.text.len() {
+        return Err(parser.error("a word that closes nothing"));
+    }
+    parser.script.list = list;
+    Ok(parser.script)
+}
+
+/// The words of an array literal or a command line, unexpanded: line ends separate, comments are dropped.
+///
+/// # Errors
+/// When a quote or bracket is not closed.
+pub fn words(text: &Text) -> Result<Vec<Text>, SyntaxError> {
+    let mut parser = Parser::new(text, 0);
+    let mut words = Vec::new();
+    loop {
+        parser.blank(true);
+        if parser.at >= parser.text.len() {
+            return Ok(words);
+        }
+        let before = parser.at;
+        let word = parser.word()?;
+        if parser.at == before {
+            parser.at += 1; // an operator on its own: no part of a list of words
+        } else {
+            words.push(word);
+        }
+    }
+}
+
+/// Deepest nesting: a slip must not take the stack.
+const DEEPEST: u32 = 100;
+
+struct Parser<'a> {
+    text: &'a [Glyph],
+    at: usize,
+    pending: Vec<(usize, Text, bool)>, // here-documents whose bodies follow the line end: id, delimiter, tabs cut
+    script: Script,
+    base: usize,
+    depth: u32,
+}
+
+type Parsed<T> = Result<T, SyntaxError>;
+
+impl<'a> Parser<'a> {
+    fn new(text: &'a Text, base: usize) -> Self {
+        Self { text: &text.0, at: 0, pending: Vec::new(), script: Script::default(), base, depth: 0 }
+    }
+
+    fn peek(&self) -> Option<char> {
+        self.text.get(self.at).map(|glyph| glyph.char)
+    }
+
+    fn starts(&self, text: &str) -> bool {
+        text.chars().enumerate().all(|(i, c)| self.text.get(self.at + i).is_some_and(|g| g.char == c))
+    }
+
+    fn line(&self) -> u32 {
+        self.text.get(self.at).or(self.text.last()).map_or(1, |glyph| glyph.line)
+    }
+
+    fn error(&self, why: &str) -> SyntaxError {
+        SyntaxError { line: self.line(), why: why.to_owned() }
+    }
+
+    /// Skips blanks, continuations and comments; line ends too where they mean nothing.
+    fn blank(&mut self, lines: bool) {
+        loop {
+            match self.peek() {
+                Some(' ' | '\t') => self.at += 1,
+                Some('\n') if lines => self.line_end(),
+                Some('\\') if self.text.get(self.at + 1).is_some_and(|g| g.char == '\n') => self.at += 2,
+                Some('#') => {
+                    while self.peek().is_some_and(|c| c != '\n') {
+                        self.at += 1;
+                    }
+                }
+                Some(_) | None => return,
+            }
+        }
+    }
+
+    /// Takes a line end, and the here-documents that follow it.
+    fn line_end(&mut self) {
+        self.at += 1;
+        for (id, delimiter, cut) in std::mem::take(&mut self.pending) {
+            let end: String = delimiter.plain().chars().filter(|c| !matches!(c, '\'' | '"' | '\\')).collect();
+            let expand = end == delimiter.plain();
+            let mut body = Vec::new();
+            while self.at < self.text.len() {
+                let long = self.text[self.at..].iter().position(|g| g.char == '\n');
+                let next = long.map_or(self.text.len(), |n| self.at + n + 1);
+                let mut row = &self.text[self.at..next];
+                self.at = next;
+                while cut && row.first().is_some_and(|g| g.char == '\t') {
+                    row = &row[1..];
+                }
+                if row.iter().map(|g| g.char).collect::<String>().trim_end_matches('\n') == end {
+                    break;
+                }
+                body.extend_from_slice(row);
+            }
+            self.script.heredocs[id] = (Text(body), expand);
+        }
+    }
+
+    /// The next word if it is one of these, taken.
+    fn keyword(&mut self, word: &str) -> bool {
+        let ends =
+            self.text.get(self.at + word.len()).is_none_or(|g| g.char.is_whitespace() || ";&|()".contains(g.char));
+        let found = self.starts(word) && ends;
+        if found {
+            self.at += word.len();
+        }
+        found
+    }
+
+    fn expect(&mut self, word: &str, opened: u32) -> Parsed<()> {
+        self.blank(true);
+        if self.keyword(word) {
+            return Ok(());
+        }
+        let found = self.word().map(|w| w.plain()).unwrap_or_default();
+        let found = if found.is_empty() { "the end".to_owned() } else { format!("`{found}`") };
+        Err(SyntaxError {
+            line: opened,
+            why: format!("the block that starts here is not closed: `{word}` expected, {found} found"),
+        })
+    }
+
+    /// Pipelines up to one of the closing words.
+    fn list(&mut self, closers: &[&str]) -> Parsed<List> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(self.error("blocks nested too deeply"));
+        }
+        let mut list = List::new();
+        let mut join = Join::Then;
+        loop {
+            self.blank(true);
+            while self.starts(";") && !self.starts(";;") || self.starts("&") && !self.starts("&&") && !self.starts("&>")
+            {
+                self.at += 1;
+                self.blank(true);
+            }
+            let at = self.at;
+            if self.peek().is_none() || self.starts(";;") || closers.iter().any(|word| self.keyword(word)) {
+                self.at = at;
+                self.depth -= 1;
+                return Ok(list);
+            }
+            if self.peek() == Some(')') {
+                self.depth -= 1;
+                return Ok(list);
+            }
+            list.push((join, self.pipeline()?));
+            self.blank(false);
+            join = if self.starts("&&") {
+                self.at += 2;
+                Join::And
+            } else if self.starts("||") {
+                self.at += 2;
+                Join::Or
+            } else {
+                Join::Then
+            };
+        }
+    }
+
+    fn pipeline(&mut self) -> Parsed<Pipeline> {
+        let mut negated = false;
+        self.blank(false);
+        while self.keyword("!") {
+            negated = !negated;
+            self.blank(false);
+        }
+        let mut commands = vec![self.command()?];
+        loop {
+            self.blank(false);
+            if !self.starts("|") || self.starts("||") {
+                return Ok(Pipeline { negated, commands });
+            }
+            self.at += if self.starts("|&") { 2 } else { 1 };
+            self.blank(true);
+            commands.push(self.command()?);
+        }
+    }
+
+    fn command(&mut self) -> Parsed<Command> {
+        let line = self.line();
+        if self.keyword("if") {
+            return self.conditional(line);
+        }
+        if self.keyword("case") {
+            return self.case(line);
+        }
+        if self.keyword("for") || self.keyword("select") {
+            return self.for_loop(line);
+        }
+        let until = self.starts("until");
+        if self.keyword("while") || self.keyword("until") {
+            let condition = self.list(&["do"])?;
+            self.expect("do", line)?;
+            let body = self.list(&["done"])?;
+            self.expect("done", line)?;
+            let _ = self.redirects(&mut Vec::new(), &mut None)?;
+            return Ok(Command::While { until, condition, body, line });
+        }
+        if self.keyword("[[") {
+            return self.test(line);
+        }
+        if self.starts("((") {
+            let inner = self.matched('(', ')')?;
+            return Ok(Command::Arithmetic(Text(inner.0[2..inner.0.len() - 2].to_vec())));
+        }
+        if self.keyword("{") {
+            let body = self.list(&["}"])?;
+            self.expect("}", line)?;
+            let _ = self.redirects(&mut Vec::new(), &mut None)?;
+            return Ok(Command::Group(body));
+        }
+        if self.starts("(") {
+            self.at += 1;
+            let body = self.list(&[])?;
+            if self.peek() != Some(')') {
+                return Err(SyntaxError { line, why: "the `(` is not closed".into() });
+            }
+            self.at += 1;
+            let _ = self.redirects(&mut Vec::new(), &mut None)?;
+            return Ok(Command::Group(body));
+        }
+        self.simple(line)
+    }
+
+    fn conditional(&mut self, line: u32) -> Parsed<Command> {
+        let mut arms = Vec::new();
+        loop {
+            let condition = self.list(&["then"])?;
+            self.expect("then", line)?;
+            arms.push((condition, self.list(&["elif", "else", "fi"])?));
+            self.blank(true);
+            if self.keyword("elif") {
+                continue;
+            }
+            let otherwise = if self.keyword("else") { self.list(&["fi"])? } else { List::new() };
+            self.expect("fi", line)?;
+            let _ = self.redirects(&mut Vec::new(), &mut None)?;
+            return Ok(Command::If { arms, otherwise, line });
+        }
+    }
+
+    fn case(&mut self, line: u32) -> Parsed<Command> {
+        self.blank(false);
+        let word = self.word()?;
+        self.expect("in", line)?;
+        let mut arms = Vec::new();
+        loop {
+            self.blank(true);
+            if self.keyword("esac") {
+                return Ok(Command::Case { word, arms });
+            }
+            if self.starts("(") {
+                self.at += 1;
+            }
+            let mut patterns = Vec::new();
+            loop {
+                self.blank(true);
+                let before = self.at;
+                patterns.push(self.word()?);
+                self.blank(true);
+                if self.starts("|") {
+                    self.at += 1;
+                } else if self.starts(")") {
+                    self.at += 1;
+                    break;
+                } else if self.at == before || self.peek().is_none() {
+                    return Err(SyntaxError {
+                        line,
+                        why: "the `case` that starts here is not closed by `esac`".into(),
+                    });
+                }
+            }
+            let body = self.list(&["esac"])?;
+            self.blank(true);
+            if self.starts(";;") {
+                self.at += 2;
+                if self.starts("&") {
+                    self.at += 1;
+                }
+            }
+            arms.push((patterns, body));
+        }
+    }
+
+    fn for_loop(&mut self, line: u32) -> Parsed<Command> {
+        self.blank(false);
+        let mut words = Vec::new();
+        let name = if self.starts("((") {
+            let header = self.matched('(', ')')?;
+            words.push(header);
+            String::new()
+        } else {
+            let name = self.word()?.plain();
+            self.blank(false);
+            if self.keyword("in") {
+                loop {
+                    self.blank(false);
+                    let before = self.at;
+                    let word = self.word()?;
+                    if self.at == before {
+                        break;
+                    }
+                    words.push(word);
+                }
+            } else {
+                words.push(Text::on("\"$@\"", line));
+            }
+            name
+        };
+        self.blank(true);
+        if self.starts(";") {
+            self.at += 1;
+        }
+        self.expect("do", line)?;
+        let body = self.list(&["done"])?;
+        self.expect("done", line)?;
+        let _ = self.redirects(&mut Vec::new(), &mut None)?;
+        Ok(Command::For { name, words, body })
+    }
+
+    fn test(&mut self, line: u32) -> Parsed<Command> {
+        let mut words = Vec::new();
+        loop {
+            self.blank(true);
+            if self.keyword("]]") {
+                return Ok(Command::Test(words));
+            }
+            let Some(c) = self.peek() else {
+                return Err(SyntaxError { line, why: "the `[[` is not closed".into() });
+            };
+            let operator = ["&&", "||", "(", ")", "<", ">"].into_iter().find(|operator| self.starts(operator));
+            if let Some(operator) = operator {
+                words.push(Text::on(operator, self.line()));
+                self.at += operator.len();
+            } else if words.last().is_some_and(|word| word.plain() == "=~") {
+                let start = self.at; // a regular expression: anything up to a blank
+                while self.peek().is_some_and(|c| !c.is_whitespace()) {
+                    self.at += 1;
+                }
+                words.push(Text(self.text[start..self.at].to_vec()));
+            } else {
+                let before = self.at;
+                words.push(self.word()?);
+                if self.at == before {
+                    return Err(self.error(&format!("`{c}` inside of [[ ]]")));
+                }
+            }
+        }
+    }
+
+    fn simple(&mut self, line: u32) -> Parsed<Command> {
+        let (mut words, mut redirects, mut heredoc) = (Vec::new(), Vec::new(), None);
+        loop {
+            self.blank(false);
+            if self.redirects(&mut redirects, &mut heredoc)? {
+                continue;
+            }
+            let before = self.at;
+            let word = self.word()?;
+            if self.at > before {
+                words.push(word);
+                continue;
+            }
+            if self.starts("(") && words.len() == 1 {
+                self.at += 1;
+                self.blank(false);
+                if self.starts(")") {
+                    self.at += 1;
+                    self.blank(true);
+                    return self.function(words[0].plain());
+                }
+            }
+            if words.len() == 2 && words[0].plain() == "function" {
+                self.blank(true);
+                if self.starts("{") {
+                    return self.function(words[1].plain());
+                }
+            }
+            if words.is_empty() && redirects.is_empty() && heredoc.is_none() {
+                return Err(self.error(&format!("`{}` where a command should be", self.peek().unwrap_or(' '))));
+            }
+            if words.len() == 3 && words[0].plain() == "function" && words[2].plain() == "{" {
+                return Err(self.error("a function without a body"));
+            }
+            return Ok(Command::Simple { words, redirects, heredoc, line });
+        }
+    }
+
+    fn function(&mut self, name: String) -> Parsed<Command> {
+        let body = match self.command()? {
+            Command::Group(body) => body,
+            other => vec![(Join::Then, Pipeline { negated: false, commands: vec![other] })],
+        };
+        Ok(Command::Function { name, body })
+    }
+
+    /// Takes one redirection or here-document; whether there was one.
+    fn redirects(&mut self, redirects: &mut Vec<Redirect>, heredoc: &mut Option<usize>) -> Parsed<bool> {
+        self.blank(false);
+        let start = self.at;
+        while self.peek().is_some_and(|c| c.is_ascii_digit()) {
+            self.at += 1;
+        }
+        let operators = ["<<<", "<<-", "<<", "<(", ">(", "&>>", "&>", ">>", ">&", "<&", ">|", ">", "<"];
+        let Some(operator) = operators.into_iter().find(|operator| self.starts(operator)) else {
+            self.at = start;
+            return Ok(false);
+        };
+        if matches!(operator, "<(" | ">(") {
+            self.at += 1;
+            let _ = self.matched('(', ')')?; // a process stands for a file
+            return Ok(true);
+        }
+        self.at += operator.len();
+        self.blank(false);
+        let target = self.word()?;
+        if matches!(operator, "<<" | "<<-") {
+            *heredoc = Some(self.base + self.script.heredocs.len());
+            self.pending.push((self.script.heredocs.len(), target, operator == "<<-"));
+            self.script.heredocs.push((Text::default(), false));
+        } else {
+            redirects.push(Redirect { operator: operator.to_owned(), target });
+        }
+        Ok(true)
+    }
+
+    /// One word as written, with its quotes; empty at an operator.
+    fn word(&mut self) -> Parsed<Text> {
+        let mut word: Vec<Glyph> = Vec::new();
+        while let Some(c) = self.peek() {
+            match c {
+                '\\' if self.text.get(self.at + 1).is_some_and(|g| g.char == '\n') => self.at += 2,
+                '\\' => {
+                    word.extend(self.text.get(self.at..(self.at + 2).min(self.text.len())).unwrap_or_default());
+                    self.at = (self.at + 2).min(self.text.len());
+                }
+                '\'' | '"' | '`' => word.extend(self.quoted(c)?.0),
+                '$' if self.text.get(self.at + 1).is_some_and(|g| g.char == '\'') => {
+                    self.at += 1;
+                    word.extend(self.quoted('\'')?.0);
+                }
+                '$' if self.text.get(self.at + 1).is_some_and(|g| "({".contains(g.char)) => {
+                    word.push(self.text[self.at]);
+                    self.at += 1;
+                    let (open, close) = if self.starts("(") { ('(', ')') } else { ('{', '}') };
+                    word.extend(self.matched(open, close)?.0);
+                }
+                '(' if is_assignment(&word) => word.extend(self.matched('(', ')')?.0),
+                '(' if word.last().is_some_and(|g| "@!?*+".contains(g.char)) => word.extend(self.matched('(', ')')?.0),
+                c if c.is_whitespace() || ";&|<>()".contains(c) => break,
+                _ => {
+                    word.push(self.text[self.at]);
+                    self.at += 1;
+                }
+            }
+        }
+        Ok(Text(word))
+    }
+
+    /// A quoted part with its quotes.
+    fn quoted(&mut self, quote: char) -> Parsed<Text> {
+        let (start, line) = (self.at, self.line());
+        self.at += 1;
+        while let Some(c) = self.peek() {
+            match c {
+                c if c == quote => {
+                    self.at += 1;
+                    return Ok(Text(self.text[start..self.at].to_vec()));
+                }
+                '\\' if quote != '\'' => self.at += 2,
+                '$' if quote == '"' && self.text.get(self.at + 1).is_some_and(|g| "({".contains(g.char)) => {
+                    self.at += 1;
+                    let (open, close) = if self.starts("(") { ('(', ')') } else { ('{', '}') };
+                    let _ = self.matched(open, close)?;
+                }
+                _ => self.at += 1,
+            }
+        }
+        Err(SyntaxError { line, why: format!("the {quote} that starts here is not closed") })
+    }
+
+    /// From an opening bracket to the one that closes it.
+    fn matched(&mut self, open: char, close: char) -> Parsed<Text> {
+        let (start, line) = (self.at, self.line());
+        let mut depth = 0_u32;
+        let mut comments = open == '(';
+        while let Some(c) = self.peek() {
+            let before = self.at.checked_sub(1).map_or(' ', |at| self.text[at].char);
+            match c {
+                '\\' => self.at += 1,
+                '\'' | '"' | '`' if open == '(' || c != '\'' => {
+                    let _ = self.quoted(c)?;
+                    continue;
+                }
+                '#' if comments && (before.is_whitespace() || before == '(') => {
+                    self.blank(false);
+                    continue;
+                }
+                c if c == open => depth += 1,
+                c if c == close => {
+                    depth -= 1;
+                    if depth == 0 {
+                        self.at += 1;
+                        return Ok(Text(self.text[start..self.at].to_vec()));
+                    }
+                }
+                _ => {}
+            }
+            if c == '(' && before == '(' && self.at == start + 1 {
+                comments = false; // $(( 16#ff )): a base, not a comment
+            }
+            self.at += 1;
+        }
+        Err(SyntaxError { line, why: format!("the `{open}` that starts here is not closed") })
+    }
+}
+
+/// `name=`, `name+=` or `name[...]=` so far: what follows in brackets is an array.
+fn is_assignment(word: &[Glyph]) -> bool {
+    let text: String = word.iter().map(|glyph| glyph.char).collect();
+    let Some(name) = text.strip_suffix('=') else { return false };
+    let name = name.strip_suffix('+').unwrap_or(name);
+    is_name(name)
+}
+
+/// Whether a text is the name of a variable.
+pub fn is_name(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+}

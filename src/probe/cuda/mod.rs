@@ -1,0 +1,519 @@
+//! A probe on an NVIDIA GPU, through cudarc, which loads driver and libraries when they are first called.
+//!
+//! This folder has the only `unsafe` of the crate. Nothing here prices or judges: it allocates, fills with random data, warms up, and
+//! times with device events. Each sample is the mean of as many launches as fill a window, so that the resolution of
+//! events does not show; operands rotate through more memory than the caches hold.
+#![allow(unsafe_code)]
+
+mod memory;
+mod product;
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, c_void};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cudarc::cublaslt::{result as lt, sys as ltsys};
+use cudarc::driver::{CudaContext, result as driver, sys as drv};
+use cudarc::nccl::{result as nccl, sys as ncclsys};
+use cudarc::nvrtc;
+
+use super::kernel::{Direction, Gemm, Kernel, StreamOp, name_of};
+use super::ranks::{ID_BYTES, Ranks};
+use super::{Effort, Machine, Probe, ProbeError, Sample};
+use crate::gpu::{Collective, Format};
+use crate::units::Seconds;
+use memory::{Buffer, Events};
+use product::{Product, WORKSPACE};
+
+/// Source of the streaming kernels.
+pub const STREAM_KERNELS: &str = include_str!("../kernels/stream.cu");
+/// Shortest window between two events.
+const WINDOW: Duration = Duration::from_micros(200);
+/// Most sets of operands that rotate.
+const MOST_SETS: usize = 16;
+/// Launches of an empty kernel that are timed together; the driver queues about a thousand.
+const LAUNCHES: u32 = 500;
+
+fn failed(call: &str, error: impl std::fmt::Debug) -> ProbeError {
+    ProbeError::Failed { call: call.to_owned(), why: format!("{error:?}") }
+}
+
+fn missing(what: impl Into<String>, remedy: &str) -> ProbeError {
+    ProbeError::Missing { what: what.into(), remedy: remedy.to_owned() }
+}
+
+/// Which libraries the loader finds, with what lacks without each.
+pub fn libraries() -> [(&'static str, bool, &'static str); 5] {
+    // SAFETY: each call tries to open shared libraries by name, which runs their initialisers and nothing of ours.
+    unsafe {
+        [
+            ("libcuda", drv::is_culib_present(), "the NVIDIA driver: nothing runs without it"),
+            ("libnvrtc", nvrtc::sys::is_culib_present(), "streaming kernels (pip install nvidia-cuda-nvrtc-cu12)"),
+            ("libcublasLt", ltsys::is_culib_present(), "matrix products (pip install nvidia-cublas-cu12)"),
+            ("libcudnn", cudarc::cudnn::sys::is_culib_present(), "attention (pip install nvidia-cudnn-cu12)"),
+            ("libnccl", ncclsys::is_culib_present(), "collectives (pip install nvidia-nccl-cu12)"),
+        ]
+    }
+}
+
+/// Compiles the streaming kernels for an architecture such as `compute_90a`; needs NVRTC, but no GPU.
+///
+/// # Errors
+/// When NVRTC is not there, or the compiler's log.
+pub fn compile(arch: &str) -> Result<nvrtc::Ptx, ProbeError> {
+    if !libraries()[1].1 {
+        return Err(missing(
+            "libnvrtc.so was not found: kernels cannot be compiled",
+            "pip install nvidia-cuda-nvrtc-cu12, and put its lib folder (with a link libnvrtc.so to libnvrtc.so.12) on \
+             LD_LIBRARY_PATH",
+        ));
+    }
+    let options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".to_owned()];
+    let options = nvrtc::CompileOptions { options, ..nvrtc::CompileOptions::default() };
+    nvrtc::compile_ptx_with_opts(STREAM_KERNELS, options).map_err(|error| match error {
+        nvrtc::CompileError::CompileError { log, .. } => ProbeError::Failed {
+            call: format!("compiling kernels/stream.cu for {arch}"),
+            why: log.to_string_lossy().into_owned(),
+        },
+        other => failed("nvrtcCompileProgram", other),
+    })
+}
+
+/// Launches one kernel; gets the number of the launch.
+type Run<'a> = Box<dyn FnMut(usize) -> Result<(), ProbeError> + 'a>;
+
+/// One GPU, opened.
+pub struct Cuda {
+    context: Arc<CudaContext>,
+    stream: drv::CUstream,
+    beside: drv::CUstream,
+    functions: BTreeMap<&'static str, drv::CUfunction>,
+    products: Option<ltsys::cublasLtHandle_t>,
+    processors: u32,
+    cache: usize,
+    machine: Machine,
+    ranks: Option<(Ranks, ncclsys::ncclComm_t)>,
+}
+
+impl Cuda {
+    /// Opens a device and compiles the kernels for it.
+    ///
+    /// # Errors
+    /// When driver, device or NVRTC are not there.
+    pub fn open(ordinal: usize, mut machine: Machine) -> Result<Self, ProbeError> {
+        if !libraries()[0].1 {
+            return Err(missing(
+                "libcuda.so was not found: there is no NVIDIA driver on this host",
+                "install the NVIDIA driver, or give samples that were taken elsewhere with --probe FILE",
+            ));
+        }
+        // cudarc panics where the driver lacks a function; that is a driver too old, not a mistake of the user's.
+        let quiet = std::panic::take_hook();
+        std::panic::set_hook(Box::new(|_| {}));
+        let opened = std::panic::catch_unwind(|| Self::context(ordinal));
+        std::panic::set_hook(quiet);
+        let (context, version) = opened.map_err(|_| {
+            missing("the NVIDIA driver lacks functions of CUDA 12.8", "install a driver of version 570 or later")
+        })??;
+        let attribute = |which| context.attribute(which).map_err(|error| failed("cuDeviceGetAttribute", error));
+        let processors = attribute(drv::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?;
+        let cache = attribute(drv::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?;
+        let (major, minor) = context.compute_capability().map_err(|error| failed("cuDeviceGetAttribute", error))?;
+        machine.device = context.name().map_err(|error| failed("cuDeviceGetName", error))?;
+        if machine.driver.is_empty() {
+            machine.driver = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
+        }
+        let arch = format!("compute_{major}{minor}{}", if major >= 9 { "a" } else { "" });
+        let functions = Self::load(&compile(&arch)?)?;
+        let stream =
+            |what| driver::stream::create(driver::stream::StreamKind::NonBlocking).map_err(|error| failed(what, error));
+        let products = if libraries()[2].1 {
+            Some(lt::create_handle().map_err(|error| failed("cublasLtCreate", error))?)
+        } else {
+            None
+        };
+        Ok(Self {
+            stream: stream("cuStreamCreate")?,
+            beside: stream("cuStreamCreate")?,
+            context,
+            functions,
+            products,
+            processors: processors.unsigned_abs(),
+            cache: usize::try_from(cache).unwrap_or(0),
+            machine,
+            ranks: None,
+        })
+    }
+
+    fn context(ordinal: usize) -> Result<(Arc<CudaContext>, i32), ProbeError> {
+        let no_device = |error: driver::DriverError| {
+            let why = format!("the driver finds no GPU: {error:?}");
+            missing(why, "see what `nvidia-smi` says; in a container, pass the GPUs in (--gpus all)")
+        };
+        driver::init().map_err(no_device)?;
+        let devices = driver::device::get_count().map_err(no_device)?;
+        if ordinal >= usize::try_from(devices).unwrap_or(0) {
+            return Err(missing(
+                format!("there is no GPU {ordinal}: the driver shows {devices}"),
+                "--device N, and see CUDA_VISIBLE_DEVICES",
+            ));
+        }
+        let mut version = 0;
+        // SAFETY: writes one integer.
+        let status = unsafe { drv::cuDriverGetVersion(&raw mut version) };
+        status.result().map_err(|error| failed("cuDriverGetVersion", error))?;
+        let context = CudaContext::new(ordinal).map_err(|error| failed("cuDevicePrimaryCtxRetain", error))?;
+        Ok((context, version))
+    }
+
+    fn load(ptx: &nvrtc::Ptx) -> Result<BTreeMap<&'static str, drv::CUfunction>, ProbeError> {
+        let image = ptx.as_bytes().unwrap_or_default().as_ptr().cast();
+        // SAFETY: NVRTC's image ends in a zero byte; the module is never unloaded.
+        let module = unsafe { driver::module::load_data(image) };
+        let module = module.map_err(|error| failed("cuModuleLoadData of kernels/stream.cu", error))?;
+        ["empty", "fill", "fill_bytes"]
+            .into_iter()
+            .chain(StreamOp::NAMED.map(|(name, _)| name))
+            .map(|name| {
+                let symbol = CString::new(name.replace('-', "_") + "_kernel").map_err(|error| failed(name, error))?;
+                // SAFETY: the module was just loaded.
+                let function = unsafe { driver::module::get_function(module, symbol) };
+                function.map(|f| (name, f)).map_err(|error| failed(&format!("cuModuleGetFunction {name}"), error))
+            })
+            .collect()
+    }
+
+    /// Joins the other ranks in one NCCL communicator.
+    ///
+    /// # Errors
+    /// When NCCL is not there, the ranks do not find each other, or NCCL fails.
+    pub fn join(&mut self, ranks: Ranks) -> Result<(), ProbeError> {
+        if !libraries()[4].1 {
+            return Err(missing(
+                "libnccl.so was not found: collectives cannot run",
+                "pip install nvidia-nccl-cu12; `meshwright doctor` says where it looked and about libnccl.so.2",
+            ));
+        }
+        let make = || {
+            let id = nccl::get_uniqueid().map_err(|error| format!("ncclGetUniqueId: {error:?}"))?;
+            Ok(id.internal.map(i8::cast_unsigned))
+        };
+        let id: [u8; ID_BYTES] = ranks.exchange(make)?;
+        let id = ncclsys::ncclUniqueId { internal: id.map(u8::cast_signed) };
+        let mut comm = std::ptr::null_mut();
+        // SAFETY: NCCL writes the communicator; id, world and rank are the same on all ranks but the rank.
+        unsafe { nccl::comm_init_rank(&raw mut comm, ranks.world.cast_signed(), id, ranks.rank.cast_signed()) }
+            .map_err(|error| failed("ncclCommInitRank", error.0))?;
+        self.ranks = Some((ranks, comm));
+        Ok(())
+    }
+
+    /// Device memory in use, by anyone.
+    ///
+    /// # Errors
+    /// When the driver fails.
+    pub fn memory_in_use(&self) -> Result<usize, ProbeError> {
+        let (free, total) = self.context.mem_get_info().map_err(|error| failed("cuMemGetInfo", error))?;
+        Ok(total - free)
+    }
+
+    fn synchronize(&self) -> Result<(), ProbeError> {
+        self.context.synchronize().map_err(|error| failed("cuCtxSynchronize", error))
+    }
+
+    /// Launches a kernel of `kernels/stream.cu` over `rows` × `columns`.
+    fn launch(&self, name: &str, operands: [u64; 3], rows: u64, columns: u64) -> Result<(), ProbeError> {
+        let Some(&function) = self.functions.get(name) else {
+            return Err(failed(name, "no such kernel"));
+        };
+        let [mut a, mut b, mut out] = operands;
+        let (mut rows, mut columns) = (rows, columns);
+        let mut arguments: [*mut c_void; 5] = [
+            (&raw mut a).cast(),
+            (&raw mut b).cast(),
+            (&raw mut out).cast(),
+            (&raw mut rows).cast(),
+            (&raw mut columns).cast(),
+        ];
+        let grid = if name == "empty" { 1 } else { self.processors * 8 };
+        // SAFETY: the five arguments are those of every kernel of the file; the callers size the operands by the kernel.
+        let launched =
+            unsafe { driver::launch_kernel(function, (grid, 1, 1), (256, 1, 1), 0, self.stream, &mut arguments) };
+        launched.map_err(|error| failed(&format!("launch of {name}"), error))
+    }
+
+    /// Memory of random bf16 (or bytes that are finite in 8 bits).
+    fn random(&self, bytes: usize, fill: &str) -> Result<Buffer, ProbeError> {
+        let buffer = Buffer::new(bytes.next_multiple_of(16))?;
+        let elements = if fill == "fill" { buffer.bytes / 2 } else { buffer.bytes };
+        self.launch(fill, [buffer.at, buffer.at, buffer.at], 1, elements as u64)?;
+        Ok(buffer)
+    }
+
+    /// How many sets of `bytes` leave nothing of the first in the cache when the last was used.
+    fn sets(&self, bytes: usize) -> usize {
+        (self.cache * 3).div_ceil(bytes.max(1)).clamp(1, MOST_SETS)
+    }
+
+    /// Time of one `run`, as samples; `run` gets the number of the launch.
+    fn sample(
+        &self,
+        effort: Effort,
+        run: &mut dyn FnMut(usize) -> Result<(), ProbeError>,
+    ) -> Result<Sample, ProbeError> {
+        let events = Events::new()?;
+        for at in 0..effort.warm_up as usize {
+            run(at)?;
+        }
+        let once = self.window(&events, 1, run)?;
+        let each = (WINDOW.as_secs_f64() / once.get().max(1e-7)).ceil().clamp(1.0, 1000.0) as usize;
+        let times: Vec<Seconds> =
+            (0..effort.repeats.max(1)).map(|_| self.window(&events, each, run)).collect::<Result<_, _>>()?;
+        Sample::new(times).map_err(|why| failed("cuEventElapsedTime", why))
+    }
+
+    /// Mean time of `each` launches between two events.
+    fn window(
+        &self,
+        events: &Events,
+        each: usize,
+        run: &mut dyn FnMut(usize) -> Result<(), ProbeError>,
+    ) -> Result<Seconds, ProbeError> {
+        // SAFETY: events and stream are of this context and alive.
+        unsafe { driver::event::record(events.start, self.stream) }.map_err(|error| failed("cuEventRecord", error))?;
+        for at in 0..each {
+            run(at)?;
+        }
+        // SAFETY: as above; both events are recorded when their distance is asked for.
+        let ms = unsafe {
+            driver::event::record(events.end, self.stream)
+                .and_then(|()| driver::event::synchronize(events.end))
+                .and_then(|()| driver::event::elapsed(events.start, events.end))
+        };
+        let ms = ms.map_err(|error| failed("cuEventElapsedTime", error))?;
+        Ok(Seconds::micros(f64::from(ms) * 1e3 / each as f64))
+    }
+
+    fn stream_op(&self, op: StreamOp, rows: u64, columns: u64, effort: Effort) -> Result<Sample, ProbeError> {
+        let elements = (rows * columns) as usize;
+        // Bytes of the three operands: what `StreamOp::bytes_per_element` adds up.
+        let [a, b, out] = match op {
+            StreamOp::Copy | StreamOp::Norm => [2 * elements, 0, 2 * elements],
+            StreamOp::NormBackward => [2 * elements, 2 * elements, 2 * elements],
+            StreamOp::SwiGlu => [4 * elements, 0, 2 * elements],
+            StreamOp::SwiGluBackward => [4 * elements, 2 * elements, 4 * elements],
+            StreamOp::CrossEntropy => [2 * elements, 0, 4 * rows as usize],
+            StreamOp::CrossEntropyBackward => [2 * elements, 4 * rows as usize, 2 * elements],
+            StreamOp::Adam => [16 * elements, 0, 2 * elements],
+        };
+        let sets: Vec<[Buffer; 3]> = (0..self.sets(a + b + out))
+            .map(|_| Ok([self.random(a, "fill")?, self.random(b, "fill")?, self.random(out, "fill")?]))
+            .collect::<Result<_, ProbeError>>()?;
+        let name = name_of(&StreamOp::NAMED, &op);
+        self.sample(effort, &mut |at| {
+            let [a, b, out] = &sets[at % sets.len()];
+            self.launch(name, [a.at, b.at, out.at], rows, columns)
+        })
+    }
+
+    fn transfer(&self, direction: Direction, bytes: u64, effort: Effort) -> Result<Sample, ProbeError> {
+        let bytes = bytes as usize;
+        let device = self.random(bytes, "fill")?;
+        // SAFETY: pinned memory of this size, freed below after the last copy; written before it is read.
+        let pinned = unsafe { driver::malloc_host(bytes, 0) };
+        let host = pinned.map_err(|error| failed(&format!("cuMemHostAlloc of {bytes} bytes"), error))?;
+        // SAFETY: the allocation holds `bytes` bytes and lives until `free_host`.
+        let view = unsafe {
+            std::ptr::write_bytes(host.cast::<u8>(), 0x3c, bytes);
+            std::slice::from_raw_parts_mut(host.cast::<u8>(), bytes)
+        };
+        let sample = self.sample(effort, &mut |_| {
+            // SAFETY: both sides hold `bytes` bytes and outlive the copies, which `sample` waits for.
+            let copied = unsafe {
+                match direction {
+                    Direction::ToDevice => driver::memcpy_htod_async(device.at, view, self.stream),
+                    Direction::ToHost => driver::memcpy_dtoh_async(view, device.at, self.stream),
+                }
+            };
+            copied.map_err(|error| failed("cuMemcpyAsync", error))
+        });
+        // SAFETY: the copies are over.
+        unsafe { driver::free_host(host) }.map_err(|error| failed("cuMemFreeHost", error))?;
+        sample
+    }
+
+    /// Host time of launches that the device does not hold up.
+    fn launches(&self, effort: Effort) -> Result<Sample, ProbeError> {
+        let mut times = Vec::new();
+        for _ in 0..effort.repeats.max(1) {
+            self.synchronize()?;
+            let start = Instant::now();
+            for _ in 0..LAUNCHES {
+                self.launch("empty", [0; 3], 0, 0)?;
+            }
+            times.push(Seconds::new(start.elapsed().as_secs_f64() / f64::from(LAUNCHES)));
+        }
+        Sample::new(times).map_err(|why| failed("launches", why))
+    }
+
+    /// A product by the fastest algorithm that cuBLASLt proposes.
+    fn product(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
+        let mut run = self.prepared(gemm)?;
+        self.sample(effort, &mut |at| run(at))
+    }
+
+    /// The same after seconds of nothing else.
+    fn sustained(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
+        let mut run = self.prepared(gemm)?;
+        let until = Instant::now() + Duration::from_secs(u64::from(effort.soak_seconds));
+        while Instant::now() < until {
+            for at in 0..50 {
+                run(at)?;
+            }
+            self.synchronize()?;
+        }
+        self.sample(Effort { warm_up: 0, ..effort }, &mut |at| run(at))
+    }
+
+    /// The same while another stream copies inside the device.
+    fn contended(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
+        const COPIED: usize = 256 << 20;
+        let mut run = self.prepared(gemm)?;
+        let (from, to) = (self.random(COPIED, "fill")?, Buffer::new(COPIED)?);
+        self.synchronize()?;
+        let sample = self.sample(effort, &mut |at| {
+            // SAFETY: both buffers hold `COPIED` bytes, and live until the context has come to rest below.
+            unsafe { driver::memcpy_dtod_async(to.at, from.at, COPIED, self.beside) }
+                .map_err(|error| failed("cuMemcpyDtoDAsync", error))?;
+            run(at)
+        });
+        self.synchronize()?;
+        sample
+    }
+
+    fn prepared(&self, gemm: &Gemm) -> Result<Run<'_>, ProbeError> {
+        let Some(handle) = self.products else {
+            return Err(missing(
+                "libcublasLt.so was not found: matrix products cannot run",
+                "pip install nvidia-cublas-cu12, and put its lib folder on LD_LIBRARY_PATH",
+            ));
+        };
+        let wide = match gemm.format {
+            Format::Bf16 => 2,
+            Format::Fp8 => 1,
+            Format::Fp8Block | Format::Mxfp8 | Format::Nvfp4 => {
+                return Err(ProbeError::Unsupported {
+                    kernel: gemm.to_string(),
+                    why: "products with a scale per block are not built yet: bf16 and fp8 are".into(),
+                });
+            }
+        };
+        let fill = if wide == 2 { "fill" } else { "fill_bytes" };
+        let Gemm { m, n, k, batch, output_bytes, .. } = *gemm;
+        let bytes = |rows: u64, columns: u64, each: usize| (rows * columns * batch) as usize * each;
+        let stored = if output_bytes >= 8 { 4 } else { 2 };
+        let all = bytes(m, k, wide) + bytes(n, k, wide) + bytes(m, n, stored);
+        // [m, k], [n, k] and the output, as often as the cache asks for.
+        let sets: Vec<[Buffer; 3]> = (0..self.sets(all))
+            .map(|_| {
+                let (a, b) = (self.random(bytes(m, k, wide), fill)?, self.random(bytes(n, k, wide), fill)?);
+                Ok([a, b, self.random(bytes(m, n, stored), "fill")?])
+            })
+            .collect::<Result<_, ProbeError>>()?;
+        let scale = self.random(16, "fill")?;
+        let one = [1.0_f32];
+        // SAFETY: four bytes into a buffer of sixteen.
+        unsafe { driver::memcpy_htod_sync(scale.at, &one) }.map_err(|error| failed("cuMemcpyHtoD", error))?;
+        let workspace = Buffer::new(WORKSPACE)?;
+        let product = Product::new(gemm, handle, &scale)?;
+        let mut best: Option<(Seconds, ltsys::cublasLtMatmulAlgo_t)> = None;
+        for algorithm in product.algorithms()? {
+            let events = Events::new()?;
+            let mut run = |at: usize| product.run(&algorithm, &sets[at % sets.len()], &workspace, self.stream);
+            // An algorithm that the library proposes and then refuses is none.
+            if run(0).is_err() {
+                continue;
+            }
+            let time = self.window(&events, 3, &mut run)?;
+            if best.as_ref().is_none_or(|(least, _)| time < *least) {
+                best = Some((time, algorithm));
+            }
+        }
+        let Some((_, algorithm)) = best else {
+            return Err(ProbeError::Unsupported {
+                kernel: gemm.to_string(),
+                why: "cuBLASLt has no algorithm for it".into(),
+            });
+        };
+        Ok(Box::new(move |at| {
+            let _kept = &scale;
+            product.run(&algorithm, &sets[at % sets.len()], &workspace, self.stream)
+        }))
+    }
+
+    fn collective(&self, op: Collective, ranks: u64, bytes: u64, effort: Effort) -> Result<Sample, ProbeError> {
+        let kernel = || format!("{op:?} over {ranks}");
+        let Some((group, comm)) = &self.ranks else {
+            let why = "it needs several ranks: start with torchrun or srun".into();
+            return Err(ProbeError::Unsupported { kernel: kernel(), why });
+        };
+        if u64::from(group.world) != ranks {
+            let why = format!("{} ranks were started", group.world);
+            return Err(ProbeError::Unsupported { kernel: kernel(), why });
+        }
+        let (whole, share) = (bytes as usize, (bytes / ranks) as usize);
+        let (from, to) = (self.random(whole, "fill")?, self.random(whole, "fill")?);
+        self.synchronize()?;
+        let kind = ncclsys::ncclDataType_t::ncclBfloat16;
+        let sum = ncclsys::ncclRedOp_t::ncclSum;
+        let stream = self.stream.cast();
+        // SAFETY: both buffers hold the whole tensor and live until `sample` has waited for the last call.
+        self.sample(effort, &mut |_| {
+            let called = unsafe {
+                match op {
+                    Collective::AllReduce => {
+                        nccl::all_reduce(from.pointer(), to.pointer(), whole / 2, kind, sum, *comm, stream)
+                    }
+                    Collective::AllGather => {
+                        nccl::all_gather(from.pointer(), to.pointer(), share / 2, kind, *comm, stream)
+                    }
+                    Collective::ReduceScatter => {
+                        nccl::reduce_scatter(from.pointer(), to.pointer(), share / 2, kind, sum, *comm, stream)
+                    }
+                    Collective::AllToAll => nccl::group_start().and_then(|_| {
+                        for peer in 0..group.world.cast_signed() {
+                            let at = peer as usize * share;
+                            nccl::send(from.pointer().add(at), share / 2, kind, peer, *comm, stream)?;
+                            nccl::recv(to.pointer().add(at), share / 2, kind, peer, *comm, stream)?;
+                        }
+                        nccl::group_end()
+                    }),
+                }
+            };
+            called.map(|_| ()).map_err(|error| failed(&kernel(), error.0))
+        })
+    }
+}
+
+impl Probe for Cuda {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn time(&mut self, kernel: &Kernel, effort: Effort) -> Result<Sample, ProbeError> {
+        match kernel {
+            Kernel::Gemm(gemm) => self.product(gemm, effort),
+            Kernel::Sustained(gemm) => self.sustained(gemm, effort),
+            Kernel::Contended(gemm) => self.contended(gemm, effort),
+            Kernel::Attention(_) => Err(ProbeError::Unsupported {
+                kernel: kernel.to_string(),
+                why: "attention on the GPU is not built yet: calibrate it from a PyTorch trace (--kineto)".into(),
+            }),
+            Kernel::Stream { op, rows, columns } => self.stream_op(*op, *rows, *columns, effort),
+            Kernel::Transfer { direction, bytes } => self.transfer(*direction, *bytes, effort),
+            Kernel::Launch => self.launches(effort),
+            Kernel::Collective { op, ranks, nodes: _, bytes } => self.collective(*op, *ranks, *bytes, effort),
+        }
+    }
+}

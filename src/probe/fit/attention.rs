@@ -1,0 +1,158 @@
+//! The curves of attention kernels, and the occupancy that they share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{log_error, medians, minimise, rounded};
+use crate::cluster::Cluster;
+use crate::gpu::{AttentionCurve, AttentionKernel, AttentionOccupancy, Format, Gpu};
+use crate::kernel::{Device, Pass};
+use crate::probe::Sample;
+use crate::probe::kernel::{Attention, Kernel};
+use crate::stack::Stack;
+use crate::units::{FlopsPerSec, Seconds};
+
+/// Shapes of one kernel and direction below which its rate is not fitted.
+const LEAST: usize = 3;
+/// Most shapes of one direction that differ only in length, for its occupancy to be left alone.
+const OCCUPANCIES: usize = 3;
+
+/// One parameter of the joint fit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Parameter {
+    Forward(AttentionKernel),
+    Backward(AttentionKernel),
+    HalfSequence(AttentionKernel),
+    OccupancyForward,
+    OccupancyBackward,
+}
+
+fn value(parameter: Parameter, gpu: &Gpu) -> f64 {
+    let curve = |kernel| &gpu.attention[&kernel];
+    match parameter {
+        Parameter::Forward(kernel) => curve(kernel).forward.get(),
+        Parameter::Backward(kernel) => curve(kernel).backward.get(),
+        Parameter::HalfSequence(kernel) => curve(kernel).half_sequence,
+        Parameter::OccupancyForward => gpu.attention_occupancy.forward,
+        Parameter::OccupancyBackward => gpu.attention_occupancy.backward,
+    }
+}
+
+fn set(parameter: Parameter, value: f64, gpu: &mut Gpu) {
+    let mut curve = |kernel, change: &dyn Fn(&mut AttentionCurve)| {
+        if let Some(curve) = gpu.attention.get_mut(&kernel) {
+            change(curve);
+        }
+    };
+    match parameter {
+        Parameter::Forward(kernel) => curve(kernel, &|curve| curve.forward = FlopsPerSec::new(value)),
+        Parameter::Backward(kernel) => curve(kernel, &|curve| curve.backward = FlopsPerSec::new(value)),
+        Parameter::HalfSequence(kernel) => curve(kernel, &|curve| curve.half_sequence = value),
+        Parameter::OccupancyForward => gpu.attention_occupancy.forward = value,
+        Parameter::OccupancyBackward => gpu.attention_occupancy.backward = value,
+    }
+}
+
+/// A curve for each kernel that was timed and that the device has a curve of, and the occupancy where heads varied.
+///
+/// A direction that was not timed keeps its rate.
+pub fn curves(
+    samples: &BTreeMap<Kernel, Sample>,
+    cluster: &Cluster,
+    stack: &Stack,
+) -> (BTreeMap<AttentionKernel, AttentionCurve>, Option<AttentionOccupancy>) {
+    let timed = medians(samples, |kernel| match kernel {
+        Kernel::Attention(core) if cluster.gpu.attention.contains_key(&core.kernel) => Some(*core),
+        _ => None,
+    });
+    let parameters = parameters(&timed);
+    let mut gpu = cluster.gpu.clone();
+    if let Some(curve) = gpu.gemm.get_mut(&Format::Bf16) {
+        curve.sustained = 1.0; // times of short loops, at full clocks
+    }
+    // Rates of the cast formats are a ratio of the stack's; loops are timed in bf16.
+    let stack = Stack { fp8_attention: false, ..stack.clone() };
+    let start: Vec<f64> = parameters.iter().map(|p| value(*p, &gpu).max(1e-3).ln()).collect();
+    let placed = |p: &[f64]| {
+        let mut gpu = gpu.clone();
+        for (parameter, value) in parameters.iter().zip(p) {
+            set(*parameter, value.exp(), &mut gpu);
+        }
+        gpu
+    };
+    let errors = |p: &[f64]| errors(&timed, &placed(p), cluster, &stack);
+    let Some((found, _)) = minimise(&[start], &errors) else {
+        return (BTreeMap::new(), None);
+    };
+    let found: Vec<f64> = found.iter().map(|p| rounded(p.exp()).ln()).collect();
+    let gpu = placed(&found);
+    let kernels: BTreeSet<AttentionKernel> = parameters
+        .iter()
+        .filter_map(|p| match p {
+            Parameter::Forward(kernel) | Parameter::Backward(kernel) | Parameter::HalfSequence(kernel) => Some(*kernel),
+            Parameter::OccupancyForward | Parameter::OccupancyBackward => None,
+        })
+        .collect();
+    let curves = kernels
+        .into_iter()
+        .map(|kernel| {
+            let AttentionCurve { forward, backward, half_sequence, source: _ } = gpu.attention[&kernel];
+            let curve = AttentionCurve {
+                forward: FlopsPerSec::new(rounded(forward.get())),
+                backward: FlopsPerSec::new(rounded(backward.get())),
+                half_sequence: rounded(half_sequence),
+                source: String::new(),
+            };
+            (kernel, curve)
+        })
+        .collect();
+    let occupied = parameters.contains(&Parameter::OccupancyForward).then(|| AttentionOccupancy {
+        forward: rounded(gpu.attention_occupancy.forward),
+        backward: rounded(gpu.attention_occupancy.backward),
+        source: String::new(),
+    });
+    (curves, occupied)
+}
+
+/// What the samples determine: each rate that was timed often enough, the half-way length where lengths vary, and the
+/// occupancy where the number of blocks varies at one length.
+fn parameters(timed: &[(Attention, Seconds)]) -> Vec<Parameter> {
+    let mut parameters = Vec::new();
+    let kernels: BTreeSet<AttentionKernel> = timed.iter().map(|(core, _)| core.kernel).collect();
+    for kernel in kernels {
+        let of = |pass| timed.iter().filter(move |(core, _)| core.kernel == kernel && core.pass == pass);
+        if of(Pass::Forward).count() >= LEAST {
+            parameters.push(Parameter::Forward(kernel));
+        }
+        if of(Pass::Dgrad).count() >= LEAST {
+            parameters.push(Parameter::Backward(kernel));
+        }
+        let lengths: BTreeSet<u64> =
+            timed.iter().filter(|(core, _)| core.kernel == kernel).map(|(core, _)| core.queries).collect();
+        if lengths.len() >= LEAST && !parameters.is_empty() {
+            parameters.push(Parameter::HalfSequence(kernel));
+        }
+    }
+    let mut heads_at: BTreeMap<(Pass, u64), BTreeSet<u64>> = BTreeMap::new();
+    for (core, _) in timed {
+        heads_at.entry((core.pass, core.queries)).or_default().insert(core.heads * core.sequences);
+    }
+    let varied = |pass| heads_at.iter().any(|((of, _), heads)| *of == pass && heads.len() > OCCUPANCIES);
+    if !parameters.is_empty() && varied(Pass::Forward) {
+        parameters.push(Parameter::OccupancyForward);
+        if varied(Pass::Dgrad) {
+            parameters.push(Parameter::OccupancyBackward);
+        }
+    }
+    parameters
+}
+
+fn errors(timed: &[(Attention, Seconds)], gpu: &Gpu, cluster: &Cluster, stack: &Stack) -> Vec<f64> {
+    let device = Device { gpu, stack, format: Format::Bf16, host: cluster.host, meter: None };
+    timed
+        .iter()
+        .map(|(core, time)| {
+            let (forward, backward) = device.attention(&core.into(), core.kernel);
+            log_error(if core.pass == Pass::Forward { forward } else { backward }, *time)
+        })
+        .collect()
+}

@@ -1,0 +1,75 @@
+//! How each term of a step is known: the weakest of the figures that it leans on.
+
+use crate::collective::Group;
+use crate::cost::{Evaluation, groups};
+use crate::gpu::{Collective, Figure};
+use crate::plan::Plan;
+use crate::problem::Problem;
+use crate::sources::Basis;
+
+/// How the term of this name is known (names of [`StepTime::terms`](crate::cost::StepTime::terms)).
+///
+/// What no sample can speak of by itself (waiting for stages, stragglers, point-to-point sends) is known as well as the
+/// device's own curves at best.
+pub fn of_term(problem: &Problem, plan: &Plan, term: &str) -> Basis {
+    let gpu = &problem.cluster().gpu;
+    let format = problem.workload().format;
+    let weakest = |figures: &[Figure]| {
+        figures.iter().map(|&figure| gpu.basis_of(figure)).reduce(Basis::combine).unwrap_or(gpu.basis)
+    };
+    let collectives = |ops: &[Collective], group: Group| {
+        if group.ranks <= 1 {
+            return Basis::Measured;
+        }
+        let domain = problem.cluster().scale_up.gpus;
+        let inside = group.inside(domain);
+        let mut figures: Vec<Figure> = if inside > 1 {
+            ops.iter().map(|&op| Figure::Collective(op, curve_of(gpu, op, inside))).collect()
+        } else {
+            Vec::new()
+        };
+        if inside < group.ranks {
+            figures.push(Figure::Network);
+        }
+        weakest(&figures)
+    };
+    let gather_and_scatter = [Collective::AllGather, Collective::ReduceScatter];
+    let kernels = || {
+        let kernel = problem.stack().attention;
+        let own = gpu.attention.range(..=kernel).next_back().or_else(|| gpu.attention.range(kernel..).next());
+        let mut figures = vec![Figure::Gemm(format), Figure::Sustained(format), Figure::Hbm];
+        figures.extend(own.map(|(kernel, _)| Figure::Attention(*kernel)));
+        weakest(&figures)
+    };
+    match term {
+        "compute" | "recompute" => kernels(),
+        "tp_comm" if plan.sequence_parallel => collectives(&gather_and_scatter, groups::tp(plan)),
+        "tp_comm" => collectives(&[Collective::AllReduce], groups::tp(plan)),
+        "cp_comm" => collectives(&[Collective::AllGather], groups::cp(plan)),
+        "ep_comm" => collectives(&[Collective::AllToAll], Group { ranks: plan.layout.ep, stride: 1 }),
+        "dp_comm" => collectives(&gather_and_scatter, groups::dp(plan, plan.layout.dense_replicas())),
+        "host" => weakest(&[Figure::Launch]),
+        "optimizer" => weakest(&[Figure::Hbm]),
+        "offload" => weakest(&[Figure::HostLink]),
+        _ => gpu.basis,
+    }
+}
+
+/// The curve that a group of so many ranks is read from: the next larger one, or else the largest.
+fn curve_of(gpu: &crate::gpu::Gpu, op: Collective, ranks: u32) -> u32 {
+    let curves = gpu.collectives.get(&op).map_or(&[][..], Vec::as_slice);
+    let next = curves.iter().find(|curve| curve.ranks >= ranks).or_else(|| curves.last());
+    next.map_or(ranks, |curve| curve.ranks)
+}
+
+/// How the whole step is known: as its weakest term that takes time.
+pub fn of_step(problem: &Problem, evaluation: &Evaluation) -> Basis {
+    evaluation
+        .step
+        .terms()
+        .into_iter()
+        .filter(|(_, time)| time.get() > 0.0)
+        .map(|(name, _)| of_term(problem, &evaluation.plan, name))
+        .reduce(Basis::combine)
+        .unwrap_or(problem.cluster().gpu.basis)
+}

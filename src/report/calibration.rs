@@ -1,0 +1,31 @@
+//! A calibration for a reader: how well its curves give the samples back, before and after.
+
+use super::{Sheet, percent};
+use crate::probe::Calibration;
+use crate::probe::calibration::Residual;
+
+/// Residuals by figure.
+pub fn residuals(calibration: &Calibration, residuals: &[Residual]) -> Sheet {
+    let machine = &calibration.samples.machine;
+    let title = format!(
+        "{} of {} ({}), {} samples from {}: mean error before and after, bias and largest error after",
+        calibration.samples.gpu,
+        machine.date,
+        calibration.samples.basis,
+        calibration.samples.of.len(),
+        calibration.source
+    );
+    let mut sheet = Sheet::new(title, &["figure", "samples", "before", "after", "bias", "worst"]);
+    for residual in residuals {
+        let Residual { figure, samples, before, after, bias, worst } = residual;
+        sheet.push([
+            figure.to_string(),
+            samples.to_string(),
+            percent(*before),
+            percent(*after),
+            percent(*bias),
+            percent(*worst),
+        ]);
+    }
+    sheet
+}

@@ -1,0 +1,185 @@
+//! What was read from a framework's file: a table, versioned JSON, and the command line that prices it.
+
+use serde::Serialize;
+
+use super::Sheet;
+use crate::import::{Finding, Imported, known};
+use crate::model::Model;
+use crate::units::count;
+use crate::workload::{RECIPES, Recipe};
+
+/// The name of a recipe, or its bytes: `2+4+4+8`.
+pub fn recipe_text(recipe: Recipe) -> String {
+    let known = RECIPES.iter().find(|(_, known, _)| *known == recipe).map(|(name, ..)| (*name).to_owned());
+    let Recipe { weight, gradient, master, state } = recipe;
+    known.unwrap_or_else(|| format!("{weight}+{gradient}+{master}+{state}"))
+}
+
+/// A word of a command line, quoted where the shell would split it.
+fn quoted(word: &str) -> String {
+    let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=.,/+:".contains(c));
+    if plain && !word.is_empty() { word.to_owned() } else { format!("\"{}\"", word.replace('"', "\\\"")) }
+}
+
+/// The command line that prices what was read; `model` and `cluster` as the user would name them.
+pub fn command(imported: &Imported, model: Option<&str>, cluster: Option<&str>) -> String {
+    let own = imported.model.as_ref().and_then(known::name_of);
+    let mut words = vec!["meshwright".to_owned(), "explain".to_owned()];
+    words.push(quoted(model.or(own).unwrap_or("MODEL")));
+    words.push(quoted(cluster.unwrap_or("CLUSTER")));
+    let mut flag = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
+    if let Some(world) = imported.world {
+        flag("--gpus", world.to_string());
+    }
+    if let Some(batch) = imported.work.global_batch {
+        flag("--global-batch", batch.to_string());
+    }
+    if let Some(seq_len) = imported.work.seq_len {
+        flag("--seq-len", seq_len.to_string());
+    }
+    flag("--precision", imported.work.format.to_string());
+    flag("--optimizer", recipe_text(imported.work.recipe));
+    flag("--stack", imported.stack.to_owned());
+    for item in imported.settings.items() {
+        flag("--set", item.clone());
+    }
+    flag("--plan", plan_text(imported));
+    words.join(" ")
+}
+
+/// The plan as text; without `dp` where the number of GPUs is not known.
+pub fn plan_text(imported: &Imported) -> String {
+    let text = imported.plan.to_string();
+    if imported.world.is_some() {
+        return text;
+    }
+    text.split(' ').filter(|word| !word.starts_with("dp=")).collect::<Vec<_>>().join(" ")
+}
+
+/// What was read, in words.
+pub fn sheet(imported: &Imported, file: &str) -> Sheet {
+    let mut sheet = Sheet::new(format!("{file}: {:?}", imported.kind), &["what", "value"]);
+    let unknown = || "not in the file".to_owned();
+    let number = |n: Option<u32>| n.map_or_else(unknown, |n| n.to_string());
+    let work = &imported.work;
+    let rows = [
+        ("model", imported.model.as_ref().map_or_else(unknown, model_text)),
+        ("GPUs", number(imported.world)),
+        ("GPUs per node", number(imported.gpus_per_node)),
+        ("global batch", number(work.global_batch)),
+        ("sequence length", number(work.seq_len)),
+        ("products", work.format.to_string()),
+        ("bytes per parameter", format!("{} ({})", work.recipe.total(), recipe_text(work.recipe))),
+        (
+            "stack",
+            [imported.stack.to_owned()].iter().chain(imported.settings.items()).cloned().collect::<Vec<_>>().join(", "),
+        ),
+        ("plan", plan_text(imported)),
+    ];
+    for (what, value) in rows {
+        sheet.push([what.to_owned(), value]);
+    }
+    sheet
+}
+
+fn model_text(model: &Model) -> String {
+    let name = known::name_of(model).map_or_else(|| model.name.clone(), |name| format!("{} (`{name}`)", model.name));
+    let parameters = count(model.parameters().total as f64);
+    format!(
+        "{name}: {parameters} parameters, {} layers, hidden {}, vocabulary {}",
+        model.layers(),
+        model.hidden,
+        model.vocab
+    )
+}
+
+/// Findings as a table.
+pub fn findings(findings: &[Finding]) -> Sheet {
+    let mut sheet = Sheet::new("", &["level", "where", "what", "expected, or to do", "rule"]);
+    for finding in findings {
+        sheet.push([
+            finding.level.to_string(),
+            finding.place.as_ref().map_or_else(String::new, ToString::to_string),
+            finding.message.clone(),
+            finding.expected.clone(),
+            finding.rule.to_owned(),
+        ]);
+    }
+    sheet
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    file: &'a str,
+    command: String,
+    plan_text: String,
+    catalogue_model: Option<&'static str>,
+    parameters: Option<u64>,
+    #[serde(flatten)]
+    imported: &'a Imported,
+}
+
+/// The answer of `import`, as JSON.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn json(imported: &Imported, file: &str, command: String) -> serde_json::Result<String> {
+    super::json::text(&Document {
+        schema: super::json::SCHEMA,
+        file,
+        command,
+        plan_text: plan_text(imported),
+        catalogue_model: imported.model.as_ref().and_then(known::name_of),
+        parameters: imported.model.as_ref().map(|model| model.parameters().total),
+        imported,
+    })
+}
+
+/// A model as a file that the catalogue reads; `None` where it has more kinds of layer than there are letters.
+pub fn model_toml(model: &Model) -> Option<String> {
+    #[derive(Serialize)]
+    struct File<'a> {
+        name: &'a str,
+        source: &'a str,
+        hidden: u32,
+        vocab: u32,
+        seq_len: u32,
+        tied_embeddings: bool,
+        learned_positions: u32,
+        embedding_norm: bool,
+        head_bias: bool,
+        norm: crate::model::Norm,
+        dropout: bool,
+        mtp_depth: u32,
+        layers: String,
+        layer: std::collections::BTreeMap<char, &'a crate::model::Layer>,
+    }
+    let letters: Vec<char> = ('a'..='z').chain('A'..='Z').collect();
+    let mut runs: Vec<(char, u32)> = Vec::new();
+    for kind in &model.order {
+        let letter = *letters.get(*kind)?;
+        match runs.last_mut() {
+            Some((last, times)) if *last == letter => *times += 1,
+            Some(_) | None => runs.push((letter, 1)),
+        }
+    }
+    let layers: Vec<String> = runs.iter().map(|(letter, times)| format!("{letter}*{times}")).collect();
+    toml::to_string(&File {
+        name: &model.name,
+        source: &model.source,
+        hidden: model.hidden,
+        vocab: model.vocab,
+        seq_len: model.seq_len,
+        tied_embeddings: model.tied_embeddings,
+        learned_positions: model.learned_positions,
+        embedding_norm: model.embedding_norm,
+        head_bias: model.head_bias,
+        norm: model.norm,
+        dropout: model.dropout,
+        mtp_depth: model.mtp_depth,
+        layers: layers.join(" "),
+        layer: letters.into_iter().zip(&model.kinds).collect(),
+    })
+    .ok()
+}

@@ -1,0 +1,161 @@
+//! Launch files of every framework, read: what they say, what they leave open, what is wrong with them.
+
+use meshwright::import::{self, Context, Imported, Kind, Level};
+use meshwright::plan::{CpKind, Recompute, ZeroStage};
+use meshwright::schedule::Schedule;
+use meshwright::stack::Dispatcher;
+
+fn script(text: &str) -> Imported {
+    import::read(text, Kind::Script, &Context::alone("run.sh")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn rules(imported: &Imported, level: Level) -> Vec<&'static str> {
+    imported.findings.iter().filter(|finding| finding.level == level).map(|finding| finding.rule).collect()
+}
+
+/// A launch as they are written: arrays, defaults, arithmetic, a conditional, comments between the flags.
+const LLAMA: &str = r#"#!/bin/bash
+#SBATCH --nodes=16
+#SBATCH --gpus-per-node=8
+export CUDA_DEVICE_MAX_CONNECTIONS=1
+NNODES=${SLURM_NNODES:-1}
+GPUS=8
+TP=${TP:-8}
+PP=4
+WORLD=$((NNODES * GPUS))
+LAUNCH=(
+  --nnodes $NNODES      # one task a node
+  --nproc_per_node "$GPUS"
+)
+MODEL="--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 \
+  --num-attention-heads 64 --group-query-attention --num-query-groups 8 \
+  --swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope \
+  --untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0.0"
+ARGS=(
+  --tensor-model-parallel-size $TP
+  --pipeline-model-parallel-size ${PP}
+  # --context-parallel-size 2
+  --num-layers-per-virtual-pipeline-stage 5
+  --sequence-parallel
+  --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --tp-comm-overlap
+  --micro-batch-size 1 --global-batch-size $((WORLD * 8))
+  --seq-length 8192 --max-position-embeddings 8192
+  --bf16 --cross-entropy-loss-fusion --vocab-size 128256
+)
+if [[ "$TP" -gt 4 && -z "$FAST" ]]; then
+  ARGS+=(--recompute-granularity selective --recompute-modules layernorm core_attn)
+fi
+torchrun ${LAUNCH[@]} pretrain_gpt.py $MODEL "${ARGS[@]}" --lr 1e-4 2>&1 | tee log.txt
+"#;
+
+#[test]
+fn a_script_is_followed_to_its_launch() {
+    let imported = script(LLAMA);
+    let plan = imported.plan;
+    assert_eq!(imported.model.as_ref().and_then(import::known::name_of), Some("llama3-70b"));
+    assert_eq!((imported.world, imported.gpus_per_node), (Some(128), Some(8)));
+    assert_eq!((plan.layout.tp, plan.layout.pp, plan.layout.cp, plan.layout.dp), (8, 4, 1, 4));
+    assert_eq!(plan.schedule, Schedule::Interleaved { virtual_stages: 4 });
+    assert_eq!((plan.zero, plan.sequence_parallel), (ZeroStage::One, true));
+    let Recompute::Selective(modules) = plan.recompute else { panic!("{:?}", plan.recompute) };
+    assert!(modules.layernorm && modules.core_attn && !modules.mlp);
+    assert_eq!((imported.work.global_batch, imported.work.seq_len), (Some(1024), Some(8192)));
+    assert!(rules(&imported, Level::Error).is_empty(), "{:?}", imported.findings);
+    assert_eq!(imported.places["tp"].line, 19, "the flag's own line, inside of its array");
+    assert_eq!(imported.without_effect, ["--lr"]);
+    assert!(imported.unknown.is_empty());
+}
+
+#[test]
+fn the_environment_is_empty_until_it_is_given() {
+    let variables = [("TP".to_owned(), "4".to_owned()), ("FAST".to_owned(), "1".to_owned())];
+    let context = Context { variables: &variables, ..Context::alone("run.sh") };
+    let imported = import::read(LLAMA, Kind::Script, &context).unwrap();
+    assert_eq!((imported.plan.layout.tp, imported.plan.layout.dp), (4, 8));
+    assert_eq!(imported.plan.recompute, Recompute::None);
+    let assumed = script(LLAMA);
+    let note = assumed.findings.iter().find(|finding| finding.rule == "assumed-unset").unwrap();
+    assert!(note.message.contains("$TP") && note.message.contains("$FAST"), "{note}");
+}
+
+const SHORT: &str = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 --micro-batch-size 1 --bf16 \
+                     --vocab-size 32000 --max-position-embeddings 4096 ";
+
+fn arguments(more: &str) -> Imported {
+    import::read(&format!("{SHORT}{more}"), Kind::Megatron, &Context::alone("args.txt")).unwrap()
+}
+
+#[test]
+fn experts_and_context_are_read() {
+    let more = "--num-experts 8 --moe-router-topk 2 --moe-ffn-hidden-size 14336 --swiglu --expert-model-parallel-size 8 \
+                --tensor-model-parallel-size 2 --sequence-parallel --context-parallel-size 4 --cp-comm-type a2a \
+                --moe-token-dispatcher-type flex --moe-layer-freq ([0]*2+[1]*30) --fp8-format hybrid --fp8-recipe blockwise \
+                --use-precision-aware-optimizer --use-distributed-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16";
+    let imported = arguments(more);
+    let model = imported.model.as_ref().unwrap();
+    assert_eq!((model.experts(), model.kind_counts()), (8, vec![2, 30]));
+    assert_eq!((imported.plan.layout.ep, imported.plan.layout.etp), (8, 2), "experts take tp where nothing is said");
+    assert_eq!((imported.plan.cp_kind, imported.plan.dispatcher), (CpKind::AllToAll, Dispatcher::DeepEp));
+    assert_eq!(imported.work.format.to_string(), "fp8-block");
+    assert!((imported.work.recipe.total() - 14.0).abs() < 1e-9, "{:?}", imported.work.recipe);
+}
+
+#[test]
+fn what_megatron_refuses_is_named() {
+    for (more, rule, words) in [
+        ("--bf16 --fp16", "contradiction", "--fp16"),
+        ("--overlap-param-gather", "contradiction", "--use-distributed-optimizer"),
+        ("--recompute-granularity full", "contradiction", "--recompute-method"),
+        ("--recompute-granularity selective --recompute-method uniform", "contradiction", "full"),
+        ("--pipeline-model-parallel-size 3", "does-not-divide", "32 layers"),
+        (
+            "--pipeline-model-parallel-size 4 --num-layers-per-virtual-pipeline-stage 3",
+            "does-not-divide",
+            "chunks of 3",
+        ),
+        ("--num-attention-heads x", "wrong-value", "whole number"),
+        ("--moe-token-dispatcher-type ring", "unknown-value", "alltoall"),
+        ("--tensor-model-parallel-size $TP", "unresolved-variable", "--var TP=VALUE"),
+        ("--use-torch-fsdp2 --pipeline-model-parallel-size 2", "contradiction", "pipeline"),
+        ("--num-query-groups 8", "contradiction", "--group-query-attention"),
+        ("--global-batch-size", "missing-value", "no value"),
+    ] {
+        let imported = arguments(more);
+        let found = imported.findings.iter().find(|f| f.level == Level::Error && f.rule == rule);
+        let found = found.unwrap_or_else(|| panic!("{more}: {:?}", imported.findings));
+        assert!(found.to_string().contains(words), "{more}: {found}");
+        assert!(found.to_string().starts_with("args.txt:1") || rule == "does-not-divide", "{found}");
+    }
+    assert!(rules(&arguments(""), Level::Error).is_empty(), "{:?}", arguments("").findings);
+}
+
+#[test]
+fn unknown_flags_are_listed_with_their_values() {
+    let imported = arguments("--my-own-flag 3 4 --swigl");
+    let names: Vec<(&str, usize)> = imported.unknown.iter().map(|u| (u.name.as_str(), u.values.len())).collect();
+    assert_eq!(names, [("--my-own-flag", 2)], "`--swigl` is an abbreviation");
+    assert!(rules(&imported, Level::Note).contains(&"abbreviation"));
+}
+
+#[test]
+fn scripts_that_are_none_say_where() {
+    for (text, line, words) in [
+        ("A=(1 2\ntorchrun x.py", 1, "not closed"),
+        ("if true; then\necho a\n", 1, "`fi` expected"),
+        ("x=\"abc\ntorchrun a.py --num-layers 1", 1, "not closed"),
+        ("echo nothing", 1, "nothing is launched"),
+        ("torchrun --nproc_per_node 8 a.py --num-layers 2\n", 1, ""),
+        ("for i in 1 2; do echo $i", 1, "`done` expected"),
+        ("case $X in a) echo", 1, "case"),
+        ("torchrun x.py )", 1, ""),
+    ] {
+        match import::read(text, Kind::Script, &Context::alone("bad.sh")) {
+            Err(error) => assert!(error.line >= line && error.to_string().contains(words), "{text}: {error}"),
+            Ok(imported) => assert!(words.is_empty() && !imported.findings.is_empty(), "{text}"),
+        }
+    }
+    let broken = "torchrun --nproc_per_node 8 pretrain_gpt.py \\\n  --num-layers 4 \\ \n  --hidden-size 512\n";
+    let imported = script(broken);
+    let found = imported.findings.iter().find(|finding| finding.rule == "broken-continuation").unwrap();
+    assert_eq!(found.place.as_ref().unwrap().line, 3);
+}
