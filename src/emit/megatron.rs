@@ -136,7 +136,7 @@ pub(super) fn nodes(gpus: u32, per_node: u32) -> (u32, u32) {
 /// want more.
 ///
 /// Source: [megatron-lm] `arguments.py`: tp or cp before Blackwell needs 1, FSDP must not have 1.
-fn connections(request: &Request) -> Option<u32> {
+pub(super) fn connections(request: &Request) -> Option<u32> {
     let plan = &request.evaluation.plan;
     if plan.zero >= ZeroStage::Two {
         Some(8)

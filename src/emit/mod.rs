@@ -1,9 +1,14 @@
 //! A plan in a framework's own terms: files that its launcher takes as they are.
 
+mod accelerate;
+mod deepspeed;
 mod header;
 mod megatron;
+mod megatron_bridge;
+mod nanotron;
 mod settings;
 mod text;
+mod torchtitan;
 
 use std::fmt;
 
@@ -72,8 +77,13 @@ pub fn emit(target: Target, request: &Request) -> Result<Vec<File>, Refusal> {
         return Err(Refusal { target, obstacles, nearest });
     }
     let sizes =
-        express::Sizes::of(problem.model()).map_err(|obstacles| Refusal { target, obstacles, nearest: None })?;
+        || express::Sizes::of(problem.model()).map_err(|obstacles| Refusal { target, obstacles, nearest: None });
     Ok(match target {
-        Target::Megatron => vec![megatron::script(request, &sizes)],
+        Target::Megatron => vec![megatron::script(request, &sizes()?)],
+        Target::MegatronBridge => megatron_bridge::files(request, &sizes()?),
+        Target::Deepspeed => deepspeed::files(request),
+        Target::Torchtitan => torchtitan::files(request, &sizes()?),
+        Target::Accelerate => accelerate::files(request),
+        Target::Nanotron => nanotron::files(request, &sizes()?),
     })
 }

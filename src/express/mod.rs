@@ -1,7 +1,13 @@
 //! What a training framework can express of a plan: one rule a function, each with its reason and the nearest plan without it.
 
+mod accelerate;
+mod deepspeed;
 mod megatron;
+mod megatron_bridge;
 mod model;
+mod nanotron;
+mod rules;
+mod torchtitan;
 
 pub use megatron::is as bytes_are;
 pub use model::{SharedMixer, Sizes};
@@ -18,21 +24,46 @@ use crate::stack::Framework;
 pub enum Target {
     /// Megatron-LM's `pretrain_gpt.py`.
     Megatron,
+    /// Megatron-Bridge (NeMo).
+    MegatronBridge,
+    /// DeepSpeed with a model of one's own.
+    Deepspeed,
+    /// torchtitan.
+    Torchtitan,
+    /// Hugging Face Accelerate: DDP and FSDP2.
+    Accelerate,
+    /// nanotron.
+    Nanotron,
 }
 
 impl Target {
     /// All targets, with their names on the command line.
-    pub const NAMES: [(&'static str, Self); 1] = [("megatron", Self::Megatron)];
+    pub const NAMES: [(&'static str, Self); 6] = [
+        ("megatron", Self::Megatron),
+        ("megatron-bridge", Self::MegatronBridge),
+        ("deepspeed", Self::Deepspeed),
+        ("torchtitan", Self::Torchtitan),
+        ("accelerate", Self::Accelerate),
+        ("nanotron", Self::Nanotron),
+    ];
 
     /// The target of that name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, target)| *target)
+        match name {
+            "bridge" | "nemo" => Some(Self::MegatronBridge),
+            _ => Self::NAMES.iter().find(|(known, _)| *known == name).map(|(_, target)| *target),
+        }
     }
 
     /// Its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Megatron => "megatron",
+            Self::MegatronBridge => "megatron-bridge",
+            Self::Deepspeed => "deepspeed",
+            Self::Torchtitan => "torchtitan",
+            Self::Accelerate => "accelerate",
+            Self::Nanotron => "nanotron",
         }
     }
 
@@ -40,26 +71,44 @@ impl Target {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Megatron => "Megatron-LM",
+            Self::MegatronBridge => "Megatron-Bridge",
+            Self::Deepspeed => "DeepSpeed",
+            Self::Torchtitan => "torchtitan",
+            Self::Accelerate => "Accelerate",
+            Self::Nanotron => "nanotron",
         }
     }
 
     /// The family of software that it belongs to, as the cost model knows it.
     pub const fn framework(self) -> Framework {
         match self {
-            Self::Megatron => Framework::Megatron,
+            Self::Megatron | Self::MegatronBridge => Framework::Megatron,
+            Self::Deepspeed => Framework::Deepspeed,
+            Self::Torchtitan => Framework::Torchtitan,
+            Self::Accelerate => Framework::Fsdp,
+            Self::Nanotron => Framework::Nanotron,
         }
     }
 
     /// The profile of its software that is priced where none is named.
     pub const fn stack(self) -> &'static str {
         match self {
-            Self::Megatron => "nemo-25",
+            Self::Megatron | Self::MegatronBridge => "nemo-25",
+            Self::Deepspeed => "deepspeed-zero3-2022",
+            Self::Torchtitan => "torchtitan-2024",
+            Self::Accelerate => "automodel-2025",
+            Self::Nanotron => "nanotron-2025",
         }
     }
 
     const fn rules(self) -> Rules {
         match self {
             Self::Megatron => megatron::RULES,
+            Self::MegatronBridge => megatron_bridge::RULES,
+            Self::Deepspeed => deepspeed::RULES,
+            Self::Torchtitan => torchtitan::RULES,
+            Self::Accelerate => accelerate::RULES,
+            Self::Nanotron => nanotron::RULES,
         }
     }
 }
