@@ -13,6 +13,7 @@ mod plan;
 mod predict;
 mod problem;
 mod progress;
+mod refined;
 mod shell;
 mod validate;
 

@@ -11,11 +11,13 @@ use super::economy::{self, EconomyArgs};
 use super::files::Existing;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
+use super::refined::{self, RefineArgs};
 use super::{Outcome, OutputFormat, emit, output};
 use crate::catalog::Overrides;
 use crate::cost::Costs;
 use crate::express::Target;
 use crate::problem::Problem;
+use crate::refine::ranking::Entry;
 use crate::report::{csv, json, plans, table, why};
 use crate::search::{Options, Ranking};
 use crate::space::{Restrictions, check, parse_plan};
@@ -41,6 +43,8 @@ pub struct Args {
     /// How many plans to show.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
+    #[command(flatten)]
+    refine: RefineArgs,
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
@@ -73,15 +77,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
             progress.at(done, all);
         });
     progress.finish();
-    if ranking.evaluations.is_empty() {
-        return no_plan(&problem, &ranking, args);
+    let refined = args.refine.entries(&problem, &ranking, &options.restrictions);
+    if ranking.evaluations.is_empty() && refined.iter().all(|entry| entry.outcome.is_err()) {
+        return no_plan(&problem, &ranking, args, &refined);
     }
     let text = match args.format {
         OutputFormat::Json => {
-            let document = match &economy {
-                Some(economy) => json::ranking_with_bills(&problem, &ranking, economy.bills(&problem, &ranking)?)?,
-                None => json::ranking(&problem, &ranking)?,
-            };
+            let bills = economy.as_ref().map_or_else(|| Ok(Vec::new()), |economy| economy.bills(&problem, &ranking))?;
+            let document = json::ranking_refined(&problem, &ranking, bills, &refined)?;
             json::with_arguments(&document, &args.problem.resolved(&problem, stack_of))?
         }
         OutputFormat::Csv => {
@@ -101,7 +104,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
                 }
                 None => String::new(),
             };
-            format!("{sheet}\n{why}\n{bills}")
+            let refined = refined::text(&problem, &ranking, &refined, args.format)?;
+            format!("{sheet}\n{why}\n{refined}{bills}")
         }
     };
     output::print(&text)?;
@@ -130,10 +134,10 @@ fn counts(ranking: &Ranking) -> String {
 }
 
 /// Says by which rules all plans fell, and which came nearest.
-fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args) -> Result<Outcome> {
+fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[Entry]) -> Result<Outcome> {
     let format = args.format;
     if format == OutputFormat::Json {
-        output::print(&json::ranking(problem, ranking)?)?;
+        output::print(&json::ranking_refined(problem, ranking, Vec::new(), refined)?)?;
     }
     output::talk(&format!("no feasible plan: {}\n{}", plans::heading(problem), counts(ranking)));
     if ranking.rejections.is_empty() {
@@ -148,6 +152,7 @@ fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args) -> Result<Outcome>
     if let Some(miss) = &ranking.nearest {
         output::talk(&format!("nearest miss: {}: {}", miss.plan, miss.reason));
     }
+    refined::talk_of_misses(refined);
     output::talk(
         "hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid",
     );

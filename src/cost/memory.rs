@@ -132,6 +132,12 @@ impl Costs<'_> {
             .expect("a plan has at least one stage")
     }
 
+    /// Tensors that a rank may hold: what the profile allows, without context and fragmentation.
+    pub fn tensor_room(&self) -> Bytes {
+        let context = Bytes::gib(reserve::CONTEXT_GIB + reserve::NCCL_GIB);
+        (self.problem.hbm_budget() - context) / (1.0 + reserve::FRAGMENTATION)
+    }
+
     /// Memory of every pipeline rank.
     pub fn footprints(&self, plan: &Plan) -> Vec<Footprint> {
         let kept = self.kept_by_kind(plan);
@@ -270,7 +276,7 @@ impl Costs<'_> {
     /// ```
     ///
     /// Source: specification §6.3, reproducing [korthikanti22] s·b·h·(10 + 24/t + 5·a·s/(h·t)).
-    fn all_activations(&self, kind: usize, plan: &Plan, forgotten: Modules) -> Bytes {
+    pub(super) fn all_activations(&self, kind: usize, plan: &Plan, forgotten: Modules) -> Bytes {
         let layer = &self.problem.model().kinds[kind];
         let (tokens, hidden) = (self.tokens(plan), f64::from(self.problem.model().hidden));
         let blocks = f64::from(u8::from(layer.mixer != Mixer::None)) + f64::from(u8::from(layer.ffn != Ffn::None));

@@ -1,5 +1,6 @@
 //! A plan's price: time of a step and memory of each rank. Pure; knows neither the space nor the search.
 
+pub mod by_stage;
 pub mod data;
 pub mod exchange;
 pub mod fsdp;
@@ -26,6 +27,7 @@ use crate::plan::{Plan, ZeroStage};
 use crate::problem::Problem;
 use crate::workload::Adaptation;
 
+pub use by_stage::{StagedEvaluation, Stager};
 pub use exchange::context_inside;
 pub use memory::Footprint;
 pub use stage::ShapeCost;

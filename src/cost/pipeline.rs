@@ -14,7 +14,7 @@ use crate::units::{Bytes, Seconds};
 /// Share of a pair's compute that hides expert traffic run beside it. Source: specification §5.5.
 const BESIDE: f64 = 0.85;
 /// Processors that the overlapped dispatch kernels keep. Source: specification §3.5 (DeepEP V1).
-const DISPATCH_PROCESSORS: f64 = 20.0;
+pub(super) const DISPATCH_PROCESSORS: f64 = 20.0;
 
 /// The micro-batches' way through a pipeline.
 #[derive(Clone, Copy, Debug)]

@@ -10,6 +10,7 @@ use crate::model::flops::AttentionConvention;
 use crate::model::parameters::Parameters;
 use crate::plan::{Layout, Offload, Plan};
 use crate::problem::Problem;
+use crate::refine::ranking::Entry;
 use crate::search::Ranking;
 use crate::space::Rejection;
 
@@ -180,6 +181,8 @@ struct PlanDocument {
     /// One for each plan, where tokens were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bills: Vec<Value>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refined: Vec<super::refined::Document>,
 }
 
 /// The answer of `plan`.
@@ -195,6 +198,19 @@ pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<Strin
 /// # Errors
 /// When a value has no JSON form.
 pub fn ranking_with_bills(problem: &Problem, ranking: &Ranking, bills: Vec<Value>) -> serde_json::Result<String> {
+    ranking_refined(problem, ranking, bills, &[])
+}
+
+/// The answer of `plan` with bills, and with the stages of its best plans.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn ranking_refined(
+    problem: &Problem,
+    ranking: &Ranking,
+    bills: Vec<Value>,
+    refined: &[Entry],
+) -> serde_json::Result<String> {
     text(&PlanDocument {
         schema: SCHEMA,
         problem: question(problem),
@@ -207,6 +223,7 @@ pub fn ranking_with_bills(problem: &Problem, ranking: &Ranking, bills: Vec<Value
             .as_ref()
             .map(|miss| NearestMiss { plan: miss.plan.to_string(), reason: miss.reason.clone() }),
         bills,
+        refined: refined.iter().map(super::refined::Document::new).collect(),
     })
 }
 

@@ -10,6 +10,7 @@ pub mod import;
 pub mod json;
 pub mod markdown;
 pub mod plans;
+pub mod refined;
 pub mod scatter;
 #[cfg(feature = "cli")]
 pub mod table;

@@ -1,7 +1,9 @@
 //! The order in which a stage runs its micro-batches: bubble, activations in flight, and the operations themselves.
 
+pub mod alive;
 pub mod closed;
 pub mod ops;
+pub mod paths;
 pub mod replay;
 
 use serde::{Deserialize, Serialize};

@@ -110,6 +110,11 @@ impl Restrictions {
         self.fixed.iter().any(|rule| rule.key == key)
     }
 
+    /// Whether a key was fixed or forbidden.
+    pub fn mentions(&self, key: &str) -> bool {
+        self.fixed.iter().chain(&self.forbidden).any(|rule| rule.key == key)
+    }
+
     fn allows_value(&self, key: &str, value: &Value) -> bool {
         let of_key = |rule: &&Rule| rule.key == key;
         self.fixed.iter().filter(of_key).all(|rule| rule.matches(value))

@@ -1,0 +1,387 @@
+//! Ranks that own several stages: a search over cuts, and what no cuts can beat.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Options;
+use super::bound;
+use super::frontier::Point;
+use super::program::{Load, Program};
+use super::separable::{Answer, Split};
+use crate::schedule::paths::{Path, paths};
+
+/// All work of one rank.
+fn rank_path(program: &Program, rank: usize) -> Path {
+    let m = program.stager.micro_batches();
+    let here: Vec<f64> =
+        (0..program.chunks).map(|chunk| if program.rank_of(chunk) == rank { m } else { 0.0 }).collect();
+    Path { rank: rank as u32, forward: here.clone(), backward: here, wgrad: vec![0.0; program.chunks], sends: 0.0 }
+}
+
+/// Chains of the schedule; all work of each rank where it has no list.
+pub fn chains(program: &Program) -> Vec<Path> {
+    let plan = program.stager.plan();
+    if program.is_closed() {
+        (0..program.ranks).map(|rank| rank_path(program, rank)).collect()
+    } else {
+        paths(plan.schedule, plan.layout.pp, program.stager.micro_batches() as u32)
+    }
+}
+
+/// Mixes of ranks that were chosen before: by rank, and the layers of each of its stages by kind.
+pub type Known = BTreeMap<Vec<u32>, Option<Vec<usize>>>;
+
+/// The fastest mixes of every stage with which these cuts fit every rank; `None` where they do not fit.
+pub fn loads(program: &Program, cuts: &[usize], known: &mut Known) -> Option<Vec<Load>> {
+    let mut loads = fastest(program, cuts);
+    for rank in 0..program.ranks {
+        let own: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
+        let states: f64 = own.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
+        let room = program.room[rank] - states;
+        let moments = &program.stager.alive()[rank];
+        let again = own.iter().map(|&chunk| loads[chunk].again).fold(0.0, f64::max);
+        let kept = |moment: &Vec<f64>| -> f64 {
+            own.iter().map(|&chunk| loads[chunk].kept * moment[chunk / program.ranks]).sum()
+        };
+        if moments.iter().all(|moment| kept(moment) + again <= room) {
+            continue;
+        }
+        let mut key = vec![rank as u32];
+        for &chunk in &own {
+            key.extend(program.counts_between(cuts[chunk], cuts[chunk + 1]));
+        }
+        let chosen = known.entry(key).or_insert_with(|| knapsack(program, cuts, &own, moments, room)).clone()?;
+        for (&chunk, at) in own.iter().zip(chosen) {
+            let (a, b) = (cuts[chunk], cuts[chunk + 1]);
+            loads[chunk] = program.load(chunk, a, b, at, &program.frontier(a, b));
+        }
+    }
+    Some(loads)
+}
+
+/// Stages under their fastest mixes, whether they fit or not.
+fn fastest(program: &Program, cuts: &[usize]) -> Vec<Load> {
+    (0..program.chunks).map(|chunk| program.fastest(chunk, cuts[chunk], cuts[chunk + 1])).collect()
+}
+
+/// Most partial choices of a rank's mixes; beyond, near ones are merged.
+const MOST_CHOICES: usize = 512;
+
+/// One choice of mixes for some of a rank's stages.
+#[derive(Clone)]
+struct Choice {
+    extra: f64,
+    /// Bytes held at each moment.
+    held: Vec<f64>,
+    again: f64,
+    points: Vec<usize>,
+}
+
+/// A point of the frontier for each of a rank's stages, with the least extra time that fits at every moment.
+fn knapsack(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64>], room: f64) -> Option<Vec<usize>> {
+    let mut choices = vec![Choice { extra: 0.0, held: vec![0.0; moments.len()], again: 0.0, points: Vec::new() }];
+    for &chunk in own {
+        let frontier = program.frontier(cuts[chunk], cuts[chunk + 1]);
+        let with = |choice: &Choice, at: usize, point: &Point| Choice {
+            extra: choice.extra + point.extra,
+            held: choice
+                .held
+                .iter()
+                .zip(moments)
+                .map(|(held, moment)| held + point.kept * moment[chunk / program.ranks])
+                .collect(),
+            again: choice.again.max(point.again),
+            points: choice.points.iter().copied().chain([at]).collect(),
+        };
+        let mut all: Vec<Choice> = choices
+            .iter()
+            .flat_map(|choice| frontier.points.iter().enumerate().map(|(at, point)| with(choice, at, point)))
+            .filter(|choice| choice.held.iter().all(|held| held + choice.again <= room))
+            .collect();
+        all.sort_by(|a, b| a.extra.total_cmp(&b.extra));
+        let mut kept: Vec<Choice> = Vec::new();
+        for choice in all {
+            let covered = kept
+                .iter()
+                .rev()
+                .any(|known| known.again <= choice.again && known.held.iter().zip(&choice.held).all(|(a, b)| a <= b));
+            if !covered {
+                kept.push(choice);
+            }
+        }
+        if kept.len() > MOST_CHOICES {
+            let step = kept.len() as f64 / MOST_CHOICES as f64;
+            kept = (0..MOST_CHOICES).map(|at| kept[((at + 1) as f64 * step) as usize - 1].clone()).collect();
+        }
+        choices = kept;
+    }
+    choices.into_iter().next().map(|choice| choice.points)
+}
+
+/// Cuts at the shares of time that each stage should take: ranks alike, and a rank's stages alike but for the model's ends.
+fn balanced(program: &Program) -> Vec<usize> {
+    let n = program.len();
+    let ends: Vec<f64> = (0..program.chunks).map(|chunk| program.fastest(chunk, 0, 0).both()).collect();
+    let layers = program.layers_time(0, n);
+    let mean = (layers + ends.iter().sum::<f64>()) / program.ranks as f64;
+    let mut of_rank = vec![mean; program.ranks];
+    for (chunk, end) in ends.iter().enumerate() {
+        of_rank[program.rank_of(chunk)] -= end;
+    }
+    let v = (program.chunks / program.ranks) as f64;
+    let mut cuts = vec![0];
+    let mut target = 0.0;
+    for chunk in 0..program.chunks - 1 {
+        target += (of_rank[program.rank_of(chunk)] / v).max(0.0);
+        let before = cuts[chunk];
+        let near = |b: usize| (program.layers_time(0, b) - target).abs();
+        let cut = (before..=n).min_by(|&a, &b| near(a).total_cmp(&near(b))).unwrap_or(n);
+        cuts.push(cut);
+    }
+    cuts.push(n);
+    repair(program, &mut cuts);
+    cuts
+}
+
+/// Makes every stage that must hold a layer hold one.
+fn repair(program: &Program, cuts: &mut [usize]) {
+    let n = program.len();
+    let last = cuts.len() - 1;
+    for chunk in 1..last {
+        let least = cuts[chunk - 1] + usize::from(chunk > 1);
+        cuts[chunk] = cuts[chunk].max(least);
+    }
+    for chunk in (1..last).rev() {
+        let most = if chunk + 1 == last { n } else { cuts[chunk + 1] - 1 };
+        cuts[chunk] = cuts[chunk].min(most);
+    }
+}
+
+/// Whether cuts leave no stage empty that may not be.
+fn legal(program: &Program, cuts: &[usize]) -> bool {
+    (0..program.chunks)
+        .all(|chunk| cuts[chunk] <= cuts[chunk + 1] && program.may_hold(chunk, cuts[chunk], cuts[chunk + 1]))
+}
+
+/// Length of a chain.
+pub fn length(path: &Path, loads: &[Load]) -> f64 {
+    loads
+        .iter()
+        .enumerate()
+        .map(|(stage, load)| {
+            let separate = path.wgrad[stage] > 0.0;
+            let wgrad = if separate { load.wgrad } else { 0.0 };
+            path.forward[stage] * load.forward
+                + path.backward[stage] * (load.backward - wgrad)
+                + path.wgrad[stage] * load.wgrad
+        })
+        .sum()
+}
+
+/// Moves single layers between stages while the replay gets shorter, from several starts.
+pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl FnMut(&Split) -> f64) -> Answer {
+    let family = chains(program);
+    let m = program.stager.micro_batches();
+    let edges = bound::edges(program);
+    let lift = |pipe: f64| edges.lift(program, pipe + sends);
+    let floor = |loads: &[Load]| lift(family.iter().map(|path| length(path, loads)).fold(0.0, f64::max));
+    let mut best: Option<(f64, Split)> = None;
+    let mut replayed = 0;
+    let mut seen: BTreeSet<Vec<usize>> = BTreeSet::new();
+    let mut known = Known::new();
+    for start in starts(program) {
+        let mut here = start;
+        if !legal(program, &here) || !seen.insert(here.clone()) {
+            continue;
+        }
+        let Some(first) = loads(program, &here, &mut known) else { continue };
+        let split = Split { cuts: here.clone(), loads: first };
+        let mut time = step(&split);
+        replayed += 1;
+        if best.as_ref().is_none_or(|(known, _)| time < *known) {
+            best = Some((time, split));
+        }
+        loop {
+            let mut moved: Option<(f64, Split)> = None;
+            for cuts in neighbours(program, &here) {
+                if replayed >= options.most_replays || !seen.insert(cuts.clone()) {
+                    continue;
+                }
+                let limit = moved.as_ref().map_or(time, |(known, _)| *known);
+                let at_least = fastest(program, &cuts);
+                if lift(m * busiest(program, &at_least)) >= limit || floor(&at_least) >= limit {
+                    continue;
+                }
+                let Some(loads) = loads(program, &cuts, &mut known) else { continue };
+                if floor(&loads) >= limit {
+                    continue;
+                }
+                let split = Split { cuts, loads };
+                let replayed_time = step(&split);
+                replayed += 1;
+                if replayed_time < limit {
+                    moved = Some((replayed_time, split));
+                }
+            }
+            let Some((better, split)) = moved else { break };
+            time = better;
+            here.clone_from(&split.cuts);
+            if best.as_ref().is_none_or(|(known, _)| time < *known) {
+                best = Some((time, split));
+            }
+        }
+    }
+    let bound = lift(bound::of(program, &family, best.as_ref().map(|(time, _)| *time)));
+    Answer { best, bound, replayed }
+}
+
+/// Splits up to which all are looked at.
+pub const MOST_ENUMERATED: f64 = 4000.0;
+
+/// How many splits there are: cuts that leave no stage empty but those with an end of the model.
+pub fn splits(program: &Program) -> f64 {
+    let n = program.len();
+    let mut ways = vec![0.0; n + 1];
+    ways[0] = 1.0;
+    for chunk in 0..program.chunks {
+        let mut next = vec![0.0; n + 1];
+        for (a, &so_far) in ways.iter().enumerate() {
+            for b in (a..=n).filter(|&b| program.may_hold(chunk, a, b)) {
+                next[b] += so_far;
+            }
+        }
+        ways = next;
+    }
+    ways[n]
+}
+
+/// Looks at every split, and says what it proves: the least of the exact times where no rank had to choose what to recompute,
+/// and of the chains' lengths where one had to and holds several stages, for which of them recomputes is then chosen alone.
+pub fn enumerate(program: &Program, sends: f64, mut step: impl FnMut(&Split) -> f64, answer: &mut Answer) {
+    let family = chains(program);
+    let edges = bound::edges(program);
+    let floor =
+        |loads: &[Load]| edges.lift(program, family.iter().map(|path| length(path, loads)).fold(0.0, f64::max) + sends);
+    let mut known = Known::new();
+    let mut proved = f64::INFINITY;
+    let single = program.chunks == program.ranks;
+    let mut cuts = vec![0; program.chunks + 1];
+    cuts[program.chunks] = program.len();
+    every_cut(program, 1, &mut cuts, &mut |cuts| {
+        let time = answer.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
+        let at_least = floor(&fastest(program, cuts));
+        if at_least >= time {
+            return;
+        }
+        let Some(loads) = loads(program, cuts, &mut known) else { return };
+        let exact = single || loads.iter().all(|load| load.point.is_none());
+        let split = Split { cuts: cuts.to_vec(), loads };
+        let own = step(&split);
+        answer.replayed += 1;
+        proved = proved.min(if exact { own } else { at_least });
+        if own < time {
+            answer.best = Some((own, split));
+        }
+    });
+    let best = answer.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
+    answer.bound = answer.bound.max(proved.min(best));
+}
+
+fn every_cut(program: &Program, chunk: usize, cuts: &mut Vec<usize>, visit: &mut dyn FnMut(&[usize])) {
+    let from = cuts[chunk - 1];
+    if chunk == program.chunks {
+        if program.may_hold(chunk - 1, from, cuts[chunk]) {
+            visit(cuts);
+        }
+        return;
+    }
+    for to in from..=program.len() {
+        if program.may_hold(chunk - 1, from, to) {
+            cuts[chunk] = to;
+            every_cut(program, chunk + 1, cuts, visit);
+        }
+    }
+}
+
+/// Time of the rank that takes the longest.
+fn busiest(program: &Program, loads: &[Load]) -> f64 {
+    let mut ranks = vec![0.0; program.ranks];
+    for (chunk, load) in loads.iter().enumerate() {
+        ranks[program.rank_of(chunk)] += load.both();
+    }
+    ranks.into_iter().fold(0.0, f64::max)
+}
+
+/// Where the search starts: balanced by time, even by layers with what is too many taken from the ends, and with it added.
+fn starts(program: &Program) -> Vec<Vec<usize>> {
+    let n = program.len();
+    let from_counts = |counts: Vec<u32>| {
+        let mut cuts = vec![0];
+        for count in counts {
+            cuts.push(cuts[cuts.len() - 1] + count as usize);
+        }
+        repair(program, &mut cuts);
+        cuts
+    };
+    let mut starts = vec![balanced(program)];
+    starts.push(from_counts(crate::cost::split::even(n as u32, program.chunks as u32)));
+    let (each, more) = (n / program.chunks, n % program.chunks);
+    starts.push(from_counts((0..program.chunks).map(|chunk| (each + usize::from(chunk < more)) as u32).collect()));
+    starts
+}
+
+/// Cuts with one layer moved from one stage to another, those between shifting along.
+fn neighbours(program: &Program, cuts: &[usize]) -> Vec<Vec<usize>> {
+    let chunks = program.chunks;
+    let mut found = Vec::new();
+    for low in 0..chunks {
+        for high in low + 1..chunks {
+            for up in [true, false] {
+                let mut moved = cuts.to_vec();
+                let mut fits = true;
+                for cut in &mut moved[low + 1..=high] {
+                    if up {
+                        *cut += 1;
+                    } else if *cut > 0 {
+                        *cut -= 1;
+                    } else {
+                        fits = false;
+                    }
+                }
+                if fits && moved[high] <= cuts[chunks] && legal(program, &moved) {
+                    found.push(moved);
+                }
+            }
+        }
+    }
+    found
+}
+
+/// The split that comes nearest to fitting under the smallest mixes, and its fullest rank.
+pub fn nearest_split(program: &Program) -> (usize, Vec<usize>) {
+    let excess = |cuts: &[usize]| -> (f64, usize) {
+        let mut of_rank: Vec<f64> = program.room.iter().map(|room| -room).collect();
+        for chunk in 0..program.chunks {
+            let rank = program.rank_of(chunk);
+            of_rank[rank] += program.least_excess(chunk, cuts[chunk], cuts[chunk + 1]) + program.room[rank];
+        }
+        let rank = (0..of_rank.len()).max_by(|&a, &b| of_rank[a].total_cmp(&of_rank[b])).unwrap_or(0);
+        (of_rank[rank], rank)
+    };
+    let mut best = starts(program)
+        .into_iter()
+        .filter(|cuts| legal(program, cuts))
+        .min_by(|a, b| excess(a).0.total_cmp(&excess(b).0));
+    let mut here = best.take().unwrap_or_else(|| balanced(program));
+    let mut least = excess(&here);
+    for _ in 0..program.len() {
+        let near = neighbours(program, &here).into_iter().min_by(|a, b| excess(a).0.total_cmp(&excess(b).0));
+        match near {
+            Some(cuts) if excess(&cuts).0 < least.0 => {
+                least = excess(&cuts);
+                here = cuts;
+            }
+            Some(_) | None => break,
+        }
+    }
+    (least.1, here)
+}

@@ -1,0 +1,263 @@
+//! Layers and recomputation of each stage: what enumeration over degrees cannot choose.
+
+mod bound;
+mod coupled;
+mod frontier;
+mod program;
+pub mod ranking;
+mod separable;
+
+use serde::Serialize;
+
+use crate::cost::{Costs, StagedEvaluation, Stager};
+use crate::plan::{Plan, ZeroStage};
+use crate::stages::StagedPlan;
+use crate::units::{Bytes, Seconds};
+
+pub use program::Freedom;
+use program::Program;
+use separable::Split;
+
+/// How sure it is that no other split is faster.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case", tag = "kind")]
+pub enum Proof {
+    /// None is, in the model.
+    Optimal,
+    /// None is faster by more than this share.
+    WithinGap {
+        /// The share.
+        gap: f64,
+    },
+    /// The time ran out; none is faster by more than this share.
+    TimeLimit {
+        /// The share.
+        gap: f64,
+    },
+}
+
+impl Proof {
+    /// The share by which a faster split may exist.
+    pub const fn gap(self) -> f64 {
+        match self {
+            Self::Optimal => 0.0,
+            Self::WithinGap { gap } | Self::TimeLimit { gap } => gap,
+        }
+    }
+}
+
+impl std::fmt::Display for Proof {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        match self {
+            Self::Optimal => f.write_str("optimal"),
+            Self::WithinGap { gap } => write!(f, "within {:.2} %", gap * 100.0),
+            Self::TimeLimit { gap } => write!(f, "time limit, within {:.2} %", gap * 100.0),
+        }
+    }
+}
+
+/// A plan with its best stages.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refined {
+    /// The stages.
+    pub staged: StagedPlan,
+    /// Their price, from the evaluator that knows nothing of the program.
+    pub price: StagedEvaluation,
+    /// Step time of the plan as it was, by the same evaluator; none where it did not fit.
+    pub before: Option<Seconds>,
+    /// Step time that no stages of this plan can beat.
+    pub bound: Seconds,
+    /// What that says.
+    pub proof: Proof,
+    /// Splits replayed on the way.
+    pub replayed: usize,
+}
+
+impl Refined {
+    /// Step time.
+    pub fn step(&self) -> Seconds {
+        self.price.evaluation.step.total()
+    }
+}
+
+/// Why no stages of a plan fit.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum Infeasible {
+    /// Fewer layers than stages that must hold one.
+    #[error("every stage holds a layer: {stages} stages between embedding and loss, {layers} layers")]
+    TooFewLayers {
+        /// Stages that may not be empty.
+        stages: u32,
+        /// Layers.
+        layers: u32,
+    },
+    /// A rank is over its memory however layers are cut and recomputed.
+    #[error(
+        "every rank fits: rank {rank} is over its {room}: states {states}, working set {working}, and {in_flight} in flight x {each}, with all that recomputation can save"
+    )]
+    Memory {
+        /// The rank that is over by the most in the split that comes nearest.
+        rank: u32,
+        /// What tensors may fill.
+        room: Bytes,
+        /// Weights, gradients and optimizer states.
+        states: Bytes,
+        /// Logits, a recomputed layer, caches.
+        working: Bytes,
+        /// Micro-batches in flight.
+        in_flight: f64,
+        /// Activations of one of them.
+        each: Bytes,
+    },
+    /// The program does not apply.
+    #[error("{0}")]
+    Unsupported(&'static str),
+}
+
+/// How to refine.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Options {
+    /// What may change.
+    pub freedom: Freedom,
+    /// Gap at which to stop.
+    pub tolerance: f64,
+    /// Most splits replayed by the search over coupled stages: its limit, the same on every machine.
+    pub most_replays: usize,
+    /// Whether to look at every split where there are few.
+    pub enumerate: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { freedom: Freedom::default(), tolerance: 1e-9, most_replays: 400, enumerate: true }
+    }
+}
+
+/// Finds the stages of a plan: for its degrees, layers of every virtual stage, and what each recomputes, so that the replayed
+/// step is the shortest under every rank's own memory.
+///
+/// The answer is priced by `cost::Stager`, which knows nothing of the program, and is never slower than the plan as it was.
+///
+/// # Errors
+/// Says why no stages fit, with the numbers.
+pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, Infeasible> {
+    if plan.zero == ZeroStage::Three {
+        return Err(Infeasible::Unsupported("ZeRO 3 gathers weights layer by layer: its stages are not refined"));
+    }
+    let stager = Stager::new(costs, plan);
+    let program = Program::new(&stager, plan.recompute, options.freedom);
+    let chunks = program.chunks as u32;
+    let needed = chunks.saturating_sub(2);
+    if needed as usize > program.len() || (chunks == 1 && program.len() == 0) {
+        return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
+    }
+    let before = as_it_was(costs, &stager, plan);
+    let budget = costs.problem.hbm_budget();
+    let fits = before.1.over(budget).is_none();
+    let price = |split: &Split| {
+        let points: Vec<Option<usize>> = split.loads.iter().map(|load| load.point).collect();
+        let staged = program.staged(&split.cuts, &points);
+        let price = stager.evaluate(&staged);
+        (staged, price)
+    };
+    let step = |split: &Split| price(split).1.evaluation.step.total().get();
+    let sends = program.sends();
+    let plays = stager.plays();
+    let mut answer = if stager.plan().schedule.virtual_stages() == 1 && (plays || plan.layout.pp == 1) {
+        separable::solve(&program, &coupled::chains(&program), sends, options.tolerance, step)
+    } else {
+        coupled::solve(&program, options, sends, step)
+    };
+    if options.enumerate && coupled::splits(&program) <= coupled::MOST_ENUMERATED {
+        coupled::enumerate(&program, sends, step, &mut answer);
+    }
+    if let Some((time, _)) = answer.best {
+        answer.bound = answer.bound.min(time);
+    }
+    let Some((_, split)) = answer.best else {
+        return if fits { Ok(unchanged(before, answer.replayed)) } else { Err(nearest(&program)) };
+    };
+    let (staged, price) = price(&split);
+    // The solver's word is not taken: what the evaluator finds too large or slower is not returned.
+    let believed = price.over(budget).is_none();
+    debug_assert!(believed, "the evaluator refutes the program: {:?}", price.over(budget));
+    let bound = Seconds::new(answer.bound);
+    let step_before = before.1.evaluation.step.total();
+    if fits && (!believed || price.evaluation.step.total() >= step_before) {
+        let (staged, price) = before;
+        return Ok(finish(staged, price, Some(step_before), bound, answer.replayed));
+    }
+    if !believed {
+        return Err(nearest(&program));
+    }
+    Ok(finish(staged, price, fits.then_some(step_before), bound, answer.replayed))
+}
+
+fn finish(
+    staged: StagedPlan,
+    price: StagedEvaluation,
+    before: Option<Seconds>,
+    bound: Seconds,
+    replayed: usize,
+) -> Refined {
+    let step = price.evaluation.step.total();
+    let bound = bound.min(step);
+    let gap = (step - bound) / step;
+    let proof = if gap <= 1e-9 { Proof::Optimal } else { Proof::WithinGap { gap } };
+    Refined { staged, price, before, bound, proof, replayed }
+}
+
+/// The plan as it was, where the program found nothing.
+fn unchanged(before: (StagedPlan, StagedEvaluation), replayed: usize) -> Refined {
+    let step = before.1.evaluation.step.total();
+    Refined {
+        staged: before.0,
+        price: before.1,
+        before: Some(step),
+        bound: Seconds::ZERO,
+        proof: Proof::WithinGap { gap: 1.0 },
+        replayed,
+    }
+}
+
+/// The plan with the stages that its split and recomputation give, priced by the replay.
+fn as_it_was(costs: &Costs, stager: &Stager, plan: &Plan) -> (StagedPlan, StagedEvaluation) {
+    let counts = costs.layers_of_chunks(plan, &costs.shape(plan));
+    let staged = StagedPlan::uniform(costs.problem.model(), plan, &counts);
+    let price = stager.evaluate(&staged);
+    (staged, price)
+}
+
+/// Names the rank that is over by the most in the split that comes nearest to fitting.
+fn nearest(program: &Program) -> Infeasible {
+    let (rank, cuts) = coupled::nearest_split(program);
+    let stager = program.stager;
+    let chunks: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
+    let room = stager.costs().tensor_room();
+    let fixed = room - Bytes::new(program.room[rank]);
+    let states: f64 = chunks.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
+    let working = stager.fixed_bytes(rank as u32);
+    let most = |chunk: usize| program.alive(chunk).fold(0.0, f64::max);
+    let in_flight = chunks.iter().map(|&chunk| most(chunk)).sum::<f64>() / chunks.len() as f64;
+    let mut each = 0.0;
+    let mut again = 0.0_f64;
+    for &chunk in &chunks {
+        let frontier = program.frontier(cuts[chunk], cuts[chunk + 1]);
+        let least = frontier
+            .points
+            .iter()
+            .min_by(|a, b| (a.kept * most(chunk) + a.again).total_cmp(&(b.kept * most(chunk) + b.again)));
+        if let Some(point) = least {
+            each += point.kept * most(chunk) / in_flight.max(1.0);
+            again = again.max(point.again);
+        }
+    }
+    Infeasible::Memory {
+        rank: rank as u32,
+        room,
+        states: Bytes::new(states) + fixed - working,
+        working: working + Bytes::new(again),
+        in_flight,
+        each: Bytes::new(each),
+    }
+}

@@ -1,0 +1,39 @@
+//! Refines the best plans of a ranking, and those that came nearest to fitting.
+
+use rayon::prelude::*;
+
+use super::{Infeasible, Options, Refined, refine};
+use crate::cost::Costs;
+use crate::plan::Plan;
+use crate::search::Ranking;
+
+/// A plan whose stages were refined.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Its place in the ranking, from 1; none for a plan that did not fit as it was.
+    pub place: Option<usize>,
+    /// The plan.
+    pub plan: Plan,
+    /// Its stages, or why none fit.
+    pub outcome: Result<Refined, Infeasible>,
+}
+
+/// The first `most` plans of a ranking that have a pipeline, or that recompute to fit, and the plan that failed on memory by
+/// the least, each with its stages; the fastest first, those without stages last.
+pub fn refine_ranking(costs: &Costs, ranking: &Ranking, most: usize, options: &Options) -> Vec<Entry> {
+    let ranked = ranking.evaluations.iter().enumerate().map(|(at, evaluation)| (Some(at + 1), evaluation.plan));
+    let near = ranking.nearest.iter().map(|miss| (None, miss.plan));
+    let chosen: Vec<(Option<usize>, Plan)> = ranked.take(most).chain(near).filter(|(_, plan)| worth(plan)).collect();
+    let mut entries: Vec<Entry> = chosen
+        .into_par_iter()
+        .map(|(place, plan)| Entry { place, plan, outcome: refine(costs, &plan, options) })
+        .collect();
+    let time = |entry: &Entry| entry.outcome.as_ref().map_or(f64::INFINITY, |refined| refined.step().get());
+    entries.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    entries
+}
+
+/// Whether a plan has stages that may differ, or layers that need not recompute alike.
+fn worth(plan: &Plan) -> bool {
+    plan.zero < crate::plan::ZeroStage::Three && (plan.layout.pp > 1 || plan.recompute != crate::plan::Recompute::None)
+}

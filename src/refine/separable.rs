@@ -1,0 +1,329 @@
+//! One stage a rank: exact programs over cuts, and a proof by chains of the schedule.
+
+use std::collections::BTreeSet;
+
+use super::program::{Load, Program};
+use crate::cost::data::RankParameters;
+use crate::schedule::paths::Path;
+use crate::units::Seconds;
+
+/// A split with what its stages do.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Split {
+    /// First item of each stage, and the number of items at the end.
+    pub cuts: Vec<usize>,
+    /// Stages.
+    pub loads: Vec<Load>,
+}
+
+/// Every stage that fits, by first item and length, for a ceiling on its time.
+pub struct Table {
+    ranks: usize,
+    items: usize,
+    /// `stage[s][a]` = loads of `a..a`, `a..a+1`, … while they fit and stay under the ceiling.
+    stages: Vec<Vec<Vec<Option<Load>>>>,
+}
+
+impl Table {
+    /// Prices every stage whose fastest time is within `ceiling` and that fits its rank.
+    pub fn new(program: &Program, ceiling: f64) -> Self {
+        let items = program.len();
+        let stages = (0..program.chunks)
+            .map(|chunk| {
+                (0..=items)
+                    .map(|a| {
+                        let mut loads = Vec::new();
+                        for b in a..=items {
+                            if program.fastest(chunk, a, b).both() > ceiling {
+                                break;
+                            }
+                            let load = if program.may_hold(chunk, a, b) { program.fitting(chunk, a, b) } else { None };
+                            if b > a && load.is_none() && program.least_excess(chunk, a, b) > 0.0 {
+                                break; // more layers never need less
+                            }
+                            loads.push(load.filter(|load| load.both() <= ceiling));
+                        }
+                        loads
+                    })
+                    .collect()
+            })
+            .collect();
+        Self { ranks: program.chunks, items, stages }
+    }
+
+    fn of(&self, stage: usize, a: usize) -> impl Iterator<Item = (usize, &Load)> {
+        self.stages[stage][a].iter().enumerate().filter_map(move |(len, load)| Some((a + len, load.as_ref()?)))
+    }
+
+    /// Stages within `high` that lie on some split of stages within `high`.
+    fn usable(&self, high: f64) -> Arcs {
+        let n = self.items;
+        let within = |load: &Load| load.both() - load.slack <= high;
+        let mut ends = vec![vec![false; n + 1]; self.ranks + 1]; // from which the rest can be covered
+        ends[self.ranks][n] = true;
+        for stage in (0..self.ranks).rev() {
+            for a in 0..=n {
+                ends[stage][a] = self.of(stage, a).any(|(b, load)| ends[stage + 1][b] && within(load));
+            }
+        }
+        let mut reached = vec![false; n + 1];
+        reached[0] = true;
+        let stages = (0..self.ranks)
+            .map(|stage| {
+                let mut next = vec![false; n + 1];
+                let mut arcs = Vec::new();
+                for a in (0..=n).filter(|&a| reached[a] && ends[stage][a]) {
+                    for (b, load) in self.of(stage, a).filter(|(b, load)| ends[stage + 1][*b] && within(load)) {
+                        next[b] = true;
+                        arcs.push((a, b, *load));
+                    }
+                }
+                reached = next;
+                arcs
+            })
+            .collect();
+        Arcs { items: n, stages }
+    }
+
+    /// The least time of the slowest stage over all splits.
+    pub fn bottleneck(&self) -> Option<f64> {
+        let n = self.items;
+        let mut best = vec![f64::INFINITY; n + 1];
+        best[0] = 0.0;
+        for stage in 0..self.ranks {
+            let mut next = vec![f64::INFINITY; n + 1];
+            for (a, &so_far) in best.iter().enumerate() {
+                if so_far.is_infinite() {
+                    continue;
+                }
+                for (b, load) in self.of(stage, a) {
+                    next[b] = next[b].min(so_far.max(load.both()));
+                }
+            }
+            best = next;
+        }
+        (best[n].is_finite()).then_some(best[n])
+    }
+
+    /// What every split of these stages has: the least heaviest rank, and the longest forward and backward it hides behind.
+    ///
+    /// The heaviest rank of a split holds at least H parameters, H = the least over splits of their most; of those no more
+    /// than the most that any stage here holds are experts, and no more than the most are dense.
+    pub fn edges(&self, program: &Program) -> Edges {
+        let n = self.items;
+        let mut best = vec![f64::INFINITY; n + 1];
+        best[0] = 0.0;
+        let (mut most, mut forward, mut backward) = ([0.0_f64; 2], 0.0_f64, 0.0_f64);
+        for stage in 0..self.ranks {
+            let mut next = vec![f64::INFINITY; n + 1];
+            for (a, &so_far) in best.iter().enumerate().filter(|(_, so_far)| so_far.is_finite()) {
+                for (b, load) in self.of(stage, a) {
+                    let [dense, experts] = program.parameters(stage, a, b);
+                    most = [most[0].max(dense), most[1].max(experts)];
+                    (forward, backward) = (forward.max(load.forward), backward.max(load.backward));
+                    next[b] = next[b].min(so_far.max(dense + experts));
+                }
+            }
+            best = next;
+        }
+        let least = if best[n].is_finite() { best[n] } else { 0.0 };
+        Edges { dense: (least - most[1]).max(0.0), experts: (least - most[0]).max(0.0), forward, backward }
+    }
+
+    /// Loads of a split.
+    pub fn loads(&self, cuts: &[usize]) -> Option<Vec<Load>> {
+        (0..self.ranks).map(|s| *self.stages[s].get(cuts[s])?.get(cuts[s + 1].checked_sub(cuts[s])?)?).collect()
+    }
+}
+
+/// What the edges of a step can be at their best.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Edges {
+    /// Dense parameters of the heaviest rank, at least.
+    pub dense: f64,
+    /// Experts of it, at least.
+    pub experts: f64,
+    /// Forward of a rank, at most.
+    pub forward: f64,
+    /// Backward of a rank, at most.
+    pub backward: f64,
+}
+
+impl Edges {
+    /// The bound on a step whose pipeline takes at least `pipe`.
+    pub fn lift(&self, program: &Program, pipe: f64) -> f64 {
+        let s = Seconds::new;
+        let held = RankParameters { dense: self.dense, experts: self.experts };
+        program.stager.bound(s(pipe), held, s(self.forward), s(self.backward)).get()
+    }
+}
+
+/// Stages by first item and end.
+struct Arcs {
+    items: usize,
+    stages: Vec<Vec<(usize, usize, Load)>>,
+}
+
+impl Arcs {
+    /// The split whose sum of `price` is the least; stages of infinite price are left out. The sum, and the cuts.
+    fn cheapest(&self, price: impl Fn(usize, &Load) -> f64) -> Option<(f64, Vec<usize>)> {
+        let n = self.items;
+        let mut best = vec![f64::INFINITY; n + 1];
+        best[0] = 0.0;
+        let mut from: Vec<Vec<usize>> = Vec::with_capacity(self.stages.len());
+        for (stage, arcs) in self.stages.iter().enumerate() {
+            let mut next = vec![f64::INFINITY; n + 1];
+            let mut cut = vec![usize::MAX; n + 1];
+            for (a, b, load) in arcs {
+                let sum = best[*a] + price(stage, load);
+                if sum < next[*b] {
+                    next[*b] = sum;
+                    cut[*b] = *a;
+                }
+            }
+            best = next;
+            from.push(cut);
+        }
+        if best[n].is_infinite() {
+            return None;
+        }
+        let mut cuts = vec![n];
+        for cut in from.iter().rev() {
+            cuts.push(cut[cuts[cuts.len() - 1]]);
+        }
+        cuts.reverse();
+        Some((best[n], cuts))
+    }
+}
+
+/// Price of a stage in a chain.
+fn in_path(path: &Path, stage: usize, load: &Load) -> f64 {
+    let separate = path.wgrad[stage] > 0.0;
+    let wgrad = if separate { load.wgrad } else { 0.0 };
+    path.forward[stage] * load.forward
+        + path.backward[stage] * (load.backward - load.slack - wgrad)
+        + path.wgrad[stage] * load.wgrad
+}
+
+/// Width below which an interval of bottlenecks is no longer halved, as a share.
+const FINEST: f64 = 2e-4;
+/// Most halvings.
+const MOST_STEPS: usize = 400;
+
+/// What the search over bottlenecks found.
+pub struct Answer {
+    /// The best split and its replayed time.
+    pub best: Option<(f64, Split)>,
+    /// No split is faster.
+    pub bound: f64,
+    /// Splits replayed.
+    pub replayed: usize,
+}
+
+/// Branches on the time T of the slowest stage: a split whose slowest stage, on rank i, takes T in (low, high] is no faster
+/// than any chain through rank i, and a chain's length is a sum over stages, so the least over those splits is a shortest
+/// path over cuts. Splits met on the way are replayed. An interval is halved until its bound is over the best replay.
+///
+/// `step` gives a split's step time; `sends` is what no chain counts; `tolerance` is the gap at which to stop.
+pub fn solve(
+    program: &Program,
+    paths: &[Path],
+    sends: f64,
+    tolerance: f64,
+    mut step: impl FnMut(&Split) -> f64,
+) -> Answer {
+    let m = program.stager.micro_batches();
+    let mut best: Option<(f64, Split)> = None;
+    let mut replayed = 0;
+    let mut seen = BTreeSet::new();
+    // A first ceiling: twice the mean; grown while nothing fits under it.
+    let whole: f64 =
+        (0..program.chunks).map(|s| program.fastest(s, 0, if s == 0 { program.len() } else { 0 }).both()).sum();
+    let mean = whole / program.chunks as f64;
+    let mut ceiling = best.as_ref().map_or(2.0 * mean, |(time, _)| (time / m).min(2.0 * mean));
+    let (table, low) = loop {
+        let table = Table::new(program, ceiling * (1.0 + 1e-9));
+        if let Some(low) = table.bottleneck() {
+            // Splits whose slowest stage is over the best replay's share of a micro-batch are slower than it.
+            let most = best.as_ref().map_or(f64::INFINITY, |(time, _)| time / m);
+            let enough = low * (m + 2.0 * program.ranks as f64) / m;
+            if ceiling >= enough.min(most) || ceiling >= whole * 4.0 {
+                break (table, low);
+            }
+            ceiling = enough.min(most);
+        } else if ceiling > whole * 4.0 {
+            return Answer { best, bound: f64::INFINITY, replayed };
+        } else {
+            ceiling *= 2.0;
+        }
+    };
+    let edges = table.edges(program);
+    let mut intervals: Vec<(f64, f64, f64)> = vec![(0.0, low * (1.0 - 1e-12), ceiling)]; // (bound, low, high]
+    let mut closed = f64::INFINITY; // least bound of intervals that are not halved any more
+    for _ in 0..MOST_STEPS {
+        let Some(at) = (0..intervals.len()).min_by(|&a, &b| intervals[a].0.total_cmp(&intervals[b].0)) else { break };
+        let (bound, low, high) = intervals.swap_remove(at);
+        let time = best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
+        if bound.min(closed) >= time * (1.0 - tolerance) {
+            intervals.push((bound, low, high));
+            break;
+        }
+        let (least, candidates) = interval_bound(program, &table, paths, low, high);
+        for cuts in candidates {
+            let Some(loads) = table.loads(&cuts) else { continue };
+            if !seen.insert(cuts.clone()) {
+                continue;
+            }
+            let split = Split { cuts, loads };
+            let time = step(&split);
+            replayed += 1;
+            if best.as_ref().is_none_or(|(known, _)| time < *known) {
+                best = Some((time, split));
+            }
+        }
+        let bound = bound.max(if least.is_finite() { edges.lift(program, least + sends) } else { least });
+        if bound.is_infinite() {
+            continue;
+        }
+        if high - low <= FINEST * high {
+            closed = closed.min(bound);
+        } else {
+            let middle = if high > 1.05 * low { low * 1.01 } else { f64::midpoint(low, high) };
+            intervals.push((bound, low, middle));
+            intervals.push((bound, middle, high));
+        }
+    }
+    let bound = intervals.iter().map(|interval| interval.0).fold(closed, f64::min);
+    let bound = best.as_ref().map_or(bound, |(time, _)| bound.min(*time));
+    Answer { best, bound, replayed }
+}
+
+/// The least length of chains over splits whose slowest stage lies in (low, high], and the splits that reach it.
+fn interval_bound(program: &Program, table: &Table, paths: &[Path], low: f64, high: f64) -> (f64, Vec<Vec<usize>>) {
+    let mut least = f64::INFINITY;
+    let mut candidates: Vec<Vec<usize>> = Vec::new();
+    let arcs = table.usable(high);
+    for rank in 0..program.ranks {
+        if !arcs.stages[rank].iter().any(|(_, _, load)| load.both() > low) {
+            continue;
+        }
+        let mut of_rank: Option<f64> = None;
+        for path in paths.iter().filter(|path| path.rank as usize == rank) {
+            let price = |stage: usize, load: &Load| {
+                if stage == rank && load.both() <= low { f64::INFINITY } else { in_path(path, stage, load) }
+            };
+            let Some((sum, cuts)) = arcs.cheapest(price) else {
+                of_rank = None;
+                break;
+            };
+            of_rank = Some(of_rank.map_or(sum, |known| known.max(sum)));
+            if !candidates.contains(&cuts) {
+                candidates.push(cuts);
+            }
+        }
+        if let Some(length) = of_rank {
+            least = least.min(length);
+        }
+    }
+    (least, candidates)
+}

@@ -1,0 +1,83 @@
+//! Which micro-batches of which chunks a rank holds at once.
+
+use super::Schedule;
+use super::closed::in_flight;
+use super::ops::{Op, Pass, ops};
+
+/// Micro-batches of each chunk that a rank holds between their forward and backward, at the moments when it holds the most.
+///
+/// One inner list per such moment, by chunk of the rank (v values); a moment at which every chunk holds no more than at
+/// another is left out. With activations `A` of the chunks, the peak is the largest `Σ alive·A`. Schedules without a fixed
+/// list, and steps whose micro-batches are not whole, have one moment: [`in_flight`] of every chunk.
+pub fn alive(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<Vec<f64>>> {
+    let v = schedule.virtual_stages() as usize;
+    let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0;
+    let lists = if whole && pp > 1 { ops(schedule, pp, micro_batches as u32) } else { None };
+    match lists {
+        Some(lists) => lists.iter().map(|list| moments(list, pp, v)).collect(),
+        None => (0..pp).map(|rank| vec![vec![in_flight(schedule, rank, pp, micro_batches); v]]).collect(),
+    }
+}
+
+fn moments(list: &[Op], pp: u32, v: usize) -> Vec<Vec<f64>> {
+    let mut now = vec![0.0_f64; v];
+    let mut most: Vec<Vec<f64>> = Vec::new();
+    let mut grew = false;
+    for op in list {
+        let chunk = (op.stage / pp) as usize;
+        match op.pass {
+            Pass::Forward => {
+                now[chunk] += 1.0;
+                grew = true;
+            }
+            Pass::Backward => {
+                if grew {
+                    keep(&mut most, &now);
+                    grew = false;
+                }
+                now[chunk] -= 1.0;
+            }
+            Pass::Wgrad => {}
+        }
+    }
+    most
+}
+
+/// Adds a moment unless another covers it; drops those that it covers.
+fn keep(most: &mut Vec<Vec<f64>>, now: &[f64]) {
+    let covers = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| a >= b);
+    if most.iter().any(|known| covers(known, now)) {
+        return;
+    }
+    most.retain(|known| !covers(now, known));
+    most.push(now.to_vec());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// With alike chunks the moments give what the closed form gives.
+    #[test]
+    fn moments_agree_with_the_closed_form() {
+        for schedule in [
+            Schedule::Naive,
+            Schedule::GPipe,
+            Schedule::OneFOneB,
+            Schedule::ZbH1,
+            Schedule::ZbH2,
+            Schedule::Interleaved { virtual_stages: 3 },
+            Schedule::LoopedBfs { virtual_stages: 2 },
+            Schedule::DualPipeV,
+        ] {
+            for (pp, m) in [(2, 4), (4, 4), (4, 16), (8, 32)] {
+                let v = f64::from(schedule.virtual_stages());
+                for (rank, moments) in alive(schedule, pp, f64::from(m)).iter().enumerate() {
+                    let most = moments.iter().map(|now| now.iter().sum::<f64>() / v).fold(0.0, f64::max);
+                    let closed = in_flight(schedule, rank as u32, pp, f64::from(m));
+                    assert!((most - closed).abs() < 1e-9, "{schedule:?} {pp} {m} {rank}: {most} {closed}");
+                }
+            }
+        }
+    }
+}

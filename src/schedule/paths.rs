@@ -1,0 +1,214 @@
+//! Chains of operations that a step cannot beat, whatever its stages cost.
+
+use super::Schedule;
+use super::ops::{Op, Pass, ops};
+
+/// How often a chain of dependent operations visits each chunk: its length is a lower bound on the replayed step.
+///
+/// ```text
+/// T ≥ Σ_S forward_S·F_S + backward_S·B_S + wgrad_S·W_S + sends·q          B without weight gradients where those have passes
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct Path {
+    /// The rank whose operations it follows.
+    pub rank: u32,
+    /// Forwards of each chunk.
+    pub forward: Vec<f64>,
+    /// Backwards of each chunk.
+    pub backward: Vec<f64>,
+    /// Weight gradients of each chunk, where they have passes of their own.
+    pub wgrad: Vec<f64>,
+    /// Sends between chunks on different ranks.
+    pub sends: f64,
+}
+
+/// Chains through each rank: into it, along its operations, and out of it; with and without the two waits for a micro-batch
+/// to come back: the first backward's at the ramp up, the last forward's at the ramp down.
+///
+/// Empty for schedules without a fixed list.
+pub fn paths(schedule: Schedule, pp: u32, micro_batches: u32) -> Vec<Path> {
+    let chunks = pp * schedule.virtual_stages();
+    let Some(lists) = ops(schedule, pp, micro_batches) else { return Vec::new() };
+    let mut found = Vec::new();
+    for (rank, list) in lists.iter().enumerate() {
+        for (up, down) in [(false, false), (true, false), (false, true), (true, true)] {
+            let mut chain = Chain::new(schedule, pp, rank as u32, chunks);
+            if chain.follow(list, up, down) && !found.contains(&chain.path) {
+                found.push(chain.path);
+            }
+        }
+    }
+    found
+}
+
+struct Chain {
+    schedule: Schedule,
+    pp: u32,
+    chunks: u32,
+    path: Path,
+}
+
+impl Chain {
+    fn new(schedule: Schedule, pp: u32, rank: u32, chunks: u32) -> Self {
+        let none = vec![0.0; chunks as usize];
+        let path = Path { rank, forward: none.clone(), backward: none.clone(), wgrad: none, sends: 0.0 };
+        Self { schedule, pp, chunks, path }
+    }
+
+    fn hop(&mut self, stage: u32) {
+        if self.schedule.rank_of(stage, self.pp) != self.schedule.rank_of(stage + 1, self.pp) {
+            self.path.sends += 1.0;
+        }
+    }
+
+    /// Forwards of chunks `from..to`, with the sends that leave them.
+    fn forwards(&mut self, from: u32, to: u32) {
+        for stage in from..to {
+            self.path.forward[stage as usize] += 1.0;
+            if stage + 1 < self.chunks {
+                self.hop(stage);
+            }
+        }
+    }
+
+    /// Backwards of chunks `above+1..`, from the last down, with the sends that leave them.
+    fn backwards_down_to(&mut self, above: u32) {
+        for stage in above + 1..self.chunks {
+            self.path.backward[stage as usize] += 1.0;
+            self.hop(stage - 1);
+        }
+    }
+
+    fn run(&mut self, list: &[Op]) {
+        for op in list {
+            let stage = op.stage as usize;
+            match op.pass {
+                Pass::Forward => self.path.forward[stage] += 1.0,
+                Pass::Backward => self.path.backward[stage] += 1.0,
+                Pass::Wgrad => self.path.wgrad[stage] += 1.0,
+            }
+        }
+    }
+
+    /// Whether the chain exists: the wait up comes before the wait down.
+    fn follow(&mut self, list: &[Op], up: bool, down: bool) -> bool {
+        let Some(first_backward) = list.iter().position(|op| op.pass == Pass::Backward) else { return false };
+        let Some(last_forward) = list.iter().rposition(|op| op.pass == Pass::Forward) else { return false };
+        let mut at = 0;
+        if up {
+            let op = list[first_backward];
+            self.forwards(0, self.chunks);
+            self.backwards_down_to(op.stage);
+            at = first_backward;
+        } else {
+            self.forwards(0, list[0].stage);
+        }
+        if down {
+            let op = list[last_forward];
+            let back = list
+                .iter()
+                .position(|b| b.pass == Pass::Backward && b.micro_batch == op.micro_batch && b.stage == op.stage);
+            let Some(back) = back else { return false };
+            if last_forward < at {
+                return false;
+            }
+            self.run(&list[at..=last_forward]);
+            if op.stage + 1 < self.chunks {
+                self.hop(op.stage);
+            }
+            self.forwards(op.stage + 1, self.chunks);
+            self.backwards_down_to(op.stage);
+            at = back;
+        }
+        self.run(&list[at..]);
+        if let Some(op) = list.last()
+            && op.pass == Pass::Backward
+        {
+            for stage in 0..op.stage {
+                self.path.backward[stage as usize] += 1.0;
+                self.hop(stage);
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::replay::{StageTime, replay};
+    use crate::units::Seconds;
+
+    /// The length of a chain with these stage times.
+    fn length(path: &Path, stages: &[StageTime], split: bool, send: f64) -> f64 {
+        let sum: f64 = stages
+            .iter()
+            .enumerate()
+            .map(|(s, time)| {
+                let backward = if split { time.backward - time.wgrad } else { time.backward };
+                path.forward[s] * time.forward.get()
+                    + path.backward[s] * backward.get()
+                    + path.wgrad[s] * time.wgrad.get()
+            })
+            .sum();
+        sum + path.sends * send
+    }
+
+    #[test]
+    fn no_chain_is_longer_than_the_replay() {
+        let mut seed = 7_u64;
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            0.2 + (seed >> 40) as f64 / (1_u64 << 24) as f64
+        };
+        let schedules = [
+            Schedule::Naive,
+            Schedule::GPipe,
+            Schedule::OneFOneB,
+            Schedule::ZbH1,
+            Schedule::ZbH2,
+            Schedule::Interleaved { virtual_stages: 2 },
+            Schedule::Interleaved { virtual_stages: 3 },
+            Schedule::LoopedBfs { virtual_stages: 2 },
+        ];
+        for schedule in schedules {
+            for (pp, m) in [(2, 2), (2, 6), (3, 3), (4, 4), (4, 12), (6, 24)] {
+                let all = paths(schedule, pp, m);
+                assert!(!all.is_empty());
+                for send in [0.0, 0.05] {
+                    let stages: Vec<StageTime> = (0..pp * schedule.virtual_stages())
+                        .map(|_| {
+                            let (f, b, w) = (random(), random(), random());
+                            let s = Seconds::new;
+                            StageTime { forward: s(f), backward: s(b + w), wgrad: s(w) }
+                        })
+                        .collect();
+                    let split = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2);
+                    let played = replay(schedule, pp, m, &stages, Seconds::new(send)).expect("has a list");
+                    for path in &all {
+                        let bound = length(path, &stages, split, send);
+                        assert!(
+                            bound <= played.makespan.get() * (1.0 + 1e-12),
+                            "{schedule:?} {pp} {m}: {bound} {:?} {path:?}",
+                            played.makespan
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// With alike stages the longest chain is the step itself.
+    #[test]
+    fn alike_stages_are_met() {
+        for schedule in [Schedule::OneFOneB, Schedule::Interleaved { virtual_stages: 2 }] {
+            let time = StageTime { forward: Seconds::new(1.0), backward: Seconds::new(2.0), wgrad: Seconds::new(1.0) };
+            let (pp, m) = (4, 16);
+            let stages = vec![time; (pp * schedule.virtual_stages()) as usize];
+            let played = replay(schedule, pp, m, &stages, Seconds::new(0.1)).expect("has a list").makespan.get();
+            let longest =
+                paths(schedule, pp, m).iter().map(|path| length(path, &stages, false, 0.1)).fold(0.0, f64::max);
+            assert!(longest > played * 0.97, "{schedule:?}: {longest} {played}");
+        }
+    }
+}

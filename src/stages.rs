@@ -1,0 +1,177 @@
+//! What each virtual stage of a plan holds, where stages differ.
+
+use serde::Serialize;
+
+use crate::model::Model;
+use crate::plan::{Offload, Plan, Recompute};
+
+/// Layers of one kind in one stage that recompute alike.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Mix {
+    /// Index into the model's kinds.
+    pub kind: usize,
+    /// What their backward computes again.
+    pub recompute: Recompute,
+    /// How many.
+    pub layers: u32,
+}
+
+/// One virtual stage: a run of the model's layers, and the ends of the model that stand there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Stage {
+    /// First layer, counted over the model's layers and then its multi-token-prediction layers.
+    pub from: u32,
+    /// Decoder layers.
+    pub layers: u32,
+    /// Multi-token-prediction layers: the last kind, behind the last decoder layer.
+    pub mtp: u32,
+    /// Whether the input embedding stands here.
+    pub embedding: bool,
+    /// Whether the output heads and the loss stand here.
+    pub loss: bool,
+    /// The layers by kind and recomputation; they sum to `layers + mtp`.
+    pub mixes: Vec<Mix>,
+}
+
+impl Stage {
+    /// Decoder and multi-token-prediction layers.
+    pub const fn all_layers(&self) -> u32 {
+        self.layers + self.mtp
+    }
+}
+
+/// A plan whose stages are spelled out.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StagedPlan {
+    /// Degrees, schedule and sharding. Its own split, recomputation and offload are replaced by what stands below.
+    pub plan: Plan,
+    /// The virtual stages, in model order.
+    pub stages: Vec<Stage>,
+    /// What waits on the host, by pipeline rank.
+    pub offload: Vec<Offload>,
+}
+
+/// The kind of each layer in order, multi-token-prediction layers behind the others.
+pub fn kinds_in_order(model: &Model) -> Vec<usize> {
+    let extra = std::iter::repeat_n(model.last_kind(), model.mtp_depth as usize);
+    model.order.iter().copied().chain(extra).collect()
+}
+
+impl StagedPlan {
+    /// Stages that hold `counts` layers each, all recomputing as the plan does; multi-token prediction stands with the loss.
+    pub fn uniform(model: &Model, plan: &Plan, counts: &[u32]) -> Self {
+        let mut from = 0;
+        let last = counts.len() - 1;
+        let stages = counts
+            .iter()
+            .enumerate()
+            .map(|(chunk, &layers)| {
+                let mtp = if chunk == last { model.mtp_depth } else { 0 };
+                let mut stage =
+                    Stage { from, layers, mtp, embedding: chunk == 0, loss: chunk == last, mixes: Vec::new() };
+                stage.mixes = mixes(model, &stage, plan.recompute);
+                from += layers;
+                stage
+            })
+            .collect();
+        Self { plan: *plan, stages, offload: vec![plan.offload; plan.layout.pp as usize] }
+    }
+
+    /// Whether every stage recomputes alike, so that one set of flags says it.
+    pub fn recomputes_alike(&self) -> bool {
+        let mut all = self.stages.iter().flat_map(|stage| &stage.mixes);
+        let first = all.next().map(|mix| mix.recompute);
+        all.all(|mix| Some(mix.recompute) == first)
+    }
+
+    /// Decoder layers of each virtual stage.
+    pub fn layers_of_stages(&self) -> Vec<u32> {
+        self.stages.iter().map(|stage| stage.layers).collect()
+    }
+
+    /// The stages as Megatron's `--pipeline-model-parallel-layout` writes them: `E` embedding, `t` a layer, `m` multi-token
+    /// prediction, `L` loss, `|` between stages, `*n` for repeats; alike neighbours are folded.
+    ///
+    /// Source: [megatron-lm] `megatron/core/transformer/pipeline_parallel_layer_layout.py`.
+    pub fn megatron_layout(&self) -> String {
+        let times = |letter: char, n: u32| match n {
+            0 => String::new(),
+            1 => letter.to_string(),
+            _ => format!("{letter}*{n}"),
+        };
+        let texts: Vec<String> = self
+            .stages
+            .iter()
+            .map(|stage| {
+                let embedding = if stage.embedding { "E" } else { "" };
+                let loss = if stage.loss { "L" } else { "" };
+                format!("{embedding}{}{}{loss}", times('t', stage.layers), times('m', stage.mtp))
+            })
+            .collect();
+        fold(&texts)
+    }
+
+    /// Layers of the first and the last stage (`--decoder-first-pipeline-num-layers`,
+    /// `--decoder-last-pipeline-num-layers`) where they alone differ and nothing is interleaved.
+    pub fn first_and_last(&self) -> Option<(u32, u32)> {
+        let counts = self.layers_of_stages();
+        let (first, last) = (*counts.first()?, *counts.last()?);
+        let between = counts.get(1..counts.len().checked_sub(1)?)?;
+        let alike = between.windows(2).all(|pair| pair[0] == pair[1]);
+        let plain = self.plan.schedule.virtual_stages() == 1 && self.stages.iter().all(|s| s.mtp == 0 || s.loss);
+        (alike && plain && counts.len() > 2).then_some((first, last))
+    }
+}
+
+/// Layers of a stage by kind, in the order in which kinds first appear, all with one recomputation. `FirstLayers` spells out.
+fn mixes(model: &Model, stage: &Stage, recompute: Recompute) -> Vec<Mix> {
+    let order = kinds_in_order(model);
+    let range = stage.from as usize..(stage.from + stage.all_layers()) as usize;
+    let mut mixes: Vec<Mix> = Vec::new();
+    for (at, &kind) in order[range].iter().enumerate() {
+        let recompute = match recompute {
+            Recompute::FirstLayers(most) if (at as u32) < most.min(stage.layers) => Recompute::Full,
+            Recompute::FirstLayers(_) => Recompute::None,
+            other => other,
+        };
+        match mixes.iter_mut().find(|mix| mix.kind == kind && mix.recompute == recompute) {
+            Some(mix) => mix.layers += 1,
+            None => mixes.push(Mix { kind, recompute, layers: 1 }),
+        }
+    }
+    mixes
+}
+
+/// Texts of stages with `|` between; runs of alike stages as `(t*2|)*3`.
+fn fold(texts: &[String]) -> String {
+    let mut out = String::new();
+    let mut at = 0;
+    while at < texts.len() {
+        let run = texts[at..].iter().take_while(|text| **text == texts[at]).count();
+        let ends = at + run == texts.len();
+        let repeated = if ends { run - 1 } else { run };
+        match repeated {
+            0 => {}
+            1 => out.extend([texts[at].as_str(), "|"]),
+            _ => out.extend(["(", texts[at].as_str(), "|)*", repeated.to_string().as_str()]),
+        }
+        if ends {
+            out.push_str(&texts[at]);
+        }
+        at += run;
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_fold_as_megatron_reads_them() {
+        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        assert_eq!(fold(&texts(&["Et*3", "t*4", "t*4", "t*2L"])), "Et*3|(t*4|)*2t*2L");
+        assert_eq!(fold(&texts(&["Et", "tL"])), "Et|tL");
+        assert_eq!(fold(&texts(&["E", "t*2", "m", "L"])), "E|t*2|m|L");
+    }
+}
