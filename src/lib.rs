@@ -5,9 +5,12 @@ pub mod catalog;
 pub mod cli;
 pub mod cluster;
 pub mod collective;
+pub mod confidence;
 pub mod cost;
 pub mod emit;
 pub mod express;
+#[cfg(feature = "fit")]
+pub mod fit;
 pub mod goodput;
 pub mod gpu;
 pub mod import;

@@ -40,6 +40,7 @@ pub struct Problem {
     workload: Workload,
     stack: Stack,
     hbm_profile: HbmProfile,
+    memory_ceiling: f64,
 }
 
 /// A problem that no plan could solve.
@@ -99,7 +100,7 @@ impl Problem {
                 known: cluster.gpu.gemm.keys().map(ToString::to_string).collect::<Vec<_>>().join(", "),
             });
         }
-        Ok(Self { model, cluster, workload, stack, hbm_profile })
+        Ok(Self { model, cluster, workload, stack, hbm_profile, memory_ceiling: 1.0 })
     }
 
     /// What is trained.
@@ -122,8 +123,13 @@ impl Problem {
     pub const fn hbm_profile(&self) -> HbmProfile {
         self.hbm_profile
     }
+    /// The problem with plans held under a share of the memory, where that is less than the profile's.
+    #[must_use]
+    pub fn under_ceiling(self, share: f64) -> Self {
+        Self { memory_ceiling: share, ..self }
+    }
     /// Memory that a plan may fill.
     pub fn hbm_budget(&self) -> Bytes {
-        self.cluster.gpu.hbm.value * self.hbm_profile.share()
+        self.cluster.gpu.hbm.value * self.hbm_profile.share().min(self.memory_ceiling)
     }
 }

@@ -27,10 +27,12 @@ const LAYERS: &[&str] = &[
     "search",
     "refine",
     "catalog",
+    "confidence",
     "probe",
     "import",
     "runs",
     "validate",
+    "fit",
     "report",
     "emit",
     "cli",
@@ -271,11 +273,13 @@ fn every_data_file_is_built_in() {
     use meshwright::catalog::{
         clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, prices::PRICES, stacks::STACKS,
     };
+    use meshwright::confidence::INTERVALS;
     for (folder, list) in [
         ("models", MODELS),
         ("clusters", CLUSTERS),
         ("clusters/fits", FITS),
         ("clusters/gpus", GPUS),
+        ("clusters/intervals", INTERVALS),
         ("clusters/prices", PRICES),
         ("clusters/stacks", STACKS),
     ] {

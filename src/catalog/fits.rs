@@ -52,13 +52,34 @@ pub struct Constant {
     pub rows: Option<u32>,
     /// Standard deviation of the value over the folds of cross-validation.
     pub spread: Option<f64>,
+    /// The value without the configurations of each fold, in the order of the folds; blank where it was not fitted to runs.
+    #[serde(default)]
+    pub folds: Vec<Value>,
     /// The value of the specification, for the reader.
     pub was: Option<Value>,
     /// Day, where it is not the file's.
     pub date: Option<String>,
 }
 
+/// Folds of the cross-validation.
+pub const FOLDS: usize = 5;
+
 impl Constant {
+    /// A constant without provenance: for an experiment, not for a file.
+    pub const fn plain(key: String, value: Value) -> Self {
+        Self {
+            key,
+            value,
+            source: String::new(),
+            from: String::new(),
+            rows: None,
+            spread: None,
+            folds: Vec::new(),
+            was: None,
+            date: None,
+        }
+    }
+
     /// Section, entry and path of the key.
     fn parts(&self) -> Result<(Kind, &str, Vec<String>), String> {
         let (section, rest) = self.key.split_once('.').unwrap_or((&self.key, ""));
@@ -105,9 +126,26 @@ fn covers(pattern: &str, name: &str) -> bool {
 }
 
 impl Fit {
+    /// A fit without constants.
+    pub const fn empty() -> Self {
+        Self { name: String::new(), date: String::new(), source: String::new(), constants: Vec::new() }
+    }
+
     /// Constants of one entry of the catalogue, in the order of the file.
     pub(super) fn of<'a>(&'a self, kind: Kind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
         self.constants.iter().filter(move |constant| constant.is_of(kind, name))
+    }
+
+    /// The fit as it is without the configurations of one fold: what may be scored on that fold.
+    #[must_use]
+    pub fn without_fold(&self, fold: usize) -> Self {
+        let mut fit = self.clone();
+        for constant in &mut fit.constants {
+            if let Some(value) = constant.folds.get(fold) {
+                constant.value = value.clone();
+            }
+        }
+        fit
     }
 
     /// Checks that every constant names a value that there is, and fits there.
@@ -118,6 +156,9 @@ impl Fit {
         let sets = super::Overrides::specification().with_fit(Some(Arc::clone(self)));
         for constant in &self.constants {
             let (kind, pattern, _) = constant.parts().map_err(|why| constant.error(why))?;
+            if !matches!(constant.folds.len(), 0 | FOLDS) {
+                return Err(constant.error(format!("`folds` must have {FOLDS} values")));
+            }
             let known = names(kind);
             let mut covered = known.iter().filter(|name| covers(pattern, name)).peekable();
             if covered.peek().is_none() {
@@ -133,6 +174,29 @@ impl Fit {
         }
         Ok(())
     }
+}
+
+/// What stands at the key of a constant, under these overrides; none where the key is left to its default.
+///
+/// # Errors
+/// When the key names no entry of the catalogue, or holds a `*`.
+pub fn value_at(key: &str, sets: &super::Overrides) -> Result<Option<Value>, CatalogError> {
+    let constant = Constant::plain(key.to_owned(), Value::Boolean(false));
+    let (kind, name, path) = constant.parts().map_err(|why| constant.error(why))?;
+    let list = if kind == Kind::Gpu { gpus::GPUS } else { stacks::STACKS };
+    let text = read::find(kind, list, name, None)?;
+    let mut table: Table = read::parse(&text, [])?;
+    for fitted in sets.fit().into_iter().flat_map(|fit| fit.of(kind, name)) {
+        fitted.place(&mut table)?;
+    }
+    let mut at = Some(Value::Table(table));
+    for key in path {
+        at = at.and_then(|value| value.get(&key).cloned());
+    }
+    Ok(match at {
+        Some(Value::Table(sourced)) => sourced.get("value").cloned(),
+        plain => plain,
+    })
 }
 
 /// A fit: a name of the catalogue, or a TOML file; `none` is none.

@@ -12,6 +12,7 @@ pub mod models;
 mod overrides;
 pub mod prices;
 mod read;
+mod shelf;
 pub mod stacks;
 
 use std::path::Path;
@@ -19,6 +20,7 @@ use std::path::Path;
 pub use crate::suggest::nearest;
 pub use error::{CatalogError, Kind};
 pub use overrides::{Overrides, SET_SOURCE, Setting};
+pub use shelf::Shelf;
 
 use crate::cluster::{Cluster, ClusterFile};
 use crate::gpu::Gpu;

@@ -7,13 +7,16 @@ mod economy;
 mod emit;
 mod explain;
 mod files;
+mod fit;
 mod import;
+mod intervals;
 mod output;
 mod plan;
 mod predict;
 mod problem;
 mod progress;
 mod refined;
+mod runs;
 mod shell;
 mod validate;
 
@@ -57,8 +60,15 @@ enum Command {
     Emit(emit::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
+    /// Rows for `predict` and `validate` from training logs.
+    #[command(subcommand)]
+    Runs(runs::Command),
     /// Score predictions against measured runs: errors by class, memory, what a choice costs.
     Validate(validate::Args),
+    /// Fit constants of the model to measured runs, cross-validated by configuration.
+    Fit(fit::Args),
+    /// Learn from the errors on measured runs how sure predictions are.
+    Intervals(intervals::Args),
     /// Turn samples of a device into the curves that predictions use.
     Calibrate(calibrate::Args),
     /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
@@ -131,7 +141,10 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Import(args) => import::run(&args),
         Command::Emit(args) => emit::run(&args),
         Command::Predict(args) => predict::run(&args),
+        Command::Runs(command) => runs::run(&command),
         Command::Validate(args) => validate::run(&args),
+        Command::Fit(args) => fit::run(&args),
+        Command::Intervals(args) => intervals::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Budget(args) => budget::run(&args),
         Command::Models(args) => catalogue::models(&args),

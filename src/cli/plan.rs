@@ -18,6 +18,7 @@ use crate::cost::Costs;
 use crate::express::Target;
 use crate::problem::Problem;
 use crate::refine::ranking::Entry;
+use crate::report::ties::Ties;
 use crate::report::{csv, json, plans, table, why};
 use crate::search::{Options, Ranking};
 use crate::space::{Restrictions, check, parse_plan};
@@ -93,7 +94,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
         OutputFormat::Table | OutputFormat::Markdown => {
             let sheet = output::sheets(&[plans::ranked(&problem, &ranking)], args.format)?;
-            let why = why::paragraph(&problem, &ranking);
+            let why = format!("{} {}", why::paragraph(&problem, &ranking), Ties::of(&ranking).advice());
             let why = if args.format == OutputFormat::Table { table::wrapped(&why) } else { why };
             let bills = match &economy {
                 Some(economy) => {

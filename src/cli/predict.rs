@@ -39,6 +39,11 @@ pub struct RunsArgs {
 }
 
 impl RunsArgs {
+    /// Name of the file, without its folders.
+    pub fn file_name(&self) -> String {
+        self.runs.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    }
+
     /// The rows, and what changes the catalogue.
     pub fn load(&self) -> Result<(Vec<Row>, Overrides)> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
@@ -10,6 +10,7 @@ use super::calibrate;
 use super::output::talk;
 use crate::catalog::{self, Overrides, fits};
 use crate::cluster::Cluster;
+use crate::confidence;
 use crate::express::Target;
 use crate::gpu::Format;
 use crate::problem::{HbmProfile, Problem};
@@ -122,6 +123,10 @@ pub struct ProblemOptions {
     /// How much of the memory a plan may fill: 97, 92 or 75 %.
     #[arg(long, value_enum, default_value = "normal")]
     pub hbm_profile: Profile,
+    /// Keep only plans that run out of memory with less than this probability (0.05: one launch in twenty), by the errors
+    /// on published runs; beside what the profile allows.
+    #[arg(long, value_name = "P")]
+    pub risk: Option<f64>,
     /// Train low-rank adapters on a frozen base.
     #[arg(long)]
     pub lora: bool,
@@ -220,6 +225,14 @@ impl ProblemOptions {
             drops_tokens: false,
         };
         let problem = Problem::new(model, cluster, workload, stack, self.hbm_profile.into())?;
+        let problem = match self.risk {
+            Some(risk) if risk > 0.0 && risk < 1.0 => {
+                let ceiling = confidence::ceiling(&problem, risk);
+                problem.under_ceiling(ceiling)
+            }
+            Some(risk) => bail!("--risk {risk}: must be a probability, above 0 and below 1"),
+            None => problem,
+        };
         if !assumed.is_empty() {
             talk(&format!("assumed: {}", assumed.join(", ")));
         }

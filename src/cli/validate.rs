@@ -9,6 +9,7 @@ use super::predict::RunsArgs;
 use super::{Outcome, OutputFormat, output};
 use crate::report::{json, scatter, validate as sheets};
 use crate::runs;
+use crate::validate::cross;
 use crate::validate::filter::Filter;
 use crate::validate::sample::samples;
 use crate::validate::{Report, score};
@@ -21,6 +22,9 @@ pub struct Args {
     /// Count only runs with this: purpose=pretrain, trust=high,medium, set=…, gpu=…, framework=…
     #[arg(long, value_name = "COLUMN=VALUE")]
     only: Vec<String>,
+    /// Predict each run with the constants that were fitted without its configuration.
+    #[arg(long)]
+    cross_validated: bool,
     /// How many of the worst runs to list.
     #[arg(long, value_name = "K", default_value_t = 10)]
     worst: usize,
@@ -36,6 +40,7 @@ pub struct Args {
 struct Document<'a> {
     schema: u32,
     fit: String,
+    cross_validated: bool,
     only: &'a [String],
     #[serde(flatten)]
     report: &'a Report,
@@ -49,7 +54,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
         .collect::<Result<_>>()?;
     let (rows, sets) = args.runs.load()?;
-    let predictions = runs::predict_all_with(&rows, &sets);
+    let predictions =
+        if args.cross_validated { cross::predict(&rows, &sets) } else { runs::predict_all_with(&rows, &sets) };
     let report = score(&samples(&rows, &predictions), &filters);
     if let Some(path) = &args.svg {
         let origin = path.display().to_string();
@@ -57,9 +63,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let fit = sets.fit().map_or("none", |fit| fit.name.as_str()).to_owned();
     let text = match args.format {
-        OutputFormat::Json => {
-            json::text(&Document { schema: json::SCHEMA, fit: fit.clone(), only: &args.only, report: &report })?
-        }
+        OutputFormat::Json => json::text(&Document {
+            schema: json::SCHEMA,
+            fit: fit.clone(),
+            cross_validated: args.cross_validated,
+            only: &args.only,
+            report: &report,
+        })?,
         OutputFormat::Table | OutputFormat::Markdown | OutputFormat::Csv => {
             let mut all = vec![sheets::time(&report)];
             if !report.memory.is_empty() {
@@ -68,6 +78,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
             all.push(sheets::oom(&report));
             if !report.choice.classes.is_empty() {
                 all.push(sheets::choice(&report));
+            }
+            if !report.anomalies.is_empty() {
+                all.push(sheets::anomalies(&report));
             }
             all.push(sheets::worst(&report, args.worst));
             output::sheets(&all, args.format)?

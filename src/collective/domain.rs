@@ -63,7 +63,11 @@ pub fn asymptote(cluster: &Cluster, op: Collective, ranks: u32) -> BytesPerSec {
 ///
 /// Source: specification §3.2.
 pub fn time(cluster: &Cluster, op: Collective, payload: Bytes, ranks: u32) -> Seconds {
-    let curve = curve(cluster, op, ranks);
+    on_curve(&curve(cluster, op, ranks), op, payload, ranks)
+}
+
+/// The same on a given curve.
+pub fn on_curve(curve: &CollectiveCurve, op: Collective, payload: Bytes, ranks: u32) -> Seconds {
     let n = f64::from(ranks);
     let share = if op == Collective::AllReduce { 2.0 } else { 1.0 } * (n - 1.0) / n;
     let saturation = 1.0 + (curve.half_size / payload).powf(curve.exponent);

@@ -10,6 +10,7 @@ use crate::stack::Stack;
 use crate::units::{Bytes, BytesPerSec, Seconds};
 
 pub use all_to_all::Dispatch;
+pub use domain::on_curve;
 
 /// Ranks of a process group: `ranks` of them, `stride` apart in the rank order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,7 @@
 //! One plan laid open: its step time as a waterfall of terms, its memory rank by rank.
 
 use super::{Figures, Sheet, basis, in_words, percent, significant};
+use crate::confidence::Confidence;
 use crate::cost::{Evaluation, Footprint};
 use crate::problem::Problem;
 use crate::space::Rejection;
@@ -62,15 +63,19 @@ pub fn memory(problem: &Problem, footprints: &[Footprint]) -> Sheet {
 /// The derived figures.
 pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     let figures = Figures::new(problem, evaluation);
+    let sure = Confidence::new(problem, evaluation);
     let mut sheet = Sheet::new(super::plans::heading(problem), &["figure", "value"]);
     let rows = [
         ("plan", evaluation.plan.to_string()),
         ("micro-batches", evaluation.plan.micro_batches(problem.workload().global_batch).to_string()),
         ("step time", figures.step.to_string()),
+        ("nine runs of ten", format!("{} to {} ({}; {} runs)", sure.step.0, sure.step.1, sure.class, sure.runs)),
         ("tokens/s/GPU", significant(figures.tokens_per_second)),
         ("model FLOP/s per GPU", figures.rate.to_string()),
         ("MFU", percent(figures.mfu)),
         ("peak memory", figures.peak.to_string()),
+        ("nine runs of ten", format!("{} to {}", sure.peak.0, sure.peak.1)),
+        ("probability of running out", percent(sure.oom_probability)),
         ("headroom", format!("{} GiB", significant(figures.headroom_gib))),
     ];
     for (name, value) in rows {

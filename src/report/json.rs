@@ -3,7 +3,9 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::ties::Ties;
 use super::{Figures, basis};
+use crate::confidence::Confidence;
 use crate::cost::{Costs, Evaluation, Footprint, StepTime};
 use crate::model::Model;
 use crate::model::flops::AttentionConvention;
@@ -60,10 +62,17 @@ pub struct Priced {
     offload_optimizer: f64,
     offload_activations: f64,
     step_time_s: f64,
+    step_time_p05_s: f64,
+    step_time_p95_s: f64,
     mfu: f64,
     tokens_per_s_per_gpu: f64,
     tflops_per_gpu: f64,
     peak_mem_gib: f64,
+    peak_mem_p05_gib: f64,
+    peak_mem_p95_gib: f64,
+    oom_probability: f64,
+    interval_class: String,
+    interval_runs: u32,
     headroom_gib: f64,
     basis: crate::sources::Basis,
     terms: Map<String, Value>,
@@ -92,6 +101,7 @@ impl Priced {
         let Layout { tp, cp, pp, dp, ep, etp } = layout;
         let Offload { optimizer, activations } = offload;
         let figures = Figures::new(problem, evaluation);
+        let sure = Confidence::new(problem, evaluation);
         Self {
             plan: evaluation.plan.to_string(),
             tp,
@@ -116,10 +126,17 @@ impl Priced {
             offload_optimizer: optimizer,
             offload_activations: activations,
             step_time_s: figures.step.get(),
+            step_time_p05_s: sure.step.0.get(),
+            step_time_p95_s: sure.step.1.get(),
             mfu: figures.mfu,
             tokens_per_s_per_gpu: figures.tokens_per_second,
             tflops_per_gpu: figures.rate.as_tflops(),
             peak_mem_gib: figures.peak.as_gib(),
+            peak_mem_p05_gib: sure.peak.0.as_gib(),
+            peak_mem_p95_gib: sure.peak.1.as_gib(),
+            oom_probability: sure.oom_probability,
+            interval_class: sure.class.to_string(),
+            interval_runs: sure.runs,
             headroom_gib: figures.headroom_gib,
             basis: basis::of_step(problem, evaluation),
             terms: terms(&evaluation.step),
@@ -174,6 +191,8 @@ struct PlanDocument {
     schema: u32,
     problem: Question,
     plans: Vec<Priced>,
+    tied_with_first: usize,
+    plans_to_time: Vec<usize>,
     considered: u64,
     priced: u64,
     rejected: Map<String, Value>,
@@ -211,9 +230,12 @@ pub fn ranking_refined(
     bills: Vec<Value>,
     refined: &[Entry],
 ) -> serde_json::Result<String> {
+    let ties = Ties::of(ranking);
     text(&PlanDocument {
         schema: SCHEMA,
         problem: question(problem),
+        tied_with_first: ties.tied,
+        plans_to_time: ties.to_time(),
         plans: ranking.evaluations.iter().map(|evaluation| Priced::new(problem, evaluation)).collect(),
         considered: ranking.considered,
         priced: ranking.priced,

@@ -14,6 +14,7 @@ pub mod refined;
 pub mod scatter;
 #[cfg(feature = "cli")]
 pub mod table;
+pub mod ties;
 pub mod validate;
 pub mod why;
 

@@ -1,6 +1,8 @@
 //! The ranked plans, the rejections, and the head line of a problem.
 
+use super::ties::Ties;
 use super::{Figures, Sheet, in_words, percent, significant};
+use crate::confidence::Confidence;
 use crate::cost::{Evaluation, StepTime};
 use crate::problem::Problem;
 use crate::search::Ranking;
@@ -41,17 +43,24 @@ pub fn ranked(problem: &Problem, ranking: &Ranking) -> Sheet {
         "where the time goes",
     ];
     let mut sheet = Sheet::new(heading(problem), &columns);
+    let ties = Ties::of(ranking);
     for (at, evaluation) in ranking.evaluations.iter().enumerate() {
         let figures = Figures::new(problem, evaluation);
+        let sure = Confidence::new(problem, evaluation);
         sheet.push([
-            (at + 1).to_string(),
+            ties.place(at),
             evaluation.plan.to_string(),
             significant_count(evaluation.plan.micro_batches(problem.workload().global_batch)),
-            figures.step.to_string(),
+            format!("{}\n({} to {})", figures.step, sure.step.0, sure.step.1),
             percent(figures.mfu),
             significant(figures.tokens_per_second),
-            significant(figures.peak.as_gib()),
-            significant(figures.headroom_gib),
+            format!(
+                "{}\n({} to {})",
+                significant(figures.peak.as_gib()),
+                significant(sure.peak.0.as_gib()),
+                significant(sure.peak.1.as_gib())
+            ),
+            format!("{}\n(full {})", significant(figures.headroom_gib), percent(sure.oom_probability)),
             where_it_goes(evaluation),
         ]);
     }

@@ -76,6 +76,21 @@ pub fn choice(report: &Report) -> Sheet {
     sheet
 }
 
+/// Runs that other runs contradict.
+pub fn anomalies(report: &Report) -> Sheet {
+    let title = "Runs that another run contradicts, whatever is predicted";
+    let mut sheet = Sheet::new(title, &["run", "slower", "than", "although"]);
+    for anomaly in &report.anomalies {
+        sheet.push([
+            anomaly.id.clone(),
+            format!("{:.1} times", anomaly.factor),
+            anomaly.against.clone(),
+            anomaly.rule.words().to_owned(),
+        ]);
+    }
+    sheet
+}
+
 /// The runs that are furthest off.
 pub fn worst(report: &Report, most: usize) -> Sheet {
     let mut sheet = Sheet::new("Furthest off", &["run", "measured s", "predicted s", "error"]);

@@ -2,7 +2,7 @@
 
 use super::cell::{Cells, text};
 use super::{Refusal, Row, map_stack};
-use crate::catalog::{self, Overrides};
+use crate::catalog::{self, Shelf};
 use crate::cluster::{Cluster, Host, Level};
 use crate::gpu::Gpu;
 use crate::sources::Sourced;
@@ -38,13 +38,13 @@ const GPUS: &[(&str, &str)] = &[
 const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 
 /// The device: a name of the table, or of the catalogue.
-pub(super) fn gpu(row: &Row, sets: &Overrides) -> Result<Gpu, Refusal> {
+pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
     let known = GPUS.iter().find(|(column, _)| *column == name).map(|(_, catalogue)| *catalogue);
     let known = known.or_else(|| catalog::gpu_names().into_iter().find(|catalogue| *catalogue == name));
     let capped = name == POWER_CAPPED.0 && map_stack::Family::of(row) == map_stack::Family::MegatronWithoutOverlap;
     match if capped { Some(POWER_CAPPED.1) } else { known } {
-        Some(name) => catalog::gpu_with(name, sets).map_err(|error| Refusal::Unsupported(error.to_string())),
+        Some(name) => shelf.gpu(name).map_err(Refusal::Unsupported),
         None if name.is_empty() => Refusal::unsupported("GPU unknown"),
         None => Refusal::unsupported(format!("GPU unknown: {name}")),
     }

@@ -2,7 +2,7 @@
 
 use super::cell::{Cells, flag, text};
 use super::{Refusal, Row};
-use crate::catalog::{self, Overrides};
+use crate::catalog::Shelf;
 use crate::gpu::{AttentionKernel, Format, Gpu};
 use crate::model::Model;
 use crate::plan::Plan;
@@ -178,9 +178,9 @@ pub(super) fn stack(
     family: Family,
     gpu: &Gpu,
     plan: &mut Plan,
-    sets: &Overrides,
+    shelf: &Shelf,
 ) -> Result<Stack, Refusal> {
-    let mut stack = catalog::stack(family.stack(), sets).map_err(|error| Refusal::Unsupported(error.to_string()))?;
+    let mut stack = shelf.stack(family.stack()).map_err(Refusal::Unsupported)?;
     let (notes, detail) = (text(row.notes.as_ref()), text(row.dtype_detail.as_ref()));
     let old = is_old(row);
     match family {

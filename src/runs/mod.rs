@@ -3,6 +3,7 @@
 //! Rules look at what a run was, never at its name, its source or what was measured. They are listed in `docs/runs.md`.
 
 mod cell;
+pub mod log;
 mod map_cluster;
 mod map_model;
 mod map_plan;
@@ -13,7 +14,7 @@ mod row;
 pub use predict::{Prediction, Status, predict, predict_all, predict_all_with};
 pub use row::{Row, RunsError, read};
 
-use crate::catalog::Overrides;
+use crate::catalog::{Overrides, Shelf};
 use crate::cost::Costs;
 use crate::plan::{Plan, Recompute};
 use crate::problem::{HbmProfile, Problem, ProblemError};
@@ -56,13 +57,18 @@ pub fn problem_of(row: &Row) -> Result<(Problem, Plan), Refusal> {
 /// # Errors
 /// When the row says too little, contradicts itself, or names what the model does not know.
 pub fn problem_with(row: &Row, sets: &Overrides) -> Result<(Problem, Plan), Refusal> {
+    problem_from(row, &Shelf::new(sets))
+}
+
+/// The same from a catalogue that is read once.
+fn problem_from(row: &Row, shelf: &Shelf) -> Result<(Problem, Plan), Refusal> {
     let cells = Cells::of(row)?;
-    let gpu = map_cluster::gpu(row, sets)?;
+    let gpu = map_cluster::gpu(row, shelf)?;
     let family = Family::of(row);
     let model = map_model::model(row, &cells)?;
     let format = map_stack::format(row, &gpu)?;
     let mut plan = map_plan::plan(row, &cells, family, &model)?;
-    let stack = map_stack::stack(row, &cells, family, &gpu, &mut plan, sets)?;
+    let stack = map_stack::stack(row, &cells, family, &gpu, &mut plan, shelf)?;
     let workload = map_stack::workload(row, &cells, family, &model, &stack, format)?;
     let cluster = map_cluster::cluster(row, &cells, gpu)?;
     let problem = Problem::new(model, cluster, workload, stack, HbmProfile::Normal).map_err(|error| match error {

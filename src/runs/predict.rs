@@ -4,8 +4,9 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::cell::text;
-use super::{Refusal, Row, problem_with};
-use crate::catalog::Overrides;
+use super::{Refusal, Row, problem_from};
+use crate::catalog::{Overrides, Shelf};
+use crate::confidence::Confidence;
 use crate::cost::{Costs, Footprint, StepTime};
 use crate::model::flops::AttentionConvention;
 use crate::plan::Plan;
@@ -48,6 +49,20 @@ pub struct Prediction {
     pub peak_mem_gib: Option<f64>,
     /// The stack of the catalogue that the row was taken for.
     pub stack: Option<String>,
+    /// The device of the catalogue that the row was taken for.
+    pub gpu: Option<String>,
+    /// The fastest step of the interval that nine runs of ten are in.
+    pub step_time_p05_s: Option<f64>,
+    /// The slowest.
+    pub step_time_p95_s: Option<f64>,
+    /// The least of the interval of `peak_mem_gib`.
+    pub peak_mem_p05_gib: Option<f64>,
+    /// The most.
+    pub peak_mem_p95_gib: Option<f64>,
+    /// Probability that it runs out of memory.
+    pub oom_probability: Option<f64>,
+    /// Whether over nine tenths of the memory are predicted to be in use.
+    pub near_limit: Option<bool>,
     /// What the device would show at the peak.
     pub device_mem_gib: Option<f64>,
     /// Whether the tool would say that it fits: that figure within the share of the memory that may be filled.
@@ -61,11 +76,11 @@ const LORA_FLOPS: f64 = 2.0 / 3.0;
 
 /// Predicts one row with the default fit.
 pub fn predict(row: &Row) -> Prediction {
-    predict_with(row, &Overrides::default())
+    predict_from(row, &Shelf::new(&Overrides::default()))
 }
 
-fn predict_with(row: &Row, sets: &Overrides) -> Prediction {
-    match problem_with(row, sets) {
+fn predict_from(row: &Row, shelf: &Shelf) -> Prediction {
+    match problem_from(row, shelf) {
         Ok((problem, plan)) => price(row, &problem, &plan),
         Err(refusal) => refused(row, &refusal),
     }
@@ -78,7 +93,8 @@ pub fn predict_all(rows: &[Row]) -> Vec<Prediction> {
 
 /// The same with this fit and what the user set of `gpu.…` and `stack.…`.
 pub fn predict_all_with(rows: &[Row], sets: &Overrides) -> Vec<Prediction> {
-    rows.par_iter().map(|row| predict_with(row, sets)).collect()
+    let shelf = Shelf::new(sets);
+    rows.par_iter().map(|row| predict_from(row, &shelf)).collect()
 }
 
 fn refused(row: &Row, refusal: &Refusal) -> Prediction {
@@ -97,6 +113,13 @@ fn refused(row: &Row, refusal: &Refusal) -> Prediction {
         mfu: None,
         peak_mem_gib: None,
         stack: None,
+        gpu: None,
+        step_time_p05_s: None,
+        step_time_p95_s: None,
+        peak_mem_p05_gib: None,
+        peak_mem_p95_gib: None,
+        oom_probability: None,
+        near_limit: None,
         device_mem_gib: None,
         fits: None,
         terms: None,
@@ -115,6 +138,8 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
     let share = if workload.adaptation == Adaptation::Lora { LORA_FLOPS } else { 1.0 };
     let flops = |convention| problem.model().flops_per_token(workload.seq_len, convention).get() * share * rate;
     let causal = flops(AttentionConvention::Causal);
+    let sure = Confidence::new(problem, &evaluation);
+    let peak = memory(text(row.mem_kind.as_ref()), &evaluation.footprint).as_gib();
     Prediction {
         id: text(row.id.as_ref()).to_owned(),
         status: Status::Ok,
@@ -124,8 +149,15 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
         tflops_per_gpu_causal: Some(causal / 1e12),
         tflops_per_gpu_full: Some(flops(AttentionConvention::Full) / 1e12),
         mfu: cluster.gpu.peak_of(workload.format).map(|peak| causal / peak.get()),
-        peak_mem_gib: Some(memory(text(row.mem_kind.as_ref()), &evaluation.footprint).as_gib()),
+        peak_mem_gib: Some(peak),
         stack: Some(problem.stack().name.clone()),
+        gpu: Some(cluster.gpu.name.clone()),
+        step_time_p05_s: Some(sure.step.0.get()),
+        step_time_p95_s: Some(sure.step.1.get()),
+        peak_mem_p05_gib: Some(peak * (sure.peak.0 / evaluation.footprint.device())),
+        peak_mem_p95_gib: Some(peak * (sure.peak.1 / evaluation.footprint.device())),
+        oom_probability: Some(sure.oom_probability),
+        near_limit: Some(sure.class.near_limit),
         device_mem_gib: Some(evaluation.footprint.device().as_gib()),
         fits: Some(evaluation.footprint.device() <= problem.hbm_budget()),
         terms: Some(evaluation.step),

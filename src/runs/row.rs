@@ -2,10 +2,10 @@
 
 use std::io::Read;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// A published run. Empty cells, and columns that a file lacks, are `None`.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Row {
     /// Name of the row in its file.

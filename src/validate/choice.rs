@@ -9,7 +9,7 @@ use super::sample::{Sample, config_group, purpose};
 use super::time_pair;
 
 /// Fewest plans that make a choice.
-const FEWEST: usize = 3;
+pub const FEWEST: usize = 3;
 
 /// One group of runs that differ in their layout alone.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -103,7 +103,8 @@ fn mean(repeats: &[(f64, f64)]) -> (f64, f64) {
     (sum.0 / n, sum.1 / n)
 }
 
-fn name(sample: &Sample) -> String {
+/// What the runs of a group share.
+pub fn name(sample: &Sample) -> String {
     let row = sample.row;
     let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
     let number = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| value.to_string());

@@ -1,6 +1,9 @@
 //! Predictions against what was measured: errors by class, memory, running out of it, and what a choice costs.
 
+pub mod anomaly;
+pub mod calibrate;
 pub mod choice;
+pub mod cross;
 pub mod filter;
 pub mod metrics;
 pub mod sample;
@@ -10,6 +13,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::runs::Status;
+use anomaly::{Anomaly, anomalies};
 use choice::{Choices, choices};
 use filter::Filter;
 use metrics::{Errors, Pair, errors};
@@ -103,6 +107,8 @@ pub struct Report {
     pub oom: Oom,
     /// Ranking and choosing among measured plans.
     pub choice: Choices,
+    /// Runs that other runs contradict, whatever is predicted.
+    pub anomalies: Vec<Anomaly>,
     /// Every timed and predicted run, the worst first.
     pub points: Vec<Point>,
 }
@@ -118,6 +124,7 @@ pub fn score(samples: &[Sample], filters: &[Filter]) -> Report {
         memory: memory_classes(&ran),
         oom: oom(&kept),
         choice: choices(&ran),
+        anomalies: anomalies(&ran),
         points: points(&ran),
     }
 }

@@ -1,0 +1,172 @@
+//! `meshwright fit`: constants of the model from measured runs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+
+use super::predict::RunsArgs;
+use super::{Outcome, OutputFormat, output};
+use crate::catalog::Overrides;
+use crate::fit::silicon::{self, Curve, Product, Transfer};
+use crate::fit::steps::{self, Fitted, Weights};
+use crate::fit::{free, report};
+use crate::report::{Sheet, percent, validate as sheets};
+use crate::runs::{self, Row};
+use crate::validate::filter::Filter;
+use crate::validate::sample::{Sample, samples};
+use crate::validate::{Report, cross, score};
+
+/// Arguments of `fit`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    runs: RunsArgs,
+    /// Fit only to runs with this.
+    #[arg(long, value_name = "COLUMN=VALUE", default_value = "purpose=pretrain")]
+    only: Vec<String>,
+    /// First fit the curves of kernels and links to the tables of this folder (gemm.csv, nccl.csv).
+    #[arg(long, value_name = "FOLDER")]
+    silicon: Option<PathBuf>,
+    /// TOML file of the constants that may move, instead of the built-in list (clusters/fits/free).
+    #[arg(long, value_name = "FILE")]
+    free: Option<PathBuf>,
+    /// Move only blocks whose name holds this.
+    #[arg(long, value_name = "NAME")]
+    block: Vec<String>,
+    /// Weight of peak memory against step time.
+    #[arg(long, value_name = "W", default_value_t = 0.2)]
+    memory_weight: f64,
+    /// Weight of the regret of choosing by prediction against step time.
+    #[arg(long, value_name = "W", default_value_t = 0.1)]
+    regret_weight: f64,
+    /// Name of the new fit.
+    #[arg(long, default_value = "fitted")]
+    name: String,
+    /// Day of the fit, as it stands in the file.
+    #[arg(long, value_name = "YYYY-MM-DD", default_value = "undated")]
+    date: String,
+    /// Write the new fit into this file.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Answers.
+pub fn run(args: &Args) -> Result<Outcome> {
+    let filters: Vec<Filter> = args
+        .only
+        .iter()
+        .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
+        .collect::<Result<_>>()?;
+    let (rows, sets) = args.runs.load()?;
+    let before = sets.clone();
+    let mut blocks = match &args.free {
+        Some(path) => {
+            let origin = path.display().to_string();
+            let text = std::fs::read_to_string(path).with_context(|| format!("{origin}: cannot be read"))?;
+            free::blocks(&text).with_context(|| origin)?
+        }
+        None => free::default_blocks()?,
+    };
+    if !args.block.is_empty() {
+        blocks.retain(|block| args.block.iter().any(|name| block.name.contains(name.as_str())));
+    }
+    let mut sets = sets;
+    if let Some(folder) = &args.silicon {
+        sets = kernels(folder, &sets)?;
+    }
+    let weights = Weights { memory: args.memory_weight, regret: args.regret_weight };
+    let counts = |sample: &Sample| filters.iter().all(|filter| filter.admits(sample));
+    let fitted = steps::fit(&rows, &sets, &blocks, weights, &counts, &|line| output::talk(line))?;
+    let file = args.runs.file_name();
+    let fit = report::fit(sets.fit(), &args.name, &args.date, &fitted, &file);
+    let new = sets.clone().with_fit(Some(fit.clone().into()));
+    let scored = |sets: &Overrides, crossed: bool| {
+        let predictions = if crossed { cross::predict(&rows, sets) } else { runs::predict_all_with(&rows, sets) };
+        score(&samples(&rows, &predictions), &filters)
+    };
+    let reports = [
+        ("before", scored(&before, false)),
+        ("after, on the runs fitted to", scored(&new, false)),
+        ("after, cross-validated", scored(&new, true)),
+    ];
+    output::print(&output::sheets(&[constants(&fitted), effect(&reports, &rows)], OutputFormat::Table)?)?;
+    output::print(&output::sheets(&[sheets::choice(&reports[2].1)], OutputFormat::Table)?)?;
+    if let Some(path) = &args.out {
+        let origin = path.display().to_string();
+        let comment =
+            format!("Constants laid over the specification's own. Written by `meshwright fit --runs {file}`.");
+        let text = report::toml(&fit, &comment)?;
+        std::fs::write(path, text).with_context(|| format!("{origin}: cannot be written"))?;
+    }
+    Ok(Outcome::Answered)
+}
+
+/// Fits curves of kernels and links; those that are better lie over the catalogue from here on.
+fn kernels(folder: &Path, sets: &Overrides) -> Result<Overrides> {
+    let products: Vec<Product> = table(&folder.join("gemm.csv"))?;
+    let transfers: Vec<Transfer> = table(&folder.join("nccl.csv"))?;
+    output::talk(&format!("{} products and {} collectives to fit curves to", products.len(), transfers.len()));
+    let mut curves = silicon::products(&products, sets)?;
+    curves.extend(silicon::collectives(&transfers, sets)?);
+    let columns = ["curve", "samples", "median error before", "cross-validated", "kept"];
+    let mut sheet = Sheet::new("Curves of kernels and links", &columns);
+    for curve in &curves {
+        sheet.push([
+            curve.key.clone(),
+            curve.samples.to_string(),
+            percent(curve.before),
+            percent(curve.crossed),
+            if curve.kept { "yes".into() } else { "no: no clear gain".into() },
+        ]);
+    }
+    output::print(&output::sheets(&[sheet], OutputFormat::Table)?)?;
+    Ok(steps::with(sets, curves.iter().flat_map(Curve::constants)))
+}
+
+fn table<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
+    let origin = path.display().to_string();
+    let mut reader = csv::Reader::from_path(path).with_context(|| format!("{origin}: cannot be read"))?;
+    reader.deserialize().collect::<Result<_, _>>().with_context(|| origin)
+}
+
+/// Every constant: what it was and is.
+fn constants(fitted: &[Fitted]) -> Sheet {
+    let mut sheet = Sheet::new("Constants", &["constant", "was", "is", "spread", "runs", "kept"]);
+    for one in fitted {
+        let Fitted { placed, value, folds: _, runs, kept } = one;
+        let unit = placed.free.unit.as_deref().map_or_else(String::new, |unit| format!(" {unit}"));
+        let factor = if placed.free.factor { " times" } else { "" };
+        sheet.push([
+            placed.free.keys.join(", "),
+            format!("{}{unit}{factor}", free::rounded(placed.start())),
+            format!("{}{unit}{factor}", free::rounded(*value)),
+            free::rounded(one.spread()).to_string(),
+            runs.to_string(),
+            if *kept { "yes".into() } else { "no: within its spread".into() },
+        ]);
+    }
+    sheet
+}
+
+/// What the fit does to errors and regret.
+fn effect(reports: &[(&str, Report)], rows: &[Row]) -> Sheet {
+    let title = format!("Effect on {} runs", rows.len());
+    let columns = ["", "mean", "median", "p90", "bias", "memory", "mean regret", "best of 3"];
+    let mut sheet = Sheet::new(title, &columns);
+    for (name, report) in reports {
+        let percent = |value: Option<f64>| value.map_or_else(String::new, crate::report::percent);
+        let time = report.time.first().and_then(|class| class.errors);
+        let choice = report.choice.classes.first();
+        sheet.push([
+            (*name).to_owned(),
+            percent(time.map(|errors| errors.mean_ape)),
+            percent(time.map(|errors| errors.median_ape)),
+            percent(time.map(|errors| errors.p90_ape)),
+            percent(time.map(|errors| errors.bias)),
+            percent(report.memory.first().map(|class| class.errors.mean_ape)),
+            percent(choice.map(|choice| choice.mean_regret)),
+            percent(choice.map(|choice| choice.mean_best_of_three)),
+        ]);
+    }
+    sheet
+}

@@ -1,0 +1,82 @@
+//! `meshwright intervals`: how sure predictions are, from the errors on measured runs.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::predict::RunsArgs;
+use super::{Outcome, OutputFormat, output};
+use crate::confidence::Table;
+use crate::report::{Sheet, percent};
+use crate::validate::calibrate::{calibrate, coverage};
+use crate::validate::cross;
+use crate::validate::filter::Filter;
+use crate::validate::sample::Sample;
+
+/// Arguments of `intervals`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    runs: RunsArgs,
+    /// Learn only from runs with this.
+    #[arg(long, value_name = "COLUMN=VALUE", default_value = "purpose=pretrain")]
+    only: Vec<String>,
+    /// Name of the table.
+    #[arg(long, default_value = "calibrated")]
+    name: String,
+    /// Day of the calibration, as it stands in the file.
+    #[arg(long, value_name = "YYYY-MM-DD", default_value = "undated")]
+    date: String,
+    /// Write the table into this file.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Answers.
+pub fn run(args: &Args) -> Result<Outcome> {
+    let filters: Vec<Filter> = args
+        .only
+        .iter()
+        .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
+        .collect::<Result<_>>()?;
+    let (rows, sets) = args.runs.load()?;
+    let counts = |sample: &Sample| filters.iter().all(|filter| filter.admits(sample));
+    let Some(table) = calibrate(&rows, &sets, &args.name, &args.date, &counts)? else {
+        bail!("{}: too few measured step times and peaks to learn from", args.runs.file_name());
+    };
+    output::print(&output::sheets(&[classes(&table)], OutputFormat::Table)?)?;
+    if let Some(inside) = coverage(&rows, &cross::predict(&rows, &sets), &counts) {
+        output::talk(&format!("{} of the runs are inside intervals made without their fold", percent(inside)));
+    }
+    output::talk(&format!(
+        "plans predicted over {} apart are in that order nine times of ten ({} pairs)",
+        percent(table.apart.gap),
+        table.apart.pairs
+    ));
+    if let Some(path) = &args.out {
+        let origin = path.display().to_string();
+        let file = args.runs.file_name();
+        let head = format!(
+            "# Quantiles of measured over predicted, by class of run. Written by `meshwright intervals --runs {file}`.\n"
+        );
+        std::fs::write(path, head + &toml::to_string(&table)?)
+            .with_context(|| format!("{origin}: cannot be written"))?;
+    }
+    Ok(Outcome::Answered)
+}
+
+fn classes(table: &Table) -> Sheet {
+    let columns = ["class", "step time, 90 %", "runs", "peak memory, 90 %", "runs"];
+    let mut sheet = Sheet::new("Measured over predicted", &columns);
+    for of in &table.classes {
+        let range = |(low, high): (f64, f64)| format!("{low:.2} to {high:.2}");
+        sheet.push([
+            of.class.to_string(),
+            range(of.time.interval()),
+            of.time.runs.to_string(),
+            range(of.memory.interval()),
+            of.memory.runs.to_string(),
+        ]);
+    }
+    sheet
+}

@@ -1,0 +1,94 @@
+//! `meshwright runs from-log`: training logs as rows of a file of runs.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow};
+
+use super::{Outcome, output};
+use crate::catalog::{self, Overrides};
+use crate::runs::log;
+use crate::runs::{Row, Status, predict};
+
+/// What to do with runs.
+#[derive(Debug, clap::Subcommand)]
+pub enum Command {
+    /// Turn logs of Megatron-LM, DeepSpeed and torchtitan into CSV rows for `predict` and `validate`.
+    FromLog(FromLog),
+}
+
+/// Arguments of `runs from-log`.
+#[derive(Debug, clap::Args)]
+pub struct FromLog {
+    /// Logs; each is one run.
+    #[arg(required = true, value_name = "LOG")]
+    logs: Vec<PathBuf>,
+    /// What the logs do not say, or say wrongly: gpu=H100, gpus_per_node=8, interconnect_inter="8x400Gb IB", …
+    /// (columns: docs/runs.md).
+    #[arg(long = "with", value_name = "COLUMN=VALUE")]
+    with: Vec<String>,
+    /// Take the shape of this model: a name (`meshwright models`), a TOML file, or a Hugging Face config.json.
+    #[arg(long, value_name = "MODEL")]
+    model: Option<String>,
+    /// Write the rows into this file instead of stdout.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+/// Answers.
+pub fn run(command: &Command) -> Result<Outcome> {
+    let Command::FromLog(args) = command;
+    let cells = args.with.iter().map(|item| cell(item)).collect::<Result<Vec<_>>>()?;
+    let model = args.model.as_deref().map(|name| catalog::model(name, &Overrides::default())).transpose()?;
+    let mut rows = Vec::new();
+    for path in &args.logs {
+        let origin = path.display().to_string();
+        let bytes = std::fs::read(path).with_context(|| format!("{origin}: cannot be read"))?;
+        let text = String::from_utf8_lossy(&bytes);
+        let run = log::read(&text).with_context(|| origin.clone())?;
+        let row = Row { id: Some(name(path)), source: Some(origin.clone()), ..run.row };
+        let row = model.as_ref().map_or(row.clone(), |model| log::of_model(model, row));
+        let row = log::fill(row, &cells).map_err(|error| anyhow!("--with: {error}"))?;
+        said(&origin, run.steps, &row);
+        rows.push(row);
+    }
+    let text = log::to_csv(&rows)?;
+    match &args.out {
+        Some(path) => {
+            let origin = path.display().to_string();
+            std::fs::write(path, text).with_context(|| format!("{origin}: cannot be written"))?;
+        }
+        None => output::print(&text)?,
+    }
+    Ok(Outcome::Answered)
+}
+
+/// The name of a log without its extension.
+fn name(path: &Path) -> String {
+    path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+fn cell(item: &str) -> Result<(String, String)> {
+    let (key, value) =
+        item.split_once('=').ok_or_else(|| anyhow!("--with {item}: write `column=value`, such as `gpu=H100`"))?;
+    Ok((key.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// Tells what was found, and what a prediction would still need.
+fn said(origin: &str, steps: usize, row: &Row) {
+    let framework = row.framework.as_deref().unwrap_or_default();
+    let seconds = row.step_time_canon_s.map_or_else(|| "no step time".to_owned(), |s| format!("{s:.4} s a step"));
+    output::talk(&format!("{origin}: {framework}, {steps} steps logged, {seconds}"));
+    let missing = log::missing(row);
+    if !missing.is_empty() {
+        output::talk(&format!(
+            "  not in the log: {}\n  hint: --with {}=…, or --model for the shape",
+            missing.join(", "),
+            missing[0]
+        ));
+        return;
+    }
+    let prediction = predict(row);
+    if prediction.status != Status::Ok {
+        output::talk(&format!("  cannot be predicted: {}", prediction.reason));
+    }
+}

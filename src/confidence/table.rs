@@ -1,0 +1,264 @@
+//! Quantiles of measured over predicted, by class.
+
+use serde::{Deserialize, Serialize};
+
+/// Levels of the stored quantiles.
+pub const LEVELS: [f64; 21] = [
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99,
+    0.995,
+];
+/// Ends of the interval that is shown: 90 % between them.
+const ENDS: (f64, f64) = (0.05, 0.95);
+
+/// What a run is like, as far as it tells how wrong a prediction may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Class {
+    /// Experts are routed.
+    pub experts: bool,
+    /// Runs of this stack were among those that it was calibrated on.
+    pub known_stack: bool,
+    /// Runs of this GPU were.
+    pub known_gpu: bool,
+    /// Over nine tenths of the memory are predicted to be in use.
+    pub near_limit: bool,
+}
+
+impl Class {
+    /// All sixteen.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (0..16_u8).map(|bits| Self {
+            experts: bits & 1 > 0,
+            known_stack: bits & 2 > 0,
+            known_gpu: bits & 4 > 0,
+            near_limit: bits & 8 > 0,
+        })
+    }
+}
+
+impl std::fmt::Display for Class {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        let Self { experts, known_stack, known_gpu, near_limit } = *self;
+        write!(
+            f,
+            "{}, {} stack, GPU {} data{}",
+            if experts { "MoE" } else { "dense" },
+            if known_stack { "known" } else { "unknown" },
+            if known_gpu { "with" } else { "without" },
+            if near_limit { ", near the memory limit" } else { "" }
+        )
+    }
+}
+
+/// Quantiles of measured/predicted.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Quantiles {
+    /// Runs that they rest on.
+    pub runs: u32,
+    /// One for each of [`LEVELS`].
+    pub values: Vec<f64>,
+}
+
+impl Quantiles {
+    /// Quantiles of ratios, each with a weight; with the correction of split-conformal prediction, so that a new run is
+    /// outside with at most the stated probability:
+    ///
+    /// ```text
+    /// below ½ the ⌊(n+1)·q⌋-th smallest, above it the ⌈(n+1)·q⌉-th; past the ends, the ends
+    /// ```
+    ///
+    /// With weights, n is their sum, and ranks count weight.
+    pub fn of(ratios: &[(f64, f64)]) -> Option<Self> {
+        let mut sorted = ratios.to_vec();
+        sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let n: f64 = sorted.iter().map(|(_, weight)| weight).sum();
+        let (first, last) = (sorted.first()?.0, sorted.last()?.0);
+        let below = |wanted: f64| {
+            let mut sum = 0.0;
+            let mut found = first;
+            for (ratio, weight) in &sorted {
+                sum += weight;
+                if sum > wanted + 1e-9 {
+                    break;
+                }
+                found = *ratio;
+            }
+            found
+        };
+        let above = |wanted: f64| {
+            let mut sum = 0.0;
+            for (ratio, weight) in &sorted {
+                sum += weight;
+                if sum >= wanted - 1e-9 {
+                    return *ratio;
+                }
+            }
+            last
+        };
+        let values = LEVELS.map(|level| {
+            if level < 0.5 { below(((n + 1.0) * level).floor()) } else { above(((n + 1.0) * level).ceil()) }
+        });
+        Some(Self { runs: n.round() as u32, values: values.into() })
+    }
+
+    /// The interval that nine runs of ten are in, as factors on the prediction.
+    pub fn interval(&self) -> (f64, f64) {
+        (self.level(ENDS.0), self.level(ENDS.1))
+    }
+
+    /// The factor that a share `level` of runs is at or under; between the stored levels on a straight line.
+    pub fn level(&self, level: f64) -> f64 {
+        let points = || LEVELS.iter().copied().zip(self.values.iter().copied());
+        let low = points().take_while(|(at, _)| *at <= level + 1e-12).last();
+        let high = points().find(|(at, _)| *at >= level - 1e-12);
+        match (low, high) {
+            (Some((a, x)), Some((b, y))) if b > a => x + (y - x) * (level - a) / (b - a),
+            (Some((_, x)), _) | (None, Some((_, x))) => x,
+            (None, None) => 1.0,
+        }
+    }
+
+    /// Share of runs whose factor is over `factor`. Never 0 or 1: a sample of n runs cannot tell less than 1/(n+1).
+    pub fn share_above(&self, factor: f64) -> f64 {
+        let least = 1.0 / (f64::from(self.runs.max(1)) + 1.0);
+        let points: Vec<(f64, f64)> = LEVELS.iter().copied().zip(self.values.iter().copied()).collect();
+        let at_or_under = match points.iter().position(|(_, value)| *value > factor) {
+            None => 1.0,
+            Some(0) => 0.0,
+            Some(at) => {
+                let ((a, x), (b, y)) = (points[at - 1], points[at]);
+                if y > x { a + (b - a) * (factor - x) / (y - x) } else { a }
+            }
+        };
+        (1.0 - at_or_under).clamp(least, 1.0 - least)
+    }
+}
+
+/// How far apart two plans of one problem must be predicted to be told apart.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Apart {
+    /// Of measured pairs predicted at least this far apart (slower/faster − 1), nine of ten were in the predicted order.
+    pub gap: f64,
+    /// Pairs that it rests on.
+    pub pairs: u32,
+}
+
+/// Quantiles of one class.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfClass {
+    /// The class.
+    pub class: Class,
+    /// Of step times.
+    pub time: Quantiles,
+    /// Of peak memory.
+    pub memory: Quantiles,
+}
+
+/// All that is known of errors.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Table {
+    /// Name as printed.
+    pub name: String,
+    /// Day of the calibration.
+    pub date: String,
+    /// Key of the source of the runs.
+    pub source: String,
+    /// The fit whose errors these are.
+    pub fit: String,
+    /// Names of the stacks with runs among them.
+    pub stacks: Vec<String>,
+    /// Names of the GPUs with runs among them.
+    pub gpus: Vec<String>,
+    /// When plans can be told apart.
+    pub apart: Apart,
+    /// Every class.
+    pub classes: Vec<OfClass>,
+}
+
+impl Table {
+    /// Quantiles of step times.
+    pub fn time(&self, class: Class) -> &Quantiles {
+        &self.of(class).time
+    }
+
+    /// Quantiles of peak memory.
+    pub fn memory(&self, class: Class) -> &Quantiles {
+        &self.of(class).memory
+    }
+
+    fn of(&self, class: Class) -> &OfClass {
+        self.classes.iter().find(|of| of.class == class).expect("Table::check: every class is there")
+    }
+
+    /// Checks what reading it assumes.
+    ///
+    /// # Errors
+    /// When a class is missing, or quantiles are too few or not in order.
+    pub fn check(&self) -> Result<(), String> {
+        for class in Class::all() {
+            let of = self.classes.iter().find(|of| of.class == class).ok_or_else(|| format!("no class: {class}"))?;
+            for quantiles in [&of.time, &of.memory] {
+                let ordered = quantiles.values.windows(2).all(|pair| pair[0] <= pair[1]);
+                if quantiles.values.len() != LEVELS.len() || !ordered || quantiles.values[0] <= 0.0 {
+                    return Err(format!("{class}: {} quantiles above 0, in order, are needed", LEVELS.len()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn even(n: u32) -> Quantiles {
+        let ratios: Vec<(f64, f64)> = (1..=n).map(|at| (f64::from(at), 1.0)).collect();
+        Quantiles::of(&ratios).unwrap()
+    }
+
+    #[test]
+    fn quantiles_have_the_correction_of_a_finite_sample() {
+        // 99 ratios 1, 2, … 99: the ⌊100·0.05⌋-th is 5, the ⌈100·0.95⌉-th is 95
+        assert_eq!(even(99).interval(), (5.0, 95.0));
+        // 9 ratios cannot say what one run in twenty does: the ends
+        assert_eq!(even(9).interval(), (1.0, 9.0));
+    }
+
+    #[test]
+    fn a_new_run_is_inside_as_often_as_promised() {
+        // leave each of 200 out in turn: nine of ten, or a little more, are inside the interval of the others
+        let ratios: Vec<f64> = (0..200).map(|at| (f64::from(at) * 0.618_034).fract()).collect();
+        let inside = (0..ratios.len())
+            .filter(|&out| {
+                let others: Vec<(f64, f64)> =
+                    ratios.iter().enumerate().filter(|(at, _)| *at != out).map(|(_, ratio)| (*ratio, 1.0)).collect();
+                let (low, high) = Quantiles::of(&others).unwrap().interval();
+                (low..=high).contains(&ratios[out])
+            })
+            .count();
+        assert!((178..=186).contains(&inside), "{inside} of 200");
+    }
+
+    #[test]
+    fn shares_are_read_back_from_levels() {
+        let quantiles = even(199);
+        for level in [0.05, 0.33, 0.5, 0.8, 0.97] {
+            let share = quantiles.share_above(quantiles.level(level));
+            assert!((share - (1.0 - level)).abs() < 1e-9, "{level} {share}");
+        }
+        assert!((quantiles.share_above(1e9) - 1.0 / 200.0).abs() < 1e-12, "never certain");
+        assert!((quantiles.share_above(0.0) - 199.0 / 200.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn repeats_weigh_as_one() {
+        let once = Quantiles::of(&[(1.0, 1.0), (2.0, 1.0), (3.0, 1.0)]).unwrap();
+        let twice = Quantiles::of(&[(1.0, 1.0), (2.0, 0.5), (2.0, 0.5), (3.0, 1.0)]).unwrap();
+        assert_eq!(once, twice);
+    }
+}

@@ -1,0 +1,174 @@
+//! Measurements that contradict one another. No prediction is looked at: only rows beside rows.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::sample::{Sample, config_group, purpose};
+
+/// Factor above which a step that should be no slower is no noise: repeats of one layout differ by 4 % in the median and by
+/// 31 % in the worst tenth.
+pub const FACTOR: f64 = 2.0;
+
+/// What two rows contradict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// The same layout with more replicas, and no more work for each, takes over twice as long.
+    SlowerOnMoreGpus,
+    /// The same layout with larger micro-batches takes over twice as long.
+    SlowerWithLargerMicroBatch,
+    /// The same layout, GPUs and batch, twice measured, over twice as long.
+    RepeatsDisagree,
+}
+
+impl Rule {
+    /// In words.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::SlowerOnMoreGpus => {
+                "the same layout on fewer GPUs, with as much work for each or more, is over twice as fast"
+            }
+            Self::SlowerWithLargerMicroBatch => "the same layout with a smaller micro-batch is over twice as fast",
+            Self::RepeatsDisagree => "the same layout, GPUs and batch was measured over twice as fast",
+        }
+    }
+}
+
+/// A row that another contradicts.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Anomaly {
+    /// The slow row.
+    pub id: String,
+    /// What it contradicts.
+    pub rule: Rule,
+    /// The row that it is compared with.
+    pub against: String,
+    /// How much slower it is.
+    pub factor: f64,
+}
+
+/// A measured row, as the rules compare it.
+struct Timed<'a> {
+    id: &'a str,
+    gpus: f64,
+    batch: f64,
+    micro_batch: f64,
+    /// Micro-batches of one replica times their size: the sequences of one replica.
+    local: f64,
+    seconds: f64,
+}
+
+/// Rows that another row of the same layout contradicts, by id; each with its worst contradiction.
+pub fn anomalies(ran: &[Sample]) -> Vec<Anomaly> {
+    let mut layouts: BTreeMap<String, Vec<Timed>> = BTreeMap::new();
+    for sample in ran {
+        if let Some(timed) = timed(sample) {
+            layouts.entry(layout(sample)).or_default().push(timed);
+        }
+    }
+    let mut found: BTreeMap<String, Anomaly> = BTreeMap::new();
+    for rows in layouts.values() {
+        for slow in rows {
+            for fast in rows {
+                let factor = slow.seconds / fast.seconds;
+                let Some(rule) = contradiction(slow, fast).filter(|_| factor >= FACTOR) else { continue };
+                let anomaly = Anomaly { id: slow.id.to_owned(), rule, against: fast.id.to_owned(), factor };
+                if found.get(slow.id).is_none_or(|known| known.factor < factor) {
+                    found.insert(slow.id.to_owned(), anomaly);
+                }
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+/// The rule by which `slow` should take no longer than `fast`, rows of one layout.
+fn contradiction(slow: &Timed, fast: &Timed) -> Option<Rule> {
+    let same = |a: f64, b: f64| (a - b).abs() < 0.5;
+    let (gpus, batch) = (same(slow.gpus, fast.gpus), same(slow.batch, fast.batch));
+    let micro_batch = same(slow.micro_batch, fast.micro_batch);
+    if gpus && batch && micro_batch {
+        Some(Rule::RepeatsDisagree)
+    } else if gpus && batch && slow.micro_batch > fast.micro_batch {
+        Some(Rule::SlowerWithLargerMicroBatch)
+    } else if micro_batch && slow.gpus > fast.gpus && slow.local <= fast.local + 1e-9 {
+        Some(Rule::SlowerOnMoreGpus)
+    } else {
+        None
+    }
+}
+
+fn timed<'a>(sample: &'a Sample) -> Option<Timed<'a>> {
+    let row = sample.row;
+    let gpus = row.gpus_total?;
+    let ranks = row.tp? * row.pp? * row.cp.unwrap_or(1.0);
+    let batch = row.global_batch?;
+    (gpus > 0.0 && ranks > 0.0).then_some(())?;
+    Some(Timed {
+        id: row.id.as_deref()?,
+        gpus,
+        batch,
+        micro_batch: row.micro_batch?,
+        local: batch * ranks / gpus,
+        seconds: sample.measured()?,
+    })
+}
+
+/// All that must be equal of two rows to be compared: everything but GPUs, batch and micro-batch.
+fn layout(sample: &Sample) -> String {
+    let row = sample.row;
+    let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let group: String = config_group(row).split('|').filter(|part| !is_micro_batch(part)).collect::<Vec<_>>().join("|");
+    let texts = [&row.framework, &row.gpu, &row.dtype, &row.dtype_detail, &row.recompute, &row.overlap, &row.fsdp];
+    let numbers = [row.seq_len, row.sp, row.zero_stage, row.etp, row.ep, row.vpp, row.year];
+    [sample.set().to_owned(), purpose(row).to_owned(), group]
+        .into_iter()
+        .chain(texts.map(text))
+        .chain(numbers.map(number))
+        .collect::<Vec<_>>()
+        .join("\u{1f}")
+}
+
+/// The `m2` of a configuration.
+fn is_micro_batch(part: &str) -> bool {
+    part.strip_prefix('m').is_some_and(|size| !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runs::{Prediction, Row, predict};
+
+    fn row(id: &str, gpus: f64, batch: f64, micro_batch: f64, seconds: f64) -> Row {
+        Row {
+            id: Some(id.into()),
+            gpus_total: Some(gpus),
+            tp: Some(1.0),
+            pp: Some(1.0),
+            global_batch: Some(batch),
+            micro_batch: Some(micro_batch),
+            step_time_s: Some(seconds),
+            ..Row::default()
+        }
+    }
+
+    fn found(rows: &[Row]) -> Vec<(String, Rule)> {
+        let predictions: Vec<Prediction> = rows.iter().map(predict).collect();
+        let samples = super::super::sample::samples(rows, &predictions);
+        anomalies(&samples).into_iter().map(|anomaly| (anomaly.id, anomaly.rule)).collect()
+    }
+
+    #[test]
+    fn contradictions_are_found_and_noise_is_not() {
+        let (base, noise) = (row("a", 8.0, 64.0, 1.0, 1.0), row("b", 16.0, 64.0, 1.0, 1.2));
+        assert_eq!(found(&[base.clone(), noise]), []);
+        let slow = |row: Row| found(&[base.clone(), row]);
+        assert_eq!(slow(row("b", 16.0, 64.0, 1.0, 2.5)), [("b".into(), Rule::SlowerOnMoreGpus)]);
+        assert_eq!(slow(row("b", 16.0, 128.0, 1.0, 2.5)), [("b".into(), Rule::SlowerOnMoreGpus)]);
+        assert_eq!(slow(row("b", 16.0, 512.0, 1.0, 2.5)), [], "four times the work for each");
+        assert_eq!(slow(row("b", 8.0, 64.0, 2.0, 2.5)), [("b".into(), Rule::SlowerWithLargerMicroBatch)]);
+        assert_eq!(slow(row("b", 8.0, 64.0, 1.0, 2.5)), [("b".into(), Rule::RepeatsDisagree)]);
+    }
+}

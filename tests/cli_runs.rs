@@ -1,0 +1,73 @@
+//! `validate`, `runs from-log` and `--risk` as their user meets them.
+#![cfg(feature = "cli")]
+
+use std::process::Command;
+
+struct Answer {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+fn mw(args: &[&str]) -> Answer {
+    let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    Answer { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+}
+
+fn at(name: &str) -> String {
+    format!("{}/tests/{name}", env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn validate_scores_runs_in_every_form() {
+    let runs = at("published/runs.csv");
+    let table = mw(&["validate", "--runs", &runs, "--only", "set=simumax"]);
+    assert_eq!(table.code, 0, "{}", table.err);
+    assert!(table.out.contains("Furthest off") && table.out.contains("simumax"), "{}", table.out);
+    let json = mw(&["validate", "--runs", &runs, "--only", "purpose=pretrain", "--format", "json"]);
+    let document: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    assert_eq!((document["schema"].as_u64(), document["fit"].as_str()), (Some(1), Some("2026-11")));
+    assert!(document["time"][0]["mean_ape"].as_f64().is_some_and(|error| error > 0.0 && error < 1.0));
+    let wrong = mw(&["validate", "--runs", &runs, "--only", "gpus=8"]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.err.contains("did you mean `gpu`?"), "{}", wrong.err);
+    let wrong = mw(&["validate", "--runs", &runs, "--set", "model.hidden=1"]);
+    assert!(wrong.code == 2 && wrong.err.contains("gpu.… and stack.…"), "{}", wrong.err);
+}
+
+#[test]
+fn a_log_becomes_a_row_that_is_scored() {
+    let log = at("logs/megatron-llama3-8b.log");
+    let lacking = mw(&["runs", "from-log", &log]);
+    assert!(lacking.code == 0 && lacking.err.contains("not in the log: gpu"), "{}", lacking.err);
+    let rows = mw(&["runs", "from-log", &log, "--with", "gpu=H100"]);
+    assert_eq!(rows.code, 0, "{}", rows.err);
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("rows-{}.csv", std::process::id()));
+    std::fs::write(&file, rows.out).unwrap();
+    let scored = mw(&["validate", "--runs", file.to_str().unwrap(), "--format", "json"]);
+    std::fs::remove_file(&file).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&scored.out).unwrap();
+    assert_eq!(document["points"].as_array().map(Vec::len), Some(1), "{}", scored.out);
+    let none = mw(&["runs", "from-log", &at("cli.rs"), "--with", "gpu=H100"]);
+    assert!(none.code == 2, "{}", none.err);
+}
+
+#[test]
+fn risk_lowers_the_memory_that_plans_may_fill() {
+    let budget = |risk: &[&str]| {
+        let plan = mw(&[&["plan", "llama3-8b", "dgx-h100-8", "--format", "json"], risk].concat());
+        let document: serde_json::Value = serde_json::from_str(&plan.out).unwrap();
+        for plan in document["plans"].as_array().unwrap() {
+            let step = |key: &str| plan[key].as_f64().unwrap();
+            assert!(step("step_time_p05_s") < step("step_time_s") && step("step_time_s") < step("step_time_p95_s"));
+        }
+        let most = document["plans"].as_array().unwrap().iter().map(|plan| plan["oom_probability"].as_f64().unwrap());
+        (document["problem"]["hbm_budget_gib"].as_f64().unwrap(), most.fold(0.0, f64::max))
+    };
+    let (usual, (careful, probability)) = (budget(&[]).0, budget(&["--risk", "0.05"]));
+    assert!(careful < usual, "{careful} {usual}");
+    assert!(probability <= 0.05 + 1e-9, "{probability}");
+    let wrong = mw(&["plan", "llama3-8b", "dgx-h100-8", "--risk", "5"]);
+    assert!(wrong.code == 2 && wrong.err.contains("a probability"), "{}", wrong.err);
+}
