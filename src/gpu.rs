@@ -128,8 +128,16 @@ pub struct AttentionCurve {
     pub backward: FlopsPerSec,
     /// Sequence length at which half the rate is reached (`s0`).
     pub half_sequence: f64,
+    /// Speed with heads of 64 against heads of 128.
+    #[serde(default = "narrow_heads")]
+    pub narrow_heads: f64,
     /// Key of the source.
     pub source: String,
+}
+
+/// Of kernels that were not measured with heads of 64. Source: specification §2.3 (`H_f`, `H_b`).
+const fn narrow_heads() -> f64 {
+    0.76
 }
 
 /// How many blocks per processor half-fill the device, forward and backward (χ of specification §2.3).

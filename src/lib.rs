@@ -30,6 +30,7 @@ pub mod space;
 pub mod stack;
 pub mod stages;
 pub mod suggest;
+pub mod sweep;
 pub mod units;
 pub mod validate;
 pub mod workload;

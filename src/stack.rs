@@ -30,6 +30,10 @@ pub struct Launches {
     /// The same in narrower formats.
     #[serde(default)]
     pub per_expert_narrow: f64,
+    /// Launches of the experts count by themselves, times this: the host reads the token counts back before it can launch
+    /// them, so none of them is queued while earlier kernels run. Zero lets the whole layer's launches run ahead.
+    #[serde(default)]
+    pub expert_wait: f64,
     /// Host time of one launch on x86.
     pub x86: Seconds,
     /// Host time of one launch on Grace.
@@ -96,6 +100,8 @@ pub struct Quirks {
     pub broadcast_per_owner: Seconds,
     /// Gradients are synchronised after every micro-batch.
     pub sync_every_micro_batch: bool,
+    /// What the host does once a step while the device waits: loading data, clipping, logging.
+    pub step_overhead: Seconds,
 }
 
 impl Default for Quirks {
@@ -109,6 +115,7 @@ impl Default for Quirks {
             network_efficiency: 1.0,
             broadcast_per_owner: Seconds::ZERO,
             sync_every_micro_batch: false,
+            step_overhead: Seconds::ZERO,
         }
     }
 }
@@ -157,6 +164,19 @@ pub struct Stack {
     /// Whether CUDA graphs replay the layers.
     #[serde(default)]
     pub cuda_graphs: bool,
+    /// Whether the graphs hold the experts too: those of a whole iteration do, those of modules do not.
+    #[serde(default)]
+    pub graphed_experts: bool,
+    /// Traffic of permuting tokens to their experts and back, against one pass each way.
+    #[serde(default = "one")]
+    pub permute_traffic: f64,
+    /// Whether recomputation of a layer stops once backward has all it needs: before the layer's last product
+    /// (`torch.utils.checkpoint` without re-entry).
+    #[serde(default)]
+    pub checkpoint_early_stop: bool,
+    /// Spread of step times between groups of eight GPUs, as a share of the step.
+    #[serde(default = "jitter")]
+    pub jitter: f64,
     /// FP8 attention.
     #[serde(default)]
     pub fp8_attention: bool,
@@ -181,14 +201,27 @@ pub struct Stack {
     /// Activations against the formula of §6.3: 1.35 for un-fused eager stacks.
     #[serde(default = "one")]
     pub activation_memory: f64,
+    /// Bytes per logit of the loss head's working set, where not 6 fused and 12 unfused.
+    pub logit_bytes: Option<f64>,
+    /// Share of a layer's activations that selective checkpointing by operator keeps.
+    #[serde(default = "half")]
+    pub per_op_kept: f64,
     /// Whether Transformer Engine keeps one weight-gradient buffer per weight shape (§6.5).
     #[serde(default)]
     pub wgrad_cache: bool,
+    /// ZeRO stage of a run that states none.
+    pub default_zero: Option<u8>,
     /// Default split of layers over stages.
     #[serde(default)]
     pub split: LayerSplit,
     /// Dispatcher it uses by default.
     pub dispatcher: Dispatcher,
+    /// Load of the busiest expert rank where nothing balances routing (ξ).
+    #[serde(default = "imbalance")]
+    pub expert_imbalance: f64,
+    /// Whether only the all-to-all dispatcher can drop tokens.
+    #[serde(default)]
+    pub drops_by_all_to_all: bool,
     /// Launches.
     pub launches: Launches,
     /// Overlap.
@@ -198,11 +231,31 @@ pub struct Stack {
     pub quirks: Quirks,
 }
 
+/// Source: specification §2.8, version 1.1 [P].
+const fn imbalance() -> f64 {
+    1.05
+}
+
+/// Source: specification §6.3, version 1.1.
+const fn half() -> f64 {
+    0.5
+}
+
+/// Source: specification §7.5.
+const fn jitter() -> f64 {
+    0.01 / 3.0
+}
+
 const fn two() -> f64 {
     2.0
 }
 
 impl Stack {
+    /// The byte recipe that is taken where none is named.
+    pub fn usual_recipe(&self) -> &'static str {
+        if self.reduce_bytes <= 2.0 { "megatron-bf16-grads" } else { "megatron" }
+    }
+
     /// Checks what every plan would trip over.
     ///
     /// # Errors
@@ -215,12 +268,16 @@ impl Stack {
             ("gather_bytes", self.gather_bytes),
             ("fsdp_efficiency", self.fsdp_efficiency),
             ("activation_memory", self.activation_memory),
+            ("permute_traffic", self.permute_traffic),
             ("bucket", self.bucket.map_or(1.0, Bytes::get)),
             ("quirks.network_efficiency", self.quirks.network_efficiency),
             ("quirks.cross_domain_tp_efficiency", self.quirks.cross_domain_tp_efficiency),
         ];
         if let Some((name, _)) = positive.iter().find(|(_, value)| *value <= 0.0) {
             return Err(format!("`{name}` must be above 0"));
+        }
+        if self.expert_imbalance < 1.0 {
+            return Err("`expert_imbalance` must be 1 or more".into());
         }
         let shares =
             [("overlap.tp", self.overlap.tp), ("overlap.cp", self.overlap.cp), ("overlap.ep", self.overlap.ep)];

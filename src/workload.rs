@@ -93,3 +93,42 @@ pub struct Workload {
     /// Whether routing drops surplus tokens (so that the host need not know their counts).
     pub drops_tokens: bool,
 }
+
+/// Least and most sequences of the default batch: 2048 x 8192 tokens is what Llama 3 405B was trained with.
+const BATCH: (u32, u32) = (128, 2048);
+
+/// The batch that is taken where none is given: published batches are seldom part of a model's description.
+///
+/// One sequence per GPU, times what makes 128 of them; over 2048 GPUs, the odd part of their number times the power of two
+/// that first comes near 2048, so that any such factor of the GPUs may be the data-parallel size (3,072 for 24,576 GPUs).
+pub fn usual_batch(gpus: u32) -> u32 {
+    const NEAR: f64 = 0.9;
+    const MOST_ODD: u32 = 16_384;
+    let (least, most) = BATCH;
+    if gpus == 0 {
+        return least;
+    }
+    if gpus <= most {
+        return gpus * least.div_ceil(gpus);
+    }
+    let odd = gpus >> gpus.trailing_zeros();
+    if odd > MOST_ODD {
+        return most;
+    }
+    let mut batch = odd;
+    while f64::from(batch) < NEAR * f64::from(most) {
+        batch *= 2;
+    }
+    batch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_usual_batch_divides_among_replicas() {
+        let batches = [1, 7, 8, 1024, 2048, 16_384, 24_576, 100_000].map(usual_batch);
+        assert_eq!(batches, [128, 133, 128, 1024, 2048, 2048, 3072, 3125]);
+    }
+}

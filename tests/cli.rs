@@ -74,7 +74,7 @@ fn a_fixed_degree_that_divides_nothing_is_explained() {
 
 #[test]
 fn an_unlike_key_gets_no_suggestion() {
-    let output = run(&[&SMALL[..], &["--fix", "foo=7"]].concat());
+    let output = run(&[&SMALL[..], &["--fix", "quux=7"]].concat());
     assert_eq!(code(&output), 2);
     assert!(
         !err(&output).contains("did you mean") && err(&output).contains("the keys are: tp, cp"),

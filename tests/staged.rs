@@ -4,7 +4,7 @@ mod random;
 
 use meshwright::cost::Costs;
 use meshwright::cost::staged::{
-    Block, Feeding, Mixing, Parameters, Pipeline, Sharding, Stages, layer_bound, least_states,
+    Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, Sharding, Stages, layer_bound, least_states,
 };
 use meshwright::plan::{Plan, ZeroStage};
 use meshwright::space::{Restrictions, Space};
@@ -23,14 +23,11 @@ fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= ROUNDING * b.abs()
 }
 
-fn stages_of(costs: &Costs, plan: &Plan, block: &Block) -> Stages {
+fn stages_of(costs: &Costs, plan: &Plan, layers: &Layers) -> Stages {
     let stages = Stages::new(costs, plan);
     match plan.split {
         LayerSplit::Even => stages,
-        LayerSplit::CostBalanced => {
-            let layers = costs.layers_of_chunks(plan, &block.shape(costs, plan));
-            stages.with_layers(costs, plan, &layers)
-        }
+        LayerSplit::CostBalanced => stages.with_layers(costs, plan, &layers.of_chunks(costs, plan)),
     }
 }
 
@@ -65,10 +62,11 @@ fn staged_and_flat_prices_agree() {
     let checked = for_wide_plans(100, |costs, plan| {
         let flat = costs.evaluate(plan);
         let block = Block::of(costs, plan);
-        let stages = stages_of(costs, plan, &block);
-        let pipeline = Pipeline::new(costs, plan, &block, &stages);
+        let layers = block.layers(costs, plan);
+        let stages = stages_of(costs, plan, &layers);
+        let loaded = Loaded::new(costs, Pipeline::new(costs, plan, &layers, &stages), &stages);
         let sharding = Sharding::new(costs, plan, &Parameters::new(costs, plan, &stages));
-        let staged = pipeline.price(costs, &sharding);
+        let staged = loaded.price(costs, &sharding);
         let (time, memory) = (flat.step.total().get(), flat.footprint.device().get());
         assert!(close(staged.time.get(), time), "{plan}: {} staged, {time} flat", staged.time.get());
         assert!(close(staged.memory.get(), memory), "{plan}: {} staged, {memory} flat", staged.memory.get());
@@ -82,28 +80,36 @@ fn bounds_never_exceed_the_played_time() {
     let checked = for_wide_plans(200, |costs, plan| {
         let (mixing, feeding) = (Mixing::new(costs, plan), Feeding::new(costs, plan));
         let block = Block::new(costs, plan, &mixing, &feeding);
-        let stages = stages_of(costs, plan, &block);
-        let pipeline = Pipeline::new(costs, plan, &block, &stages);
+        let layers = block.layers(costs, plan);
+        let stages = stages_of(costs, plan, &layers);
+        let loaded = Loaded::new(costs, Pipeline::new(costs, plan, &layers, &stages), &stages);
         let sharding = Sharding::new(costs, plan, &Parameters::new(costs, plan, &stages));
-        let bound = pipeline.bound(costs, &sharding);
+        let bound = loaded.bound(costs, &sharding);
         let played = costs.evaluate_played(plan);
         let time = played.step.total();
-        let layers = layer_bound(costs, plan, &mixing, &feeding, costs.problem.cluster().gpus);
+        let least = layer_bound(costs, plan, &mixing, &feeding, costs.problem.cluster().gpus);
         let at_most = |bound: f64, what: &str| {
             assert!(bound <= time.get() * (1.0 + ROUNDING), "{plan}: {what} {bound} over {} played", time.get());
         };
-        at_most(layers.get(), "layer bound");
-        at_most(bound.time.get(), "bound");
-        if plan.zero != ZeroStage::Three {
-            at_most(pipeline.least_time(costs).get(), "flow bound");
-            assert!(pipeline.least_time(costs).get() <= bound.time.get() * (1.0 + ROUNDING), "{plan}");
+        at_most(least.get(), "layer bound");
+        at_most(bound.get(), "bound");
+        if plan.zero == ZeroStage::Three {
+            at_most(loaded.pipeline.least_gathered_time(costs).get(), "flow bound of gathered weights");
+        } else {
+            let flow = loaded.pipeline.least_time() + sharding.least_time(costs, plan);
+            at_most(flow.get(), "flow bound and edges");
+            assert!(flow.get() <= bound.get() * (1.0 + ROUNDING), "{plan}: flow bound over the bound");
         }
-        if pipeline.is_played() && plan.zero != ZeroStage::Three {
-            let again = pipeline.played(costs, &sharding, costs.played_bubble(plan, &pipeline.shape));
-            assert!(close(again.time.get(), time.get()), "{plan}: {} and {}", again.time.get(), time.get());
+        if loaded.pipeline.is_played() && plan.zero != ZeroStage::Three {
+            let again = loaded.played(costs, &sharding, costs.played_bubble(plan, &layers.shape));
+            assert!(close(again.get(), time.get()), "{plan}: {} and {}", again.get(), time.get());
         }
         let memory = played.footprint.device().get() * (1.0 + ROUNDING);
-        assert!(bound.memory.get() <= memory && least_states(&[sharding]).get() <= memory, "{plan}");
+        assert!(
+            loaded.memory(&sharding).0.get() <= memory
+                && loaded.least_memory(&least_states(std::iter::once(&sharding))).0.get() <= memory,
+            "{plan}"
+        );
     });
     assert!(checked >= plans_wanted());
 }

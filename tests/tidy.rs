@@ -31,6 +31,7 @@ const LAYERS: &[&str] = &[
     "probe",
     "import",
     "runs",
+    "sweep",
     "validate",
     "fit",
     "report",

@@ -18,7 +18,7 @@ pub mod stacks;
 use std::path::Path;
 
 pub use crate::suggest::nearest;
-pub use error::{CatalogError, Kind};
+pub use error::{CatalogError, Kind, nearest_expected};
 pub use overrides::{Overrides, SET_SOURCE, Setting};
 pub use shelf::Shelf;
 

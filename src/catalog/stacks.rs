@@ -20,5 +20,11 @@ pub const STACKS: &[(&str, &str)] = &[
     ("nemo-26", include_str!("../../clusters/stacks/nemo-26.toml")),
     ("simumax-2025", include_str!("../../clusters/stacks/simumax-2025.toml")),
     ("torchtitan-2024", include_str!("../../clusters/stacks/torchtitan-2024.toml")),
+    ("torchtitan-2025", include_str!("../../clusters/stacks/torchtitan-2025.toml")),
     ("torchtitan-eager", include_str!("../../clusters/stacks/torchtitan-eager.toml")),
 ];
+
+/// The stack that is taken where none is named: of Google's devices, and of all others.
+pub fn usual(vendor: &str) -> &'static str {
+    if vendor.eq_ignore_ascii_case("google") { "jax-2025" } else { "nemo-25" }
+}

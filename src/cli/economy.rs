@@ -9,7 +9,7 @@ use crate::goodput::{Goodput, Mode};
 use crate::money::{self, Bill, Market, Rate, Terms};
 use crate::problem::Problem;
 use crate::report::{Sheet, bill};
-use crate::search::{Options, Ranking, search};
+use crate::search::{Goal, Objective as Least, Options, Ranking, search};
 use crate::units::{BytesPerSec, Seconds, Tokens, UsdPerHour, count};
 
 /// What is to be as small as can be.
@@ -24,6 +24,21 @@ pub enum Objective {
     Cost,
     /// Megawatt-hours at the wall for the tokens.
     Energy,
+    /// Memory of the fullest GPU.
+    Memory,
+    /// Step time times the GPUs in use: what matters where --allow-idle leaves some to others.
+    GpuTime,
+}
+
+impl Objective {
+    /// What the search is to rank by; energy ranks what the search by time found.
+    pub const fn goal(self) -> Goal {
+        match self {
+            Self::StepTime | Self::TimeToTrain | Self::Cost | Self::Energy => Goal::Fastest,
+            Self::Memory => Goal::Best(Least::Memory),
+            Self::GpuTime => Goal::Best(Least::GpuTime),
+        }
+    }
 }
 
 /// Flags of a bill.
@@ -92,7 +107,7 @@ impl EconomyArgs {
     /// The economy of a problem; none where no tokens are asked for.
     pub fn economy(&self, problem: &Problem, sets: &Overrides) -> Result<Option<Economy>> {
         let Some(tokens) = self.tokens else {
-            if self.objective != Objective::StepTime && self.objective != Objective::TimeToTrain {
+            if matches!(self.objective, Objective::Cost | Objective::Energy) {
                 bail!(
                     "--objective needs --tokens, such as --tokens \"15 T\": dollars and energy are for so many tokens"
                 );

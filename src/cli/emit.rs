@@ -15,6 +15,7 @@ use crate::emit::{File, Request, emit};
 use crate::express::{self, Target};
 use crate::plan::Plan;
 use crate::problem::Problem;
+use crate::search::Ranking;
 use crate::space::{Rejection, check, parse_plan};
 
 /// Arguments of `emit`.
@@ -120,6 +121,19 @@ pub fn files(target: Target, problem: &Problem, plan: &Plan, recipe: &str) -> Op
             None
         }
     }
+}
+
+/// The plans of a ranking that a framework can express; says on stderr how many it cannot.
+pub fn expressible(target: Option<Target>, problem: &Problem, mut ranking: Ranking) -> Ranking {
+    if let Some(target) = target {
+        let found = ranking.evaluations.len();
+        ranking.evaluations.retain(|best| express::plan_obstacles(target, problem, &best.plan).is_empty());
+        let left_out = found - ranking.evaluations.len();
+        if left_out > 0 {
+            output::talk(&format!("{left_out} of {found} plans left out: {target} cannot express them"));
+        }
+    }
+    ranking
 }
 
 /// Whether a framework can train the model at all; says on stderr why not.

@@ -1,22 +1,37 @@
 //! `meshwright explain`: one plan laid open.
 
-use anyhow::{Result, anyhow};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::problem::ProblemArgs;
+use super::progress::Progress;
 use super::{Outcome, OutputFormat, output};
-use crate::cost::Costs;
-use crate::report::{explain, json};
+use crate::cost::{Costs, Evaluation};
+use crate::plan::Plan;
+use crate::problem::Problem;
+use crate::report::{Sheet, compare, explain, json, svg, trace};
+use crate::search::{Options, nearest_feasible, search};
 use crate::space::text::parse_plan;
-use crate::space::{Rejection, can_be_sized, check};
+use crate::space::{Rejection, Restrictions, can_be_sized, check};
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     problem: ProblemArgs,
-    /// The plan: "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster.
+    /// The plan: "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the fastest].
     #[arg(long, value_name = "PLAN")]
-    plan: String,
+    plan: Option<String>,
+    /// Another plan: why the first is better, term by term.
+    #[arg(long, value_name = "PLAN")]
+    why_not: Option<String>,
+    /// Write the step as a Chrome trace, for ui.perfetto.dev.
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Draw the pipeline with its bubbles and the memory of each stage.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
@@ -25,10 +40,13 @@ pub struct Args {
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
     let problem = args.problem.problem()?;
-    let plan = parse_plan(&args.plan, &problem).map_err(|why| anyhow!("--plan: {why}"))?;
     let costs = Costs::new(&problem);
+    let Some(plan) = plan_of(args, &problem)? else {
+        output::talk("no plan runs: `meshwright plan` says why");
+        return Ok(Outcome::NoPlan);
+    };
     let rejections = check(&costs, &plan);
-    let evaluation = rejections.iter().all(has_price).then(|| costs.evaluate(&plan));
+    let evaluation = rejections.iter().all(has_price).then(|| costs.evaluate_played(&plan));
     let footprints =
         if evaluation.is_some() || can_be_sized(&plan, &problem) { costs.footprints(&plan) } else { Vec::new() };
     let text = if args.format == OutputFormat::Json {
@@ -48,13 +66,78 @@ pub fn run(args: &Args) -> Result<Outcome> {
         if !rejections.is_empty() {
             sheets.push(explain::reasons(&rejections));
         }
+        if let (Some(other), Some(winner)) = (&args.why_not, &evaluation) {
+            sheets.extend(why_not(&costs, winner, other)?);
+        }
         output::sheets(&sheets, args.format)?
     };
     output::print(&text)?;
+    pictures(args, &costs, &plan)?;
     for rejection in &rejections {
         output::talk(&format!("does not run: {rejection}"));
     }
+    if !rejections.is_empty() {
+        nearest(&costs, &plan);
+    }
     Ok(if rejections.is_empty() { Outcome::Answered } else { Outcome::NoPlan })
+}
+
+/// The plan asked about, or the fastest.
+fn plan_of(args: &Args, problem: &Problem) -> Result<Option<Plan>> {
+    if let Some(text) = &args.plan {
+        return parse_plan(text, problem).map(Some).map_err(|why| anyhow!("--plan: {why}"));
+    }
+    let progress = Progress::new();
+    let options = Options { top: 1, restrictions: Restrictions::default() };
+    let ranking = search(problem, &options, &|done, all| progress.at(done, all));
+    progress.finish();
+    Ok(ranking.evaluations.first().map(|evaluation| evaluation.plan))
+}
+
+/// Another plan against the winner; one that does not run is compared as the nearest that does.
+fn why_not(costs: &Costs, winner: &Evaluation, other: &str) -> Result<Vec<Sheet>> {
+    let plan = parse_plan(other, costs.problem).map_err(|why| anyhow!("--why-not: {why}"))?;
+    let rejections = check(costs, &plan);
+    if rejections.is_empty() {
+        return Ok(vec![compare::against_winner(winner, &costs.evaluate_played(&plan))]);
+    }
+    let mut sheets = vec![explain::reasons(&rejections)];
+    if let Some(near) = nearest_feasible(costs, &plan) {
+        output::talk(&format!("--why-not: {plan} does not run; the nearest that does is compared"));
+        sheets.push(compare::against_winner(winner, &near));
+    }
+    Ok(sheets)
+}
+
+/// Says which plan that runs is nearest.
+fn nearest(costs: &Costs, plan: &Plan) {
+    if let Some(near) = nearest_feasible(costs, plan) {
+        output::talk(&format!("nearest that runs: {}, {} a step", near.plan, near.step.total()));
+    }
+}
+
+fn pictures(args: &Args, costs: &Costs, plan: &Plan) -> Result<()> {
+    if args.trace.is_none() && args.svg.is_none() {
+        return Ok(());
+    }
+    let Some(timeline) = costs.timeline(plan) else {
+        bail!(
+            "--trace and --svg: schedule {} has no list of operations to play, or the micro-batches are not whole\n\n\
+             hint: every schedule but {} has one",
+            plan.schedule,
+            "zb-v, dualpipe and dualpipe-v"
+        );
+    };
+    let write = |file: &PathBuf, text: String| {
+        std::fs::write(file, text).with_context(|| format!("{}: cannot be written", file.display()))
+    };
+    if let Some(file) = &args.trace {
+        write(file, trace::chrome(&timeline)?)?;
+    }
+    if let Some(file) = &args.svg {
+        write(file, svg::picture(costs.problem, &timeline))?;
+    }
+    Ok(())
 }
 
 /// Whether a plan with this flaw still has a price: too large is priced, a degree that divides nothing is not.

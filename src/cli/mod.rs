@@ -3,6 +3,7 @@
 mod budget;
 mod calibrate;
 mod catalogue;
+mod doctor;
 mod economy;
 mod emit;
 mod explain;
@@ -10,6 +11,7 @@ mod files;
 mod fit;
 mod import;
 mod intervals;
+mod measure;
 mod output;
 mod plan;
 mod predict;
@@ -18,12 +20,15 @@ mod progress;
 mod refined;
 mod runs;
 mod shell;
+mod sweep;
 mod validate;
+mod verify;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
+use crate::probe::ProbeError;
 use output::talk;
 
 /// How a command ended, when it ended well.
@@ -31,10 +36,14 @@ use output::talk;
 enum Outcome {
     /// Answered.
     Answered,
-    /// There is no feasible plan, or the one asked about is not.
+    /// There is no feasible plan, or the one asked about is not, or a check did not confirm it.
     NoPlan,
+    /// There is no driver, library or device.
+    NoDevice,
 }
 
+/// Exit code where a driver, library or device is missing.
+const NO_DEVICE: u8 = 3;
 /// Exit code of bad input; clap's own too.
 const BAD_INPUT: u8 = 2;
 /// Exit code after Ctrl-C: 128 + SIGINT.
@@ -54,6 +63,8 @@ enum Command {
     Plan(plan::Args),
     /// Lay one plan open: its time term by term, its memory rank by rank, why it does not run.
     Explain(explain::Args),
+    /// Workloads × purchase options, each with its best plan: cost, days, energy, what to buy.
+    Sweep(sweep::Args),
     /// Read a launch script or a framework's configuration into model, workload and plan.
     Import(import::Args),
     /// Write a plan as the files that a framework's launcher takes.
@@ -69,6 +80,12 @@ enum Command {
     Fit(fit::Args),
     /// Learn from the errors on measured runs how sure predictions are.
     Intervals(intervals::Args),
+    /// Say what this host lacks to measure: driver, libraries, links, clocks.
+    Doctor(doctor::Args),
+    /// Time on the GPU at hand the kernels that the top plans run.
+    Measure(measure::Args),
+    /// Check the top plans on the GPU at hand: predicted against measured, and the ranking done again.
+    Verify(verify::Args),
     /// Turn samples of a device into the curves that predictions use.
     Calibrate(calibrate::Args),
     /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
@@ -101,7 +118,8 @@ enum OutputFormat {
     Csv,
 }
 
-/// Reads the command line, answers, and says how it went: 0 answered, 1 no feasible plan, 2 bad input.
+/// Reads the command line, answers, and says how it went: 0 answered, 1 no feasible plan, 2 bad input, 3 no GPU
+/// where one is needed.
 pub fn run() -> ExitCode {
     // Without a handler Ctrl-C still ends the process, only with the shell's own words.
     let _ = ctrlc::set_handler(|| std::process::exit(INTERRUPTED));
@@ -112,11 +130,17 @@ pub fn run() -> ExitCode {
     match answer(cli.command) {
         Ok(Outcome::Answered) => ExitCode::SUCCESS,
         Ok(Outcome::NoPlan) => ExitCode::FAILURE,
+        Ok(Outcome::NoDevice) => ExitCode::from(NO_DEVICE),
         Err(error) => {
             talk(&format!("error: {error:#}"));
-            ExitCode::from(BAD_INPUT)
+            ExitCode::from(if is_missing(&error) { NO_DEVICE } else { BAD_INPUT })
         }
     }
+}
+
+/// Whether a driver, library or device is missing, rather than the input wrong.
+fn is_missing(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(ProbeError::Missing { .. })))
 }
 
 /// Help and version are answers, and go to stdout; the rest is bad input.
@@ -138,6 +162,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
     match command {
         Command::Plan(args) => plan::run(&args),
         Command::Explain(args) => explain::run(&args),
+        Command::Sweep(args) => sweep::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Emit(args) => emit::run(&args),
         Command::Predict(args) => predict::run(&args),
@@ -145,6 +170,9 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Validate(args) => validate::run(&args),
         Command::Fit(args) => fit::run(&args),
         Command::Intervals(args) => intervals::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
+        Command::Measure(args) => measure::run(&args),
+        Command::Verify(args) => verify::run(&args),
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Budget(args) => budget::run(&args),
         Command::Models(args) => catalogue::models(&args),

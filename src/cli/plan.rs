@@ -1,6 +1,8 @@
 //! `meshwright plan`: every legal layout, ranked, and why the first is first.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use anyhow::{Result, anyhow};
 use serde::Deserialize;
@@ -19,8 +21,8 @@ use crate::express::Target;
 use crate::problem::Problem;
 use crate::refine::ranking::Entry;
 use crate::report::ties::Ties;
-use crate::report::{csv, json, plans, table, why};
-use crate::search::{Options, Ranking};
+use crate::report::{compare, csv, json, percent, plans, table, why};
+use crate::search::{Goal, Options, Proof, Ranking, search_for, sensitivity};
 use crate::space::{Restrictions, check, parse_plan};
 use crate::stack::Framework;
 
@@ -41,6 +43,18 @@ pub struct Args {
     framework: Option<String>,
     #[command(flatten)]
     economy: EconomyArgs,
+    /// Also plans that leave GPUs idle.
+    #[arg(long)]
+    allow_idle: bool,
+    /// Show every plan that no other beats in step time, memory and GPUs at once.
+    #[arg(long, conflicts_with = "objective")]
+    pareto: bool,
+    /// Stop after so many seconds; the answer then says how far from the best it can be.
+    #[arg(long, value_name = "SECONDS")]
+    time_limit: Option<f64>,
+    /// Solve again with each degree one step off and with 10 % more of each figure of the machine.
+    #[arg(long)]
+    sensitivity: bool,
     /// How many plans to show.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
@@ -64,20 +78,31 @@ pub struct Args {
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
     let target = args.emit.as_deref().map(emit::target).transpose()?;
-    let restrictions = restrictions(args, target)?;
-    let stack_of = restrictions.target();
+    let stack_of = args.framework.as_deref().map_or(target, Target::named);
     let problem = args.problem.problem_for(stack_of)?;
+    let restrictions = restrictions(args, stack_of, &problem)?;
     if !emit::model_runs(stack_of, &problem) {
         return Ok(Outcome::NoPlan);
     }
     let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.options.set)?)?;
     let progress = Progress::new();
     let options = Options { top: args.top as usize, restrictions };
-    let (ranking, proved) =
+    let start = Instant::now();
+    let control = |done, all| {
+        progress.at(done, all);
+        let over = args.time_limit.is_some_and(|limit| start.elapsed().as_secs_f64() > limit);
+        if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let goal = if args.pareto { Goal::Pareto } else { args.economy.objective.goal() };
+    let (ranking, proved) = if args.economy.objective == economy::Objective::Energy {
         economy::rank(args.economy.objective, economy.as_ref(), &problem, &options, &|done, all| {
             progress.at(done, all);
-        });
+        })
+    } else {
+        (search_for(&problem, &options, goal, &control), true)
+    };
     progress.finish();
+    let ranking = emit::expressible(stack_of, &problem, ranking);
     let refined = args.refine.entries(&problem, &ranking, &options.restrictions);
     if ranking.evaluations.is_empty() && refined.iter().all(|entry| entry.outcome.is_err()) {
         return no_plan(&problem, &ranking, args, &refined);
@@ -93,7 +118,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
             csv::render_objects(&rows.map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?)?
         }
         OutputFormat::Table | OutputFormat::Markdown => {
-            let sheet = output::sheets(&[plans::ranked(&problem, &ranking)], args.format)?;
+            let mut sheets = vec![plans::ranked(&problem, &ranking)];
+            if args.sensitivity {
+                let winner = &ranking.evaluations[0];
+                let changes = sensitivity(&problem, &options.restrictions, winner);
+                sheets.push(compare::sensitivity(winner, &changes));
+            }
+            let sheet = output::sheets(&sheets, args.format)?;
             let why = format!("{} {}", why::paragraph(&problem, &ranking), Ties::of(&ranking).advice());
             let why = if args.format == OutputFormat::Table { table::wrapped(&why) } else { why };
             let bills = match &economy {
@@ -127,10 +158,18 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 fn counts(ranking: &Ranking) -> String {
-    let rejected: u64 = ranking.rejections.iter().map(|rule| rule.count).sum();
+    let certificate = &ranking.certificate;
+    let cut: u64 = certificate.cut.iter().map(|cut| cut.count).sum();
+    let proof = match (certificate.proof, ranking.evaluations.first()) {
+        (Proof::Optimal, _) => "proved optimal in the model".to_owned(),
+        (Proof::Stopped { .. }, Some(best)) => {
+            format!("stopped: the best may be {} faster", percent(certificate.gap(best.step.total())))
+        }
+        (Proof::Stopped { .. }, None) => "stopped before a plan was found".to_owned(),
+    };
     format!(
-        "{} plans: {} priced, {rejected} rejected, {} cut by a lower bound on their step time",
-        ranking.considered, ranking.priced, ranking.cut_by_bound
+        "{} plans: {} priced ({} schedules played), {} rejected, {} dominated, {cut} cut by lower bounds; {proof}",
+        certificate.size, certificate.priced, certificate.played, certificate.rejected, certificate.dominated
     )
 }
 
@@ -168,7 +207,7 @@ fn nearest_to_fixed(problem: &Problem, fix: &[String]) -> Vec<String> {
     }
 }
 
-fn restrictions(args: &Args, emitted: Option<Target>) -> Result<Restrictions> {
+fn restrictions(args: &Args, target: Option<Target>, problem: &Problem) -> Result<Restrictions> {
     let mut restrictions = Restrictions::default();
     for item in &args.fix {
         restrictions.fix(item).map_err(|why| anyhow!("--fix {item}: {why}"))?;
@@ -176,12 +215,12 @@ fn restrictions(args: &Args, emitted: Option<Target>) -> Result<Restrictions> {
     for item in &args.forbid {
         restrictions.forbid(item).map_err(|why| anyhow!("--forbid {item}: {why}"))?;
     }
-    match (&args.framework, emitted) {
-        (Some(name), _) => match Target::named(name) {
-            Some(target) => restrictions.for_target(target),
-            None => restrictions.for_framework(framework(name)?),
-        },
-        (None, Some(target)) => restrictions.for_target(target),
+    if args.allow_idle {
+        restrictions.allow_idle();
+    }
+    match (&args.framework, target) {
+        (_, Some(target)) => restrictions.for_target(target, !problem.model().is_moe()),
+        (Some(name), None) => restrictions.for_framework(framework(name)?),
         (None, None) => {}
     }
     Ok(restrictions)

@@ -14,7 +14,6 @@ use crate::confidence;
 use crate::express::Target;
 use crate::gpu::Format;
 use crate::problem::{HbmProfile, Problem};
-use crate::stack::Stack;
 use crate::workload::{self, Adaptation, Optimizer, RECIPES, Recipe, Workload};
 
 /// Number format on the command line.
@@ -143,34 +142,6 @@ pub struct ProblemOptions {
     pub set: Vec<String>,
 }
 
-/// Least and most sequences of the default batch: 2048 x 8192 tokens is what Llama 3 405B was trained with.
-const BATCH: (u32, u32) = (128, 2048);
-
-/// The batch that is taken where none is given: published batches are seldom part of a model's description.
-///
-/// One sequence per GPU, times what makes 128 of them; over 2048 GPUs, the odd part of their number times the power of two
-/// that first comes near 2048, so that any such factor of the GPUs may be the data-parallel size (3,072 for 24,576 GPUs).
-fn default_batch(gpus: u32) -> u32 {
-    const NEAR: f64 = 0.9;
-    const MOST_ODD: u32 = 16_384;
-    let (least, most) = BATCH;
-    if gpus == 0 {
-        return least;
-    }
-    if gpus <= most {
-        return gpus * least.div_ceil(gpus);
-    }
-    let odd = gpus >> gpus.trailing_zeros();
-    if odd > MOST_ODD {
-        return most;
-    }
-    let mut batch = odd;
-    while f64::from(batch) < NEAR * f64::from(most) {
-        batch *= 2;
-    }
-    batch
-}
-
 impl ProblemArgs {
     /// The problem, checked; says on stderr what was assumed.
     pub fn problem(&self) -> Result<Problem> {
@@ -184,6 +155,11 @@ impl ProblemArgs {
 }
 
 impl ProblemOptions {
+    /// The problem of this model on this cluster, checked; says on stderr what was assumed.
+    pub fn problem(&self, model: &str, cluster: &str) -> Result<Problem> {
+        self.problem_for(model, cluster, None)
+    }
+
     /// The problem of this model on this cluster, checked, as one framework runs it; says on stderr what was assumed.
     pub fn problem_for(&self, model: &str, cluster: &str, target: Option<Target>) -> Result<Problem> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
@@ -206,11 +182,11 @@ impl ProblemOptions {
             model.seq_len
         });
         let global_batch = self.global_batch.unwrap_or_else(|| {
-            let batch = default_batch(cluster.gpus);
+            let batch = workload::usual_batch(cluster.gpus);
             assumed.push(format!("--global-batch {batch}"));
             batch
         });
-        let optimizer = self.optimizer.as_deref().unwrap_or_else(|| default_recipe(&stack));
+        let optimizer = self.optimizer.as_deref().unwrap_or_else(|| stack.usual_recipe());
         if self.optimizer.is_none() {
             assumed.push(format!("--optimizer {optimizer}"));
         }
@@ -259,22 +235,12 @@ impl ProblemArgs {
 
     /// Name of the optimizer recipe.
     pub fn recipe_name(&self, problem: &Problem) -> String {
-        self.options.optimizer.clone().unwrap_or_else(|| default_recipe(problem.stack()).to_owned())
+        self.options.optimizer.clone().unwrap_or_else(|| problem.stack().usual_recipe().to_owned())
     }
 }
 
 fn default_stack(cluster: &Cluster, target: Option<Target>) -> &'static str {
-    if let Some(target) = target {
-        target.stack()
-    } else if cluster.gpu.vendor.eq_ignore_ascii_case("google") {
-        "jax-2025"
-    } else {
-        "nemo-25"
-    }
-}
-
-fn default_recipe(stack: &Stack) -> &'static str {
-    if stack.reduce_bytes <= 2.0 { "megatron-bf16-grads" } else { "megatron" }
+    if let Some(target) = target { target.stack() } else { catalog::stacks::usual(&cluster.gpu.vendor) }
 }
 
 /// Four numbers of bytes, as `2+4+4+8`: weights, gradients, master weights, moments.
@@ -303,12 +269,6 @@ pub fn recipe(name: &str) -> Result<Recipe> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_default_batch_divides_among_replicas() {
-        let batches = [1, 7, 8, 1024, 2048, 16_384, 24_576, 100_000].map(default_batch);
-        assert_eq!(batches, [128, 133, 128, 1024, 2048, 2048, 3072, 3125]);
-    }
 
     #[test]
     fn a_recipe_suggests_its_neighbour() {

@@ -105,6 +105,12 @@ impl Costs<'_> {
         }
     }
 
+    /// A step that no sharding goes below: its layers, with nothing to gather and nothing to update.
+    pub(super) fn least_sharded_step(&self, plan: &Plan, works: &[Work], around: &Around) -> Seconds {
+        let free = Sharded { kinds: vec![Sharding::default(); works.len()], ..Sharded::default() };
+        self.sharded_step(plan, works, &free, around).total()
+    }
+
     /// Layers, their sharding and what is around them as one step.
     pub(super) fn sharded_step(&self, plan: &Plan, works: &[Work], sharded: &Sharded, around: &Around) -> StepTime {
         let Around { mut ends, sends, slow_down, activations } = *around;
@@ -228,11 +234,12 @@ impl Costs<'_> {
         self.fabric.time(Collective::AllReduce, Bytes::new(mine * self.device.stack.reduce_bytes), group, 1.0)
     }
 
-    fn fsdp_update(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
+    pub(super) fn fsdp_update(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         let share = if self.is_lora() { data::LORA_SHARE } else { 1.0 };
         let shard = heaviest.dense / f64::from(plan.dense_shards())
             + heaviest.experts / f64::from(plan.layout.expert_replicas());
         let on_device = 1.0 - plan.offload.optimizer;
         self.device.stream_fused(Bytes::new(shard * share * on_device * update::BYTES), update::KERNELS)
+            + self.device.stack.quirks.step_overhead
     }
 }

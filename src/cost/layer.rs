@@ -43,6 +43,12 @@ pub struct LayerCost {
     pub activation: Seconds,
     /// Of `forward`: the feed-forward part.
     pub ffn: Seconds,
+    /// Of `forward`: the last product of the feed-forward part.
+    pub last_product: Seconds,
+    /// Of `forward` and of backward: products and activation of the routed experts.
+    pub experts: Pair,
+    /// What the host needs to launch those, once it knows how many tokens each has.
+    pub expert_host: Pair,
     /// Of `forward`: up-projections of latent attention.
     pub up_projections: Seconds,
     /// Exposed tensor-parallel collectives.
@@ -58,6 +64,11 @@ pub struct LayerCost {
 }
 
 impl LayerCost {
+    /// All kernels so far.
+    fn all(&self) -> Pair {
+        Pair { forward: self.forward, backward: self.dgrad + self.wgrad }
+    }
+
     /// Two parts of one layer, term by term.
     fn plus(&self, other: &Self) -> Self {
         let pair = |a: Pair, b: Pair| Pair { forward: a.forward + b.forward, backward: a.backward + b.backward };
@@ -70,6 +81,9 @@ impl LayerCost {
             norms,
             activation,
             ffn,
+            last_product,
+            experts,
+            expert_host,
             up_projections,
             tp,
             cp,
@@ -86,6 +100,9 @@ impl LayerCost {
             norms: self.norms + norms,
             activation: self.activation + activation,
             ffn: self.ffn + ffn,
+            last_product: self.last_product + last_product,
+            experts: pair(self.experts, experts),
+            expert_host: pair(self.expert_host, expert_host),
             up_projections: self.up_projections + up_projections,
             tp: pair(self.tp, tp),
             cp: pair(self.cp, cp),
@@ -152,7 +169,7 @@ impl Costs<'_> {
         if self.is_lora() {
             cost.wgrad = cost.wgrad * LORA_WGRAD;
         }
-        cost.host = self.host_floor(layer, plan);
+        self.host_floor(layer, plan, &mut cost);
         cost.recompute = self.recomputed(layer, plan, &cost);
         cost
     }
@@ -320,7 +337,9 @@ impl Costs<'_> {
         let width = f64::from(mlp.intermediate) / f64::from(plan.layout.tp);
         let (tokens, gates) = (self.tokens(plan), mlp.gates() as f64);
         cost.add(self.device.linear(tokens, hidden, gates * width, 1.0, self.device.format));
-        cost.add(self.device.linear(tokens, width, hidden, 1.0, self.device.format));
+        let down = self.device.linear(tokens, width, hidden, 1.0, self.device.format);
+        cost.last_product = down.forward;
+        cost.add(down);
         self.activation(tokens * width, gates, cost);
     }
 
@@ -342,39 +361,56 @@ impl Costs<'_> {
         let received = owned * f64::from(moe.top_k);
         let per_expert = received / local * self.problem.workload().imbalance;
         let (width, gates) = (f64::from(moe.intermediate) / expert_tp, moe.expert().gates() as f64);
+        let before = cost.all();
         cost.add(self.device.linear(per_expert, hidden, gates * width, local, self.device.format));
         cost.add(self.device.linear(per_expert, width, hidden, local, self.device.format));
         self.activation(received * width, gates, cost);
+        let after = cost.all();
+        cost.experts = Pair { forward: after.forward - before.forward, backward: after.backward - before.backward };
         // Permute and un-permute: 2h(1+k) + 4h·k bytes per owned token.
         let moved = owned * hidden * 2.0 * (1.0 + f64::from(moe.top_k)) + received * hidden * 4.0;
         let router = Shape { m: owned, n: f64::from(moe.experts), k: hidden, batch: 1.0, output_bytes: 4.0 };
         let router = self.device.gemm(&router, Format::Bf16);
+        let moved = moved * self.device.stack.permute_traffic;
         cost.forward += self.device.stream(Bytes::new(moved), 6.0) + router;
         cost.dgrad += self.device.stream(Bytes::new(1.2 * moved), 8.0) + router * 2.0;
         if let Some(shared) = moe.shared() {
             self.mlp(&shared, plan, cost);
         }
+        // Backward of the weighted sum needs what the experts gave: nothing of their products can be left out.
+        cost.last_product = Seconds::ZERO;
         cost.ep = self.expert_exchange(moe, plan);
     }
 
-    /// Launch time of a layer's kernels (specification §2.9, version 1.1).
-    fn host_floor(&self, layer: &Layer, plan: &Plan) -> Pair {
+    /// Launch time of a layer's kernels (specification §2.9, version 1.1), and of its experts where they wait for the host:
+    ///
+    /// ```text
+    /// T_experts = max(T_experts,gpu , w·n_e·E_loc·t_host)          backward twice the launches
+    /// ```
+    fn host_floor(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
         let launches = &self.device.stack.launches;
-        let (forward, backward) = match layer.moe() {
-            Some(moe) => {
-                let each = if self.device.format == Format::Bf16 {
-                    launches.per_expert_bf16
-                } else {
-                    launches.per_expert_narrow
-                };
-                let local = (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0);
-                (MOE_LAUNCHES.0 + each * local, MOE_LAUNCHES.1 + 2.0 * each * local)
+        let (mut forward, mut backward) = (launches.forward, launches.backward);
+        if let Some(moe) = layer.moe() {
+            let narrow = self.device.format != Format::Bf16;
+            let each = if narrow { launches.per_expert_narrow } else { launches.per_expert_bf16 };
+            let local = (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0);
+            forward += MOE_LAUNCHES.0;
+            backward += MOE_LAUNCHES.1;
+            if self.experts_wait() {
+                let host = launches.host_time(self.device.host) * (launches.expert_wait * each * local);
+                cost.expert_host = Pair { forward: host, backward: host * 2.0 };
+            } else {
+                forward += each * local;
+                backward += 2.0 * each * local;
             }
-            None => (0.0, 0.0),
-        };
-        Pair {
-            forward: self.device.host_floor(launches.forward + forward),
-            backward: self.device.host_floor(launches.backward + backward),
         }
+        cost.host = Pair { forward: self.device.host_floor(forward), backward: self.device.host_floor(backward) };
+    }
+
+    /// Whether experts are launched only once the host has read how many tokens each has.
+    pub(super) fn experts_wait(&self) -> bool {
+        let stack = self.device.stack;
+        let graphed = stack.cuda_graphs && stack.graphed_experts;
+        stack.launches.expert_wait > 0.0 && !graphed && !self.problem.workload().drops_tokens
     }
 }

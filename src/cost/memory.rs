@@ -260,7 +260,7 @@ impl Costs<'_> {
         match plan.recompute {
             Recompute::None | Recompute::FirstLayers(_) => self.all_activations(kind, plan, Modules::default()),
             Recompute::Selective(modules) => self.all_activations(kind, plan, modules),
-            Recompute::PerOp => self.all_activations(kind, plan, Modules::default()) * 0.5,
+            Recompute::PerOp => self.all_activations(kind, plan, Modules::default()) * self.device.stack.per_op_kept,
             Recompute::EveryOther => {
                 self.all_activations(kind, plan, Modules::default()) * 0.5 + self.checkpoint(plan) * 0.5
             }
@@ -367,7 +367,8 @@ impl Costs<'_> {
         let model = self.problem.model();
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
         let own = if is_last {
-            let logits = if self.device.stack.fused_cross_entropy { LOGITS.0 } else { LOGITS.1 };
+            let usual = if self.device.stack.fused_cross_entropy { LOGITS.0 } else { LOGITS.1 };
+            let logits = self.device.stack.logit_bytes.unwrap_or(usual);
             let depth = 1.0 + f64::from(model.mtp_depth);
             let vocab = f64::from(model.padded_vocab(plan.layout.tp)) / tp;
             tokens * (vocab * logits * depth + 4.0 * hidden / plan.sequence_shards())
@@ -403,14 +404,14 @@ impl Costs<'_> {
             all.dense() as f64 / tp + all.experts as f64 / f64::from(plan.layout.ep * plan.layout.etp)
         };
         let largest = (0..model.kinds.len()).map(layer).fold(0.0, f64::max);
-        let layers = if plan.reshard_after_forward {
-            2.0 * largest
-        } else {
+        let own =
             model.kind_counts().iter().enumerate().map(|(kind, &count)| f64::from(count) * layer(kind)).sum::<f64>()
-                / f64::from(plan.layout.pp)
-        };
+                / f64::from(plan.layout.pp);
+        let layers = if plan.reshard_after_forward { 2.0 * largest } else { own };
+        // A pipeline reduces its gradients after the last micro-batch only: until then they are whole.
+        let summed = if plan.layout.pp > 1 && !plan.reshard_after_forward { own } else { 0.0 };
         let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / tp;
-        Bytes::new(weight * (layers + table))
+        Bytes::new(weight * (layers + table) + self.device.stack.reduce_bytes * summed)
     }
 
     /// Transformer Engine keeps one bf16 weight-gradient buffer for each distinct weight shape of a layer (§6.5) [D];

@@ -3,6 +3,7 @@
 pub mod by_stage;
 pub mod data;
 pub mod exchange;
+pub mod figures;
 pub mod fsdp;
 pub mod groups;
 pub mod head;
@@ -19,6 +20,7 @@ pub mod stage;
 pub mod staged;
 pub mod step;
 pub mod straggler;
+pub mod timeline;
 
 use crate::collective::Fabric;
 use crate::kernel::{Device, Meter};
@@ -29,6 +31,7 @@ use crate::workload::Adaptation;
 
 pub use by_stage::{StagedEvaluation, Stager};
 pub use exchange::context_inside;
+pub use figures::Figures;
 pub use memory::Footprint;
 pub use stage::ShapeCost;
 pub use step::{Evaluation, StepTime};

@@ -29,7 +29,7 @@ impl Costs<'_> {
     /// Time of the update.
     ///
     /// ```text
-    /// T = shard·u/(BW·e_mem) + P·(g + 1)/(BW·e_mem) + 3·12 us·log2 N          u = 38 bytes with fp32 gradients and moments
+    /// T = shard·u/(BW·e_mem) + P·(g + 1)/(BW·e_mem) + 3·12 us·log2 N + what the host does once a step           u = 38 bytes with fp32 gradients and moments
     /// ```
     ///
     /// Shards over dp·cp (experts over their own replicas) under ZeRO ≥ 1. What is offloaded is updated on the host
@@ -53,6 +53,7 @@ impl Costs<'_> {
             + self.device.stream_fused(Bytes::new(passes), 4.0)
             + Seconds::micros(update::SCALARS * update::SCALAR_HOP * hops)
             + self.newton_schulz(plan, heaviest)
+            + self.device.stack.quirks.step_overhead
     }
 
     /// Muon orthogonalises each matrix of the rank, whole matrices shared out over the replicas:

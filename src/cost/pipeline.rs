@@ -118,6 +118,14 @@ impl Costs<'_> {
         }
     }
 
+    /// What of a step's edges no flow can hide: with windows without end. A longer window never exposes more, for contention
+    /// (σ < 1) costs less than it hides.
+    pub(super) fn least_edges(&self, plan: &Plan, edges: &Edges) -> Seconds {
+        let endless = Seconds::new(f64::INFINITY);
+        let windows = Windows { backward: endless, forward: endless, micro_backward: endless };
+        self.exposed_exchange(plan, edges.exchange, &windows, 1.0) + edges.tied + edges.update
+    }
+
     /// A flow, its sends and its edges as one step; `activations` = exposed time of offloaded activations.
     pub(super) fn flow_step(
         &self,

@@ -71,7 +71,7 @@ impl Costs<'_> {
     /// Share by which stragglers lengthen a step on so many GPUs (J).
     #[allow(clippy::unused_self)] // a law of the problem, whatever it reads of it
     pub(crate) fn slow_down(&self, gpus: u32) -> f64 {
-        straggler::slow_down(gpus)
+        straggler::slow_down(gpus, self.device.stack.jitter)
     }
 
     /// What forgetting one whole layer costs, where only the first layers of a chunk are forgotten.

@@ -7,6 +7,9 @@ use crate::model::{Ffn, Layer};
 use crate::plan::{Modules, Plan, Recompute};
 use crate::units::Seconds;
 
+/// Share of a layer's forward tensor-parallel communication that follows its last product.
+const LAST_COLLECTIVE: f64 = 0.25;
+
 impl Costs<'_> {
     /// Extra backward time of one layer.
     ///
@@ -22,10 +25,21 @@ impl Costs<'_> {
     pub(super) fn recomputed(&self, layer: &Layer, plan: &Plan, cost: &LayerCost) -> Seconds {
         match plan.recompute {
             Recompute::None | Recompute::FirstLayers(_) => Seconds::ZERO,
-            Recompute::Full => full(cost),
-            Recompute::EveryOther => full(cost) * 0.5,
+            Recompute::Full => self.again(cost),
+            Recompute::EveryOther => self.again(cost) * 0.5,
             Recompute::PerOp => (cost.forward - cost.attention + cost.tp.forward + cost.cp.forward) * 0.5,
             Recompute::Selective(modules) => self.modules(modules, layer, cost),
+        }
+    }
+
+    /// A layer's forward as far as backward needs it: `torch.utils.checkpoint` without re-entry stops before the last
+    /// product, whose output nothing needs, and so before its collective, one of four.
+    fn again(&self, cost: &LayerCost) -> Seconds {
+        let all = full(cost);
+        if self.device.stack.checkpoint_early_stop && cost.last_product > Seconds::ZERO {
+            all - cost.last_product - cost.tp.forward * LAST_COLLECTIVE
+        } else {
+            all
         }
     }
 

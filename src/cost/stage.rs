@@ -132,9 +132,15 @@ impl Costs<'_> {
         let sync =
             stack.quirks.sync_per_layer + if counts_read { stack.quirks.moe_sync_per_layer } else { Seconds::ZERO };
         let again = if plan.recompute == Recompute::Full { cost.host.forward } else { Seconds::ZERO };
+        let (experts, launched) =
+            if self.experts_wait() && is_moe { (cost.experts, cost.expert_host) } else { Default::default() };
+        let waits = |host: Seconds, busy: Seconds, experts: Seconds, launched: Seconds| {
+            (host - (busy - experts)).or_zero() + (launched - experts).or_zero()
+        };
         Pair {
-            forward: (cost.host.forward - work.forward()).or_zero() + sync * SYNC_FORWARD,
-            backward: (cost.host.backward + again - work.backward()).or_zero() + sync * (1.0 - SYNC_FORWARD),
+            forward: waits(cost.host.forward, work.forward(), experts.forward, launched.forward) + sync * SYNC_FORWARD,
+            backward: waits(cost.host.backward + again, work.backward(), experts.backward, launched.backward)
+                + sync * (1.0 - SYNC_FORWARD),
         }
     }
 

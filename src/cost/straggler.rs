@@ -1,7 +1,5 @@
 //! Stragglers: a synchronous step waits for the slowest group.
 
-/// Spread of step times between groups of eight GPUs, as a share: a third of 1 %. Source: specification §7.5.
-const SPREAD: f64 = 0.01 / 3.0;
 /// GPUs that jitter together. Source: specification §7.5.
 const GROUP: f64 = 8.0;
 
@@ -18,9 +16,9 @@ pub fn expected_maximum(n: f64) -> f64 {
     x - (n.ln().ln() + (4.0 * std::f64::consts::PI).ln()) / (2.0 * x)
 }
 
-/// Share by which stragglers lengthen the step on `gpus` devices (J).
-pub fn slow_down(gpus: u32) -> f64 {
-    SPREAD * expected_maximum(f64::from(gpus) / GROUP)
+/// Share by which stragglers lengthen the step on `gpus` devices (J), where step times spread by `spread` between groups.
+pub fn slow_down(gpus: u32, spread: f64) -> f64 {
+    spread * expected_maximum(f64::from(gpus) / GROUP)
 }
 
 #[cfg(test)]
@@ -33,6 +31,6 @@ mod tests {
         for (n, expected) in [(64.0, 2.20), (256.0, 2.69), (2048.0, 3.32), (16384.0, 3.86)] {
             assert!((expected_maximum(n) - expected).abs() < 0.15, "{n}: {}", expected_maximum(n));
         }
-        assert!((slow_down(16384) - 0.011).abs() < 0.0005);
+        assert!((slow_down(16384, 0.01 / 3.0) - 0.011).abs() < 0.0005);
     }
 }

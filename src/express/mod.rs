@@ -101,6 +101,33 @@ impl Target {
         }
     }
 
+    /// Values of a plan's keys that it can express, as `--fix` writes them; keys that it can express whole are left out.
+    pub fn values(self, dense: bool) -> Vec<&'static str> {
+        match self {
+            Self::Megatron | Self::MegatronBridge if dense => {
+                vec!["recompute=none,mlp,layernorm,layernorm+mlp,core_attn,full"]
+            }
+            Self::Megatron | Self::MegatronBridge => Vec::new(),
+            Self::Deepspeed => vec![
+                "sp=off",
+                "cp-kind=a2a",
+                "etp=1",
+                "dispatcher=alltoall",
+                "recompute=none,full",
+                "order=tp-cp-ep-dp-pp",
+            ],
+            Self::Torchtitan => {
+                vec!["cp-kind=allgather", "etp=1", "recompute=none,per-op,full", "zero=0,3", "order=tp-cp-ep-dp-pp"]
+            }
+            Self::Accelerate => {
+                vec!["pp=1", "ep=1", "etp=1", "sp=off", "cp-kind=allgather,p2p", "recompute=none,full", "zero=0,3"]
+            }
+            Self::Nanotron => {
+                vec!["ep=1", "etp=1", "cp-kind=allgather", "recompute=none,full", "zero=0,1", "order=tp-cp-ep-dp-pp"]
+            }
+        }
+    }
+
     const fn rules(self) -> Rules {
         match self {
             Self::Megatron => megatron::RULES,
@@ -168,16 +195,6 @@ pub fn problem_obstacles(target: Target, problem: &Problem) -> Vec<Obstacle> {
 pub fn plan_obstacles(target: Target, problem: &Problem, plan: &Plan) -> Vec<Obstacle> {
     let rules = target.rules();
     rules.shape.iter().chain(rules.plan).filter_map(|rule| rule(problem, plan)).collect()
-}
-
-/// Whether a framework can express what plans of one shape share.
-pub fn allows_shape(target: Target, problem: &Problem, shape: &Plan) -> bool {
-    target.rules().shape.iter().all(|rule| rule(problem, shape).is_none())
-}
-
-/// Whether a framework can express a plan of an allowed shape.
-pub fn allows_plan(target: Target, problem: &Problem, plan: &Plan) -> bool {
-    target.rules().plan.iter().all(|rule| rule(problem, plan).is_none())
 }
 
 /// Times that the nearest plan is looked for: each step removes one obstacle.

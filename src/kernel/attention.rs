@@ -45,10 +45,10 @@ impl Cut {
 
 /// Speed of a head dimension against 128, forward and backward.
 ///
-/// Source: specification §2.3 (`H_f`, `H_b`).
-fn head_dim_factor(qk_dim: f64) -> (f64, f64) {
+/// Source: specification §2.3 (`H_f`, `H_b`); `narrow` is the kernel's own speed with heads of 64.
+fn head_dim_factor(qk_dim: f64, narrow: f64) -> (f64, f64) {
     match qk_dim as u32 {
-        64 => (0.76, 0.76),
+        64 => (narrow, narrow),
         80 => (0.80, 0.80),
         96 => (0.85, 0.85),
         192 => (0.90, 0.80),
@@ -93,7 +93,7 @@ impl Device<'_> {
         let curve = self.gpu.attention_curve(kernel).expect("every device has a fused kernel: Gpu::check");
         let (fp8_f, fp8_b) = if self.stack.fp8_attention { FP8_ATTENTION } else { (1.0, 1.0) };
         let clock = self.gpu.gemm[&Format::Bf16].sustained.sqrt();
-        let (head_f, head_b) = head_dim_factor(core.qk_dim);
+        let (head_f, head_b) = head_dim_factor(core.qk_dim, curve.narrow_heads);
         let Cut { ranks, by_heads, by_queries: _, by_chunks } = core.cut;
         let blocks =
             (core.sequences * (core.heads / by_heads) * (core.seq_len / by_chunks) / QUERIES_PER_BLOCK).max(1.0);

@@ -329,11 +329,11 @@ impl Curves {
         if !attention.is_empty() {
             text.push_str("\n[curves.attention]\n");
         }
-        for (kernel, AttentionCurve { forward, backward, half_sequence, source: _ }) in attention {
+        for (kernel, AttentionCurve { forward, backward, half_sequence, narrow_heads, source: _ }) in attention {
             let _ = writeln!(
                 text,
-                "{} = {{ forward = \"{} TFLOP/s\", backward = \"{} TFLOP/s\", half_sequence = {half_sequence:?}, source = \
-                 {source} }}",
+                "{} = {{ forward = \"{} TFLOP/s\", backward = \"{} TFLOP/s\", half_sequence = {half_sequence:?}, \
+                 narrow_heads = {narrow_heads:?}, source = {source} }}",
                 format!("{kernel:?}").to_lowercase(),
                 fit::rounded(forward.as_tflops()),
                 fit::rounded(backward.as_tflops())

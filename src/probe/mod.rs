@@ -4,6 +4,8 @@ pub mod analytic;
 pub mod calibration;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod device;
+pub mod doctor;
 pub mod fit;
 pub mod import;
 pub mod kernel;
@@ -11,6 +13,8 @@ pub mod ranks;
 pub mod recorded;
 pub mod roofline;
 pub mod sample;
+pub mod shapes;
+pub mod verify;
 
 use crate::units::Seconds;
 

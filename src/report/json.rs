@@ -196,6 +196,7 @@ struct PlanDocument {
     considered: u64,
     priced: u64,
     rejected: Map<String, Value>,
+    certificate: crate::search::Certificate,
     nearest_miss: Option<NearestMiss>,
     /// One for each plan, where tokens were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -240,6 +241,7 @@ pub fn ranking_refined(
         considered: ranking.considered,
         priced: ranking.priced,
         rejected: ranking.rejections.iter().map(|rule| (rule.rule.to_owned(), rule.count.into())).collect(),
+        certificate: ranking.certificate.clone(),
         nearest_miss: ranking
             .nearest
             .as_ref()

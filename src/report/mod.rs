@@ -3,22 +3,30 @@
 pub mod basis;
 pub mod bill;
 pub mod calibration;
+pub mod compare;
 pub mod csv;
 pub mod explain;
-pub mod figures;
 pub mod import;
 pub mod json;
 pub mod markdown;
+pub mod page;
 pub mod plans;
 pub mod refined;
 pub mod scatter;
+pub mod svg;
+pub mod sweep;
+pub mod sweep_csv;
+#[cfg(feature = "parquet")]
+pub mod sweep_parquet;
 #[cfg(feature = "cli")]
 pub mod table;
 pub mod ties;
+pub mod trace;
 pub mod validate;
+pub mod verify;
 pub mod why;
 
-pub use figures::Figures;
+pub use crate::cost::Figures;
 
 /// A table before it has a form: a heading, the columns, the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,9 +2,9 @@
 
 use super::plans::largest_terms;
 use super::{Figures, basis, in_words, percent, significant};
-use crate::cost::Evaluation;
+use crate::cost::{Costs, Evaluation};
 use crate::problem::Problem;
-use crate::search::Ranking;
+use crate::search::{Ranking, plainer};
 
 /// How far the model is off on published runs that it was not fitted to. Source: additions to the specification, §10.9.
 const ACCURACY: &str = "On published runs the model is within ±12 % (dense models on a known stack: ±6 %), so plans \
@@ -24,13 +24,26 @@ pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
         .get(1)
         .map_or_else(|| "No other plan is left to compare it with.".to_owned(), |second| against(winner, second));
     format!(
-        "Why {}: a step takes {}, of which {}. {runner_up} {} Device curves: {}. {ACCURACY}",
+        "Why {}: a step takes {}, of which {}. {runner_up} {}{} Device curves: {}. {ACCURACY}",
         winner.plan,
         figures.step,
         spent.join(", "),
         memory(problem, &figures, winner.footprint.rank),
+        plainer_plan(problem, winner),
         basis::of_step(problem, winner),
     )
+}
+
+/// The same layout without the choices that gain less than measurements differ by.
+fn plainer_plan(problem: &Problem, winner: &Evaluation) -> String {
+    plainer(&Costs::new(problem), winner).map_or_else(String::new, |plain| {
+        let slower = plain.step.total() / winner.step.total() - 1.0;
+        format!(
+            " As good within what repeated runs differ by (3.3 %), and plainer: {} ({:+.1} %).",
+            plain.plan,
+            slower * 100.0
+        )
+    })
 }
 
 /// The gap to the next plan, and the term that makes it.

@@ -30,7 +30,9 @@ pub(super) fn plan(row: &Row, cells: &Cells, family: Family, model: &Model) -> R
     let layout = Layout { etp: expert_tp(cells, family, model, &layout)?, ..layout };
     let micro_batch = micro_batch(cells, global_batch / dp);
     let micro_batches = f64::from(global_batch) / (f64::from(dp) * f64::from(micro_batch));
-    let pipelined_shards = family == Family::Automodel && zero == ZeroStage::Three && layout.pp > 1;
+    let keeps_weights =
+        matches!(family, Family::Automodel | Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager);
+    let pipelined_shards = keeps_weights && zero == ZeroStage::Three && layout.pp > 1;
     Ok(Plan {
         layout,
         sequence_parallel: map_stack::sequence_parallel(row, cells),
@@ -174,7 +176,7 @@ fn recompute(row: &Row, family: Family) -> Recompute {
     } else if has("op") {
         Recompute::PerOp
     } else if stated.is_empty() && text(row.framework.as_ref()).contains("torchtitan") {
-        debug_assert!(matches!(family, Family::Torchtitan | Family::TorchtitanEager));
+        debug_assert!(matches!(family, Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager));
         Recompute::PerOp
     } else {
         Recompute::None

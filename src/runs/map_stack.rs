@@ -5,7 +5,7 @@ use super::{Refusal, Row};
 use crate::catalog::Shelf;
 use crate::gpu::{AttentionKernel, Format, Gpu};
 use crate::model::Model;
-use crate::plan::Plan;
+use crate::plan::{Plan, ZeroStage};
 use crate::stack::{Dispatcher, Stack};
 use crate::workload::{Adaptation, Optimizer, Recipe, Workload};
 
@@ -24,8 +24,10 @@ pub(super) enum Family {
     Internevo,
     /// nanotron.
     Nanotron,
-    /// torchtitan and fms-fsdp, compiled.
+    /// torchtitan of 2024 and fms-fsdp, compiled.
     Torchtitan,
+    /// torchtitan from 2025 on, which compiles the loss too.
+    Torchtitan2025,
     /// The same without `torch.compile`.
     TorchtitanEager,
     /// Paxml and `MaxText`.
@@ -56,8 +58,6 @@ const ROWWISE_PASSES: f64 = 2.0;
 const DEEPSPEED_FP16_GRADIENT: f64 = 4.0;
 /// Hidden share of tensor-parallel collectives under async TP.
 const ASYNC_TP: f64 = 0.5;
-/// Load of the busiest expert rank where nothing balances routing.
-const IMBALANCE: f64 = 1.05;
 
 impl Family {
     /// By framework, and its year or container.
@@ -77,7 +77,13 @@ impl Family {
         } else if has("nanotron") {
             Self::Nanotron
         } else if has("torchtitan") || has("fms-fsdp") {
-            if notes.contains("eager") { Self::TorchtitanEager } else { Self::Torchtitan }
+            if notes.contains("eager") {
+                Self::TorchtitanEager
+            } else if year >= 2025.0 {
+                Self::Torchtitan2025
+            } else {
+                Self::Torchtitan
+            }
         } else if has("Paxml") || has("MaxText") {
             Self::Jax
         } else if framework.starts_with(AT_COMMIT) {
@@ -113,6 +119,7 @@ impl Family {
             | Self::Internevo
             | Self::Nanotron
             | Self::Torchtitan
+            | Self::Torchtitan2025
             | Self::TorchtitanEager
             | Self::Jax
             | Self::Automodel => false,
@@ -129,6 +136,7 @@ impl Family {
             Self::Internevo => "internevo-2023",
             Self::Nanotron => "nanotron-2025",
             Self::Torchtitan => "torchtitan-2024",
+            Self::Torchtitan2025 => "torchtitan-2025",
             Self::TorchtitanEager => "torchtitan-eager",
             Self::Jax => "jax-2025",
             Self::MegatronWithoutOverlap => "simumax-2025",
@@ -185,17 +193,24 @@ pub(super) fn stack(
     let old = is_old(row);
     match family {
         Family::MegatronDeepspeed => {
+            if row.zero_stage.is_none_or(f64::is_nan)
+                && let Some(stage) = stack.default_zero.and_then(|stage| ZeroStage::try_from(stage).ok())
+            {
+                plan.zero = stage;
+            }
             if text(row.dtype.as_ref()) == "fp16" {
                 stack.gradient_bytes = Some(DEEPSPEED_FP16_GRADIENT);
             }
         }
         Family::Megatron2021 => stack.overlap.dp = cells.pp == 1,
         Family::Foundry => {
-            stack.attention = if old { AttentionKernel::Fa1 } else { AttentionKernel::Fa2 };
+            if old {
+                stack.attention = AttentionKernel::Fa1;
+            }
             stack.reduce_bytes = if detail == "bf16" { 2.0 } else { 4.0 };
         }
         Family::Nanotron => stack.quirks.sync_every_micro_batch = true,
-        Family::Torchtitan | Family::TorchtitanEager => {
+        Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager => {
             stack.overlap.tp = if text(row.overlap.as_ref()).contains("async TP") { ASYNC_TP } else { 0.0 };
             stack.fp8_all_gather = detail.contains("fp8 all-gather");
             if detail.contains("rowwise") {
@@ -236,10 +251,12 @@ fn stated(row: &Row, old: bool, stack: &mut Stack) {
         stack.attention = AttentionKernel::Fa2;
         stack.overlap.tp = 0.0;
     }
-    let dedup = text(row.gpu.as_ref()) != "H100" || notes.contains("deepep") || notes.contains("hybridep");
+    let drops = stack.drops_by_all_to_all && notes.contains("tokendrop");
+    let dedup = !drops && (text(row.gpu.as_ref()) != "H100" || notes.contains("deepep") || notes.contains("hybridep"));
     stack.dispatcher = if dedup { Dispatcher::DeepEp } else { Dispatcher::AllToAll };
     stack.cuda_graphs =
         ["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"].iter().any(|graphs| notes.contains(graphs));
+    stack.graphed_experts = notes.contains("cuda graphs: full");
     stack.fp8_attention = notes.contains("fp8 attention");
     if overlap.contains("EP a2a overlap") {
         stack.overlap.ep = 1.0;
@@ -280,7 +297,7 @@ pub(super) fn workload(
         recipe: Recipe { weight: 2.0, gradient, master: 4.0, state: 8.0 },
         optimizer: Optimizer::Elementwise,
         adaptation: if text(row.purpose.as_ref()) == "lora" { Adaptation::Lora } else { Adaptation::Full },
-        imbalance: if uneven { IMBALANCE } else { 1.0 },
+        imbalance: if uneven { stack.expert_imbalance } else { 1.0 },
         drops_tokens,
     })
 }

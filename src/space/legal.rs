@@ -144,6 +144,13 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     }
 }
 
+/// The first rule on the pipeline that a plan breaks.
+pub fn first_of_pipeline(problem: &Problem, plan: &Plan) -> Option<Rejection> {
+    let mut found = Vec::new();
+    pipeline(problem, plan, &mut found);
+    found.into_iter().next()
+}
+
 /// The global batch divides by micro-batch · dp. Source: [megatron-lm] `arguments.py`.
 pub fn batch(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let global_batch = problem.workload().global_batch;

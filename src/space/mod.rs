@@ -1,17 +1,18 @@
 //! The space of plans: which there are, and which are legal.
 
+pub mod dimensions;
 pub mod legal;
 pub mod rejection;
 pub mod restrict;
 pub mod text;
 
-use crate::cost::Costs;
-use crate::gpu::AttentionKernel;
-use crate::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
-use crate::problem::Problem;
-use crate::schedule::Schedule;
-use crate::stack::Framework;
+use std::collections::BTreeMap;
 
+use crate::cost::Costs;
+use crate::plan::{CpKind, Layout, Plan, Recompute};
+use crate::problem::Problem;
+
+pub use dimensions::{Sharding, orders, runs};
 pub use rejection::Rejection;
 pub use restrict::Restrictions;
 pub use text::{parse_plan, plain_plan};
@@ -20,16 +21,36 @@ pub use text::{parse_plan, plain_plan};
 pub fn check(costs: &Costs, plan: &Plan) -> Vec<Rejection> {
     let mut found = Vec::new();
     let gpus = costs.problem.cluster().gpus;
-    let Layout { tp, cp, pp, dp, .. } = plan.layout;
-    let world = u64::from(tp) * u64::from(cp) * u64::from(pp) * u64::from(dp);
+    let world = world_size(plan);
     if world != u64::from(gpus) {
         found.push(Rejection::WorldSize { world, gpus });
     }
-    illegal(costs, plan, &mut found);
+    check_all_but_world(costs, plan, &mut found);
+    found
+}
+
+/// The same where GPUs may stay idle.
+pub fn check_with_idle(costs: &Costs, plan: &Plan) -> Vec<Rejection> {
+    let mut found = Vec::new();
+    let gpus = costs.problem.cluster().gpus;
+    let world = world_size(plan);
+    if world > u64::from(gpus) {
+        found.push(Rejection::WorldSize { world, gpus });
+    }
+    check_all_but_world(costs, plan, &mut found);
+    found
+}
+
+fn check_all_but_world(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
+    illegal(costs, plan, found);
     if found.is_empty() || can_be_sized(plan, costs.problem) {
         found.extend(too_large(costs, plan));
     }
-    found
+}
+
+fn world_size(plan: &Plan) -> u64 {
+    let Layout { tp, cp, pp, dp, .. } = plan.layout;
+    u64::from(tp) * u64::from(cp) * u64::from(pp) * u64::from(dp)
 }
 
 /// Whether memory has a meaning: a chunk for each rank, a whole expert grid.
@@ -56,8 +77,9 @@ pub fn too_large(costs: &Costs, plan: &Plan) -> Option<Rejection> {
 
 /// Queries of one block of a fused attention kernel: fewer per chunk leave it half empty. Source: specification §2.3.
 const QUERY_BLOCK: u32 = 128;
-/// Largest micro-batch looked at, in sequences.
+/// Largest micro-batch looked at: so many sequences, or so many tokens where that is more sequences.
 const MOST_SEQUENCES: u32 = 16;
+const MOST_TOKENS: u32 = 131_072;
 
 /// Divisors of `n`, ascending.
 pub fn divisors(n: u32) -> Vec<u32> {
@@ -69,7 +91,7 @@ pub fn divisors(n: u32) -> Vec<u32> {
     small
 }
 
-/// Plans that share the price of their layers: all but pipeline, replicas and sharding is fixed.
+/// Plans that share the price of their layers: tp, cp with its kind, sp, expert grid, dispatcher and micro-batch are fixed.
 pub type Shape = Plan;
 
 /// The values of each dimension for one problem.
@@ -85,27 +107,81 @@ impl<'a> Space<'a> {
         Self { costs, restrictions }
     }
 
-    /// The shapes, in a fixed order: tp, cp with its kind, expert grid, dispatcher, micro-batch, recomputation.
-    pub fn shapes(&self) -> Vec<Shape> {
+    /// Whether plans may leave GPUs idle.
+    pub const fn allows_idle(&self) -> bool {
+        self.restrictions.allows_idle()
+    }
+
+    /// How many plans there are: a product where dimensions are free of each other, a sum where they are not.
+    pub fn size(&self) -> u64 {
+        let mut of_layout: BTreeMap<(u32, u32, u32), u64> = BTreeMap::new();
+        let mut of_pp: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut size = 0;
+        for mix in self.mixes() {
+            let grids = self.grids(&mix).len() as u64;
+            for layout in self.layouts(&mix) {
+                let (pp, key) = (layout.pp, (layout.pp, layout.dp, layout.dense_replicas()));
+                let pipelines = *of_pp.entry(pp).or_insert_with(|| self.count_above_sharding(pp));
+                size += grids * pipelines * *of_layout.entry(key).or_insert_with(|| self.count_shardings(&layout));
+            }
+        }
+        size
+    }
+
+    /// Schedules, splits, recomputations and shares of offloaded activations on `pp` ranks.
+    fn count_above_sharding(&self, pp: u32) -> u64 {
+        let shares = |recompute: Recompute| self.offloaded_activations(pp, recompute).len() as u64;
+        let below = |(schedule, _)| self.recomputes(pp, schedule).into_iter().map(shares).sum::<u64>();
+        self.pipelines(pp).into_iter().map(below).sum()
+    }
+
+    /// Token-mixing parts: tp, sp, cp with its kind, micro-batch, in a fixed order.
+    pub fn mixes(&self) -> Vec<Plan> {
         let problem = self.costs.problem;
         let gpus = problem.cluster().gpus;
         let plain = plain_plan(problem);
-        let mut shapes = Vec::new();
-        for tp in self.divisors("tp", gpus) {
-            for cp in self.divisors("cp", gpus / tp).into_iter().filter(|&cp| cp <= self.most_cp()) {
-                for (cp_kind, sequence_parallel) in itertools::iproduct!(cp_kinds(cp), self.sequence_parallel(tp, cp)) {
+        let mut mixes = Vec::new();
+        for tp in self.degrees("tp", gpus, gpus) {
+            for cp in self.degrees("cp", gpus / tp, self.most_cp()) {
+                for (cp_kind, sequence_parallel) in itertools::iproduct!(self.cp_kinds(cp), self.sequence_parallel(tp))
+                {
                     let layout = Layout { tp, cp, ..plain.layout };
                     let shape = Plan { layout, sequence_parallel, cp_kind, ..plain };
                     let mut found = Vec::new();
                     legal::tensor_and_context(problem, &shape, &mut found);
                     legal::ffn_widths(self.costs, &shape, &mut found);
                     if found.is_empty() {
-                        self.with_experts(&shape, &mut shapes);
+                        mixes.extend(self.micro_batches().into_iter().map(|micro_batch| Plan { micro_batch, ..shape }));
                     }
                 }
             }
         }
+        mixes
+    }
+
+    /// Expert grids of a mix: ep, etp and the dispatcher.
+    pub fn grids(&self, mix: &Plan) -> Vec<Shape> {
+        let problem = self.costs.problem;
+        let (tp, gpus) = (mix.layout.tp, u64::from(problem.cluster().gpus));
+        let (expert_sizes, expert_tps) = match problem.model().experts() {
+            0 => (vec![1], vec![1]),
+            experts => (divisors(experts), divisors(tp)),
+        };
+        let mut shapes = Vec::new();
+        for (ep, etp) in itertools::iproduct!(expert_sizes, expert_tps) {
+            let allowed = self.restrictions.allows_number("ep", ep) && self.restrictions.allows_number("etp", etp);
+            if allowed && u64::from(ep) * u64::from(etp) <= gpus {
+                let layout = Layout { ep, etp, ..mix.layout };
+                let dispatchers = self.dispatchers(ep).into_iter();
+                shapes.extend(dispatchers.map(|dispatcher| Plan { layout, dispatcher, ..*mix }));
+            }
+        }
         shapes
+    }
+
+    /// All shapes, in a fixed order.
+    pub fn shapes(&self) -> Vec<Shape> {
+        self.mixes().iter().flat_map(|mix| self.grids(mix)).collect()
     }
 
     /// Context-parallel ranks that still have a block of queries in each of their two chunks of the sequence.
@@ -113,182 +189,84 @@ impl<'a> Space<'a> {
         (self.costs.problem.workload().seq_len / (2 * QUERY_BLOCK)).max(1)
     }
 
-    /// Sequence parallelism is never worse than tensor parallelism without it where tokens divide (§8.2): without it only
-    /// where they do not, or where it was asked for.
-    fn sequence_parallel(&self, tp: u32, cp: u32) -> Vec<bool> {
-        let divides = (self.costs.problem.workload().seq_len / cp).is_multiple_of(tp);
-        match (tp > 1, divides && !self.restrictions.fixes("sp")) {
-            (false, _) => vec![false],
-            (true, true) => vec![true],
-            (true, false) => vec![true, false],
-        }
-    }
-
-    fn divisors(&self, key: &str, of: u32) -> Vec<u32> {
-        divisors(of).into_iter().filter(|&d| self.restrictions.allows_number(key, d)).collect()
-    }
-
-    fn with_experts(&self, shape: &Shape, shapes: &mut Vec<Shape>) {
-        let problem = self.costs.problem;
-        let Layout { tp, .. } = shape.layout;
-        let gpus = problem.cluster().gpus;
-        let (expert_sizes, expert_tps) = match problem.model().experts() {
-            0 => (vec![1], vec![1]),
-            experts => (divisors(experts).into_iter().filter(|ep| gpus.is_multiple_of(*ep)).collect(), divisors(tp)),
-        };
-        for (ep, etp) in itertools::iproduct!(expert_sizes, expert_tps) {
-            if !self.restrictions.allows_number("ep", ep) || !self.restrictions.allows_number("etp", etp) {
-                continue;
-            }
-            let layout = Layout { ep, etp, ..shape.layout };
-            for micro_batch in self.micro_batches() {
-                for recompute in self.recomputes() {
-                    let plan = Plan { layout, micro_batch, recompute, ..*shape };
-                    if self.restrictions.allows_shape(&plan) && self.restrictions.expresses_shape(problem, &plan) {
-                        shapes.push(plan);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Micro-batch sizes: divisors of the batch up to 16 sequences, or those that were asked for.
-    fn micro_batches(&self) -> Vec<u32> {
-        let batch = self.costs.problem.workload().global_batch;
-        let fixed = self.restrictions.fixes("mbs");
-        self.divisors("mbs", batch).into_iter().filter(|&b| fixed || b <= MOST_SEQUENCES).collect()
-    }
-
-    /// Recomputations worth a look: none, what is cheap for the bytes, whole modules, all.
-    fn recomputes(&self) -> Vec<Recompute> {
-        let problem = self.costs.problem;
-        let none = Modules::default();
-        let cheap = Modules { layernorm: true, act: true, ..none };
-        let mut list = vec![none, Modules { act: true, ..none }, cheap];
-        if problem.model().has_mla() {
-            list.extend([Modules { mla_up_proj: true, ..none }, Modules { mla_up_proj: true, ..cheap }]);
-        }
-        if problem.model().is_moe() {
-            list.push(Modules { moe: true, ..cheap });
+    /// Values of a degree: divisors of what is left of the GPUs, or where GPUs may stay idle any number up to it.
+    fn degrees(&self, key: &str, left: u32, most: u32) -> Vec<u32> {
+        let all: Vec<u32> = if self.restrictions.allows_idle() {
+            (1..=left.min(most).min(self.most_useful(key))).collect()
         } else {
-            list.push(Modules { mlp: true, ..none });
-        }
-        if problem.stack().attention == AttentionKernel::Unfused {
-            list.extend([Modules { core_attn: true, ..none }, Modules { core_attn: true, ..cheap }]);
-        }
-        let mut recomputes: Vec<Recompute> = list
-            .into_iter()
-            .map(|modules| if modules == none { Recompute::None } else { Recompute::Selective(modules) })
-            .collect();
-        recomputes.push(Recompute::Full);
-        for fixed in self.restrictions.fixed_recompute() {
-            if !recomputes.contains(&fixed) {
-                recomputes.push(fixed);
-            }
-        }
-        recomputes
+            divisors(left)
+        };
+        all.into_iter().filter(|&d| d <= most && self.restrictions.allows_number(key, d)).collect()
     }
 
-    /// Pipelines and replicas of a shape: pp and dp that use all GPUs.
-    pub fn layouts(&self, shape: &Shape) -> Vec<Layout> {
-        let problem = self.costs.problem;
-        let gpus = problem.cluster().gpus / (shape.layout.tp * shape.layout.cp);
-        let most = problem.model().layers() + 2;
-        self.divisors("pp", gpus)
+    /// Beyond this no legal plan has the degree: tp divides a width, cp half the sequence.
+    fn most_useful(&self, key: &str) -> u32 {
+        match key {
+            "tp" => self.costs.problem.model().hidden,
+            _ => self.costs.problem.workload().seq_len,
+        }
+    }
+
+    fn sequence_parallel(&self, tp: u32) -> Vec<bool> {
+        let all = if tp > 1 { vec![true, false] } else { vec![false] };
+        all.into_iter().filter(|on| self.restrictions.allows_word("sp", if *on { "on" } else { "off" })).collect()
+    }
+
+    /// Exchanges of context parallelism; one stands for all where there is none.
+    fn cp_kinds(&self, cp: u32) -> Vec<CpKind> {
+        if cp == 1 {
+            return vec![CpKind::Ring];
+        }
+        let all = [CpKind::Ring, CpKind::AllGather, CpKind::AllToAll, CpKind::Hierarchical];
+        all.into_iter().filter(|kind| self.restrictions.allows_word("cp-kind", &kind.to_string())).collect()
+    }
+
+    /// Micro-batch sizes: divisors of the batch up to 16 sequences or 131,072 tokens, or those that were asked for.
+    fn micro_batches(&self) -> Vec<u32> {
+        let workload = self.costs.problem.workload();
+        let most = MOST_SEQUENCES.max(MOST_TOKENS / workload.seq_len);
+        let fixed = self.restrictions.fixes("mbs");
+        divisors(workload.global_batch)
             .into_iter()
-            .filter(|pp| *pp <= most && self.restrictions.allows_number("dp", gpus / pp))
-            .map(|pp| Layout { pp, dp: gpus / pp, ..shape.layout })
+            .filter(|&b| (fixed || b <= most) && self.restrictions.allows_number("mbs", b))
             .collect()
     }
 
-    /// Plans of a shape.
-    pub fn size(&self, shape: &Shape) -> u64 {
-        self.layouts(shape)
-            .iter()
-            .map(|layout| {
-                let (pp, dp) = (layout.pp, layout.dp);
-                (self.schedules(pp).len() * self.zero_stages(pp).len() * orders(pp, dp).len()) as u64
-            })
-            .sum()
+    /// Pipelines and replicas of a shape: pp and dp that use all GPUs; where GPUs may stay idle, any pp with replicas that
+    /// divide the batch.
+    pub fn layouts(&self, shape: &Shape) -> Vec<Layout> {
+        let problem = self.costs.problem;
+        let left = problem.cluster().gpus / (shape.layout.tp * shape.layout.cp);
+        let most = (problem.model().layers() + 2).min(left);
+        let allowed = |key: &'static str| move |d: &u32| self.restrictions.allows_number(key, *d);
+        let layout = |pp: u32, dp: u32| Layout { pp, dp, ..shape.layout };
+        if self.restrictions.allows_idle() {
+            let batches = problem.workload().global_batch / shape.micro_batch.max(1);
+            let replicas: Vec<u32> = divisors(batches).into_iter().filter(allowed("dp")).collect();
+            let sizes = (1..=most).filter(allowed("pp"));
+            return sizes
+                .flat_map(|pp| replicas.iter().filter(move |&&dp| dp <= left / pp).map(move |&dp| layout(pp, dp)))
+                .collect();
+        }
+        divisors(left)
+            .into_iter()
+            .filter(|pp| *pp <= most && allowed("pp")(pp) && allowed("dp")(&(left / pp)))
+            .map(|pp| layout(pp, left / pp))
+            .collect()
     }
 
     /// Whether the restrictions allow a plan.
     pub fn allows(&self, plan: &Plan) -> bool {
-        self.restrictions.allows(plan) && self.restrictions.expresses(self.costs.problem, plan)
-    }
-
-    /// Schedules on `pp` ranks: those that the framework runs, or that were asked for by name.
-    pub fn schedules(&self, pp: u32) -> Vec<Schedule> {
-        if pp == 1 {
-            return vec![Schedule::OneFOneB];
-        }
-        let most = (self.costs.problem.model().layers() + 2) / pp;
-        let chunked = |make: fn(u32) -> Schedule| (2..=most).map(make).collect::<Vec<_>>();
-        let interleaved = chunked(|virtual_stages| Schedule::Interleaved { virtual_stages });
-        let looped = chunked(|virtual_stages| Schedule::LoopedBfs { virtual_stages });
-        let mut all = vec![Schedule::OneFOneB];
-        all.extend(interleaved);
-        all.extend([
-            Schedule::GPipe,
-            Schedule::ZbH1,
-            Schedule::ZbH2,
-            Schedule::ZbV,
-            Schedule::DualPipe,
-            Schedule::DualPipeV,
-        ]);
-        all.extend(looped);
-        let framework = self.restrictions.framework(self.costs.problem.stack().framework);
-        all.retain(|schedule| runs(framework, *schedule) || self.restrictions.names_schedule(*schedule));
-        all
-    }
-
-    /// ZeRO stages on `pp` ranks: 2 and 3 without a pipeline, 3 with one where FSDP does that.
-    pub fn zero_stages(&self, pp: u32) -> Vec<ZeroStage> {
-        let framework = self.restrictions.framework(self.costs.problem.stack().framework);
-        let mut stages = vec![ZeroStage::One, ZeroStage::Zero];
-        if pp == 1 {
-            stages.push(ZeroStage::Two);
-        }
-        if pp == 1 || matches!(framework, Framework::Torchtitan | Framework::Fsdp) {
-            stages.push(ZeroStage::Three);
-        }
-        stages
-    }
-}
-
-/// Whether a framework runs a schedule.
-///
-/// Source: [megatron-lm] (1F1B and interleaved; no zero-bubble or `DualPipe` in core), [torchtitan]
-/// `pipeline_parallel_schedule`, [deepspeed] pipeline engine (1F1B), nanotron `pp_engine` (1f1b, afab).
-pub const fn runs(framework: Framework, schedule: Schedule) -> bool {
-    match framework {
-        Framework::Internal => true,
-        Framework::Megatron | Framework::MegatronDeepspeed | Framework::Internevo => {
-            matches!(schedule, Schedule::OneFOneB | Schedule::Interleaved { .. })
-        }
-        Framework::Torchtitan | Framework::Jax => {
-            !matches!(schedule, Schedule::DualPipe | Schedule::Naive | Schedule::ZbH2)
-        }
-        Framework::Deepspeed => matches!(schedule, Schedule::OneFOneB),
-        Framework::Nanotron => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe),
-        Framework::Fsdp => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe | Schedule::Interleaved { .. }),
-    }
-}
-
-/// Exchanges of context parallelism; one stands for all where there is none.
-fn cp_kinds(cp: u32) -> Vec<CpKind> {
-    if cp == 1 {
-        vec![CpKind::Ring]
-    } else {
-        vec![CpKind::Ring, CpKind::AllGather, CpKind::AllToAll, CpKind::Hierarchical]
-    }
-}
-
-/// Rank orders that differ.
-pub fn orders(pp: u32, dp: u32) -> Vec<RankOrder> {
-    if pp == 1 || dp == 1 {
-        vec![RankOrder::PipelineOutermost]
-    } else {
-        vec![RankOrder::PipelineOutermost, RankOrder::DataOutermost]
+        let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
+        let numbers =
+            [("tp", tp), ("cp", cp), ("pp", pp), ("dp", dp), ("ep", ep), ("etp", etp), ("mbs", plan.micro_batch)];
+        numbers.into_iter().all(|(key, value)| self.restrictions.allows_number(key, value))
+            && (tp == 1 || self.sequence_parallel(tp).contains(&plan.sequence_parallel))
+            && self.cp_kinds(cp).contains(&plan.cp_kind)
+            && self.dispatchers(ep).contains(&plan.dispatcher)
+            && self.pipelines(pp).contains(&(plan.schedule, plan.split))
+            && self.recomputes(pp, plan.schedule).contains(&plan.recompute)
+            && self.offloaded_activations(pp, plan.recompute).contains(&plan.offload.activations)
+            && self.shardings(&plan.layout).contains(&Sharding::of(plan))
     }
 }

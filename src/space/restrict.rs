@@ -1,9 +1,8 @@
 //! What the user fixes or forbids: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
 
 use super::text::parse_recompute;
-use crate::express::{self, Target};
-use crate::plan::{Plan, Recompute};
-use crate::problem::Problem;
+use crate::express::Target;
+use crate::plan::Recompute;
 use crate::schedule::Schedule;
 use crate::stack::Framework;
 use crate::suggest;
@@ -40,8 +39,20 @@ enum Value {
     Word(String),
 }
 
-const NUMBERS: [&str; 8] = ["tp", "cp", "pp", "dp", "ep", "etp", "mbs", "vpp"];
-const WORDS: [&str; 7] = ["sp", "cp-kind", "schedule", "zero", "recompute", "dispatcher", "order"];
+const NUMBERS: [&str; 9] = ["tp", "cp", "pp", "dp", "ep", "etp", "mbs", "vpp", "shard"];
+const WORDS: [&str; 11] = [
+    "sp",
+    "cp-kind",
+    "schedule",
+    "split",
+    "zero",
+    "reshard",
+    "recompute",
+    "offload-optimizer",
+    "offload-activations",
+    "dispatcher",
+    "order",
+];
 
 /// What the user fixes or forbids.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -50,6 +61,7 @@ pub struct Restrictions {
     forbidden: Vec<Rule>,
     framework: Option<Framework>,
     target: Option<Target>,
+    idle: bool,
 }
 
 impl Restrictions {
@@ -80,10 +92,19 @@ impl Restrictions {
         self.framework = Some(framework);
     }
 
-    /// Only what a framework's own files can express.
-    pub const fn for_target(&mut self, target: Target) {
+    /// Only what a framework's own files can express: the values that it has of each key that is not fixed already.
+    ///
+    /// What depends on several keys at once is left to [`crate::express::plan_obstacles`].
+    pub fn for_target(&mut self, target: Target, dense: bool) {
         self.framework = Some(target.framework());
         self.target = Some(target);
+        for item in target.values(dense) {
+            if let Ok(rule) = parse(item)
+                && !self.fixes(&rule.key)
+            {
+                self.fixed.push(rule);
+            }
+        }
     }
 
     /// The framework whose files must express every plan, if one was asked for.
@@ -91,14 +112,14 @@ impl Restrictions {
         self.target
     }
 
-    /// Whether the framework that was asked for can express what plans of one shape share.
-    pub(super) fn expresses_shape(&self, problem: &Problem, shape: &Plan) -> bool {
-        self.target.is_none_or(|target| express::allows_shape(target, problem, shape))
+    /// Plans may leave GPUs idle.
+    pub const fn allow_idle(&mut self) {
+        self.idle = true;
     }
 
-    /// Whether the framework that was asked for can express a plan of such a shape.
-    pub(super) fn expresses(&self, problem: &Problem, plan: &Plan) -> bool {
-        self.target.is_none_or(|target| express::allows_plan(target, problem, plan))
+    /// Whether plans may leave GPUs idle.
+    pub const fn allows_idle(&self) -> bool {
+        self.idle
     }
 
     pub(super) fn framework(&self, of_stack: Framework) -> Framework {
@@ -125,8 +146,8 @@ impl Restrictions {
         (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, &Value::Number(value))
     }
 
-    fn allows_word(&self, key: &str, value: &str) -> bool {
-        self.allows_value(key, &Value::Word(value.to_owned()))
+    pub(super) fn allows_word(&self, key: &str, value: &str) -> bool {
+        (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, &Value::Word(value.to_owned()))
     }
 
     pub(super) fn names_schedule(&self, schedule: Schedule) -> bool {
@@ -146,27 +167,18 @@ impl Restrictions {
             .filter_map(|word| parse_recompute(&word).ok())
     }
 
-    /// Whether what a shape fixes is allowed.
-    pub(super) fn allows_shape(&self, plan: &Plan) -> bool {
-        if self.fixed.is_empty() && self.forbidden.is_empty() {
-            return true;
-        }
-        self.allows_word("sp", if plan.sequence_parallel { "on" } else { "off" })
-            && (plan.layout.cp == 1 || self.allows_word("cp-kind", &plan.cp_kind.to_string()))
-            && self.allows_word("recompute", &plan.recompute.to_string())
-            && (plan.layout.ep == 1 || self.allows_word("dispatcher", &plan.dispatcher.to_string()))
+    /// Whether a key was fixed or forbidden.
+    pub(super) fn names(&self, key: &str) -> bool {
+        self.fixed.iter().chain(&self.forbidden).any(|rule| rule.key == key)
     }
 
-    /// Whether a whole plan is allowed.
-    pub(super) fn allows(&self, plan: &Plan) -> bool {
-        if self.fixed.is_empty() && self.forbidden.is_empty() {
-            return true;
-        }
-        let chunks = plan.schedule.virtual_stages();
-        (plan.layout.pp == 1 || self.allows_word("schedule", plan.schedule.name()))
-            && self.allows_number("vpp", chunks)
-            && self.allows_word("zero", &u8::from(plan.zero).to_string())
-            && self.allows_word("order", &plan.order.to_string())
+    /// Shares that were fixed by name.
+    pub(super) fn fixed_shares(&self, key: &str) -> Vec<f64> {
+        let words = |rule: &Rule| match &rule.values {
+            Values::Words(words) => words.iter().filter_map(|word| word.parse().ok()).collect(),
+            Values::Range(..) => Vec::new(),
+        };
+        self.fixed.iter().filter(|rule| rule.key == key).flat_map(words).collect()
     }
 }
 
@@ -204,7 +216,14 @@ fn parse(item: &str) -> Result<Rule, String> {
 /// Whether a word is one that its key can have.
 fn known_word(key: &str, word: &str) -> Result<(), String> {
     let known: Vec<&str> = match key {
-        "sp" => vec!["on", "off"],
+        "sp" | "reshard" => vec!["on", "off"],
+        "split" => super::text::SPLITS.iter().map(|(name, _)| *name).collect(),
+        "offload-optimizer" | "offload-activations" => {
+            return match word.parse::<f64>() {
+                Ok(share) if (0.0..=1.0).contains(&share) => Ok(()),
+                Ok(_) | Err(_) => Err(format!("{key}={word}: write a share between 0 and 1")),
+            };
+        }
         "cp-kind" => super::text::CP_KINDS.iter().map(|(name, _)| *name).collect(),
         "schedule" => Schedule::NAMES.to_vec(),
         "zero" => super::text::ZERO.iter().map(|(name, _)| *name).collect(),

@@ -233,8 +233,7 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
             "schedule" => schedule = Some(value),
             "vpp" => vpp = number(value, key)?,
             "split" => {
-                plan.split =
-                    one_of(value, key, &[("even", LayerSplit::Even), ("cost-balanced", LayerSplit::CostBalanced)])?;
+                plan.split = one_of(value, key, &SPLITS)?;
             }
             "zero" => plan.zero = one_of(value, key, &ZERO)?,
             "shard" => plan.shard_group = Some(number(value, key)?),
@@ -278,6 +277,17 @@ pub const CP_KINDS: [(&str, CpKind); 4] = [
     ("a2a", CpKind::AllToAll),
     ("a2a+p2p", CpKind::Hierarchical),
 ];
+/// Names of the splits of layers over chunks.
+pub const SPLITS: [(&str, LayerSplit); 2] = [("even", LayerSplit::Even), ("cost-balanced", LayerSplit::CostBalanced)];
+
+/// Name of a split.
+pub(super) const fn split_name(split: LayerSplit) -> &'static str {
+    match split {
+        LayerSplit::Even => SPLITS[0].0,
+        LayerSplit::CostBalanced => SPLITS[1].0,
+    }
+}
+
 /// Names of the ZeRO stages.
 pub const ZERO: [(&str, ZeroStage); 4] =
     [("0", ZeroStage::Zero), ("1", ZeroStage::One), ("2", ZeroStage::Two), ("3", ZeroStage::Three)];

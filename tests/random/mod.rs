@@ -111,7 +111,8 @@ pub fn plan_of(costs: &Costs, space: &Space, shape: &Plan, numbers: &mut Numbers
     let schedule = pick(&space.schedules(layout.pp), numbers)?;
     let zero = pick(&space.zero_stages(layout.pp), numbers)?;
     let order = pick(&space::orders(layout.pp, layout.dp), numbers)?;
-    let plan = Plan { layout, schedule, zero, order, ..*shape };
+    let recompute = pick(&space.recomputes(layout.pp, schedule), numbers)?;
+    let plan = Plan { layout, schedule, zero, order, recompute, ..*shape };
     let mut found = Vec::new();
     space::illegal(costs, &plan, &mut found);
     found.is_empty().then_some(plan)

@@ -2,9 +2,11 @@
 
 use crate::cost::head::Ends;
 use crate::cost::layer::LayerCost;
-use crate::cost::{Costs, ShapeCost};
-use crate::plan::{Plan, Recompute};
-use crate::units::Seconds;
+use crate::cost::memory::Kept;
+use crate::cost::stage::Work;
+use crate::cost::{Costs, ShapeCost, split};
+use crate::plan::{Layout, Plan, Recompute};
+use crate::units::{Bytes, Seconds};
 
 /// The token-mixing part of every kind of layer, and the two ends: tp, sp, cp and its kind, micro-batch.
 #[derive(Clone, Debug)]
@@ -103,8 +105,8 @@ impl Block {
         Self::new(costs, plan, &Mixing::new(costs, plan), &Feeding::new(costs, plan))
     }
 
-    /// The layers under a plan's recomputation.
-    pub fn shape(&self, costs: &Costs, plan: &Plan) -> ShapeCost {
+    /// The layers under a plan's recomputation; of its pipeline nothing is read.
+    pub fn layers(&self, costs: &Costs, plan: &Plan) -> Layers {
         let kinds = &costs.problem.model().kinds;
         let layers = self
             .plain
@@ -113,6 +115,57 @@ impl Block {
             .zip(kinds)
             .map(|(cost, layer)| LayerCost { recompute: costs.recomputed(layer, plan, cost), ..*cost })
             .collect();
-        ShapeCost { layers, ends: self.plain.ends }
+        let shape = ShapeCost { layers, ends: self.plain.ends };
+        let on = |pp| {
+            let plan = Plan { layout: Layout { pp, ..plan.layout }, ..*plan };
+            let works = costs.works(&plan, &shape);
+            let head = costs.head_in_layers(&works[costs.problem.model().last_kind()], &shape.ends);
+            let gathered = (0..shape.layers.len()).map(|kind| costs.fsdp_layer(kind, &plan, &shape)).collect();
+            Works { layers: works, gathered, head }
+        };
+        Layers {
+            without_pipeline: on(1),
+            in_pipeline: on(2),
+            kept: costs.kept_by_kind(plan),
+            working_set: (costs.working_set(false, plan), costs.working_set(true, plan)),
+            caches: costs.caches(plan),
+            shape,
+        }
+    }
+}
+
+/// A block under one recomputation.
+#[derive(Clone, Debug)]
+pub struct Layers {
+    /// Price of each kind of layer, and of the two ends.
+    pub shape: ShapeCost,
+    without_pipeline: Works,
+    in_pipeline: Works,
+    pub(super) kept: Kept,
+    /// Of a rank without and with the head.
+    pub(super) working_set: (Bytes, Bytes),
+    pub(super) caches: Bytes,
+}
+
+/// Each kind of layer as the pipeline sees it.
+#[derive(Clone, Debug)]
+pub(super) struct Works {
+    /// Under ZeRO 0 to 2.
+    pub layers: Vec<Work>,
+    /// Under ZeRO 3.
+    pub gathered: Vec<Work>,
+    /// Layers that the head weighs.
+    pub head: f64,
+}
+
+impl Layers {
+    pub(super) const fn works(&self, pp: u32) -> &Works {
+        if pp == 1 { &self.without_pipeline } else { &self.in_pipeline }
+    }
+
+    /// Layers of each chunk of a plan's pipeline.
+    pub fn of_chunks(&self, costs: &Costs, plan: &Plan) -> Vec<u32> {
+        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+        split::layers_of_chunks(plan.split, costs.problem.model().layers(), chunks, self.works(plan.layout.pp).head)
     }
 }

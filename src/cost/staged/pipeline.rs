@@ -1,13 +1,13 @@
 //! A block on a pipeline: its flow, its activations, and the price with a sharding.
 
-use super::block::{Block, ROUNDING};
+use super::block::{Layers, ROUNDING};
 use super::sharding::{Engine, Sharding};
-use super::stages::{Class, Stages};
+use super::stages::{Class, Hold, Stages};
 use crate::cost::fsdp::Around;
-use crate::cost::memory::Footprint;
+use crate::cost::memory::{Footprint, Holding};
 use crate::cost::pipeline::Flow;
 use crate::cost::stage::{self, Work};
-use crate::cost::{Costs, ShapeCost, StepTime};
+use crate::cost::{Costs, ShapeCost};
 use crate::plan::{Plan, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::units::{Bytes, Seconds};
@@ -21,62 +21,33 @@ pub struct Price {
     pub memory: Bytes,
 }
 
-/// A block on a pipeline under one recomputation and one share of offloaded activations.
+/// Layers on a pipeline: the way of a step's micro-batches through it.
 #[derive(Clone, Debug)]
-pub struct Pipeline {
+pub struct Pipeline<'l> {
     /// The plan, but for its sharding.
     pub plan: Plan,
-    /// Layers under its recomputation.
-    pub shape: ShapeCost,
+    /// Its layers.
+    pub layers: &'l Layers,
     flow: Flow,
     /// No shorter than any way to play the schedule; `None` where the closed form is all there is.
     least_bubble: Option<Seconds>,
-    /// Exposed sends in each rank order.
-    sends: [Seconds; 2],
-    /// Layers of each kind where weights are gathered.
-    works: Vec<Work>,
     activations_exposed: Seconds,
-    /// Activations and working set of each class of ranks.
-    held: Vec<(Bytes, Bytes)>,
-    caches: Bytes,
 }
 
-impl Pipeline {
+impl<'l> Pipeline<'l> {
     /// Prices the flow of a plan's micro-batches through its pipeline; its sharding is not looked at.
-    pub fn new(costs: &Costs, plan: &Plan, block: &Block, stages: &Stages) -> Self {
-        let shape = block.shape(costs, plan);
+    pub fn new(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &Stages) -> Self {
         let plan = Plan { zero: ZeroStage::One, shard_group: None, ..*plan };
-        let works = costs.works(&plan, &shape);
+        let works = &layers.works(plan.layout.pp).layers;
         let ranks: Vec<(Work, f64)> =
-            stages.classes.iter().map(|class| (work_of(costs, class, &works, &shape), class.count)).collect();
+            stages.classes.iter().map(|class| (work_of(costs, class, works, &layers.shape), class.count)).collect();
         let flow = costs.flow(&plan, &ranks);
-        let least_bubble = least_flow(costs, &plan, stages, &ranks, &works, &shape).map(|least| {
+        let least_bubble = least_flow(costs, &plan, stages, &ranks, works, &layers.shape).map(|least| {
             let busy = flow.busy.total() - flow.busy.pipeline_bubble;
             (least * ROUNDING - busy).or_zero()
         });
-        let works = (0..shape.layers.len()).map(|kind| costs.fsdp_layer(kind, &plan, &shape)).collect();
-        let sends = ORDERS.map(|order| costs.exposed_stage_sends(&Plan { order, ..plan }));
-        let activations_exposed = costs.offloaded_activations(&plan, &shape, flow.micro_batches);
-        let held = held(costs, &plan, stages);
-        Self { caches: costs.caches(&plan), plan, shape, flow, sends, least_bubble, works, activations_exposed, held }
-    }
-
-    /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
-    pub fn price(&self, costs: &Costs, sharding: &Sharding) -> Price {
-        let plan = sharding.of(&self.plan);
-        Price { time: self.time(costs, &plan, sharding, None), memory: self.memory(sharding) }
-    }
-
-    /// The same, no longer than the schedule as it is played.
-    pub fn bound(&self, costs: &Costs, sharding: &Sharding) -> Price {
-        let plan = sharding.of(&self.plan);
-        Price { time: self.time(costs, &plan, sharding, self.least_bubble), memory: self.memory(sharding) }
-    }
-
-    /// The same with the bubble as it was played.
-    pub fn played(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Price {
-        let plan = sharding.of(&self.plan);
-        Price { time: self.time(costs, &plan, sharding, bubble), memory: self.memory(sharding) }
+        let activations_exposed = costs.offloaded_activations(&plan, &layers.shape, flow.micro_batches);
+        Self { plan, layers, flow, least_bubble, activations_exposed }
     }
 
     /// Whether the schedule can be played.
@@ -84,60 +55,122 @@ impl Pipeline {
         self.least_bubble.is_some()
     }
 
+    /// No step of this pipeline under ZeRO 3 is shorter, whatever its sharding.
+    pub fn least_gathered_time(&self, costs: &Costs) -> Seconds {
+        let around = Around {
+            ends: self.layers.shape.ends,
+            sends: Seconds::ZERO,
+            slow_down: self.flow.slow_down,
+            activations: self.activations_exposed,
+        };
+        let plan = Plan { zero: ZeroStage::Three, ..self.plan };
+        costs.least_sharded_step(&plan, &self.layers.works(plan.layout.pp).gathered, &around) * ROUNDING
+    }
+
     /// No step of this pipeline under ZeRO 0 to 2 is shorter, whatever its sharding.
-    pub fn least_time(&self, costs: &Costs) -> Seconds {
+    pub fn least_time(&self) -> Seconds {
         let busy = self.flow.busy.total();
         let flow = self.least_bubble.map_or(busy, |bubble| busy - self.flow.busy.pipeline_bubble + bubble);
-        flow * ((1.0 + costs.slow_down(self.plan.layout.world_size())) * ROUNDING) + self.activations_exposed
-    }
-
-    fn time(&self, costs: &Costs, plan: &Plan, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
-        self.step(costs, plan, sharding, bubble).total()
-    }
-
-    fn step(&self, costs: &Costs, plan: &Plan, sharding: &Sharding, bubble: Option<Seconds>) -> StepTime {
-        match &sharding.engine {
-            Engine::Replicated(edges) => {
-                let mut flow = self.flow;
-                if let Some(bubble) = bubble {
-                    flow.busy.pipeline_bubble = bubble;
-                }
-                costs.flow_step(plan, &flow, self.sends(sharding.order), edges, self.activations_exposed)
-            }
-            Engine::Sharded(sharded) => {
-                let around = Around {
-                    ends: self.shape.ends,
-                    sends: self.sends(sharding.order),
-                    slow_down: self.flow.slow_down,
-                    activations: self.activations_exposed,
-                };
-                costs.sharded_step(plan, &self.works, sharded, &around)
-            }
-        }
-    }
-
-    fn sends(&self, order: RankOrder) -> Seconds {
-        self.sends[usize::from(order == ORDERS[1])]
-    }
-
-    /// Memory of the fullest rank.
-    fn memory(&self, sharding: &Sharding) -> Bytes {
-        self.held
-            .iter()
-            .zip(&sharding.states)
-            .map(|(&(activations, working), &states)| {
-                Footprint::of_rank(0, states, activations, working + sharding.gathered, self.caches).device()
-            })
-            .fold(Bytes::ZERO, Bytes::max)
-    }
-
-    /// Memory that no sharding of these goes below.
-    pub fn least_memory(&self, shardings: &[Sharding]) -> Bytes {
-        shardings.iter().map(|sharding| self.memory(sharding)).reduce(Bytes::min).unwrap_or(Bytes::ZERO)
+        flow * ((1.0 + self.flow.slow_down) * ROUNDING) + self.activations_exposed
     }
 }
 
+/// A pipeline with what each class of its ranks holds, ready for shardings.
+#[derive(Clone, Debug)]
+pub struct Loaded<'l> {
+    /// The pipeline.
+    pub pipeline: Pipeline<'l>,
+    /// Exposed sends in each rank order.
+    sends: [Seconds; 2],
+    /// Of each class of ranks.
+    held: Vec<Held>,
+}
+
+/// What a class of ranks holds beside its states.
+#[derive(Clone, Copy, Debug)]
+struct Held {
+    rank: u32,
+    activations: Bytes,
+    working_set: Bytes,
+}
+
 const ORDERS: [RankOrder; 2] = [RankOrder::PipelineOutermost, RankOrder::DataOutermost];
+
+impl<'l> Loaded<'l> {
+    /// Sizes a pipeline.
+    pub fn new(costs: &Costs, pipeline: Pipeline<'l>, stages: &Stages) -> Self {
+        let plan = &pipeline.plan;
+        let sends = ORDERS.map(|order| costs.exposed_stage_sends(&Plan { order, ..*plan }));
+        Self { sends, held: held(costs, plan, pipeline.layers, stages), pipeline }
+    }
+
+    /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
+    pub fn price(&self, costs: &Costs, sharding: &Sharding) -> Price {
+        Price { time: self.time(costs, sharding, None), memory: self.memory(sharding).0 }
+    }
+
+    /// Step time with a sharding, no longer than the schedule as it is played.
+    pub fn bound(&self, costs: &Costs, sharding: &Sharding) -> Seconds {
+        self.time(costs, sharding, self.pipeline.least_bubble)
+    }
+
+    /// Step time with a sharding and a bubble as it was played; the closed form without one.
+    pub fn played(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
+        self.time(costs, sharding, bubble)
+    }
+
+    fn time(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
+        let Pipeline { plan, layers, flow, activations_exposed, .. } = &self.pipeline;
+        let plan = sharding.of(plan);
+        let sends = self.sends[usize::from(sharding.order == ORDERS[1])];
+        let step = match &sharding.engine {
+            Engine::Replicated(edges) => {
+                let mut flow = *flow;
+                if let Some(bubble) = bubble {
+                    flow.busy.pipeline_bubble = bubble;
+                }
+                costs.flow_step(&plan, &flow, sends, edges, *activations_exposed)
+            }
+            Engine::Sharded(sharded) => {
+                let around = Around {
+                    ends: layers.shape.ends,
+                    sends,
+                    slow_down: flow.slow_down,
+                    activations: *activations_exposed,
+                };
+                costs.sharded_step(&plan, &layers.works(plan.layout.pp).gathered, sharded, &around)
+            }
+        };
+        step.total()
+    }
+
+    /// Memory of the fullest rank, and which that is.
+    pub fn memory(&self, sharding: &Sharding) -> (Bytes, u32) {
+        let mut most = (Bytes::ZERO, 0);
+        for (held, &states) in self.held.iter().zip(&sharding.states) {
+            let transient = held.working_set + sharding.gathered;
+            let caches = self.pipeline.layers.caches;
+            let needed = Footprint::of_rank(held.rank, states, held.activations, transient, caches).device();
+            if needed > most.0 {
+                most = (needed, held.rank);
+            }
+        }
+        most
+    }
+
+    /// Memory that no sharding goes below which leaves at least `states` to each class of ranks.
+    pub fn least_memory(&self, states: &[Bytes]) -> (Bytes, u32) {
+        let mut most = (Bytes::ZERO, 0);
+        for (held, &states) in self.held.iter().zip(states) {
+            let (caches, all) = (self.pipeline.layers.caches, (states, Bytes::ZERO, Bytes::ZERO));
+            let needed = Footprint::of_rank(held.rank, all, held.activations, held.working_set, caches).device();
+            if needed * ROUNDING > most.0 {
+                most = (needed * ROUNDING, held.rank);
+            }
+        }
+        most
+    }
+}
 
 /// What a class of ranks does with one micro-batch.
 fn work_of(costs: &Costs, class: &Class, works: &[Work], shape: &ShapeCost) -> Work {
@@ -210,23 +243,20 @@ fn least_flow(
 }
 
 /// Activations and working set of each class of ranks.
-fn held(costs: &Costs, plan: &Plan, stages: &Stages) -> Vec<(Bytes, Bytes)> {
-    let kept = costs.kept_by_kind(plan);
-    let working = |is_last| costs.working_set(is_last, plan);
-    let (middle, last) = (working(false), working(true));
-    let working = |is_last: bool| if is_last { last } else { middle };
-    if let Recompute::FirstLayers(_) = plan.recompute {
-        let ranks = costs.holdings(plan);
-        let most = |rank: &u32| costs.activations(&ranks[*rank as usize], &kept, plan);
-        return stages
-            .holds
-            .iter()
-            .map(|hold| (hold.ranks.iter().map(most).fold(Bytes::ZERO, Bytes::max), working(hold.holding.is_last)))
-            .collect();
-    }
-    stages
-        .holds
-        .iter()
-        .map(|hold| (costs.activations(&hold.holding, &kept, plan), working(hold.holding.is_last)))
-        .collect()
+fn held(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Vec<Held> {
+    let kept = &layers.kept;
+    // Where only first layers are forgotten, ranks of one class may keep different ones.
+    let ranks = if let Recompute::FirstLayers(_) = plan.recompute { costs.holdings(plan) } else { Vec::new() };
+    let of_class = |hold: &Hold| {
+        let Holding { rank, is_last, .. } = hold.holding;
+        let most = |a: (u32, Bytes), b: (u32, Bytes)| if b.1 > a.1 { b } else { a };
+        let each = hold.ranks.iter().filter_map(|rank| ranks.get(*rank as usize));
+        let (rank, activations) = each
+            .map(|holding| (holding.rank, costs.activations(holding, kept, plan)))
+            .reduce(most)
+            .unwrap_or_else(|| (rank, costs.activations(&hold.holding, kept, plan)));
+        let working_set = if is_last { layers.working_set.1 } else { layers.working_set.0 };
+        Held { rank, activations, working_set }
+    };
+    stages.holds.iter().map(of_class).collect()
 }

@@ -1,12 +1,13 @@
 //! What sharding costs: exchange between replicas, update and states, priced once for all pipelines of one shape.
 
+use super::block::ROUNDING;
 use super::stages::Stages;
 use crate::cost::Costs;
 use crate::cost::data::RankParameters;
 use crate::cost::fsdp::Sharded;
 use crate::cost::pipeline::Edges;
 use crate::plan::{Offload, Plan, RankOrder, ZeroStage};
-use crate::units::Bytes;
+use crate::units::{Bytes, Seconds};
 
 /// How a step ends, by its engine.
 #[derive(Clone, Debug)]
@@ -33,7 +34,7 @@ pub struct Sharding {
 }
 
 /// Parameters of the classes of ranks, and the heaviest of any rank.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Parameters {
     heaviest: RankParameters,
     held: Vec<RankParameters>,
@@ -73,6 +74,32 @@ impl Sharding {
         }
     }
 
+    /// The same with another share of the optimizer on the host: the exchange stays.
+    #[must_use]
+    pub fn with_host(&self, costs: &Costs, plan: &Plan, parameters: &Parameters, optimizer: f64) -> Self {
+        let plan = &Plan { offload: Offload { optimizer, ..plan.offload }, ..*plan };
+        let heaviest = &parameters.heaviest;
+        let engine = match &self.engine {
+            Engine::Replicated(edges) => Engine::Replicated(Edges {
+                update: costs.optimizer_step(plan, heaviest),
+                host: costs.host_update(plan, heaviest),
+                ..*edges
+            }),
+            Engine::Sharded(sharded) => Engine::Sharded(Sharded {
+                update: costs.fsdp_update(plan, heaviest),
+                host: costs.host_update(plan, heaviest),
+                ..sharded.clone()
+            }),
+        };
+        let states = parameters.held.iter().map(|held| costs.states(held, plan)).collect();
+        Self { optimizer_on_host: optimizer, engine, states, ..self.clone() }
+    }
+
+    /// Its ZeRO stage.
+    pub const fn zero(&self) -> ZeroStage {
+        self.zero
+    }
+
     /// The plan with this sharding.
     pub fn of(&self, plan: &Plan) -> Plan {
         Plan {
@@ -85,9 +112,17 @@ impl Sharding {
         }
     }
 
-    /// Bytes of states and gathered weights of the class that has the most.
-    pub fn bytes(&self) -> Bytes {
-        self.states.iter().map(|(w, g, o)| *w + *g + *o).fold(Bytes::ZERO, Bytes::max) + self.gathered
+    /// Time at the ends of a step that no flow can hide.
+    pub fn least_time(&self, costs: &Costs, plan: &Plan) -> Seconds {
+        match &self.engine {
+            Engine::Replicated(edges) => costs.least_edges(&self.of(plan), edges) * ROUNDING,
+            Engine::Sharded(sharded) => sharded.update,
+        }
+    }
+
+    /// Bytes of states and gathered weights of each class of ranks.
+    pub fn bytes_by_class(&self) -> impl Iterator<Item = Bytes> + '_ {
+        self.states.iter().map(|(w, g, o)| *w + *g + *o + self.gathered)
     }
 
     /// Whether no plan is better off with `other` than with this, in time and in memory, whatever its pipeline.
@@ -111,7 +146,16 @@ impl Sharding {
     }
 }
 
-/// The fewest bytes of states that any of these shardings leaves to its fullest class.
-pub fn least_states(shardings: &[Sharding]) -> Bytes {
-    shardings.iter().map(Sharding::bytes).reduce(Bytes::min).unwrap_or(Bytes::ZERO)
+/// The fewest bytes of states and gathered weights that any of these shardings leaves to each class of ranks.
+pub fn least_states<'s>(shardings: impl Iterator<Item = &'s Sharding>) -> Vec<Bytes> {
+    let mut least: Vec<Bytes> = Vec::new();
+    for sharding in shardings {
+        if least.is_empty() {
+            least = sharding.bytes_by_class().collect();
+        }
+        for (known, bytes) in least.iter_mut().zip(sharding.bytes_by_class()) {
+            *known = known.min(bytes);
+        }
+    }
+    least
 }

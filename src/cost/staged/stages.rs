@@ -76,18 +76,16 @@ fn classes(costs: &Costs, plan: &Plan, layers: &[u32]) -> Vec<Class> {
         }
     };
     let mut from = 0;
+    let mut forgotten = vec![0.0; kinds];
     for (chunk, &count) in layers.iter().enumerate() {
         let rank = plan.schedule.rank_of(chunk as u32, pp) as usize;
         let first = if let Recompute::FirstLayers(most) = plan.recompute { count.min(most) } else { 0 };
         if chunk < pp as usize && chunk > 0 {
             ranks[rank].embedding_before = true;
             add(&mut ranks[rank].before, 0, from);
-            for (earlier, &count) in layers[..chunk].iter().enumerate() {
-                let start: u32 = layers[..earlier].iter().sum();
-                let first = if let Recompute::FirstLayers(most) = plan.recompute { count.min(most) } else { 0 };
-                add(&mut ranks[rank].forgotten_before, start, start + first);
-            }
+            ranks[rank].forgotten_before.clone_from(&forgotten);
         }
+        add(&mut forgotten, from, from + first);
         add(&mut ranks[rank].layers, from, from + count);
         add(&mut ranks[rank].forgotten, from, from + first);
         ranks[rank].first |= chunk == 0;

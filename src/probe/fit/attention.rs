@@ -11,7 +11,7 @@ use crate::probe::kernel::{Attention, Kernel};
 use crate::stack::Stack;
 use crate::units::{FlopsPerSec, Seconds};
 
-/// Shapes of one kernel and direction below which its rate is not fitted.
+/// Lengths below which the half-way length is not fitted; one shape is enough for a rate.
 const LEAST: usize = 3;
 /// Most shapes of one direction that differ only in length, for its occupancy to be left alone.
 const OCCUPANCIES: usize = 3;
@@ -95,11 +95,12 @@ pub fn curves(
     let curves = kernels
         .into_iter()
         .map(|kernel| {
-            let AttentionCurve { forward, backward, half_sequence, source: _ } = gpu.attention[&kernel];
+            let AttentionCurve { forward, backward, half_sequence, narrow_heads, source: _ } = gpu.attention[&kernel];
             let curve = AttentionCurve {
                 forward: FlopsPerSec::new(rounded(forward.get())),
                 backward: FlopsPerSec::new(rounded(backward.get())),
                 half_sequence: rounded(half_sequence),
+                narrow_heads,
                 source: String::new(),
             };
             (kernel, curve)
@@ -113,17 +114,17 @@ pub fn curves(
     (curves, occupied)
 }
 
-/// What the samples determine: each rate that was timed often enough, the half-way length where lengths vary, and the
+/// What the samples determine: each rate that was timed, the half-way length where lengths vary, and the
 /// occupancy where the number of blocks varies at one length.
 fn parameters(timed: &[(Attention, Seconds)]) -> Vec<Parameter> {
     let mut parameters = Vec::new();
     let kernels: BTreeSet<AttentionKernel> = timed.iter().map(|(core, _)| core.kernel).collect();
     for kernel in kernels {
         let of = |pass| timed.iter().filter(move |(core, _)| core.kernel == kernel && core.pass == pass);
-        if of(Pass::Forward).count() >= LEAST {
+        if of(Pass::Forward).next().is_some() {
             parameters.push(Parameter::Forward(kernel));
         }
-        if of(Pass::Dgrad).count() >= LEAST {
+        if of(Pass::Dgrad).next().is_some() {
             parameters.push(Parameter::Backward(kernel));
         }
         let lengths: BTreeSet<u64> =

@@ -1,0 +1,66 @@
+//! `meshwright doctor`: what stands between this host and a measurement.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::{Outcome, OutputFormat, output};
+use crate::probe::device;
+use crate::probe::doctor::{Check, State, hardware, libraries, library_folders};
+use crate::report::{Sheet, json};
+
+/// Arguments of `doctor`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Read the host's files below this folder.
+    #[arg(long, value_name = "FOLDER", default_value = "/", hide = true)]
+    root: PathBuf,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value = "table")]
+    format: OutputFormat,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    can_measure: bool,
+    checks: &'a [Check],
+}
+
+/// Answers; a host that cannot measure at all is no good outcome.
+pub fn run(args: &Args) -> Result<Outcome> {
+    let checks = checks(&args.root);
+    let vital = ["this build", "kernel driver", "GPUs", "libcuda"];
+    let can_measure = !checks.iter().any(|check| check.state == State::Missing && vital.contains(&check.what.as_str()));
+    if args.format == OutputFormat::Json {
+        output::print(&json::text(&Document { schema: json::SCHEMA, can_measure, checks: &checks })?)?;
+    } else {
+        let mut sheet = Sheet::new("What measuring needs", &["check", "state", "found", "to do"]);
+        for Check { what, state, found, remedy } in &checks {
+            sheet.push([what.clone(), state.to_string(), found.clone(), remedy.clone()]);
+        }
+        output::print(&output::sheets(&[sheet], args.format)?)?;
+    }
+    Ok(if can_measure { Outcome::Answered } else { Outcome::NoDevice })
+}
+
+fn checks(root: &Path) -> Vec<Check> {
+    let build = if cfg!(feature = "cuda") {
+        Check::new("this build", State::Good, "with the GPU probe", "")
+    } else {
+        Check::new(
+            "this build",
+            State::Missing,
+            "without the GPU probe",
+            "cargo install meshwright --features cuda (needs no CUDA to build)",
+        )
+    };
+    let mut checks = vec![build];
+    checks.extend(hardware(&device::read(root)));
+    let search_path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
+    checks.extend(libraries(&library_folders(root, &search_path)));
+    #[cfg(feature = "cuda")]
+    checks.extend(crate::probe::doctor::management());
+    checks
+}

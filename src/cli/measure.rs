@@ -1,0 +1,346 @@
+//! `meshwright measure`: times on the GPU at hand the kernels that the top plans need.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail};
+
+use super::problem::ProblemOptions;
+use super::progress::Progress;
+use super::{Outcome, output};
+use crate::catalog;
+use crate::cost::Costs;
+use crate::gpu::Gpu;
+use crate::plan::Plan;
+use crate::probe::{Analytic, Effort, Kernel, Machine, Probe, ProbeError, Recorded, Samples, device, roofline, shapes};
+use crate::problem::Problem;
+use crate::search::{Options, search};
+use crate::sources::Basis;
+use crate::space::Restrictions;
+
+/// Arguments of `measure`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Measure what the top plans of this model on this cluster run.
+    #[arg(long = "for", num_args = 2, value_names = ["MODEL", "CLUSTER"])]
+    target: Vec<String>,
+    /// How many plans.
+    #[arg(long, value_name = "K", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+    #[command(flatten)]
+    probe: ProbeArgs,
+    /// Device of the catalogue that the GPU is [default: what the driver's name says].
+    #[arg(long, value_name = "NAME")]
+    gpu: Option<String>,
+    /// File of the samples; what it holds already is not measured again.
+    #[arg(long, value_name = "FILE", default_value = "samples.toml")]
+    out: PathBuf,
+    /// List what would be measured, and measure nothing.
+    #[arg(long)]
+    list: bool,
+    /// Write a cluster file of hosts like this one instead of measuring.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "list"])]
+    write_cluster: Option<PathBuf>,
+    /// Hosts of that cluster.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: u32,
+    /// Read the host's files below this folder.
+    #[arg(long, value_name = "FOLDER", default_value = "/", hide = true)]
+    root: PathBuf,
+    #[command(flatten)]
+    options: ProblemOptions,
+}
+
+/// Who times.
+#[derive(Debug, clap::Args)]
+pub struct ProbeArgs {
+    /// Who times: `cuda` (the GPU), `model` (the cost model, for a rehearsal), or a file of samples to play back.
+    #[arg(long, value_name = "PROBE", default_value = "cuda")]
+    pub probe: String,
+    /// GPU of this host [default: the local rank].
+    #[arg(long, value_name = "N")]
+    pub device: Option<u32>,
+    /// Fewer repeats and sizes: at most five minutes on one GPU.
+    #[arg(long)]
+    pub quick: bool,
+}
+
+/// After so long `--quick` starts no other kernel.
+const QUICK: Duration = Duration::from_secs(280);
+
+impl ProbeArgs {
+    /// Whether the GPU at hand is asked.
+    pub fn is_cuda(&self) -> bool {
+        self.probe == "cuda"
+    }
+
+    /// How often to repeat.
+    pub const fn effort(&self) -> Effort {
+        if self.quick { Effort::QUICK } else { Effort::FULL }
+    }
+}
+
+/// Answers.
+pub fn run(args: &Args) -> Result<Outcome> {
+    if let Some(path) = &args.write_cluster {
+        let text = device::cluster_file(&device::read(&args.root), args.nodes, args.gpu.as_deref(), &today())?;
+        write(path, &text)?;
+        output::talk(&format!("{}: written", path.display()));
+        return Ok(Outcome::Answered);
+    }
+    // The GPU first: without one, nothing else need be done to say so.
+    let opened = if args.probe.is_cuda() && !args.list { Some(cuda(&args.probe)?) } else { None };
+    let problem = match args.target.as_slice() {
+        [model, cluster] => Some(args.options.problem(model, cluster)?),
+        _ => None,
+    };
+    let plans = problem.as_ref().map(|problem| top(problem, args.top)).unwrap_or_default();
+    if problem.is_some() && plans.is_empty() {
+        bail!("no plan fits: there is nothing to measure\n\nhint: meshwright plan says why");
+    }
+    let mut wanted: Vec<Kernel> = match &problem {
+        Some(problem) => shapes::wanted(&Costs::new(problem), &plans).into_iter().map(|(kernel, _)| kernel).collect(),
+        None => Vec::new(),
+    };
+    let ranks = ranks()?;
+    let gpu = gpu(args, problem.as_ref(), opened.as_deref())?;
+    for kernel in shapes::base(&gpu, args.probe.effort(), ranks) {
+        if !wanted.contains(&kernel) {
+            wanted.push(kernel);
+        }
+    }
+    if args.list {
+        let lines: Vec<String> = wanted.iter().map(ToString::to_string).collect();
+        output::print(&(lines.join("\n") + "\n"))?;
+        return Ok(Outcome::Answered);
+    }
+    let (cluster, stack) = match &problem {
+        Some(problem) => (problem.cluster().clone(), problem.stack().clone()),
+        None => (
+            crate::cluster::Cluster::of_one_domain(gpu.clone()),
+            catalog::stack("nemo-25", &catalog::Overrides::default())?,
+        ),
+    };
+    let analytic = Analytic::new(&cluster, &stack, machine("cost model"));
+    let (mut probe, basis) = match opened {
+        Some(opened) => (opened, Basis::Measured),
+        None => open(&args.probe, analytic)?,
+    };
+    let name = entry(args, &gpu, probe.machine())?;
+    let mut samples = Samples::new(&name, basis, probe.machine().clone());
+    resume(&args.out, &mut samples)?;
+    take(&mut *probe, &wanted, &gpu, &args.probe, &mut samples, &args.out)?;
+    output::talk(&format!(
+        "{}: {} kernels\n\nhint: meshwright calibrate {} --out {name}.toml",
+        args.out.display(),
+        samples.of.len(),
+        args.out.display()
+    ));
+    Ok(Outcome::Answered)
+}
+
+/// Times what is wanted, the most expensive first, and writes after each, so that a run that is cut off goes on.
+pub(super) fn take(
+    probe: &mut dyn Probe,
+    wanted: &[Kernel],
+    gpu: &Gpu,
+    args: &ProbeArgs,
+    samples: &mut Samples,
+    out: &Path,
+) -> Result<()> {
+    let (start, progress) = (Instant::now(), Progress::new());
+    let mut left: std::collections::BTreeMap<String, usize> = std::collections::BTreeMap::new();
+    for (at, kernel) in wanted.iter().enumerate() {
+        progress.at(at as u64, wanted.len() as u64);
+        if samples.of.contains_key(kernel) {
+            continue;
+        }
+        if args.quick && start.elapsed() > QUICK {
+            *left.entry("the five minutes of --quick were over".into()).or_default() += 1;
+            continue;
+        }
+        match probe.time(kernel, args.effort()) {
+            Ok(sample) => {
+                roofline::check(kernel, &sample, gpu)?;
+                samples.add(*kernel, sample);
+                write(out, &samples.to_toml())?;
+            }
+            Err(ProbeError::Unsupported { why, .. }) => *left.entry(why).or_default() += 1,
+            Err(ProbeError::NotRecorded { .. }) => *left.entry("not in the recording".into()).or_default() += 1,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    progress.finish();
+    for (why, count) in left {
+        output::talk(&format!("left {count}: {why}"));
+    }
+    write(out, &samples.to_toml())
+}
+
+/// Plans in their predicted order.
+pub(super) fn top(problem: &Problem, top: u32) -> Vec<Plan> {
+    let options = Options { top: top as usize, restrictions: Restrictions::default() };
+    search(problem, &options, &|_, _| {}).evaluations.into_iter().map(|evaluation| evaluation.plan).collect()
+}
+
+/// Ranks and nodes of the communicator, where several ranks were started.
+fn ranks() -> Result<Option<(u64, u64)>> {
+    let ranks = crate::probe::ranks::Ranks::from_environment(|name| std::env::var(name).ok())?;
+    let nodes = std::env::var("SLURM_NNODES").or_else(|_| std::env::var("GROUP_WORLD_SIZE")).ok();
+    let nodes = nodes.and_then(|nodes| nodes.parse().ok()).unwrap_or(1);
+    Ok(ranks.map(|ranks| (u64::from(ranks.world), nodes)))
+}
+
+/// The device that samples are judged against: the plans', the named one, or the one that is there.
+fn gpu(args: &Args, problem: Option<&Problem>, opened: Option<&dyn Probe>) -> Result<Gpu> {
+    if let Some(problem) = problem {
+        return Ok(problem.cluster().gpu.clone());
+    }
+    if let Some(name) = &args.gpu {
+        return Ok(catalog::gpu(name)?);
+    }
+    let on_bus = device::read(&args.root).gpus.first().map(|gpu| gpu.name.clone());
+    let driver_name = opened.map(|probe| probe.machine().device.clone()).or(on_bus).unwrap_or_default();
+    match device::catalogue_name(&driver_name) {
+        Some(name) => Ok(catalog::gpu(name)?),
+        None => bail!("nothing says which device of the catalogue this is\n\nhint: --gpu NAME, or --for MODEL CLUSTER"),
+    }
+}
+
+/// Catalogue name that the samples go under; the device must be the one that they are judged against.
+fn entry(args: &Args, gpu: &Gpu, machine: &Machine) -> Result<String> {
+    let of = |name: &str| catalog::gpu(name).is_ok_and(|known| known.name == gpu.name);
+    if let Some(seen) = device::catalogue_name(&machine.device)
+        && !of(seen)
+    {
+        bail!(
+            "the GPU is a {}, and the plans are for {}\n\nhint: give a cluster of this GPU",
+            machine.device,
+            gpu.name
+        );
+    }
+    if let Some(name) = &args.gpu {
+        return Ok(name.clone());
+    }
+    let name = catalog::gpu_names().into_iter().find(|name| of(name));
+    name.map(ToOwned::to_owned).ok_or_else(|| anyhow!("{} is no device of the catalogue\n\nhint: --gpu FILE", gpu.name))
+}
+
+/// Opens who times.
+pub(super) fn open<'a>(args: &ProbeArgs, analytic: Analytic<'a>) -> Result<(Box<dyn Probe + 'a>, Basis)> {
+    match args.probe.as_str() {
+        "cuda" => Ok((cuda(args)?, Basis::Measured)),
+        "model" => Ok((Box::new(analytic), Basis::Datasheet)),
+        path => {
+            let text = std::fs::read_to_string(path).map_err(|error| {
+                anyhow!("--probe {path}: {error}\n\nhint: there are `cuda`, `model`, and files of samples")
+            })?;
+            let samples = Samples::parse(&text).with_context(|| format!("--probe {path}"))?;
+            let basis = samples.basis;
+            Ok((Box::new(Recorded::new(samples)), basis))
+        }
+    }
+}
+
+#[cfg(feature = "cuda")]
+pub(super) fn cuda(args: &ProbeArgs) -> Result<Box<dyn Probe>> {
+    let ranks = crate::probe::ranks::Ranks::from_environment(|name| std::env::var(name).ok())?;
+    let device = args.device.or(ranks.as_ref().map(|ranks| ranks.local)).unwrap_or(0);
+    let mut cuda = crate::probe::cuda::Cuda::open(device as usize, machine(""))?;
+    if let Some(ranks) = ranks {
+        cuda.join(ranks)?;
+    }
+    Ok(Box::new(cuda))
+}
+
+#[cfg(not(feature = "cuda"))]
+pub(super) fn cuda(_: &ProbeArgs) -> Result<Box<dyn Probe>> {
+    Err(ProbeError::Missing {
+        what: "this build has no GPU probe".into(),
+        remedy: "cargo install meshwright --features cuda (it needs no CUDA to build); or play samples back with --probe FILE"
+            .into(),
+    }
+    .into())
+}
+
+/// The machine of samples that are taken now.
+pub(super) fn machine(device: &str) -> Machine {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    Machine {
+        device: device.to_owned(),
+        date: today(),
+        host: if device.is_empty() { host.trim().to_owned() } else { String::new() },
+        command: format!("meshwright {}", std::env::args().skip(1).collect::<Vec<_>>().join(" ")),
+        ..Machine::default()
+    }
+}
+
+/// The day, as 2026-11-21 (UTC).
+///
+/// Days since 1970 to a date of the Gregorian calendar: the days from the first of March of the year 0, in eras of 400
+/// years, then years, then months of 30.6 days.
+pub(super) fn today() -> String {
+    let seconds = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    date(seconds / 86400)
+}
+
+fn date(days: u64) -> String {
+    let days = days + 719_468;
+    let (era, day) = (days / 146_097, days % 146_097);
+    let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
+    let of_year = day - (365 * year + year / 4 - year / 100);
+    let month = (5 * of_year + 2) / 153;
+    let day = of_year - (153 * month + 2) / 5 + 1;
+    let (month, next) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
+    format!("{:04}-{month:02}-{day:02}", year + era * 400 + next)
+}
+
+/// Goes on with a file of the same machine.
+fn resume(path: &Path, samples: &mut Samples) -> Result<()> {
+    let Ok(text) = std::fs::read_to_string(path) else { return Ok(()) };
+    let origin = || format!("--out {}", path.display());
+    let before = Samples::parse(&text).with_context(origin)?;
+    if before.gpu != samples.gpu || before.machine.device != samples.machine.device || before.basis != samples.basis {
+        bail!(
+            "{}: it holds samples of {} ({}), and these are of {} ({})\n\nhint: another --out",
+            origin(),
+            before.machine.device,
+            before.basis,
+            samples.machine.device,
+            samples.basis
+        );
+    }
+    if !before.of.is_empty() {
+        output::talk(&format!("{}: {} kernels are there already", path.display(), before.of.len()));
+    }
+    samples.machine = before.machine;
+    samples.of = before.of;
+    Ok(())
+}
+
+/// Writes a file whole or not at all.
+fn write(path: &Path, text: &str) -> Result<()> {
+    let origin = || format!("{}: cannot be written", path.display());
+    let mut part = path.as_os_str().to_owned();
+    part.push(".part");
+    std::fs::write(&part, text).with_context(origin)?;
+    std::fs::rename(&part, path).with_context(origin)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::date;
+
+    #[test]
+    fn days_have_dates() {
+        for (days, text) in [
+            (0, "1970-01-01"),
+            (59, "1970-03-01"),
+            (11_016, "2000-02-29"),
+            (20_778, "2026-11-21"),
+            (20_819, "2027-01-01"),
+        ] {
+            assert_eq!(date(days), text);
+        }
+    }
+}

@@ -1,0 +1,329 @@
+//! `meshwright sweep`: workloads × purchase options, and which to buy.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::output::talk;
+use super::{Outcome, OutputFormat, output};
+use crate::report::{json, page, sweep as sheets, sweep_csv};
+use crate::sweep::fleet::{self, Fleet, NoFleet};
+use crate::sweep::insight::{self, BreakEven, Marginal};
+use crate::sweep::record::Record;
+use crate::sweep::run::{self, Shard};
+use crate::sweep::select::Selection;
+use crate::sweep::store::{self, Done, Store};
+use crate::sweep::tornado::{self, Bar};
+use crate::sweep::{Choice, Sweep, front, solve};
+
+/// Arguments of `sweep`.
+#[derive(Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+pub struct Args {
+    #[command(subcommand)]
+    command: Option<Sub>,
+    /// Sweep: a TOML file (examples: clusters/sweeps/).
+    #[arg(required = true)]
+    file: Option<PathBuf>,
+    /// Folder for results.jsonl, results.csv and page.html; results go there as they come.
+    #[arg(long, value_name = "FOLDER")]
+    out: Option<PathBuf>,
+    /// Go on with the results that are in the folder.
+    #[arg(long, requires = "out")]
+    resume: bool,
+    /// Work through one part of the sweep: 3/8 is the third of eight.
+    #[arg(long, value_name = "I/N", requires = "out")]
+    shard: Option<Shard>,
+    /// Options to show, cheapest first, beside those on the front.
+    #[arg(long, value_name = "K", default_value_t = 10)]
+    top: usize,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value = "table")]
+    format: OutputFormat,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Sub {
+    /// Join the results of shards into one file, the same as an unsharded sweep writes.
+    Merge(MergeArgs),
+}
+
+#[derive(Debug, clap::Args)]
+struct MergeArgs {
+    /// The sweep file.
+    file: PathBuf,
+    /// Folders with results of shards, or their files.
+    #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
+    from: Vec<PathBuf>,
+    /// Folder for results.jsonl, results.csv and page.html.
+    #[arg(long, value_name = "FOLDER")]
+    out: PathBuf,
+    /// Options to show, cheapest first, beside those on the front.
+    #[arg(long, value_name = "K", default_value_t = 10)]
+    top: usize,
+    /// Form of the answer.
+    #[arg(long, value_enum, default_value = "table")]
+    format: OutputFormat,
+}
+
+/// Answers.
+pub fn run(args: &Args) -> Result<Outcome> {
+    if let Some(Sub::Merge(merge)) = &args.command {
+        return merged(merge);
+    }
+    let file = args.file.as_deref().context("a sweep needs its file")?;
+    let sweep = Sweep::read(file)?;
+    let shard = args.shard.unwrap_or_default();
+    let all = shard.options(&sweep);
+    talk(&format!(
+        "{}: {} options on {} machines{}",
+        sweep.name,
+        sweep.options(),
+        sweep.machines(),
+        shard_text(shard, all)
+    ));
+    let Some(folder) = &args.out else {
+        let records = in_memory(&sweep, all)?;
+        return answer(&sweep, &Selection::of_all(records), None, args.top, args.format);
+    };
+    let (store, found) = Store::open(folder, shard, &sweep.digest, args.resume)?;
+    for note in &found.notes {
+        talk(&format!("note: {note}"));
+    }
+    let path = if found.finished && found.done.count() == all {
+        talk("all results are there already");
+        store.close()
+    } else {
+        if found.finished {
+            bail!("{}: holds {} of {all} options and says it is finished", folder.display(), found.done.count());
+        }
+        if found.done.count() > 0 {
+            talk(&format!("going on after {} of {all} options", found.done.count()));
+        }
+        let progress = Progress::new(all);
+        run::run(&sweep, shard, &found.done, &|record| store.append(record), &|done| progress.at(done))?;
+        progress.finish();
+        store.finish()?
+    };
+    if shard.of > 1 {
+        talk(&format!(
+            "{}: shard {} of {} is done; join them with `meshwright sweep merge`",
+            path.display(),
+            shard.index,
+            shard.of
+        ));
+        return Ok(Outcome::Answered);
+    }
+    answer(&sweep, &Selection::read(&path)?, Some((folder, &path)), args.top, args.format)
+}
+
+fn shard_text(shard: Shard, options: u64) -> String {
+    if shard.of == 1 { String::new() } else { format!("; shard {} of {} has {options}", shard.index, shard.of) }
+}
+
+/// Runs without a folder, for small sweeps.
+fn in_memory(sweep: &Sweep, all: u64) -> Result<Vec<Record>> {
+    let kept = Mutex::new(Vec::new());
+    let progress = Progress::new(all);
+    let keep = |record: &Record| {
+        kept.lock().map_err(|why| crate::sweep::SweepError::value("results", why))?.push(record.clone());
+        Ok(())
+    };
+    run::run(sweep, Shard::default(), &Done::default(), &keep, &|done| progress.at(done))?;
+    progress.finish();
+    let mut records = kept.into_inner().unwrap_or_default();
+    records.sort_by_key(|record| record.option);
+    Ok(records)
+}
+
+fn merged(args: &MergeArgs) -> Result<Outcome> {
+    let sweep = Sweep::read(&args.file)?;
+    let mut files = Vec::new();
+    for path in &args.from {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(path).with_context(|| format!("{}: cannot be read", path.display()))?;
+            let mut inside: Vec<PathBuf> = entries.filter_map(|entry| entry.ok().map(|entry| entry.path())).collect();
+            inside.retain(|path| {
+                let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+                let is_result = path.extension().is_some_and(|end| end == "jsonl" || end == "part");
+                name.starts_with("results") && is_result
+            });
+            inside.sort();
+            files.extend(inside);
+        } else {
+            files.push(path.clone());
+        }
+    }
+    if let Some(part) = files.iter().find(|path| path.extension().is_some_and(|end| end == "part")) {
+        bail!("{}: this shard is not finished\n\nhint: run it again with --resume", part.display());
+    }
+    if files.is_empty() {
+        bail!(
+            "there are no results in {}",
+            args.from.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+        );
+    }
+    let target = args.out.join(store::file_name(Shard::default()));
+    if files.contains(&target) {
+        bail!("{}: would be merged into itself", target.display());
+    }
+    let done = store::merge(&files, &target, &sweep.digest)?;
+    let all = sweep.options();
+    if done.count() != all {
+        let missing: Vec<String> =
+            (0..all).filter(|option| !done.has(*option)).take(5).map(|option| option.to_string()).collect();
+        std::fs::remove_file(&target).with_context(|| format!("{}: cannot be removed", target.display()))?;
+        bail!(
+            "{} of {all} options are missing, the first of them {}: is a shard missing?",
+            all - done.count(),
+            missing.join(", ")
+        );
+    }
+    talk(&format!("{}: {all} options of {} files", target.display(), files.len()));
+    answer(&sweep, &Selection::read(&target)?, Some((&args.out, &target)), args.top, args.format)
+}
+
+/// What a sweep comes to.
+struct Answer {
+    break_even: Vec<BreakEven>,
+    marginals: Vec<Marginal>,
+    tornado: Option<(usize, Vec<Bar>)>,
+    fleet: Option<Result<Fleet, NoFleet>>,
+}
+
+fn drawn(sweep: &Sweep, selection: &Selection) -> Answer {
+    let records = &selection.records;
+    let cheapest = selection.cheapest().first().copied();
+    let tornado = cheapest.and_then(|at| {
+        let choice = sweep.option(records[at].option)?;
+        let solved = solve::machine(sweep, &Choice::machine(&choice)).ok()?;
+        Some((at, tornado::bars(sweep, &choice, &solved)))
+    });
+    Answer {
+        break_even: insight::break_even(records),
+        marginals: if selection.is_whole { insight::marginals(sweep, records) } else { Vec::new() },
+        tornado,
+        fleet: sweep.wanted.as_ref().map(|wanted| fleet::buy(sweep, wanted, records)),
+    }
+}
+
+fn answer(
+    sweep: &Sweep,
+    selection: &Selection,
+    written: Option<(&Path, &Path)>,
+    top: usize,
+    format: OutputFormat,
+) -> Result<Outcome> {
+    let Answer { break_even, marginals, tornado, fleet } = drawn(sweep, selection);
+    let records = &selection.records;
+    if let Some((folder, results)) = written {
+        sweep_csv::write(sweep, results, &folder.join("results.csv"))?;
+        #[cfg(feature = "parquet")]
+        crate::report::sweep_parquet::write(sweep, results, &folder.join("results.parquet"))?;
+        let beside = page::Beside {
+            counts: (selection.all, selection.infeasible),
+            break_even: &break_even,
+            marginals: &marginals,
+            tornado: tornado.as_ref().map(|(at, bars)| (*at, bars.as_slice())),
+            fleet: fleet.as_ref().and_then(|fleet| fleet.as_ref().ok()),
+        };
+        let path = folder.join("page.html");
+        let page = page::render(sweep, records, &beside)?;
+        std::fs::write(&path, page).with_context(|| format!("{}: cannot be written", path.display()))?;
+        talk(&format!("wrote {}, results.csv and page.html", results.display()));
+    }
+    let on_front = front::of(records, |totals| (totals.days, totals.cost_usd));
+    let mut shown = on_front.clone();
+    shown.extend(selection.cheapest().into_iter().take(top).filter(|at| !on_front.contains(at)));
+    let text = match format {
+        OutputFormat::Json => json::text(&serde_json::json!({
+            "schema": json::SCHEMA,
+            "sweep": sweep.name,
+            "digest": sweep.digest,
+            "options": selection.all,
+            "infeasible": selection.infeasible,
+            "front": on_front.iter().map(|at| records[*at].option).collect::<Vec<_>>(),
+            "records": records,
+            "break_even": break_even,
+            "marginals": marginals,
+            "fleet": fleet.as_ref().and_then(|fleet| fleet.as_ref().ok()),
+        }))?,
+        OutputFormat::Csv => sweep_csv::text(sweep, records)?,
+        OutputFormat::Table | OutputFormat::Markdown => {
+            let title = format!("{}: the front of dollars and days (*), and the cheapest", sweep.name);
+            let mut list = vec![sheets::options(title, records, &shown, &on_front)];
+            if selection.infeasible > 0 {
+                list.push(sheets::infeasible(records, top));
+            }
+            if !break_even.is_empty() {
+                list.push(sheets::break_even(&break_even));
+            }
+            if !marginals.is_empty() {
+                list.push(sheets::marginals(&marginals));
+            }
+            if let (Some(Ok(fleet)), Some(wanted)) = (&fleet, &sweep.wanted) {
+                list.push(sheets::fleet(fleet, wanted.goal));
+            }
+            output::sheets(&list, format)?
+        }
+    };
+    output::print(&text)?;
+    match fleet {
+        Some(Ok(fleet)) => talk(&sheets::bought(&fleet)),
+        Some(Err(why)) => {
+            talk(&why.to_string());
+            return Ok(Outcome::NoPlan);
+        }
+        None => {}
+    }
+    if on_front.is_empty() {
+        talk("no option can do the work");
+        return Ok(Outcome::NoPlan);
+    }
+    Ok(Outcome::Answered)
+}
+
+/// Progress with the time left: a bar on a terminal, else a line now and then.
+struct Progress {
+    all: u64,
+    start: Instant,
+    bar: Option<ProgressBar>,
+    said: Mutex<Instant>,
+}
+
+/// Time between two lines where there is no terminal.
+const PAUSE: Duration = Duration::from_secs(10);
+
+impl Progress {
+    fn new(all: u64) -> Self {
+        let bar = std::io::stderr().is_terminal().then(|| {
+            let bar = ProgressBar::new(all);
+            let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} options, {eta} left");
+            style.map_or_else(|_| bar.clone(), |style| bar.clone().with_style(style))
+        });
+        Self { all, start: Instant::now(), bar, said: Mutex::new(Instant::now()) }
+    }
+
+    fn at(&self, done: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(done);
+            return;
+        }
+        let Ok(mut said) = self.said.lock() else { return };
+        if said.elapsed() > PAUSE && done > 0 {
+            *said = Instant::now();
+            let left = self.start.elapsed().as_secs_f64() * (self.all.saturating_sub(done)) as f64 / done as f64;
+            talk(&format!("{done} of {} options, {} left", self.all, crate::units::Seconds::new(left)));
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.bar {
+            bar.finish_and_clear();
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! `meshwright verify`: the top plans checked on the GPU at hand, and the ranking done again.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow, bail};
+use serde::Serialize;
+
+use super::measure::{ProbeArgs, cuda, machine, open, take, top};
+use super::problem::ProblemArgs;
+use super::{Outcome, OutputFormat, output};
+use crate::catalog;
+use crate::cost::Costs;
+use crate::probe::verify::{Verdict, Verification, calibrated, verify};
+use crate::probe::{Analytic, Calibration, Kernel, Machine, Samples, shapes};
+use crate::report::{json, plans, verify as sheets};
+use crate::sources::Basis;
+
+/// Arguments of `verify`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    problem: ProblemArgs,
+    /// How many plans.
+    #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+    #[command(flatten)]
+    probe: ProbeArgs,
+    /// File of the samples; what it holds already is not measured again [default: kept nowhere].
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Form of the report.
+    #[arg(long, value_enum, default_value = "table")]
+    format: OutputFormat,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    problem: String,
+    machine: &'a Machine,
+    basis: Basis,
+    #[serde(flatten)]
+    verification: &'a Verification,
+}
+
+/// Answers; a verdict other than "confirmed" is a failure.
+pub fn run(args: &Args) -> Result<Outcome> {
+    let opened = if args.probe.is_cuda() { Some(cuda(&args.probe)?) } else { None };
+    let problem = args.problem.problem()?;
+    let plans = top(&problem, args.top);
+    if plans.is_empty() {
+        bail!("no plan fits: there is nothing to verify\n\nhint: meshwright plan says why");
+    }
+    let gpu = &problem.cluster().gpu;
+    let costs = Costs::new(&problem);
+    let mut wanted: Vec<Kernel> = shapes::wanted(&costs, &plans).into_iter().map(|(kernel, _)| kernel).collect();
+    for kernel in shapes::base(gpu, args.probe.effort(), None) {
+        if !wanted.contains(&kernel) {
+            wanted.push(kernel);
+        }
+    }
+    let analytic = Analytic::new(problem.cluster(), problem.stack(), machine("cost model"));
+    let (mut probe, basis) = match opened {
+        Some(opened) => (opened, Basis::Measured),
+        None => open(&args.probe, analytic)?,
+    };
+    let name =
+        catalog::gpu_names().into_iter().find(|name| catalog::gpu(name).is_ok_and(|known| known.name == gpu.name));
+    let name = name.unwrap_or("device");
+    let mut samples = Samples::new(name, basis, probe.machine().clone());
+    let kept = args
+        .out
+        .clone()
+        .unwrap_or_else(|| std::env::temp_dir().join(format!("meshwright-verify-{}.toml", std::process::id())));
+    let taken = take(&mut *probe, &wanted, gpu, &args.probe, &mut samples, &kept);
+    if args.out.is_none() {
+        let _ = std::fs::remove_file(&kept);
+    }
+    taken?;
+    let calibration =
+        Calibration::new(samples.clone(), "measured", &samples.machine.command, problem.cluster(), problem.stack())?;
+    let known = calibrated(&problem, &calibration).map_err(|why| anyhow!("{why}"))?;
+    let verification = verify(&problem, &known, &samples, &plans);
+    let text = if args.format == OutputFormat::Json {
+        json::text(&Document {
+            schema: json::SCHEMA,
+            problem: plans::heading(&problem),
+            machine: &samples.machine,
+            basis: samples.basis,
+            verification: &verification,
+        })?
+    } else {
+        output::sheets(&sheets::report(&plans::heading(&problem), &samples, &verification), args.format)?
+    };
+    output::print(&text)?;
+    output::talk(&sheets::in_words(&verification));
+    Ok(if verification.verdict == Verdict::Confirmed { Outcome::Answered } else { Outcome::NoPlan })
+}

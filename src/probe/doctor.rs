@@ -1,0 +1,245 @@
+//! What stands between this host and a measurement: driver, libraries, links, clocks.
+
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+
+use super::device::Host;
+
+/// How a check went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// As it should be.
+    Good,
+    /// Measurements run, and may be worse than the machine could do.
+    Warning,
+    /// Some measurements cannot run.
+    Missing,
+}
+
+impl std::fmt::Display for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Good => "good",
+            Self::Warning => "warning",
+            Self::Missing => "missing",
+        })
+    }
+}
+
+/// One check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Check {
+    /// What was looked at.
+    pub what: String,
+    /// How it is.
+    pub state: State,
+    /// What was found.
+    pub found: String,
+    /// What to do; empty where nothing is to be done.
+    pub remedy: String,
+}
+
+impl Check {
+    /// A check.
+    pub fn new(what: impl Into<String>, state: State, found: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { what: what.into(), state, found: found.into(), remedy: remedy.into() }
+    }
+}
+
+/// A library with the names that the probe's loader tries, the names that it comes under, and what needs it.
+struct Library {
+    name: &'static str,
+    loaded_as: &'static [&'static str],
+    comes_as: &'static [&'static str],
+    needed_for: &'static str,
+    package: &'static str,
+}
+
+/// Source of the names that are tried: cudarc 0.19, `get_lib_name_candidates`, which knows no `libnccl.so.2`.
+const LIBRARIES: [Library; 5] = [
+    Library {
+        name: "libcuda",
+        loaded_as: &["libcuda.so", "libcuda.so.1"],
+        comes_as: &[],
+        needed_for: "everything",
+        package: "the NVIDIA driver",
+    },
+    Library {
+        name: "libnvrtc",
+        loaded_as: &["libnvrtc.so", "libnvrtc.so.12"],
+        comes_as: &["libnvrtc.so.13"],
+        needed_for: "streaming kernels",
+        package: "nvidia-cuda-nvrtc-cu12",
+    },
+    Library {
+        name: "libcublasLt",
+        loaded_as: &["libcublasLt.so", "libcublasLt.so.12"],
+        comes_as: &["libcublasLt.so.13"],
+        needed_for: "matrix products",
+        package: "nvidia-cublas-cu12",
+    },
+    Library {
+        name: "libcudnn",
+        loaded_as: &["libcudnn.so", "libcudnn.so.9"],
+        comes_as: &[],
+        needed_for: "attention",
+        package: "nvidia-cudnn-cu12",
+    },
+    Library {
+        name: "libnccl",
+        loaded_as: &["libnccl.so"],
+        comes_as: &["libnccl.so.2"],
+        needed_for: "collectives",
+        package: "nvidia-nccl-cu12",
+    },
+];
+
+/// Folders that the dynamic loader searches: those of LD_LIBRARY_PATH, and the usual ones below `root`.
+pub fn library_folders(root: &Path, search_path: &str) -> Vec<PathBuf> {
+    let usual = ["usr/lib/x86_64-linux-gnu", "usr/lib/aarch64-linux-gnu", "usr/lib64", "usr/lib", "lib64", "lib"];
+    search_path
+        .split(':')
+        .filter(|folder| !folder.is_empty())
+        .map(PathBuf::from)
+        .chain(usual.iter().map(|folder| root.join(folder)))
+        .collect()
+}
+
+/// Whether each library would be found by the names under which the probe asks for it.
+pub fn libraries(folders: &[PathBuf]) -> Vec<Check> {
+    let find = |names: &[&str]| {
+        folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name))).find(|path| path.exists())
+    };
+    LIBRARIES
+        .iter()
+        .map(|library| {
+            let Library { name, loaded_as, comes_as, needed_for, package } = library;
+            if let Some(path) = find(loaded_as) {
+                return Check::new(*name, State::Good, path.display().to_string(), "");
+            }
+            match find(comes_as) {
+                Some(path) => Check::new(
+                    *name,
+                    State::Missing,
+                    format!("{}, and the loader asks for {} only", path.display(), loaded_as.join(" or ")),
+                    link(&path, loaded_as[0]),
+                ),
+                None if *name == "libcuda" => Check::new(
+                    *name,
+                    State::Missing,
+                    "not found",
+                    format!("install {package}: nothing runs without it"),
+                ),
+                None => Check::new(
+                    *name,
+                    State::Missing,
+                    "not found",
+                    format!("pip install {package}, and put its lib folder on LD_LIBRARY_PATH, for {needed_for}"),
+                ),
+            }
+        })
+        .collect()
+}
+
+/// The link that makes a versioned library be found.
+fn link(path: &Path, name: &str) -> String {
+    let folder = path.parent().map_or_else(String::new, |folder| folder.display().to_string());
+    format!("ln -s {} {folder}/{name} (or the link in a folder of your own, first on LD_LIBRARY_PATH)", path.display())
+}
+
+/// Driver, GPUs and adapters, from the host's own files.
+pub fn hardware(host: &Host) -> Vec<Check> {
+    let mut checks = vec![match &host.driver {
+        Some(version) => Check::new("kernel driver", State::Good, version.clone(), ""),
+        None => Check::new(
+            "kernel driver",
+            State::Missing,
+            "not loaded",
+            "install the NVIDIA driver; in a container, pass the GPUs in (--gpus all)",
+        ),
+    }];
+    if host.gpus.is_empty() {
+        checks.push(Check::new("GPUs", State::Missing, "none of NVIDIA's on the PCI bus", "measure on another host"));
+    }
+    for gpu in &host.gpus {
+        let name = if gpu.name.is_empty() { "a GPU without a driver" } else { &gpu.name };
+        let what = format!("GPU {}", gpu.address);
+        let narrow = match (&gpu.link, &gpu.best_link) {
+            (Some(now), Some(best)) if now.1 < best.1 => Some((now, best)),
+            _ => None,
+        };
+        checks.push(match (narrow, &gpu.link) {
+            (Some((now, best)), _) => Check::new(
+                what,
+                State::Warning,
+                format!("{name}, PCI Express x{} of x{}", now.1, best.1),
+                "reseat the board or its riser: the host link is slower than it could be",
+            ),
+            (None, Some((speed, lanes))) => {
+                Check::new(what, State::Good, format!("{name}, PCI Express {speed} x{lanes}, NUMA {}", gpu.numa), "")
+            }
+            (None, None) => Check::new(what, State::Good, name, ""),
+        });
+    }
+    for port in &host.ports {
+        let found = format!("{} {}, {}", port.layer, port.rate, if port.is_active { "active" } else { "down" });
+        let (state, remedy) = if port.is_active {
+            (State::Good, "")
+        } else {
+            (State::Warning, "this port carries nothing: check its cable and switch")
+        };
+        checks.push(Check::new(format!("port {}", port.name), state, found, remedy));
+    }
+    checks
+}
+
+/// Clocks, power limit, ECC and links of each GPU, from NVML.
+#[cfg(feature = "cuda")]
+pub fn management() -> Vec<Check> {
+    let nvml = match nvml_wrapper::Nvml::init() {
+        Ok(nvml) => nvml,
+        Err(error) => {
+            return vec![Check::new("NVML", State::Missing, error.to_string(), "install the NVIDIA driver")];
+        }
+    };
+    let count = nvml.device_count().unwrap_or(0);
+    (0..count).filter_map(|at| nvml.device_by_index(at).ok().map(|device| (at, device))).flat_map(of_device).collect()
+}
+
+#[cfg(feature = "cuda")]
+fn of_device((at, device): (u32, nvml_wrapper::Device)) -> Vec<Check> {
+    use nvml_wrapper::enum_wrappers::device::Clock;
+    let mut checks = Vec::new();
+    let what = |name: &str| format!("GPU {at} {name}");
+    if let (Ok(now), Ok(most)) = (device.clock_info(Clock::SM), device.max_clock_info(Clock::SM)) {
+        checks.push(Check::new(what("clock"), State::Good, format!("{now} of {most} MHz"), ""));
+    }
+    if let (Ok(limit), Ok(usual)) = (device.power_management_limit(), device.power_management_limit_default()) {
+        let found = format!("{} of {} W", limit / 1000, usual / 1000);
+        let (state, remedy) = if limit < usual {
+            (State::Warning, "the board is held below its own limit (nvidia-smi -pl); figures are of this limit")
+        } else {
+            (State::Good, "")
+        };
+        checks.push(Check::new(what("power limit"), state, found, remedy));
+    }
+    if let Ok(ecc) = device.is_ecc_enabled() {
+        let found = if ecc.currently_enabled { "on" } else { "off" };
+        checks.push(Check::new(what("ECC"), State::Good, found, ""));
+    }
+    let links = (0..18).filter(|&link| device.link_wrapper_for(link).is_active().unwrap_or(false)).count();
+    checks.push(Check::new(what("NVLink"), State::Good, format!("{links} links active"), ""));
+    if let Ok(running) = device.running_compute_processes() {
+        if !running.is_empty() {
+            checks.push(Check::new(
+                what("processes"),
+                State::Warning,
+                format!("{} run on it", running.len()),
+                "stop them: figures would be theirs too",
+            ));
+        }
+    }
+    checks
+}

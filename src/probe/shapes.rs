@@ -1,0 +1,181 @@
+//! Which kernels a plan runs, and what its step takes when their times are measured ones.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use super::kernel::{Attention, Direction, Gemm, Kernel, Mask, StreamOp};
+use super::{Effort, Samples};
+use crate::cost::Costs;
+use crate::gpu::{AttentionKernel, Collective, Format, Gpu};
+use crate::kernel::attention::Core;
+use crate::kernel::{Call, Meter, Pass};
+use crate::plan::Plan;
+use crate::units::Seconds;
+
+/// Columns of the matrix that stands for a batch of streaming kernels.
+const STREAM_COLUMNS: u64 = 1024;
+
+/// The kernel that a priced call runs, and how often; none where no probe can run it (attention with its scores in memory).
+pub fn kernel_of(call: &Call) -> Option<(Kernel, f64)> {
+    match call {
+        Call::Product { shape, format, pass } => {
+            let size = |value: f64| (value.round() as u64).max(1);
+            let gemm = Gemm {
+                format: *format,
+                pass: *pass,
+                m: size(shape.m),
+                n: size(shape.n),
+                k: size(shape.k),
+                batch: size(shape.batch),
+                output_bytes: size(shape.output_bytes),
+            };
+            Some((Kernel::Gemm(gemm), 1.0))
+        }
+        Call::Attention { core, kernel, pass } if *kernel != AttentionKernel::Unfused => {
+            let (core, times) = attention(core, *kernel, *pass);
+            Some((Kernel::Attention(core), times))
+        }
+        Call::Attention { .. } => None,
+        Call::Stream { traffic, kernels } => {
+            let times = kernels.max(1.0);
+            let each = traffic.get() / times / StreamOp::Copy.bytes_per_element() as f64;
+            let rows = (each / STREAM_COLUMNS as f64).round().max(1.0) as u64;
+            Some((Kernel::Stream { op: StreamOp::Copy, rows, columns: STREAM_COLUMNS }, times))
+        }
+    }
+}
+
+/// One kernel of a rank's attention, and how often it runs: a ring of c ranks runs c blocks of s/c queries and keys, half
+/// of each seen, which is the causal share of all.
+fn attention(core: &Core, kernel: AttentionKernel, pass: Pass) -> (Attention, f64) {
+    let Core { sequences, heads, seq_len, seen, qk_dim, v_dim, dropout: _, cut } = *core;
+    let size = |value: f64| (value.round() as u64).max(1);
+    let keys = size(seq_len / cut.by_chunks);
+    let mask = if (seen - 0.5).abs() < 1e-3 {
+        Mask::Causal
+    } else if seen > 0.5 {
+        Mask::Full
+    } else {
+        // seen = w·(1 − w/2) of the keys, for a window of w
+        Mask::Window(size((1.0 - (1.0 - 2.0 * seen).sqrt()) * seq_len))
+    };
+    let core = Attention {
+        kernel,
+        pass,
+        sequences: size(sequences),
+        heads: size(heads / cut.by_heads),
+        queries: size(seq_len / cut.by_chunks / cut.by_queries),
+        keys,
+        qk_dim: size(qk_dim),
+        v_dim: size(v_dim),
+        mask,
+    };
+    (core, cut.by_chunks)
+}
+
+/// Notes every priced call.
+#[derive(Debug, Default)]
+struct Notes(Mutex<Vec<(Call, Seconds)>>);
+
+impl Meter for Notes {
+    fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((*call, predicted));
+        predicted
+    }
+}
+
+/// Every call that prices one layer of each kind, the two ends and the update of a plan, with its predicted time.
+pub fn calls(costs: &Costs, plan: &Plan) -> Vec<(Call, Seconds)> {
+    let notes = Notes::default();
+    let _ = Costs::new(costs.problem).metered(&notes).evaluate(plan);
+    notes.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The kernels that the plans run, the most expensive first, each with the predicted time that hangs on it.
+pub fn wanted(costs: &Costs, plans: &[Plan]) -> Vec<(Kernel, Seconds)> {
+    let mut times: BTreeMap<Kernel, Seconds> = BTreeMap::new();
+    for plan in plans {
+        for (call, predicted) in calls(costs, plan) {
+            if let Some((kernel, _)) = kernel_of(&call) {
+                *times.entry(kernel).or_default() += predicted;
+            }
+        }
+    }
+    let mut wanted: Vec<(Kernel, Seconds)> = times.into_iter().collect();
+    wanted.sort_by(|a, b| b.1.get().total_cmp(&a.1.get()).then(a.0.cmp(&b.0)));
+    wanted
+}
+
+/// A product large enough to show the clocks.
+const fn large(format: Format) -> Gemm {
+    Gemm { format, pass: Pass::Forward, m: 8192, n: 8192, k: 8192, batch: 1, output_bytes: 2 }
+}
+
+/// What every calibration wants of a device, whatever the plans: clocks under load, contention, bandwidths, launches;
+/// with several ranks, collectives over sizes.
+pub fn base(gpu: &Gpu, effort: Effort, ranks: Option<(u64, u64)>) -> Vec<Kernel> {
+    let quick = effort == Effort::QUICK;
+    let mut kernels = vec![Kernel::Launch];
+    for format in gpu.gemm.keys().filter(|format| matches!(format, Format::Bf16 | Format::Fp8)) {
+        let gemm = large(*format);
+        kernels.extend([Kernel::Gemm(gemm), Kernel::Sustained(gemm), Kernel::Contended(gemm)]);
+    }
+    let rows: &[u64] = if quick { &[64, 8192] } else { &[64, 512, 4096, 16384] };
+    for (_, op) in StreamOp::NAMED {
+        kernels.extend(rows.iter().map(|&rows| Kernel::Stream { op, rows, columns: 8192 }));
+    }
+    for direction in [Direction::ToDevice, Direction::ToHost] {
+        kernels.push(Kernel::Transfer { direction, bytes: 256 << 20 });
+    }
+    if let Some((ranks, nodes)) = ranks {
+        let step = if quick { 4 } else { 2 };
+        let sizes = (10..=30).step_by(step).map(|bits| (1_u64 << bits).next_multiple_of(2 * ranks));
+        for bytes in sizes {
+            let all = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll];
+            kernels.extend(all.map(|op| Kernel::Collective { op, ranks, nodes, bytes }));
+        }
+    }
+    kernels
+}
+
+/// Prices with measured times: products and attention as loops took them, slowed by what a whole step sustains.
+///
+/// ```text
+/// product T/κ          attention T/√κ          streaming T·kernels
+/// ```
+///
+/// κ is the ratio that was measured, or else the device's own (specification §2.1, §2.3). What was not measured keeps its
+/// predicted time.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    times: BTreeMap<Kernel, Seconds>,
+    sustained: BTreeMap<Format, f64>,
+}
+
+impl Measured {
+    /// From samples, on a device whose κ are known as well as they are.
+    pub fn new(samples: &Samples, gpu: &Gpu) -> Self {
+        let times = samples.of.iter().map(|(kernel, sample)| (*kernel, sample.median())).collect();
+        let sustained = gpu.gemm.iter().map(|(format, curve)| (*format, curve.sustained)).collect();
+        Self { times, sustained }
+    }
+
+    /// The measured time of a call in a training step.
+    pub fn of(&self, call: &Call) -> Option<Seconds> {
+        let (kernel, count) = kernel_of(call)?;
+        let time = *self.times.get(&kernel)? * count;
+        let clocks = |format: Format| self.sustained.get(&format).or_else(|| self.sustained.get(&Format::Bf16));
+        let clocks = match call {
+            Call::Product { format, .. } => clocks(*format).copied().unwrap_or(1.0),
+            Call::Attention { .. } => clocks(Format::Bf16).copied().unwrap_or(1.0).sqrt(),
+            Call::Stream { .. } => 1.0,
+        };
+        Some(time / clocks)
+    }
+}
+
+impl Meter for Measured {
+    fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
+        self.of(call).unwrap_or(predicted)
+    }
+}

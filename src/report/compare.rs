@@ -1,0 +1,64 @@
+//! Two plans term by term, and what binds a winner.
+
+use super::{Sheet, in_words, percent};
+use crate::cost::Evaluation;
+use crate::search::Change;
+
+/// A plan against the winner, term by term; the terms that cost most come first.
+pub fn against_winner(winner: &Evaluation, other: &Evaluation) -> Sheet {
+    let slower = other.step.total() / winner.step.total() - 1.0;
+    let title = format!("Why not {}: its step takes {} ({:+.1} %)", other.plan, other.step.total(), slower * 100.0);
+    let mut sheet = Sheet::new(title, &["term", "this plan", "winner", "difference", "share of the winner's step"]);
+    let mut terms: Vec<_> = other.step.terms().into_iter().zip(winner.step.terms()).collect();
+    terms.sort_by(|a, b| (b.0.1.get() - b.1.1.get()).total_cmp(&(a.0.1.get() - a.1.1.get())));
+    for ((name, mine), (_, theirs)) in terms {
+        if mine.get() == 0.0 && theirs.get() == 0.0 {
+            continue;
+        }
+        let difference = mine.get() - theirs.get();
+        sheet.push([
+            in_words(name),
+            mine.to_string(),
+            theirs.to_string(),
+            signed(difference),
+            percent(difference / winner.step.total().get()),
+        ]);
+    }
+    let total = other.step.total().get() - winner.step.total().get();
+    sheet.push([
+        "total".into(),
+        other.step.total().to_string(),
+        winner.step.total().to_string(),
+        signed(total),
+        percent(slower),
+    ]);
+    let (mine, theirs) = (other.footprint.device(), winner.footprint.device());
+    sheet.push([
+        "peak memory".into(),
+        mine.to_string(),
+        theirs.to_string(),
+        format!("{:+.1} GiB", mine.as_gib() - theirs.as_gib()),
+        String::new(),
+    ]);
+    sheet
+}
+
+fn signed(seconds: f64) -> String {
+    let size = crate::units::Seconds::new(seconds.abs());
+    if seconds < 0.0 { format!("-{size}") } else { format!("+{size}") }
+}
+
+/// What became of the winner with each change.
+pub fn sensitivity(winner: &Evaluation, changes: &[Change]) -> Sheet {
+    let title = format!("Sensitivity: {} takes {}", winner.plan, winner.step.total());
+    let mut sheet = Sheet::new(title, &["change", "step time", "against it", "best plan then"]);
+    for Change { what, best, slower } in changes {
+        let (Some(best), Some(slower)) = (best, slower) else {
+            sheet.push([what.clone(), "nothing runs".into(), String::new(), String::new()]);
+            continue;
+        };
+        let plan = if best.plan == winner.plan { "the same".to_owned() } else { best.plan.to_string() };
+        sheet.push([what.clone(), best.step.total().to_string(), format!("{:+.2} %", slower * 100.0), plan]);
+    }
+    sheet
+}

@@ -1,0 +1,151 @@
+//! The sheets of a sweep: options, fronts, break-even rents, steps on axes, what to buy.
+
+use super::{Sheet, percent, significant};
+use crate::sweep::fleet::{Fleet, Goal, Proof};
+use crate::sweep::insight::{BreakEven, Marginal};
+use crate::sweep::record::{Record, Status};
+use crate::units::{Usd, count};
+
+/// Dollars as text.
+fn usd(dollars: f64) -> String {
+    Usd::new(dollars).to_string()
+}
+
+/// A change with its sign.
+fn change(share: f64) -> String {
+    format!("{:+.1} %", share * 100.0)
+}
+
+/// The options in this order, those on the front marked.
+pub fn options(title: String, records: &[Record], order: &[usize], on_front: &[usize]) -> Sheet {
+    let columns = ["option", "front", "cost", "from", "to", "days", "from", "to", "MWh", "effective", "best plan"];
+    let mut sheet = Sheet::new(title, &columns);
+    for &at in order {
+        let record = &records[at];
+        let Some(totals) = &record.totals else { continue };
+        let plans: Vec<&str> = record.jobs.iter().map(|job| degrees(&job.plan)).collect();
+        sheet.push([
+            record.label.clone(),
+            if on_front.contains(&at) { "*".to_owned() } else { String::new() },
+            usd(totals.cost_usd),
+            usd(totals.cost_low_usd),
+            usd(totals.cost_high_usd),
+            significant(totals.days),
+            significant(totals.days_low),
+            significant(totals.days_high),
+            significant(totals.energy_mwh),
+            percent(totals.effective),
+            plans.join("\n"),
+        ]);
+    }
+    sheet
+}
+
+/// The degrees of a plan: its text up to the first word that is none.
+fn degrees(plan: &str) -> &str {
+    let is_degree = |word: &str| {
+        let (key, value) = word.split_once('=').unwrap_or_default();
+        !key.is_empty() && value.chars().all(|c| c.is_ascii_digit())
+    };
+    let length = plan.split(' ').take_while(|word| is_degree(word)).map(|word| word.len() + 1).sum::<usize>();
+    &plan[..length.saturating_sub(1).min(plan.len())]
+}
+
+/// Options that cannot do the work, and why.
+pub fn infeasible(records: &[Record], most: usize) -> Sheet {
+    let mut sheet = Sheet::new("Cannot do the work", &["option", "why"]);
+    for record in records.iter().filter(|record| record.status == Status::Infeasible).take(most) {
+        sheet.push([record.label.clone(), record.reason.clone().unwrap_or_default()]);
+    }
+    sheet
+}
+
+/// Prices at which GPUs are even.
+pub fn break_even(points: &[BreakEven]) -> Sheet {
+    let title = "Break-even prices of a GPU-hour, each GPU at its cheapest option";
+    let mut sheet = Sheet::new(title, &["terms", "GPU", "beats", "below", "now", ""]);
+    for point in points {
+        let below = point.usd_per_gpu_hour;
+        sheet.push([
+            point.terms.clone(),
+            point.gpu.clone(),
+            point.against.clone(),
+            if below > 0.0 { format!("${below:.2}/h") } else { "at no price".to_owned() },
+            format!("${:.2}/h", point.now_usd_per_gpu_hour),
+            match (point.wins, point.is_close) {
+                (true, false) => "cheaper now".to_owned(),
+                (true, true) => "cheaper now, within the error".to_owned(),
+                (false, false) => "dearer now".to_owned(),
+                (false, true) => "dearer now, within the error".to_owned(),
+            },
+        ]);
+    }
+    sheet
+}
+
+/// What one step on an axis is worth.
+pub fn marginals(steps: &[Marginal]) -> Sheet {
+    let columns = ["axis", "from", "to", "time", "least", "most", "cost", "energy", "pairs"];
+    let mut sheet = Sheet::new("What one step is worth, all else equal", &columns);
+    for step in steps {
+        sheet.push([
+            step.axis.replace('_', " "),
+            step.from.clone(),
+            step.to.clone(),
+            change(step.days),
+            change(step.days_range.0),
+            change(step.days_range.1),
+            change(step.cost),
+            change(step.energy),
+            step.pairs.to_string(),
+        ]);
+    }
+    sheet
+}
+
+/// A fleet in one sentence, with its proof.
+pub fn bought(fleet: &Fleet) -> String {
+    let proof = match fleet.proof {
+        Proof::Optimal => "proved optimal".to_owned(),
+        Proof::Within(gap) if gap.is_finite() => {
+            format!("best found, not proved: none is better by more than {:.1} %", gap * 100.0)
+        }
+        Proof::Within(_) => "best found, not proved".to_owned(),
+    };
+    format!(
+        "{} for {} tokens in {} days, at most {} MW and {:.0} racks; {proof}; {} of {} options after dominance, {} columns",
+        usd(fleet.cost_usd),
+        count(fleet.tokens),
+        significant(fleet.days),
+        significant(fleet.peak_mw),
+        fleet.racks,
+        fleet.options.1,
+        fleet.options.0,
+        fleet.columns,
+    )
+}
+
+/// What to buy.
+pub fn fleet(fleet: &Fleet, goal: Goal) -> Sheet {
+    let title = match goal {
+        Goal::Cost => "What to buy: fewest dollars",
+        Goal::Tokens => "What to buy: most tokens",
+    };
+    let columns = ["clusters", "option", "GPUs", "from day", "to day", "runs on each", "tokens", "cost"];
+    let mut sheet = Sheet::new(title, &columns);
+    for line in &fleet.lines {
+        let runs: Vec<String> =
+            line.runs.iter().filter(|(_, runs)| *runs > 0).map(|(name, runs)| format!("{runs} x {name}")).collect();
+        sheet.push([
+            line.clusters.to_string(),
+            line.label.clone(),
+            (line.gpus * line.clusters).to_string(),
+            significant(line.from_day),
+            significant(line.to_day),
+            runs.join(", "),
+            count(line.tokens),
+            usd(line.cost_usd),
+        ]);
+    }
+    sheet
+}

@@ -1,0 +1,102 @@
+//! A verification for a launch or purchase file: the machine, the plans by measured step time, their kernels.
+
+use super::{Sheet, percent, significant};
+use crate::probe::Samples;
+use crate::probe::verify::{Checked, Term, Verdict, Verification};
+use crate::units::Bytes;
+
+/// The sheets of a report, the verdict in the heading of the first.
+pub fn report(heading: &str, samples: &Samples, verification: &Verification) -> Vec<Sheet> {
+    let machine = &samples.machine;
+    let mut of = Sheet::new(format!("{heading}: {}", verification.verdict), &["what", "on what"]);
+    of.push(["figures".into(), format!("{}, {} kernels", samples.basis, samples.of.len())]);
+    of.push(["device".into(), machine.device.clone()]);
+    of.push(["driver".into(), machine.driver.clone()]);
+    of.push(["day".into(), machine.date.clone()]);
+    of.push(["host".into(), machine.host.clone()]);
+    of.push(["not measured".into(), "communication between GPUs, stages waiting for each other, peak memory".into()]);
+    std::iter::once(of).chain([ranking(verification)]).chain(verification.plans.iter().map(terms)).collect()
+}
+
+/// Plans by measured step time.
+fn ranking(verification: &Verification) -> Sheet {
+    let columns = [
+        "#",
+        "predicted #",
+        "plan",
+        "predicted step",
+        "with measured kernels",
+        "change",
+        "kernels before",
+        "after",
+        "peak GiB",
+    ];
+    let mut sheet =
+        Sheet::new("Ranking with measured kernels; error of the kernels before and after calibration", &columns);
+    for plan in &verification.plans {
+        let Checked { plan: name, place_before, place_after, predicted_s, measured_s, terms: _, peak_bytes } = plan;
+        let error = |of: fn(&Term) -> f64| plan.total().map_or_else(String::new, |total| percent(of(total)));
+        sheet.push([
+            place_after.to_string(),
+            place_before.to_string(),
+            name.clone(),
+            predicted_s.to_string(),
+            measured_s.to_string(),
+            percent(*measured_s / *predicted_s - 1.0),
+            error(Term::error_before),
+            error(Term::error_after),
+            significant(Bytes::new(*peak_bytes).as_gib()),
+        ]);
+    }
+    sheet
+}
+
+/// One plan's kernels: a layer of each kind, the two ends and the update, once.
+fn terms(plan: &Checked) -> Sheet {
+    let columns = ["kernels", "measured", "predicted", "error before", "calibrated", "error after", "share measured"];
+    let mut sheet = Sheet::new(plan.plan.clone(), &columns);
+    for term in &plan.terms {
+        let Term { name, predicted_s, calibrated_s, measured_s, covered } = term;
+        if measured_s.get() <= 0.0 {
+            sheet.push([name.clone(), "-".into(), "-".into(), "-".into(), "-".into(), "-".into(), percent(*covered)]);
+            continue;
+        }
+        sheet.push([
+            name.clone(),
+            measured_s.to_string(),
+            predicted_s.to_string(),
+            percent(term.error_before()),
+            calibrated_s.to_string(),
+            percent(term.error_after()),
+            percent(*covered),
+        ]);
+    }
+    sheet
+}
+
+/// The verdict in a sentence.
+pub fn in_words(verification: &Verification) -> String {
+    match verification.verdict {
+        Verdict::Confirmed => {
+            "confirmed: the predicted winner wins (or ties within 3 %), and calibrated kernel times are \
+                               within 5 % of measured"
+                .into()
+        }
+        Verdict::Overturned => {
+            let best = verification.plans.first().map_or("another plan", |plan| &plan.plan);
+            format!(
+                "overturned: with measured kernels {best} wins\n\nhint: calibrate from these samples and plan again"
+            )
+        }
+        Verdict::Inaccurate => {
+            "inaccurate: the predicted winner wins, but calibrated kernel times are over 5 % off the \
+                                measured ones: the curves do not fit this device"
+                .into()
+        }
+        Verdict::Inconclusive => {
+            "inconclusive: less than 90 % of the kernel time was measured, or the samples are the \
+                                  model's own\n\nhint: the lines `left …` say what was not measured, and why"
+                .into()
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! All plans of one shape: what a rule or a bound leaves out is counted, never looked at.
+
+use std::cell::OnceCell;
+
+use super::certificate::Counts;
+use super::incumbents::Incumbents;
+use super::tables::{Pipe, Tables};
+use crate::cost::Costs;
+use crate::cost::staged::{Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding};
+use crate::plan::{Offload, Plan, Recompute, ZeroStage};
+use crate::space::{Rejection, Space, legal};
+use crate::units::{Bytes, Seconds};
+
+/// What was found, and what was counted.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub best: Incumbents,
+    pub counts: Counts,
+}
+
+impl Found {
+    pub fn new(best: Incumbents) -> Self {
+        Self { best, counts: Counts::default() }
+    }
+
+    pub fn merge(mut self, other: Self) -> Self {
+        self.counts.add(other.counts);
+        Self { best: self.best.merge(other.best), counts: self.counts }
+    }
+}
+
+/// One shape's way through the tree.
+pub(super) struct Explorer<'e> {
+    pub costs: &'e Costs<'e>,
+    pub space: &'e Space<'e>,
+    pub tables: &'e Tables<'e>,
+    pub known: &'e Incumbents,
+}
+
+/// A shape's layers under each recomputation, priced when they are asked for.
+struct Recomputed<'r> {
+    costs: &'r Costs<'r>,
+    shape: &'r Plan,
+    block: Block,
+    known: Vec<(Recompute, OnceCell<Layers>)>,
+}
+
+impl<'r> Recomputed<'r> {
+    fn new(costs: &'r Costs<'r>, shape: &'r Plan, block: Block) -> Self {
+        Self { costs, shape, block, known: Vec::new() }
+    }
+
+    /// Makes room for the recomputations of a pipeline.
+    fn know(&mut self, recomputes: &[(Recompute, Vec<f64>)]) {
+        for (recompute, _) in recomputes {
+            let recompute = alike(*recompute);
+            if !self.known.iter().any(|(known, _)| *known == recompute) {
+                self.known.push((recompute, OnceCell::new()));
+            }
+        }
+    }
+
+    fn layers(&self, recompute: Recompute) -> &Layers {
+        let recompute = alike(recompute);
+        let (_, cell) = self.known.iter().find(|(known, _)| *known == recompute).expect("made room for");
+        cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute, ..*self.shape }))
+    }
+}
+
+/// However many first layers are forgotten, a layer is priced the same.
+const fn alike(recompute: Recompute) -> Recompute {
+    match recompute {
+        Recompute::FirstLayers(_) => Recompute::FirstLayers(1),
+        Recompute::None | Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther | Recompute::Full => {
+            recompute
+        }
+    }
+}
+
+impl Explorer<'_> {
+    /// Every plan of a shape.
+    pub fn explore(&self, shape: &Plan, mixing: &Mixing, feeding: &Feeding) -> Found {
+        let mut found = Found::new(self.known.beside());
+        let block = Block::new(self.costs, shape, mixing, feeding);
+        let mut layers = Recomputed::new(self.costs, shape, block);
+        for layout in self.space.layouts(shape) {
+            let plan = Plan { layout, ..*shape };
+            let shardings = self.tables.shardings(&layout);
+            let pipes = &self.tables.pipes(&plan).pipelines;
+            let mut reasons = Vec::new();
+            legal::batch(self.costs.problem, &plan, &mut reasons);
+            legal::experts(self.costs.problem, &plan, &mut reasons);
+            if let Some(reason) = reasons.first() {
+                let below: u64 = pipes.iter().map(|pipe| pipe.below).sum();
+                found.counts.reject(reason, below * shardings);
+                continue;
+            }
+            for pipe in pipes {
+                layers.know(&pipe.recomputes);
+                self.pipe(&plan, pipe, shardings, &layers, &mut found);
+            }
+        }
+        found
+    }
+
+    /// Every plan of a shape on one layout, schedule and split.
+    fn pipe(&self, plan: &Plan, pipe: &Pipe, shardings: u64, layers: &Recomputed, found: &mut Found) {
+        let (schedule, split) = (pipe.plan.schedule, pipe.plan.split);
+        let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..*plan };
+        if let Some(reason) = legal::first_of_pipeline(self.costs.problem, &plan) {
+            found.counts.reject(&reason, pipe.below * shardings);
+            return;
+        }
+        let all = pipe.below * shardings;
+        let gathers = self.tables.gathers(plan.layout.pp);
+        let hopeless =
+            |time: Seconds, memory: Bytes, found: &Found| found.best.is_hopeless(&plan.layout, Price { time, memory });
+        // Without recomputation a step is shortest.
+        let bare = layers.layers(Recompute::None);
+        let stages = self.tables.stages(&plan, pipe, bare);
+        let pipeline = Pipeline::new(self.costs, &plan, bare, &stages);
+        if hopeless(pipeline.least_time(), Bytes::ZERO, found)
+            && (!gathers || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found))
+        {
+            found.counts.flow += all;
+            return;
+        }
+        let menu = self.tables.menu(&plan, &pipe.stages);
+        let budget = Bytes::new(found.best.wanted.budget);
+        let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
+        for (recompute, shares) in &pipe.recomputes {
+            let layers = layers.layers(*recompute);
+            let plan = Plan { recompute: *recompute, ..plan };
+            let stages = self.tables.stages(&plan, pipe, layers);
+            for &activations in shares {
+                let plan = Plan { offload: Offload { activations, ..Offload::NONE }, ..plan };
+                let pipeline = Pipeline::new(self.costs, &plan, layers, &stages);
+                found.counts.dominated += menu.dominated;
+                let slow = hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
+                let slow_gathered =
+                    menu.sharded.is_empty() || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
+                if slow && slow_gathered {
+                    found.counts.flow += sharded;
+                    continue;
+                }
+                let loaded = Loaded::new(self.costs, pipeline, &stages);
+                let (needed, rank) = loaded.least_memory(&menu.least);
+                if needed > budget {
+                    found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
+                    continue;
+                }
+                for (list, slow, least) in [
+                    (&menu.replicated, slow, loaded.pipeline.least_time() + menu.edges),
+                    (&menu.sharded, slow_gathered, Seconds::ZERO),
+                ] {
+                    if slow || hopeless(least, needed, found) {
+                        found.counts.flow += list.len() as u64;
+                    } else {
+                        self.shardings(&loaded, list, found);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Every sharding of a list on a pipeline.
+    fn shardings(&self, loaded: &Loaded, list: &[Sharding], found: &mut Found) {
+        let mut bubble = Bubble::Unknown;
+        let layout = &loaded.pipeline.plan.layout;
+        let budget = found.best.wanted.budget;
+        let mut too_large: Option<(Rejection, u64)> = None;
+        for sharding in list {
+            let (memory, rank) = loaded.memory(sharding);
+            if memory.get() > budget {
+                let available = Bytes::new(budget);
+                let first = || (Rejection::OutOfMemory { needed: memory, available, rank }, 0);
+                too_large.get_or_insert_with(first).1 += 1;
+                continue;
+            }
+            let bound = Price { time: loaded.bound(self.costs, sharding), memory };
+            if found.best.is_hopeless(layout, bound) {
+                found.counts.sharding += 1;
+                continue;
+            }
+            found.counts.priced += 1;
+            let played = bubble.of(self.costs, &loaded.pipeline, sharding, &mut found.counts);
+            let price = Price { time: loaded.played(self.costs, sharding, played), memory };
+            if !found.best.is_hopeless(layout, price) {
+                found.best.offer(sharding.of(&loaded.pipeline.plan), price);
+            }
+        }
+        if let Some((rejection, count)) = too_large {
+            found.counts.reject(&rejection, count);
+        }
+    }
+}
+
+/// The bubble of a pipeline, played when it is first asked for.
+enum Bubble {
+    Unknown,
+    Played(Option<Seconds>),
+}
+
+impl Bubble {
+    fn of(&mut self, costs: &Costs, pipeline: &Pipeline, sharding: &Sharding, counts: &mut Counts) -> Option<Seconds> {
+        if sharding.zero() == ZeroStage::Three || !pipeline.is_played() {
+            return None;
+        }
+        if let Self::Played(bubble) = self {
+            return *bubble;
+        }
+        counts.played += 1;
+        let bubble = costs.played_bubble(&pipeline.plan, &pipeline.layers.shape);
+        *self = Self::Played(bubble);
+        bubble
+    }
+}

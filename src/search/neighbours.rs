@@ -1,0 +1,193 @@
+//! Plans around a plan: the nearest that runs, the plainer that is as good, and what binds the winner.
+
+use std::ops::ControlFlow;
+
+use super::{Goal, Options, search_with};
+use crate::cluster::Cluster;
+use crate::cost::{Costs, Evaluation};
+use crate::plan::{Layout, Offload, Plan, RankOrder};
+use crate::problem::Problem;
+use crate::space::{Restrictions, check};
+use crate::stack::LayerSplit;
+
+/// Two runs of one layout differ by this much of their step time; plans closer than that are a tie.
+///
+/// Source: repeated layouts among the published runs, run mapping §2 (3.3 % in one source, 4.1 % in another).
+pub const TIE: f64 = 0.033;
+
+/// Values of a plan by the keys of `--fix`.
+fn values(plan: &Plan) -> Vec<(&'static str, String)> {
+    let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
+    let on = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
+    let split = match plan.split {
+        LayerSplit::Even => "even",
+        LayerSplit::CostBalanced => "cost-balanced",
+    };
+    let mut values = vec![
+        ("tp", tp.to_string()),
+        ("cp", cp.to_string()),
+        ("pp", pp.to_string()),
+        ("dp", dp.to_string()),
+        ("ep", ep.to_string()),
+        ("etp", etp.to_string()),
+        ("mbs", plan.micro_batch.to_string()),
+        ("zero", u8::from(plan.zero).to_string()),
+        ("shard", plan.dense_shards().to_string()),
+        ("recompute", plan.recompute.to_string()),
+        ("offload-optimizer", plan.offload.optimizer.to_string()),
+        ("offload-activations", plan.offload.activations.to_string()),
+        ("order", plan.order.to_string()),
+        ("reshard", on(plan.reshard_after_forward)),
+    ];
+    if tp > 1 {
+        values.push(("sp", on(plan.sequence_parallel)));
+    }
+    if cp > 1 {
+        values.push(("cp-kind", plan.cp_kind.to_string()));
+    }
+    if ep > 1 {
+        values.push(("dispatcher", plan.dispatcher.to_string()));
+    }
+    if pp > 1 {
+        values.push(("schedule", plan.schedule.name().to_owned()));
+        values.push(("split", split.to_owned()));
+    }
+    values.push(("vpp", plan.schedule.virtual_stages().to_string()));
+    values
+}
+
+/// What may change, from what costs least to change to what costs most.
+const MEMORY: [&str; 7] =
+    ["recompute", "zero", "shard", "reshard", "offload-optimizer", "offload-activations", "order"];
+const PIPELINE: [&str; 4] = ["mbs", "schedule", "vpp", "split"];
+const LAYOUT: [&str; 4] = ["pp", "dp", "sp", "dispatcher"];
+
+/// The fastest plan that runs and changes as little as can be of a plan that does not: first recomputation alone, then
+/// sharding and offload, the micro-batch and schedule, the pipeline, and last everything.
+pub fn nearest_feasible(costs: &Costs, plan: &Plan) -> Option<Evaluation> {
+    let steps: [&[&[&str]]; 6] =
+        [&[&MEMORY[..1]], &[&MEMORY[..4]], &[&MEMORY], &[&MEMORY, &PIPELINE], &[&MEMORY, &PIPELINE, &LAYOUT], &[]];
+    steps.into_iter().find_map(|free| {
+        let mut restrictions = Restrictions::default();
+        if !free.is_empty() {
+            for (key, value) in values(plan) {
+                let is_free = free.iter().any(|keys| keys.contains(&key));
+                if !is_free && restrictions.fix(&format!("{key}={value}")).is_err() {
+                    return None;
+                }
+            }
+        }
+        best(costs, restrictions)
+    })
+}
+
+fn best(costs: &Costs, restrictions: Restrictions) -> Option<Evaluation> {
+    let go_on = |_, _| ControlFlow::Continue(());
+    let ranking = search_with(costs, &Options { top: 1, restrictions }, Goal::Fastest, &go_on);
+    ranking.evaluations.into_iter().next()
+}
+
+/// The same plan without the choices that gain less than a tie: offload, shard groups, a weighed split, the other rank order.
+pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
+    let most = winner.step.total() * (1.0 + TIE);
+    let mut plain = *winner;
+    let simpler: [fn(Plan) -> Plan; 5] = [
+        |plan| Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan },
+        |plan| Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan },
+        |plan| Plan { shard_group: None, ..plan },
+        |plan| Plan { split: LayerSplit::Even, ..plan },
+        |plan| Plan { order: RankOrder::default(), ..plan },
+    ];
+    for simplify in simpler {
+        let plan = simplify(plain.plan);
+        if plan != plain.plan && check(costs, &plan).is_empty() {
+            let evaluation = costs.evaluate_played(&plan);
+            if evaluation.step.total() <= most {
+                plain = evaluation;
+            }
+        }
+    }
+    (plain.plan != winner.plan).then_some(plain)
+}
+
+/// What became of the winner when one thing was changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// What was changed: `tp 8 → 4`, `network +10 %`.
+    pub what: String,
+    /// The best plan then; `None` where nothing runs.
+    pub best: Option<Evaluation>,
+    /// Its step time over the winner's, less one.
+    pub slower: Option<f64>,
+}
+
+/// The problem with its machine changed.
+fn with_cluster(problem: &Problem, change: impl Fn(&mut Cluster)) -> Option<Problem> {
+    let mut cluster = problem.cluster().clone();
+    change(&mut cluster);
+    let (model, stack) = (problem.model().clone(), problem.stack().clone());
+    Problem::new(model, cluster, problem.workload().clone(), stack, problem.hbm_profile()).ok()
+}
+
+/// A change of the machine.
+type Tweak = fn(&mut Cluster);
+
+/// How much more of each machine figure is tried.
+const MORE: f64 = 1.1;
+
+/// Solves again with each degree of the winner one step down and up, all else free, and with 10 % more of each figure of the
+/// machine: one sees what binds, and whether the optimum is a peak or a plateau.
+pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Evaluation) -> Vec<Change> {
+    let costs = Costs::new(problem);
+    let mut changes = Vec::new();
+    let of = |what: String, best: Option<Evaluation>| {
+        let slower = best.as_ref().map(|best| best.step.total() / winner.step.total() - 1.0);
+        Change { what, best, slower }
+    };
+    let Layout { tp, cp, pp, ep, .. } = winner.plan.layout;
+    let vpp = winner.plan.schedule.virtual_stages();
+    for (key, value) in [("tp", tp), ("cp", cp), ("pp", pp), ("vpp", vpp), ("ep", ep), ("mbs", winner.plan.micro_batch)]
+    {
+        for (range, arrow) in
+            [(value.checked_sub(1).map(|below| (1, below)), "below"), (Some((value + 1, u32::MAX)), "above")]
+        {
+            let Some((from, to)) = range.filter(|(from, to)| from <= to) else { continue };
+            let mut restrictions = restrictions.clone();
+            if restrictions.fix(&format!("{key}={from}..{to}")).is_ok()
+                && let Some(best) = best(&costs, restrictions)
+            {
+                changes.push(of(format!("{key} {arrow} {value}"), Some(best)));
+            }
+        }
+    }
+    let machine: [(&str, Tweak); 5] = [
+        ("network +10 %", |cluster| {
+            cluster.gpu.nic.value = cluster.gpu.nic.value * MORE;
+            for level in &mut cluster.levels {
+                level.bandwidth.value = level.bandwidth.value * MORE;
+            }
+        }),
+        ("scale-up links +10 %", |cluster| {
+            for scale_up in [&mut cluster.scale_up, &mut cluster.gpu.scale_up] {
+                scale_up.bandwidth = scale_up.bandwidth * MORE;
+                scale_up.pair_bandwidth = scale_up.pair_bandwidth * MORE;
+            }
+            for curve in cluster.gpu.collectives.values_mut().flatten() {
+                curve.bandwidth = curve.bandwidth * MORE;
+            }
+        }),
+        ("HBM +10 %", |cluster| cluster.gpu.hbm.value = cluster.gpu.hbm.value * MORE),
+        ("HBM bandwidth +10 %", |cluster| cluster.gpu.hbm_bandwidth.value = cluster.gpu.hbm_bandwidth.value * MORE),
+        ("peak +10 %", |cluster| {
+            for peak in cluster.gpu.peak.values_mut() {
+                peak.value = peak.value * MORE;
+            }
+        }),
+    ];
+    for (what, change) in machine {
+        if let Some(changed) = with_cluster(problem, change) {
+            changes.push(of(what.to_owned(), best(&Costs::new(&changed), restrictions.clone())));
+        }
+    }
+    changes
+}

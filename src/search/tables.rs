@@ -1,0 +1,214 @@
+//! What shapes share: parts of layers, classes of ranks, and menus of shardings; each is made once.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, RwLock};
+
+use rayon::prelude::*;
+
+use crate::cost::Costs;
+use crate::cost::staged::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
+use crate::plan::{Layout, Plan, Recompute, ZeroStage};
+use crate::schedule::Schedule;
+use crate::space::Space;
+use crate::stack::{Dispatcher, LayerSplit};
+use crate::units::{Bytes, Seconds};
+
+/// All shapes, their parts priced once.
+pub(super) struct Shapes {
+    mixes: Vec<(Plan, Mixing)>,
+    feedings: Vec<Feeding>,
+    /// Mix, feeding, and what the shape adds to the mix.
+    all: Vec<(u32, u32, u32, u32, Dispatcher)>,
+}
+
+/// What a feed-forward part depends on; tokens as the bits of their number.
+type FeedingKey = (u32, bool, u64, u32, u32, Dispatcher);
+
+impl Shapes {
+    pub fn new(costs: &Costs, space: &Space) -> Self {
+        let seq_len = costs.problem.workload().seq_len;
+        let mixes = space.mixes();
+        let mut keys: BTreeMap<FeedingKey, u32> = BTreeMap::new();
+        let mut plans: Vec<Plan> = Vec::new();
+        let mut shapes = Vec::new();
+        for (index, mix) in mixes.iter().enumerate() {
+            for plan in space.grids(mix) {
+                let Layout { tp, ep, etp, .. } = plan.layout;
+                let key = (tp, plan.sequence_parallel, plan.tokens(seq_len).to_bits(), ep, etp, plan.dispatcher);
+                let feeding = *keys.entry(key).or_insert_with(|| {
+                    plans.push(plan);
+                    plans.len() as u32 - 1
+                });
+                shapes.push((index as u32, feeding, ep, etp, plan.dispatcher));
+            }
+        }
+        let feedings = plans.par_iter().map(|plan| Feeding::new(costs, plan)).collect();
+        let mixes = mixes.into_par_iter().map(|mix| (mix, Mixing::new(costs, &mix))).collect();
+        Self { mixes, feedings, all: shapes }
+    }
+
+    pub const fn len(&self) -> usize {
+        self.all.len()
+    }
+
+    pub fn at(&self, index: usize) -> (Plan, &Mixing, &Feeding) {
+        let (mix, feeding, ep, etp, dispatcher) = self.all[index];
+        let (plan, mixing) = &self.mixes[mix as usize];
+        let layout = Layout { ep, etp, ..plan.layout };
+        (Plan { layout, dispatcher, ..*plan }, mixing, &self.feedings[feeding as usize])
+    }
+}
+
+/// The shardings of one layout and schedule, without those that others dominate.
+pub(super) struct Menu {
+    /// ZeRO 0 to 2.
+    pub replicated: Vec<Sharding>,
+    /// ZeRO 3.
+    pub sharded: Vec<Sharding>,
+    /// Left out as dominated.
+    pub dominated: u64,
+    /// Fewest bytes of states and gathered weights of each class of ranks.
+    pub least: Vec<Bytes>,
+    /// Least time at the ends of a step under ZeRO 0 to 2.
+    pub edges: Seconds,
+}
+
+type MenuKey = (Layout, Schedule);
+/// pp, schedule, whether chunks are alike, layers of the last chunk, first layers forgotten.
+type StagesKey = (u32, Schedule, bool, u32, u32);
+
+/// A pipeline size with its schedules.
+pub(super) struct Pipes {
+    pub pipelines: Vec<Pipe>,
+}
+
+/// One schedule and split, and what is below it.
+pub(super) struct Pipe {
+    pub plan: Plan,
+    pub stages: Arc<Stages>,
+    pub recomputes: Vec<(Recompute, Vec<f64>)>,
+    /// Plans below it for each sharding.
+    pub below: u64,
+}
+
+/// Tables filled as they are asked for.
+pub(super) struct Tables<'t> {
+    costs: &'t Costs<'t>,
+    space: &'t Space<'t>,
+    gathers: [bool; 2],
+    pipes: Vec<OnceLock<Pipes>>,
+    menus: RwLock<BTreeMap<MenuKey, Arc<Menu>>>,
+    stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
+    shardings: RwLock<BTreeMap<(u32, u32, u32), u64>>,
+}
+
+impl<'t> Tables<'t> {
+    pub fn new(costs: &'t Costs<'t>, space: &'t Space<'t>) -> Self {
+        let most = costs.problem.model().layers() as usize + 3;
+        Self {
+            costs,
+            space,
+            gathers: [1, 2].map(|pp| space.zero_stages(pp).contains(&ZeroStage::Three)),
+            pipes: (0..most).map(|_| OnceLock::new()).collect(),
+            menus: RwLock::default(),
+            stages: RwLock::default(),
+            shardings: RwLock::default(),
+        }
+    }
+
+    /// Schedules, splits and recomputations on a layout's pp ranks; of `plan` only pp is read.
+    pub fn pipes(&self, plan: &Plan) -> &Pipes {
+        let pp = plan.layout.pp;
+        self.pipes[pp as usize].get_or_init(|| {
+            let pipe = |(schedule, split)| {
+                let plan = Plan { schedule, split, recompute: Recompute::None, ..*plan };
+                let recomputes: Vec<(Recompute, Vec<f64>)> = self
+                    .space
+                    .recomputes(pp, schedule)
+                    .into_iter()
+                    .map(|recompute| (recompute, self.space.offloaded_activations(pp, recompute)))
+                    .collect();
+                let below = recomputes.iter().map(|(_, shares)| shares.len() as u64).sum();
+                Pipe { plan, stages: Arc::new(Stages::new(self.costs, &plan)), recomputes, below }
+            };
+            Pipes { pipelines: self.space.pipelines(pp).into_iter().map(pipe).collect() }
+        })
+    }
+
+    /// Whether weights may be gathered (ZeRO 3) on `pp` ranks.
+    pub fn gathers(&self, pp: u32) -> bool {
+        self.gathers[usize::from(pp > 1)]
+    }
+
+    /// How many shardings a layout has.
+    pub fn shardings(&self, layout: &Layout) -> u64 {
+        let key = (layout.pp, layout.dp, layout.dense_replicas());
+        if let Some(&known) = self.shardings.read().expect("no writer panics").get(&key) {
+            return known;
+        }
+        let count = self.space.count_shardings(layout);
+        self.shardings.write().expect("no writer panics").insert(key, count);
+        count
+    }
+
+    /// The shardings of a plan's layout and schedule.
+    pub fn menu(&self, plan: &Plan, stages: &Stages) -> Arc<Menu> {
+        let key = (plan.layout, plan.schedule);
+        if let Some(known) = self.menus.read().expect("no writer panics").get(&key) {
+            return Arc::clone(known);
+        }
+        let menu = Arc::new(self.make_menu(plan, stages));
+        Arc::clone(self.menus.write().expect("no writer panics").entry(key).or_insert(menu))
+    }
+
+    /// Shard groups of one stage and order that others dominate are left out with all their shares on the host: what
+    /// dominates on the device dominates with any share of it gone.
+    fn make_menu(&self, plan: &Plan, stages: &Stages) -> Menu {
+        let parameters = Parameters::new(self.costs, plan, stages);
+        let mut kept: Vec<(Sharding, Plan, Vec<f64>)> = Vec::new();
+        let mut dominated = 0;
+        for (choice, hosts) in self.space.shardings_by_host(&plan.layout) {
+            let plan = choice.on(plan);
+            let sharding = Sharding::new(self.costs, &plan, &parameters);
+            let all = hosts.len() as u64;
+            if kept.iter().any(|(known, _, shares)| shares.len() == hosts.len() && known.dominates(&sharding)) {
+                dominated += all;
+                continue;
+            }
+            kept.retain(|(known, _, shares)| {
+                let goes = shares.len() == hosts.len() && sharding.dominates(known);
+                dominated += if goes { all } else { 0 };
+                !goes
+            });
+            kept.push((sharding, plan, hosts));
+        }
+        let all: Vec<Sharding> = kept
+            .iter()
+            .flat_map(|(sharding, plan, hosts)| {
+                hosts.iter().map(|&share| sharding.with_host(self.costs, plan, &parameters, share))
+            })
+            .collect();
+        let (sharded, replicated): (Vec<Sharding>, Vec<Sharding>) =
+            all.into_iter().partition(|sharding| sharding.zero() == ZeroStage::Three);
+        let edges = replicated.iter().map(|sharding| sharding.least_time(self.costs, plan)).reduce(Seconds::min);
+        let least = least_states(replicated.iter().chain(&sharded));
+        Menu { edges: edges.unwrap_or_default(), replicated, sharded, dominated, least }
+    }
+
+    /// Classes of ranks where chunks differ from `pipe`'s: they weigh the head, or forget their first layers.
+    pub fn stages(&self, plan: &Plan, pipe: &Pipe, layers: &Layers) -> Arc<Stages> {
+        let first = if let Recompute::FirstLayers(n) = plan.recompute { n } else { 0 };
+        if first == 0 && plan.split == LayerSplit::Even {
+            return Arc::clone(&pipe.stages);
+        }
+        let of_chunks = layers.of_chunks(self.costs, plan);
+        // A weighed split is told by its last chunk.
+        let last = of_chunks.last().copied().unwrap_or_default();
+        let key = (plan.layout.pp, plan.schedule, plan.split == LayerSplit::Even, last, first);
+        if let Some(known) = self.stages.read().expect("no writer panics").get(&key) {
+            return Arc::clone(known);
+        }
+        let stages = Arc::new(pipe.stages.with_layers(self.costs, plan, &of_chunks));
+        Arc::clone(self.stages.write().expect("no writer panics").entry(key).or_insert(stages))
+    }
+}

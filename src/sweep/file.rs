@@ -1,0 +1,455 @@
+//! A sweep file: workloads, options, and what to buy.
+
+use std::path::Path;
+
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as NameError, StrDeserializer};
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::axis;
+use super::choice::{AXES, Changes, Choice};
+use super::digest::Digest;
+use super::fleet::Wanted;
+use super::machine;
+use super::{MOST_OPTIONS, SweepError};
+use crate::catalog::{self, Overrides, nearest};
+use crate::cluster::Cluster;
+use crate::goodput::Mode;
+use crate::gpu::Format;
+use crate::model::Model;
+use crate::money::Market;
+use crate::stack::Stack;
+use crate::units::{BytesPerSec, Tokens, Usd, UsdPerHour, UsdPerJoule};
+use crate::workload::{self, Adaptation, Optimizer, Workload};
+
+/// A workload as the file has it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct WorkloadTable {
+    name: Option<String>,
+    model: String,
+    tokens: Tokens,
+    #[serde(default = "once")]
+    runs: f64,
+    global_batch: Option<u32>,
+    seq_len: Option<u32>,
+    #[serde(default = "bf16")]
+    precision: Format,
+    optimizer: Option<String>,
+    stack: Option<String>,
+    #[serde(default)]
+    lora: bool,
+    #[serde(default = "balanced")]
+    imbalance: f64,
+}
+
+const fn once() -> f64 {
+    1.0
+}
+const fn bf16() -> Format {
+    Format::Bf16
+}
+const fn balanced() -> f64 {
+    1.0
+}
+
+/// The file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SweepTable {
+    name: String,
+    market: Option<String>,
+    #[serde(default)]
+    set: Vec<String>,
+    source: Option<String>,
+    workload: Vec<WorkloadTable>,
+    options: Value,
+    buy: Option<Wanted>,
+}
+
+/// A workload of a sweep, ready but for the machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Task {
+    /// Name in the results.
+    pub name: String,
+    /// What is trained.
+    pub model: Model,
+    /// On how many tokens.
+    pub tokens: Tokens,
+    /// How often.
+    pub runs: f64,
+    /// What one step must do.
+    pub workload: Workload,
+    /// The software; the usual of the machine where none is named.
+    pub stack: Option<Stack>,
+    /// Name of the byte recipe; the usual of the stack where none is named.
+    pub recipe: Option<String>,
+}
+
+/// One product of axes.
+#[derive(Clone, Debug)]
+struct Product {
+    axes: Vec<(&'static str, Vec<String>)>,
+}
+
+impl Product {
+    fn count(&self, changes: Changes) -> u64 {
+        let of = |key: &str| AXES.iter().any(|(name, kind)| *name == key && *kind == changes);
+        self.axes.iter().filter(|(key, _)| of(key)).map(|(_, values)| values.len() as u64).product()
+    }
+}
+
+/// A sweep: workloads × options.
+#[derive(Clone, Debug)]
+pub struct Sweep {
+    /// Name as printed.
+    pub name: String,
+    /// Where its sizes are from, for the reader.
+    pub source: Option<String>,
+    /// Prices, power and failures.
+    pub market: Market,
+    /// What is trained.
+    pub tasks: Vec<Task>,
+    /// What is to be bought.
+    pub wanted: Option<Wanted>,
+    /// Fingerprint of everything that a result depends on.
+    pub digest: String,
+    /// What the user set of the catalogue.
+    pub sets: Overrides,
+    products: Vec<Product>,
+}
+
+impl Sweep {
+    /// Reads a sweep file.
+    ///
+    /// # Errors
+    /// Names line, key or value that does not make a sweep, an expansion to nothing or to too much.
+    pub fn read(path: &Path) -> Result<Self, SweepError> {
+        let origin = path.display().to_string();
+        let text = std::fs::read_to_string(path)
+            .map_err(|why| SweepError::File { origin: origin.clone(), why: format!("cannot be read: {why}") })?;
+        Self::parse(&text, &origin)
+    }
+
+    /// Reads the text of a sweep file.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn parse(text: &str, origin: &str) -> Result<Self, SweepError> {
+        let in_file = |why: String| SweepError::File { origin: origin.to_owned(), why };
+        let table: SweepTable = toml::from_str(text).map_err(|error| {
+            let hint = catalog::nearest_expected(error.message())
+                .map_or_else(String::new, |near| format!("\n\nhint: did you mean `{near}`?"));
+            in_file(format!("{}{hint}", error.to_string().trim_end()))
+        })?;
+        let SweepTable { name, market, set, source, workload, options, buy } = table;
+        let sets = Overrides::parse(&set)?;
+        let market = catalog::market(market.as_deref().unwrap_or(catalog::prices::USUAL), &sets)?;
+        let tables = match options {
+            Value::Table(table) => vec![table],
+            Value::Array(items) => items
+                .into_iter()
+                .map(|item| {
+                    if let Value::Table(table) = item {
+                        Ok(table)
+                    } else {
+                        Err(in_file("`options` is a table, or a list of tables".into()))
+                    }
+                })
+                .collect::<Result<_, _>>()?,
+            Value::String(_) | Value::Integer(_) | Value::Float(_) | Value::Boolean(_) | Value::Datetime(_) => {
+                return Err(in_file("`options` is a table, or a list of tables".into()));
+            }
+        };
+        let products: Vec<Product> = tables.iter().map(product).collect::<Result<_, _>>()?;
+        counted(&products)?;
+        let mut clusters = Vec::new();
+        for product in &products {
+            clusters.extend(checked(product, &market, &sets)?);
+        }
+        let most = products.iter().filter_map(most_gpus).chain(clusters.iter().map(|cluster| cluster.gpus)).max();
+        if workload.is_empty() {
+            return Err(SweepError::Empty("there is no [[workload]]".into()));
+        }
+        let tasks: Vec<Task> =
+            workload.into_iter().map(|table| task(table, most.unwrap_or(1), &sets)).collect::<Result<_, _>>()?;
+        let mut names: Vec<&str> = tasks.iter().map(|task| task.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some([twice, _]) = names.array_windows().find(|[one, next]| one == next) {
+            return Err(SweepError::value("workload.name", format!("`{twice}` stands there twice")));
+        }
+        if let Some(wanted) = &buy {
+            wanted.check(&tasks)?;
+        }
+        let axes: Vec<_> = products.iter().map(|product| &product.axes).collect();
+        let digest = Digest::default()
+            .text(env!("CARGO_PKG_VERSION"))
+            .value(&axes)
+            .value(&tasks)
+            .value(&market)
+            .value(&clusters)
+            .value(&set)
+            .hex();
+        Ok(Self { name, source, market, tasks, wanted: buy, digest, sets, products })
+    }
+
+    /// Options of the sweep.
+    pub fn options(&self) -> u64 {
+        self.products.iter().map(|product| product.count(Changes::Machine) * product.count(Changes::Bill)).sum()
+    }
+
+    /// Machines of the sweep: options that share a search count once.
+    pub fn machines(&self) -> u64 {
+        self.products.iter().map(|product| product.count(Changes::Machine)).sum()
+    }
+
+    /// The options of one machine: the number of the first, and all of them.
+    pub fn machine(&self, mut machine: u64) -> (u64, Vec<Choice>) {
+        let mut first = 0;
+        for product in &self.products {
+            let (machines, bills) = (product.count(Changes::Machine), product.count(Changes::Bill));
+            if machine < machines {
+                let from = machine * bills;
+                return (first + from, (from..from + bills).map(|at| decoded(product, at)).collect());
+            }
+            machine -= machines;
+            first += machines * bills;
+        }
+        (first, Vec::new())
+    }
+
+    /// One option.
+    pub fn option(&self, mut option: u64) -> Option<Choice> {
+        for product in &self.products {
+            let count = product.count(Changes::Machine) * product.count(Changes::Bill);
+            if option < count {
+                return Some(decoded(product, option));
+            }
+            option -= count;
+        }
+        None
+    }
+
+    /// Axes with more than one value, with the values in the order of the file.
+    pub fn varied(&self) -> Vec<(&'static str, Vec<String>)> {
+        let mut varied: Vec<(&'static str, Vec<String>)> = Vec::new();
+        for (name, _) in AXES {
+            let mut values: Vec<String> = Vec::new();
+            for product in &self.products {
+                for value in product.axes.iter().filter(|(key, _)| key == name).flat_map(|(_, values)| values) {
+                    if !values.contains(value) {
+                        values.push(value.clone());
+                    }
+                }
+            }
+            if values.len() > 1 {
+                varied.push((name, values));
+            }
+        }
+        varied
+    }
+
+    /// The part of a choice that differs between options.
+    pub fn label(&self, choice: &Choice) -> String {
+        let varied = self.varied();
+        let differs = |key: &str| varied.iter().any(|(name, _)| *name == key);
+        let part = Choice(choice.0.iter().filter(|(key, _)| differs(key)).cloned().collect());
+        if part.0.is_empty() { choice.to_string() } else { part.to_string() }
+    }
+}
+
+/// The `n`th option of a product: the last axis turns fastest.
+fn decoded(product: &Product, mut n: u64) -> Choice {
+    let mut choice: Vec<(&'static str, String)> = Vec::with_capacity(product.axes.len());
+    for (key, values) in product.axes.iter().rev() {
+        let at = n % values.len() as u64;
+        n /= values.len() as u64;
+        choice.push((key, values[at as usize].clone()));
+    }
+    choice.reverse();
+    Choice(choice)
+}
+
+fn product(table: &Table) -> Result<Product, SweepError> {
+    for key in table.keys() {
+        if !AXES.iter().any(|(name, _)| name == key) {
+            let near = nearest(key, AXES.iter().map(|(name, _)| *name));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            let names: Vec<&str> = AXES.iter().map(|(name, _)| *name).collect();
+            return Err(SweepError::value(
+                "options",
+                format!("unknown field `{key}`{near}\n\nhint: there are: {}", names.join(", ")),
+            ));
+        }
+    }
+    let mut axes = Vec::new();
+    for (name, _) in AXES {
+        if let Some(value) = table.get(*name) {
+            let mut values = axis::values(&format!("options.{name}"), value)?;
+            let mut seen = std::collections::BTreeSet::new();
+            values.retain(|value| seen.insert(value.clone()));
+            axes.push((*name, values));
+        }
+    }
+    let has = |name: &str| axes.iter().any(|(key, _)| *key == name);
+    match (has("gpu"), has("cluster")) {
+        (false, false) => Err(SweepError::value("options", "needs `gpu` with `gpus`, or `cluster`")),
+        (true, true) => Err(SweepError::value(
+            "options",
+            "has both `gpu` and `cluster`: a cluster has its own GPU; write two [[options]]",
+        )),
+        (true, false) if !has("gpus") => Err(SweepError::value("options.gpu", "needs `gpus`, how many of them")),
+        _ => Ok(Product { axes }),
+    }
+}
+
+fn counted(products: &[Product]) -> Result<(), SweepError> {
+    if products.is_empty() {
+        return Err(SweepError::Empty("there are no [options]".into()));
+    }
+    let mut all: u128 = 0;
+    for product in products {
+        if let Some((key, _)) = product.axes.iter().find(|(_, values)| values.is_empty()) {
+            return Err(SweepError::Empty(format!("`options.{key}` is an empty list")));
+        }
+        all += product.axes.iter().fold(1_u128, |count, (_, values)| count.saturating_mul(values.len() as u128));
+    }
+    if all > u128::from(MOST_OPTIONS) {
+        let axes = |product: &Product| {
+            product.axes.iter().map(|(key, values)| format!("{key} {}", values.len())).collect::<Vec<_>>().join(" × ")
+        };
+        let axes = products.iter().map(axes).collect::<Vec<_>>().join("; ");
+        return Err(SweepError::TooMany { count: all.to_string(), axes });
+    }
+    Ok(())
+}
+
+/// Checks every value of every axis, and returns the machines that they start from.
+fn checked(product: &Product, market: &Market, sets: &Overrides) -> Result<Vec<Cluster>, SweepError> {
+    let mut clusters = Vec::new();
+    for (key, values) in &product.axes {
+        let path = format!("options.{key}");
+        for value in values {
+            let named = |error: &dyn std::fmt::Display| SweepError::value(&path, error);
+            match *key {
+                "cluster" => clusters.push(catalog::cluster(value, sets)?),
+                "gpu" => clusters.push(machine::fat_tree(value, 1, sets)?),
+                "gpus" | "scale_up" => {
+                    machine::whole(value).map_err(|why| named(&why))?;
+                }
+                "oversubscription" | "pue" => {
+                    machine::ratio(value).map_err(|why| named(&why))?;
+                }
+                "spares" => {
+                    value.parse::<u32>().map_err(|_| named(&format!("`{value}` is not a number of nodes")))?;
+                }
+                "nic" | "storage" => positive(&path, value.parse::<BytesPerSec>().map_err(|e| named(&e))?.get())?,
+                "stack" => {
+                    catalog::stack(value, sets)?;
+                }
+                "precision" => {
+                    format(value).map_err(|why| named(&why))?;
+                }
+                "checkpoints" => {
+                    mode(value).map_err(|why| named(&why))?;
+                }
+                "terms" => {
+                    terms(market, value).map_err(|why| named(&why))?;
+                }
+                "price" => positive(&path, value.parse::<UsdPerHour>().map_err(|e| named(&currency(&e)))?.get())?,
+                "buy" => positive(&path, value.parse::<Usd>().map_err(|e| named(&currency(&e)))?.get())?,
+                _ => {
+                    value.parse::<UsdPerJoule>().map_err(|e| named(&currency(&e)))?;
+                }
+            }
+        }
+    }
+    Ok(clusters)
+}
+
+fn currency(error: &crate::units::ParseQuantityError) -> String {
+    error.to_string().replacen("\n\nhint:", ": a price has a currency\n\nhint:", 1)
+}
+
+fn positive(key: &str, value: f64) -> Result<(), SweepError> {
+    if value > 0.0 { Ok(()) } else { Err(SweepError::value(key, "must be above 0")) }
+}
+
+/// A number format by name.
+///
+/// # Errors
+/// Names those there are.
+pub fn format(name: &str) -> Result<Format, String> {
+    let from: StrDeserializer<NameError> = name.into_deserializer();
+    Format::deserialize(from).map_err(|error| error.to_string())
+}
+
+/// A checkpoint mode by name.
+///
+/// # Errors
+/// Names those there are.
+pub fn mode(name: &str) -> Result<Mode, String> {
+    let from: StrDeserializer<NameError> = name.into_deserializer();
+    Mode::deserialize(from).map_err(|error| error.to_string())
+}
+
+/// Terms by name.
+///
+/// # Errors
+/// Names those there are.
+pub fn terms<'a>(market: &'a Market, name: &str) -> Result<&'a crate::money::Terms, String> {
+    market.terms.get(name).ok_or_else(|| {
+        let names: Vec<&str> = market.terms.keys().map(String::as_str).collect();
+        let near =
+            nearest(name, names.iter().copied()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        format!("{} has no terms `{name}`{near}\n\nhint: there are: {}", market.name, names.join(", "))
+    })
+}
+
+fn most_gpus(product: &Product) -> Option<u32> {
+    let (_, values) = product.axes.iter().find(|(key, _)| *key == "gpus")?;
+    values.iter().filter_map(|value| machine::whole(value).ok()).max()
+}
+
+fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, SweepError> {
+    let WorkloadTable {
+        name,
+        model: of,
+        tokens,
+        runs,
+        global_batch,
+        seq_len,
+        precision,
+        optimizer,
+        stack,
+        lora,
+        imbalance,
+    } = table;
+    let model = catalog::model(&of, sets)?;
+    let name = name.unwrap_or(of);
+    let key = |field: &str| format!("workload.{name}.{field}");
+    positive(&key("tokens"), tokens.get())?;
+    if !(runs.is_finite() && runs > 0.0) {
+        return Err(SweepError::value(key("runs"), format!("`{runs}` is not a number above 0")));
+    }
+    let stack = stack.map(|stack| catalog::stack(&stack, sets)).transpose()?;
+    if let Some(recipe) = &optimizer
+        && workload::recipe(recipe).is_none()
+    {
+        let near = nearest(recipe, workload::RECIPES.iter().map(|(name, ..)| *name));
+        let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        return Err(SweepError::value(key("optimizer"), format!("there is no recipe `{recipe}`{near}")));
+    }
+    let workload = Workload {
+        global_batch: global_batch.unwrap_or_else(|| workload::usual_batch(most_gpus)),
+        seq_len: seq_len.unwrap_or(model.seq_len),
+        format: precision,
+        recipe: workload::RECIPES[0].1, // the stack's own is set with the machine
+        optimizer: if optimizer.as_deref() == Some("muon") { Optimizer::Muon } else { Optimizer::Elementwise },
+        adaptation: if lora { Adaptation::Lora } else { Adaptation::Full },
+        imbalance,
+        drops_tokens: false,
+    };
+    Ok(Task { name, model, tokens, runs, workload, stack, recipe: optimizer })
+}

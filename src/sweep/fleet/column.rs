@@ -1,0 +1,218 @@
+//! Columns: clusters of one option with the runs that fit.
+
+use std::collections::BTreeSet;
+
+use super::{Goal, Offer, Wanted, racks};
+use crate::money::Kind;
+use crate::sweep::file::Sweep;
+use crate::sweep::record::{Record, Status, Totals};
+use crate::units::Seconds;
+
+/// An option as the program sees it.
+#[derive(Clone, Debug)]
+pub struct Candidate<'a> {
+    /// Its record.
+    pub record: &'a Record,
+    /// Its totals.
+    pub totals: &'a Totals,
+    /// Racks of one cluster.
+    pub racks: f64,
+    /// Value of `gpu` or `cluster`.
+    pub gpu: &'a str,
+    /// Days that are paid for at least.
+    pub committed_days: f64,
+}
+
+impl Candidate<'_> {
+    /// Dollars of one day of one cluster, averaged over its jobs.
+    pub fn daily(&self) -> f64 {
+        self.record.jobs.iter().map(|job| job.cost_usd * job.runs).sum::<f64>()
+            / self.record.jobs.iter().map(|job| job.days * job.runs).sum::<f64>()
+    }
+
+    /// Dollars of so many runs of each workload on one cluster.
+    ///
+    /// ```text
+    /// Σ runs·dollars + price·N·(commitment − days of the runs)⁺
+    /// ```
+    pub fn cost(&self, runs: &[u32]) -> f64 {
+        let jobs = self.record.jobs.iter().zip(runs);
+        let (days, dollars) = jobs.fold((0.0, 0.0), |(days, dollars), (job, &runs)| {
+            (days + job.days * f64::from(runs), dollars + job.cost_usd * f64::from(runs))
+        });
+        dollars + self.idle((self.committed_days - days).max(0.0))
+    }
+
+    /// Dollars of days that are paid for and not used.
+    pub fn idle(&self, days: f64) -> f64 {
+        self.totals.usd_per_gpu_hour * f64::from(self.record.gpus) * 24.0 * days
+    }
+
+    fn beats(&self, other: &Self) -> bool {
+        let jobs = self.record.jobs.iter().zip(&other.record.jobs);
+        self.record.gpus <= other.record.gpus
+            && self.totals.peak_mw <= other.totals.peak_mw
+            && self.racks <= other.racks
+            && self.committed_days <= other.committed_days
+            && jobs.clone().all(|(a, b)| a.days <= b.days && a.cost_usd <= b.cost_usd)
+    }
+}
+
+/// Options that can do the work, and how many there were before dominance.
+///
+/// An option goes when another one, under the same offers, takes no more GPUs, power, racks, commitment, days and dollars for every
+/// workload: whatever the fleet, the other can stand in its place.
+pub fn candidates<'a>(sweep: &Sweep, wanted: &Wanted, records: &'a [Record]) -> (Vec<Candidate<'a>>, usize) {
+    let mut all: Vec<Candidate> = Vec::new();
+    for record in records.iter().filter(|record| record.status == Status::Ok) {
+        let Some(totals) = &record.totals else { continue };
+        let gpu = record.choice.get("gpu").or_else(|| record.choice.get("cluster")).map_or("", String::as_str);
+        let terms = record.choice.get("terms").and_then(|name| sweep.market.terms.get(name));
+        let commitment = terms.filter(|terms| terms.kind == Kind::Rent).and_then(|terms| terms.commitment.as_ref());
+        let committed_days = commitment.map_or(0.0, |time| time.value.as_days());
+        all.push(Candidate { record, totals, racks: racks(sweep, wanted, record), gpu, committed_days });
+    }
+    let before = all.len();
+    let offers: Vec<Vec<usize>> = all.iter().map(|candidate| offers_of(wanted, candidate)).collect();
+    let beaten: BTreeSet<usize> = (0..all.len())
+        .filter(|&at| {
+            (0..all.len()).any(|other| {
+                other != at
+                    && offers[other] == offers[at]
+                    && (wanted.offer.is_empty() || !offers[at].is_empty())
+                    && all[other].beats(&all[at])
+                    && (!all[at].beats(&all[other]) || other < at)
+            })
+        })
+        .collect();
+    let left = all.into_iter().enumerate().filter(|(at, _)| !beaten.contains(at)).map(|(_, candidate)| candidate);
+    (left.collect(), before)
+}
+
+/// The offers that hold for a candidate, by place.
+pub fn offers_of(wanted: &Wanted, candidate: &Candidate) -> Vec<usize> {
+    let terms = candidate.record.choice.get("terms").map(String::as_str);
+    let holds =
+        |offer: &Offer| offer.gpu == candidate.gpu && offer.terms.as_deref().is_none_or(|wanted| Some(wanted) == terms);
+    (0..wanted.offer.len()).filter(|at| holds(&wanted.offer[*at])).collect()
+}
+
+/// One cluster of an option from a day on, with its runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Column {
+    /// Place of the candidate.
+    pub candidate: usize,
+    /// Place of the offer, where there are offers.
+    pub offer: Option<usize>,
+    /// First day.
+    pub from: f64,
+    /// Day on which it is given back.
+    pub to: f64,
+    /// Runs of each workload; empty where tokens are the goal.
+    pub runs: Vec<u32>,
+}
+
+/// Most columns of one candidate and start. More are thinned out, and the answer is then no proof.
+const MOST_PATTERNS: usize = 600;
+
+/// Starts and ends of periods inside the horizon, in days: 0 first, the horizon last.
+pub fn boundaries(wanted: &Wanted, horizon: f64) -> Vec<f64> {
+    let mut days = vec![0.0, horizon];
+    days.extend(wanted.period.iter().map(|period| period.until.as_days()));
+    days.extend(wanted.offer.iter().flat_map(|offer| [offer.from, offer.until]).flatten().map(Seconds::as_days));
+    days.retain(|day| *day >= 0.0 && *day <= horizon);
+    days.sort_by(f64::total_cmp);
+    days.dedup();
+    days
+}
+
+/// All columns, and whether none was left out.
+pub fn columns(wanted: &Wanted, candidates: &[Candidate], runs: &[u32], horizon: f64) -> (Vec<Column>, bool) {
+    let days = boundaries(wanted, horizon);
+    let mut columns = Vec::new();
+    let mut is_complete = true;
+    for (at, candidate) in candidates.iter().enumerate() {
+        let windows: Vec<(Option<usize>, f64, f64)> = if wanted.offer.is_empty() {
+            vec![(None, 0.0, horizon)]
+        } else {
+            offers_of(wanted, candidate)
+                .into_iter()
+                .map(|place| {
+                    let offer = &wanted.offer[place];
+                    let from = offer.from.map_or(0.0, Seconds::as_days);
+                    let until = offer.until.map_or(horizon, Seconds::as_days);
+                    (Some(place), from, until.min(horizon))
+                })
+                .collect()
+        };
+        for (offer, first, last) in windows {
+            for &from in days.iter().filter(|day| **day >= first && **day < last) {
+                match wanted.goal {
+                    Goal::Cost => {
+                        let (patterns, complete) = patterns(candidate, runs, last - from);
+                        is_complete &= complete;
+                        for runs in patterns {
+                            let used: f64 = busy(candidate, &runs);
+                            columns.push(Column { candidate: at, offer, from, to: from + used, runs });
+                        }
+                    }
+                    Goal::Tokens => {
+                        for &to in days.iter().filter(|day| **day > from && **day <= last) {
+                            columns.push(Column { candidate: at, offer, from, to, runs: Vec::new() });
+                        }
+                    }
+                }
+            }
+        }
+    }
+    (columns, is_complete)
+}
+
+/// Days of so many runs, one after the other.
+pub fn busy(candidate: &Candidate, runs: &[u32]) -> f64 {
+    candidate.record.jobs.iter().zip(runs).map(|(job, runs)| job.days * f64::from(*runs)).sum()
+}
+
+/// Every list of runs that fits into `days`, with at least one run; and whether none was left out.
+fn patterns(candidate: &Candidate, runs: &[u32], days: f64) -> (Vec<Vec<u32>>, bool) {
+    let most: Vec<u32> = candidate
+        .record
+        .jobs
+        .iter()
+        .zip(runs)
+        .map(|(job, &runs)| runs.min(((days / job.days) * (1.0 + 1e-12)).floor() as u32))
+        .collect();
+    let mut steps: Vec<Vec<u32>> = most.iter().map(|&most| (0..=most).collect()).collect();
+    let size = |steps: &[Vec<u32>]| steps.iter().fold(1_usize, |size, values| size.saturating_mul(values.len()));
+    let complete = size(&steps) <= MOST_PATTERNS * 4;
+    let mut growth = 1.1;
+    while size(&steps) > MOST_PATTERNS * 4 {
+        for (values, &most) in steps.iter_mut().zip(&most) {
+            *values = ladder(most, growth);
+        }
+        growth *= 1.1;
+    }
+    let mut found = vec![Vec::new()];
+    for values in &steps {
+        found = found
+            .into_iter()
+            .flat_map(|start: Vec<u32>| values.iter().map(move |&value| [start.clone(), vec![value]].concat()))
+            .collect();
+    }
+    let fits = |runs: &[u32]| busy(candidate, runs) <= days * (1.0 + 1e-12);
+    found.retain(|runs| runs.iter().any(|&runs| runs > 0) && fits(runs));
+    (found, complete)
+}
+
+/// 0, 1, 2, … in growing steps up to `most`.
+fn ladder(most: u32, growth: f64) -> Vec<u32> {
+    let mut values = vec![0];
+    let mut next = 1.0_f64;
+    while next < f64::from(most) {
+        values.push(next as u32);
+        next = (next * growth).max(next + 1.0);
+    }
+    values.push(most);
+    values.dedup();
+    values
+}

@@ -1,0 +1,289 @@
+//! The integer program. Only this file knows good_lp.
+
+use good_lp::{
+    Expression, ResolutionError, Solution, SolutionStatus, SolverModel, Variable, WithTimeLimit, constraint, variable,
+    variables,
+};
+
+use super::column::{self, Candidate, Column};
+use super::{Fleet, Goal, NoFleet, Proof, Wanted, check};
+use crate::sweep::file::Sweep;
+use crate::sweep::record::Record;
+use crate::units::Seconds;
+
+#[cfg(feature = "highs")]
+use good_lp::highs as solver;
+#[cfg(not(feature = "highs"))]
+use good_lp::microlp as solver;
+
+/// Seconds for one solution where no limit is given.
+const TIME_LIMIT: f64 = 20.0;
+/// Days that stand for "whenever" where there is no end: more than any fleet is kept.
+const WHENEVER: f64 = 3653.0;
+/// A gap below this is rounding.
+const ROUNDING: f64 = 1e-6;
+/// Dollars in one unit of the program, so that coefficients are near 1.
+const DOLLARS: f64 = 1e6;
+/// Tokens in one unit of the program.
+const TOKENS: f64 = 1e12;
+
+/// What the program found.
+struct Answer {
+    /// Copies of each column.
+    copies: Vec<u32>,
+    /// Days each column's copies work, where tokens are the goal.
+    days: Vec<f64>,
+    objective: f64,
+    is_optimal: bool,
+}
+
+/// Why it found nothing.
+enum Nothing {
+    Infeasible,
+    Failed(String),
+}
+
+/// One way to read the sweep: candidates and columns under some limits.
+struct Program<'a> {
+    wanted: &'a Wanted,
+    candidates: &'a [Candidate<'a>],
+    columns: &'a [Column],
+    runs: &'a [u32],
+    boundaries: Vec<f64>,
+}
+
+impl Program<'_> {
+    /// ```text
+    /// n_k   whole: clusters of column k            x_k ≥ 0: days that they work (goal: tokens)
+    ///
+    /// minimise   Σ cost_k·n_k                      or   maximise  Σ tokens a day_k·x_k
+    /// s.t.       Σ runs_kw·n_k ≥ runs_w            every run is made                        (goal: cost)
+    ///            x_k ≤ n_k·(to_k − from_k)         a cluster works while it is there        (goal: tokens)
+    ///            Σ cost ≤ budget                   dollars
+    ///            Σ_(k in p) MW_k·n_k ≤ power_p     in every period
+    ///            Σ_(k in p) racks_k·n_k ≤ racks_p
+    ///            Σ_(k of o in p) N_k·n_k ≤ most_o  of every offer, in every period
+    /// ```
+    fn solve(&self, is_whole: bool) -> Result<Answer, Nothing> {
+        let mut vars = variables!();
+        let copies: Vec<Variable> = self
+            .columns
+            .iter()
+            .map(|column| {
+                let most = f64::from(self.most_copies(column));
+                let copies = variable().min(0.0).max(most);
+                vars.add(if is_whole { copies.integer() } else { copies })
+            })
+            .collect();
+        let is_tokens = self.wanted.goal == Goal::Tokens;
+        let days: Vec<Variable> =
+            if is_tokens { self.columns.iter().map(|_| vars.add(variable().min(0.0))).collect() } else { Vec::new() };
+        let cost: Expression = if is_tokens {
+            let at = |at: usize| {
+                let candidate = &self.candidates[self.columns[at].candidate];
+                let idle = candidate.idle(1.0) / DOLLARS;
+                (candidate.daily() / DOLLARS, idle * candidate.committed_days)
+            };
+            // Committed days are paid as if they were all idle unless worked: days of work cost what is beside the rent more.
+            (0..self.columns.len())
+                .map(|k| {
+                    let (daily, committed) = at(k);
+                    if committed > 0.0 {
+                        let column = &self.columns[k];
+                        let length = column.to - column.from;
+                        let candidate = &self.candidates[column.candidate];
+                        let paid = candidate.idle(length.max(candidate.committed_days)) / DOLLARS;
+                        paid * copies[k]
+                    } else {
+                        daily * days[k]
+                    }
+                })
+                .sum()
+        } else {
+            let cost = |column: &Column| self.candidates[column.candidate].cost(&column.runs) / DOLLARS;
+            self.columns.iter().zip(&copies).map(|(column, copies)| cost(column) * *copies).sum()
+        };
+        let tokens: Expression = days
+            .iter()
+            .zip(self.columns)
+            .map(|(days, column)| check::tokens_a_day(&self.candidates[column.candidate]) / TOKENS * *days)
+            .sum();
+        let goal = if is_tokens { -tokens } else { cost.clone() };
+        let mut program = vars.minimise(goal.clone()).using(solver);
+        for (task, &runs) in self.runs.iter().enumerate().filter(|_| !is_tokens) {
+            let made: Expression =
+                self.columns.iter().zip(&copies).map(|(column, copies)| f64::from(column.runs[task]) * *copies).sum();
+            program.add_constraint(constraint!(made >= f64::from(runs)));
+        }
+        for (k, days) in days.iter().enumerate() {
+            let column = &self.columns[k];
+            program.add_constraint(constraint!(*days <= (column.to - column.from) * copies[k]));
+        }
+        if let Some(budget) = self.wanted.budget {
+            program.add_constraint(constraint!(cost <= budget.get() / DOLLARS));
+        }
+        for pair in self.boundaries.windows(2) {
+            let inside = |column: &Column| column.from < pair[1] - 1e-9 && column.to > pair[0] + 1e-9;
+            let sum = |of: &dyn Fn(&Column) -> f64| -> Expression {
+                let present = self.columns.iter().zip(&copies).filter(|(column, _)| inside(column));
+                present.map(|(column, copies)| of(column) * *copies).sum()
+            };
+            let limits = check::Limits::of(self.wanted, pair[0]);
+            if let Some(power) = limits.megawatts {
+                program.add_constraint(constraint!(sum(&|c| self.candidates[c.candidate].totals.peak_mw) <= power));
+            }
+            if let Some(racks) = limits.racks {
+                program.add_constraint(constraint!(sum(&|c| self.candidates[c.candidate].racks) <= racks));
+            }
+            for (place, offer) in self.wanted.offer.iter().enumerate() {
+                if let Some(most) = offer.most {
+                    let gpus = |c: &Column| {
+                        if c.offer == Some(place) { f64::from(self.candidates[c.candidate].record.gpus) } else { 0.0 }
+                    };
+                    program.add_constraint(constraint!(
+                        sum(&gpus) / f64::from(most.max(1)) <= f64::from(u8::from(most > 0))
+                    ));
+                }
+            }
+        }
+        let limit = self.wanted.time_limit.map_or(TIME_LIMIT, Seconds::get);
+        let solution = program.with_time_limit(limit).solve().map_err(|error| match error {
+            ResolutionError::Infeasible => Nothing::Infeasible,
+            other => Nothing::Failed(format!("the solver gave up: {other}")),
+        })?;
+        Ok(Answer {
+            copies: copies.iter().map(|copies| solution.value(*copies).round().max(0.0) as u32).collect(),
+            days: days.iter().map(|days| solution.value(*days).max(0.0)).collect(),
+            objective: solution.eval(goal),
+            is_optimal: matches!(solution.status(), SolutionStatus::Optimal),
+        })
+    }
+
+    /// More of a column than this has no use: every run is made, or a limit is reached.
+    fn most_copies(&self, column: &Column) -> u32 {
+        let candidate = &self.candidates[column.candidate];
+        let mut most = match self.wanted.goal {
+            Goal::Cost => column
+                .runs
+                .iter()
+                .zip(self.runs)
+                .filter(|(own, _)| **own > 0)
+                .map(|(own, all)| all.div_ceil(*own))
+                .max()
+                .unwrap_or(1),
+            Goal::Tokens => 100_000,
+        };
+        let mut limit = |room: f64, one: f64| {
+            if one > 0.0 {
+                most = most.min((room / one * (1.0 + 1e-12)).floor().clamp(0.0, 1e6) as u32);
+            }
+        };
+        if let Some(power) = self.wanted.power {
+            limit(power.as_megawatts(), candidate.totals.peak_mw);
+        }
+        if let Some(racks) = self.wanted.racks {
+            limit(racks, candidate.racks);
+        }
+        if let Some(offer) = column.offer.and_then(|place| self.wanted.offer[place].most) {
+            limit(f64::from(offer), f64::from(candidate.record.gpus));
+        }
+        most
+    }
+}
+
+/// The best fleet for what a sweep's file wants, from its records.
+///
+/// # Errors
+/// When nothing meets all constraints, with those that stand in the way; when the solver finds nothing in its time.
+pub fn buy(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Result<Fleet, NoFleet> {
+    let (candidates, before) = column::candidates(sweep, wanted, records);
+    if candidates.is_empty() {
+        return Err(NoFleet::Infeasible(vec!["no option of the sweep can do the work at all".into()]));
+    }
+    let runs: Vec<u32> = sweep.tasks.iter().map(|task| task.runs.round() as u32).collect();
+    let horizon = wanted.finish_by.map_or(WHENEVER, Seconds::as_days);
+    let (columns, is_complete) = column::columns(wanted, &candidates, &runs, horizon);
+    let boundaries = column::boundaries(wanted, horizon);
+    let program = Program { wanted, candidates: &candidates, columns: &columns, runs: &runs, boundaries };
+    if columns.is_empty() {
+        return Err(NoFleet::Infeasible(why_not(sweep, wanted, records)));
+    }
+    let answer = match program.solve(true) {
+        Ok(answer) => answer,
+        Err(Nothing::Infeasible) => return Err(NoFleet::Infeasible(why_not(sweep, wanted, records))),
+        Err(Nothing::Failed(why)) => return Err(NoFleet::Solver(why)),
+    };
+    let relaxed = match program.solve(false) {
+        Ok(relaxed) => relaxed.objective,
+        Err(_) => f64::NEG_INFINITY,
+    };
+    let gap = ((answer.objective - relaxed) / answer.objective.abs().max(1e-12)).max(0.0);
+    let proof = if answer.is_optimal && is_complete || gap <= ROUNDING { Proof::Optimal } else { Proof::Within(gap) };
+    let bound = match wanted.goal {
+        Goal::Cost => relaxed * DOLLARS,
+        Goal::Tokens => -relaxed * TOKENS,
+    };
+    let mut fleet = check::fleet(sweep, wanted, &candidates, &columns, &answer.copies, &answer.days);
+    fleet.proof = proof;
+    fleet.bound = bound;
+    fleet.options = (before, candidates.len());
+    fleet.columns = columns.len();
+    check::holds(sweep, wanted, records, &fleet)
+        .map_err(|why| NoFleet::Solver(format!("the solver's answer does not hold: {why}")))?;
+    Ok(fleet)
+}
+
+/// Which constraints stand in the way: those without which there is an answer, and what it would take.
+fn why_not(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Vec<String> {
+    let mut without: Vec<(&str, Wanted)> = Vec::new();
+    let mut named = |name: &'static str, is_set: bool, change: &dyn Fn(&mut Wanted)| {
+        if is_set {
+            let mut relaxed = wanted.clone();
+            change(&mut relaxed);
+            without.push((name, relaxed));
+        }
+    };
+    named("finish_by", wanted.finish_by.is_some() && wanted.goal == Goal::Cost, &|w| w.finish_by = None);
+    named("budget", wanted.budget.is_some(), &|w| w.budget = None);
+    named("power", wanted.power.is_some() || wanted.period.iter().any(|p| p.power.is_some()), &|w| {
+        w.power = None;
+        w.period.iter_mut().for_each(|period| period.power = None);
+    });
+    named("racks", wanted.racks.is_some() || wanted.period.iter().any(|p| p.racks.is_some()), &|w| {
+        w.racks = None;
+        w.period.iter_mut().for_each(|period| period.racks = None);
+    });
+    named("offer", !wanted.offer.is_empty(), &|w| w.offer.clear());
+    let mut reasons = Vec::new();
+    for (name, relaxed) in &without {
+        if let Some(fleet) = found(sweep, relaxed, records) {
+            reasons.push(format!(
+                "without `{name}` it takes {} in {:.0} days, {:.1} MW and {:.0} racks",
+                crate::units::Usd::new(fleet.cost_usd),
+                fleet.days,
+                fleet.peak_mw,
+                fleet.racks
+            ));
+        }
+    }
+    if reasons.is_empty() {
+        let names: Vec<&str> = without.iter().map(|(name, _)| *name).collect();
+        reasons.push(if names.is_empty() {
+            "no option can do all runs".into()
+        } else {
+            format!("no one of `{}` alone stands in the way", names.join("`, `"))
+        });
+    }
+    reasons
+}
+
+fn found(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Option<Fleet> {
+    let (candidates, _) = column::candidates(sweep, wanted, records);
+    let runs: Vec<u32> = sweep.tasks.iter().map(|task| task.runs.round() as u32).collect();
+    let horizon = wanted.finish_by.map_or(WHENEVER, Seconds::as_days);
+    let (columns, _) = column::columns(wanted, &candidates, &runs, horizon);
+    let boundaries = column::boundaries(wanted, horizon);
+    let program = Program { wanted, candidates: &candidates, columns: &columns, runs: &runs, boundaries };
+    let answer = if columns.is_empty() { None } else { program.solve(true).ok() }?;
+    Some(check::fleet(sweep, wanted, &candidates, &columns, &answer.copies, &answer.days))
+}

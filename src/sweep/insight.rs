@@ -1,0 +1,133 @@
+//! What follows for a buyer: prices at which one GPU beats another, and what one more step on an axis is worth.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::file::Sweep;
+use super::record::{Record, Status, Totals};
+
+/// A price of a GPU-hour at which the cheapest options of two GPUs cost the same.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct BreakEven {
+    /// Terms of both; empty where the sweep names none.
+    pub terms: String,
+    /// The GPU whose price is asked for.
+    pub gpu: String,
+    /// The one to be beaten.
+    pub against: String,
+    /// Below this it costs less.
+    pub usd_per_gpu_hour: f64,
+    /// What it costs now.
+    pub now_usd_per_gpu_hour: f64,
+    /// Whether it costs less now.
+    pub wins: bool,
+    /// Whether the two intervals of cost overlap: the answer could be the other.
+    pub is_close: bool,
+}
+
+/// What a record is called after in a comparison: the GPU or cluster of its choice.
+fn kind(record: &Record) -> &str {
+    record.choice.get("gpu").or_else(|| record.choice.get("cluster")).map_or(&record.gpu, |name| name)
+}
+
+/// The cheapest option of each GPU under each terms.
+fn cheapest(records: &[Record]) -> BTreeMap<&str, BTreeMap<&str, &Totals>> {
+    let mut best: BTreeMap<&str, BTreeMap<&str, &Totals>> = BTreeMap::new();
+    for record in records {
+        if let (Status::Ok, Some(totals)) = (record.status, &record.totals) {
+            let terms = record.choice.get("terms").map_or("", String::as_str);
+            let known = best.entry(terms).or_default().entry(kind(record)).or_insert(totals);
+            if totals.cost_usd < known.cost_usd {
+                *known = totals;
+            }
+        }
+    }
+    best
+}
+
+/// Break-even prices of every pair of GPUs under the same terms, each at its cheapest option.
+///
+/// ```text
+/// p* = (cost of the other − what is not GPU-hours)/GPU-hours
+/// ```
+pub fn break_even(records: &[Record]) -> Vec<BreakEven> {
+    let mut points = Vec::new();
+    for (terms, best) in cheapest(records) {
+        for (gpu, own) in &best {
+            for (against, other) in best.iter().filter(|(against, _)| *against != gpu) {
+                let beside = own.cost_usd - own.usd_per_gpu_hour * own.gpu_hours;
+                points.push(BreakEven {
+                    terms: terms.to_owned(),
+                    gpu: (*gpu).to_owned(),
+                    against: (*against).to_owned(),
+                    usd_per_gpu_hour: (other.cost_usd - beside) / own.gpu_hours,
+                    now_usd_per_gpu_hour: own.usd_per_gpu_hour,
+                    wins: own.cost_usd < other.cost_usd,
+                    is_close: own.cost_low_usd < other.cost_high_usd && other.cost_low_usd < own.cost_high_usd,
+                });
+            }
+        }
+    }
+    points
+}
+
+/// What changing one axis from one value to the next does, all else equal.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Marginal {
+    /// The axis.
+    pub axis: String,
+    /// From.
+    pub from: String,
+    /// To.
+    pub to: String,
+    /// Pairs of options that differ in nothing else.
+    pub pairs: usize,
+    /// Geometric mean of the change in days, as a share.
+    pub days: f64,
+    /// Least and most of it.
+    pub days_range: (f64, f64),
+    /// The same for dollars.
+    pub cost: f64,
+    /// The same for energy.
+    pub energy: f64,
+}
+
+/// Marginal values of every axis with more than one value, in the order of the sweep.
+pub fn marginals(sweep: &Sweep, records: &[Record]) -> Vec<Marginal> {
+    let mut marginals = Vec::new();
+    for (axis, values) in sweep.varied() {
+        let mut rows: BTreeMap<Vec<(&str, &str)>, BTreeMap<&str, &Totals>> = BTreeMap::new();
+        for record in records {
+            let (Some(totals), Some(value)) = (&record.totals, record.choice.get(axis)) else { continue };
+            let others = record.choice.iter().filter(|(key, _)| *key != axis);
+            let rest = others.map(|(key, value)| (key.as_str(), value.as_str())).collect();
+            rows.entry(rest).or_default().insert(value, totals);
+        }
+        for pair in values.windows(2) {
+            let ratios: Vec<(f64, f64, f64)> = rows
+                .values()
+                .filter_map(|row| Some((row.get(pair[0].as_str())?, row.get(pair[1].as_str())?)))
+                .map(|(a, b)| (b.days / a.days, b.cost_usd / a.cost_usd, b.energy_mwh / a.energy_mwh))
+                .collect();
+            if ratios.is_empty() {
+                continue;
+            }
+            let mean = |of: fn(&(f64, f64, f64)) -> f64| {
+                (ratios.iter().map(|ratio| of(ratio).ln()).sum::<f64>() / ratios.len() as f64).exp() - 1.0
+            };
+            let days = ratios.iter().map(|ratio| ratio.0 - 1.0);
+            marginals.push(Marginal {
+                axis: axis.to_owned(),
+                from: pair[0].clone(),
+                to: pair[1].clone(),
+                pairs: ratios.len(),
+                days: mean(|ratio| ratio.0),
+                days_range: (days.clone().fold(f64::INFINITY, f64::min), days.fold(f64::NEG_INFINITY, f64::max)),
+                cost: mean(|ratio| ratio.1),
+                energy: mean(|ratio| ratio.2),
+            });
+        }
+    }
+    marginals
+}

@@ -1,0 +1,156 @@
+//! From a choice to a machine, and with a task to a problem.
+
+use super::SweepError;
+use super::choice::Choice;
+use super::file::{Sweep, Task, format};
+use crate::catalog::{self, Overrides, clusters::CLUSTERS};
+use crate::cluster::{Cluster, ClusterFile, Level};
+use crate::problem::{HbmProfile, Problem};
+use crate::sources::Sourced;
+use crate::units::BytesPerSec;
+use crate::workload;
+
+/// GPUs of one leaf where no cluster of the catalogue has this GPU. Source: [dgx-superpod-h100].
+const LEAF: u32 = 256;
+/// Leaves under one spine: 64-port switches. Source: [dgx-superpod-h100].
+const LEAVES: u32 = 8;
+/// Share of the wire rate that collectives reach on InfiniBand and tuned RoCE. Source: specification §3.4.
+const EFFICIENCY: f64 = 0.85;
+/// Ring hops against the reference. Source: specification §3.3.
+const HOP_LATENCY: f64 = 0.5;
+/// GPUs of an x86 server.
+const SERVER: u32 = 8;
+
+/// A whole number above 0.
+///
+/// # Errors
+/// Says that it is none.
+pub fn whole(text: &str) -> Result<u32, String> {
+    let number = text.replace('_', "").parse::<u32>().ok().filter(|n| *n > 0);
+    number.ok_or_else(|| format!("`{text}` is not a whole number above 0"))
+}
+
+/// A ratio of 1 or more.
+///
+/// # Errors
+/// Says that it is none.
+pub fn ratio(text: &str) -> Result<f64, String> {
+    let ratio = text.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio >= 1.0);
+    ratio.ok_or_else(|| format!("`{text}` is not a ratio of 1 or more"))
+}
+
+/// So many GPUs of one kind on a fat tree of full bisection: leaves, eight of them under a spine, a core over all.
+///
+/// Nodes, hosts and leaves are those of the catalogue's cluster of that GPU, where it has one.
+///
+/// # Errors
+/// When there is no such GPU.
+pub fn fat_tree(gpu: &str, gpus: u32, sets: &Overrides) -> Result<Cluster, SweepError> {
+    let device = catalog::gpu_with(gpu, sets)?;
+    let known =
+        CLUSTERS.iter().find_map(|(_, text)| toml::from_str::<ClusterFile>(text).ok().filter(|file| file.gpu == gpu));
+    let leaf = known.as_ref().and_then(|file| file.level.first()).cloned();
+    let nic = device.nic.clone();
+    let (leaf_gpus, efficiency, hop_latency) = match &leaf {
+        Some(level) => (level.gpus, level.efficiency, level.hop_latency),
+        None => (LEAF.max(device.scale_up.gpus), EFFICIENCY, HOP_LATENCY),
+    };
+    let mut levels = Vec::new();
+    let mut add = |name: &str, size: u32| {
+        levels.push(Level {
+            name: name.into(),
+            gpus: size,
+            bandwidth: nic.clone(),
+            oversubscription: 1.0,
+            efficiency,
+            hop_latency,
+            in_network_reduction: false,
+        });
+    };
+    let spine = leaf_gpus.saturating_mul(LEAVES);
+    if gpus > device.scale_up.gpus {
+        add("leaf", leaf_gpus);
+    }
+    if gpus > leaf_gpus {
+        add("spine", spine);
+    }
+    if gpus > spine {
+        add("core", gpus);
+    }
+    let (gpus_per_node, host, host_memory) = match &known {
+        Some(file) => (file.gpus_per_node, file.host, file.host_memory),
+        None => (SERVER.min(device.scale_up.gpus), crate::cluster::Host::X86, None),
+    };
+    let name = format!("{gpus} x {}", device.name);
+    let scale_up = device.scale_up.clone();
+    Ok(Cluster {
+        name,
+        gpu: device,
+        gpus,
+        gpus_per_node,
+        host,
+        host_memory,
+        scale_up,
+        levels,
+        source: "meshwright-estimates".into(),
+    })
+}
+
+/// The machine of a choice.
+///
+/// # Errors
+/// When its parts do not fit together.
+pub fn cluster(choice: &Choice, sets: &Overrides) -> Result<Cluster, SweepError> {
+    let number =
+        |axis: &str| choice.get(axis).map(|text| whole(text).map_err(|why| SweepError::value(axis, why))).transpose();
+    let gpus = number("gpus")?;
+    let mut cluster = match (choice.get("cluster"), choice.get("gpu"), gpus) {
+        (Some(name), _, Some(gpus)) => catalog::cluster(name, sets)?.resized(gpus),
+        (Some(name), _, None) => catalog::cluster(name, sets)?,
+        (None, Some(gpu), Some(gpus)) => fat_tree(gpu, gpus, sets)?,
+        (None, _, _) => return Err(SweepError::value("options", "needs `gpu` with `gpus`, or `cluster`")),
+    };
+    if let Some(size) = number("scale_up")? {
+        cluster.scale_up.gpus = size;
+        for level in &mut cluster.levels {
+            level.gpus = level.gpus.max(size);
+        }
+    }
+    if let Some(text) = choice.get("nic") {
+        let value: BytesPerSec = text.parse().map_err(|error| SweepError::value("nic", error))?;
+        let bandwidth = Sourced { value, source: catalog::SET_SOURCE.to_owned() };
+        for level in &mut cluster.levels {
+            level.bandwidth = bandwidth.clone();
+        }
+        cluster.gpu.nic = bandwidth;
+    }
+    if let Some(text) = choice.get("oversubscription") {
+        let ratio = ratio(text).map_err(|why| SweepError::value("oversubscription", why))?;
+        if let Some(last) = cluster.levels.last_mut() {
+            last.oversubscription = ratio;
+        }
+    }
+    Ok(cluster)
+}
+
+/// The problem of a task on the machine of a choice.
+///
+/// # Errors
+/// Why there is none: a format that the GPU lacks, parts that do not fit together.
+pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, SweepError> {
+    let cluster = cluster(choice, &sweep.sets)?;
+    let stack = match (choice.get("stack"), &task.stack) {
+        (Some(name), _) => catalog::stack(name, &sweep.sets)?,
+        (None, Some(stack)) => stack.clone(),
+        (None, None) => catalog::stack(catalog::stacks::usual(&cluster.gpu.vendor), &sweep.sets)?,
+    };
+    let recipe = task.recipe.as_deref().unwrap_or_else(|| stack.usual_recipe());
+    let recipe = workload::recipe(recipe).ok_or_else(|| SweepError::value("optimizer", "there is no such recipe"))?;
+    let format = match choice.get("precision") {
+        Some(name) => format(name).map_err(|why| SweepError::value("precision", why))?,
+        None => task.workload.format,
+    };
+    let workload = crate::workload::Workload { format, recipe, ..task.workload.clone() };
+    Problem::new(task.model.clone(), cluster, workload, stack, HbmProfile::Normal)
+        .map_err(|why| SweepError::value(&task.name, why.to_string().lines().next().unwrap_or_default()))
+}

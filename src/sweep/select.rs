@@ -1,0 +1,97 @@
+//! The records that reports are made of: all of a small sweep; of a large one the fronts, the cheapest, and the best of each GPU.
+
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::path::Path;
+
+use super::SweepError;
+use super::record::{Record, Status};
+use super::store;
+
+/// Options up to which all records are kept in memory.
+const MOST_WHOLE: u64 = 20_000;
+/// Cheapest options kept of a larger sweep.
+const MOST_CHEAP: usize = 1000;
+/// Options kept of those that cannot do the work.
+const MOST_NONE: u64 = 200;
+
+/// Records for a report.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// The records, by option.
+    pub records: Vec<Record>,
+    /// Options of the sweep.
+    pub all: u64,
+    /// Of those, that cannot do the work.
+    pub infeasible: u64,
+    /// Whether no record was left out.
+    pub is_whole: bool,
+}
+
+/// Points that no later one beats, as they come.
+#[derive(Default)]
+struct Front(Vec<(f64, f64, u64)>);
+
+impl Front {
+    fn offer(&mut self, x: f64, y: f64, option: u64) {
+        if self.0.iter().all(|(a, b, _)| *a > x || *b > y) {
+            self.0.retain(|(a, b, _)| *a < x || *b < y);
+            self.0.push((x, y, option));
+        }
+    }
+}
+
+impl Selection {
+    /// All records of a sweep that is in memory.
+    pub fn of_all(records: Vec<Record>) -> Self {
+        let infeasible = records.iter().filter(|record| record.status == Status::Infeasible).count() as u64;
+        Self { all: records.len() as u64, infeasible, is_whole: true, records }
+    }
+
+    /// From a finished file.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read(path: &Path) -> Result<Self, SweepError> {
+        let (mut all, mut infeasible) = (0_u64, 0_u64);
+        let (mut by_cost, mut by_energy) = (Front::default(), Front::default());
+        let mut cheapest: BinaryHeap<(u64, u64)> = BinaryHeap::new(); // cents, option: the dearest on top
+        let mut of_gpu: BTreeMap<String, (f64, u64)> = BTreeMap::new();
+        let mut kept: BTreeSet<u64> = BTreeSet::new();
+        store::lines(path, &mut |bytes| {
+            let record: Record = serde_json::from_slice(bytes).map_err(|why| SweepError::results(path, why))?;
+            all += 1;
+            let Some(totals) = &record.totals else {
+                infeasible += 1;
+                if infeasible <= MOST_NONE {
+                    kept.insert(record.option);
+                }
+                return Ok(());
+            };
+            by_cost.offer(totals.days, totals.cost_usd, record.option);
+            by_energy.offer(totals.days, totals.energy_mwh, record.option);
+            cheapest.push(((totals.cost_usd * 100.0) as u64, record.option));
+            if cheapest.len() > MOST_CHEAP {
+                cheapest.pop();
+            }
+            let best = of_gpu.entry(record.gpu).or_insert((totals.cost_usd, record.option));
+            if totals.cost_usd < best.0 {
+                *best = (totals.cost_usd, record.option);
+            }
+            Ok(())
+        })?;
+        let is_whole = all <= MOST_WHOLE;
+        kept.extend(by_cost.0.iter().chain(&by_energy.0).map(|(_, _, option)| option));
+        kept.extend(cheapest.iter().map(|(_, option)| option));
+        kept.extend(of_gpu.values().map(|(_, option)| option));
+        let records = store::records(path, &|record| is_whole || kept.contains(&record.option))?;
+        Ok(Self { records, all, infeasible, is_whole })
+    }
+
+    /// Places of the records that can do the work, cheapest first.
+    pub fn cheapest(&self) -> Vec<usize> {
+        let cost = |at: &usize| self.records[*at].totals.as_ref().map_or(f64::INFINITY, |totals| totals.cost_usd);
+        let mut order: Vec<usize> = (0..self.records.len()).filter(|at| self.records[*at].totals.is_some()).collect();
+        order.sort_by(|a, b| cost(a).total_cmp(&cost(b)).then(a.cmp(b)));
+        order
+    }
+}

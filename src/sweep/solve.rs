@@ -1,0 +1,211 @@
+//! One machine: a search for each workload, then a bill for each of its prices.
+
+use std::collections::BTreeMap;
+
+use super::choice::Choice;
+use super::file::{Sweep, mode, terms};
+use super::machine;
+use super::record::{Job, Record, SCHEMA, Status, Totals};
+use super::{SweepError, Task};
+use crate::cost::Evaluation;
+use crate::cost::Figures;
+use crate::money::{self, Kind, Market, Rate, Terms};
+use crate::problem::Problem;
+use crate::search::{Options, search};
+use crate::sources::{Basis, Sourced};
+use crate::space::Restrictions;
+use crate::units::{Seconds, Usd};
+
+/// A workload with its best plan on one machine.
+#[derive(Clone, Debug)]
+pub struct Solved {
+    /// The problem.
+    pub problem: Problem,
+    /// The fastest plan.
+    pub evaluation: Evaluation,
+}
+
+/// The best plan of every workload on a machine.
+///
+/// # Errors
+/// In words, why a workload has none.
+pub fn machine(sweep: &Sweep, choice: &Choice) -> Result<Vec<Solved>, String> {
+    sweep.tasks.iter().map(|task| task_on(sweep, task, choice)).collect()
+}
+
+fn task_on(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Solved, String> {
+    let problem = machine::problem(sweep, task, choice).map_err(|error| error.to_string())?;
+    let options = Options { top: 1, restrictions: Restrictions::default() };
+    let ranking = search(&problem, &options, &|_, _| {});
+    if let Some(&evaluation) = ranking.evaluations.first() {
+        return Ok(Solved { problem, evaluation });
+    }
+    let rules: Vec<&str> = ranking.rejections.iter().map(|rule| rule.rule).collect();
+    Err(ranking.nearest.map_or_else(
+        || format!("{} has no legal plan: {}", task.name, rules.join(", ")),
+        |miss| format!("{} fits nowhere; nearest miss: {}", task.name, miss.reason),
+    ))
+}
+
+/// The market of an option: what its own axes change of the sweep's.
+///
+/// # Errors
+/// When a value does not fit its axis.
+pub fn market(sweep: &Sweep, choice: &Choice) -> Result<(Market, Terms), SweepError> {
+    let mut market = sweep.market.clone();
+    let named = |key: &str, why: &dyn std::fmt::Display| SweepError::value(key, why);
+    let set = catalog_source();
+    if let Some(text) = choice.get("storage") {
+        market.conditions.checkpoints.storage = Some(text.parse().map_err(|why| named("storage", &why))?);
+    }
+    if let Some(text) = choice.get("checkpoints") {
+        market.conditions.checkpoints.mode = mode(text).map_err(|why| named("checkpoints", &why))?;
+    }
+    if let Some(text) = choice.get("spares") {
+        market.conditions.spares = Some(text.parse().map_err(|why| named("spares", &why))?);
+    }
+    if let Some(text) = choice.get("electricity") {
+        market.site.electricity =
+            Sourced { value: text.parse().map_err(|why| named("electricity", &why))?, source: set.clone() };
+    }
+    if let Some(text) = choice.get("pue") {
+        market.site.pue = Sourced { value: machine::ratio(text).map_err(|why| named("pue", &why))?, source: set };
+    }
+    let usual =
+        sweep.market.terms.keys().find(|name| name.as_str() == USUAL_TERMS).or(sweep.market.terms.keys().next());
+    let name = choice.get("terms").or(usual.map(String::as_str)).unwrap_or_default();
+    let terms = terms(&market, name).map_err(|why| named("terms", &why))?.clone();
+    Ok((market, terms))
+}
+
+fn catalog_source() -> String {
+    crate::catalog::SET_SOURCE.to_owned()
+}
+
+/// Terms where none are chosen.
+const USUAL_TERMS: &str = "contract";
+
+/// Price of a GPU-hour of an option.
+fn rate(market: &Market, terms: &Terms, choice: &Choice, problem: &Problem) -> Result<Rate, String> {
+    let price = choice.get("price").map(str::parse).transpose().map_err(|why| format!("price: {why}"))?;
+    let mut cluster = problem.cluster().clone();
+    if let (Some(text), Some(price)) = (choice.get("buy"), cluster.gpu.price.as_mut()) {
+        let value: Usd = text.parse().map_err(|why| format!("buy: {why}"))?;
+        price.buy = Some(Sourced { value, source: catalog_source() });
+    }
+    money::rate(market, terms, &cluster, price).map_err(|why| why.to_string())
+}
+
+/// Shares by which a step may be shorter or longer: of dense models on devices with measured curves, and of the rest. Source:
+/// additions to the specification, §10.9.
+const BANDS: (f64, f64) = (0.06, 0.12);
+
+/// Share by which the step of a problem may be shorter or longer.
+pub fn band(problem: &Problem) -> f64 {
+    let is_known = !problem.model().is_moe() && problem.cluster().gpu.basis != Basis::Datasheet;
+    if is_known { BANDS.0 } else { BANDS.1 }
+}
+
+/// The record of an option whose machine is solved.
+pub fn record(sweep: &Sweep, option: u64, choice: &Choice, solved: &Result<Vec<Solved>, String>) -> Record {
+    let cluster = machine::cluster(choice, &sweep.sets).ok();
+    let mut record = Record {
+        schema: SCHEMA,
+        sweep: sweep.digest.clone(),
+        option,
+        label: sweep.label(choice),
+        choice: choice.0.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect(),
+        status: Status::Infeasible,
+        reason: None,
+        gpu: cluster.as_ref().map_or_else(String::new, |cluster| cluster.gpu.name.clone()),
+        gpus: cluster.as_ref().map_or(0, |cluster| cluster.gpus),
+        totals: None,
+        jobs: Vec::new(),
+    };
+    match solved {
+        Err(why) => record.reason = Some(why.clone()),
+        Ok(solved) => match priced(sweep, choice, solved) {
+            Err(why) => record.reason = Some(why),
+            Ok((totals, jobs)) => {
+                record.status = Status::Ok;
+                record.totals = Some(totals);
+                record.jobs = jobs;
+            }
+        },
+    }
+    record
+}
+
+/// Bills of all workloads, and their sum.
+///
+/// ```text
+/// days = Σ runs·days      dollars = Σ runs·bill, and at least the commitment
+/// ```
+///
+/// # Errors
+/// In words, why there is no bill.
+pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Totals, Vec<Job>), String> {
+    let (market, terms) = market(sweep, choice).map_err(|error| error.to_string())?;
+    let Some(first) = solved.first() else { return Err("there is no workload".into()) };
+    let cluster = first.problem.cluster();
+    let rate = rate(&market, &terms, choice, &first.problem)?;
+    let conditions = market.conditions(&terms);
+    let mut jobs = Vec::new();
+    let mut time = Seconds::ZERO;
+    let (mut useful, mut gpu_hours, mut beside) = (0.0, 0.0, Usd::ZERO);
+    let (mut energy_mwh, mut co2_kg) = (0.0, 0.0);
+    let band = solved.iter().map(|solved| band(&solved.problem)).fold(0.0, f64::max);
+    for (task, Solved { problem, evaluation }) in sweep.tasks.iter().zip(solved) {
+        let goodput = conditions.goodput(problem);
+        if goodput.effective <= 0.0 {
+            return Err(format!("{} never gets anywhere: interrupted every {}", task.name, goodput.between_failures));
+        }
+        let bill = money::bill(problem, (&market, &terms), rate, (&evaluation.step, &goodput), task.tokens);
+        let figures = Figures::new(problem, evaluation);
+        time += bill.time * task.runs;
+        useful += bill.time.get() * task.runs * goodput.effective;
+        gpu_hours += bill.gpu_hours * task.runs;
+        beside += (bill.electricity + bill.storage) * task.runs;
+        energy_mwh += bill.energy.as_mwh() * task.runs;
+        co2_kg += bill.carbon_kg * task.runs;
+        let named = |parts: &[(&'static str, f64)]| -> BTreeMap<String, f64> {
+            parts.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect()
+        };
+        jobs.push(Job {
+            workload: task.name.clone(),
+            runs: task.runs,
+            plan: evaluation.plan.to_string(),
+            step_time_s: figures.step.get(),
+            terms: named(&evaluation.step.terms().map(|(name, time)| (name, time.get()))),
+            mfu: figures.mfu,
+            tokens_per_s_per_gpu: figures.tokens_per_second,
+            peak_mem_gib: figures.peak.as_gib(),
+            days: bill.time.as_days(),
+            cost_usd: bill.total.get(),
+            effective: goodput.effective,
+            losses: named(&goodput.losses.parts()),
+            between_failures_h: goodput.between_failures.as_hours(),
+        });
+    }
+    let commitment = terms
+        .commitment
+        .as_ref()
+        .filter(|_| terms.kind == Kind::Rent)
+        .map_or(0.0, |least| f64::from(cluster.gpus) * least.value.as_hours());
+    let cost = |price: f64, stretch: f64| price * (gpu_hours * stretch).max(commitment) + beside.get() * stretch;
+    let totals = Totals {
+        days: time.as_days(),
+        days_low: time.as_days() * (1.0 - band),
+        days_high: time.as_days() * (1.0 + band),
+        cost_usd: cost(rate.usual.get(), 1.0),
+        cost_low_usd: cost(rate.low.get(), 1.0 - band),
+        cost_high_usd: cost(rate.high.get(), 1.0 + band),
+        usd_per_gpu_hour: rate.usual.get(),
+        gpu_hours: gpu_hours.max(commitment),
+        energy_mwh,
+        co2_kg,
+        peak_mw: market.site.peak_power(cluster).as_megawatts(),
+        effective: useful / time.get(),
+    };
+    Ok((totals, jobs))
+}
