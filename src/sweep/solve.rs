@@ -7,12 +7,13 @@ use super::file::{Sweep, mode, terms};
 use super::machine;
 use super::record::{Job, Record, SCHEMA, Status, Totals};
 use super::{SweepError, Task};
+use crate::confidence::Confidence;
 use crate::cost::Evaluation;
 use crate::cost::Figures;
 use crate::money::{self, Kind, Market, Rate, Terms};
 use crate::problem::Problem;
 use crate::search::{Options, search};
-use crate::sources::{Basis, Sourced};
+use crate::sources::Sourced;
 use crate::space::Restrictions;
 use crate::units::{Seconds, Usd};
 
@@ -96,16 +97,6 @@ fn rate(market: &Market, terms: &Terms, choice: &Choice, problem: &Problem) -> R
     money::rate(market, terms, &cluster, price).map_err(|why| why.to_string())
 }
 
-/// Shares by which a step may be shorter or longer: of dense models on devices with measured curves, and of the rest. Source:
-/// additions to the specification, §10.9.
-const BANDS: (f64, f64) = (0.06, 0.12);
-
-/// Share by which the step of a problem may be shorter or longer.
-pub fn band(problem: &Problem) -> f64 {
-    let is_known = !problem.model().is_moe() && problem.cluster().gpu.basis != Basis::Datasheet;
-    if is_known { BANDS.0 } else { BANDS.1 }
-}
-
 /// The record of an option whose machine is solved.
 pub fn record(sweep: &Sweep, option: u64, choice: &Choice, solved: &Result<Vec<Solved>, String>) -> Record {
     let cluster = machine::cluster(choice, &sweep.sets).ok();
@@ -154,7 +145,7 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
     let mut time = Seconds::ZERO;
     let (mut useful, mut gpu_hours, mut beside) = (0.0, 0.0, Usd::ZERO);
     let (mut energy_mwh, mut co2_kg) = (0.0, 0.0);
-    let band = solved.iter().map(|solved| band(&solved.problem)).fold(0.0, f64::max);
+    let (mut soonest, mut latest) = (Seconds::ZERO, Seconds::ZERO);
     for (task, Solved { problem, evaluation }) in sweep.tasks.iter().zip(solved) {
         let goodput = conditions.goodput(problem);
         if goodput.effective <= 0.0 {
@@ -163,6 +154,9 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
         let bill = money::bill(problem, (&market, &terms), rate, (&evaluation.step, &goodput), task.tokens);
         let figures = Figures::new(problem, evaluation);
         time += bill.time * task.runs;
+        let (fast, slow) = Confidence::new(problem, evaluation).step;
+        soonest += bill.time * (task.runs * (fast / figures.step));
+        latest += bill.time * (task.runs * (slow / figures.step));
         useful += bill.time.get() * task.runs * goodput.effective;
         gpu_hours += bill.gpu_hours * task.runs;
         beside += (bill.electricity + bill.storage) * task.runs;
@@ -192,14 +186,15 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
         .as_ref()
         .filter(|_| terms.kind == Kind::Rent)
         .map_or(0.0, |least| f64::from(cluster.gpus) * least.value.as_hours());
+    let (low, high) = (soonest / time, latest / time);
     let cost = |price: f64, stretch: f64| price * (gpu_hours * stretch).max(commitment) + beside.get() * stretch;
     let totals = Totals {
         days: time.as_days(),
-        days_low: time.as_days() * (1.0 - band),
-        days_high: time.as_days() * (1.0 + band),
+        days_low: soonest.as_days(),
+        days_high: latest.as_days(),
         cost_usd: cost(rate.usual.get(), 1.0),
-        cost_low_usd: cost(rate.low.get(), 1.0 - band),
-        cost_high_usd: cost(rate.high.get(), 1.0 + band),
+        cost_low_usd: cost(rate.low.get(), low),
+        cost_high_usd: cost(rate.high.get(), high),
         usd_per_gpu_hour: rate.usual.get(),
         gpu_hours: gpu_hours.max(commitment),
         energy_mwh,

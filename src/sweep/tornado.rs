@@ -41,10 +41,10 @@ pub fn bars(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Vec<Bar> {
     };
     let of = |change: &dyn Fn(&mut Sweep)| cost(change).map(|totals| totals.cost_usd);
     let hours = usual.gpu_hours;
-    let band = usual.days_high / usual.days - 1.0;
+    let (fast, slow) = (usual.days_low / usual.days, usual.days_high / usual.days);
     let beside = usual.cost_usd - usual.usd_per_gpu_hour * hours;
-    let low_price = (usual.cost_low_usd - beside * (1.0 - band)) / (hours * (1.0 - band));
-    let high_price = (usual.cost_high_usd - beside * (1.0 + band)) / (hours * (1.0 + band));
+    let low_price = (usual.cost_low_usd - beside * fast) / (hours * fast);
+    let high_price = (usual.cost_high_usd - beside * slow) / (hours * slow);
     bar(
         "price of a GPU-hour",
         &format!("${low_price:.2}"),
@@ -52,13 +52,13 @@ pub fn bars(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Vec<Bar> {
         Some(low_price * hours + beside),
         Some(high_price * hours + beside),
     );
-    let step = format!("{:.0} %", band * 100.0);
+    let change = |factor: f64| format!("{:+.0} %", (factor - 1.0) * 100.0).replace('-', "−");
     bar(
         "step time (error of the model)",
-        &format!("−{step}"),
-        &format!("+{step}"),
-        Some(usual.cost_usd * (1.0 - band)),
-        Some(usual.cost_usd * (1.0 + band)),
+        &change(fast),
+        &change(slow),
+        Some(usual.cost_usd * fast),
+        Some(usual.cost_usd * slow),
     );
     let failures = |factor: f64| {
         move |sweep: &mut Sweep| {
