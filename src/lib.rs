@@ -15,6 +15,7 @@ pub mod goodput;
 pub mod gpu;
 pub mod import;
 pub mod kernel;
+pub mod lint;
 pub mod model;
 pub mod money;
 pub mod plan;

@@ -214,3 +214,33 @@ fn tables_say_what_is_wrong_with_them() {
         assert!(error.contains(says), "{error}");
     }
 }
+
+/// A device that no published run speaks of is one once its kernels were timed.
+#[test]
+fn a_measured_device_is_a_known_one() {
+    use meshwright::confidence::{class, table};
+    use meshwright::cost::Footprint;
+    use meshwright::problem::{HbmProfile, Problem};
+    use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+    let none = catalog::Overrides::default();
+    let workload = Workload {
+        global_batch: 64,
+        seq_len: 4096,
+        format: Format::Bf16,
+        recipe: recipe("megatron").unwrap(),
+        optimizer: Optimizer::Elementwise,
+        adaptation: Adaptation::Full,
+        imbalance: 1.0,
+        drops_tokens: false,
+    };
+    let known = |calibrated: &[Figure]| {
+        let mut cluster = Cluster::of_one_domain(catalog::gpu("h20-sxm").unwrap());
+        cluster.gpu.calibrated = calibrated.iter().map(|figure| (*figure, Basis::Measured)).collect();
+        let model = catalog::model("llama3-8b", &none).unwrap();
+        let stack = catalog::stack("nemo-25", &none).unwrap();
+        let problem = Problem::new(model, cluster, workload.clone(), stack, HbmProfile::Normal).unwrap();
+        class(&problem, &Footprint::default(), table()).known_gpu
+    };
+    let layer = [Figure::Gemm(Format::Bf16), Figure::Sustained(Format::Bf16), Figure::Hbm];
+    assert!(!known(&[]) && !known(&layer[..2]) && known(&layer));
+}

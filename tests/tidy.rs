@@ -30,6 +30,7 @@ const LAYERS: &[&str] = &[
     "confidence",
     "probe",
     "import",
+    "lint",
     "runs",
     "sweep",
     "validate",

@@ -26,9 +26,6 @@ pub struct FileArgs {
     /// The model, where the file describes none: a name, a TOML file, or a Hugging Face config.json.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
-    /// The script's own arguments.
-    #[arg(last = true)]
-    pub arguments: Vec<String>,
 }
 
 /// Largest file that is read: launch files are kilobytes.
@@ -51,7 +48,7 @@ impl FileArgs {
     }
 
     /// Reads it.
-    pub fn read(&self) -> Result<Imported> {
+    pub fn read(&self, arguments: &[String]) -> Result<Imported> {
         let text = text_of(&self.file)?;
         let name = self.name();
         let kind = self.kind.as_deref().map(kind).transpose()?.unwrap_or_else(|| import::kind_of(&name, &text));
@@ -65,7 +62,7 @@ impl FileArgs {
             let beside = [folder.join(name), PathBuf::from(name)];
             beside.iter().filter(|path| path.is_file()).find_map(|path| text_of(path).ok())
         };
-        let context = Context { file: &name, variables: &variables, arguments: &self.arguments, files: &files };
+        let context = Context { file: &name, variables: &variables, arguments, files: &files };
         let mut imported = import::read(&text, kind, &context)?;
         if let Some(model) = &self.model {
             imported.model = Some(catalog::model(model, &Overrides::default())?);
@@ -106,11 +103,14 @@ pub struct Args {
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
+    /// The script's own arguments.
+    #[arg(last = true)]
+    arguments: Vec<String>,
 }
 
 /// Answers: 1 where the file has errors.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let imported = args.file.read()?;
+    let imported = args.file.read(&args.arguments)?;
     let mut model = args.file.model.clone();
     if let Some(path) = &args.model_out {
         write_model(&imported, path, args.force)?;

@@ -11,6 +11,7 @@ mod files;
 mod fit;
 mod import;
 mod intervals;
+mod lint;
 mod measure;
 mod output;
 mod plan;
@@ -69,6 +70,8 @@ enum Command {
     Import(import::Args),
     /// Write a plan as the files that a framework's launcher takes.
     Emit(emit::Args),
+    /// Check a launch file against a cluster: is it legal, does it fit, what crosses which link, what would be faster.
+    Lint(lint::Args),
     /// Predict published runs, one per row of a CSV file.
     Predict(predict::Args),
     /// Rows for `predict` and `validate` from training logs.
@@ -165,6 +168,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Sweep(args) => sweep::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Emit(args) => emit::run(&args),
+        Command::Lint(args) => lint::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Runs(command) => runs::run(&command),
         Command::Validate(args) => validate::run(&args),

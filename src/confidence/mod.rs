@@ -9,7 +9,9 @@ pub mod table;
 use std::sync::OnceLock;
 
 use crate::cost::{Evaluation, Footprint};
+use crate::gpu::Figure;
 use crate::problem::Problem;
+use crate::sources::Basis;
 use crate::units::{Bytes, Seconds};
 
 pub use table::{Apart, Class, LEVELS, Quantiles, Table};
@@ -32,9 +34,18 @@ pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> Class {
     Class {
         experts: problem.model().is_moe(),
         known_stack: table.stacks.contains(&problem.stack().name),
-        known_gpu: table.gpus.contains(&gpu.name),
+        known_gpu: table.gpus.contains(&gpu.name) || is_measured(problem),
         near_limit: footprint.device() > gpu.hbm.value * NEAR_LIMIT,
     }
+}
+
+/// Whether the kernels of a layer were timed on this device: then it is known as well as those that published runs speak of.
+fn is_measured(problem: &Problem) -> bool {
+    let gpu = &problem.cluster().gpu;
+    let format = problem.workload().format;
+    [Figure::Gemm(format), Figure::Sustained(format), Figure::Hbm]
+        .into_iter()
+        .all(|figure| gpu.basis_of(figure) == Basis::Measured)
 }
 
 /// What a price is worth: nine runs of ten are inside the intervals.

@@ -75,3 +75,16 @@ pub fn vocabulary_of(model: &Model) -> Option<(&'static str, u32)> {
         alike(&same, known).then_some((*name, known.vocab))
     })
 }
+
+/// A model of the catalogue.
+pub fn catalogued(name: &str) -> Option<Model> {
+    KNOWN.iter().find(|(known, _)| *known == name).map(|(_, model)| model.clone())
+}
+
+/// The model that a recipe's name begins with: `llama3_70b_pretrain_config` is `llama3-70b`.
+pub fn of_recipe(recipe: &str) -> Option<Model> {
+    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+    let recipe = plain(recipe).replace("llama31", "llama3");
+    let of = KNOWN.iter().filter(|(name, _)| recipe.starts_with(&plain(name)));
+    of.max_by_key(|(name, _)| name.len()).map(|(_, model)| model.clone())
+}

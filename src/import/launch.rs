@@ -283,4 +283,18 @@ impl Launch {
         };
         (world, per_node)
     }
+
+    /// The value of one of the program's own arguments, `--name value` or `--name=value`.
+    pub fn argument(&self, names: &[&str]) -> Option<Text> {
+        for (at, word) in self.arguments.iter().enumerate() {
+            let text = word.plain();
+            if names.contains(&text.as_str()) {
+                return self.arguments.get(at + 1).cloned();
+            }
+            if let Some((_, value)) = text.split_once('=').filter(|(name, _)| names.contains(name)) {
+                return Some(Text::on(value, word.line().unwrap_or(1)));
+            }
+        }
+        None
+    }
 }

@@ -3,11 +3,18 @@
 //! Nothing is guessed in silence: what a file leaves open is a [`Finding`], what no release knows is [`Unknown`], what has
 //! no effect on time or memory here is named in [`Imported::without_effect`].
 
+mod accelerate;
+mod bridge;
+mod deepspeed;
+pub mod document;
 pub mod finding;
 pub mod known;
 mod launch;
 pub mod megatron;
+mod nanotron;
+mod scripts;
 pub mod shell;
+mod torchtitan;
 
 use std::collections::BTreeMap;
 
@@ -21,6 +28,8 @@ use crate::schedule::Schedule;
 use crate::stack::{Dispatcher, Framework, LayerSplit};
 use crate::workload::{Optimizer, Recipe};
 
+use document::Form;
+
 pub use finding::{Finding, Level, Place};
 pub use megatron::Unknown;
 
@@ -28,15 +37,38 @@ pub use megatron::Unknown;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A shell script that launches something.
+    /// A shell script that launches something; what was read is then one of the others.
     Script,
     /// Megatron's argument list.
     Megatron,
+    /// NeMo's and Megatron-Bridge's YAML or overrides, and Megatron's YAML of arguments.
+    Bridge,
+    /// DeepSpeed's JSON.
+    Deepspeed,
+    /// torchtitan's TOML.
+    Torchtitan,
+    /// Accelerate's YAML.
+    Accelerate,
+    /// nanotron's YAML.
+    Nanotron,
 }
 
 impl Kind {
     /// All, with the names of the command line.
-    pub const NAMES: &'static [(&'static str, Self)] = &[("script", Self::Script), ("megatron", Self::Megatron)];
+    pub const NAMES: &'static [(&'static str, Self)] = &[
+        ("script", Self::Script),
+        ("megatron", Self::Megatron),
+        ("bridge", Self::Bridge),
+        ("deepspeed", Self::Deepspeed),
+        ("torchtitan", Self::Torchtitan),
+        ("accelerate", Self::Accelerate),
+        ("nanotron", Self::Nanotron),
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        Self::NAMES.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| *name)
+    }
 }
 
 /// What one step must do, as far as a file says it.
@@ -220,8 +252,8 @@ pub(crate) struct Launched {
     pub connections: Option<String>,
     /// Whether a script was read: what it does not set is not set.
     pub in_script: bool,
-    /// The text and the name of a configuration file that the launch names.
-    pub config: Option<(String, String)>,
+    /// The model, where a recipe's name says it.
+    pub model: Option<Model>,
 }
 
 /// A file that nothing could be read from.
@@ -240,9 +272,18 @@ pub struct ImportError {
 
 /// What a file is, by its name and its text.
 pub fn kind_of(file: &str, text: &str) -> Kind {
-    let _ = file;
-    let first = text.trim_start();
-    if first.starts_with("--") { Kind::Megatron } else { Kind::Script }
+    let extension = std::path::Path::new(file).extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
+    let has = |key: &str| text.lines().any(|line| line.trim_start().trim_matches('"').starts_with(key));
+    match extension.to_ascii_lowercase().as_str() {
+        "json" if has("distributed_type") => Kind::Accelerate,
+        "json" => Kind::Deepspeed,
+        "toml" => Kind::Torchtitan,
+        "yaml" | "yml" if has("distributed_type:") || has("fsdp_config:") => Kind::Accelerate,
+        "yaml" | "yml" if has("parallelism:") && has("tokens:") => Kind::Nanotron,
+        "yaml" | "yml" => Kind::Bridge,
+        _ if text.trim_start().starts_with("--") => Kind::Megatron,
+        _ => Kind::Script,
+    }
 }
 
 /// Reads a file.
@@ -250,18 +291,25 @@ pub fn kind_of(file: &str, text: &str) -> Kind {
 /// # Errors
 /// A file that does not parse, or holds nothing that launches training; everything less is a [`Finding`].
 pub fn read(text: &str, kind: Kind, context: &Context) -> Result<Imported, ImportError> {
-    match kind {
-        Kind::Script => script(text, context),
-        Kind::Megatron => arguments(text, context),
-    }
-}
-
-/// Reads a file alone, of a known kind, on so many GPUs: for files that were just written.
-///
-/// # Errors
-/// As [`read`].
-pub fn read_alone(text: &str, kind: Kind, file: &str) -> Result<Imported, ImportError> {
-    read(text, kind, &Context::alone(file))
+    let tree = |form| document::parse(text, form, context);
+    let alone = Launched::default();
+    Ok(match kind {
+        Kind::Script => return scripts::read(text, context),
+        Kind::Megatron => return arguments(text, context),
+        Kind::Bridge => {
+            let document = tree(Form::Yaml)?;
+            if document.keys("MODEL_ARGS").is_empty() && document.keys("model").is_empty() {
+                let why = "neither `MODEL_ARGS` nor `model` holds settings".to_owned();
+                let expected = "NeMo's, Bridge's or Megatron's YAML; another file: --kind".to_owned();
+                return Err(ImportError { file: context.file.into(), line: 1, why, expected });
+            }
+            scripts::settle_bridge(&document, &mut Launched::default())
+        }
+        Kind::Deepspeed => deepspeed::settle(&tree(Form::Json)?, &alone),
+        Kind::Torchtitan => torchtitan::settle(&tree(Form::Toml)?, &alone),
+        Kind::Accelerate => accelerate::settle(&tree(Form::Yaml)?, &alone),
+        Kind::Nanotron => nanotron::settle(&tree(Form::Yaml)?, &alone),
+    })
 }
 
 /// An argument list without a launcher: comments and line ends mean nothing.
@@ -273,48 +321,4 @@ fn arguments(text: &str, context: &Context) -> Result<Imported, ImportError> {
         return Err(bad(1, "no argument in it"));
     }
     Ok(megatron::settle(megatron::Arguments::read(&words, context.file), &Launched::default()))
-}
-
-fn script(text: &str, context: &Context) -> Result<Imported, ImportError> {
-    let inputs = shell::Inputs {
-        file: context.file,
-        variables: context.variables,
-        arguments: context.arguments,
-        files: context.files,
-    };
-    let bad = |line, why: String, expected: &str| ImportError {
-        file: context.file.into(),
-        line,
-        why,
-        expected: expected.into(),
-    };
-    let ran = shell::run(text, &inputs).map_err(|error| bad(error.line, error.why, ""))?;
-    let launches = launch::launches(&ran);
-    let Some(launch) = launches.first() else {
-        let expected =
-            "torchrun, deepspeed, accelerate launch, srun or python with a training program; other files: --kind";
-        let why = "nothing is launched by this script";
-        let line = ran.findings.iter().find_map(|finding| finding.place.as_ref()).map_or(1, |place| place.line);
-        let detail = ran.findings.iter().find(|f| f.level == Level::Error).map(ToString::to_string);
-        return Err(bad(line, detail.map_or_else(|| why.to_owned(), |detail| format!("{why}: {detail}")), expected));
-    };
-    let mut findings = ran.findings.clone();
-    let others = launches
-        .iter()
-        .skip(1)
-        .filter(|other| other.arguments != launch.arguments && other.arguments.len() > 2)
-        .count();
-    if others > 0 {
-        let place = Place { file: context.file.to_owned(), line: launch.line };
-        let finding =
-            Finding::note("several-launches", format!("{others} other launches; `{}` is read", launch.program));
-        findings.push(finding.at(&place));
-    }
-    let (world, gpus_per_node) = launch.world(context.file, &mut findings);
-    let connections = ran.variables.get("CUDA_DEVICE_MAX_CONNECTIONS").map(shell::text::Text::plain);
-    let launched = Launched { world, gpus_per_node, connections, in_script: true, config: None };
-    let mut imported = megatron::settle(megatron::Arguments::read(&launch.arguments, context.file), &launched);
-    findings.append(&mut imported.findings);
-    imported.findings = findings;
-    Ok(imported)
 }

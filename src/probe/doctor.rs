@@ -84,7 +84,7 @@ const LIBRARIES: [Library; 5] = [
         name: "libcudnn",
         loaded_as: &["libcudnn.so", "libcudnn.so.9"],
         comes_as: &[],
-        needed_for: "attention",
+        needed_for: "attention, which the probe does not run yet",
         package: "nvidia-cudnn-cu12",
     },
     Library {

@@ -58,7 +58,7 @@ pub fn plan_text(imported: &Imported) -> String {
 
 /// What was read, in words.
 pub fn sheet(imported: &Imported, file: &str) -> Sheet {
-    let mut sheet = Sheet::new(format!("{file}: {:?}", imported.kind), &["what", "value"]);
+    let mut sheet = Sheet::new(format!("{file}: {}", imported.kind.name()), &["what", "value"]);
     let unknown = || "not in the file".to_owned();
     let number = |n: Option<u32>| n.map_or_else(unknown, |n| n.to_string());
     let work = &imported.work;

@@ -162,7 +162,8 @@ fn memory(footprint: &Footprint) -> Map<String, Value> {
     footprint.tenants().into_iter().map(|(name, bytes)| (format!("{name}_gib"), bytes.as_gib().into())).collect()
 }
 
-fn question(problem: &Problem) -> Question {
+/// The question of a problem.
+pub(super) fn question(problem: &Problem) -> Question {
     let (cluster, workload) = (problem.cluster(), problem.workload());
     Question {
         model: problem.model().name.clone(),
@@ -257,11 +258,18 @@ struct Reason {
     reason: String,
 }
 
-#[derive(Serialize)]
-struct RankMemory {
+#[derive(Debug, Serialize)]
+pub(super) struct RankMemory {
     rank: u32,
     peak_mem_gib: f64,
     memory: Map<String, Value>,
+}
+
+impl RankMemory {
+    /// Memory of one pipeline rank.
+    pub(super) fn new(footprint: &Footprint) -> Self {
+        Self { rank: footprint.rank, peak_mem_gib: footprint.device().as_gib(), memory: memory(footprint) }
+    }
 }
 
 #[derive(Serialize)]
@@ -290,10 +298,7 @@ pub fn explanation(
         runs: rejections.is_empty(),
         reasons: rejections.iter().map(|r| Reason { rule: r.rule(), reason: r.to_string() }).collect(),
         priced: evaluation.map(|evaluation| Priced::new(costs.problem, evaluation)),
-        ranks: footprints
-            .iter()
-            .map(|f| RankMemory { rank: f.rank, peak_mem_gib: f.device().as_gib(), memory: memory(f) })
-            .collect(),
+        ranks: footprints.iter().map(RankMemory::new).collect(),
     })
 }
 

@@ -8,6 +8,7 @@ pub mod csv;
 pub mod explain;
 pub mod import;
 pub mod json;
+pub mod lint;
 pub mod markdown;
 pub mod page;
 pub mod plans;

@@ -6,6 +6,14 @@ int cuInit(unsigned flags) {
 }
 
 #ifndef LEAST
+int cuGetErrorName(int error, const char** text) {
+    *text = error == 100 ? "CUDA_ERROR_NO_DEVICE" : "CUDA_ERROR_UNKNOWN";
+    return 0;
+}
+int cuGetErrorString(int error, const char** text) {
+    *text = error == 100 ? "no CUDA-capable device is detected" : "unknown error";
+    return 0;
+}
 int cuDeviceGetCount(int* count) {
     *count = DEVICES;
     return 0;

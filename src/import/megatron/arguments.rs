@@ -86,6 +86,8 @@ pub struct Arguments {
     pub findings: Vec<Finding>,
     /// Flags that no known release has.
     pub unknown: Vec<Unknown>,
+    /// Settings that are no flags, and change nothing here.
+    pub without_effect: Vec<String>,
 }
 
 fn is_flag(word: &str) -> bool {
@@ -141,7 +143,9 @@ impl Arguments {
     pub fn add(&mut self, flag: &str, values: Vec<Text>, place: Place) {
         let text = |values: &[Text]| readable(&values.iter().map(Text::plain).collect::<Vec<_>>().join(" "));
         if let Some(choices) = OPTIONS.get(flag).map(|flag| &flag.choices).filter(|choices| !choices.is_empty()) {
-            let known = |word: &Text| choices.contains(&word.plain().as_str()) || !word.missing().is_empty();
+            let known = |word: &Text| {
+                choices.iter().any(|choice| choice.eq_ignore_ascii_case(&word.plain())) || !word.missing().is_empty()
+            };
             if let Some(wrong) = values.iter().find(|word| !known(word) && !word.plain().is_empty()) {
                 let message = format!("`{flag} {}` is none that any release takes", readable(&wrong.plain()));
                 let finding = Finding::error("unknown-value", message).at(&place);
@@ -190,7 +194,8 @@ impl Arguments {
         Some((*whole).to_owned())
     }
 
-    fn remember_unknown(&mut self, name: String, values: &[Text], place: Place) {
+    /// Keeps a flag that no release has.
+    pub(crate) fn remember_unknown(&mut self, name: String, values: &[Text], place: Place) {
         let nearest = crate::suggest::nearest(&name, OPTIONS.keys().copied());
         let values = values.iter().map(|value| readable(&value.plain())).collect();
         self.unknown.push(Unknown { name, values, place, nearest });

@@ -35,17 +35,23 @@ const NOT_MODELLED: &[&str] = &[
 
 /// Settles an argument list into model, workload and plan.
 pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
-    let deepspeed = list.has("--deepspeed") || launched.config.is_some();
+    let deepspeed = list.has("--deepspeed") || list.has("--deepspeed_config");
     let name = if deepspeed { "megatron-deepspeed-2022" } else { "nemo-25" };
     let mut imported =
         Imported::new(Kind::Megatron, if deepspeed { Framework::MegatronDeepspeed } else { Framework::Megatron }, name);
     let Ok(stack) = catalog::stack(name, &Overrides::default()) else { return imported };
     let world = launched.world;
-    imported.model = model::model(&mut list);
+    imported.model = launched.model.clone().or_else(|| model::model(&mut list));
     imported.plan = plan::plan(&mut list, imported.model.as_ref(), world, &stack);
     imported.work = work::work(&mut list, &imported.plan, world);
     if !deepspeed {
         imported.settings = work::settings(&mut list, &stack, &imported.plan);
+    }
+    if deepspeed {
+        // Forks of Megatron-DeepSpeed take words that Megatron-LM does not.
+        for finding in list.findings.iter_mut().filter(|finding| finding.rule == "unknown-value") {
+            finding.level = super::Level::Note;
+        }
     }
     rules::contradictions(&mut list, &imported.plan, deepspeed);
     rules::connections(&mut list, &imported.plan, launched.connections.as_deref(), launched.in_script);
@@ -92,4 +98,6 @@ const DEGREES: &[(&str, &str)] = &[
     ("zero", "--use-distributed-optimizer"),
     ("dispatcher", "--moe-token-dispatcher-type"),
     ("cp-kind", "--cp-comm-type"),
+    ("zero-stage", "--zero-stage"),
+    ("order", "--use-tp-pp-dp-mapping"),
 ];

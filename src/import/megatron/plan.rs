@@ -21,7 +21,7 @@ pub fn plan(list: &mut Arguments, model: Option<&Model>, world: Option<u32>, sta
     let dp = world.map_or(1, |world| super::super::replicas(world, &[tp, cp, pp]));
     let layout = Layout { tp, cp, pp, dp, ep, etp };
     let schedule = schedule(list, pp, model);
-    let (zero, shard_group) = sharding(list, &layout);
+    let (zero, shard_group) = sharding(list, &layout, world.is_some());
     Plan {
         layout,
         sequence_parallel: list.has("--sequence-parallel") && tp > 1,
@@ -160,7 +160,7 @@ fn layout_stages(layout: &str) -> u32 {
     if counts.len() == 1 { counts[0] + 1 } else { 0 }
 }
 
-fn sharding(list: &mut Arguments, layout: &Layout) -> (ZeroStage, Option<u32>) {
+fn sharding(list: &mut Arguments, layout: &Layout, known: bool) -> (ZeroStage, Option<u32>) {
     let zero = if list.has("--use-torch-fsdp2") {
         ZeroStage::Three
     } else if list.has("--use-megatron-fsdp") || list.has("--use-custom-fsdp") {
@@ -185,7 +185,7 @@ fn sharding(list: &mut Arguments, layout: &Layout) -> (ZeroStage, Option<u32>) {
     let instances = list.size("--num-distributed-optimizer-instances").unwrap_or(1);
     let ranks = layout.dense_replicas();
     let group = (instances > 1 && ranks.is_multiple_of(instances)).then(|| ranks / instances);
-    if instances > 1 && group.is_none() {
+    if instances > 1 && group.is_none() && known {
         let expected = format!("a divisor of the {ranks} ranks with the same weights");
         list.wrong("--num-distributed-optimizer-instances", &instances.to_string(), &expected);
     }

@@ -98,7 +98,9 @@ pub fn contradictions(list: &mut Arguments, plan: &Plan, deepspeed: bool) {
         let finding = Finding::error("contradiction", "--cpu-offloading-num-layers with pipeline parallelism");
         list.findings.push(finding.at_maybe(place.as_ref()).expected("a pipeline size of 1"));
     }
-    layers_per_stage(list, plan);
+    if !deepspeed {
+        layers_per_stage(list, plan);
+    }
 }
 
 /// Layers divide by stages where no other split is given.

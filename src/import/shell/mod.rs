@@ -4,12 +4,15 @@
 //! A parser of the whole language would bring forty crates (docs/decisions/0004-own-shell-reader.md).
 
 mod arithmetic;
+mod assign;
+mod call;
 mod condition;
 mod expand;
+mod grammar;
 mod pattern;
 mod run;
 mod syntax;
 pub mod text;
 
+pub use grammar::SyntaxError;
 pub use run::{Called, Inputs, Ran, run, words};
-pub use syntax::SyntaxError;

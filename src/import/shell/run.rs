@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 
 use super::super::finding::{Finding, Place};
-use super::syntax::{self, Command, Join, List, Pipeline, Redirect, SyntaxError, is_name};
+use super::assign::{assignment, slurm_variables};
+use super::grammar::{Command, Join, List, Pipeline, Redirect, Script, SyntaxError};
+use super::syntax::{self, is_name};
 use super::text::{Text, readable};
 
 /// What a script is run with.
@@ -83,7 +85,7 @@ impl Status {
 
 /// Whether to go on with the next command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Flow {
+pub(super) enum Flow {
     On(Status),
     Break,
     Continue,
@@ -93,22 +95,22 @@ enum Flow {
 /// Most commands that are followed: a loop without end must not be one here.
 const MOST_STEPS: u32 = 100_000;
 /// Deepest nesting of functions, sourced files and inner shells.
-const DEEPEST: u32 = 50;
+pub(super) const DEEPEST: u32 = 50;
 /// Longest text of a variable, in characters: `A=$A$A` in a loop must not take the memory.
 const LONGEST: usize = 1_000_000;
 
 /// A script under way.
 pub struct Shell<'a> {
-    inputs: &'a Inputs<'a>,
-    variables: BTreeMap<String, Value>,
-    functions: BTreeMap<String, List>,
-    heredocs: Vec<(Text, bool)>,
-    arguments: Vec<Text>,
-    around: Vec<Text>,
-    ran: Ran,
-    assumed: BTreeMap<String, u32>,
-    steps: u32,
-    depth: u32,
+    pub(super) inputs: &'a Inputs<'a>,
+    pub(super) variables: BTreeMap<String, Value>,
+    pub(super) functions: BTreeMap<String, List>,
+    pub(super) heredocs: Vec<(Text, bool)>,
+    pub(super) arguments: Vec<Text>,
+    pub(super) around: Vec<Text>,
+    pub(super) ran: Ran,
+    pub(super) assumed: BTreeMap<String, u32>,
+    pub(super) steps: u32,
+    pub(super) depth: u32,
 }
 
 /// Follows a script.
@@ -143,29 +145,6 @@ pub fn words(text: &str, context: &super::super::Context) -> Result<Vec<Text>, S
     let mut shell = Shell::new(&inputs);
     let written = syntax::words(&Text::of(text, 1))?;
     Ok(written.iter().filter(|word| word.plain() != "\\").flat_map(|word| shell.fields(word)).collect())
-}
-
-/// The variables that Slurm makes of `#SBATCH` lines.
-fn slurm_variables(text: &str) -> Vec<(String, String, u32)> {
-    let mut found = Vec::new();
-    for (at, row) in text.lines().enumerate().filter(|(_, row)| row.starts_with("#SBATCH")) {
-        let words: Vec<&str> = row.split('#').nth(1).unwrap_or_default().split_whitespace().skip(1).collect();
-        let mut words = words.iter().flat_map(|word| word.splitn(2, '='));
-        while let Some(option) = words.next() {
-            let names: &[&str] = match option {
-                "-N" | "--nodes" => &["SLURM_NNODES", "SLURM_JOB_NUM_NODES"],
-                "--ntasks-per-node" | "--tasks-per-node" => &["SLURM_NTASKS_PER_NODE"],
-                "-n" | "--ntasks" => &["SLURM_NTASKS", "SLURM_NPROCS"],
-                "--gpus-per-node" | "--gres" => &["SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"],
-                _ => continue,
-            };
-            let Some(value) = words.next().map(|value| value.rsplit(':').next().unwrap_or(value)) else { break };
-            if value.parse::<u32>().is_ok() {
-                found.extend(names.iter().map(|name| ((*name).to_owned(), value.to_owned(), at as u32 + 1)));
-            }
-        }
-    }
-    found
 }
 
 impl<'a> Shell<'a> {
@@ -224,9 +203,10 @@ impl<'a> Shell<'a> {
         self.find(finding);
     }
 
-    fn read(&mut self, text: &Text) -> Result<List, SyntaxError> {
+    /// Reads a part of it.
+    pub(super) fn read(&mut self, text: &Text) -> Result<List, SyntaxError> {
         let base = self.heredocs.len();
-        let syntax::Script { list, heredocs } = syntax::parse(text, base)?;
+        let Script { list, heredocs } = syntax::parse(text, base)?;
         self.heredocs.extend(heredocs);
         Ok(list)
     }
@@ -285,7 +265,8 @@ impl<'a> Shell<'a> {
         self.items(name)?.get(index).cloned()
     }
 
-    fn list(&mut self, list: &List) -> Flow {
+    /// Follows commands in order.
+    pub(super) fn list(&mut self, list: &List) -> Flow {
         let mut status = Status::Yes;
         for (join, pipeline) in list {
             match (join, status) {
@@ -538,211 +519,5 @@ impl<'a> Shell<'a> {
         self.arguments = outer;
         self.depth -= 1;
         Flow::On(Status::Yes)
-    }
-
-    fn source(&mut self, words: &[Text], line: u32) {
-        let name = words.get(1).map(Text::plain).unwrap_or_default();
-        let text = (self.inputs.files)(&name);
-        let read = text.filter(|_| self.depth < DEEPEST).map(|text| self.read(&Text::on_lines_of(&text, line)));
-        match read {
-            Some(Ok(list)) => {
-                self.depth += 1;
-                let _ = self.list(&list);
-                self.depth -= 1;
-            }
-            Some(Err(error)) => {
-                let finding =
-                    Finding::warning("unread-file", format!("`{}` cannot be read: {}", readable(&name), error.why))
-                        .at(&self.place(line))
-                        .expected("what it sets is not known");
-                self.find(finding);
-            }
-            None => {
-                let finding = Finding::note("unread-file", format!("`{}` was not found", readable(&name)))
-                    .at(&self.place(line))
-                    .expected("what it sets is not known");
-                self.find(finding);
-            }
-        }
-    }
-
-    /// A script inside of a word: `eval`, `bash -c`.
-    fn inner(&mut self, text: &Text, line: u32) -> Flow {
-        if self.depth >= DEEPEST {
-            return Flow::On(Status::Unknown);
-        }
-        match self.read(text) {
-            Ok(list) => {
-                self.depth += 1;
-                let flow = self.list(&list);
-                self.depth -= 1;
-                flow
-            }
-            Err(SyntaxError { why, .. }) => {
-                let finding =
-                    Finding::warning("unread-file", format!("the command cannot be read: {why}")).at(&self.place(line));
-                self.find(finding);
-                Flow::On(Status::Unknown)
-            }
-        }
-    }
-
-    /// A command that is no part of the shell.
-    fn program(&mut self, words: &[Text], line: u32) -> Flow {
-        let name = words[0].plain();
-        if name.starts_with("--") {
-            let finding = Finding::error(
-                "broken-continuation",
-                format!("`{}` stands where a command should be", readable(&name)),
-            )
-            .at(&self.place(words[0].line().unwrap_or(line)))
-            .expected("the line before must end in `\\`, with nothing after it");
-            self.find(finding);
-            return Flow::On(Status::No);
-        }
-        let is_shell = |word: &Text| matches!(word.plain().rsplit('/').next(), Some("bash" | "sh" | "zsh"));
-        if let Some(at) = words.iter().position(is_shell) {
-            let rest = &words[at + 1..];
-            let is_inline = |word: &Text| word.plain().starts_with('-') && word.plain().ends_with('c');
-            let outer = std::mem::replace(&mut self.around, words[..at].to_vec());
-            let flow = if let Some(text) = rest.iter().position(is_inline).and_then(|c| rest.get(c + 1)) {
-                self.inner(&text.clone().quoted(false), line)
-            } else {
-                self.script(rest, line)
-            };
-            self.around = outer;
-            return flow;
-        }
-        self.ran.called.push(Called { words: words.to_vec(), around: self.around.clone(), line });
-        Flow::On(Status::Yes)
-    }
-
-    /// Another script, called with arguments.
-    fn script(&mut self, words: &[Text], line: u32) -> Flow {
-        let Some(at) = words.iter().position(|word| !word.plain().starts_with('-')) else {
-            return Flow::On(Status::Unknown);
-        };
-        let text = (self.inputs.files)(&words[at].plain());
-        let Some(text) = text.filter(|_| self.depth < DEEPEST) else { return Flow::On(Status::Yes) };
-        let outer = std::mem::replace(&mut self.arguments, words[at + 1..].to_vec());
-        let flow = self.inner(&Text::on_lines_of(&text, line), line);
-        self.arguments = outer;
-        flow
-    }
-
-    /// `name=value`, `name+=value`, `name=(…)`, `name[key]=value`.
-    fn assign(&mut self, word: &Text, map: bool) {
-        let Some(Assignment { name, key, append, value }) = assignment(word) else { return };
-        let is_array = value.0.first().is_some_and(|g| g.char == '(') && value.0.last().is_some_and(|g| g.char == ')');
-        if is_array {
-            let inner = Text(value.0[1..value.0.len() - 1].to_vec());
-            let written = syntax::words(&inner).unwrap_or_default();
-            if map {
-                let items = written.iter().filter_map(|item| self.pair(item)).collect();
-                return self.set(&name, Value::Map(items));
-            }
-            let mut items = if append { self.items(&name).unwrap_or_default() } else { Vec::new() };
-            items.extend(written.iter().flat_map(|item| self.fields(item)));
-            return self.set(&name, Value::List(items));
-        }
-        let mut text = self.one(&value);
-        if let Some(key) = key {
-            let word = self.one(&key).plain();
-            match self.variables.get_mut(&name) {
-                Some(Value::Map(items)) => {
-                    items.insert(word, text);
-                }
-                Some(Value::List(items)) => {
-                    if let Ok(at) = word.parse::<usize>() {
-                        if at < items.len() {
-                            items[at] = text;
-                        } else {
-                            items.push(text);
-                        }
-                    }
-                }
-                Some(Value::One(_)) | None => self.set(&name, Value::Map(BTreeMap::from([(word, text)]))),
-            }
-            return;
-        }
-        if append {
-            let mut before = self.scalar(&name).unwrap_or_default();
-            before.0.append(&mut text.0);
-            text = before;
-        }
-        self.set(&name, if map { Value::Map(BTreeMap::new()) } else { Value::One(text) });
-    }
-
-    /// `[key]=value` of an associative array.
-    fn pair(&mut self, item: &Text) -> Option<(String, Text)> {
-        let end = item.0.iter().position(|g| g.char == ']')?;
-        let starts = item.0.first()?.char == '[' && item.0.get(end + 1)?.char == '=';
-        let key = starts.then(|| Text(item.0[1..end].to_vec()))?;
-        Some((self.one(&key).plain(), self.one(&Text(item.0[end + 2..].to_vec()))))
-    }
-}
-
-struct Assignment {
-    name: String,
-    key: Option<Text>,
-    append: bool,
-    value: Text,
-}
-
-/// The parts of a word that assigns.
-fn assignment(word: &Text) -> Option<Assignment> {
-    let text = word.plain();
-    let equals = word.0.iter().position(|g| g.char == '=')?;
-    let left: String = text.chars().take(equals).collect();
-    let append = left.ends_with('+');
-    let left = left.trim_end_matches('+');
-    let (name, key) = match left.split_once('[') {
-        Some((name, key)) => {
-            let open = name.chars().count();
-            let _ = key.strip_suffix(']')?;
-            (name, Some(Text(word.0[open + 1..left.chars().count() - 1].to_vec())))
-        }
-        None => (left, None),
-    };
-    is_name(name).then(|| Assignment { name: name.to_owned(), key, append, value: Text(word.0[equals + 1..].to_vec()) })
-}
-
-impl Shell<'_> {
-    /// What `$( … )` stands for: the text of `echo`, the value of `expr` and `bc`, a here-document; else unresolved.
-    pub fn substitute(&mut self, raw: &Text) -> Text {
-        let line = raw.line().unwrap_or(1);
-        let unresolved = || Text::unresolved(&format!("$({})", raw.plain().trim()), line);
-        let Ok(list) = self.read(raw) else { return unresolved() };
-        let [(_, Pipeline { commands, .. })] = list.as_slice() else { return unresolved() };
-        let Some(Command::Simple { words, heredoc, .. }) = commands.first() else { return unresolved() };
-        let words: Vec<Text> = words.iter().flat_map(|word| self.fields(word)).collect();
-        let Some((name, rest)) = words.split_first() else { return unresolved() };
-        let spoken = || {
-            let mut text = Text::default();
-            for (at, word) in rest.iter().filter(|word| !matches!(word.plain().as_str(), "-e" | "-n")).enumerate() {
-                if at > 0 {
-                    text.0.extend(Text::on(" ", line).0);
-                }
-                text.0.extend(word.clone().quoted(false).0);
-            }
-            text
-        };
-        let next = match commands.get(1) {
-            Some(Command::Simple { words, .. }) => words.first().map(Text::plain),
-            Some(_) => return unresolved(),
-            None => None,
-        };
-        match (name.plain().as_str(), next.as_deref(), heredoc) {
-            ("echo", None, _) => spoken(),
-            ("echo", Some("bc"), _) | ("expr", None, _) => self.arithmetic(&spoken(), line),
-            ("cat", None, Some(id)) => {
-                let (body, expand) = self.heredocs.get(*id).cloned().unwrap_or_default();
-                if expand { self.double(&body).quoted(false) } else { body }
-            }
-            ("cat", None, None) if rest.len() == 1 => {
-                self.ran.written.get(&rest[0].plain()).cloned().unwrap_or_else(unresolved)
-            }
-            _ => unresolved(),
-        }
     }
 }

@@ -42,7 +42,7 @@ impl Text {
 
     /// Stands for what cannot be resolved: a variable, a command's output.
     pub fn unresolved(name: &str, line: u32) -> Self {
-        Self::on(&format!("{OPEN}{}{CLOSE}", name.replace(char::is_whitespace, "\u{A0}")), line)
+        Self::on(&format!("{OPEN}{}{CLOSE}", name.replace(char::is_whitespace, "\u{A0}")), line).quoted(true)
     }
 
     /// The names of what is not resolved in it.
@@ -63,8 +63,11 @@ impl Text {
     /// The same, protected or not.
     #[must_use]
     pub fn quoted(mut self, quoted: bool) -> Self {
+        let mut inside = false; // of a name: it is never expanded again
         for glyph in &mut self.0 {
-            glyph.quoted = quoted;
+            inside |= glyph.char == OPEN;
+            glyph.quoted = quoted || inside;
+            inside &= glyph.char != CLOSE;
         }
         self
     }
@@ -95,6 +98,11 @@ pub fn names(text: &str) -> Vec<String> {
         .collect();
     names.dedup();
     names
+}
+
+/// What follows the last name in a text.
+pub fn after_unresolved(text: &str) -> &str {
+    text.rsplit(CLOSE).next().unwrap_or(text)
 }
 
 /// A text for people: what is not resolved as it stood in the script.

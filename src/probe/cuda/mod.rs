@@ -51,7 +51,11 @@ pub fn libraries() -> [(&'static str, bool, &'static str); 5] {
             ("libcuda", drv::is_culib_present(), "the NVIDIA driver: nothing runs without it"),
             ("libnvrtc", nvrtc::sys::is_culib_present(), "streaming kernels (pip install nvidia-cuda-nvrtc-cu12)"),
             ("libcublasLt", ltsys::is_culib_present(), "matrix products (pip install nvidia-cublas-cu12)"),
-            ("libcudnn", cudarc::cudnn::sys::is_culib_present(), "attention (pip install nvidia-cudnn-cu12)"),
+            (
+                "libcudnn",
+                cudarc::cudnn::sys::is_culib_present(),
+                "attention, which is not built yet (pip install nvidia-cudnn-cu12)",
+            ),
             ("libnccl", ncclsys::is_culib_present(), "collectives (pip install nvidia-nccl-cu12)"),
         ]
     }

@@ -1,0 +1,189 @@
+//! Megatron-Bridge's and NeMo's settings, and Megatron's own YAML of arguments: other spellings of the same flags.
+//!
+//! Source: [megatron-bridge] `training/config.py`, `training/mixed_precision.py`, release 0.6.2; NeMo 1's
+//! `megatron_gpt_config.yaml`; [megatron-lm] `tests/functional_tests`, whose recipes hold `MODEL_ARGS`.
+
+use super::Launched;
+use super::document::Document;
+use super::finding::Finding;
+use super::megatron::arguments::{Arguments, Arity, options};
+use super::shell::text::Text;
+
+/// Sections whose keys are arguments.
+const SECTIONS: &[&str] = &[
+    "model",
+    "ddp",
+    "train",
+    "optimizer",
+    "optim",
+    "comm_overlap",
+    "dist",
+    "dataset",
+    "data",
+    "trainer",
+    "model.optim",
+    "model.data",
+];
+
+/// Keys with another name than their flag.
+const RENAMED: &[(&str, &str)] = &[
+    ("encoder_seq_length", "--seq-length"),
+    ("sequence_length", "--seq-length"),
+    ("num_moe_experts", "--num-experts"),
+    ("virtual_pipeline_model_parallel_size", "--num-virtual-stages-per-pipeline-rank"),
+    ("activations_checkpoint_granularity", "--recompute-granularity"),
+    ("activations_checkpoint_method", "--recompute-method"),
+    ("activations_checkpoint_num_layers", "--recompute-num-layers"),
+    ("ub_tp_comm_overlap", "--tp-comm-overlap"),
+    ("overlap_grad_sync", "--overlap-grad-reduce"),
+    ("overlap_param_sync", "--overlap-param-gather"),
+    ("num_layers_in_first_pipeline_stage", "--decoder-first-pipeline-num-layers"),
+    ("num_layers_in_last_pipeline_stage", "--decoder-last-pipeline-num-layers"),
+    ("cpu_offloading_num_layers", "--cpu-offloading-num-layers"),
+    ("account_for_embedding_in_pipeline_split", "--account-for-embedding-in-pipeline-split"),
+    ("account_for_loss_in_pipeline_split", "--account-for-loss-in-pipeline-split"),
+];
+
+/// Keys whose `false` is the flag.
+const INVERTED: &[(&str, &str)] = &[
+    ("add_bias_linear", "--disable-bias-linear"),
+    ("bias", "--disable-bias-linear"),
+    ("share_embeddings_and_output_weights", "--untie-embeddings-and-output-weights"),
+    ("gradient_accumulation_fusion", "--no-gradient-accumulation-fusion"),
+    ("use_tp_pp_dp_mapping_off", "--use-tp-pp-dp-mapping"),
+];
+
+/// The arguments that a document means, and what it says of its launch.
+pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Arguments {
+    let mut list = Arguments::default();
+    for key in document.keys("MODEL_ARGS") {
+        let path = format!("MODEL_ARGS.{key}");
+        let words = document.words(&path).join(" ");
+        given(&mut list, document, &path, &key, &words);
+    }
+    for section in SECTIONS {
+        for key in document.keys(section) {
+            let path = format!("{section}.{key}");
+            if document.keys(&path).is_empty() {
+                setting(&mut list, document, &path, &key);
+            }
+        }
+    }
+    precision(&mut list, document);
+    for path in ["trainer.num_nodes", "trainer.devices"] {
+        let _ = document.word(path);
+    }
+    if let (Some(nodes), Some(each)) = (document.size("trainer.num_nodes"), document.size("trainer.devices")) {
+        launched.world = launched.world.or_else(|| nodes.checked_mul(each));
+        launched.gpus_per_node = launched.gpus_per_node.or(Some(each));
+    }
+    list.findings.append(&mut document.findings.borrow_mut());
+    list
+}
+
+fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
+    let Some(word) = document.word(path) else { return };
+    let place = document.place(path).unwrap_or_default_place();
+    if let Some((_, flag)) = INVERTED.iter().find(|(name, _)| *name == key) {
+        if document.switch(path) == Some(false) {
+            list.add(flag, Vec::new(), place);
+        }
+        return;
+    }
+    match (key, word.to_ascii_lowercase().as_str()) {
+        ("gated_linear_unit", "true") => return list.add("--swiglu", Vec::new(), place),
+        ("activation", word) => {
+            if word.contains("swiglu") || word.contains("geglu") {
+                list.add("--swiglu", Vec::new(), place);
+            }
+            return;
+        }
+        ("num_query_groups", _) => list.add("--group-query-attention", Vec::new(), place.clone()),
+        ("grad_sync_dtype", "bf16") | ("grad_reduce_in_fp32", "false") => {
+            return list.add("--grad-reduce-in-bf16", Vec::new(), place);
+        }
+        ("name", word) => {
+            if word.contains("distributed") {
+                list.add("--use-distributed-optimizer", Vec::new(), place);
+            }
+            return;
+        }
+        ("fp8" | "fp8_hybrid", "true" | "hybrid" | "e4m3") => {
+            let format = if word == "e4m3" { "e4m3" } else { "hybrid" };
+            return list.add("--fp8-format", vec![Text::on(format, place.line)], place);
+        }
+        ("bf16" | "fp16", "true") => return list.add(&format!("--{key}"), Vec::new(), place),
+        ("normalization", "layernorm1p" | "low_precision_layernorm") => return,
+        _ => {}
+    }
+    let renamed = RENAMED.iter().find(|(name, _)| *name == key).map(|(_, flag)| (*flag).to_owned());
+    let flag = renamed.unwrap_or_else(|| format!("--{}", key.replace('_', "-")));
+    if options().contains_key(flag.as_str()) {
+        given(list, document, path, &flag, &word);
+    } else {
+        list.without_effect.push(path.to_owned());
+    }
+}
+
+/// Adds `flag` with the words of its value: `true` is the flag alone, `false` none.
+fn given(list: &mut Arguments, document: &Document, path: &str, flag: &str, words: &str) {
+    let place = document.place(path).unwrap_or_default_place();
+    let arity = options().get(flag).map(|flag| flag.arity);
+    let words = words.trim_start_matches('[').trim_end_matches(']');
+    match (arity, words.to_ascii_lowercase().as_str()) {
+        (Some(Arity::Exactly(0)), "true" | "" | "1") => list.add(flag, Vec::new(), place),
+        (Some(Arity::Switch), "false" | "0") => {
+            list.add(&format!("--no-{}", flag.trim_start_matches('-')), Vec::new(), place);
+        }
+        (Some(Arity::Switch), _) => list.add(flag, Vec::new(), place),
+        (Some(Arity::Exactly(0)), _) | (Some(_), "" | "null") => {}
+        (Some(_), _) => {
+            list.add(flag, words.split_whitespace().map(|word| Text::on(word, place.line)).collect(), place);
+        }
+        (None, _) => list.remember_unknown(flag.to_owned(), &[Text::on(words, place.line)], place),
+    }
+}
+
+/// `mixed_precision: bf16_with_mxfp8_mixed`, `trainer.precision: bf16`.
+fn precision(list: &mut Arguments, document: &Document) {
+    let path = ["mixed_precision", "trainer.precision"]
+        .into_iter()
+        .find(|path| document.has(path) && document.keys(path).is_empty());
+    let Some((path, name)) = path.and_then(|path| Some((path, document.word(path)?))) else { return };
+    let place = document.place(path).unwrap_or_default_place();
+    let word = |text: &str| vec![Text::on(text, place.line)];
+    let half = if name.contains("fp16") && !name.contains("bf16") { "--fp16" } else { "--bf16" };
+    list.add(half, Vec::new(), place.clone());
+    let eight = if name.contains("mxfp8") {
+        Some("mxfp8")
+    } else if name.contains("subchannel") || name.contains("blockwise") {
+        Some("blockwise")
+    } else if name.contains("current") {
+        Some("tensorwise")
+    } else if name.contains("fp8") {
+        Some("delayed")
+    } else {
+        None
+    };
+    if let Some(recipe) = eight {
+        list.add("--fp8-format", word("hybrid"), place.clone());
+        list.add("--fp8-recipe", word(recipe), place.clone());
+    }
+    if name.contains("nvfp4") {
+        list.add("--fp4-format", word("e2m1"), place.clone());
+    }
+    if !["bf16", "fp16", "16", "fp8", "nvfp4"].iter().any(|known| name.contains(known)) {
+        list.findings.push(Finding::warning("not-modelled", format!("`{path}: {name}` is priced as bf16")).at(&place));
+    }
+}
+
+/// A place, or the first line of nothing: every key that was listed has one.
+trait OrPlace {
+    fn unwrap_or_default_place(self) -> super::Place;
+}
+
+impl OrPlace for Option<super::Place> {
+    fn unwrap_or_default_place(self) -> super::Place {
+        self.unwrap_or(super::Place { file: String::new(), line: 1 })
+    }
+}

@@ -1,0 +1,271 @@
+//! Launch scripts: which framework is launched, and where its settings are.
+
+use super::document::{self, Document, Form};
+use super::finding::{Finding, Level, Place};
+use super::launch::{self, Launch, Launcher};
+use super::shell::text::{Text, readable};
+use super::shell::{self, Ran};
+use super::{
+    Context, ImportError, Imported, Kind, Launched, accelerate, bridge, deepspeed, known, megatron, nanotron,
+    torchtitan,
+};
+
+/// Reads a script.
+///
+/// # Errors
+/// A script that does not parse, launches nothing, or names a configuration that is not there.
+pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
+    let inputs = shell::Inputs {
+        file: context.file,
+        variables: context.variables,
+        arguments: context.arguments,
+        files: context.files,
+    };
+    let bad = |line, why: String, expected: &str| ImportError {
+        file: context.file.into(),
+        line,
+        why,
+        expected: expected.into(),
+    };
+    let ran = shell::run(text, &inputs).map_err(|error| bad(error.line, error.why, ""))?;
+    let launches = launch::launches(&ran);
+    let Some(launch) = launches.first() else {
+        let expected =
+            "torchrun, deepspeed, accelerate launch, srun or python with a training program; other files: --kind";
+        let error = ran.findings.iter().find(|finding| finding.level == Level::Error);
+        let line = error.and_then(|finding| finding.place.as_ref()).map_or(1, |place| place.line);
+        let detail = error.map_or_else(String::new, |finding| format!(": {finding}"));
+        return Err(bad(line, format!("nothing is launched by this script{detail}"), expected));
+    };
+    let mut findings = ran.findings.clone();
+    let differs = |other: &&Launch| other.arguments != launch.arguments && other.arguments.len() > 2;
+    let others = launches.iter().skip(1).filter(differs).count();
+    if others > 0 {
+        let place = Place { file: context.file.to_owned(), line: launch.line };
+        let message = format!("{others} other launches; the one of `{}` is read", launch.program);
+        findings.push(Finding::note("several-launches", message).at(&place));
+    }
+    let (world, gpus_per_node) = launch.world(context.file, &mut findings);
+    let connections = ran.variables.get("CUDA_DEVICE_MAX_CONNECTIONS").map(Text::plain);
+    let launched = Launched { world, gpus_per_node, connections, in_script: true, model: None };
+    let mut imported = settle(launch, &launched, &ran, context)?;
+    findings.append(&mut imported.findings);
+    imported.findings = findings;
+    Ok(imported)
+}
+
+fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
+    let has = |start: &str| launch.arguments.iter().any(|word| word.plain().starts_with(start));
+    let deepspeed = launch.argument(&["--deepspeed_config", "--deepspeed-config"]).or_else(|| {
+        launch.argument(&["--deepspeed"]).filter(|value| !value.plain().starts_with('-') && !value.plain().is_empty())
+    });
+    if let Some(file) = deepspeed.filter(|_| !has("--num-layers")) {
+        let document = configuration(&file, Form::Json, ran, context)?;
+        return Ok(super::deepspeed::settle(&document, launched));
+    }
+    if launch.launcher == Launcher::Accelerate {
+        return of_accelerate(launch, launched, ran, context);
+    }
+    if launch.program.contains("torchtitan") || has("--job.config") {
+        return of_torchtitan(launch, launched, ran, context);
+    }
+    let yaml = launch.argument(&["--config-file", "--config_file", "--config"]).filter(|file| is_yaml(&file.plain()));
+    if let Some(file) = yaml {
+        let document = configuration(&file, Form::Yaml, ran, context)?;
+        return Ok(if document.has("parallelism") {
+            nanotron::settle(&document, launched)
+        } else {
+            of_bridge(document, launch, launched)
+        });
+    }
+    if launch.arguments.iter().any(|word| override_of(&word.plain()).is_some()) {
+        let empty = document::Node { value: document::Value::Map(Vec::new()), line: launch.line };
+        return Ok(of_bridge(Document::new(empty, context.file), launch, launched));
+    }
+    let list = megatron::Arguments::read(&launch.arguments, context.file);
+    let mut imported = megatron::settle(list, launched);
+    if let Some(file) = launch.argument(&["--deepspeed_config", "--deepspeed-config"]) {
+        overlay(&mut imported, &file, launched, ran, context);
+    }
+    Ok(imported)
+}
+
+fn is_yaml(name: &str) -> bool {
+    let extension = std::path::Path::new(name).extension();
+    extension.is_some_and(|extension| extension == "yaml" || extension == "yml")
+}
+
+/// A configuration that a launch names: written by the script itself, or beside it.
+fn configuration(file: &Text, form: Form, ran: &Ran, context: &Context) -> Result<Document, ImportError> {
+    let name = file.plain();
+    let line = file.line().unwrap_or(1).max(1);
+    let written = ran.written.get(&name).map(Text::plain);
+    let text = written.clone().or_else(|| (context.files)(&readable(&name)));
+    let Some(text) = text else {
+        let why = format!("`{}`, which the launch names, was not found", readable(&name));
+        let expected =
+            "the file beside the script; import it on its own; or give --var where its name is not resolved".to_owned();
+        return Err(ImportError { file: context.file.into(), line, why, expected });
+    };
+    let shown = if written.is_some() { context.file.to_owned() } else { readable(&name) };
+    let missing = super::shell::text::names(&text);
+    if let Some(missing) = missing.first() {
+        let why = format!("`{}` is written with {missing}, which is not resolved", readable(&name));
+        let expected = format!("give --var {}=VALUE", missing.trim_start_matches('$'));
+        return Err(ImportError { file: context.file.into(), line, why, expected });
+    }
+    let inner = Context { file: &shown, variables: &[], arguments: &[], files: context.files };
+    document::parse(&text, form, &inner)
+}
+
+/// What the JSON beside Megatron-DeepSpeed's flags adds: sharding and offloading.
+fn overlay(imported: &mut Imported, file: &Text, launched: &Launched, ran: &Ran, context: &Context) {
+    let document = match configuration(file, Form::Json, ran, context) {
+        Ok(document) => document,
+        Err(error) => {
+            let place = Place { file: error.file.clone(), line: error.line };
+            imported.findings.push(Finding::warning("unread-file", error.why).at(&place).expected(error.expected));
+            return;
+        }
+    };
+    let beside = deepspeed::settle(&document, &Launched { world: imported.world, ..launched.clone() });
+    let stage = imported.places.get("zero-stage").cloned();
+    if stage.is_some() && imported.plan.zero != beside.plan.zero {
+        let message = format!(
+            "--zero-stage {} and stage {} of the JSON",
+            u8::from(imported.plan.zero),
+            u8::from(beside.plan.zero)
+        );
+        imported
+            .findings
+            .push(Finding::warning("contradiction", message).at_maybe(stage.as_ref()).expected("the JSON's counts"));
+    }
+    imported.plan.zero = beside.plan.zero;
+    imported.plan.offload.optimizer = imported.plan.offload.optimizer.max(beside.plan.offload.optimizer);
+    let errors =
+        beside.findings.into_iter().filter(|finding| finding.level == Level::Error && finding.rule != "world-size");
+    imported.findings.extend(errors);
+    imported.unknown.extend(beside.unknown);
+}
+
+fn of_accelerate(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
+    let option = |name: &str| {
+        launch.options.iter().rfind(|(known, _)| known.trim_start_matches('_') == name).map(|(_, value)| value.clone())
+    };
+    let mut document = match option("config_file") {
+        Some(file) => configuration(&file, Form::Yaml, ran, context)?,
+        None => {
+            Document::new(document::Node { value: document::Value::Map(Vec::new()), line: launch.line }, context.file)
+        }
+    };
+    for (name, value) in &launch.options {
+        let name = name.trim_start_matches('_');
+        let path = if name.starts_with("fsdp_") {
+            format!("fsdp_config.{name}")
+        } else if name.starts_with("parallelism_config_") {
+            format!("parallelism_config.{name}")
+        } else if name.starts_with("megatron_lm_") {
+            format!("megatron_lm_config.{name}")
+        } else if ["zero_stage", "offload_optimizer_device", "deepspeed_config_file"].contains(&name) {
+            format!("deepspeed_config.{name}")
+        } else if ["num_processes", "num_machines", "mixed_precision"].contains(&name) {
+            name.to_owned()
+        } else {
+            let kind = match name {
+                "use_fsdp" => "FSDP",
+                "use_deepspeed" => "DEEPSPEED",
+                "use_megatron_lm" => "MEGATRON_LM",
+                "multi_gpu" => "MULTI_GPU",
+                _ => continue,
+            };
+            document.put("distributed_type", kind, launch.line);
+            continue;
+        };
+        if value.missing().is_empty() {
+            document.put(&path, &value.plain(), value.line().unwrap_or(launch.line));
+        }
+    }
+    Ok(accelerate::settle(&document, launched))
+}
+
+fn of_torchtitan(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
+    let file = launch.argument(&["--job.config_file", "--job.config-file"]);
+    let empty =
+        || Document::new(document::Node { value: document::Value::Map(Vec::new()), line: launch.line }, context.file);
+    let mut document = match &file {
+        Some(file) => configuration(file, Form::Toml, ran, context)?,
+        None => empty(),
+    };
+    let (module, config) = (launch.argument(&["--module"]), launch.argument(&["--config"]));
+    if let (Some(module), Some(config)) = (&module, &config) {
+        let (module, config) = (module.plain(), config.plain());
+        let flavor = config.strip_prefix(&format!("{module}_")).unwrap_or(&config).to_owned();
+        document.put("model.name", &module, launch.line);
+        document.put("model.flavor", &flavor.replace('_', "-"), launch.line);
+        let place = Place { file: context.file.to_owned(), line: launch.line };
+        let message = format!(
+            "what the Python configuration `{config}` sets is not read: only the model's name and the command line are"
+        );
+        document.note(
+            Finding::warning("not-read", message).at(&place).expected("repeat what it sets as --section.key value"),
+        );
+    }
+    let mut words = launch.arguments.iter().peekable();
+    while let Some(word) = words.next() {
+        let text = word.plain();
+        let Some(name) = text.strip_prefix("--").filter(|name| name.contains('.') && !name.starts_with("job.config"))
+        else {
+            continue;
+        };
+        let line = word.line().unwrap_or(launch.line);
+        let (name, value) = if let Some((name, value)) = name.split_once('=') {
+            (name.to_owned(), value.to_owned())
+        } else {
+            let next = words.next_if(|next| !next.plain().starts_with("--"));
+            (name.to_owned(), next.map_or_else(|| "true".into(), Text::plain))
+        };
+        let path = name.replace('-', "_");
+        match path.rsplit_once(".no_") {
+            Some((section, key)) => document.put(&format!("{section}.{key}"), "false", line),
+            None => document.put(&path, &value, line),
+        }
+    }
+    Ok(torchtitan::settle(&document, launched))
+}
+
+/// `model.tensor_model_parallel_size=4`, with Hydra's `+` or without.
+fn override_of(word: &str) -> Option<(&str, &str)> {
+    let (path, value) = word.trim_start_matches('+').split_once('=')?;
+    let plain = (path.contains('.') || path == "mixed_precision")
+        && path.chars().all(|c| c.is_ascii_alphanumeric() || "._".contains(c));
+    (plain && path.starts_with(|c: char| c.is_ascii_lowercase())).then_some((path, value))
+}
+
+fn of_bridge(mut document: Document, launch: &Launch, launched: &Launched) -> Imported {
+    for word in &launch.arguments {
+        let text = word.plain();
+        if let Some((path, value)) = override_of(&text).filter(|_| word.missing().is_empty()) {
+            document.put(path, value, word.line().unwrap_or(launch.line));
+        }
+    }
+    let mut launched = launched.clone();
+    let recipe = launch.argument(&["--recipe", "--recipe-name", "--recipe_name"]).map(|name| name.plain());
+    launched.model = recipe.as_deref().and_then(known::of_recipe);
+    if let (Some(recipe), Some(model)) = (&recipe, &launched.model) {
+        let message =
+            format!("the recipe `{recipe}` is read as the model {}; what else it sets is not read", model.name);
+        document.note(Finding::warning("not-read", message).expected("repeat what it sets as overrides"));
+    }
+    settle_bridge(&document, &mut launched)
+}
+
+/// Settles NeMo's, Bridge's and Megatron's own YAML.
+pub(crate) fn settle_bridge(document: &Document, launched: &mut Launched) -> Imported {
+    let mut list = bridge::arguments(document, launched);
+    list.findings.append(&mut document.findings.borrow_mut());
+    let effect = std::mem::take(&mut list.without_effect);
+    let mut imported = megatron::settle(list, launched);
+    imported.kind = Kind::Bridge;
+    imported.without_effect.extend(effect);
+    imported
+}

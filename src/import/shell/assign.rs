@@ -1,0 +1,150 @@
+//! Assignments, what `#SBATCH` lines set, and what `$( … )` stands for.
+
+use std::collections::BTreeMap;
+
+use super::grammar::{Command, Pipeline};
+use super::run::{Shell, Value};
+use super::syntax::{self, is_name};
+use super::text::Text;
+
+/// The variables that Slurm makes of `#SBATCH` lines.
+pub fn slurm_variables(text: &str) -> Vec<(String, String, u32)> {
+    let mut found = Vec::new();
+    for (at, row) in text.lines().enumerate().filter(|(_, row)| row.starts_with("#SBATCH")) {
+        let words: Vec<&str> = row.split('#').nth(1).unwrap_or_default().split_whitespace().skip(1).collect();
+        let mut words = words.iter().flat_map(|word| word.splitn(2, '='));
+        while let Some(option) = words.next() {
+            let names: &[&str] = match option {
+                "-N" | "--nodes" => &["SLURM_NNODES", "SLURM_JOB_NUM_NODES"],
+                "--ntasks-per-node" | "--tasks-per-node" => &["SLURM_NTASKS_PER_NODE"],
+                "-n" | "--ntasks" => &["SLURM_NTASKS", "SLURM_NPROCS"],
+                "--gpus-per-node" | "--gres" => &["SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"],
+                _ => continue,
+            };
+            let Some(value) = words.next().map(|value| value.rsplit(':').next().unwrap_or(value)) else { break };
+            if value.parse::<u32>().is_ok() {
+                found.extend(names.iter().map(|name| ((*name).to_owned(), value.to_owned(), at as u32 + 1)));
+            }
+        }
+    }
+    found
+}
+
+impl Shell<'_> {
+    /// `name=value`, `name+=value`, `name=(…)`, `name[key]=value`.
+    pub fn assign(&mut self, word: &Text, map: bool) {
+        let Some(Assignment { name, key, append, value }) = assignment(word) else { return };
+        let is_array = value.0.first().is_some_and(|g| g.char == '(') && value.0.last().is_some_and(|g| g.char == ')');
+        if is_array {
+            let inner = Text(value.0[1..value.0.len() - 1].to_vec());
+            let written = syntax::words(&inner).unwrap_or_default();
+            if map {
+                let items = written.iter().filter_map(|item| self.pair(item)).collect();
+                return self.set(&name, Value::Map(items));
+            }
+            let mut items = if append { self.items(&name).unwrap_or_default() } else { Vec::new() };
+            items.extend(written.iter().flat_map(|item| self.fields(item)));
+            return self.set(&name, Value::List(items));
+        }
+        let mut text = self.one(&value);
+        if let Some(key) = key {
+            let word = self.one(&key).plain();
+            match self.variables.get_mut(&name) {
+                Some(Value::Map(items)) => {
+                    items.insert(word, text);
+                }
+                Some(Value::List(items)) => {
+                    if let Ok(at) = word.parse::<usize>() {
+                        if at < items.len() {
+                            items[at] = text;
+                        } else {
+                            items.push(text);
+                        }
+                    }
+                }
+                Some(Value::One(_)) | None => self.set(&name, Value::Map(BTreeMap::from([(word, text)]))),
+            }
+            return;
+        }
+        if append {
+            let mut before = self.scalar(&name).unwrap_or_default();
+            before.0.append(&mut text.0);
+            text = before;
+        }
+        self.set(&name, if map { Value::Map(BTreeMap::new()) } else { Value::One(text) });
+    }
+
+    /// `[key]=value` of an associative array.
+    fn pair(&mut self, item: &Text) -> Option<(String, Text)> {
+        let end = item.0.iter().position(|g| g.char == ']')?;
+        let starts = item.0.first()?.char == '[' && item.0.get(end + 1)?.char == '=';
+        let key = starts.then(|| Text(item.0[1..end].to_vec()))?;
+        Some((self.one(&key).plain(), self.one(&Text(item.0[end + 2..].to_vec()))))
+    }
+}
+
+/// The parts of a word that assigns.
+pub struct Assignment {
+    name: String,
+    key: Option<Text>,
+    append: bool,
+    value: Text,
+}
+
+/// The parts of a word that assigns.
+pub fn assignment(word: &Text) -> Option<Assignment> {
+    let text = word.plain();
+    let equals = word.0.iter().position(|g| g.char == '=')?;
+    let left: String = text.chars().take(equals).collect();
+    let append = left.ends_with('+');
+    let left = left.trim_end_matches('+');
+    let (name, key) = match left.split_once('[') {
+        Some((name, key)) => {
+            let open = name.chars().count();
+            let _ = key.strip_suffix(']')?;
+            (name, Some(Text(word.0[open + 1..left.chars().count() - 1].to_vec())))
+        }
+        None => (left, None),
+    };
+    is_name(name).then(|| Assignment { name: name.to_owned(), key, append, value: Text(word.0[equals + 1..].to_vec()) })
+}
+
+impl Shell<'_> {
+    /// What `$( … )` stands for: the text of `echo`, the value of `expr` and `bc`, a here-document; else unresolved.
+    pub fn substitute(&mut self, raw: &Text) -> Text {
+        let line = raw.line().unwrap_or(1);
+        let unresolved = || Text::unresolved(&format!("$({})", raw.plain().trim()), line);
+        let Ok(list) = self.read(raw) else { return unresolved() };
+        let [(_, Pipeline { commands, .. })] = list.as_slice() else { return unresolved() };
+        let Some(Command::Simple { words, heredoc, .. }) = commands.first() else { return unresolved() };
+        let words: Vec<Text> = words.iter().flat_map(|word| self.fields(word)).collect();
+        let Some((name, rest)) = words.split_first() else { return unresolved() };
+        let spoken = || {
+            let mut text = Text::default();
+            for (at, word) in rest.iter().filter(|word| !matches!(word.plain().as_str(), "-e" | "-n")).enumerate() {
+                if at > 0 {
+                    text.0.extend(Text::on(" ", line).0);
+                }
+                text.0.extend(word.clone().quoted(false).0);
+            }
+            text
+        };
+        let next = match commands.get(1) {
+            Some(Command::Simple { words, .. }) => words.first().map(Text::plain),
+            Some(_) => return unresolved(),
+            None => None,
+        };
+        match (name.plain().as_str(), next.as_deref(), heredoc) {
+            ("echo", None, _) => spoken(),
+            ("echo", Some("bc"), _) | ("expr", None, _) => self.arithmetic(&spoken(), line),
+            ("cat", None, Some(id)) => {
+                let (body, expand) = self.heredocs.get(*id).cloned().unwrap_or_default();
+                if expand { self.double(&body).quoted(false) } else { body }
+            }
+            ("cat", None, None) if rest.len() == 1 => {
+                self.ran.written.get(&rest[0].plain()).cloned().unwrap_or_else(unresolved)
+            }
+            _ => unresolved(),
+        }
+    }
+}

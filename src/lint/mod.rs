@@ -1,0 +1,166 @@
+//! A launch file against a cluster: is it legal, does it fit, what crosses which link, what would be faster.
+
+mod better;
+mod links;
+pub mod measured;
+pub mod rules;
+
+use crate::cost::{Costs, Evaluation, Footprint};
+use crate::import::{Finding, Imported, Level};
+use crate::plan::Plan;
+use crate::problem::Problem;
+use crate::space::{self, Rejection};
+
+pub use better::{Change, Suggestion};
+pub use links::Crossing;
+
+/// What was found about a plan of a file.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Everything found, errors first.
+    pub findings: Vec<Finding>,
+    /// The price, where the plan is legal.
+    pub evaluation: Option<Evaluation>,
+    /// Memory of every pipeline rank, where it can be sized.
+    pub footprints: Vec<Footprint>,
+    /// Groups that leave the scale-up domain.
+    pub crossings: Vec<Crossing>,
+    /// Single changes that make it faster, the best first.
+    pub changes: Vec<Suggestion>,
+    /// The fastest plan of the same framework, where it is faster.
+    pub best: Option<Evaluation>,
+}
+
+/// How much of the looking is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Legality and memory: milliseconds.
+    Checks,
+    /// Also single changes and the search for a faster plan.
+    Everything,
+}
+
+/// Looks at what was imported, on a problem made of it.
+pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -> Report {
+    let costs = Costs::new(problem);
+    let mut findings = imported.findings.clone();
+    findings.extend(imported.unknown.iter().map(unknown));
+    let rejections = space::check(&costs, plan);
+    findings.extend(rejections.iter().map(|rejection| refused(rejection, imported)));
+    if !space::runs(imported.framework, plan.schedule) && plan.layout.pp > 1 {
+        let message = format!("{:?} does not run the schedule {}", imported.framework, plan.schedule);
+        findings.push(Finding::error("framework-schedule", message).at_maybe(imported.places.get("vpp")));
+    }
+    let priced = rejections.iter().all(|rejection| matches!(rejection, Rejection::OutOfMemory { .. }));
+    let evaluation = priced.then(|| costs.evaluate(plan));
+    let footprints = if priced || space::can_be_sized(plan, problem) { costs.footprints(plan) } else { Vec::new() };
+    let mut report =
+        Report { findings, evaluation, footprints, crossings: Vec::new(), changes: Vec::new(), best: None };
+    if let Some(evaluation) = &evaluation {
+        memory(problem, &mut report.findings, evaluation);
+        report.crossings = links::crossings(problem, plan, evaluation);
+        report.findings.extend(report.crossings.iter().map(|crossing| crossing.finding(imported)));
+        if depth == Depth::Everything {
+            report.changes = better::changes(problem, imported, plan, evaluation);
+            report.findings.extend(report.changes.iter().map(|change| change.finding(imported, evaluation)));
+            report.best = better::best(problem, evaluation);
+            report.findings.extend(report.best.as_ref().map(|best| better::finding(best, evaluation)));
+        }
+    }
+    report.findings.sort_by_key(|finding| finding.level); // stable: in the order of looking within a level
+    report
+}
+
+fn unknown(unknown: &crate::import::Unknown) -> Finding {
+    let values = unknown.values.join(" ");
+    let finding = Finding::warning(
+        "unknown-flag",
+        format!(
+            "`{}{}{values}` is in no release that is known",
+            unknown.name,
+            if values.is_empty() { "" } else { " " }
+        ),
+    );
+    let near = unknown
+        .nearest
+        .as_ref()
+        .map_or_else(|| "a fork's own, or a slip".to_owned(), |near| format!("did you mean `{near}`?"));
+    finding.at(&unknown.place).expected(near)
+}
+
+fn refused(rejection: &Rejection, imported: &Imported) -> Finding {
+    let place = rules::keys(rejection).iter().find_map(|key| imported.places.get(*key));
+    let source = rules::named(rejection.rule()).map_or("", |rule| rule.source);
+    let finding = Finding::error(rejection.rule(), rejection.to_string()).at_maybe(place);
+    if source.is_empty() || matches!(rejection, Rejection::OutOfMemory { .. }) {
+        finding.expected("more recomputation, sharding or GPUs: see the changes that make it fit")
+    } else {
+        finding.expected(format!("as {source} has it"))
+    }
+}
+
+/// Mean error of peak memory on published runs. Source: [calibration-1-1].
+const MEMORY_ERROR: f64 = 0.17;
+/// Chance of running out of memory from which it is said.
+const WORTH_SAYING: f64 = 0.05;
+
+/// The chance that a predicted peak is over the device's memory, errors being log-normal around the prediction.
+///
+/// ```text
+/// P = 1 − Φ(ln(capacity/peak)/σ)      σ = 0.17·√(π/2): a normal error with that mean
+/// ```
+pub fn chance_of_oom(problem: &Problem, footprint: &Footprint) -> f64 {
+    let spread = MEMORY_ERROR * std::f64::consts::FRAC_PI_2.sqrt();
+    let room = (problem.cluster().gpu.hbm.value.get() / footprint.device().get()).ln() / spread;
+    1.0 - normal(room)
+}
+
+/// The normal distribution, by Abramowitz and Stegun 7.1.26: off by less than 1.5e-7.
+pub(crate) fn normal(x: f64) -> f64 {
+    let z = x.abs() / std::f64::consts::SQRT_2;
+    let t = 1.0 / (1.0 + 0.327_591_1 * z);
+    let terms = [0.254_829_592, -0.284_496_736, 1.421_413_741, -1.453_152_027, 1.061_405_429];
+    let sum: f64 = terms.iter().rev().fold(0.0, |sum, term| (sum + term) * t);
+    let erf = 1.0 - sum * (-z * z).exp();
+    if x < 0.0 { 0.5 * (1.0 - erf) } else { 0.5 * (1.0 + erf) }
+}
+
+fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluation) {
+    let fullest = &evaluation.footprint;
+    let chance = chance_of_oom(problem, fullest);
+    if fullest.device() > problem.hbm_budget() {
+        return;
+    }
+    let message = format!(
+        "rank {} of the pipeline peaks at {:.1} of {:.1} GiB; the chance that it runs out of memory is {:.0} %",
+        fullest.rank,
+        fullest.device().as_gib(),
+        problem.cluster().gpu.hbm.value.as_gib(),
+        chance * 100.0
+    );
+    findings.push(if chance < WORTH_SAYING {
+        Finding::note("fits", message)
+    } else {
+        let advice = "time it before the long run: predicted peaks are off by 17 % in the mean";
+        Finding::warning("near-ceiling", message).expected(advice)
+    });
+}
+
+impl Report {
+    /// Whether there is an error.
+    pub fn failed(&self) -> bool {
+        self.findings.iter().any(|finding| finding.level == Level::Error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_normal_distribution_is_right() {
+        for (x, p) in [(0.0, 0.5), (1.0, 0.841_344_7), (-1.96, 0.024_997_9), (3.0, 0.998_650_1)] {
+            assert!((normal(x) - p).abs() < 1e-6, "{x}: {}", normal(x));
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! What `lint` found: tables, versioned JSON, and SARIF 2.1.0 for code review.
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::json::{Priced, Question, RankMemory};
+use super::{Sheet, percent, significant};
+use crate::import::{Finding, Imported, Level, Place};
+use crate::lint::measured::{Diagnosis, Verdict};
+use crate::lint::rules::{RULES, named};
+use crate::lint::{Crossing, Report, Suggestion, chance_of_oom};
+use crate::problem::Problem;
+
+/// Findings, one a row; places without the file's name, which stands above.
+pub fn sheet(findings: &[Finding], file: &str) -> Sheet {
+    let count = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
+    let title = format!(
+        "{file}: {} errors, {} warnings, {} notes",
+        count(Level::Error),
+        count(Level::Warning),
+        count(Level::Note)
+    );
+    let mut sheet = Sheet::new(title, &["level", "line", "what", "expected, or to do", "rule"]);
+    for finding in findings {
+        let line = |place: &Place| if place.file == file { place.line.to_string() } else { place.to_string() };
+        sheet.push([
+            finding.level.to_string(),
+            finding.place.as_ref().map_or_else(String::new, line),
+            finding.message.clone(),
+            finding.expected.clone(),
+            finding.rule.to_owned(),
+        ]);
+    }
+    sheet
+}
+
+/// The diagnosis of measured steps: one cause a row.
+pub fn verdict(verdict: &Verdict) -> Sheet {
+    let seconds = |times: &[f64]| times.iter().map(|time| significant(*time)).collect::<Vec<_>>().join(" / ");
+    let title = format!(
+        "Measured {} s, predicted {} s{}",
+        seconds(&verdict.measured_s),
+        seconds(&verdict.predicted_s),
+        if verdict.within_error { ": within the model's own error" } else { "" }
+    );
+    let mut sheet = Sheet::new(title, &["cause", "likelihood", "grade that fits best", "lost s", "explains s"]);
+    for cause in shown(verdict) {
+        sheet.push([
+            cause.cause.to_owned(),
+            percent(cause.likelihood),
+            cause.grade.clone(),
+            seconds(&cause.lost_s),
+            seconds(&cause.explains_s),
+        ]);
+    }
+    sheet
+}
+
+/// Likelihood from which a cause is worth a line.
+const WORTH_A_LINE: f64 = 0.01;
+
+fn shown(verdict: &Verdict) -> impl Iterator<Item = &Diagnosis> {
+    verdict.causes.iter().filter(|cause| cause.likelihood >= WORTH_A_LINE)
+}
+
+/// What the likely causes mean, and what to measure next.
+pub fn next(verdict: &Verdict) -> Sheet {
+    let mut sheet = Sheet::new("What to measure next", &["cause", "what it means", "measure next"]);
+    for cause in shown(verdict) {
+        sheet.push([cause.cause.to_owned(), cause.means.clone(), cause.next.to_owned()]);
+    }
+    sheet
+}
+
+/// What one run of `lint` looked at and found.
+pub struct Answer<'a> {
+    /// The file.
+    pub file: &'a str,
+    /// What was read from it.
+    pub imported: &'a Imported,
+    /// The problem, where there is one.
+    pub problem: Option<&'a Problem>,
+    /// What was found.
+    pub report: &'a Report,
+    /// The diagnosis of measured steps.
+    pub verdict: Option<&'a Verdict>,
+    /// The command line that prices the plan.
+    pub command: &'a str,
+}
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    file: &'a str,
+    kind: crate::import::Kind,
+    framework: crate::stack::Framework,
+    command: &'a str,
+    ok: bool,
+    problem: Option<Question>,
+    priced: Option<Priced>,
+    chance_of_oom: Option<f64>,
+    ranks: Vec<RankMemory>,
+    crossings: &'a [Crossing],
+    changes: &'a [Suggestion],
+    best: Option<Priced>,
+    diagnosis: Option<&'a Verdict>,
+    findings: &'a [Finding],
+}
+
+/// As versioned JSON.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn json(answer: &Answer) -> serde_json::Result<String> {
+    let Answer { file, imported, problem, report, verdict, command } = answer;
+    super::json::text(&Document {
+        schema: super::json::SCHEMA,
+        file,
+        kind: imported.kind,
+        framework: imported.framework,
+        command,
+        ok: !report.failed(),
+        problem: problem.map(super::json::question),
+        priced: problem.zip(report.evaluation.as_ref()).map(|(problem, evaluation)| Priced::new(problem, evaluation)),
+        chance_of_oom: problem
+            .zip(report.evaluation.as_ref())
+            .map(|(problem, evaluation)| chance_of_oom(problem, &evaluation.footprint)),
+        ranks: report.footprints.iter().map(RankMemory::new).collect(),
+        crossings: &report.crossings,
+        changes: &report.changes,
+        best: problem.zip(report.best.as_ref()).map(|(problem, best)| Priced::new(problem, best)),
+        diagnosis: *verdict,
+        findings: &report.findings,
+    })
+}
+
+/// As SARIF 2.1.0.
+///
+/// # Errors
+/// When a value has no JSON form.
+pub fn sarif(findings: &[Finding], file: &str) -> serde_json::Result<String> {
+    let rules: Vec<Value> = RULES
+        .iter()
+        .map(|rule| json!({ "id": rule.name, "shortDescription": { "text": rule.says }, "help": { "text": rule.source } }))
+        .collect();
+    let results: Vec<Value> = findings.iter().map(|finding| result(finding, file)).collect();
+    super::json::text(&json!({
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{
+            "tool": { "driver": {
+                "name": "meshwright",
+                "version": env!("CARGO_PKG_VERSION"),
+                "informationUri": env!("CARGO_PKG_REPOSITORY"),
+                "rules": rules,
+            } },
+            "columnKind": "unicodeCodePoints",
+            "results": results,
+        }],
+    }))
+}
+
+fn result(finding: &Finding, file: &str) -> Value {
+    let text = if finding.expected.is_empty() {
+        finding.message.clone()
+    } else {
+        format!("{}; {}", finding.message, finding.expected)
+    };
+    let (uri, line) = finding.place.as_ref().map_or((file, 1), |place| (place.file.as_str(), place.line));
+    let mut result = json!({
+        "ruleId": finding.rule,
+        "level": finding.level.to_string(),
+        "message": { "text": text },
+        "locations": [{ "physicalLocation": {
+            "artifactLocation": { "uri": uri_of(uri) },
+            "region": { "startLine": line.max(1) },
+        } }],
+    });
+    if let Some(index) = named(finding.rule).and_then(|rule| RULES.iter().position(|known| known == rule)) {
+        result["ruleIndex"] = index.into();
+    }
+    if let Some(share) = finding.step_share {
+        result["properties"] = json!({ "stepShare": share });
+    }
+    result
+}
+
+fn hex(digit: u8) -> char {
+    char::from_digit(u32::from(digit), 16).unwrap_or('0').to_ascii_uppercase()
+}
+
+/// A path as a URI: what may not stand in one is encoded.
+fn uri_of(path: &str) -> String {
+    let mut uri = String::new();
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~/:".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            uri.extend(['%', hex(byte >> 4), hex(byte & 15)]);
+        }
+    }
+    uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_rule_of_a_finding_is_in_the_list() {
+        let names: std::collections::BTreeSet<&str> = RULES.iter().map(|rule| rule.name).collect();
+        assert_eq!(names.len(), RULES.len(), "a rule stands twice");
+        assert_eq!(uri_of("a b/ü.sh"), "a%20b/%C3%BC.sh");
+        let page = include_str!("../../docs/lint.md");
+        for rule in RULES {
+            let row = format!("| `{}` | {} | {} |", rule.name, rule.says, rule.source);
+            assert!(page.contains(&row), "docs/lint.md has no row: {row}");
+        }
+    }
+}

@@ -1,0 +1,316 @@
+//! The configurations of DeepSpeed, torchtitan, Accelerate, nanotron, NeMo and Bridge, alone and behind a launcher.
+
+use meshwright::import::{self, Context, ImportError, Imported, Kind, Level};
+use meshwright::plan::{CpKind, Recompute, ZeroStage};
+use meshwright::schedule::Schedule;
+use meshwright::stack::Framework;
+
+fn read(text: &str, kind: Kind) -> Imported {
+    import::read(text, kind, &Context::alone("file")).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn refused(text: &str, kind: Kind) -> ImportError {
+    import::read(text, kind, &Context::alone("file")).err().unwrap_or_else(|| panic!("read: {text}"))
+}
+
+fn error<'a>(imported: &'a Imported, rule: &str) -> &'a import::Finding {
+    let found = imported.findings.iter().find(|finding| finding.level == Level::Error && finding.rule == rule);
+    found.unwrap_or_else(|| panic!("no {rule}: {:?}", imported.findings))
+}
+
+/// A launch whose configuration lies beside it.
+fn launched(script: &str, name: &'static str, text: &'static str) -> Imported {
+    let files = move |asked: &str| (asked == name).then(|| text.to_owned());
+    let context = Context { files: &files, ..Context::alone("run.sh") };
+    import::read(script, Kind::Script, &context).unwrap_or_else(|error| panic!("{error}"))
+}
+
+const DEEPSPEED: &str = r#"{
+  "train_batch_size": 256,
+  "train_micro_batch_size_per_gpu": 4,
+  "gradient_accumulation_steps": 4,
+  "bf16": { "enabled": true },
+  "zero_optimization": {
+    "stage": 3,
+    "overlap_comm": true,
+    "stage3_prefetch_bucket_size": 5e7,
+    "offload_optimizer": { "device": "cpu", "ratio": 0.5 }
+  },
+  "gradient_clipping": 1.0,
+  "wandb": { "enabled": false },
+  "zero_optimisation": 1
+}"#;
+
+#[test]
+fn deepspeed_is_read_with_its_launcher() {
+    let imported =
+        launched("deepspeed --num_nodes 2 --num_gpus 8 train.py --deepspeed_config ds.json", "ds.json", DEEPSPEED);
+    assert_eq!((imported.kind, imported.world), (Kind::Deepspeed, Some(16)));
+    let plan = imported.plan;
+    assert_eq!((plan.layout.dp, plan.zero, plan.micro_batch), (16, ZeroStage::Three, 4));
+    assert!((plan.offload.optimizer - 0.5).abs() < 1e-9);
+    assert_eq!(imported.work.global_batch, Some(256));
+    assert_eq!(imported.unknown[0].nearest.as_deref(), Some("zero_optimization"));
+    assert_eq!(imported.unknown[0].place.line, 14);
+    assert!(imported.without_effect.iter().any(|key| key == "gradient_clipping"), "{:?}", imported.without_effect);
+    let wrong = launched("deepspeed --num_gpus 8 train.py --deepspeed ds.json", "ds.json", DEEPSPEED);
+    assert!(error(&wrong, "does-not-divide").message.contains("4·4·8 = 128"));
+}
+
+#[test]
+fn deepspeed_refuses_what_its_parser_refuses() {
+    let typo =
+        read(r#"{"zero_optimization": {"stage": 2, "overlap_com": true}, "bf16": {"enabled": true}}"#, Kind::Deepspeed);
+    assert!(error(&typo, "unknown-key").expected.contains("overlap_comm"));
+    let both = read(r#"{"bf16": {"enabled": true}, "fp16": {"enabled": true}}"#, Kind::Deepspeed);
+    assert_eq!(error(&both, "contradiction").rule, "contradiction");
+    let stage = read(r#"{"zero_optimization": {"stage": 4}}"#, Kind::Deepspeed);
+    assert!(error(&stage, "wrong-value").expected.contains("0, 1, 2 or 3"));
+    let auto = read(r#"{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}"#, Kind::Deepspeed);
+    assert!(auto.findings.iter().any(|finding| finding.rule == "unresolved-value"));
+    let broken = refused("{\n \"a\": 1,,\n}", Kind::Deepspeed);
+    assert_eq!(broken.line, 2, "{broken}");
+    assert!(refused("{\"a\": 1,\n\"a\": 2}", Kind::Deepspeed).to_string().contains("line 1"));
+}
+
+#[test]
+fn megatron_deepspeed_takes_both_its_flags_and_its_json() {
+    let script = r#"
+NUM_GPUS=16
+cat <<EOT > ds.json
+{ "train_batch_size": 64, "train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 1}, "bf16": {"enabled": true} }
+EOT
+OPTIONS="--num-layers 24 --hidden-size 2048 --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048"
+OPTIONS="$OPTIONS --micro-batch-size 1 --global-batch-size 64 --bf16 --vocab-size 50257 --tensor-model-parallel-size 2"
+CMD="deepspeed --num_nodes 2 --num_gpus $((NUM_GPUS / 2)) pretrain_gpt.py $OPTIONS --deepspeed --deepspeed_config ds.json --zero-stage 1"
+eval $CMD
+"#;
+    let imported = import::read(script, Kind::Script, &Context::alone("run.sh")).unwrap();
+    assert_eq!((imported.framework, imported.world), (Framework::MegatronDeepspeed, Some(16)));
+    assert_eq!((imported.plan.layout.tp, imported.plan.layout.dp, imported.plan.zero), (2, 8, ZeroStage::One));
+    let model = imported.model.unwrap();
+    assert_eq!((model.layers(), model.hidden, model.tied_embeddings), (24, 2048, true));
+}
+
+const TITAN: &str = r#"
+[model]
+name = "llama3"
+flavor = "70B"
+converters = ["float8"]
+[training]
+local_batch_size = 2
+seq_len = 8192
+[parallelism]
+data_parallel_replicate_degree = 2
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 8
+pipeline_parallel_degree = 1
+[activation_checkpoint]
+mode = "selective"
+selective_ac_option = "op"
+[compile]
+enable = true
+[optimizer]
+lr = 1.5e-4
+"#;
+
+#[test]
+fn torchtitan_is_read_with_its_overrides() {
+    let script = "NGPU=8\ntorchrun --nnodes 16 --nproc_per_node=${NGPU} -m torchtitan.train --job.config_file titan.toml \
+                  --training.local_batch_size 4 --parallelism.context_parallel_degree=2";
+    let imported = launched(script, "titan.toml", TITAN);
+    let plan = imported.plan;
+    assert_eq!(imported.model.as_ref().and_then(import::known::name_of), Some("llama3-70b"));
+    assert_eq!((plan.layout.tp, plan.layout.cp, plan.layout.dp), (8, 2, 8));
+    assert_eq!((plan.zero, plan.shard_group), (ZeroStage::Three, Some(8)), "4 shards of 2 context ranks, twice");
+    assert_eq!((plan.micro_batch, plan.recompute), (4, Recompute::PerOp));
+    assert_eq!((imported.stack, imported.work.format.to_string().as_str()), ("torchtitan-2024", "fp8"));
+    assert_eq!(imported.without_effect, ["optimizer.lr"]);
+    let typo = read("[parallelism]\ntensor_parallel_degre = 2\n[trainin]\nseq_len = 1\n", Kind::Torchtitan);
+    let near: Vec<Option<&str>> = typo.unknown.iter().map(|unknown| unknown.nearest.as_deref()).collect();
+    assert_eq!(near, [Some("tensor_parallel_degree"), Some("training")]);
+    assert_eq!(refused("[model]\nname = \n", Kind::Torchtitan).line, 2);
+}
+
+#[test]
+fn torchtitan_pipelines_have_their_names() {
+    let of = |schedule: &str| {
+        let text = format!(
+            "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\npipeline_parallel_degree = 4\n{schedule}\n"
+        );
+        read(&text, Kind::Torchtitan).plan.schedule
+    };
+    assert_eq!(of("pipeline_parallel_schedule = \"Interleaved1F1B\""), Schedule::Interleaved { virtual_stages: 2 });
+    assert_eq!(of("pipeline_parallel_schedule = \"ZBVZeroBubble\""), Schedule::ZbV);
+    let chunks = "pipeline_parallel_schedule = \"Interleaved1F1B\"\npipeline_parallel_layers_per_stage = 2";
+    assert_eq!(of(chunks), Schedule::Interleaved { virtual_stages: 4 });
+    let registry = import::read(
+        "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_8b --parallelism.tensor_parallel_degree 4",
+        Kind::Script,
+        &Context::alone("run.sh"),
+    )
+    .unwrap();
+    assert_eq!(registry.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
+    assert_eq!((registry.plan.layout.tp, registry.plan.layout.dp), (4, 2));
+    assert!(registry.findings.iter().any(|finding| finding.rule == "not-read"));
+}
+
+const ACCELERATE: &str = "compute_environment: LOCAL_MACHINE
+distributed_type: FSDP
+mixed_precision: bf16
+num_machines: 2
+num_processes: 16
+fsdp_config:
+  fsdp_version: 2
+  fsdp_reshard_after_forward: true
+  fsdp_activation_checkpointing: true
+  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP
+parallelism_config:
+  parallelism_config_dp_replicate_size: 2
+  parallelism_config_dp_shard_size: 4
+  parallelism_config_tp_size: 2
+";
+
+#[test]
+fn accelerate_is_read_alone_and_launched() {
+    let imported = read(ACCELERATE, Kind::Accelerate);
+    let plan = imported.plan;
+    assert_eq!((imported.world, imported.gpus_per_node), (Some(16), Some(8)));
+    assert_eq!((plan.layout.tp, plan.layout.dp, plan.shard_group), (2, 8, Some(4)));
+    assert_eq!((plan.zero, plan.recompute), (ZeroStage::Three, Recompute::Full));
+    let wrong =
+        launched("accelerate launch --config_file a.yaml --num_processes 32 train.py --lr 1", "a.yaml", ACCELERATE);
+    assert!(error(&wrong, "world-size").message.contains("multiply to 16, and there are 32"));
+    let unknown = read("distributed_type: FSDP\nmixed_precision: bf16\nnum_procesess: 8\n", Kind::Accelerate);
+    let found = error(&unknown, "unknown-key");
+    assert!(found.expected.contains("num_processes") && found.place.as_ref().unwrap().line == 3);
+    let plain = import::read(
+        "accelerate launch --use_fsdp --num_processes 8 --fsdp_sharding_strategy SHARD_GRAD_OP --mixed_precision bf16 t.py",
+        Kind::Script,
+        &Context::alone("run.sh"),
+    )
+    .unwrap();
+    assert_eq!((plain.world, plain.plan.zero, plain.plan.reshard_after_forward), (Some(8), ZeroStage::Three, false));
+}
+
+const NANOTRON: &str = "parallelism:
+  dp: 4
+  pp: 2
+  tp: 8
+  pp_engine: 1f1b
+  tp_mode: REDUCE_SCATTER
+  tp_linear_async_communication: true
+tokens:
+  sequence_length: 4096
+  micro_batch_size: 2
+  batch_accumulation_per_replica: 16
+  train_steps: 100
+optimizer:
+  zero_stage: 1
+  accumulate_grad_in_fp32: true
+model:
+  dtype: bfloat16
+  model_config:
+    is_llama_config: true
+    hidden_size: 4096
+    intermediate_size: 14336
+    num_attention_heads: 32
+    num_key_value_heads: 8
+    num_hidden_layers: 32
+    vocab_size: 128256
+    tie_word_embeddings: false
+general:
+  seed: 42
+";
+
+#[test]
+fn nanotron_is_read() {
+    let imported = read(NANOTRON, Kind::Nanotron);
+    assert_eq!(imported.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
+    assert_eq!((imported.world, imported.work.global_batch), (Some(64), Some(128)));
+    assert!(imported.plan.sequence_parallel && imported.plan.zero == ZeroStage::One);
+    assert!((imported.work.recipe.total() - 18.0).abs() < 1e-9);
+    let wrong = read(&NANOTRON.replace("1f1b", "dualpipe").replace("zero_stage: 1", "zero_stage: 3"), Kind::Nanotron);
+    let wrongs = wrong.findings.iter().filter(|finding| finding.rule == "wrong-value").count();
+    assert_eq!(wrongs, 2, "{:?}", wrong.findings);
+    let world = launched("torchrun --nproc_per_node 8 run_train.py --config-file n.yaml", "n.yaml", NANOTRON);
+    assert!(error(&world, "world-size").message.contains("64, and 8"));
+}
+
+#[test]
+fn nemo_and_bridge_are_other_spellings() {
+    let nemo = "trainer:\n  num_nodes: 4\n  devices: 8\n  precision: bf16\nmodel:\n  micro_batch_size: 1\n  global_batch_size: 128\n  \
+                encoder_seq_length: 4096\n  max_position_embeddings: 4096\n  num_layers: 32\n  hidden_size: 4096\n  \
+                ffn_hidden_size: 14336\n  num_attention_heads: 32\n  num_query_groups: 8\n  tensor_model_parallel_size: 4\n  \
+                pipeline_model_parallel_size: 2\n  virtual_pipeline_model_parallel_size: 4\n  sequence_parallel: true\n  \
+                normalization: rmsnorm\n  activation: fast-swiglu\n  bias: false\n  position_embedding_type: rope\n  \
+                share_embeddings_and_output_weights: false\n  hidden_dropout: 0.0\n  attention_dropout: 0.0\n  \
+                activations_checkpoint_granularity: selective\n  overlap_p2p_comm: true\n  optim:\n    name: distributed_fused_adam\n";
+    let imported = read(nemo, Kind::Bridge);
+    assert_eq!(imported.model.as_ref().map(|model| model.name.as_str()), Some("Llama 3 8B"), "{:?}", imported.findings);
+    assert_eq!((imported.world, imported.plan.layout.dp), (Some(32), 4));
+    assert_eq!(
+        (imported.plan.schedule, imported.plan.zero),
+        (Schedule::Interleaved { virtual_stages: 4 }, ZeroStage::One)
+    );
+    let script = "torchrun --nproc_per_node=8 --nnodes=2 run_recipe.py --recipe llama3_8b_pretrain_config \
+                  model.tensor_model_parallel_size=2 model.context_parallel_size=2 train.global_batch_size=64 \
+                  train.micro_batch_size=1 model.seq_length=8192 +mixed_precision=bf16_with_mxfp8_mixed \
+                  model.cp_comm_type=a2a ddp.use_distributed_optimizer=true ddp.overlap_grad_reduce=true";
+    let bridge = import::read(script, Kind::Script, &Context::alone("run.sh")).unwrap();
+    assert_eq!(bridge.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
+    assert_eq!((bridge.plan.layout.tp, bridge.plan.layout.cp, bridge.plan.layout.dp), (2, 2, 4));
+    assert_eq!((bridge.plan.cp_kind, bridge.work.format.to_string().as_str()), (CpKind::AllToAll, "mxfp8"));
+    let recipe = "MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --bf16: true\n  --swiglu: false\n  \
+                  --recompute-modules: \"[layernorm]\"\n  --recompute-granularity: selective\n  --seq-length: 1024\n  \
+                  --micro-batch-size: 4\n  --vocab-size: 1000\n  --max-position-embeddings: 1024\n";
+    let own = read(recipe, Kind::Bridge);
+    assert_eq!(own.model.as_ref().map(|model| (model.layers(), model.hidden)), Some((12, 512)));
+    assert_eq!((own.plan.micro_batch, own.work.seq_len), (4, Some(1024)));
+    assert!(refused("a: 1\n", Kind::Bridge).to_string().contains("MODEL_ARGS"));
+}
+
+#[test]
+fn files_are_known_by_name_and_text() {
+    for (name, text, kind) in [
+        ("x.sh", "torchrun", Kind::Script),
+        ("args.txt", "--num-layers 2", Kind::Megatron),
+        ("ds.json", "{}", Kind::Deepspeed),
+        ("x.toml", "[model]", Kind::Torchtitan),
+        ("a.yaml", ACCELERATE, Kind::Accelerate),
+        ("n.yml", NANOTRON, Kind::Nanotron),
+        ("m.yaml", "MODEL_ARGS:\n", Kind::Bridge),
+    ] {
+        assert_eq!(import::kind_of(name, text), kind, "{name}");
+    }
+}
+
+proptest::proptest! {
+    #![proptest_config(proptest::prelude::ProptestConfig { failure_persistence: None, ..Default::default() })]
+
+    /// No text makes a reader panic, and every error has a line.
+    #[test]
+    fn no_text_is_too_odd(text in "[ -~\n\t]{0,200}", cut in 0_usize..400) {
+        for (_, kind) in Kind::NAMES {
+            for text in [text.clone(), format!("torchrun {text}"), cut_at(DEEPSPEED, cut), cut_at(NANOTRON, cut), cut_at(TITAN, cut)] {
+                if let Err(error) = import::read(&text, *kind, &Context::alone("odd")) {
+                    proptest::prop_assert!(error.line >= 1);
+                }
+            }
+        }
+    }
+
+    /// A slip in one place of a script is named or harmless, and never a panic.
+    #[test]
+    fn scripts_with_a_hole_are_read_or_refused(from in 0_usize..600, long in 1_usize..40) {
+        let script = "A=(--num-layers 4 --hidden-size 64)\nB=${X:-\"a b\"}\nif [[ -z \"$C\" && 1 -lt 2 ]]; then A+=(--bf16); fi\n\
+                      for i in 1 2; do N=$((N + i)); done\ncase $B in a*) D=1;; *) D=2;; esac\nf() { echo $1; }\n\
+                      cat <<EOF > x.json\n{\"a\": $N}\nEOF\nsrun bash -c \"torchrun --nnodes $N p.py ${A[@]} --seq-length $((2**10))\"\n";
+        let holed: String = script.chars().enumerate().filter(|(at, _)| *at < from || *at >= from + long).map(|(_, c)| c).collect();
+        let _ = import::read(&holed, Kind::Script, &Context::alone("holed"));
+    }
+}
+
+fn cut_at(text: &str, at: usize) -> String {
+    text.chars().take(at).collect()
+}

@@ -1,0 +1,255 @@
+//! `lint` as its user meets it: what is illegal, what does not fit, what crosses which link, what would be faster, and where
+//! a measured step loses its time.
+#![cfg(feature = "cli")]
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn file(name: &str, text: &str) -> PathBuf {
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("lint-{name}"));
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+/// Llama 3 70B on 128 GPUs, with some flags in place of others.
+fn script(name: &str, more: &str) -> PathBuf {
+    let flags = "--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --group-query-attention \
+                 --num-query-groups 8 --vocab-size 128256 --swiglu --normalization RMSNorm --disable-bias-linear \
+                 --position-embedding-type rope --untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0 \
+                 --bf16 --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
+                 --cross-entropy-loss-fusion --micro-batch-size 1 --seq-length 8192 --max-position-embeddings 8192";
+    let text = format!(
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py \\\n{flags} \\\n{more}\n"
+    );
+    file(name, &text)
+}
+
+fn json(path: &PathBuf, more: &[&str]) -> (Value, i32) {
+    let output = run(&[&["lint", path.to_str().unwrap(), "dgx-h100-1k", "--format", "json"], more].concat());
+    let text = out(&output);
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    (
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text} {talk}")),
+        output.status.code().unwrap(),
+    )
+}
+
+fn findings<'a>(answer: &'a Value, rule: &str) -> Vec<&'a Value> {
+    answer["findings"].as_array().unwrap().iter().filter(|finding| finding["rule"] == rule).collect()
+}
+
+const GOOD: &str = "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 5 \
+                    --global-batch-size 512 --tp-comm-overlap";
+
+#[test]
+fn a_legal_launch_is_priced_rank_by_rank() {
+    let (answer, code) = json(&script("good.sh", GOOD), &["--quick"]);
+    assert_eq!((code, &answer["schema"], &answer["ok"]), (0, &Value::from(1), &Value::from(true)), "{answer}");
+    assert_eq!(answer["ranks"].as_array().unwrap().len(), 4);
+    assert!(answer["priced"]["step_time_s"].as_f64().unwrap() > 0.0);
+    assert!((0.0..=1.0).contains(&answer["chance_of_oom"].as_f64().unwrap()));
+    assert!(answer["command"].as_str().unwrap().starts_with("meshwright explain llama3-70b dgx-h100-1k --gpus 128"));
+}
+
+#[test]
+fn the_command_that_is_printed_prices_the_same() {
+    let path = script("same.sh", GOOD);
+    let (answer, _) = json(&path, &["--quick"]);
+    let command = answer["command"].as_str().unwrap();
+    let mut words = Vec::new();
+    for (at, part) in command.split('"').enumerate() {
+        if at % 2 == 1 {
+            words.push(part);
+        } else {
+            words.extend(part.split_whitespace());
+        }
+    }
+    words.extend(["--hbm-profile", "tight", "--format", "json"]);
+    let explained: Value = serde_json::from_str(&out(&run(&words[1..]))).unwrap();
+    assert_eq!(explained["priced"]["step_time_s"], answer["priced"]["step_time_s"], "{command}");
+}
+
+#[test]
+fn what_is_illegal_ends_with_1_and_names_its_line() {
+    for (more, rule) in [
+        ("--tensor-model-parallel-size 3 --global-batch-size 512", "heads"),
+        ("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --global-batch-size 510", "batch"),
+        (
+            "--tensor-model-parallel-size 4 --pipeline-model-parallel-size 4 --num-virtual-stages-per-pipeline-rank 5 --global-batch-size 8",
+            "interleaved-batch",
+        ),
+        ("--tensor-model-parallel-size 8 --expert-model-parallel-size 4 --global-batch-size 512", "dense-model"),
+        ("--tensor-model-parallel-size 8 --pipeline-model-parallel-size 5 --global-batch-size 512", "world-size"),
+    ] {
+        let (answer, code) = json(&script(&format!("{rule}.sh"), more), &["--quick"]);
+        assert_eq!(code, 1, "{more}: {answer}");
+        let found = findings(&answer, rule);
+        assert!(!found.is_empty(), "{more}: {answer}");
+        assert_eq!(found[0]["level"], "error");
+        assert_eq!(found[0]["line"], 4, "{more}: {found:?}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_gets_what_would_make_it_fit() {
+    let more = "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --global-batch-size 512";
+    let (answer, code) = json(&script("full.sh", more), &[]);
+    assert_eq!(code, 1);
+    assert_eq!(findings(&answer, "out-of-memory").len(), 1, "{answer}");
+    let changes = answer["changes"].as_array().unwrap();
+    assert!(changes.iter().all(|change| change["makes_it_fit"] == true));
+    assert!(answer["best"]["step_time_s"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_group_that_leaves_its_domain_has_its_price() {
+    let more = "--num-experts 128 --moe-router-topk 8 --moe-ffn-hidden-size 1024 --moe-token-dispatcher-type alltoall \
+                --expert-model-parallel-size 64 --expert-tensor-parallel-size 1 --num-layers 16 --hidden-size 2048 \
+                --global-batch-size 512";
+    let (answer, _) = json(&script("wide.sh", more), &["--quick"]);
+    let crossing = &answer["crossings"][0];
+    assert_eq!((&crossing["group"], &crossing["ranks"], &crossing["domain"]), (&"ep".into(), &64.into(), &8.into()));
+    assert!(crossing["costs"].as_f64().unwrap() > 0.2, "{crossing}");
+    let message = findings(&answer, "leaves-domain")[0]["message"].as_str().unwrap();
+    assert!(message.contains("EP 64 leaves the 8-GPU domain"), "{message}");
+    let tensor = "--tensor-model-parallel-size 16 --pipeline-model-parallel-size 2 --global-batch-size 512";
+    let (wide, _) = json(&script("tp16.sh", tensor), &["--quick"]);
+    assert_eq!(wide["crossings"][0]["group"], "tp");
+    assert!(wide["crossings"][0]["costs"].as_f64().unwrap() >= 0.0);
+    let (inside, _) = json(&script("narrow.sh", GOOD), &["--quick"]);
+    assert!(inside["crossings"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn what_is_faster_is_really_faster() {
+    let more = "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 8 --global-batch-size 512 --recompute-granularity full \
+                --recompute-method uniform --recompute-num-layers 1";
+    let (answer, code) = json(&script("slow.sh", more), &[]);
+    assert_eq!(code, 0, "{answer}");
+    let now = answer["priced"]["step_time_s"].as_f64().unwrap();
+    assert!(answer["best"]["step_time_s"].as_f64().unwrap() < now);
+    let changes = answer["changes"].as_array().unwrap();
+    assert!(!changes.is_empty());
+    let saves: Vec<f64> = changes.iter().map(|change| change["saves"].as_f64().unwrap()).collect();
+    assert!(saves.iter().all(|share| *share >= 0.01) && saves.is_sorted_by(|a, b| a >= b), "{saves:?}");
+    for change in changes {
+        assert!(change["step_time_s"].as_f64().unwrap() < now);
+    }
+}
+
+#[test]
+fn sarif_is_what_code_review_reads() {
+    let path = script("sarif.sh", "--tensor-model-parallel-size 3 --global-batch-size 512 --no-such-flag 1");
+    let output = run(&["lint", path.to_str().unwrap(), "dgx-h100-1k", "--quick", "--format", "sarif"]);
+    assert_eq!(output.status.code(), Some(1));
+    let sarif: Value = serde_json::from_str(&out(&output)).unwrap();
+    assert_eq!(sarif["version"], "2.1.0");
+    let run = &sarif["runs"][0];
+    let rules = run["tool"]["driver"]["rules"].as_array().unwrap();
+    for result in run["results"].as_array().unwrap() {
+        let index = result["ruleIndex"].as_u64().unwrap_or_else(|| panic!("{result}")) as usize;
+        assert_eq!(rules[index]["id"], result["ruleId"]);
+        assert!(["error", "warning", "note"].contains(&result["level"].as_str().unwrap()));
+        assert!(result["locations"][0]["physicalLocation"]["region"]["startLine"].as_u64().unwrap() >= 1);
+    }
+    assert!(run["results"].as_array().unwrap().iter().any(|result| result["ruleId"] == "unknown-flag"));
+}
+
+fn causes(answer: &Value) -> Vec<(String, f64)> {
+    let cause = |cause: &Value| (cause["cause"].as_str().unwrap().to_owned(), cause["likelihood"].as_f64().unwrap());
+    answer["diagnosis"]["causes"].as_array().unwrap().iter().map(cause).collect()
+}
+
+#[test]
+fn a_measured_step_is_explained() {
+    let path = script("measured.sh", GOOD);
+    let (answer, _) = json(&path, &["--quick"]);
+    let predicted = answer["priced"]["step_time_s"].as_f64().unwrap();
+    let (near, _) = json(&path, &["--quick", "--measured", &format!("{:.3} s", predicted * 1.05)]);
+    assert_eq!(near["diagnosis"]["within_error"], true);
+    let (slow, _) = json(&path, &["--quick", "--measured", &format!("{:.3} s", predicted * 1.8)]);
+    assert_eq!(slow["diagnosis"]["within_error"], false);
+    let found = causes(&slow);
+    assert!((found.iter().map(|(_, share)| share).sum::<f64>() - 1.0).abs() < 1e-9);
+    assert!(found.is_sorted_by(|a, b| a.1 >= b.1) && found[0].0 != "none", "{found:?}");
+    assert!(!found.iter().any(|(cause, _)| cause == "expert-imbalance"), "a dense model has no experts");
+}
+
+#[test]
+fn good_on_16_and_bad_on_128_is_not_the_clocks() {
+    // Data parallelism with a small model: what grows with the number of nodes is the network, or one slow node.
+    let flags = "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 --group-query-attention \
+                 --num-query-groups 8 --vocab-size 128256 --swiglu --normalization RMSNorm --disable-bias-linear \
+                 --position-embedding-type rope --untie-embeddings-and-output-weights --attention-dropout 0 --hidden-dropout 0 --bf16 \
+                 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --micro-batch-size 1 \
+                 --global-batch-size 256 --seq-length 4096 --max-position-embeddings 4096 --tensor-model-parallel-size 2 --sequence-parallel";
+    let text = format!(
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py {flags}\n"
+    );
+    let path = file("scaling.sh", &text);
+    let (answer, _) = json(&path, &["--quick", "--measured", "85%,gpus=16", "--measured", "40%"]);
+    let found = causes(&answer);
+    let share = |name: &str| found.iter().find(|(cause, _)| cause == name).map_or(0.0, |(_, share)| *share);
+    assert!(share("slow-clocks") < 0.05 && share("none") < 0.05, "{found:?}");
+    assert!(share("slow-network") + share("straggler") + share("exposed-dp") > 0.5, "{found:?}");
+    assert!(answer["diagnosis"]["causes"][0]["next"].as_str().unwrap().len() > 20);
+}
+
+#[test]
+fn bad_measurements_are_named() {
+    let path = script("bad.sh", GOOD);
+    for (measured, words) in [
+        ("fast", "number"),
+        ("0 s", "no time"),
+        ("-3 s", ""),
+        ("85%", "two"),
+        ("120%mfu", "share"),
+        ("9 s,gpus=x", "whole number"),
+        ("9 s,nodes=2", "none of"),
+        ("9 s,gpus=12", "does not run there"),
+    ] {
+        let output = run(&["lint", path.to_str().unwrap(), "dgx-h100-1k", "--quick", "--measured", measured]);
+        let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{measured}: {talk}");
+        assert!(talk.contains(words), "{measured}: {talk}");
+    }
+}
+
+#[test]
+fn files_that_are_not_there_or_not_text_are_named() {
+    for args in [["lint", "/nowhere/x.sh", "dgx-h100-1k"], ["lint", env!("CARGO_BIN_EXE_meshwright"), "dgx-h100-1k"]] {
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(String::from_utf8_lossy(&output.stderr).contains("error: "));
+    }
+    let path = file("kind.sh", "torchrun x.py");
+    let output = run(&["import", path.to_str().unwrap(), "--kind", "megatorn"]);
+    assert!(String::from_utf8_lossy(&output.stderr).contains("did you mean `megatron`?"));
+}
+
+#[test]
+fn an_imported_model_is_a_file_that_explain_reads() {
+    let path = script("model.sh", &GOOD.replace("--tp-comm-overlap", "--qk-layernorm"));
+    let model = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("lint-model.toml");
+    let _ = std::fs::remove_file(&model);
+    let args = ["import", path.to_str().unwrap(), "--model-out", model.to_str().unwrap(), "--cluster", "dgx-h100-1k"];
+    let output = run(&args);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(out(&output).contains(&format!("meshwright explain {}", model.display())));
+    let shown: Value =
+        serde_json::from_str(&out(&run(&["models", model.to_str().unwrap(), "--format", "json"]))).unwrap();
+    let imported: Value =
+        serde_json::from_str(&out(&run(&["import", path.to_str().unwrap(), "--format", "json"]))).unwrap();
+    assert_eq!(shown["parameters"]["total"], imported["parameters"]);
+    assert_eq!(run(&args).status.code(), Some(2), "nothing is overwritten without --force");
+}
