@@ -165,6 +165,7 @@ pub struct Stack {
     #[serde(default)]
     pub cuda_graphs: bool,
     /// Whether the graphs hold the experts too: those of a whole iteration do, those of modules do not.
+    /// Source: [megatron-cuda-graphs].
     #[serde(default)]
     pub graphed_experts: bool,
     /// Traffic of permuting tokens to their experts and back, against one pass each way.

@@ -33,7 +33,7 @@ impl Costs<'_> {
     }
 
     /// A layer's forward as far as backward needs it: `torch.utils.checkpoint` without re-entry stops before the last
-    /// product, whose output nothing needs, and so before its collective, one of four.
+    /// product, whose output nothing needs, and so before its collective, one of four. Source: [torch-checkpoint].
     fn again(&self, cost: &LayerCost) -> Seconds {
         let all = full(cost);
         if self.device.stack.checkpoint_early_stop && cost.last_product > Seconds::ZERO {
