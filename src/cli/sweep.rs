@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::output::talk;
 use super::{Outcome, OutputFormat, output};
 use crate::report::{json, page, sweep as sheets, sweep_csv};
-use crate::sweep::fleet::{self, Fleet, NoFleet};
+use crate::sweep::fleet::{self, Fleet, NoFleet, Proof};
 use crate::sweep::insight::{self, BreakEven, Marginal};
 use crate::sweep::record::Record;
 use crate::sweep::run::{self, Shard};
@@ -207,7 +207,12 @@ fn drawn(sweep: &Sweep, selection: &Selection) -> Answer {
         break_even: insight::break_even(records),
         marginals: if selection.is_whole { insight::marginals(sweep, records) } else { Vec::new() },
         tornado,
-        fleet: sweep.wanted.as_ref().map(|wanted| fleet::buy(sweep, wanted, records)),
+        fleet: sweep.wanted.as_ref().map(|wanted| {
+            let bought = fleet::buy(sweep, wanted, records)?;
+            // Of a large sweep only the fronts and the cheapest are at hand: no proof about the others.
+            let proof = if selection.is_whole { bought.proof } else { Proof::Within(f64::INFINITY) };
+            Ok(Fleet { proof, ..bought })
+        }),
     }
 }
 
