@@ -173,7 +173,7 @@ fn small_cases_equal_brute_force() {
     {
         for schedule in SCHEDULES {
             let pp = if schedule.contains("vpp") || schedule.ends_with("-v") { 2 } else { gpus };
-            for hbm in [400, 90, 60, 40] {
+            for hbm in [400, 60, 40] {
                 let hbm = hbm + numbers.below(12);
                 let problem = spec(model, "dgx-h100-64", "nemo-25", 8, 4096)
                     .gpus(gpus)
@@ -224,6 +224,111 @@ fn small_cases_equal_brute_force() {
     println!(
         "{feasible} feasible ({optimal} proved optimal, {found_alone} without enumeration), {infeasible} not, worst {worst}"
     );
-    assert!(feasible > 50 && infeasible > 5, "{feasible} feasible, {infeasible} not");
+    assert!(feasible > 40 && infeasible > 5, "{feasible} feasible, {infeasible} not");
     assert!(worst <= 1e-9, "{worst}");
+}
+
+/// Uniform dense models: never slower than Megatron's split that counts embedding and loss as a layer each
+/// (`--account-for-embedding-in-pipeline-split`, `--account-for-loss-in-pipeline-split`), and certified.
+#[test]
+fn dense_models_are_no_slower_than_megatrons_own_split() {
+    for (model, cluster, pp, text) in [
+        ("llama3-405b", "dgx-h100-1k", 16, "tp=8 pp=16 mbs=1 sp=on recompute=full"),
+        ("llama3-405b", "dgx-h100-1k", 8, "tp=8 pp=8 mbs=1 sp=on recompute=full"),
+        ("llama2-13b", "dgx-h100-64", 2, "tp=2 pp=2 mbs=1 sp=on"),
+        ("llama3-8b", "dgx-h100-64", 2, "tp=1 pp=2 mbs=1"),
+    ] {
+        let problem = spec(model, cluster, "nemo-25", 512, 8192).problem();
+        let costs = Costs::new(&problem);
+        let plan = parse_plan(text, &problem).unwrap();
+        let layers = problem.model().layers() + 2;
+        assert_eq!(layers % pp, 0, "{model}: embedding and loss do not fill the stages");
+        let mut counts = vec![layers / pp; pp as usize];
+        counts[0] -= 1;
+        *counts.last_mut().unwrap() -= 1;
+        let theirs = Stager::new(&costs, &plan).evaluate(&StagedPlan::uniform(problem.model(), &plan, &counts));
+        assert!(theirs.over(problem.hbm_budget()).is_none(), "{model} {plan} does not fit");
+        let refined = refine(&costs, &plan, &Options::default()).unwrap();
+        check(&problem, &plan, &refined);
+        let (ours, theirs) = (refined.step(), theirs.evaluation.step.total());
+        assert!(ours <= theirs, "{model} {plan}: {ours} against Megatron's {theirs}");
+        assert!(refined.proof.gap() <= 0.01, "{model} {plan}: {}", refined.proof);
+    }
+}
+
+/// Fewer layers than stages is said, not tried.
+#[test]
+fn stages_without_layers_are_refused() {
+    let problem = spec("llama3-8b", "dgx-h100-64", "nemo-25", 64, 4096).gpus(8).set("model.layers=d*5").problem();
+    let plan = parse_plan("tp=1 pp=8 mbs=1", &problem).unwrap();
+    let why = refine(&Costs::new(&problem), &plan, &Options::default()).unwrap_err();
+    assert_eq!(why, Infeasible::TooFewLayers { stages: 6, layers: 5 });
+}
+
+/// What `docs/refine.md` shows.
+const SHOWN: [(&str, &str, &str, u32, u32, &str); 12] = [
+    ("llama3-8b", "dgx-h100-64", "nemo-25", 512, 8192, "tp=1 pp=4 mbs=1"),
+    ("llama3-70b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 mbs=1 sp=on"),
+    ("llama3-405b", "dgx-h100-1k", "nemo-25", 512, 8192, "tp=8 pp=16 mbs=1 sp=on"),
+    ("llama3-405b", "dgx-h100-1k", "nemo-25", 512, 8192, "tp=8 pp=16 vpp=8 schedule=interleaved mbs=1 sp=on"),
+    ("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096, "tp=1 pp=16 ep=64 mbs=1"),
+    ("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096, "tp=1 pp=16 vpp=2 schedule=interleaved ep=64 mbs=1"),
+    ("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096, "tp=1 pp=16 schedule=dualpipe-v ep=64 mbs=1"),
+    ("llama4-maverick", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 ep=16 mbs=1 sp=on"),
+    ("llama4-maverick", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 vpp=3 schedule=interleaved ep=16 mbs=1 sp=on"),
+    ("gemma3-27b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 mbs=1 sp=on"),
+    ("nemotron-h-56b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 mbs=1 sp=on"),
+    ("nemotron-h-56b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 vpp=2 schedule=interleaved mbs=1 sp=on"),
+];
+
+/// Writes `docs/refine.md`: `cargo test --release --test refine -- --ignored write_docs`. Times of the solver are the machine's.
+#[test]
+#[ignore = "writes docs/refine.md; solver times depend on the machine"]
+fn write_docs() {
+    use std::fmt::Write;
+    let profile = if cfg!(debug_assertions) { "dev profile (opt-level 1)" } else { "release profile" };
+    let mut text = String::from(
+        "# Refined stages\n\nWritten by `cargo test --release --test refine -- --ignored write_docs`.\n\nFor each plan: the \
+         replayed step time with the layers that the stack gives its stages and one recomputation for all of them (before), \
+         with layers and recomputation chosen for each stage (after), what is proved (no split and mix of the plan is faster \
+         by more), and the wall time of the solver",
+    );
+    writeln!(text, " on one core of a shared 2-core machine, {profile}.\n").unwrap();
+    text.push_str(
+        "| model | plan | before | after | gain | proof | solver | stages |\n|---|---|---|---|---|---|---|---|\n",
+    );
+    for (model, cluster, stack, batch, seq_len, plan_text) in SHOWN {
+        let problem = spec(model, cluster, stack, batch, seq_len).problem();
+        let costs = Costs::new(&problem);
+        let plan = parse_plan(plan_text, &problem).unwrap();
+        let start = std::time::Instant::now();
+        let outcome = refine(&costs, &plan, &Options::default());
+        let took = start.elapsed().as_secs_f64();
+        let problem_text = format!("{model} on {cluster}, batch {batch} x {seq_len}");
+        match outcome {
+            Ok(refined) => {
+                check(&problem, &plan, &refined);
+                let before = refined.before.map_or_else(|| "does not fit".to_owned(), |time| time.to_string());
+                let gain = refined
+                    .before
+                    .map_or_else(String::new, |time| format!("{:.1} %", (1.0 - refined.step() / time) * 100.0));
+                let mixed = if refined.staged.recomputes_alike() { "" } else { " (recomputation differs)" };
+                writeln!(
+                    text,
+                    "| {problem_text} | `{plan_text}` | {before} | {} | {gain} | {} | {:.0} ms | `{}`{mixed} |",
+                    refined.step(),
+                    refined.proof,
+                    took * 1e3,
+                    refined.staged.megatron_layout().replace('|', "\\|"),
+                )
+                .unwrap();
+            }
+            Err(why) => {
+                writeln!(text, "| {problem_text} | `{plan_text}` | - | {why} | | | {:.0} ms | |", took * 1e3).unwrap()
+            }
+        }
+        print!("{}", text.lines().last().unwrap_or_default());
+        println!();
+    }
+    std::fs::write(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/refine.md"), text).unwrap();
 }

@@ -14,24 +14,28 @@ use crate::space::Restrictions;
 /// Arguments of refinement.
 #[derive(Debug, clap::Args)]
 pub struct RefineArgs {
-    /// Choose layers and recomputation of each stage for the K fastest plans that have stages, and for the one that came
-    /// nearest to fitting.
-    #[arg(long, value_name = "K", default_value_t = 3)]
-    refine: u32,
+    /// Choose layers and recomputation of each stage for the K fastest plans, and for the one that came nearest to fitting
+    /// [default: 3, without those whose ranks own several stages: they take longer].
+    #[arg(long, value_name = "K")]
+    refine: Option<u32>,
     /// Leave all stages alike.
     #[arg(long, conflicts_with = "refine")]
     no_refine: bool,
 }
 
+/// Plans that are refined where no number is given.
+const BY_DEFAULT: u32 = 3;
+
 impl RefineArgs {
     /// Stages of the best plans; none where they were not asked for. Recomputation that was fixed or forbidden stays.
     pub fn entries(&self, problem: &Problem, ranking: &Ranking, restrictions: &Restrictions) -> Vec<Entry> {
-        if self.no_refine || self.refine == 0 {
+        let most = self.refine.unwrap_or(BY_DEFAULT);
+        if self.no_refine || most == 0 {
             return Vec::new();
         }
         let freedom = Freedom { recompute: !restrictions.mentions("recompute"), ..Freedom::default() };
         let options = Options { freedom, ..Options::default() };
-        refine_ranking(&Costs::new(problem), ranking, self.refine as usize, &options)
+        refine_ranking(&Costs::new(problem), ranking, most as usize, self.refine.is_some(), &options)
     }
 }
 

@@ -27,7 +27,160 @@ pub fn of(program: &Program, family: &[Path], best: Option<f64>) -> f64 {
         }
         bound = bound.min(of_rank);
     }
-    bound
+    bound.max(blended(program, family, ceiling))
+}
+
+/// One stage with the mixes that some price of memory would choose.
+struct Column {
+    a: usize,
+    b: usize,
+    load: Load,
+    states: f64,
+    /// Extra backward time and bytes held at the rank's first moment, from the fastest to the smallest.
+    hull: Vec<(f64, f64)>,
+}
+
+/// Most prices of columns that the multipliers may cost.
+const MOST_PRICED: usize = 20_000_000;
+
+/// A bound that sees memory: the mean of one chain through each rank is a sum over stages, and so is each rank's memory, which
+/// multipliers weigh.
+///
+/// ```text
+/// T ≥ max over λ ≥ 0 of  min over cuts and mixes of  Σ_S mean visits_S·time_S + Σ_r λ_r·(held_r − room_r)
+/// ```
+fn blended(program: &Program, family: &[Path], ceiling: f64) -> f64 {
+    let ranks = program.ranks;
+    let mut chains: Vec<&Path> = Vec::with_capacity(ranks);
+    for rank in 0..ranks {
+        // The last chain of a rank has both waits.
+        let Some(path) = family.iter().rfind(|path| path.rank as usize == rank) else { return 0.0 };
+        chains.push(path);
+    }
+    let mean = |part: fn(&Path) -> &Vec<f64>| -> Vec<f64> {
+        (0..program.chunks).map(|s| chains.iter().map(|path| part(path)[s]).sum::<f64>() / ranks as f64).collect()
+    };
+    let (forward, backward, wgrad) = (mean(|p| &p.forward), mean(|p| &p.backward), mean(|p| &p.wgrad));
+    let columns: Vec<Vec<Column>> = (0..program.chunks).map(|chunk| columns(program, chunk, ceiling)).collect();
+    let priced: usize = columns.iter().flatten().map(|column| column.hull.len()).sum();
+    let rounds = (MOST_PRICED / priced.max(1)).clamp(1, 200);
+    let scale = program.layers_time(0, program.len()) / ranks as f64 * forward.iter().sum::<f64>()
+        / program.chunks as f64
+        / program.room.iter().copied().fold(1.0, f64::max);
+    let mut multipliers = vec![0.0_f64; ranks];
+    let (mut most, mut step) = (0.0_f64, 4.0 * scale);
+    for _ in 0..rounds {
+        let price = |stage: usize, column: &Column| {
+            let load = &column.load;
+            let own = if wgrad[stage] > 0.0 { load.wgrad } else { 0.0 };
+            let time = forward[stage] * load.forward
+                + backward[stage] * (load.backward - own - load.slack)
+                + wgrad[stage] * load.wgrad;
+            let weight = multipliers[program.rank_of(stage)];
+            let (mut least, mut bytes) = (f64::INFINITY, 0.0);
+            for (extra, held) in &column.hull {
+                let sum = backward[stage] * extra + weight * held;
+                if sum < least {
+                    (least, bytes) = (sum, *held);
+                }
+            }
+            (time + least + weight * column.states, bytes + column.states)
+        };
+        let Some((sum, held)) = cheapest_columns(program, &columns, price) else { return f64::INFINITY };
+        let charged: f64 = multipliers.iter().zip(&program.room).map(|(weight, room)| weight * room).sum();
+        if sum - charged > most {
+            most = sum - charged;
+        } else {
+            step *= 0.93;
+        }
+        let mut tight = true;
+        for rank in 0..ranks {
+            let over = (held[rank] - program.room[rank]) / program.room[rank].max(1.0);
+            tight &= over <= 0.0;
+            multipliers[rank] = (multipliers[rank] + step * over).max(0.0);
+        }
+        if tight && multipliers.iter().all(|weight| *weight == 0.0) {
+            break;
+        }
+    }
+    most
+}
+
+/// Stages under the ceiling, with the lower hull of their mixes.
+fn columns(program: &Program, chunk: usize, ceiling: f64) -> Vec<Column> {
+    let n = program.len();
+    let last = program.chunks - 1;
+    let (first, behind) = (chunk.saturating_sub(1), (last - chunk).saturating_sub(1));
+    let alive = program.alive(chunk).next().unwrap_or(1.0);
+    let mut found = Vec::new();
+    for a in first..=n.saturating_sub(behind) {
+        if chunk == 0 && a > 0 {
+            break;
+        }
+        for b in a..=n.saturating_sub(behind) {
+            if (chunk == last && b < n) || !program.may_hold(chunk, a, b) {
+                continue;
+            }
+            let load = program.fastest(chunk, a, b);
+            if load.both() > ceiling {
+                break;
+            }
+            let frontier = program.frontier(a, b);
+            let mut hull: Vec<(f64, f64)> = Vec::new();
+            for point in &frontier.points {
+                let next = (point.extra, point.kept * alive);
+                while let [.., before, here] = hull[..] {
+                    let turns = (here.1 - before.1) * (next.0 - here.0) >= (next.1 - here.1) * (here.0 - before.0);
+                    if !turns {
+                        break;
+                    }
+                    hull.pop();
+                }
+                if hull.last().is_none_or(|known| next.1 < known.1) {
+                    hull.push(next);
+                }
+            }
+            let load = Load { slack: frontier.slack, ..load };
+            found.push(Column { a, b, load, states: program.states(a, b), hull });
+        }
+    }
+    found
+}
+
+/// The least sum over cuts, and the bytes of each rank there.
+fn cheapest_columns(
+    program: &Program,
+    columns: &[Vec<Column>],
+    price: impl Fn(usize, &Column) -> (f64, f64),
+) -> Option<(f64, Vec<f64>)> {
+    let n = program.len();
+    let mut best = vec![f64::INFINITY; n + 1];
+    best[0] = 0.0;
+    let mut from: Vec<Vec<(usize, f64)>> = Vec::with_capacity(columns.len());
+    for (stage, list) in columns.iter().enumerate() {
+        let mut next = vec![f64::INFINITY; n + 1];
+        let mut cut = vec![(usize::MAX, 0.0); n + 1];
+        for column in list.iter().filter(|column| best[column.a].is_finite()) {
+            let (sum, bytes) = price(stage, column);
+            if best[column.a] + sum < next[column.b] {
+                next[column.b] = best[column.a] + sum;
+                cut[column.b] = (column.a, bytes);
+            }
+        }
+        best = next;
+        from.push(cut);
+    }
+    if best[n].is_infinite() {
+        return None;
+    }
+    let mut held = vec![0.0; program.ranks];
+    let mut at = n;
+    for (stage, cut) in from.iter().enumerate().rev() {
+        let (a, bytes) = cut[at];
+        held[program.rank_of(stage)] += bytes;
+        at = a;
+    }
+    Some((best[n], held))
 }
 
 /// What the edges of a step are at their best, whatever the split: parameters shared out evenly; nothing is known of the
@@ -96,7 +249,9 @@ impl Arcs {
         let mut multipliers = vec![0.0; program.ranks];
         let mut most = f64::NEG_INFINITY;
         let mut step = 1.0;
-        for _ in 0..if ceiling.is_finite() { ROUNDS } else { 1 } {
+        let arcs: usize = self.stages.iter().map(Vec::len).sum();
+        let rounds = (MOST_PRICED / (arcs * program.ranks * 4).max(1)).clamp(1, ROUNDS);
+        for _ in 0..if ceiling.is_finite() { rounds } else { 1 } {
             let price = |stage: usize, load: &Load| {
                 let less = if own(stage) { visits } else { 0.0 };
                 let separate = path.wgrad[stage] > 0.0;

@@ -49,7 +49,8 @@ pub fn loads(program: &Program, cuts: &[usize], known: &mut Known) -> Option<Vec
         for &chunk in &own {
             key.extend(program.counts_between(cuts[chunk], cuts[chunk + 1]));
         }
-        let chosen = known.entry(key).or_insert_with(|| knapsack(program, cuts, &own, moments, room)).clone()?;
+        let choose = if own.len() <= MOST_EXACT { knapsack } else { greedy };
+        let chosen = known.entry(key).or_insert_with(|| choose(program, cuts, &own, moments, room)).clone()?;
         for (&chunk, at) in own.iter().zip(chosen) {
             let (a, b) = (cuts[chunk], cuts[chunk + 1]);
             loads[chunk] = program.load(chunk, a, b, at, &program.frontier(a, b));
@@ -61,6 +62,44 @@ pub fn loads(program: &Program, cuts: &[usize], known: &mut Known) -> Option<Vec
 /// Stages under their fastest mixes, whether they fit or not.
 fn fastest(program: &Program, cuts: &[usize]) -> Vec<Load> {
     (0..program.chunks).map(|chunk| program.fastest(chunk, cuts[chunk], cuts[chunk + 1])).collect()
+}
+
+/// Stages of a rank up to which its mixes are chosen together; with more, step by step.
+const MOST_EXACT: usize = 3;
+
+/// Mixes of a rank with many stages: from the fastest, always the step that saves the most bytes for its time, until all fits.
+fn greedy(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64>], room: f64) -> Option<Vec<usize>> {
+    let frontiers: Vec<_> = own.iter().map(|&chunk| program.frontier(cuts[chunk], cuts[chunk + 1])).collect();
+    let mut at = vec![0_usize; own.len()];
+    let over = |at: &[usize]| -> f64 {
+        let point = |i: usize| &frontiers[i].points[at[i]];
+        let again = (0..own.len()).map(|i| point(i).again).fold(0.0, f64::max);
+        let held = |moment: &Vec<f64>| -> f64 {
+            (0..own.len()).map(|i| point(i).kept * moment[own[i] / program.ranks]).sum::<f64>()
+        };
+        moments.iter().map(held).fold(0.0, f64::max) + again - room
+    };
+    let mut excess = over(&at);
+    while excess > 0.0 {
+        let mut step: Option<(f64, usize, usize, f64)> = None;
+        for i in 0..own.len() {
+            let here = frontiers[i].points[at[i]];
+            for (to, point) in frontiers[i].points.iter().enumerate().skip(at[i] + 1) {
+                let mut next = at.clone();
+                next[i] = to;
+                let left = over(&next);
+                let saved = excess - left.max(0.0);
+                let rate = saved / (point.extra - here.extra).max(f64::MIN_POSITIVE);
+                if saved > 0.0 && step.is_none_or(|(best, ..)| rate > best) {
+                    step = Some((rate, i, to, left));
+                }
+            }
+        }
+        let (_, i, to, left) = step?;
+        at[i] = to;
+        excess = left;
+    }
+    Some(at)
 }
 
 /// Most partial choices of a rank's mixes; beyond, near ones are merged.
@@ -177,17 +216,22 @@ pub fn length(path: &Path, loads: &[Load]) -> f64 {
         .sum()
 }
 
+/// Most neighbours looked at, the same on every machine.
+const MOST_LOOKED: usize = 20_000;
+
 /// Moves single layers between stages while the replay gets shorter, from several starts.
 pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl FnMut(&Split) -> f64) -> Answer {
     let family = chains(program);
     let m = program.stager.micro_batches();
     let edges = bound::edges(program);
-    let lift = |pipe: f64| edges.lift(program, pipe + sends);
+    let (base, slope) = edges.line(program, sends);
+    let lift = |pipe: f64| base + slope * pipe;
     let floor = |loads: &[Load]| lift(family.iter().map(|path| length(path, loads)).fold(0.0, f64::max));
     let mut best: Option<(f64, Split)> = None;
     let mut replayed = 0;
     let mut seen: BTreeSet<Vec<usize>> = BTreeSet::new();
     let mut known = Known::new();
+    let (mut looked, mut cut_short) = (0, false);
     for start in starts(program) {
         let mut here = start;
         if !legal(program, &here) || !seen.insert(here.clone()) {
@@ -203,7 +247,12 @@ pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl Fn
         loop {
             let mut moved: Option<(f64, Split)> = None;
             for cuts in neighbours(program, &here) {
-                if replayed >= options.most_replays || !seen.insert(cuts.clone()) {
+                if replayed >= options.most_replays || looked >= MOST_LOOKED {
+                    cut_short = true;
+                    break;
+                }
+                looked += 1;
+                if !seen.insert(cuts.clone()) {
                     continue;
                 }
                 let limit = moved.as_ref().map_or(time, |(known, _)| *known);
@@ -231,7 +280,7 @@ pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl Fn
         }
     }
     let bound = lift(bound::of(program, &family, best.as_ref().map(|(time, _)| *time)));
-    Answer { best, bound, replayed }
+    Answer { best, bound, replayed, cut_short }
 }
 
 /// Splits up to which all are looked at.

@@ -16,7 +16,7 @@ use crate::units::{Bytes, Seconds};
 
 pub use program::Freedom;
 use program::Program;
-use separable::Split;
+use separable::{Answer, Split};
 
 /// How sure it is that no other split is faster.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -29,7 +29,7 @@ pub enum Proof {
         /// The share.
         gap: f64,
     },
-    /// The time ran out; none is faster by more than this share.
+    /// A limit on the work ended the search; none is faster by more than this share.
     TimeLimit {
         /// The share.
         gap: f64,
@@ -51,7 +51,7 @@ impl std::fmt::Display for Proof {
         match self {
             Self::Optimal => f.write_str("optimal"),
             Self::WithinGap { gap } => write!(f, "within {:.2} %", gap * 100.0),
-            Self::TimeLimit { gap } => write!(f, "time limit, within {:.2} %", gap * 100.0),
+            Self::TimeLimit { gap } => write!(f, "cut short, within {:.2} %", gap * 100.0),
         }
     }
 }
@@ -164,7 +164,7 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
     let sends = program.sends();
     let plays = stager.plays();
     let mut answer = if stager.plan().schedule.virtual_stages() == 1 && (plays || plan.layout.pp == 1) {
-        separable::solve(&program, &coupled::chains(&program), sends, options.tolerance, step)
+        separable::solve(&program, &coupled::chains(&program), sends, (options.tolerance, options.most_replays), step)
     } else {
         coupled::solve(&program, options, sends, step)
     };
@@ -174,37 +174,34 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
     if let Some((time, _)) = answer.best {
         answer.bound = answer.bound.min(time);
     }
-    let Some((_, split)) = answer.best else {
+    let Some((_, split)) = answer.best.clone() else {
         return if fits { Ok(unchanged(before, answer.replayed)) } else { Err(nearest(&program)) };
     };
     let (staged, price) = price(&split);
     // The solver's word is not taken: what the evaluator finds too large or slower is not returned.
     let believed = price.over(budget).is_none();
     debug_assert!(believed, "the evaluator refutes the program: {:?}", price.over(budget));
-    let bound = Seconds::new(answer.bound);
     let step_before = before.1.evaluation.step.total();
     if fits && (!believed || price.evaluation.step.total() >= step_before) {
         let (staged, price) = before;
-        return Ok(finish(staged, price, Some(step_before), bound, answer.replayed));
+        return Ok(finish(staged, price, Some(step_before), &answer));
     }
     if !believed {
         return Err(nearest(&program));
     }
-    Ok(finish(staged, price, fits.then_some(step_before), bound, answer.replayed))
+    Ok(finish(staged, price, fits.then_some(step_before), &answer))
 }
 
-fn finish(
-    staged: StagedPlan,
-    price: StagedEvaluation,
-    before: Option<Seconds>,
-    bound: Seconds,
-    replayed: usize,
-) -> Refined {
+fn finish(staged: StagedPlan, price: StagedEvaluation, before: Option<Seconds>, answer: &Answer) -> Refined {
     let step = price.evaluation.step.total();
-    let bound = bound.min(step);
+    let bound = Seconds::new(answer.bound).min(step);
     let gap = (step - bound) / step;
-    let proof = if gap <= 1e-9 { Proof::Optimal } else { Proof::WithinGap { gap } };
-    Refined { staged, price, before, bound, proof, replayed }
+    let proof = match gap {
+        none if none <= 1e-9 => Proof::Optimal,
+        gap if answer.cut_short => Proof::TimeLimit { gap },
+        gap => Proof::WithinGap { gap },
+    };
+    Refined { staged, price, before, bound, proof, replayed: answer.replayed }
 }
 
 /// The plan as it was, where the program found nothing.

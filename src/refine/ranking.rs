@@ -19,11 +19,13 @@ pub struct Entry {
 }
 
 /// The first `most` plans of a ranking that have a pipeline, or that recompute to fit, and the plan that failed on memory by
-/// the least, each with its stages; the fastest first, those without stages last.
-pub fn refine_ranking(costs: &Costs, ranking: &Ranking, most: usize, options: &Options) -> Vec<Entry> {
+/// the least, each with its stages; the fastest first, those without stages last. `coupled` = also plans whose ranks own
+/// several stages, which take longer to refine.
+pub fn refine_ranking(costs: &Costs, ranking: &Ranking, most: usize, coupled: bool, options: &Options) -> Vec<Entry> {
     let ranked = ranking.evaluations.iter().enumerate().map(|(at, evaluation)| (Some(at + 1), evaluation.plan));
     let near = ranking.nearest.iter().map(|miss| (None, miss.plan));
-    let chosen: Vec<(Option<usize>, Plan)> = ranked.take(most).chain(near).filter(|(_, plan)| worth(plan)).collect();
+    let wanted = |plan: &Plan| worth(plan) && (coupled || plan.schedule.virtual_stages() == 1);
+    let chosen: Vec<(Option<usize>, Plan)> = ranked.take(most).chain(near).filter(|(_, plan)| wanted(plan)).collect();
     let mut entries: Vec<Entry> = chosen
         .into_par_iter()
         .map(|(place, plan)| Entry { place, plan, outcome: refine(costs, &plan, options) })
@@ -33,7 +35,12 @@ pub fn refine_ranking(costs: &Costs, ranking: &Ranking, most: usize, options: &O
     entries
 }
 
+/// Virtual stages up to which a ranking's plans are refined: beyond, a stage holds a layer or two, and there is little to move.
+const MOST_STAGES: u32 = 64;
+
 /// Whether a plan has stages that may differ, or layers that need not recompute alike.
 fn worth(plan: &Plan) -> bool {
-    plan.zero < crate::plan::ZeroStage::Three && (plan.layout.pp > 1 || plan.recompute != crate::plan::Recompute::None)
+    plan.layout.pp * plan.schedule.virtual_stages() <= MOST_STAGES
+        && plan.zero < crate::plan::ZeroStage::Three
+        && (plan.layout.pp > 1 || plan.recompute != crate::plan::Recompute::None)
 }

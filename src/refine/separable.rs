@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::coupled::length;
 use super::program::{Load, Program};
 use crate::cost::data::RankParameters;
 use crate::schedule::paths::Path;
@@ -150,6 +151,12 @@ pub struct Edges {
 }
 
 impl Edges {
+    /// The bound as a line over the pipeline's time, which takes `sends` more: its value at none, and its slope.
+    pub fn line(&self, program: &Program, sends: f64) -> (f64, f64) {
+        let base = self.lift(program, sends);
+        (base, self.lift(program, sends + 1.0) - base)
+    }
+
     /// The bound on a step whose pipeline takes at least `pipe`.
     pub fn lift(&self, program: &Program, pipe: f64) -> f64 {
         let s = Seconds::new;
@@ -218,18 +225,21 @@ pub struct Answer {
     pub bound: f64,
     /// Splits replayed.
     pub replayed: usize,
+    /// Whether a limit ended the search.
+    pub cut_short: bool,
 }
 
 /// Branches on the time T of the slowest stage: a split whose slowest stage, on rank i, takes T in (low, high] is no faster
 /// than any chain through rank i, and a chain's length is a sum over stages, so the least over those splits is a shortest
 /// path over cuts. Splits met on the way are replayed. An interval is halved until its bound is over the best replay.
 ///
-/// `step` gives a split's step time; `sends` is what no chain counts; `tolerance` is the gap at which to stop.
+/// `step` gives a split's step time; `sends` is what no chain counts; `tolerance` is the gap at which to stop,
+/// `most_replays` how many splits may be priced.
 pub fn solve(
     program: &Program,
     paths: &[Path],
     sends: f64,
-    tolerance: f64,
+    (tolerance, most_replays): (f64, usize),
     mut step: impl FnMut(&Split) -> f64,
 ) -> Answer {
     let m = program.stager.micro_batches();
@@ -252,12 +262,14 @@ pub fn solve(
             }
             ceiling = enough.min(most);
         } else if ceiling > whole * 4.0 {
-            return Answer { best, bound: f64::INFINITY, replayed };
+            return Answer { best, bound: f64::INFINITY, replayed, cut_short: false };
         } else {
             ceiling *= 2.0;
         }
     };
     let edges = table.edges(program);
+    let (base, slope) = edges.line(program, sends);
+    let mut cut_short = false;
     let mut intervals: Vec<(f64, f64, f64)> = vec![(0.0, low * (1.0 - 1e-12), ceiling)]; // (bound, low, high]
     let mut closed = f64::INFINITY; // least bound of intervals that are not halved any more
     for _ in 0..MOST_STEPS {
@@ -273,6 +285,15 @@ pub fn solve(
             let Some(loads) = table.loads(&cuts) else { continue };
             if !seen.insert(cuts.clone()) {
                 continue;
+            }
+            let known = best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
+            let longest = paths.iter().map(|path| length(path, &loads)).fold(0.0, f64::max);
+            if base + slope * longest >= known {
+                continue;
+            }
+            if replayed >= most_replays {
+                cut_short = true;
+                break;
             }
             let split = Split { cuts, loads };
             let time = step(&split);
@@ -295,7 +316,7 @@ pub fn solve(
     }
     let bound = intervals.iter().map(|interval| interval.0).fold(closed, f64::min);
     let bound = best.as_ref().map_or(bound, |(time, _)| bound.min(*time));
-    Answer { best, bound, replayed }
+    Answer { best, bound, replayed, cut_short }
 }
 
 /// The least length of chains over splits whose slowest stage lies in (low, high], and the splits that reach it.
