@@ -66,11 +66,11 @@ def ffn(width):
 
 const MODEL: &str = r#"
 def block(layer):
-    part = {"moe": moe()} if HAS_EXPERTS[layer] else {"feed_forward": ffn(FFN)}
+    part = {"moe": _moe()} if HAS_EXPERTS[layer] else {"feed_forward": ffn(FFN)}
     return Block.Config(attention_norm=norm(DIM), ffn_norm=norm(DIM), attention=attention(layer), **part)
 
 
-def model():
+def _model():
     embedding_init = {"weight": skip_param_init} if TIED else {"weight": INIT["weight"]}
     return Model.Config(
         dim=DIM,
@@ -94,7 +94,7 @@ def stages(counts):
 
 def train() -> Trainer.Config:
     spec = model_registry("debugmodel")
-    spec.flavor, spec.model = "plan", model()
+    spec.flavor, spec.model = "plan", _model()
     config = Trainer.Config(
         model_spec=spec,
         loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=VOCAB)),
@@ -196,7 +196,7 @@ fn experts(request: &Request, sizes: &Sizes, text: &mut Text) {
         String::new()
     };
     text.line(format!(
-        "\ndef moe():\n    return make_moe_config(\n        num_experts={n},\n        router=make_router_config(\n            \
+        "\ndef _moe():\n    return make_moe_config(\n        num_experts={n},\n        router=make_router_config(\n            \
          dim=DIM, num_experts={n}, gate_param_init=INIT, top_k={k}{limited}\n        ),\n        \
          routed_experts=make_routed_experts_config(\n            dim=DIM,\n            hidden_dim={f},\n            \
          num_experts={n},\n            top_k={k},\n            param_init=EXPERTS,\n            \
