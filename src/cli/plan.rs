@@ -20,7 +20,6 @@ use crate::cost::Costs;
 use crate::express::Target;
 use crate::problem::Problem;
 use crate::refine::ranking::Entry;
-use crate::report::ties::Ties;
 use crate::report::{compare, csv, json, percent, plans, table, why};
 use crate::search::{Goal, Options, Proof, Ranking, search_for, sensitivity};
 use crate::space::{Restrictions, check, parse_plan};
@@ -125,7 +124,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
                 sheets.push(compare::sensitivity(winner, &changes));
             }
             let sheet = output::sheets(&sheets, args.format)?;
-            let why = format!("{} {}", why::paragraph(&problem, &ranking), Ties::of(&ranking).advice());
+            let why = why::paragraph(&problem, &ranking);
             let why = if args.format == OutputFormat::Table { table::wrapped(&why) } else { why };
             let bills = match &economy {
                 Some(economy) => {

@@ -5,6 +5,7 @@ mod links;
 pub mod measured;
 pub mod rules;
 
+use crate::confidence::Confidence;
 use crate::cost::{Costs, Evaluation, Footprint};
 use crate::import::{Finding, Imported, Level};
 use crate::plan::Plan;
@@ -99,35 +100,12 @@ fn refused(rejection: &Rejection, imported: &Imported) -> Finding {
     }
 }
 
-/// Mean error of peak memory on published runs. Source: [calibration-1-1].
-const MEMORY_ERROR: f64 = 0.17;
 /// Chance of running out of memory from which it is said.
 const WORTH_SAYING: f64 = 0.05;
 
-/// The chance that a predicted peak is over the device's memory, errors being log-normal around the prediction.
-///
-/// ```text
-/// P = 1 − Φ(ln(capacity/peak)/σ)      σ = 0.17·√(π/2): a normal error with that mean
-/// ```
-pub fn chance_of_oom(problem: &Problem, footprint: &Footprint) -> f64 {
-    let spread = MEMORY_ERROR * std::f64::consts::FRAC_PI_2.sqrt();
-    let room = (problem.cluster().gpu.hbm.value.get() / footprint.device().get()).ln() / spread;
-    1.0 - normal(room)
-}
-
-/// The normal distribution, by Abramowitz and Stegun 7.1.26: off by less than 1.5e-7.
-pub(crate) fn normal(x: f64) -> f64 {
-    let z = x.abs() / std::f64::consts::SQRT_2;
-    let t = 1.0 / (1.0 + 0.327_591_1 * z);
-    let terms = [0.254_829_592, -0.284_496_736, 1.421_413_741, -1.453_152_027, 1.061_405_429];
-    let sum: f64 = terms.iter().rev().fold(0.0, |sum, term| (sum + term) * t);
-    let erf = 1.0 - sum * (-z * z).exp();
-    if x < 0.0 { 0.5 * (1.0 - erf) } else { 0.5 * (1.0 + erf) }
-}
-
 fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluation) {
     let fullest = &evaluation.footprint;
-    let chance = chance_of_oom(problem, fullest);
+    let chance = Confidence::new(problem, evaluation).oom_probability;
     if fullest.device() > problem.hbm_budget() {
         return;
     }
@@ -141,7 +119,7 @@ fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluatio
     findings.push(if chance < WORTH_SAYING {
         Finding::note("fits", message)
     } else {
-        let advice = "time it before the long run: predicted peaks are off by 17 % in the mean";
+        let advice = "time it before the long run: the chance is that of published runs of its class";
         Finding::warning("near-ceiling", message).expected(advice)
     });
 }
@@ -150,17 +128,5 @@ impl Report {
     /// Whether there is an error.
     pub fn failed(&self) -> bool {
         self.findings.iter().any(|finding| finding.level == Level::Error)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_normal_distribution_is_right() {
-        for (x, p) in [(0.0, 0.5), (1.0, 0.841_344_7), (-1.96, 0.024_997_9), (3.0, 0.998_650_1)] {
-            assert!((normal(x) - p).abs() < 1e-6, "{x}: {}", normal(x));
-        }
     }
 }

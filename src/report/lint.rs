@@ -5,10 +5,11 @@ use serde_json::{Value, json};
 
 use super::json::{Priced, Question, RankMemory};
 use super::{Sheet, percent, significant};
+use crate::confidence::Confidence;
 use crate::import::{Finding, Imported, Level, Place};
 use crate::lint::measured::{Diagnosis, Verdict};
 use crate::lint::rules::{RULES, named};
-use crate::lint::{Crossing, Report, Suggestion, chance_of_oom};
+use crate::lint::{Crossing, Report, Suggestion};
 use crate::problem::Problem;
 
 /// Findings, one a row; places without the file's name, which stands above.
@@ -124,7 +125,7 @@ pub fn json(answer: &Answer) -> serde_json::Result<String> {
         priced: problem.zip(report.evaluation.as_ref()).map(|(problem, evaluation)| Priced::new(problem, evaluation)),
         chance_of_oom: problem
             .zip(report.evaluation.as_ref())
-            .map(|(problem, evaluation)| chance_of_oom(problem, &evaluation.footprint)),
+            .map(|(problem, evaluation)| Confidence::new(problem, evaluation).oom_probability),
         ranks: report.footprints.iter().map(RankMemory::new).collect(),
         crossings: &report.crossings,
         changes: &report.changes,

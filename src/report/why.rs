@@ -1,14 +1,12 @@
 //! Why the winner won: a paragraph in words.
 
 use super::plans::largest_terms;
+use super::ties::Ties;
 use super::{Figures, basis, in_words, percent, significant};
+use crate::confidence::Confidence;
 use crate::cost::{Costs, Evaluation};
 use crate::problem::Problem;
 use crate::search::{Ranking, plainer};
-
-/// How far the model is off on published runs that it was not fitted to. Source: additions to the specification, §10.9.
-const ACCURACY: &str = "On published runs the model is within ±12 % (dense models on a known stack: ±6 %), so plans \
-                        closer than that are a tie: time the best three to five.";
 
 /// Why the first plan of a ranking won, and what binds it; empty for an empty ranking.
 pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
@@ -24,13 +22,31 @@ pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
         .get(1)
         .map_or_else(|| "No other plan is left to compare it with.".to_owned(), |second| against(winner, second));
     format!(
-        "Why {}: a step takes {}, of which {}. {runner_up} {}{} Device curves: {}. {ACCURACY}",
+        "Why {}: a step takes {}, of which {}. {runner_up} {}{} Device curves: {}. {} {}",
         winner.plan,
         figures.step,
         spent.join(", "),
         memory(problem, &figures, winner.footprint.rank),
         plainer_plan(problem, winner),
         basis::of_step(problem, winner),
+        sure(problem, winner),
+        Ties::of(ranking).advice(),
+    )
+    .trim_end()
+    .to_owned()
+}
+
+/// How far published runs like this one were from their prediction.
+fn sure(problem: &Problem, winner: &Evaluation) -> String {
+    let sure = Confidence::new(problem, winner);
+    format!(
+        "Of {} published runs like it ({}), nine of ten put its step between {} and {}; it runs out of memory with a \
+         probability of {}.",
+        sure.runs,
+        sure.class,
+        sure.step.0,
+        sure.step.1,
+        percent(sure.oom_probability),
     )
 }
 

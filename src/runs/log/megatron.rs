@@ -49,7 +49,10 @@ pub fn read(text: &str) -> Option<LoggedRun> {
     let mut seconds = Vec::new();
     let mut allocated: Option<f64> = None;
     let mut when = None;
+    let mut vocab = None;
     for line in text.lines() {
+        // the tokenizer is built after the arguments are printed
+        vocab = vocab.or_else(|| number_after(line, "padded vocab (size:"));
         if let Some(milliseconds) = number_after(line, ITERATION) {
             seconds.push(milliseconds / 1e3);
             when = when.or_else(|| year(line));
@@ -64,6 +67,7 @@ pub fn read(text: &str) -> Option<LoggedRun> {
         return None;
     }
     let mut row = row(&settings);
+    row.vocab = row.vocab.or(vocab);
     row.year = when;
     row.step_time_s = steady(&seconds);
     row.step_time_canon_s = row.step_time_s;
