@@ -231,15 +231,15 @@ fn of_device((at, device): (u32, nvml_wrapper::Device)) -> Vec<Check> {
     }
     let links = (0..18).filter(|&link| device.link_wrapper_for(link).is_active().unwrap_or(false)).count();
     checks.push(Check::new(what("NVLink"), State::Good, format!("{links} links active"), ""));
-    if let Ok(running) = device.running_compute_processes() {
-        if !running.is_empty() {
-            checks.push(Check::new(
-                what("processes"),
-                State::Warning,
-                format!("{} run on it", running.len()),
-                "stop them: figures would be theirs too",
-            ));
-        }
+    if let Ok(running) = device.running_compute_processes()
+        && !running.is_empty()
+    {
+        checks.push(Check::new(
+            what("processes"),
+            State::Warning,
+            format!("{} run on it", running.len()),
+            "stop them: figures would be theirs too",
+        ));
     }
     checks
 }
