@@ -7,6 +7,8 @@ pub mod cluster;
 pub mod collective;
 pub mod confidence;
 pub mod cost;
+pub mod emit;
+pub mod express;
 #[cfg(feature = "fit")]
 pub mod fit;
 pub mod goodput;

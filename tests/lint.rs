@@ -2,7 +2,7 @@
 //! a measured step loses its time.
 #![cfg(feature = "cli")]
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -34,7 +34,7 @@ fn script(name: &str, more: &str) -> PathBuf {
     file(name, &text)
 }
 
-fn json(path: &PathBuf, more: &[&str]) -> (Value, i32) {
+fn json(path: &Path, more: &[&str]) -> (Value, i32) {
     let output = run(&[&["lint", path.to_str().unwrap(), "dgx-h100-1k", "--format", "json"], more].concat());
     let text = out(&output);
     let talk = String::from_utf8_lossy(&output.stderr).into_owned();

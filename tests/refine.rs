@@ -324,7 +324,7 @@ fn write_docs() {
                 .unwrap();
             }
             Err(why) => {
-                writeln!(text, "| {problem_text} | `{plan_text}` | - | {why} | | | {:.0} ms | |", took * 1e3).unwrap()
+                writeln!(text, "| {problem_text} | `{plan_text}` | - | {why} | | | {:.0} ms | |", took * 1e3).unwrap();
             }
         }
         print!("{}", text.lines().last().unwrap_or_default());

@@ -20,6 +20,7 @@ const LAYERS: &[&str] = &[
     "kernel",
     "collective",
     "cost",
+    "express",
     "goodput",
     "money",
     "space",
@@ -35,6 +36,7 @@ const LAYERS: &[&str] = &[
     "validate",
     "fit",
     "report",
+    "emit",
     "cli",
 ];
 

@@ -50,7 +50,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let footprints =
         if evaluation.is_some() || can_be_sized(&plan, &problem) { costs.footprints(&plan) } else { Vec::new() };
     let text = if args.format == OutputFormat::Json {
-        json::explanation(&costs, evaluation.as_ref(), &footprints, &rejections)?
+        json::with_arguments(
+            &json::explanation(&costs, evaluation.as_ref(), &footprints, &rejections)?,
+            &args.problem.resolved(&problem, None),
+        )?
     } else {
         let mut sheets = Vec::new();
         if let Some(evaluation) = &evaluation {

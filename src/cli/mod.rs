@@ -5,7 +5,9 @@ mod calibrate;
 mod catalogue;
 mod doctor;
 mod economy;
+mod emit;
 mod explain;
+mod files;
 mod fit;
 mod import;
 mod intervals;
@@ -66,6 +68,8 @@ enum Command {
     Sweep(sweep::Args),
     /// Read a launch script or a framework's configuration into model, workload and plan.
     Import(import::Args),
+    /// Write a plan as the files that a framework's launcher takes.
+    Emit(emit::Args),
     /// Check a launch file against a cluster: is it legal, does it fit, what crosses which link, what would be faster.
     Lint(lint::Args),
     /// Predict published runs, one per row of a CSV file.
@@ -163,6 +167,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Explain(args) => explain::run(&args),
         Command::Sweep(args) => sweep::run(&args),
         Command::Import(args) => import::run(&args),
+        Command::Emit(args) => emit::run(&args),
         Command::Lint(args) => lint::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Runs(command) => runs::run(&command),

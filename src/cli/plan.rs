@@ -1,6 +1,7 @@
 //! `meshwright plan`: every legal layout, ranked, and why the first is first.
 
 use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use anyhow::{Result, anyhow};
@@ -9,12 +10,14 @@ use serde::de::IntoDeserializer;
 use serde::de::value::{Error as NameError, StrDeserializer};
 
 use super::economy::{self, EconomyArgs};
+use super::files::Existing;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
 use super::refined::{self, RefineArgs};
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, OutputFormat, emit, output};
 use crate::catalog::Overrides;
 use crate::cost::Costs;
+use crate::express::Target;
 use crate::problem::Problem;
 use crate::refine::ranking::Entry;
 use crate::report::{compare, csv, json, percent, plans, table, why};
@@ -59,12 +62,27 @@ pub struct Args {
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
+    /// Write the first plan as this framework's files: megatron, megatron-bridge, deepspeed, torchtitan, accelerate,
+    /// nanotron. Without --for it keeps only plans that this framework can express.
+    #[arg(long, value_name = "FRAMEWORK", requires = "out")]
+    emit: Option<String>,
+    /// Folder of the files of --emit, which is made where it is not there.
+    #[arg(long, value_name = "DIR", requires = "emit")]
+    out: Option<PathBuf>,
+    /// Replace files that are there already.
+    #[arg(long, requires = "emit")]
+    force: bool,
 }
 
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let restrictions = restrictions(args)?;
-    let problem = args.problem.problem()?;
+    let target = args.emit.as_deref().map(emit::target).transpose()?;
+    let stack_of = args.framework.as_deref().map_or(target, Target::named);
+    let problem = args.problem.problem_for(stack_of)?;
+    let restrictions = restrictions(args, stack_of, &problem)?;
+    if !emit::model_runs(stack_of, &problem) {
+        return Ok(Outcome::NoPlan);
+    }
     let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.options.set)?)?;
     let progress = Progress::new();
     let options = Options { top: args.top as usize, restrictions };
@@ -83,6 +101,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (search_for(&problem, &options, goal, &control), true)
     };
     progress.finish();
+    let ranking = emit::expressible(stack_of, &problem, ranking);
     let refined = args.refine.entries(&problem, &ranking, &options.restrictions);
     if ranking.evaluations.is_empty() && refined.iter().all(|entry| entry.outcome.is_err()) {
         return no_plan(&problem, &ranking, args, &refined);
@@ -90,7 +109,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let text = match args.format {
         OutputFormat::Json => {
             let bills = economy.as_ref().map_or_else(|| Ok(Vec::new()), |economy| economy.bills(&problem, &ranking))?;
-            json::ranking_refined(&problem, &ranking, bills, &refined)?
+            let document = json::ranking_refined(&problem, &ranking, bills, &refined)?;
+            json::with_arguments(&document, &args.problem.resolved(&problem, stack_of))?
         }
         OutputFormat::Csv => {
             let rows = ranking.evaluations.iter().map(|evaluation| json::Priced::new(&problem, evaluation));
@@ -124,7 +144,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
         output::talk("least energy found, not proved: too many layouts are nearly as fast");
     }
     output::talk(&counts(&ranking));
-    Ok(Outcome::Answered)
+    match (target, &args.out, ranking.evaluations.first()) {
+        (Some(target), Some(folder), Some(best)) => {
+            let Some(files) = emit::files(target, &problem, &best.plan, &args.problem.recipe_name(&problem)) else {
+                return Ok(Outcome::NoPlan);
+            };
+            emit::written(folder, &files, Existing::from_force(args.force))?;
+            Ok(Outcome::Answered)
+        }
+        _ => Ok(Outcome::Answered),
+    }
 }
 
 fn counts(ranking: &Ranking) -> String {
@@ -177,7 +206,7 @@ fn nearest_to_fixed(problem: &Problem, fix: &[String]) -> Vec<String> {
     }
 }
 
-fn restrictions(args: &Args) -> Result<Restrictions> {
+fn restrictions(args: &Args, target: Option<Target>, problem: &Problem) -> Result<Restrictions> {
     let mut restrictions = Restrictions::default();
     for item in &args.fix {
         restrictions.fix(item).map_err(|why| anyhow!("--fix {item}: {why}"))?;
@@ -188,8 +217,10 @@ fn restrictions(args: &Args) -> Result<Restrictions> {
     if args.allow_idle {
         restrictions.allow_idle();
     }
-    if let Some(name) = &args.framework {
-        restrictions.for_framework(framework(name)?);
+    match (&args.framework, target) {
+        (_, Some(target)) => restrictions.for_target(target, !problem.model().is_moe()),
+        (Some(name), None) => restrictions.for_framework(framework(name)?),
+        (None, None) => {}
     }
     Ok(restrictions)
 }

@@ -4,17 +4,21 @@ use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use super::calibrate;
 use super::output::talk;
 use crate::catalog::{self, Overrides, fits};
+use crate::cluster::Cluster;
 use crate::confidence;
+use crate::express::Target;
 use crate::gpu::Format;
 use crate::problem::{HbmProfile, Problem};
 use crate::workload::{self, Adaptation, Optimizer, RECIPES, Recipe, Workload};
 
 /// Number format on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Precision {
     /// bfloat16.
     Bf16,
@@ -43,7 +47,8 @@ impl From<Precision> for Format {
 }
 
 /// How much of the memory a plan may fill, on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Profile {
     /// 97 %.
     Tight,
@@ -64,7 +69,7 @@ impl From<Profile> for HbmProfile {
 }
 
 /// Which constants to predict with.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 pub struct FitArgs {
     /// Constants laid over the specification's own: a name, a TOML file (clusters/fits), or `none`.
     #[arg(long, value_name = "FIT", default_value = fits::DEFAULT)]
@@ -79,7 +84,8 @@ impl FitArgs {
 }
 
 /// What to train, on what, how.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ProblemArgs {
     /// Model: a name (`meshwright models`), a TOML file, or a Hugging Face config.json.
     pub model: String,
@@ -90,7 +96,8 @@ pub struct ProblemArgs {
 }
 
 /// How to train it, and what is known better than the catalogue knows it.
-#[derive(Debug, clap::Args)]
+#[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ProblemOptions {
     /// GPUs, where not the cluster's own number.
     #[arg(long, value_name = "N")]
@@ -138,13 +145,23 @@ pub struct ProblemOptions {
 impl ProblemArgs {
     /// The problem, checked; says on stderr what was assumed.
     pub fn problem(&self) -> Result<Problem> {
-        self.options.problem(&self.model, &self.cluster)
+        self.problem_for(None)
+    }
+
+    /// The problem as one framework runs it: where no stack is named, it is that of the framework.
+    pub fn problem_for(&self, target: Option<Target>) -> Result<Problem> {
+        self.options.problem_for(&self.model, &self.cluster, target)
     }
 }
 
 impl ProblemOptions {
     /// The problem of this model on this cluster, checked; says on stderr what was assumed.
     pub fn problem(&self, model: &str, cluster: &str) -> Result<Problem> {
+        self.problem_for(model, cluster, None)
+    }
+
+    /// The problem of this model on this cluster, checked, as one framework runs it; says on stderr what was assumed.
+    pub fn problem_for(&self, model: &str, cluster: &str, target: Option<Target>) -> Result<Problem> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
         let model = catalog::model(model, &sets)?;
         let mut cluster = catalog::cluster(cluster, &sets)?;
@@ -152,7 +169,7 @@ impl ProblemOptions {
             cluster = cluster.resized(gpus);
         }
         let mut assumed = Vec::new();
-        let name = self.stack.as_deref().unwrap_or_else(|| catalog::stacks::usual(&cluster.gpu.vendor));
+        let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&cluster, target));
         if self.stack.is_none() {
             assumed.push(format!("--stack {name}"));
         }
@@ -197,6 +214,33 @@ impl ProblemOptions {
         }
         Ok(problem)
     }
+}
+
+impl ProblemArgs {
+    /// The same question with nothing left to assume, for a document that another run can read.
+    pub fn resolved(&self, problem: &Problem, target: Option<Target>) -> Self {
+        let workload = problem.workload();
+        let stack = self.options.stack.clone();
+        let stack = stack.unwrap_or_else(|| default_stack(problem.cluster(), target).to_owned());
+        let options = ProblemOptions {
+            gpus: Some(problem.cluster().gpus),
+            global_batch: Some(workload.global_batch),
+            seq_len: Some(workload.seq_len),
+            optimizer: Some(self.recipe_name(problem)),
+            stack: Some(stack),
+            ..self.options.clone()
+        };
+        Self { options, ..self.clone() }
+    }
+
+    /// Name of the optimizer recipe.
+    pub fn recipe_name(&self, problem: &Problem) -> String {
+        self.options.optimizer.clone().unwrap_or_else(|| problem.stack().usual_recipe().to_owned())
+    }
+}
+
+fn default_stack(cluster: &Cluster, target: Option<Target>) -> &'static str {
+    if let Some(target) = target { target.stack() } else { catalog::stacks::usual(&cluster.gpu.vendor) }
 }
 
 /// Four numbers of bytes, as `2+4+4+8`: weights, gradients, master weights, moments.

@@ -14,6 +14,11 @@ const RING_MERGE: f64 = 20.0;
 /// Volume of the heads-for-tokens exchange backward against forward. Source: specification §3.7.
 const ULYSSES_BACKWARD: f64 = 1.5;
 
+/// Ranks of a context-parallel group that lie in one scale-up domain of so many GPUs: the inner group of `a2a+p2p`.
+pub const fn context_inside(plan: &Plan, domain: u32) -> u32 {
+    groups::cp(plan).inside(domain)
+}
+
 impl Costs<'_> {
     /// Adds the collectives of tensor (and sequence) parallelism, S = n·h·2 bytes.
     ///
@@ -110,7 +115,7 @@ impl Costs<'_> {
             }
             CpKind::Ring => self.ring(self.kv_bytes(layer, plan), group, hidden, cost),
             CpKind::Hierarchical => {
-                let inside = group.inside(self.fabric.domain());
+                let inside = context_inside(plan, self.fabric.domain());
                 let near = Group { ranks: inside, stride: group.stride };
                 let far = Group { ranks: group.ranks / inside, stride: group.stride * inside };
                 let exchange = self.ulysses(layer, plan, near);

@@ -30,6 +30,7 @@ use crate::problem::Problem;
 use crate::workload::Adaptation;
 
 pub use by_stage::{StagedEvaluation, Stager};
+pub use exchange::context_inside;
 pub use figures::Figures;
 pub use memory::Footprint;
 pub use stage::ShapeCost;

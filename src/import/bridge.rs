@@ -131,11 +131,10 @@ fn given(list: &mut Arguments, document: &Document, path: &str, flag: &str, word
     let arity = options().get(flag).map(|flag| flag.arity);
     let words = words.trim_start_matches('[').trim_end_matches(']');
     match (arity, words.to_ascii_lowercase().as_str()) {
-        (Some(Arity::Exactly(0)), "true" | "" | "1") => list.add(flag, Vec::new(), place),
         (Some(Arity::Switch), "false" | "0") => {
             list.add(&format!("--no-{}", flag.trim_start_matches('-')), Vec::new(), place);
         }
-        (Some(Arity::Switch), _) => list.add(flag, Vec::new(), place),
+        (Some(Arity::Exactly(0)), "true" | "" | "1") | (Some(Arity::Switch), _) => list.add(flag, Vec::new(), place),
         (Some(Arity::Exactly(0)), _) | (Some(_), "" | "null") => {}
         (Some(_), _) => {
             list.add(flag, words.split_whitespace().map(|word| Text::on(word, place.line)).collect(), place);

@@ -341,6 +341,16 @@ pub fn model(model: &Model) -> serde_json::Result<String> {
     })
 }
 
+/// A document with the arguments that another run can start from, under `arguments`.
+///
+/// # Errors
+/// When a value has no JSON form, or the document is none.
+pub fn with_arguments(document: &str, arguments: &impl Serialize) -> serde_json::Result<String> {
+    let mut document: Map<String, Value> = serde_json::from_str(document)?;
+    document.insert("arguments".into(), serde_json::to_value(arguments)?);
+    text(&document)
+}
+
 /// Any document with its line end.
 ///
 /// # Errors

@@ -1,6 +1,7 @@
 //! What the user fixes or forbids: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
 
 use super::text::parse_recompute;
+use crate::express::Target;
 use crate::plan::Recompute;
 use crate::schedule::Schedule;
 use crate::stack::Framework;
@@ -59,6 +60,7 @@ pub struct Restrictions {
     fixed: Vec<Rule>,
     forbidden: Vec<Rule>,
     framework: Option<Framework>,
+    target: Option<Target>,
     idle: bool,
 }
 
@@ -88,6 +90,26 @@ impl Restrictions {
     /// Only what a framework runs; `Internal` is everything.
     pub const fn for_framework(&mut self, framework: Framework) {
         self.framework = Some(framework);
+    }
+
+    /// Only what a framework's own files can express: the values that it has of each key that is not fixed already.
+    ///
+    /// What depends on several keys at once is left to [`crate::express::plan_obstacles`].
+    pub fn for_target(&mut self, target: Target, dense: bool) {
+        self.framework = Some(target.framework());
+        self.target = Some(target);
+        for item in target.values(dense) {
+            if let Ok(rule) = parse(item)
+                && !self.fixes(&rule.key)
+            {
+                self.fixed.push(rule);
+            }
+        }
+    }
+
+    /// The framework whose files must express every plan, if one was asked for.
+    pub const fn target(&self) -> Option<Target> {
+        self.target
     }
 
     /// Plans may leave GPUs idle.

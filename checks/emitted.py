@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Emits every plan of cases.tsv and asks each framework's own code whether it would run it.
+
+    emitted.py --meshwright target/debug/meshwright --out DIR [--only megatron,deepspeed] [--nanotron CHECKOUT/src]
+
+Prints one line for each case and closes with the counts; exits 1 where a framework refuses a file, resolves other sizes than the
+plan's, or counts other parameters than the model's.
+"""
+import argparse, csv, json, os, re, subprocess, sys
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+CHECKER = {"megatron": ("check_megatron.py", "megatron.sh", "--level build"),
+           "deepspeed": ("check_deepspeed.py", "ds_config.json", "--level init"),
+           "accelerate": ("check_accelerate.py", "accelerate.yaml", "--level prepare"),
+           "torchtitan": ("check_torchtitan.py", "torchtitan_plan.py", "--level build"),
+           "megatron-bridge": ("check_megatron_bridge.py", "megatron_bridge.py", ""),
+           "nanotron": ("check_nanotron.py", "nanotron.yaml", "--level build")}
+
+
+def cases(path):
+    with open(path) as f:
+        rows = csv.reader((line for line in f if not line.startswith("#")), delimiter="\t")
+        return [dict(zip(("framework", "model", "cluster", "flags", "plan"), row)) for row in rows if row]
+
+
+def emit(binary, case, folder):
+    """The resolved plan, as `key=value` pairs, and the world size; or why it was not emitted."""
+    command = [binary, "emit", case["framework"], case["model"], case["cluster"], *case["flags"].split(), "--plan", case["plan"],
+               "--out", folder, "--force"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode != 0:
+        return None, 0, done.stderr.strip()
+    text = "".join(open(os.path.join(folder, name)).read() for name in sorted(os.listdir(folder)) if not name.endswith(".json"))
+    text = re.sub(r"\n#   (?! )", " ", text)                       # comments wrap
+    plan = re.search(r"^# plan: (.*)$", text, re.M).group(1)
+    keys = dict(item.split("=", 1) for item in plan.split())
+    world = int(keys["tp"]) * int(keys["cp"]) * int(keys["pp"]) * int(keys["dp"])
+    return keys, world, ""
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--meshwright", required=True); ap.add_argument("--out", required=True)
+    ap.add_argument("--cases", default=os.path.join(HERE, "cases.tsv"))
+    ap.add_argument("--only", default="megatron,deepspeed,accelerate,torchtitan")
+    ap.add_argument("--nanotron", help="src folder of a nanotron checkout"); ap.add_argument("--bridge", help="where megatron-bridge lies")
+    ap.add_argument("--jobs", default="2"); ap.add_argument("--reports", help="write every report here")
+    o = ap.parse_args()
+    only, failed, passed, reports = o.only.split(","), 0, 0, []
+    ready = {}
+    for at, case in enumerate(cases(o.cases), 1):
+        if case["framework"] not in only:
+            continue
+        folder = os.path.join(o.out, f"{at:03}-{case['framework']}")
+        keys, world, why = emit(o.meshwright, case, folder)
+        if keys is None:
+            failed += 1
+            print(f"NOT EMITTED {case['framework']} {case['model']} {case['plan']}: {why}")
+            continue
+        ready.setdefault(case["framework"], []).append((case, keys, world, os.path.join(folder, CHECKER[case["framework"]][1])))
+    for framework, items in ready.items():
+        for case, keys, world, path in [item for item in items if item[2] == TRAINED]:
+            why = train(framework, path)
+            head = f"{framework} {case['model']} x{world} {case['plan']}: one step on {TRAINED} gloo ranks"
+            print(f"FAILED {head}\n    {why}" if why else f"ok {head}")
+            failed, passed = failed + bool(why), passed + (not why)
+        items[:] = [item for item in items if item[2] != TRAINED]
+        if not items:
+            continue
+        checker, _, extra = CHECKER[framework]
+        if framework == "nanotron":
+            extra += f" --nanotron-path {o.nanotron}"
+        worlds, per_file = os.path.join(o.out, f"{framework}-worlds.json"), os.path.join(o.out, f"{framework}-options.json")
+        json.dump({path: world for _, _, world, path in items}, open(worlds, "w"))
+        json.dump({path: options(framework, case, keys) for case, keys, _, path in items}, open(per_file, "w"))
+        command = [sys.executable, os.path.join(HERE, "check_many.py"), "--checker", checker, "--jobs", o.jobs, "--world-map", worlds,
+                   "--options-map", per_file, "--extra", extra, *([] if framework != "megatron-bridge" or not o.bridge else ["--path", o.bridge]),
+                   *(path for *_, path in items)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        answers = {answer["file"]: answer for answer in map(json.loads, done.stdout.splitlines())}
+        for case, keys, world, path in items:
+            answer = answers.get(path, {"error": "no report"})
+            reports.append({"case": case, "plan": keys, **answer})
+            wrong = [] if answer.get("rc") == 0 else [str(answer.get("error"))]
+            wrong += differences(framework, keys, answer) if not wrong else []
+            head = f"{framework} {case['model']} x{world} {case['flags']} {case['plan']}"
+            if wrong:
+                failed += 1
+                print(f"FAILED {head}\n    " + "\n    ".join(wrong))
+            else:
+                passed += 1
+                print(f"ok {head}: {' '.join(answer.get('levels', {}))}")
+    if o.reports:
+        json.dump(reports, open(o.reports, "w"), indent=1)
+    print(f"{passed} passed, {failed} failed")
+    sys.exit(1 if failed or not passed else 0)
+
+
+TRAINED = 2    # plans on so many ranks are really run, on a tiny model
+
+
+def train(framework, path):
+    """Runs optimizer steps under the file; why not, or nothing."""
+    checker = CHECKER[framework][0]
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(TRAINED), "--master-port", "29517",
+               os.path.join(HERE, checker), path, "--level", "train"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    at = done.stdout.find("{")
+    report = json.loads(done.stdout[at:]) if at >= 0 else {}
+    return "" if done.returncode == 0 and report.get("accepted") else str(report.get("error") or done.stderr[-600:])
+
+
+def options(framework, case, keys):
+    """What the checker needs beside the file."""
+    if framework == "megatron":
+        return "--arch 10" if re.search(r"b200|b300", case["cluster"]) else ""
+    if framework == "deepspeed" and keys["pp"] != "1":
+        return f"--pp {keys['pp']} --level config"        # initialize() takes pipelines from the model's code
+    if framework == "deepspeed" and (keys["tp"] != "1" or keys.get("offload-optimizer", "1") != "1"):
+        return "--level config"                           # AutoTP and Twin-Flow need a Hugging Face model, or the compiled CPU Adam
+    if framework == "accelerate" and (keys["tp"] != "1" or keys["zero"] == "0"):
+        return "--level state"                            # the check's tiny model is not cut by tp_plan, and DDP wants a GPU
+    return ""
+
+
+def differences(framework, keys, answer):
+    """Sizes that the framework resolved to something else than the plan says."""
+    sizes = answer.get("sizes") or answer.get("resolved") or {}
+    wrong = []
+    # name in the plan -> name in the report
+    names = {"tp": "tp", "cp": "cp", "pp": "pp", "mbs": "micro_batch"}
+    if framework in ("megatron", "megatron-bridge"):
+        names |= {"dp": "dp", "ep": "ep", "etp": "etp"}
+    if framework == "deepspeed":
+        names = {"tp": "tp", "cp": "sp", "dp": "dp", "mbs": "micro_batch", "zero": "zero_stage"}
+    for name, reported in names.items():
+        if name in keys and reported in sizes and sizes[reported] is not None and float(sizes[reported]) != float(keys[name]):
+            wrong.append(f"{name}: the plan says {keys[name]}, the framework {sizes[reported]}")
+    if framework == "megatron" and keys.get("vpp", "1") != str(sizes.get("vpp") or 1):
+        wrong.append(f"vpp: the plan says {keys.get('vpp')}, the framework {sizes.get('vpp')}")
+    return wrong
+
+
+main()

@@ -1,0 +1,206 @@
+//! `meshwright emit`: a plan as the files that a framework's launcher takes.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{ArgMatches, Command, FromArgMatches};
+use serde::Deserialize;
+
+use super::files::{Existing, write_all};
+use super::problem::ProblemArgs;
+use super::{Outcome, output};
+use crate::catalog;
+use crate::cost::Costs;
+use crate::emit::{File, Request, emit};
+use crate::express::{self, Target};
+use crate::plan::Plan;
+use crate::problem::Problem;
+use crate::search::Ranking;
+use crate::space::{Rejection, check, parse_plan};
+
+/// Arguments of `emit`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Framework: megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron.
+    framework: String,
+    #[command(flatten)]
+    problem: Asked,
+    /// The plan: "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster.
+    #[arg(long, value_name = "PLAN", required_unless_present = "from")]
+    plan: Option<String>,
+    /// Take model, cluster, workload and plan from a document of `plan --format json` or `explain --format json`.
+    #[arg(long, value_name = "FILE", conflicts_with = "plan")]
+    from: Option<PathBuf>,
+    /// Which plan of that document.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), requires = "from")]
+    rank: u32,
+    /// Folder for the files, which is made where it is not there [default: they are printed].
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Replace files that are there already.
+    #[arg(long)]
+    force: bool,
+}
+
+/// The flags of a problem, which are absent where a document says it all.
+#[derive(Debug)]
+struct Asked(Option<ProblemArgs>);
+
+impl FromArgMatches for Asked {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let asked = matches.contains_id("model");
+        Ok(Self(if asked { Some(ProblemArgs::from_arg_matches(matches)?) } else { None }))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl clap::Args for Asked {
+    fn augment_args(command: Command) -> Command {
+        ProblemArgs::augment_args_for_update(command)
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        ProblemArgs::augment_args_for_update(command)
+    }
+}
+
+/// Answers.
+pub fn run(args: &Args) -> Result<Outcome> {
+    let target = target(&args.framework)?;
+    let (problem_args, text) = match (&args.from, &args.problem.0, &args.plan) {
+        (Some(path), None, _) => earlier(path, args.rank)?,
+        (Some(_), Some(_), _) => bail!("--from says what model and cluster are; leave them out"),
+        (None, Some(problem), Some(plan)) => (problem.clone(), plan.clone()),
+        (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
+    };
+    let problem = problem_args.problem_for(Some(target))?;
+    let plan = parse_plan(&text, &problem).map_err(|why| anyhow!("--plan: {why}"))?;
+    let Some(files) = files(target, &problem, &plan, &problem_args.recipe_name(&problem)) else {
+        return Ok(Outcome::NoPlan);
+    };
+    match &args.out {
+        Some(folder) => written(folder, &files, Existing::from_force(args.force))?,
+        None => output::print(&printed(&files))?,
+    }
+    Ok(Outcome::Answered)
+}
+
+/// Writes files and says where.
+pub fn written(folder: &std::path::Path, files: &[File], existing: Existing) -> Result<()> {
+    for path in write_all(folder, files, existing)? {
+        output::talk(&format!("wrote {}", path.display()));
+    }
+    Ok(())
+}
+
+/// The files of a plan; none where it is illegal or cannot be expressed, and the reasons on stderr.
+pub fn files(target: Target, problem: &Problem, plan: &Plan, recipe: &str) -> Option<Vec<File>> {
+    let costs = Costs::new(problem);
+    let (fits, illegal): (Vec<Rejection>, Vec<Rejection>) =
+        check(&costs, plan).into_iter().partition(|rejection| rejection.rule() == "out-of-memory");
+    for rejection in &illegal {
+        output::talk(&format!("does not run: {rejection}"));
+    }
+    if !illegal.is_empty() {
+        return None;
+    }
+    let evaluation = costs.evaluate(plan);
+    match emit(target, &Request { costs: &costs, evaluation: &evaluation, recipe: Some(recipe) }) {
+        Ok(files) => {
+            for rejection in fits {
+                output::talk(&format!("warning: predicted not to fit: {rejection}"));
+            }
+            Some(files)
+        }
+        Err(refusal) => {
+            output::talk(&refusal.to_string());
+            None
+        }
+    }
+}
+
+/// The plans of a ranking that a framework can express; says on stderr how many it cannot.
+pub fn expressible(target: Option<Target>, problem: &Problem, mut ranking: Ranking) -> Ranking {
+    if let Some(target) = target {
+        let found = ranking.evaluations.len();
+        ranking.evaluations.retain(|best| express::plan_obstacles(target, problem, &best.plan).is_empty());
+        let left_out = found - ranking.evaluations.len();
+        if left_out > 0 {
+            output::talk(&format!("{left_out} of {found} plans left out: {target} cannot express them"));
+        }
+    }
+    ranking
+}
+
+/// Whether a framework can train the model at all; says on stderr why not.
+pub fn model_runs(target: Option<Target>, problem: &Problem) -> bool {
+    let obstacles = target.map_or_else(Vec::new, |target| express::problem_obstacles(target, problem));
+    for (target, obstacle) in target.iter().cycle().zip(&obstacles) {
+        output::talk(&format!("{target} cannot run this: {obstacle}"));
+    }
+    obstacles.is_empty()
+}
+
+/// A target by name, or the nearest.
+pub fn target(name: &str) -> Result<Target> {
+    Target::named(name).ok_or_else(|| {
+        let names = || Target::NAMES.iter().map(|(name, _)| *name);
+        let nearest = catalog::nearest(name, names());
+        let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        anyhow!(
+            "no files are written for `{name}`{nearest}\n\nhint: there are: {}",
+            names().collect::<Vec<_>>().join(", ")
+        )
+    })
+}
+
+/// One file as it is; several under their names.
+fn printed(files: &[File]) -> String {
+    match files {
+        [file] => file.text.clone(),
+        files => {
+            let parts: Vec<String> = files.iter().map(|file| format!("==> {} <==\n{}", file.name, file.text)).collect();
+            parts.join("\n")
+        }
+    }
+}
+
+/// What `emit` reads of an earlier document.
+#[derive(Deserialize)]
+struct Document {
+    schema: u32,
+    arguments: Option<ProblemArgs>,
+    #[serde(default)]
+    plans: Vec<Planned>,
+    /// The plan of `explain`; of `plan`, a count.
+    priced: Option<serde_json::Value>,
+}
+
+#[derive(Deserialize)]
+struct Planned {
+    plan: String,
+}
+
+/// The question and the plan of an earlier document.
+fn earlier(path: &std::path::Path, rank: u32) -> Result<(ProblemArgs, String)> {
+    let origin = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("{origin}: cannot be read"))?;
+    let document: Document =
+        serde_json::from_str(&text).with_context(|| format!("{origin}: not a document of `plan --format json`"))?;
+    let known = crate::report::json::SCHEMA;
+    if document.schema != known {
+        bail!("{origin}: schema {}, and this version reads {known}", document.schema);
+    }
+    let arguments = document.arguments.ok_or_else(|| {
+        anyhow!("{origin}: has no `arguments`, so it is older than `emit`\n\nhint: run `plan --format json` again")
+    })?;
+    let explained = document.priced.and_then(|priced| Planned::deserialize(priced).ok());
+    let plans: Vec<Planned> = document.plans.into_iter().chain(explained).collect();
+    let plan =
+        plans.get(rank as usize - 1).ok_or_else(|| anyhow!("{origin}: has {} plans, and no {rank}", plans.len()))?;
+    Ok((arguments, plan.plan.clone()))
+}

@@ -1,0 +1,89 @@
+//! A plan in a framework's own terms: files that its launcher takes as they are.
+
+mod accelerate;
+mod deepspeed;
+mod header;
+mod megatron;
+mod megatron_bridge;
+mod nanotron;
+mod settings;
+mod text;
+mod torchtitan;
+
+use std::fmt;
+
+use crate::cost::{Costs, Evaluation};
+use crate::express::{self, Obstacle, Target};
+use crate::plan::Plan;
+
+/// What is to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The problem, ready for pricing.
+    pub costs: &'a Costs<'a>,
+    /// The plan with its price.
+    pub evaluation: &'a Evaluation,
+    /// Name of the optimizer recipe, where it was given by name: `sgd` and `muon` weigh alike.
+    pub recipe: Option<&'a str>,
+}
+
+/// One file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct File {
+    /// Name, without a folder.
+    pub name: String,
+    /// What it says.
+    pub text: String,
+}
+
+/// A plan that a framework cannot express.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Refusal {
+    /// The framework.
+    pub target: Target,
+    /// What it cannot express, one line each.
+    pub obstacles: Vec<Obstacle>,
+    /// The nearest plan that it can.
+    pub nearest: Option<Plan>,
+}
+
+impl std::error::Error for Refusal {}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{} cannot run this", self.target)?;
+        for obstacle in &self.obstacles {
+            write!(f, "\n  {obstacle}")?;
+        }
+        match &self.nearest {
+            Some(plan) => write!(f, "\n\nhint: the nearest plan it can run: --plan \"{plan}\""),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The files of a legal plan for a framework; the first is what the launcher runs.
+///
+/// # Errors
+/// What the framework cannot express, each with its reason, and the nearest plan that it can. Nothing is approximated.
+pub fn emit(target: Target, request: &Request) -> Result<Vec<File>, Refusal> {
+    let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
+    let of_problem = express::problem_obstacles(target, problem);
+    let possible = of_problem.is_empty();
+    let obstacles: Vec<Obstacle> =
+        of_problem.into_iter().chain(express::plan_obstacles(target, problem, plan)).collect();
+    if !obstacles.is_empty() {
+        let nearest = if possible { express::nearest(target, problem, plan) } else { None };
+        return Err(Refusal { target, obstacles, nearest });
+    }
+    let sizes =
+        || express::Sizes::of(problem.model()).map_err(|obstacles| Refusal { target, obstacles, nearest: None });
+    Ok(match target {
+        Target::Megatron => vec![megatron::script(request, &sizes()?)],
+        Target::MegatronBridge => megatron_bridge::files(request, &sizes()?),
+        Target::Deepspeed => deepspeed::files(request),
+        Target::Torchtitan => torchtitan::files(request, &sizes()?),
+        Target::Accelerate => accelerate::files(request),
+        Target::Nanotron => nanotron::files(request, &sizes()?),
+    })
+}

@@ -1,0 +1,17 @@
+//! What Megatron-Bridge can express: what Megatron-LM can, with Adam or SGD.
+//!
+//! Source: [megatron-bridge] `megatron/bridge/training/config.py` (`ConfigContainer.validate`), release 0.6.2.
+
+use super::{Obstacle, Rules, megatron};
+use crate::problem::Problem;
+use crate::workload::Optimizer;
+
+pub(super) const RULES: Rules = Rules { problem, shape: megatron::RULES.shape, plan: megatron::RULES.plan };
+
+fn problem(problem: &Problem) -> Vec<Obstacle> {
+    let mut found = megatron::problem(problem);
+    if problem.workload().optimizer == Optimizer::Muon {
+        found.push(Obstacle::of_model("--optimizer muon", "its containers are written with Adam or SGD here"));
+    }
+    found
+}

@@ -1,0 +1,129 @@
+//! Files for frameworks: refused with a reason and a way out, written whole, and the same from an earlier answer.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).output().unwrap()
+}
+
+fn out(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+fn err(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A fresh folder for one test.
+fn folder(name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("emit-{name}"));
+    let _ = std::fs::remove_dir_all(&path);
+    path
+}
+
+const SMALL: [&str; 5] = ["emit", "megatron", "llama3-8b", "dgx-h100-8", "--plan"];
+
+fn small(plan: &str) -> Output {
+    run(&[&SMALL[..], &[plan]].concat())
+}
+
+#[test]
+fn flags_say_what_the_plan_says() {
+    let text = out(&small("tp=2 pp=2 vpp=4 cp=2 cp-kind=allgather mbs=2 recompute=layernorm order=tp-cp-ep-pp-dp"));
+    for flag in [
+        "--tensor-model-parallel-size 2",
+        "--sequence-parallel",
+        "--context-parallel-size 2",
+        "--cp-comm-type all_gather",
+        "--pipeline-model-parallel-size 2",
+        "--num-virtual-stages-per-pipeline-rank 4",
+        "--use-distributed-optimizer",
+        "--micro-batch-size 2",
+        "--recompute-modules layernorm",
+        "--num-query-groups 8",
+        "# predicted by meshwright",
+    ] {
+        assert!(text.contains(flag), "{flag} in\n{text}");
+    }
+    assert!(!text.contains("--use-tp-pp-dp-mapping") || text.contains("tp-cp-ep-pp-dp"), "{text}");
+}
+
+#[test]
+fn uneven_stages_are_a_layout() {
+    let text = out(&run(&["emit", "megatron", "llama3-405b", "h100-24576", "--plan", "tp=8 pp=16"]));
+    assert!(text.contains("--pipeline-model-parallel-layout 'Et*7|(t*8|)*14,t*7L'"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_said_is_refused_with_a_way_out() {
+    for (plan, named) in [
+        ("pp=2 schedule=zb-v", "1F1B"),
+        ("recompute=act", "moe_act"),
+        ("recompute=per-op", "recompute"),
+        ("recompute=every-other", "recompute"),
+        ("zero=3 reshard=off", "reshard"),
+        ("zero=0 offload-optimizer=0.5", "offload"),
+        ("offload-activations=0.3", "offload"),
+    ] {
+        let output = small(plan);
+        assert_eq!((output.status.code(), out(&output).as_str()), (Some(1), ""), "{plan}");
+        let said = err(&output);
+        assert!(said.contains("Megatron-LM cannot run this") && said.contains(named), "{plan}: {said}");
+        let near = said.split("--plan \"").nth(1).unwrap().split('"').next().unwrap();
+        assert_eq!(small(near).status.code(), Some(0), "{plan}: {near}: {}", err(&small(near)));
+    }
+    let bloom = run(&["emit", "megatron", "bloom-176b", "dgx-h100-64", "--plan", "tp=8 pp=8"]);
+    assert_eq!(bloom.status.code(), Some(1));
+    assert!(err(&bloom).contains("ALiBi"), "{}", err(&bloom));
+    let illegal = small("tp=3");
+    assert_eq!(illegal.status.code(), Some(1));
+    assert!(err(&illegal).contains("does not run"), "{}", err(&illegal));
+}
+
+#[test]
+fn names_suggest_the_nearest() {
+    let output = run(&["emit", "megatorn", "llama3-8b", "dgx-h100-8", "--plan", "tp=2"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("did you mean `megatron`?"), "{}", err(&output));
+    assert_eq!(run(&["emit", "megatron", "llama3-8b"]).status.code(), Some(2));
+    assert_eq!(run(&["emit", "megatron", "--from", "no/such.json"]).status.code(), Some(2));
+}
+
+#[test]
+fn nothing_is_overwritten_without_force() {
+    let folder = folder("force");
+    let into = folder.to_str().unwrap();
+    let write = |plan: &str, more: &[&str]| run(&[&SMALL[..], &[plan, "--out", into], more].concat());
+    assert_eq!(write("tp=2", &[]).status.code(), Some(0));
+    let path = folder.join("megatron.sh");
+    let first = std::fs::read_to_string(&path).unwrap();
+    let again = write("tp=4", &[]);
+    assert_eq!(again.status.code(), Some(2));
+    assert!(err(&again).contains("megatron.sh") && err(&again).contains("--force"), "{}", err(&again));
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), first);
+    assert_eq!(write("tp=4", &["--force"]).status.code(), Some(0));
+    assert_ne!(std::fs::read_to_string(&path).unwrap(), first);
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "no temporary file stays");
+    let under_a_file = path.join("below");
+    let output = run(&[&SMALL[..], &["tp=2", "--out", under_a_file.to_str().unwrap()]].concat());
+    assert_eq!(output.status.code(), Some(2));
+    assert!(err(&output).contains("below"), "{}", err(&output));
+}
+
+#[test]
+fn an_earlier_answer_gives_the_same_files() {
+    let folder = folder("from");
+    let into = folder.to_str().unwrap();
+    let args =
+        ["plan", "llama3-8b", "dgx-h100-8", "--emit", "megatron", "--out", into, "--format", "json", "--top", "2"];
+    let planned = run(&args);
+    assert_eq!(planned.status.code(), Some(0), "{}", err(&planned));
+    let written = std::fs::read_to_string(folder.join("megatron.sh")).unwrap();
+    let document = folder.join("plan.json");
+    std::fs::write(&document, planned.stdout).unwrap();
+    let from = |rank: &str| run(&["emit", "megatron", "--from", document.to_str().unwrap(), "--rank", rank]);
+    assert_eq!(out(&from("1")), written);
+    assert_ne!(out(&from("2")), written);
+    assert_eq!(from("9").status.code(), Some(2));
+}
