@@ -87,7 +87,7 @@ fn torchtitan_says_all_but_its_network() {
     assert_eq!((row.recompute.as_deref(), row.notes.as_deref()), (Some("selective op"), None));
     assert_eq!(log::missing(&row), [] as [&str; 0]);
     let prediction = runs::predict(&row);
-    assert_eq!((prediction.status, prediction.stack.as_deref()), (Status::Ok, Some("torchtitan 2024")));
+    assert_eq!((prediction.status, prediction.stack.as_deref()), (Status::Ok, Some("torchtitan 2025")));
 }
 
 #[test]

@@ -75,7 +75,7 @@ pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evalua
         .filter(|(_, _, other)| other != plan && space::runs(imported.framework, other.schedule))
         .filter(|(_, _, other)| space::check(&costs, other).is_empty())
         .map(|(key, words, other)| {
-            let evaluation = costs.evaluate(&other);
+            let evaluation = costs.evaluate_played(&other);
             suggestion(Change::Plan(other.to_string()), words, key, now, &evaluation, !fits_now)
         })
         .collect();
@@ -245,7 +245,7 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
             problem.hbm_profile(),
         )
         .ok()?;
-        let then = Costs::new(&other).evaluate(plan);
+        let then = Costs::new(&other).evaluate_played(plan);
         Some(suggestion(Change::Software((*setting).to_owned()), (*flag).to_owned(), "software", now, &then, false))
     };
     SWITCHES.iter().filter_map(switched).collect()

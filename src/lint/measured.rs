@@ -253,7 +253,7 @@ fn with_stack(point: &Point, change: impl Fn(&mut crate::stack::Stack)) -> Optio
 
 /// The step on a changed problem, never faster than on the true one.
 fn worse(problem: &Problem, point: &Point, context: &Context) -> Seconds {
-    Costs::new(problem).evaluate(&point.plan).step.total().max(context.step.total())
+    Costs::new(problem).evaluate_played(&point.plan).step.total().max(context.step.total())
 }
 
 /// What the measurements say; each must be of a legal plan.
@@ -263,7 +263,7 @@ pub fn diagnose(points: &[Point]) -> Verdict {
     let contexts: Vec<Context> = points
         .iter()
         .map(|point| {
-            let evaluation = Costs::new(&point.problem).evaluate(&point.plan);
+            let evaluation = Costs::new(&point.problem).evaluate_played(&point.plan);
             let full = evaluation.footprint.device() / point.problem.cluster().gpu.hbm.value;
             Context { step: evaluation.step, most_gpus, least_gpus, full }
         })
