@@ -2,7 +2,6 @@
 
 use super::data::RankParameters;
 use super::layer::LayerCost;
-use super::offload::exposed_update;
 use super::pipeline::DISPATCH_PROCESSORS;
 use super::stage::{ShapeCost, Work, embedding, loss};
 use super::step::StepTime;
@@ -349,7 +348,7 @@ impl<'a> Stager<'a> {
         for (held, &offload) in parameters.iter().zip(offload) {
             let plan = Plan { offload, ..self.plan };
             let update = costs.optimizer_step(&plan, held);
-            let moved = exposed_update(costs.host_update(&plan, held), &windows);
+            let moved = costs.host_update(&plan, held);
             if update + moved > optimizer + host {
                 (optimizer, host) = (update, moved);
             }

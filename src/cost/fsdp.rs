@@ -2,7 +2,6 @@
 
 use super::data::{self, RankParameters};
 use super::head::Ends;
-use super::offload::exposed_update;
 use super::stage::{ShapeCost, Work};
 use super::step::StepTime;
 use super::{Costs, groups, overlap::overlap};
@@ -171,9 +170,7 @@ impl Costs<'_> {
         step.stragglers = step.total() * slow_down;
         step.dp_comm += outer;
         step.optimizer = sharded.update;
-        let windows =
-            data::Windows { backward: work.backward(), forward: work.forward(), micro_backward: work.backward() };
-        step.offload = exposed_update(sharded.host, &windows) + activations;
+        step.offload = sharded.host + activations;
         step
     }
 

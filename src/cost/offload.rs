@@ -1,7 +1,7 @@
 //! What waits on the host: optimizer states and activations.
 
 use super::Costs;
-use super::data::{RankParameters, Windows};
+use super::data::RankParameters;
 use super::stage::ShapeCost;
 use crate::plan::{Plan, ZeroStage};
 use crate::units::{Bytes, BytesPerSec, Seconds};
@@ -13,17 +13,16 @@ mod host {
     pub const MEMORY_GB_PER_S: f64 = 50.0;
 }
 
-/// What of the host's update no window hides: `max(0, T − (window_B + window_F))`. Source: specification §6.8.
-pub(super) fn exposed_update(update: Seconds, windows: &Windows) -> Seconds {
-    (update - windows.backward - windows.forward).or_zero()
-}
-
 impl Costs<'_> {
     /// Time of the update on the host, with the gradients and weights that move: nothing where nothing is offloaded.
     ///
     /// ```text
     /// shard·(g + w)/bw_host + shard·28 B/bw_dram          specification §6.8
     /// ```
+    ///
+    /// All of it is exposed. The specification hides it behind backward and forward, but clipping needs the norm of all
+    /// gradients before the first update, and Megatron's `HybridDeviceOptimizer` and DeepSpeed's `CPUAdam` end their step
+    /// before the next forward begins ([megatron-lm], [deepspeed]).
     pub(super) fn host_update(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         if plan.offload.optimizer <= 0.0 {
             return Seconds::ZERO;

@@ -1,7 +1,6 @@
 //! Step time of a pipeline of stages, ZeRO 0–2.
 
 use super::data::{Exchange, RankParameters, Windows};
-use super::offload::exposed_update;
 use super::stage::{ShapeCost, Work};
 use super::step::StepTime;
 use super::{Costs, groups, overlap::overlap};
@@ -141,7 +140,7 @@ impl Costs<'_> {
         step.stragglers = step.total() * *slow_down;
         step.dp_comm = self.exposed_exchange(plan, exchange, windows, *micro_batches) + tied;
         step.optimizer = update;
-        step.offload = exposed_update(host, windows) + activations;
+        step.offload = host + activations;
         step
     }
 
