@@ -127,7 +127,7 @@ impl Costs<'_> {
         let mut work = Work::default();
         let mut sharding_exposed = Seconds::ZERO;
         let mut edge = Sharding::default();
-        for (kind, &count) in model.kind_counts().iter().enumerate() {
+        for (kind, &count) in self.kind_counts().iter().enumerate() {
             if count == 0 {
                 continue;
             }

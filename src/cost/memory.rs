@@ -405,7 +405,7 @@ impl Costs<'_> {
         };
         let largest = (0..model.kinds.len()).map(layer).fold(0.0, f64::max);
         let own =
-            model.kind_counts().iter().enumerate().map(|(kind, &count)| f64::from(count) * layer(kind)).sum::<f64>()
+            self.kind_counts().iter().enumerate().map(|(kind, &count)| f64::from(count) * layer(kind)).sum::<f64>()
                 / f64::from(plan.layout.pp);
         let layers = if plan.reshard_after_forward { 2.0 * largest } else { own };
         // A pipeline reduces its gradients after the last micro-batch only: until then they are whole.

@@ -76,6 +76,11 @@ impl<'a> Costs<'a> {
         self
     }
 
+    /// Layers of each kind in the whole model.
+    pub(crate) fn kind_counts(&self) -> &[u32] {
+        self.counts.last().expect("starts with one")
+    }
+
     /// Layers of each kind among layers `from..to`.
     pub(crate) fn kinds_between(&self, from: u32, to: u32) -> impl Iterator<Item = f64> + '_ {
         let (from, to) = (&self.counts[from as usize], &self.counts[to as usize]);

@@ -51,10 +51,8 @@ impl Costs<'_> {
         if plan.offload.activations <= 0.0 {
             return Seconds::ZERO;
         }
-        let model = self.problem.model();
         let per_rank = micro_batches / f64::from(plan.layout.pp);
-        model
-            .kind_counts()
+        self.kind_counts()
             .iter()
             .enumerate()
             .map(|(kind, &count)| {

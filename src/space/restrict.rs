@@ -131,6 +131,15 @@ impl Restrictions {
         self.fixed.iter().any(|rule| rule.key == key)
     }
 
+    /// What they say of some keys, and of the framework.
+    #[must_use]
+    pub fn only(&self, keys: &[&str]) -> Self {
+        let of_keys = |rules: &[Rule]| -> Vec<Rule> {
+            rules.iter().filter(|rule| keys.contains(&rule.key.as_str())).cloned().collect()
+        };
+        Self { fixed: of_keys(&self.fixed), forbidden: of_keys(&self.forbidden), idle: false, ..self.clone() }
+    }
+
     /// Whether a key was fixed or forbidden.
     pub fn mentions(&self, key: &str) -> bool {
         self.fixed.iter().chain(&self.forbidden).any(|rule| rule.key == key)
