@@ -127,7 +127,7 @@ impl Restrictions {
     }
 
     /// Whether a key was fixed.
-    pub(super) fn fixes(&self, key: &str) -> bool {
+    pub(crate) fn fixes(&self, key: &str) -> bool {
         self.fixed.iter().any(|rule| rule.key == key)
     }
 
