@@ -63,4 +63,12 @@ impl Costs<'_> {
             })
             .sum()
     }
+
+    /// The same with what a plan's layers keep; nothing is counted where nothing is offloaded.
+    pub(super) fn exposed_activations(&self, plan: &Plan, shape: &ShapeCost) -> Seconds {
+        if plan.offload.activations <= 0.0 {
+            return Seconds::ZERO;
+        }
+        self.offloaded_activations(plan, shape, &self.kept_by_kind(plan).kinds, self.micro_batches(plan))
+    }
 }
