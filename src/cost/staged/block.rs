@@ -85,8 +85,9 @@ pub fn layer_bound(costs: &Costs, plan: &Plan, mixing: &Mixing, feeding: &Feedin
     (mixing.busy + feeding.busy) * (micro_batches / groups * slow_down * ROUNDING)
 }
 
-/// Sums in another order differ in the last digits: bounds give way by so much.
-pub(super) const ROUNDING: f64 = 1.0 - 1e-12;
+/// Bounds give way by so much. Sums in another order differ in the last digits, and a played step is the sum of each pass of
+/// each chunk: 10⁵ of them round off 10⁵·2⁻⁵³ ≈ 10⁻¹¹ of it.
+pub(super) const ROUNDING: f64 = 1.0 - 1e-10;
 
 impl Block {
     /// Joins both parts; of `plan` only what they depend on is read.
