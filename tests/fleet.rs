@@ -1,5 +1,6 @@
 //! What to buy: the program against plain reckoning, and the ready sweeps.
 
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -242,18 +243,19 @@ impl Limits {
     fn table(&self) -> String {
         let mut text = format!("finish_by = \"{} d\"\n", self.finish);
         if let Some(budget) = self.budget {
-            text += &format!("budget = \"{budget} $\"\n");
+            writeln!(text, "budget = \"{budget} $\"").expect("text takes it");
         }
         if let Some(racks) = self.racks {
-            text += &format!("racks = {racks}\n");
+            writeln!(text, "racks = {racks}").expect("text takes it");
         }
         if let Some((most, from)) = self.most_h100 {
             text += "[[buy.offer]]\ngpu = \"h200-sxm\"\n";
-            text += &format!("[[buy.offer]]\ngpu = \"h100-sxm\"\nfrom = \"{from} d\"\nmost = {most}\n");
+            writeln!(text, "[[buy.offer]]\ngpu = \"h100-sxm\"\nfrom = \"{from} d\"\nmost = {most}")
+                .expect("text takes it");
         }
         if let Some([before, after]) = self.power {
             for (until, power) in [(self.middle(), before), (self.finish, after)] {
-                text += &format!("[[buy.period]]\nuntil = \"{until} d\"\npower = \"{power} MW\"\n");
+                writeln!(text, "[[buy.period]]\nuntil = \"{until} d\"\npower = \"{power} MW\"").expect("text takes it");
             }
         }
         text
