@@ -54,15 +54,15 @@ impl Parts {
     fn menus(&self, restrictions: &Restrictions) -> Arc<Menus> {
         let of_shardings = restrictions.only(&SHARDING_KEYS);
         let mut menus = self.menus.lock().expect("nobody panics with it");
-        if let Some((_, known)) = menus.iter().find(|(known, _)| *known == of_shardings) {
-            return Arc::clone(known);
-        }
-        let fresh = Arc::new(Menus::default());
-        menus.push((of_shardings, Arc::clone(&fresh)));
+        let place = menus.iter().position(|(known, _)| *known == of_shardings);
+        let asked = place.map_or_else(|| (of_shardings, Arc::default()), |place| menus.remove(place));
+        let found = Arc::clone(&asked.1);
+        // The set that was not asked for longest goes first.
+        menus.push(asked);
         if menus.len() > MOST_MENUS {
             menus.remove(0);
         }
-        fresh
+        found
     }
 }
 
@@ -116,8 +116,8 @@ impl Shapes {
 
 /// What a menu depends on among restrictions; the framework is beside them.
 const SHARDING_KEYS: [&str; 5] = ["zero", "shard", "reshard", "offload-optimizer", "order"];
-/// Sets of menus kept at once: some tens of MiB each where GPUs are many.
-const MOST_MENUS: usize = 4;
+/// Sets of menus kept at once: up to some tens of MiB each where GPUs are many.
+const MOST_MENUS: usize = 16;
 
 /// The shardings of one layout and schedule, without those that others dominate.
 #[derive(Debug)]
