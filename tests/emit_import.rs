@@ -5,7 +5,7 @@ mod random;
 use meshwright::cost::Costs;
 use meshwright::emit::{Request, emit};
 use meshwright::express::{Target, nearest, problem_obstacles};
-use meshwright::import::{self, Context, Kind};
+use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
 use meshwright::space::check;
@@ -25,10 +25,10 @@ fn expressible(target: Target, problem: &Problem, seed: u64) -> Vec<Plan> {
 fn read_back(target: Target, problem: &Problem, plan: &Plan) -> String {
     let costs = Costs::new(problem);
     let evaluation = costs.evaluate(plan);
-    let files = emit(target, &Request { costs: &costs, evaluation: &evaluation, recipe: None }).unwrap();
+    let files = emit(target, &Request::new(&costs, &evaluation)).unwrap();
     let beside = |name: &str| files.iter().find(|file| file.name == name).map(|file| file.text.clone());
     let context = Context { files: &beside, ..Context::alone(&files[0].name) };
-    let imported = import::read(&files[0].text, Kind::Script, &context)
+    let imported = import::read(&files[0].text, import::kind_of(&files[0].name, &files[0].text), &context)
         .unwrap_or_else(|error| panic!("{plan}: {error}\n{}", files[0].text));
     assert!(imported.unknown.is_empty(), "{plan}: {:?}", imported.unknown);
     imported.on(problem.cluster().gpus).to_string()
@@ -69,4 +69,21 @@ fn deepspeed_reads_back() {
 #[test]
 fn nanotron_reads_back() {
     round_trip(Target::Nanotron, &[spec("llama3-8b", "dgx-h100-64", "nanotron-2025", 128, 8192)]);
+}
+
+#[test]
+fn megatron_bridge_reads_back() {
+    round_trip(Target::MegatronBridge, &[
+        spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
+        spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
+        spec("deepseek-v2", "h100-512", "megatron-lm-2024", 2304, 4096),
+    ]);
+}
+
+#[test]
+fn torchtitan_reads_back() {
+    round_trip(Target::Torchtitan, &[
+        spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192),
+        spec("mixtral-8x7b", "dgx-h100-64", "torchtitan-2024", 256, 4096),
+    ]);
 }

@@ -12,7 +12,8 @@ use crate::workload::Adaptation;
 pub(super) const RULES: Rules = Rules {
     problem,
     shape: &[context_kind, rules::no_expert_tensor, recompute],
-    plan: &[schedule, sharding, shard_group, expert_grid, rules::pipeline_outermost, rules::no_offload],
+    plan: &[schedule, rules::no_offload],
+    sharding: &[sharding, shard_group, expert_grid, rules::pipeline_outermost],
 };
 
 /// Its decoders: grouped-query attention (Llama 3, Qwen3) or latent attention (DeepSeek-V3), gated MLPs or experts, no bias.
