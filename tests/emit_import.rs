@@ -49,11 +49,14 @@ fn round_trip(target: Target, specs: &[Spec]) {
 
 #[test]
 fn megatron_reads_back() {
-    round_trip(Target::Megatron, &[
-        spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
-        spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
-        spec("deepseek-v2", "h100-512", "megatron-lm-2024", 2304, 4096),
-    ]);
+    round_trip(
+        Target::Megatron,
+        &[
+            spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
+            spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
+            spec("deepseek-v2", "h100-512", "megatron-lm-2024", 2304, 4096),
+        ],
+    );
 }
 
 #[test]
@@ -73,17 +76,23 @@ fn nanotron_reads_back() {
 
 #[test]
 fn megatron_bridge_reads_back() {
-    round_trip(Target::MegatronBridge, &[
-        spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
-        spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
-        spec("deepseek-v2", "h100-512", "megatron-lm-2024", 2304, 4096),
-    ]);
+    round_trip(
+        Target::MegatronBridge,
+        &[
+            spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
+            spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
+            spec("deepseek-v2", "h100-512", "megatron-lm-2024", 2304, 4096),
+        ],
+    );
 }
 
 #[test]
 fn torchtitan_reads_back() {
-    round_trip(Target::Torchtitan, &[
-        spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192),
-        spec("mixtral-8x7b", "dgx-h100-64", "torchtitan-2024", 256, 4096),
-    ]);
+    round_trip(
+        Target::Torchtitan,
+        &[
+            spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192),
+            spec("mixtral-8x7b", "dgx-h100-64", "torchtitan-2024", 256, 4096),
+        ],
+    );
 }

@@ -140,7 +140,8 @@ pub fn files(target: Target, problem: &Problem, chosen: &Chosen, recipe: &str) -
     if !illegal.is_empty() {
         return None;
     }
-    let evaluation = chosen.refined.map_or_else(|| costs.evaluate_played(chosen.plan), |refined| refined.price.evaluation);
+    let evaluation =
+        chosen.refined.map_or_else(|| costs.evaluate_played(chosen.plan), |refined| refined.price.evaluation);
     let staged = chosen.refined.map(|refined| &refined.staged);
     match emit(target, &Request { recipe: Some(recipe), staged, ..Request::new(&costs, &evaluation) }) {
         Ok(files) => {

@@ -17,13 +17,7 @@ pub(super) const RULES: Rules = Rules {
         rules::recompute_all_or_none,
     ],
     plan: &[schedule, split, offload],
-    sharding: &[
-        one_model_axis,
-        sharding,
-        rules::no_shard_group,
-        rules::pipeline_outermost,
-        rules::reshard_only,
-    ],
+    sharding: &[one_model_axis, sharding, rules::no_shard_group, rules::pipeline_outermost, rules::reshard_only],
 };
 
 /// `sequence_parallel_size` is Ulysses.

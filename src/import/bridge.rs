@@ -73,7 +73,8 @@ pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Argumen
         }
     }
     precision(&mut list, document);
-    let read = |path: &str| path.split('.').next_back().is_some_and(|key| key.starts_with(|c: char| c.is_ascii_digit()));
+    let read =
+        |path: &str| path.split('.').next_back().is_some_and(|key| key.starts_with(|c: char| c.is_ascii_digit()));
     let rest = document.unread().into_iter().map(|(path, _)| path).filter(|path| !read(path));
     list.without_effect.extend(rest);
     for path in ["trainer.num_nodes", "trainer.devices"] {

@@ -13,7 +13,7 @@ use crate::workload::Recipe;
 
 /// Keys of the top that some part of DeepSpeed reads.
 const TOP: &str = "activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet comms_logger communication_data_type \
-    compile csv_monitor data_efficiency data_types dataloader_drop_last datastates_ckpt disable_allgather disable_python_gc \
+    compile csv_monitor data_efficiency data_parallel_size data_types dataloader_drop_last datastates_ckpt disable_allgather disable_python_gc \
     dump_state expert_parallel flops_profiler fp16 gradient_accumulation_steps gradient_allreduce_op gradient_clipping \
     gradient_predivide_factor hybrid_engine log_level managed_gradient_accumulation memory_breakdown optimizer pipeline \
     prescale_gradients scheduler seq_parallel_communication_data_type sequence_parallel_size steps_per_print tensor_parallel \
@@ -143,7 +143,10 @@ fn recompute(document: &Document, pp: u32, imported: &mut Imported) {
         imported.plan.recompute = Recompute::Full;
         if interval > 1 {
             let place = document.place("pipeline.activation_checkpoint_interval");
-            let finding = Finding::note("not-modelled", format!("one checkpoint every {interval} layers is priced as one a layer"));
+            let finding = Finding::note(
+                "not-modelled",
+                format!("one checkpoint every {interval} layers is priced as one a layer"),
+            );
             document.note(finding.at_maybe(place.as_ref()));
         }
     }

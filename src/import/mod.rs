@@ -279,9 +279,8 @@ pub fn kind_of(file: &str, text: &str) -> Kind {
     match extension.to_ascii_lowercase().as_str() {
         "json" if has("distributed_type") => Kind::Accelerate,
         "json" => Kind::Deepspeed,
-        "toml" => Kind::Torchtitan,
         "py" if text.contains("megatron.bridge") => Kind::Bridge,
-        "py" => Kind::Torchtitan,
+        "toml" | "py" => Kind::Torchtitan,
         "yaml" | "yml" if has("distributed_type:") || has("fsdp_config:") => Kind::Accelerate,
         "yaml" | "yml" if has("parallelism:") && has("tokens:") => Kind::Nanotron,
         "yaml" | "yml" => Kind::Bridge,

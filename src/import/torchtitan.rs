@@ -30,11 +30,23 @@ const FLAVORS: &[(&str, &str, &str)] = &[
     ("gpt_oss", "120b", "gpt-oss-120b"),
 ];
 
+/// Name, model, flavor, sequences of a rank, tokens of a sequence, recomputation, and what else is set.
+type Registered =
+    (&'static str, &'static str, &'static str, u32, u32, &'static str, &'static [(&'static str, &'static str)]);
+
 /// Configurations of its registries: name, model and flavor, sequences of a rank, tokens of a sequence, recomputation, and
 /// what else they set. Source: [torchtitan] `torchtitan/models/*/config_registry.py`, release 0.3.0.
-const REGISTRY: &[(&str, &str, &str, u32, u32, &str, &[(&str, &str)])] = &[
+const REGISTRY: &[Registered] = &[
     ("llama3_8b", "llama3", "8B", 1, 8192, "selective", &[]),
-    ("llama3_8b_mxfp8", "llama3", "8B", 1, 8192, "selective", &[("compile.enable", "true"), ("model.converters", "mxfp8")]),
+    (
+        "llama3_8b_mxfp8",
+        "llama3",
+        "8B",
+        1,
+        8192,
+        "selective",
+        &[("compile.enable", "true"), ("model.converters", "mxfp8")],
+    ),
     ("llama3_70b", "llama3", "70B", 8, 8192, "full", &[("parallelism.tensor_parallel_degree", "8")]),
     (
         "llama3_405b",
@@ -72,7 +84,8 @@ const REGISTRY: &[(&str, &str, &str, u32, u32, &str, &[(&str, &str)])] = &[
 
 /// Sets what a configuration of its registries sets; whether there is one of that name.
 pub(crate) fn fill_from_registry(document: &mut Document, config: &str, line: u32) -> bool {
-    let Some((_, name, flavor, local, seq_len, mode, more)) = REGISTRY.iter().find(|(known, ..)| *known == config) else {
+    let Some((_, name, flavor, local, seq_len, mode, more)) = REGISTRY.iter().find(|(known, ..)| *known == config)
+    else {
         return false;
     };
     let mut put = |path: &str, value: &str| document.put(path, value, line);
@@ -152,7 +165,8 @@ pub(crate) fn of_python(text: &str, wanted: Option<&str>, context: &Context) -> 
     if let Some(flavor) = document.word("model_spec.flavor").or_else(|| document.word("model_spec.0")) {
         let at = line("model_spec");
         puts.push(("model.flavor", flavor, at));
-        let family = |name: &&&str| text.contains(&format!("torchtitan.models.{name}")) || context.file.contains(**name);
+        let family =
+            |name: &&&str| text.contains(&format!("torchtitan.models.{name}")) || context.file.contains(**name);
         let families: std::collections::BTreeSet<&str> = FLAVORS.iter().map(|(family, ..)| *family).collect();
         let name = wanted.and_then(|name| families.iter().find(|family| name.starts_with(**family)));
         let name = name.or_else(|| families.iter().rev().find(family));

@@ -8,8 +8,15 @@ use super::launch::Launch;
 use super::{Imported, known};
 use crate::plan::Recompute;
 
-const SEQUENCE: &[&str] =
-    &["--max_seq_length", "--max_seq_len", "--model_max_length", "--block_size", "--seq_length", "--cutoff_len", "--max_length"];
+const SEQUENCE: &[&str] = &[
+    "--max_seq_length",
+    "--max_seq_len",
+    "--model_max_length",
+    "--block_size",
+    "--seq_length",
+    "--cutoff_len",
+    "--max_length",
+];
 const MODEL: &[&str] = &["--model_name_or_path", "--model_name", "--pretrained_model_name_or_path"];
 
 /// Adds what the program's arguments say and its configuration does not; `accumulation` is what the environment says.
@@ -41,7 +48,8 @@ pub(crate) fn fill(imported: &mut Imported, launch: &Launch, accumulation: Optio
     let checkpointing = launch.argument(&["--gradient_checkpointing", "--gradient-checkpointing"]);
     let named = |word: &str| launch.arguments.iter().any(|argument| argument.plain() == word);
     let given = checkpointing.is_some() || named("--gradient_checkpointing") || named("--gradient-checkpointing");
-    let off = checkpointing.is_some_and(|word| matches!(word.plain().to_ascii_lowercase().as_str(), "false" | "0" | "no"));
+    let off =
+        checkpointing.is_some_and(|word| matches!(word.plain().to_ascii_lowercase().as_str(), "false" | "0" | "no"));
     if given && !off && imported.plan.recompute == Recompute::None {
         imported.plan.recompute = Recompute::Full;
     }

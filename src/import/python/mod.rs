@@ -37,8 +37,8 @@ type Unread = Vec<u32>;
 /// The line that is no Python, or the names to choose from.
 pub(crate) fn parse(text: &str, wanted: Option<&str>, context: &Context) -> Result<Document, ImportError> {
     let bad = |line: u32, why: String, expected: String| ImportError { file: context.file.into(), line, why, expected };
-    let lines = tokens::lines(text.trim_start_matches('\u{feff}'))
-        .map_err(|(line, why)| bad(line, why, String::new()))?;
+    let lines =
+        tokens::lines(text.trim_start_matches('\u{feff}')).map_err(|(line, why)| bad(line, why, String::new()))?;
     let program = Program { functions: functions(&lines) };
     let mut unread = Vec::new();
     let mut module = Names::default();
@@ -69,7 +69,7 @@ pub(crate) fn parse(text: &str, wanted: Option<&str>, context: &Context) -> Resu
     };
     let Some(root @ Node { value: Value::Map(_), .. }) = root else {
         let expected = "a function that returns a configuration, or `cfg` with its settings".to_owned();
-        return Err(bad(chosen.map_or(1, |function| function.head.line), "no configuration in it".into(), expected));
+        return Err(bad(chosen.map_or(1, |function| function.head.number), "no configuration in it".into(), expected));
     };
     let document = Document::new(root, context.file);
     unread.sort_unstable();
@@ -144,7 +144,9 @@ impl Program<'_> {
         for (at, pair) in words.windows(2).enumerate() {
             let ([(Token::Name(name), _), (Token::Sign(":" | "="), _)], true) = (pair, at > 2) else { continue };
             let rest = &words[at + 1..];
-            let Some(equals) = rest.iter().position(|(word, _)| matches!(word, Token::Sign("=" | ","))) else { continue };
+            let Some(equals) = rest.iter().position(|(word, _)| matches!(word, Token::Sign("=" | ","))) else {
+                continue;
+            };
             if rest[equals].0 == Token::Sign("=")
                 && let Some(value) = self.value(&rest[equals + 1..], names, depth, unread)
             {
@@ -221,7 +223,7 @@ impl Program<'_> {
             Some((Token::Name(name), _)) => name.as_str(),
             Some((Token::Text(_) | Token::Sign("@"), _)) => return Step::On,
             Some(_) | None => {
-                unread.push(line.line);
+                unread.push(line.number);
                 return Step::On;
             }
         };
@@ -230,7 +232,7 @@ impl Program<'_> {
             "import" | "from" | "assert" | "pass" | "global" | "def" | "class" | "raise" => return Step::On,
             "if" if is_main(line) => return Step::On,
             _ if !below.is_empty() => {
-                unread.push(line.line);
+                unread.push(line.number);
                 return Step::On;
             }
             _ => {}
@@ -250,14 +252,14 @@ impl Program<'_> {
             })
             .collect();
         let Some(last) = equals.last() else {
-            unread.push(line.line);
+            unread.push(line.number);
             return Step::On;
         };
         let right = &line.words[last + 1..];
         let value = self.value(right, names, depth, unread);
         let mut from = 0;
         for end in &equals {
-            assign(&line.words[from..*end], right, value.as_ref(), names, line.line, unread);
+            assign(&line.words[from..*end], right, value.as_ref(), names, line.number, unread);
             from = end + 1;
         }
         Step::On

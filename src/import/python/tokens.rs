@@ -19,7 +19,7 @@ pub(super) enum Token {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Line {
     /// Its first line in the file, from 1.
-    pub line: u32,
+    pub number: u32,
     /// Columns before its first word.
     pub indent: usize,
     /// Its words, each with its own line.
@@ -28,8 +28,8 @@ pub(super) struct Line {
 
 /// Operators and brackets, the longest first.
 const SIGNS: [&str; 38] = [
-    "**=", "//=", "...", ">>=", "<<=", "**", "//", "->", "==", "!=", "<=", ">=", ":=", "+=", "-=", "*=", "/=", "|=", "%=",
-    "<<", ">>", "(", ")", "[", "]", "{", "}", ",", ":", ".", "=", "+", "-", "*", "/", "%", "@", "|",
+    "**=", "//=", "...", ">>=", "<<=", "**", "//", "->", "==", "!=", "<=", ">=", ":=", "+=", "-=", "*=", "/=", "|=",
+    "%=", "<<", ">>", "(", ")", "[", "]", "{", "}", ",", ":", ".", "=", "+", "-", "*", "/", "%", "@", "|",
 ];
 /// The rest of Python's, which mean nothing here.
 const OTHERS: [&str; 6] = ["<", ">", "&", "^", "~", ";"];
@@ -107,9 +107,7 @@ impl<'t> Reader<'t> {
             return Ok(Some(Token::Name(name.to_owned())));
         }
         let numeric = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
-        if first.is_ascii_digit()
-            || first == '.' && self.rest[1..].starts_with(|c: char| c.is_ascii_digit())
-        {
+        if first.is_ascii_digit() || first == '.' && self.rest[1..].starts_with(|c: char| c.is_ascii_digit()) {
             let mut number = self.take_while(numeric).to_owned();
             if number.ends_with(['e', 'E']) && self.rest.starts_with(['-', '+']) && !number.starts_with("0x") {
                 number.push_str(self.take(1));
@@ -135,13 +133,13 @@ pub(super) fn lines(text: &str) -> Result<Vec<Line>, (u32, String)> {
     let mut reader = Reader { rest: text, line: 1 };
     let mut lines = Vec::new();
     let mut open: Vec<(&'static str, u32)> = Vec::new();
-    let mut current = Line { line: 1, indent: 0, words: Vec::new() };
+    let mut current = Line { number: 1, indent: 0, words: Vec::new() };
     let mut begins = true;
     loop {
         if begins {
             let white = reader.take_while(|c| c == ' ' || c == '\t');
             current.indent = white.chars().map(|c| if c == '\t' { 8 } else { 1 }).sum();
-            current.line = reader.line;
+            current.number = reader.line;
             begins = false;
         }
         let line = reader.line;
@@ -169,7 +167,7 @@ pub(super) fn lines(text: &str) -> Result<Vec<Line>, (u32, String)> {
                 if open.is_empty() {
                     begins = true;
                     if !current.words.is_empty() {
-                        let next = Line { line: reader.line, indent: 0, words: Vec::new() };
+                        let next = Line { number: reader.line, indent: 0, words: Vec::new() };
                         lines.push(std::mem::replace(&mut current, next));
                     }
                 }
@@ -212,7 +210,7 @@ mod tests {
     #[test]
     fn logical_lines() {
         let lines = lines("a = 1_000  # x\nif b:\n    c(\n        'd\\n', f'{e}',\n    )\n\"\"\"two\nlines\"\"\"\nx = 1e-4 + \\\n  y\n").unwrap();
-        let shown: Vec<(u32, usize, usize)> = lines.iter().map(|l| (l.line, l.indent, l.words.len())).collect();
+        let shown: Vec<(u32, usize, usize)> = lines.iter().map(|l| (l.number, l.indent, l.words.len())).collect();
         assert_eq!(shown, [(1, 0, 3), (2, 0, 3), (3, 4, 7), (6, 0, 1), (8, 0, 5)]);
         assert_eq!(lines[0].words[2].0, Token::Number("1000".into()));
         assert_eq!(lines[2].words[2].0, Token::Text("d\n".into()));

@@ -194,7 +194,6 @@ impl Expression<'_> {
                 }
                 Some(Node { value: Value::Scalar(whole, true), line })
             }
-            Token::Formatted => None,
             Token::Sign("(") => {
                 self.skip(1);
                 let (mut items, commas) = self.items(")")?;
@@ -210,9 +209,9 @@ impl Expression<'_> {
             }
             Token::Sign("{") => {
                 self.skip(1);
-                self.table(line)
+                Some(self.table(line))
             }
-            Token::Sign(_) => None,
+            Token::Sign(_) | Token::Formatted => None,
             Token::Name(name) if name == "lambda" || name == "not" || name == "await" => None,
             Token::Name(name) => {
                 self.skip(1);
@@ -243,7 +242,7 @@ impl Expression<'_> {
         whole.then_some((items, commas))
     }
 
-    fn table(&mut self, line: u32) -> Option<Node> {
+    fn table(&mut self, line: u32) -> Node {
         let mut entries: Entries = Vec::new();
         while !self.words.is_empty() && !self.sign("}") {
             let at = self.line();
@@ -258,7 +257,7 @@ impl Expression<'_> {
             }
         }
         self.skip(1);
-        Some(Node { value: Value::Map(entries), line })
+        Node { value: Value::Map(entries), line }
     }
 
     fn named(&mut self, first: String, line: u32) -> Option<Node> {
@@ -306,16 +305,13 @@ impl Expression<'_> {
                 self.skip(1);
                 continue;
             }
-            let key = match self.words {
-                [(Token::Name(name), _), (Token::Sign("="), _), ..] => {
-                    let name = name.clone();
-                    self.skip(2);
-                    name
-                }
-                _ => {
-                    at += 1;
-                    (at - 1).to_string()
-                }
+            let key = if let [(Token::Name(name), _), (Token::Sign("="), _), ..] = self.words {
+                let name = name.clone();
+                self.skip(2);
+                name
+            } else {
+                at += 1;
+                (at - 1).to_string()
             };
             if let Some(value) = self.value() {
                 entries.push((key, line, value));
