@@ -142,6 +142,7 @@ pub(super) fn lines(text: &str) -> Result<Vec<Line>, (u32, String)> {
             current.number = reader.line;
             begins = false;
         }
+        reader.take_while(|c| c == ' ' || c == '\t');
         let line = reader.line;
         if let Some(rest) = reader.rest.strip_prefix('\\')
             && rest.trim_start_matches('\r').starts_with('\n')
