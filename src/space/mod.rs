@@ -9,6 +9,7 @@ pub mod text;
 use std::collections::BTreeMap;
 
 use crate::cost::Costs;
+use crate::express::{self, Obstacle, Target};
 use crate::plan::{CpKind, Layout, Plan, Recompute};
 use crate::problem::Problem;
 
@@ -260,6 +261,18 @@ impl<'a> Space<'a> {
             .collect()
     }
 
+    /// Why the framework that must express every plan cannot express this one.
+    pub fn inexpressible(&self, plan: &Plan) -> Option<Rejection> {
+        let target = self.restrictions.target()?;
+        express::plan_obstacle(target, self.costs.problem, plan).map(|obstacle| refused(target, obstacle))
+    }
+
+    /// Why it cannot express the degrees, sharding and rank order of this plan, whatever else the plan is.
+    pub fn inexpressible_sharding(&self, plan: &Plan) -> Option<Rejection> {
+        let target = self.restrictions.target()?;
+        express::sharding_obstacle(target, self.costs.problem, plan).map(|obstacle| refused(target, obstacle))
+    }
+
     /// Whether a plan lies in the space; of what it does without (the exchange of one context-parallel rank, the split of one
     /// stage) nothing is asked.
     pub fn allows(&self, plan: &Plan) -> bool {
@@ -276,5 +289,11 @@ impl<'a> Space<'a> {
             && self.recomputes(pp, plan.schedule).contains(&plan.recompute)
             && self.offloaded_activations(pp, plan.recompute).contains(&plan.offload.activations)
             && self.shardings(&plan.layout).contains(&Sharding::of(plan))
+            && self.inexpressible(plan).is_none()
     }
+}
+
+fn refused(target: Target, obstacle: Obstacle) -> Rejection {
+    let Obstacle { what, why, instead: _ } = obstacle;
+    Rejection::Inexpressible { framework: target.title(), what, why: why.into_owned() }
 }
