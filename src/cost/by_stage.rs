@@ -200,7 +200,7 @@ impl<'a> Stager<'a> {
 
     /// Parameters of one layer of a kind on a rank.
     pub fn layer_parameters(&self, kind: usize) -> RankParameters {
-        let all = self.costs.problem.model().layer_parameters(kind);
+        let all = self.costs.layer_parameters(kind);
         let layout = &self.plan.layout;
         RankParameters {
             dense: all.dense() as f64 / f64::from(layout.tp),

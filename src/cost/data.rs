@@ -67,7 +67,7 @@ impl Costs<'_> {
         let expert_shards = f64::from(plan.layout.ep * plan.layout.etp);
         let kinds: Vec<RankParameters> = (0..model.kinds.len())
             .map(|kind| {
-                let all = model.layer_parameters(kind);
+                let all = self.layer_parameters(kind);
                 RankParameters { dense: all.dense() as f64 / tp, experts: all.experts as f64 / expert_shards }
             })
             .collect();

@@ -2,8 +2,8 @@
 
 use serde::Serialize;
 
-use super::Costs;
 use super::data::RankParameters;
+use super::{Costs, PerKind};
 use crate::model::{Attention, Ffn, Mixer, Mla, Moe};
 use crate::plan::{Modules, Plan, Recompute, ZeroStage};
 use crate::schedule::closed::in_flight;
@@ -104,9 +104,9 @@ pub(super) struct Holding {
     /// Pipeline rank.
     pub rank: u32,
     /// Layers that keep only their input (`FirstLayers`).
-    pub forgotten: Vec<f64>,
+    pub forgotten: PerKind,
     /// The others.
-    pub kept: Vec<f64>,
+    pub kept: PerKind,
     /// Layers held less than the mean L/p. Memory counts them nonetheless: which rank gets a layer less differs between
     /// frameworks, the first and the last have tables beside, and published peaks of uneven splits follow the mean.
     pub spare: f64,
@@ -167,8 +167,8 @@ impl Costs<'_> {
         let mut ranks: Vec<Holding> = (0..pp)
             .map(|rank| Holding {
                 rank,
-                forgotten: vec![0.0; kinds],
-                kept: vec![0.0; kinds],
+                forgotten: PerKind::from_elem(0.0, kinds),
+                kept: PerKind::from_elem(0.0, kinds),
                 spare: f64::from(layers) / f64::from(pp),
                 is_last: rank == last,
             })
@@ -404,7 +404,7 @@ impl Costs<'_> {
         let tp = f64::from(plan.layout.tp);
         let weight = self.problem.workload().recipe.weight;
         let layer = |kind: usize| {
-            let all = model.layer_parameters(kind);
+            let all = self.layer_parameters(kind);
             all.dense() as f64 / tp + all.experts as f64 / f64::from(plan.layout.ep * plan.layout.etp)
         };
         let largest = (0..model.kinds.len()).map(layer).fold(0.0, f64::max);

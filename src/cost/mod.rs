@@ -22,9 +22,12 @@ pub mod step;
 pub mod straggler;
 pub mod timeline;
 
+use smallvec::SmallVec;
+
 use crate::collective::Fabric;
 use crate::kernel::{Device, Meter};
 use crate::model::Ffn;
+use crate::model::parameters::LayerParameters;
 use crate::plan::{Plan, ZeroStage};
 use crate::problem::Problem;
 use crate::workload::Adaptation;
@@ -47,7 +50,12 @@ pub struct Costs<'a> {
     pub fabric: Fabric<'a>,
     /// Layers of each kind among the first `l`, for l = 0 ..= layers.
     counts: Vec<Vec<u32>>,
+    /// Parameters of a layer of each kind.
+    parameters: Vec<LayerParameters>,
 }
+
+/// A number for each kind of layer.
+pub(crate) type PerKind = SmallVec<[f64; 4]>;
 
 impl<'a> Costs<'a> {
     /// Prepares a problem for pricing.
@@ -59,6 +67,7 @@ impl<'a> Costs<'a> {
             next[kind] += 1;
             counts.push(next);
         }
+        let parameters = (0..model.kinds.len()).map(|kind| model.layer_parameters(kind)).collect();
         let device = Device {
             gpu: &problem.cluster().gpu,
             stack: problem.stack(),
@@ -66,7 +75,7 @@ impl<'a> Costs<'a> {
             host: problem.cluster().host,
             meter: None,
         };
-        Self { problem, device, fabric: Fabric::new(problem.cluster(), problem.stack()), counts }
+        Self { problem, device, fabric: Fabric::new(problem.cluster(), problem.stack()), counts, parameters }
     }
 
     /// The same, with `meter` seeing every kernel that is priced.
@@ -74,6 +83,11 @@ impl<'a> Costs<'a> {
     pub fn metered(mut self, meter: &'a dyn Meter) -> Self {
         self.device.meter = Some(meter);
         self
+    }
+
+    /// Parameters of a layer of a kind.
+    pub(crate) fn layer_parameters(&self, kind: usize) -> &LayerParameters {
+        &self.parameters[kind]
     }
 
     /// Layers of each kind in the whole model.

@@ -8,17 +8,15 @@ use crate::stack::LayerSplit;
 /// as Megatron does when it accounts for loss and embedding (126 = 16·8 − 2 for Llama 3). Source: specification §4.3.
 pub fn even(layers: u32, chunks: u32) -> Vec<u32> {
     let most = layers.div_ceil(chunks);
-    let mut counts = vec![most; chunks as usize];
-    let mut surplus = most * chunks - layers;
-    let last = chunks as usize - 1;
-    let order: Vec<usize> = if last == 0 { vec![0] } else { [last, 0].into_iter().chain((1..last).rev()).collect() };
-    while surplus > 0 {
-        for &chunk in order.iter().take(surplus as usize) {
-            counts[chunk] -= 1;
-        }
-        surplus = surplus.saturating_sub(order.len() as u32);
-    }
-    counts
+    let surplus = most * chunks - layers;
+    let last = chunks - 1;
+    // Whose turn it is to give a layer.
+    let turn = |chunk: u32| match chunk {
+        chunk if chunk == last => 0,
+        0 => 1,
+        chunk => last - chunk + 1,
+    };
+    (0..chunks).map(|chunk| most - u32::from(turn(chunk) < surplus)).collect()
 }
 
 /// Layers of each chunk where the head counts as `x` layers:

@@ -1,16 +1,16 @@
 //! Which ranks of a pipeline do the same and which hold the same: few classes, however many ranks.
 
 use crate::cost::memory::Holding;
-use crate::cost::{Costs, split};
+use crate::cost::{Costs, PerKind, split};
 use crate::plan::{Plan, Recompute};
 
 /// Ranks that do the same.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Class {
     /// Layers by kind.
-    pub layers: Vec<f64>,
+    pub layers: PerKind,
     /// Of those, the ones that are wholly recomputed (`FirstLayers`).
-    pub forgotten: Vec<f64>,
+    pub forgotten: PerKind,
     /// Whether the embedding lies here.
     pub first: bool,
     /// Whether the head lies here.
@@ -18,9 +18,9 @@ pub(super) struct Class {
     /// How many such ranks.
     pub count: f64,
     /// Layers by kind in the chunks before the first chunk of the last such rank.
-    pub before: Vec<f64>,
+    pub before: PerKind,
     /// Of those, the ones that are wholly recomputed.
-    pub forgotten_before: Vec<f64>,
+    pub forgotten_before: PerKind,
     /// Whether the embedding lies before it.
     pub embedding_before: bool,
 }
@@ -60,13 +60,13 @@ impl Stages {
 fn classes(costs: &Costs, plan: &Plan, layers: &[u32]) -> Vec<Class> {
     let (kinds, pp) = (costs.problem.model().kinds.len(), plan.layout.pp);
     let empty = Class {
-        layers: vec![0.0; kinds],
-        forgotten: vec![0.0; kinds],
+        layers: PerKind::from_elem(0.0, kinds),
+        forgotten: PerKind::from_elem(0.0, kinds),
         first: false,
         last: false,
         count: 1.0,
-        before: vec![0.0; kinds],
-        forgotten_before: vec![0.0; kinds],
+        before: PerKind::from_elem(0.0, kinds),
+        forgotten_before: PerKind::from_elem(0.0, kinds),
         embedding_before: false,
     };
     let mut ranks = vec![empty; pp as usize];
@@ -76,7 +76,7 @@ fn classes(costs: &Costs, plan: &Plan, layers: &[u32]) -> Vec<Class> {
         }
     };
     let mut from = 0;
-    let mut forgotten = vec![0.0; kinds];
+    let mut forgotten = PerKind::from_elem(0.0, kinds);
     for (chunk, &count) in layers.iter().enumerate() {
         let rank = plan.schedule.rank_of(chunk as u32, pp) as usize;
         let first = if let Recompute::FirstLayers(most) = plan.recompute { count.min(most) } else { 0 };
