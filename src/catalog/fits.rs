@@ -136,6 +136,13 @@ impl Fit {
         self.constants.iter().filter(move |constant| constant.is_of(kind, name))
     }
 
+    /// What of it is stated by a source, without what was fitted to runs: where the next fit starts.
+    #[must_use]
+    pub fn stated(&self) -> Self {
+        let constants = self.constants.iter().filter(|constant| constant.spread.is_none()).cloned().collect();
+        Self { constants, ..self.clone() }
+    }
+
     /// The fit as it is without the configurations of one fold: what may be scored on that fold.
     #[must_use]
     pub fn without_fold(&self, fold: usize) -> Self {
