@@ -63,7 +63,7 @@ fn small(numbers: &mut Numbers) -> (Spec, Restrictions) {
         let mut restrictions = Restrictions::default();
         let degree = |numbers: &mut Numbers| [1, 2, 4][numbers.below(3)];
         let narrow = |restrictions: &mut Restrictions, numbers: &mut Numbers| {
-            let item = match numbers.below(12) {
+            let item = match numbers.below(16) {
                 0 => format!("tp={}", degree(numbers)),
                 1 => format!("pp={}", degree(numbers)),
                 2 => format!("mbs={}", degree(numbers)),
@@ -75,7 +75,11 @@ fn small(numbers: &mut Numbers) -> (Spec, Restrictions) {
                 8 => format!("shard={}", degree(numbers)),
                 9 => "split=even".to_owned(),
                 10 => "zero=1,3".to_owned(),
-                _ => "order=tp-cp-ep-dp-pp".to_owned(),
+                11 => "order=tp-cp-ep-dp-pp".to_owned(),
+                12 => "zero=3".to_owned(),
+                13 => "recompute=full".to_owned(),
+                14 => "recompute=first-1".to_owned(),
+                _ => "schedule=interleaved,zb-h1,dualpipe".to_owned(),
             };
             // A key that is fixed already stays as it is.
             let _ = restrictions.fix(&item);

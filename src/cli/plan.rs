@@ -106,11 +106,21 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if ranking.evaluations.is_empty() && refined.iter().all(|entry| entry.outcome.is_err()) {
         return no_plan(&problem, &ranking, args, &refined);
     }
+    let changes = match ranking.evaluations.first() {
+        Some(winner) if args.sensitivity => sensitivity(&problem, &options.restrictions, winner),
+        Some(_) | None => Vec::new(),
+    };
     let text = match args.format {
         OutputFormat::Json => {
             let bills = economy.as_ref().map_or_else(|| Ok(Vec::new()), |economy| economy.bills(&problem, &ranking))?;
             let document = json::ranking_refined(&problem, &ranking, bills, &refined)?;
-            json::with_arguments(&document, &args.problem.resolved(&problem, stack_of))?
+            let document = json::with_arguments(&document, &args.problem.resolved(&problem, stack_of))?;
+            if changes.is_empty() {
+                document
+            } else {
+                let told: Vec<json::Sensitivity> = changes.iter().map(json::Sensitivity::new).collect();
+                json::with(&document, "sensitivity", &told)?
+            }
         }
         OutputFormat::Csv => {
             let rows = ranking.evaluations.iter().map(|evaluation| json::Priced::new(&problem, evaluation));
@@ -118,9 +128,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
         OutputFormat::Table | OutputFormat::Markdown => {
             let mut sheets = vec![plans::ranked(&problem, &ranking)];
-            if args.sensitivity {
-                let winner = &ranking.evaluations[0];
-                let changes = sensitivity(&problem, &options.restrictions, winner);
+            if let Some(winner) = ranking.evaluations.first().filter(|_| args.sensitivity) {
                 sheets.push(compare::sensitivity(winner, &changes));
             }
             let sheet = output::sheets(&sheets, args.format)?;

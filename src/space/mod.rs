@@ -107,6 +107,11 @@ impl<'a> Space<'a> {
         Self { costs, restrictions }
     }
 
+    /// What its plans must and must not have.
+    pub const fn restrictions(&self) -> &Restrictions {
+        self.restrictions
+    }
+
     /// Whether plans may leave GPUs idle.
     pub const fn allows_idle(&self) -> bool {
         self.restrictions.allows_idle()
