@@ -87,7 +87,7 @@ fn memory(report: &Report, kind: &str) -> Option<f64> {
     report.memory.iter().find(|of| of.kind == kind).map(|of| of.errors.mean_ape)
 }
 
-const HEADLINES: [Headline; 14] = [
+const HEADLINES: [Headline; 15] = [
     Headline {
         key: "coverage",
         words: "share of runs predicted",
@@ -132,6 +132,13 @@ const HEADLINES: [Headline; 14] = [
         bar: 0.03,
         more: false,
         of: |r| memory(r, "allocated or reserved"),
+    },
+    Headline {
+        key: "false_fits_of_fits",
+        words: "predicted to fit, ran out (of what is predicted to fit)",
+        bar: 0.03,
+        more: false,
+        of: |r| Some(r.oom.false_fit_share()),
     },
     Headline {
         key: "false_fits",
@@ -308,15 +315,6 @@ fn document(scored: &Scored) -> String {
         fit.constants.len(),
         fit.name,
     );
-    if with_folds == 0 {
-        out = out.replace(
-            "## What was asked\n",
-            "**No constant of this fit has its values by fold yet: the column *cross-validated* below is the error on the runs \
-             fitted to.** The log of [cost-model.md](cost-model.md) states the error out of fold, found by the program that \
-             fitted them: 8.8 % in the mean, where the table below has it on the runs fitted to. `meshwright fit` finds and \
-             keeps the values by fold.\n\n## What was asked\n",
-        );
-    }
     let section = |out: &mut String, title: &str, text: &str, sheet: &Sheet| {
         let sheet = Sheet { title: String::new(), ..sheet.clone() };
         let _ = write!(out, "\n## {title}\n\n{text}{}", markdown::render(&sheet).trim_start());

@@ -53,7 +53,7 @@ pub struct Constant {
     /// Standard deviation of the value over the folds of cross-validation.
     pub spread: Option<f64>,
     /// The value without the configurations of each fold, in the order of the folds; blank where it was not fitted to runs.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub folds: Vec<Value>,
     /// The value of the specification, for the reader.
     pub was: Option<Value>,
