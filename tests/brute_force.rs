@@ -5,6 +5,7 @@ mod random;
 use std::collections::BTreeMap;
 
 use meshwright::cost::{Costs, Evaluation};
+use meshwright::express::Target;
 use meshwright::plan::{Layout, Offload, Plan};
 use meshwright::problem::Problem;
 use meshwright::search::{Goal, Objective, Options, Ranking, search, search_for};
@@ -88,6 +89,10 @@ fn small(numbers: &mut Numbers) -> (Spec, Restrictions) {
             restrictions.allow_idle();
         }
         let problem = spec.problem();
+        if numbers.below(5) == 0 {
+            let (_, target) = Target::NAMES[numbers.below(Target::NAMES.len())];
+            restrictions.for_target(target, !problem.model().is_moe());
+        }
         let costs = Costs::new(&problem);
         for _ in 0..24 {
             let size = Space::new(&costs, &restrictions).size();
@@ -127,7 +132,7 @@ fn by_hand(problem: &Problem, restrictions: &Restrictions) -> (Vec<Evaluation>, 
     let space = Space::new(&costs, restrictions);
     let plans = every_plan(&space);
     let check = if space.allows_idle() { space::check_with_idle } else { space::check };
-    let runs = plans.iter().filter(|plan| check(&costs, plan).is_empty());
+    let runs = plans.iter().filter(|plan| check(&costs, plan).is_empty() && space.inexpressible(plan).is_none());
     let evaluations = runs.map(|plan| costs.evaluate_played(plan)).collect();
     (evaluations, plans.len() as u64)
 }

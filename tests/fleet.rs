@@ -211,6 +211,8 @@ struct Limits {
     budget: Option<f64>,
     /// Power until the middle of the time, and after it.
     power: Option<[f64; 2]>,
+    /// Dollars until the middle of the time, and after it.
+    spending: Option<[f64; 2]>,
     racks: Option<f64>,
     /// H100 at any time, and from when they can be had.
     most_h100: Option<(f64, f64)>,
@@ -224,6 +226,9 @@ impl Limits {
         }
         if numbers.below(2) == 0 {
             limits.power = Some([0, 1].map(|_| (numbers.between(0.01, 0.08) * 1e6).round() / 1e6));
+        }
+        if numbers.below(3) == 0 {
+            limits.spending = Some([0, 1].map(|_| numbers.between(100.0, 3000.0).round()));
         }
         if numbers.below(3) == 0 {
             limits.racks = Some(numbers.below(4) as f64 + 1.0);
@@ -240,6 +245,16 @@ impl Limits {
         (self.finish / 2.0).round()
     }
 
+    const fn has_periods(&self) -> bool {
+        self.power.is_some() || self.spending.is_some()
+    }
+
+    /// Dollars of a cluster before the middle and after it, paid evenly.
+    fn spent(&self, cluster: &Cluster) -> [f64; 2] {
+        let before = ((self.middle() - cluster.from) / (cluster.to() - cluster.from)).clamp(0.0, 1.0);
+        [before, 1.0 - before].map(|share| share * dollars(cluster))
+    }
+
     fn table(&self) -> String {
         let mut text = format!("finish_by = \"{} d\"\n", self.finish);
         if let Some(budget) = self.budget {
@@ -253,9 +268,15 @@ impl Limits {
             writeln!(text, "[[buy.offer]]\ngpu = \"h100-sxm\"\nfrom = \"{from} d\"\nmost = {most}")
                 .expect("text takes it");
         }
-        if let Some([before, after]) = self.power {
-            for (until, power) in [(self.middle(), before), (self.finish, after)] {
-                writeln!(text, "[[buy.period]]\nuntil = \"{until} d\"\npower = \"{power} MW\"").expect("text takes it");
+        if self.has_periods() {
+            for (period, until) in [self.middle(), self.finish].into_iter().enumerate() {
+                writeln!(text, "[[buy.period]]\nuntil = \"{until} d\"").expect("text takes it");
+                if let Some(power) = self.power {
+                    writeln!(text, "power = \"{} MW\"", power[period]).expect("text takes it");
+                }
+                if let Some(spending) = self.spending {
+                    writeln!(text, "budget = \"{} $\"", spending[period]).expect("text takes it");
+                }
             }
         }
         text
@@ -264,7 +285,7 @@ impl Limits {
     /// When clusters may start: at the start of all, of a period, and when H100 can be had.
     fn starts(&self) -> Vec<f64> {
         let mut starts = vec![0.0];
-        if self.power.is_some() || self.most_h100.is_some_and(|(_, from)| from > 0.0) {
+        if self.has_periods() || self.most_h100.is_some_and(|(_, from)| from > 0.0) {
             starts.push(self.middle());
         }
         starts
@@ -289,7 +310,10 @@ impl Limits {
                 && self.racks.is_none_or(|most| racks <= most)
                 && self.most_h100.is_none_or(|(most, _)| h100 <= most)
         };
+        let spent = [0, 1].map(|half| clusters.iter().map(|cluster| self.spent(cluster)[half]).sum::<f64>());
+        let affordable = self.spending.is_none_or(|most| spent[0] <= most[0] && spent[1] <= most[1]);
         in_time
+            && affordable
             && self.budget.is_none_or(|most| cost <= most)
             && self.starts().into_iter().chain([self.middle()]).all(at)
     }

@@ -62,7 +62,7 @@ pub struct Args {
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
-    /// Write the first plan as this framework's files: megatron, megatron-bridge, deepspeed, torchtitan, accelerate,
+    /// Write the fastest plan, with its stages where refining them made it so, as this framework's files: megatron, megatron-bridge, deepspeed, torchtitan, accelerate,
     /// nanotron. Without --for it keeps only plans that this framework can express.
     #[arg(long, value_name = "FRAMEWORK", requires = "out")]
     emit: Option<String>,
@@ -152,9 +152,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         output::talk("least energy found, not proved: too many layouts are nearly as fast");
     }
     output::talk(&counts(&ranking));
-    match (target, &args.out, ranking.evaluations.first()) {
-        (Some(target), Some(folder), Some(best)) => {
-            let Some(files) = emit::files(target, &problem, &best.plan, &args.problem.recipe_name(&problem)) else {
+    match (target, &args.out, emit::Chosen::fastest(&ranking, &refined)) {
+        (Some(target), Some(folder), Some(chosen)) => {
+            let Some(files) = emit::files(target, &problem, &chosen, &args.problem.recipe_name(&problem)) else {
                 return Ok(Outcome::NoPlan);
             };
             emit::written(folder, &files, Existing::from_force(args.force))?;

@@ -142,22 +142,29 @@ impl Explorer<'_> {
             return;
         }
         let menu = self.tables.menu(&plan, &pipe.stages);
+        let left_out = pipe.below * menu.inexpressible.0;
+        if let Some(why) = &menu.inexpressible.1 {
+            found.counts.reject(why, left_out);
+        }
+        let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
+        if sharded == 0 {
+            return;
+        }
         let slow =
             slow || menu.replicated.is_empty() || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
         if slow && slow_gathered {
             found.counts.dominated += menu.dominated * pipe.below;
-            found.counts.flow += all - menu.dominated * pipe.below;
+            found.counts.flow += all - menu.dominated * pipe.below - left_out;
             return;
         }
         let lean = Loaded::new(self.costs, pipeline.leanest(layers.floor(), pipe.most_offloaded), stages);
         let (needed, rank) = lean.least_memory(&menu.least);
         if needed.get() > found.best.wanted.budget {
             let available = Bytes::new(found.best.wanted.budget);
-            found.counts.reject(&Rejection::OutOfMemory { needed, available, rank }, all);
+            found.counts.reject(&Rejection::OutOfMemory { needed, available, rank }, all - left_out);
             return;
         }
         let budget = Bytes::new(found.best.wanted.budget);
-        let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
         let mut enough_forgotten = false;
         for (recompute, shares) in &pipe.recomputes {
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
@@ -228,6 +235,10 @@ impl Explorer<'_> {
             let bound = Price { time: loaded.bound(self.costs, sharding), memory };
             if found.best.is_hopeless(layout, bound) {
                 found.counts.sharding += 1;
+                continue;
+            }
+            if let Some(why) = self.space.inexpressible(&sharding.of(&loaded.pipeline.plan)) {
+                found.counts.reject(&why, 1);
                 continue;
             }
             found.counts.priced += 1;

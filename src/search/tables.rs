@@ -9,7 +9,7 @@ use crate::cost::Costs;
 use crate::cost::staged::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
 use crate::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use crate::schedule::Schedule;
-use crate::space::{Restrictions, Space};
+use crate::space::{Rejection, Restrictions, Space};
 use crate::stack::{Dispatcher, LayerSplit};
 use crate::units::{Bytes, Seconds};
 
@@ -128,6 +128,8 @@ pub(super) struct Menu {
     pub sharded: Vec<Sharding>,
     /// Left out as dominated.
     pub dominated: u64,
+    /// Left out because the framework that was asked for cannot express them, with the first reason.
+    pub inexpressible: (u64, Option<Rejection>),
     /// Fewest bytes of states and gathered weights of each class of ranks.
     pub least: Vec<Bytes>,
     /// Least time at the ends of a step under ZeRO 0 to 2.
@@ -263,11 +265,15 @@ impl<'t> Tables<'t> {
     fn make_menu(&self, plan: &Plan, stages: &Stages) -> Menu {
         let parameters = Parameters::new(self.costs, plan, stages);
         let mut kept: Vec<(Sharding, Plan, Vec<f64>)> = Vec::new();
-        let mut dominated = 0;
+        let (mut dominated, mut inexpressible) = (0, (0, None));
         for (choice, hosts) in self.space.shardings_by_host(&plan.layout) {
             let plan = choice.on(plan);
-            let sharding = Sharding::new(self.costs, &plan, &parameters);
             let all = hosts.len() as u64;
+            if let Some(why) = self.space.inexpressible_sharding(&plan) {
+                inexpressible = (inexpressible.0 + all, inexpressible.1.or(Some(why)));
+                continue;
+            }
+            let sharding = Sharding::new(self.costs, &plan, &parameters);
             if kept.iter().any(|(known, _, shares)| shares.len() == hosts.len() && known.dominates(&sharding)) {
                 dominated += all;
                 continue;
@@ -289,7 +295,7 @@ impl<'t> Tables<'t> {
             all.into_iter().partition(|sharding| sharding.zero() == ZeroStage::Three);
         let edges = replicated.iter().map(|sharding| sharding.least_time(self.costs, plan)).reduce(Seconds::min);
         let least = least_states(replicated.iter().chain(&sharded));
-        Menu { edges: edges.unwrap_or_default(), replicated, sharded, dominated, least }
+        Menu { edges: edges.unwrap_or_default(), replicated, sharded, dominated, inexpressible, least }
     }
 
     /// Classes of ranks where chunks differ from `pipe`'s: they weigh the head, or forget their first layers.
