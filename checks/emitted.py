@@ -95,7 +95,8 @@ def judged(o, framework, items):
     json.dump(listed, open(plan, "w"), indent=1)
     command = [sys.executable, "-W", "ignore", os.path.join(HERE, "check_many.py"), "--checker", checker, "--jobs", str(o.jobs), "--cases", plan]
     command += ["--path", o.bridge] if framework == "megatron-bridge" and o.bridge else []
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+    with open(os.path.join(o.out, f"{framework}.log"), "w") as log:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True)
     return {answer["file"]: answer for answer in map(json.loads, done.stdout.splitlines())}
 
 

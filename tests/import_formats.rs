@@ -1,5 +1,6 @@
 //! The configurations of DeepSpeed, torchtitan, Accelerate, nanotron, NeMo and Bridge, alone and behind a launcher.
 
+use meshwright::gpu::Format;
 use meshwright::import::{self, Context, ImportError, Imported, Kind, Level};
 use meshwright::plan::{CpKind, Recompute, ZeroStage};
 use meshwright::schedule::Schedule;
@@ -157,6 +158,91 @@ fn torchtitan_pipelines_have_their_names() {
     let other = "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_mine";
     let other = import::read(other, Kind::Script, &Context::alone("run.sh")).unwrap();
     assert!(other.findings.iter().any(|finding| finding.rule == "not-read"));
+}
+
+/// A recipe as Megatron-Bridge's performance recipes are written: it inherits from another file.
+const RECIPE: &str = "
+from megatron.bridge.recipes.llama import llama3_70b_pretrain_config
+
+def llama3_70b_pretrain_64gpu_config() -> ConfigContainer:
+    cfg = llama3_70b_pretrain_config()
+    cfg.mixed_precision = _perf_precision('fp8_mx')
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.model.pipeline_model_parallel_size = 4
+    cfg.model.virtual_pipeline_model_parallel_size = 5
+    cfg.model.sequence_parallel = True
+    cfg.model.cp_comm_type = 'a2a'
+    cfg.model.context_parallel_size = 2
+    cfg.train.global_batch_size = 128
+    cfg.train.micro_batch_size = 1
+    cfg.ddp.use_distributed_optimizer = True
+    return cfg
+";
+
+#[test]
+fn python_recipes_are_followed() {
+    let name = "llama3_70b_pretrain_64gpu_config".to_owned();
+    let context = Context { arguments: &[name], ..Context::alone("recipe.py") };
+    assert_eq!(import::kind_of("recipe.py", RECIPE), Kind::Bridge);
+    let recipe = import::read(RECIPE, Kind::Bridge, &context).unwrap();
+    assert_eq!(recipe.model.as_ref().and_then(import::known::name_of), Some("llama3-70b"));
+    let plan = "tp=2 cp=2 pp=4 dp=4 sp=on cp-kind=a2a schedule=interleaved vpp=5 zero=1 mbs=1 recompute=none";
+    assert_eq!(recipe.on(64).to_string(), plan);
+    assert_eq!((recipe.work.global_batch, recipe.work.format), (Some(128), Format::Mxfp8));
+    let unknown = Context { arguments: &["llama3_70b_pretrain".to_owned()], ..Context::alone("recipe.py") };
+    let error = import::read(RECIPE, Kind::Bridge, &unknown).unwrap_err();
+    assert!(error.why.contains("llama3_70b_pretrain") && !error.expected.is_empty(), "{error}");
+    let broken = import::read("cfg = (1,\n", Kind::Bridge, &Context::alone("recipe.py")).unwrap_err();
+    assert_eq!((broken.line, broken.why.as_str()), (1, "`(` is never closed"));
+}
+
+const REGISTRY: &str = "
+from torchtitan.models.llama3 import model_registry
+
+def llama3_8b() -> Trainer.Config:
+    return Trainer.Config(
+        model_spec=model_registry('8B'),
+        training=TrainingConfig(num_tokens_per_microbatch_per_dp_rank=2 * 8192, max_context_length=8192),
+        activation_checkpoint=SelectiveAC.Config(),
+    )
+
+def mine() -> Trainer.Config:
+    config = llama3_8b()
+    config.parallelism = ParallelismConfig(tensor_parallel_degree=4, data_parallel_replicate_degree=2)
+    config.activation_checkpoint = None
+    config.compile = CompileConfig(enable=True, components=['model', 'loss'])
+    return config
+";
+
+#[test]
+fn torchtitan_registries_are_followed() {
+    let beside = |name: &str| (name == "torchtitan/models/llama3/config_registry.py").then(|| REGISTRY.to_owned());
+    let context = Context { files: &beside, ..Context::alone("run.sh") };
+    let launch = |config: &str| {
+        let script = format!("torchrun --nproc_per_node 16 -m torchtitan.train --module llama3 --config {config}");
+        import::read(&script, Kind::Script, &context).unwrap()
+    };
+    let mine = launch("mine");
+    assert_eq!(mine.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
+    assert_eq!(mine.plan.to_string(), "tp=4 cp=1 pp=1 dp=4 sp=on zero=3 shard=2 mbs=2 recompute=none");
+    assert_eq!((mine.work.seq_len, mine.stack), (Some(8192), "torchtitan-2024"));
+    let plain = launch("llama3_8b");
+    assert_eq!(plain.plan.to_string(), "tp=1 cp=1 pp=1 dp=16 zero=3 mbs=2 recompute=per-op");
+    assert_eq!(plain.stack, "torchtitan-eager");
+}
+
+#[test]
+fn trainer_arguments_fill_what_a_json_leaves_open() {
+    let json = "{\"train_batch_size\": \"auto\", \"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": 3}}";
+    let beside = |name: &str| (name == "ds.json").then(|| json.to_owned());
+    let context = Context { files: &beside, ..Context::alone("run.sh") };
+    let script = "deepspeed --num_gpus 8 train.py --deepspeed ds.json --model_name_or_path meta-llama/Llama-3.1-8B \\\n \
+                  --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --gradient_checkpointing True \
+                  --max_seq_length 4096";
+    let launch = import::read(script, Kind::Script, &context).unwrap();
+    assert_eq!(launch.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
+    assert_eq!(launch.plan.to_string(), "tp=1 cp=1 pp=1 dp=8 zero=3 mbs=2 recompute=full");
+    assert_eq!((launch.work.global_batch, launch.work.seq_len), (Some(64), Some(4096)));
 }
 
 const ACCELERATE: &str = "compute_environment: LOCAL_MACHINE

@@ -219,6 +219,15 @@ const fn schedule(schedule: Schedule) -> &'static str {
     }
 }
 
+/// Whether steps are captured as CUDA graphs: where the prediction assumed it, and neither pipelines nor experts that are
+/// reached through the host's counts forbid it.
+///
+/// Source: [torchtitan] `torchtitan/trainer.py` (`Trainer.Config.__post_init__`), release 0.3.0.
+fn captures(request: &Request) -> bool {
+    let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
+    problem.stack().cuda_graphs && plan.layout.pp == 1 && !problem.model().is_moe()
+}
+
 /// What the plan decides, as assignments to the configuration.
 fn settings(request: &Request) -> Vec<String> {
     let (costs, plan) = (request.costs, &request.evaluation.plan);
@@ -232,6 +241,7 @@ fn settings(request: &Request) -> Vec<String> {
         format!("training.local_batch_size = {local}"),
         "training.mixed_precision_param = \"bfloat16\"".into(),
         "training.mixed_precision_reduce = \"float32\"".into(),
+        format!("training.disable_cuda_graphs = {}", python(!captures(request))),
         format!("parallelism.data_parallel_replicate_degree = {}", dp / shard),
         format!("parallelism.data_parallel_shard_degree = {shard}"),
         format!("parallelism.tensor_parallel_degree = {tp}"),

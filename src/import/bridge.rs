@@ -193,11 +193,11 @@ fn precision(list: &mut Arguments, document: &Document) {
     let word = |text: &str| vec![Text::on(text, place.line)];
     let half = if name.contains("fp16") && !name.contains("bf16") { "--fp16" } else { "--bf16" };
     list.add(half, Vec::new(), place.clone());
-    let eight = if name.contains("mxfp8") {
+    let eight = if name.contains("mxfp8") || name.ends_with("fp8_mx") {
         Some("mxfp8")
-    } else if name.contains("subchannel") || name.contains("blockwise") {
+    } else if name.contains("subchannel") || name.contains("blockwise") || name.ends_with("fp8_sc") {
         Some("blockwise")
-    } else if name.contains("current") {
+    } else if name.contains("current") || name.ends_with("fp8_cs") {
         Some("tensorwise")
     } else if name.contains("fp8") {
         Some("delayed")

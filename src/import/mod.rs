@@ -304,8 +304,15 @@ pub fn read(text: &str, kind: Kind, context: &Context) -> Result<Imported, Impor
             torchtitan::settle(&document, &alone)
         }
         Kind::Bridge if is_python(context.file) => {
-            let document = python::parse(text, asked_configuration(context), context)?;
-            scripts::settle_bridge(&document, &mut Launched::default())
+            let wanted = asked_configuration(context);
+            let document = python::parse(text, wanted, context)?;
+            let named = wanted.filter(|_| !document.has("model.num_layers"));
+            let model = named.and_then(known::of_recipe);
+            if let (Some(name), Some(model)) = (named, &model) {
+                let message = format!("`{name}` is read as the model {}", model.name);
+                document.note(Finding::note("assumed", message).expected("another: --model"));
+            }
+            scripts::settle_bridge(&document, &mut Launched { model, ..Launched::default() })
         }
         Kind::Bridge => {
             let document = tree(Form::Yaml)?;

@@ -70,10 +70,14 @@ impl Crossing {
     /// In words: "EP 64 leaves the 8-GPU domain: +38 %".
     pub fn finding(&self, imported: &Imported) -> Finding {
         let Self { group, ranks, span, domain, level, costs } = self;
+        let price = if *costs > 0.0 {
+            format!("{:+.0} %", costs * 100.0)
+        } else {
+            "no slower in the model, whose domains beyond the measured sizes are extrapolated: time it".to_owned()
+        };
         let message = format!(
-            "{} {ranks} leaves the {domain}-GPU domain (it spans {span}, joined by `{level}`): {:+.0} %",
-            group.to_uppercase(),
-            costs * 100.0
+            "{} {ranks} leaves the {domain}-GPU domain (it spans {span}, joined by `{level}`): {price}",
+            group.to_uppercase()
         );
         let finding = if *costs >= NOTICEABLE {
             Finding::warning("leaves-domain", message)

@@ -58,6 +58,7 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     let mut report =
         Report { findings, evaluation, footprints, crossings: Vec::new(), changes: Vec::new(), best: None };
     if let Some(evaluation) = &evaluation {
+        report.findings.push(predicted(problem, evaluation));
         memory(problem, &mut report.findings, evaluation);
         report.crossings = links::crossings(problem, plan, evaluation);
         report.findings.extend(report.crossings.iter().map(|crossing| crossing.finding(imported)));
@@ -98,6 +99,19 @@ fn refused(rejection: &Rejection, imported: &Imported) -> Finding {
     } else {
         finding.expected(format!("as {source} has it"))
     }
+}
+
+/// The step time with the interval that nine runs of ten are in, for forms that show findings alone.
+fn predicted(problem: &Problem, evaluation: &Evaluation) -> Finding {
+    let sure = Confidence::new(problem, evaluation);
+    let message = format!(
+        "a step is predicted to take {} ({} to {} in nine runs of ten), with a chance of {:.0} % to run out of memory",
+        evaluation.step.total(),
+        sure.step.0,
+        sure.step.1,
+        sure.oom_probability * 100.0
+    );
+    Finding::note("predicted", message)
 }
 
 /// Chance of running out of memory from which it is said.

@@ -114,6 +114,7 @@ pub const RULES: &[Rule] = &[
     rule("dense-model", "Expert parallelism has experts.", CONFIG),
     rule("combination", "Settings combine.", "Megatron-LM arguments.py; DeepSpeed pipe/engine.py"),
     rule("out-of-memory", "Every stage fits its device.", MODEL),
+    rule("predicted", "What the launch is predicted to take.", MODEL),
     rule("fits", "Every stage fits its device with room.", MODEL),
     rule("near-ceiling", "A stage has room for what no formula sees.", MODEL),
     rule("leaves-domain", "Groups that talk in every layer stay inside the scale-up domain.", MODEL),

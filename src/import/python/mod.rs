@@ -377,6 +377,17 @@ def config() -> C.Config:
     }
 
     #[test]
+    fn tables_keep_what_is_constant_in_them() {
+        let document =
+            read("cfg = C()\ncfg.env = {**BASE, 'A': 1, 'B': [2, 3],}\ncfg.n = {'x': {'y': 4}}\n", None).unwrap();
+        assert_eq!(
+            (document.number("env.A"), document.count("env.B"), document.number("n.x.y")),
+            (Some(1), Some(2), Some(4))
+        );
+        assert_eq!(document.findings.borrow().len(), 1, "only the star");
+    }
+
+    #[test]
     fn functions_are_chosen_by_name() {
         let two = "def a() -> X.Config:\n    return X(p=1)\ndef b() -> X.Config:\n    return X(p=2)\n";
         assert!(read(two, None).err().unwrap().expected.contains("a | b"));

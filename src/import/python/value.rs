@@ -246,6 +246,10 @@ impl Expression<'_> {
         let mut entries: Entries = Vec::new();
         while !self.words.is_empty() && !self.sign("}") {
             let at = self.line();
+            if self.sign(",") {
+                self.skip(1);
+                continue;
+            }
             let key = self.value();
             if self.sign(":") {
                 self.skip(1);
