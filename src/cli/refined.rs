@@ -35,7 +35,7 @@ impl RefineArgs {
         }
         let freedom = Freedom { recompute: !restrictions.mentions("recompute"), ..Freedom::default() };
         let options = Options { freedom, ..Options::default() };
-        refine_ranking(&Costs::new(problem), ranking, most as usize, self.refine.is_some(), &options)
+        refine_ranking(&Costs::new(problem), ranking, restrictions, (most as usize, self.refine.is_some()), &options)
     }
 }
 
