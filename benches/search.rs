@@ -12,6 +12,7 @@ use meshwright::cost::staged::{Block, Loaded, Parameters, Pipeline, Sharding, St
 use meshwright::gpu::Format;
 use meshwright::plan::Plan;
 use meshwright::problem::{HbmProfile, Problem};
+use meshwright::schedule::Schedule;
 use meshwright::search::{Goal, Options, WhatIfs, search_for};
 use meshwright::space::{Restrictions, Space};
 use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
@@ -76,6 +77,13 @@ fn pricing(problem: &Problem) {
         }
     });
     let loaded = Loaded::new(&costs, Pipeline::new(&costs, &plan, &layers, &stages), &stages);
+    let plain = Plan { schedule: Schedule::OneFOneB, ..plan };
+    case("evaluate 1F1B, layers shared", count, "plans/s/core", || {
+        let shape = costs.shape(&plain);
+        for choice in &shardings {
+            black_box(costs.evaluate_shaped(&choice.on(&plain), &shape));
+        }
+    });
     case("staged leaf, time and memory", count * 1000.0, "plans/s/core", || {
         for _ in 0..1000 {
             for sharding in &priced {
@@ -99,26 +107,52 @@ fn searching(name: &str, problem: &Problem, top: usize) {
     });
 }
 
-/// A thousand questions about one problem: each degree fixed in turn, goals and frameworks changed.
+/// Values that what-ifs fix or forbid.
+const CHOICES: [(&str, &[&str]); 10] = [
+    ("tp", &["1", "2", "4", "8"]),
+    ("cp", &["1", "2", "4", "8"]),
+    ("pp", &["4", "8", "16", "32"]),
+    ("mbs", &["1", "2", "4"]),
+    ("vpp", &["1", "2", "4", "8"]),
+    ("recompute", &["none", "full", "act", "first-1"]),
+    ("zero", &["1", "3"]),
+    ("split", &["even", "cost-balanced"]),
+    ("sp", &["on", "off"]),
+    ("order", &["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]),
+];
+
+/// A thousand questions about one problem, no two alike: each choice fixed, each forbidden, then two of different keys fixed
+/// together, then one fixed and another forbidden.
+fn questions() -> Vec<Restrictions> {
+    let all: Vec<(usize, String)> = CHOICES
+        .iter()
+        .enumerate()
+        .flat_map(|(key, (name, values))| values.iter().map(move |value| (key, format!("{name}={value}"))))
+        .collect();
+    let pairs = |ordered: bool| {
+        itertools::iproduct!(&all, &all).filter(move |(a, b)| if ordered { a.0 != b.0 } else { a.0 < b.0 })
+    };
+    let asked = |fixed: &[&str], forbidden: &[&str]| {
+        let mut restrictions = Restrictions::default();
+        for item in fixed {
+            restrictions.fix(item).expect("a legal restriction");
+        }
+        for item in forbidden {
+            restrictions.forbid(item).expect("a legal restriction");
+        }
+        restrictions
+    };
+    let fixed = all.iter().map(|(_, item)| asked(&[item], &[]));
+    let forbidden = all.iter().map(|(_, item)| asked(&[], &[item]));
+    let both = pairs(false).map(|(a, b)| asked(&[&a.1, &b.1], &[]));
+    let one_each = pairs(true).map(|(a, b)| asked(&[&a.1], &[&b.1]));
+    fixed.chain(forbidden).chain(both).chain(one_each).take(1000).collect()
+}
+
 fn what_ifs(problem: &Problem) {
     let costs = Costs::new(problem);
-    let asked: Vec<Restrictions> = (0..1000_u32)
-        .map(|n| {
-            let mut restrictions = Restrictions::default();
-            let of = |list: &[u32]| list[n as usize / 7 % list.len()];
-            let item = match n % 7 {
-                0 => format!("tp={}", of(&[1, 2, 4, 8])),
-                1 => format!("cp={}", of(&[1, 2, 4, 8])),
-                2 => format!("pp={}", of(&[4, 8, 16, 32])),
-                3 => format!("mbs={}", of(&[1, 2, 4])),
-                4 => format!("vpp={}", of(&[1, 2, 4, 8])),
-                5 => format!("recompute={}", ["none", "full", "act", "first-1"][n as usize / 7 % 4]),
-                _ => format!("zero={}", of(&[1, 3])),
-            };
-            restrictions.fix(&item).expect("a legal restriction");
-            restrictions
-        })
-        .collect();
+    let asked = questions();
+    assert_eq!(asked.len(), 1000);
     let start = Instant::now();
     let what_ifs = WhatIfs::new(&costs);
     for restrictions in asked {

@@ -1,71 +1,120 @@
 #!/usr/bin/env python3
-"""Run one check_*.py over many files, importing the heavy framework once (fork per file).
+"""Runs one check_*.py over many files: the framework is imported once, and each file is judged in a fork of that process.
 
-  check_many.py --checker check_megatron.py [--jobs 2] [--path DIR] [--extra "--level config"] [--world-map m.json] FILES...
-Prints one JSON line per file; exits 1 if any was rejected.  --world-map: {"file": world_size}.
+  check_many.py --checker check_megatron.py --cases cases.json [--jobs 2] [--path DIR] [--timeout 300]
+
+cases.json: [{"file": …, "world_size": N, "options": ["--level", "build"], "ranks": 1}, …]; `ranks` over 1 are so many processes
+that talk through gloo, as `--level train` wants. Prints one JSON line for each file; exits 1 if any was rejected.
 """
-import argparse, io, json, os, runpy, shlex, sys, traceback
-ap = argparse.ArgumentParser()
-ap.add_argument("--checker", required=True); ap.add_argument("--jobs", type=int, default=2)
-ap.add_argument("--path"); ap.add_argument("--extra", default=""); ap.add_argument("--world-map"); ap.add_argument("--options-map")
-ap.add_argument("--timeout", type=int, default=300)
-ap.add_argument("files", nargs="+")
-o = ap.parse_args()
-here = os.path.dirname(os.path.abspath(__file__))
-chk = o.checker if os.path.exists(o.checker) else os.path.join(here, o.checker)
-if o.path: sys.path.insert(0, os.path.abspath(o.path))
-PRE = {"check_megatron.py": ["torch", "megatron.training.arguments", "megatron.training.training", "megatron.core.models.gpt.gpt_model",
-                             "megatron.core.models.gpt.gpt_layer_specs", "megatron.core.parallel_state",
-                             "torch.testing._internal.distributed.fake_pg"],
-       "check_deepspeed.py": ["torch", "deepspeed"],
-       "check_accelerate.py": ["torch", "accelerate", "accelerate.commands.launch"],
-       "check_torchtitan.py": ["torch", "torchtitan.config"]}
-so = sys.stdout; sys.stdout = io.StringIO()
-for m in PRE.get(os.path.basename(chk), []):
-    try: __import__(m)
-    except Exception as e: print(f"preload {m}: {e}", file=sys.stderr)
-sys.stdout = so
-wm = json.load(open(o.world_map)) if o.world_map else {}
-om = json.load(open(o.options_map)) if o.options_map else {}
-bad, live = 0, {}
+import argparse, gc, io, json, os, runpy, signal, socket, sys, time, traceback
+
+PRELOADED = {
+    "check_megatron.py": ["torch", "megatron.training.arguments", "megatron.training.training", "megatron.core.models.gpt.gpt_model",
+                          "megatron.core.models.gpt.gpt_layer_specs", "megatron.core.parallel_state",
+                          "torch.testing._internal.distributed.fake_pg"],
+    "check_deepspeed.py": ["torch", "deepspeed", "deepspeed.runtime.engine", "torch.testing._internal.distributed.fake_pg"],
+    "check_accelerate.py": ["torch", "accelerate", "accelerate.commands.launch", "transformers.models.llama.modeling_llama",
+                            "torch.testing._internal.distributed.fake_pg"],
+    "check_torchtitan.py": ["torch", "torchtitan.config", "torchtitan.trainer", "torchtitan.models.qwen3",
+                            "torchtitan.models.deepseek_v3", "torch.testing._internal.distributed.fake_pg"],
+}
 
 
-def start(f):
-    r, w = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        os.close(r); os.dup2(w, 1); sys.stdout = os.fdopen(1, "w", closefd=False)
-        dn = os.open(os.devnull, os.O_WRONLY); os.dup2(dn, 2)
-        import signal; signal.alarm(o.timeout)
-        sys.argv = [chk, f, *(["--world-size", str(wm[f])] if f in wm else []), *shlex.split(o.extra), *shlex.split(om.get(f, ""))]
-        rc = 0
-        try: runpy.run_path(chk, run_name="__main__")
-        except SystemExit as e: rc = e.code if isinstance(e.code, int) else (0 if e.code is None else 2)
-        except BaseException: print(json.dumps({"accepted": False, "error": traceback.format_exc()[-1500:]})); rc = 3
-        sys.stdout.flush(); os._exit(rc)
-    os.close(w); live[pid] = (f, r)
+def preload(names):
+    out, sys.stdout = sys.stdout, io.StringIO()
+    os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    for name in names:
+        try:
+            __import__(name)
+        except Exception as e:
+            print(f"{name} is not preloaded: {e}", file=sys.stderr)
+    sys.stdout = out
+    gc.collect()
+    gc.freeze()
 
 
-def drain():
-    global bad
-    pid, st = None, None
-    # read everything from the oldest child first (small outputs), then reap it
-    pid = next(iter(live)); f, r = live.pop(pid)
-    data = b""
-    while True:
-        b = os.read(r, 65536)
-        if not b: break
-        data += b
-    os.close(r); _, st = os.waitpid(pid, 0); rc = os.waitstatus_to_exitcode(st)
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def child(checker, case, write, rank, port, timeout):
+    """Judges one file and never returns; the first rank's report goes to `write`."""
+    silent = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(write if rank == 0 else silent, 1)
+    os.dup2(silent, 2)
+    sys.stdout = os.fdopen(1, "w", closefd=False)
+    signal.alarm(timeout)
+    ranks = case.get("ranks", 1)
+    if ranks > 1:
+        os.environ.update(RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(ranks), LOCAL_WORLD_SIZE=str(ranks),
+                          MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    world = ["--world-size", str(case["world_size"])] if case.get("world_size") else []
+    sys.argv = [checker, case["file"], *world, *case.get("options", [])]
+    code = 0
     try:
-        d = json.loads(data[data.index(b"{"):])
-    except Exception: d = {"accepted": False, "error": f"no report, rc={rc}: " + data[-300:].decode(errors="replace")}
-    if rc != 0: bad += 1
-    print(json.dumps({"file": f, "rc": rc, **d}, default=str), flush=True)
+        runpy.run_path(checker, run_name="__main__")
+    except SystemExit as e:
+        code = e.code if isinstance(e.code, int) else (0 if e.code is None else 2)
+    except BaseException:
+        print(json.dumps({"accepted": False, "error": traceback.format_exc()[-1500:]}))
+        code = 3
+    sys.stdout.flush()
+    os._exit(code)
 
 
-for f in o.files:
-    if len(live) >= o.jobs: drain()
-    start(f)
-while live: drain()
-sys.exit(1 if bad else 0)
+def start(checker, case, timeout):
+    """Process of each rank, and the pipe of the first."""
+    read, write = os.pipe()
+    port, pids = free_port(), []
+    for rank in range(case.get("ranks", 1)):
+        pid = os.fork()
+        if pid == 0:
+            os.close(read)
+            child(checker, case, write, rank, port, timeout)
+        pids.append(pid)
+    os.close(write)
+    return case, pids, read, time.time()
+
+
+def finish(job):
+    """The report of a file."""
+    case, pids, read, since = job
+    data = b""
+    while block := os.read(read, 65536):
+        data += block
+    os.close(read)
+    codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
+    code = next((code for code in codes if code), 0)
+    try:
+        report = json.loads(data[data.index(b"{"):])
+    except ValueError:
+        report = {"accepted": False, "error": f"no report, exit codes {codes}: " + data[-300:].decode(errors="replace")}
+    return {"file": case["file"], "rc": code, "seconds": round(time.time() - since, 1), **report}
+
+
+def main():
+    ap = argparse.ArgumentParser()
+    ap.add_argument("--checker", required=True); ap.add_argument("--cases", required=True)
+    ap.add_argument("--jobs", type=int, default=2); ap.add_argument("--path"); ap.add_argument("--timeout", type=int, default=300)
+    o = ap.parse_args()
+    checker = o.checker if os.path.exists(o.checker) else os.path.join(os.path.dirname(os.path.abspath(__file__)), o.checker)
+    if o.path:
+        sys.path.insert(0, os.path.abspath(o.path))
+    preload(PRELOADED.get(os.path.basename(checker), []))
+    rejected, live = 0, []
+    for case in json.load(open(o.cases)):
+        while live and sum(len(pids) for _, pids, *_ in live) + case.get("ranks", 1) > max(o.jobs, case.get("ranks", 1)):
+            report = finish(live.pop(0))
+            rejected += report["rc"] != 0
+            print(json.dumps(report, default=str), flush=True)
+        live.append(start(checker, case, o.timeout))
+    for job in live:
+        report = finish(job)
+        rejected += report["rc"] != 0
+        print(json.dumps(report, default=str), flush=True)
+    sys.exit(1 if rejected else 0)
+
+
+main()

@@ -23,16 +23,16 @@ home=${XDG_CACHE_HOME:-$HOME/.cache}/meshwright/clients-$version
 if [ ! -f "$home/ready" ]; then
     rm -rf "$home"
     mkdir -p "$(dirname "$home")"
-    "$python" -m venv "$home"
-    if ! "$home/bin/python" -m pip install -q uv > "$home/log" 2>&1; then
-        echo "SKIPPED: the frameworks' own checks cannot reach the Python registry"
-        tail -3 "$home/log"
+    if ! { "$python" -m venv "$home" && "$home/bin/python" -m pip install -q uv \
+        && "$home/bin/uv" pip install -q --python "$home/bin/python" -r checks/requirements.txt; } > "$(dirname "$home")/log" 2>&1; then
+        echo "SKIPPED: the frameworks cannot be installed from the Python registry; no emitted file was judged by its framework"
+        tail -3 "$(dirname "$home")/log"
+        rm -rf "$home"
         exit 0
     fi
-    "$home/bin/uv" pip install -q --python "$home/bin/python" -r checks/requirements.txt
     touch "$home/ready"
 fi
 
 cargo build
-export PATH="$home/bin:$PATH"
+export PATH="$home/bin:$PATH" OMP_NUM_THREADS=1
 exec timeout 900 "$home/bin/python" -W ignore checks/emitted.py --meshwright "${CARGO_TARGET_DIR:-target}/debug/meshwright" --out target/emitted 2> >(grep -v -i "warn" >&2)

@@ -84,6 +84,29 @@ impl StagedPlan {
         all.all(|mix| Some(mix.recompute) == first)
     }
 
+    /// The recomputation that one set of flags gives every stage, if there is one: the same for all layers, or whole layers of
+    /// which each stage recomputes the same number first, as far as it has them.
+    pub fn shared_recompute(&self) -> Option<Recompute> {
+        if self.recomputes_alike() {
+            return self.stages.iter().flat_map(|stage| &stage.mixes).map(|mix| mix.recompute).next();
+        }
+        let mixes = || self.stages.iter().flat_map(|stage| &stage.mixes);
+        let kind = mixes().next()?.kind;
+        let plain = mixes().all(|mix| mix.kind == kind && matches!(mix.recompute, Recompute::None | Recompute::Full));
+        if !plain || self.stages.iter().any(|stage| stage.mtp > 0) {
+            return None;
+        }
+        let forgotten = |stage: &Stage| {
+            let whole = stage.mixes.iter().filter(|mix| mix.recompute == Recompute::Full);
+            whole.map(|mix| mix.layers).sum::<u32>()
+        };
+        let most = self.stages.iter().map(forgotten).max()?;
+        self.stages
+            .iter()
+            .all(|stage| forgotten(stage) == most.min(stage.layers))
+            .then_some(Recompute::FirstLayers(most))
+    }
+
     /// Decoder layers of each virtual stage.
     pub fn layers_of_stages(&self) -> Vec<u32> {
         self.stages.iter().map(|stage| stage.layers).collect()
@@ -166,6 +189,42 @@ fn fold(texts: &[String]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_set_of_flags_says_what_stages_recompute_where_it_can() {
+        let stage = |kept: u32, forgotten: u32| {
+            let mix = |recompute, layers| Mix { kind: 0, recompute, layers };
+            let mixes = [mix(Recompute::None, kept), mix(Recompute::Full, forgotten)];
+            let mixes = mixes.into_iter().filter(|mix| mix.layers > 0).collect();
+            Stage { from: 0, layers: kept + forgotten, mtp: 0, embedding: false, loss: false, mixes }
+        };
+        let shared = |stages: &[(u32, u32)]| {
+            let stages = stages.iter().map(|&(kept, forgotten)| stage(kept, forgotten)).collect();
+            StagedPlan { plan: plain(), stages, offload: Vec::new() }.shared_recompute()
+        };
+        assert_eq!(shared(&[(4, 0), (5, 0)]), Some(Recompute::None));
+        assert_eq!(shared(&[(0, 4), (0, 5)]), Some(Recompute::Full));
+        assert_eq!(shared(&[(2, 2), (3, 2), (0, 1)]), Some(Recompute::FirstLayers(2)));
+        assert_eq!(shared(&[(2, 2), (4, 0)]), None, "the second stage would recompute two as well");
+    }
+
+    fn plain() -> Plan {
+        Plan {
+            layout: crate::plan::Layout::data_parallel(1),
+            sequence_parallel: false,
+            cp_kind: crate::plan::CpKind::Ring,
+            schedule: crate::schedule::Schedule::OneFOneB,
+            split: crate::stack::LayerSplit::Even,
+            zero: crate::plan::ZeroStage::One,
+            shard_group: None,
+            reshard_after_forward: true,
+            micro_batch: 1,
+            recompute: Recompute::None,
+            offload: Offload::NONE,
+            dispatcher: crate::stack::Dispatcher::AllToAll,
+            order: crate::plan::RankOrder::default(),
+        }
+    }
 
     #[test]
     fn layouts_fold_as_megatron_reads_them() {

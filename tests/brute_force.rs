@@ -5,6 +5,7 @@ mod random;
 use std::collections::BTreeMap;
 
 use meshwright::cost::{Costs, Evaluation};
+use meshwright::express::Target;
 use meshwright::plan::{Layout, Offload, Plan};
 use meshwright::problem::Problem;
 use meshwright::search::{Goal, Objective, Options, Ranking, search, search_for};
@@ -63,7 +64,7 @@ fn small(numbers: &mut Numbers) -> (Spec, Restrictions) {
         let mut restrictions = Restrictions::default();
         let degree = |numbers: &mut Numbers| [1, 2, 4][numbers.below(3)];
         let narrow = |restrictions: &mut Restrictions, numbers: &mut Numbers| {
-            let item = match numbers.below(12) {
+            let item = match numbers.below(16) {
                 0 => format!("tp={}", degree(numbers)),
                 1 => format!("pp={}", degree(numbers)),
                 2 => format!("mbs={}", degree(numbers)),
@@ -75,7 +76,11 @@ fn small(numbers: &mut Numbers) -> (Spec, Restrictions) {
                 8 => format!("shard={}", degree(numbers)),
                 9 => "split=even".to_owned(),
                 10 => "zero=1,3".to_owned(),
-                _ => "order=tp-cp-ep-dp-pp".to_owned(),
+                11 => "order=tp-cp-ep-dp-pp".to_owned(),
+                12 => "zero=3".to_owned(),
+                13 => "recompute=full".to_owned(),
+                14 => "recompute=first-1".to_owned(),
+                _ => "schedule=interleaved,zb-h1,dualpipe".to_owned(),
             };
             // A key that is fixed already stays as it is.
             let _ = restrictions.fix(&item);
@@ -84,6 +89,10 @@ fn small(numbers: &mut Numbers) -> (Spec, Restrictions) {
             restrictions.allow_idle();
         }
         let problem = spec.problem();
+        if numbers.below(5) == 0 {
+            let (_, target) = Target::NAMES[numbers.below(Target::NAMES.len())];
+            restrictions.for_target(target, !problem.model().is_moe());
+        }
         let costs = Costs::new(&problem);
         for _ in 0..24 {
             let size = Space::new(&costs, &restrictions).size();
@@ -123,7 +132,7 @@ fn by_hand(problem: &Problem, restrictions: &Restrictions) -> (Vec<Evaluation>, 
     let space = Space::new(&costs, restrictions);
     let plans = every_plan(&space);
     let check = if space.allows_idle() { space::check_with_idle } else { space::check };
-    let runs = plans.iter().filter(|plan| check(&costs, plan).is_empty());
+    let runs = plans.iter().filter(|plan| check(&costs, plan).is_empty() && space.inexpressible(plan).is_none());
     let evaluations = runs.map(|plan| costs.evaluate_played(plan)).collect();
     (evaluations, plans.len() as u64)
 }

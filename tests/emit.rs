@@ -52,7 +52,7 @@ fn flags_say_what_the_plan_says() {
 #[test]
 fn uneven_stages_are_a_layout() {
     let text = out(&run(&["emit", "megatron", "llama3-405b", "h100-24576", "--plan", "tp=8 pp=16"]));
-    assert!(text.contains("--pipeline-model-parallel-layout 'Et*7|(t*8|)*14,t*7L'"), "{text}");
+    assert!(text.contains("--pipeline-model-parallel-layout 'Et*7|(t*8|)*14t*7L'"), "{text}");
 }
 
 #[test]
@@ -79,6 +79,33 @@ fn what_cannot_be_said_is_refused_with_a_way_out() {
     let illegal = small("tp=3");
     assert_eq!(illegal.status.code(), Some(1));
     assert!(err(&illegal).contains("does not run"), "{}", err(&illegal));
+}
+
+#[test]
+fn stages_that_were_chosen_are_written_where_a_framework_can_say_them() {
+    let plan = |framework: &str, plan: &str| {
+        run(&["emit", framework, "llama3-70b", "dgx-h100-64", "--plan", plan, "--refine"])
+    };
+    let megatron = plan("megatron", "tp=8 pp=4 recompute=full");
+    assert_eq!(megatron.status.code(), Some(0), "{}", err(&megatron));
+    let text = out(&megatron);
+    let layout = text.split("# stages: ").nth(1).and_then(|rest| rest.split(',').next()).unwrap();
+    assert!(text.contains(&format!("--pipeline-model-parallel-layout '{layout}'")), "{text}");
+    let even = out(&run(&["emit", "megatron", "llama3-70b", "dgx-h100-64", "--plan", "tp=8 pp=4 recompute=full"]));
+    assert!(!even.contains("--pipeline-model-parallel-layout"), "{even}");
+    for framework in ["deepspeed", "accelerate", "nanotron"] {
+        let output = plan(framework, "pp=4");
+        assert_eq!((output.status.code(), out(&output).as_str()), (Some(2), ""), "{framework}");
+        assert!(err(&output).contains("which layers a stage holds"), "{}", err(&output));
+    }
+}
+
+#[test]
+fn the_prediction_stands_with_its_interval() {
+    let text = out(&small("tp=2"));
+    let line = text.lines().skip_while(|line| !line.contains("predicted by meshwright")).take(3).collect::<String>();
+    assert!(line.contains(" to ") && line.contains("runs out of memory with a chance of"), "{line}");
+    assert!(text.contains("nine runs of ten"), "{text}");
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! What to buy: the program against plain reckoning, and the ready sweeps.
 
+use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use meshwright::sweep::fleet::{self, Fleet, Proof};
+use meshwright::sweep::fleet::{self, Fleet, NoFleet, Proof};
 use meshwright::sweep::record::{Record, Status};
 use meshwright::sweep::run::{self, Shard};
 use meshwright::sweep::store::Done;
@@ -173,4 +174,212 @@ fn ready_sweeps_run() {
             );
         }
     }
+}
+
+/// A random number below `n`, the same every time.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+
+    fn between(&mut self, least: f64, most: f64) -> f64 {
+        least + (most - least) * self.below(1_000_000) as f64 / 1e6
+    }
+}
+
+/// One cluster of a plain reckoning.
+#[derive(Clone, Copy)]
+struct Cluster<'r> {
+    record: &'r Record,
+    from: f64,
+    runs: u32,
+}
+
+impl Cluster<'_> {
+    fn to(&self) -> f64 {
+        self.from + self.record.jobs[0].days * f64::from(self.runs)
+    }
+}
+
+/// What a random problem limits.
+#[derive(Debug, Default)]
+struct Limits {
+    finish: f64,
+    budget: Option<f64>,
+    /// Power until the middle of the time, and after it.
+    power: Option<[f64; 2]>,
+    /// Dollars until the middle of the time, and after it.
+    spending: Option<[f64; 2]>,
+    racks: Option<f64>,
+    /// H100 at any time, and from when they can be had.
+    most_h100: Option<(f64, f64)>,
+}
+
+impl Limits {
+    fn random(numbers: &mut Numbers) -> Self {
+        let mut limits = Self { finish: numbers.between(10.0, 60.0).round(), ..Self::default() };
+        if numbers.below(3) == 0 {
+            limits.budget = Some(numbers.between(500.0, 6000.0).round());
+        }
+        if numbers.below(2) == 0 {
+            limits.power = Some([0, 1].map(|_| (numbers.between(0.01, 0.08) * 1e6).round() / 1e6));
+        }
+        if numbers.below(3) == 0 {
+            limits.spending = Some([0, 1].map(|_| numbers.between(100.0, 3000.0).round()));
+        }
+        if numbers.below(3) == 0 {
+            limits.racks = Some(numbers.below(4) as f64 + 1.0);
+        }
+        if numbers.below(2) == 0 {
+            let from = if numbers.below(2) == 0 { 0.0 } else { (limits.finish / 2.0).round() };
+            limits.most_h100 = Some((8.0 * (numbers.below(6) + 1) as f64, from));
+        }
+        limits
+    }
+
+    /// The middle, where a period ends, in days.
+    fn middle(&self) -> f64 {
+        (self.finish / 2.0).round()
+    }
+
+    const fn has_periods(&self) -> bool {
+        self.power.is_some() || self.spending.is_some()
+    }
+
+    /// Dollars of a cluster before the middle and after it, paid evenly.
+    fn spent(&self, cluster: &Cluster) -> [f64; 2] {
+        let before = ((self.middle() - cluster.from) / (cluster.to() - cluster.from)).clamp(0.0, 1.0);
+        [before, 1.0 - before].map(|share| share * dollars(cluster))
+    }
+
+    fn table(&self) -> String {
+        let mut text = format!("finish_by = \"{} d\"\n", self.finish);
+        if let Some(budget) = self.budget {
+            writeln!(text, "budget = \"{budget} $\"").expect("text takes it");
+        }
+        if let Some(racks) = self.racks {
+            writeln!(text, "racks = {racks}").expect("text takes it");
+        }
+        if let Some((most, from)) = self.most_h100 {
+            text += "[[buy.offer]]\ngpu = \"h200-sxm\"\n";
+            writeln!(text, "[[buy.offer]]\ngpu = \"h100-sxm\"\nfrom = \"{from} d\"\nmost = {most}")
+                .expect("text takes it");
+        }
+        if self.has_periods() {
+            for (period, until) in [self.middle(), self.finish].into_iter().enumerate() {
+                writeln!(text, "[[buy.period]]\nuntil = \"{until} d\"").expect("text takes it");
+                if let Some(power) = self.power {
+                    writeln!(text, "power = \"{} MW\"", power[period]).expect("text takes it");
+                }
+                if let Some(spending) = self.spending {
+                    writeln!(text, "budget = \"{} $\"", spending[period]).expect("text takes it");
+                }
+            }
+        }
+        text
+    }
+
+    /// When clusters may start: at the start of all, of a period, and when H100 can be had.
+    fn starts(&self) -> Vec<f64> {
+        let mut starts = vec![0.0];
+        if self.has_periods() || self.most_h100.is_some_and(|(_, from)| from > 0.0) {
+            starts.push(self.middle());
+        }
+        starts
+    }
+
+    fn hold(&self, clusters: &[Cluster]) -> bool {
+        let is_h100 = |cluster: &Cluster| cluster.record.choice["gpu"] == "h100-sxm";
+        let in_time = clusters.iter().all(|cluster| {
+            let had = self.most_h100.is_none_or(|(_, from)| !is_h100(cluster) || cluster.from >= from);
+            had && cluster.to() <= self.finish + 1e-9
+        });
+        let cost: f64 = clusters.iter().map(dollars).sum();
+        let at = |time: f64| {
+            let present: Vec<&Cluster> =
+                clusters.iter().filter(|cluster| cluster.from <= time && time < cluster.to() - 1e-9).collect();
+            let sum = |of: &dyn Fn(&Cluster) -> f64| present.iter().map(|cluster| of(cluster)).sum::<f64>();
+            let power = self.power.map(|[before, after]| if time < self.middle() { before } else { after });
+            let megawatts = sum(&|cluster| cluster.record.totals.as_ref().unwrap().peak_mw);
+            let racks = sum(&|cluster| f64::from(cluster.record.gpus.div_ceil(32)));
+            let h100 = sum(&|cluster| if is_h100(cluster) { f64::from(cluster.record.gpus) } else { 0.0 });
+            power.is_none_or(|most| megawatts <= most)
+                && self.racks.is_none_or(|most| racks <= most)
+                && self.most_h100.is_none_or(|(most, _)| h100 <= most)
+        };
+        let spent = [0, 1].map(|half| clusters.iter().map(|cluster| self.spent(cluster)[half]).sum::<f64>());
+        let affordable = self.spending.is_none_or(|most| spent[0] <= most[0] && spent[1] <= most[1]);
+        in_time
+            && affordable
+            && self.budget.is_none_or(|most| cost <= most)
+            && self.starts().into_iter().chain([self.middle()]).all(at)
+    }
+}
+
+fn dollars(cluster: &Cluster) -> f64 {
+    cluster.record.jobs[0].cost_usd * f64::from(cluster.runs)
+}
+
+/// The cheapest of all ways to make `runs` runs: clusters in a fixed order, so that none is looked at twice.
+fn cheapest<'r>(limits: &Limits, choices: &[Cluster<'r>], runs: u32, taken: &mut Vec<Cluster<'r>>) -> Option<f64> {
+    if runs == 0 {
+        return limits.hold(taken).then(|| taken.iter().map(dollars).sum());
+    }
+    let mut best: Option<f64> = None;
+    for (at, choice) in choices.iter().enumerate().filter(|(_, choice)| choice.runs <= runs) {
+        taken.push(*choice);
+        let found = cheapest(limits, &choices[at..], runs - choice.runs, taken);
+        taken.pop();
+        best = best.into_iter().chain(found).reduce(f64::min);
+    }
+    best
+}
+
+/// Random machines and limits: power that changes, racks, budgets, GPUs that come late and are few.
+#[test]
+fn the_program_finds_what_trying_everything_finds() {
+    let text = JOBS.replace("runs = 7", "runs = 4").replace("gpus = [8, 16, 32]", "gpus = [8, 32]");
+    let sweep = Sweep::parse(&text, "test").unwrap();
+    let real = records(&sweep);
+    let mut numbers = Numbers(11);
+    let (mut bought, mut impossible) = (0, 0);
+    for _ in 0..150 {
+        let mut records = real.clone();
+        for record in &mut records {
+            let (time, price, power) =
+                (numbers.between(0.5, 4.0), numbers.between(0.5, 2.0), numbers.between(0.5, 2.0));
+            let totals = record.totals.as_mut().unwrap();
+            totals.peak_mw *= power;
+            record.jobs[0].days *= time;
+            record.jobs[0].cost_usd *= price;
+        }
+        let limits = Limits::random(&mut numbers);
+        let asked = Sweep::parse(&format!("{text}[buy]\n{}", limits.table()), "test").unwrap();
+        let mut choices = Vec::new();
+        for (record, from, runs) in itertools::iproduct!(&records, limits.starts(), 1..=4) {
+            choices.push(Cluster { record, from, runs });
+        }
+        choices.retain(|choice| limits.hold(&[*choice]));
+        let best = cheapest(&limits, &choices, 4, &mut Vec::new());
+        match (fleet::buy(&asked, asked.wanted.as_ref().unwrap(), &records), best) {
+            (Ok(fleet), Some(best)) => {
+                assert!(
+                    (fleet.cost_usd / best - 1.0).abs() < 1e-6,
+                    "{} bought, {best} tried: {limits:?}",
+                    fleet.cost_usd
+                );
+                assert!(fleet.bound <= best * (1.0 + 1e-6), "{fleet:?}");
+                bought += 1;
+            }
+            (Err(NoFleet::Infeasible(reasons)), None) => {
+                assert!(!reasons.is_empty());
+                impossible += 1;
+            }
+            (found, best) => panic!("{found:?} and {best:?}: {limits:?}"),
+        }
+    }
+    assert!(bought > 30 && impossible > 10, "{bought} and {impossible}");
 }

@@ -152,7 +152,11 @@ fn torchtitan_pipelines_have_their_names() {
     .unwrap();
     assert_eq!(registry.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
     assert_eq!((registry.plan.layout.tp, registry.plan.layout.dp), (4, 2));
-    assert!(registry.findings.iter().any(|finding| finding.rule == "not-read"));
+    assert_eq!((registry.work.seq_len, registry.plan.recompute), (Some(8192), Recompute::PerOp));
+    assert!(registry.findings.iter().any(|finding| finding.rule == "assumed"));
+    let other = "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_mine";
+    let other = import::read(other, Kind::Script, &Context::alone("run.sh")).unwrap();
+    assert!(other.findings.iter().any(|finding| finding.rule == "not-read"));
 }
 
 const ACCELERATE: &str = "compute_environment: LOCAL_MACHINE

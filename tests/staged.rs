@@ -5,6 +5,7 @@ mod random;
 use meshwright::cost::Costs;
 use meshwright::cost::staged::{
     Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, Sharding, Stages, layer_bound, least_states,
+    least_time_of_flow,
 };
 use meshwright::plan::{Plan, ZeroStage};
 use meshwright::space::{Restrictions, Space};
@@ -98,6 +99,12 @@ fn bounds_never_exceed_the_played_time() {
         } else {
             let flow = loaded.pipeline.least_time() + sharding.least_time(costs, plan);
             at_most(flow.get(), "flow bound and edges");
+            let before = least_time_of_flow(costs, plan, &layers, &stages).get();
+            let flow_alone = loaded.pipeline.least_time().get();
+            assert!(
+                before <= flow_alone * (1.0 + ROUNDING),
+                "{plan}: {before} before the flow is priced, {flow_alone} after"
+            );
             assert!(flow.get() <= bound.get() * (1.0 + ROUNDING), "{plan}: flow bound over the bound");
         }
         if loaded.pipeline.is_played() && plan.zero != ZeroStage::Three {

@@ -8,13 +8,15 @@ use serde::Deserialize;
 
 use super::files::{Existing, write_all};
 use super::problem::ProblemArgs;
-use super::{Outcome, output};
+use super::{Outcome, output, refined};
 use crate::catalog;
 use crate::cost::Costs;
 use crate::emit::{File, Request, emit};
 use crate::express::{self, Target};
 use crate::plan::Plan;
 use crate::problem::Problem;
+use crate::refine::Refined;
+use crate::refine::ranking::Entry;
 use crate::search::Ranking;
 use crate::space::{Rejection, check, parse_plan};
 
@@ -34,6 +36,9 @@ pub struct Args {
     /// Which plan of that document.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), requires = "from")]
     rank: u32,
+    /// Choose the layers of every stage first, as `plan --refine` does.
+    #[arg(long)]
+    refine: bool,
     /// Folder for the files, which is made where it is not there [default: they are printed].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -79,7 +84,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let problem = problem_args.problem_for(Some(target))?;
     let plan = parse_plan(&text, &problem).map_err(|why| anyhow!("--plan: {why}"))?;
-    let Some(files) = files(target, &problem, &plan, &problem_args.recipe_name(&problem)) else {
+    let refined = if args.refine { Some(refined::expressible(target, &Costs::new(&problem), &plan)?) } else { None };
+    let chosen = Chosen { plan: &plan, refined: refined.as_ref() };
+    let Some(files) = files(target, &problem, &chosen, &problem_args.recipe_name(&problem)) else {
         return Ok(Outcome::NoPlan);
     };
     match &args.out {
@@ -97,21 +104,48 @@ pub fn written(folder: &std::path::Path, files: &[File], existing: Existing) -> 
     Ok(())
 }
 
+/// A plan to be written, with its stages where they were chosen one by one.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// Its stages and their price.
+    pub refined: Option<&'a Refined>,
+}
+
+impl<'a> Chosen<'a> {
+    /// The fastest of a ranking and of the plans whose stages were refined.
+    pub fn fastest(ranking: &'a Ranking, refined: &'a [Entry]) -> Option<Self> {
+        let best = ranking.evaluations.first();
+        let entry = refined.iter().find_map(|entry| Some((entry, entry.outcome.as_ref().ok()?)));
+        match (best, entry) {
+            (Some(best), Some((_, stages))) if best.step.total() <= stages.step() => {
+                Some(Self { plan: &best.plan, refined: None })
+            }
+            (_, Some((entry, stages))) => Some(Self { plan: &entry.plan, refined: Some(stages) }),
+            (Some(best), None) => Some(Self { plan: &best.plan, refined: None }),
+            (None, None) => None,
+        }
+    }
+}
+
 /// The files of a plan; none where it is illegal or cannot be expressed, and the reasons on stderr.
-pub fn files(target: Target, problem: &Problem, plan: &Plan, recipe: &str) -> Option<Vec<File>> {
+pub fn files(target: Target, problem: &Problem, chosen: &Chosen, recipe: &str) -> Option<Vec<File>> {
     let costs = Costs::new(problem);
-    let (fits, illegal): (Vec<Rejection>, Vec<Rejection>) =
-        check(&costs, plan).into_iter().partition(|rejection| rejection.rule() == "out-of-memory");
+    let (too_large, illegal): (Vec<Rejection>, Vec<Rejection>) =
+        check(&costs, chosen.plan).into_iter().partition(|rejection| rejection.rule() == "out-of-memory");
     for rejection in &illegal {
         output::talk(&format!("does not run: {rejection}"));
     }
     if !illegal.is_empty() {
         return None;
     }
-    let evaluation = costs.evaluate(plan);
-    match emit(target, &Request { costs: &costs, evaluation: &evaluation, recipe: Some(recipe) }) {
+    let evaluation =
+        chosen.refined.map_or_else(|| costs.evaluate_played(chosen.plan), |refined| refined.price.evaluation);
+    let staged = chosen.refined.map(|refined| &refined.staged);
+    match emit(target, &Request { recipe: Some(recipe), staged, ..Request::new(&costs, &evaluation) }) {
         Ok(files) => {
-            for rejection in fits {
+            for rejection in too_large.iter().filter(|_| staged.is_none()) {
                 output::talk(&format!("warning: predicted not to fit: {rejection}"));
             }
             Some(files)

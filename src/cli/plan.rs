@@ -62,7 +62,7 @@ pub struct Args {
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
-    /// Write the first plan as this framework's files: megatron, megatron-bridge, deepspeed, torchtitan, accelerate,
+    /// Write the fastest plan, with its stages where refining them made it so, as this framework's files: megatron, megatron-bridge, deepspeed, torchtitan, accelerate,
     /// nanotron. Without --for it keeps only plans that this framework can express.
     #[arg(long, value_name = "FRAMEWORK", requires = "out")]
     emit: Option<String>,
@@ -106,11 +106,21 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if ranking.evaluations.is_empty() && refined.iter().all(|entry| entry.outcome.is_err()) {
         return no_plan(&problem, &ranking, args, &refined);
     }
+    let changes = match ranking.evaluations.first() {
+        Some(winner) if args.sensitivity => sensitivity(&problem, &options.restrictions, winner),
+        Some(_) | None => Vec::new(),
+    };
     let text = match args.format {
         OutputFormat::Json => {
             let bills = economy.as_ref().map_or_else(|| Ok(Vec::new()), |economy| economy.bills(&problem, &ranking))?;
             let document = json::ranking_refined(&problem, &ranking, bills, &refined)?;
-            json::with_arguments(&document, &args.problem.resolved(&problem, stack_of))?
+            let document = json::with_arguments(&document, &args.problem.resolved(&problem, stack_of))?;
+            if changes.is_empty() {
+                document
+            } else {
+                let told: Vec<json::Sensitivity> = changes.iter().map(json::Sensitivity::new).collect();
+                json::with(&document, "sensitivity", &told)?
+            }
         }
         OutputFormat::Csv => {
             let rows = ranking.evaluations.iter().map(|evaluation| json::Priced::new(&problem, evaluation));
@@ -118,9 +128,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
         OutputFormat::Table | OutputFormat::Markdown => {
             let mut sheets = vec![plans::ranked(&problem, &ranking)];
-            if args.sensitivity {
-                let winner = &ranking.evaluations[0];
-                let changes = sensitivity(&problem, &options.restrictions, winner);
+            if let Some(winner) = ranking.evaluations.first().filter(|_| args.sensitivity) {
                 sheets.push(compare::sensitivity(winner, &changes));
             }
             let sheet = output::sheets(&sheets, args.format)?;
@@ -144,9 +152,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         output::talk("least energy found, not proved: too many layouts are nearly as fast");
     }
     output::talk(&counts(&ranking));
-    match (target, &args.out, ranking.evaluations.first()) {
-        (Some(target), Some(folder), Some(best)) => {
-            let Some(files) = emit::files(target, &problem, &best.plan, &args.problem.recipe_name(&problem)) else {
+    match (target, &args.out, emit::Chosen::fastest(&ranking, &refined)) {
+        (Some(target), Some(folder), Some(chosen)) => {
+            let Some(files) = emit::files(target, &problem, &chosen, &args.problem.recipe_name(&problem)) else {
                 return Ok(Outcome::NoPlan);
             };
             emit::written(folder, &files, Existing::from_force(args.force))?;

@@ -1,12 +1,14 @@
 //! `plan --refine`: the stages of the best plans beside the ranking.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use super::{OutputFormat, output};
 use crate::cost::Costs;
+use crate::express::{self, Target};
+use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::refine::ranking::{Entry, refine_ranking};
-use crate::refine::{Freedom, Options};
+use crate::refine::{Freedom, Options, Refined, refine};
 use crate::report::{refined, table};
 use crate::search::Ranking;
 use crate::space::Restrictions;
@@ -27,16 +29,37 @@ pub struct RefineArgs {
 const BY_DEFAULT: u32 = 3;
 
 impl RefineArgs {
-    /// Stages of the best plans; none where they were not asked for. Recomputation that was fixed or forbidden stays.
+    /// Stages of the best plans; none where they were not asked for, or where the framework that must express them does not say
+    /// what a stage holds. Recomputation that was fixed or forbidden, or that one set of flags must say, stays.
     pub fn entries(&self, problem: &Problem, ranking: &Ranking, restrictions: &Restrictions) -> Vec<Entry> {
         let most = self.refine.unwrap_or(BY_DEFAULT);
-        if self.no_refine || most == 0 {
+        let target = restrictions.target();
+        if self.no_refine || most == 0 || target.is_some_and(|target| !target.names_stages()) {
             return Vec::new();
         }
-        let freedom = Freedom { recompute: !restrictions.mentions("recompute"), ..Freedom::default() };
-        let options = Options { freedom, ..Options::default() };
+        let recompute = target.is_none() && !restrictions.mentions("recompute");
+        let options = Options { freedom: Freedom { recompute, ..Freedom::default() }, ..Options::default() };
         refine_ranking(&Costs::new(problem), ranking, restrictions, (most as usize, self.refine.is_some()), &options)
     }
+}
+
+/// The stages of one plan that a framework can express: free in what each recomputes where one set of flags still says it.
+///
+/// # Errors
+/// Why no stages fit, or why the framework cannot say them.
+pub fn expressible(target: Target, costs: &Costs, plan: &Plan) -> Result<Refined> {
+    if !target.names_stages() {
+        bail!("{target} does not say which layers a stage holds\n\nhint: leave out --refine");
+    }
+    let options = Options { offloads: vec![plan.offload], ..Options::default() };
+    let free = refine(costs, plan, &options);
+    if let Ok(refined) = &free
+        && express::stages_obstacle(target, &refined.staged).is_none()
+    {
+        return Ok(free?);
+    }
+    let freedom = Freedom { recompute: false, ..Freedom::default() };
+    Ok(refine(costs, plan, &Options { freedom, ..options })?)
 }
 
 /// The table of refined plans and what it means; empty where none has stages that fit.

@@ -339,8 +339,7 @@ impl<'a> Stager<'a> {
     ) -> (Seconds, Seconds, Seconds) {
         let (costs, m) = (self.costs, self.micro_batches);
         let ranks: Vec<(Work, f64)> = works.iter().map(|work| (*work, 1.0)).collect();
-        let heaviest =
-            parameters.iter().fold(RankParameters::default(), |a, b| if b.total() > a.total() { *b } else { a });
+        let heaviest = super::data::heaviest(parameters);
         let windows = costs.dp_windows(&self.plan, &ranks, m);
         let edges = costs.edges(&self.plan, &heaviest);
         let data = costs.exposed_exchange(&self.plan, edges.exchange, &windows, m) + edges.tied;

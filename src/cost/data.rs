@@ -51,6 +51,11 @@ pub struct Exchange {
     pub gather: Seconds,
 }
 
+/// The rank with the most parameters: it sends the most and updates the longest.
+pub(super) fn heaviest(ranks: &[RankParameters]) -> RankParameters {
+    ranks.iter().fold(RankParameters::default(), |a, b| if b.total() > a.total() { *b } else { a })
+}
+
 impl Costs<'_> {
     /// Parameters of each pipeline rank: its layers, the embedding on the first, the head on the last.
     ///
@@ -90,13 +95,6 @@ impl Costs<'_> {
         last.dense += depth * (mtp.dense + 2.0 * f64::from(model.hidden).powi(2) / tp);
         last.experts += depth * mtp.experts;
         ranks
-    }
-
-    /// The rank with the most parameters: it sends the most and updates the longest.
-    pub(super) fn heaviest_parameters(&self, plan: &Plan) -> RankParameters {
-        self.rank_parameters(plan)
-            .into_iter()
-            .fold(RankParameters::default(), |a, b| if b.total() > a.total() { b } else { a })
     }
 
     /// Number of gradient messages: by the stack's bucket size, else Megatron's rule (§3.3, version 1.1).

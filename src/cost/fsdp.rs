@@ -83,19 +83,14 @@ impl Costs<'_> {
     /// ```
     ///
     /// Source: specification §5.4 with version 1.1.
-    pub(super) fn fsdp_step(&self, plan: &Plan, shape: &ShapeCost) -> StepTime {
+    pub(super) fn fsdp_step(&self, plan: &Plan, shape: &ShapeCost, heaviest: &RankParameters) -> StepTime {
         let works: Vec<Work> = (0..shape.layers.len()).map(|kind| self.fsdp_layer(kind, plan, shape)).collect();
-        let sharded = self.sharded(plan, &self.heaviest_parameters(plan));
+        let sharded = self.sharded(plan, heaviest);
         let around = Around {
             ends: shape.ends,
             sends: self.exposed_stage_sends(plan),
             slow_down: self.slow_down(plan.layout.world_size()),
-            activations: self.offloaded_activations(
-                plan,
-                shape,
-                &self.kept_by_kind(plan).kinds,
-                self.micro_batches(plan),
-            ),
+            activations: self.exposed_activations(plan, shape),
             again: self.first_layers_again(plan, shape),
         };
         self.sharded_step(plan, &works, &sharded, &around)
@@ -127,7 +122,7 @@ impl Costs<'_> {
         let mut work = Work::default();
         let mut sharding_exposed = Seconds::ZERO;
         let mut edge = Sharding::default();
-        for (kind, &count) in model.kind_counts().iter().enumerate() {
+        for (kind, &count) in self.kind_counts().iter().enumerate() {
             if count == 0 {
                 continue;
             }

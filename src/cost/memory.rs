@@ -123,13 +123,15 @@ pub(super) struct Kept {
     pub checkpoint: Bytes,
 }
 
+/// The rank that needs the most.
+pub(super) fn fullest(ranks: impl IntoIterator<Item = Footprint>) -> Footprint {
+    ranks.into_iter().reduce(|a, b| if b.device() > a.device() { b } else { a }).expect("a plan has at least one stage")
+}
+
 impl Costs<'_> {
     /// The rank that needs the most.
     pub fn fullest(&self, plan: &Plan) -> Footprint {
-        self.footprints(plan)
-            .into_iter()
-            .reduce(|a, b| if b.device() > a.device() { b } else { a })
-            .expect("a plan has at least one stage")
+        fullest(self.footprints_of(plan, &self.rank_parameters(plan)))
     }
 
     /// Tensors that a rank may hold: what the profile allows, without context and fragmentation.
@@ -140,18 +142,20 @@ impl Costs<'_> {
 
     /// Memory of every pipeline rank.
     pub fn footprints(&self, plan: &Plan) -> Vec<Footprint> {
+        self.footprints_of(plan, &self.rank_parameters(plan)).collect()
+    }
+
+    /// The same where the parameters of the ranks are counted already.
+    pub(super) fn footprints_of(&self, plan: &Plan, parameters: &[RankParameters]) -> impl Iterator<Item = Footprint> {
         let kept = self.kept_by_kind(plan);
         let caches = self.caches(plan);
-        let parameters = self.rank_parameters(plan);
-        self.holdings(plan)
-            .iter()
-            .zip(parameters)
-            .map(|(holding, parameters)| {
-                let states = self.states(&self.with_spare(parameters, holding, plan), plan);
-                let transient = self.working_set(holding.is_last, plan) + self.gathered_weights(plan);
-                Footprint::of_rank(holding.rank, states, self.activations(holding, &kept, plan), transient, caches)
-            })
-            .collect()
+        let gathered = self.gathered_weights(plan);
+        let working_set = [false, true].map(|is_last| self.working_set(is_last, plan));
+        self.holdings(plan).into_iter().zip(parameters).map(move |(holding, &parameters)| {
+            let states = self.states(&self.with_spare(parameters, &holding, plan), plan);
+            let transient = working_set[usize::from(holding.is_last)] + gathered;
+            Footprint::of_rank(holding.rank, states, self.activations(&holding, &kept, plan), transient, caches)
+        })
     }
 
     /// Layers of each rank as memory counts them.
@@ -405,7 +409,7 @@ impl Costs<'_> {
         };
         let largest = (0..model.kinds.len()).map(layer).fold(0.0, f64::max);
         let own =
-            model.kind_counts().iter().enumerate().map(|(kind, &count)| f64::from(count) * layer(kind)).sum::<f64>()
+            self.kind_counts().iter().enumerate().map(|(kind, &count)| f64::from(count) * layer(kind)).sum::<f64>()
                 / f64::from(plan.layout.pp);
         let layers = if plan.reshard_after_forward { 2.0 * largest } else { own };
         // A pipeline reduces its gradients after the last micro-batch only: until then they are whole.

@@ -76,6 +76,11 @@ impl<'a> Costs<'a> {
         self
     }
 
+    /// Layers of each kind in the whole model.
+    pub(crate) fn kind_counts(&self) -> &[u32] {
+        self.counts.last().expect("starts with one")
+    }
+
     /// Layers of each kind among layers `from..to`.
     pub(crate) fn kinds_between(&self, from: u32, to: u32) -> impl Iterator<Item = f64> + '_ {
         let (from, to) = (&self.counts[from as usize], &self.counts[to as usize]);
@@ -115,9 +120,14 @@ impl<'a> Costs<'a> {
 
     /// The price of a legal plan whose shape is priced already.
     pub fn evaluate_shaped(&self, plan: &Plan, shape: &ShapeCost) -> Evaluation {
-        let step =
-            if plan.zero == ZeroStage::Three { self.fsdp_step(plan, shape) } else { self.pipeline_step(plan, shape) };
-        Evaluation { plan: *plan, step, footprint: self.fullest(plan) }
+        let parameters = self.rank_parameters(plan);
+        let heaviest = data::heaviest(&parameters);
+        let step = if plan.zero == ZeroStage::Three {
+            self.fsdp_step(plan, shape, &heaviest)
+        } else {
+            self.pipeline_step(plan, shape, &heaviest)
+        };
+        Evaluation { plan: *plan, step, footprint: memory::fullest(self.footprints_of(plan, &parameters)) }
     }
 
     /// Widths that tensor parallelism must divide.

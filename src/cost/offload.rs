@@ -51,10 +51,8 @@ impl Costs<'_> {
         if plan.offload.activations <= 0.0 {
             return Seconds::ZERO;
         }
-        let model = self.problem.model();
         let per_rank = micro_batches / f64::from(plan.layout.pp);
-        model
-            .kind_counts()
+        self.kind_counts()
             .iter()
             .enumerate()
             .map(|(kind, &count)| {
@@ -64,5 +62,13 @@ impl Costs<'_> {
                 exposed * (f64::from(count) * per_rank)
             })
             .sum()
+    }
+
+    /// The same with what a plan's layers keep; nothing is counted where nothing is offloaded.
+    pub(super) fn exposed_activations(&self, plan: &Plan, shape: &ShapeCost) -> Seconds {
+        if plan.offload.activations <= 0.0 {
+            return Seconds::ZERO;
+        }
+        self.offloaded_activations(plan, shape, &self.kept_by_kind(plan).kinds, self.micro_batches(plan))
     }
 }

@@ -80,11 +80,11 @@ impl Costs<'_> {
     /// ```
     ///
     /// Source: specification §4.6.
-    pub(super) fn pipeline_step(&self, plan: &Plan, shape: &ShapeCost) -> StepTime {
+    pub(super) fn pipeline_step(&self, plan: &Plan, shape: &ShapeCost, heaviest: &RankParameters) -> StepTime {
         let ranks: Vec<(Work, f64)> = self.rank_works(plan, shape).into_iter().map(|work| (work, 1.0)).collect();
         let flow = self.flow(plan, &ranks);
-        let edges = self.edges(plan, &self.heaviest_parameters(plan));
-        let activations = self.offloaded_activations(plan, shape, &self.kept_by_kind(plan).kinds, flow.micro_batches);
+        let edges = self.edges(plan, heaviest);
+        let activations = self.exposed_activations(plan, shape);
         self.flow_step(plan, &flow, self.exposed_stage_sends(plan), &edges, activations)
     }
 

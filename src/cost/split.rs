@@ -32,12 +32,20 @@ pub fn cost_balanced(layers: u32, chunks: u32, head_in_layers: f64) -> Vec<u32> 
     if chunks == 1 {
         return vec![layers];
     }
-    let target = (f64::from(layers) + head_in_layers) / f64::from(chunks);
-    let last = ((target - head_in_layers).round_ties_even().max(0.0) as u32).min(layers);
+    let last = last_of_cost_balanced(layers, chunks, head_in_layers);
     let (rest, others) = (layers - last, chunks - 1);
     let mut counts: Vec<u32> = (0..others).map(|i| rest / others + u32::from(i < rest % others)).collect();
     counts.push(last);
     counts
+}
+
+/// Layers of the last chunk of [`cost_balanced`]; the others follow from it.
+pub fn last_of_cost_balanced(layers: u32, chunks: u32, head_in_layers: f64) -> u32 {
+    if chunks == 1 {
+        return layers;
+    }
+    let target = (f64::from(layers) + head_in_layers) / f64::from(chunks);
+    ((target - head_in_layers).round_ties_even().max(0.0) as u32).min(layers)
 }
 
 /// Layers of each chunk under a split.

@@ -176,8 +176,6 @@ impl Costs<'_> {
     pub fn lower_bound(&self, plan: &Plan, shape: &ShapeCost) -> Seconds {
         let beside = self.device.stack.overlap.ep > 0.0;
         let layers: Seconds = self
-            .problem
-            .model()
             .kind_counts()
             .iter()
             .zip(&shape.layers)

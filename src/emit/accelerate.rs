@@ -96,7 +96,8 @@ fn script(request: &Request) -> File {
     if plan.layout.cp > 1 {
         text.comments(["  * run each step in accelerator.maybe_context_parallel(), with scaled_dot_product_attention"]);
     }
-    if plan.zero == ZeroStage::Zero && plan.recompute == Recompute::Full {
+    let checkpoints = plan.zero == ZeroStage::Zero && plan.recompute == Recompute::Full;
+    if checkpoints {
         text.comments(["  * call model.gradient_checkpointing_enable()"]);
     }
     if nodes > 1 {
@@ -111,8 +112,9 @@ fn script(request: &Request) -> File {
         ""
     };
     text.line(format!(
-        "accelerate launch --config_file {CONFIG}{hosts} \\\n    train.py --per_device_train_batch_size {}",
-        plan.micro_batch
+        "accelerate launch --config_file {CONFIG}{hosts} \\\n    train.py --per_device_train_batch_size {}{}",
+        plan.micro_batch,
+        if checkpoints { " --gradient_checkpointing True" } else { "" }
     ));
     File { name: "accelerate.sh".into(), text: text.into_string() }
 }

@@ -1,8 +1,11 @@
 //! What stands at the top of every file: the question, the plan, and what was predicted.
 
 use super::Request;
+use crate::confidence::Confidence;
 use crate::express::Target;
-use crate::report::{Figures, plans, significant};
+use crate::report::refined::recomputation;
+use crate::report::{Figures, percent, plans, significant};
+use crate::units::Bytes;
 
 /// Widest line of a comment.
 const WIDTH: usize = 118;
@@ -11,20 +14,30 @@ const WIDTH: usize = 118;
 pub(super) fn lines(target: Target, request: &Request, notes: &[String]) -> Vec<String> {
     let (problem, evaluation) = (request.costs.problem, request.evaluation);
     let figures = Figures::new(problem, evaluation);
-    let mut lines = vec![
-        format!("{target}: {}", plans::heading(problem)),
-        format!("plan: {}", evaluation.plan),
-        format!(
-            "predicted by meshwright {}: {} a step, {:.1} % MFU, {} tokens/s/GPU; rank {} peaks at {} GiB of {}",
-            env!("CARGO_PKG_VERSION"),
-            figures.step,
-            figures.mfu * 100.0,
-            significant(figures.tokens_per_second),
-            evaluation.footprint.rank,
-            significant(figures.peak.as_gib()),
-            significant(problem.cluster().gpu.hbm.value.as_gib()),
-        ),
-    ];
+    let sure = Confidence::new(problem, evaluation);
+    let gib = |bytes: Bytes| significant(bytes.as_gib());
+    let mut lines = vec![format!("{target}: {}", plans::heading(problem)), format!("plan: {}", evaluation.plan)];
+    if let Some(staged) = request.staged {
+        let recomputed = recomputation(problem, staged).replace('\n', " ");
+        lines.push(format!("stages: {}, recomputing {recomputed}", staged.megatron_layout()));
+    }
+    lines.push(format!(
+        "predicted by meshwright {}: {} a step ({} to {}), {} MFU, {} tokens/s/GPU; rank {} peaks at {} GiB ({} to {}) of {}, \
+         and runs out of memory with a chance of {}",
+        env!("CARGO_PKG_VERSION"),
+        figures.step,
+        sure.step.0,
+        sure.step.1,
+        percent(figures.mfu),
+        significant(figures.tokens_per_second),
+        evaluation.footprint.rank,
+        gib(figures.peak),
+        gib(sure.peak.0),
+        gib(sure.peak.1),
+        gib(problem.cluster().gpu.hbm.value),
+        percent(sure.oom_probability),
+    ));
+    lines.push(format!("nine runs of ten lie in the intervals, which rest on {} published runs", sure.runs));
     if figures.headroom_gib < 0.0 {
         lines.push(format!(
             "WARNING: predicted not to fit: {} GiB over what the profile lets a plan fill",

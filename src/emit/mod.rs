@@ -15,6 +15,7 @@ use std::fmt;
 use crate::cost::{Costs, Evaluation};
 use crate::express::{self, Obstacle, Target};
 use crate::plan::Plan;
+use crate::stages::StagedPlan;
 
 /// What is to be written.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +26,32 @@ pub struct Request<'a> {
     pub evaluation: &'a Evaluation,
     /// Name of the optimizer recipe, where it was given by name: `sgd` and `muon` weigh alike.
     pub recipe: Option<&'a str>,
+    /// The stages of the plan where they were chosen one by one, as `evaluation` was priced with them; by the plan's split and
+    /// recomputation otherwise.
+    pub staged: Option<&'a StagedPlan>,
+}
+
+impl<'a> Request<'a> {
+    /// A priced plan as it is.
+    pub const fn new(costs: &'a Costs<'a>, evaluation: &'a Evaluation) -> Self {
+        Self { costs, evaluation, recipe: None, staged: None }
+    }
+
+    /// The plan with what its stages share of recomputation, so that flags can say it.
+    fn spelled_out(&self) -> Evaluation {
+        let recompute = self.staged.and_then(StagedPlan::shared_recompute);
+        let plan = Plan { recompute: recompute.unwrap_or(self.evaluation.plan.recompute), ..self.evaluation.plan };
+        Evaluation { plan, ..*self.evaluation }
+    }
+
+    /// Decoder layers of each virtual stage, in model order.
+    fn layers_of_chunks(&self) -> Vec<u32> {
+        let plan = &self.evaluation.plan;
+        match self.staged {
+            Some(staged) => staged.layers_of_stages(),
+            None => self.costs.layers_of_chunks(plan, &self.costs.shape(plan)),
+        }
+    }
 }
 
 /// One file.
@@ -67,11 +94,14 @@ impl fmt::Display for Refusal {
 /// # Errors
 /// What the framework cannot express, each with its reason, and the nearest plan that it can. Nothing is approximated.
 pub fn emit(target: Target, request: &Request) -> Result<Vec<File>, Refusal> {
+    let evaluation = request.spelled_out();
+    let request = &Request { evaluation: &evaluation, ..*request };
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let of_problem = express::problem_obstacles(target, problem);
     let possible = of_problem.is_empty();
+    let of_stages = request.staged.and_then(|staged| express::stages_obstacle(target, staged));
     let obstacles: Vec<Obstacle> =
-        of_problem.into_iter().chain(express::plan_obstacles(target, problem, plan)).collect();
+        of_problem.into_iter().chain(express::plan_obstacles(target, problem, plan)).chain(of_stages).collect();
     if !obstacles.is_empty() {
         let nearest = if possible { express::nearest(target, problem, plan) } else { None };
         return Err(Refusal { target, obstacles, nearest });

@@ -247,7 +247,7 @@ fn settings(request: &Request) -> Vec<String> {
         lines.push(format!("parallelism.fsdp_reshard_after_forward = \"{when}\""));
     }
     if pp > 1 {
-        let counts = costs.layers_of_chunks(plan, &costs.shape(plan));
+        let counts = request.layers_of_chunks();
         let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
         lines.push(format!("parallelism.pipeline_parallel_schedule = \"{}\"", schedule(plan.schedule)));
         lines.push(format!("parallelism.pipeline_parallel_microbatch_size = {}", plan.micro_batch));

@@ -9,7 +9,8 @@ use crate::problem::Problem;
 pub(super) const RULES: Rules = Rules {
     problem: |problem| rules::plain_mixed_precision(problem, &[2.0, 4.0]),
     shape: &[context_kind, rules::no_sequence_parallel, rules::no_experts, rules::recompute_all_or_none],
-    plan: &[rules::no_pipeline, sharding, shard_group, rules::no_offload],
+    plan: &[rules::no_offload],
+    sharding: &[rules::no_pipeline, sharding, shard_group],
 };
 
 /// `parallelism_config_cp_comm_strategy`: `allgather`, or `alltoall`, which passes blocks round the ring.

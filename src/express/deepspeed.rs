@@ -5,6 +5,7 @@ use super::{Obstacle, Rules, rules};
 use crate::plan::{CpKind, Offload, Plan, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
+use crate::stack::LayerSplit;
 
 pub(super) const RULES: Rules = Rules {
     problem: |problem| rules::plain_mixed_precision(problem, &[2.0, 4.0]),
@@ -15,15 +16,8 @@ pub(super) const RULES: Rules = Rules {
         rules::all_to_all_only,
         rules::recompute_all_or_none,
     ],
-    plan: &[
-        one_model_axis,
-        schedule,
-        sharding,
-        rules::no_shard_group,
-        rules::pipeline_outermost,
-        rules::reshard_only,
-        offload,
-    ],
+    plan: &[schedule, split, offload],
+    sharding: &[one_model_axis, sharding, rules::no_shard_group, rules::pipeline_outermost, rules::reshard_only],
 };
 
 /// `sequence_parallel_size` is Ulysses.
@@ -60,6 +54,18 @@ fn schedule(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         format!("schedule={}", plan.schedule.name()),
         "its pipeline engine runs 1F1B",
         Plan { schedule: Schedule::OneFOneB, ..*plan },
+    )
+}
+
+/// `pipe/module.py`: stages are cut by `partition_method`, which knows no costs; `uniform` is written.
+fn split(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.layout.pp == 1 || plan.split == LayerSplit::Even {
+        return None;
+    }
+    Obstacle::of_plan(
+        "split=cost-balanced",
+        "its pipeline is cut into stages with as many layers each",
+        Plan { split: LayerSplit::Even, ..*plan },
     )
 }
 

@@ -14,7 +14,8 @@ use crate::workload::{Adaptation, Optimizer, Recipe};
 pub(super) const RULES: Rules = Rules {
     problem,
     shape: &[context_kind, hierarchy, recompute],
-    plan: &[schedule, sharding, shard_group, optimizer_state, offload],
+    plan: &[schedule, offload],
+    sharding: &[sharding, shard_group, optimizer_state],
 };
 
 /// On the model: `GPTModel` has one set of sizes, and one flag for all biases.

@@ -6,7 +6,7 @@ use super::{Obstacle, Rules, megatron};
 use crate::problem::Problem;
 use crate::workload::Optimizer;
 
-pub(super) const RULES: Rules = Rules { problem, shape: megatron::RULES.shape, plan: megatron::RULES.plan };
+pub(super) const RULES: Rules = Rules { problem, ..megatron::RULES };
 
 fn problem(problem: &Problem) -> Vec<Obstacle> {
     let mut found = megatron::problem(problem);

@@ -15,9 +15,10 @@ pub use model::{SharedMixer, Sizes};
 use std::borrow::Cow;
 use std::fmt;
 
-use crate::plan::Plan;
+use crate::plan::{Plan, RankOrder, Recompute};
 use crate::problem::Problem;
 use crate::stack::Framework;
+use crate::stages::StagedPlan;
 
 /// A framework that plans are written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -128,6 +129,17 @@ impl Target {
         }
     }
 
+    /// Whether its files say which layers each stage of a pipeline holds.
+    ///
+    /// Source: [megatron-lm] `--pipeline-model-parallel-layout`; [torchtitan] `module_fqns_per_model_part`; [deepspeed]
+    /// `PipelineModule` is cut by the model's code; [nanotron] cuts by its own costs.
+    pub const fn names_stages(self) -> bool {
+        match self {
+            Self::Megatron | Self::MegatronBridge | Self::Torchtitan => true,
+            Self::Deepspeed | Self::Accelerate | Self::Nanotron => false,
+        }
+    }
+
     const fn rules(self) -> Rules {
         match self {
             Self::Megatron => megatron::RULES,
@@ -184,6 +196,14 @@ struct Rules {
     shape: &'static [Rule],
     /// On the whole plan.
     plan: &'static [Rule],
+    /// On degrees, sharding and rank order, whatever else a plan is.
+    sharding: &'static [Rule],
+}
+
+impl Rules {
+    fn all(&self) -> impl Iterator<Item = &'static Rule> {
+        self.shape.iter().chain(self.plan).chain(self.sharding)
+    }
 }
 
 /// What of the model and the workload a framework cannot express, whatever the plan.
@@ -193,19 +213,52 @@ pub fn problem_obstacles(target: Target, problem: &Problem) -> Vec<Obstacle> {
 
 /// What of a plan a framework cannot express.
 pub fn plan_obstacles(target: Target, problem: &Problem, plan: &Plan) -> Vec<Obstacle> {
-    let rules = target.rules();
-    rules.shape.iter().chain(rules.plan).filter_map(|rule| rule(problem, plan)).collect()
+    target.rules().all().filter_map(|rule| rule(problem, plan)).collect()
+}
+
+/// The first thing of a plan that a framework cannot express.
+pub fn plan_obstacle(target: Target, problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    target.rules().all().find_map(|rule| rule(problem, plan))
+}
+
+/// The first thing of a plan's degrees, sharding and rank order that a framework cannot express.
+pub fn sharding_obstacle(target: Target, problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    target.rules().sharding.iter().find_map(|rule| rule(problem, plan))
+}
+
+/// What of stages that were chosen one by one a framework cannot express.
+pub fn stages_obstacle(target: Target, staged: &StagedPlan) -> Option<Obstacle> {
+    let plan = &staged.plan;
+    if !target.names_stages() {
+        let why = "its files do not say which layers a stage holds";
+        return Obstacle::of_plan(format!("stages {}", staged.megatron_layout()), why, *plan);
+    }
+    if staged.shared_recompute().is_some() {
+        return None;
+    }
+    let all = staged.stages.iter().flat_map(|stage| &stage.mixes).map(|mix| mix.recompute);
+    let again = all.clone().find(|recompute| *recompute == Recompute::Full).or_else(|| all.max());
+    Obstacle::of_plan(
+        "stages that recompute differently",
+        "one set of flags says what all stages recompute",
+        Plan { recompute: again.unwrap_or_default(), ..*plan },
+    )
 }
 
 /// Times that the nearest plan is looked for: each step removes one obstacle.
 const MOST_STEPS: usize = 16;
 
+/// With one stage or one replica there is one order of ranks.
+fn plainly_ordered(plan: Plan) -> Plan {
+    if plan.layout.pp == 1 || plan.layout.dp == 1 { Plan { order: RankOrder::default(), ..plan } } else { plan }
+}
+
 /// The plan that a framework can express and that differs least: each obstacle is replaced by what stands nearest.
 pub fn nearest(target: Target, problem: &Problem, plan: &Plan) -> Option<Plan> {
     let mut near = *plan;
     for _ in 0..MOST_STEPS {
-        match plan_obstacles(target, problem, &near).into_iter().next() {
-            None => return Some(near),
+        match plan_obstacle(target, problem, &near) {
+            None => return Some(plainly_ordered(near)),
             Some(obstacle) => near = obstacle.instead?,
         }
     }

@@ -11,7 +11,8 @@ use crate::workload::Adaptation;
 pub(super) const RULES: Rules = Rules {
     problem,
     shape: &[context_kind, rules::no_experts, rules::recompute_all_or_none],
-    plan: &[schedule, sharding, rules::no_shard_group, rules::pipeline_outermost, rules::no_offload],
+    plan: &[schedule, rules::no_offload],
+    sharding: &[sharding, rules::no_shard_group, rules::pipeline_outermost],
 };
 
 /// Its models are Llama and Qwen2.

@@ -12,7 +12,8 @@ use crate::workload::Adaptation;
 pub(super) const RULES: Rules = Rules {
     problem,
     shape: &[context_kind, rules::no_expert_tensor, recompute],
-    plan: &[schedule, sharding, shard_group, expert_grid, rules::pipeline_outermost, rules::no_offload],
+    plan: &[schedule, rules::no_offload],
+    sharding: &[sharding, shard_group, expert_grid, rules::pipeline_outermost],
 };
 
 /// Its decoders: grouped-query attention (Llama 3, Qwen3) or latent attention (DeepSeek-V3), gated MLPs or experts, no bias.
@@ -104,12 +105,22 @@ fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let why = match plan.zero {
         ZeroStage::One | ZeroStage::Two => "FSDP2 shards weights too, and may keep them until backward",
         ZeroStage::Zero if plan.layout.cp > 1 => "FSDP2 shards weights over context-parallel ranks",
+        ZeroStage::Three if plan.layout.dense_replicas() == 1 => {
+            return Obstacle::of_plan(
+                "zero=3",
+                "with one replica there is nothing to shard over",
+                Plan { zero: ZeroStage::Zero, reshard_after_forward: true, ..*plan },
+            );
+        }
         ZeroStage::Zero | ZeroStage::Three => return None,
     };
     Obstacle::of_plan(
         format!("zero={}", u8::from(plan.zero)),
         why,
-        Plan { zero: ZeroStage::Three, reshard_after_forward: plan.zero == ZeroStage::Zero, ..*plan },
+        match plan.layout.dense_replicas() {
+            1 => Plan { zero: ZeroStage::Zero, ..*plan },
+            _ => Plan { zero: ZeroStage::Three, reshard_after_forward: plan.zero == ZeroStage::Zero, ..*plan },
+        },
     )
 }
 

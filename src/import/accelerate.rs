@@ -130,7 +130,14 @@ fn degrees(document: &Document, imported: &mut Imported) {
     };
     imported.plan.layout = Layout { tp, cp, pp: 1, dp, ep: 1, etp: 1 };
     imported.plan.sequence_parallel = false;
-    imported.plan.cp_kind = if ulysses > 1 { CpKind::AllToAll } else { CpKind::AllGather };
+    let strategy = ["parallelism_config.parallelism_config_cp_comm_strategy", "parallelism_config.cp_comm_strategy"]
+        .into_iter()
+        .find_map(|path| document.word(path));
+    imported.plan.cp_kind = match strategy.as_deref() {
+        _ if ulysses > 1 => CpKind::AllToAll,
+        Some("alltoall") => CpKind::Ring, // torch passes blocks of keys and values round the ring by all-to-all
+        Some(_) | None => CpKind::AllGather,
+    };
     if copies.unwrap_or(1) > 1 {
         imported.plan.shard_group = shards.filter(|shards| *shards > 1).map(|shards| shards.saturating_mul(cp));
     }

@@ -23,6 +23,8 @@ const SECTIONS: &[&str] = &[
     "trainer",
     "model.optim",
     "model.data",
+    "mixed_precision",
+    "checkpoint",
 ];
 
 /// Keys with another name than their flag.
@@ -64,12 +66,17 @@ pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Argumen
     for section in SECTIONS {
         for key in document.keys(section) {
             let path = format!("{section}.{key}");
-            if document.keys(&path).is_empty() {
+            let is_numbered = key.starts_with(|c: char| c.is_ascii_digit());
+            if document.keys(&path).is_empty() && !is_numbered {
                 setting(&mut list, document, &path, &key);
             }
         }
     }
     precision(&mut list, document);
+    let read =
+        |path: &str| path.split('.').next_back().is_some_and(|key| key.starts_with(|c: char| c.is_ascii_digit()));
+    let rest = document.unread().into_iter().map(|(path, _)| path).filter(|path| !read(path));
+    list.without_effect.extend(rest);
     for path in ["trainer.num_nodes", "trainer.devices"] {
         let _ = document.word(path);
     }
@@ -81,9 +88,35 @@ pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Argumen
     list
 }
 
+/// Keys whose list is one value of their flag.
+const JOINED: &[&str] = &["moe_layer_freq", "window_attn_skip_freq", "no_rope_freq", "window_size"];
+
+/// The text of a key: of lists all values, of Python's names of kinds and types the last part.
+fn text_of(document: &Document, path: &str, key: &str) -> Option<String> {
+    if document.count(path).is_some() {
+        let (open, between, close) = match key {
+            "window_size" => ("", ",", ""),
+            _ if JOINED.contains(&key) => ("[", ",", "]"),
+            _ => ("", " ", ""),
+        };
+        return Some(format!("{open}{}{close}", document.words(path).join(between)));
+    }
+    let word = document.word(path)?;
+    let kind = word.strip_prefix("torch.").or_else(|| word.strip_prefix("AttnBackend."));
+    Some(match kind {
+        Some("bfloat16") => "bf16".into(),
+        Some("float16") => "fp16".into(),
+        Some("float32") => "fp32".into(),
+        Some("uint8") => "fp8".into(),
+        Some(other) => other.into(),
+        None => word,
+    })
+}
+
 fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
-    let Some(word) = document.word(path) else { return };
+    let Some(word) = text_of(document, path, key) else { return };
     let place = document.place(path).unwrap_or_default_place();
+    let joined = JOINED.contains(&key) && document.count(path).is_some();
     if let Some((_, flag)) = INVERTED.iter().find(|(name, _)| *name == key) {
         if document.switch(path) == Some(false) {
             list.add(flag, Vec::new(), place);
@@ -100,7 +133,10 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
         }
         ("num_query_groups", _) => list.add("--group-query-attention", Vec::new(), place.clone()),
         ("grad_sync_dtype", "bf16") | ("grad_reduce_in_fp32", "false") => {
-            return list.add("--grad-reduce-in-bf16", Vec::new(), place);
+            if !list.says("--grad-reduce-in-bf16", "true") {
+                list.add("--grad-reduce-in-bf16", Vec::new(), place);
+            }
+            return;
         }
         ("name", word) => {
             if word.contains("distributed") {
@@ -118,7 +154,11 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
     }
     let renamed = RENAMED.iter().find(|(name, _)| *name == key).map(|(_, flag)| (*flag).to_owned());
     let flag = renamed.unwrap_or_else(|| format!("--{}", key.replace('_', "-")));
-    if options().contains_key(flag.as_str()) {
+    if list.says(&flag, &word) {
+        // one setting in two sections: `ddp` and `optimizer`, `model` and `dataset`
+    } else if joined {
+        list.add(&flag, vec![Text::on(&word, place.line)], place);
+    } else if options().contains_key(flag.as_str()) {
         given(list, document, path, &flag, &word);
     } else {
         list.without_effect.push(path.to_owned());
@@ -145,7 +185,7 @@ fn given(list: &mut Arguments, document: &Document, path: &str, flag: &str, word
 
 /// `mixed_precision: bf16_with_mxfp8_mixed`, `trainer.precision: bf16`.
 fn precision(list: &mut Arguments, document: &Document) {
-    let path = ["mixed_precision", "trainer.precision"]
+    let path = ["mixed_precision.0", "mixed_precision", "trainer.precision"]
         .into_iter()
         .find(|path| document.has(path) && document.keys(path).is_empty());
     let Some((path, name)) = path.and_then(|path| Some((path, document.word(path)?))) else { return };

@@ -13,7 +13,7 @@ use crate::workload::Recipe;
 
 /// Keys of the top that some part of DeepSpeed reads.
 const TOP: &str = "activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet comms_logger communication_data_type \
-    compile csv_monitor data_efficiency data_types dataloader_drop_last datastates_ckpt disable_allgather disable_python_gc \
+    compile csv_monitor data_efficiency data_parallel_size data_types dataloader_drop_last datastates_ckpt disable_allgather disable_python_gc \
     dump_state expert_parallel flops_profiler fp16 gradient_accumulation_steps gradient_allreduce_op gradient_clipping \
     gradient_predivide_factor hybrid_engine log_level managed_gradient_accumulation memory_breakdown optimizer pipeline \
     prescale_gradients scheduler seq_parallel_communication_data_type sequence_parallel_size steps_per_print tensor_parallel \
@@ -62,20 +62,7 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     }
     batch(document, &mut imported);
     precision(document, &mut imported);
-    if document.has("activation_checkpointing") {
-        let place = document.place("activation_checkpointing");
-        let finding = Finding::note(
-            "needs-code",
-            "`activation_checkpointing` only acts where the model's code calls DeepSpeed's checkpointing",
-        );
-        document.note(
-            finding.at_maybe(place.as_ref()).expected("priced without recomputation; give it to `explain --plan`"),
-        );
-        if document.switch("activation_checkpointing.cpu_checkpointing").unwrap_or(false) {
-            imported.plan.offload.activations = 1.0;
-            imported.plan.recompute = Recompute::Full;
-        }
-    }
+    recompute(document, pp, &mut imported);
     if pp > 1 && imported.plan.zero >= ZeroStage::Two {
         let place = document.place("zero_optimization.stage");
         let finding = Finding::error("contradiction", "ZeRO 2 and 3 do not combine with the pipeline engine")
@@ -145,6 +132,40 @@ fn zero(document: &Document, imported: &mut Imported) {
                 .expected(expected),
             );
         }
+    }
+}
+
+/// A pipeline recomputes what lies between its checkpoints; elsewhere the section says what DeepSpeed's checkpointing does
+/// where the model's code calls it, and is read as said of a model that does.
+fn recompute(document: &Document, pp: u32, imported: &mut Imported) {
+    let interval = document.number("pipeline.activation_checkpoint_interval").unwrap_or(0);
+    if pp > 1 && interval > 0 {
+        imported.plan.recompute = Recompute::Full;
+        if interval > 1 {
+            let place = document.place("pipeline.activation_checkpoint_interval");
+            let finding = Finding::note(
+                "not-modelled",
+                format!("one checkpoint every {interval} layers is priced as one a layer"),
+            );
+            document.note(finding.at_maybe(place.as_ref()));
+        }
+    }
+    if !document.has("activation_checkpointing") {
+        return;
+    }
+    if pp == 1 {
+        imported.plan.recompute = Recompute::Full;
+    }
+    let place = document.place("activation_checkpointing");
+    let finding = Finding::note(
+        "needs-code",
+        "`activation_checkpointing` only acts where the model's code calls DeepSpeed's checkpointing",
+    );
+    let expected = "priced as if every layer did; give another recomputation to `explain --plan`";
+    document.note(finding.at_maybe(place.as_ref()).expected(expected));
+    if document.switch("activation_checkpointing.cpu_checkpointing").unwrap_or(false) {
+        imported.plan.offload.activations = 1.0;
+        imported.plan.recompute = Recompute::Full;
     }
 }
 

@@ -7,6 +7,7 @@ use saphyr_parser::{Event, Parser, ScalarStyle};
 use toml::de::{DeTable, DeValue};
 
 use super::finding::{Finding, Place};
+use super::python::CALLED;
 use super::{Context, ImportError};
 
 /// A value of a file.
@@ -276,9 +277,17 @@ impl Document {
     fn find(&self, path: &str) -> Option<(&Node, u32)> {
         let (mut node, mut line) = (&self.root, 1);
         for key in path.split('.') {
-            let Value::Map(entries) = &node.value else { return None };
-            let (_, at, inner) = entries.iter().find(|(known, ..)| known == key)?;
-            (node, line) = (inner, *at);
+            (node, line) = match &node.value {
+                Value::Map(entries) => {
+                    let (_, at, inner) = entries.iter().find(|(known, ..)| known == key)?;
+                    (inner, *at)
+                }
+                Value::List(items) => {
+                    let inner = items.get(key.parse::<usize>().ok()?)?;
+                    (inner, inner.line)
+                }
+                Value::Scalar(..) => return None,
+            };
         }
         Some((node, line))
     }
@@ -297,8 +306,20 @@ impl Document {
     pub fn keys(&self, path: &str) -> Vec<String> {
         let node = if path.is_empty() { Some(&self.root) } else { self.find(path).map(|(node, _)| node) };
         match node.map(|node| &node.value) {
-            Some(Value::Map(entries)) => entries.iter().map(|(key, ..)| key.clone()).collect(),
+            Some(Value::Map(entries)) => {
+                entries.iter().filter(|(key, ..)| key != CALLED).map(|(key, ..)| key.clone()).collect()
+            }
             Some(Value::Scalar(..) | Value::List(_)) | None => Vec::new(),
+        }
+    }
+
+    /// How many values the list of a key has, or the list that the call of a key begins with.
+    pub fn count(&self, path: &str) -> Option<u32> {
+        self.used.borrow_mut().insert(path.to_owned());
+        match &self.find(path)?.0.value {
+            Value::List(items) => Some(items.len() as u32),
+            Value::Map(_) => self.count(&format!("{path}.0")),
+            Value::Scalar(..) => None,
         }
     }
 
@@ -413,7 +434,7 @@ impl Document {
         }
         match &node.value {
             Value::Map(entries) if !entries.is_empty() => {
-                for (key, line, inner) in entries {
+                for (key, line, inner) in entries.iter().filter(|(key, ..)| key != CALLED) {
                     let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
                     self.walk(inner, below, *line, found);
                 }

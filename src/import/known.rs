@@ -81,6 +81,14 @@ pub fn catalogued(name: &str) -> Option<Model> {
     KNOWN.iter().find(|(known, _)| *known == name).map(|(_, model)| model.clone())
 }
 
+/// The model that a name of the Hugging Face hub holds: `meta-llama/Meta-Llama-3-8B` is `llama3-8b`.
+pub fn of_hub(name: &str) -> Option<Model> {
+    let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
+    let name = plain(name.trim_end_matches('/').rsplit('/').next()?).replace("llama31", "llama3");
+    let of = KNOWN.iter().filter(|(known, _)| name.contains(&plain(known)));
+    of.max_by_key(|(known, _)| known.len()).map(|(_, model)| model.clone())
+}
+
 /// The model that a recipe's name begins with: `llama3_70b_pretrain_config` is `llama3-70b`.
 pub fn of_recipe(recipe: &str) -> Option<Model> {
     let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();

@@ -12,9 +12,11 @@ pub mod known;
 mod launch;
 pub mod megatron;
 mod nanotron;
+mod python;
 mod scripts;
 pub mod shell;
 mod torchtitan;
+mod trainer;
 
 use std::collections::BTreeMap;
 
@@ -41,11 +43,11 @@ pub enum Kind {
     Script,
     /// Megatron's argument list.
     Megatron,
-    /// NeMo's and Megatron-Bridge's YAML or overrides, and Megatron's YAML of arguments.
+    /// NeMo's and Megatron-Bridge's YAML, overrides or configuration in Python, and Megatron's YAML of arguments.
     Bridge,
     /// DeepSpeed's JSON.
     Deepspeed,
-    /// torchtitan's TOML.
+    /// torchtitan's TOML, or its configuration in Python.
     Torchtitan,
     /// Accelerate's YAML.
     Accelerate,
@@ -277,7 +279,8 @@ pub fn kind_of(file: &str, text: &str) -> Kind {
     match extension.to_ascii_lowercase().as_str() {
         "json" if has("distributed_type") => Kind::Accelerate,
         "json" => Kind::Deepspeed,
-        "toml" => Kind::Torchtitan,
+        "py" if text.contains("megatron.bridge") => Kind::Bridge,
+        "toml" | "py" => Kind::Torchtitan,
         "yaml" | "yml" if has("distributed_type:") || has("fsdp_config:") => Kind::Accelerate,
         "yaml" | "yml" if has("parallelism:") && has("tokens:") => Kind::Nanotron,
         "yaml" | "yml" => Kind::Bridge,
@@ -296,6 +299,14 @@ pub fn read(text: &str, kind: Kind, context: &Context) -> Result<Imported, Impor
     Ok(match kind {
         Kind::Script => return scripts::read(text, context),
         Kind::Megatron => return arguments(text, context),
+        Kind::Torchtitan if is_python(context.file) => {
+            let document = torchtitan::of_python(text, asked_configuration(context), context)?;
+            torchtitan::settle(&document, &alone)
+        }
+        Kind::Bridge if is_python(context.file) => {
+            let document = python::parse(text, asked_configuration(context), context)?;
+            scripts::settle_bridge(&document, &mut Launched::default())
+        }
         Kind::Bridge => {
             let document = tree(Form::Yaml)?;
             if document.keys("MODEL_ARGS").is_empty() && document.keys("model").is_empty() {
@@ -310,6 +321,15 @@ pub fn read(text: &str, kind: Kind, context: &Context) -> Result<Imported, Impor
         Kind::Accelerate => accelerate::settle(&tree(Form::Yaml)?, &alone),
         Kind::Nanotron => nanotron::settle(&tree(Form::Yaml)?, &alone),
     })
+}
+
+fn is_python(file: &str) -> bool {
+    std::path::Path::new(file).extension().is_some_and(|extension| extension == "py")
+}
+
+/// The function that the arguments behind `--` name: `--config llama3_8b`, or the name alone.
+fn asked_configuration<'c>(context: &'c Context) -> Option<&'c str> {
+    context.arguments.iter().map(String::as_str).find(|word| !word.starts_with('-'))
 }
 
 /// An argument list without a launcher: comments and line ends mean nothing.

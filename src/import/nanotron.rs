@@ -8,7 +8,7 @@ use super::known;
 use super::megatron::Unknown;
 use super::{Imported, Kind, Launched};
 use crate::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Moe, Norm, QkNorm, Span};
-use crate::plan::{Layout, Recompute, ZeroStage};
+use crate::plan::{CpKind, Layout, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::stack::Framework;
 use crate::workload::Recipe;
@@ -62,6 +62,7 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     imported.model = model(document);
     let plan = &mut imported.plan;
     plan.layout = layout;
+    plan.cp_kind = CpKind::AllGather; // llama3_ring_attention gathers keys and values
     let mode = document.word("parallelism.tp_mode").unwrap_or_else(|| "ALL_REDUCE".into());
     plan.sequence_parallel = layout.tp > 1 && mode.eq_ignore_ascii_case("reduce_scatter");
     if !["reduce_scatter", "all_reduce"].iter().any(|known| mode.eq_ignore_ascii_case(known)) {

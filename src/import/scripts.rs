@@ -7,7 +7,7 @@ use super::shell::text::{Text, readable};
 use super::shell::{self, Ran};
 use super::{
     Context, ImportError, Imported, Kind, Launched, accelerate, bridge, deepspeed, known, megatron, nanotron,
-    torchtitan,
+    torchtitan, trainer,
 };
 
 /// Reads a script.
@@ -61,10 +61,16 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
     });
     if let Some(file) = deepspeed.filter(|_| !has("--num-layers")) {
         let document = configuration(&file, Form::Json, ran, context)?;
-        return Ok(super::deepspeed::settle(&document, launched));
+        let mut imported = super::deepspeed::settle(&document, launched);
+        trainer::fill(&mut imported, launch, None, context.file);
+        return Ok(imported);
     }
     if launch.launcher == Launcher::Accelerate {
-        return of_accelerate(launch, launched, ran, context);
+        let mut imported = of_accelerate(launch, launched, ran, context)?;
+        let steps = ran.variables.get("ACCELERATE_GRADIENT_ACCUMULATION_STEPS");
+        let steps = steps.and_then(|text| text.plain().parse().ok());
+        trainer::fill(&mut imported, launch, steps, context.file);
+        return Ok(imported);
     }
     if launch.program.contains("torchtitan") || has("--job.config") {
         return of_torchtitan(launch, launched, ran, context);
@@ -192,24 +198,12 @@ fn of_torchtitan(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
     let file = launch.argument(&["--job.config_file", "--job.config-file"]);
     let empty =
         || Document::new(document::Node { value: document::Value::Map(Vec::new()), line: launch.line }, context.file);
-    let mut document = match &file {
-        Some(file) => configuration(file, Form::Toml, ran, context)?,
-        None => empty(),
-    };
     let (module, config) = (launch.argument(&["--module"]), launch.argument(&["--config"]));
-    if let (Some(module), Some(config)) = (&module, &config) {
-        let (module, config) = (module.plain(), config.plain());
-        let flavor = config.strip_prefix(&format!("{module}_")).unwrap_or(&config).to_owned();
-        document.put("model.name", &module, launch.line);
-        document.put("model.flavor", &flavor.replace('_', "-"), launch.line);
-        let place = Place { file: context.file.to_owned(), line: launch.line };
-        let message = format!(
-            "what the Python configuration `{config}` sets is not read: only the model's name and the command line are"
-        );
-        document.note(
-            Finding::warning("not-read", message).at(&place).expected("repeat what it sets as --section.key value"),
-        );
-    }
+    let mut document = match (&file, &module, &config) {
+        (Some(file), ..) => configuration(file, Form::Toml, ran, context)?,
+        (None, Some(module), Some(config)) => registered(&module.plain(), &config.plain(), launch, context)?,
+        (None, ..) => empty(),
+    };
     let mut words = launch.arguments.iter().peekable();
     while let Some(word) = words.next() {
         let text = word.plain();
@@ -231,6 +225,35 @@ fn of_torchtitan(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
         }
     }
     Ok(torchtitan::settle(&document, launched))
+}
+
+/// What `--module` and `--config` name: a Python file beside the script, one of torchtitan's own, or at least a model.
+fn registered(module: &str, config: &str, launch: &Launch, context: &Context) -> Result<Document, ImportError> {
+    let path = module.replace('.', "/");
+    let beside = [
+        format!("{path}.py"),
+        format!("{path}/config_registry.py"),
+        format!("torchtitan/models/{path}/config_registry.py"),
+    ];
+    if let Some((name, text)) = beside.into_iter().find_map(|name| (context.files)(&name).map(|text| (name, text))) {
+        let inner = Context { file: &name, variables: &[], arguments: &[], files: context.files };
+        return torchtitan::of_python(&text, Some(config), &inner);
+    }
+    let empty = document::Node { value: document::Value::Map(Vec::new()), line: launch.line };
+    let mut document = Document::new(empty, context.file);
+    let flavor = config.strip_prefix(&format!("{module}_")).unwrap_or(config).replace('_', "-");
+    document.put("model.name", module, launch.line);
+    document.put("model.flavor", &flavor, launch.line);
+    let place = Place { file: context.file.to_owned(), line: launch.line };
+    if torchtitan::fill_from_registry(&mut document, config, launch.line) {
+        let message = format!("`{config}` is read as release 0.3.0 of torchtitan has it");
+        document.note(Finding::note("assumed", message).at(&place).expected("the Python file beside the script"));
+    } else {
+        let message = format!("the Python file of `{config}` was not found: only the command line is read");
+        let expected = "the file beside the script, or what it sets as --section.key value";
+        document.note(Finding::warning("not-read", message).at(&place).expected(expected));
+    }
+    Ok(document)
 }
 
 /// `model.tensor_model_parallel_size=4`, with Hydra's `+` or without.

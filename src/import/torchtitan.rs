@@ -6,12 +6,13 @@ use super::document::Document;
 use super::finding::Finding;
 use super::known::catalogued;
 use super::megatron::Unknown;
-use super::{Imported, Kind, Launched, replicas};
+use super::python::{self, CALLED};
+use super::{Context, ImportError, Imported, Kind, Launched, replicas};
 use crate::gpu::Format;
 use crate::model::Model;
 use crate::plan::{CpKind, Layout, Recompute, ZeroStage};
 use crate::schedule::Schedule;
-use crate::stack::Framework;
+use crate::stack::{Dispatcher, Framework};
 
 /// Flavors of its models that the catalogue has.
 const FLAVORS: &[(&str, &str, &str)] = &[
@@ -29,6 +30,77 @@ const FLAVORS: &[(&str, &str, &str)] = &[
     ("gpt_oss", "120b", "gpt-oss-120b"),
 ];
 
+/// Name, model, flavor, sequences of a rank, tokens of a sequence, recomputation, and what else is set.
+type Registered =
+    (&'static str, &'static str, &'static str, u32, u32, &'static str, &'static [(&'static str, &'static str)]);
+
+/// Configurations of its registries: name, model and flavor, sequences of a rank, tokens of a sequence, recomputation, and
+/// what else they set. Source: [torchtitan] `torchtitan/models/*/config_registry.py`, release 0.3.0.
+const REGISTRY: &[Registered] = &[
+    ("llama3_8b", "llama3", "8B", 1, 8192, "selective", &[]),
+    (
+        "llama3_8b_mxfp8",
+        "llama3",
+        "8B",
+        1,
+        8192,
+        "selective",
+        &[("compile.enable", "true"), ("model.converters", "mxfp8")],
+    ),
+    ("llama3_70b", "llama3", "70B", 8, 8192, "full", &[("parallelism.tensor_parallel_degree", "8")]),
+    (
+        "llama3_405b",
+        "llama3",
+        "405B",
+        2,
+        8192,
+        "full",
+        &[
+            ("parallelism.tensor_parallel_degree", "8"),
+            ("compile.enable", "true"),
+            ("compile.enable_async_tensor_parallel", "true"),
+            ("model.converters", "float8"),
+        ],
+    ),
+    ("qwen3_30b_a3b", "qwen3", "30B-A3B", 2, 4096, "full", &[]),
+    ("qwen3_32b", "qwen3", "32B", 2, 4096, "full", &[]),
+    (
+        "deepseek_v3_671b",
+        "deepseek_v3",
+        "671B",
+        4,
+        4096,
+        "selective",
+        &[
+            ("parallelism.pipeline_parallel_schedule", "Interleaved1F1B"),
+            ("parallelism.expert_parallel_degree", "2"),
+            ("compile.enable", "true"),
+            ("compile.components", "loss"),
+        ],
+    ),
+    ("gpt_oss_20b", "gpt_oss", "20b", 1, 8192, "full", &[]),
+    ("gpt_oss_120b", "gpt_oss", "120b", 1, 8192, "full", &[]),
+];
+
+/// Sets what a configuration of its registries sets; whether there is one of that name.
+pub(crate) fn fill_from_registry(document: &mut Document, config: &str, line: u32) -> bool {
+    let Some((_, name, flavor, local, seq_len, mode, more)) = REGISTRY.iter().find(|(known, ..)| *known == config)
+    else {
+        return false;
+    };
+    let mut put = |path: &str, value: &str| document.put(path, value, line);
+    put("model.name", name);
+    put("model.flavor", flavor);
+    put("training.local_batch_size", &local.to_string());
+    put("training.seq_len", &seq_len.to_string());
+    put("activation_checkpoint.mode", mode);
+    put("activation_checkpoint.selective_ac_option", "op");
+    for (path, value) in *more {
+        put(path, value);
+    }
+    true
+}
+
 /// Sections that are read here key by key.
 const READ: &[(&str, &str)] = &[
     (
@@ -37,7 +109,7 @@ const READ: &[(&str, &str)] = &[
          tensor_parallel_degree enable_sequence_parallel spmd_backend disable_loss_parallel enable_async_tensor_parallel \
          enable_compiled_autograd pipeline_parallel_degree module_fqns_per_model_part pipeline_parallel_first_stage_less_layers \
          pipeline_parallel_last_stage_less_layers pipeline_parallel_layers_per_stage pipeline_parallel_schedule \
-         pipeline_parallel_schedule_csv pipeline_parallel_microbatch_size pipeline_parallel_split_points context_parallel_degree \
+         pipeline_parallel_schedule_csv pipeline_parallel_microbatch_size num_pp_microbatches pipeline_parallel_split_points context_parallel_degree \
          context_parallel_rotate_method context_parallel_load_balancer context_parallel_ptrr_mask_key expert_parallel_degree \
          expert_tensor_parallel_degree expert_parallel_comm_backend",
     ),
@@ -58,14 +130,69 @@ const READ: &[(&str, &str)] = &[
 
 /// Other sections: nothing of them changes the step here.
 const OTHER: &str = "job profiling metrics optimizer lr_scheduler checkpoint float8 mx quantize comm memory_estimation \
-    fault_tolerance experimental validation debug";
+    fault_tolerance experimental validation debug model_spec hf_assets_path dump_folder profiler tokenizer dataloader validator \
+    override loss";
 
 /// Hidden share of tensor-parallel collectives under async TP. Source: [calibration-1-1].
 const ASYNC_TP: f64 = 0.5;
 
+/// Reads a configuration in Python, as releases from 0.3 have it: the function of that name, in the terms of the command line.
+///
+/// Source: [torchtitan] `torchtitan/trainer.py` (`Trainer.Config`), `distributed/activation_checkpoint.py`, release 0.3.0.
+///
+/// # Errors
+/// As of [`python::parse`].
+pub(crate) fn of_python(text: &str, wanted: Option<&str>, context: &Context) -> Result<Document, ImportError> {
+    let mut document = python::parse(text, wanted, context)?;
+    let line = |path: &str| document.place(path).map_or(1, |place| place.line);
+    let called = |path: &str| document.word(&format!("{path}.{CALLED}")).unwrap_or_default();
+    let mut puts: Vec<(&str, String, u32)> = Vec::new();
+    let at = line("activation_checkpoint");
+    let kind = called("activation_checkpoint");
+    let (mode, option) = if kind.contains("FullAC") {
+        ("full", "")
+    } else if kind.contains("MemoryBudgetAC") {
+        ("memory_budget", "")
+    } else if kind.contains("SelectiveAC") || !document.has("activation_checkpoint") {
+        ("selective", "op")
+    } else {
+        ("none", "")
+    };
+    puts.push(("activation_checkpoint.mode", mode.into(), at));
+    if !option.is_empty() {
+        puts.push(("activation_checkpoint.selective_ac_option", option.into(), at));
+    }
+    if let Some(flavor) = document.word("model_spec.flavor").or_else(|| document.word("model_spec.0")) {
+        let at = line("model_spec");
+        puts.push(("model.flavor", flavor, at));
+        let family =
+            |name: &&&str| text.contains(&format!("torchtitan.models.{name}")) || context.file.contains(**name);
+        let families: std::collections::BTreeSet<&str> = FLAVORS.iter().map(|(family, ..)| *family).collect();
+        let name = wanted.and_then(|name| families.iter().find(|family| name.starts_with(**family)));
+        let name = name.or_else(|| families.iter().rev().find(family));
+        puts.extend(name.map(|name| ("model.name", (*name).to_owned(), at)));
+    }
+    let converters: Vec<String> = (0..document.count("model_spec.converters").unwrap_or(0))
+        .map(|at| called(&format!("model_spec.converters.{at}")).to_lowercase())
+        .collect();
+    if !converters.is_empty() {
+        puts.push(("model.converters", converters.join(" "), line("model_spec.converters")));
+    }
+    let tokens = document.number("training.num_tokens_per_microbatch_per_dp_rank");
+    if let (Some(tokens), Some(each)) = (tokens, document.size("training.max_context_length")) {
+        puts.push(("training.local_batch_size", (tokens / each).max(1).to_string(), line("training")));
+    }
+    for (path, value, line) in puts {
+        document.put(path, &value, line);
+    }
+    Ok(document)
+}
+
 /// Settles a configuration.
 pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     let compiled = document.switch("compile.enable").or_else(|| document.switch("training.compile")).unwrap_or(false);
+    let components = document.words("compile.components");
+    let compiled = compiled && (components.is_empty() || components.iter().any(|part| part == "model"));
     let mut imported = Imported::new(
         Kind::Torchtitan,
         Framework::Torchtitan,
@@ -192,6 +319,11 @@ fn layout(document: &Document, imported: &mut Imported) {
             true
         }
     };
+    let backend = document.word("model_spec.moe_comm_backend");
+    let backend = backend.or_else(|| document.word("parallelism.expert_parallel_comm_backend"));
+    if let Some(backend) = backend {
+        plan.dispatcher = if backend == "standard" { Dispatcher::AllToAll } else { Dispatcher::DeepEp };
+    }
     plan.cp_kind = match document.word("parallelism.context_parallel_rotate_method").as_deref() {
         Some("alltoall") => CpKind::Ring,
         Some(_) | None => CpKind::AllGather,
@@ -207,7 +339,10 @@ fn layout(document: &Document, imported: &mut Imported) {
 fn batch(document: &Document, imported: &mut Imported) {
     let local =
         document.size("training.local_batch_size").or_else(|| document.size("training.batch_size")).unwrap_or(8);
-    let of_pipeline = document.size("parallelism.pipeline_parallel_microbatch_size").unwrap_or(1);
+    let of_pipeline = match document.size("parallelism.num_pp_microbatches") {
+        Some(parts) => (local / parts).max(1),
+        None => document.size("parallelism.pipeline_parallel_microbatch_size").unwrap_or(1),
+    };
     let plan = &mut imported.plan;
     plan.micro_batch = if plan.layout.pp > 1 { of_pipeline } else { local };
     let whole = document.degree("training.global_batch_size");
@@ -226,7 +361,9 @@ fn schedule(document: &Document, imported: &Imported) -> Schedule {
         return Schedule::OneFOneB;
     }
     let layers = imported.model.as_ref().map(Model::layers);
+    let parts = document.count("parallelism.module_fqns_per_model_part");
     let chunks = match (per_stage, layers) {
+        _ if parts.is_some_and(|parts| parts >= pp && parts.is_multiple_of(pp)) => parts.unwrap_or(pp) / pp,
         (Some(each), Some(layers)) => (layers.div_ceil(each) / pp).max(1),
         _ => 2, // torchtitan gives the looped schedules two stages a rank
     };

@@ -21,7 +21,8 @@ pub struct Entry {
 
 /// The first `most` plans of a ranking that have a pipeline, or that recompute to fit, and the plan that failed on memory by
 /// the least, each with its stages; the fastest first, those without stages last. `coupled` = also plans whose ranks own
-/// several stages, which take longer to refine. What may wait on the host is what the search might have left there.
+/// several stages, which take longer to refine. What may wait on the host is what the search might have left there; where
+/// a framework's files must say it, what the plan leaves there.
 pub fn refine_ranking(
     costs: &Costs,
     ranking: &Ranking,
@@ -37,7 +38,8 @@ pub fn refine_ranking(
     let mut entries: Vec<Entry> = chosen
         .into_par_iter()
         .map(|(place, plan)| {
-            let options = Options { offloads: offloads(&space, &plan), ..options.clone() };
+            let offloads = if restrictions.target().is_some() { vec![plan.offload] } else { offloads(&space, &plan) };
+            let options = Options { offloads, ..options.clone() };
             Entry { place, plan, outcome: refine(costs, &plan, &options) }
         })
         .collect();

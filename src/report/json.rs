@@ -13,7 +13,7 @@ use crate::model::parameters::Parameters;
 use crate::plan::{Layout, Offload, Plan};
 use crate::problem::Problem;
 use crate::refine::ranking::Entry;
-use crate::search::Ranking;
+use crate::search::{Change, Ranking};
 use crate::space::Rejection;
 
 /// Version of every document.
@@ -346,9 +346,37 @@ pub fn model(model: &Model) -> serde_json::Result<String> {
 /// # Errors
 /// When a value has no JSON form, or the document is none.
 pub fn with_arguments(document: &str, arguments: &impl Serialize) -> serde_json::Result<String> {
+    with(document, "arguments", arguments)
+}
+
+/// A document with one more entry.
+///
+/// # Errors
+/// When a value has no JSON form, or the document is none.
+pub fn with(document: &str, key: &str, value: &impl Serialize) -> serde_json::Result<String> {
     let mut document: Map<String, Value> = serde_json::from_str(document)?;
-    document.insert("arguments".into(), serde_json::to_value(arguments)?);
+    document.insert(key.into(), serde_json::to_value(value)?);
     text(&document)
+}
+
+/// What became of the winner with one thing changed.
+#[derive(Serialize)]
+pub struct Sensitivity<'c> {
+    what: &'c str,
+    /// Of the best plan then; absent where nothing runs.
+    step_time_s: Option<f64>,
+    /// Its step time over the winner's, less one.
+    slower: Option<f64>,
+    plan: Option<String>,
+}
+
+impl<'c> Sensitivity<'c> {
+    /// Of a change.
+    pub fn new(change: &'c Change) -> Self {
+        let Change { what, best, slower } = change;
+        let step_time_s = best.as_ref().map(|best| best.step.total().get());
+        Self { what, step_time_s, slower: *slower, plan: best.as_ref().map(|best| best.plan.to_string()) }
+    }
 }
 
 /// Any document with its line end.

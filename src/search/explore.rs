@@ -6,7 +6,7 @@ use super::certificate::Counts;
 use super::incumbents::Incumbents;
 use super::tables::{Pipe, Tables};
 use crate::cost::Costs;
-use crate::cost::staged::{Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding};
+use crate::cost::staged::{Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, least_time_of_flow};
 use crate::plan::{Offload, Plan, Recompute, ZeroStage};
 use crate::space::{Rejection, Space, legal};
 use crate::units::{Bytes, Seconds};
@@ -93,6 +93,9 @@ impl Explorer<'_> {
         for layout in self.space.layouts(shape) {
             let plan = Plan { layout, ..*shape };
             let shardings = self.tables.shardings(&layout);
+            if shardings == 0 {
+                continue;
+            }
             let pipes = &self.tables.pipes(&plan).pipelines;
             let mut reasons = Vec::new();
             legal::batch(self.costs.problem, &plan, &mut reasons);
@@ -119,29 +122,49 @@ impl Explorer<'_> {
             return;
         }
         let all = pipe.below * shardings;
-        let gathers = self.tables.gathers(plan.layout.pp);
+        let engines = self.tables.engines(plan.layout.pp);
         let hopeless =
             |time: Seconds, memory: Bytes, found: &Found| found.best.is_hopeless(&plan.layout, Price { time, memory });
-        // Without recomputation a step is shortest.
-        let bare = layers.layers(Recompute::None);
-        let stages = self.tables.stages(&plan, pipe, bare);
-        let pipeline = Pipeline::new(self.costs, &plan, bare, &stages);
-        if hopeless(pipeline.least_time(), Bytes::ZERO, found)
-            && (!gathers || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found))
-        {
+        // Without recomputation a step is shortest; where there is but one, with that.
+        let lightest = if let [(only, _)] = pipe.recomputes[..] { only } else { Recompute::None };
+        let bare = layers.layers(lightest);
+        let light = Plan { recompute: lightest, ..plan };
+        let stages = self.tables.stages(&light, pipe, bare);
+        if !engines.gathered && hopeless(least_time_of_flow(self.costs, &light, bare, stages), Bytes::ZERO, found) {
+            found.counts.flow += all;
+            return;
+        }
+        let pipeline = Pipeline::new(self.costs, &light, bare, stages);
+        let slow_gathered = !engines.gathered || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
+        let slow = !engines.replicated || hopeless(pipeline.least_time(), Bytes::ZERO, found);
+        if slow && slow_gathered {
             found.counts.flow += all;
             return;
         }
         let menu = self.tables.menu(&plan, &pipe.stages);
-        let lean = Loaded::new(self.costs, pipeline.leanest(layers.floor(), pipe.most_offloaded), &stages);
+        let left_out = pipe.below * menu.inexpressible.0;
+        if let Some(why) = &menu.inexpressible.1 {
+            found.counts.reject(why, left_out);
+        }
+        let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
+        if sharded == 0 {
+            return;
+        }
+        let slow =
+            slow || menu.replicated.is_empty() || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
+        if slow && slow_gathered {
+            found.counts.dominated += menu.dominated * pipe.below;
+            found.counts.flow += all - menu.dominated * pipe.below - left_out;
+            return;
+        }
+        let lean = Loaded::new(self.costs, pipeline.leanest(layers.floor(), pipe.most_offloaded), stages);
         let (needed, rank) = lean.least_memory(&menu.least);
         if needed.get() > found.best.wanted.budget {
             let available = Bytes::new(found.best.wanted.budget);
-            found.counts.reject(&Rejection::OutOfMemory { needed, available, rank }, all);
+            found.counts.reject(&Rejection::OutOfMemory { needed, available, rank }, all - left_out);
             return;
         }
         let budget = Bytes::new(found.best.wanted.budget);
-        let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
         let mut enough_forgotten = false;
         for (recompute, shares) in &pipe.recomputes {
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
@@ -153,11 +176,20 @@ impl Explorer<'_> {
             let layers = layers.layers(*recompute);
             let plan = Plan { recompute: *recompute, ..plan };
             let stages = self.tables.stages(&plan, pipe, layers);
-            let on_device = Pipeline::new(self.costs, &plan, layers, &stages);
             found.counts.dominated += menu.dominated * shares.len() as u64;
+            if menu.sharded.is_empty() {
+                let least = least_time_of_flow(self.costs, &plan, layers, stages) + menu.edges;
+                if hopeless(least, Bytes::ZERO, found) {
+                    found.counts.flow += sharded * shares.len() as u64;
+                    enough_forgotten |= first_layers;
+                    continue;
+                }
+            }
+            let on_device = Pipeline::new(self.costs, &plan, layers, stages);
             for (at, &activations) in shares.iter().enumerate() {
                 let pipeline = on_device.with_offloaded(self.costs, activations);
-                let slow = hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
+                let slow =
+                    menu.replicated.is_empty() || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
                 let slow_gathered =
                     menu.sharded.is_empty() || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
                 if slow && slow_gathered {
@@ -166,7 +198,7 @@ impl Explorer<'_> {
                     enough_forgotten |= first_layers && at == 0;
                     break;
                 }
-                let loaded = Loaded::new(self.costs, pipeline, &stages);
+                let loaded = Loaded::new(self.costs, pipeline, stages);
                 let (needed, rank) = loaded.least_memory(&menu.least);
                 if needed > budget {
                     found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
@@ -203,6 +235,10 @@ impl Explorer<'_> {
             let bound = Price { time: loaded.bound(self.costs, sharding), memory };
             if found.best.is_hopeless(layout, bound) {
                 found.counts.sharding += 1;
+                continue;
+            }
+            if let Some(why) = self.space.inexpressible(&sharding.of(&loaded.pipeline.plan)) {
+                found.counts.reject(&why, 1);
                 continue;
             }
             found.counts.priced += 1;

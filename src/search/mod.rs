@@ -196,7 +196,7 @@ fn run(
         })
         .collect();
     bounded.par_sort_by(|a, b| a.0.get().total_cmp(&b.0.get()).then(a.1.cmp(&b.1)));
-    let tables = Tables::new(costs, space);
+    let tables = Tables::new(costs, space, parts);
     let mut found = Found::new(known);
     let mut done = 0;
     while done < bounded.len() {

@@ -2,12 +2,12 @@
 
 use std::ops::ControlFlow;
 
-use super::{Goal, Options, search_with};
+use super::{Goal, Options, WhatIfs, search_with};
 use crate::cluster::Cluster;
 use crate::cost::{Costs, Evaluation};
 use crate::plan::{Layout, Offload, Plan, RankOrder};
 use crate::problem::Problem;
-use crate::space::{Restrictions, check};
+use crate::space::{Restrictions, check, divisors};
 use crate::stack::LayerSplit;
 
 /// Two runs of one layout differ by this much of their step time; plans closer than that are a tie.
@@ -132,32 +132,52 @@ fn with_cluster(problem: &Problem, change: impl Fn(&mut Cluster)) -> Option<Prob
 /// A change of the machine.
 type Tweak = fn(&mut Cluster);
 
+/// The degrees of a plan that the restrictions leave free, each with the values it could have, ascending.
+fn degrees(problem: &Problem, restrictions: &Restrictions, plan: &Plan) -> Vec<(&'static str, u32, Vec<u32>)> {
+    let gpus = problem.cluster().gpus;
+    let of_gpus = || if restrictions.allows_idle() { (1..=gpus.min(MOST_STEPS)).collect() } else { divisors(gpus) };
+    let Layout { tp, cp, pp, ep, .. } = plan.layout;
+    let model = problem.model();
+    let all = [
+        ("tp", tp, of_gpus()),
+        ("cp", cp, of_gpus()),
+        ("pp", pp, of_gpus()),
+        ("vpp", plan.schedule.virtual_stages(), (1..=model.layers() + 2).collect()),
+        ("ep", ep, divisors(model.experts().max(1))),
+        ("mbs", plan.micro_batch, divisors(problem.workload().global_batch)),
+    ];
+    all.into_iter().filter(|(key, ..)| !restrictions.fixes(key)).collect()
+}
+
+/// Where GPUs may stay idle any degree may be; no layout worth a look has more than these.
+const MOST_STEPS: u32 = 1024;
+
 /// How much more of each machine figure is tried.
 const MORE: f64 = 1.1;
 
-/// Solves again with each degree of the winner one step down and up, all else free, and with 10 % more of each figure of the
-/// machine: one sees what binds, and whether the optimum is a peak or a plateau.
+/// Solves again with each degree of the winner one step down and one step up, all else free, and with 10 % more of each figure
+/// of the machine: one sees what binds, and whether the optimum is a peak or a plateau.
+///
+/// A step goes to the next value at which any plan runs.
 pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Evaluation) -> Vec<Change> {
     let costs = Costs::new(problem);
+    let what_ifs = WhatIfs::new(&costs).starting_from(&[winner.plan]);
     let mut changes = Vec::new();
     let of = |what: String, best: Option<Evaluation>| {
         let slower = best.as_ref().map(|best| best.step.total() / winner.step.total() - 1.0);
         Change { what, best, slower }
     };
-    let Layout { tp, cp, pp, ep, .. } = winner.plan.layout;
-    let vpp = winner.plan.schedule.virtual_stages();
-    for (key, value) in [("tp", tp), ("cp", cp), ("pp", pp), ("vpp", vpp), ("ep", ep), ("mbs", winner.plan.micro_batch)]
-    {
-        for (range, arrow) in
-            [(value.checked_sub(1).map(|below| (1, below)), "below"), (Some((value + 1, u32::MAX)), "above")]
-        {
-            let Some((from, to)) = range.filter(|(from, to)| from <= to) else { continue };
+    for (key, value, steps) in degrees(problem, restrictions, &winner.plan) {
+        let at = |to: u32| {
             let mut restrictions = restrictions.clone();
-            if restrictions.fix(&format!("{key}={from}..{to}")).is_ok()
-                && let Some(best) = best(&costs, restrictions)
-            {
-                changes.push(of(format!("{key} {arrow} {value}"), Some(best)));
-            }
+            restrictions.fix(&format!("{key}={to}")).ok()?;
+            let ranking = what_ifs.ask(&Options { top: 1, restrictions }, Goal::Fastest);
+            ranking.evaluations.into_iter().next().map(|best| (to, best))
+        };
+        let below = steps.iter().rev().filter(|&&to| to < value).find_map(|&to| at(to));
+        let above = steps.iter().filter(|&&to| to > value).find_map(|&to| at(to));
+        for (to, best) in below.into_iter().chain(above) {
+            changes.push(of(format!("{key} {value} → {to}"), Some(best)));
         }
     }
     let machine: [(&str, Tweak); 5] = [

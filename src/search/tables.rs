@@ -1,7 +1,7 @@
 //! What shapes share: parts of layers, classes of ranks, and menus of shardings; each is made once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, OnceLock, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
 use rayon::prelude::*;
 
@@ -9,15 +9,18 @@ use crate::cost::Costs;
 use crate::cost::staged::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
 use crate::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use crate::schedule::Schedule;
-use crate::space::Space;
+use crate::space::{Rejection, Restrictions, Space};
 use crate::stack::{Dispatcher, LayerSplit};
 use crate::units::{Bytes, Seconds};
 
-/// Parts of layers that were priced already, for searches of one problem.
+/// What was priced already, for searches of one problem: none of it depends on what a search is restricted to, but for the
+/// menus, which are kept by what they are restricted to.
 #[derive(Debug, Default)]
 pub(super) struct Parts {
     mixings: RwLock<BTreeMap<MixingKey, Arc<Mixing>>>,
     feedings: RwLock<BTreeMap<FeedingKey, Arc<Feeding>>>,
+    stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
+    menus: Mutex<Vec<(Restrictions, Arc<Menus>)>>,
 }
 
 impl Parts {
@@ -37,6 +40,29 @@ impl Parts {
         }
         let feeding = Arc::new(Feeding::new(costs, plan));
         Arc::clone(self.feedings.write().expect("no writer panics").entry(key).or_insert(feeding))
+    }
+
+    fn stages(&self, key: StagesKey, make: impl FnOnce() -> Stages) -> Arc<Stages> {
+        if let Some(known) = self.stages.read().expect("no writer panics").get(&key) {
+            return Arc::clone(known);
+        }
+        let stages = Arc::new(make());
+        Arc::clone(self.stages.write().expect("no writer panics").entry(key).or_insert(stages))
+    }
+
+    /// The menus under what restrictions say of shardings.
+    fn menus(&self, restrictions: &Restrictions) -> Arc<Menus> {
+        let of_shardings = restrictions.only(&SHARDING_KEYS);
+        let mut menus = self.menus.lock().expect("nobody panics with it");
+        if let Some((_, known)) = menus.iter().find(|(known, _)| *known == of_shardings) {
+            return Arc::clone(known);
+        }
+        let fresh = Arc::new(Menus::default());
+        menus.push((of_shardings, Arc::clone(&fresh)));
+        if menus.len() > MOST_MENUS {
+            menus.remove(0);
+        }
+        fresh
     }
 }
 
@@ -88,7 +114,13 @@ impl Shapes {
     }
 }
 
+/// What a menu depends on among restrictions; the framework is beside them.
+const SHARDING_KEYS: [&str; 5] = ["zero", "shard", "reshard", "offload-optimizer", "order"];
+/// Sets of menus kept at once: some tens of MiB each where GPUs are many.
+const MOST_MENUS: usize = 4;
+
 /// The shardings of one layout and schedule, without those that others dominate.
+#[derive(Debug)]
 pub(super) struct Menu {
     /// ZeRO 0 to 2.
     pub replicated: Vec<Sharding>,
@@ -96,6 +128,8 @@ pub(super) struct Menu {
     pub sharded: Vec<Sharding>,
     /// Left out as dominated.
     pub dominated: u64,
+    /// Left out because the framework that was asked for cannot express them, with the first reason.
+    pub inexpressible: (u64, Option<Rejection>),
     /// Fewest bytes of states and gathered weights of each class of ranks.
     pub least: Vec<Bytes>,
     /// Least time at the ends of a step under ZeRO 0 to 2.
@@ -103,8 +137,11 @@ pub(super) struct Menu {
 }
 
 type MenuKey = (Layout, Schedule);
+type Menus = RwLock<BTreeMap<MenuKey, Arc<Menu>>>;
 /// pp, schedule, whether chunks are alike, layers of the last chunk, first layers forgotten.
 type StagesKey = (u32, Schedule, bool, u32, u32);
+/// In place of the layers of the last chunk where all chunks are alike.
+const ALIKE: u32 = u32::MAX;
 
 /// A pipeline size with its schedules.
 pub(super) struct Pipes {
@@ -120,29 +157,47 @@ pub(super) struct Pipe {
     pub below: u64,
     /// Largest share of activations on the host.
     pub most_offloaded: f64,
+    /// Classes of ranks where chunks are not alike: a row for each number of layers of the last chunk, and in it a cell for
+    /// each number of first layers that are forgotten.
+    unlike: Vec<OnceLock<Arc<Stages>>>,
+    /// Cells of a row.
+    row: usize,
+}
+
+/// How weights may be kept.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Engines {
+    /// Gathered layer by layer: ZeRO 3.
+    pub gathered: bool,
+    /// Whole on each replica: ZeRO 0 to 2.
+    pub replicated: bool,
 }
 
 /// Tables filled as they are asked for.
 pub(super) struct Tables<'t> {
     costs: &'t Costs<'t>,
     space: &'t Space<'t>,
-    gathers: [bool; 2],
+    engines: [Engines; 2],
     pipes: Vec<OnceLock<Pipes>>,
-    menus: RwLock<BTreeMap<MenuKey, Arc<Menu>>>,
-    stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
+    parts: &'t Parts,
+    menus: Arc<Menus>,
     shardings: RwLock<BTreeMap<(u32, u32, u32), u64>>,
 }
 
 impl<'t> Tables<'t> {
-    pub fn new(costs: &'t Costs<'t>, space: &'t Space<'t>) -> Self {
+    pub fn new(costs: &'t Costs<'t>, space: &'t Space<'t>, parts: &'t Parts) -> Self {
         let most = costs.problem.model().layers() as usize + 3;
         Self {
             costs,
             space,
-            gathers: [1, 2].map(|pp| space.zero_stages(pp).contains(&ZeroStage::Three)),
+            engines: [1, 2].map(|pp| {
+                let stages = space.zero_stages(pp);
+                let gathered = stages.contains(&ZeroStage::Three);
+                Engines { gathered, replicated: stages.len() > usize::from(gathered) }
+            }),
             pipes: (0..most).map(|_| OnceLock::new()).collect(),
-            menus: RwLock::default(),
-            stages: RwLock::default(),
+            parts,
+            menus: parts.menus(space.restrictions()),
             shardings: RwLock::default(),
         }
     }
@@ -166,15 +221,22 @@ impl<'t> Tables<'t> {
                 let shares = recomputes.iter().flat_map(|(_, shares)| shares);
                 let most_offloaded = shares.copied().fold(0.0, f64::max);
                 let below = recomputes.iter().map(|(_, shares)| shares.len() as u64).sum();
-                Pipe { plan, stages: Arc::new(Stages::new(self.costs, &plan)), recomputes, below, most_offloaded }
+                let stages = self.parts.stages((pp, schedule, true, ALIKE, 0), || Stages::new(self.costs, &plan));
+                let most =
+                    |(recompute, _): &(Recompute, _)| if let Recompute::FirstLayers(n) = recompute { *n } else { 0 };
+                let row = recomputes.iter().map(most).max().unwrap_or_default() as usize + 1;
+                let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages()) as usize;
+                let rows = if split == LayerSplit::Even { 1 } else { chunk + 2 };
+                let unlike = (0..rows * row).map(|_| OnceLock::new()).collect();
+                Pipe { plan, stages, recomputes, below, most_offloaded, unlike, row }
             };
             Pipes { pipelines: self.space.pipelines(pp).into_iter().map(pipe).collect() }
         })
     }
 
-    /// Whether weights may be gathered (ZeRO 3) on `pp` ranks.
-    pub fn gathers(&self, pp: u32) -> bool {
-        self.gathers[usize::from(pp > 1)]
+    /// How weights may be kept on `pp` ranks.
+    pub const fn engines(&self, pp: u32) -> Engines {
+        self.engines[(pp > 1) as usize]
     }
 
     /// How many shardings a layout has.
@@ -203,11 +265,15 @@ impl<'t> Tables<'t> {
     fn make_menu(&self, plan: &Plan, stages: &Stages) -> Menu {
         let parameters = Parameters::new(self.costs, plan, stages);
         let mut kept: Vec<(Sharding, Plan, Vec<f64>)> = Vec::new();
-        let mut dominated = 0;
+        let (mut dominated, mut inexpressible) = (0, (0, None));
         for (choice, hosts) in self.space.shardings_by_host(&plan.layout) {
             let plan = choice.on(plan);
-            let sharding = Sharding::new(self.costs, &plan, &parameters);
             let all = hosts.len() as u64;
+            if let Some(why) = self.space.inexpressible_sharding(&plan) {
+                inexpressible = (inexpressible.0 + all, inexpressible.1.or(Some(why)));
+                continue;
+            }
+            let sharding = Sharding::new(self.costs, &plan, &parameters);
             if kept.iter().any(|(known, _, shares)| shares.len() == hosts.len() && known.dominates(&sharding)) {
                 dominated += all;
                 continue;
@@ -229,23 +295,23 @@ impl<'t> Tables<'t> {
             all.into_iter().partition(|sharding| sharding.zero() == ZeroStage::Three);
         let edges = replicated.iter().map(|sharding| sharding.least_time(self.costs, plan)).reduce(Seconds::min);
         let least = least_states(replicated.iter().chain(&sharded));
-        Menu { edges: edges.unwrap_or_default(), replicated, sharded, dominated, least }
+        Menu { edges: edges.unwrap_or_default(), replicated, sharded, dominated, inexpressible, least }
     }
 
     /// Classes of ranks where chunks differ from `pipe`'s: they weigh the head, or forget their first layers.
-    pub fn stages(&self, plan: &Plan, pipe: &Pipe, layers: &Layers) -> Arc<Stages> {
+    pub fn stages<'p>(&self, plan: &Plan, pipe: &'p Pipe, layers: &Layers) -> &'p Stages {
         let first = if let Recompute::FirstLayers(n) = plan.recompute { n } else { 0 };
         if first == 0 && plan.split == LayerSplit::Even {
-            return Arc::clone(&pipe.stages);
+            return &pipe.stages;
         }
-        let of_chunks = layers.of_chunks(self.costs, plan);
-        // A weighed split is told by its last chunk.
-        let last = of_chunks.last().copied().unwrap_or_default();
-        let key = (plan.layout.pp, plan.schedule, plan.split == LayerSplit::Even, last, first);
-        if let Some(known) = self.stages.read().expect("no writer panics").get(&key) {
-            return Arc::clone(known);
-        }
-        let stages = Arc::new(pipe.stages.with_layers(self.costs, plan, &of_chunks));
-        Arc::clone(self.stages.write().expect("no writer panics").entry(key).or_insert(stages))
+        let is_even = plan.split == LayerSplit::Even;
+        // A weighed split is told by its last chunk, which is no longer than an even one.
+        let last = if is_even { 0 } else { layers.of_last_chunk(self.costs, plan) };
+        pipe.unlike[last as usize * pipe.row + first as usize].get_or_init(|| {
+            self.parts.stages((plan.layout.pp, plan.schedule, is_even, last, first), || {
+                let of_chunks = layers.of_chunks(self.costs, plan);
+                pipe.stages.with_layers(self.costs, plan, &of_chunks)
+            })
+        })
     }
 }

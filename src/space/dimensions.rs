@@ -94,7 +94,7 @@ impl Space<'_> {
     }
 
     /// Splits of the layers: alike chunks, and chunks that weigh the head; one stands for both without a pipeline.
-    fn splits(&self, pp: u32) -> Vec<LayerSplit> {
+    pub(super) fn splits(&self, pp: u32) -> Vec<LayerSplit> {
         let own = self.costs.problem.stack().split;
         if pp == 1 {
             return vec![own];
@@ -207,10 +207,10 @@ impl Space<'_> {
         all.iter().copied().filter(|share| self.restrictions.allows_word(key, &share.to_string())).collect()
     }
 
-    /// ZeRO stages on `pp` ranks: 2 and 3 without a pipeline, 3 with one where FSDP does that.
+    /// ZeRO stages on `pp` ranks: 2 and 3 without a pipeline, 3 with one where FSDP does that, 2 with one in systems of one's own.
     pub fn zero_stages(&self, pp: u32) -> Vec<ZeroStage> {
         let mut stages = vec![ZeroStage::One, ZeroStage::Zero];
-        if pp == 1 {
+        if pp == 1 || self.framework() == Framework::Internal {
             stages.push(ZeroStage::Two);
         }
         if pp == 1 || matches!(self.framework(), Framework::Torchtitan | Framework::Fsdp) {

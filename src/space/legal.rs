@@ -6,7 +6,7 @@ use crate::model::Mixer;
 use crate::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
-use crate::stack::LayerSplit;
+use crate::stack::{Framework, LayerSplit};
 
 /// Rules on the tensor- and context-parallel degrees.
 ///
@@ -162,10 +162,11 @@ pub fn batch(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
 
 /// Rules on sharding and what combines.
 ///
-/// Source: [torchtitan] (FSDP beside a pipeline), [deepspeed]
-/// (ZeRO 2 and 3 do not combine with its pipeline engine; here ZeRO 2 with a pipeline is refused alike).
-pub fn sharding(plan: &Plan, found: &mut Vec<Rejection>) {
-    if plan.zero == ZeroStage::Two && plan.layout.pp > 1 {
+/// Source: [torchtitan] (FSDP beside a pipeline), [deepspeed] (ZeRO 2 and 3 do not combine with its pipeline engine; here ZeRO 2
+/// with a pipeline is refused alike), [llama3-infrastructure] §3.3.2 (a system of one's own shards gradients beside a pipeline).
+pub fn sharding(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
+    let can_reduce = problem.stack().framework == Framework::Internal;
+    if plan.zero == ZeroStage::Two && plan.layout.pp > 1 && !can_reduce {
         found.push(Rejection::Combination("ZeRO 2 would reduce gradients after every micro-batch of the pipeline"));
     }
     if let Some(group) = plan.shard_group

@@ -9,6 +9,7 @@ pub mod text;
 use std::collections::BTreeMap;
 
 use crate::cost::Costs;
+use crate::express::{self, Obstacle, Target};
 use crate::plan::{CpKind, Layout, Plan, Recompute};
 use crate::problem::Problem;
 
@@ -65,7 +66,7 @@ pub fn illegal(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
     legal::experts(costs.problem, plan, found);
     legal::pipeline(costs.problem, plan, found);
     legal::batch(costs.problem, plan, found);
-    legal::sharding(plan, found);
+    legal::sharding(costs.problem, plan, found);
 }
 
 /// Whether the fullest rank is over the ceiling.
@@ -105,6 +106,11 @@ impl<'a> Space<'a> {
     /// The space of a problem under restrictions.
     pub const fn new(costs: &'a Costs<'a>, restrictions: &'a Restrictions) -> Self {
         Self { costs, restrictions }
+    }
+
+    /// What its plans must and must not have.
+    pub const fn restrictions(&self) -> &Restrictions {
+        self.restrictions
     }
 
     /// Whether plans may leave GPUs idle.
@@ -255,7 +261,20 @@ impl<'a> Space<'a> {
             .collect()
     }
 
-    /// Whether the restrictions allow a plan.
+    /// Why the framework that must express every plan cannot express this one.
+    pub fn inexpressible(&self, plan: &Plan) -> Option<Rejection> {
+        let target = self.restrictions.target()?;
+        express::plan_obstacle(target, self.costs.problem, plan).map(|obstacle| refused(target, obstacle))
+    }
+
+    /// Why it cannot express the degrees, sharding and rank order of this plan, whatever else the plan is.
+    pub fn inexpressible_sharding(&self, plan: &Plan) -> Option<Rejection> {
+        let target = self.restrictions.target()?;
+        express::sharding_obstacle(target, self.costs.problem, plan).map(|obstacle| refused(target, obstacle))
+    }
+
+    /// Whether a plan lies in the space; of what it does without (the exchange of one context-parallel rank, the split of one
+    /// stage) nothing is asked.
     pub fn allows(&self, plan: &Plan) -> bool {
         let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
         let numbers =
@@ -263,11 +282,18 @@ impl<'a> Space<'a> {
         numbers.into_iter().all(|(key, value)| self.restrictions.allows_number(key, value))
             && (tp == 1 || self.sequence_parallel(tp).contains(&plan.sequence_parallel))
             && self.micro_batches().contains(&plan.micro_batch)
-            && self.cp_kinds(cp).contains(&plan.cp_kind)
-            && self.dispatchers(ep).contains(&plan.dispatcher)
-            && self.pipelines(pp).contains(&(plan.schedule, plan.split))
+            && (cp == 1 || self.cp_kinds(cp).contains(&plan.cp_kind))
+            && (ep == 1 || self.dispatchers(ep).contains(&plan.dispatcher))
+            && self.schedules(pp).contains(&plan.schedule)
+            && (pp == 1 || self.splits(pp).contains(&plan.split))
             && self.recomputes(pp, plan.schedule).contains(&plan.recompute)
             && self.offloaded_activations(pp, plan.recompute).contains(&plan.offload.activations)
             && self.shardings(&plan.layout).contains(&Sharding::of(plan))
+            && self.inexpressible(plan).is_none()
     }
+}
+
+fn refused(target: Target, obstacle: Obstacle) -> Rejection {
+    let Obstacle { what, why, instead: _ } = obstacle;
+    Rejection::Inexpressible { framework: target.title(), what, why: why.into_owned() }
 }

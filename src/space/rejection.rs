@@ -125,6 +125,16 @@ pub enum Rejection {
     /// Forbidden, or outside of what was fixed.
     #[error("{0} was forbidden, or other values were fixed")]
     Restricted(String),
+    /// The framework that was asked for has no such setting.
+    #[error("{framework} cannot express {what}: {why}")]
+    Inexpressible {
+        /// The framework.
+        framework: &'static str,
+        /// What, as it stands in the plan.
+        what: String,
+        /// Why not, in the framework's terms.
+        why: String,
+    },
     /// The footprint is over the ceiling.
     #[error("needs {needed} on pipeline rank {rank}, and {available} may be filled")]
     OutOfMemory {
@@ -156,6 +166,7 @@ impl Rejection {
             Self::Dense { .. } => "dense-model",
             Self::Combination(_) => "combination",
             Self::Restricted(_) => "restricted",
+            Self::Inexpressible { .. } => "framework",
             Self::OutOfMemory { .. } => "out-of-memory",
         }
     }

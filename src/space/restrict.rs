@@ -127,8 +127,17 @@ impl Restrictions {
     }
 
     /// Whether a key was fixed.
-    pub(super) fn fixes(&self, key: &str) -> bool {
+    pub(crate) fn fixes(&self, key: &str) -> bool {
         self.fixed.iter().any(|rule| rule.key == key)
+    }
+
+    /// What they say of some keys, and of the framework.
+    #[must_use]
+    pub fn only(&self, keys: &[&str]) -> Self {
+        let of_keys = |rules: &[Rule]| -> Vec<Rule> {
+            rules.iter().filter(|rule| keys.contains(&rule.key.as_str())).cloned().collect()
+        };
+        Self { fixed: of_keys(&self.fixed), forbidden: of_keys(&self.forbidden), idle: false, ..self.clone() }
     }
 
     /// Whether a key was fixed or forbidden.

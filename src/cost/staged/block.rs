@@ -58,8 +58,6 @@ fn busy(costs: &Costs, layers: &[LayerCost]) -> Seconds {
     let beside = costs.device.stack.overlap.ep > 0.0;
     let wgrad = if costs.is_lora() { 0.0 } else { 1.0 };
     costs
-        .problem
-        .model()
         .kind_counts()
         .iter()
         .zip(layers)
@@ -87,8 +85,9 @@ pub fn layer_bound(costs: &Costs, plan: &Plan, mixing: &Mixing, feeding: &Feedin
     (mixing.busy + feeding.busy) * (micro_batches / groups * slow_down * ROUNDING)
 }
 
-/// Sums in another order differ in the last digits: bounds give way by so much.
-pub(super) const ROUNDING: f64 = 1.0 - 1e-12;
+/// Bounds give way by so much. Sums in another order differ in the last digits, and a played step is the sum of each pass of
+/// each chunk: 10⁵ of them round off 10⁵·2⁻⁵³ ≈ 10⁻¹¹ of it.
+pub(super) const ROUNDING: f64 = 1.0 - 1e-10;
 
 impl Block {
     /// Joins both parts; of `plan` only what they depend on is read.
@@ -121,7 +120,8 @@ impl Block {
             let works = costs.works(&plan, &shape);
             let head = costs.head_in_layers(&works[costs.problem.model().last_kind()], &shape.ends);
             let gathered = (0..shape.layers.len()).map(|kind| costs.fsdp_layer(kind, &plan, &shape)).collect();
-            Works { layers: works, gathered, head }
+            let passes = works.iter().map(|work| (work.forward(), work.backward())).collect();
+            Works { layers: works, gathered, head, passes }
         };
         Layers {
             without_pipeline: on(1),
@@ -156,6 +156,8 @@ pub(super) struct Works {
     pub gathered: Vec<Work>,
     /// Layers that the head weighs.
     pub head: f64,
+    /// Forward and backward under ZeRO 0 to 2, summed up.
+    pub passes: Vec<(Seconds, Seconds)>,
 }
 
 impl Layers {
@@ -170,6 +172,12 @@ impl Layers {
         let least = self.kept.checkpoint * 0.5;
         let kept = Kept { kinds: vec![least; self.kept.kinds.len()], checkpoint: least };
         Self { kept, ..self.clone() }
+    }
+
+    /// Layers of the last chunk of a plan's pipeline: a weighed split is told by it.
+    pub fn of_last_chunk(&self, costs: &Costs, plan: &Plan) -> u32 {
+        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+        split::last_of_cost_balanced(costs.problem.model().layers(), chunks, self.works(plan.layout.pp).head)
     }
 
     /// Layers of each chunk of a plan's pipeline.

@@ -21,6 +21,6 @@ mod sharding;
 mod stages;
 
 pub use block::{Block, Feeding, Layers, Mixing, layer_bound};
-pub use pipeline::{Loaded, Pipeline, Price};
+pub use pipeline::{Loaded, Pipeline, Price, least_time_of_flow};
 pub use sharding::{Parameters, Sharding, least_states};
 pub use stages::Stages;

@@ -1,5 +1,7 @@
 //! A block on a pipeline: its flow, its activations, and the price with a sharding.
 
+use std::cell::OnceCell;
+
 use super::block::{Layers, ROUNDING};
 use super::sharding::{Engine, Sharding};
 use super::stages::{Class, Hold, Stages};
@@ -63,7 +65,8 @@ impl<'l> Pipeline<'l> {
 
     /// The same flow with the fewest bytes that any recomputation keeps: half of a layer's input, less what is offloaded.
     pub fn leanest<'f>(&self, floor: &'f Layers, activations: f64) -> Pipeline<'f> {
-        let plan = Plan { offload: Offload { activations, ..self.plan.offload }, ..self.plan };
+        let offload = Offload { activations, ..self.plan.offload };
+        let plan = Plan { offload, recompute: Recompute::None, ..self.plan };
         let Self { flow, least_bubble, activations_exposed, .. } = *self;
         Pipeline { plan, layers: floor, flow, least_bubble, activations_exposed }
     }
@@ -94,6 +97,52 @@ impl<'l> Pipeline<'l> {
     }
 }
 
+/// A time that no step of a plan's pipeline under ZeRO 0 to 2 beats, told before its flow is priced: [`least_flow`] without
+/// expert traffic beside compute, and with the way to a rank only where the schedule is played. Nothing where stages are
+/// averaged.
+pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
+    if matches!(plan.schedule, Schedule::DualPipe | Schedule::DualPipeV) {
+        return Seconds::ZERO;
+    }
+    let (passes, shape) = (&layers.works(plan.layout.pp).passes, &layers.shape);
+    let back = way_back(plan.schedule);
+    let depth = f64::from(costs.problem.model().mtp_depth);
+    let (embedding, loss) = (stage::embedding(&shape.ends), stage::loss(&shape.ends));
+    let (embedding, loss) = ((embedding.forward(), embedding.backward()), loss.forward() + loss.backward());
+    let last = passes[costs.problem.model().last_kind()];
+    let of_class = |class: &Class| {
+        let (mut own, mut before) = (Seconds::ZERO, Seconds::ZERO);
+        for (kind, &(forward, backward)) in passes.iter().enumerate() {
+            own += (forward + backward) * class.layers[kind];
+            before += (forward + backward * back.unwrap_or_default()) * class.before[kind];
+            if class.forgotten[kind] > 0.0 {
+                own += costs.forgotten(&shape.layers[kind]) * class.forgotten[kind];
+            }
+        }
+        if class.first {
+            own += embedding.0 + embedding.1;
+        }
+        if class.last {
+            own += loss * (1.0 + depth) + (last.0 + last.1) * depth;
+        }
+        if class.embedding_before {
+            before += embedding.0 + embedding.1 * back.unwrap_or_default();
+        }
+        own * costs.micro_batches(plan) + if back.is_some() { before } else { Seconds::ZERO }
+    };
+    let most = stages.classes.iter().map(of_class).fold(Seconds::ZERO, Seconds::max);
+    most * ((1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING * ROUNDING)
+}
+
+/// Share of the way to a rank that its last pass goes back; nothing where the schedule is not played.
+const fn way_back(schedule: Schedule) -> Option<f64> {
+    match schedule {
+        Schedule::GPipe | Schedule::OneFOneB | Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. } => Some(1.0),
+        Schedule::ZbH1 | Schedule::ZbH2 => Some(0.0),
+        Schedule::Naive | Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV => None,
+    }
+}
+
 /// A pipeline with what each class of its ranks holds, ready for shardings.
 #[derive(Clone, Debug)]
 pub struct Loaded<'l> {
@@ -101,6 +150,8 @@ pub struct Loaded<'l> {
     pub pipeline: Pipeline<'l>,
     /// Exposed sends in each rank order.
     sends: [Seconds; 2],
+    /// The first layers of each chunk, computed again under ZeRO 3; worked out when a sharding asks.
+    again: OnceCell<Seconds>,
     /// Of each class of ranks.
     held: Vec<Held>,
 }
@@ -120,7 +171,7 @@ impl<'l> Loaded<'l> {
     pub fn new(costs: &Costs, pipeline: Pipeline<'l>, stages: &Stages) -> Self {
         let plan = &pipeline.plan;
         let sends = ORDERS.map(|order| costs.exposed_stage_sends(&Plan { order, ..*plan }));
-        Self { sends, held: held(costs, plan, pipeline.layers, stages), pipeline }
+        Self { sends, again: OnceCell::new(), held: held(costs, plan, pipeline.layers, stages), pipeline }
     }
 
     /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
@@ -156,7 +207,7 @@ impl<'l> Loaded<'l> {
                     sends,
                     slow_down: flow.slow_down,
                     activations: *activations_exposed,
-                    again: costs.first_layers_again(&plan, &layers.shape),
+                    again: *self.again.get_or_init(|| costs.first_layers_again(&plan, &layers.shape)),
                 };
                 costs.sharded_step(&plan, &layers.works(plan.layout.pp).gathered, sharded, &around)
             }
@@ -236,11 +287,7 @@ fn least_flow(
     if plan.layout.pp == 1 {
         return None;
     }
-    let back = match plan.schedule {
-        Schedule::GPipe | Schedule::OneFOneB | Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. } => 1.0,
-        Schedule::ZbH1 | Schedule::ZbH2 => 0.0,
-        Schedule::Naive | Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV => return None,
-    };
+    let back = way_back(plan.schedule)?;
     let micro_batches = costs.micro_batches(plan);
     let embedding = stage::embedding(&shape.ends);
     stages

@@ -3,7 +3,7 @@
 use super::block::ROUNDING;
 use super::stages::Stages;
 use crate::cost::Costs;
-use crate::cost::data::RankParameters;
+use crate::cost::data::{RankParameters, heaviest};
 use crate::cost::fsdp::Sharded;
 use crate::cost::pipeline::Edges;
 use crate::plan::{Offload, Plan, RankOrder, ZeroStage};
@@ -49,7 +49,7 @@ impl Parameters {
             .iter()
             .map(|hold| costs.with_spare(all[hold.holding.rank as usize], &hold.holding, plan))
             .collect();
-        Self { heaviest: costs.heaviest_parameters(plan), held }
+        Self { heaviest: heaviest(&all), held }
     }
 }
 

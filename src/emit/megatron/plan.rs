@@ -1,12 +1,13 @@
 //! The plan as Megatron's flags: degrees, pipeline, sharding, batch, formats, recomputation, overlap.
 
-use crate::cost::{Costs, context_inside};
+use crate::cost::context_inside;
 use crate::emit::Request;
 use crate::emit::settings::Group;
 use crate::express::bytes_are;
 use crate::gpu::{AttentionKernel, Format};
-use crate::plan::{CpKind, Modules, Plan, RankOrder, Recompute, ZeroStage};
+use crate::plan::{CpKind, Modules, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
+use crate::stages::StagedPlan;
 use crate::workload::{Optimizer, Recipe};
 
 /// Degrees, rank order, pipeline layout, sharding of the optimizer and of FSDP.
@@ -31,7 +32,7 @@ pub(super) fn parallelism(request: &Request) -> Group {
         }
     }
     group.set("pipeline-model-parallel-size", layout.pp);
-    pipeline(request.costs, plan, &mut group);
+    pipeline(request, &mut group);
     if request.costs.problem.model().is_moe() {
         group.set("expert-model-parallel-size", layout.ep);
         group.set("expert-tensor-parallel-size", layout.etp);
@@ -42,42 +43,23 @@ pub(super) fn parallelism(request: &Request) -> Group {
 }
 
 /// Alike chunks by their number; others as a layout string of every stage, in model order.
-fn pipeline(costs: &Costs, plan: &Plan, group: &mut Group) {
+fn pipeline(request: &Request, group: &mut Group) {
+    let plan = &request.evaluation.plan;
     if plan.layout.pp == 1 {
         return;
     }
-    let layers = costs.layers_of_chunks(plan, &costs.shape(plan));
+    let layers = request.layers_of_chunks();
     if layers.iter().all(|count| *count == layers[0]) {
         if let Schedule::Interleaved { virtual_stages } = plan.schedule {
             group.set("num-virtual-stages-per-pipeline-rank", virtual_stages);
         }
-    } else {
-        group.set("pipeline-model-parallel-layout", layout_string(&layers, costs.problem.model().mtp_depth));
+        return;
     }
-}
-
-/// `E` embedding, `t` layer, `m` multi-token prediction, `L` loss, `|` between stages, `*n` and `(…)*n` repeat.
-///
-/// Source: [megatron-lm] `core/transformer/pipeline_parallel_layer_layout.py`.
-fn layout_string(layers: &[u32], mtp_depth: u32) -> String {
-    let stage = |count: u32| match count {
-        0..=2 => "t".repeat(count as usize),
-        _ => format!("t*{count}"),
+    let stages = match request.staged {
+        Some(staged) => staged.clone(),
+        None => StagedPlan::uniform(request.costs.problem.model(), plan, &layers),
     };
-    let last = layers.len() - 1;
-    let mut text = format!("E{}|", stage(layers[0]));
-    let mut at = 1;
-    while at < last {
-        let alike = layers[at..last].iter().take_while(|count| **count == layers[at]).count();
-        let one = format!("{}|", stage(layers[at]));
-        if alike == 1 {
-            text.push_str(&one);
-        } else {
-            text = format!("{text}({one})*{alike},");
-        }
-        at += alike;
-    }
-    text + &stage(layers[last]) + &"m".repeat(mtp_depth as usize) + "L"
+    group.set("pipeline-model-parallel-layout", stages.megatron_layout());
 }
 
 fn sharding(request: &Request, group: &mut Group) {
@@ -295,17 +277,5 @@ fn cuda_graphs(request: &Request, group: &mut Group, notes: &mut Vec<String>) {
         group.list("cuda-graph-modules", ["attn", "moe_router"]);
     } else {
         group.list("cuda-graph-modules", ["attn"]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layouts_are_megatrons() {
-        assert_eq!(layout_string(&[7, 8, 8, 8, 7], 0), "Et*7|(t*8|)*3,t*7L");
-        assert_eq!(layout_string(&[0, 1, 2, 0], 1), "E|t|tt|mL");
-        assert_eq!(layout_string(&[3, 2], 1), "Et*3|ttmL");
     }
 }

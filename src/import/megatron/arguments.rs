@@ -213,6 +213,14 @@ impl Arguments {
         self.given.iter().rfind(|given| given.flag == flag).map(|given| given.place.clone())
     }
 
+    /// Whether a flag stands there with just these words; a switch says `true`.
+    pub fn says(&self, flag: &str, words: &str) -> bool {
+        let text = |given: &Given| given.values.iter().map(Text::plain).collect::<Vec<_>>().join(" ");
+        let same =
+            |given: &Given| text(given) == words || given.values.is_empty() && words.eq_ignore_ascii_case("true");
+        self.given.iter().any(|given| given.flag == flag && same(given))
+    }
+
     /// Whether a flag stands there.
     pub fn has(&mut self, flag: &str) -> bool {
         self.last(flag).is_some()

@@ -171,6 +171,15 @@ pub fn holds(sweep: &Sweep, wanted: &Wanted, records: &[Record], fleet: &Fleet) 
     {
         return Err(format!("it costs ${:.0}, over `budget`", fleet.cost_usd));
     }
+    for (start, end, most) in wanted.period_budgets() {
+        let mut spent = 0.0;
+        for line in &fleet.lines {
+            spent += line.cost_usd * of(line)?.paid_within((start, end), (line.from_day, line.to_day));
+        }
+        if spent > most * HAIR {
+            return Err(format!("${spent:.0} from day {start:.0} to {end:.0}, over the period's `budget`"));
+        }
+    }
     for line in &fleet.lines {
         let candidate = of(line)?;
         if !line.runs.is_empty() {

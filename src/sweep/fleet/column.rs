@@ -43,6 +43,13 @@ impl Candidate<'_> {
         dollars + self.idle((self.committed_days - days).max(0.0))
     }
 
+    /// Share of a cluster's dollars that falls into a stretch of days: it is paid for evenly from its start to its end, or to that
+    /// of its commitment.
+    pub fn paid_within(&self, (start, end): (f64, f64), (from, to): (f64, f64)) -> f64 {
+        let to = to.max(from + self.committed_days);
+        (end.min(to) - start.max(from)).max(0.0) / (to - from)
+    }
+
     /// Dollars of days that are paid for and not used.
     pub fn idle(&self, days: f64) -> f64 {
         self.totals.usd_per_gpu_hour * f64::from(self.record.gpus) * 24.0 * days
@@ -73,6 +80,10 @@ pub fn candidates<'a>(sweep: &Sweep, wanted: &Wanted, records: &'a [Record]) -> 
         all.push(Candidate { record, totals, racks: racks(sweep, wanted, record), gpu, committed_days });
     }
     let before = all.len();
+    // What is done sooner is paid for sooner: where periods have budgets, nothing stands in another's place.
+    if !wanted.period_budgets().is_empty() {
+        return (all, before);
+    }
     let offers: Vec<Vec<usize>> = all.iter().map(|candidate| offers_of(wanted, candidate)).collect();
     let beaten: BTreeSet<usize> = (0..all.len())
         .filter(|&at| {
@@ -157,6 +168,10 @@ pub fn columns(wanted: &Wanted, candidates: &[Candidate], runs: &[u32], horizon:
                         }
                     }
                     Goal::Tokens => {
+                        // Days of work are free within a column: it lies within one period that has a budget.
+                        let budgets = wanted.period_budgets();
+                        let end = budgets.iter().find(|(start, end, _)| *start <= from && from < *end);
+                        let last = end.map_or(last, |(_, end, _)| last.min(*end));
                         for &to in days.iter().filter(|day| **day > from && **day <= last) {
                             columns.push(Column { candidate: at, offer, from, to, runs: Vec::new() });
                         }

@@ -55,6 +55,8 @@ pub struct Period {
     pub power: Option<Watts>,
     /// Most racks.
     pub racks: Option<f64>,
+    /// Most dollars spent within it. A cluster is paid for evenly from its start to its end or that of its commitment.
+    pub budget: Option<Usd>,
 }
 
 /// The table `[buy]` of a sweep file.
@@ -85,6 +87,16 @@ pub struct Wanted {
 }
 
 impl Wanted {
+    /// Budgets of periods: start and end in days, dollars.
+    pub(super) fn period_budgets(&self) -> Vec<(f64, f64, f64)> {
+        let starts = std::iter::once(0.0).chain(self.period.iter().map(|period| period.until.as_days()));
+        self.period
+            .iter()
+            .zip(starts)
+            .filter_map(|(period, from)| Some((from, period.until.as_days(), period.budget?.get())))
+            .collect()
+    }
+
     /// Checks what the program would trip over.
     ///
     /// # Errors

@@ -6,7 +6,9 @@ use good_lp::{
 };
 
 use super::column::{self, Candidate, Column};
-use super::{Fleet, Goal, NoFleet, Proof, Wanted, check};
+use itertools::Itertools;
+
+use super::{Fleet, Goal, NoFleet, Period, Proof, Wanted, check};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
 use crate::units::Seconds;
@@ -60,6 +62,7 @@ impl Program<'_> {
     /// s.t.       Σ runs_kw·n_k ≥ runs_w            every run is made                        (goal: cost)
     ///            x_k ≤ n_k·(to_k − from_k)         a cluster works while it is there        (goal: tokens)
     ///            Σ cost ≤ budget                   dollars
+    ///            Σ cost·share in p ≤ budget_p      of every period that has a budget
     ///            Σ_(k in p) MW_k·n_k ≤ power_p     in every period
     ///            Σ_(k in p) racks_k·n_k ≤ racks_p
     ///            Σ_(k of o in p) N_k·n_k ≤ most_o  of every offer, in every period
@@ -78,31 +81,21 @@ impl Program<'_> {
         let is_tokens = self.wanted.goal == Goal::Tokens;
         let days: Vec<Variable> =
             if is_tokens { self.columns.iter().map(|_| vars.add(variable().min(0.0))).collect() } else { Vec::new() };
-        let cost: Expression = if is_tokens {
-            let at = |at: usize| {
-                let candidate = &self.candidates[self.columns[at].candidate];
-                let idle = candidate.idle(1.0) / DOLLARS;
-                (candidate.daily() / DOLLARS, idle * candidate.committed_days)
-            };
-            // Committed days are paid as if they were all idle unless worked: days of work cost what is beside the rent more.
-            (0..self.columns.len())
-                .map(|k| {
-                    let (daily, committed) = at(k);
-                    if committed > 0.0 {
-                        let column = &self.columns[k];
-                        let length = column.to - column.from;
-                        let candidate = &self.candidates[column.candidate];
-                        let paid = candidate.idle(length.max(candidate.committed_days)) / DOLLARS;
-                        paid * copies[k]
-                    } else {
-                        daily * days[k]
-                    }
-                })
-                .sum()
-        } else {
-            let cost = |column: &Column| self.candidates[column.candidate].cost(&column.runs) / DOLLARS;
-            self.columns.iter().zip(&copies).map(|(column, copies)| cost(column) * *copies).sum()
+        let cost_of = |k: usize| -> Expression {
+            let column = &self.columns[k];
+            let candidate = &self.candidates[column.candidate];
+            if !is_tokens {
+                return candidate.cost(&column.runs) / DOLLARS * copies[k];
+            }
+            // Committed days are paid as if they were all idle: work in them costs no more.
+            if candidate.committed_days > 0.0 {
+                let paid = (column.to - column.from).max(candidate.committed_days);
+                candidate.idle(paid) / DOLLARS * copies[k]
+            } else {
+                candidate.daily() / DOLLARS * days[k]
+            }
         };
+        let cost: Expression = (0..self.columns.len()).map(cost_of).sum();
         let tokens: Expression = days
             .iter()
             .zip(self.columns)
@@ -121,6 +114,15 @@ impl Program<'_> {
         }
         if let Some(budget) = self.wanted.budget {
             program.add_constraint(constraint!(cost <= budget.get() / DOLLARS));
+        }
+        for (start, end, most) in self.wanted.period_budgets() {
+            let within = |(k, column): (usize, &Column)| -> Expression {
+                let candidate = &self.candidates[column.candidate];
+                let share = candidate.paid_within((start, end), (column.from, column.to));
+                cost_of(k) * share
+            };
+            let spent: Expression = self.columns.iter().enumerate().map(within).sum();
+            program.add_constraint(constraint!(spent <= most / DOLLARS));
         }
         for pair in self.boundaries.windows(2) {
             let inside = |column: &Column| column.from < pair[1] - 1e-9 && column.to > pair[0] + 1e-9;
@@ -233,48 +235,69 @@ pub fn buy(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Result<Fleet, 
     Ok(fleet)
 }
 
+/// Takes a constraint away.
+type Change = fn(&mut Wanted);
+
 /// Which constraints stand in the way: those without which there is an answer, and what it would take.
 fn why_not(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Vec<String> {
-    let mut without: Vec<(&str, Wanted)> = Vec::new();
-    let mut named = |name: &'static str, is_set: bool, change: &dyn Fn(&mut Wanted)| {
-        if is_set {
-            let mut relaxed = wanted.clone();
-            change(&mut relaxed);
-            without.push((name, relaxed));
-        }
+    let of_periods = |is_set: fn(&Period) -> bool| wanted.period.iter().any(is_set);
+    let all: [(&str, bool, Change); 6] = [
+        ("finish_by", wanted.finish_by.is_some() && wanted.goal == Goal::Cost, |w| w.finish_by = None),
+        ("budget", wanted.budget.is_some(), |w| w.budget = None),
+        ("period.budget", of_periods(|p| p.budget.is_some()), |w| {
+            w.period.iter_mut().for_each(|period| period.budget = None);
+        }),
+        ("power", wanted.power.is_some() || of_periods(|p| p.power.is_some()), |w| {
+            w.power = None;
+            w.period.iter_mut().for_each(|period| period.power = None);
+        }),
+        ("racks", wanted.racks.is_some() || of_periods(|p| p.racks.is_some()), |w| {
+            w.racks = None;
+            w.period.iter_mut().for_each(|period| period.racks = None);
+        }),
+        ("offer", !wanted.offer.is_empty(), |w| w.offer.clear()),
+    ];
+    let without: Vec<_> = all.into_iter().filter(|(_, is_set, _)| *is_set).collect();
+    let told = |names: &str, fleet: &Fleet| {
+        format!(
+            "without {names} it takes {} in {:.1} days, {:.2} MW and {:.0} racks",
+            crate::units::Usd::new(fleet.cost_usd),
+            fleet.days,
+            fleet.peak_mw,
+            fleet.racks
+        )
     };
-    named("finish_by", wanted.finish_by.is_some() && wanted.goal == Goal::Cost, &|w| w.finish_by = None);
-    named("budget", wanted.budget.is_some(), &|w| w.budget = None);
-    named("power", wanted.power.is_some() || wanted.period.iter().any(|p| p.power.is_some()), &|w| {
-        w.power = None;
-        w.period.iter_mut().for_each(|period| period.power = None);
-    });
-    named("racks", wanted.racks.is_some() || wanted.period.iter().any(|p| p.racks.is_some()), &|w| {
-        w.racks = None;
-        w.period.iter_mut().for_each(|period| period.racks = None);
-    });
-    named("offer", !wanted.offer.is_empty(), &|w| w.offer.clear());
     let mut reasons = Vec::new();
-    for (name, relaxed) in &without {
-        if let Some(fleet) = found(sweep, relaxed, records) {
-            reasons.push(format!(
-                "without `{name}` it takes {} in {:.0} days, {:.1} MW and {:.0} racks",
-                crate::units::Usd::new(fleet.cost_usd),
-                fleet.days,
-                fleet.peak_mw,
-                fleet.racks
-            ));
+    for (name, _, change) in &without {
+        if let Some(fleet) = found(sweep, &relaxed(wanted, &[change]), records) {
+            reasons.push(told(&format!("`{name}`"), &fleet));
+        }
+    }
+    if !reasons.is_empty() {
+        return reasons;
+    }
+    for [(a, _, first), (b, _, second)] in without.iter().array_combinations() {
+        if let Some(fleet) = found(sweep, &relaxed(wanted, &[first, second]), records) {
+            reasons.push(told(&format!("`{a}` and `{b}`"), &fleet));
         }
     }
     if reasons.is_empty() {
-        let names: Vec<&str> = without.iter().map(|(name, _)| *name).collect();
+        let names: Vec<&str> = without.iter().map(|(name, ..)| *name).collect();
         reasons.push(if names.is_empty() {
             "no option can do all runs".into()
         } else {
-            format!("no one of `{}` alone stands in the way", names.join("`, `"))
+            format!("more than two of `{}` stand in the way together", names.join("`, `"))
         });
     }
     reasons
+}
+
+fn relaxed(wanted: &Wanted, changes: &[&Change]) -> Wanted {
+    let mut relaxed = wanted.clone();
+    for change in changes {
+        change(&mut relaxed);
+    }
+    relaxed
 }
 
 fn found(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Option<Fleet> {

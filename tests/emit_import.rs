@@ -1,0 +1,98 @@
+//! What is written for a framework reads back as the same plan.
+
+mod random;
+
+use meshwright::cost::Costs;
+use meshwright::emit::{Request, emit};
+use meshwright::express::{Target, nearest, problem_obstacles};
+use meshwright::import::{self, Context};
+use meshwright::plan::Plan;
+use meshwright::problem::Problem;
+use meshwright::space::check;
+use random::{Spec, plans, spec};
+
+/// Plans of each problem that are tried.
+const TRIED: usize = 60;
+
+/// The nearest plans that a framework can express to plans of the space, the legal ones.
+fn expressible(target: Target, problem: &Problem, seed: u64) -> Vec<Plan> {
+    let costs = Costs::new(problem);
+    let legal = |plan: &Plan| check(&costs, plan).iter().all(|rejection| rejection.rule() == "out-of-memory");
+    plans(problem, TRIED, seed).iter().filter_map(|plan| nearest(target, problem, plan)).filter(legal).collect()
+}
+
+/// The plan that the launch script and the files beside it say.
+fn read_back(target: Target, problem: &Problem, plan: &Plan) -> String {
+    let costs = Costs::new(problem);
+    let evaluation = costs.evaluate(plan);
+    let files = emit(target, &Request::new(&costs, &evaluation)).unwrap();
+    let beside = |name: &str| files.iter().find(|file| file.name == name).map(|file| file.text.clone());
+    let context = Context { files: &beside, ..Context::alone(&files[0].name) };
+    let imported = import::read(&files[0].text, import::kind_of(&files[0].name, &files[0].text), &context)
+        .unwrap_or_else(|error| panic!("{plan}: {error}\n{}", files[0].text));
+    assert!(imported.unknown.is_empty(), "{plan}: {:?}", imported.unknown);
+    imported.on(problem.cluster().gpus).to_string()
+}
+
+fn round_trip(target: Target, specs: &[Spec]) {
+    let mut tried = 0;
+    for (index, spec) in specs.iter().enumerate() {
+        let problem = spec.problem();
+        assert!(problem_obstacles(target, &problem).is_empty(), "{spec:?}");
+        for plan in expressible(target, &problem, 400 + index as u64) {
+            assert_eq!(read_back(target, &problem, &plan), plan.to_string(), "{spec:?}");
+            tried += 1;
+        }
+    }
+    assert!(tried >= 10, "{target}: only {tried} plans could be tried");
+}
+
+#[test]
+fn megatron_reads_back() {
+    round_trip(
+        Target::Megatron,
+        &[
+            spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
+            spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
+            spec("deepseek-v2", "h100-512", "megatron-lm-2024", 2304, 4096),
+        ],
+    );
+}
+
+#[test]
+fn accelerate_reads_back() {
+    round_trip(Target::Accelerate, &[spec("llama3-8b", "dgx-h100-64", "automodel-2025", 128, 8192)]);
+}
+
+#[test]
+fn deepspeed_reads_back() {
+    round_trip(Target::Deepspeed, &[spec("llama3-8b", "dgx-h100-64", "deepspeed-zero3-2022", 128, 8192)]);
+}
+
+#[test]
+fn nanotron_reads_back() {
+    round_trip(Target::Nanotron, &[spec("llama3-8b", "dgx-h100-64", "nanotron-2025", 128, 8192)]);
+}
+
+#[test]
+fn megatron_bridge_reads_back() {
+    round_trip(
+        Target::MegatronBridge,
+        &[
+            spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
+            spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
+            spec("deepseek-v2", "h100-512", "megatron-lm-2024", 2304, 4096),
+        ],
+    );
+}
+
+#[test]
+fn torchtitan_reads_back() {
+    round_trip(
+        Target::Torchtitan,
+        &[
+            spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192),
+            spec("mixtral-8x7b", "dgx-h100-64", "torchtitan-2024", 256, 4096),
+        ],
+    );
+}

@@ -1,0 +1,184 @@
+//! One plan laid open: against another, as a trace, as a picture, and what binds the winner.
+#![cfg(feature = "cli")]
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+const DEEP: [&str; 7] = ["explain", "llama3-70b", "h100-512", "--gpus", "64", "--global-batch", "64"];
+const PLAN: &str = "tp=4 cp=1 pp=4 vpp=5 mbs=1 recompute=layernorm+act";
+
+fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).output().expect("it starts")
+}
+
+fn out(output: &Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout.clone()).expect("text")
+}
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn file(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name)
+}
+
+/// Seconds of a cell such as `-1.2 s` or `35.0 ms`.
+fn seconds(cell: &str) -> f64 {
+    let (number, unit) = cell.trim().split_once(' ').unwrap_or_else(|| panic!("`{cell}` is no time"));
+    let scale = match unit {
+        "s" => 1.0,
+        "ms" => 1e-3,
+        "us" | "µs" => 1e-6,
+        _ => panic!("`{cell}`: what is {unit}?"),
+    };
+    number.replace('+', "").parse::<f64>().expect("a number") * scale
+}
+
+/// The cells of a Markdown row.
+fn cells(line: &str) -> Vec<&str> {
+    line.trim_matches('|').split('|').map(str::trim).collect()
+}
+
+#[test]
+fn a_plan_is_compared_with_another_term_by_term() {
+    let other = "tp=8 cp=1 pp=1 mbs=1 zero=1";
+    let args = [&DEEP[..], &["--plan", PLAN, "--why-not", other, "--format", "markdown"]].concat();
+    let text = out(&run(&args));
+    let start = text.lines().position(|line| line.contains("difference"));
+    let table: Vec<Vec<&str>> =
+        text.lines().skip(start.expect("a comparison")).filter(|line| line.starts_with('|')).map(cells).collect();
+    let sum = |column: usize| -> f64 {
+        table[2..].iter().take_while(|row| row[0] != "total").map(|row| seconds(row[column])).sum()
+    };
+    let total = table.iter().find(|row| row[0] == "total").expect("a row of sums");
+    for column in [1, 2, 3] {
+        let (terms, total) = (sum(column), seconds(total[column]));
+        assert!((terms - total).abs() < 0.005 * total.abs() + 0.05, "column {column}: {terms} and {total}\n{text}");
+    }
+    assert!((seconds(total[1]) - seconds(total[2]) - seconds(total[3])).abs() < 0.02, "{text}");
+}
+
+#[test]
+fn a_plan_that_does_not_run_is_compared_as_the_nearest_that_does() {
+    // All of a 70B model and its states on every GPU: far too large.
+    let args = [&DEEP[..], &["--plan", PLAN, "--why-not", "tp=1 cp=1 pp=1 mbs=1 zero=0"]].concat();
+    let output = run(&args);
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(out(&output).contains("out-of-memory"), "{talk}");
+    assert!(talk.contains("the nearest that does is compared"), "{talk}");
+
+    let args = [&DEEP[..], &["--plan", "tp=4 cp=1 pp=2 mbs=4 zero=0 recompute=none"]].concat();
+    let output = run(&args);
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{talk}");
+    let near = talk.lines().find(|line| line.contains("nearest that runs: ")).unwrap_or_else(|| panic!("{talk}"));
+    // Recomputation and sharding come before anything else is changed.
+    assert!(near.contains("tp=4 cp=1 pp=2") && near.contains("mbs=4"), "{near}");
+}
+
+#[test]
+fn a_trace_has_every_pass_on_every_stage_and_adds_up() {
+    let path = file("trace.json");
+    let args = [&DEEP[..], &["--plan", PLAN, "--trace", path.to_str().expect("text"), "--format", "json"]].concat();
+    let answer = json(&out(&run(&args)));
+    let trace = json(&std::fs::read_to_string(&path).expect("written"));
+    let events = trace["traceEvents"].as_array().expect("events");
+    let of = |kind: &str| events.iter().filter(|event| event["ph"] == kind).collect::<Vec<_>>();
+    let (slices, counters) = (of("X"), of("C"));
+    let (pp, chunks, micro_batches) = (4, 20, 64 / 4);
+    let names: BTreeSet<&str> =
+        slices.iter().filter(|event| event["cat"] == "compute").filter_map(|event| event["name"].as_str()).collect();
+    for (letter, chunk, micro_batch) in itertools::iproduct!(["F", "B"], 0..chunks, 0..micro_batches) {
+        let name = format!("{letter} micro-batch {micro_batch} chunk {chunk}");
+        assert!(names.contains(name.as_str()), "no `{name}`");
+    }
+    for rank in 0..pp {
+        // Nothing overlaps on a rank's compute stream.
+        let mut spans: Vec<(f64, f64)> = slices
+            .iter()
+            .filter(|event| event["pid"] == rank && event["tid"] == 0)
+            .map(|event| (event["ts"].as_f64().expect("time"), event["dur"].as_f64().expect("time")))
+            .collect();
+        spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for pair in spans.windows(2) {
+            assert!(pair[0].0 + pair[0].1 <= pair[1].0 + 1e-3, "rank {rank}: {pair:?}");
+        }
+        let most = counters
+            .iter()
+            .filter(|event| event["pid"] == rank)
+            .map(|event| {
+                let args = &event["args"];
+                args["states and buffers"].as_f64().expect("GiB") + args["activations"].as_f64().expect("GiB")
+            })
+            .fold(0.0, f64::max);
+        let told = answer["ranks"][rank]["peak_mem_gib"].as_f64().expect("GiB");
+        assert!((most - told).abs() < 0.01 * told, "rank {rank}: the trace peaks at {most} GiB, {told} are told");
+    }
+    let end = slices
+        .iter()
+        .map(|event| event["ts"].as_f64().expect("time") + event["dur"].as_f64().expect("time"))
+        .fold(0.0, f64::max);
+    let step = trace["otherData"]["step_time_s"].as_f64().expect("seconds") * 1e6;
+    // Stragglers have no place in a trace, and sends between ranks may wait a little more than their closed form says.
+    assert!(end <= step * 1.02 && end >= step * 0.85, "the trace ends at {end} us of {step} us");
+}
+
+#[test]
+fn a_picture_shows_each_stage() {
+    let path = file("pipeline.svg");
+    let args = [&DEEP[..], &["--plan", PLAN, "--svg", path.to_str().expect("text")]].concat();
+    out(&run(&args));
+    let text = std::fs::read_to_string(&path).expect("written");
+    assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"), "{}", &text[..200]);
+    for rank in 0..4 {
+        assert!(text.contains(&format!("rank {rank}")) || text.contains(&format!("stage {rank}")), "no rank {rank}");
+    }
+    assert!(text.matches("<rect").count() > 4 * 2 * 5 * 16, "every pass is a box");
+    assert!(text.contains("GiB"), "the memory of each stage");
+}
+
+#[test]
+fn a_schedule_without_a_list_has_no_trace_and_says_so() {
+    let path = file("none.json");
+    let args = [&DEEP[..], &["--plan", "tp=4 cp=1 pp=4 schedule=zb-v mbs=1", "--trace", path.to_str().expect("text")]]
+        .concat();
+    let output = run(&args);
+    let talk = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && talk.contains("no list of operations") && talk.contains("hint: "), "{talk}");
+}
+
+#[test]
+fn sensitivity_takes_one_step_of_each_degree_and_more_of_each_figure() {
+    let args = ["plan", "llama3-70b", "h100-512", "--gpus", "64", "--global-batch", "64", "--sensitivity"];
+    let answer = json(&out(&run(&[&args[..], &["--format", "json"]].concat())));
+    let best = answer["plans"][0]["step_time_s"].as_f64().expect("seconds");
+    let changes = answer["sensitivity"].as_array().expect("changes");
+    let mut keys = BTreeSet::new();
+    for change in changes {
+        let what = change["what"].as_str().expect("text");
+        let Some(slower) = change["slower"].as_f64() else { continue };
+        let (key, rest) = what.split_once(' ').expect("two words");
+        keys.insert(key);
+        if rest.contains('→') {
+            let (from, to) = rest.split_once(" → ").expect("a step");
+            let plan = change["plan"].as_str().expect("a plan");
+            assert!(plan.contains(&format!("{key}={to}")) || to == "1", "{what}: {plan}");
+            assert_ne!(from, to);
+            assert!(slower >= -1e-12, "{what}: the winner was no winner ({slower})");
+        } else {
+            assert!(slower <= 1e-12, "{what}: more of it is slower ({slower})");
+        }
+        let step = change["step_time_s"].as_f64().expect("seconds");
+        assert!((step / best - 1.0 - slower).abs() < 1e-9, "{what}");
+    }
+    for key in ["tp", "cp", "pp", "mbs", "network", "HBM", "peak"] {
+        assert!(keys.contains(key), "no change of {key} in {keys:?}");
+    }
+    let table = out(&run(&args));
+    assert!(table.contains("Sensitivity: "), "{table}");
+}
