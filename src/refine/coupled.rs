@@ -290,9 +290,10 @@ impl Search<'_> {
                     moved = Some((played, split.cuts));
                 }
             }
-            let Some((better, cuts)) = moved else { break };
+            let Some((better, cuts)) = moved else { return };
             (time, here) = (better, cuts);
         }
+        self.cut_short = true;
     }
 }
 
