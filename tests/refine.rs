@@ -253,8 +253,9 @@ fn dense_models_are_no_slower_than_megatrons_own_split() {
         let (ours, theirs) = (refined.step(), theirs.evaluation.step.total());
         assert!(ours <= theirs, "{model} {plan}: {ours} against Megatron's {theirs}");
         println!("{model} {plan}: {}", refined.proof);
-        // 405B on 8 stages is proved within 1.6 %; the other models within 1 %.
-        assert!(refined.proof.gap() <= 0.016, "{model} {plan}: {}", refined.proof);
+        // 405B on 8 stages is proved within 1.2 %; the other models are proved the best.
+        let most = if model == "llama3-405b" && pp == 8 { 0.012 } else { 1e-9 };
+        assert!(refined.proof.gap() <= most, "{model} {plan}: {}", refined.proof);
     }
 }
 
