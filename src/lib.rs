@@ -9,12 +9,12 @@ pub mod confidence;
 pub mod cost;
 pub mod emit;
 pub mod express;
-#[cfg(feature = "fit")]
 pub mod fit;
 pub mod goodput;
 pub mod gpu;
 pub mod import;
 pub mod kernel;
+pub mod least_squares;
 pub mod lint;
 pub mod model;
 pub mod money;

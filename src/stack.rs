@@ -159,6 +159,9 @@ pub struct Stack {
     pub fused_sinks: bool,
     /// Whether weight gradients accumulate inside the product.
     pub fused_wgrad: bool,
+    /// Share of a weight gradient's reading and writing of its fp32 sums that no mathematics hides.
+    #[serde(default)]
+    pub accumulate_exposed: f64,
     /// Whether cross-entropy is one kernel.
     pub fused_cross_entropy: bool,
     /// Whether CUDA graphs replay the layers.
@@ -280,10 +283,14 @@ impl Stack {
         if self.expert_imbalance < 1.0 {
             return Err("`expert_imbalance` must be 1 or more".into());
         }
-        let shares =
-            [("overlap.tp", self.overlap.tp), ("overlap.cp", self.overlap.cp), ("overlap.ep", self.overlap.ep)];
+        let shares = [
+            ("overlap.tp", self.overlap.tp),
+            ("overlap.cp", self.overlap.cp),
+            ("overlap.ep", self.overlap.ep),
+            ("accumulate_exposed", self.accumulate_exposed),
+        ];
         if let Some((name, share)) = shares.iter().find(|(_, share)| *share > 1.0) {
-            return Err(format!("`{name}` is {share}, and a hidden share is at most 1"));
+            return Err(format!("`{name}` is {share}, and a share is at most 1"));
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ const LAYERS: &[&str] = &[
     "units",
     "sources",
     "suggest",
+    "least_squares",
     "model",
     "gpu",
     "cluster",

@@ -53,7 +53,7 @@ pub struct Constant {
     /// Standard deviation of the value over the folds of cross-validation.
     pub spread: Option<f64>,
     /// The value without the configurations of each fold, in the order of the folds; blank where it was not fitted to runs.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub folds: Vec<Value>,
     /// The value of the specification, for the reader.
     pub was: Option<Value>,
@@ -134,6 +134,13 @@ impl Fit {
     /// Constants of one entry of the catalogue, in the order of the file.
     pub(super) fn of<'a>(&'a self, kind: Kind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
         self.constants.iter().filter(move |constant| constant.is_of(kind, name))
+    }
+
+    /// What of it is stated by a source, without what was fitted to runs: where the next fit starts.
+    #[must_use]
+    pub fn stated(&self) -> Self {
+        let constants = self.constants.iter().filter(|constant| constant.spread.is_none()).cloned().collect();
+        Self { constants, ..self.clone() }
     }
 
     /// The fit as it is without the configurations of one fold: what may be scored on that fold.

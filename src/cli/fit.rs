@@ -1,6 +1,7 @@
 //! `meshwright fit`: constants of the model from measured runs.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 
@@ -70,7 +71,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !args.block.is_empty() {
         blocks.retain(|block| args.block.iter().any(|name| block.name.contains(name.as_str())));
     }
-    let mut sets = sets;
+    let stated = sets.fit().map(|fit| Arc::new(fit.stated()));
+    let mut sets = sets.with_fit(stated);
     if let Some(folder) = &args.silicon {
         sets = kernels(folder, &sets)?;
     }
@@ -82,7 +84,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let new = sets.clone().with_fit(Some(fit.clone().into()));
     let scored = |sets: &Overrides, crossed: bool| {
         let predictions = if crossed { cross::predict(&rows, sets) } else { runs::predict_all_with(&rows, sets) };
-        score(&samples(&rows, &predictions), &filters)
+        score(&samples(&rows, &predictions), &filters, &[])
     };
     let reports = [
         ("before", scored(&before, false)),
@@ -93,12 +95,25 @@ pub fn run(args: &Args) -> Result<Outcome> {
     output::print(&output::sheets(&[sheets::choice(&reports[2].1)], OutputFormat::Table)?)?;
     if let Some(path) = &args.out {
         let origin = path.display().to_string();
-        let comment =
-            format!("Constants laid over the specification's own. Written by `meshwright fit --runs {file}`.");
+        let comment = comment(&file, &args.name, &args.date);
         let text = report::toml(&fit, &comment)?;
         std::fs::write(path, text).with_context(|| format!("{origin}: cannot be written"))?;
     }
     Ok(Outcome::Answered)
+}
+
+/// What stands over a written fit.
+fn comment(runs: &str, name: &str, date: &str) -> String {
+    format!(
+        "Constants laid over the specification's own (version 1.1), applied unless `--fit none` is given; later ones win.\n\
+         Written by `meshwright fit --runs {runs} --name {name} --date {date} --out FILE`. What has a `spread` was fitted to\n\
+         runs, and the next fit finds it anew; all else is stated by its source, is edited here, and stays.\n\
+         \n\
+         key      gpu.NAME.… or stack.NAME.…, as in the file of that name; NAME may end in *\n\
+         value    as it would stand there; `was` is the specification's\n\
+         source   key of docs/sources.toml; `from` says what it was fitted to, or where it is stated\n\
+         spread   standard deviation over the five folds; `folds` are the values without each (docs/cost-model.md)"
+    )
 }
 
 /// Fits curves of kernels and links; those that are better lie over the catalogue from here on.

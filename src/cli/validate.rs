@@ -1,5 +1,6 @@
 //! `meshwright validate`: predictions against measured runs.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
@@ -22,6 +23,10 @@ pub struct Args {
     /// Count only runs with this: purpose=pretrain, trust=high,medium, set=…, gpu=…, framework=…
     #[arg(long, value_name = "COLUMN=VALUE")]
     only: Vec<String>,
+    /// CSV of further runs of the same sources: not scored, but they may contradict those that are (a layout twice as fast on
+    /// fewer GPUs).
+    #[arg(long, value_name = "FILE")]
+    witnesses: Option<PathBuf>,
     /// Predict each run with the constants that were fitted without its configuration.
     #[arg(long)]
     cross_validated: bool,
@@ -54,9 +59,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
         .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
         .collect::<Result<_>>()?;
     let (rows, sets) = args.runs.load()?;
+    let witnesses = match &args.witnesses {
+        Some(path) => {
+            let origin = path.display().to_string();
+            let file = File::open(path).with_context(|| format!("{origin}: cannot be read"))?;
+            runs::read(file).with_context(|| origin)?
+        }
+        None => Vec::new(),
+    };
     let predictions =
         if args.cross_validated { cross::predict(&rows, &sets) } else { runs::predict_all_with(&rows, &sets) };
-    let report = score(&samples(&rows, &predictions), &filters);
+    let report = score(&samples(&rows, &predictions), &filters, &witnesses);
     if let Some(path) = &args.svg {
         let origin = path.display().to_string();
         std::fs::write(path, scatter::svg(&report.points)).with_context(|| format!("{origin}: cannot be written"))?;

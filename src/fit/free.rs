@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use toml::Value;
 
-use super::minimise::Bounds;
+use super::bounds::Bounds;
 use crate::catalog::Overrides;
 use crate::catalog::fits::Constant;
 
@@ -31,6 +31,8 @@ pub struct Free {
     pub low: f64,
     /// Most.
     pub high: f64,
+    /// How far off what was known before may be: one standard deviation, in the unit of the value (or of the factor).
+    pub prior: f64,
     /// Unit of the value, where it has one.
     pub unit: Option<String>,
     /// Whether it is a factor on the values that the keys have, instead of their value.
@@ -85,6 +87,9 @@ pub fn blocks(text: &str) -> Result<Vec<Block>, FreeError> {
         }
         if !(free.low.is_finite() && free.high.is_finite() && free.low < free.high && free.low >= 0.0) {
             return Err(FreeError::Constant { key, why: format!("no range: {} to {}", free.low, free.high) });
+        }
+        if !(free.prior.is_finite() && free.prior > 0.0) {
+            return Err(FreeError::Constant { key, why: format!("`prior` must be above 0, not {}", free.prior) });
         }
     }
     Ok(file.block)
@@ -150,9 +155,16 @@ impl Placed {
         }
     }
 
-    /// The constants at `x`, without provenance: what an evaluation needs.
-    pub fn constants(&self, x: f64) -> impl Iterator<Item = Constant> {
-        self.values(x).into_iter().map(|(key, value)| Constant::plain(key, value))
+    /// The constants at `x`, neither rounded nor with provenance: what an evaluation needs.
+    pub fn exactly(&self, x: f64) -> impl Iterator<Item = Constant> + '_ {
+        self.free.keys.iter().zip(&self.base).map(move |(key, base)| {
+            let number = if self.free.factor { base * x } else { x };
+            let value = match &self.free.unit {
+                Some(unit) => Value::String(format!("{number} {unit}")),
+                None => Value::Float(number),
+            };
+            Constant::plain(key.clone(), value)
+        })
     }
 }
 
@@ -217,6 +229,7 @@ mod tests {
             keys: keys.iter().map(ToString::to_string).collect(),
             low: 0.0,
             high: 5.0,
+            prior: 0.1,
             unit: unit.map(ToOwned::to_owned),
             factor,
             why: "a test".into(),

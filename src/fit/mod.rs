@@ -1,8 +1,8 @@
 //! Fitting global, physical constants: kernels and links to tables of measured silicon, then a few constants of whole steps
 //! to published runs, cross-validated by configuration.
 
+pub mod bounds;
 pub mod free;
-pub mod minimise;
 pub mod report;
 pub mod silicon;
 pub mod steps;

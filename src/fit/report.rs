@@ -7,14 +7,13 @@ use toml::Value;
 use super::steps::Fitted;
 use crate::catalog::fits::{Constant, Fit};
 
-/// The fit that results: the constants of `before`, and those that were kept after them; what is fitted anew replaces what
-/// it was.
+/// The fit that results: the constants of `before`, and after them those that were kept. Both stay where both name one value:
+/// the later holds, and the next fit starts from the earlier.
 pub fn fit(before: Option<&Fit>, name: &str, date: &str, fitted: &[Fitted], rows: &str) -> Fit {
     let new: Vec<Constant> =
         fitted.iter().filter(|fitted| fitted.kept).flat_map(|fitted| constants(fitted, rows)).collect();
-    let mut constants: Vec<Constant> = before.map_or_else(Vec::new, |fit| fit.constants.clone());
-    constants.retain(|old| new.iter().all(|new| new.key != old.key));
-    constants.extend(new);
+    let stated = before.map_or_else(Vec::new, |fit| fit.constants.clone());
+    let constants = stated.into_iter().chain(new).collect();
     Fit { name: name.to_owned(), date: date.to_owned(), source: super::SOURCE.to_owned(), constants }
 }
 
@@ -47,7 +46,7 @@ fn constants(fitted: &Fitted, rows: &str) -> Vec<Constant> {
 pub fn toml(fit: &Fit, comment: &str) -> Result<String, toml::ser::Error> {
     let mut out = String::new();
     for line in comment.lines() {
-        let _ = writeln!(out, "# {line}");
+        let _ = writeln!(out, "{}", format!("# {line}").trim_end());
     }
     Ok(out + &toml::to_string(fit)?)
 }

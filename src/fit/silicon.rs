@@ -3,7 +3,7 @@
 //! ```text
 //! products      (e_max, K0, ρ, γ)      of T = max(T_flop, T_mem) + t_op + t_table at κ = 1: warm micro-benchmarks
 //! collectives   (α, B∞, S½, β)         of T = α + φ·S/B∞·(1 + (S½/S)^β) inside one scale-up domain
-//! minimise  mean of ρ(ln(predicted/measured))
+//! minimise  Σ ρ(ln(predicted/measured)), ρ soft L1
 //! ```
 //!
 //! `t_table` is what a table's benchmark adds to every product, such as a launch or a cast: it is fitted, and left behind.
@@ -15,8 +15,8 @@
 use serde::Deserialize;
 use toml::Value;
 
+use super::bounds::{self, Bounds};
 use super::free::rounded;
-use super::minimise::{Bounds, minimise};
 use crate::catalog::fits::{Constant, FOLDS};
 use crate::catalog::{CatalogError, Overrides, gpu_with, stack};
 use crate::cluster::Host;
@@ -24,6 +24,7 @@ use crate::collective::on_curve;
 use crate::gpu::{Collective, CollectiveCurve, Format, GemmCurve, Gpu};
 use crate::kernel::Device;
 use crate::kernel::gemm::Shape;
+use crate::least_squares::softened;
 use crate::units::{Bytes, BytesPerSec, Seconds};
 use crate::validate::sample::fold;
 
@@ -33,8 +34,6 @@ const SOURCE: &str = "aiconfigurator";
 const MARGIN: f64 = 0.05;
 /// Width of the smooth part of the loss.
 const DELTA: f64 = 0.03;
-/// Simplex steps.
-const STEPS: u64 = 400;
 /// Bounds of what a table adds to every product, in microseconds, and where the search for it starts.
 const OF_TABLE: (f64, f64) = (0.0, 40.0);
 const FIRST_OF_TABLE: f64 = 3.0;
@@ -138,11 +137,9 @@ fn fitted<T: Sync>(
 ) -> (Vec<f64>, f64, f64) {
     let error = |x: &[f64], sample: &Sample<T>| (predict(x, &sample.of) / sample.seconds).ln();
     let best = |without: Option<usize>| {
-        let loss = |x: &[f64]| {
-            let used = samples.iter().filter(|sample| without != Some(sample.fold));
-            used.map(|sample| error(x, sample).hypot(DELTA) - DELTA).sum::<f64>()
-        };
-        minimise(loss, start, bounds, STEPS)
+        let used: Vec<&Sample<T>> = samples.iter().filter(|sample| without != Some(sample.fold)).collect();
+        let residuals = |x: &[f64]| used.iter().map(|sample| softened(error(x, sample), DELTA)).collect();
+        bounds::descend(&residuals, start, bounds)
     };
     let median = |mut errors: Vec<f64>| {
         errors.sort_by(f64::total_cmp);
@@ -220,11 +217,11 @@ fn best_of_table(
     known: &[f64; 4],
     predict: &(dyn Fn(&[f64], &Product) -> f64 + Sync),
 ) -> f64 {
-    let loss = |x: &[f64]| {
+    let residuals = |x: &[f64]| {
         let all = [known[0], known[1], known[2], known[3], x[0]];
-        samples.iter().map(|sample| (predict(&all, &sample.of) / sample.seconds).ln().hypot(DELTA)).sum::<f64>()
+        samples.iter().map(|sample| softened((predict(&all, &sample.of) / sample.seconds).ln(), DELTA)).collect()
     };
-    minimise(loss, &[FIRST_OF_TABLE], &[OF_TABLE.into()], STEPS)[0]
+    bounds::descend(&residuals, &[FIRST_OF_TABLE], &[OF_TABLE.into()])[0]
 }
 
 /// Formats that a column of the table speaks of. On Blackwell the block-scaled product is the microscaled one, and the table's

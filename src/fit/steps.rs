@@ -1,35 +1,39 @@
 //! Constants of whole steps, fitted to published runs.
 //!
 //! ```text
-//! minimise  Σ w·ρ(ln(predicted/measured)) / Σ w          step times, ρ(e) = √(e² + δ²) − δ: absolute, smooth near 0
+//! minimise  Σ w·ρ(ln(predicted/measured))/s²             step times; ρ soft L1: square near 0, absolute far away
 //!         + M · the same over peak memory
-//!         + R · mean over groups of the regret of a soft choice
-//!         + λ · Σ ((x − x₀)/range)²                       so that what the runs do not tell stays where it was
+//!         + R · the same over groups of plans, of the regret of a soft choice
+//!         + Σ ((x − x₀)/σ)²                               what was known before: the specification, and how far it may be off
 //! ```
 //!
-//! Weights w give repeats 1 together; runs that other runs contradict (`validate::anomaly`) have no part in it. Blocks of
-//! constants that the same runs depend on are moved in turn, by Nelder and Mead's simplex.
+//! Each row is one observation with the spread s of residuals. Weights w give repeats 1 together, and a configuration of n
+//! measurements n^¾: its rows err together. Runs that other runs contradict (`validate::anomaly`) have no part in it. Damped
+//! least squares over all constants at once; σ is `prior` of the list of free constants.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::free::{Block, FreeError, Placed};
-use super::minimise::minimise;
 use crate::catalog::Overrides;
 use crate::catalog::fits::{Constant, FOLDS, Fit};
+use crate::least_squares::{Problem, Stop, descend, softened};
 use crate::runs::{Prediction, Row, predict_all_with};
 use crate::validate::anomaly::anomalies;
-use crate::validate::sample::{Sample, outcome, samples};
+use crate::validate::sample::{Sample, config_group, outcome, samples};
 use crate::validate::{choice, cross};
 
-/// Width of the smooth part of ρ: the noise of repeated measurements.
-const DELTA: f64 = 0.03;
-/// Weight of staying where it was.
-const STAY: f64 = 0.002;
-/// How many times every block is moved.
-const SWEEPS: usize = 3;
-/// Simplex steps for each constant of a block.
-const STEPS_PER_CONSTANT: u64 = 25;
+/// Where squares become absolute values (δ of ρ): errors above are of runs that something else explains.
+const DELTA: f64 = 0.06;
+/// Spread of residuals that is no constant's fault (s): what a good fit leaves.
+const SPREAD: f64 = 0.08;
+/// Power of the measurements of a configuration that it weighs: rows of one configuration err together.
+const OF_CONFIGURATION: f64 = 0.75;
+/// Step of the differences, in units of σ.
+const STEP: f64 = 0.02;
+/// Where the constants are known well enough: predictions have kinks, so that the last digits are noise.
+const STOP: Stop = Stop { tolerance: 1e-4, patience: 2 };
 /// Relative difference of predicted times within which a choice is soft.
 const SOFTNESS: f64 = 0.03;
 /// A constant that moves by less than so many standard deviations over the folds stays where it was.
@@ -152,14 +156,21 @@ impl<'a> Task<'a> {
         let samples = samples(rows, &predictions);
         let ran: Vec<Sample> =
             samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).copied().collect();
-        let flagged: Vec<String> = anomalies(&ran).into_iter().map(|anomaly| anomaly.id).collect();
+        let flagged: Vec<String> = anomalies(&ran, &[]).into_iter().map(|anomaly| anomaly.id).collect();
         let admitted = |sample: &Sample| {
             outcome(sample.row) == "ok"
                 && counts(sample)
                 && !sample.row.id.as_ref().is_some_and(|id| flagged.contains(id))
         };
-        let targets: Vec<Target> =
+        let mut targets: Vec<Target> =
             samples.iter().map(|sample| if admitted(sample) { target(sample) } else { Target::default() }).collect();
+        let mut configurations: BTreeMap<String, f64> = BTreeMap::new();
+        for (row, target) in rows.iter().zip(&targets) {
+            *configurations.entry(config_group(row)).or_default() += target.weight;
+        }
+        for (row, target) in rows.iter().zip(&mut targets).filter(|(_, target)| target.weight > 0.0) {
+            target.weight *= configurations[&config_group(row)].powf(OF_CONFIGURATION - 1.0);
+        }
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (at, sample) in samples.iter().enumerate() {
             if targets[at].seconds.is_some() && sample.prediction.step_time_s.is_some() {
@@ -192,8 +203,7 @@ impl<'a> Task<'a> {
             })
             .collect();
         let groups = |rows: &[usize]| {
-            let mut groups: Vec<String> =
-                rows.iter().map(|&at| crate::validate::sample::config_group(&self.rows[at])).collect();
+            let mut groups: Vec<String> = rows.iter().map(|&at| config_group(&self.rows[at])).collect();
             groups.sort_unstable();
             groups.dedup();
             groups.len()
@@ -204,7 +214,7 @@ impl<'a> Task<'a> {
         self.rows_of = rows_of.into_iter().zip(enough).filter(|(_, enough)| *enough).map(|(rows, _)| rows).collect();
     }
 
-    /// Fits to all runs, then without each fold, from the values of all.
+    /// Fits to all runs, then without each fold.
     fn fitted(&self, progress: &dyn Fn(&str)) -> Vec<Fitted> {
         let start: Vec<f64> = self.placed.iter().map(Placed::start).collect();
         let whole = self.best(&start, None);
@@ -227,121 +237,117 @@ impl<'a> Task<'a> {
             .collect()
     }
 
+    /// The constants that are best for all rows but those of a fold.
     fn best(&self, start: &[f64], without: Option<usize>) -> Vec<f64> {
-        let counts: Vec<bool> = (0..self.rows.len())
-            .map(|at| self.targets[at].weight > 0.0 && without.is_none_or(|fold| self.folds[at] != fold))
+        let counted: Vec<usize> = (0..self.rows.len())
+            .filter(|&at| self.targets[at].weight > 0.0 && without.is_none_or(|fold| self.folds[at] != fold))
             .collect();
-        let all: Vec<usize> = (0..self.rows.len()).filter(|&at| counts[at]).collect();
-        let mut x = start.to_vec();
-        let mut known: Vec<Figures> = vec![(None, None); self.rows.len()];
-        for (place, figures) in self.predict(&x, &all).into_iter().enumerate() {
-            known[all[place]] = figures;
-        }
-        let blocks = self.placed.iter().map(|placed| placed.block).max().map_or(0, |last| last + 1);
-        for _ in 0..SWEEPS {
-            for block in 0..blocks {
-                let members: Vec<usize> = (0..self.placed.len()).filter(|&at| self.placed[at].block == block).collect();
-                let mut touched: Vec<usize> =
-                    members.iter().flat_map(|&at| self.rows_of[at].iter().copied()).filter(|&at| counts[at]).collect();
-                touched.sort_unstable();
-                touched.dedup();
-                if members.is_empty() || touched.is_empty() {
-                    continue;
-                }
-                let with = |values: &[f64]| {
-                    let mut all = x.clone();
-                    members.iter().zip(values).for_each(|(&at, value)| all[at] = *value);
-                    all
-                };
-                let loss = |values: &[f64]| {
-                    let all = with(values);
-                    let mut figures = known.clone();
-                    for (place, new) in self.predict(&all, &touched).into_iter().enumerate() {
-                        figures[touched[place]] = new;
-                    }
-                    self.loss(&figures, &counts) + STAY * self.moved(&all, start)
-                };
-                let from: Vec<f64> = members.iter().map(|&at| x[at]).collect();
-                let bounds: Vec<_> = members.iter().map(|&at| self.placed[at].bounds()).collect();
-                let found = minimise(loss, &from, &bounds, STEPS_PER_CONSTANT * members.len() as u64);
-                x = with(&found);
-                for (place, figures) in self.predict(&x, &touched).into_iter().enumerate() {
-                    known[touched[place]] = figures;
-                }
-            }
-        }
-        x
+        let descent = Descent { task: self, start, counted, last: RefCell::default() };
+        descent.values(&descend(&descent, &vec![0.0; start.len()], STOP))
     }
 
     fn predict(&self, x: &[f64], rows: &[usize]) -> Vec<Figures> {
-        let sets = with(self.sets, self.placed.iter().zip(x).flat_map(|(placed, x)| placed.constants(*x)));
+        let sets = with(self.sets, self.placed.iter().zip(x).flat_map(|(placed, x)| placed.exactly(*x)));
         let rows: Vec<Row> = rows.iter().map(|&at| self.rows[at].clone()).collect();
         predict_all_with(&rows, &sets).iter().map(figures).collect()
     }
 
-    fn loss(&self, figures: &[Figures], counts: &[bool]) -> f64 {
-        let mut time = Mean::default();
-        let mut memory = Mean::default();
-        for ((target, (seconds, gib)), _) in self.targets.iter().zip(figures).zip(counts).filter(|(_, counts)| **counts)
-        {
-            time.add(*seconds, target.seconds, target.weight);
-            memory.add(*gib, target.gib, target.weight);
+    /// One residual for each time, peak and group of plans of the rows that count.
+    fn residuals(&self, figures: &[Figures], counted: &[usize]) -> Vec<f64> {
+        let Weights { memory, regret } = self.weights;
+        let scaled = |error: f64, weight: f64| weight.sqrt() * softened(error, DELTA) / SPREAD;
+        let of = |predicted: Option<f64>, measured: Option<f64>, weight: f64| match (predicted, measured) {
+            (Some(predicted), Some(measured)) => scaled((predicted / measured).ln(), weight),
+            _ => 0.0,
+        };
+        let mut all = Vec::with_capacity(2 * counted.len() + self.groups.len());
+        for &at in counted {
+            let ((seconds, gib), target) = (figures[at], &self.targets[at]);
+            all.push(of(seconds, target.seconds, target.weight));
+            all.push(of(gib, target.gib, memory * target.weight));
         }
-        let Weights { memory: of_memory, regret: of_regret } = self.weights;
-        let regret = if of_regret > 0.0 { self.soft_regret(figures, counts) } else { 0.0 };
-        time.value() + of_memory * memory.value() + of_regret * regret
+        all.extend(self.groups.iter().map(|group| scaled(self.soft_regret(group, figures, counted), regret)));
+        all
     }
 
-    /// Mean over groups of Σ p_i·(measured_i/best − 1), where p is a soft choice of the least predicted:
+    /// Σ p_i·(measured_i/best − 1) of a group, where p is a soft choice of the least predicted:
     /// p_i ∝ exp(−(predicted_i/least − 1)/0.03).
-    fn soft_regret(&self, figures: &[Figures], counts: &[bool]) -> f64 {
-        let mut sum = 0.0;
-        let mut groups = 0.0;
-        for group in &self.groups {
-            let plans: Vec<(f64, f64)> = group
-                .iter()
-                .filter(|&&at| counts[at])
-                .filter_map(|&at| Some((figures[at].0?, self.targets[at].seconds?)))
-                .collect();
-            if plans.len() < choice::FEWEST {
-                continue;
-            }
-            let least = |of: fn(&(f64, f64)) -> f64| plans.iter().map(of).fold(f64::INFINITY, f64::min);
-            let (predicted, measured) = (least(|plan| plan.0), least(|plan| plan.1));
-            let chosen: Vec<f64> = plans.iter().map(|plan| (-(plan.0 / predicted - 1.0) / SOFTNESS).exp()).collect();
-            let all: f64 = chosen.iter().sum();
-            sum += chosen.iter().zip(&plans).map(|(p, plan)| p / all * (plan.1 / measured - 1.0)).sum::<f64>();
-            groups += 1.0;
-        }
-        if groups > 0.0 { sum / groups } else { 0.0 }
-    }
-
-    fn moved(&self, x: &[f64], start: &[f64]) -> f64 {
-        self.placed
+    fn soft_regret(&self, group: &[usize], figures: &[Figures], counted: &[usize]) -> f64 {
+        let plans: Vec<(f64, f64)> = group
             .iter()
-            .zip(x.iter().zip(start))
-            .map(|(placed, (x, start))| ((x - start) / (placed.free.high - placed.free.low)).powi(2))
-            .sum()
-    }
-}
-
-/// A weighted mean of ρ(ln(predicted/measured)).
-#[derive(Default)]
-struct Mean {
-    sum: f64,
-    weight: f64,
-}
-
-impl Mean {
-    fn add(&mut self, predicted: Option<f64>, measured: Option<f64>, weight: f64) {
-        if let (Some(predicted), Some(measured)) = (predicted, measured) {
-            self.sum += weight * ((predicted / measured).ln().hypot(DELTA) - DELTA);
-            self.weight += weight;
+            .filter(|at| counted.binary_search(at).is_ok())
+            .filter_map(|&at| Some((figures[at].0?, self.targets[at].seconds?)))
+            .collect();
+        if plans.len() < choice::FEWEST {
+            return 0.0;
         }
+        let least = |of: fn(&(f64, f64)) -> f64| plans.iter().map(of).fold(f64::INFINITY, f64::min);
+        let (predicted, measured) = (least(|plan| plan.0), least(|plan| plan.1));
+        let chosen: Vec<f64> = plans.iter().map(|plan| (-(plan.0 / predicted - 1.0) / SOFTNESS).exp()).collect();
+        let all: f64 = chosen.iter().sum();
+        chosen.iter().zip(&plans).map(|(p, plan)| p / all * (plan.1 / measured - 1.0)).sum()
+    }
+}
+
+/// A descent from the start, in units of what each constant may be off (σ).
+struct Descent<'a> {
+    task: &'a Task<'a>,
+    start: &'a [f64],
+    /// Rows that count, in order.
+    counted: Vec<usize>,
+    /// What was predicted last, and where: differences start from it.
+    last: RefCell<(Vec<f64>, Vec<Figures>)>,
+}
+
+impl Descent<'_> {
+    /// The constants, inside their bounds.
+    fn values(&self, at: &[f64]) -> Vec<f64> {
+        let value =
+            |((placed, start), at): ((&Placed, &f64), &f64)| placed.bounds().clamp(start + at * placed.free.prior);
+        self.task.placed.iter().zip(self.start).zip(at).map(value).collect()
     }
 
-    fn value(&self) -> f64 {
-        if self.weight > 0.0 { self.sum / self.weight } else { 0.0 }
+    /// Predictions by row, from the last where it was here.
+    fn figures(&self, at: &[f64]) -> Vec<Figures> {
+        if self.last.borrow().0 != at {
+            let mut figures = vec![(None, None); self.task.rows.len()];
+            let found = self.task.predict(&self.values(at), &self.counted);
+            self.counted.iter().zip(found).for_each(|(&row, found)| figures[row] = found);
+            *self.last.borrow_mut() = (at.to_vec(), figures);
+        }
+        self.last.borrow().1.clone()
+    }
+
+    fn with_priors(&self, mut residuals: Vec<f64>, at: &[f64]) -> Vec<f64> {
+        residuals.extend_from_slice(at);
+        let outside =
+            |((placed, start), at): ((&Placed, &f64), &f64)| placed.bounds().wall(start + at * placed.free.prior);
+        residuals.extend(self.task.placed.iter().zip(self.start).zip(at).map(outside));
+        residuals
+    }
+}
+
+impl Problem for Descent<'_> {
+    fn residuals(&self, at: &[f64]) -> Vec<f64> {
+        self.with_priors(self.task.residuals(&self.figures(at), &self.counted), at)
+    }
+
+    /// Forward differences over the rows that the constant touches.
+    fn derivatives(&self, at: &[f64], which: usize) -> Vec<f64> {
+        let here = self.residuals(at);
+        let mut figures = self.figures(at);
+        let mut moved = at.to_vec();
+        // Away from the nearer bound, so that a constant at its bound still has a slope.
+        let bounds = self.task.placed[which].bounds();
+        let value = self.values(at)[which];
+        let step = if bounds.high - value < value - bounds.low { -STEP } else { STEP };
+        moved[which] += step;
+        let touched: Vec<usize> =
+            self.task.rows_of[which].iter().copied().filter(|row| self.counted.binary_search(row).is_ok()).collect();
+        let found = self.task.predict(&self.values(&moved), &touched);
+        touched.iter().zip(found).for_each(|(&row, found)| figures[row] = found);
+        let there = self.with_priors(self.task.residuals(&figures, &self.counted), &moved);
+        there.iter().zip(here).map(|(there, here)| (there - here) / step).collect()
     }
 }
 

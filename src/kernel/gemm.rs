@@ -107,8 +107,12 @@ impl Device<'_> {
     /// ```text
     /// T_flop = 2·m·n·k·(1 + K0/k) / (P·e_max·q·κ)
     /// T_mem  = (ε·(m·k + k·n) + ω·m·n) / (0.85·BW)
-    /// T      = max(T_flop, T_mem) + t_op
+    /// T_acc  = x·(ω − 2)·m·n / (0.85·BW)
+    /// T      = max(T_flop + T_acc, T_mem) + t_op
     /// ```
+    ///
+    /// T_acc is what a tile reads and writes of its fp32 sum after its mathematics, as far as no other tile's mathematics runs
+    /// meanwhile ([cutlass-efficient-gemm]; x = `stack.accumulate_exposed`): benchmarks write two bytes.
     ///
     /// Source: specification §2.1. A format without a curve (checked in `Problem::new`) runs as bf16.
     pub fn gemm(&self, shape: &Shape, format: Format) -> Seconds {
@@ -130,8 +134,11 @@ impl Device<'_> {
         let rate = peak * (curve.efficiency * q * curve.sustained);
         let compute = Flops::new(2.0 * m * n * k * batch * (1.0 + curve.half_depth / k)) / rate;
         let operands = format.element_bytes() * (m * k + k * n) + output_bytes * m * n;
-        let memory = Bytes::new(batch * operands) / (self.gpu.hbm_bandwidth.value * OPERAND_BANDWIDTH);
-        let predicted = (compute.max(memory) + self.gpu.kernel_gap.value) * grouped_ramp(shape, pass);
+        let bandwidth = self.gpu.hbm_bandwidth.value * OPERAND_BANDWIDTH;
+        let memory = Bytes::new(batch * operands) / bandwidth;
+        let sums = self.stack.accumulate_exposed * (output_bytes - 2.0).max(0.0) * m * n;
+        let accumulated = Bytes::new(batch * sums) / bandwidth;
+        let predicted = ((compute + accumulated).max(memory) + self.gpu.kernel_gap.value) * grouped_ramp(shape, pass);
         self.metered(&Call::Product { shape: *shape, format, pass }, predicted)
     }
 

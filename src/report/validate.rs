@@ -1,6 +1,7 @@
 //! The scoreboard for a reader.
 
 use super::{Sheet, percent};
+use crate::validate::choice::Choice;
 use crate::validate::metrics::Errors;
 use crate::validate::{Oom, Report};
 
@@ -61,9 +62,13 @@ pub fn choice(report: &Report) -> Sheet {
     let columns =
         ["set", "groups", "plans", "Spearman", "mean regret", "worst", "best of 3", "best of 3 of more than 3"];
     let mut sheet = Sheet::new("Choosing among measured plans of one model, GPUs, batch and sequence", &columns);
-    for class in &report.choice.classes {
+    let mut all: Vec<(String, &Choice)> = report.choice.classes.iter().map(|of| (of.class.clone(), of)).collect();
+    if let Some(of) = &report.choice_uncontradicted {
+        all.insert(1, (format!("{}, without runs that others contradict", of.class), of));
+    }
+    for (name, class) in all {
         sheet.push([
-            class.class.clone(),
+            name,
             class.groups.to_string(),
             class.plans.to_string(),
             class.mean_spearman.map_or_else(String::new, |rho| format!("{rho:.2}")),

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::sample::{Sample, config_group, purpose};
+use super::sample::{Sample, config_group, measured, outcome, purpose, set};
+use crate::runs::Row;
 
 /// Factor above which a step that should be no slower is no noise: repeats of one layout differ by 4 % in the median and by
 /// 31 % in the worst tenth.
@@ -59,18 +60,21 @@ struct Timed<'a> {
     seconds: f64,
 }
 
-/// Rows that another row of the same layout contradicts, by id; each with its worst contradiction.
-pub fn anomalies(ran: &[Sample]) -> Vec<Anomaly> {
-    let mut layouts: BTreeMap<String, Vec<Timed>> = BTreeMap::new();
-    for sample in ran {
-        if let Some(timed) = timed(sample) {
-            layouts.entry(layout(sample)).or_default().push(timed);
+/// Rows that another row of the same layout contradicts, by id; each with its worst contradiction. Witnesses are further rows
+/// that may contradict, and are not judged themselves.
+pub fn anomalies(ran: &[Sample], witnesses: &[Row]) -> Vec<Anomaly> {
+    let judged = ran.iter().map(|sample| (sample.row, true));
+    let others = witnesses.iter().filter(|row| outcome(row) == "ok").map(|row| (row, false));
+    let mut layouts: BTreeMap<String, Vec<(Timed, bool)>> = BTreeMap::new();
+    for (row, is_judged) in judged.chain(others) {
+        if let Some(timed) = timed(row) {
+            layouts.entry(layout(row)).or_default().push((timed, is_judged));
         }
     }
     let mut found: BTreeMap<String, Anomaly> = BTreeMap::new();
     for rows in layouts.values() {
-        for slow in rows {
-            for fast in rows {
+        for (slow, _) in rows.iter().filter(|(_, is_judged)| *is_judged) {
+            for (fast, _) in rows {
                 let factor = slow.seconds / fast.seconds;
                 let Some(rule) = contradiction(slow, fast).filter(|_| factor >= FACTOR) else { continue };
                 let anomaly = Anomaly { id: slow.id.to_owned(), rule, against: fast.id.to_owned(), factor };
@@ -99,8 +103,7 @@ fn contradiction(slow: &Timed, fast: &Timed) -> Option<Rule> {
     }
 }
 
-fn timed<'a>(sample: &'a Sample) -> Option<Timed<'a>> {
-    let row = sample.row;
+fn timed(row: &Row) -> Option<Timed<'_>> {
     let gpus = row.gpus_total?;
     let ranks = row.tp? * row.pp? * row.cp.unwrap_or(1.0);
     let batch = row.global_batch?;
@@ -111,19 +114,18 @@ fn timed<'a>(sample: &'a Sample) -> Option<Timed<'a>> {
         batch,
         micro_batch: row.micro_batch?,
         local: batch * ranks / gpus,
-        seconds: sample.measured()?,
+        seconds: measured(row)?,
     })
 }
 
 /// All that must be equal of two rows to be compared: everything but GPUs, batch and micro-batch.
-fn layout(sample: &Sample) -> String {
-    let row = sample.row;
+fn layout(row: &Row) -> String {
     let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let group: String = config_group(row).split('|').filter(|part| !is_micro_batch(part)).collect::<Vec<_>>().join("|");
     let texts = [&row.framework, &row.gpu, &row.dtype, &row.dtype_detail, &row.recompute, &row.overlap, &row.fsdp];
     let numbers = [row.seq_len, row.sp, row.zero_stage, row.etp, row.ep, row.vpp, row.year];
-    [sample.set().to_owned(), purpose(row).to_owned(), group]
+    [set(row).to_owned(), purpose(row).to_owned(), group]
         .into_iter()
         .chain(texts.map(text))
         .chain(numbers.map(number))
@@ -139,7 +141,7 @@ fn is_micro_batch(part: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::runs::{Prediction, Row, predict};
+    use crate::runs::{Prediction, predict};
 
     fn row(id: &str, gpus: f64, batch: f64, micro_batch: f64, seconds: f64) -> Row {
         Row {
@@ -157,7 +159,19 @@ mod tests {
     fn found(rows: &[Row]) -> Vec<(String, Rule)> {
         let predictions: Vec<Prediction> = rows.iter().map(predict).collect();
         let samples = super::super::sample::samples(rows, &predictions);
-        anomalies(&samples).into_iter().map(|anomaly| (anomaly.id, anomaly.rule)).collect()
+        anomalies(&samples, &[]).into_iter().map(|anomaly| (anomaly.id, anomaly.rule)).collect()
+    }
+
+    #[test]
+    fn witnesses_contradict_and_are_not_judged() {
+        let rows = [row("runs-1", 8.0, 64.0, 1.0, 1.0), row("runs-2", 16.0, 128.0, 1.0, 9.0)];
+        let predictions: Vec<Prediction> = rows[..1].iter().map(predict).collect();
+        let samples = super::super::sample::samples(&rows[..1], &predictions);
+        assert_eq!(anomalies(&samples, &rows[1..]), [], "the witness is the slow one");
+        let predictions: Vec<Prediction> = rows[1..].iter().map(predict).collect();
+        let samples = super::super::sample::samples(&rows[1..], &predictions);
+        let found = anomalies(&samples, &rows[..1]);
+        assert_eq!((found[0].id.as_str(), found[0].against.as_str()), ("runs-2", "runs-1"));
     }
 
     #[test]

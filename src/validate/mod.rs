@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::runs::Status;
+use crate::runs::{Row, Status};
 use anomaly::{Anomaly, anomalies};
-use choice::{Choices, choices};
+use choice::{Choice, Choices, choices};
 use filter::Filter;
 use metrics::{Errors, Pair, errors};
 use sample::{Sample, outcome};
@@ -107,24 +107,33 @@ pub struct Report {
     pub oom: Oom,
     /// Ranking and choosing among measured plans.
     pub choice: Choices,
+    /// The same over all groups, without the runs that other runs contradict.
+    pub choice_uncontradicted: Option<Choice>,
     /// Runs that other runs contradict, whatever is predicted.
     pub anomalies: Vec<Anomaly>,
     /// Every timed and predicted run, the worst first.
     pub points: Vec<Point>,
 }
 
-/// Scores the samples that pass every filter.
-pub fn score(samples: &[Sample], filters: &[Filter]) -> Report {
+/// Scores the samples that pass every filter; `witnesses` are not scored, and may contradict those that are.
+pub fn score(samples: &[Sample], filters: &[Filter], witnesses: &[Row]) -> Report {
     let kept: Vec<Sample> =
         samples.iter().filter(|sample| filters.iter().all(|filter| filter.admits(sample))).copied().collect();
     let ran: Vec<Sample> = kept.iter().filter(|sample| outcome(sample.row) == "ok").copied().collect();
+    let anomalies = anomalies(&ran, witnesses);
+    let uncontradicted: Vec<Sample> = ran
+        .iter()
+        .filter(|sample| !anomalies.iter().any(|flagged| flagged.id == sample.prediction.id))
+        .copied()
+        .collect();
     Report {
         runs: kept.len(),
         time: time_classes(&ran),
         memory: memory_classes(&ran),
         oom: oom(&kept),
         choice: choices(&ran),
-        anomalies: anomalies(&ran),
+        choice_uncontradicted: choices(&uncontradicted).classes.into_iter().next(),
+        anomalies,
         points: points(&ran),
     }
 }

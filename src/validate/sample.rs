@@ -78,6 +78,23 @@ pub fn outcome(row: &Row) -> &str {
     row.outcome.as_deref().filter(|outcome| !outcome.is_empty()).unwrap_or("ok")
 }
 
+/// Measured seconds of a step: the canonical figure, else the stated one, else from tokens per second and GPU.
+pub fn measured(row: &Row) -> Option<f64> {
+    let usable = |value: &f64| value.is_finite() && *value > 0.0;
+    let from_rate = || {
+        let rate = row.tokens_per_s_per_gpu_canon.or(row.tokens_per_s_per_gpu).filter(usable)?;
+        Some(row.global_batch? * row.seq_len? / (rate * row.gpus_total?))
+    };
+    row.step_time_canon_s.filter(usable).or(row.step_time_s.filter(usable)).or_else(from_rate).filter(usable)
+}
+
+/// The set: the name up to its number, so `dgxc-0230` is of `dgxc`.
+pub fn set(row: &Row) -> &str {
+    let id = row.id.as_deref().unwrap_or_default();
+    let set = id.rsplit_once('-').filter(|(_, end)| end.bytes().all(|byte| byte.is_ascii_digit()));
+    set.map_or(id, |(set, _)| set)
+}
+
 /// The fold of a configuration, by a hash that does not change when rows come or go (FNV-1a).
 pub fn fold(group: &str, folds: u32) -> u32 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
@@ -87,22 +104,14 @@ pub fn fold(group: &str, folds: u32) -> u32 {
 }
 
 impl Sample<'_> {
-    /// Measured seconds of a step: the canonical figure, else the stated one, else from tokens per second and GPU.
+    /// Measured seconds of a step.
     pub fn measured(&self) -> Option<f64> {
-        let row = self.row;
-        let usable = |value: &f64| value.is_finite() && *value > 0.0;
-        let from_rate = || {
-            let rate = row.tokens_per_s_per_gpu_canon.or(row.tokens_per_s_per_gpu).filter(usable)?;
-            Some(row.global_batch? * row.seq_len? / (rate * row.gpus_total?))
-        };
-        row.step_time_canon_s.filter(usable).or(row.step_time_s.filter(usable)).or_else(from_rate).filter(usable)
+        measured(self.row)
     }
 
-    /// The set: the name up to its number, so `dgxc-0230` is of `dgxc`.
+    /// The set.
     pub fn set(&self) -> &str {
-        let id = self.row.id.as_deref().unwrap_or_default();
-        let set = id.rsplit_once('-').filter(|(_, end)| end.bytes().all(|byte| byte.is_ascii_digit()));
-        set.map_or(id, |(set, _)| set)
+        set(self.row)
     }
 
     /// Whether experts are routed.

@@ -3,7 +3,6 @@
 mod attention;
 mod collective;
 mod gemm;
-mod least_squares;
 mod memory;
 mod network;
 
@@ -17,7 +16,7 @@ use crate::gpu::{Collective, Figure};
 use crate::stack::Stack;
 use crate::units::Seconds;
 
-pub use least_squares::minimise;
+use crate::least_squares::minimise;
 
 /// Digits that a fitted figure keeps: samples do not know more, and rounding makes files alike on any processor.
 const DIGITS: i32 = 4;

@@ -1,0 +1,405 @@
+//! How right the model is on published runs: `docs/accuracy.md`, and a ratchet under its headline figures.
+//!
+//! `UPDATE_EXPECT=1 cargo test --test accuracy` writes both files anew. A headline figure that got worse is refused even
+//! then: who means it edits `tests/published/accuracy.json` by hand, where it shows.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::fs::File;
+use std::path::PathBuf;
+
+use meshwright::catalog::Overrides;
+use meshwright::catalog::fits::{self, FOLDS};
+use meshwright::report::{Sheet, markdown, percent, validate as sheets};
+use meshwright::runs::{self, Prediction, Row};
+use meshwright::validate::calibrate::coverage;
+use meshwright::validate::filter::Filter;
+use meshwright::validate::sample::{Sample, samples};
+use meshwright::validate::{Report, cross, score};
+
+/// What a headline figure may move by before it counts: it is shown to a tenth of a per cent.
+const SHOWN: f64 = 0.000_5;
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+fn rows() -> Vec<Row> {
+    runs::read(File::open(path("tests/published/runs.csv")).unwrap()).unwrap()
+}
+
+/// Further runs of the nanotron sweep, which are not scored: they show which of the scored ones contradict another.
+fn witnesses() -> Vec<Row> {
+    runs::read(File::open(path("tests/published/witnesses.csv")).unwrap()).unwrap()
+}
+
+fn only(items: &[&str]) -> Vec<Filter> {
+    items.iter().map(|item| Filter::parse(item).unwrap()).collect()
+}
+
+/// The default fit, from its file: new constants can be scored before they are built in.
+fn fit() -> Overrides {
+    let file = path("clusters/fits").join(format!("{}.toml", fits::DEFAULT));
+    Overrides::specification().with_fit(fits::fit(file.to_str().unwrap()).unwrap())
+}
+
+struct Scored {
+    rows: Vec<Row>,
+    crossed: Vec<Prediction>,
+    report: Report,
+    fitted: Report,
+    specification: Report,
+    coverage: f64,
+}
+
+impl Scored {
+    fn new() -> Self {
+        let rows = rows();
+        let sets = fit();
+        let filters = only(&["purpose=pretrain"]);
+        let crossed = cross::predict(&rows, &sets);
+        let witnesses = witnesses();
+        let of = |predictions: &[Prediction]| score(&samples(&rows, predictions), &filters, &witnesses);
+        let report = of(&crossed);
+        let fitted = of(&runs::predict_all_with(&rows, &sets));
+        let specification = of(&runs::predict_all_with(&rows, &Overrides::specification()));
+        let counts = |sample: &Sample| filters.iter().all(|filter| filter.admits(sample));
+        let coverage = coverage(&rows, &crossed, &counts).unwrap();
+        Self { rows, crossed, report, fitted, specification, coverage }
+    }
+}
+
+/// A headline figure: what it is, what was asked, and how to read it off a report.
+struct Headline {
+    key: &'static str,
+    words: &'static str,
+    bar: f64,
+    /// Whether more is better.
+    more: bool,
+    of: fn(&Report) -> Option<f64>,
+}
+
+fn mean(report: &Report, by: &str, class: &str) -> Option<f64> {
+    report.time.iter().find(|of| of.by == by && of.class == class)?.errors.map(|errors| errors.mean_ape)
+}
+
+fn memory(report: &Report, kind: &str) -> Option<f64> {
+    report.memory.iter().find(|of| of.kind == kind).map(|of| of.errors.mean_ape)
+}
+
+const HEADLINES: [Headline; 15] = [
+    Headline {
+        key: "coverage",
+        words: "share of runs predicted",
+        bar: 0.97,
+        more: true,
+        of: |r| Some(r.time[0].coverage),
+    },
+    Headline {
+        key: "mean",
+        words: "step time, mean error, all",
+        bar: 0.085,
+        more: false,
+        of: |r| mean(r, "all", "all"),
+    },
+    Headline {
+        key: "megatron_dense",
+        words: "the same, Megatron-Core dense",
+        bar: 0.05,
+        more: false,
+        of: |r| mean(r, "family", "Megatron-Core dense"),
+    },
+    Headline { key: "moe", words: "the same, MoE", bar: 0.10, more: false, of: |r| mean(r, "experts", "MoE") },
+    Headline { key: "fsdp", words: "the same, FSDP sets", bar: 0.08, more: false, of: |r| mean(r, "family", "FSDP") },
+    Headline {
+        key: "median",
+        words: "step time, median error",
+        bar: 0.055,
+        more: false,
+        of: |r| r.time[0].errors.map(|e| e.median_ape),
+    },
+    Headline {
+        key: "bias",
+        words: "step time, bias (size)",
+        bar: 0.02,
+        more: false,
+        of: |r| r.time[0].errors.map(|e| e.bias.abs()),
+    },
+    Headline { key: "memory", words: "peak memory, mean error, all", bar: 0.07, more: false, of: |r| memory(r, "all") },
+    Headline {
+        key: "memory_stated",
+        words: "the same, allocated or reserved",
+        bar: 0.03,
+        more: false,
+        of: |r| memory(r, "allocated or reserved"),
+    },
+    Headline {
+        key: "false_fits_of_fits",
+        words: "predicted to fit, ran out (of what is predicted to fit)",
+        bar: 0.03,
+        more: false,
+        of: |r| Some(r.oom.false_fit_share()),
+    },
+    Headline {
+        key: "false_fits",
+        words: "predicted to fit, ran out (of what ran out)",
+        bar: 0.03,
+        more: false,
+        of: |r| Some(r.oom.missed_share()),
+    },
+    Headline {
+        key: "regret",
+        words: "plan regret, mean",
+        bar: 0.05,
+        more: false,
+        of: |r| r.choice.classes.first().map(|c| c.mean_regret),
+    },
+    Headline {
+        key: "regret_uncontradicted",
+        words: "the same, without runs that others contradict",
+        bar: 0.05,
+        more: false,
+        of: |r| r.choice_uncontradicted.as_ref().map(|c| c.mean_regret),
+    },
+    Headline {
+        key: "best_of_three",
+        words: "plan regret, best of 3",
+        bar: 0.02,
+        more: false,
+        of: |r| r.choice.classes.first().map(|c| c.mean_best_of_three),
+    },
+    Headline {
+        key: "spearman",
+        words: "rank correlation",
+        bar: 0.0,
+        more: true,
+        of: |r| r.choice.classes.first().and_then(|c| c.mean_spearman),
+    },
+];
+
+fn headlines(scored: &Scored) -> BTreeMap<String, f64> {
+    let tenth = |value: f64| (value * 1e3).round() / 1e3;
+    HEADLINES.iter().map(|headline| (headline.key.to_owned(), tenth((headline.of)(&scored.report).unwrap()))).collect()
+}
+
+fn table(scored: &Scored) -> Sheet {
+    let columns =
+        ["figure", "wanted", "cross-validated", "on the runs fitted to", "specification (`--fit none`)", "met"];
+    let mut sheet = Sheet::new("", &columns);
+    for Headline { key: _, words, bar, more, of } in &HEADLINES {
+        let shown = |value: Option<f64>| {
+            value.map_or_else(String::new, |v| if *bar > 0.0 { percent(v) } else { format!("{v:.2}") })
+        };
+        let value = of(&scored.report).unwrap();
+        let met = if *more { value >= *bar } else { value <= *bar };
+        let wanted = if *bar > 0.0 {
+            format!("{} {}", if *more { "at least" } else { "at most" }, percent(*bar))
+        } else {
+            String::new()
+        };
+        sheet.push([
+            (*words).to_owned(),
+            wanted,
+            shown(Some(value)),
+            shown(of(&scored.fitted)),
+            shown(of(&scored.specification)),
+            if *bar <= 0.0 {
+                String::new()
+            } else if met {
+                "yes".into()
+            } else {
+                "no".into()
+            },
+        ]);
+    }
+    let inside = scored.coverage;
+    sheet.push([
+        "runs inside the 90 % interval".into(),
+        "87 % to 93 %".into(),
+        percent(inside),
+        String::new(),
+        String::new(),
+        if (0.87..=0.93).contains(&inside) { "yes".into() } else { "no".into() },
+    ]);
+    sheet
+}
+
+/// Runs without those that other runs contradict.
+fn without_anomalies(scored: &Scored) -> Report {
+    let flagged: Vec<&String> = scored.report.anomalies.iter().map(|anomaly| &anomaly.id).collect();
+    let kept = |row: &Row| !row.id.as_ref().is_some_and(|id| flagged.contains(&id));
+    let places: Vec<usize> = (0..scored.rows.len()).filter(|&at| kept(&scored.rows[at])).collect();
+    let rows: Vec<Row> = places.iter().map(|&at| scored.rows[at].clone()).collect();
+    let predictions: Vec<Prediction> = places.iter().map(|&at| scored.crossed[at].clone()).collect();
+    score(&samples(&rows, &predictions), &only(&["purpose=pretrain"]), &[])
+}
+
+/// How far repeats of one run are apart: the floor under every error.
+fn noise(rows: &[Row]) -> String {
+    let mut repeats: BTreeMap<String, (bool, Vec<f64>)> = BTreeMap::new();
+    for row in rows.iter().filter(|row| row.outcome.as_deref() == Some("ok")) {
+        let (Some(seconds), Some(gpus), Some(batch)) = (row.step_time_canon_s, row.gpus_total, row.global_batch) else {
+            continue;
+        };
+        let key = format!("{}|{gpus}|{batch}|{:?}", row.config_group.as_deref().unwrap_or_default(), row.dtype_detail);
+        let group = repeats.entry(key).or_insert_with(|| (row.experts.is_some_and(|e| e > 1.0), Vec::new()));
+        group.1.push(seconds);
+    }
+    let middle = |moe: bool| {
+        let mut spreads: Vec<f64> = repeats
+            .values()
+            .filter(|(experts, times)| *experts == moe && times.len() > 1)
+            .map(|(_, times)| {
+                let most = times.iter().fold(0.0_f64, |a, b| a.max(*b));
+                most / times.iter().fold(f64::INFINITY, |a, b| a.min(*b)) - 1.0
+            })
+            .collect();
+        spreads.sort_by(f64::total_cmp);
+        (spreads.len(), spreads.get(spreads.len() / 2).copied().unwrap_or_default())
+    };
+    let ((dense_n, dense), (moe_n, moe)) = (middle(false), middle(true));
+    format!(
+        "Runs of one layout, GPUs and batch that were published more than once differ by {} in the median when dense \
+         ({dense_n} groups) and by {} with experts ({moe_n} groups), longest over shortest.",
+        percent(dense),
+        percent(moe)
+    )
+}
+
+/// What is known of runs that are far off: `tests/published/causes.csv`.
+fn causes(scored: &Scored) -> Sheet {
+    let mut sheet = Sheet::new("", &["run", "measured s", "predicted s", "error", "what is known"]);
+    let mut known: Vec<(String, String)> = Vec::new();
+    for record in csv::Reader::from_path(path("tests/published/causes.csv")).unwrap().records() {
+        let record = record.unwrap();
+        known.push((record[0].to_owned(), record[1].to_owned()));
+    }
+    for (run, _) in &known {
+        assert!(scored.rows.iter().any(|row| row.id.as_ref() == Some(run)), "causes.csv: there is no run {run}");
+    }
+    for point in scored.report.points.iter().take(40) {
+        let flagged = scored.report.anomalies.iter().find(|anomaly| anomaly.id == point.id);
+        let flag =
+            flagged.map(|anomaly| format!("{:.1} times {}: {}", anomaly.factor, anomaly.against, anomaly.rule.words()));
+        let cause = known.iter().find(|(run, _)| *run == point.id).map(|(_, cause)| cause.clone());
+        let words: Vec<String> = flag.into_iter().chain(cause).collect();
+        sheet.push([
+            point.id.clone(),
+            format!("{:.3}", point.measured_s),
+            format!("{:.3}", point.predicted_s),
+            percent(point.error),
+            if words.is_empty() { "not known".into() } else { words.join("; ") },
+        ]);
+    }
+    sheet
+}
+
+fn document(scored: &Scored) -> String {
+    let sets = fit();
+    let fit = sets.fit().unwrap();
+    let with_folds = fit.constants.iter().filter(|constant| !constant.folds.is_empty()).count();
+    let clean = without_anomalies(scored);
+    let mut out = String::new();
+    let _ = write!(
+        out,
+        "# Accuracy\n\n\
+         Written by `UPDATE_EXPECT=1 cargo test --test accuracy`; do not edit. Errors are |predicted/measured − 1| of runs \
+         that trained from scratch and ended well (`purpose=pretrain`, `outcome=ok`) in `tests/published/runs.csv`; repeats \
+         of one run count once. `meshwright validate --runs tests/published/runs.csv --only purpose=pretrain \
+         --witnesses tests/published/witnesses.csv --cross-validated` prints the same.\n\n\
+         *Cross-validated*: each run is predicted with constants that were fitted without its configuration (`config_group`, \
+         {FOLDS} folds). Of the {} constants of fit `{}`, {with_folds} are fitted to runs and have a value for each fold; the \
+         others are stated by their source, or were chosen while these runs were at hand. The specification's own constants, \
+         which stay under all of this, were fitted to this half of the runs too, and its rules were made with it in view: \
+         only runs kept aside can say how much that flatters.\n\n## What was asked\n\n",
+        fit.constants.len(),
+        fit.name,
+    );
+    let section = |out: &mut String, title: &str, text: &str, sheet: &Sheet| {
+        let sheet = Sheet { title: String::new(), ..sheet.clone() };
+        let _ = write!(out, "\n## {title}\n\n{text}{}", markdown::render(&sheet).trim_start());
+    };
+    let _ = write!(out, "{}\n{}\n", markdown::render(&table(scored)).trim_start(), noise(&scored.rows));
+    section(&mut out, "Step time by class", "", &sheets::time(&scored.report));
+    section(&mut out, "Peak memory by kind of figure", "", &sheets::memory(&scored.report));
+    section(&mut out, "Running out of memory", "", &sheets::oom(&scored.report));
+    section(
+        &mut out,
+        "Choosing a plan",
+        "Groups of three measured layouts or more that share set, model, GPUs, format, batch and sequence. Regret is the \
+         measured time of the plan predicted fastest over the best measured, less 1. With three layouts the best of three is \
+         the best by itself: the last column leaves those groups out.\n\n",
+        &sheets::choice(&scored.report),
+    );
+    section(
+        &mut out,
+        "Runs that other runs contradict",
+        &format!(
+            "Found by comparing rows with rows, and with the rows of the nanotron sweep that are not scored \
+             (`tests/published/witnesses.csv`); no prediction is looked at. They count in every figure above. Without them \
+             the mean error is {}, and the mean regret {} over {} groups.\n\n",
+            percent(mean(&clean, "all", "all").unwrap_or_default()),
+            percent(clean.choice.classes.first().map_or(0.0, |choice| choice.mean_regret)),
+            clean.choice.classes.first().map_or(0, |choice| choice.groups),
+        ),
+        &sheets::anomalies(&scored.report),
+    );
+    section(&mut out, "Furthest off", "", &causes(scored));
+    out
+}
+
+#[test]
+fn accuracy_is_as_recorded() {
+    let scored = Scored::new();
+    let now = headlines(&scored);
+    let record = path("tests/published/accuracy.json");
+    let text = std::fs::read_to_string(&record).unwrap_or_else(|_| "{}".into());
+    let known: BTreeMap<String, f64> = serde_json::from_str(&text).unwrap();
+    let more = |key: &str| HEADLINES.iter().find(|headline| headline.key == key).unwrap().more;
+    let moved = |better: bool| -> Vec<String> {
+        now.iter()
+            .filter_map(|(key, value)| {
+                let before = known.get(key)?;
+                let gain = if more(key) { value - before } else { before - value };
+                (if better { gain > SHOWN } else { gain < -SHOWN }).then(|| format!("{key}: {before} -> {value}"))
+            })
+            .collect()
+    };
+    let worse = moved(false);
+    assert!(
+        worse.is_empty(),
+        "accuracy got worse: {worse:#?}\nif it must, say why in the change and edit {}",
+        record.display()
+    );
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&record, serde_json::to_string_pretty(&now).unwrap() + "\n").unwrap();
+    } else {
+        let better = moved(true);
+        assert!(better.is_empty() && known.len() == now.len(), "record what got better (UPDATE_EXPECT=1): {better:#?}");
+    }
+    expect_test::expect_file![path("docs/accuracy.md")].assert_eq(&document(&scored));
+}
+
+/// The same figures whether the library scores with the fit's folds, or the runs are few: a sanity check of the scorer.
+#[test]
+fn a_perfect_model_would_have_no_error() {
+    let rows: Vec<Row> = rows().into_iter().filter(|row| row.step_time_canon_s.is_some()).collect();
+    let predictions: Vec<Prediction> =
+        rows.iter().map(|row| Prediction { step_time_s: row.step_time_canon_s, ..runs::predict(row) }).collect();
+    let report = score(&samples(&rows, &predictions), &[], &[]);
+    let errors = report.time[0].errors.unwrap();
+    assert!(errors.mean_ape < 1e-12 && errors.bias.abs() < 1e-12);
+    let choice = &report.choice.classes[0];
+    assert!(choice.mean_regret < 1e-12 && (choice.mean_spearman.unwrap() - 1.0).abs() < 1e-12);
+    let twice: Vec<Prediction> = predictions
+        .iter()
+        .map(|prediction| Prediction {
+            step_time_s: prediction.step_time_s.map(|time| time * 2.0),
+            ..prediction.clone()
+        })
+        .collect();
+    let report = score(&samples(&rows, &twice), &[], &[]);
+    let errors = report.time[0].errors.unwrap();
+    assert!((errors.mean_ape - 1.0).abs() < 1e-12 && (errors.bias - 1.0).abs() < 1e-12);
+    assert!(report.choice.classes[0].mean_regret < 1e-12, "regret does not depend on scale");
+}
