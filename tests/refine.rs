@@ -252,8 +252,10 @@ fn dense_models_are_no_slower_than_megatrons_own_split() {
         check(&problem, &plan, &refined);
         let (ours, theirs) = (refined.step(), theirs.evaluation.step.total());
         assert!(ours <= theirs, "{model} {plan}: {ours} against Megatron's {theirs}");
-        // 405B on 8 stages is proved within 1.6 %; the other models within 1 %.
-        assert!(refined.proof.gap() <= 0.016, "{model} {plan}: {}", refined.proof);
+        println!("{model} {plan}: {}", refined.proof);
+        // 405B on 8 stages is proved within 1.2 %; the other models are proved the best.
+        let most = if model == "llama3-405b" && pp == 8 { 0.012 } else { 1e-9 };
+        assert!(refined.proof.gap() <= most, "{model} {plan}: {}", refined.proof);
     }
 }
 
@@ -282,6 +284,21 @@ const SHOWN: [(&str, &str, &str, u32, u32, &str); 12] = [
     ("nemotron-h-56b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 vpp=2 schedule=interleaved mbs=1 sp=on"),
 ];
 
+/// Times of one solution, of several: the machine may be shared.
+fn timed<T>(mut solve: impl FnMut() -> T) -> (T, f64) {
+    let mut least = f64::INFINITY;
+    loop {
+        let start = std::time::Instant::now();
+        let answer = solve();
+        let took = start.elapsed().as_secs_f64();
+        let again = took < 0.5 * least && took < 1.0;
+        least = least.min(took);
+        if !again {
+            return (answer, least);
+        }
+    }
+}
+
 /// Writes `docs/refine.md`: `cargo test --release --test refine -- --ignored write_docs`. Times of the solver are the machine's.
 #[test]
 #[ignore = "writes docs/refine.md; solver times depend on the machine"]
@@ -292,19 +309,18 @@ fn write_docs() {
         "# Refined stages\n\nWritten by `cargo test --release --test refine -- --ignored write_docs`.\n\nFor each plan: the \
          replayed step time with the layers that the stack gives its stages and one recomputation for all of them (before), \
          with layers and recomputation chosen for each stage (after), what is proved (no split and mix of the plan is faster \
-         by more), and the wall time of the solver",
+         by more), and the wall time of the solver, the shortest of a few",
     );
     writeln!(text, " on one core of a shared 2-core machine, {profile}.\n").unwrap();
     text.push_str(
         "| model | plan | before | after | gain | proof | solver | stages |\n|---|---|---|---|---|---|---|---|\n",
     );
+    let mut missed = String::new();
     for (model, cluster, stack, batch, seq_len, plan_text) in SHOWN {
         let problem = spec(model, cluster, stack, batch, seq_len).problem();
         let costs = Costs::new(&problem);
         let plan = parse_plan(plan_text, &problem).unwrap();
-        let start = std::time::Instant::now();
-        let outcome = refine(&costs, &plan, &Options::default());
-        let took = start.elapsed().as_secs_f64();
+        let (outcome, took) = timed(|| refine(&costs, &plan, &Options::default()));
         let problem_text = format!("{model} on {cluster}, batch {batch} x {seq_len}");
         match outcome {
             Ok(refined) => {
@@ -323,13 +339,37 @@ fn write_docs() {
                     refined.staged.megatron_layout().replace('|', "\\|"),
                 )
                 .unwrap();
+                if refined.proof.gap() > 0.01 {
+                    writeln!(missed, "* {model}, `{plan_text}`: {}", refined.proof).unwrap();
+                }
             }
             Err(why) => {
                 writeln!(text, "| {problem_text} | `{plan_text}` | - | {why} | | | {:.0} ms | |", took * 1e3).unwrap();
             }
         }
-        print!("{}", text.lines().last().unwrap_or_default());
-        println!();
+        println!("{}", text.lines().last().unwrap_or_default());
     }
+    if !missed.is_empty() {
+        writeln!(text, "\nNot proved within 1 %: the bound or the split may be what is too far off.\n\n{missed}")
+            .unwrap();
+    }
+    text.push_str(HOW);
+    let text = text.trim_end().to_owned() + "\n";
     std::fs::write(std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/refine.md"), text).unwrap();
 }
+
+/// How it is solved, below the table.
+const HOW: &str = "
+## How
+
+One stage a rank: the time T of the slowest stage is branched on. Under each interval of T the shortest path over cuts gives the
+least length of a chain of the schedule through each rank that may be the slowest; chains that played splits waited for join the
+schedule's own, and weights on chains raise the bound.
+
+Several stages a rank: splits are paths through a network of stages. Multipliers price each rank's memory and time and weigh the
+chains; the least path is a bound, and the splits on the way are played and improved by moving single layers. Where few stages
+are left that a faster split may have, an integer program over them (good_lp; microlp, or HiGHS with feature `highs`) chooses
+among them: one column a stage, memory as one row for each rank and moment, time as one row for each chain.
+
+No solver's word is taken: what is returned was priced by `cost::Stager`, which knows nothing of the programs.
+";

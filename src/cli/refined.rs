@@ -39,7 +39,7 @@ impl RefineArgs {
         }
         let recompute = target.is_none() && !restrictions.mentions("recompute");
         let options = Options { freedom: Freedom { recompute, ..Freedom::default() }, ..Options::default() };
-        refine_ranking(&Costs::new(problem), ranking, most as usize, self.refine.is_some(), &options)
+        refine_ranking(&Costs::new(problem), ranking, restrictions, (most as usize, self.refine.is_some()), &options)
     }
 }
 
@@ -51,14 +51,15 @@ pub fn expressible(target: Target, costs: &Costs, plan: &Plan) -> Result<Refined
     if !target.names_stages() {
         bail!("{target} does not say which layers a stage holds\n\nhint: leave out --refine");
     }
-    let free = refine(costs, plan, &Options::default());
+    let options = Options { offloads: vec![plan.offload], ..Options::default() };
+    let free = refine(costs, plan, &options);
     if let Ok(refined) = &free
         && express::stages_obstacle(target, &refined.staged).is_none()
     {
         return Ok(free?);
     }
     let freedom = Freedom { recompute: false, ..Freedom::default() };
-    Ok(refine(costs, plan, &Options { freedom, ..Options::default() })?)
+    Ok(refine(costs, plan, &Options { freedom, ..options })?)
 }
 
 /// The table of refined plans and what it means; empty where none has stages that fit.

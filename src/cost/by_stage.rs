@@ -355,16 +355,24 @@ impl<'a> Stager<'a> {
         (data, optimizer, host)
     }
 
-    /// A step time that no stages beat whose pipeline takes at least `pipe`, whose heaviest rank holds at least `held`, and
-    /// whose ranks hide gradients and parameters behind no more than `forward` and `backward`.
-    pub fn bound(&self, pipe: Seconds, held: RankParameters, forward: Seconds, backward: Seconds) -> Seconds {
+    /// A step time that no stages beat whose pipeline takes at least `pipe`, whose heaviest rank holds at least `held`, whose
+    /// ranks hide gradients and parameters behind no more than `forward` and `backward`, and all leave `offload` on the host.
+    pub fn bound(
+        &self,
+        pipe: Seconds,
+        held: RankParameters,
+        (forward, backward): (Seconds, Seconds),
+        offload: Offload,
+    ) -> Seconds {
         let (costs, m) = (self.costs, self.micro_batches);
         let compute = super::layer::Pair { forward, backward };
         let work = Work { compute, ..Work::default() };
         let windows = costs.dp_windows(&self.plan, &[(work, 1.0)], m);
         let edges = costs.edges(&self.plan, &held);
         let data = costs.exposed_exchange(&self.plan, edges.exchange, &windows, m) + edges.tied;
-        pipe * (1.0 + costs.slow_down(self.plan.layout.world_size())) + data + edges.update
+        let plan = Plan { offload, ..self.plan };
+        let update = costs.optimizer_step(&plan, &held) + costs.host_update(&plan, &held);
+        pipe * (1.0 + costs.slow_down(self.plan.layout.world_size())) + data + update
     }
 
     /// Times of each rank, all its stages together.

@@ -3,11 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::Options;
+use super::blend::length;
 use super::bound;
 use super::frontier::Point;
+use super::integer::{self, Found};
 use super::program::{Load, Program};
 use super::separable::{Answer, Split};
 use crate::schedule::paths::{Path, paths};
+use crate::schedule::replay::{StageTime, critical_path};
+use crate::units::Seconds;
 
 /// All work of one rank.
 fn rank_path(program: &Program, rank: usize) -> Path {
@@ -83,13 +87,19 @@ fn greedy(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64>]
     while excess > 0.0 {
         let mut step: Option<(f64, usize, usize, f64)> = None;
         for i in 0..own.len() {
-            let here = frontiers[i].points[at[i]];
-            for (to, point) in frontiers[i].points.iter().enumerate().skip(at[i] + 1) {
+            let points = &frontiers[i].points;
+            let here = points[at[i]];
+            // One step looks at the next few mixes and at some further on.
+            let ahead = (1..=8).chain((4..).map(|power| 1 << power).take(5));
+            for to in ahead.map(|more| at[i] + more).take_while(|&to| to < points.len()).chain([points.len() - 1]) {
+                if to <= at[i] {
+                    continue;
+                }
                 let mut next = at.clone();
                 next[i] = to;
                 let left = over(&next);
                 let saved = excess - left.max(0.0);
-                let rate = saved / (point.extra - here.extra).max(f64::MIN_POSITIVE);
+                let rate = saved / (points[to].extra - here.extra).max(f64::MIN_POSITIVE);
                 if saved > 0.0 && step.is_none_or(|(best, ..)| rate > best) {
                     step = Some((rate, i, to, left));
                 }
@@ -201,86 +211,165 @@ fn legal(program: &Program, cuts: &[usize]) -> bool {
         .all(|chunk| cuts[chunk] <= cuts[chunk + 1] && program.may_hold(chunk, cuts[chunk], cuts[chunk + 1]))
 }
 
-/// Length of a chain.
-pub fn length(path: &Path, loads: &[Load]) -> f64 {
-    loads
-        .iter()
-        .enumerate()
-        .map(|(stage, load)| {
-            let separate = path.wgrad[stage] > 0.0;
-            let wgrad = if separate { load.wgrad } else { 0.0 };
-            path.forward[stage] * load.forward
-                + path.backward[stage] * (load.backward - wgrad)
-                + path.wgrad[stage] * load.wgrad
-        })
-        .sum()
+/// Most stages priced in chains to look at neighbours, the same on every machine.
+const MOST_LOOKED: usize = 60_000_000;
+
+/// What is known while splits are searched.
+struct Search<'a> {
+    program: &'a Program<'a>,
+    step: &'a mut dyn FnMut(&Split) -> f64,
+    most_replays: usize,
+    /// Chains that no split is faster than: the schedule's own, and what played splits waited for.
+    chains: Vec<Path>,
+    /// The step that a pipeline's length gives: at none, and for one second more.
+    line: (f64, f64),
+    best: Option<(f64, Split)>,
+    replayed: usize,
+    cut_short: bool,
+    /// Stages priced in chains.
+    looked: usize,
+    seen: BTreeSet<Vec<usize>>,
+    known: Known,
 }
 
-/// Most neighbours looked at, the same on every machine.
-const MOST_LOOKED: usize = 20_000;
+impl Search<'_> {
+    fn lift(&self, pipe: f64) -> f64 {
+        self.line.0 + self.line.1 * pipe
+    }
 
-/// Moves single layers between stages while the replay gets shorter, from several starts.
-pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl FnMut(&Split) -> f64) -> Answer {
-    let family = chains(program);
-    let m = program.stager.micro_batches();
-    let edges = bound::edges(program);
-    let (base, slope) = edges.line(program, sends);
-    let lift = |pipe: f64| base + slope * pipe;
-    let floor = |loads: &[Load]| lift(family.iter().map(|path| length(path, loads)).fold(0.0, f64::max));
-    let mut best: Option<(f64, Split)> = None;
-    let mut replayed = 0;
-    let mut seen: BTreeSet<Vec<usize>> = BTreeSet::new();
-    let mut known = Known::new();
-    let (mut looked, mut cut_short) = (0, false);
-    for start in starts(program) {
+    fn floor(&self, loads: &[Load]) -> f64 {
+        self.lift(self.chains.iter().map(|path| length(path, loads)).fold(0.0, f64::max))
+    }
+
+    /// Plays a split, keeps it if it is the fastest, and what it waited for if the known chains did not foresee that.
+    fn play(&mut self, split: &Split) -> f64 {
+        let time = (self.step)(split);
+        self.replayed += 1;
+        if self.best.as_ref().is_none_or(|(known, _)| time < *known) {
+            self.best = Some((time, split.clone()));
+        }
+        if self.floor(&split.loads) < time * (1.0 - UNFORESEEN) {
+            foresee(self.program, &split.loads, &mut self.chains);
+        }
+        time
+    }
+
+    /// Plays cuts, then moves single layers between stages while the step gets shorter.
+    fn descend(&mut self, start: Vec<usize>) {
+        let program = self.program;
+        let m = program.stager.micro_batches();
+        if !legal(program, &start) || !self.seen.insert(start.clone()) {
+            return;
+        }
+        let Some(first) = loads(program, &start, &mut self.known) else { return };
         let mut here = start;
-        if !legal(program, &here) || !seen.insert(here.clone()) {
-            continue;
-        }
-        let Some(first) = loads(program, &here, &mut known) else { continue };
-        let split = Split { cuts: here.clone(), loads: first };
-        let mut time = step(&split);
-        replayed += 1;
-        if best.as_ref().is_none_or(|(known, _)| time < *known) {
-            best = Some((time, split));
-        }
-        loop {
-            let mut moved: Option<(f64, Split)> = None;
+        let mut time = self.play(&Split { cuts: here.clone(), loads: first });
+        while self.replayed < self.most_replays && self.looked < MOST_LOOKED {
+            let mut moved: Option<(f64, Vec<usize>)> = None;
             for cuts in neighbours(program, &here) {
-                if replayed >= options.most_replays || looked >= MOST_LOOKED {
-                    cut_short = true;
+                if self.replayed >= self.most_replays || self.looked >= MOST_LOOKED {
+                    self.cut_short = true;
                     break;
                 }
-                looked += 1;
-                if !seen.insert(cuts.clone()) {
-                    continue;
-                }
+                self.looked += program.chunks * self.chains.len();
                 let limit = moved.as_ref().map_or(time, |(known, _)| *known);
                 let at_least = fastest(program, &cuts);
-                if lift(m * busiest(program, &at_least)) >= limit || floor(&at_least) >= limit {
+                if self.lift(m * busiest(program, &at_least)) >= limit || self.floor(&at_least) >= limit {
                     continue;
                 }
-                let Some(loads) = loads(program, &cuts, &mut known) else { continue };
-                if floor(&loads) >= limit {
+                if !self.seen.insert(cuts.clone()) {
+                    continue;
+                }
+                let Some(loads) = loads(program, &cuts, &mut self.known) else { continue };
+                if self.floor(&loads) >= limit {
                     continue;
                 }
                 let split = Split { cuts, loads };
-                let replayed_time = step(&split);
-                replayed += 1;
-                if replayed_time < limit {
-                    moved = Some((replayed_time, split));
+                let played = self.play(&split);
+                if played < limit {
+                    moved = Some((played, split.cuts));
                 }
             }
-            let Some((better, split)) = moved else { break };
-            time = better;
-            here.clone_from(&split.cuts);
-            if best.as_ref().is_none_or(|(known, _)| time < *known) {
-                best = Some((time, split));
+            let Some((better, cuts)) = moved else { return };
+            (time, here) = (better, cuts);
+        }
+        self.cut_short = true;
+    }
+}
+
+/// Share of a step by which a played split may surprise the known chains before what it waited for joins them.
+pub const UNFORESEEN: f64 = 2e-4;
+/// Most chains.
+const MOST_CHAINS: usize = 200;
+
+/// Adds to the chains what a split's step waits for.
+pub fn foresee(program: &Program, loads: &[Load], chains: &mut Vec<Path>) {
+    let (plan, s) = (program.stager.plan(), Seconds::new);
+    if !program.stager.plays() || chains.len() >= MOST_CHAINS {
+        return;
+    }
+    let time = |load: &Load| StageTime { forward: s(load.forward), backward: s(load.backward), wgrad: s(load.wgrad) };
+    let times: Vec<StageTime> = loads.iter().map(time).collect();
+    let m = program.stager.micro_batches() as u32;
+    if let Some(path) = critical_path(plan.schedule, plan.layout.pp, m, &times)
+        && !chains.contains(&path)
+    {
+        chains.push(path);
+    }
+}
+
+/// Most times that the bound sends the search to new splits.
+const MOST_TURNS: usize = 4;
+
+/// Moves single layers between stages while the replay gets shorter, from several starts and from the splits that the bound
+/// is made of, until none of them is faster.
+pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl FnMut(&Split) -> f64) -> Answer {
+    let mut search = Search {
+        program,
+        step: &mut step,
+        most_replays: options.most_replays,
+        chains: chains(program),
+        line: bound::edges(program).line(program, sends),
+        best: None,
+        replayed: 0,
+        cut_short: false,
+        looked: 0,
+        seen: BTreeSet::new(),
+        known: Known::new(),
+    };
+    for start in starts(program) {
+        search.descend(start);
+    }
+    let mut proved = 0.0_f64;
+    for _ in 0..MOST_TURNS {
+        let before = search.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
+        let target = (before - search.line.0) / search.line.1;
+        let chains = search.chains.len();
+        let bound = bound::of(program, &search.chains, target, options.tolerance);
+        let mut length = bound.length;
+        for cuts in bound.met {
+            if search.replayed < search.most_replays {
+                search.descend(cuts);
             }
         }
+        if let Some(columns) = bound.columns {
+            match integer::choose(program, &columns, &search.chains, target) {
+                Found::Optimal(chosen, value) => {
+                    length = length.max(value.min(target));
+                    let cuts: Vec<usize> = [0].into_iter().chain(chosen.iter().map(|column| column.b)).collect();
+                    search.descend(cuts);
+                }
+                Found::Nothing => length = target,
+                Found::Unknown => search.cut_short = true,
+            }
+        }
+        proved = proved.max(search.lift(length));
+        let now = search.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
+        if proved >= now * (1.0 - options.tolerance) || (now >= before && search.chains.len() == chains) {
+            break;
+        }
     }
-    let bound = lift(bound::of(program, &family, best.as_ref().map(|(time, _)| *time)));
-    Answer { best, bound, replayed, cut_short }
+    Answer { best: search.best, bound: proved, replayed: search.replayed, cut_short: search.cut_short }
 }
 
 /// Splits up to which all are looked at.

@@ -1,8 +1,11 @@
 //! Layers and recomputation of each stage: what enumeration over degrees cannot choose.
 
+mod blend;
 mod bound;
 mod coupled;
 mod frontier;
+mod integer;
+mod network;
 mod program;
 pub mod ranking;
 mod separable;
@@ -10,7 +13,7 @@ mod separable;
 use serde::Serialize;
 
 use crate::cost::{Costs, StagedEvaluation, Stager};
-use crate::plan::{Plan, ZeroStage};
+use crate::plan::{Offload, Plan, Recompute, ZeroStage};
 use crate::stages::StagedPlan;
 use crate::units::{Bytes, Seconds};
 
@@ -115,10 +118,13 @@ pub enum Infeasible {
 }
 
 /// How to refine.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// What may change.
+    /// What may change beside layers.
     pub freedom: Freedom,
+    /// What may wait on the host, the same for every rank; one of these is chosen. None listed: nothing, or what the plan leaves
+    /// there.
+    pub offloads: Vec<Offload>,
     /// Gap at which to stop.
     pub tolerance: f64,
     /// Most splits replayed by the search over coupled stages: its limit, the same on every machine.
@@ -129,12 +135,12 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { freedom: Freedom::default(), tolerance: 1e-9, most_replays: 400, enumerate: true }
+        Self { freedom: Freedom::default(), offloads: Vec::new(), tolerance: 1e-9, most_replays: 400, enumerate: true }
     }
 }
 
-/// Finds the stages of a plan: for its degrees, layers of every virtual stage, and what each recomputes, so that the replayed
-/// step is the shortest under every rank's own memory.
+/// Finds the stages of a plan: for its degrees, layers of every virtual stage, what each recomputes, and what waits on the
+/// host, so that the replayed step is the shortest under every rank's own memory.
 ///
 /// The answer is priced by `cost::Stager`, which knows nothing of the program, and is never slower than the plan as it was.
 ///
@@ -145,51 +151,91 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
         return Err(Infeasible::Unsupported("ZeRO 3 gathers weights layer by layer: its stages are not refined"));
     }
     let stager = Stager::new(costs, plan);
-    let program = Program::new(&stager, plan.recompute, options.freedom);
-    let chunks = program.chunks as u32;
-    let needed = chunks.saturating_sub(2);
-    if needed as usize > program.len() || (chunks == 1 && program.len() == 0) {
-        return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
-    }
-    let before = as_it_was(costs, &stager, plan);
-    let budget = costs.problem.hbm_budget();
-    let fits = before.1.over(budget).is_none();
-    let price = |split: &Split| {
+    let (staged, price) = as_it_was(costs, &stager, plan);
+    let fits = price.over(costs.problem.hbm_budget()).is_none();
+    let before = fits.then(|| price.evaluation.step.total());
+    let mut answer = Answer { best: None, bound: f64::INFINITY, replayed: 0, cut_short: false };
+    let mut best = before.map(|step| (step, staged, price));
+    let mut why: Option<Infeasible> = None;
+    for offload in offloads(&stager, plan, options) {
+        let freedom = Freedom { offload, ..options.freedom };
+        let program = Program::new(&stager, plan.recompute, freedom);
+        let chunks = program.chunks as u32;
+        let needed = chunks.saturating_sub(2);
+        if needed as usize > program.len() || (chunks == 1 && program.len() == 0) {
+            return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
+        }
+        let known = best.as_ref().map(|(step, ..)| step.get());
+        let of_offload = split(&program, options, known);
+        answer.bound = answer.bound.min(of_offload.bound);
+        answer.replayed += of_offload.replayed;
+        answer.cut_short |= of_offload.cut_short;
+        let Some((_, split)) = of_offload.best else {
+            if known.is_none() {
+                why = Some(nearest(&program));
+            }
+            continue;
+        };
         let points: Vec<Option<usize>> = split.loads.iter().map(|load| load.point).collect();
         let staged = program.staged(&split.cuts, &points);
         let price = stager.evaluate(&staged);
-        (staged, price)
-    };
-    let step = |split: &Split| price(split).1.evaluation.step.total().get();
+        let step = price.evaluation.step.total();
+        // The solver's word is not taken: what the evaluator finds too large or slower is not returned.
+        let believed = price.over(costs.problem.hbm_budget()).is_none();
+        debug_assert!(believed, "the evaluator refutes the program: {:?}", price.over(costs.problem.hbm_budget()));
+        if believed && best.as_ref().is_none_or(|(known, ..)| step < *known) {
+            best = Some((step, staged, price));
+        }
+    }
+    match best {
+        Some((_, staged, price)) => Ok(finish(staged, price, before, &answer)),
+        None => Err(why.unwrap_or(Infeasible::Unsupported("nothing was allowed to change"))),
+    }
+}
+
+/// What may wait on the host. Activations whose transfer hides behind compute cost nothing: of such shares the largest will do.
+fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> Vec<Offload> {
+    let mut all =
+        if options.offloads.is_empty() { vec![Offload::NONE, plan.offload] } else { options.offloads.clone() };
+    let kinds = 0..stager.costs().problem.model().kinds.len();
+    let time = |kind: usize, share: f64| stager.layer(kind, Recompute::None, share).time;
+    let is_free = |share: f64| kinds.clone().all(|kind| time(kind, share) == time(kind, 0.0));
+    let free: Vec<f64> = all.iter().map(|o| o.activations).filter(|&share| is_free(share)).collect();
+    let most = free.iter().copied().fold(0.0, f64::max);
+    all.retain(|o| !free.contains(&o.activations) || o.activations >= most);
+    all.sort_by(|a, b| a.optimizer.total_cmp(&b.optimizer).then(a.activations.total_cmp(&b.activations)));
+    all.dedup();
+    all
+}
+
+/// The best split of one program, with what none beats; `known` = a step that is there already.
+fn split(program: &Program, options: &Options, known: Option<f64>) -> Answer {
+    let stager = program.stager;
     let sends = program.sends();
-    let plays = stager.plays();
-    let mut answer = if stager.plan().schedule.virtual_stages() == 1 && (plays || plan.layout.pp == 1) {
-        separable::solve(&program, &coupled::chains(&program), sends, (options.tolerance, options.most_replays), step)
-    } else {
-        coupled::solve(&program, options, sends, step)
+    if let Some(known) = known {
+        let least = stager.micro_batches() * bound::busiest(program) + sends;
+        if bound::edges(program).lift(program, least) >= known {
+            return Answer { best: None, bound: known, replayed: 0, cut_short: false };
+        }
+    }
+    let step = |split: &Split| {
+        let points: Vec<Option<usize>> = split.loads.iter().map(|load| load.point).collect();
+        stager.evaluate(&program.staged(&split.cuts, &points)).evaluation.step.total().get()
     };
-    if options.enumerate && coupled::splits(&program) <= coupled::MOST_ENUMERATED {
-        coupled::enumerate(&program, sends, step, &mut answer);
+    let mut answer = if stager.plan().schedule.virtual_stages() == 1 && (stager.plays() || stager.plan().layout.pp == 1)
+    {
+        let limits = (options.tolerance, options.most_replays);
+        separable::solve(program, coupled::chains(program), sends, limits, step)
+    } else {
+        coupled::solve(program, options, sends, step)
+    };
+    if options.enumerate && coupled::splits(program) <= coupled::MOST_ENUMERATED {
+        coupled::enumerate(program, sends, step, &mut answer);
     }
     if let Some((time, _)) = answer.best {
         answer.bound = answer.bound.min(time);
     }
-    let Some((_, split)) = answer.best.clone() else {
-        return if fits { Ok(unchanged(before, answer.replayed)) } else { Err(nearest(&program)) };
-    };
-    let (staged, price) = price(&split);
-    // The solver's word is not taken: what the evaluator finds too large or slower is not returned.
-    let believed = price.over(budget).is_none();
-    debug_assert!(believed, "the evaluator refutes the program: {:?}", price.over(budget));
-    let step_before = before.1.evaluation.step.total();
-    if fits && (!believed || price.evaluation.step.total() >= step_before) {
-        let (staged, price) = before;
-        return Ok(finish(staged, price, Some(step_before), &answer));
-    }
-    if !believed {
-        return Err(nearest(&program));
-    }
-    Ok(finish(staged, price, fits.then_some(step_before), &answer))
+    answer
 }
 
 fn finish(staged: StagedPlan, price: StagedEvaluation, before: Option<Seconds>, answer: &Answer) -> Refined {
@@ -202,19 +248,6 @@ fn finish(staged: StagedPlan, price: StagedEvaluation, before: Option<Seconds>, 
         gap => Proof::WithinGap { gap },
     };
     Refined { staged, price, before, bound, proof, replayed: answer.replayed }
-}
-
-/// The plan as it was, where the program found nothing.
-fn unchanged(before: (StagedPlan, StagedEvaluation), replayed: usize) -> Refined {
-    let step = before.1.evaluation.step.total();
-    Refined {
-        staged: before.0,
-        price: before.1,
-        before: Some(step),
-        bound: Seconds::ZERO,
-        proof: Proof::WithinGap { gap: 1.0 },
-        replayed,
-    }
 }
 
 /// The plan with the stages that its split and recomputation give, priced by the replay.

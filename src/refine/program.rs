@@ -209,13 +209,29 @@ impl<'a> Program<'a> {
         sum
     }
 
+    /// Forward, backward and weight-gradient time of stage `chunk` with items `a..b` under their fastest options.
+    pub fn times(&self, chunk: usize, a: usize, b: usize) -> [f64; 3] {
+        let (ends, from, to) = (self.ends(chunk), self.fastest[a], self.fastest[b]);
+        [to[0] - from[0] + ends[0], to[1] - from[1] + ends[1], to[2] - from[2] + ends[2]]
+    }
+
+    /// The least that the other stages of a stage's rank take, for one micro-batch.
+    pub fn least_beside(&self, chunk: usize) -> f64 {
+        let shortest = self.options.iter().map(|o| (o[0].time.forward + o[0].time.backward).get());
+        let shortest = shortest.fold(f64::INFINITY, f64::min);
+        let others = (0..self.chunks).filter(|&other| other != chunk && self.rank_of(other) == self.rank_of(chunk));
+        others
+            .map(|other| self.fastest(other, 0, 0).both() + if self.may_hold(other, 0, 0) { 0.0 } else { shortest })
+            .sum()
+    }
+
     /// Stage `chunk` with items `a..b`, every layer under its fastest option, whether that fits or not.
     pub fn fastest(&self, chunk: usize, a: usize, b: usize) -> Load {
-        let (ends, from, to) = (self.ends(chunk), self.fastest[a], self.fastest[b]);
+        let [forward, backward, wgrad] = self.times(chunk, a, b);
         Load {
-            forward: to[0] - from[0] + ends[0],
-            backward: to[1] - from[1] + ends[1],
-            wgrad: to[2] - from[2] + ends[2],
+            forward,
+            backward,
+            wgrad,
             kept: self.kept[b] - self.kept[a],
             again: self.again_of_fastest(a, b),
             slack: 0.0,

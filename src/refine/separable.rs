@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::coupled::length;
+use super::blend::{Blend, length, project};
+use super::coupled::{UNFORESEEN, foresee};
 use super::program::{Load, Program};
 use crate::cost::data::RankParameters;
 use crate::schedule::paths::Path;
@@ -109,8 +110,9 @@ impl Table {
     /// What every split of these stages has: the least heaviest rank, and the longest forward and backward it hides behind.
     ///
     /// The heaviest rank of a split holds at least H parameters, H = the least over splits of their most; of those no more
-    /// than the most that any stage here holds are experts, and no more than the most are dense.
-    pub fn edges(&self, program: &Program) -> Edges {
+    /// than the most that any stage here holds are experts, and no more than the most are dense. Stages beyond `high` are left
+    /// out.
+    pub fn edges(&self, program: &Program, high: f64) -> Edges {
         let n = self.items;
         let mut best = vec![f64::INFINITY; n + 1];
         best[0] = 0.0;
@@ -118,7 +120,7 @@ impl Table {
         for stage in 0..self.ranks {
             let mut next = vec![f64::INFINITY; n + 1];
             for (a, &so_far) in best.iter().enumerate().filter(|(_, so_far)| so_far.is_finite()) {
-                for (b, load) in self.of(stage, a) {
+                for (b, load) in self.of(stage, a).filter(|(_, load)| load.both() - load.slack <= high) {
                     let [dense, experts] = program.parameters(stage, a, b);
                     most = [most[0].max(dense), most[1].max(experts)];
                     (forward, backward) = (forward.max(load.forward), backward.max(load.backward));
@@ -161,7 +163,7 @@ impl Edges {
     pub fn lift(&self, program: &Program, pipe: f64) -> f64 {
         let s = Seconds::new;
         let held = RankParameters { dense: self.dense, experts: self.experts };
-        program.stager.bound(s(pipe), held, s(self.forward), s(self.backward)).get()
+        program.stager.bound(s(pipe), held, (s(self.forward), s(self.backward)), program.freedom.offload).get()
     }
 }
 
@@ -203,15 +205,6 @@ impl Arcs {
     }
 }
 
-/// Price of a stage in a chain.
-fn in_path(path: &Path, stage: usize, load: &Load) -> f64 {
-    let separate = path.wgrad[stage] > 0.0;
-    let wgrad = if separate { load.wgrad } else { 0.0 };
-    path.forward[stage] * load.forward
-        + path.backward[stage] * (load.backward - load.slack - wgrad)
-        + path.wgrad[stage] * load.wgrad
-}
-
 /// Width below which an interval of bottlenecks is no longer halved, as a share.
 const FINEST: f64 = 2e-4;
 /// Most halvings.
@@ -237,7 +230,7 @@ pub struct Answer {
 /// `most_replays` how many splits may be priced.
 pub fn solve(
     program: &Program,
-    paths: &[Path],
+    mut paths: Vec<Path>,
     sends: f64,
     (tolerance, most_replays): (f64, usize),
     mut step: impl FnMut(&Split) -> f64,
@@ -267,7 +260,7 @@ pub fn solve(
             ceiling *= 2.0;
         }
     };
-    let edges = table.edges(program);
+    let edges = table.edges(program, f64::INFINITY);
     let (base, slope) = edges.line(program, sends);
     let mut cut_short = false;
     let mut intervals: Vec<(f64, f64, f64)> = vec![(0.0, low * (1.0 - 1e-12), ceiling)]; // (bound, low, high]
@@ -280,7 +273,11 @@ pub fn solve(
             intervals.push((bound, low, high));
             break;
         }
-        let (least, candidates) = interval_bound(program, &table, paths, low, high);
+        // Slower stages would hide more of what lies beside the pipeline: these do not.
+        let edges = table.edges(program, high);
+        let (base_here, slope_here) = edges.line(program, sends);
+        let goal = (time * (1.0 - tolerance) - base_here) / slope_here;
+        let (least, candidates) = interval_bound(program, &table, &paths, (low, high), goal);
         for cuts in candidates {
             let Some(loads) = table.loads(&cuts) else { continue };
             if !seen.insert(cuts.clone()) {
@@ -298,6 +295,9 @@ pub fn solve(
             let split = Split { cuts, loads };
             let time = step(&split);
             replayed += 1;
+            if base + slope * longest < time * (1.0 - UNFORESEEN) {
+                foresee(program, &split.loads, &mut paths);
+            }
             if best.as_ref().is_none_or(|(known, _)| time < *known) {
                 best = Some((time, split));
             }
@@ -319,8 +319,15 @@ pub fn solve(
     Answer { best, bound, replayed, cut_short }
 }
 
-/// The least length of chains over splits whose slowest stage lies in (low, high], and the splits that reach it.
-fn interval_bound(program: &Program, table: &Table, paths: &[Path], low: f64, high: f64) -> (f64, Vec<Vec<usize>>) {
+/// The least length of chains over splits whose slowest stage lies in (low, high], and the splits that reach it. Where that is
+/// under `goal`, the chains are weighed together.
+fn interval_bound(
+    program: &Program,
+    table: &Table,
+    paths: &[Path],
+    (low, high): (f64, f64),
+    goal: f64,
+) -> (f64, Vec<Vec<usize>>) {
     let mut least = f64::INFINITY;
     let mut candidates: Vec<Vec<usize>> = Vec::new();
     let arcs = table.usable(high);
@@ -328,23 +335,82 @@ fn interval_bound(program: &Program, table: &Table, paths: &[Path], low: f64, hi
         if !arcs.stages[rank].iter().any(|(_, _, load)| load.both() > low) {
             continue;
         }
-        let mut of_rank: Option<f64> = None;
-        for path in paths.iter().filter(|path| path.rank as usize == rank) {
+        let own = |stage: usize, load: &Load| stage == rank && load.both() <= low;
+        let mut of_rank: Option<(f64, usize)> = None;
+        for (at, path) in paths.iter().enumerate().filter(|(_, path)| path.rank as usize == rank) {
+            let blend = Blend::of(program.chunks, [(path, 1.0)].into_iter());
             let price = |stage: usize, load: &Load| {
-                if stage == rank && load.both() <= low { f64::INFINITY } else { in_path(path, stage, load) }
+                if own(stage, load) { f64::INFINITY } else { blend.price(stage, load) }
             };
             let Some((sum, cuts)) = arcs.cheapest(price) else {
                 of_rank = None;
                 break;
             };
-            of_rank = Some(of_rank.map_or(sum, |known| known.max(sum)));
+            if of_rank.is_none_or(|(known, _)| sum > known) {
+                of_rank = Some((sum, at));
+            }
             if !candidates.contains(&cuts) {
                 candidates.push(cuts);
             }
         }
-        if let Some(length) = of_rank {
-            least = least.min(length);
+        if let Some((length, at)) = of_rank {
+            let (raised, met) = if length < goal.min(least) {
+                weighed(&arcs, table, paths, at, &own, goal.min(least))
+            } else {
+                (length, Vec::new())
+            };
+            least = least.min(raised.max(length));
+            candidates.extend(met);
         }
     }
+    candidates.sort();
+    candidates.dedup();
     (least, candidates)
+}
+
+/// Rounds of the weights.
+const ROUNDS: usize = 24;
+
+/// The least mean of chains over splits without the stages left out, with weights from one chain alone on that raise it; and
+/// the splits met.
+fn weighed(
+    arcs: &Arcs,
+    table: &Table,
+    paths: &[Path],
+    first: usize,
+    left_out: &impl Fn(usize, &Load) -> bool,
+    goal: f64,
+) -> (f64, Vec<Vec<usize>>) {
+    let mut weights = vec![0.0; paths.len()];
+    weights[first] = 1.0;
+    let (mut most, mut met, mut pace) = (f64::NEG_INFINITY, Vec::new(), 1.0);
+    for _ in 0..ROUNDS {
+        let blend = Blend::of(table.ranks, paths.iter().zip(weights.iter().copied()));
+        let price = |stage: usize, load: &Load| {
+            if left_out(stage, load) { f64::INFINITY } else { blend.price(stage, load) }
+        };
+        let Some((sum, cuts)) = arcs.cheapest(price) else { return (f64::INFINITY, met) };
+        if sum <= most {
+            pace *= 0.7;
+        }
+        most = most.max(sum);
+        let Some(loads) = table.loads(&cuts) else { break };
+        met.push(cuts);
+        if most >= goal || goal.is_infinite() {
+            break;
+        }
+        let lengths: Vec<f64> = paths.iter().map(|path| length(path, &loads)).collect();
+        let mean: f64 = lengths.iter().zip(&weights).map(|(length, weight)| length * weight).sum();
+        let slope = |length: f64, weight: f64| if weight <= 0.0 && length < mean { 0.0 } else { length - mean };
+        let norm: f64 = lengths.iter().zip(&weights).map(|(&l, &w)| slope(l, w).powi(2)).sum();
+        if norm <= 0.0 {
+            break;
+        }
+        let step = pace * (goal - sum) / norm;
+        for (weight, &length) in weights.iter_mut().zip(&lengths) {
+            *weight += step * slope(length, *weight);
+        }
+        project(&mut weights);
+    }
+    (most, met)
 }

@@ -26,10 +26,19 @@ pub fn sheet(problem: &Problem, entries: &[Entry]) -> Sheet {
             proof(refined.proof),
             significant(refined.price.evaluation.footprint.device().as_gib()),
             refined.staged.megatron_layout(),
-            recomputation(problem, &refined.staged),
+            recomputation(problem, &refined.staged) + &on_host(&refined.staged),
         ]);
     }
     sheet
+}
+
+/// What waits on the host, where anything does.
+fn on_host(staged: &StagedPlan) -> String {
+    let Some(offload) = staged.offload.first() else { return String::new() };
+    let share = |what: &str, share: f64| {
+        if share > 0.0 { format!("; {} of {what} on the host", percent(share)) } else { String::new() }
+    };
+    share("activations", offload.activations) + &share("the optimizer", offload.optimizer)
 }
 
 fn proof(proof: Proof) -> String {

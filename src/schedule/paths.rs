@@ -136,7 +136,7 @@ impl Chain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::replay::{StageTime, replay};
+    use crate::schedule::replay::{StageTime, critical_path, makespan, replay};
     use crate::units::Seconds;
 
     /// The length of a chain with these stage times.
@@ -175,6 +175,7 @@ mod tests {
             for (pp, m) in [(2, 2), (2, 6), (3, 3), (4, 4), (4, 12), (6, 24)] {
                 let all = paths(schedule, pp, m);
                 assert!(!all.is_empty());
+                let mut before = Vec::new();
                 for send in [0.0, 0.05] {
                     let stages: Vec<StageTime> = (0..pp * schedule.virtual_stages())
                         .map(|_| {
@@ -185,7 +186,11 @@ mod tests {
                         .collect();
                     let split = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2);
                     let played = replay(schedule, pp, m, &stages, Seconds::new(send)).expect("has a list");
-                    for path in &all {
+                    let critical = critical_path(schedule, pp, m, &stages).expect("has a list");
+                    let alone = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("has a list").get();
+                    let met = length(&critical, &stages, split, 0.0);
+                    assert!((met - alone).abs() <= 1e-9 * alone, "{schedule:?} {pp} {m}: {met} {alone}");
+                    for path in all.iter().chain(&before) {
                         let bound = length(path, &stages, split, send);
                         assert!(
                             bound <= played.makespan.get() * (1.0 + 1e-12),
@@ -193,6 +198,8 @@ mod tests {
                             played.makespan
                         );
                     }
+                    // What one set of stages waits for, no other set is faster than.
+                    before.push(critical);
                 }
             }
         }

@@ -1,7 +1,10 @@
 //! Plays the operations of unequal stages: the oracle of the closed forms.
 
+use std::collections::BTreeMap;
+
 use super::Schedule;
 use super::ops::{Op, Pass, ops};
+use super::paths::Path;
 use crate::units::Seconds;
 
 /// Work of one chunk of the model on one micro-batch.
@@ -56,6 +59,39 @@ pub fn makespan(
     send: Seconds,
 ) -> Option<Seconds> {
     play(schedule, pp, micro_batches, stages, send, |_| ())
+}
+
+/// The chain of operations that a played step waits for, without its sends: steps with other stage times are no shorter than
+/// it either. `None` for a schedule without a fixed list of operations.
+pub fn critical_path(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime]) -> Option<Path> {
+    let events = replay(schedule, pp, micro_batches, stages, Seconds::ZERO)?.events;
+    let mut at = (0..events.len()).max_by(|&a, &b| events[a].end.get().total_cmp(&events[b].end.get()))?;
+    let none = vec![0.0; stages.len()];
+    let rank = events[at].rank;
+    let mut path = Path { rank, forward: none.clone(), backward: none.clone(), wgrad: none, sends: 0.0 };
+    // What ended when another began, on its rank or with its micro-batch, is what it waited for.
+    let mut ending: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+    for (index, event) in events.iter().enumerate() {
+        ending.entry(event.end.get().to_bits()).or_default().push(index);
+    }
+    loop {
+        let Event { rank, op, start, end: _ } = events[at];
+        let visits = match op.pass {
+            Pass::Forward => &mut path.forward,
+            Pass::Backward => &mut path.backward,
+            Pass::Wgrad => &mut path.wgrad,
+        };
+        visits[op.stage as usize] += 1.0;
+        if start <= Seconds::ZERO {
+            return Some(path);
+        }
+        let feeds = |before: &&usize| {
+            let event = &events[**before];
+            let neighbour = event.op.micro_batch == op.micro_batch && event.op.stage.abs_diff(op.stage) <= 1;
+            **before < at && (event.rank == rank || neighbour && event.op.pass != Pass::Wgrad)
+        };
+        at = *ending.get(&start.get().to_bits())?.iter().find(feeds)?;
+    }
 }
 
 fn play(

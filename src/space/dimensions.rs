@@ -187,7 +187,7 @@ impl Space<'_> {
     /// Shares of optimizer states that may live on the host.
     ///
     /// Source: [megatron-lm] `--optimizer-cpu-offload` with the distributed optimizer; [deepspeed] ZeRO-Offload.
-    fn offloaded_optimizer(&self, zero: ZeroStage) -> Vec<f64> {
+    pub fn offloaded_optimizer(&self, zero: ZeroStage) -> Vec<f64> {
         let has = matches!(
             self.framework(),
             Framework::Megatron | Framework::MegatronDeepspeed | Framework::Deepspeed | Framework::Internal
