@@ -141,7 +141,7 @@ fn time(probe: &mut Cuda, kernel: &str) -> Result<Sample, ProbeError> {
 #[test]
 fn attention_is_launched_and_its_limits_are_named() {
     inside(&device("works", &["MEMORY=80000000000ull", "MS=1000", "COMPILER=0"]), "inside_attention");
-    let fast = ["MEMORY=80000000000ull", "MS=0.0001f", "COMPILER=0"];
+    let fast = ["MEMORY=80000000000ull", "MS=0.01f", "COMPILER=0"];
     inside(&device("fast", &fast), "inside_attention_beats_physics");
     let fails = ["MEMORY=80000000000ull", "MS=1000", "COMPILER=0", "FAILS=\"attention_backward_kernel\""];
     inside(&device("fails", &fails), "inside_attention_fails");

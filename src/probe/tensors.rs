@@ -18,9 +18,17 @@ pub struct Tensor {
     pub bytes: u64,
 }
 
-/// The tensors of a layer at the end of its forward, or before the backward of a recomputed one: weights, gradients, optimizer
-/// states, and everything that one micro-batch keeps. None for state-space and linear attention, and un-fused scores.
-pub fn of_layer(problem: &Problem, plan: &Plan, kind: usize) -> Option<Vec<Tensor>> {
+/// The tensors of a layer at the end of its forward, or before the backward of a recomputed one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerTensors {
+    /// Weights, gradients, master weights and moments: one buffer each, which the layers of a rank share.
+    pub states: Vec<Tensor>,
+    /// Everything that one micro-batch keeps.
+    pub activations: Vec<Tensor>,
+}
+
+/// Lists a layer's tensors. None for state-space and linear attention, and un-fused scores.
+pub fn of_layer(problem: &Problem, plan: &Plan, kind: usize) -> Option<LayerTensors> {
     let layer = problem.model().kinds.get(kind)?;
     if problem.stack().attention == AttentionKernel::Unfused
         || matches!(layer.mixer, Mixer::Mamba(_) | Mixer::DeltaNet(_))
@@ -28,17 +36,11 @@ pub fn of_layer(problem: &Problem, plan: &Plan, kind: usize) -> Option<Vec<Tenso
         return None;
     }
     let rank = Rank::new(problem, plan);
-    let mut list = List { problem, plan, tensors: Vec::new() };
-    for weight in rank.weights(layer) {
-        list.states(&weight);
-    }
-    list.tensors.extend(rank.activations(layer));
-    Some(list.tensors)
+    Some(LayerTensors { states: states(problem, plan, &rank.weights(layer)), activations: rank.activations(layer) })
 }
 
 /// A weight on one rank.
 struct Weight {
-    name: &'static str,
     elements: u64,
     is_expert: bool,
 }
@@ -84,46 +86,39 @@ impl<'a> Rank<'a> {
             Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => Vec::new(),
         };
         match &layer.ffn {
-            Ffn::Dense(mlp) => weights.extend(self.of_mlp(mlp, ["gate and up projection", "down projection"])),
+            Ffn::Dense(mlp) => weights.extend(self.of_mlp(mlp)),
             Ffn::Moe(moe) => weights.extend(self.of_moe(moe)),
             Ffn::None => {}
         }
         let norm = self.hidden * self.problem.model().norm.width();
         let norms = [layer.mixer != Mixer::None, layer.ffn != Ffn::None].into_iter().filter(|is_there| *is_there);
-        weights.extend(norms.map(|_| Weight { name: "norm", elements: norm, is_expert: false }));
+        weights.extend(norms.map(|_| Weight { elements: norm, is_expert: false }));
         weights
     }
 
     fn of_attention(&self, attention: &Attention) -> Vec<Weight> {
         let out = u64::from(attention.heads) * u64::from(attention.head_dim);
         let small = attention.small_parameters(self.problem.model().hidden, self.problem.model().norm.width());
-        [
-            ("query, key and value projection", self.hidden * attention.qkv_width().div_ceil(self.tp)),
-            ("output projection", out.div_ceil(self.tp) * self.hidden),
-            ("biases and small norms", small),
-        ]
-        .into_iter()
-        .filter(|(_, elements)| *elements > 0)
-        .map(|(name, elements)| Weight { name, elements, is_expert: false })
-        .collect()
+        let projections = [self.hidden * attention.qkv_width().div_ceil(self.tp), out.div_ceil(self.tp) * self.hidden];
+        projections.into_iter().chain([small]).map(|elements| Weight { elements, is_expert: false }).collect()
     }
 
     fn of_mla(&self, mla: &Mla) -> Vec<Weight> {
         let projections = mla.projections(self.problem.model().hidden);
         let weights = projections.iter().map(|projection| {
             let (input, output) = projection.on_rank(self.tp as f64);
-            Weight { name: "latent projection", elements: (input * output).ceil() as u64, is_expert: false }
+            Weight { elements: (input * output).ceil() as u64, is_expert: false }
         });
         let small = mla.small_parameters(self.problem.model().norm.width());
-        weights.chain([Weight { name: "norms of the compressions", elements: small, is_expert: false }]).collect()
+        weights.chain([Weight { elements: small, is_expert: false }]).collect()
     }
 
-    fn of_mlp(&self, mlp: &Mlp, [first, second]: [&'static str; 2]) -> Vec<Weight> {
+    fn of_mlp(&self, mlp: &Mlp) -> Vec<Weight> {
         let width = u64::from(mlp.intermediate).div_ceil(self.tp);
         let bias = u64::from(mlp.bias);
         vec![
-            Weight { name: first, elements: mlp.gates() * width * (self.hidden + bias), is_expert: false },
-            Weight { name: second, elements: width * self.hidden + bias * self.hidden, is_expert: false },
+            Weight { elements: mlp.gates() * width * (self.hidden + bias), is_expert: false },
+            Weight { elements: width * self.hidden + bias * self.hidden, is_expert: false },
         ]
     }
 
@@ -133,20 +128,12 @@ impl<'a> Rank<'a> {
         let width = u64::from(moe.intermediate).div_ceil(u64::from(layout.etp));
         let (gates, bias) = (moe.expert().gates(), u64::from(moe.bias));
         let mut weights = vec![
-            Weight { name: "router", elements: moe.router_parameters(self.problem.model().hidden), is_expert: false },
-            Weight {
-                name: "gate and up projections of the experts",
-                elements: experts * gates * width * (self.hidden + bias),
-                is_expert: true,
-            },
-            Weight {
-                name: "down projections of the experts",
-                elements: experts * (width + bias) * self.hidden,
-                is_expert: true,
-            },
+            Weight { elements: moe.router_parameters(self.problem.model().hidden), is_expert: false },
+            Weight { elements: experts * gates * width * (self.hidden + bias), is_expert: true },
+            Weight { elements: experts * (width + bias) * self.hidden, is_expert: true },
         ];
         if let Some(shared) = moe.shared() {
-            weights.extend(self.of_mlp(&shared, ["shared gate and up projection", "shared down projection"]));
+            weights.extend(self.of_mlp(&shared));
         }
         weights
     }
@@ -215,34 +202,35 @@ impl<'a> Rank<'a> {
     }
 }
 
-/// Tensors so far.
-struct List<'a> {
-    problem: &'a Problem,
-    plan: &'a Plan,
-    tensors: Vec<Tensor>,
-}
-
-impl List<'_> {
-    /// A weight with its gradient, master weight and two moments, each sharded as the plan's ZeRO stage says.
-    fn states(&mut self, weight: &Weight) {
-        let recipe = self.problem.workload().recipe;
-        let replicas = if weight.is_expert { self.plan.layout.expert_replicas() } else { self.plan.dense_shards() };
-        let is_frozen = Costs::new(self.problem).is_lora();
-        let on_device = 1.0 - self.plan.offload.optimizer;
-        let copies = f64::from(self.plan.schedule.weight_copies());
-        let states = [
-            ("weight", recipe.weight * copies, ZeroStage::Three),
-            ("gradient", recipe.gradient * copies, ZeroStage::Two),
-            ("master weight", recipe.master * on_device, ZeroStage::One),
-            ("first moment", recipe.state / 2.0 * on_device, ZeroStage::One),
-            ("second moment", recipe.state / 2.0 * on_device, ZeroStage::One),
-        ];
-        for (at, (what, bytes, from)) in states.into_iter().enumerate() {
-            let shards = if self.plan.zero >= from { u64::from(replicas) } else { 1 };
-            let bytes = (weight.elements.div_ceil(shards) as f64 * bytes).ceil() as u64;
-            if bytes > 0 && (at == 0 || !is_frozen) {
-                self.tensors.push(Tensor { name: format!("{what} of {}", weight.name), bytes });
-            }
-        }
-    }
+/// Weights, gradients, master weights and two moments, each in one buffer, as distributed optimizers keep them, and each sharded
+/// as the plan's ZeRO stage says.
+fn states(problem: &Problem, plan: &Plan, weights: &[Weight]) -> Vec<Tensor> {
+    let recipe = problem.workload().recipe;
+    let is_frozen = Costs::new(problem).is_lora();
+    let on_device = 1.0 - plan.offload.optimizer;
+    let copies = f64::from(plan.schedule.weight_copies());
+    let buffers = [
+        ("weights", recipe.weight * copies, ZeroStage::Three),
+        ("gradients", recipe.gradient * copies, ZeroStage::Two),
+        ("master weights", recipe.master * on_device, ZeroStage::One),
+        ("first moments", recipe.state / 2.0 * on_device, ZeroStage::One),
+        ("second moments", recipe.state / 2.0 * on_device, ZeroStage::One),
+    ];
+    let elements = |from: ZeroStage| -> u64 {
+        let shards = |weight: &Weight| match (plan.zero >= from, weight.is_expert) {
+            (false, _) => 1,
+            (true, false) => plan.dense_shards(),
+            (true, true) => plan.layout.expert_replicas(),
+        };
+        weights.iter().map(|weight| weight.elements.div_ceil(u64::from(shards(weight)))).sum()
+    };
+    buffers
+        .into_iter()
+        .enumerate()
+        .filter(|(at, (_, bytes, _))| *bytes > 0.0 && (*at == 0 || !is_frozen))
+        .map(|(_, (name, bytes, from))| Tensor {
+            name: name.to_owned(),
+            bytes: (elements(from) as f64 * bytes).ceil() as u64,
+        })
+        .collect()
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::shapes::{Measured, Slowest, calls};
-use super::{Calibration, Probe, ProbeError, Samples, tensors};
+use super::tensors::{self, LayerTensors};
+use super::{Calibration, Probe, ProbeError, Samples};
 use crate::cost::Costs;
 use crate::kernel::{Call, Pass};
 use crate::plan::Plan;
@@ -75,21 +76,31 @@ impl LayerMemory {
     }
 }
 
-/// Allocates one layer of each kind of a plan.
+/// Most layers that are allocated together, and the bytes that they may take: the driver gives whole pages, and of one small
+/// layer alone they would count for more than they do on a rank.
+const TOGETHER: (u64, u64) = (8, 16 << 30);
+
+/// Allocates layers of each kind of a plan, as many together as bring little rounding, and says what one takes.
 ///
 /// # Errors
 /// When the probe has no memory, or too little.
 pub fn memory(problem: &Problem, plan: &Plan, probe: &mut dyn Probe) -> Result<Vec<LayerMemory>, ProbeError> {
     let costs = Costs::new(problem);
-    let listed =
-        (0..problem.model().kinds.len()).filter_map(|kind| Some((kind, tensors::of_layer(problem, plan, kind)?)));
-    listed
-        .map(|(kind, tensors)| {
-            let sizes: Vec<u64> = tensors.iter().map(|tensor| tensor.bytes).collect();
-            let allocated_bytes = probe.hold(&sizes)?.get();
-            Ok(LayerMemory { kind, predicted_bytes: costs.layer_memory(kind, plan).get(), allocated_bytes })
-        })
-        .collect()
+    let mut found = Vec::new();
+    for kind in 0..problem.model().kinds.len() {
+        let Some(LayerTensors { states, activations }) = tensors::of_layer(problem, plan, kind) else { continue };
+        let one: u64 = states.iter().chain(&activations).map(|tensor| tensor.bytes).sum();
+        let layers = (TOGETHER.1 / one.max(1)).clamp(1, TOGETHER.0);
+        let buffers = states.iter().map(|tensor| tensor.bytes * layers);
+        let kept = (0..layers).flat_map(|_| activations.iter().map(|tensor| tensor.bytes));
+        let sizes: Vec<u64> = buffers.chain(kept).collect();
+        found.push(LayerMemory {
+            kind,
+            predicted_bytes: costs.layer_memory(kind, plan).get(),
+            allocated_bytes: probe.hold(&sizes)?.get() / layers as f64,
+        });
+    }
+    Ok(found)
 }
 
 /// One plan with its terms.

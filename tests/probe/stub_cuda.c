@@ -69,33 +69,47 @@ int cuCtxSynchronize(void) {
 // Most allocations that are alive at once.
 #define SLOTS 65536
 static struct { unsigned long long at, bytes; } held[SLOTS];
-static unsigned long long used, next_address = 1 << 20;
+static unsigned long long large, small, next_address = 1 << 20;
+
+// As the driver does: whole pages of 2 MiB, which allocations below 1 MiB share, 512 bytes at a time.
+static unsigned long long rounded(unsigned long long bytes, unsigned long long to) {
+    return (bytes + to - 1) / to * to;
+}
+static unsigned long long used(void) {
+    return large + rounded(small, 2 << 20);
+}
+static unsigned long long* pool(unsigned long long bytes) {
+    return bytes < 1 << 20 ? &small : &large;
+}
 
 int cuMemAlloc_v2(unsigned long long* at, unsigned long bytes) {
-    // As the driver does: whole pages of 2 MiB.
-    unsigned long long whole = (bytes + 0x1fffff) & ~0x1fffffull;
-    if (used + whole > MEMORY) return 2;
+    unsigned long long whole = rounded(bytes, bytes < 1 << 20 ? 512 : 2 << 20);
+    *pool(whole) += whole;
+    if (used() > MEMORY) {
+        *pool(whole) -= whole;
+        return 2;
+    }
     for (int slot = 0; slot < SLOTS; slot++)
         if (!held[slot].bytes) {
             held[slot].at = *at = next_address;
             held[slot].bytes = whole;
             next_address += whole;
-            used += whole;
             return 0;
         }
+    *pool(whole) -= whole;
     return 2;
 }
 int cuMemFree_v2(unsigned long long at) {
     for (int slot = 0; slot < SLOTS; slot++)
         if (held[slot].bytes && held[slot].at == at) {
-            used -= held[slot].bytes;
+            *pool(held[slot].bytes) -= held[slot].bytes;
             held[slot].bytes = 0;
             return 0;
         }
     return 1;
 }
 int cuMemGetInfo_v2(unsigned long* left, unsigned long* all) {
-    *left = MEMORY - used;
+    *left = MEMORY - used();
     *all = MEMORY;
     return 0;
 }
