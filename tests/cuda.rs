@@ -5,6 +5,16 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use meshwright::catalog;
+use meshwright::gpu::Format;
+
+use meshwright::probe::cuda::Cuda;
+use meshwright::probe::verify::{MOST_MEMORY_ERROR, memory};
+use meshwright::probe::{Effort, Machine, Probe, ProbeError, Sample, roofline};
+use meshwright::problem::{HbmProfile, Problem};
+use meshwright::space::parse_plan;
+use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+
 /// A folder with a stub `libcuda.so` of these definitions.
 fn stub(name: &str, definitions: &[&str]) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("stub-{name}"));
@@ -21,15 +31,31 @@ fn stub(name: &str, definitions: &[&str]) -> PathBuf {
     folder
 }
 
-fn measure(libraries: &Path) -> (Output, Duration) {
-    let start = Instant::now();
-    let output = Command::new(env!("CARGO_BIN_EXE_meshwright"))
-        .args(["measure", "--gpu", "h100-sxm", "--quick", "--out"])
-        .arg(libraries.join("samples.toml"))
+/// The same as a device that works, with a compiler.
+fn device(name: &str, definitions: &[&str]) -> PathBuf {
+    let folder = stub(name, &[&["INIT=0", "DEVICES=1"], definitions].concat());
+    if definitions.iter().any(|definition| definition.starts_with("COMPILER")) {
+        std::fs::copy(folder.join("libcuda.so"), folder.join("libnvrtc.so")).unwrap();
+    }
+    folder
+}
+
+fn run(libraries: &Path, args: &[&str]) -> Output {
+    let out = libraries.join("samples.toml");
+    let _ = std::fs::remove_file(&out);
+    Command::new(env!("CARGO_BIN_EXE_meshwright"))
+        .args(args)
+        .args(["--quick", "--out"])
+        .arg(out)
         .env("LD_LIBRARY_PATH", libraries)
         .env_remove("WORLD_SIZE")
         .output()
-        .unwrap();
+        .unwrap()
+}
+
+fn measure(libraries: &Path) -> (Output, Duration) {
+    let start = Instant::now();
+    let output = run(libraries, &["measure", "--gpu", "h100-sxm"]);
     (output, start.elapsed())
 }
 
@@ -74,15 +100,195 @@ fn a_device_without_the_compiler_says_what_to_install() {
 }
 
 #[test]
+fn a_kernel_that_does_not_compile_shows_the_log() {
+    let (output, _) = measure(&device("no-compile", &["MEMORY=80000000000ull", "MS=1000", "COMPILER=6"]));
+    let talk = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{talk}");
+    assert!(talk.contains("line 1: no such word") && !talk.contains("panicked"), "{talk}");
+}
+
+#[test]
+fn a_device_without_cublas_says_what_to_install() {
+    let (output, _) = measure(&device("no-cublas", &["MEMORY=80000000000ull", "MS=1000", "COMPILER=0"]));
+    says(&output, "libcublasLt.so was not found");
+}
+
+/// Runs the part of this file that is named, in a process that has this stub for a driver.
+fn inside(libraries: &Path, part: &str) {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", part, "--ignored", "--nocapture"])
+        .env("LD_LIBRARY_PATH", libraries)
+        .env("STUB", "1")
+        .output()
+        .unwrap();
+    let talk = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
+    assert!(output.status.success() && talk.contains("1 passed"), "{talk}");
+}
+
+/// The stub as a probe; none where the driver may be a real one.
+fn opened() -> Option<Cuda> {
+    std::env::var_os("STUB")?;
+    Some(Cuda::open(0, Machine::default()).unwrap())
+}
+
+const FORWARD: &str = "attention own forward sequences=2 heads=8 queries=4096 keys=4096 qk=128 v=128 mask=causal";
+const BACKWARD: &str = "attention own dgrad sequences=1 heads=16 queries=1024 keys=4096 qk=192 v=128 mask=causal";
+
+fn time(probe: &mut Cuda, kernel: &str) -> Result<Sample, ProbeError> {
+    probe.time(&kernel.parse().unwrap(), Effort::QUICK)
+}
+
+#[test]
+fn attention_is_launched_and_its_limits_are_named() {
+    inside(&device("works", &["MEMORY=80000000000ull", "MS=1000", "COMPILER=0"]), "inside_attention");
+    let fast = ["MEMORY=80000000000ull", "MS=0.01f", "COMPILER=0"];
+    inside(&device("fast", &fast), "inside_attention_beats_physics");
+    let fails = ["MEMORY=80000000000ull", "MS=1000", "COMPILER=0", "FAILS=\"attention_backward_kernel\""];
+    inside(&device("fails", &fails), "inside_attention_fails");
+    inside(&device("small", &["MEMORY=100000000ull", "MS=1000", "COMPILER=0"]), "inside_attention_without_memory");
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_attention() {
+    let Some(mut probe) = opened() else { return };
+    for kernel in [FORWARD, BACKWARD] {
+        assert!((time(&mut probe, kernel).unwrap().median().get() - 1.0).abs() < 1e-9);
+    }
+    for (from, to, says) in [
+        ("qk=128", "qk=256", "heads of 64/64, 96/96, 128/128, 192/128"),
+        ("queries=4096", "queries=8192", "no more queries than keys"),
+        ("heads=8", "heads=40000", "at most 65535 heads"),
+        ("own", "fa3", "no library's attention"),
+    ] {
+        let error = time(&mut probe, &FORWARD.replace(from, to)).unwrap_err();
+        assert!(matches!(error, ProbeError::Unsupported { .. }) && error.to_string().contains(says), "{error}");
+    }
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_attention_beats_physics() {
+    let Some(mut probe) = opened() else { return };
+    let gpu = catalog::gpu("h100-sxm").unwrap();
+    for kernel in [FORWARD, BACKWARD] {
+        let sample = time(&mut probe, kernel).unwrap();
+        let error = roofline::check(&kernel.parse().unwrap(), &sample, &gpu).unwrap_err();
+        assert!(matches!(error, ProbeError::BeatsPhysics { .. }), "{error}");
+    }
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_attention_fails() {
+    let Some(mut probe) = opened() else { return };
+    assert!(time(&mut probe, FORWARD).is_ok());
+    let error = time(&mut probe, BACKWARD).unwrap_err().to_string();
+    assert!(error.contains("launch of attention_backward failed"), "{error}");
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_attention_without_memory() {
+    let Some(mut probe) = opened() else { return };
+    let error = time(&mut probe, BACKWARD).unwrap_err().to_string();
+    assert!(error.contains("cuMemAlloc of"), "{error}");
+    // What was held until then is free again.
+    assert!(probe.hold(&[90_000_000]).is_ok());
+}
+
+/// The bar of a verification, for the layers that it is about.
+#[test]
+fn a_layer_of_true_tensors_takes_what_is_predicted() {
+    inside(&device("memory", &["MEMORY=400000000000ull", "MS=1000", "COMPILER=0"]), "inside_memory");
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_memory() {
+    let Some(mut probe) = opened() else { return };
+    // Pages of 2 MiB, and all of them free again.
+    assert!((probe.hold(&[1, (2 << 20) + 1]).unwrap().get() - f64::from(6 << 20)).abs() < 1.0);
+    assert!(probe.hold(&[399_000_000_000]).is_ok());
+    assert!(probe.hold(&[401_000_000_000]).unwrap_err().to_string().contains("cuMemAlloc of 401000000000 bytes"));
+    for (model, plans) in [
+        ("llama3-8b", &["tp=1 zero=1", "tp=2 sp=on zero=1", "tp=8 sp=on zero=1"][..]),
+        ("llama3-70b", &["tp=1 zero=1", "tp=4 sp=on zero=1", "tp=8 sp=on zero=3"]),
+        ("llama3-405b", &["tp=8 sp=on pp=2 zero=1"]),
+        ("deepseek-v3", &["tp=1 ep=8 zero=1", "tp=2 sp=on ep=8 zero=1"]),
+    ] {
+        let problem = problem(model);
+        for text in plans {
+            let plan = parse_plan(text, &problem).unwrap();
+            let layers = memory(&problem, &plan, &mut probe).unwrap();
+            assert_eq!(layers.len(), problem.model().kinds.len());
+            for layer in layers {
+                println!("{model} {text}: kind {}, {:.2} %", layer.kind, 100.0 * layer.error());
+                assert!(layer.error().abs() < MOST_MEMORY_ERROR, "{model} {text}: {layer:?}");
+            }
+        }
+    }
+}
+
+fn problem(model: &str) -> Problem {
+    let none = catalog::Overrides::default();
+    let workload = Workload {
+        global_batch: 64,
+        seq_len: 8192,
+        format: Format::Bf16,
+        recipe: recipe("megatron").unwrap(),
+        optimizer: Optimizer::Elementwise,
+        adaptation: Adaptation::Full,
+        imbalance: 1.0,
+        drops_tokens: false,
+    };
+    let cluster = catalog::cluster("dgx-h100-64", &none).unwrap();
+    let stack = catalog::stack("nemo-25", &none).unwrap();
+    Problem::new(catalog::model(model, &none).unwrap(), cluster, workload, stack, HbmProfile::Normal).unwrap()
+}
+
+/// The attention kernels on a processor, lane by lane, against attention as the textbook has it (tests/probe/attention.cpp
+/// has the bound): tiles, masks, fragments, barriers. PTX itself is left to NVRTC, and speed to a GPU.
+#[test]
+fn attention_computes_attention() {
+    use meshwright::probe::cuda::HEADS;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let kernels = format!("-DATTENTION=\"{}\"", root.join("src/probe/kernels/attention.cu").display());
+    for (qk, v) in HEADS {
+        let program = folder.join(format!("attention-{qk}-{v}"));
+        let built = Command::new("c++")
+            .args(["-std=c++17", "-O1", "-w", &kernels, &format!("-DQK={qk}"), &format!("-DDV={v}"), "-o"])
+            .args([&program, &root.join("tests/probe/attention.cpp")])
+            .status()
+            .unwrap();
+        assert!(built.success());
+        let output = Command::new(&program).output().unwrap();
+        assert!(output.status.success(), "heads of {qk}/{v}: {}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
 #[ignore = "needs libnvrtc.so on LD_LIBRARY_PATH; .ci/run gets it"]
 fn every_kernel_compiles_for_every_architecture() {
-    use meshwright::probe::cuda::compile;
+    use meshwright::probe::cuda::{HEADS, Source, compile};
     use meshwright::probe::kernel::StreamOp;
-    for arch in ["compute_80", "compute_90a", "compute_100a"] {
-        let ptx = compile(arch).unwrap_or_else(|error| panic!("{error}")).to_src();
-        for (name, _) in StreamOp::NAMED {
-            let entry = format!(".entry {}_kernel", name.replace('-', "_"));
-            assert!(ptx.contains(&entry), "{arch}: no {entry}");
+    let streaming: Vec<String> = StreamOp::NAMED.iter().map(|(name, _)| name.replace('-', "_")).collect();
+    let attention = ["attention_forward", "attention_delta", "attention_backward", "attention_narrow"];
+    // To machine code, so that the assembler has its say too.
+    for arch in ["sm_80", "sm_90a", "sm_100a"] {
+        let has = |source, kernels: &[&str]| {
+            let ptx = compile(source, arch).unwrap_or_else(|error| panic!("{error}")).to_src();
+            for name in kernels {
+                assert!(ptx.contains(&format!(".entry {name}_kernel")), "{arch}: no {name} of {source:?}");
+            }
+            ptx
+        };
+        has(Source::Stream, &streaming.iter().map(String::as_str).collect::<Vec<_>>());
+        for (qk, v) in HEADS {
+            let ptx = has(Source::Attention(qk, v), &attention);
+            assert!(ptx.contains("mma.sync.aligned.m16n8k16") && ptx.contains("cp.async.cg"), "{arch}");
+            assert!(!ptx.contains(".local "), "{arch}: arrays of heads of {qk}/{v} are not in registers");
         }
     }
 }

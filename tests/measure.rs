@@ -77,6 +77,48 @@ fn without_a_gpu_it_is_said_at_once() {
     assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
 }
 
+/// Experts are one launch of a product each, attention comes with the probe's own kernel, both ways.
+#[test]
+fn what_plans_run_is_listed() {
+    let folder = folder("measure-list");
+    let output = run(&folder, &["measure", "--list", "--for", "mixtral-8x7b", "dgx-h100-8", "--top", "2"]);
+    code(&output, 0);
+    let kernels: Vec<Kernel> = out(&output).lines().map(|line| line.parse().unwrap()).collect();
+    let batches =
+        kernels.iter().filter_map(|kernel| if let Kernel::Gemm(gemm) = kernel { Some(gemm.batch) } else { None });
+    let grouped: Vec<u64> = batches.filter(|batch| *batch > 1).collect();
+    assert!(!grouped.is_empty() && grouped.iter().all(|batch| 8 % batch == 0), "{grouped:?}");
+    let list = out(&output);
+    for pass in ["forward", "dgrad"] {
+        let of = |name: &str| list.lines().filter(|line| line.starts_with(&format!("attention {name} {pass}"))).count();
+        assert!(of("own") > 0 && of("own") == of("cudnn") + of("fa2") + of("fa3"), "{list}");
+    }
+    assert!(!list.contains("collective"), "{list}");
+}
+
+/// Under a launcher the plans' groups are listed beside all ranks together.
+#[test]
+fn collectives_are_of_the_plans_groups() {
+    let folder = folder("measure-groups");
+    let output = Command::new(env!("CARGO_BIN_EXE_meshwright"))
+        .args(["measure", "--list", "--quick", "--for", "llama3-70b", "dgx-h100-64", "--top", "4"])
+        .current_dir(&folder)
+        .envs([("RANK", "0"), ("WORLD_SIZE", "16"), ("LOCAL_WORLD_SIZE", "8"), ("MASTER_ADDR", "localhost")])
+        .output()
+        .unwrap();
+    code(&output, 0);
+    let groups: std::collections::BTreeSet<(u64, u64)> = out(&output)
+        .lines()
+        .filter_map(|line| match line.parse() {
+            Ok(Kernel::Collective { ranks, nodes, .. }) => Some((ranks, nodes)),
+            _ => None,
+        })
+        .collect();
+    assert!(groups.contains(&(16, 2)), "{groups:?}");
+    assert!(groups.iter().any(|(ranks, nodes)| *nodes == 1 && (2..=8).contains(ranks)), "{groups:?}");
+    assert!(groups.iter().all(|(ranks, nodes)| 16 % ranks == 0 && *nodes <= 2), "{groups:?}");
+}
+
 #[test]
 fn a_run_that_was_cut_off_goes_on_and_ends_the_same() {
     let folder = folder("measure-resume");

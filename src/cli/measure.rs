@@ -12,6 +12,7 @@ use crate::catalog;
 use crate::cost::Costs;
 use crate::gpu::Gpu;
 use crate::plan::Plan;
+use crate::probe::ranks::Ranks;
 use crate::probe::{Analytic, Effort, Kernel, Machine, Probe, ProbeError, Recorded, Samples, device, roofline, shapes};
 use crate::problem::Problem;
 use crate::search::{Options, search};
@@ -102,9 +103,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
         Some(problem) => shapes::wanted(&Costs::new(problem), &plans).into_iter().map(|(kernel, _)| kernel).collect(),
         None => Vec::new(),
     };
-    let ranks = ranks()?;
+    let ranks = Ranks::from_environment(|name| std::env::var(name).ok())?;
+    let groups = ranks.as_ref().map_or_else(Vec::new, |ranks| shapes::groups(&plans, ranks.world, ranks.per_node));
     let gpu = gpu(args, problem.as_ref(), opened.as_deref())?;
-    for kernel in shapes::base(&gpu, args.probe.effort(), ranks) {
+    for kernel in shapes::base(&gpu, args.probe.effort(), &groups) {
         if !wanted.contains(&kernel) {
             wanted.push(kernel);
         }
@@ -129,12 +131,20 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let name = entry(args, &gpu, probe.machine())?;
     let mut samples = Samples::new(&name, basis, probe.machine().clone());
     resume(&args.out, &mut samples)?;
-    take(&mut *probe, &wanted, &gpu, &args.probe, &mut samples, &args.out)?;
+    let mut out = args.out.clone();
+    if let Some(ranks) = &ranks {
+        // Every rank must come to every collective, and the ranks' files may differ.
+        samples.of.retain(|kernel, _| !matches!(kernel, Kernel::Collective { .. }));
+        if ranks.rank > 0 {
+            out.as_mut_os_string().push(format!(".rank{}", ranks.rank));
+        }
+    }
+    take(&mut *probe, &wanted, &gpu, &args.probe, &mut samples, &out)?;
     output::talk(&format!(
         "{}: {} kernels\n\nhint: meshwright calibrate {} --out {name}.toml",
-        args.out.display(),
+        out.display(),
         samples.of.len(),
-        args.out.display()
+        out.display()
     ));
     Ok(Outcome::Answered)
 }
@@ -155,7 +165,9 @@ pub(super) fn take(
         if samples.of.contains_key(kernel) {
             continue;
         }
-        if args.quick && start.elapsed() > QUICK {
+        // No rank may leave out a collective that another comes to.
+        let is_shared = matches!(kernel, Kernel::Collective { .. });
+        if args.quick && start.elapsed() > QUICK && !is_shared {
             *left.entry("the five minutes of --quick were over".into()).or_default() += 1;
             continue;
         }
@@ -181,14 +193,6 @@ pub(super) fn take(
 pub(super) fn top(problem: &Problem, top: u32) -> Vec<Plan> {
     let options = Options { top: top as usize, restrictions: Restrictions::default() };
     search(problem, &options, &|_, _| {}).evaluations.into_iter().map(|evaluation| evaluation.plan).collect()
-}
-
-/// Ranks and nodes of the communicator, where several ranks were started.
-fn ranks() -> Result<Option<(u64, u64)>> {
-    let ranks = crate::probe::ranks::Ranks::from_environment(|name| std::env::var(name).ok())?;
-    let nodes = std::env::var("SLURM_NNODES").or_else(|_| std::env::var("GROUP_WORLD_SIZE")).ok();
-    let nodes = nodes.and_then(|nodes| nodes.parse().ok()).unwrap_or(1);
-    Ok(ranks.map(|ranks| (u64::from(ranks.world), nodes)))
 }
 
 /// The device that samples are judged against: the plans', the named one, or the one that is there.
@@ -244,7 +248,7 @@ pub(super) fn open<'a>(args: &ProbeArgs, analytic: Analytic<'a>) -> Result<(Box<
 
 #[cfg(feature = "cuda")]
 pub(super) fn cuda(args: &ProbeArgs) -> Result<Box<dyn Probe>> {
-    let ranks = crate::probe::ranks::Ranks::from_environment(|name| std::env::var(name).ok())?;
+    let ranks = Ranks::from_environment(|name| std::env::var(name).ok())?;
     let device = args.device.or(ranks.as_ref().map(|ranks| ranks.local)).unwrap_or(0);
     let mut cuda = crate::probe::cuda::Cuda::open(device as usize, machine(""))?;
     if let Some(ranks) = ranks {

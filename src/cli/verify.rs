@@ -10,8 +10,10 @@ use super::problem::ProblemArgs;
 use super::{Outcome, OutputFormat, output};
 use crate::catalog;
 use crate::cost::Costs;
-use crate::probe::verify::{Verdict, Verification, calibrated, verify};
-use crate::probe::{Analytic, Calibration, Kernel, Machine, Samples, shapes};
+use crate::plan::Plan;
+use crate::probe::verify::{LayerMemory, Verdict, Verification, calibrated, memory, verify};
+use crate::probe::{Analytic, Calibration, Kernel, Machine, Probe, ProbeError, Samples, shapes};
+use crate::problem::Problem;
 use crate::report::{json, plans, verify as sheets};
 use crate::sources::Basis;
 
@@ -54,7 +56,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let gpu = &problem.cluster().gpu;
     let costs = Costs::new(&problem);
     let mut wanted: Vec<Kernel> = shapes::wanted(&costs, &plans).into_iter().map(|(kernel, _)| kernel).collect();
-    for kernel in shapes::base(gpu, args.probe.effort(), None) {
+    for kernel in shapes::base(gpu, args.probe.effort(), &[]) {
         if !wanted.contains(&kernel) {
             wanted.push(kernel);
         }
@@ -80,6 +82,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let calibration =
         Calibration::new(samples.clone(), "measured", &samples.machine.command, problem.cluster(), problem.stack())?;
     let known = calibrated(&problem, &calibration).map_err(|why| anyhow!("{why}"))?;
+    let plans = with_memory(&problem, plans, &mut *probe)?;
     let verification = verify(&problem, &known, &samples, &plans);
     let text = if args.format == OutputFormat::Json {
         json::text(&Document {
@@ -95,4 +98,25 @@ pub fn run(args: &Args) -> Result<Outcome> {
     output::print(&text)?;
     output::talk(&sheets::in_words(&verification));
     Ok(if verification.verdict == Verdict::Confirmed { Outcome::Answered } else { Outcome::NoPlan })
+}
+
+/// The plans, each with the memory of its layers where the probe can allocate it.
+fn with_memory(problem: &Problem, plans: Vec<Plan>, probe: &mut dyn Probe) -> Result<Vec<(Plan, Vec<LayerMemory>)>> {
+    let mut all = Vec::new();
+    let mut reason = None;
+    for plan in plans {
+        let layers = match memory(problem, &plan, probe) {
+            Ok(layers) => layers,
+            Err(ProbeError::Unsupported { why, .. }) => {
+                reason = Some(why);
+                Vec::new()
+            }
+            Err(error) => return Err(error.into()),
+        };
+        all.push((plan, layers));
+    }
+    if let Some(why) = reason {
+        output::talk(&format!("memory was not measured: {why}"));
+    }
+    Ok(all)
 }

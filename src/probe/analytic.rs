@@ -1,10 +1,10 @@
 //! The cost model as a probe: what it predicts for one kernel.
 
-use super::kernel::{Attention, Gemm, Kernel};
+use super::kernel::{Attention, Fused, Gemm, Kernel, group_of};
 use super::{Effort, Machine, Probe, ProbeError, Sample};
 use crate::cluster::Cluster;
-use crate::collective::{Fabric, Group};
-use crate::gpu::Format;
+use crate::collective::Fabric;
+use crate::gpu::{AttentionKernel, Format};
 use crate::kernel::attention::{Core, Cut};
 use crate::kernel::gemm::Shape;
 use crate::kernel::{Device, Pass};
@@ -56,6 +56,8 @@ impl<'a> Analytic<'a> {
     /// ```text
     /// contended = T·(1 + σ)          sustained = T/κ
     /// ```
+    ///
+    /// Of the probe's own attention it knows the algorithm alone, and says what FlashAttention-2 takes.
     pub fn predict(&self, kernel: &Kernel) -> Seconds {
         match kernel {
             Kernel::Gemm(gemm) => self.product(gemm),
@@ -69,7 +71,11 @@ impl<'a> Analytic<'a> {
                 let mut gpu = self.cluster.gpu.clone();
                 full_clocks(&mut gpu);
                 let device = Device { gpu: &gpu, ..self.device() };
-                let (forward, backward) = device.attention(&core.into(), core.kernel);
+                let kernel = match core.kernel {
+                    Fused::Library(kernel) => kernel,
+                    Fused::Own => AttentionKernel::Fa2,
+                };
+                let (forward, backward) = device.attention(&core.into(), kernel);
                 if core.pass == Pass::Forward { forward } else { backward }
             }
             Kernel::Stream { .. } => {
@@ -78,9 +84,7 @@ impl<'a> Analytic<'a> {
             Kernel::Transfer { bytes, direction: _ } => Bytes::new(*bytes as f64) / self.cluster.gpu.host_link.value,
             Kernel::Launch => self.stack.launches.host_time(self.cluster.host),
             Kernel::Collective { op, ranks, nodes, bytes } => {
-                let stride =
-                    if *nodes <= 1 { 1 } else { (u64::from(self.cluster.gpus_per_node) * nodes / ranks).max(1) };
-                let group = Group { ranks: *ranks as u32, stride: stride as u32 };
+                let group = group_of(*ranks, *nodes, u64::from(self.cluster.gpus_per_node));
                 Fabric::new(self.cluster, self.stack).time(*op, Bytes::new(*bytes as f64), group, 1.0)
             }
         }

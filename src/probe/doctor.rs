@@ -58,7 +58,7 @@ struct Library {
 }
 
 /// Source of the names that are tried: cudarc 0.19, `get_lib_name_candidates`, which knows no `libnccl.so.2`.
-const LIBRARIES: [Library; 5] = [
+const LIBRARIES: [Library; 4] = [
     Library {
         name: "libcuda",
         loaded_as: &["libcuda.so", "libcuda.so.1"],
@@ -70,7 +70,7 @@ const LIBRARIES: [Library; 5] = [
         name: "libnvrtc",
         loaded_as: &["libnvrtc.so", "libnvrtc.so.12"],
         comes_as: &["libnvrtc.so.13"],
-        needed_for: "streaming kernels",
+        needed_for: "streaming kernels and attention",
         package: "nvidia-cuda-nvrtc-cu12",
     },
     Library {
@@ -79,13 +79,6 @@ const LIBRARIES: [Library; 5] = [
         comes_as: &["libcublasLt.so.13"],
         needed_for: "matrix products",
         package: "nvidia-cublas-cu12",
-    },
-    Library {
-        name: "libcudnn",
-        loaded_as: &["libcudnn.so", "libcudnn.so.9"],
-        comes_as: &[],
-        needed_for: "attention, which the probe does not run yet",
-        package: "nvidia-cudnn-cu12",
     },
     Library {
         name: "libnccl",

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::collective::Group;
 use crate::gpu::{AttentionKernel, Collective, Format};
 use crate::kernel::Pass;
 use crate::units::{Bytes, Flops};
@@ -52,11 +53,21 @@ pub enum Mask {
     Window(u64),
 }
 
+/// Whose fused attention.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fused {
+    /// A library's, which frameworks run.
+    Library(AttentionKernel),
+    /// The probe's own (`kernels/attention.cu`): FlashAttention-2's algorithm without a library's tuning. Its time bounds
+    /// those of FlashAttention 2 and later from above.
+    Own,
+}
+
 /// A fused attention core of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attention {
-    /// The library.
-    pub kernel: AttentionKernel,
+    /// Whose.
+    pub kernel: Fused,
     /// `Forward` or `Dgrad`.
     pub pass: Pass,
     /// Sequences.
@@ -76,6 +87,16 @@ pub struct Attention {
 }
 
 impl Attention {
+    /// The probe's own kernel on the same sizes, which is no faster than this one; none for kernels that may be slower.
+    pub fn bound(&self) -> Option<Self> {
+        match self.kernel {
+            Fused::Library(AttentionKernel::Fa2 | AttentionKernel::Cudnn | AttentionKernel::Fa3) => {
+                Some(Self { kernel: Fused::Own, ..*self })
+            }
+            Fused::Library(AttentionKernel::Unfused | AttentionKernel::Fa1) | Fused::Own => None,
+        }
+    }
+
     /// Mean share of the keys that a query sees. Source: specification §1.3.
     pub fn seen(&self) -> f64 {
         match self.mask {
@@ -217,12 +238,13 @@ impl Kernel {
     }
 }
 
-const ATTENTION_KERNELS: [(&str, AttentionKernel); 5] = [
-    ("unfused", AttentionKernel::Unfused),
-    ("fa1", AttentionKernel::Fa1),
-    ("fa2", AttentionKernel::Fa2),
-    ("cudnn", AttentionKernel::Cudnn),
-    ("fa3", AttentionKernel::Fa3),
+const ATTENTION_KERNELS: [(&str, Fused); 6] = [
+    ("unfused", Fused::Library(AttentionKernel::Unfused)),
+    ("fa1", Fused::Library(AttentionKernel::Fa1)),
+    ("fa2", Fused::Library(AttentionKernel::Fa2)),
+    ("cudnn", Fused::Library(AttentionKernel::Cudnn)),
+    ("fa3", Fused::Library(AttentionKernel::Fa3)),
+    ("own", Fused::Own),
 ];
 
 /// Collectives by the names that data files use.
@@ -275,6 +297,13 @@ impl fmt::Display for Kernel {
             }
         }
     }
+}
+
+/// The group that a collective over `ranks` ranks of `nodes` nodes runs in: neighbours on one node, else as many on each of
+/// the nodes, evenly apart.
+pub fn group_of(ranks: u64, nodes: u64, per_node: u64) -> Group {
+    let stride = if nodes <= 1 { 1 } else { (per_node * nodes / ranks).max(1) };
+    Group { ranks: ranks as u32, stride: stride as u32 }
 }
 
 /// A text that names no kernel.
@@ -412,6 +441,7 @@ mod tests {
             "sustained nvfp4 wgrad m=4096 n=8192 k=1024 batch=1 out=8",
             "attention cudnn dgrad sequences=1 heads=8 queries=4096 keys=4096 qk=192 v=128 mask=causal",
             "attention fa3 forward sequences=1 heads=8 queries=4096 keys=4096 qk=128 v=128 mask=1024",
+            "attention own dgrad sequences=1 heads=8 queries=4096 keys=8192 qk=128 v=128 mask=causal",
             "stream swiglu-backward rows=4096 columns=14336",
             "to-host bytes=1048576",
             "launch",

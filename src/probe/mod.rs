@@ -14,9 +14,10 @@ pub mod recorded;
 pub mod roofline;
 pub mod sample;
 pub mod shapes;
+pub mod tensors;
 pub mod verify;
 
-use crate::units::Seconds;
+use crate::units::{Bytes, Seconds};
 
 pub use analytic::Analytic;
 pub use calibration::Calibration;
@@ -52,6 +53,17 @@ pub trait Probe {
     /// # Errors
     /// When the kernel was not recorded, the device cannot run it, or the driver fails.
     fn time(&mut self, kernel: &Kernel, effort: Effort) -> Result<Sample, ProbeError>;
+
+    /// Allocates tensors of these sizes all at once, and says how much of the device's memory went.
+    ///
+    /// # Errors
+    /// When there is no device, or not so much memory.
+    fn hold(&mut self, sizes: &[u64]) -> Result<Bytes, ProbeError> {
+        Err(ProbeError::Unsupported {
+            kernel: format!("{} tensors", sizes.len()),
+            why: "only a GPU has memory to allocate".into(),
+        })
+    }
 }
 
 /// Why there is no sample.

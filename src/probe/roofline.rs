@@ -1,8 +1,8 @@
 //! The least time that a device's datasheet allows a kernel: a faster measurement is a wrong one.
 
-use super::kernel::{Attention, Gemm, Kernel};
+use super::kernel::{Fused, Gemm, Kernel};
 use super::{ProbeError, Sample};
-use crate::gpu::{Collective, Gpu};
+use crate::gpu::{Collective, Format, Gpu};
 use crate::units::{Bytes, FlopsPerSec, Seconds};
 
 /// How far a sample may pass the datasheet: its peaks are at the boost clock (1830 MHz on an H100 SXM), the driver lets
@@ -24,7 +24,10 @@ pub fn floor(kernel: &Kernel, gpu: &Gpu) -> Option<(Seconds, &'static str)> {
             let Gemm { format, .. } = gemm;
             gpu.peak_of(*format).map(|peak| (gemm.flops() / peak, "the peak of the datasheet"))
         }
-        Kernel::Attention(core @ Attention { .. }) => {
+        Kernel::Attention(core) if core.kernel == Fused::Own => {
+            gpu.peak_of(Format::Bf16).map(|peak| (core.flops() / peak, "the peak of the datasheet"))
+        }
+        Kernel::Attention(core) => {
             let peak = gpu.peak.values().map(|peak| peak.value).fold(FlopsPerSec::ZERO, FlopsPerSec::max);
             Some((core.flops() / peak, "the highest peak of the datasheet"))
         }

@@ -1,15 +1,16 @@
 //! Which kernels a plan runs, and what its step takes when their times are measured ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
-use super::kernel::{Attention, Direction, Gemm, Kernel, Mask, StreamOp};
+use super::kernel::{Attention, Direction, Fused, Gemm, Kernel, Mask, StreamOp};
 use super::{Effort, Samples};
-use crate::cost::Costs;
+use crate::collective::Group;
+use crate::cost::{Costs, groups};
 use crate::gpu::{AttentionKernel, Collective, Format, Gpu};
 use crate::kernel::attention::Core;
 use crate::kernel::{Call, Meter, Pass};
-use crate::plan::Plan;
+use crate::plan::{Layout, Plan};
 use crate::units::Seconds;
 
 /// Columns of the matrix that stands for a batch of streaming kernels.
@@ -60,7 +61,7 @@ fn attention(core: &Core, kernel: AttentionKernel, pass: Pass) -> (Attention, f6
         Mask::Window(size((1.0 - (1.0 - 2.0 * seen).sqrt()) * seq_len))
     };
     let core = Attention {
-        kernel,
+        kernel: Fused::Library(kernel),
         pass,
         sequences: size(sequences),
         heads: size(heads / cut.by_heads),
@@ -91,13 +92,18 @@ pub fn calls(costs: &Costs, plan: &Plan) -> Vec<(Call, Seconds)> {
     notes.0.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The kernels that the plans run, the most expensive first, each with the predicted time that hangs on it.
+/// The kernels that the plans run, the most expensive first, each with the predicted time that hangs on it; beside a
+/// library's attention, the probe's own on the same sizes.
 pub fn wanted(costs: &Costs, plans: &[Plan]) -> Vec<(Kernel, Seconds)> {
     let mut times: BTreeMap<Kernel, Seconds> = BTreeMap::new();
     for plan in plans {
         for (call, predicted) in calls(costs, plan) {
-            if let Some((kernel, _)) = kernel_of(&call) {
-                *times.entry(kernel).or_default() += predicted;
+            let Some((kernel, _)) = kernel_of(&call) else { continue };
+            *times.entry(kernel).or_default() += predicted;
+            if let Kernel::Attention(core) = kernel
+                && let Some(own) = core.bound()
+            {
+                *times.entry(Kernel::Attention(own)).or_default() += predicted;
             }
         }
     }
@@ -112,8 +118,8 @@ const fn large(format: Format) -> Gemm {
 }
 
 /// What every calibration wants of a device, whatever the plans: clocks under load, contention, bandwidths, launches;
-/// with several ranks, collectives over sizes.
-pub fn base(gpu: &Gpu, effort: Effort, ranks: Option<(u64, u64)>) -> Vec<Kernel> {
+/// with several ranks, collectives over sizes in each group (ranks and nodes).
+pub fn base(gpu: &Gpu, effort: Effort, groups: &[(u64, u64)]) -> Vec<Kernel> {
     let quick = effort == Effort::QUICK;
     let mut kernels = vec![Kernel::Launch];
     for format in gpu.gemm.keys().filter(|format| matches!(format, Format::Bf16 | Format::Fp8)) {
@@ -127,7 +133,7 @@ pub fn base(gpu: &Gpu, effort: Effort, ranks: Option<(u64, u64)>) -> Vec<Kernel>
     for direction in [Direction::ToDevice, Direction::ToHost] {
         kernels.push(Kernel::Transfer { direction, bytes: 256 << 20 });
     }
-    if let Some((ranks, nodes)) = ranks {
+    for &(ranks, nodes) in groups {
         let step = if quick { 4 } else { 2 };
         let sizes = (10..=30).step_by(step).map(|bits| (1_u64 << bits).next_multiple_of(2 * ranks));
         for bytes in sizes {
@@ -138,6 +144,34 @@ pub fn base(gpu: &Gpu, effort: Effort, ranks: Option<(u64, u64)>) -> Vec<Kernel>
     kernels
 }
 
+/// Ranks and nodes of the groups in which the plans talk (tensor, context, expert and data parallel), as far as `world` ranks,
+/// `per_node` on each node, hold whole ones; and of all ranks together. Small groups first.
+pub fn groups(plans: &[Plan], world: u32, per_node: u32) -> Vec<(u64, u64)> {
+    let per_node = per_node.max(1);
+    let nodes_of = |group: Group| (group.ranks * group.stride).div_ceil(per_node).min(group.ranks);
+    let mut shapes: BTreeSet<(u64, u64)> = plans
+        .iter()
+        .flat_map(|plan| {
+            let Layout { tp, cp, ep, etp, .. } = plan.layout;
+            let replicas = plan.layout.dense_replicas();
+            let experts = Group { ranks: ep, stride: etp };
+            [
+                groups::tp(plan),
+                groups::cp(plan),
+                experts,
+                groups::dp(plan, replicas),
+                Group { ranks: cp * tp, stride: 1 },
+            ]
+        })
+        .filter(|group| {
+            group.ranks > 1 && group.ranks.checked_mul(group.stride).is_some_and(|block| world.is_multiple_of(block))
+        })
+        .map(|group| (u64::from(group.ranks), u64::from(nodes_of(group))))
+        .collect();
+    shapes.insert((u64::from(world), u64::from(world.div_ceil(per_node))));
+    shapes.into_iter().filter(|(ranks, _)| *ranks > 1).collect()
+}
+
 /// Prices with measured times: products and attention as loops took them, slowed by what a whole step sustains.
 ///
 /// ```text
@@ -145,7 +179,7 @@ pub fn base(gpu: &Gpu, effort: Effort, ranks: Option<(u64, u64)>) -> Vec<Kernel>
 /// ```
 ///
 /// κ is the ratio that was measured, or else the device's own (specification §2.1, §2.3). What was not measured keeps its
-/// predicted time.
+/// predicted time, but for attention that is predicted slower than the probe's own kernel ran: that keeps the kernel's time.
 #[derive(Clone, Debug)]
 pub struct Measured {
     times: BTreeMap<Kernel, Seconds>,
@@ -163,19 +197,39 @@ impl Measured {
     /// The measured time of a call in a training step.
     pub fn of(&self, call: &Call) -> Option<Seconds> {
         let (kernel, count) = kernel_of(call)?;
-        let time = *self.times.get(&kernel)? * count;
+        Some(*self.times.get(&kernel)? * count / self.clocks(call))
+    }
+
+    /// The longest that a library's attention takes in a training step: as long as the probe's own kernel.
+    pub fn bound(&self, call: &Call) -> Option<Seconds> {
+        let (Kernel::Attention(core), count) = kernel_of(call)? else { return None };
+        Some(*self.times.get(&Kernel::Attention(core.bound()?))? * count / self.clocks(call))
+    }
+
+    /// What a whole step sustains of the speed in a loop.
+    fn clocks(&self, call: &Call) -> f64 {
         let clocks = |format: Format| self.sustained.get(&format).or_else(|| self.sustained.get(&Format::Bf16));
-        let clocks = match call {
+        match call {
             Call::Product { format, .. } => clocks(*format).copied().unwrap_or(1.0),
             Call::Attention { .. } => clocks(Format::Bf16).copied().unwrap_or(1.0).sqrt(),
             Call::Stream { .. } => 1.0,
-        };
-        Some(time / clocks)
+        }
+    }
+}
+
+/// The same, with attention as slow as it can be: where only the probe's own kernel was timed, as long as that.
+#[derive(Clone, Copy, Debug)]
+pub struct Slowest<'a>(pub &'a Measured);
+
+impl Meter for Slowest<'_> {
+    fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
+        let Self(measured) = self;
+        measured.of(call).or_else(|| measured.bound(call)).unwrap_or(predicted)
     }
 }
 
 impl Meter for Measured {
     fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
-        self.of(call).unwrap_or(predicted)
+        self.of(call).unwrap_or_else(|| self.bound(call).map_or(predicted, |bound| bound.min(predicted)))
     }
 }

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::shapes::{Measured, calls};
-use super::{Calibration, Samples};
+use super::shapes::{Measured, Slowest, calls};
+use super::tensors::{self, LayerTensors};
+use super::{Calibration, Probe, ProbeError, Samples};
 use crate::cost::Costs;
 use crate::kernel::{Call, Pass};
 use crate::plan::Plan;
@@ -13,10 +14,14 @@ use crate::problem::Problem;
 use crate::sources::Basis;
 use crate::units::Seconds;
 
-/// Least share of the predicted kernel time that must be measured for a verdict.
+/// Least share of the predicted kernel time that must be measured, or bounded by the probe's own attention, for a verdict.
 pub const LEAST_COVERED: f64 = 0.9;
+/// Least share that must be measured itself: a bound alone confirms no step time.
+pub const LEAST_MEASURED: f64 = 0.5;
 /// Largest error of the calibrated kernel time of a verdict that confirms.
 pub const MOST_ERROR: f64 = 0.05;
+/// Largest error of a layer's memory of a verdict that confirms.
+pub const MOST_MEMORY_ERROR: f64 = 0.02;
 /// Two plans nearer than this are a tie: repeats of one measurement differ by as much.
 pub const TIE: f64 = 0.03;
 
@@ -33,6 +38,12 @@ pub struct Term {
     pub measured_s: Seconds,
     /// Share of the predicted time that was measured; errors are of that share.
     pub covered: f64,
+    /// Share of the predicted time of which the probe's own attention says only how long it takes at most.
+    pub bounded: f64,
+    /// That share as predicted with the curves through the samples.
+    pub bounded_s: Seconds,
+    /// That share as long as it can be: the time of the probe's own attention.
+    pub at_most_s: Seconds,
 }
 
 impl Term {
@@ -45,6 +56,51 @@ impl Term {
     pub fn error_after(&self) -> f64 {
         self.calibrated_s / self.measured_s - 1.0
     }
+}
+
+/// Memory of one layer of a plan on one rank: its states, and what one micro-batch keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct LayerMemory {
+    /// Kind of layer.
+    pub kind: usize,
+    /// As the cost model's formulas have it.
+    pub predicted_bytes: f64,
+    /// As the driver allocated the same tensors.
+    pub allocated_bytes: f64,
+}
+
+impl LayerMemory {
+    /// Error of the prediction.
+    pub fn error(&self) -> f64 {
+        self.predicted_bytes / self.allocated_bytes - 1.0
+    }
+}
+
+/// Most layers that are allocated together, and the bytes that they may take: the driver gives whole pages, and of one small
+/// layer alone they would count for more than they do on a rank.
+const TOGETHER: (u64, u64) = (8, 16 << 30);
+
+/// Allocates layers of each kind of a plan, as many together as bring little rounding, and says what one takes.
+///
+/// # Errors
+/// When the probe has no memory, or too little.
+pub fn memory(problem: &Problem, plan: &Plan, probe: &mut dyn Probe) -> Result<Vec<LayerMemory>, ProbeError> {
+    let costs = Costs::new(problem);
+    let mut found = Vec::new();
+    for kind in 0..problem.model().kinds.len() {
+        let Some(LayerTensors { states, activations }) = tensors::of_layer(problem, plan, kind) else { continue };
+        let one: u64 = states.iter().chain(&activations).map(|tensor| tensor.bytes).sum();
+        let layers = (TOGETHER.1 / one.max(1)).clamp(1, TOGETHER.0);
+        let buffers = states.iter().map(|tensor| tensor.bytes * layers);
+        let kept = (0..layers).flat_map(|_| activations.iter().map(|tensor| tensor.bytes));
+        let sizes: Vec<u64> = buffers.chain(kept).collect();
+        found.push(LayerMemory {
+            kind,
+            predicted_bytes: costs.layer_memory(kind, plan).get(),
+            allocated_bytes: probe.hold(&sizes)?.get() / layers as f64,
+        });
+    }
+    Ok(found)
 }
 
 /// One plan with its terms.
@@ -60,10 +116,14 @@ pub struct Checked {
     pub predicted_s: Seconds,
     /// Step time with measured kernels; communication as predicted or calibrated.
     pub measured_s: Seconds,
+    /// The same with attention as slow as it can be, where only the probe's own kernel was timed.
+    pub slowest_s: Seconds,
     /// Terms that were measured at all, and their sum as the last.
     pub terms: Vec<Term>,
     /// Predicted peak memory of the fullest rank, in bytes.
     pub peak_bytes: f64,
+    /// Memory of one layer of each kind, where it was allocated.
+    pub layers: Vec<LayerMemory>,
 }
 
 impl Checked {
@@ -81,7 +141,7 @@ pub enum Verdict {
     Confirmed,
     /// Another plan wins.
     Overturned,
-    /// The winner wins, but calibrated kernel times are further off than 5 %.
+    /// The winner wins, but calibrated kernel times are further off than 5 %, or a layer's memory than 2 %.
     Inaccurate,
     /// Too little was measured, or nothing but the model was asked.
     Inconclusive,
@@ -121,16 +181,23 @@ fn term_of(call: &Call) -> &'static str {
 
 /// Checks plans, given in their predicted order, against samples of the device.
 ///
-/// `calibrated` is the problem with the curves through the same samples. Step times are the cost model's own, with each
+/// `calibrated` is the problem with the curves through the same samples; `layers` is what [`memory`] says of each plan. Step times are the cost model's own, with each
 /// measured kernel in the place of its predicted time.
-pub fn verify(problem: &Problem, calibrated: &Problem, samples: &Samples, plans: &[Plan]) -> Verification {
+pub fn verify(
+    problem: &Problem,
+    calibrated: &Problem,
+    samples: &Samples,
+    plans: &[(Plan, Vec<LayerMemory>)],
+) -> Verification {
     let measured = Measured::new(samples, &calibrated.cluster().gpu);
     let (before, after) = (Costs::new(problem), Costs::new(calibrated));
+    let slowest = Slowest(&measured);
     let metered = Costs::new(calibrated).metered(&measured);
+    let slowed = Costs::new(calibrated).metered(&slowest);
     let mut checked: Vec<Checked> = plans
         .iter()
         .enumerate()
-        .map(|(at, plan)| {
+        .map(|(at, (plan, layers))| {
             let evaluation = before.evaluate(plan);
             Checked {
                 plan: plan.to_string(),
@@ -138,8 +205,10 @@ pub fn verify(problem: &Problem, calibrated: &Problem, samples: &Samples, plans:
                 place_after: 0,
                 predicted_s: evaluation.step.total(),
                 measured_s: metered.evaluate(plan).step.total(),
+                slowest_s: slowed.evaluate(plan).step.total(),
                 terms: terms(&before, &after, &measured, plan),
                 peak_bytes: evaluation.footprint.device().get(),
+                layers: layers.clone(),
             }
         })
         .collect();
@@ -163,6 +232,10 @@ fn terms(before: &Costs, after: &Costs, measured: &Measured, plan: &Plan) -> Vec
             sum.predicted += predicted;
             sum.calibrated += calibrated;
             sum.measured += time;
+        } else if let Some(bound) = measured.bound(&call) {
+            sum.bounded += predicted;
+            sum.bounded_calibrated += calibrated;
+            sum.at_most += bound;
         }
     }
     let total = sums.values().fold(Sums::default(), |total, sum| Sums {
@@ -170,6 +243,9 @@ fn terms(before: &Costs, after: &Costs, measured: &Measured, plan: &Plan) -> Vec
         predicted: total.predicted + sum.predicted,
         calibrated: total.calibrated + sum.calibrated,
         measured: total.measured + sum.measured,
+        bounded: total.bounded + sum.bounded,
+        bounded_calibrated: total.bounded_calibrated + sum.bounded_calibrated,
+        at_most: total.at_most + sum.at_most,
     });
     sums.into_iter().chain([("all kernels", total)]).map(|(name, sum)| sum.term(name)).collect()
 }
@@ -180,32 +256,47 @@ struct Sums {
     predicted: Seconds,
     calibrated: Seconds,
     measured: Seconds,
+    bounded: Seconds,
+    bounded_calibrated: Seconds,
+    at_most: Seconds,
 }
 
 impl Sums {
     fn term(self, name: &str) -> Term {
-        let covered = if self.all.get() > 0.0 { self.predicted / self.all } else { 0.0 };
+        let share = |part: Seconds| if self.all.get() > 0.0 { part / self.all } else { 0.0 };
         Term {
             name: name.to_owned(),
             predicted_s: self.predicted,
             calibrated_s: self.calibrated,
             measured_s: self.measured,
-            covered,
+            covered: share(self.predicted),
+            bounded: share(self.bounded),
+            bounded_s: self.bounded_calibrated,
+            at_most_s: self.at_most,
         }
     }
 }
 
 fn verdict(plans: &[Checked]) -> Verdict {
-    let covered = |plan: &Checked| plan.total().map_or(0.0, |total| total.covered);
-    let Some(best) = plans.first() else { return Verdict::Inconclusive };
-    if plans.iter().any(|plan| covered(plan) < LEAST_COVERED) {
+    let known = |plan: &Checked| {
+        let known = plan.total().map(|total| (total.covered, total.covered + total.bounded));
+        known.is_some_and(|(measured, all)| measured >= LEAST_MEASURED && all >= LEAST_COVERED)
+    };
+    if plans.is_empty() || !plans.iter().all(known) {
         return Verdict::Inconclusive;
     }
-    let winner = plans.iter().find(|plan| plan.place_before == 1).unwrap_or(best);
-    if winner.measured_s / best.measured_s > 1.0 + TIE {
-        return Verdict::Overturned;
+    // The winner must win by measured times, and also with attention as slow as it can be.
+    let wins = |time: fn(&Checked) -> Seconds| {
+        let best = plans.iter().map(|plan| time(plan).get()).fold(f64::INFINITY, f64::min);
+        plans.iter().find(|plan| plan.place_before == 1).is_none_or(|winner| time(winner).get() <= best * (1.0 + TIE))
+    };
+    match (wins(|plan| plan.measured_s), wins(|plan| plan.slowest_s)) {
+        (false, false) => return Verdict::Overturned,
+        (true, true) => {}
+        _ => return Verdict::Inconclusive,
     }
     let off = plans.iter().filter_map(Checked::total).any(|total| total.error_after().abs() > MOST_ERROR);
+    let off = off || plans.iter().flat_map(|plan| &plan.layers).any(|layer| layer.error().abs() > MOST_MEMORY_ERROR);
     if off { Verdict::Inaccurate } else { Verdict::Confirmed }
 }
 

@@ -2,7 +2,7 @@
 
 use super::{Sheet, percent, significant};
 use crate::probe::Samples;
-use crate::probe::verify::{Checked, Term, Verdict, Verification};
+use crate::probe::verify::{Checked, LayerMemory, Term, Verdict, Verification};
 use crate::units::Bytes;
 
 /// The sheets of a report, the verdict in the heading of the first.
@@ -14,8 +14,34 @@ pub fn report(heading: &str, samples: &Samples, verification: &Verification) -> 
     of.push(["driver".into(), machine.driver.clone()]);
     of.push(["day".into(), machine.date.clone()]);
     of.push(["host".into(), machine.host.clone()]);
-    of.push(["not measured".into(), "communication between GPUs, stages waiting for each other, peak memory".into()]);
-    std::iter::once(of).chain([ranking(verification)]).chain(verification.plans.iter().map(terms)).collect()
+    let allocated = verification.plans.iter().any(|plan| !plan.layers.is_empty());
+    let left = if allocated { "the whole step's peak memory" } else { "memory" };
+    of.push(["not measured".into(), format!("communication between GPUs, stages waiting for each other, {left}")]);
+    let memory = allocated.then(|| memory(verification));
+    std::iter::once(of)
+        .chain([ranking(verification)])
+        .chain(memory)
+        .chain(verification.plans.iter().map(terms))
+        .collect()
+}
+
+/// A layer of each kind as it was allocated.
+fn memory(verification: &Verification) -> Sheet {
+    let columns = ["plan", "layer kind", "allocated GiB", "predicted GiB", "error"];
+    let mut sheet = Sheet::new("Memory of one layer on one rank: states, and what one micro-batch keeps", &columns);
+    for plan in &verification.plans {
+        for layer in &plan.layers {
+            let LayerMemory { kind, predicted_bytes, allocated_bytes } = *layer;
+            sheet.push([
+                plan.plan.clone(),
+                kind.to_string(),
+                significant(Bytes::new(allocated_bytes).as_gib()),
+                significant(Bytes::new(predicted_bytes).as_gib()),
+                percent(layer.error()),
+            ]);
+        }
+    }
+    sheet
 }
 
 /// Plans by measured step time.
@@ -34,7 +60,17 @@ fn ranking(verification: &Verification) -> Sheet {
     let mut sheet =
         Sheet::new("Ranking with measured kernels; error of the kernels before and after calibration", &columns);
     for plan in &verification.plans {
-        let Checked { plan: name, place_before, place_after, predicted_s, measured_s, terms: _, peak_bytes } = plan;
+        let Checked {
+            plan: name,
+            place_before,
+            place_after,
+            predicted_s,
+            measured_s,
+            slowest_s: _,
+            terms: _,
+            peak_bytes,
+            layers: _,
+        } = plan;
         let error = |of: fn(&Term) -> f64| plan.total().map_or_else(String::new, |total| percent(of(total)));
         sheet.push([
             place_after.to_string(),
@@ -56,7 +92,19 @@ fn terms(plan: &Checked) -> Sheet {
     let columns = ["kernels", "measured", "predicted", "error before", "calibrated", "error after", "share measured"];
     let mut sheet = Sheet::new(plan.plan.clone(), &columns);
     for term in &plan.terms {
-        let Term { name, predicted_s, calibrated_s, measured_s, covered } = term;
+        let Term { name, predicted_s, calibrated_s, measured_s, covered, bounded, bounded_s, at_most_s } = term;
+        if *bounded > 0.0 {
+            let held = if bounded_s <= at_most_s { "holds" } else { "too slow" };
+            sheet.push([
+                format!("{name}, by the probe's own attention"),
+                format!("at most {at_most_s}"),
+                "-".into(),
+                "-".into(),
+                bounded_s.to_string(),
+                held.into(),
+                format!("{} bounded", percent(*bounded)),
+            ]);
+        }
         if measured_s.get() <= 0.0 {
             sheet.push([name.clone(), "-".into(), "-".into(), "-".into(), "-".into(), "-".into(), percent(*covered)]);
             continue;
@@ -90,12 +138,12 @@ pub fn in_words(verification: &Verification) -> String {
         }
         Verdict::Inaccurate => {
             "inaccurate: the predicted winner wins, but calibrated kernel times are over 5 % off the \
-                                measured ones: the curves do not fit this device"
+                                measured ones, or a layer's memory over 2 %: the curves or formulas do not fit"
                 .into()
         }
         Verdict::Inconclusive => {
-            "inconclusive: less than 90 % of the kernel time was measured, or the samples are the \
-                                  model's own\n\nhint: the lines `left …` say what was not measured, and why"
+            "inconclusive: less than 90 % of the kernel time was measured or bounded, the winner hangs on how fast \
+             attention is, or the samples are the model's own\n\nhint: the lines `left …` say what was not measured, and why"
                 .into()
         }
     }

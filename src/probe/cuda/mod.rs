@@ -5,29 +5,31 @@
 //! events does not show; operands rotate through more memory than the caches hold.
 #![allow(unsafe_code)]
 
+mod attention;
+mod collective;
+mod compile;
 mod memory;
 mod product;
 
 use std::collections::BTreeMap;
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cudarc::cublaslt::{result as lt, sys as ltsys};
 use cudarc::driver::{CudaContext, result as driver, sys as drv};
-use cudarc::nccl::{result as nccl, sys as ncclsys};
 use cudarc::nvrtc;
 
 use super::kernel::{Direction, Gemm, Kernel, StreamOp, name_of};
-use super::ranks::{ID_BYTES, Ranks};
 use super::{Effort, Machine, Probe, ProbeError, Sample};
-use crate::gpu::{Collective, Format};
-use crate::units::Seconds;
+use crate::gpu::Format;
+use crate::units::{Bytes, Seconds};
+use compile::libraries;
 use memory::{Buffer, Events};
 use product::{Product, WORKSPACE};
 
-/// Source of the streaming kernels.
-pub const STREAM_KERNELS: &str = include_str!("../kernels/stream.cu");
+pub use compile::{HEADS, Source, compile};
+
 /// Shortest window between two events.
 const WINDOW: Duration = Duration::from_micros(200);
 /// Most sets of operands that rotate.
@@ -43,47 +45,6 @@ fn missing(what: impl Into<String>, remedy: &str) -> ProbeError {
     ProbeError::Missing { what: what.into(), remedy: remedy.to_owned() }
 }
 
-/// Which libraries the loader finds, with what lacks without each.
-pub fn libraries() -> [(&'static str, bool, &'static str); 5] {
-    // SAFETY: each call tries to open shared libraries by name, which runs their initialisers and nothing of ours.
-    unsafe {
-        [
-            ("libcuda", drv::is_culib_present(), "the NVIDIA driver: nothing runs without it"),
-            ("libnvrtc", nvrtc::sys::is_culib_present(), "streaming kernels (pip install nvidia-cuda-nvrtc-cu12)"),
-            ("libcublasLt", ltsys::is_culib_present(), "matrix products (pip install nvidia-cublas-cu12)"),
-            (
-                "libcudnn",
-                cudarc::cudnn::sys::is_culib_present(),
-                "attention, which is not built yet (pip install nvidia-cudnn-cu12)",
-            ),
-            ("libnccl", ncclsys::is_culib_present(), "collectives (pip install nvidia-nccl-cu12)"),
-        ]
-    }
-}
-
-/// Compiles the streaming kernels for an architecture such as `compute_90a`; needs NVRTC, but no GPU.
-///
-/// # Errors
-/// When NVRTC is not there, or the compiler's log.
-pub fn compile(arch: &str) -> Result<nvrtc::Ptx, ProbeError> {
-    if !libraries()[1].1 {
-        return Err(missing(
-            "libnvrtc.so was not found: kernels cannot be compiled",
-            "pip install nvidia-cuda-nvrtc-cu12, and put its lib folder (with a link libnvrtc.so to libnvrtc.so.12) on \
-             LD_LIBRARY_PATH",
-        ));
-    }
-    let options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".to_owned()];
-    let options = nvrtc::CompileOptions { options, ..nvrtc::CompileOptions::default() };
-    nvrtc::compile_ptx_with_opts(STREAM_KERNELS, options).map_err(|error| match error {
-        nvrtc::CompileError::CompileError { log, .. } => ProbeError::Failed {
-            call: format!("compiling kernels/stream.cu for {arch}"),
-            why: log.to_string_lossy().into_owned(),
-        },
-        other => failed("nvrtcCompileProgram", other),
-    })
-}
-
 /// Launches one kernel; gets the number of the launch.
 type Run<'a> = Box<dyn FnMut(usize) -> Result<(), ProbeError> + 'a>;
 
@@ -93,11 +54,13 @@ pub struct Cuda {
     stream: drv::CUstream,
     beside: drv::CUstream,
     functions: BTreeMap<&'static str, drv::CUfunction>,
+    arch: String,
+    attention: BTreeMap<(u64, u64), attention::Functions>,
     products: Option<ltsys::cublasLtHandle_t>,
     processors: u32,
     cache: usize,
     machine: Machine,
-    ranks: Option<(Ranks, ncclsys::ncclComm_t)>,
+    ranks: Option<collective::Communicators>,
 }
 
 impl Cuda {
@@ -106,7 +69,7 @@ impl Cuda {
     /// # Errors
     /// When driver, device or NVRTC are not there.
     pub fn open(ordinal: usize, mut machine: Machine) -> Result<Self, ProbeError> {
-        if !libraries()[0].1 {
+        if !libraries().driver {
             return Err(missing(
                 "libcuda.so was not found: there is no NVIDIA driver on this host",
                 "install the NVIDIA driver, or give samples that were taken elsewhere with --probe FILE",
@@ -129,10 +92,10 @@ impl Cuda {
             machine.driver = format!("CUDA {}.{}", version / 1000, version % 1000 / 10);
         }
         let arch = format!("compute_{major}{minor}{}", if major >= 9 { "a" } else { "" });
-        let functions = Self::load(&compile(&arch)?)?;
+        let functions = Self::load(&compile(Source::Stream, &arch)?)?;
         let stream =
             |what| driver::stream::create(driver::stream::StreamKind::NonBlocking).map_err(|error| failed(what, error));
-        let products = if libraries()[2].1 {
+        let products = if libraries().cublas_lt {
             Some(lt::create_handle().map_err(|error| failed("cublasLtCreate", error))?)
         } else {
             None
@@ -142,6 +105,8 @@ impl Cuda {
             beside: stream("cuStreamCreate")?,
             context,
             functions,
+            arch,
+            attention: BTreeMap::new(),
             products,
             processors: processors.unsigned_abs(),
             cache: usize::try_from(cache).unwrap_or(0),
@@ -172,52 +137,13 @@ impl Cuda {
     }
 
     fn load(ptx: &nvrtc::Ptx) -> Result<BTreeMap<&'static str, drv::CUfunction>, ProbeError> {
-        let image = ptx.as_bytes().unwrap_or_default().as_ptr().cast();
-        // SAFETY: NVRTC's image ends in a zero byte; the module is never unloaded.
-        let module = unsafe { driver::module::load_data(image) };
-        let module = module.map_err(|error| failed("cuModuleLoadData of kernels/stream.cu", error))?;
-        ["empty", "fill", "fill_bytes"]
-            .into_iter()
-            .chain(StreamOp::NAMED.map(|(name, _)| name))
-            .map(|name| {
-                let symbol = CString::new(name.replace('-', "_") + "_kernel").map_err(|error| failed(name, error))?;
-                // SAFETY: the module was just loaded.
-                let function = unsafe { driver::module::get_function(module, symbol) };
-                function.map(|f| (name, f)).map_err(|error| failed(&format!("cuModuleGetFunction {name}"), error))
-            })
-            .collect()
-    }
-
-    /// Joins the other ranks in one NCCL communicator.
-    ///
-    /// # Errors
-    /// When NCCL is not there, the ranks do not find each other, or NCCL fails.
-    pub fn join(&mut self, ranks: Ranks) -> Result<(), ProbeError> {
-        if !libraries()[4].1 {
-            return Err(missing(
-                "libnccl.so was not found: collectives cannot run",
-                "pip install nvidia-nccl-cu12; `meshwright doctor` says where it looked and about libnccl.so.2",
-            ));
-        }
-        let make = || {
-            let id = nccl::get_uniqueid().map_err(|error| format!("ncclGetUniqueId: {error:?}"))?;
-            Ok(id.internal.map(i8::cast_unsigned))
-        };
-        let id: [u8; ID_BYTES] = ranks.exchange(make)?;
-        let id = ncclsys::ncclUniqueId { internal: id.map(u8::cast_signed) };
-        let mut comm = std::ptr::null_mut();
-        // SAFETY: NCCL writes the communicator; id, world and rank are the same on all ranks but the rank.
-        unsafe { nccl::comm_init_rank(&raw mut comm, ranks.world.cast_signed(), id, ranks.rank.cast_signed()) }
-            .map_err(|error| failed("ncclCommInitRank", error.0))?;
-        self.ranks = Some((ranks, comm));
-        Ok(())
+        let names = ["empty", "fill", "fill_bytes"].into_iter().chain(StreamOp::NAMED.map(|(name, _)| name));
+        let module = compile::module(ptx, "kernels/stream.cu")?;
+        names.map(|name| Ok((name, compile::function(module, name)?))).collect()
     }
 
     /// Device memory in use, by anyone.
-    ///
-    /// # Errors
-    /// When the driver fails.
-    pub fn memory_in_use(&self) -> Result<usize, ProbeError> {
+    fn memory_in_use(&self) -> Result<usize, ProbeError> {
         let (free, total) = self.context.mem_get_info().map_err(|error| failed("cuMemGetInfo", error))?;
         Ok(total - free)
     }
@@ -455,49 +381,6 @@ impl Cuda {
             product.run(&algorithm, &sets[at % sets.len()], &workspace, self.stream)
         }))
     }
-
-    fn collective(&self, op: Collective, ranks: u64, bytes: u64, effort: Effort) -> Result<Sample, ProbeError> {
-        let kernel = || format!("{op:?} over {ranks}");
-        let Some((group, comm)) = &self.ranks else {
-            let why = "it needs several ranks: start with torchrun or srun".into();
-            return Err(ProbeError::Unsupported { kernel: kernel(), why });
-        };
-        if u64::from(group.world) != ranks {
-            let why = format!("{} ranks were started", group.world);
-            return Err(ProbeError::Unsupported { kernel: kernel(), why });
-        }
-        let (whole, share) = (bytes as usize, (bytes / ranks) as usize);
-        let (from, to) = (self.random(whole, "fill")?, self.random(whole, "fill")?);
-        self.synchronize()?;
-        let kind = ncclsys::ncclDataType_t::ncclBfloat16;
-        let sum = ncclsys::ncclRedOp_t::ncclSum;
-        let stream = self.stream.cast();
-        // SAFETY: both buffers hold the whole tensor and live until `sample` has waited for the last call.
-        self.sample(effort, &mut |_| {
-            let called = unsafe {
-                match op {
-                    Collective::AllReduce => {
-                        nccl::all_reduce(from.pointer(), to.pointer(), whole / 2, kind, sum, *comm, stream)
-                    }
-                    Collective::AllGather => {
-                        nccl::all_gather(from.pointer(), to.pointer(), share / 2, kind, *comm, stream)
-                    }
-                    Collective::ReduceScatter => {
-                        nccl::reduce_scatter(from.pointer(), to.pointer(), share / 2, kind, sum, *comm, stream)
-                    }
-                    Collective::AllToAll => nccl::group_start().and_then(|_| {
-                        for peer in 0..group.world.cast_signed() {
-                            let at = peer as usize * share;
-                            nccl::send(from.pointer().add(at), share / 2, kind, peer, *comm, stream)?;
-                            nccl::recv(to.pointer().add(at), share / 2, kind, peer, *comm, stream)?;
-                        }
-                        nccl::group_end()
-                    }),
-                }
-            };
-            called.map(|_| ()).map_err(|error| failed(&kernel(), error.0))
-        })
-    }
 }
 
 impl Probe for Cuda {
@@ -510,14 +393,18 @@ impl Probe for Cuda {
             Kernel::Gemm(gemm) => self.product(gemm, effort),
             Kernel::Sustained(gemm) => self.sustained(gemm, effort),
             Kernel::Contended(gemm) => self.contended(gemm, effort),
-            Kernel::Attention(_) => Err(ProbeError::Unsupported {
-                kernel: kernel.to_string(),
-                why: "attention on the GPU is not built yet: calibrate it from a PyTorch trace (--kineto)".into(),
-            }),
+            Kernel::Attention(core) => self.attention(core, effort),
             Kernel::Stream { op, rows, columns } => self.stream_op(*op, *rows, *columns, effort),
             Kernel::Transfer { direction, bytes } => self.transfer(*direction, *bytes, effort),
             Kernel::Launch => self.launches(effort),
-            Kernel::Collective { op, ranks, nodes: _, bytes } => self.collective(*op, *ranks, *bytes, effort),
+            Kernel::Collective { .. } => self.collective(kernel, effort),
         }
+    }
+    fn hold(&mut self, sizes: &[u64]) -> Result<Bytes, ProbeError> {
+        let before = self.memory_in_use()?;
+        let held: Vec<Buffer> = sizes.iter().map(|&bytes| Buffer::new(bytes as usize)).collect::<Result<_, _>>()?;
+        let with = self.memory_in_use()?;
+        drop(held);
+        Ok(Bytes::new(with.saturating_sub(before) as f64))
     }
 }

@@ -7,7 +7,7 @@ use crate::cluster::Cluster;
 use crate::gpu::{AttentionCurve, AttentionKernel, AttentionOccupancy, Format, Gpu};
 use crate::kernel::{Device, Pass};
 use crate::probe::Sample;
-use crate::probe::kernel::{Attention, Kernel};
+use crate::probe::kernel::{Attention, Fused, Kernel};
 use crate::stack::Stack;
 use crate::units::{FlopsPerSec, Seconds};
 
@@ -52,16 +52,27 @@ fn set(parameter: Parameter, value: f64, gpu: &mut Gpu) {
     }
 }
 
+/// A library's kernel that was timed.
+type Timed = ((AttentionKernel, Attention), Seconds);
+
 /// A curve for each kernel that was timed and that the device has a curve of, and the occupancy where heads varied.
 ///
-/// A direction that was not timed keeps its rate.
+/// A direction that was not timed keeps its rate, unless it is predicted slower than the probe's own kernel ran on some
+/// shape: then it gets the rate at which it is not.
 pub fn curves(
     samples: &BTreeMap<Kernel, Sample>,
     cluster: &Cluster,
     stack: &Stack,
 ) -> (BTreeMap<AttentionKernel, AttentionCurve>, Option<AttentionOccupancy>) {
     let timed = medians(samples, |kernel| match kernel {
-        Kernel::Attention(core) if cluster.gpu.attention.contains_key(&core.kernel) => Some(*core),
+        Kernel::Attention(core) => match core.kernel {
+            Fused::Library(kernel) if cluster.gpu.attention.contains_key(&kernel) => Some((kernel, *core)),
+            Fused::Library(_) | Fused::Own => None,
+        },
+        _ => None,
+    });
+    let own = medians(samples, |kernel| match kernel {
+        Kernel::Attention(core) if core.kernel == Fused::Own => Some(*core),
         _ => None,
     });
     let parameters = parameters(&timed);
@@ -80,17 +91,19 @@ pub fn curves(
         gpu
     };
     let errors = |p: &[f64]| errors(&timed, &placed(p), cluster, &stack);
-    let Some((found, _)) = minimise(&[start], &errors) else {
-        return (BTreeMap::new(), None);
-    };
-    let found: Vec<f64> = found.iter().map(|p| rounded(p.exp()).ln()).collect();
-    let gpu = placed(&found);
-    let kernels: BTreeSet<AttentionKernel> = parameters
+    let fitted = if parameters.is_empty() { None } else { minimise(&[start], &errors) };
+    let known: &[Parameter] = if fitted.is_some() { &parameters } else { &[] };
+    let found: Vec<f64> =
+        fitted.map_or_else(Vec::new, |(found, _)| found.iter().map(|p| rounded(p.exp()).ln()).collect());
+    let mut gpu = placed(&found);
+    let raised = raise(&own, &timed, &mut gpu, cluster, &stack);
+    let kernels: BTreeSet<AttentionKernel> = known
         .iter()
         .filter_map(|p| match p {
             Parameter::Forward(kernel) | Parameter::Backward(kernel) | Parameter::HalfSequence(kernel) => Some(*kernel),
             Parameter::OccupancyForward | Parameter::OccupancyBackward => None,
         })
+        .chain(raised)
         .collect();
     let curves = kernels
         .into_iter()
@@ -106,7 +119,7 @@ pub fn curves(
             (kernel, curve)
         })
         .collect();
-    let occupied = parameters.contains(&Parameter::OccupancyForward).then(|| AttentionOccupancy {
+    let occupied = known.contains(&Parameter::OccupancyForward).then(|| AttentionOccupancy {
         forward: rounded(gpu.attention_occupancy.forward),
         backward: rounded(gpu.attention_occupancy.backward),
         source: String::new(),
@@ -116,11 +129,11 @@ pub fn curves(
 
 /// What the samples determine: each rate that was timed, the half-way length where lengths vary, and the
 /// occupancy where the number of blocks varies at one length.
-fn parameters(timed: &[(Attention, Seconds)]) -> Vec<Parameter> {
+fn parameters(timed: &[Timed]) -> Vec<Parameter> {
     let mut parameters = Vec::new();
-    let kernels: BTreeSet<AttentionKernel> = timed.iter().map(|(core, _)| core.kernel).collect();
+    let kernels: BTreeSet<AttentionKernel> = timed.iter().map(|((kernel, _), _)| *kernel).collect();
     for kernel in kernels {
-        let of = |pass| timed.iter().filter(move |(core, _)| core.kernel == kernel && core.pass == pass);
+        let of = |pass| timed.iter().filter(move |((by, core), _)| *by == kernel && core.pass == pass);
         if of(Pass::Forward).next().is_some() {
             parameters.push(Parameter::Forward(kernel));
         }
@@ -128,13 +141,13 @@ fn parameters(timed: &[(Attention, Seconds)]) -> Vec<Parameter> {
             parameters.push(Parameter::Backward(kernel));
         }
         let lengths: BTreeSet<u64> =
-            timed.iter().filter(|(core, _)| core.kernel == kernel).map(|(core, _)| core.queries).collect();
+            timed.iter().filter(|((by, _), _)| *by == kernel).map(|((_, core), _)| core.queries).collect();
         if lengths.len() >= LEAST && !parameters.is_empty() {
             parameters.push(Parameter::HalfSequence(kernel));
         }
     }
     let mut heads_at: BTreeMap<(Pass, u64), BTreeSet<u64>> = BTreeMap::new();
-    for (core, _) in timed {
+    for ((_, core), _) in timed {
         heads_at.entry((core.pass, core.queries)).or_default().insert(core.heads * core.sequences);
     }
     let varied = |pass| heads_at.iter().any(|((of, _), heads)| *of == pass && heads.len() > OCCUPANCIES);
@@ -147,13 +160,44 @@ fn parameters(timed: &[(Attention, Seconds)]) -> Vec<Parameter> {
     parameters
 }
 
-fn errors(timed: &[(Attention, Seconds)], gpu: &Gpu, cluster: &Cluster, stack: &Stack) -> Vec<f64> {
+fn errors(timed: &[Timed], gpu: &Gpu, cluster: &Cluster, stack: &Stack) -> Vec<f64> {
+    let time = |kernel, core: &Attention| predicted(kernel, core, gpu, cluster, stack);
+    timed.iter().map(|((kernel, core), measured)| log_error(time(*kernel, core), *measured)).collect()
+}
+
+fn predicted(kernel: AttentionKernel, core: &Attention, gpu: &Gpu, cluster: &Cluster, stack: &Stack) -> Seconds {
     let device = Device { gpu, stack, format: Format::Bf16, host: cluster.host, meter: None };
-    timed
-        .iter()
-        .map(|(core, time)| {
-            let (forward, backward) = device.attention(&core.into(), core.kernel);
-            log_error(if core.pass == Pass::Forward { forward } else { backward }, *time)
-        })
-        .collect()
+    let (forward, backward) = device.attention(&core.into(), kernel);
+    if core.pass == Pass::Forward { forward } else { backward }
+}
+
+/// Raises the rates under which a kernel is predicted slower than the probe's own ran, in directions that were not timed
+/// themselves; the kernels whose rates changed.
+fn raise(
+    own: &[(Attention, Seconds)],
+    timed: &[Timed],
+    gpu: &mut Gpu,
+    cluster: &Cluster,
+    stack: &Stack,
+) -> Vec<AttentionKernel> {
+    let mut raised = Vec::new();
+    for kernel in gpu.attention.keys().copied().collect::<Vec<_>>() {
+        for (pass, rate) in [(Pass::Forward, Parameter::Forward(kernel)), (Pass::Dgrad, Parameter::Backward(kernel))] {
+            if timed.iter().any(|((by, core), _)| *by == kernel && core.pass == pass) {
+                continue;
+            }
+            let slower = own
+                .iter()
+                .filter(|(core, _)| {
+                    core.pass == pass && Attention { kernel: Fused::Library(kernel), ..*core }.bound().is_some()
+                })
+                .map(|(core, time)| predicted(kernel, core, gpu, cluster, stack) / *time)
+                .fold(1.0, f64::max);
+            if slower > 1.0 {
+                set(rate, value(rate, gpu) * slower, gpu);
+                raised.push(kernel);
+            }
+        }
+    }
+    raised
 }

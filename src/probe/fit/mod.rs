@@ -9,7 +9,7 @@ mod network;
 use std::collections::BTreeMap;
 
 use super::calibration::{Curves, Residual};
-use super::kernel::Kernel;
+use super::kernel::{Fused, Kernel};
 use super::{Analytic, Machine, Sample, Samples};
 use crate::cluster::Cluster;
 use crate::gpu::{Collective, Figure};
@@ -38,19 +38,22 @@ fn log_error(predicted: Seconds, measured: Seconds) -> f64 {
     (predicted / measured).ln()
 }
 
-/// Which figure of the device the time of a kernel speaks of.
-pub fn figure_of(kernel: &Kernel) -> Figure {
-    match kernel {
+/// Which figure of the device the time of a kernel speaks of; none for the probe's own attention, which no plan runs.
+pub fn figure_of(kernel: &Kernel) -> Option<Figure> {
+    Some(match kernel {
         Kernel::Gemm(gemm) => Figure::Gemm(gemm.format),
         Kernel::Sustained(gemm) => Figure::Sustained(gemm.format),
         Kernel::Contended(_) => Figure::Contention,
-        Kernel::Attention(core) => Figure::Attention(core.kernel),
+        Kernel::Attention(core) => match core.kernel {
+            Fused::Library(kernel) => Figure::Attention(kernel),
+            Fused::Own => return None,
+        },
         Kernel::Stream { .. } => Figure::Hbm,
         Kernel::Transfer { .. } => Figure::HostLink,
         Kernel::Launch => Figure::Launch,
         Kernel::Collective { op, ranks, nodes, bytes: _ } if *nodes <= 1 => Figure::Collective(*op, *ranks as u32),
         Kernel::Collective { .. } => Figure::Network,
-    }
+    })
 }
 
 /// The kernels of one kind with their median times.
@@ -96,8 +99,9 @@ pub fn fit(samples: &Samples, cluster: &Cluster, stack: &Stack) -> Curves {
 pub fn residuals(samples: &Samples, before: &Analytic, after: &Analytic) -> Vec<Residual> {
     let mut by_figure: BTreeMap<Figure, Vec<(f64, f64)>> = BTreeMap::new();
     for (kernel, sample) in &samples.of {
+        let Some(figure) = figure_of(kernel) else { continue };
         let error = |model: &Analytic| model.predict(kernel) / sample.median() - 1.0;
-        by_figure.entry(figure_of(kernel)).or_default().push((error(before), error(after)));
+        by_figure.entry(figure).or_default().push((error(before), error(after)));
     }
     by_figure
         .into_iter()

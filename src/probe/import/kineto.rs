@@ -8,7 +8,7 @@ use super::{Import, ImportError};
 use crate::gpu::{AttentionKernel, Collective, Format};
 use crate::kernel::Pass;
 use crate::probe::Sample;
-use crate::probe::kernel::{Attention, Gemm, Kernel, Mask};
+use crate::probe::kernel::{Attention, Fused, Gemm, Kernel, Mask};
 
 /// Reads a trace.
 ///
@@ -151,7 +151,7 @@ fn attention(name: &str, kernel_name: &str, operator: &Value, dims: &[Vec<u64>])
         AttentionKernel::Fa2
     };
     Ok(Kernel::Attention(Attention {
-        kernel,
+        kernel: Fused::Library(kernel),
         pass: if backward { Pass::Dgrad } else { Pass::Forward },
         sequences: q[0],
         heads: q[1],

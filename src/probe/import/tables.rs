@@ -6,7 +6,7 @@ use super::{Import, ImportError};
 use crate::gpu::{AttentionKernel, Collective, Format};
 use crate::kernel::Pass;
 use crate::probe::Sample;
-use crate::probe::kernel::{Attention, Gemm, Kernel, Mask};
+use crate::probe::kernel::{Attention, Fused, Gemm, Kernel, Mask};
 use crate::units::Flops;
 
 /// What a table is of, by the columns that it must have.
@@ -127,7 +127,7 @@ fn attention(row: &Row) -> Result<Found, String> {
     };
     let dim = row.size("head_dim")?;
     let core = Attention {
-        kernel,
+        kernel: Fused::Library(kernel),
         pass: if row.text("pass") == "bwd" { Pass::Dgrad } else { Pass::Forward },
         sequences: row.size("batch")?,
         heads: row.size("heads")?,

@@ -1,0 +1,96 @@
+//! The libraries that are there, and the kernels of our own through NVRTC.
+
+use std::ffi::CString;
+
+use cudarc::driver::{result as driver, sys as drv};
+use cudarc::{cublaslt, nccl, nvrtc};
+
+use super::{failed, missing};
+use crate::probe::ProbeError;
+
+/// Source of the streaming kernels.
+const STREAM: &str = include_str!("../kernels/stream.cu");
+/// Source of the attention kernels, and of the words that they are written in: warp-wide PTX [ptx-isa].
+const ATTENTION: [&str; 2] = [include_str!("../kernels/warp.cu"), include_str!("../kernels/attention.cu")];
+/// Dimensions of a head, of queries and keys and of values, that the attention kernels are compiled for.
+pub const HEADS: [(u64, u64); 4] = [(64, 64), (96, 96), (128, 128), (192, 128)];
+
+/// Which libraries the loader finds.
+#[derive(Clone, Copy, Debug)]
+pub struct Libraries {
+    /// The driver: nothing runs without it.
+    pub driver: bool,
+    /// The compiler of our own kernels.
+    pub nvrtc: bool,
+    /// Matrix products.
+    pub cublas_lt: bool,
+    /// Collectives.
+    pub nccl: bool,
+}
+
+/// Tries to open each.
+pub fn libraries() -> Libraries {
+    // SAFETY: each call tries to open shared libraries by name, which runs their initialisers and nothing of ours.
+    unsafe {
+        Libraries {
+            driver: drv::is_culib_present(),
+            nvrtc: nvrtc::sys::is_culib_present(),
+            cublas_lt: cublaslt::sys::is_culib_present(),
+            nccl: nccl::sys::is_culib_present(),
+        }
+    }
+}
+
+/// What is compiled.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// Kernels that the memory bounds.
+    Stream,
+    /// Attention for heads of these dimensions: queries and keys, and values.
+    Attention(u64, u64),
+}
+
+/// Compiles for an architecture such as `compute_90a`; needs NVRTC, but no GPU.
+///
+/// # Errors
+/// When NVRTC is not there, or the compiler's log.
+pub fn compile(source: Source, arch: &str) -> Result<nvrtc::Ptx, ProbeError> {
+    if !libraries().nvrtc {
+        return Err(missing(
+            "libnvrtc.so was not found: kernels cannot be compiled",
+            "pip install nvidia-cuda-nvrtc-cu12, and put its lib folder (with a link libnvrtc.so to libnvrtc.so.12) on \
+             LD_LIBRARY_PATH",
+        ));
+    }
+    let mut options = vec![format!("--gpu-architecture={arch}"), "--std=c++17".to_owned()];
+    let (name, text) = match source {
+        Source::Stream => ("kernels/stream.cu", STREAM.to_owned()),
+        Source::Attention(qk, v) => {
+            options.extend([format!("--define-macro=QK={qk}"), format!("--define-macro=DV={v}")]);
+            ("kernels/attention.cu", ATTENTION.concat())
+        }
+    };
+    let options = nvrtc::CompileOptions { options, ..nvrtc::CompileOptions::default() };
+    nvrtc::compile_ptx_with_opts(text, options).map_err(|error| match error {
+        nvrtc::CompileError::CompileError { log, .. } => {
+            ProbeError::Failed { call: format!("compiling {name} for {arch}"), why: log.to_string_lossy().into_owned() }
+        }
+        other => failed("nvrtcCompileProgram", other),
+    })
+}
+
+/// Loads what was compiled from `name`; it is never unloaded.
+pub fn module(ptx: &nvrtc::Ptx, name: &str) -> Result<drv::CUmodule, ProbeError> {
+    let image = ptx.as_bytes().unwrap_or_default().as_ptr().cast();
+    // SAFETY: NVRTC's image ends in a zero byte.
+    let module = unsafe { driver::module::load_data(image) };
+    module.map_err(|error| failed(&format!("cuModuleLoadData of {name}"), error))
+}
+
+/// The kernel `name` (`swiglu-backward` is `swiglu_backward_kernel`).
+pub fn function(module: drv::CUmodule, name: &str) -> Result<drv::CUfunction, ProbeError> {
+    let symbol = CString::new(name.replace('-', "_") + "_kernel").map_err(|error| failed(name, error))?;
+    // SAFETY: the module is never unloaded.
+    let function = unsafe { driver::module::get_function(module, symbol) };
+    function.map_err(|error| failed(&format!("cuModuleGetFunction {name}"), error))
+}
