@@ -213,7 +213,8 @@ mod tests {
 
     #[test]
     fn the_built_in_constants_are_in_the_catalogue() {
-        let sets = Overrides::specification();
+        // With what the built-in fit states: the specification leaves some of them out.
+        let sets = Overrides::default();
         for (at, block) in default_blocks().unwrap().iter().enumerate() {
             for free in &block.constants {
                 let placed = Placed::new(free, at, &sets).unwrap_or_else(|error| panic!("{}: {error}", block.name));

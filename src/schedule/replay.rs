@@ -69,7 +69,7 @@ pub fn critical_path(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[
     let none = vec![0.0; stages.len()];
     let rank = events[at].rank;
     let mut path = Path { rank, forward: none.clone(), backward: none.clone(), wgrad: none, sends: 0.0 };
-    // What ended when another began, on its rank or with its micro-batch, is what it waited for.
+    // What ended when another began, before it on its rank or as its input, is what it waited for.
     let mut ending: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (index, event) in events.iter().enumerate() {
         ending.entry(event.end.get().to_bits()).or_default().push(index);
@@ -86,9 +86,15 @@ pub fn critical_path(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[
             return Some(path);
         }
         let feeds = |before: &&usize| {
-            let event = &events[**before];
-            let neighbour = event.op.micro_batch == op.micro_batch && event.op.stage.abs_diff(op.stage) <= 1;
-            **before < at && (event.rank == rank || neighbour && event.op.pass != Pass::Wgrad)
+            let Event { rank: other, op: input, .. } = events[**before];
+            let needs = input.micro_batch == op.micro_batch
+                && match (op.pass, input.pass) {
+                    (Pass::Forward, Pass::Forward) => input.stage + 1 == op.stage,
+                    (Pass::Backward, Pass::Backward) => input.stage == op.stage + 1,
+                    (Pass::Backward, Pass::Forward) | (Pass::Wgrad, Pass::Backward) => input.stage == op.stage,
+                    _ => false,
+                };
+            **before < at && (other == rank || needs)
         };
         at = *ending.get(&start.get().to_bits())?.iter().find(feeds)?;
     }
