@@ -6,7 +6,7 @@ use crate::schedule::paths::Path;
 /// A mean of chains, as what one second of each stage's passes counts.
 ///
 /// ```text
-/// length = Σ_S f_S·F_S + β_S·(B_S − [ω_S > 0]·W_S) + ω_S·W_S        W: weight gradients with passes of their own
+/// length = Σ_S f_S·F_S + β_S·(B_S − W_S) + ω_S·W_S        W: weight gradients with passes of their own
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Blend {
@@ -27,7 +27,7 @@ impl Blend {
             for stage in 0..stages {
                 blend.forward[stage] += weight * path.forward[stage];
                 blend.backward[stage] += weight * path.backward[stage];
-                let counted = if path.wgrad[stage] > 0.0 { path.backward[stage] } else { 0.0 };
+                let counted = if path.separate { path.backward[stage] } else { 0.0 };
                 blend.wgrad[stage] += weight * (path.wgrad[stage] - counted);
             }
         }
@@ -48,8 +48,7 @@ pub fn length(path: &Path, loads: &[Load]) -> f64 {
         .iter()
         .enumerate()
         .map(|(stage, load)| {
-            let separate = path.wgrad[stage] > 0.0;
-            let wgrad = if separate { load.wgrad } else { 0.0 };
+            let wgrad = if path.separate { load.wgrad } else { 0.0 };
             path.forward[stage] * load.forward
                 + path.backward[stage] * (load.backward - wgrad)
                 + path.wgrad[stage] * load.wgrad

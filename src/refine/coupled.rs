@@ -18,7 +18,14 @@ fn rank_path(program: &Program, rank: usize) -> Path {
     let m = program.stager.micro_batches();
     let here: Vec<f64> =
         (0..program.chunks).map(|chunk| if program.rank_of(chunk) == rank { m } else { 0.0 }).collect();
-    Path { rank: rank as u32, forward: here.clone(), backward: here, wgrad: vec![0.0; program.chunks], sends: 0.0 }
+    Path {
+        rank: rank as u32,
+        forward: here.clone(),
+        backward: here,
+        wgrad: vec![0.0; program.chunks],
+        separate: false,
+        sends: 0.0,
+    }
 }
 
 /// Chains of the schedule; all work of each rank where it has no list.

@@ -253,7 +253,7 @@ impl<'a> Network<'a> {
             priced.times[rank] += forward + backward;
             priced.bytes[rank] += kept * self.alive[chunk] + program.states(arc.a, arc.b);
             for (length, path) in priced.lengths.iter_mut().zip(chains) {
-                let counted = if path.wgrad[chunk] > 0.0 { path.backward[chunk] } else { 0.0 };
+                let counted = if path.separate { path.backward[chunk] } else { 0.0 };
                 *length += path.forward[chunk] * forward
                     + path.backward[chunk] * backward
                     + (path.wgrad[chunk] - counted) * wgrad;

@@ -52,6 +52,11 @@ impl Schedule {
         }
     }
 
+    /// Whether its list of operations has passes of weight gradients alone.
+    pub const fn splits_backward(self) -> bool {
+        matches!(self, Self::ZbH1 | Self::ZbH2)
+    }
+
     /// Copies of its weights that each rank holds.
     pub const fn weight_copies(self) -> u32 {
         match self {

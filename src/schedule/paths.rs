@@ -18,6 +18,8 @@ pub struct Path {
     pub backward: Vec<f64>,
     /// Weight gradients of each chunk, where they have passes of their own.
     pub wgrad: Vec<f64>,
+    /// Whether weight gradients have passes of their own: then no backward here counts them.
+    pub separate: bool,
     /// Sends between chunks on different ranks.
     pub sends: f64,
 }
@@ -51,7 +53,14 @@ struct Chain {
 impl Chain {
     fn new(schedule: Schedule, pp: u32, rank: u32, chunks: u32) -> Self {
         let none = vec![0.0; chunks as usize];
-        let path = Path { rank, forward: none.clone(), backward: none.clone(), wgrad: none, sends: 0.0 };
+        let path = Path {
+            rank,
+            forward: none.clone(),
+            backward: none.clone(),
+            wgrad: none,
+            separate: schedule.splits_backward(),
+            sends: 0.0,
+        };
         Self { schedule, pp, chunks, path }
     }
 

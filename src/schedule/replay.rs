@@ -68,7 +68,14 @@ pub fn critical_path(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[
     let mut at = (0..events.len()).max_by(|&a, &b| events[a].end.get().total_cmp(&events[b].end.get()))?;
     let none = vec![0.0; stages.len()];
     let rank = events[at].rank;
-    let mut path = Path { rank, forward: none.clone(), backward: none.clone(), wgrad: none, sends: 0.0 };
+    let mut path = Path {
+        rank,
+        forward: none.clone(),
+        backward: none.clone(),
+        wgrad: none,
+        separate: schedule.splits_backward(),
+        sends: 0.0,
+    };
     // What ended when another began, before it on its rank or as its input, is what it waited for.
     let mut ending: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (index, event) in events.iter().enumerate() {
@@ -110,7 +117,7 @@ fn play(
 ) -> Option<Seconds> {
     let lists = ops(schedule, pp, micro_batches)?;
     let chunks = stages.len();
-    let split = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2);
+    let split = schedule.splits_backward();
     let index = |op: Op| {
         let pass = match op.pass {
             Pass::Forward => 0,
