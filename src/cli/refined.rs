@@ -7,7 +7,7 @@ use crate::cost::Costs;
 use crate::express::{self, Target};
 use crate::plan::Plan;
 use crate::problem::Problem;
-use crate::refine::ranking::{Entry, refine_ranking};
+use crate::refine::ranking::{Entry, MOST_STAGES, refine_ranking};
 use crate::refine::{Freedom, Options, Refined, refine};
 use crate::report::{refined, table};
 use crate::search::Ranking;
@@ -50,6 +50,13 @@ impl RefineArgs {
 pub fn expressible(target: Target, costs: &Costs, plan: &Plan) -> Result<Refined> {
     if !target.names_stages() {
         bail!("{target} does not say which layers a stage holds\n\nhint: leave out --refine");
+    }
+    let stages = plan.layout.pp * plan.schedule.virtual_stages();
+    if stages > MOST_STAGES {
+        bail!(
+            "the plan has {stages} stages, and of more than {MOST_STAGES} a stage holds a layer or two: there is little to \
+             move\n\nhint: leave out --refine, or lower vpp"
+        );
     }
     let options = Options { offloads: vec![plan.offload], ..Options::default() };
     let free = refine(costs, plan, &options);

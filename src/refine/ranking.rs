@@ -59,7 +59,7 @@ fn offloads(space: &Space, plan: &Plan) -> Vec<Offload> {
 }
 
 /// Virtual stages up to which a ranking's plans are refined: beyond, a stage holds a layer or two, and there is little to move.
-const MOST_STAGES: u32 = 64;
+pub const MOST_STAGES: u32 = 64;
 
 /// Whether a plan has stages that may differ, or layers that need not recompute alike.
 fn worth(plan: &Plan) -> bool {
