@@ -253,8 +253,8 @@ fn dense_models_are_no_slower_than_megatrons_own_split() {
         let (ours, theirs) = (refined.step(), theirs.evaluation.step.total());
         assert!(ours <= theirs, "{model} {plan}: {ours} against Megatron's {theirs}");
         println!("{model} {plan}: {}", refined.proof);
-        // 405B on 8 stages is proved within 1.2 %; the other models are proved the best.
-        let most = if model == "llama3-405b" && pp == 8 { 0.012 } else { 1e-9 };
+        // 405B on 8 stages is proved within 1 %; the other models are proved the best.
+        let most = if model == "llama3-405b" && pp == 8 { 0.01 } else { 1e-9 };
         assert!(refined.proof.gap() <= most, "{model} {plan}: {}", refined.proof);
     }
 }
