@@ -131,8 +131,8 @@ impl Target {
 
     /// Whether its files say which layers each stage of a pipeline holds.
     ///
-    /// Source: [megatron-lm] `--pipeline-model-parallel-layout`; [torchtitan] `module_fqns_per_model_part`; [deepspeed]
-    /// `PipelineModule` is cut by the model's code; [nanotron] cuts by its own costs.
+    /// Source: [megatron-lm] `--pipeline-model-parallel-layout`; torchtitan `module_fqns_per_model_part`; DeepSpeed
+    /// `PipelineModule` is cut by the model's code; nanotron cuts by its own costs.
     pub const fn names_stages(self) -> bool {
         match self {
             Self::Megatron | Self::MegatronBridge | Self::Torchtitan => true,

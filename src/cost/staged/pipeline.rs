@@ -97,7 +97,7 @@ impl<'l> Pipeline<'l> {
     }
 }
 
-/// A time that no step of a plan's pipeline under ZeRO 0 to 2 beats, told before its flow is priced: [`least_flow`] without
+/// A time that no step of a plan's pipeline under ZeRO 0 to 2 beats, told before its flow is priced: `least_flow` without
 /// expert traffic beside compute, and with the way to a rank only where the schedule is played. Nothing where stages are
 /// averaged.
 pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
