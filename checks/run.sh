@@ -35,4 +35,4 @@ fi
 
 cargo build
 export PATH="$home/bin:$PATH" OMP_NUM_THREADS=1
-exec timeout 900 "$home/bin/python" -W ignore checks/emitted.py --meshwright "${CARGO_TARGET_DIR:-target}/debug/meshwright" --out target/emitted 2> >(grep -v -i "warn" >&2)
+exec timeout 2400 "$home/bin/python" -W ignore checks/emitted.py --meshwright "${CARGO_TARGET_DIR:-target}/debug/meshwright" --out target/emitted 2> >(grep -v -i "warn" >&2)
