@@ -2,7 +2,6 @@
 
 use super::data::RankParameters;
 use super::layer::LayerCost;
-use super::pipeline::DISPATCH_PROCESSORS;
 use super::stage::{ShapeCost, Work, embedding, loss};
 use super::step::StepTime;
 use super::{Costs, Evaluation, Footprint};
@@ -134,7 +133,7 @@ impl<'a> Stager<'a> {
             if busy <= Seconds::ZERO {
                 return StageTime::default();
             }
-            let longer = self.pair(work) / busy;
+            let longer = self.costs.pair(&self.plan, work) / busy;
             return StageTime { forward: forward * longer, backward: backward * longer, wgrad: work.wgrad };
         }
         StageTime { forward, backward: backward + self.costs.beside(work), wgrad: work.wgrad }
@@ -142,20 +141,6 @@ impl<'a> Stager<'a> {
 
     fn is_bidirectional(&self) -> bool {
         matches!(self.plan.schedule, Schedule::DualPipe | Schedule::DualPipeV) && self.plan.layout.pp > 1
-    }
-
-    /// One forward and one backward that hide each other's expert traffic:
-    ///
-    /// ```text
-    /// FB = max(F+B, θ·E)·SM/(SM − 20) + (1−θ)·E          specification §5.5
-    /// ```
-    fn pair(&self, work: &Work) -> Seconds {
-        let device = &self.costs.device;
-        let theta = device.stack.overlap.ep;
-        let processors = f64::from(device.gpu.processors.value);
-        let kept = if self.plan.layout.ep > 1 { processors / (processors - DISPATCH_PROCESSORS).max(1.0) } else { 1.0 };
-        let busy = work.forward() + work.backward();
-        busy.max(work.ep_beside * theta) * kept + work.ep_beside * (1.0 - theta)
     }
 
     /// The input embedding: its work, and as the schedule plays it.

@@ -1,102 +1,15 @@
 //! Memory of each pipeline rank, by tenant (specification §6).
 
-use serde::Serialize;
-
 use super::data::RankParameters;
+use super::footprint::{Footprint, fullest, reserve};
 use super::{Costs, PerKind};
 use crate::model::{Attention, Ffn, Mixer, Mla, Moe};
 use crate::plan::{Modules, Plan, Recompute, ZeroStage};
 use crate::schedule::closed::in_flight;
 use crate::units::Bytes;
 
-/// What the driver, the libraries and fragmentation take beside the tensors (§6.5): CUDA context and workspaces, NCCL's
-/// buffers for two classes of communicator (0.4 GiB each), and the allocator's loss.
-mod reserve {
-    pub const CONTEXT_GIB: f64 = 1.2;
-    pub const NCCL_GIB: f64 = 0.8;
-    pub const FRAGMENTATION: f64 = 0.06;
-}
-
 /// Bytes per logit of the loss head's working set: fused, or not. Source: specification §6.5.
 const LOGITS: (f64, f64) = (6.0, 12.0);
-
-/// Memory of one rank at its peak, by tenant.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Footprint {
-    /// Pipeline rank.
-    pub rank: u32,
-    /// Weights that the products read.
-    pub weights: Bytes,
-    /// Gradients.
-    pub gradients: Bytes,
-    /// Master weights and moments.
-    pub optimizer: Bytes,
-    /// Kept between forward and backward.
-    pub activations: Bytes,
-    /// Working set: logits, a recomputed layer, gathered weights.
-    pub transient: Bytes,
-    /// Caches of the libraries (Transformer Engine's weight-gradient buffers).
-    pub caches: Bytes,
-    /// Lost to fragmentation.
-    pub fragmentation: Bytes,
-    /// CUDA context, workspaces and NCCL buffers.
-    pub context: Bytes,
-}
-
-impl Footprint {
-    /// The tenants of a rank, with what fragmentation and the context take beside.
-    pub(super) fn of_rank(
-        rank: u32,
-        (weights, gradients, optimizer): (Bytes, Bytes, Bytes),
-        activations: Bytes,
-        transient: Bytes,
-        caches: Bytes,
-    ) -> Self {
-        let tensors = weights + gradients + optimizer + activations + transient + caches;
-        Self {
-            rank,
-            weights,
-            gradients,
-            optimizer,
-            activations,
-            transient,
-            caches,
-            fragmentation: tensors * reserve::FRAGMENTATION,
-            context: Bytes::gib(reserve::CONTEXT_GIB + reserve::NCCL_GIB),
-        }
-    }
-
-    /// Every tenant with its name: the one list behind the sums, the tables and the JSON.
-    pub fn tenants(&self) -> [(&'static str, Bytes); 8] {
-        let Self { rank: _, weights, gradients, optimizer, activations, transient, caches, fragmentation, context } =
-            *self;
-        [
-            ("weights", weights),
-            ("gradients", gradients),
-            ("optimizer", optimizer),
-            ("activations", activations),
-            ("transient", transient),
-            ("caches", caches),
-            ("fragmentation", fragmentation),
-            ("context", context),
-        ]
-    }
-
-    /// Tensors alive at the peak: torch's `max_memory_allocated`.
-    pub fn allocated(&self) -> Bytes {
-        self.reserved() - self.fragmentation
-    }
-
-    /// What the allocator holds: torch's `max_memory_reserved`.
-    pub fn reserved(&self) -> Bytes {
-        self.device() - self.context
-    }
-
-    /// What the device shows as used: `nvidia-smi`.
-    pub fn device(&self) -> Bytes {
-        self.tenants().into_iter().map(|(_, bytes)| bytes).sum()
-    }
-}
 
 /// Layers of one rank as memory counts them, by kind.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,11 +34,6 @@ pub(super) struct Kept {
     pub kinds: Vec<Bytes>,
     /// A layer's input.
     pub checkpoint: Bytes,
-}
-
-/// The rank that needs the most.
-pub(super) fn fullest(ranks: impl IntoIterator<Item = Footprint>) -> Footprint {
-    ranks.into_iter().reduce(|a, b| if b.device() > a.device() { b } else { a }).expect("a plan has at least one stage")
 }
 
 impl Costs<'_> {

@@ -4,6 +4,7 @@ pub mod by_stage;
 pub mod data;
 pub mod exchange;
 pub mod figures;
+pub mod footprint;
 pub mod fsdp;
 pub mod groups;
 pub mod head;
@@ -35,7 +36,7 @@ use crate::workload::Adaptation;
 pub use by_stage::{StagedEvaluation, Stager};
 pub use exchange::context_inside;
 pub use figures::Figures;
-pub use memory::Footprint;
+pub use footprint::Footprint;
 pub use stage::ShapeCost;
 pub use step::{Evaluation, StepTime};
 
@@ -141,7 +142,7 @@ impl<'a> Costs<'a> {
         } else {
             self.pipeline_step(plan, shape, &heaviest)
         };
-        Evaluation { plan: *plan, step, footprint: memory::fullest(self.footprints_of(plan, &parameters)) }
+        Evaluation { plan: *plan, step, footprint: footprint::fullest(self.footprints_of(plan, &parameters)) }
     }
 
     /// Widths that tensor parallelism must divide.

@@ -13,7 +13,7 @@ use crate::units::{Bytes, Seconds};
 /// Share of a pair's compute that hides expert traffic run beside it. Source: specification §5.5.
 const BESIDE: f64 = 0.85;
 /// Processors that the overlapped dispatch kernels keep. Source: specification §3.5 (DeepEP V1).
-pub(super) const DISPATCH_PROCESSORS: f64 = 20.0;
+const DISPATCH_PROCESSORS: f64 = 20.0;
 
 /// The micro-batches' way through a pipeline.
 #[derive(Clone, Copy, Debug)]
@@ -174,21 +174,26 @@ impl Costs<'_> {
         work.ep_beside * (1.0 - theta) + (hidden - busy * BESIDE).or_zero() + hidden.min(busy) * sigma
     }
 
-    /// `DualPipe`: stages are averaged, for every rank holds one from each end.
+    /// One forward and one backward that hide each other's expert traffic (`DualPipe`):
     ///
     /// ```text
     /// FB = overlap(F+B, θ·E, 0)·SM/(SM − 20) + (1−θ)·E          specification §5.5
     /// ```
+    pub(super) fn pair(&self, plan: &Plan, work: &Work) -> Seconds {
+        let theta = self.device.stack.overlap.ep;
+        let processors = f64::from(self.device.gpu.processors.value);
+        let kept = if plan.layout.ep > 1 { processors / (processors - DISPATCH_PROCESSORS).max(1.0) } else { 1.0 };
+        let busy = work.forward() + work.backward();
+        overlap(busy, work.ep_beside * theta, 0.0) * kept + work.ep_beside * (1.0 - theta)
+    }
+
+    /// `DualPipe`: stages are averaged, for every rank holds one from each end.
     fn bidirectional(&self, plan: &Plan, ranks: &[(Work, f64)], micro_batches: f64) -> StepTime {
         let mut mean = Work::default();
         for (work, times) in ranks {
             mean.add(work, times / f64::from(plan.layout.pp));
         }
-        let theta = self.device.stack.overlap.ep;
-        let processors = f64::from(self.device.gpu.processors.value);
-        let kept = if plan.layout.ep > 1 { processors / (processors - DISPATCH_PROCESSORS).max(1.0) } else { 1.0 };
-        let busy = mean.forward() + mean.backward();
-        let pair = overlap(busy, mean.ep_beside * theta, 0.0) * kept + mean.ep_beside * (1.0 - theta);
+        let (pair, busy) = (self.pair(plan, &mean), mean.forward() + mean.backward());
         let half = mean.ep_beside / 2.0;
         let alone = RankTime { forward: mean.forward() + half, backward: mean.backward() + half, wgrad: mean.wgrad };
         let (_, waiting) = dual_pipe(plan.layout.pp, micro_batches, pair, alone);

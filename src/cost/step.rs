@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::memory::Footprint;
+use super::footprint::Footprint;
 use super::stage::Work;
 use crate::plan::Plan;
 use crate::units::Seconds;

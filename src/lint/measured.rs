@@ -111,13 +111,7 @@ const CAUSES: &[Cause] = &[
         next: "all_reduce_perf of nccl-tests over all nodes, then over pairs; NCCL_DEBUG=INFO for GPUDirect RDMA and the number of NICs; port counters for errors",
         grades: &[0.75, 0.5, 0.25, 0.125, 0.0625],
         unit: "of its rate",
-        step: |point, context, share| {
-            let mut cluster = point.problem.cluster().clone();
-            for level in &mut cluster.levels {
-                level.efficiency *= share;
-            }
-            Some(worse(&super::links::changed(&point.problem, cluster)?, point, context))
-        },
+        step: slower_network,
     },
     Cause {
         name: "congestion",
@@ -132,11 +126,7 @@ const CAUSES: &[Cause] = &[
             if point.problem.cluster().gpus < context.most_gpus {
                 return Some(context.step.total());
             }
-            let mut cluster = point.problem.cluster().clone();
-            for level in &mut cluster.levels {
-                level.efficiency *= share;
-            }
-            Some(worse(&super::links::changed(&point.problem, cluster)?, point, context))
+            slower_network(point, context, share)
         },
     },
     Cause {
@@ -249,6 +239,15 @@ fn with_stack(point: &Point, change: impl Fn(&mut crate::stack::Stack)) -> Optio
         problem.hbm_profile(),
     )
     .ok()
+}
+
+/// The step on a network that reaches a share of its rate.
+fn slower_network(point: &Point, context: &Context, share: f64) -> Option<Seconds> {
+    let mut cluster = point.problem.cluster().clone();
+    for level in &mut cluster.levels {
+        level.efficiency *= share;
+    }
+    Some(worse(&super::links::changed(&point.problem, cluster)?, point, context))
 }
 
 /// The step on a changed problem, never faster than on the true one.

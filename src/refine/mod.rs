@@ -5,6 +5,7 @@ mod bound;
 mod coupled;
 mod frontier;
 mod integer;
+mod mixes;
 mod network;
 mod program;
 pub mod ranking;

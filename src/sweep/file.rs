@@ -5,22 +5,20 @@ use std::path::Path;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as NameError, StrDeserializer};
 use serde::{Deserialize, Serialize};
-use toml::{Table, Value};
+use toml::Value;
 
-use super::axis;
+use super::SweepError;
 use super::choice::{AXES, Changes, Choice};
 use super::digest::Digest;
 use super::fleet::Wanted;
-use super::machine;
-use super::{MOST_OPTIONS, SweepError};
+use super::product::{Product, checked, counted, decoded, most_gpus, positive, product};
 use crate::catalog::{self, Overrides, nearest};
-use crate::cluster::Cluster;
 use crate::goodput::Mode;
 use crate::gpu::Format;
 use crate::model::Model;
 use crate::money::Market;
 use crate::stack::Stack;
-use crate::units::{BytesPerSec, Tokens, Usd, UsdPerHour, UsdPerJoule};
+use crate::units::Tokens;
 use crate::workload::{self, Adaptation, Optimizer, Workload};
 
 /// A workload as the file has it.
@@ -85,19 +83,6 @@ pub struct Task {
     pub stack: Option<Stack>,
     /// Name of the byte recipe; the usual of the stack where none is named.
     pub recipe: Option<String>,
-}
-
-/// One product of axes.
-#[derive(Clone, Debug)]
-struct Product {
-    axes: Vec<(&'static str, Vec<String>)>,
-}
-
-impl Product {
-    fn count(&self, changes: Changes) -> u64 {
-        let of = |key: &str| AXES.iter().any(|(name, kind)| *name == key && *kind == changes);
-        self.axes.iter().filter(|(key, _)| of(key)).map(|(_, values)| values.len() as u64).product()
-    }
 }
 
 /// A sweep: workloads × options.
@@ -259,123 +244,6 @@ impl Sweep {
     }
 }
 
-/// The `n`th option of a product: the last axis turns fastest.
-fn decoded(product: &Product, mut n: u64) -> Choice {
-    let mut choice: Vec<(&'static str, String)> = Vec::with_capacity(product.axes.len());
-    for (key, values) in product.axes.iter().rev() {
-        let at = n % values.len() as u64;
-        n /= values.len() as u64;
-        choice.push((key, values[at as usize].clone()));
-    }
-    choice.reverse();
-    Choice(choice)
-}
-
-fn product(table: &Table) -> Result<Product, SweepError> {
-    for key in table.keys() {
-        if !AXES.iter().any(|(name, _)| name == key) {
-            let near = nearest(key, AXES.iter().map(|(name, _)| *name));
-            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-            let names: Vec<&str> = AXES.iter().map(|(name, _)| *name).collect();
-            return Err(SweepError::value(
-                "options",
-                format!("unknown field `{key}`{near}\n\nhint: there are: {}", names.join(", ")),
-            ));
-        }
-    }
-    let mut axes = Vec::new();
-    for (name, _) in AXES {
-        if let Some(value) = table.get(*name) {
-            let mut values = axis::values(&format!("options.{name}"), value)?;
-            let mut seen = std::collections::BTreeSet::new();
-            values.retain(|value| seen.insert(value.clone()));
-            axes.push((*name, values));
-        }
-    }
-    let has = |name: &str| axes.iter().any(|(key, _)| *key == name);
-    match (has("gpu"), has("cluster")) {
-        (false, false) => Err(SweepError::value("options", "needs `gpu` with `gpus`, or `cluster`")),
-        (true, true) => Err(SweepError::value(
-            "options",
-            "has both `gpu` and `cluster`: a cluster has its own GPU; write two [[options]]",
-        )),
-        (true, false) if !has("gpus") => Err(SweepError::value("options.gpu", "needs `gpus`, how many of them")),
-        _ => Ok(Product { axes }),
-    }
-}
-
-fn counted(products: &[Product]) -> Result<(), SweepError> {
-    if products.is_empty() {
-        return Err(SweepError::Empty("there are no [options]".into()));
-    }
-    let mut all: u128 = 0;
-    for product in products {
-        if let Some((key, _)) = product.axes.iter().find(|(_, values)| values.is_empty()) {
-            return Err(SweepError::Empty(format!("`options.{key}` is an empty list")));
-        }
-        all += product.axes.iter().fold(1_u128, |count, (_, values)| count.saturating_mul(values.len() as u128));
-    }
-    if all > u128::from(MOST_OPTIONS) {
-        let axes = |product: &Product| {
-            product.axes.iter().map(|(key, values)| format!("{key} {}", values.len())).collect::<Vec<_>>().join(" × ")
-        };
-        let axes = products.iter().map(axes).collect::<Vec<_>>().join("; ");
-        return Err(SweepError::TooMany { count: all.to_string(), axes });
-    }
-    Ok(())
-}
-
-/// Checks every value of every axis, and returns the machines that they start from.
-fn checked(product: &Product, market: &Market, sets: &Overrides) -> Result<Vec<Cluster>, SweepError> {
-    let mut clusters = Vec::new();
-    for (key, values) in &product.axes {
-        let path = format!("options.{key}");
-        for value in values {
-            let named = |error: &dyn std::fmt::Display| SweepError::value(&path, error);
-            match *key {
-                "cluster" => clusters.push(catalog::cluster(value, sets)?),
-                "gpu" => clusters.push(machine::fat_tree(value, 1, sets)?),
-                "gpus" | "scale_up" => {
-                    machine::whole(value).map_err(|why| named(&why))?;
-                }
-                "oversubscription" | "pue" => {
-                    machine::ratio(value).map_err(|why| named(&why))?;
-                }
-                "spares" => {
-                    value.parse::<u32>().map_err(|_| named(&format!("`{value}` is not a number of nodes")))?;
-                }
-                "nic" | "storage" => positive(&path, value.parse::<BytesPerSec>().map_err(|e| named(&e))?.get())?,
-                "stack" => {
-                    catalog::stack(value, sets)?;
-                }
-                "precision" => {
-                    format(value).map_err(|why| named(&why))?;
-                }
-                "checkpoints" => {
-                    mode(value).map_err(|why| named(&why))?;
-                }
-                "terms" => {
-                    terms(market, value).map_err(|why| named(&why))?;
-                }
-                "price" => positive(&path, value.parse::<UsdPerHour>().map_err(|e| named(&currency(&e)))?.get())?,
-                "buy" => positive(&path, value.parse::<Usd>().map_err(|e| named(&currency(&e)))?.get())?,
-                _ => {
-                    value.parse::<UsdPerJoule>().map_err(|e| named(&currency(&e)))?;
-                }
-            }
-        }
-    }
-    Ok(clusters)
-}
-
-fn currency(error: &crate::units::ParseQuantityError) -> String {
-    error.to_string().replacen("\n\nhint:", ": a price has a currency\n\nhint:", 1)
-}
-
-fn positive(key: &str, value: f64) -> Result<(), SweepError> {
-    if value > 0.0 { Ok(()) } else { Err(SweepError::value(key, "must be above 0")) }
-}
-
 /// A number format by name.
 ///
 /// # Errors
@@ -405,11 +273,6 @@ pub fn terms<'a>(market: &'a Market, name: &str) -> Result<&'a crate::money::Ter
             nearest(name, names.iter().copied()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         format!("{} has no terms `{name}`{near}\n\nhint: there are: {}", market.name, names.join(", "))
     })
-}
-
-fn most_gpus(product: &Product) -> Option<u32> {
-    let (_, values) = product.axes.iter().find(|(key, _)| *key == "gpus")?;
-    values.iter().filter_map(|value| machine::whole(value).ok()).max()
 }
 
 fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, SweepError> {

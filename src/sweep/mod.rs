@@ -12,6 +12,7 @@ pub mod fleet;
 pub mod front;
 pub mod insight;
 pub mod machine;
+mod product;
 pub mod record;
 pub mod run;
 pub mod select;

@@ -9,8 +9,10 @@ mod call;
 mod condition;
 mod expand;
 mod grammar;
+mod lexer;
 mod pattern;
 mod run;
+mod simple;
 mod syntax;
 pub mod text;
 

@@ -1,0 +1,141 @@
+//! What the stages of a rank recompute together, so that the rank fits.
+
+use std::collections::BTreeMap;
+
+use super::frontier::Point;
+use super::program::{Load, Program};
+
+/// Mixes of ranks that were chosen before: by rank, and the layers of each of its stages by kind.
+pub type Known = BTreeMap<Vec<u32>, Option<Vec<usize>>>;
+
+/// The fastest mixes of every stage with which these cuts fit every rank; `None` where they do not fit.
+pub fn loads(program: &Program, cuts: &[usize], known: &mut Known) -> Option<Vec<Load>> {
+    let mut loads = fastest(program, cuts);
+    for rank in 0..program.ranks {
+        let own: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
+        let states: f64 = own.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
+        let room = program.room[rank] - states;
+        let moments = &program.stager.alive()[rank];
+        let again = own.iter().map(|&chunk| loads[chunk].again).fold(0.0, f64::max);
+        let kept = |moment: &Vec<f64>| -> f64 {
+            own.iter().map(|&chunk| loads[chunk].kept * moment[chunk / program.ranks]).sum()
+        };
+        if moments.iter().all(|moment| kept(moment) + again <= room) {
+            continue;
+        }
+        let mut key = vec![rank as u32];
+        for &chunk in &own {
+            key.extend(program.counts_between(cuts[chunk], cuts[chunk + 1]));
+        }
+        let choose = if own.len() <= MOST_EXACT { knapsack } else { greedy };
+        let chosen = known.entry(key).or_insert_with(|| choose(program, cuts, &own, moments, room)).clone()?;
+        for (&chunk, at) in own.iter().zip(chosen) {
+            let (a, b) = (cuts[chunk], cuts[chunk + 1]);
+            loads[chunk] = program.load(chunk, a, b, at, &program.frontier(a, b));
+        }
+    }
+    Some(loads)
+}
+
+/// Stages under their fastest mixes, whether they fit or not.
+pub fn fastest(program: &Program, cuts: &[usize]) -> Vec<Load> {
+    (0..program.chunks).map(|chunk| program.fastest(chunk, cuts[chunk], cuts[chunk + 1])).collect()
+}
+
+/// Stages of a rank up to which its mixes are chosen together; with more, step by step.
+const MOST_EXACT: usize = 3;
+
+/// Mixes of a rank with many stages: from the fastest, always the step that saves the most bytes for its time, until all fits.
+fn greedy(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64>], room: f64) -> Option<Vec<usize>> {
+    let frontiers: Vec<_> = own.iter().map(|&chunk| program.frontier(cuts[chunk], cuts[chunk + 1])).collect();
+    let mut at = vec![0_usize; own.len()];
+    let over = |at: &[usize]| -> f64 {
+        let point = |i: usize| &frontiers[i].points[at[i]];
+        let again = (0..own.len()).map(|i| point(i).again).fold(0.0, f64::max);
+        let held = |moment: &Vec<f64>| -> f64 {
+            (0..own.len()).map(|i| point(i).kept * moment[own[i] / program.ranks]).sum::<f64>()
+        };
+        moments.iter().map(held).fold(0.0, f64::max) + again - room
+    };
+    let mut excess = over(&at);
+    while excess > 0.0 {
+        let mut step: Option<(f64, usize, usize, f64)> = None;
+        for i in 0..own.len() {
+            let points = &frontiers[i].points;
+            let here = points[at[i]];
+            // One step looks at the next few mixes and at some further on.
+            let ahead = (1..=8).chain((4..).map(|power| 1 << power).take(5));
+            for to in ahead.map(|more| at[i] + more).take_while(|&to| to < points.len()).chain([points.len() - 1]) {
+                if to <= at[i] {
+                    continue;
+                }
+                let mut next = at.clone();
+                next[i] = to;
+                let left = over(&next);
+                let saved = excess - left.max(0.0);
+                let rate = saved / (points[to].extra - here.extra).max(f64::MIN_POSITIVE);
+                if saved > 0.0 && step.is_none_or(|(best, ..)| rate > best) {
+                    step = Some((rate, i, to, left));
+                }
+            }
+        }
+        let (_, i, to, left) = step?;
+        at[i] = to;
+        excess = left;
+    }
+    Some(at)
+}
+
+/// Most partial choices of a rank's mixes; beyond, near ones are merged.
+const MOST_CHOICES: usize = 512;
+
+/// One choice of mixes for some of a rank's stages.
+#[derive(Clone)]
+struct Choice {
+    extra: f64,
+    /// Bytes held at each moment.
+    held: Vec<f64>,
+    again: f64,
+    points: Vec<usize>,
+}
+
+/// A point of the frontier for each of a rank's stages, with the least extra time that fits at every moment.
+fn knapsack(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64>], room: f64) -> Option<Vec<usize>> {
+    let mut choices = vec![Choice { extra: 0.0, held: vec![0.0; moments.len()], again: 0.0, points: Vec::new() }];
+    for &chunk in own {
+        let frontier = program.frontier(cuts[chunk], cuts[chunk + 1]);
+        let with = |choice: &Choice, at: usize, point: &Point| Choice {
+            extra: choice.extra + point.extra,
+            held: choice
+                .held
+                .iter()
+                .zip(moments)
+                .map(|(held, moment)| held + point.kept * moment[chunk / program.ranks])
+                .collect(),
+            again: choice.again.max(point.again),
+            points: choice.points.iter().copied().chain([at]).collect(),
+        };
+        let mut all: Vec<Choice> = choices
+            .iter()
+            .flat_map(|choice| frontier.points.iter().enumerate().map(|(at, point)| with(choice, at, point)))
+            .filter(|choice| choice.held.iter().all(|held| held + choice.again <= room))
+            .collect();
+        all.sort_by(|a, b| a.extra.total_cmp(&b.extra));
+        let mut kept: Vec<Choice> = Vec::new();
+        for choice in all {
+            let covered = kept
+                .iter()
+                .rev()
+                .any(|known| known.again <= choice.again && known.held.iter().zip(&choice.held).all(|(a, b)| a <= b));
+            if !covered {
+                kept.push(choice);
+            }
+        }
+        if kept.len() > MOST_CHOICES {
+            let step = kept.len() as f64 / MOST_CHOICES as f64;
+            kept = (0..MOST_CHOICES).map(|at| kept[((at + 1) as f64 * step) as usize - 1].clone()).collect();
+        }
+        choices = kept;
+    }
+    choices.into_iter().next().map(|choice| choice.points)
+}

@@ -1,0 +1,159 @@
+//! Products of axes: what `[options]` expands to, counted and checked before anything is searched.
+
+use toml::Table;
+
+use super::axis;
+use super::choice::{AXES, Changes, Choice};
+use super::file::{format, mode, terms};
+use super::machine;
+use super::{MOST_OPTIONS, SweepError};
+use crate::catalog::{self, Overrides, nearest};
+use crate::cluster::Cluster;
+use crate::money::Market;
+use crate::units::{BytesPerSec, Usd, UsdPerHour, UsdPerJoule};
+
+/// One product of axes.
+#[derive(Clone, Debug)]
+pub(super) struct Product {
+    pub axes: Vec<(&'static str, Vec<String>)>,
+}
+
+impl Product {
+    /// How many options it has, of the axes that change so much.
+    pub fn count(&self, changes: Changes) -> u64 {
+        let of = |key: &str| AXES.iter().any(|(name, kind)| *name == key && *kind == changes);
+        self.axes.iter().filter(|(key, _)| of(key)).map(|(_, values)| values.len() as u64).product()
+    }
+}
+
+/// The `n`th option of a product: the last axis turns fastest.
+pub(super) fn decoded(product: &Product, mut n: u64) -> Choice {
+    let mut choice: Vec<(&'static str, String)> = Vec::with_capacity(product.axes.len());
+    for (key, values) in product.axes.iter().rev() {
+        let at = n % values.len() as u64;
+        n /= values.len() as u64;
+        choice.push((key, values[at as usize].clone()));
+    }
+    choice.reverse();
+    Choice(choice)
+}
+
+/// Reads a table of axes.
+///
+/// # Errors
+/// Names a key or value that is none, and what is missing.
+pub(super) fn product(table: &Table) -> Result<Product, SweepError> {
+    for key in table.keys() {
+        if !AXES.iter().any(|(name, _)| name == key) {
+            let near = nearest(key, AXES.iter().map(|(name, _)| *name));
+            let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+            let names: Vec<&str> = AXES.iter().map(|(name, _)| *name).collect();
+            return Err(SweepError::value(
+                "options",
+                format!("unknown field `{key}`{near}\n\nhint: there are: {}", names.join(", ")),
+            ));
+        }
+    }
+    let mut axes = Vec::new();
+    for (name, _) in AXES {
+        if let Some(value) = table.get(*name) {
+            let mut values = axis::values(&format!("options.{name}"), value)?;
+            let mut seen = std::collections::BTreeSet::new();
+            values.retain(|value| seen.insert(value.clone()));
+            axes.push((*name, values));
+        }
+    }
+    let has = |name: &str| axes.iter().any(|(key, _)| *key == name);
+    match (has("gpu"), has("cluster")) {
+        (false, false) => Err(SweepError::value("options", "needs `gpu` with `gpus`, or `cluster`")),
+        (true, true) => Err(SweepError::value(
+            "options",
+            "has both `gpu` and `cluster`: a cluster has its own GPU; write two [[options]]",
+        )),
+        (true, false) if !has("gpus") => Err(SweepError::value("options.gpu", "needs `gpus`, how many of them")),
+        _ => Ok(Product { axes }),
+    }
+}
+
+/// Refuses products that hold nothing or too much.
+///
+/// # Errors
+/// Names the axes.
+pub(super) fn counted(products: &[Product]) -> Result<(), SweepError> {
+    if products.is_empty() {
+        return Err(SweepError::Empty("there are no [options]".into()));
+    }
+    let mut all: u128 = 0;
+    for product in products {
+        if let Some((key, _)) = product.axes.iter().find(|(_, values)| values.is_empty()) {
+            return Err(SweepError::Empty(format!("`options.{key}` is an empty list")));
+        }
+        all += product.axes.iter().fold(1_u128, |count, (_, values)| count.saturating_mul(values.len() as u128));
+    }
+    if all > u128::from(MOST_OPTIONS) {
+        let axes = |product: &Product| {
+            product.axes.iter().map(|(key, values)| format!("{key} {}", values.len())).collect::<Vec<_>>().join(" × ")
+        };
+        let axes = products.iter().map(axes).collect::<Vec<_>>().join("; ");
+        return Err(SweepError::TooMany { count: all.to_string(), axes });
+    }
+    Ok(())
+}
+
+/// Checks every value of every axis, and returns the machines that they start from.
+pub(super) fn checked(product: &Product, market: &Market, sets: &Overrides) -> Result<Vec<Cluster>, SweepError> {
+    let mut clusters = Vec::new();
+    for (key, values) in &product.axes {
+        let path = format!("options.{key}");
+        for value in values {
+            let named = |error: &dyn std::fmt::Display| SweepError::value(&path, error);
+            match *key {
+                "cluster" => clusters.push(catalog::cluster(value, sets)?),
+                "gpu" => clusters.push(machine::fat_tree(value, 1, sets)?),
+                "gpus" | "scale_up" => {
+                    machine::whole(value).map_err(|why| named(&why))?;
+                }
+                "oversubscription" | "pue" => {
+                    machine::ratio(value).map_err(|why| named(&why))?;
+                }
+                "spares" => {
+                    value.parse::<u32>().map_err(|_| named(&format!("`{value}` is not a number of nodes")))?;
+                }
+                "nic" | "storage" => positive(&path, value.parse::<BytesPerSec>().map_err(|e| named(&e))?.get())?,
+                "stack" => {
+                    catalog::stack(value, sets)?;
+                }
+                "precision" => {
+                    format(value).map_err(|why| named(&why))?;
+                }
+                "checkpoints" => {
+                    mode(value).map_err(|why| named(&why))?;
+                }
+                "terms" => {
+                    terms(market, value).map_err(|why| named(&why))?;
+                }
+                "price" => positive(&path, value.parse::<UsdPerHour>().map_err(|e| named(&currency(&e)))?.get())?,
+                "buy" => positive(&path, value.parse::<Usd>().map_err(|e| named(&currency(&e)))?.get())?,
+                _ => {
+                    value.parse::<UsdPerJoule>().map_err(|e| named(&currency(&e)))?;
+                }
+            }
+        }
+    }
+    Ok(clusters)
+}
+
+fn currency(error: &crate::units::ParseQuantityError) -> String {
+    error.to_string().replacen("\n\nhint:", ": a price has a currency\n\nhint:", 1)
+}
+
+/// The most GPUs of an option.
+pub(super) fn most_gpus(product: &Product) -> Option<u32> {
+    let (_, values) = product.axes.iter().find(|(key, _)| *key == "gpus")?;
+    values.iter().filter_map(|value| machine::whole(value).ok()).max()
+}
+
+/// Refuses what is not above 0.
+pub(super) fn positive(key: &str, value: f64) -> Result<(), SweepError> {
+    if value > 0.0 { Ok(()) } else { Err(SweepError::value(key, "must be above 0")) }
+}
