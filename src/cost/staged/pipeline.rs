@@ -124,7 +124,10 @@ pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &
             own += embedding.0 + embedding.1;
         }
         if class.last {
-            own += loss * (1.0 + depth) + (last.0 + last.1) * depth;
+            own += loss * (1.0 + depth);
+        }
+        if class.mtp {
+            own += (last.0 + last.1) * depth;
         }
         if class.embedding_before {
             before += embedding.0 + embedding.1 * back.unwrap_or_default();
@@ -259,9 +262,11 @@ fn work_of(costs: &Costs, class: &Class, works: &[Work], shape: &ShapeCost) -> W
     if class.first {
         work.add(&stage::embedding(&shape.ends), 1.0);
     }
+    let depth = f64::from(model.mtp_depth);
     if class.last {
-        let depth = f64::from(model.mtp_depth);
         work.add(&stage::loss(&shape.ends), 1.0 + depth);
+    }
+    if class.mtp {
         work.add(&works[model.last_kind()], depth);
     }
     work
