@@ -26,10 +26,15 @@ pub struct RankParameters {
 }
 
 impl RankParameters {
-    /// One layer's share of a rank: all but the experts split by tp, experts by ep·etp.
+    /// One layer's share of a rank: all but the experts split by tp where they are split, experts by ep·etp.
+    ///
+    /// ```text
+    /// P_dense = P_whole + (P_all − P_experts − P_whole)/t
+    /// ```
     pub fn of_layer(layer: &LayerParameters, layout: &Layout) -> Self {
+        let whole = layer.whole() as f64;
         Self {
-            dense: layer.dense() as f64 / f64::from(layout.tp),
+            dense: whole + (layer.dense() as f64 - whole) / f64::from(layout.tp),
             experts: layer.experts as f64 / f64::from(layout.ep * layout.etp),
         }
     }
@@ -68,7 +73,7 @@ pub(super) fn heaviest(ranks: &[RankParameters]) -> RankParameters {
 impl Costs<'_> {
     /// Parameters of each pipeline rank: its layers, the embedding on the first, the head on the last.
     ///
-    /// Everything but experts is split by tp; experts by ep·etp. A tied head on another rank is a copy. Source:
+    /// What tensor parallelism splits is divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
     /// specification §3.9.
     pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
         let model = self.problem.model();
