@@ -185,12 +185,7 @@ impl<'a> Stager<'a> {
 
     /// Parameters of one layer of a kind on a rank.
     pub fn layer_parameters(&self, kind: usize) -> RankParameters {
-        let all = self.costs.layer_parameters(kind);
-        let layout = &self.plan.layout;
-        RankParameters {
-            dense: all.dense() as f64 / f64::from(layout.tp),
-            experts: all.experts as f64 / f64::from(layout.ep * layout.etp),
-        }
+        RankParameters::of_layer(self.costs.layer_parameters(kind), &self.plan.layout)
     }
 
     /// What a multi-token-prediction layer holds beside the layer: its projection, 2·h².

@@ -191,10 +191,8 @@ impl Costs<'_> {
     /// Gather and scatter of one layer of a kind: dense weights over the shard group, experts over their replicas.
     fn sharding(&self, kind: usize, plan: &Plan) -> Sharding {
         let stack = self.device.stack;
-        let all = self.layer_parameters(kind);
         let layout = &plan.layout;
-        let dense = all.dense() as f64 / f64::from(layout.tp);
-        let experts = all.experts as f64 / f64::from(layout.ep * layout.etp);
+        let RankParameters { dense, experts } = RankParameters::of_layer(self.layer_parameters(kind), layout);
         let group = groups::dp(plan, plan.dense_shards());
         let copies = Group { ranks: layout.expert_replicas(), stride: layout.ep * layout.etp };
         let both = |op, bytes: f64| {

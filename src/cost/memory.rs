@@ -109,22 +109,16 @@ impl Costs<'_> {
     /// Parameters of a rank, with those of the layers that it holds less than the mean.
     pub(super) fn with_spare(&self, held: RankParameters, holding: &Holding, plan: &Plan) -> RankParameters {
         self.mean_layers(holding.spare).filter(|(_, times)| *times > 0.0).fold(held, |held, (kind, times)| {
-            let one = self.of_layer(kind, plan);
+            let one = RankParameters::of_layer(self.layer_parameters(kind), &plan.layout);
             RankParameters { dense: held.dense + times * one.dense, experts: held.experts + times * one.experts }
         })
-    }
-
-    /// Parameters of one layer on a rank.
-    fn of_layer(&self, kind: usize, plan: &Plan) -> RankParameters {
-        let (tp, expert_shards) = (f64::from(plan.layout.tp), f64::from(plan.layout.ep * plan.layout.etp));
-        let one = self.problem.model().layer_parameters(kind);
-        RankParameters { dense: one.dense() as f64 / tp, experts: one.experts as f64 / expert_shards }
     }
 
     /// Weights, gradients and optimizer states of one layer of a kind, and what it keeps of one micro-batch for its backward
     /// with nothing recomputed but what `Recompute::Selective` forgets.
     pub fn layer_memory(&self, kind: usize, plan: &Plan) -> Bytes {
-        let (weights, gradients, optimizer) = self.states(&self.of_layer(kind, plan), plan);
+        let (weights, gradients, optimizer) =
+            self.states(&RankParameters::of_layer(self.layer_parameters(kind), &plan.layout), plan);
         let forgotten = if let Recompute::Selective(modules) = plan.recompute { modules } else { Modules::default() };
         weights + gradients + optimizer + self.all_activations(kind, plan, forgotten)
     }
@@ -322,10 +316,7 @@ impl Costs<'_> {
         let model = self.problem.model();
         let tp = f64::from(plan.layout.tp);
         let weight = self.problem.workload().recipe.weight;
-        let layer = |kind: usize| {
-            let all = self.layer_parameters(kind);
-            all.dense() as f64 / tp + all.experts as f64 / f64::from(plan.layout.ep * plan.layout.etp)
-        };
+        let layer = |kind: usize| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout).total();
         let largest = (0..model.kinds.len()).map(layer).fold(0.0, f64::max);
         let own =
             self.kind_counts().iter().enumerate().map(|(kind, &count)| f64::from(count) * layer(kind)).sum::<f64>()

@@ -54,6 +54,7 @@ impl Work {
     }
 
     /// The forward of this and the backward of another.
+    #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
         let pair = |forward: Pair, backward: Pair| Pair { forward: forward.forward, backward: backward.backward };
         let Self { compute, recompute, tp, cp, ep, host, ep_beside, wgrad } = *other;
