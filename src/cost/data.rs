@@ -71,7 +71,8 @@ pub(super) fn heaviest(ranks: &[RankParameters]) -> RankParameters {
 }
 
 impl Costs<'_> {
-    /// Parameters of each pipeline rank: its layers, the embedding on the first, the head on the last.
+    /// Parameters of each pipeline rank: its layers, the embedding on the first, the head on the last, and multi-token
+    /// prediction where the split puts it.
     ///
     /// What tensor parallelism splits is divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
     /// specification §3.9.
@@ -82,7 +83,7 @@ impl Costs<'_> {
             .map(|kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout))
             .collect();
         let chunks = pp * plan.schedule.virtual_stages();
-        let layers = super::split::even(model.layers(), chunks);
+        let layers = self.held_layers(plan);
         let mut ranks = vec![RankParameters::default(); pp as usize];
         let mut from = 0;
         for (chunk, &count) in layers.iter().enumerate() {
@@ -102,8 +103,9 @@ impl Costs<'_> {
         }
         let depth = f64::from(model.mtp_depth);
         let mtp = kinds[model.last_kind()];
-        last.dense += depth * (mtp.dense + 2.0 * f64::from(model.hidden).powi(2) / tp);
-        last.experts += depth * mtp.experts;
+        let rank = &mut ranks[plan.schedule.rank_of(Self::mtp_chunk(plan), pp) as usize];
+        rank.dense += depth * (mtp.dense + 2.0 * f64::from(model.hidden).powi(2) / tp);
+        rank.experts += depth * mtp.experts;
         ranks
     }
 

@@ -35,7 +35,10 @@ pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &
             own += embedding.0 + embedding.1;
         }
         if class.last {
-            own += loss * (1.0 + depth) + (last.0 + last.1) * depth;
+            own += loss * (1.0 + depth);
+        }
+        if class.mtp {
+            own += (last.0 + last.1) * depth;
         }
         if class.embedding_before {
             before += embedding.0 + embedding.1 * back.unwrap_or_default();

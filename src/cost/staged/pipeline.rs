@@ -219,9 +219,11 @@ fn work_of(costs: &Costs, class: &Class, works: &[Work], shape: &ShapeCost) -> W
     if class.first {
         work.add(&stage::embedding(&shape.ends), 1.0);
     }
+    let depth = f64::from(model.mtp_depth);
     if class.last {
-        let depth = f64::from(model.mtp_depth);
         work.add(&stage::loss(&shape.ends), 1.0 + depth);
+    }
+    if class.mtp {
         work.add(&works[model.last_kind()], depth);
     }
     work
