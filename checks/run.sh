@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Asks the frameworks' own code whether it would run the files that `meshwright emit` writes.
 #
-# Needs Python 3.12 or newer and, the first time, the Python registry (6 GB, one minute); where either is missing it says so and
+# Needs Python 3.12 or newer and, the first time, the Python registry (6 GB, two minutes); where either is missing it says so and
 # skips. The environment is kept in $XDG_CACHE_HOME/meshwright (else ~/.cache/meshwright).
 set -euo pipefail
 cd "$(dirname "$0")/.."
