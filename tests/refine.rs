@@ -132,7 +132,7 @@ fn brute_force(problem: &Problem, plan: &Plan) -> Option<f64> {
     best
 }
 
-const SCHEDULES: [&str; 9] = [
+const SCHEDULES: [&str; 10] = [
     "schedule=1f1b",
     "schedule=gpipe",
     "schedule=naive",
@@ -142,6 +142,7 @@ const SCHEDULES: [&str; 9] = [
     "schedule=looped-bfs vpp=2",
     "schedule=zb-v",
     "schedule=dualpipe-v",
+    "schedule=dualpipe",
 ];
 
 /// The refined plan believed: it fits, costs what it says, is no slower than the plan as it was, and no faster than its bound.

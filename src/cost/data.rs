@@ -70,9 +70,22 @@ pub(super) fn heaviest(ranks: &[RankParameters]) -> RankParameters {
     ranks.iter().fold(RankParameters::default(), |a, b| if b.total() > a.total() { *b } else { a })
 }
 
+/// What ranks hold, from what their stages do: under `DualPipe` the mean of a rank's two stages, elsewhere its own.
+pub(super) fn mirrored(plan: &Plan, stages: Vec<RankParameters>) -> Vec<RankParameters> {
+    if plan.schedule.unlike_ranks(plan.layout.pp) == plan.layout.pp {
+        return stages;
+    }
+    let mean = |(a, b): (&RankParameters, &RankParameters)| RankParameters {
+        dense: f64::midpoint(a.dense, b.dense),
+        experts: f64::midpoint(a.experts, b.experts),
+    };
+    stages.iter().zip(stages.iter().rev()).map(mean).collect()
+}
+
 impl Costs<'_> {
     /// Parameters of each pipeline rank: its layers, the embedding on the first, the head on the last, and multi-token
-    /// prediction where the split puts it.
+    /// prediction where the split puts it. Under `DualPipe`, whose ranks hold two stages, the mean of both; the two copies count
+    /// in the bytes.
     ///
     /// What tensor parallelism splits is divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
     /// specification §3.9.
@@ -106,7 +119,7 @@ impl Costs<'_> {
         let rank = &mut ranks[plan.schedule.rank_of(Self::mtp_chunk(plan), pp) as usize];
         rank.dense += depth * (mtp.dense + 2.0 * f64::from(model.hidden).powi(2) / tp);
         rank.experts += depth * mtp.experts;
-        ranks
+        mirrored(plan, ranks)
     }
 
     /// Number of gradient messages: by the stack's bucket size, else Megatron's rule (§3.3, version 1.1).

@@ -30,6 +30,21 @@ pub(super) struct Holding {
     pub is_last: bool,
 }
 
+impl Holding {
+    /// A rank of `DualPipe`, half of whose micro-batches come through its stage and half through its copy of another.
+    fn beside(&self, other: &Self) -> Self {
+        let mean = |a: &PerKind, b: &PerKind| a.iter().zip(b).map(|(a, b)| f64::midpoint(*a, *b)).collect();
+        Self {
+            rank: self.rank,
+            forgotten: mean(&self.forgotten, &other.forgotten),
+            kept: mean(&self.kept, &other.kept),
+            spare: f64::midpoint(self.spare, other.spare),
+            mtp: self.mtp.max(other.mtp),
+            is_last: self.is_last || other.is_last,
+        }
+    }
+}
+
 /// What one layer keeps for its backward: by kind, and when only its input is kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Kept {
@@ -105,6 +120,9 @@ impl Costs<'_> {
             let rank = &mut ranks[plan.schedule.rank_of(Self::mtp_chunk(plan), pp) as usize];
             rank.mtp = model.mtp_depth;
             rank.kept[model.last_kind()] += f64::from(model.mtp_depth);
+        }
+        if plan.schedule.unlike_ranks(pp) < pp {
+            return ranks.iter().zip(ranks.iter().rev()).map(|(own, other)| own.beside(other)).collect();
         }
         ranks
     }

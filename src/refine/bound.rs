@@ -125,7 +125,7 @@ pub fn edges(program: &Program) -> Edges {
         let [dense, experts] = program.parameters(chunk, 0, items);
         all = [all[0] + dense, all[1] + experts];
         let load = program.fastest(chunk, 0, items);
-        (forward, backward) = (forward + load.forward, backward + load.backward);
+        (forward, backward) = (forward + load.forward / program.share, backward + load.backward / program.share);
     }
     let ranks = program.ranks as f64;
     let mean = (all[0] + all[1]) / ranks;

@@ -223,8 +223,7 @@ fn split(program: &Program, options: &Options, known: Option<f64>) -> Answer {
         let points: Vec<Option<usize>> = split.loads.iter().map(|load| load.point).collect();
         stager.evaluate(&program.staged(&split.cuts, &points)).evaluation.step.total().get()
     };
-    let mut answer = if stager.plan().schedule.virtual_stages() == 1 && (stager.plays() || stager.plan().layout.pp == 1)
-    {
+    let mut answer = if program.chunks == program.ranks && (stager.plays() || stager.plan().layout.pp == 1) {
         let limits = (options.tolerance, options.most_replays);
         separable::solve(program, coupled::chains(program), sends, limits, step)
     } else {
