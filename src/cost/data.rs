@@ -1,7 +1,9 @@
 //! Data parallelism: gradients and parameters between replicas, and what each rank holds of them.
 
+use smallvec::SmallVec;
+
 use super::stage::Work;
-use super::{Costs, groups};
+use super::{Costs, PerKind, groups};
 use crate::collective::Group;
 use crate::gpu::Collective;
 use crate::model::parameters::LayerParameters;
@@ -79,21 +81,17 @@ impl Costs<'_> {
     pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
         let model = self.problem.model();
         let (tp, pp) = (f64::from(plan.layout.tp), plan.layout.pp);
-        let kinds: Vec<RankParameters> = (0..model.kinds.len())
+        let kinds: SmallVec<[RankParameters; 4]> = (0..model.kinds.len())
             .map(|kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout))
             .collect();
         let chunks = pp * plan.schedule.virtual_stages();
-        let layers = self.held_layers(plan);
-        let mut ranks = vec![RankParameters::default(); pp as usize];
-        let mut from = 0;
-        for (chunk, &count) in layers.iter().enumerate() {
-            let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
-            for (kind, times) in self.kinds_between(from, from + count).enumerate() {
-                rank.dense += kinds[kind].dense * times;
-                rank.experts += kinds[kind].experts * times;
-            }
-            from += count;
-        }
+        let held = |counts: PerKind| {
+            kinds.iter().zip(&counts).fold(RankParameters::default(), |held, (one, times)| RankParameters {
+                dense: held.dense + one.dense * times,
+                experts: held.experts + one.experts * times,
+            })
+        };
+        let mut ranks: Vec<RankParameters> = self.layers_of_ranks(plan).into_iter().map(held).collect();
         let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / tp;
         let positions = f64::from(model.learned_positions) * f64::from(model.hidden);
         ranks[plan.schedule.rank_of(0, pp) as usize].dense += table + positions;

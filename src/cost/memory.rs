@@ -75,31 +75,26 @@ impl Costs<'_> {
         let (layers, pp, kinds) = (model.layers(), plan.layout.pp, model.kinds.len());
         let chunks = pp * plan.schedule.virtual_stages();
         let last = plan.schedule.rank_of(chunks - 1, pp);
-        let mut ranks: Vec<Holding> = (0..pp)
-            .map(|rank| Holding {
-                rank,
-                forgotten: PerKind::from_elem(0.0, kinds),
-                kept: PerKind::from_elem(0.0, kinds),
-                spare: if plan.split.is_spelled_out() { 0.0 } else { f64::from(layers) / f64::from(pp) },
-                mtp: 0,
-                is_last: rank == last,
-            })
-            .collect();
-        let mut from = 0;
-        for (chunk, count) in self.held_layers(plan).into_iter().enumerate() {
-            let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
-            let first = if let Recompute::FirstLayers(most) = plan.recompute { count.min(most) } else { 0 };
-            for (kind, times) in self.kinds_between(from, from + first).enumerate() {
-                rank.forgotten[kind] += times;
+        let mean = if plan.split.is_spelled_out() { 0.0 } else { f64::from(layers) / f64::from(pp) };
+        let holding = |(rank, kept): (u32, PerKind)| Holding {
+            rank,
+            forgotten: PerKind::from_elem(0.0, kinds),
+            spare: (mean - kept.iter().sum::<f64>()).max(0.0),
+            kept,
+            mtp: 0,
+            is_last: rank == last,
+        };
+        let mut ranks: Vec<Holding> = (0..pp).zip(self.layers_of_ranks(plan)).map(holding).collect();
+        if let Recompute::FirstLayers(most) = plan.recompute {
+            let mut from = 0;
+            for (chunk, count) in self.held_layers(plan).into_iter().enumerate() {
+                let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
+                for (kind, times) in self.kinds_between(from, from + count.min(most)).enumerate() {
+                    rank.forgotten[kind] += times;
+                    rank.kept[kind] -= times;
+                }
+                from += count;
             }
-            for (kind, times) in self.kinds_between(from + first, from + count).enumerate() {
-                rank.kept[kind] += times;
-            }
-            rank.spare -= f64::from(count);
-            from += count;
-        }
-        for rank in &mut ranks {
-            rank.spare = rank.spare.max(0.0);
         }
         if plan.split.is_spelled_out() {
             let rank = &mut ranks[plan.schedule.rank_of(Self::mtp_chunk(plan), pp) as usize];
