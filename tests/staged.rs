@@ -150,7 +150,7 @@ fn bounds_never_exceed_the_played_time() {
             assert!(flow.get() <= bound.get() * (1.0 + ROUNDING), "{plan}: flow bound over the bound");
         }
         if loaded.pipeline.is_played() && plan.zero != ZeroStage::Three {
-            let again = loaded.played(costs, &sharding, costs.played_bubble(plan, &layers.shape));
+            let again = loaded.played(costs, &sharding, costs.played_flow(plan, &layers.shape));
             assert!(close(again.get(), time.get()), "{plan}: {} and {}", again.get(), time.get());
         }
         let memory = played.footprint.device().get() * (1.0 + ROUNDING);

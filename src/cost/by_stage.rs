@@ -6,7 +6,6 @@ use super::stage::{ShapeCost, Work, embedding, loss};
 use super::step::StepTime;
 use super::{Costs, Evaluation, Footprint};
 use crate::plan::{Offload, Plan, Recompute};
-use crate::schedule::Schedule;
 use crate::schedule::alive::alive;
 use crate::schedule::closed::{RankTime, bubble, busiest, dual_pipe, exposed_sends};
 use crate::schedule::replay::{StageTime, makespan};
@@ -93,8 +92,7 @@ impl<'a> Stager<'a> {
     }
     /// Whether the replay can play this plan.
     pub fn plays(&self) -> bool {
-        let bidirectional = matches!(self.plan.schedule, Schedule::DualPipe | Schedule::DualPipeV | Schedule::ZbV);
-        self.plan.layout.pp > 1 && self.micro_batches.fract() == 0.0 && !bidirectional
+        self.plan.layout.pp > 1 && self.micro_batches.fract() == 0.0 && !self.is_bidirectional()
     }
     /// Sends of the whole step: their closed form, whatever the stages, as `Costs::evaluate_played` counts them.
     pub fn closed_sends(&self) -> Seconds {
@@ -134,13 +132,15 @@ impl<'a> Stager<'a> {
                 return StageTime::default();
             }
             let longer = self.costs.pair(&self.plan, work) / busy;
-            return StageTime { forward: forward * longer, backward: backward * longer, wgrad: work.wgrad };
+            let (forward, backward) = (forward * longer, backward * longer);
+            return StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() };
         }
-        StageTime { forward, backward: backward + self.costs.beside(work), wgrad: work.wgrad }
+        let backward = backward + self.costs.beside(work);
+        StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() }
     }
 
     fn is_bidirectional(&self) -> bool {
-        matches!(self.plan.schedule, Schedule::DualPipe | Schedule::DualPipeV) && self.plan.layout.pp > 1
+        self.plan.schedule.is_bidirectional() && self.plan.layout.pp > 1
     }
 
     /// The input embedding: its work, and as the schedule plays it.
@@ -374,8 +374,7 @@ impl<'a> Stager<'a> {
         for work in works {
             mean.add(work, 1.0 / works.len() as f64);
         }
-        let half = mean.ep_beside / 2.0;
-        Unpaired(RankTime { forward: mean.forward() + half, backward: mean.backward() + half, wgrad: mean.wgrad })
+        Unpaired(mean.alone())
     }
 
     /// The pipeline of one step without its sends, and its sends.
@@ -395,8 +394,8 @@ impl<'a> Stager<'a> {
         }
         if self.is_bidirectional() {
             let pair = ranks.iter().map(RankTime::both).sum::<Seconds>() / f64::from(pp);
-            let (_, waiting) = dual_pipe(pp, m, pair, unpaired.0);
-            return (busy.both() * m + waiting, closed_sends);
+            let (alone, waiting) = dual_pipe(plan.schedule, pp, m, pair, unpaired.0);
+            return (busy.both() * m + ((unpaired.0.both() - pair) * alone + waiting).or_zero(), closed_sends);
         }
         (busy.both() * m + bubble(plan.schedule, &ranks, m), closed_sends)
     }

@@ -48,6 +48,29 @@ impl Work {
         RankTime { forward: self.forward(), backward: self.backward(), wgrad: self.wgrad }
     }
 
+    /// As a bidirectional schedule sees it where nothing hides its expert traffic: half of it in each pass.
+    pub fn alone(&self) -> RankTime {
+        let half = self.ep_beside / 2.0;
+        RankTime { forward: self.forward() + half, backward: self.backward() + half, wgrad: self.wgrad }
+    }
+
+    /// The forward of this and the backward of another.
+    #[must_use]
+    pub fn beside(&self, other: &Self) -> Self {
+        let pair = |forward: Pair, backward: Pair| Pair { forward: forward.forward, backward: backward.backward };
+        let Self { compute, recompute, tp, cp, ep, host, ep_beside, wgrad } = *other;
+        Self {
+            compute: pair(self.compute, compute),
+            recompute,
+            tp: pair(self.tp, tp),
+            cp: pair(self.cp, cp),
+            ep: pair(self.ep, ep),
+            host: pair(self.host, host),
+            ep_beside: (self.ep_beside + ep_beside) / 2.0,
+            wgrad,
+        }
+    }
+
     /// Adds `times` of `other`.
     pub fn add(&mut self, other: &Self, times: f64) {
         let pair = |to: &mut Pair, from: Pair| {

@@ -180,7 +180,10 @@ pub fn foresee(program: &Program, loads: &[Load], chains: &mut Vec<Path>) {
     if !program.stager.plays() || chains.len() >= MOST_CHAINS {
         return;
     }
-    let time = |load: &Load| StageTime { forward: s(load.forward), backward: s(load.backward), wgrad: s(load.wgrad) };
+    let time = |load: &Load| {
+        let (forward, backward, wgrad) = (s(load.forward), s(load.backward), s(load.wgrad));
+        StageTime { forward, backward, wgrad, ..StageTime::default() }
+    };
     let times: Vec<StageTime> = loads.iter().map(time).collect();
     let m = program.stager.micro_batches() as u32;
     if let Some(path) = critical_path(plan.schedule, plan.layout.pp, m, &times)

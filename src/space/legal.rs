@@ -111,7 +111,7 @@ pub fn experts(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
 /// Rules on the pipeline.
 ///
 /// Source: [megatron-lm] `schedules.py`: interleaving wants whole groups of pp micro-batches; [zero-bubble] and [dualpipe]:
-/// enough micro-batches to fill both directions. Embedding and loss may each stand for a layer, so that 126 layers lie on
+/// enough micro-batches to fill both directions, as many from one end as from the other. Embedding and loss may each stand for a layer, so that 126 layers lie on
 /// 16 × 8 chunks (§4.3).
 pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let (pp, schedule) = (plan.layout.pp, plan.schedule);
@@ -130,18 +130,20 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let micro_batches = plan.micro_batches(problem.workload().global_batch);
     let chunked = matches!(schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
     let zero_bubble = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV);
-    let bidirectional = matches!(schedule, Schedule::DualPipe | Schedule::DualPipeV);
     if chunked && virtual_stages < 2 {
         found.push(refuse("it needs two chunks a rank or more"));
     }
-    if (chunked || zero_bubble) && pp == 1 {
+    if (chunked || zero_bubble || schedule == Schedule::DualPipeV) && pp == 1 {
         found.push(refuse("it needs two ranks or more"));
     }
-    if bidirectional && !pp.is_multiple_of(2) {
+    if schedule == Schedule::DualPipe && !pp.is_multiple_of(2) {
         found.push(refuse("it needs an even pp"));
     }
-    if bidirectional && micro_batches < 2.0 * f64::from(pp) {
+    if schedule.is_bidirectional() && micro_batches < 2.0 * f64::from(pp) {
         found.push(refuse("it needs 2·pp micro-batches or more"));
+    }
+    if schedule == Schedule::DualPipe && micro_batches.fract() == 0.0 && !(micro_batches as u32).is_multiple_of(2) {
+        found.push(refuse("it needs an even number of micro-batches, half from each end"));
     }
     let whole_groups = micro_batches.fract() != 0.0 || (micro_batches as u32).is_multiple_of(pp);
     if matches!(schedule, Schedule::Interleaved { .. }) && !whole_groups {
