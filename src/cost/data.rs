@@ -79,19 +79,24 @@ impl Costs<'_> {
     /// What tensor parallelism splits is divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
     /// specification §3.9.
     pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
+        self.parameters_of(plan, &self.layers_of_ranks(plan))
+    }
+
+    /// The same of ranks that hold these layers of each kind.
+    pub(super) fn parameters_of(&self, plan: &Plan, held: &[PerKind]) -> Vec<RankParameters> {
         let model = self.problem.model();
         let (tp, pp) = (f64::from(plan.layout.tp), plan.layout.pp);
         let kinds: SmallVec<[RankParameters; 4]> = (0..model.kinds.len())
             .map(|kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout))
             .collect();
         let chunks = pp * plan.schedule.virtual_stages();
-        let held = |counts: PerKind| {
-            kinds.iter().zip(&counts).fold(RankParameters::default(), |held, (one, times)| RankParameters {
+        let of_rank = |counts: &PerKind| {
+            kinds.iter().zip(counts).fold(RankParameters::default(), |held, (one, times)| RankParameters {
                 dense: held.dense + one.dense * times,
                 experts: held.experts + one.experts * times,
             })
         };
-        let mut ranks: Vec<RankParameters> = self.layers_of_ranks(plan).into_iter().map(held).collect();
+        let mut ranks: Vec<RankParameters> = held.iter().map(of_rank).collect();
         let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / tp;
         let positions = f64::from(model.learned_positions) * f64::from(model.hidden);
         ranks[plan.schedule.rank_of(0, pp) as usize].dense += table + positions;

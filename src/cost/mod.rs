@@ -141,14 +141,15 @@ impl<'a> Costs<'a> {
 
     /// The price of a legal plan whose shape is priced already.
     pub fn evaluate_shaped(&self, plan: &Plan, shape: &ShapeCost) -> Evaluation {
-        let parameters = self.rank_parameters(plan);
+        let held = self.layers_of_ranks(plan);
+        let parameters = self.parameters_of(plan, &held);
         let heaviest = data::heaviest(&parameters);
         let step = if plan.zero == ZeroStage::Three {
             self.fsdp_step(plan, shape, &heaviest)
         } else {
             self.pipeline_step(plan, shape, &heaviest)
         };
-        Evaluation { plan: *plan, step, footprint: footprint::fullest(self.footprints_of(plan, &parameters)) }
+        Evaluation { plan: *plan, step, footprint: footprint::fullest(self.footprints_of(plan, &parameters, held)) }
     }
 
     /// Widths that tensor parallelism must divide.

@@ -204,17 +204,23 @@ impl Costs<'_> {
 
     /// Layers of each kind on each pipeline rank.
     pub(super) fn layers_of_ranks(&self, plan: &Plan) -> Vec<PerKind> {
-        let pp = plan.layout.pp;
-        self.layers_at(&self.held_layers(plan), pp, |chunk| plan.schedule.rank_of(chunk, pp))
+        self.first_layers_of_ranks(plan, u32::MAX)
     }
 
-    /// Layers of each kind at each of `places`, of chunks with so many layers; `place` = where a chunk is.
-    fn layers_at(&self, layers: &[u32], places: u32, place: impl Fn(u32) -> u32) -> Vec<PerKind> {
+    /// The same of the first `most` layers of each chunk.
+    pub(super) fn first_layers_of_ranks(&self, plan: &Plan, most: u32) -> Vec<PerKind> {
+        let pp = plan.layout.pp;
+        self.layers_at(&self.held_layers(plan), most, pp, |chunk| plan.schedule.rank_of(chunk, pp))
+    }
+
+    /// Layers of each kind at each of `places`, counting the first `most` of each chunk; `layers` = of each chunk, `place` =
+    /// where a chunk is.
+    fn layers_at(&self, layers: &[u32], most: u32, places: u32, place: impl Fn(u32) -> u32) -> Vec<PerKind> {
         let mut held = vec![PerKind::from_elem(0.0, self.problem.model().kinds.len()); places as usize];
         let mut from = 0;
-        for (chunk, count) in layers.iter().enumerate() {
+        for (chunk, &count) in layers.iter().enumerate() {
             let at = &mut held[place(chunk as u32) as usize];
-            for (sum, times) in at.iter_mut().zip(self.kinds_between(from, from + count)) {
+            for (sum, times) in at.iter_mut().zip(self.kinds_between(from, from + count.min(most))) {
                 *sum += times;
             }
             from += count;
@@ -269,24 +275,20 @@ impl Costs<'_> {
         let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
         let layers = self.split_layers(plan, head);
         let mut all = vec![Work::default(); places as usize];
-        for (work, counts) in all.iter_mut().zip(self.layers_at(&layers, places, &place)) {
+        for (work, counts) in all.iter_mut().zip(self.layers_at(&layers, u32::MAX, places, &place)) {
             for (one, &times) in works.iter().zip(&counts) {
                 if times > 0.0 {
                     work.add(one, times);
                 }
             }
         }
-        let mut at = |chunk: u32, work: &Work, times: f64| all[place(chunk) as usize].add(work, times);
         if let Recompute::FirstLayers(most) = plan.recompute {
-            let mut from = 0;
-            for (chunk, count) in layers.iter().enumerate() {
-                for &kind in &model.order[from as usize..(from + count.min(&most)) as usize] {
-                    let recompute = self.forgotten(&shape.layers[kind]);
-                    at(chunk as u32, &Work { recompute, ..Work::default() }, 1.0);
-                }
-                from += count;
+            for (work, counts) in all.iter_mut().zip(self.layers_at(&layers, most, places, &place)) {
+                let again = shape.layers.iter().zip(&counts).map(|(cost, &times)| self.forgotten(cost) * times);
+                work.recompute += again.sum();
             }
         }
+        let mut at = |chunk: u32, work: &Work, times: f64| all[place(chunk) as usize].add(work, times);
         let depth = f64::from(model.mtp_depth);
         at(0, &embedding(&shape.ends), 1.0);
         at(layers.len() as u32 - 1, &loss(&shape.ends), 1.0 + depth);
