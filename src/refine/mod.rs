@@ -2,7 +2,9 @@
 
 mod blend;
 mod bound;
+mod configs;
 mod coupled;
+mod decompose;
 mod frontier;
 mod integer;
 mod mixes;
@@ -10,6 +12,7 @@ mod network;
 mod program;
 pub mod ranking;
 mod separable;
+mod walk;
 
 use serde::Serialize;
 
