@@ -28,6 +28,7 @@ pub mod schedule;
 pub mod search;
 pub mod sources;
 pub mod space;
+pub mod split;
 pub mod stack;
 pub mod stages;
 pub mod suggest;

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Schedule;
-use crate::stack::{Dispatcher, LayerSplit};
+use crate::split::LayerSplit;
+use crate::stack::Dispatcher;
 
 /// The degrees of parallelism. Expert ranks are the (tp, cp, dp) ranks of a stage, folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Host;
 use crate::gpu::AttentionKernel;
+use crate::split::LayerSplit;
 use crate::units::{Bytes, Seconds};
 
 /// How tokens reach their experts.
@@ -118,17 +119,6 @@ impl Default for Quirks {
             step_overhead: Seconds::ZERO,
         }
     }
-}
-
-/// How a stack splits layers over stages by default.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum LayerSplit {
-    /// Alike chunks; where they do not divide, the last, then the first chunk gets one less (§4.3).
-    #[default]
-    Even,
-    /// The head counts as so many layers as it costs (§4.3, version 1.1).
-    CostBalanced,
 }
 
 /// A framework at a release, as the cost model sees it.

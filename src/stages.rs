@@ -58,15 +58,17 @@ pub fn kinds_in_order(model: &Model) -> Vec<usize> {
 }
 
 impl StagedPlan {
-    /// Stages that hold `counts` layers each, all recomputing as the plan does; multi-token prediction stands with the loss.
+    /// Stages that hold `counts` layers each, all recomputing as the plan does; multi-token prediction stands where the plan's
+    /// split puts it, with the loss unless that names another stage.
     pub fn uniform(model: &Model, plan: &Plan, counts: &[u32]) -> Self {
         let mut from = 0;
         let last = counts.len() - 1;
+        let mtp_stage = plan.split.mtp_stage(counts.len());
         let stages = counts
             .iter()
             .enumerate()
             .map(|(chunk, &layers)| {
-                let mtp = if chunk == last { model.mtp_depth } else { 0 };
+                let mtp = if chunk == mtp_stage { model.mtp_depth } else { 0 };
                 let mut stage =
                     Stage { from, layers, mtp, embedding: chunk == 0, loss: chunk == last, mixes: Vec::new() };
                 stage.mixes = mixes(model, &stage, plan.recompute);
@@ -117,21 +119,7 @@ impl StagedPlan {
     ///
     /// Source: [megatron-lm] `megatron/core/transformer/pipeline_parallel_layer_layout.py`.
     pub fn megatron_layout(&self) -> String {
-        let times = |letter: char, n: u32| match n {
-            0 => String::new(),
-            1 => letter.to_string(),
-            _ => format!("{letter}*{n}"),
-        };
-        let texts: Vec<String> = self
-            .stages
-            .iter()
-            .map(|stage| {
-                let embedding = if stage.embedding { "E" } else { "" };
-                let loss = if stage.loss { "L" } else { "" };
-                format!("{embedding}{}{}{loss}", times('t', stage.layers), times('m', stage.mtp))
-            })
-            .collect();
-        fold(&texts)
+        crate::split::layout(self.stages.iter().map(|stage| (stage.embedding, stage.layers, stage.mtp, stage.loss)))
     }
 
     /// Layers of the first and the last stage (`--decoder-first-pipeline-num-layers`,
@@ -165,27 +153,6 @@ fn mixes(model: &Model, stage: &Stage, recompute: Recompute) -> Vec<Mix> {
     mixes
 }
 
-/// Texts of stages with `|` between; runs of alike stages as `(t*2|)*3`.
-fn fold(texts: &[String]) -> String {
-    let mut out = String::new();
-    let mut at = 0;
-    while at < texts.len() {
-        let run = texts[at..].iter().take_while(|text| **text == texts[at]).count();
-        let ends = at + run == texts.len();
-        let repeated = if ends { run - 1 } else { run };
-        match repeated {
-            0 => {}
-            1 => out.extend([texts[at].as_str(), "|"]),
-            _ => out.extend(["(", texts[at].as_str(), "|)*", repeated.to_string().as_str()]),
-        }
-        if ends {
-            out.push_str(&texts[at]);
-        }
-        at += run;
-    }
-    out
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,7 +181,7 @@ mod tests {
             sequence_parallel: false,
             cp_kind: crate::plan::CpKind::Ring,
             schedule: crate::schedule::Schedule::OneFOneB,
-            split: crate::stack::LayerSplit::Even,
+            split: crate::split::LayerSplit::Even,
             zero: crate::plan::ZeroStage::One,
             shard_group: None,
             reshard_after_forward: true,
@@ -224,13 +191,5 @@ mod tests {
             dispatcher: crate::stack::Dispatcher::AllToAll,
             order: crate::plan::RankOrder::default(),
         }
-    }
-
-    #[test]
-    fn layouts_fold_as_megatron_reads_them() {
-        let texts = |list: &[&str]| list.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
-        assert_eq!(fold(&texts(&["Et*3", "t*4", "t*4", "t*2L"])), "Et*3|(t*4|)*2t*2L");
-        assert_eq!(fold(&texts(&["Et", "tL"])), "Et|tL");
-        assert_eq!(fold(&texts(&["E", "t*2", "m", "L"])), "E|t*2|m|L");
     }
 }

@@ -3,13 +3,15 @@
 mod random;
 
 use meshwright::cost::Costs;
+use meshwright::cost::split::plainest;
 use meshwright::emit::{Request, emit};
-use meshwright::express::{Target, nearest, problem_obstacles};
+use meshwright::express::{Target, nearest, plan_obstacle, problem_obstacles};
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
 use meshwright::space::check;
-use random::{Spec, plans, spec};
+use meshwright::split::LayerSplit;
+use random::{Numbers, Spec, ends, plans, spec, spelled_out};
 
 /// Plans of each problem that are tried.
 const TRIED: usize = 60;
@@ -22,7 +24,7 @@ fn expressible(target: Target, problem: &Problem, seed: u64) -> Vec<Plan> {
 }
 
 /// The plan that the launch script and the files beside it say.
-fn read_back(target: Target, problem: &Problem, plan: &Plan) -> String {
+fn read_back(target: Target, problem: &Problem, plan: &Plan) -> Plan {
     let costs = Costs::new(problem);
     let evaluation = costs.evaluate(plan);
     let files = emit(target, &Request::new(&costs, &evaluation)).unwrap();
@@ -31,7 +33,7 @@ fn read_back(target: Target, problem: &Problem, plan: &Plan) -> String {
     let imported = import::read(&files[0].text, import::kind_of(&files[0].name, &files[0].text), &context)
         .unwrap_or_else(|error| panic!("{plan}: {error}\n{}", files[0].text));
     assert!(imported.unknown.is_empty(), "{plan}: {:?}", imported.unknown);
-    imported.on(problem.cluster().gpus).to_string()
+    imported.on(problem.cluster().gpus)
 }
 
 fn round_trip(target: Target, specs: &[Spec]) {
@@ -40,11 +42,58 @@ fn round_trip(target: Target, specs: &[Spec]) {
         let problem = spec.problem();
         assert!(problem_obstacles(target, &problem).is_empty(), "{spec:?}");
         for plan in expressible(target, &problem, 400 + index as u64) {
-            assert_eq!(read_back(target, &problem, &plan), plan.to_string(), "{spec:?}");
+            assert_eq!(read_back(target, &problem, &plan).to_string(), plan.to_string(), "{spec:?}");
             tried += 1;
         }
     }
     assert!(tried >= 10, "{target}: only {tried} plans could be tried");
+}
+
+/// The plan with its layers in the plainest words.
+fn plainly(costs: &Costs, plan: &Plan) -> Plan {
+    let counts = costs.layers_of_chunks(plan, &costs.shape(plan));
+    let mtp_stage = plan.split.mtp_stage(counts.len());
+    Plan { split: plainest(&counts, plan.layout.pp, costs.problem.model().mtp_depth, mtp_stage), ..*plan }
+}
+
+/// Plans whose stages are spelled out, or weighed: they read back with the same layers on each stage.
+fn splits_round_trip(target: Target, specs: &[Spec]) {
+    let mut tried = 0;
+    for (index, spec) in specs.iter().enumerate() {
+        let problem = spec.problem();
+        let (costs, mut numbers) = (Costs::new(&problem), Numbers(900 + index as u64));
+        for plan in expressible(target, &problem, 500 + index as u64) {
+            if plan.layout.pp == 1 {
+                continue;
+            }
+            for split in [
+                ends(&costs, &plan, &mut numbers),
+                spelled_out(&costs, &plan, &mut numbers),
+                spelled_out(&costs, &plan, &mut numbers),
+                LayerSplit::CostBalanced,
+            ] {
+                let plan = Plan { split, ..plan };
+                let legal = check(&costs, &plan).iter().all(|rejection| rejection.rule() == "out-of-memory");
+                if !legal || plan_obstacle(target, &problem, &plan).is_some() {
+                    continue;
+                }
+                let again = read_back(target, &problem, &plan);
+                assert_eq!(plainly(&costs, &again).to_string(), plainly(&costs, &plan).to_string(), "{plan}");
+                tried += 1;
+            }
+        }
+    }
+    assert!(tried >= 40, "{target}: only {tried} plans could be tried");
+}
+
+#[test]
+fn stages_that_are_spelled_out_read_back() {
+    let dense = spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192);
+    let predicting = spec("deepseek-v3", "h800-2048", "nemo-25", 15360, 4096);
+    for target in [Target::Megatron, Target::MegatronBridge] {
+        splits_round_trip(target, &[dense.clone(), predicting.clone()]);
+    }
+    splits_round_trip(Target::Torchtitan, &[spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192)]);
 }
 
 #[test]

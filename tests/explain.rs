@@ -142,14 +142,74 @@ fn a_picture_shows_each_stage() {
     assert!(text.contains("GiB"), "the memory of each stage");
 }
 
+/// Zero-bubble V and the two bidirectional pipelines are played and drawn as the others are: every pass of every micro-batch once,
+/// its memory as told, its time as told.
 #[test]
-fn a_schedule_without_a_list_has_no_trace_and_says_so() {
+fn schedules_that_go_both_ways_have_a_trace_and_a_picture() {
+    let problem =
+        ["explain", "deepseek-v2", "h800-2048", "--gpus", "64", "--global-batch", "128", "--stack", "deepseek-v3"];
+    for (schedule, chunks) in [("zb-v", 8), ("dualpipe", 4), ("dualpipe-v", 8)] {
+        let path = file(&format!("{schedule}.json"));
+        let drawn = file(&format!("{schedule}.svg"));
+        let plan = format!("tp=1 cp=1 pp=4 ep=16 schedule={schedule} mbs=1");
+        let pictures = ["--trace", path.to_str().expect("text"), "--svg", drawn.to_str().expect("text")];
+        let output = run(&[&problem[..], &["--plan", &plan, "--format", "json"], &pictures].concat());
+        let answer = json(&String::from_utf8_lossy(&output.stdout));
+        let trace = json(&std::fs::read_to_string(&path).expect("written"));
+        let events = trace["traceEvents"].as_array().expect("events");
+        let slices: Vec<&Value> = events.iter().filter(|event| event["ph"] == "X").collect();
+        let mut passes: Vec<(String, u64)> = Vec::new();
+        for event in slices.iter().filter(|event| event["cat"] == "compute") {
+            let name = event["name"].as_str().expect("a name");
+            let rank = event["pid"].as_u64().expect("a rank");
+            passes.extend(
+                name.split(" beside ").filter(|part| part.contains("chunk")).map(|part| (part.to_owned(), rank)),
+            );
+        }
+        let micro_batches = 128 / 16;
+        for (chunk, micro_batch) in itertools::iproduct!(0..chunks, 0..micro_batches) {
+            let of = |letter: &str| {
+                let wanted = format!("{letter} micro-batch {micro_batch} chunk {chunk}");
+                passes.iter().filter(|(name, _)| *name == wanted).map(|(_, rank)| *rank).collect::<Vec<u64>>()
+            };
+            let down = if chunk < 4 { chunk } else { 7 - chunk };
+            let rank = if schedule == "dualpipe" && micro_batch >= micro_batches / 2 { 3 - down } else { down };
+            assert_eq!(of("F"), [rank], "{schedule}: F {micro_batch} {chunk}");
+            let backward = [of("B"), of("I")].concat();
+            assert_eq!(backward, [rank], "{schedule}: B {micro_batch} {chunk}");
+            assert_eq!(of("W"), of("I"), "{schedule}: W {micro_batch} {chunk}");
+        }
+        assert_eq!(
+            slices.iter().any(|event| event["name"].as_str().is_some_and(|name| name.contains(" beside "))),
+            schedule != "zb-v"
+        );
+        let step = trace["otherData"]["step_time_s"].as_f64().expect("seconds");
+        assert!((answer["priced"]["step_time_s"].as_f64().expect("seconds") / step - 1.0).abs() < 1e-9, "{schedule}");
+        let last = |event: &&&Value| event["ts"].as_f64().expect("time") + event["dur"].as_f64().expect("time");
+        let end = slices.iter().map(|event| last(&event)).fold(0.0, f64::max);
+        assert!(end <= step * 1.05e6 && end >= step * 0.85e6, "{schedule}: ends at {end} us of {step} s");
+        for rank in 0..4 {
+            let held = |event: &&Value| {
+                let args = &event["args"];
+                args["states and buffers"].as_f64().expect("GiB") + args["activations"].as_f64().expect("GiB")
+            };
+            let counters = events.iter().filter(|event| event["ph"] == "C" && event["pid"] == rank);
+            let most = counters.map(|event| held(&event)).fold(0.0, f64::max);
+            let told = answer["ranks"][rank]["peak_mem_gib"].as_f64().expect("GiB");
+            assert!((most - told).abs() < 0.01 * told, "{schedule} rank {rank}: {most} GiB drawn, {told} told");
+        }
+        let picture = std::fs::read_to_string(&drawn).expect("written");
+        assert!(picture.matches("<rect").count() > 2 * chunks as usize * micro_batches as usize, "{schedule}");
+    }
+}
+
+#[test]
+fn a_plan_that_its_schedule_cannot_play_has_no_trace_and_says_so() {
     let path = file("none.json");
-    let args = [&DEEP[..], &["--plan", "tp=4 cp=1 pp=4 schedule=zb-v mbs=1", "--trace", path.to_str().expect("text")]]
-        .concat();
-    let output = run(&args);
+    let plan = "tp=8 cp=1 pp=8 schedule=dualpipe mbs=8";
+    let output = run(&[&DEEP[..], &["--plan", plan, "--trace", path.to_str().expect("text")]].concat());
     let talk = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && talk.contains("no list of operations") && talk.contains("hint: "), "{talk}");
+    assert!(!output.status.success() && talk.contains("cannot play") && talk.contains("hint: "), "{talk}");
 }
 
 #[test]

@@ -143,8 +143,8 @@ fn torchtitan_pipelines_have_their_names() {
     };
     assert_eq!(of("pipeline_parallel_schedule = \"Interleaved1F1B\""), Schedule::Interleaved { virtual_stages: 2 });
     assert_eq!(of("pipeline_parallel_schedule = \"ZBVZeroBubble\""), Schedule::ZbV);
-    let chunks = "pipeline_parallel_schedule = \"Interleaved1F1B\"\npipeline_parallel_layers_per_stage = 2";
-    assert_eq!(of(chunks), Schedule::Interleaved { virtual_stages: 4 });
+    let chunks = "pipeline_parallel_schedule = \"Interleaved1F1B\"\npipeline_parallel_layers_per_stage = 3";
+    assert_eq!(of(chunks), Schedule::Interleaved { virtual_stages: 3 }, "34 layers with the ends, 12 stages");
     let registry = import::read(
         "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_8b --parallelism.tensor_parallel_degree 4",
         Kind::Script,

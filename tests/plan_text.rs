@@ -5,10 +5,10 @@ mod random;
 use meshwright::cost::Costs;
 use meshwright::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use meshwright::space::{Restrictions, check, parse_plan, plain_plan, text::KEYS};
-use meshwright::stack::LayerSplit;
+use meshwright::split::LayerSplit;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use random::{Numbers, plans, spec, specs};
+use random::{Numbers, ends, plans, spec, specs, spelled_out};
 
 #[test]
 fn plans_of_the_space_read_back() {
@@ -24,7 +24,7 @@ fn plans_of_the_space_read_back() {
 #[test]
 fn plans_beyond_the_space_read_back() {
     let problem = spec("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096).problem();
-    let mut numbers = Numbers(9);
+    let (costs, mut numbers) = (Costs::new(&problem), Numbers(9));
     for plan in plans(&problem, 500, 90) {
         let flag = |numbers: &mut Numbers| numbers.below(2) == 1;
         let modules = Modules {
@@ -44,7 +44,12 @@ fn plans_beyond_the_space_read_back() {
         let share = |numbers: &mut Numbers| numbers.below(1001) as f64 / 1000.0;
         let plan = Plan {
             recompute,
-            split: if plan.layout.pp > 1 && flag(&mut numbers) { LayerSplit::CostBalanced } else { LayerSplit::Even },
+            split: match numbers.below(4) {
+                0 if plan.layout.pp > 1 => LayerSplit::CostBalanced,
+                1 if plan.layout.pp > 1 => ends(&costs, &plan, &mut numbers),
+                2 if plan.layout.pp > 1 => spelled_out(&costs, &plan, &mut numbers),
+                _ => LayerSplit::Even,
+            },
             shard_group: flag(&mut numbers).then(|| 1 + numbers.below(64) as u32),
             reshard_after_forward: plan.zero != ZeroStage::Three || flag(&mut numbers),
             offload: Offload { optimizer: share(&mut numbers), activations: share(&mut numbers) },
@@ -79,7 +84,10 @@ fn what_is_wrong_is_named() {
         ("offload-activations=nan", "offload-activations"),
         ("order=pp", "order"),
         ("dispatcher=mail", "dispatcher"),
-        ("split=odd", "split"),
+        ("split=odd", "split=odd"),
+        ("split=Et|x|L", "`x` is no letter"),
+        ("split=Et|tt", "`L` comes last"),
+        ("split=first-0", "first-N"),
         ("tp=65536 cp=65536", "two billion"),
         ("tp=65536 cp=65536 pp=65536 dp=65536", "two billion"),
         ("ep=65536 etp=65536", "ep·etp"),

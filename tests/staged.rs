@@ -2,14 +2,15 @@
 
 mod random;
 
-use meshwright::cost::Costs;
 use meshwright::cost::staged::{
     Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, Sharding, Stages, layer_bound, least_states,
     least_time_of_flow,
 };
-use meshwright::plan::{Plan, ZeroStage};
+use meshwright::cost::{Costs, Stager};
+use meshwright::plan::{Plan, Recompute, ZeroStage};
 use meshwright::space::{Restrictions, Space};
-use meshwright::stack::LayerSplit;
+use meshwright::split::LayerSplit;
+use meshwright::stages::StagedPlan;
 use random::{Numbers, plan_of, specs, wide_plan};
 
 /// Relative difference that regrouped sums may have.
@@ -27,7 +28,7 @@ fn close(a: f64, b: f64) -> bool {
 fn stages_of(costs: &Costs, plan: &Plan, layers: &Layers) -> Stages {
     let stages = Stages::new(costs, plan);
     match plan.split {
-        LayerSplit::Even => stages,
+        LayerSplit::Even | LayerSplit::Ends { .. } | LayerSplit::Stages(_) => stages,
         LayerSplit::CostBalanced => stages.with_layers(costs, plan, &layers.of_chunks(costs, plan)),
     }
 }
@@ -75,6 +76,47 @@ fn staged_and_flat_prices_agree() {
     assert!(checked >= plans_wanted());
 }
 
+/// Stages that are spelled out cost what the replay of those very stages costs; alike ones what the even split costs.
+#[test]
+fn spelled_out_stages_are_priced_one_by_one() {
+    let (mut spelled_out, mut alike) = (0, 0);
+    for spec in specs() {
+        let problem = spec.problem();
+        let costs = Costs::new(&problem);
+        let mut numbers = Numbers(77);
+        for plan in random::plans(&problem, 60, 78) {
+            let pp = plan.layout.pp;
+            if pp == 1 {
+                continue;
+            }
+            let chunks = pp * plan.schedule.virtual_stages();
+            let even = meshwright::cost::split::even(problem.model().layers(), chunks);
+            if even.iter().all(|count| *count == even[0]) {
+                let listed = LayerSplit::stages(&even, problem.model().mtp_depth, even.len() - 1);
+                let (one, two) = (costs.evaluate(&plan), costs.evaluate(&Plan { split: listed, ..plan }));
+                let (one, two) = (one.step.total().get(), two.step.total().get());
+                assert!(close(one, two), "{plan}: {one} even, {two} spelled out");
+                alike += 1;
+            }
+            let plan = Plan { split: random::spelled_out(&costs, &plan, &mut numbers), ..plan };
+            let stager = Stager::new(&costs, &plan);
+            let first = matches!(plan.recompute, Recompute::FirstLayers(_)); // whose host waits are counted otherwise
+            // Exchange beside compute is hidden by rank here and by layer there.
+            let beside = problem.stack().overlap.ep > 0.0 && plan.layout.ep > 1;
+            if plan.zero == ZeroStage::Three || !stager.plays() || first || beside {
+                continue;
+            }
+            let counts = costs.layers_of_chunks(&plan, &costs.shape(&plan));
+            let one = costs.evaluate_played(&plan);
+            let two = stager.evaluate(&StagedPlan::uniform(problem.model(), &plan, &counts));
+            let (a, b) = (one.step.total().get(), two.evaluation.step.total().get());
+            assert!((a - b).abs() < 0.01 * a, "{plan}: {a} played, {b} by stages");
+            spelled_out += 1;
+        }
+    }
+    assert!(spelled_out > 100 && alike > 20, "{spelled_out} and {alike} plans");
+}
+
 /// Layer bound ≤ flow bound ≤ bound with a sharding ≤ the schedule as it is played; states ≤ memory.
 #[test]
 fn bounds_never_exceed_the_played_time() {
@@ -108,7 +150,7 @@ fn bounds_never_exceed_the_played_time() {
             assert!(flow.get() <= bound.get() * (1.0 + ROUNDING), "{plan}: flow bound over the bound");
         }
         if loaded.pipeline.is_played() && plan.zero != ZeroStage::Three {
-            let again = loaded.played(costs, &sharding, costs.played_bubble(plan, &layers.shape));
+            let again = loaded.played(costs, &sharding, costs.played_flow(plan, &layers.shape));
             assert!(close(again.get(), time.get()), "{plan}: {} and {}", again.get(), time.get());
         }
         let memory = played.footprint.device().get() * (1.0 + ROUNDING);

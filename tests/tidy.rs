@@ -12,6 +12,7 @@ const LAYERS: &[&str] = &[
     "model",
     "gpu",
     "cluster",
+    "split",
     "stack",
     "workload",
     "schedule",

@@ -122,10 +122,12 @@ fn pictures(args: &Args, costs: &Costs, plan: &Plan) -> Result<()> {
     }
     let Some(timeline) = costs.timeline(plan) else {
         bail!(
-            "--trace and --svg: schedule {} has no list of operations to play, or the micro-batches are not whole\n\n\
-             hint: every schedule but {} has one",
+            "--trace and --svg: schedule {} cannot play {} micro-batches on {} ranks\n\n\
+             hint: interleaving wants whole groups of pp micro-batches; dualpipe and dualpipe-v want 2·pp or more, dualpipe an \
+             even number of both",
             plan.schedule,
-            "zb-v, dualpipe and dualpipe-v"
+            plan.micro_batches(costs.problem.workload().global_batch),
+            plan.layout.pp
         );
     };
     let write = |file: &PathBuf, text: String| {

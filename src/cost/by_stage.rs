@@ -6,9 +6,9 @@ use super::stage::{ShapeCost, Work, embedding, loss};
 use super::step::StepTime;
 use super::{Costs, Evaluation, Footprint};
 use crate::plan::{Offload, Plan, Recompute};
-use crate::schedule::Schedule;
 use crate::schedule::alive::alive;
 use crate::schedule::closed::{RankTime, bubble, busiest, dual_pipe, exposed_sends};
+use crate::schedule::ops::runs;
 use crate::schedule::replay::{StageTime, makespan};
 use crate::stages::{Stage, StagedPlan};
 use crate::units::{Bytes, Seconds};
@@ -93,8 +93,9 @@ impl<'a> Stager<'a> {
     }
     /// Whether the replay can play this plan.
     pub fn plays(&self) -> bool {
-        let bidirectional = matches!(self.plan.schedule, Schedule::DualPipe | Schedule::DualPipeV | Schedule::ZbV);
-        self.plan.layout.pp > 1 && self.micro_batches.fract() == 0.0 && !bidirectional
+        let (plan, m) = (&self.plan, self.micro_batches);
+        let whole = m.fract() == 0.0 && runs(plan.schedule, plan.layout.pp, m as u32);
+        plan.layout.pp > 1 && whole && !self.is_bidirectional()
     }
     /// Sends of the whole step: their closed form, whatever the stages, as `Costs::evaluate_played` counts them.
     pub fn closed_sends(&self) -> Seconds {
@@ -133,14 +134,16 @@ impl<'a> Stager<'a> {
             if busy <= Seconds::ZERO {
                 return StageTime::default();
             }
-            let longer = self.costs.pair(&self.plan, work) / busy;
-            return StageTime { forward: forward * longer, backward: backward * longer, wgrad: work.wgrad };
+            // What is recomputed lengthens the backward alone, so that a stage is the sum of its layers.
+            let backward = self.costs.pair(&self.plan, work) - forward;
+            return StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() };
         }
-        StageTime { forward, backward: backward + self.costs.beside(work), wgrad: work.wgrad }
+        let backward = backward + self.costs.beside(work);
+        StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() }
     }
 
     fn is_bidirectional(&self) -> bool {
-        matches!(self.plan.schedule, Schedule::DualPipe | Schedule::DualPipeV) && self.plan.layout.pp > 1
+        self.plan.schedule.is_bidirectional() && self.plan.layout.pp > 1
     }
 
     /// The input embedding: its work, and as the schedule plays it.
@@ -185,12 +188,7 @@ impl<'a> Stager<'a> {
 
     /// Parameters of one layer of a kind on a rank.
     pub fn layer_parameters(&self, kind: usize) -> RankParameters {
-        let all = self.costs.layer_parameters(kind);
-        let layout = &self.plan.layout;
-        RankParameters {
-            dense: all.dense() as f64 / f64::from(layout.tp),
-            experts: all.experts as f64 / f64::from(layout.ep * layout.etp),
-        }
+        RankParameters::of_layer(self.costs.layer_parameters(kind), &self.plan.layout)
     }
 
     /// What a multi-token-prediction layer holds beside the layer: its projection, 2·h².
@@ -379,8 +377,7 @@ impl<'a> Stager<'a> {
         for work in works {
             mean.add(work, 1.0 / works.len() as f64);
         }
-        let half = mean.ep_beside / 2.0;
-        Unpaired(RankTime { forward: mean.forward() + half, backward: mean.backward() + half, wgrad: mean.wgrad })
+        Unpaired(mean.alone())
     }
 
     /// The pipeline of one step without its sends, and its sends.
@@ -400,8 +397,8 @@ impl<'a> Stager<'a> {
         }
         if self.is_bidirectional() {
             let pair = ranks.iter().map(RankTime::both).sum::<Seconds>() / f64::from(pp);
-            let (_, waiting) = dual_pipe(pp, m, pair, unpaired.0);
-            return (busy.both() * m + waiting, closed_sends);
+            let (alone, waiting) = dual_pipe(plan.schedule, pp, m, pair, unpaired.0);
+            return (busy.both() * m + ((unpaired.0.both() - pair) * alone + waiting).or_zero(), closed_sends);
         }
         (busy.both() * m + bubble(plan.schedule, &ranks, m), closed_sends)
     }

@@ -4,7 +4,8 @@ use super::stage::Work;
 use super::{Costs, groups};
 use crate::collective::Group;
 use crate::gpu::Collective;
-use crate::plan::{Plan, ZeroStage};
+use crate::model::parameters::LayerParameters;
+use crate::plan::{Layout, Plan, ZeroStage};
 use crate::schedule::Schedule;
 use crate::units::{Bytes, Seconds};
 
@@ -25,6 +26,19 @@ pub struct RankParameters {
 }
 
 impl RankParameters {
+    /// One layer's share of a rank: all but the experts split by tp where they are split, experts by ep·etp.
+    ///
+    /// ```text
+    /// P_dense = P_whole + (P_all − P_experts − P_whole)/t
+    /// ```
+    pub fn of_layer(layer: &LayerParameters, layout: &Layout) -> Self {
+        let whole = layer.whole() as f64;
+        Self {
+            dense: whole + (layer.dense() as f64 - whole) / f64::from(layout.tp),
+            experts: layer.experts as f64 / f64::from(layout.ep * layout.etp),
+        }
+    }
+
     /// Both.
     pub const fn total(&self) -> f64 {
         self.dense + self.experts
@@ -57,22 +71,19 @@ pub(super) fn heaviest(ranks: &[RankParameters]) -> RankParameters {
 }
 
 impl Costs<'_> {
-    /// Parameters of each pipeline rank: its layers, the embedding on the first, the head on the last.
+    /// Parameters of each pipeline rank: its layers, the embedding on the first, the head on the last, and multi-token
+    /// prediction where the split puts it.
     ///
-    /// Everything but experts is split by tp; experts by ep·etp. A tied head on another rank is a copy. Source:
+    /// What tensor parallelism splits is divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
     /// specification §3.9.
     pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
         let model = self.problem.model();
         let (tp, pp) = (f64::from(plan.layout.tp), plan.layout.pp);
-        let expert_shards = f64::from(plan.layout.ep * plan.layout.etp);
         let kinds: Vec<RankParameters> = (0..model.kinds.len())
-            .map(|kind| {
-                let all = self.layer_parameters(kind);
-                RankParameters { dense: all.dense() as f64 / tp, experts: all.experts as f64 / expert_shards }
-            })
+            .map(|kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout))
             .collect();
         let chunks = pp * plan.schedule.virtual_stages();
-        let layers = super::split::even(model.layers(), chunks);
+        let layers = self.held_layers(plan);
         let mut ranks = vec![RankParameters::default(); pp as usize];
         let mut from = 0;
         for (chunk, &count) in layers.iter().enumerate() {
@@ -92,8 +103,9 @@ impl Costs<'_> {
         }
         let depth = f64::from(model.mtp_depth);
         let mtp = kinds[model.last_kind()];
-        last.dense += depth * (mtp.dense + 2.0 * f64::from(model.hidden).powi(2) / tp);
-        last.experts += depth * mtp.experts;
+        let rank = &mut ranks[plan.schedule.rank_of(Self::mtp_chunk(plan), pp) as usize];
+        rank.dense += depth * (mtp.dense + 2.0 * f64::from(model.hidden).powi(2) / tp);
+        rank.experts += depth * mtp.experts;
         ranks
     }
 

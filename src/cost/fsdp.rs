@@ -72,6 +72,23 @@ impl Sharded {
     }
 }
 
+/// What one pipeline rank does with a micro-batch.
+#[derive(Clone, Copy, Debug, Default)]
+struct OfRank {
+    /// Its layers.
+    work: Work,
+    /// What their weights' traffic adds.
+    exposed: Seconds,
+    /// The head's part.
+    head: Seconds,
+}
+
+impl OfRank {
+    fn layers(&self) -> Seconds {
+        self.work.forward() + self.work.backward() + self.exposed
+    }
+}
+
 impl Costs<'_> {
     /// Step time.
     ///
@@ -79,6 +96,7 @@ impl Costs<'_> {
     /// T_layer = overlap(F, ag, σ) + overlap(B, ag + rs, σ)          sums where nothing prefetches
     /// pp = 1   T = m·(Σ T_layer + ends) + m·ag + last rs + embedding's ag and rs
     /// pp > 1   T = (m + (p−1)/v)·ΣT_layer/p + ½·m·T_head + the same edges
+    ///          stages spelled out: M = the most of a rank, its layers and ½·T_head on the last;  m·M + (Σ − M)/v
     /// HSDP     + outer/L + max(0, outer − ½·ΣT_layer),  outer = ar(P/t/p·g/K) over the groups
     /// ```
     ///
@@ -122,22 +140,24 @@ impl Costs<'_> {
         let mut work = Work::default();
         let mut sharding_exposed = Seconds::ZERO;
         let mut edge = Sharding::default();
-        for (kind, &count) in self.kind_counts().iter().enumerate() {
-            if count == 0 {
-                continue;
-            }
+        let exposed = |kind: usize| {
             let (layer, sharding) = (&works[kind], sharded.kinds[kind]);
             let again = if plan.reshard_after_forward { sharding.gather } else { Seconds::ZERO };
             let backward_comm = again + sharding.scatter;
             let (forward, backward) = (layer.forward(), layer.backward());
-            let exposed = if self.device.stack.overlap.fsdp_prefetch {
+            if self.device.stack.overlap.fsdp_prefetch {
                 overlap(forward, sharding.gather, sigma) - forward + overlap(backward, backward_comm, sigma) - backward
             } else {
                 sharding.gather + backward_comm
-            };
-            work.add(layer, f64::from(count));
-            sharding_exposed += exposed * f64::from(count);
-            edge = sharding;
+            }
+        };
+        for (kind, &count) in self.kind_counts().iter().enumerate() {
+            if count == 0 {
+                continue;
+            }
+            work.add(&works[kind], f64::from(count));
+            sharding_exposed += exposed(kind) * f64::from(count);
+            edge = sharded.kinds[kind];
         }
         work.recompute += first_layers;
         let layers_time = work.forward() + work.backward() + sharding_exposed;
@@ -149,7 +169,15 @@ impl Costs<'_> {
         let head = ends.head.sum() + ends.head_comm.sum();
         let once = sharded.table.gather + sharded.table.scatter + edge.scatter;
         let mut step;
-        if plan.layout.pp > 1 {
+        if plan.layout.pp > 1 && plan.split.is_spelled_out() {
+            let v = f64::from(plan.schedule.virtual_stages());
+            let most = self.most_of_a_rank(plan, works, exposed, head * 0.5, first_layers / pp);
+            step = StepTime::busy(&most.work, Seconds::ZERO, micro_batches);
+            step.compute += most.head * micro_batches;
+            step.dp_comm = most.exposed * micro_batches + edge.gather + once;
+            step.pipeline_bubble = (layers_time - most.layers()).or_zero() / v;
+            step.pp_comm = sends;
+        } else if plan.layout.pp > 1 {
             let v = f64::from(plan.schedule.virtual_stages());
             step = StepTime::busy(&work, Seconds::ZERO, micro_batches / pp);
             step.compute += head * (0.5 * micro_batches);
@@ -167,6 +195,34 @@ impl Costs<'_> {
         step.optimizer = sharded.update;
         step.offload = sharded.host + activations;
         step
+    }
+
+    /// The rank whose layers, with what `exposed` says of each kind, and whose head set the pace: the one for which
+    /// m·(L + head) − L/v is largest.
+    fn most_of_a_rank(
+        &self,
+        plan: &Plan,
+        works: &[Work],
+        exposed: impl Fn(usize) -> Seconds,
+        head: Seconds,
+        again: Seconds,
+    ) -> OfRank {
+        let pp = plan.layout.pp;
+        let (m, v) = (self.micro_batches(plan), f64::from(plan.schedule.virtual_stages()));
+        let last = plan.schedule.rank_of(pp * plan.schedule.virtual_stages() - 1, pp) as usize;
+        let of_rank = |(rank, counts): (usize, super::PerKind)| {
+            let head = if rank == last { head } else { Seconds::ZERO };
+            let mut most = OfRank { work: Work::default(), exposed: Seconds::ZERO, head };
+            for (kind, times) in counts.into_iter().enumerate().filter(|(_, times)| *times > 0.0) {
+                most.work.add(&works[kind], times);
+                most.exposed += exposed(kind) * times;
+            }
+            most.work.recompute += again;
+            most
+        };
+        let pace = |of: &OfRank| of.layers() * (m - 1.0 / v) + of.head * m;
+        let ranks = self.layers_of_ranks(plan).into_iter().enumerate().map(of_rank);
+        ranks.reduce(|a, b| if pace(&b) > pace(&a) { b } else { a }).unwrap_or_default()
     }
 
     /// One layer, its expert exchange in line, never faster than the host launches it.
@@ -191,10 +247,8 @@ impl Costs<'_> {
     /// Gather and scatter of one layer of a kind: dense weights over the shard group, experts over their replicas.
     fn sharding(&self, kind: usize, plan: &Plan) -> Sharding {
         let stack = self.device.stack;
-        let all = self.layer_parameters(kind);
         let layout = &plan.layout;
-        let dense = all.dense() as f64 / f64::from(layout.tp);
-        let experts = all.experts as f64 / f64::from(layout.ep * layout.etp);
+        let RankParameters { dense, experts } = RankParameters::of_layer(self.layer_parameters(kind), layout);
         let group = groups::dp(plan, plan.dense_shards());
         let copies = Group { ranks: layout.expert_replicas(), stride: layout.ep * layout.etp };
         let both = |op, bytes: f64| {

@@ -18,11 +18,14 @@ pub(super) struct Holding {
     pub rank: u32,
     /// Layers that keep only their input (`FirstLayers`).
     pub forgotten: PerKind,
-    /// The others.
+    /// The others; multi-token prediction among them where the split names its stage.
     pub kept: PerKind,
-    /// Layers held less than the mean L/p. Memory counts them nonetheless: which rank gets a layer less differs between
-    /// frameworks, the first and the last have tables beside, and published peaks of uneven splits follow the mean.
+    /// Layers held less than the mean L/p where the split names no stages. Memory counts them nonetheless: which rank gets a
+    /// layer less differs between frameworks, the first and the last have tables beside, and published peaks of uneven splits
+    /// follow the mean.
     pub spare: f64,
+    /// Multi-token-prediction layers among those kept.
+    pub mtp: u32,
     /// Whether the head lies here.
     pub is_last: bool,
 }
@@ -77,12 +80,13 @@ impl Costs<'_> {
                 rank,
                 forgotten: PerKind::from_elem(0.0, kinds),
                 kept: PerKind::from_elem(0.0, kinds),
-                spare: f64::from(layers) / f64::from(pp),
+                spare: if plan.split.is_spelled_out() { 0.0 } else { f64::from(layers) / f64::from(pp) },
+                mtp: 0,
                 is_last: rank == last,
             })
             .collect();
         let mut from = 0;
-        for (chunk, count) in super::split::even(layers, chunks).into_iter().enumerate() {
+        for (chunk, count) in self.held_layers(plan).into_iter().enumerate() {
             let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
             let first = if let Recompute::FirstLayers(most) = plan.recompute { count.min(most) } else { 0 };
             for (kind, times) in self.kinds_between(from, from + first).enumerate() {
@@ -97,6 +101,11 @@ impl Costs<'_> {
         for rank in &mut ranks {
             rank.spare = rank.spare.max(0.0);
         }
+        if plan.split.is_spelled_out() {
+            let rank = &mut ranks[plan.schedule.rank_of(Self::mtp_chunk(plan), pp) as usize];
+            rank.mtp = model.mtp_depth;
+            rank.kept[model.last_kind()] += f64::from(model.mtp_depth);
+        }
         ranks
     }
 
@@ -109,22 +118,16 @@ impl Costs<'_> {
     /// Parameters of a rank, with those of the layers that it holds less than the mean.
     pub(super) fn with_spare(&self, held: RankParameters, holding: &Holding, plan: &Plan) -> RankParameters {
         self.mean_layers(holding.spare).filter(|(_, times)| *times > 0.0).fold(held, |held, (kind, times)| {
-            let one = self.of_layer(kind, plan);
+            let one = RankParameters::of_layer(self.layer_parameters(kind), &plan.layout);
             RankParameters { dense: held.dense + times * one.dense, experts: held.experts + times * one.experts }
         })
-    }
-
-    /// Parameters of one layer on a rank.
-    fn of_layer(&self, kind: usize, plan: &Plan) -> RankParameters {
-        let (tp, expert_shards) = (f64::from(plan.layout.tp), f64::from(plan.layout.ep * plan.layout.etp));
-        let one = self.problem.model().layer_parameters(kind);
-        RankParameters { dense: one.dense() as f64 / tp, experts: one.experts as f64 / expert_shards }
     }
 
     /// Weights, gradients and optimizer states of one layer of a kind, and what it keeps of one micro-batch for its backward
     /// with nothing recomputed but what `Recompute::Selective` forgets.
     pub fn layer_memory(&self, kind: usize, plan: &Plan) -> Bytes {
-        let (weights, gradients, optimizer) = self.states(&self.of_layer(kind, plan), plan);
+        let (weights, gradients, optimizer) =
+            self.states(&RankParameters::of_layer(self.layer_parameters(kind), &plan.layout), plan);
         let forgotten = if let Recompute::Selective(modules) = plan.recompute { modules } else { Modules::default() };
         weights + gradients + optimizer + self.all_activations(kind, plan, forgotten)
     }
@@ -322,14 +325,16 @@ impl Costs<'_> {
         let model = self.problem.model();
         let tp = f64::from(plan.layout.tp);
         let weight = self.problem.workload().recipe.weight;
-        let layer = |kind: usize| {
-            let all = self.layer_parameters(kind);
-            all.dense() as f64 / tp + all.experts as f64 / f64::from(plan.layout.ep * plan.layout.etp)
-        };
+        let layer = |kind: usize| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout).total();
         let largest = (0..model.kinds.len()).map(layer).fold(0.0, f64::max);
-        let own =
-            self.kind_counts().iter().enumerate().map(|(kind, &count)| f64::from(count) * layer(kind)).sum::<f64>()
-                / f64::from(plan.layout.pp);
+        let weights =
+            |counts: &PerKind| counts.iter().enumerate().map(|(kind, count)| count * layer(kind)).sum::<f64>();
+        let own = if plan.split.is_spelled_out() {
+            self.layers_of_ranks(plan).iter().map(weights).fold(0.0, f64::max)
+        } else {
+            let all = self.kind_counts().iter().enumerate();
+            all.map(|(kind, &count)| f64::from(count) * layer(kind)).sum::<f64>() / f64::from(plan.layout.pp)
+        };
         let layers = if plan.reshard_after_forward { 2.0 * largest } else { own };
         // A pipeline reduces its gradients after the last micro-batch only: until then they are whole.
         let summed = if plan.layout.pp > 1 && !plan.reshard_after_forward { own } else { 0.0 };

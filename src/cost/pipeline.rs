@@ -6,7 +6,6 @@ use super::step::StepTime;
 use super::{Costs, groups, overlap::overlap};
 use crate::gpu::Collective;
 use crate::plan::Plan;
-use crate::schedule::Schedule;
 use crate::schedule::closed::{RankTime, Ranks, dual_pipe, exposed_sends};
 use crate::units::{Bytes, Seconds};
 
@@ -97,8 +96,7 @@ impl Costs<'_> {
     /// The micro-batches' way through the pipeline; each rank comes with how many are like it.
     pub(super) fn flow(&self, plan: &Plan, ranks: &[(Work, f64)]) -> Flow {
         let micro_batches = self.micro_batches(plan);
-        let bidirectional = matches!(plan.schedule, Schedule::DualPipe | Schedule::DualPipeV) && plan.layout.pp > 1;
-        let busy = if bidirectional {
+        let busy = if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
             self.bidirectional(plan, ranks, micro_batches)
         } else {
             self.flushed(plan, ranks, micro_batches)
@@ -180,11 +178,16 @@ impl Costs<'_> {
     /// FB = overlap(F+B, θ·E, 0)·SM/(SM − 20) + (1−θ)·E          specification §5.5
     /// ```
     pub(super) fn pair(&self, plan: &Plan, work: &Work) -> Seconds {
-        let theta = self.device.stack.overlap.ep;
-        let processors = f64::from(self.device.gpu.processors.value);
-        let kept = if plan.layout.ep > 1 { processors / (processors - DISPATCH_PROCESSORS).max(1.0) } else { 1.0 };
+        let (kept, theta) = self.pairing(plan);
         let busy = work.forward() + work.backward();
         overlap(busy, work.ep_beside * theta, 0.0) * kept + work.ep_beside * (1.0 - theta)
+    }
+
+    /// How much slower compute is beside the dispatch kernels, and the share of expert traffic that it hides.
+    pub(super) fn pairing(&self, plan: &Plan) -> (f64, f64) {
+        let processors = f64::from(self.device.gpu.processors.value);
+        let kept = if plan.layout.ep > 1 { processors / (processors - DISPATCH_PROCESSORS).max(1.0) } else { 1.0 };
+        (kept, self.device.stack.overlap.ep)
     }
 
     /// `DualPipe`: stages are averaged, for every rank holds one from each end.
@@ -194,9 +197,9 @@ impl Costs<'_> {
             mean.add(work, times / f64::from(plan.layout.pp));
         }
         let (pair, busy) = (self.pair(plan, &mean), mean.forward() + mean.backward());
-        let half = mean.ep_beside / 2.0;
-        let alone = RankTime { forward: mean.forward() + half, backward: mean.backward() + half, wgrad: mean.wgrad };
-        let (_, waiting) = dual_pipe(plan.layout.pp, micro_batches, pair, alone);
-        StepTime { pipeline_bubble: waiting, ..StepTime::busy(&mean, pair - busy, micro_batches) }
+        let (unpaired, waiting) = dual_pipe(plan.schedule, plan.layout.pp, micro_batches, pair, mean.alone());
+        let share = unpaired / micro_batches;
+        let exposed = (pair - busy) * (1.0 - share) + mean.ep_beside * share;
+        StepTime { pipeline_bubble: waiting, ..StepTime::busy(&mean, exposed, micro_batches) }
     }
 }

@@ -1,37 +1,54 @@
 //! Unequal stages, played: the step time with the bubble that the schedule really leaves.
 
-use super::stage::ShapeCost;
-use super::step::Evaluation;
+use super::stage::{ShapeCost, Work};
+use super::step::{Evaluation, StepTime};
 use super::{Costs, layer::LayerCost, recompute, straggler};
 use crate::plan::{Plan, ZeroStage};
-use crate::schedule::replay::{StageTime, makespan};
+use crate::schedule::Schedule;
+use crate::schedule::closed::RankTime;
+use crate::schedule::replay::{StageTime, busy, makespan};
 use crate::units::Seconds;
 
 impl Costs<'_> {
     /// The price of a legal plan where its schedule is played, operation by operation, on its real unequal stages; the closed
-    /// form where there is nothing to play: no pipeline, ZeRO 3, a schedule without a list of operations, micro-batches that
-    /// are not whole.
+    /// form where there is nothing to play: no pipeline, ZeRO 3, micro-batches that are not whole.
     ///
     /// Sends between stages keep their closed form, which the replay reproduces where pp divides the micro-batches.
     pub fn evaluate_played(&self, plan: &Plan) -> Evaluation {
         let shape = self.shape(plan);
         let mut evaluation = self.evaluate_shaped(plan, &shape);
         if plan.zero != ZeroStage::Three
-            && let Some(bubble) = self.played_bubble(plan, &shape)
+            && let Some(flow) = self.played_flow(plan, &shape)
         {
-            let step = &mut evaluation.step;
-            step.pipeline_bubble = bubble;
-            step.stragglers = Seconds::ZERO;
-            let (dp_comm, optimizer, offload) = (step.dp_comm, step.optimizer, step.offload);
-            let flow = step.total() - dp_comm - optimizer - offload;
-            step.stragglers = flow * self.slow_down(plan.layout.world_size());
+            let closed = evaluation.step;
+            let none = Seconds::ZERO;
+            let (dp_comm, optimizer, offload) = (none, none, none);
+            let busy = self.busiest_played(plan, &shape).unwrap_or(closed);
+            let mut step = StepTime {
+                pipeline_bubble: none,
+                pp_comm: none,
+                stragglers: none,
+                dp_comm,
+                optimizer,
+                offload,
+                ..busy
+            };
+            step.pipeline_bubble = (flow - step.total()).or_zero();
+            step.pp_comm = closed.pp_comm;
+            step.stragglers = step.total() * self.slow_down(plan.layout.world_size());
+            let StepTime { dp_comm, optimizer, offload, .. } = closed;
+            evaluation.step = StepTime { dp_comm, optimizer, offload, ..step };
         }
         evaluation
     }
 
     /// Time of each chunk on one micro-batch, in model order. Expert traffic that a rank could not hide lies on its chunks as
-    /// their work does.
+    /// their work does; in a bidirectional pipeline only pairs hide any.
     pub fn stage_times(&self, plan: &Plan, shape: &ShapeCost) -> Vec<StageTime> {
+        let chunks = self.chunk_works(plan, shape);
+        if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
+            return self.paired_times(plan, &chunks);
+        }
         let ranks = self.rank_works(plan, shape);
         let exposed: Vec<f64> = ranks
             .iter()
@@ -40,32 +57,65 @@ impl Costs<'_> {
                 if busy > Seconds::ZERO { self.beside(rank) / busy } else { 0.0 }
             })
             .collect();
-        self.chunk_works(plan, shape)
+        chunks
             .iter()
             .enumerate()
             .map(|(chunk, work)| {
                 let share = exposed[plan.schedule.rank_of(chunk as u32, plan.layout.pp) as usize];
                 let (forward, backward) = (work.forward(), work.backward());
-                StageTime { forward, backward: backward + (forward + backward) * share, wgrad: work.wgrad }
+                let backward = backward + (forward + backward) * share;
+                StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() }
             })
             .collect()
     }
 
-    /// What the busiest rank waits for other stages when the schedule is played, with sends that take no time.
-    pub fn played_bubble(&self, plan: &Plan, shape: &ShapeCost) -> Option<Seconds> {
+    /// Times of the chunks of a bidirectional pipeline: a rank that holds the s-th holds the s-th last too, and the forward of
+    /// either may run beside the backward of the other.
+    fn paired_times(&self, plan: &Plan, chunks: &[Work]) -> Vec<StageTime> {
+        let pairs = chunks.iter().zip(chunks.iter().rev());
+        pairs
+            .map(|(own, other)| {
+                let RankTime { forward, backward, wgrad } = own.alone();
+                StageTime { forward, backward, wgrad, paired: self.pair(plan, &own.beside(other)) }
+            })
+            .collect()
+    }
+
+    /// How long the schedule takes as it is played, with sends that take no time; `None` where there is nothing to play.
+    pub fn played_flow(&self, plan: &Plan, shape: &ShapeCost) -> Option<Seconds> {
+        let micro_batches = self.whole_micro_batches(plan).filter(|_| plan.layout.pp > 1)?;
+        makespan(plan.schedule, plan.layout.pp, micro_batches, &self.stage_times(plan, shape), Seconds::ZERO)
+    }
+
+    /// The number of micro-batches, where it is whole.
+    pub(super) fn whole_micro_batches(&self, plan: &Plan) -> Option<u32> {
         let micro_batches = self.micro_batches(plan);
-        let has_list = crate::schedule::ops::has_list(plan.schedule);
-        if plan.layout.pp == 1 || !has_list || micro_batches.fract() != 0.0 || micro_batches < 1.0 {
+        (micro_batches.fract() == 0.0 && micro_batches >= 1.0).then_some(micro_batches as u32)
+    }
+
+    /// What the rank of a bidirectional pipeline does that works longest, pairs and passes alone as its list has them.
+    fn busiest_played(&self, plan: &Plan, shape: &ShapeCost) -> Option<StepTime> {
+        if !plan.schedule.is_bidirectional() {
             return None;
         }
-        let stages = self.stage_times(plan, shape);
-        let mut busy = vec![Seconds::ZERO; plan.layout.pp as usize];
-        for (chunk, time) in stages.iter().enumerate() {
-            busy[plan.schedule.rank_of(chunk as u32, plan.layout.pp) as usize] += time.forward + time.backward;
+        let micro_batches = self.whole_micro_batches(plan)?;
+        let times = busy(plan.schedule, plan.layout.pp, micro_batches, &self.stage_times(plan, shape))?;
+        let rank = (0..times.len()).reduce(|a, b| if times[b] > times[a] { b } else { a })?;
+        let works = self.rank_works(plan, shape);
+        let mut work = works[rank];
+        if plan.schedule == Schedule::DualPipe {
+            // Half of the micro-batches come through its stage, half through its copy of another.
+            work = Work::default();
+            work.add(&works[rank], 0.5);
+            work.add(&works[works.len() - 1 - rank], 0.5);
         }
-        let most = busy.into_iter().fold(Seconds::ZERO, Seconds::max);
-        let whole = makespan(plan.schedule, plan.layout.pp, micro_batches as u32, &stages, Seconds::ZERO)?;
-        Some((whole - most * micro_batches).or_zero())
+        let m = f64::from(micro_batches);
+        let exposed = if work.ep_beside > Seconds::ZERO || self.pairing(plan).0 > 1.0 {
+            (times[rank] / m - work.forward() - work.backward()).or_zero()
+        } else {
+            Seconds::ZERO
+        };
+        Some(StepTime::busy(&work, exposed, m))
     }
 
     /// Share by which stragglers lengthen a step on so many GPUs (J).

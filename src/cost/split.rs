@@ -1,6 +1,8 @@
 //! Layers of each chunk of the pipeline.
 
-use crate::stack::LayerSplit;
+use std::num::NonZeroU32;
+
+use crate::split::LayerSplit;
 
 /// Layers of each of `chunks`, in model order.
 ///
@@ -46,11 +48,105 @@ pub fn last_of_cost_balanced(layers: u32, chunks: u32, head_in_layers: f64) -> u
     ((target - head_in_layers).round_ties_even().max(0.0) as u32).min(layers)
 }
 
-/// Layers of each chunk under a split.
-pub fn layers_of_chunks(split: LayerSplit, layers: u32, chunks: u32, head_in_layers: f64) -> Vec<u32> {
+/// Layers of each chunk where the first and the last of `pp` ranks are given theirs: the other ranks share the rest, and a
+/// rank's chunks share its own. What a legal plan would not leave over goes to the first of those that share.
+///
+/// Source: [megatron-lm] `megatron/core/transformer/transformer_block.py`, `get_num_layers_to_build`.
+pub fn ends(first: Option<NonZeroU32>, last: Option<NonZeroU32>, layers: u32, pp: u32, chunks: u32) -> Vec<u32> {
+    let own = |rank: u32| match rank {
+        0 if first.is_some() => first,
+        _ if rank + 1 == pp => last,
+        _ => None,
+    };
+    let given: u32 = (0..pp).filter_map(own).fold(0, |sum, layers| sum.saturating_add(layers.get()));
+    let rest = layers.saturating_sub(given);
+    let sharing: Vec<u32> = (0..pp).filter(|rank| own(*rank).is_none()).collect();
+    let share = |all: u32, among: u32, at: u32| all / among + u32::from(at < all % among);
+    let of_rank: Vec<u32> = (0..pp)
+        .map(|rank| match (own(rank), sharing.iter().position(|sharer| *sharer == rank)) {
+            (Some(layers), _) => layers.get(),
+            (None, at) => share(rest, sharing.len().max(1) as u32, at.unwrap_or_default() as u32),
+        })
+        .collect();
+    let each = (chunks / pp).max(1);
+    (0..chunks).map(|chunk| share(of_rank[(chunk % pp) as usize], each, chunk / pp)).collect()
+}
+
+/// Layers of each chunk under a split, on `pp` ranks. They always sum to the model's: what a split that is not legal here names
+/// too many is left out, what it names too few lies on the last chunk.
+pub fn layers_of_chunks(split: LayerSplit, layers: u32, pp: u32, chunks: u32, head_in_layers: f64) -> Vec<u32> {
     match split {
         LayerSplit::Even => even(layers, chunks),
         LayerSplit::CostBalanced => cost_balanced(layers, chunks, head_in_layers),
+        LayerSplit::Ends { first, last } => summing_up(ends(first, last, layers, pp, chunks), layers, chunks),
+        LayerSplit::Stages(list) => summing_up(list.layers().to_vec(), layers, chunks),
+    }
+}
+
+fn summing_up(mut counts: Vec<u32>, layers: u32, chunks: u32) -> Vec<u32> {
+    counts.resize(chunks as usize, 0);
+    let mut left = layers;
+    for count in &mut counts {
+        *count = left.min(*count);
+        left -= *count;
+    }
+    if let Some(last) = counts.last_mut() {
+        *last += left;
+    }
+    counts
+}
+
+/// The plainest split with these layers on each chunk of `pp` ranks, and the multi-token-prediction layers on chunk
+/// `mtp_stage`: even, else with other layers on the first or the last rank, else spelled out.
+pub fn plainest(counts: &[u32], pp: u32, mtp: u32, mtp_stage: usize) -> LayerSplit {
+    let (chunks, layers) = (counts.len() as u32, counts.iter().sum());
+    let at_the_end = mtp == 0 || mtp_stage + 1 == counts.len();
+    if at_the_end && even(layers, chunks) == counts {
+        return LayerSplit::Even;
+    }
+    if at_the_end && pp > 1 && chunks.is_multiple_of(pp) {
+        let of_rank = |rank: u32| counts.iter().skip(rank as usize).step_by(pp as usize).sum::<u32>();
+        let (first, last) = (NonZeroU32::new(of_rank(0)), NonZeroU32::new(of_rank(pp - 1)));
+        for (first, last) in [(first, None), (None, last), (first, last)] {
+            if fits_ends(first, last, layers, pp, chunks).is_ok() && ends(first, last, layers, pp, chunks) == counts {
+                return LayerSplit::Ends { first, last };
+            }
+        }
+    }
+    LayerSplit::stages(counts, mtp, mtp_stage)
+}
+
+/// Whether the first and the last rank can be given so many layers.
+///
+/// # Errors
+/// Says what does not divide.
+///
+/// Source: [megatron-lm] `get_num_layers_to_build`: what is left divides by the ranks that are left, and each rank's layers by
+/// its chunks.
+pub fn fits_ends(
+    first: Option<NonZeroU32>,
+    last: Option<NonZeroU32>,
+    layers: u32,
+    pp: u32,
+    chunks: u32,
+) -> Result<(), String> {
+    let given = [first, last].map(|end| end.map_or(0, NonZeroU32::get));
+    let named = [first, last].iter().flatten().count() as u32;
+    if pp < 2 || (first.is_none() && last.is_none()) {
+        return Err("it needs a first or a last rank of two or more".into());
+    }
+    let Some(rest) = given[0].checked_add(given[1]).and_then(|sum| layers.checked_sub(sum)) else {
+        return Err(format!("the model has {layers} layers"));
+    };
+    let ranks = pp - named;
+    if ranks == 0 && rest > 0 || ranks > 0 && !rest.is_multiple_of(ranks) {
+        return Err(format!("the other {rest} layers do not divide by the other {ranks} ranks"));
+    }
+    let each = chunks / pp;
+    let others = rest.checked_div(ranks).unwrap_or(0);
+    match [given[0], given[1], others].into_iter().find(|layers| !layers.is_multiple_of(each)) {
+        Some(odd) => Err(format!("the {odd} layers of a rank do not divide by its {each} chunks")),
+        None => Ok(()),
     }
 }
 
@@ -75,5 +171,34 @@ mod tests {
                 assert_eq!(cost_balanced(layers, chunks, 1.7).iter().sum::<u32>(), layers, "{layers} {chunks}");
             }
         }
+    }
+
+    #[test]
+    fn ends_are_as_megatron_builds_them() {
+        let some = NonZeroU32::new;
+        assert_eq!(ends(some(3), some(2), 61, 16, 16)[..3], [3, 4, 4]);
+        assert_eq!(ends(some(3), some(2), 61, 16, 16)[15], 2);
+        assert_eq!(ends(some(4), None, 28, 4, 8), [2, 4, 4, 4, 2, 4, 4, 4]);
+        assert_eq!(ends(some(3), some(5), 8, 2, 2), [3, 5]);
+        assert!(fits_ends(some(3), some(2), 61, 16, 16).is_ok());
+        assert!(fits_ends(some(4), None, 28, 4, 8).is_ok());
+        for (first, last, why) in
+            [(some(4), some(2), "55 layers"), (some(62), None, "61 layers"), (None, None, "first or a last")]
+        {
+            let error = fits_ends(first, last, 61, 16, 16).unwrap_err();
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(fits_ends(some(3), None, 27, 4, 8).is_err_and(|why| why.contains("2 chunks")));
+    }
+
+    #[test]
+    fn the_plainest_split_has_the_same_layers() {
+        let text = |counts: &[u32], pp, mtp, at| plainest(counts, pp, mtp, at).to_string();
+        assert_eq!(text(&[7, 8, 8, 7], 4, 0, 3), "even");
+        assert_eq!(text(&[3, 4, 4, 2], 4, 1, 3), "first-3+last-2");
+        assert_eq!(text(&[3, 5, 5, 5], 4, 0, 3), "first-3");
+        assert_eq!(text(&[2, 4, 4, 4, 2, 4, 4, 4], 4, 0, 7), "first-4");
+        assert_eq!(text(&[4, 4, 4, 0], 4, 1, 2), "Et*4|t*4|t*4m|L");
+        assert_eq!(text(&[2, 3, 4, 1], 4, 0, 3), "Et*2|t*3|t*4|tL");
     }
 }

@@ -1,11 +1,12 @@
 //! From layers to stages: what each pipeline rank does for one micro-batch.
 
-use super::Costs;
 use super::head::Ends;
 use super::layer::{LayerCost, Pair};
 use super::split;
+use super::{Costs, PerKind};
 use crate::plan::{Plan, Recompute};
 use crate::schedule::closed::RankTime;
+use crate::split::LayerSplit;
 use crate::units::Seconds;
 
 /// Work on one micro-batch, by what it is spent on.
@@ -45,6 +46,29 @@ impl Work {
     /// As the schedules see it.
     pub fn rank_time(&self) -> RankTime {
         RankTime { forward: self.forward(), backward: self.backward(), wgrad: self.wgrad }
+    }
+
+    /// As a bidirectional schedule sees it where nothing hides its expert traffic: half of it in each pass.
+    pub fn alone(&self) -> RankTime {
+        let half = self.ep_beside / 2.0;
+        RankTime { forward: self.forward() + half, backward: self.backward() + half, wgrad: self.wgrad }
+    }
+
+    /// The forward of this and the backward of another.
+    #[must_use]
+    pub fn beside(&self, other: &Self) -> Self {
+        let pair = |forward: Pair, backward: Pair| Pair { forward: forward.forward, backward: backward.backward };
+        let Self { compute, recompute, tp, cp, ep, host, ep_beside, wgrad } = *other;
+        Self {
+            compute: pair(self.compute, compute),
+            recompute,
+            tp: pair(self.tp, tp),
+            cp: pair(self.cp, cp),
+            ep: pair(self.ep, ep),
+            host: pair(self.host, host),
+            ep_beside: (self.ep_beside + ep_beside) / 2.0,
+            wgrad,
+        }
     }
 
     /// Adds `times` of `other`.
@@ -162,7 +186,40 @@ impl Costs<'_> {
         let model = self.problem.model();
         let works = self.works(plan, shape);
         let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
-        split::layers_of_chunks(plan.split, model.layers(), plan.layout.pp * plan.schedule.virtual_stages(), head)
+        self.split_layers(plan, head)
+    }
+
+    /// Layers of each chunk of this plan where the head counts as `head` layers.
+    pub(super) fn split_layers(&self, plan: &Plan, head: f64) -> Vec<u32> {
+        let (layers, pp) = (self.problem.model().layers(), plan.layout.pp);
+        split::layers_of_chunks(plan.split, layers, pp, pp * plan.schedule.virtual_stages(), head)
+    }
+
+    /// Layers of each chunk as its rank holds them: those that the split names, else an even share. Which chunk has a layer
+    /// less where none is named differs between frameworks.
+    pub(super) fn held_layers(&self, plan: &Plan) -> Vec<u32> {
+        let split = if plan.split.is_spelled_out() { plan.split } else { LayerSplit::Even };
+        self.split_layers(&Plan { split, ..*plan }, 0.0)
+    }
+
+    /// Layers of each kind on each pipeline rank.
+    pub(super) fn layers_of_ranks(&self, plan: &Plan) -> Vec<PerKind> {
+        let pp = plan.layout.pp;
+        let mut ranks = vec![PerKind::from_elem(0.0, self.problem.model().kinds.len()); pp as usize];
+        let mut from = 0;
+        for (chunk, count) in self.held_layers(plan).into_iter().enumerate() {
+            let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
+            for (sum, times) in rank.iter_mut().zip(self.kinds_between(from, from + count)) {
+                *sum += times;
+            }
+            from += count;
+        }
+        ranks
+    }
+
+    /// The chunk that holds the multi-token-prediction layers.
+    pub(super) fn mtp_chunk(plan: &Plan) -> u32 {
+        plan.split.mtp_stage((plan.layout.pp * plan.schedule.virtual_stages()) as usize) as u32
     }
 
     /// A step time that no plan of this shape can beat, whatever its pipeline, replicas and sharding:
@@ -194,8 +251,8 @@ impl Costs<'_> {
         let model = self.problem.model();
         let works = self.works(plan, shape);
         let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
-        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
-        let layers = split::layers_of_chunks(plan.split, model.layers(), chunks, head);
+        let layers = self.split_layers(plan, head);
+        let mtp_chunk = Self::mtp_chunk(plan) as usize;
         let mut from = 0;
         let mut chunk_works = Vec::with_capacity(layers.len());
         for (chunk, &count) in layers.iter().enumerate() {
@@ -213,9 +270,11 @@ impl Costs<'_> {
             if chunk == 0 {
                 work.add(&embedding(&shape.ends), 1.0);
             }
+            let depth = f64::from(model.mtp_depth);
             if chunk + 1 == layers.len() {
-                let depth = f64::from(model.mtp_depth);
                 work.add(&loss(&shape.ends), 1.0 + depth);
+            }
+            if chunk == mtp_chunk {
                 work.add(&works[model.last_kind()], depth);
             }
             from += count;
@@ -230,10 +289,9 @@ impl Costs<'_> {
         let model = self.problem.model();
         let works = self.works(plan, shape);
         let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
-        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
         let mut from = 0;
         let mut again = Seconds::ZERO;
-        for count in split::layers_of_chunks(plan.split, model.layers(), chunks, head) {
+        for count in self.split_layers(plan, head) {
             let first = &model.order[from as usize..(from + count.min(most)) as usize];
             again += first.iter().map(|&kind| self.forgotten(&shape.layers[kind])).sum();
             from += count;

@@ -34,55 +34,53 @@ pub struct Timeline {
     pub makespan: Seconds,
     /// One way between neighbouring stages.
     pub send: Seconds,
-    /// Of each chunk: forward and backward.
+    /// Of each chunk: forward and backward, each alone.
     pub parts: Vec<(Parts, Parts)>,
+    /// Expert traffic of one pass of each chunk that a pair hides, part of `parts`.
+    pub hideable: Vec<Seconds>,
     /// Memory of each rank at its peak.
     pub footprints: Vec<Footprint>,
-    /// Activations that one micro-batch leaves on each chunk.
+    /// Activations that a micro-batch leaves on each rank when it goes forward through one of its chunks.
     pub kept: Vec<Bytes>,
 }
 
 impl Costs<'_> {
-    /// Plays a step; `None` for schedules without a list of operations and for micro-batches that are not whole.
+    /// Plays a step; `None` where the schedule does not run, or its micro-batches are not whole.
     ///
     /// ZeRO 3 gathers layer by layer: its gathers are not operations of the schedule, and count in the step alone.
     pub fn timeline(&self, plan: &Plan) -> Option<Timeline> {
-        let micro_batches = self.micro_batches(plan);
-        if micro_batches.fract() != 0.0 || micro_batches < 1.0 {
-            return None;
-        }
+        let micro_batches = self.whole_micro_batches(plan)?;
         let shape = self.shape(plan);
         let stages = self.stage_times(plan, &shape);
         let send = self.stage_send(plan);
-        let trace = replay(plan.schedule, plan.layout.pp, micro_batches as u32, &stages, send)?;
+        let trace = replay(plan.schedule, plan.layout.pp, micro_batches, &stages, send)?;
         let works = self.chunk_works(plan, &shape);
         let parts = works
             .iter()
             .zip(&stages)
             .map(|(work, time)| {
                 let Work { compute: _, recompute: _, tp, cp, ep, host: _, ep_beside: _, wgrad: _ } = *work;
-                let forward = Parts { compute: Seconds::ZERO, tp: tp.forward, cp: cp.forward, ep: ep.forward }
-                    .filled(time.forward);
+                let own = |compute, tp, cp, ep| Parts { compute, tp, cp, ep };
+                // What is not the chunk's own work is expert traffic.
+                let before = time.forward - work.forward();
+                let forward = own(Seconds::ZERO, tp.forward, cp.forward, ep.forward + before).filled(time.forward);
                 let beside = time.backward - work.backward();
-                let backward =
-                    Parts { compute: Seconds::ZERO, tp: tp.backward, cp: cp.backward, ep: ep.backward + beside }
-                        .filled(time.backward);
+                let backward = own(Seconds::ZERO, tp.backward, cp.backward, ep.backward + beside).filled(time.backward);
                 (forward, backward)
             })
             .collect();
+        let bidirectional = plan.schedule.is_bidirectional() && plan.layout.pp > 1;
+        let hideable = |work: &Work| if bidirectional { work.ep_beside / 2.0 } else { Seconds::ZERO };
+        let hideable = works.iter().map(hideable).collect();
         let footprints = self.footprints(plan);
-        let flying: Vec<f64> = (0..plan.layout.pp).map(|rank| peak_in_flight(&trace.events, rank)).collect();
-        let chunks = f64::from(plan.schedule.virtual_stages());
-        let kept = (0..works.len() as u32)
-            .map(|chunk| {
-                let rank = plan.schedule.rank_of(chunk, plan.layout.pp) as usize;
-                // Passes in flight count chunks, and the rank's peak is shared out among them.
-                footprints[rank].activations / flying[rank].max(1.0 / chunks)
-            })
+        // Passes in flight count chunks, and the rank's peak is shared out among them.
+        let kept = footprints
+            .iter()
+            .map(|footprint| footprint.activations / peak_in_flight(&trace.events, footprint.rank))
             .collect();
         let step = self.evaluate_played(plan).step;
         let Trace { makespan, events } = trace;
-        Some(Timeline { plan: *plan, step, events, makespan, send, parts, footprints, kept })
+        Some(Timeline { plan: *plan, step, events, makespan, send, parts, hideable, footprints, kept })
     }
 }
 
@@ -99,13 +97,13 @@ impl Parts {
     }
 }
 
-/// The most passes whose activations a rank holds at once.
+/// The most forwards that a rank has done whose backward it has not, one at the least.
 fn peak_in_flight(events: &[Event], rank: u32) -> f64 {
-    let (mut now, mut most) = (0_i64, 0);
-    for event in events.iter().filter(|event| event.rank == rank) {
-        match event.op.pass {
+    let (mut now, mut most) = (0_i64, 1);
+    for op in events.iter().filter(|event| event.rank == rank).flat_map(|event| event.slot.ops()) {
+        match op.pass {
             Pass::Forward => now += 1,
-            Pass::Backward => now -= 1,
+            Pass::Backward | Pass::Input => now -= 1,
             Pass::Wgrad => {}
         }
         most = most.max(now);

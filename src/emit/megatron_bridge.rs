@@ -47,6 +47,8 @@ fn attributes(setting: &Setting) -> Vec<String> {
         "no-bias-dropout-fusion" => vec!["model.bias_dropout_fusion = False".into()],
         "no-gradient-accumulation-fusion" => vec!["model.gradient_accumulation_fusion = False".into()],
         "num-virtual-stages-per-pipeline-rank" => set("model.virtual_pipeline_model_parallel_size"),
+        "decoder-first-pipeline-num-layers" => set("model.num_layers_in_first_pipeline_stage"),
+        "decoder-last-pipeline-num-layers" => set("model.num_layers_in_last_pipeline_stage"),
         "window-size" => vec![format!("model.window_size = ({})", plain(value).replace(',', ", "))],
         "attention-backend" => vec![format!("model.attention_backend = AttnBackend.{}", plain(value))],
         "cpu-offloading-num-layers" => {

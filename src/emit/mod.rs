@@ -71,7 +71,7 @@ pub struct Refusal {
     /// What it cannot express, one line each.
     pub obstacles: Vec<Obstacle>,
     /// The nearest plan that it can.
-    pub nearest: Option<Plan>,
+    pub nearest: Option<Box<Plan>>,
 }
 
 impl std::error::Error for Refusal {}
@@ -103,7 +103,7 @@ pub fn emit(target: Target, request: &Request) -> Result<Vec<File>, Refusal> {
     let obstacles: Vec<Obstacle> =
         of_problem.into_iter().chain(express::plan_obstacles(target, problem, plan)).chain(of_stages).collect();
     if !obstacles.is_empty() {
-        let nearest = if possible { express::nearest(target, problem, plan) } else { None };
+        let nearest = if possible { express::nearest(target, problem, plan).map(Box::new) } else { None };
         return Err(Refusal { target, obstacles, nearest });
     }
     let sizes =

@@ -5,7 +5,7 @@ use super::{Obstacle, Rules, rules};
 use crate::plan::{CpKind, Offload, Plan, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
-use crate::stack::LayerSplit;
+use crate::split::LayerSplit;
 
 pub(super) const RULES: Rules = Rules {
     problem: |problem| rules::plain_mixed_precision(problem, &[2.0, 4.0]),
@@ -63,7 +63,7 @@ fn split(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         return None;
     }
     Obstacle::of_plan(
-        "split=cost-balanced",
+        format!("split={}", plan.split),
         "its pipeline is cut into stages with as many layers each",
         Plan { split: LayerSplit::Even, ..*plan },
     )

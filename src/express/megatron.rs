@@ -9,12 +9,13 @@ use crate::model::{Norm, QkNorm, Span};
 use crate::plan::{CpKind, Layout, Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
+use crate::split::LayerSplit;
 use crate::workload::{Adaptation, Optimizer, Recipe};
 
 pub(super) const RULES: Rules = Rules {
     problem,
     shape: &[context_kind, hierarchy, recompute],
-    plan: &[schedule, offload],
+    plan: &[schedule, prediction_stage, offload],
     sharding: &[sharding, shard_group, optimizer_state],
 };
 
@@ -200,6 +201,20 @@ pub(super) fn schedule(_: &Problem, plan: &Plan) -> Option<Obstacle> {
             Plan { schedule: near, ..*plan },
         ),
     }
+}
+
+/// Source: [megatron-lm] `pipeline_parallel_layer_layout.py`: multi-token prediction lies in the last virtual stage of its rank.
+pub(super) fn prediction_stage(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let LayerSplit::Stages(list) = plan.split else { return None };
+    let (pp, v) = (plan.layout.pp as usize, plan.schedule.virtual_stages() as usize);
+    if list.mtp() == 0 || list.mtp_stage() >= pp * (v - 1) {
+        return None;
+    }
+    Obstacle::of_plan(
+        format!("split={}", plan.split),
+        "multi-token prediction (`m`) lies in the last chunk of its rank",
+        Plan { split: LayerSplit::stages(list.layers(), list.mtp(), pp * v - 1), ..*plan },
+    )
 }
 
 /// ZeRO 2 and 3 are Megatron-FSDP, which is written for one pipeline stage here and frees weights after each pass.

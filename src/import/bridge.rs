@@ -93,6 +93,11 @@ const JOINED: &[&str] = &["moe_layer_freq", "window_attn_skip_freq", "no_rope_fr
 
 /// The text of a key: of lists all values, of Python's names of kinds and types the last part.
 fn text_of(document: &Document, path: &str, key: &str) -> Option<String> {
+    if key == "pipeline_model_parallel_layout"
+        && let Some(stages) = document.count(path)
+    {
+        return Some(layout_of(document, path, stages));
+    }
     if document.count(path).is_some() {
         let (open, between, close) = match key {
             "window_size" => ("", ",", ""),
@@ -111,6 +116,19 @@ fn text_of(document: &Document, path: &str, key: &str) -> Option<String> {
         Some(other) => other.into(),
         None => word,
     })
+}
+
+/// A layout as lists of layer types, one a stage, in the letters of Megatron's text.
+fn layout_of(document: &Document, path: &str, stages: u32) -> String {
+    let letter = |name: &String| match name.to_ascii_lowercase().as_str() {
+        "embedding" | "e" => "E".to_owned(),
+        "decoder" | "t" => "t".to_owned(),
+        "mtp" | "m" => "m".to_owned(),
+        "loss" | "l" => "L".to_owned(),
+        _ => name.clone(),
+    };
+    let stage = |at| document.words(&format!("{path}.{at}")).iter().map(letter).collect::<String>();
+    (0..stages).map(stage).collect::<Vec<_>>().join("|")
 }
 
 fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {

@@ -27,7 +27,8 @@ use crate::gpu::Format;
 use crate::model::Model;
 use crate::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
-use crate::stack::{Dispatcher, Framework, LayerSplit};
+use crate::split::LayerSplit;
+use crate::stack::{Dispatcher, Framework};
 use crate::workload::{Optimizer, Recipe};
 
 use document::Form;

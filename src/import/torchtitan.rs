@@ -3,6 +3,7 @@
 //! Source: [torchtitan] `torchtitan/config/job_config.py` of 0.2 and `torchtitan/config/configs.py` of 0.3.
 
 mod registry;
+mod split;
 
 use super::document::Document;
 use super::finding::Finding;
@@ -84,6 +85,11 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     layout(document, &mut imported);
     batch(document, &mut imported);
     imported.plan.schedule = schedule(document, &imported);
+    let (pp, v) = (imported.plan.layout.pp, imported.plan.schedule.virtual_stages());
+    if pp > 1 {
+        let layers = imported.model.as_ref().map(Model::layers);
+        imported.plan.split = split::split(document, layers, pp, v).unwrap_or_default();
+    }
     imported.plan.recompute = recompute(document);
     software(document, &mut imported);
     for (section, known) in READ {
@@ -236,17 +242,13 @@ fn batch(document: &Document, imported: &mut Imported) {
 fn schedule(document: &Document, imported: &Imported) -> Schedule {
     let pp = imported.plan.layout.pp;
     let name = document.word("parallelism.pipeline_parallel_schedule").unwrap_or_else(|| "1F1B".into());
-    let per_stage = document.size("parallelism.pipeline_parallel_layers_per_stage");
     if pp == 1 {
         return Schedule::OneFOneB;
     }
     let layers = imported.model.as_ref().map(Model::layers);
-    let parts = document.count("parallelism.module_fqns_per_model_part");
-    let chunks = match (per_stage, layers) {
-        _ if parts.is_some_and(|parts| parts >= pp && parts.is_multiple_of(pp)) => parts.unwrap_or(pp) / pp,
-        (Some(each), Some(layers)) => (layers.div_ceil(each) / pp).max(1),
-        _ => 2, // torchtitan gives the looped schedules two stages a rank
-    };
+    let single = ["1f1b", "gpipe"].contains(&name.to_ascii_lowercase().as_str());
+    let usual = if single { 1 } else { 2 }; // torchtitan gives the looped schedules two stages a rank
+    let chunks = split::stages_of_rank(document, layers, pp, usual);
     match name.to_ascii_lowercase().as_str() {
         "1f1b" => Schedule::OneFOneB,
         "gpipe" => Schedule::GPipe,

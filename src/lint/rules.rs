@@ -99,6 +99,11 @@ pub const RULES: &[Rule] = &[
         "Interleaving walks whole groups of pp micro-batches.",
         "Megatron-LM, megatron/core/pipeline_parallel/schedules.py",
     ),
+    rule(
+        "split",
+        "Stages that are spelled out hold the model's layers.",
+        "Megatron-LM, megatron/core/transformer/pipeline_parallel_layer_layout.py",
+    ),
     rule("sequence", "The sequence divides by what splits it.", ARGUMENTS),
     rule(
         "ulysses-heads",
@@ -132,6 +137,7 @@ pub const fn keys(rejection: &Rejection) -> &'static [&'static str] {
     match rejection {
         Rejection::WorldSize { .. } => &["tp", "pp", "cp"],
         Rejection::Heads { .. } | Rejection::FfnWidth { .. } | Rejection::KvHeads { .. } => &["tp", "heads"],
+        Rejection::Split { .. } => &["split", "vpp", "pp"],
         Rejection::TooFewLayers { .. } | Rejection::Schedule { .. } => &["vpp", "pp"],
         Rejection::Batch { .. } => &["batch", "mbs"],
         Rejection::InterleavedBatch { .. } => &["batch", "vpp", "pp"],

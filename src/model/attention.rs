@@ -173,6 +173,12 @@ impl Mla {
         self.projections(hidden).iter().map(|p| (p.input * p.output) as u64).sum()
     }
 
+    /// Parameters that tensor parallelism does not split: the projections down, with the norms on what they give.
+    pub fn whole_parameters(&self, hidden: u32, norm_width: u64) -> u64 {
+        let down = self.projections(hidden).into_iter().filter(|p| p.split == Split::Whole);
+        down.map(|p| (p.input * p.output) as u64).sum::<u64>() + self.small_parameters(norm_width)
+    }
+
     /// The norms on the two compressions.
     pub fn small_parameters(&self, norm_width: u64) -> u64 {
         (u64::from(self.q_rank) + u64::from(self.kv_rank)) * norm_width
@@ -237,5 +243,11 @@ mod tests {
     fn a_sliding_window_sees_3072_of_4096_keys() {
         assert!((Span::Window(4096).mean_keys(8192.0) - 3072.0).abs() < 1e-9);
         assert!((Span::Full.mean_keys(8192.0) - 4096.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn latent_attention_keeps_its_projections_down_on_every_rank() {
+        let mla = Mla { heads: 128, q_rank: 1536, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128 };
+        assert_eq!(mla.whole_parameters(7168, 1), 7168 * 1536 + 7168 * (512 + 64) + 1536 + 512);
     }
 }

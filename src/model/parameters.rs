@@ -21,13 +21,22 @@ pub struct LayerParameters {
     pub norms: u64,
     /// Anything else.
     pub other: u64,
+    /// Part of `mixer` that tensor parallelism does not split: down-projections of latent attention and their norms.
+    pub mixer_whole: u64,
 }
 
 impl LayerParameters {
     /// All but the routed experts.
     pub const fn dense(&self) -> u64 {
-        let Self { mixer, mlp, experts: _, shared, router, norms, other } = *self;
+        let Self { mixer, mlp, experts: _, shared, router, norms, other, mixer_whole: _ } = *self;
         mixer + mlp + shared + router + norms + other
+    }
+
+    /// Those that every tensor-parallel rank holds whole: low-rank down-projections, routers and norms.
+    ///
+    /// Source: [megatron-lm] `multi_latent_attention.py` (`parallel_mode = "duplicated"`), `moe/router.py`.
+    pub const fn whole(&self) -> u64 {
+        self.mixer_whole + self.router + self.norms
     }
 
     /// All of them.
@@ -77,6 +86,7 @@ impl Layer {
             Mixer::DeltaNet(d) => d.weights(hidden) + d.small_parameters(),
             Mixer::None => 0,
         };
+        let mixer_whole = if let Mixer::Mla(m) = &self.mixer { m.whole_parameters(hidden, norm_width) } else { 0 };
         let (mlp, experts, shared, router) = match &self.ffn {
             Ffn::Dense(mlp) => (mlp.parameters(hidden), 0, 0, 0),
             Ffn::Moe(moe) => (
@@ -88,7 +98,7 @@ impl Layer {
             Ffn::None => (0, 0, 0, 0),
         };
         let norms = u64::from(self.norms) * norm_width * u64::from(hidden);
-        LayerParameters { mixer, mlp, experts, shared, router, norms, other: self.extra_parameters }
+        LayerParameters { mixer, mlp, experts, shared, router, norms, other: self.extra_parameters, mixer_whole }
     }
 }
 
@@ -112,7 +122,8 @@ impl Model {
         };
         let mut idle = 0;
         for (kind, count) in self.kind_counts().into_iter().enumerate() {
-            let LayerParameters { mixer, mlp, experts, shared, router, norms, other } = self.layer_parameters(kind);
+            let LayerParameters { mixer, mlp, experts, shared, router, norms, other, mixer_whole: _ } =
+                self.layer_parameters(kind);
             let count = u64::from(count);
             sum.mixer += count * mixer;
             sum.mlp += count * mlp;

@@ -50,8 +50,7 @@ pub fn of(program: &Program, (chains, own): (&[Path], usize), known: f64, line: 
     };
     let whole = Branch { rank: None, low: least, high: ceiling };
     let scale = if target.is_finite() { target } else { m * least };
-    let (root, multipliers, met) =
-        network.raise(none, chains, &whole, scale, (ROOT_ROUNDS, &mut MOST_PRICED.clone()));
+    let (root, multipliers, met) = network.raise(none, chains, &whole, scale, (ROOT_ROUNDS, &mut MOST_PRICED.clone()));
     if !target.is_finite() {
         return Bound { length: root, met, ..nothing };
     }

@@ -62,10 +62,8 @@ impl Configs {
                 })
                 .collect();
             let mut of_rank = OfRank { chunks, shapes: Vec::new(), time: Vec::new(), extra: Vec::new() };
-            let least: Vec<f64> = of_chunk
-                .iter()
-                .map(|list| list.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min))
-                .collect();
+            let least: Vec<f64> =
+                of_chunk.iter().map(|list| list.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min)).collect();
             let mut found = Vec::new();
             combine(&of_chunk, &least, ceiling, 0.0, &mut Vec::new(), &mut found, left)?;
             for (shapes, time) in found {
@@ -198,7 +196,8 @@ fn extra(
     shapes: &[usize],
 ) -> Option<f64> {
     let like = |shape: usize| network.shapes()[shape].like;
-    let loads = || chunks.iter().zip(shapes).map(|(&chunk, &shape)| program.fastest(chunk, like(shape).0, like(shape).1));
+    let loads =
+        || chunks.iter().zip(shapes).map(|(&chunk, &shape)| program.fastest(chunk, like(shape).0, like(shape).1));
     let states: f64 = shapes.iter().map(|&shape| program.states(like(shape).0, like(shape).1)).sum();
     let room = program.room[rank] - states;
     let again = loads().map(|load| load.again).fold(0.0, f64::max);
@@ -234,7 +233,11 @@ fn extra(
         }
         most = most.max(least);
     }
-    let slack: f64 = if most > 0.0 { shapes.iter().map(|&shape| program.frontier(like(shape).0, like(shape).1).slack).sum() } else { 0.0 };
+    let slack: f64 = if most > 0.0 {
+        shapes.iter().map(|&shape| program.frontier(like(shape).0, like(shape).1).slack).sum()
+    } else {
+        0.0
+    };
     Some((most - slack).max(0.0))
 }
 

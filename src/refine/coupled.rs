@@ -187,7 +187,10 @@ pub fn foreseen(program: &Program, loads: &[Load]) -> Option<Path> {
 /// Stages as the replay takes them.
 pub fn stage_times(loads: &[Load]) -> Vec<StageTime> {
     let s = Seconds::new;
-    let time = |load: &Load| StageTime { forward: s(load.forward), backward: s(load.backward), wgrad: s(load.wgrad) };
+    let time = |load: &Load| {
+        let (forward, backward, wgrad) = (s(load.forward), s(load.backward), s(load.wgrad));
+        StageTime { forward, backward, wgrad, ..StageTime::default() }
+    };
     loads.iter().map(time).collect()
 }
 
@@ -255,7 +258,9 @@ pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl Fn
         }
         proved = proved.max(search.lift(length).min(before));
         let now = search.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
-        if proved >= now * (1.0 - options.tolerance.max(bound::ENOUGH)) || (now >= before && search.chains.len() == chains) {
+        if proved >= now * (1.0 - options.tolerance.max(bound::ENOUGH))
+            || (now >= before && search.chains.len() == chains)
+        {
             break;
         }
     }

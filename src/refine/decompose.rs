@@ -135,7 +135,8 @@ impl<'a> Sides<'a> {
                 })
                 .collect();
             // What is recomputed counts where it counts the least.
-            let cheapest = of_rank.chunks.iter().copied().min_by(|&a, &b| blend.backward[a].total_cmp(&blend.backward[b]))?;
+            let cheapest =
+                of_rank.chunks.iter().copied().min_by(|&a, &b| blend.backward[a].total_cmp(&blend.backward[b]))?;
             let again = blend.backward[cheapest];
             let (mut least, mut best) = (f64::INFINITY, 0);
             for &set in sets {
@@ -149,7 +150,9 @@ impl<'a> Sides<'a> {
             priced.times[cheapest * 3 + 1] += of_rank.extra[best];
             for (&stage, &shape) in of_rank.chunks.iter().zip(of_rank.shapes(best)) {
                 let shape = &network.shapes()[shape];
-                for (sum, time) in priced.times[stage * 3..].iter_mut().zip(program.times(stage, shape.like.0, shape.like.1)) {
+                for (sum, time) in
+                    priced.times[stage * 3..].iter_mut().zip(program.times(stage, shape.like.0, shape.like.1))
+                {
                     *sum += time;
                 }
                 for (kind, &count) in shape.counts.iter().enumerate() {
@@ -303,6 +306,14 @@ fn blend_in(mean: &mut Vec<f64>, new: &[f64], share: f64) {
 
 /// Stages that take these times.
 fn means(times: &[f64]) -> Vec<Load> {
-    let load = |of: &[f64]| Load { forward: of[0], backward: of[1], wgrad: of[2], kept: 0.0, again: 0.0, slack: 0.0, point: None };
+    let load = |of: &[f64]| Load {
+        forward: of[0],
+        backward: of[1],
+        wgrad: of[2],
+        kept: 0.0,
+        again: 0.0,
+        slack: 0.0,
+        point: None,
+    };
     times.chunks_exact(3).map(load).collect()
 }

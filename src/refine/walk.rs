@@ -43,7 +43,8 @@ pub fn walk(program: &Program, chains: &[Path], start: Vec<usize>, known: &mut K
     }
     let (plan, m) = (program.stager.plan(), program.stager.micro_batches() as u32);
     let played = |loads: &[Load]| {
-        makespan(plan.schedule, plan.layout.pp, m, &stage_times(loads), Seconds::ZERO).map_or(f64::INFINITY, Seconds::get)
+        makespan(plan.schedule, plan.layout.pp, m, &stage_times(loads), Seconds::ZERO)
+            .map_or(f64::INFINITY, Seconds::get)
     };
     let floor = |loads: &[Load]| chains.iter().map(|path| length(path, loads)).fold(0.0, f64::max);
     let mut here = start;

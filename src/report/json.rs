@@ -58,7 +58,7 @@ pub struct Priced {
     cp_kind: String,
     dispatcher: String,
     order: String,
-    split: crate::stack::LayerSplit,
+    split: crate::split::LayerSplit,
     offload_optimizer: f64,
     offload_activations: f64,
     step_time_s: f64,

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::{percent, significant};
 use crate::cost::timeline::Timeline;
 use crate::problem::Problem;
-use crate::schedule::ops::Pass;
+use crate::schedule::ops::{Op, Pass};
 
 /// Sizes in pixels.
 mod size {
@@ -89,6 +89,17 @@ fn rect(svg: &mut String, x: f64, y: f64, width: f64, height: f64, fill: &str) {
     let _ = writeln!(svg, r#"<rect x="{x:.2}" y="{y:.2}" width="{width:.2}" height="{height:.2}" fill="{fill}"/>"#);
 }
 
+/// Of a slice, and of its lower half where it is a pair.
+type Fill = (&'static str, Option<&'static str>);
+
+const fn colour_of(op: Op) -> &'static str {
+    match op.pass {
+        Pass::Forward => colour::FORWARD,
+        Pass::Backward | Pass::Input => colour::BACKWARD,
+        Pass::Wgrad => colour::WGRAD,
+    }
+}
+
 /// One row per rank; joined where passes are narrower than a pixel.
 fn passes(svg: &mut String, timeline: &Timeline) {
     let edges = timeline.step.dp_comm + timeline.step.optimizer;
@@ -104,13 +115,17 @@ fn passes(svg: &mut String, timeline: &Timeline) {
             text(svg, size::LEFT - 6.0, y + row / 2.0 + 4.0, "end", 11, &format!("rank {rank}"));
         }
         rect(svg, size::LEFT, y, at(timeline.makespan.get()) - size::LEFT, row - gap, colour::IDLE);
-        let mut open: Option<(f64, f64, &str)> = None;
+        // A pair is one colour above the other.
+        let mut draw = |start: f64, end: f64, (fill, below): Fill| {
+            let (width, height) = (seam(end - start), row - gap);
+            rect(svg, start, y, width, height, fill);
+            if let Some(below) = below {
+                rect(svg, start, y + height / 2.0, width, height / 2.0, below);
+            }
+        };
+        let mut open: Option<(f64, f64, Fill)> = None;
         for event in timeline.events.iter().filter(|event| event.rank == rank) {
-            let fill = match event.op.pass {
-                Pass::Forward => colour::FORWARD,
-                Pass::Backward => colour::BACKWARD,
-                Pass::Wgrad => colour::WGRAD,
-            };
+            let fill = (colour_of(event.slot.op), event.slot.beside.map(colour_of));
             let (from, until) = (at(event.start.get()), at(event.end.get()));
             open = match open {
                 Some((start, end, known))
@@ -122,14 +137,14 @@ fn passes(svg: &mut String, timeline: &Timeline) {
                     Some((start, until, fill))
                 }
                 Some((start, end, known)) => {
-                    rect(svg, start, y, seam(end - start), row - gap, known);
+                    draw(start, end, known);
                     Some((from, until, fill))
                 }
                 None => Some((from, until, fill)),
             };
         }
         if let Some((start, end, fill)) = open {
-            rect(svg, start, y, seam(end - start), row - gap, fill);
+            draw(start, end, fill);
         }
         if edges.get() > 0.0 {
             rect(svg, at(timeline.makespan.get()), y, at(whole) - at(timeline.makespan.get()), row - gap, colour::EDGE);
@@ -147,7 +162,7 @@ fn passes(svg: &mut String, timeline: &Timeline) {
             &crate::units::Seconds::new(time).to_string(),
         );
     }
-    let has_wgrad = timeline.events.iter().any(|event| event.op.pass == Pass::Wgrad);
+    let has_wgrad = timeline.events.iter().any(|event| event.slot.op.pass == Pass::Wgrad);
     let mut keys = vec![("forward", colour::FORWARD), ("backward", colour::BACKWARD)];
     if has_wgrad {
         keys.push(("weight gradients", colour::WGRAD));

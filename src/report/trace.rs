@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::cost::timeline::{Parts, Timeline};
-use crate::schedule::ops::Pass;
+use crate::schedule::ops::{Op, Pass, Slot};
 use crate::schedule::replay::Event;
 use crate::units::{Bytes, Seconds};
 
@@ -16,8 +16,8 @@ fn microseconds(time: Seconds) -> f64 {
 
 /// The trace: one process per pipeline rank with its compute, TP, CP, EP, PP and DP streams, and a counter of its memory.
 ///
-/// Exposed communication of a pass stands on its own stream behind the pass's compute. Times are in microseconds, as the
-/// format asks for.
+/// Exposed communication of a pass stands on its own stream behind the pass's compute; expert traffic that a pair hides, beside
+/// it. Times are in microseconds, as the format asks for.
 ///
 /// # Errors
 /// When a value has no JSON form.
@@ -30,9 +30,8 @@ pub fn chrome(timeline: &Timeline) -> serde_json::Result<String> {
             events.push(named("thread_name", rank, stream, name));
         }
     }
-    let last_chunk = timeline.parts.len() as u32 - 1;
     for event in &timeline.events {
-        passes(timeline, event, last_chunk, &mut events);
+        passes(timeline, event, &mut events);
     }
     for rank in 0..ranks {
         edges(timeline, rank, &mut events);
@@ -58,34 +57,70 @@ fn slice(rank: u32, stream: &str, name: &str, start: Seconds, length: Seconds) -
     })
 }
 
-/// One operation: its compute, then what of its communication nothing hides, then the send to the next stage.
-fn passes(timeline: &Timeline, event: &Event, last_chunk: u32, into: &mut Vec<Value>) {
-    let op = event.op;
-    let (forward, backward) = timeline.parts[op.stage as usize];
-    let (letter, parts) = match op.pass {
-        Pass::Forward => ("F", forward),
-        Pass::Backward => ("B", backward),
-        Pass::Wgrad => ("W", Parts { compute: event.end - event.start, ..Parts::default() }),
+fn name(op: Op) -> String {
+    let letter = match op.pass {
+        Pass::Forward => "F",
+        Pass::Backward => "B",
+        Pass::Input => "I",
+        Pass::Wgrad => "W",
     };
-    let name = format!("{letter} micro-batch {} chunk {}", op.micro_batch, op.stage);
+    format!("{letter} micro-batch {} chunk {}", op.micro_batch, op.stage)
+}
+
+/// What of an operation runs where, as if it were alone.
+fn parts(timeline: &Timeline, op: Op, length: Seconds) -> Parts {
+    let (forward, backward) = timeline.parts[op.stage as usize];
+    match op.pass {
+        Pass::Forward => forward,
+        Pass::Backward | Pass::Input => backward,
+        Pass::Wgrad => Parts { compute: length, ..Parts::default() },
+    }
+}
+
+/// What a rank does at once: its compute, then what of its communication nothing hides, then the sends to the next stages.
+fn passes(timeline: &Timeline, event: &Event, into: &mut Vec<Value>) {
+    let (Slot { op, beside }, length) = (event.slot, event.end - event.start);
+    let own = parts(timeline, op, length);
+    let (title, shares) = match beside {
+        None => {
+            let whole: Seconds = own.streams().into_iter().map(|(_, time)| time).sum();
+            let scale = if whole > Seconds::ZERO { length / whole } else { 0.0 };
+            (name(op), own.streams().map(|(stream, time)| (stream, time * scale)))
+        }
+        Some(other) => {
+            let title = format!("{} beside {}", name(op), name(other));
+            let hidden = timeline.hideable[op.stage as usize] + timeline.hideable[other.stage as usize];
+            if hidden > Seconds::ZERO {
+                into.push(slice(event.rank, "EP", &format!("within {title}"), event.start, hidden.min(length)));
+            }
+            let its = parts(timeline, other, length);
+            let (tp, cp) = (own.tp + its.tp, own.cp + its.cp);
+            let ep = (own.ep + its.ep - hidden).or_zero();
+            let pair = Parts { compute: (length - tp - cp - ep).or_zero(), tp, cp, ep };
+            (title, pair.streams())
+        }
+    };
     let mut at = event.start;
-    let whole: Seconds = parts.streams().into_iter().map(|(_, time)| time).sum();
-    let scale = if whole > Seconds::ZERO { (event.end - event.start) / whole } else { 0.0 };
-    for (stream, time) in parts.streams() {
-        let length = time * scale;
+    for (stream, length) in shares {
         if length > Seconds::ZERO {
-            into.push(slice(event.rank, stream, &name, at, length));
+            into.push(slice(event.rank, stream, &title, at, length));
             at += length;
         }
     }
-    let leaves = match op.pass {
-        Pass::Forward => op.stage < last_chunk,
-        Pass::Backward => op.stage > 0,
-        Pass::Wgrad => false,
-    };
-    if leaves && timeline.send > Seconds::ZERO {
-        into.push(slice(event.rank, "PP", &format!("send {name}"), event.end, timeline.send));
+    for op in event.slot.ops().filter(|op| leaves(timeline, *op) && timeline.send > Seconds::ZERO) {
+        into.push(slice(event.rank, "PP", &format!("send {}", name(op)), event.end, timeline.send));
     }
+}
+
+/// Whether what an operation gives goes to another rank.
+fn leaves(timeline: &Timeline, op: Op) -> bool {
+    let (schedule, pp) = (timeline.plan.schedule, timeline.plan.layout.pp);
+    let next = match op.pass {
+        Pass::Forward => op.stage.checked_add(1).filter(|next| (*next as usize) < timeline.parts.len()),
+        Pass::Backward | Pass::Input => op.stage.checked_sub(1),
+        Pass::Wgrad => None,
+    };
+    next.is_some_and(|next| schedule.rank_of(next, pp) != schedule.rank_of(op.stage, pp))
 }
 
 /// Gradients, parameters and update after a rank's last pass, as far as nothing hides them.
@@ -107,17 +142,16 @@ fn edges(timeline: &Timeline, rank: u32, into: &mut Vec<Value>) {
 fn memory(timeline: &Timeline, rank: u32, into: &mut Vec<Value>) {
     let footprint = &timeline.footprints[rank as usize];
     let fixed = footprint.device() - footprint.activations;
+    let bytes = timeline.kept[rank as usize].get();
     let mut changes: Vec<(f64, f64)> = timeline
         .events
         .iter()
         .filter(|event| event.rank == rank)
-        .filter_map(|event| {
-            let bytes = timeline.kept[event.op.stage as usize];
-            match event.op.pass {
-                Pass::Forward => Some((event.start.get(), bytes.get())),
-                Pass::Backward => Some((event.end.get(), -bytes.get())),
-                Pass::Wgrad => None,
-            }
+        .flat_map(|event| event.slot.ops().map(move |op| (event, op)))
+        .filter_map(|(event, op)| match op.pass {
+            Pass::Forward => Some((event.start.get(), bytes)),
+            Pass::Backward | Pass::Input => Some((event.end.get(), -bytes)),
+            Pass::Wgrad => None,
         })
         .collect();
     changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));

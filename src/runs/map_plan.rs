@@ -6,7 +6,8 @@ use super::{Refusal, Row};
 use crate::model::Model;
 use crate::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
-use crate::stack::{Dispatcher, LayerSplit};
+use crate::split::LayerSplit;
+use crate::stack::Dispatcher;
 
 /// Largest micro-batch that a blank cell may mean.
 const BLANK_MICRO_BATCH: u32 = 4;

@@ -2,13 +2,13 @@
 
 use super::Schedule;
 use super::closed::in_flight;
-use super::ops::{Op, Pass, ops};
+use super::ops::{Pass, Slot, ops};
 
 /// Micro-batches of each chunk that a rank holds between their forward and backward, at the moments when it holds the most.
 ///
 /// One inner list per such moment, by chunk of the rank (v values); a moment at which every chunk holds no more than at
-/// another is left out. With activations `A` of the chunks, the peak is the largest `Σ alive·A`. Schedules without a fixed
-/// list, and steps whose micro-batches are not whole, have one moment: [`in_flight`] of every chunk.
+/// another is left out. With activations `A` of the chunks, the peak is the largest `Σ alive·A`. Steps whose
+/// micro-batches are not whole, or that the schedule does not run, have one moment: [`in_flight`] of every chunk.
 pub fn alive(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<Vec<f64>>> {
     let v = schedule.virtual_stages() as usize;
     let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0;
@@ -19,18 +19,18 @@ pub fn alive(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<Vec<f64
     }
 }
 
-fn moments(list: &[Op], pp: u32, v: usize) -> Vec<Vec<f64>> {
+fn moments(list: &[Slot], pp: u32, v: usize) -> Vec<Vec<f64>> {
     let mut now = vec![0.0_f64; v];
     let mut most: Vec<Vec<f64>> = Vec::new();
     let mut grew = false;
-    for op in list {
+    for op in list.iter().flat_map(|slot| slot.ops()) {
         let chunk = (op.stage / pp) as usize;
         match op.pass {
             Pass::Forward => {
                 now[chunk] += 1.0;
                 grew = true;
             }
-            Pass::Backward => {
+            Pass::Backward | Pass::Input => {
                 if grew {
                     keep(&mut most, &now);
                     grew = false;
@@ -68,9 +68,11 @@ mod tests {
             Schedule::ZbH2,
             Schedule::Interleaved { virtual_stages: 3 },
             Schedule::LoopedBfs { virtual_stages: 2 },
+            Schedule::ZbV,
+            Schedule::DualPipe,
             Schedule::DualPipeV,
         ] {
-            for (pp, m) in [(2, 4), (4, 4), (4, 16), (8, 32)] {
+            for (pp, m) in [(2, 4), (4, 8), (4, 16), (8, 32)] {
                 let v = f64::from(schedule.virtual_stages());
                 for (rank, moments) in alive(schedule, pp, f64::from(m)).iter().enumerate() {
                     let most = moments.iter().map(|now| now.iter().sum::<f64>() / v).fold(0.0, f64::max);

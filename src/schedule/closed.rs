@@ -37,13 +37,13 @@ pub fn busiest(ranks: &[RankTime]) -> RankTime {
 /// interleaved   (Σ − M)/v                                  looped BFS: the same
 /// ZB-H1         (p−1)·max(0, F + B − 2W)
 /// ZB-H2         (p−1)·max(0, F + B − 3W)
-/// ZB-V          (p−1)·max(0, max(F, B − W) − W)/2          0 where F = B−W = W
+/// ZB-V          (p−1)·max(F, B − W)/2
 /// ```
 ///
-/// Exact for uniform stages of naive, `GPipe`, 1F1B, interleaved and ZB-H1; an upper bound for unequal ones (§4.2).
-/// ZB-V's form is ours: the list is balanced by construction when the three passes are alike, and each rank waits
-/// for half the difference per hop when they are not; `replay` is its judge. The two bidirectional pipelines have
-/// their own form, [`dual_pipe`].
+/// Exact for uniform stages of naive, `GPipe`, 1F1B, interleaved and ZB-H1; an upper bound for unequal ones (§4.2). ZB-V's
+/// is that of its list: the last rank begins p − 1 forwards late. It is exact for uniform stages where F = B−W = W, and no
+/// more than the list takes where they differ; what the paper calls zero counts each rank from its own begin. The two
+/// bidirectional pipelines have their own form, [`dual_pipe`].
 ///
 /// Source: specification §4, after [gpipe], [narayanan21] §2.2 and [zero-bubble].
 pub fn bubble(schedule: Schedule, ranks: &[RankTime], micro_batches: f64) -> Seconds {
@@ -92,27 +92,31 @@ impl Ranks {
             }
             Schedule::ZbH1 => (f + b - w * 2.0).or_zero() * (p - 1.0),
             Schedule::ZbH2 => (f + b - w * 3.0).or_zero() * (p - 1.0),
-            Schedule::ZbV => (f.max(b - w) - w).or_zero() * ((p - 1.0) / 2.0),
+            Schedule::ZbV => f.max(b - w) * ((p - 1.0) / 2.0),
             Schedule::DualPipe | Schedule::DualPipeV => others / 2.0,
         }
     }
 }
 
-/// Pipeline time of `DualPipe`: pairs of one forward and one backward hide each other's expert and stage traffic.
+/// Pipeline time of the bidirectional schedules: pairs of one forward and one backward hide each other's expert and stage
+/// traffic.
 ///
 /// ```text
-/// T = m·FB + (p/2 − 1)·(FB + B − 3W) + p/2·max(0, F + B − FB)
+/// T = (m − n)·FB + n·(F + B) + (S/2 − 1)·(FB + B − 3W)/v          n = (S + 1)/v,  S = v·p stages
 /// ```
 ///
-/// `FB` = an overlapped pair; `F`, `B`, `W` = un-overlapped forward, backward and weight-gradient part; m counts the
-/// micro-batches of both directions. Returns the busy part `m·FB` and the bubble.
+/// `FB` = an overlapped pair; `F`, `B`, `W` = un-overlapped forward, backward and weight-gradient part, all of a whole rank;
+/// m counts the micro-batches of both directions; v = 1 for `DualPipe`, 2 for `DualPipeV`. n micro-batches of a rank at
+/// the turn find no partner, more of the others. Returns n and the bubble. T is the replay's time for uniform stages with
+/// F = B−W = W, and within some per cent of it where they differ.
 ///
-/// Source: [dualpipe] README, table of bubbles; specification §4.
-pub fn dual_pipe(pp: u32, micro_batches: f64, pair: Seconds, alone: RankTime) -> (Seconds, Seconds) {
-    let half = f64::from(pp) / 2.0;
-    let waiting = (pair + alone.backward - alone.wgrad * 3.0) * (half - 1.0).max(0.0);
-    let ramp = (alone.both() - pair).or_zero() * half;
-    (pair * micro_batches, (waiting + ramp).or_zero())
+/// Source: [dualpipe] README, table of bubbles; the pairs counted in its list.
+pub fn dual_pipe(schedule: Schedule, pp: u32, micro_batches: f64, pair: Seconds, alone: RankTime) -> (f64, Seconds) {
+    let chunks = f64::from(schedule.virtual_stages());
+    let stages = f64::from(pp) * chunks;
+    let unpaired = ((stages + 1.0) / chunks).min(micro_batches);
+    let waiting = (pair + alone.backward - alone.wgrad * 3.0).or_zero() * ((stages / 2.0 - 1.0).max(0.0) / chunks);
+    (unpaired, waiting)
 }
 
 /// Stage-to-stage sends that no compute hides; `send` = one way, `overlapped` = asynchronous sends and receives.
@@ -149,10 +153,10 @@ pub fn exposed_sends(schedule: Schedule, pp: u32, micro_batches: f64, send: Seco
 ///
 /// ```text
 /// naive 1   GPipe m   1F1B, ZB-H1 min(m, p−i)   ZB-H2 min(m, 2(p−i)−1)   ZB-V min(m, p)
-/// interleaved  min(m, (2(p−i−1) + 1 + (v−1)·p)/v)     DualPipe, DualPipeV min(m, p+1)     looped BFS m
+/// interleaved  min(m, (2(p−i−1) + 1 + (v−1)·p)/v)     DualPipe min(m, p+1)     DualPipeV min(m, p+½)     looped BFS m
 /// ```
 ///
-/// Source: specification §4; the interleaved form is [korthikanti22] §4.2.3.
+/// Source: specification §4; the interleaved form is [korthikanti22] §4.2.3, the half of `DualPipeV` its list's: 2p+1 chunks.
 pub fn in_flight(schedule: Schedule, rank: u32, pp: u32, micro_batches: f64) -> f64 {
     let (p, i, v) = (f64::from(pp), f64::from(rank), f64::from(schedule.virtual_stages()));
     if pp == 1 {
@@ -165,7 +169,8 @@ pub fn in_flight(schedule: Schedule, rank: u32, pp: u32, micro_batches: f64) -> 
         Schedule::ZbH2 => 2.0 * (p - i) - 1.0,
         Schedule::ZbV => p,
         Schedule::Interleaved { .. } => (2.0 * (p - i - 1.0) + 1.0 + (v - 1.0) * p) / v,
-        Schedule::DualPipe | Schedule::DualPipeV => p + 1.0,
+        Schedule::DualPipe => p + 1.0,
+        Schedule::DualPipeV => p + 0.5,
     };
     most.min(micro_batches)
 }
@@ -187,7 +192,7 @@ mod tests {
         assert!((total(Schedule::OneFOneB) - 33.0).abs() < 1e-12);
         assert!((total(Schedule::ZbH1) - 27.0).abs() < 1e-12);
         assert!((total(Schedule::Interleaved { virtual_stages: 2 }) - 28.5).abs() < 1e-12);
-        assert!((total(Schedule::ZbV) - 24.0).abs() < 1e-12);
+        assert!((total(Schedule::ZbV) - 25.5).abs() < 1e-12);
     }
 
     /// Specification §4.5: p = 8, m = 64, q = 0.1 is 12.4.

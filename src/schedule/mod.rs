@@ -1,6 +1,7 @@
 //! The order in which a stage runs its micro-batches: bubble, activations in flight, and the operations themselves.
 
 pub mod alive;
+mod bidirectional;
 pub mod closed;
 pub mod ops;
 pub mod paths;
@@ -52,9 +53,14 @@ impl Schedule {
         }
     }
 
-    /// Whether its list of operations has passes of weight gradients alone.
+    /// Whether all weight gradients of its list have passes of their own.
     pub const fn splits_backward(self) -> bool {
-        matches!(self, Self::ZbH1 | Self::ZbH2)
+        matches!(self, Self::ZbH1 | Self::ZbH2 | Self::ZbV)
+    }
+
+    /// Whether micro-batches go both ways through each rank, forwards beside backwards that hide their traffic.
+    pub const fn is_bidirectional(self) -> bool {
+        matches!(self, Self::DualPipe | Self::DualPipeV)
     }
 
     /// Copies of its weights that each rank holds.

@@ -1,15 +1,18 @@
 //! The operations of each pipeline rank, in order.
 
 use super::Schedule;
+use super::bidirectional::Rank;
 
 /// Which pass of a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
     /// Forward.
     Forward,
-    /// Backward: all of it, or only input gradients where weight gradients have passes of their own.
+    /// Backward, all of it.
     Backward,
-    /// Weight gradients.
+    /// Input gradients alone: the weight gradients have a pass of their own.
+    Input,
+    /// Weight gradients alone.
     Wgrad,
 }
 
@@ -24,29 +27,93 @@ pub struct Op {
     pub stage: u32,
 }
 
-const fn op(pass: Pass, micro_batch: u32, stage: u32) -> Op {
+pub(super) const fn op(pass: Pass, micro_batch: u32, stage: u32) -> Op {
     Op { pass, micro_batch, stage }
 }
 
-/// Whether a schedule has a fixed list of operations.
-pub const fn has_list(schedule: Schedule) -> bool {
-    !matches!(schedule, Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV)
+/// What a rank does at once: one operation, or a forward and a backward that hide each other's traffic.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Slot {
+    /// The operation; of a pair, the forward.
+    pub op: Op,
+    /// The backward beside it.
+    pub beside: Option<Op>,
 }
 
-/// The fixed order of each rank's operations; `None` for schedules without a fixed list (ZB-V and the two
-/// bidirectional ones are played greedily).
-pub fn ops(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Vec<Vec<Op>>> {
-    let rank = |i: u32| match schedule {
-        Schedule::Naive => Some(naive(i, micro_batches)),
-        Schedule::GPipe => Some(breadth_first(i, pp, 1, micro_batches)),
-        Schedule::OneFOneB => Some(one_f_one_b(i, pp, micro_batches)),
-        Schedule::Interleaved { virtual_stages } => Some(interleaved(i, pp, virtual_stages, micro_batches)),
-        Schedule::ZbH1 => Some(zero_bubble(i, pp, micro_batches, pp - i - 1, i)),
-        Schedule::ZbH2 => Some(zero_bubble(i, pp, micro_batches, 2 * (pp - i - 1), 2 * i)),
-        Schedule::LoopedBfs { virtual_stages } => Some(breadth_first(i, pp, virtual_stages, micro_batches)),
-        Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV => None,
+impl Slot {
+    /// Its operations.
+    pub fn ops(self) -> impl Iterator<Item = Op> {
+        std::iter::once(self.op).chain(self.beside)
+    }
+}
+
+impl From<Op> for Slot {
+    fn from(op: Op) -> Self {
+        Self { op, beside: None }
+    }
+}
+
+/// Whether a schedule can run so many micro-batches on so many ranks: interleaving wants whole groups of pp, the two bidirectional pipelines want two for each rank or
+/// more, and `DualPipe` the same number from both ends of an even number of ranks.
+///
+/// Source: [megatron-lm] `schedules.py`, [dualpipe].
+pub const fn runs(schedule: Schedule, pp: u32, micro_batches: u32) -> bool {
+    let filled = micro_batches >= 2 * pp && pp > 1;
+    match schedule {
+        Schedule::Interleaved { .. } => micro_batches > 0 && micro_batches.is_multiple_of(pp),
+        Schedule::DualPipe => filled && pp.is_multiple_of(2) && micro_batches.is_multiple_of(2),
+        Schedule::DualPipeV => filled,
+        Schedule::Naive
+        | Schedule::GPipe
+        | Schedule::OneFOneB
+        | Schedule::ZbH1
+        | Schedule::ZbH2
+        | Schedule::ZbV
+        | Schedule::LoopedBfs { .. } => micro_batches > 0,
+    }
+}
+
+/// Of a stage's forwards, or backwards, in a bidirectional pipeline: the least and the largest share that runs in a pair, over
+/// all stages. `None` where the schedule does not run, or pairs nothing.
+///
+/// ```text
+/// DualPipe  (m − 2p + 2)/m … (m − p)/m, from (m − 4)/m for p = 2          DualPipeV  (m − 2p + 1)/m … (m − p)/m
+/// ```
+pub fn paired(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<(f64, f64)> {
+    if !schedule.is_bidirectional() || !runs(schedule, pp, micro_batches) {
+        return None;
+    }
+    let (p, m) = (f64::from(pp), f64::from(micro_batches));
+    let alone = match schedule {
+        Schedule::DualPipe if pp == 2 => 4.0,
+        Schedule::DualPipe => 2.0 * p - 2.0,
+        _ => 2.0 * p - 1.0,
     };
-    (0..pp).map(rank).collect()
+    Some((1.0 - alone / m, 1.0 - p / m))
+}
+
+/// The order of each rank's operations; `None` where the schedule does not run ([`runs`]).
+///
+/// Micro-batches of `DualPipe` are numbered from the front: the first half enters at stage 0's rank, the second half at the last
+/// rank, which holds a copy of stage 0.
+pub fn ops(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Vec<Vec<Slot>>> {
+    if !runs(schedule, pp, micro_batches) {
+        return None;
+    }
+    let alone = |list: Vec<Op>| list.into_iter().map(Slot::from).collect();
+    let rank = |i: u32| match schedule {
+        Schedule::Naive => alone(naive(i, micro_batches)),
+        Schedule::GPipe => alone(breadth_first(i, pp, 1, micro_batches)),
+        Schedule::OneFOneB => alone(one_f_one_b(i, pp, micro_batches)),
+        Schedule::Interleaved { virtual_stages } => alone(interleaved(i, pp, virtual_stages, micro_batches)),
+        Schedule::ZbH1 => alone(zero_bubble(i, pp, micro_batches, pp - i - 1, i)),
+        Schedule::ZbH2 => alone(zero_bubble(i, pp, micro_batches, 2 * (pp - i - 1), 2 * i)),
+        Schedule::ZbV => alone(zero_bubble_v(i, pp, micro_batches)),
+        Schedule::DualPipe => Rank::dual_pipe(i, pp, micro_batches).list(),
+        Schedule::DualPipeV => Rank::dual_pipe_v(i, pp, micro_batches).list(),
+        Schedule::LoopedBfs { virtual_stages } => alone(breadth_first(i, pp, virtual_stages, micro_batches)),
+    };
+    Some((0..pp).map(rank).collect())
 }
 
 fn naive(i: u32, m: u32) -> Vec<Op> {
@@ -99,14 +166,14 @@ fn zero_bubble(i: u32, _p: u32, m: u32, warm_up: u32, delay: u32) -> Vec<Op> {
     let mut list: Vec<Op> = (0..warm_up).map(|k| op(Pass::Forward, k, i)).collect();
     let mut done = 0;
     for k in 0..m - warm_up {
-        list.extend([op(Pass::Forward, k + warm_up, i), op(Pass::Backward, k, i)]);
+        list.extend([op(Pass::Forward, k + warm_up, i), op(Pass::Input, k, i)]);
         if k >= delay {
             list.push(op(Pass::Wgrad, done, i));
             done += 1;
         }
     }
     for k in m - warm_up..m {
-        list.push(op(Pass::Backward, k, i));
+        list.push(op(Pass::Input, k, i));
         if done <= k {
             list.push(op(Pass::Wgrad, done, i));
             done += 1;
@@ -114,4 +181,155 @@ fn zero_bubble(i: u32, _p: u32, m: u32, warm_up: u32, delay: u32) -> Vec<Op> {
     }
     list.extend((done..m).map(|k| op(Pass::Wgrad, k, i)));
     list
+}
+
+/// Two chunks a rank, i on the way down and 2p−1−i on the way up: warm-up of `2(p−i)−1` forwards of the first, i pairs of
+/// forwards, and p−i forwards of the second each with its backward; then both chunks in turn; weight gradients are held back
+/// in the cool-down. A list for 2p−1 micro-batches or more; of fewer, what there is of it.
+///
+/// Source: [zero-bubble] §6, [pytorch-zbv].
+fn zero_bubble_v(i: u32, p: u32, m: u32) -> Vec<Op> {
+    let (down, up, all) = (i, 2 * p - 1 - i, m.max(2 * p - 1));
+    let mut list = Vec::new();
+    let (mut forwards, mut backwards) = ([0; 2], [0; 2]);
+    let forward = |list: &mut Vec<Op>, chunk: usize, done: &mut [u32; 2]| {
+        list.push(op(Pass::Forward, done[chunk], [down, up][chunk]));
+        done[chunk] += 1;
+    };
+    let input = |list: &mut Vec<Op>, chunk: usize, done: &mut [u32; 2]| {
+        list.push(op(Pass::Input, done[chunk], [down, up][chunk]));
+        done[chunk] += 1;
+    };
+    let whole = |list: &mut Vec<Op>, chunk: usize, done: &mut [u32; 2]| {
+        list.push(op(Pass::Input, done[chunk], [down, up][chunk]));
+        list.push(op(Pass::Wgrad, done[chunk], [down, up][chunk]));
+        done[chunk] += 1;
+    };
+    for _ in 0..2 * (p - i) - 1 {
+        forward(&mut list, 0, &mut forwards);
+    }
+    for _ in 0..i {
+        forward(&mut list, 1, &mut forwards);
+        forward(&mut list, 0, &mut forwards);
+    }
+    for _ in 0..p - i {
+        forward(&mut list, 1, &mut forwards);
+        whole(&mut list, 1, &mut backwards);
+    }
+    while forwards[1] < all {
+        if forwards[0] < all {
+            forward(&mut list, 0, &mut forwards);
+        }
+        whole(&mut list, 0, &mut backwards);
+        forward(&mut list, 1, &mut forwards);
+        whole(&mut list, 1, &mut backwards);
+    }
+    let mut late = backwards;
+    for _ in 0..i {
+        input(&mut list, 0, &mut backwards);
+        input(&mut list, 1, &mut backwards);
+    }
+    for _ in 0..p - i {
+        input(&mut list, 0, &mut backwards);
+        list.push(op(Pass::Wgrad, late[0], down));
+        late[0] += 1;
+    }
+    for (chunk, stage) in [(1, up), (0, down)] {
+        list.extend((late[chunk]..all).map(|k| op(Pass::Wgrad, k, stage)));
+    }
+    list.retain(|op| op.micro_batch < m);
+    list
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    const SCHEDULES: [Schedule; 10] = [
+        Schedule::Naive,
+        Schedule::GPipe,
+        Schedule::OneFOneB,
+        Schedule::Interleaved { virtual_stages: 3 },
+        Schedule::ZbH1,
+        Schedule::ZbH2,
+        Schedule::ZbV,
+        Schedule::DualPipe,
+        Schedule::DualPipeV,
+        Schedule::LoopedBfs { virtual_stages: 2 },
+    ];
+
+    fn cases() -> impl Iterator<Item = (Schedule, u32, u32)> {
+        let sizes = (2..=9).flat_map(|pp| (1..=3 * pp).chain([8 * pp]).map(move |m| (pp, m)));
+        let all = sizes.flat_map(|(pp, m)| SCHEDULES.map(|schedule| (schedule, pp, m)));
+        all.filter(|&(schedule, pp, m)| runs(schedule, pp, m))
+    }
+
+    /// Every micro-batch goes forward and backward through every chunk once, on a rank that holds it: input gradients with
+    /// their weight gradients, or a whole backward.
+    #[test]
+    fn every_pass_once_on_the_right_rank() {
+        let mut seen = 0;
+        for (schedule, pp, m) in cases() {
+            let lists = ops(schedule, pp, m).expect("it runs");
+            assert_eq!(lists.len() as u32, pp);
+            let mut times: BTreeMap<(u32, u32), [u32; 4]> = BTreeMap::new();
+            for (rank, list) in lists.iter().enumerate() {
+                for op in list.iter().flat_map(|slot| slot.ops()) {
+                    // Of DualPipe, the second half of the micro-batches goes the other way.
+                    let own = schedule.rank_of(op.stage, pp);
+                    let mirrored = schedule == Schedule::DualPipe && op.micro_batch >= m / 2;
+                    assert_eq!(rank as u32, if mirrored { pp - 1 - own } else { own }, "{schedule:?} {pp} {m} {op:?}");
+                    times.entry((op.micro_batch, op.stage)).or_default()[op.pass as usize] += 1;
+                }
+                for slot in list.iter().filter(|slot| slot.beside.is_some()) {
+                    let other = slot.beside.expect("a pair");
+                    assert_eq!((slot.op.pass, other.pass), (Pass::Forward, Pass::Backward));
+                    assert_eq!(slot.op.stage + other.stage, pp * schedule.virtual_stages() - 1, "{schedule:?}");
+                }
+            }
+            assert_eq!(times.len() as u32, m * pp * schedule.virtual_stages(), "{schedule:?} {pp} {m}");
+            for (place, times) in times {
+                assert!([[1, 1, 0, 0], [1, 0, 1, 1]].contains(&times), "{schedule:?} {pp} {m} {place:?}: {times:?}");
+            }
+            seen += 1;
+        }
+        assert!(seen > 900, "{seen}");
+    }
+
+    /// The shares of paired passes are those of the lists.
+    #[test]
+    fn pairs_are_as_many_as_said() {
+        for (schedule, pp, m) in cases().filter(|(schedule, ..)| schedule.is_bidirectional()) {
+            let (fewest, most) = paired(schedule, pp, m).expect("it runs");
+            let stages = (pp * schedule.virtual_stages()) as usize;
+            for which in [0, 1] {
+                let mut counts = vec![0_u32; stages];
+                for slot in ops(schedule, pp, m).expect("it runs").iter().flatten() {
+                    if let Some(beside) = slot.beside {
+                        counts[[slot.op, beside][which].stage as usize] += 1;
+                    }
+                }
+                let share = |count: Option<&u32>| f64::from(*count.expect("stages")) / f64::from(m);
+                assert!((share(counts.iter().min()) - fewest).abs() < 1e-12, "{schedule:?} {pp} {m}: {counts:?}");
+                assert!((share(counts.iter().max()) - most).abs() < 1e-12, "{schedule:?} {pp} {m}: {counts:?}");
+            }
+        }
+    }
+
+    /// What the bidirectional schedules cannot run they do not list.
+    #[test]
+    fn too_few_micro_batches_have_no_list() {
+        for (schedule, pp, m) in [
+            (Schedule::DualPipe, 4, 7),
+            (Schedule::DualPipe, 4, 9),
+            (Schedule::DualPipe, 3, 12),
+            (Schedule::DualPipeV, 4, 7),
+            (Schedule::DualPipeV, 1, 8),
+            (Schedule::Interleaved { virtual_stages: 2 }, 4, 6),
+            (Schedule::OneFOneB, 4, 0),
+        ] {
+            assert_eq!(ops(schedule, pp, m), None, "{schedule:?} {pp} {m}");
+        }
+    }
 }

@@ -1,7 +1,7 @@
 //! Chains of operations that a step cannot beat, whatever its stages cost.
 
 use super::Schedule;
-use super::ops::{Op, Pass, ops};
+use super::ops::{Op, Pass, Slot, ops};
 
 /// How often a chain of dependent operations visits each chunk: its length is a lower bound on the replayed step.
 ///
@@ -27,20 +27,28 @@ pub struct Path {
 /// Chains through each rank: into it, along its operations, and out of it; with and without the two waits for a micro-batch
 /// to come back: the first backward's at the ramp up, the last forward's at the ramp down.
 ///
-/// Empty for schedules without a fixed list.
+/// Empty where the schedule does not run, and for the bidirectional ones: the time of a pair is no sum over stages.
 pub fn paths(schedule: Schedule, pp: u32, micro_batches: u32) -> Vec<Path> {
     let chunks = pp * schedule.virtual_stages();
+    if schedule.is_bidirectional() {
+        return Vec::new();
+    }
     let Some(lists) = ops(schedule, pp, micro_batches) else { return Vec::new() };
     let mut found = Vec::new();
-    for (rank, list) in lists.iter().enumerate() {
+    for (rank, list) in lists.into_iter().enumerate() {
+        let list: Vec<Op> = list.into_iter().flat_map(Slot::ops).collect();
         for (up, down) in [(false, false), (true, false), (false, true), (true, true)] {
             let mut chain = Chain::new(schedule, pp, rank as u32, chunks);
-            if chain.follow(list, up, down) && !found.contains(&chain.path) {
+            if chain.follow(&list, up, down) && !found.contains(&chain.path) {
                 found.push(chain.path);
             }
         }
     }
     found
+}
+
+const fn is_backward(op: Op) -> bool {
+    matches!(op.pass, Pass::Backward | Pass::Input)
 }
 
 struct Chain {
@@ -93,7 +101,7 @@ impl Chain {
             let stage = op.stage as usize;
             match op.pass {
                 Pass::Forward => self.path.forward[stage] += 1.0,
-                Pass::Backward => self.path.backward[stage] += 1.0,
+                Pass::Backward | Pass::Input => self.path.backward[stage] += 1.0,
                 Pass::Wgrad => self.path.wgrad[stage] += 1.0,
             }
         }
@@ -101,7 +109,7 @@ impl Chain {
 
     /// Whether the chain exists: the wait up comes before the wait down.
     fn follow(&mut self, list: &[Op], up: bool, down: bool) -> bool {
-        let Some(first_backward) = list.iter().position(|op| op.pass == Pass::Backward) else { return false };
+        let Some(first_backward) = list.iter().position(|op| is_backward(*op)) else { return false };
         let Some(last_forward) = list.iter().rposition(|op| op.pass == Pass::Forward) else { return false };
         let mut at = 0;
         if up {
@@ -114,9 +122,8 @@ impl Chain {
         }
         if down {
             let op = list[last_forward];
-            let back = list
-                .iter()
-                .position(|b| b.pass == Pass::Backward && b.micro_batch == op.micro_batch && b.stage == op.stage);
+            let back =
+                list.iter().position(|b| is_backward(*b) && b.micro_batch == op.micro_batch && b.stage == op.stage);
             let Some(back) = back else { return false };
             if last_forward < at {
                 return false;
@@ -131,7 +138,7 @@ impl Chain {
         }
         self.run(&list[at..]);
         if let Some(op) = list.last()
-            && op.pass == Pass::Backward
+            && is_backward(*op)
         {
             for stage in 0..op.stage {
                 self.path.backward[stage as usize] += 1.0;
@@ -176,6 +183,7 @@ mod tests {
             Schedule::OneFOneB,
             Schedule::ZbH1,
             Schedule::ZbH2,
+            Schedule::ZbV,
             Schedule::Interleaved { virtual_stages: 2 },
             Schedule::Interleaved { virtual_stages: 3 },
             Schedule::LoopedBfs { virtual_stages: 2 },
@@ -192,12 +200,16 @@ mod tests {
                             let s = Seconds::new;
                             // The ends of a model may stand alone: a little time, and no weight gradients.
                             if random() > 1.0 {
-                                return StageTime { forward: s(f * 1e-3), backward: s(b * 1e-3), wgrad: Seconds::ZERO };
+                                return StageTime {
+                                    forward: s(f * 1e-3),
+                                    backward: s(b * 1e-3),
+                                    ..StageTime::default()
+                                };
                             }
-                            StageTime { forward: s(f), backward: s(b + w), wgrad: s(w) }
+                            StageTime { forward: s(f), backward: s(b + w), wgrad: s(w), ..StageTime::default() }
                         })
                         .collect();
-                    let split = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2);
+                    let split = schedule.splits_backward();
                     let played = replay(schedule, pp, m, &stages, Seconds::new(send)).expect("has a list");
                     let critical = critical_path(schedule, pp, m, &stages).expect("has a list");
                     let alone = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("has a list").get();
@@ -222,7 +234,8 @@ mod tests {
     #[test]
     fn alike_stages_are_met() {
         for schedule in [Schedule::OneFOneB, Schedule::Interleaved { virtual_stages: 2 }] {
-            let time = StageTime { forward: Seconds::new(1.0), backward: Seconds::new(2.0), wgrad: Seconds::new(1.0) };
+            let s = Seconds::new;
+            let time = StageTime { forward: s(1.0), backward: s(2.0), wgrad: s(1.0), ..StageTime::default() };
             let (pp, m) = (4, 16);
             let stages = vec![time; (pp * schedule.virtual_stages()) as usize];
             let played = replay(schedule, pp, m, &stages, Seconds::new(0.1)).expect("has a list").makespan.get();

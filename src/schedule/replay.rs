@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Schedule;
-use super::ops::{Op, Pass, ops};
+use super::ops::{Op, Pass, Slot, ops};
 use super::paths::Path;
 use crate::units::Seconds;
 
@@ -16,15 +16,17 @@ pub struct StageTime {
     pub backward: Seconds,
     /// The weight-gradient part of it.
     pub wgrad: Seconds,
+    /// Its forward beside the backward of its rank's other chunk, where the schedule is bidirectional.
+    pub paired: Seconds,
 }
 
-/// One operation as it was played.
+/// What a rank did at once, as it was played.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
     /// The rank.
     pub rank: u32,
-    /// The operation.
-    pub op: Op,
+    /// The operation, or two beside each other.
+    pub slot: Slot,
     /// When it began.
     pub start: Seconds,
     /// When it ended.
@@ -36,14 +38,14 @@ pub struct Event {
 pub struct Trace {
     /// From the first forward to the last gradient.
     pub makespan: Seconds,
-    /// Every operation, in the order it was placed.
+    /// Everything, in the order it was placed.
     pub events: Vec<Event>,
 }
 
 /// Plays one step of `micro_batches` through `stages` (one per chunk, in model order) on `pp` ranks; `send` = one way
 /// between neighbouring chunks on different ranks, asynchronous.
 ///
-/// `None` for a schedule without a fixed list of operations.
+/// `None` where the schedule does not run ([`super::ops::runs`]).
 pub fn replay(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime], send: Seconds) -> Option<Trace> {
     let mut events = Vec::new();
     let makespan = play(schedule, pp, micro_batches, stages, send, |event| events.push(event))?;
@@ -61,9 +63,20 @@ pub fn makespan(
     play(schedule, pp, micro_batches, stages, send, |_| ())
 }
 
+/// What each rank works in a step, all its operations together.
+///
+/// `None` where the schedule does not run.
+pub fn busy(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime]) -> Option<Vec<Seconds>> {
+    let of_rank = |list: &Vec<Slot>| list.iter().map(|slot| length(*slot, stages)).sum();
+    Some(ops(schedule, pp, micro_batches)?.iter().map(of_rank).collect())
+}
+
 /// The chain of operations that a played step waits for, without its sends: steps with other stage times are no shorter than
-/// it either. `None` for a schedule without a fixed list of operations.
+/// it either. `None` where the schedule does not run, and for the bidirectional ones.
 pub fn critical_path(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime]) -> Option<Path> {
+    if schedule.is_bidirectional() {
+        return None;
+    }
     let events = replay(schedule, pp, micro_batches, stages, Seconds::ZERO)?.events;
     let mut at = (0..events.len()).max_by(|&a, &b| events[a].end.get().total_cmp(&events[b].end.get()))?;
     let none = vec![0.0; stages.len()];
@@ -82,10 +95,10 @@ pub fn critical_path(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[
         ending.entry(event.end.get().to_bits()).or_default().push(index);
     }
     loop {
-        let Event { rank, op, start, end: _ } = events[at];
+        let Event { rank, slot: Slot { op, beside: _ }, start, end: _ } = events[at];
         let visits = match op.pass {
             Pass::Forward => &mut path.forward,
-            Pass::Backward => &mut path.backward,
+            Pass::Backward | Pass::Input => &mut path.backward,
             Pass::Wgrad => &mut path.wgrad,
         };
         visits[op.stage as usize] += 1.0;
@@ -93,17 +106,33 @@ pub fn critical_path(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[
             return Some(path);
         }
         let feeds = |before: &&usize| {
-            let Event { rank: other, op: input, .. } = events[**before];
+            let Event { rank: other, slot: Slot { op: input, .. }, .. } = events[**before];
             let needs = input.micro_batch == op.micro_batch
                 && match (op.pass, input.pass) {
                     (Pass::Forward, Pass::Forward) => input.stage + 1 == op.stage,
-                    (Pass::Backward, Pass::Backward) => input.stage == op.stage + 1,
-                    (Pass::Backward, Pass::Forward) | (Pass::Wgrad, Pass::Backward) => input.stage == op.stage,
+                    (Pass::Backward, Pass::Backward) | (Pass::Input, Pass::Input) => input.stage == op.stage + 1,
+                    (Pass::Backward | Pass::Input, Pass::Forward) | (Pass::Wgrad, Pass::Input) => {
+                        input.stage == op.stage
+                    }
                     _ => false,
                 };
             **before < at && (other == rank || needs)
         };
         at = *ending.get(&start.get().to_bits())?.iter().find(feeds)?;
+    }
+}
+
+/// How long a rank works at once.
+fn length(slot: Slot, stages: &[StageTime]) -> Seconds {
+    let time = stages[slot.op.stage as usize];
+    if slot.beside.is_some() {
+        return time.paired;
+    }
+    match slot.op.pass {
+        Pass::Forward => time.forward,
+        Pass::Backward => time.backward,
+        Pass::Input => time.backward - time.wgrad,
+        Pass::Wgrad => time.wgrad,
     }
 }
 
@@ -117,11 +146,10 @@ fn play(
 ) -> Option<Seconds> {
     let lists = ops(schedule, pp, micro_batches)?;
     let chunks = stages.len();
-    let split = schedule.splits_backward();
     let index = |op: Op| {
         let pass = match op.pass {
             Pass::Forward => 0,
-            Pass::Backward => 1,
+            Pass::Backward | Pass::Input => 1,
             Pass::Wgrad => 2,
         };
         (pass * micro_batches as usize + op.micro_batch as usize) * chunks + op.stage as usize
@@ -130,15 +158,16 @@ fn play(
     let mut clock = vec![Seconds::ZERO; pp as usize];
     let mut next = vec![0; pp as usize];
     let last = chunks as u32 - 1;
+    let hop = |a: u32, b: u32| if schedule.rank_of(a, pp) == schedule.rank_of(b, pp) { Seconds::ZERO } else { send };
     // The earliest start that the operation's inputs allow, or `None` while they are not there.
     let ready = |op: Op, done: &[Option<Seconds>]| -> Option<Seconds> {
         let of = |pass, stage| done[index(Op { pass, micro_batch: op.micro_batch, stage })];
         match op.pass {
             Pass::Forward if op.stage == 0 => Some(Seconds::ZERO),
-            Pass::Forward => of(Pass::Forward, op.stage - 1).map(|t| t + send),
-            Pass::Backward if op.stage == last => of(Pass::Forward, op.stage),
-            Pass::Backward => {
-                let gradient = of(Pass::Backward, op.stage + 1)? + send;
+            Pass::Forward => of(Pass::Forward, op.stage - 1).map(|t| t + hop(op.stage - 1, op.stage)),
+            Pass::Backward | Pass::Input if op.stage == last => of(Pass::Forward, op.stage),
+            Pass::Backward | Pass::Input => {
+                let gradient = of(Pass::Backward, op.stage + 1)? + hop(op.stage + 1, op.stage);
                 of(Pass::Forward, op.stage).map(|own| own.max(gradient))
             }
             Pass::Wgrad => of(Pass::Backward, op.stage),
@@ -147,20 +176,17 @@ fn play(
     loop {
         let mut progressed = false;
         for rank in 0..pp as usize {
-            while let Some(&op) = lists[rank].get(next[rank]) {
-                let Some(at) = ready(op, &done) else { break };
-                let time = stages[op.stage as usize];
-                let length = match op.pass {
-                    Pass::Forward => time.forward,
-                    Pass::Backward if split => time.backward - time.wgrad,
-                    Pass::Backward => time.backward,
-                    Pass::Wgrad => time.wgrad,
+            while let Some(&slot) = lists[rank].get(next[rank]) {
+                let Some(at) = slot.ops().map(|op| ready(op, &done)).reduce(|a, b| Some(a?.max(b?))).flatten() else {
+                    break;
                 };
                 let start = clock[rank].max(at);
-                let end = start + length;
+                let end = start + length(slot, stages);
                 clock[rank] = end;
-                done[index(op)] = Some(end);
-                played(Event { rank: rank as u32, op, start, end });
+                for op in slot.ops() {
+                    done[index(op)] = Some(end);
+                }
+                played(Event { rank: rank as u32, slot, start, end });
                 next[rank] += 1;
                 progressed = true;
             }
@@ -178,17 +204,19 @@ mod tests {
     use super::*;
     use crate::schedule::closed::{RankTime, bubble, busiest};
 
-    const SCHEDULES: [Schedule; 6] = [
+    const SCHEDULES: [Schedule; 7] = [
         Schedule::Naive,
         Schedule::GPipe,
         Schedule::OneFOneB,
         Schedule::Interleaved { virtual_stages: 2 },
         Schedule::Interleaved { virtual_stages: 3 },
         Schedule::ZbH1,
+        Schedule::ZbV,
     ];
 
     fn stage(forward: f64, backward: f64, wgrad: f64) -> StageTime {
-        StageTime { forward: Seconds::new(forward), backward: Seconds::new(backward), wgrad: Seconds::new(wgrad) }
+        let s = Seconds::new;
+        StageTime { forward: s(forward), backward: s(backward), wgrad: s(wgrad), paired: s(forward + backward) }
     }
 
     fn by_rank(schedule: Schedule, pp: u32, stages: &[StageTime]) -> Vec<RankTime> {
@@ -207,6 +235,9 @@ mod tests {
         for schedule in SCHEDULES {
             for pp in 2..=6 {
                 for micro_batches in [pp, 2 * pp, 3 * pp] {
+                    if schedule == Schedule::ZbV && micro_batches < 2 * pp - 1 {
+                        continue; // not filled
+                    }
                     let stages = vec![stage(1.0, 2.0, 1.0); (pp * schedule.virtual_stages()) as usize];
                     let trace = replay(schedule, pp, micro_batches, &stages, Seconds::ZERO).expect("has a list");
                     let ranks = by_rank(schedule, pp, &stages);
@@ -251,6 +282,83 @@ mod tests {
             let extra = makespan(send) - makespan(Seconds::ZERO);
             let closed = exposed_sends(schedule, pp, f64::from(m), send, true);
             assert!((extra.get() - closed.get()).abs() < 1e-9, "{schedule:?}: {extra:?} {closed:?}");
+        }
+    }
+
+    /// The bidirectional pipelines, their passes alike: the closed form is the replay's time, whatever a pair takes.
+    #[test]
+    fn bidirectional_pipelines_agree_with_their_closed_form() {
+        use crate::schedule::closed::dual_pipe;
+        for schedule in [Schedule::DualPipe, Schedule::DualPipeV] {
+            let v = f64::from(schedule.virtual_stages());
+            for (pp, m) in [(2, 4), (2, 10), (4, 8), (4, 32), (8, 16), (8, 20), (16, 64)] {
+                for pair in [2.2, 3.0, 3.4] {
+                    let s = |time: f64| Seconds::new(time / v);
+                    let time = StageTime { forward: s(1.0), backward: s(2.0), wgrad: s(1.0), paired: s(pair) };
+                    let stages = vec![time; (pp * schedule.virtual_stages()) as usize];
+                    let played = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
+                    let alone = by_rank(schedule, pp, &stages)[0];
+                    let (m, pair) = (f64::from(m), Seconds::new(pair));
+                    let (unpaired, waiting) = dual_pipe(schedule, pp, m, pair, alone);
+                    let busy = pair * (m - unpaired) + alone.both() * unpaired;
+                    assert!(
+                        (played - busy - waiting).get().abs() < 1e-9,
+                        "{schedule:?} {pp} {m} {pair:?}: {played:?} {busy:?} {waiting:?}"
+                    );
+                }
+            }
+        }
+    }
+
+    /// ZB-V's closed form is no more than its list takes, whatever its passes and however few micro-batches.
+    #[test]
+    fn zero_bubble_v_takes_no_less_than_its_closed_form() {
+        let schedule = Schedule::ZbV;
+        for (forward, input, wgrad) in
+            [(1.0, 1.0, 1.0), (1.0, 1.4, 0.6), (1.0, 0.7, 1.2), (1.0, 2.0, 0.0), (0.3, 1.0, 1.0)]
+        {
+            for (pp, m) in [(2, 1), (3, 5), (4, 4), (4, 7), (8, 15), (8, 64)] {
+                let stages = vec![stage(forward, input + wgrad, wgrad); 2 * pp as usize];
+                let played = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
+                let ranks = by_rank(schedule, pp, &stages);
+                let closed = busiest(&ranks).both() * f64::from(m) + bubble(schedule, &ranks, f64::from(m));
+                assert!(
+                    played.get() >= closed.get() - 1e-9,
+                    "{pp} {m} {forward} {input} {wgrad}: {played:?} {closed:?}"
+                );
+            }
+        }
+    }
+
+    /// A list is played to its end on any stages, and no rank does two things at once.
+    #[test]
+    fn every_schedule_plays_unequal_stages() {
+        let mut seed = 3_u64;
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            0.1 + (seed >> 40) as f64 / (1_u64 << 24) as f64
+        };
+        let more = [Schedule::ZbH2, Schedule::DualPipe, Schedule::DualPipeV, Schedule::LoopedBfs { virtual_stages: 2 }];
+        for schedule in SCHEDULES.into_iter().chain(more) {
+            for (pp, m) in [(2, 4), (3, 6), (3, 9), (4, 8), (5, 11), (6, 12), (8, 24)] {
+                let stages: Vec<StageTime> = (0..pp * schedule.virtual_stages())
+                    .map(|_| {
+                        let (f, b, w) = (random(), random(), random());
+                        StageTime { paired: Seconds::new(0.8 * (f + b + w)), ..stage(f, b + w, w) }
+                    })
+                    .collect();
+                let Some(trace) = replay(schedule, pp, m, &stages, Seconds::new(0.05)) else {
+                    assert!(!crate::schedule::ops::runs(schedule, pp, m), "{schedule:?} {pp} {m} stands still");
+                    continue;
+                };
+                let busy = busy(schedule, pp, m, &stages).expect("it runs");
+                for rank in 0..pp {
+                    let own: Vec<&Event> = trace.events.iter().filter(|event| event.rank == rank).collect();
+                    assert!(own.windows(2).all(|two| two[0].end <= two[1].start), "{schedule:?} {pp} {m}");
+                    let worked: Seconds = own.iter().map(|event| event.end - event.start).sum();
+                    assert!((worked - busy[rank as usize]).get().abs() < 1e-9 && worked <= trace.makespan);
+                }
+            }
         }
     }
 }

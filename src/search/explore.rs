@@ -220,7 +220,7 @@ impl Explorer<'_> {
 
     /// Every sharding of a list on a pipeline.
     fn shardings(&self, loaded: &Loaded, list: &[Sharding], found: &mut Found) {
-        let mut bubble = Bubble::Unknown;
+        let mut flow = Flow::Unknown;
         let layout = &loaded.pipeline.plan.layout;
         let budget = found.best.wanted.budget;
         let mut too_large: Option<(Rejection, u64)> = None;
@@ -242,7 +242,7 @@ impl Explorer<'_> {
                 continue;
             }
             found.counts.priced += 1;
-            let played = bubble.of(self.costs, &loaded.pipeline, sharding, &mut found.counts);
+            let played = flow.of(self.costs, &loaded.pipeline, sharding, &mut found.counts);
             let price = Price { time: loaded.played(self.costs, sharding, played), memory };
             if !found.best.is_hopeless(layout, price) {
                 found.best.offer(sharding.of(&loaded.pipeline.plan), price);
@@ -254,23 +254,23 @@ impl Explorer<'_> {
     }
 }
 
-/// The bubble of a pipeline, played when it is first asked for.
-enum Bubble {
+/// How long the micro-batches take through a pipeline, played when it is first asked for.
+enum Flow {
     Unknown,
     Played(Option<Seconds>),
 }
 
-impl Bubble {
+impl Flow {
     fn of(&mut self, costs: &Costs, pipeline: &Pipeline, sharding: &Sharding, counts: &mut Counts) -> Option<Seconds> {
         if sharding.zero() == ZeroStage::Three || !pipeline.is_played() {
             return None;
         }
-        if let Self::Played(bubble) = self {
-            return *bubble;
+        if let Self::Played(flow) = self {
+            return *flow;
         }
         counts.played += 1;
-        let bubble = costs.played_bubble(&pipeline.plan, &pipeline.layers.shape);
-        *self = Self::Played(bubble);
-        bubble
+        let flow = costs.played_flow(&pipeline.plan, &pipeline.layers.shape);
+        *self = Self::Played(flow);
+        flow
     }
 }

@@ -8,7 +8,7 @@ use crate::cost::{Costs, Evaluation};
 use crate::plan::{Layout, Offload, Plan, RankOrder};
 use crate::problem::Problem;
 use crate::space::{Restrictions, check, divisors};
-use crate::stack::LayerSplit;
+use crate::split::LayerSplit;
 
 /// Two runs of one layout differ by this much of their step time; plans closer than that are a tie.
 ///
@@ -19,10 +19,6 @@ pub const TIE: f64 = 0.033;
 fn values(plan: &Plan) -> Vec<(&'static str, String)> {
     let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
     let on = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
-    let split = match plan.split {
-        LayerSplit::Even => "even",
-        LayerSplit::CostBalanced => "cost-balanced",
-    };
     let mut values = vec![
         ("tp", tp.to_string()),
         ("cp", cp.to_string()),
@@ -50,7 +46,7 @@ fn values(plan: &Plan) -> Vec<(&'static str, String)> {
     }
     if pp > 1 {
         values.push(("schedule", plan.schedule.name().to_owned()));
-        values.push(("split", split.to_owned()));
+        values.push(("split", plan.split.to_string()));
     }
     values.push(("vpp", plan.schedule.virtual_stages().to_string()));
     values
@@ -95,7 +91,7 @@ pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
         |plan| Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan },
         |plan| Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan },
         |plan| Plan { shard_group: None, ..plan },
-        |plan| Plan { split: LayerSplit::Even, ..plan },
+        |plan| if plan.split.is_spelled_out() { plan } else { Plan { split: LayerSplit::Even, ..plan } },
         |plan| Plan { order: RankOrder::default(), ..plan },
     ];
     for simplify in simpler {

@@ -10,7 +10,8 @@ use crate::cost::staged::{Feeding, Layers, Mixing, Parameters, Sharding, Stages,
 use crate::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::space::{Rejection, Restrictions, Space};
-use crate::stack::{Dispatcher, LayerSplit};
+use crate::split::LayerSplit;
+use crate::stack::Dispatcher;
 use crate::units::{Bytes, Seconds};
 
 /// What was priced already, for searches of one problem: none of it depends on what a search is restricted to, but for the
@@ -136,10 +137,11 @@ pub(super) struct Menu {
     pub edges: Seconds,
 }
 
-type MenuKey = (Layout, Schedule);
+/// Layout, schedule, and the split where it says what ranks hold.
+type MenuKey = (Layout, Schedule, LayerSplit);
 type Menus = RwLock<BTreeMap<MenuKey, Arc<Menu>>>;
-/// pp, schedule, whether chunks are alike, layers of the last chunk, first layers forgotten.
-type StagesKey = (u32, Schedule, bool, u32, u32);
+/// pp, schedule, split, layers of the last chunk of a weighed one, first layers forgotten.
+type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
 /// In place of the layers of the last chunk where all chunks are alike.
 const ALIKE: u32 = u32::MAX;
 
@@ -162,6 +164,14 @@ pub(super) struct Pipe {
     unlike: Vec<OnceLock<Arc<Stages>>>,
     /// Cells of a row.
     row: usize,
+}
+
+/// The split as ranks hold their weights: a weighed one holds what an even one does.
+const fn held(split: LayerSplit) -> LayerSplit {
+    match split {
+        LayerSplit::Even | LayerSplit::CostBalanced => LayerSplit::Even,
+        LayerSplit::Ends { .. } | LayerSplit::Stages(_) => split,
+    }
 }
 
 /// How weights may be kept.
@@ -221,12 +231,13 @@ impl<'t> Tables<'t> {
                 let shares = recomputes.iter().flat_map(|(_, shares)| shares);
                 let most_offloaded = shares.copied().fold(0.0, f64::max);
                 let below = recomputes.iter().map(|(_, shares)| shares.len() as u64).sum();
-                let stages = self.parts.stages((pp, schedule, true, ALIKE, 0), || Stages::new(self.costs, &plan));
+                let stages =
+                    self.parts.stages((pp, schedule, held(split), ALIKE, 0), || Stages::new(self.costs, &plan));
                 let most =
                     |(recompute, _): &(Recompute, _)| if let Recompute::FirstLayers(n) = recompute { *n } else { 0 };
                 let row = recomputes.iter().map(most).max().unwrap_or_default() as usize + 1;
                 let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages()) as usize;
-                let rows = if split == LayerSplit::Even { 1 } else { chunk + 2 };
+                let rows = if split == LayerSplit::CostBalanced { chunk + 2 } else { 1 };
                 let unlike = (0..rows * row).map(|_| OnceLock::new()).collect();
                 Pipe { plan, stages, recomputes, below, most_offloaded, unlike, row }
             };
@@ -252,7 +263,7 @@ impl<'t> Tables<'t> {
 
     /// The shardings of a plan's layout and schedule.
     pub fn menu(&self, plan: &Plan, stages: &Stages) -> Arc<Menu> {
-        let key = (plan.layout, plan.schedule);
+        let key = (plan.layout, plan.schedule, held(plan.split));
         if let Some(known) = self.menus.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
@@ -301,14 +312,14 @@ impl<'t> Tables<'t> {
     /// Classes of ranks where chunks differ from `pipe`'s: they weigh the head, or forget their first layers.
     pub fn stages<'p>(&self, plan: &Plan, pipe: &'p Pipe, layers: &Layers) -> &'p Stages {
         let first = if let Recompute::FirstLayers(n) = plan.recompute { n } else { 0 };
-        if first == 0 && plan.split == LayerSplit::Even {
+        let is_weighed = plan.split == LayerSplit::CostBalanced;
+        if first == 0 && !is_weighed {
             return &pipe.stages;
         }
-        let is_even = plan.split == LayerSplit::Even;
         // A weighed split is told by its last chunk, which is no longer than an even one.
-        let last = if is_even { 0 } else { layers.of_last_chunk(self.costs, plan) };
+        let last = if is_weighed { layers.of_last_chunk(self.costs, plan) } else { 0 };
         pipe.unlike[last as usize * pipe.row + first as usize].get_or_init(|| {
-            self.parts.stages((plan.layout.pp, plan.schedule, is_even, last, first), || {
+            self.parts.stages((plan.layout.pp, plan.schedule, plan.split, last, first), || {
                 let of_chunks = layers.of_chunks(self.costs, plan);
                 pipe.stages.with_layers(self.costs, plan, &of_chunks)
             })

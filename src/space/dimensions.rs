@@ -6,7 +6,8 @@ use crate::model::Ffn;
 use crate::plan::{Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::space::divisors;
-use crate::stack::{Dispatcher, Framework, LayerSplit};
+use crate::split::LayerSplit;
+use crate::stack::{Dispatcher, Framework};
 
 /// How weights, gradients and states are shared out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,14 +94,16 @@ impl Space<'_> {
         all
     }
 
-    /// Splits of the layers: alike chunks, and chunks that weigh the head; one stands for both without a pipeline.
+    /// Splits of the layers: alike chunks, chunks that weigh the head, and those that were asked for by name; one stands for all
+    /// without a pipeline.
     pub(super) fn splits(&self, pp: u32) -> Vec<LayerSplit> {
         let own = self.costs.problem.stack().split;
         if pp == 1 {
             return vec![own];
         }
-        let all = [LayerSplit::Even, LayerSplit::CostBalanced];
-        all.into_iter().filter(|s| self.restrictions.allows_word("split", super::text::split_name(*s))).collect()
+        let mut all = vec![LayerSplit::Even, LayerSplit::CostBalanced];
+        all.extend(self.restrictions.fixed_splits().filter(|split| split.is_spelled_out()));
+        all.into_iter().filter(|split| self.restrictions.allows_word("split", &split.to_string())).collect()
     }
 
     /// Recomputations of a pipeline: none, every set of modules that the model has, the first layers of each chunk, all; those

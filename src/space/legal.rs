@@ -1,12 +1,13 @@
 //! What a legal plan is: one rule a function, each with its source.
 
 use super::rejection::Rejection;
-use crate::cost::Costs;
+use crate::cost::{Costs, split};
 use crate::model::Mixer;
 use crate::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
-use crate::stack::{Framework, LayerSplit};
+use crate::split::LayerSplit;
+use crate::stack::Framework;
 
 /// Rules on the tensor- and context-parallel degrees.
 ///
@@ -110,7 +111,7 @@ pub fn experts(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
 /// Rules on the pipeline.
 ///
 /// Source: [megatron-lm] `schedules.py`: interleaving wants whole groups of pp micro-batches; [zero-bubble] and [dualpipe]:
-/// enough micro-batches to fill both directions. Embedding and loss may each stand for a layer, so that 126 layers lie on
+/// enough micro-batches to fill both directions, as many from one end as from the other. Embedding and loss may each stand for a layer, so that 126 layers lie on
 /// 16 × 8 chunks (§4.3).
 pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let (pp, schedule) = (plan.layout.pp, plan.schedule);
@@ -118,29 +119,61 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let chunks = pp * virtual_stages;
     let spare = if plan.split == LayerSplit::Even && chunks > 2 { 2 } else { 0 };
     let layers = problem.model().layers() + spare;
-    if chunks > layers {
+    if plan.split.is_spelled_out() {
+        found.extend(
+            spelled_out(problem, plan).err().map(|why| Rejection::Split { split: plan.split.to_string(), why }),
+        );
+    } else if chunks > layers {
         found.push(Rejection::TooFewLayers { pp, virtual_stages, chunks, layers });
     }
     let refuse = |why| Rejection::Schedule { schedule: schedule.to_string(), pp, why };
     let micro_batches = plan.micro_batches(problem.workload().global_batch);
     let chunked = matches!(schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
     let zero_bubble = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV);
-    let bidirectional = matches!(schedule, Schedule::DualPipe | Schedule::DualPipeV);
     if chunked && virtual_stages < 2 {
         found.push(refuse("it needs two chunks a rank or more"));
     }
-    if (chunked || zero_bubble) && pp == 1 {
+    if (chunked || zero_bubble || schedule == Schedule::DualPipeV) && pp == 1 {
         found.push(refuse("it needs two ranks or more"));
     }
-    if bidirectional && !pp.is_multiple_of(2) {
+    if schedule == Schedule::DualPipe && !pp.is_multiple_of(2) {
         found.push(refuse("it needs an even pp"));
     }
-    if bidirectional && micro_batches < 2.0 * f64::from(pp) {
+    if schedule.is_bidirectional() && micro_batches < 2.0 * f64::from(pp) {
         found.push(refuse("it needs 2·pp micro-batches or more"));
+    }
+    if schedule == Schedule::DualPipe && micro_batches.fract() == 0.0 && !(micro_batches as u32).is_multiple_of(2) {
+        found.push(refuse("it needs an even number of micro-batches, half from each end"));
     }
     let whole_groups = micro_batches.fract() != 0.0 || (micro_batches as u32).is_multiple_of(pp);
     if matches!(schedule, Schedule::Interleaved { .. }) && !whole_groups {
         found.push(Rejection::InterleavedBatch { micro_batches: micro_batches as u32, pp });
+    }
+}
+
+/// Whether a split that names layers fits the model and the pipeline.
+fn spelled_out(problem: &Problem, plan: &Plan) -> Result<(), String> {
+    let (model, pp, v) = (problem.model(), plan.layout.pp, plan.schedule.virtual_stages());
+    let (layers, chunks) = (model.layers(), pp * v);
+    match plan.split {
+        LayerSplit::Even | LayerSplit::CostBalanced => Ok(()),
+        LayerSplit::Ends { .. } if matches!(plan.schedule, Schedule::ZbV | Schedule::DualPipeV) => {
+            Err(format!("{} folds its stages into a V: spell out all {chunks}", plan.schedule.name()))
+        }
+        LayerSplit::Ends { first, last } => split::fits_ends(first, last, layers, pp, chunks),
+        LayerSplit::Stages(list) => {
+            let (stages, named) = (list.layers().len(), list.layers().iter().map(|n| u64::from(*n)).sum::<u64>());
+            if stages != chunks as usize {
+                Err(format!("it has {stages} stages; pp={pp} with {v} chunks a rank has {chunks}"))
+            } else if named != u64::from(layers) {
+                Err(format!("it holds {named} layers; the model has {layers}"))
+            } else if list.mtp() != model.mtp_depth {
+                let (has, held) = (model.mtp_depth, list.mtp());
+                Err(format!("it holds {held} multi-token-prediction layers (`m`); the model has {has}"))
+            } else {
+                Ok(())
+            }
+        }
     }
 }
 

@@ -49,6 +49,14 @@ pub enum Rejection {
         /// Layers, with those that embedding and loss stand for.
         layers: u32,
     },
+    /// A split that names layers of stages does not fit.
+    #[error("split={split}: {why}")]
+    Split {
+        /// The split.
+        split: String,
+        /// What does not fit.
+        why: String,
+    },
     /// A schedule of several ranks on one, or of one on several.
     #[error("schedule {schedule} does not run on pp={pp}: {why}")]
     Schedule {
@@ -156,6 +164,7 @@ impl Rejection {
             Self::FfnWidth { .. } => "ffn-width",
             Self::KvHeads { .. } => "kv-heads",
             Self::TooFewLayers { .. } => "too-few-layers",
+            Self::Split { .. } => "split",
             Self::Schedule { .. } => "schedule",
             Self::Batch { .. } => "batch",
             Self::InterleavedBatch { .. } => "interleaved-batch",

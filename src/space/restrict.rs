@@ -4,6 +4,7 @@ use super::text::parse_recompute;
 use crate::express::Target;
 use crate::plan::Recompute;
 use crate::schedule::Schedule;
+use crate::split::LayerSplit;
 use crate::stack::Framework;
 use crate::suggest;
 
@@ -176,6 +177,15 @@ impl Restrictions {
             .filter_map(|word| parse_recompute(&word).ok())
     }
 
+    /// Splits that were fixed by name.
+    pub(super) fn fixed_splits(&self) -> impl Iterator<Item = LayerSplit> + '_ {
+        let words = self.fixed.iter().filter(|rule| rule.key == "split").flat_map(|rule| match &rule.values {
+            Values::Words(words) => words.as_slice(),
+            Values::Range(..) => &[],
+        });
+        words.filter_map(|word| word.parse().ok())
+    }
+
     /// Whether a key was fixed or forbidden.
     pub(super) fn names(&self, key: &str) -> bool {
         self.fixed.iter().chain(&self.forbidden).any(|rule| rule.key == key)
@@ -212,9 +222,13 @@ fn parse(item: &str) -> Result<Rule, String> {
         return Ok(Rule { key: key.to_owned(), values });
     }
     if WORDS.contains(&key) {
-        let words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
-        for word in &words {
+        let mut words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
+        for word in &mut words {
             known_word(key, word)?;
+            if key == "split" {
+                // as plans write it
+                *word = word.parse::<LayerSplit>().map_err(|why| format!("{key}={word}: {why}"))?.to_string();
+            }
         }
         return Ok(Rule { key: key.to_owned(), values: Values::Words(words) });
     }
@@ -226,7 +240,7 @@ fn parse(item: &str) -> Result<Rule, String> {
 fn known_word(key: &str, word: &str) -> Result<(), String> {
     let known: Vec<&str> = match key {
         "sp" | "reshard" => vec!["on", "off"],
-        "split" => super::text::SPLITS.iter().map(|(name, _)| *name).collect(),
+        "split" => return Ok(()), // read where it is kept
         "offload-optimizer" | "offload-activations" => {
             return match word.parse::<f64>() {
                 Ok(share) if (0.0..=1.0).contains(&share) => Ok(()),

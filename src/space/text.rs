@@ -5,7 +5,8 @@ use std::fmt;
 use crate::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
-use crate::stack::{Dispatcher, LayerSplit};
+use crate::split::LayerSplit;
+use crate::stack::Dispatcher;
 use crate::suggest;
 
 /// Keys of a plan, for hints.
@@ -96,8 +97,8 @@ impl fmt::Display for Plan {
             if matches!(self.schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. }) {
                 write!(f, " vpp={}", self.schedule.virtual_stages())?;
             }
-            if self.split == LayerSplit::CostBalanced {
-                write!(f, " split=cost-balanced")?;
+            if self.split != LayerSplit::Even {
+                write!(f, " split={}", self.split)?;
             }
         }
         write!(f, " zero={}", u8::from(self.zero))?;
@@ -233,7 +234,7 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
             "schedule" => schedule = Some(value),
             "vpp" => vpp = number(value, key)?,
             "split" => {
-                plan.split = one_of(value, key, &SPLITS)?;
+                plan.split = value.parse().map_err(|why| format!("{key}={value}: {why}"))?;
             }
             "zero" => plan.zero = one_of(value, key, &ZERO)?,
             "shard" => plan.shard_group = Some(number(value, key)?),
@@ -277,17 +278,6 @@ pub const CP_KINDS: [(&str, CpKind); 4] = [
     ("a2a", CpKind::AllToAll),
     ("a2a+p2p", CpKind::Hierarchical),
 ];
-/// Names of the splits of layers over chunks.
-pub const SPLITS: [(&str, LayerSplit); 2] = [("even", LayerSplit::Even), ("cost-balanced", LayerSplit::CostBalanced)];
-
-/// Name of a split.
-pub(super) const fn split_name(split: LayerSplit) -> &'static str {
-    match split {
-        LayerSplit::Even => SPLITS[0].0,
-        LayerSplit::CostBalanced => SPLITS[1].0,
-    }
-}
-
 /// Names of the ZeRO stages.
 pub const ZERO: [(&str, ZeroStage); 4] =
     [("0", ZeroStage::Zero), ("1", ZeroStage::One), ("2", ZeroStage::Two), ("3", ZeroStage::Three)];

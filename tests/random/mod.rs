@@ -8,6 +8,7 @@ use meshwright::gpu::Format;
 use meshwright::plan::Plan;
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::space::{self, Restrictions, Space};
+use meshwright::split::LayerSplit;
 use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
 
 /// Where a problem comes from: names of the catalogue, and what is set.
@@ -135,10 +136,44 @@ pub fn plans(problem: &Problem, count: usize, seed: u64) -> Vec<Plan> {
     plans
 }
 
+/// Other layers on the first, the last, or both ranks; legal where the model's layers allow it.
+pub fn ends(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> LayerSplit {
+    let (layers, pp, v) = (costs.problem.model().layers(), plan.layout.pp, plan.schedule.virtual_stages());
+    let each = v * (1 + numbers.below((layers / pp / v).max(1) as usize) as u32);
+    match numbers.below(3) {
+        0 => LayerSplit::ends(Some(layers.saturating_sub(each * (pp - 1))), None),
+        1 => LayerSplit::ends(None, Some(layers.saturating_sub(each * (pp - 1)))),
+        _ => {
+            let rest = layers.saturating_sub(each * pp.saturating_sub(2));
+            let first = v * (1 + numbers.below((rest / v).max(1) as usize) as u32);
+            LayerSplit::ends(Some(first), Some(rest.saturating_sub(first)))
+        }
+    }
+}
+
+/// Layers moved between the chunks of an even split; multi-token prediction on the last that holds any, or with the loss.
+pub fn spelled_out(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> LayerSplit {
+    let model = costs.problem.model();
+    let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
+    let mut layers = meshwright::cost::split::even(model.layers(), chunks as u32);
+    for _ in 0..numbers.below(6) {
+        let (from, to) = (numbers.below(chunks), numbers.below(chunks));
+        if layers[from] > 0 {
+            layers[from] -= 1;
+            layers[to] += 1;
+        }
+    }
+    if numbers.below(4) == 0 && chunks > 2 {
+        layers[chunks - 2] += std::mem::take(&mut layers[chunks - 1]);
+    }
+    let last = layers.iter().rposition(|count| *count > 0).unwrap_or(chunks - 1);
+    LayerSplit::stages(&layers, model.mtp_depth, if numbers.below(2) == 0 { last } else { chunks - 1 })
+}
+
 /// A legal plan with the choices that most searches leave alone: shard groups, offload, splits, blocks of layers, dispatchers.
 pub fn wide_plan(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> Option<Plan> {
     use meshwright::plan::{Modules, Offload, Recompute, ZeroStage};
-    use meshwright::stack::{Dispatcher, LayerSplit};
+    use meshwright::stack::Dispatcher;
     let mut plan = *plan;
     let shares = [0.0, 0.0, 0.25, 0.5, 1.0];
     let modules = |bits: usize| Modules {
@@ -150,7 +185,12 @@ pub fn wide_plan(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> Option<Pl
         moe: bits & 32 > 0,
     };
     plan.dispatcher = [Dispatcher::AllToAll, Dispatcher::DeepEp][numbers.below(2)];
-    plan.split = [LayerSplit::Even, LayerSplit::CostBalanced][numbers.below(2)];
+    plan.split = match numbers.below(6) {
+        0 | 1 => LayerSplit::CostBalanced,
+        2 if plan.layout.pp > 1 => ends(costs, &plan, numbers),
+        3 | 4 if plan.layout.pp > 1 => spelled_out(costs, &plan, numbers),
+        _ => LayerSplit::Even,
+    };
     plan.sequence_parallel = plan.layout.tp > 1 && (costs.problem.model().is_moe() || numbers.below(3) > 0);
     plan.recompute = match numbers.below(8) {
         0 => Recompute::PerOp,

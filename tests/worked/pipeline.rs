@@ -36,8 +36,10 @@ fn section_4_the_bubble_of_1f1b_is_37_5_percent_of_the_ideal_and_27_3_of_the_who
 #[test]
 fn section_4_the_replay_of_the_example_agrees() {
     let s = Seconds::new;
-    let stages =
-        |n: usize, chunk: f64| vec![StageTime { forward: s(chunk), backward: s(2.0 * chunk), wgrad: s(chunk) }; n];
+    let stages = |n: usize, chunk: f64| {
+        let chunk = StageTime { forward: s(chunk), backward: s(2.0 * chunk), wgrad: s(chunk), ..StageTime::default() };
+        vec![chunk; n]
+    };
     let play = |schedule, stages: &[StageTime]| replay(schedule, 4, 8, stages, Seconds::ZERO).unwrap().makespan.get();
     close(play(Schedule::OneFOneB, &stages(4, 1.0)), 33.0, 1e-9);
     close(play(INTERLEAVED, &stages(8, 0.5)), 28.5, 1e-9);
@@ -63,7 +65,8 @@ fn section_4_5_asynchronous_sends_of_1f1b_expose_12_4() {
     let exposed = exposed_sends(Schedule::OneFOneB, 8, 64.0, send, true);
     close(exposed.get(), 12.4, 1e-9);
     prints(exposed.get() / (64.0 * 3.0 + 7.0 * 3.0), 0.06, 0.01);
-    let stages = [StageTime { forward: Seconds::new(1.0), backward: Seconds::new(2.0), wgrad: Seconds::ZERO }; 8];
+    let stage = StageTime { forward: Seconds::new(1.0), backward: Seconds::new(2.0), ..StageTime::default() };
+    let stages = [stage; 8];
     let play = |send| replay(Schedule::OneFOneB, 8, 64, &stages, send).unwrap().makespan;
     close((play(send) - play(Seconds::ZERO)).get(), 12.4, 1e-9);
 }

@@ -182,7 +182,6 @@ impl Layers {
 
     /// Layers of each chunk of a plan's pipeline.
     pub fn of_chunks(&self, costs: &Costs, plan: &Plan) -> Vec<u32> {
-        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
-        split::layers_of_chunks(plan.split, costs.problem.model().layers(), chunks, self.works(plan.layout.pp).head)
+        costs.split_layers(plan, self.works(plan.layout.pp).head)
     }
 }

@@ -16,11 +16,13 @@
 //! judge of this one: they agree to 1e-12 (`tests/staged.rs`).
 
 mod block;
+mod least;
 mod pipeline;
 mod sharding;
 mod stages;
 
 pub use block::{Block, Feeding, Layers, Mixing, layer_bound};
-pub use pipeline::{Loaded, Pipeline, Price, least_time_of_flow};
+pub use least::least_time_of_flow;
+pub use pipeline::{Loaded, Pipeline, Price};
 pub use sharding::{Parameters, Sharding, least_states};
 pub use stages::Stages;

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 
 use super::block::{Layers, ROUNDING};
+use super::least::least_flow;
 use super::sharding::{Engine, Sharding};
 use super::stages::{Class, Hold, Stages};
 use crate::cost::footprint::Footprint;
@@ -12,7 +13,6 @@ use crate::cost::pipeline::Flow;
 use crate::cost::stage::{self, Work};
 use crate::cost::{Costs, ShapeCost};
 use crate::plan::{Offload, Plan, RankOrder, Recompute, ZeroStage};
-use crate::schedule::Schedule;
 use crate::units::{Bytes, Seconds};
 
 /// Step time and memory.
@@ -32,7 +32,8 @@ pub struct Pipeline<'l> {
     /// Its layers.
     pub layers: &'l Layers,
     flow: Flow,
-    /// No shorter than any way to play the schedule; `None` where the closed form is all there is.
+    /// What any way to play the schedule takes beyond the closed form's busy time, at the least; `None` where the closed form is
+    /// all there is.
     least_bubble: Option<Seconds>,
     activations_exposed: Seconds,
 }
@@ -46,8 +47,8 @@ impl<'l> Pipeline<'l> {
             stages.classes.iter().map(|class| (work_of(costs, class, works, &layers.shape), class.count)).collect();
         let flow = costs.flow(&plan, &ranks);
         let least_bubble = least_flow(costs, &plan, stages, &ranks, works, &layers.shape).map(|least| {
-            let busy = flow.busy.total() - flow.busy.pipeline_bubble;
-            (least * ROUNDING - busy).or_zero()
+            // A bidirectional pipeline may be busy for less than its closed form says.
+            least * ROUNDING - (flow.busy.total() - flow.busy.pipeline_bubble)
         });
         let activations_exposed =
             costs.offloaded_activations(&plan, &layers.shape, &layers.kept.kinds, flow.micro_batches);
@@ -77,6 +78,11 @@ impl<'l> Pipeline<'l> {
         self.least_bubble.is_some()
     }
 
+    /// What the closed form's rank works.
+    fn closed_busy(&self) -> Seconds {
+        self.flow.busy.total() - self.flow.busy.pipeline_bubble
+    }
+
     /// No step of this pipeline under ZeRO 3 is shorter, whatever its sharding.
     pub fn least_gathered_time(&self, costs: &Costs) -> Seconds {
         let around = Around {
@@ -95,52 +101,6 @@ impl<'l> Pipeline<'l> {
         let busy = self.flow.busy.total();
         let flow = self.least_bubble.map_or(busy, |bubble| busy - self.flow.busy.pipeline_bubble + bubble);
         flow * ((1.0 + self.flow.slow_down) * ROUNDING) + self.activations_exposed
-    }
-}
-
-/// A time that no step of a plan's pipeline under ZeRO 0 to 2 beats, told before its flow is priced: `least_flow` without
-/// expert traffic beside compute, and with the way to a rank only where the schedule is played. Nothing where stages are
-/// averaged.
-pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
-    if matches!(plan.schedule, Schedule::DualPipe | Schedule::DualPipeV) {
-        return Seconds::ZERO;
-    }
-    let (passes, shape) = (&layers.works(plan.layout.pp).passes, &layers.shape);
-    let back = way_back(plan.schedule);
-    let depth = f64::from(costs.problem.model().mtp_depth);
-    let (embedding, loss) = (stage::embedding(&shape.ends), stage::loss(&shape.ends));
-    let (embedding, loss) = ((embedding.forward(), embedding.backward()), loss.forward() + loss.backward());
-    let last = passes[costs.problem.model().last_kind()];
-    let of_class = |class: &Class| {
-        let (mut own, mut before) = (Seconds::ZERO, Seconds::ZERO);
-        for (kind, &(forward, backward)) in passes.iter().enumerate() {
-            own += (forward + backward) * class.layers[kind];
-            before += (forward + backward * back.unwrap_or_default()) * class.before[kind];
-            if class.forgotten[kind] > 0.0 {
-                own += costs.forgotten(&shape.layers[kind]) * class.forgotten[kind];
-            }
-        }
-        if class.first {
-            own += embedding.0 + embedding.1;
-        }
-        if class.last {
-            own += loss * (1.0 + depth) + (last.0 + last.1) * depth;
-        }
-        if class.embedding_before {
-            before += embedding.0 + embedding.1 * back.unwrap_or_default();
-        }
-        own * costs.micro_batches(plan) + if back.is_some() { before } else { Seconds::ZERO }
-    };
-    let most = stages.classes.iter().map(of_class).fold(Seconds::ZERO, Seconds::max);
-    most * ((1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING * ROUNDING)
-}
-
-/// Share of the way to a rank that its last pass goes back; nothing where the schedule is not played.
-const fn way_back(schedule: Schedule) -> Option<f64> {
-    match schedule {
-        Schedule::GPipe | Schedule::OneFOneB | Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. } => Some(1.0),
-        Schedule::ZbH1 | Schedule::ZbH2 => Some(0.0),
-        Schedule::Naive | Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV => None,
     }
 }
 
@@ -185,9 +145,9 @@ impl<'l> Loaded<'l> {
         self.time(costs, sharding, self.pipeline.least_bubble)
     }
 
-    /// Step time with a sharding and a bubble as it was played; the closed form without one.
-    pub fn played(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
-        self.time(costs, sharding, bubble)
+    /// Step time with a sharding and a flow as it was played ([`Costs::played_flow`]); the closed form without one.
+    pub fn played(&self, costs: &Costs, sharding: &Sharding, flow: Option<Seconds>) -> Seconds {
+        self.time(costs, sharding, flow.map(|flow| flow - self.pipeline.closed_busy()))
     }
 
     fn time(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
@@ -259,55 +219,14 @@ fn work_of(costs: &Costs, class: &Class, works: &[Work], shape: &ShapeCost) -> W
     if class.first {
         work.add(&stage::embedding(&shape.ends), 1.0);
     }
+    let depth = f64::from(model.mtp_depth);
     if class.last {
-        let depth = f64::from(model.mtp_depth);
         work.add(&stage::loss(&shape.ends), 1.0 + depth);
+    }
+    if class.mtp {
         work.add(&works[model.last_kind()], depth);
     }
     work
-}
-
-/// A time that no way to play the flow beats:
-///
-/// ```text
-/// max over ranks i of  m·(F_i + B_i) + Σ over chunks before i's first of (F + B)          specification §4.2
-/// ```
-///
-/// Rank i begins when a micro-batch has come through the chunks before its own, works through all its micro-batches, and ends
-/// with a backward that has still to go back through those chunks. Where weight gradients are passes of their own the rank
-/// may end with one of them: then only the way there counts. One micro-batch at a time is its closed form. `None` for
-/// schedules without a list of operations.
-fn least_flow(
-    costs: &Costs,
-    plan: &Plan,
-    stages: &Stages,
-    ranks: &[(Work, f64)],
-    works: &[Work],
-    shape: &ShapeCost,
-) -> Option<Seconds> {
-    if plan.layout.pp == 1 {
-        return None;
-    }
-    let back = way_back(plan.schedule)?;
-    let micro_batches = costs.micro_batches(plan);
-    let embedding = stage::embedding(&shape.ends);
-    stages
-        .classes
-        .iter()
-        .zip(ranks)
-        .map(|(class, (work, _))| {
-            let own = work.forward() + work.backward() + costs.beside(work);
-            let mut before = Seconds::ZERO;
-            for (kind, &times) in class.before.iter().enumerate() {
-                before += (works[kind].forward() + works[kind].backward() * back) * times;
-                before += costs.forgotten(&shape.layers[kind]) * (class.forgotten_before[kind] * back);
-            }
-            if class.embedding_before {
-                before += embedding.forward() + embedding.backward() * back;
-            }
-            own * micro_batches + before
-        })
-        .reduce(Seconds::max)
 }
 
 /// Activations and working set of each class of ranks.

@@ -1,7 +1,7 @@
 //! Which ranks of a pipeline do the same and which hold the same: few classes, however many ranks.
 
 use crate::cost::memory::Holding;
-use crate::cost::{Costs, PerKind, split};
+use crate::cost::{Costs, PerKind};
 use crate::plan::{Plan, Recompute};
 
 /// Ranks that do the same.
@@ -15,6 +15,8 @@ pub(super) struct Class {
     pub first: bool,
     /// Whether the head lies here.
     pub last: bool,
+    /// Whether multi-token prediction lies here.
+    pub mtp: bool,
     /// How many such ranks.
     pub count: f64,
     /// Layers by kind in the chunks before the first chunk of the last such rank.
@@ -43,14 +45,12 @@ pub struct Stages {
 
 impl Stages {
     /// The classes of a plan's pipeline: pp, schedule, and the number of first layers where only those are recomputed. Chunks
-    /// are alike (`LayerSplit::Even`).
+    /// have the layers that the split names, else are alike (`LayerSplit::Even`).
     pub fn new(costs: &Costs, plan: &Plan) -> Self {
-        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
-        let layers = split::even(costs.problem.model().layers(), chunks);
-        Self { classes: classes(costs, plan, &layers), holds: holds(costs, plan) }
+        Self { classes: classes(costs, plan, &costs.held_layers(plan)), holds: holds(costs, plan) }
     }
 
-    /// The same ranks with other layers on each chunk; memory counts the even split all the same.
+    /// The same ranks with other layers on each chunk; memory counts what it did.
     #[must_use]
     pub fn with_layers(&self, costs: &Costs, plan: &Plan, layers: &[u32]) -> Self {
         Self { classes: classes(costs, plan, layers), holds: self.holds.clone() }
@@ -64,6 +64,7 @@ fn classes(costs: &Costs, plan: &Plan, layers: &[u32]) -> Vec<Class> {
         forgotten: PerKind::from_elem(0.0, kinds),
         first: false,
         last: false,
+        mtp: false,
         count: 1.0,
         before: PerKind::from_elem(0.0, kinds),
         forgotten_before: PerKind::from_elem(0.0, kinds),
@@ -75,6 +76,7 @@ fn classes(costs: &Costs, plan: &Plan, layers: &[u32]) -> Vec<Class> {
             *sum += times;
         }
     };
+    let mtp_chunk = Costs::mtp_chunk(plan);
     let mut from = 0;
     let mut forgotten = PerKind::from_elem(0.0, kinds);
     for (chunk, &count) in layers.iter().enumerate() {
@@ -90,6 +92,7 @@ fn classes(costs: &Costs, plan: &Plan, layers: &[u32]) -> Vec<Class> {
         add(&mut ranks[rank].forgotten, from, from + first);
         ranks[rank].first |= chunk == 0;
         ranks[rank].last |= chunk + 1 == layers.len();
+        ranks[rank].mtp |= chunk as u32 == mtp_chunk;
         from += count;
     }
     let mut classes: Vec<Class> = Vec::new();
@@ -99,6 +102,7 @@ fn classes(costs: &Costs, plan: &Plan, layers: &[u32]) -> Vec<Class> {
                 && known.forgotten == rank.forgotten
                 && known.first == rank.first
                 && known.last == rank.last
+                && known.mtp == rank.mtp
         };
         match classes.iter_mut().find(same) {
             Some(known) => *known = Class { count: known.count + 1.0, ..rank },
@@ -116,6 +120,7 @@ fn holds(costs: &Costs, plan: &Plan) -> Vec<Hold> {
         let same = |known: &&mut Hold| {
             known.holding.kept == holding.kept
                 && known.holding.is_last == holding.is_last
+                && known.holding.mtp == holding.mtp
                 && (known.holding.rank == first) == is_first
         };
         match holds.iter_mut().find(same) {

@@ -7,6 +7,7 @@ use crate::express::bytes_are;
 use crate::gpu::{AttentionKernel, Format};
 use crate::plan::{CpKind, Modules, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
+use crate::split::LayerSplit;
 use crate::stages::StagedPlan;
 use crate::workload::{Optimizer, Recipe};
 
@@ -42,10 +43,23 @@ pub(super) fn parallelism(request: &Request) -> Group {
     group
 }
 
-/// Alike chunks by their number; others as a layout string of every stage, in model order.
+/// Alike chunks by their number; other layers on the first and the last rank by theirs; others as a layout string of every
+/// stage, in model order.
 fn pipeline(request: &Request, group: &mut Group) {
     let plan = &request.evaluation.plan;
     if plan.layout.pp == 1 {
+        return;
+    }
+    if let (None, LayerSplit::Ends { first, last }) = (request.staged, plan.split) {
+        for (flag, layers) in [("decoder-first-pipeline-num-layers", first), ("decoder-last-pipeline-num-layers", last)]
+        {
+            if let Some(layers) = layers {
+                group.set(flag, layers);
+            }
+        }
+        if let Schedule::Interleaved { virtual_stages } = plan.schedule {
+            group.set("num-virtual-stages-per-pipeline-rank", virtual_stages);
+        }
         return;
     }
     let layers = request.layers_of_chunks();

@@ -4,6 +4,7 @@ pub mod arguments;
 mod model;
 mod plan;
 mod rules;
+mod split;
 mod work;
 
 use super::{Imported, Kind, Launched};
@@ -84,6 +85,9 @@ const DEGREES: &[(&str, &str)] = &[
     ("vpp", "--num-virtual-stages-per-pipeline-rank"),
     ("vpp", "--num-layers-per-virtual-pipeline-stage"),
     ("vpp", "--pipeline-model-parallel-layout"),
+    ("split", "--decoder-last-pipeline-num-layers"),
+    ("split", "--decoder-first-pipeline-num-layers"),
+    ("split", "--pipeline-model-parallel-layout"),
     ("sp", "--sequence-parallel"),
     ("mbs", "--micro-batch-size"),
     ("batch", "--global-batch-size"),

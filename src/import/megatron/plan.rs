@@ -4,6 +4,7 @@
 
 use super::super::finding::Finding;
 use super::arguments::Arguments;
+use super::split::pipeline;
 use crate::model::Model;
 use crate::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
@@ -20,14 +21,21 @@ pub fn plan(list: &mut Arguments, model: Option<&Model>, world: Option<u32>, sta
     let etp = list.size("--expert-tensor-parallel-size").unwrap_or(if sparse { tp } else { 1 });
     let dp = world.map_or(1, |world| super::super::replicas(world, &[tp, cp, pp]));
     let layout = Layout { tp, cp, pp, dp, ep, etp };
-    let schedule = schedule(list, pp, model);
+    let (split, virtual_stages) = pipeline(list, pp, model);
+    let schedule = if list.has("--enable-zbh1-pipeline") && pp > 1 {
+        Schedule::ZbH1
+    } else if virtual_stages > 1 {
+        Schedule::Interleaved { virtual_stages }
+    } else {
+        Schedule::OneFOneB
+    };
     let (zero, shard_group) = sharding(list, &layout, world.is_some());
     Plan {
         layout,
         sequence_parallel: list.has("--sequence-parallel") && tp > 1,
         cp_kind: if ulysses > 1 { CpKind::AllToAll } else { cp_kind(list) },
         schedule,
-        split: stack.split,
+        split: split.unwrap_or(stack.split),
         zero,
         shard_group,
         reshard_after_forward: !list.has("--torch-fsdp2-no-reshard-after-forward"),
@@ -57,107 +65,6 @@ fn cp_kind(list: &mut Arguments) -> CpKind {
             CpKind::Ring
         }
     }
-}
-
-fn schedule(list: &mut Arguments, pp: u32, model: Option<&Model>) -> Schedule {
-    let per_chunk = list.size("--num-layers-per-virtual-pipeline-stage");
-    let chunks = list.size("--num-virtual-stages-per-pipeline-rank");
-    let layout = list.word("--pipeline-model-parallel-layout");
-    let flags = [
-        "--num-layers-per-virtual-pipeline-stage",
-        "--num-virtual-stages-per-pipeline-rank",
-        "--pipeline-model-parallel-layout",
-    ];
-    let given: Vec<&str> = flags.into_iter().filter(|flag| list.place(flag).is_some()).collect();
-    if given.len() > 1 {
-        let place = list.place(given[1]);
-        let finding = Finding::error("contradiction", format!("{} are given together", given.join(" and ")));
-        list.findings.push(finding.at_maybe(place.as_ref()).expected("no more than one of them"));
-    }
-    let spare = ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"];
-    let spare = spare.into_iter().filter(|flag| list.has(flag)).count() as u32;
-    let virtual_stages = if let Some(layout) = layout {
-        let stages = layout_stages(&layout);
-        if stages == 0 || !stages.is_multiple_of(pp) {
-            list.wrong(
-                "--pipeline-model-parallel-layout",
-                &layout,
-                &format!("a multiple of {pp} stages, {stages} found"),
-            );
-            1
-        } else {
-            stages / pp
-        }
-    } else if let (Some(each), Some(model)) = (per_chunk, model) {
-        let layers = model.layers() + spare;
-        if layers.is_multiple_of(pp) && (layers / pp).is_multiple_of(each) {
-            layers / pp / each
-        } else {
-            let place = list.place("--num-layers-per-virtual-pipeline-stage");
-            let finding =
-                Finding::error("does-not-divide", format!("{layers} layers on {pp} stages are no chunks of {each}"));
-            list.findings.push(
-                finding.at_maybe(place.as_ref()).expected("layers per stage, a multiple of the layers per chunk"),
-            );
-            1
-        }
-    } else {
-        chunks.unwrap_or(1)
-    };
-    for flag in ["--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"] {
-        if list.has(flag) {
-            let place = list.place(flag);
-            let finding =
-                Finding::note("not-modelled", format!("`{flag}`: priced with layers split as evenly as they can be"));
-            list.findings.push(finding.at_maybe(place.as_ref()));
-        }
-    }
-    if list.has("--enable-zbh1-pipeline") && pp > 1 {
-        return Schedule::ZbH1;
-    }
-    if virtual_stages > 1 { Schedule::Interleaved { virtual_stages } } else { Schedule::OneFOneB }
-}
-
-/// Stages of a layout string: `Et*3|(tt|)*14,tmL` has parts between bars, `( )*n` and `x*n` repeat.
-fn layout_stages(layout: &str) -> u32 {
-    const MOST: u32 = 100_000;
-    let mut counts = vec![0_u32];
-    let mut last = 0; // bars of the item that `*n` would repeat
-    let mut chars = layout.chars().peekable();
-    while let Some(c) = chars.next() {
-        match c {
-            '(' => counts.push(0),
-            ')' => {
-                if counts.len() < 2 {
-                    return 0;
-                }
-                last = counts.pop().unwrap_or(0);
-                if let Some(top) = counts.last_mut() {
-                    *top += last;
-                }
-            }
-            '*' => {
-                let mut digits = String::new();
-                while let Some(d) = chars.next_if(char::is_ascii_digit) {
-                    digits.push(d);
-                }
-                let Ok(times) = digits.parse::<u32>() else { return 0 };
-                let more = last.saturating_mul(times.saturating_sub(1));
-                match counts.last_mut() {
-                    Some(top) if more < MOST => *top += more,
-                    Some(_) | None => return 0,
-                }
-            }
-            '|' => {
-                last = 1;
-                if let Some(top) = counts.last_mut() {
-                    *top += 1;
-                }
-            }
-            _ => last = 0,
-        }
-    }
-    if counts.len() == 1 { counts[0] + 1 } else { 0 }
 }
 
 fn sharding(list: &mut Arguments, layout: &Layout, known: bool) -> (ZeroStage, Option<u32>) {
@@ -297,20 +204,5 @@ fn dispatcher(list: &mut Arguments, layout: &Layout, stack: &Stack) -> Dispatche
             list.findings.push(finding.at_maybe(place.as_ref()));
             Dispatcher::AllToAll
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn layouts_have_as_many_stages_as_bars_part() {
-        for (layout, stages) in
-            [("Et|t|tL", 3), ("Et*3|(tt|)*14,tmL", 16), ("E|(t|)*4L", 6), ("Ettttt|tttL", 2), ("EtL", 1)]
-        {
-            assert_eq!(layout_stages(layout), stages, "{layout}");
-        }
-        assert_eq!((layout_stages("(t|"), layout_stages("t)|"), layout_stages("(t|)*x")), (0, 0, 0));
     }
 }

@@ -1,0 +1,142 @@
+//! Times that no way to play a flow beats, told before it is played.
+
+use super::block::{Layers, ROUNDING};
+use super::stages::{Class, Stages};
+use crate::cost::stage::{self, Work};
+use crate::cost::{Costs, ShapeCost};
+use crate::plan::Plan;
+use crate::schedule::Schedule;
+use crate::schedule::ops::paired;
+use crate::units::Seconds;
+
+/// A time that no step of a plan's pipeline under ZeRO 0 to 2 beats, told before its flow is priced: `least_flow` without
+/// expert traffic beside compute, and with the way to a rank only where the schedule is played. Nothing for the bidirectional
+/// ones.
+pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
+    if plan.schedule.is_bidirectional() {
+        return Seconds::ZERO;
+    }
+    let (passes, shape) = (&layers.works(plan.layout.pp).passes, &layers.shape);
+    let back = way_back(plan.schedule);
+    let depth = f64::from(costs.problem.model().mtp_depth);
+    let (embedding, loss) = (stage::embedding(&shape.ends), stage::loss(&shape.ends));
+    let (embedding, loss) = ((embedding.forward(), embedding.backward()), loss.forward() + loss.backward());
+    let last = passes[costs.problem.model().last_kind()];
+    let of_class = |class: &Class| {
+        let (mut own, mut before) = (Seconds::ZERO, Seconds::ZERO);
+        for (kind, &(forward, backward)) in passes.iter().enumerate() {
+            own += (forward + backward) * class.layers[kind];
+            before += (forward + backward * back.unwrap_or_default()) * class.before[kind];
+            if class.forgotten[kind] > 0.0 {
+                own += costs.forgotten(&shape.layers[kind]) * class.forgotten[kind];
+            }
+        }
+        if class.first {
+            own += embedding.0 + embedding.1;
+        }
+        if class.last {
+            own += loss * (1.0 + depth);
+        }
+        if class.mtp {
+            own += (last.0 + last.1) * depth;
+        }
+        if class.embedding_before {
+            before += embedding.0 + embedding.1 * back.unwrap_or_default();
+        }
+        own * costs.micro_batches(plan) + if back.is_some() { before } else { Seconds::ZERO }
+    };
+    let most = stages.classes.iter().map(of_class).fold(Seconds::ZERO, Seconds::max);
+    most * ((1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING * ROUNDING)
+}
+
+/// Share of the way to a rank that its last pass goes back; nothing where the schedule is not played.
+const fn way_back(schedule: Schedule) -> Option<f64> {
+    match schedule {
+        Schedule::GPipe | Schedule::OneFOneB | Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. } => Some(1.0),
+        Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV | Schedule::DualPipeV => Some(0.0),
+        Schedule::Naive | Schedule::DualPipe => None,
+    }
+}
+
+/// A time that no way to play the flow beats:
+///
+/// ```text
+/// max over ranks i of  m·(F_i + B_i) + Σ over chunks before i's first of (F + B)          specification §4.2
+/// ```
+///
+/// Rank i begins when a micro-batch has come through the chunks before its own, works through all its micro-batches, and ends
+/// with a backward that has still to go back through those chunks. Where weight gradients are passes of their own the rank
+/// may end with one of them: then only the way there counts. One micro-batch at a time is its closed form: `None`, as where the
+/// schedule does not run.
+pub(super) fn least_flow(
+    costs: &Costs,
+    plan: &Plan,
+    stages: &Stages,
+    ranks: &[(Work, f64)],
+    works: &[Work],
+    shape: &ShapeCost,
+) -> Option<Seconds> {
+    if plan.layout.pp == 1 {
+        return None;
+    }
+    if plan.schedule == Schedule::DualPipe {
+        return least_between_two_ends(costs, plan, ranks);
+    }
+    let back = way_back(plan.schedule)?;
+    let micro_batches = costs.micro_batches(plan);
+    let pairs = if plan.schedule.is_bidirectional() { Some(Pairs::of(costs, plan)?) } else { None };
+    let embedding = stage::embedding(&shape.ends);
+    stages
+        .classes
+        .iter()
+        .zip(ranks)
+        .map(|(class, (work, _))| {
+            let alone = || work.forward() + work.backward() + costs.beside(work);
+            let own = pairs.as_ref().map_or_else(alone, |pairs| pairs.least(work));
+            let mut before = Seconds::ZERO;
+            for (kind, &times) in class.before.iter().enumerate() {
+                before += (works[kind].forward() + works[kind].backward() * back) * times;
+                before += costs.forgotten(&shape.layers[kind]) * (class.forgotten_before[kind] * back);
+            }
+            if class.embedding_before {
+                before += embedding.forward() + embedding.backward() * back;
+            }
+            own * micro_batches + before
+        })
+        .reduce(Seconds::max)
+}
+
+/// `DualPipe`, whose ranks hold two stages each: no rank takes less than the mean of all, and the mean rank waits for
+/// (p/2 − 1)/2 forwards before its first.
+fn least_between_two_ends(costs: &Costs, plan: &Plan, ranks: &[(Work, f64)]) -> Option<Seconds> {
+    let (pairs, pp) = (Pairs::of(costs, plan)?, f64::from(plan.layout.pp));
+    let mean: Seconds = ranks.iter().map(|(work, times)| pairs.least(work) * (times / pp)).sum();
+    let shortest = ranks.iter().map(|(work, _)| work.forward()).reduce(Seconds::min).unwrap_or_default();
+    Some(mean * costs.micro_batches(plan) + shortest * ((pp / 2.0 - 1.0) / 2.0))
+}
+
+/// What pairs of a bidirectional pipeline may save and cost at the most and at the least.
+struct Pairs {
+    /// A pass's own work, against what it takes alone.
+    work: f64,
+    /// Its expert traffic, likewise.
+    traffic: f64,
+}
+
+impl Pairs {
+    /// `None` where the schedule does not run.
+    ///
+    /// ```text
+    /// Σ over pairs and passes alone  ≥  m·(F + B)·(1 + (κ−1)·f) + m·E·(1 − θ·g)          f, g = least and largest share paired
+    /// ```
+    fn of(costs: &Costs, plan: &Plan) -> Option<Self> {
+        let (fewest, most) = paired(plan.schedule, plan.layout.pp, costs.whole_micro_batches(plan)?)?;
+        let (slower, hidden) = costs.pairing(plan);
+        Some(Self { work: 1.0 + (slower - 1.0) * fewest, traffic: 1.0 - hidden * most })
+    }
+
+    /// What a rank takes for a micro-batch, on average, at the least.
+    fn least(&self, work: &Work) -> Seconds {
+        (work.forward() + work.backward()) * self.work + work.ep_beside * self.traffic
+    }
+}
