@@ -146,6 +146,15 @@ impl<'a> Stager<'a> {
         self.plan.schedule.is_bidirectional() && self.plan.layout.pp > 1
     }
 
+    /// Of a bidirectional pipeline: micro-batches without a partner, waits of its bubble, and how much slower compute is beside
+    /// the dispatch kernels ([`dual_pipe`]). None for the others.
+    pub fn pair_waits(&self) -> Option<(f64, f64, f64)> {
+        let (one, none) = (RankTime { backward: Seconds::new(1.0), ..RankTime::default() }, Seconds::ZERO);
+        let (plan, m) = (&self.plan, self.micro_batches);
+        let (alone, waits) = dual_pipe(plan.schedule, plan.layout.pp, m, none, one);
+        self.is_bidirectional().then(|| (alone, waits.get(), self.costs.pairing(plan).0))
+    }
+
     /// The input embedding: its work, and as the schedule plays it.
     pub fn embedding(&self) -> (Work, StageTime) {
         let work = embedding(&self.shape.ends);

@@ -28,7 +28,13 @@ pub struct Bound {
 /// Some rank i is the busiest, and takes T ≥ T* for a micro-batch, where T* shares the layers out with no regard to their
 /// order ([`Configs::busiest`]). For each rank that it may be, and for T in an interval, prices raise the bound
 /// ([`Sides::raise`]); the interval with the least bound is halved while that helps.
-pub fn of(program: &Program, (chains, own): (&[Path], usize), known: f64, line: (f64, f64), tolerance: f64) -> Bound {
+pub fn of(
+    program: &Program,
+    (chains, own): (&[Path], usize),
+    (known, line): (f64, (f64, f64)),
+    tolerance: f64,
+    budget: &mut Budget,
+) -> Bound {
     let m = program.stager.micro_batches();
     let (length, line, met) = (f64::INFINITY, line, Vec::new());
     let target = (known - line.0) / line.1;
@@ -66,7 +72,7 @@ pub fn of(program: &Program, (chains, own): (&[Path], usize), known: f64, line: 
         let least = least.max(configs.busiest(program, &network));
         let sides = Sides::new(program, &network, &configs, chains);
         let within = (least, found.target / m * (1.0 + 1e-9));
-        let (length, met) = by_claims(program, &sides, &chains[..own], within, goal, root);
+        let (length, met) = by_claims(program, &sides, &chains[..own], within, (goal, root), budget);
         found.length = length;
         found.met.extend(met);
     }
@@ -85,10 +91,9 @@ fn by_claims(
     sides: &Sides,
     own: &[Path],
     (least, ceiling): (f64, f64),
-    goal: f64,
-    root: f64,
+    (goal, root): (f64, f64),
+    budget: &mut Budget,
 ) -> (f64, Vec<Vec<usize>>) {
-    let mut budget = Budget { left: MOST_WORK };
     let mut met = Vec::new();
     let m = program.stager.micro_batches();
     let mut intervals = vec![(root.max(m * least), least * (1.0 - 1e-12), ceiling)];
@@ -109,7 +114,7 @@ fn by_claims(
                     break;
                 };
                 let claim = Claim { rank, low, high };
-                let (value, cuts) = sides.raise(sides.start(chain), &claim, goal, ROUNDS, &mut budget);
+                let (value, cuts) = sides.raise(sides.start(chain), &claim, goal, ROUNDS, budget);
                 met.extend(cuts.into_iter().rev().take(2));
                 bound = bound.min(value.max(known));
                 if bound <= known {
@@ -127,7 +132,7 @@ const ROOT_ROUNDS: usize = 150;
 const ROUNDS: usize = 160;
 /// Most arcs priced with no branch, and most work for all claims, the same on every machine.
 const MOST_PRICED: usize = 20_000_000;
-const MOST_WORK: usize = 150_000_000;
+pub const MOST_WORK: usize = 150_000_000;
 /// Most intervals halved.
 const MOST_INTERVALS: usize = 12;
 /// Width below which an interval is not halved, as a share.

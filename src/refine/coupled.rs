@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::Options;
 use super::blend::length;
 use super::bound;
+use super::decompose::Budget;
 use super::integer::{self, Found};
 use super::mixes::{Known, fastest, loads};
 use super::program::{Load, Program};
@@ -33,7 +34,10 @@ fn rank_path(program: &Program, rank: usize) -> Path {
 pub fn chains(program: &Program) -> Vec<Path> {
     let plan = program.stager.plan();
     if program.is_closed() {
-        (0..program.ranks).map(|rank| rank_path(program, rank)).collect()
+        let mut paths: Vec<Path> = (0..program.ranks).map(|rank| rank_path(program, rank)).collect();
+        let waits = program.waiting_slope();
+        paths.iter_mut().for_each(|path| path.backward.iter_mut().for_each(|visits| *visits += waits));
+        paths
     } else {
         paths(plan.schedule, plan.layout.pp, program.stager.micro_batches() as u32)
     }
@@ -233,10 +237,11 @@ pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl Fn
         search.descend(cuts);
     }
     let mut proved = 0.0_f64;
+    let mut budget = Budget { left: bound::MOST_WORK };
     for _ in 0..MOST_TURNS {
         let before = search.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
         let chains = search.chains.len();
-        let bound = bound::of(program, (&search.chains, own), before, search.line, options.tolerance);
+        let bound = bound::of(program, (&search.chains, own), (before, search.line), options.tolerance, &mut budget);
         let (mut length, target) = (bound.length.min(bound.target), bound.target);
         // Only splits faster than what is known are looked at from here on.
         search.line = bound.line;

@@ -222,7 +222,7 @@ impl<'a> Sides<'a> {
         let Some(allowed) = self.allowed(claim) else { return (f64::INFINITY, met) };
         let sets = allowed.iter().map(Vec::len).sum::<usize>() * program.chunks / program.ranks;
         let arcs: usize = (0..program.chunks).map(|stage| self.network.arcs(stage).len()).sum();
-        let played = 2 * program.stager.micro_batches() as usize * program.chunks;
+        let played = PLAY * program.stager.micro_batches() as usize * program.chunks;
         let mut chains = self.chains.to_vec();
         let (mut here, mut best, mut most) = (start.clone(), start, f64::NEG_INFINITY);
         let (mut pace, mut failed) = (1.0_f64, 0);
@@ -292,7 +292,9 @@ const SLOWEST: f64 = 0.01;
 /// How far beyond the goal Polyak's rule aims.
 const BEYOND: f64 = 1.003;
 /// Rounds from one played mean to the next.
-const PLAYED_EVERY: usize = 3;
+const PLAYED_EVERY: usize = 4;
+/// What playing a micro-batch through a stage takes, in sets of layers priced.
+const PLAY: usize = 100;
 /// Most chains.
 const MOST_CHAINS: usize = 300;
 
