@@ -1,7 +1,9 @@
 //! Data parallelism: gradients and parameters between replicas, and what each rank holds of them.
 
+use smallvec::SmallVec;
+
 use super::stage::Work;
-use super::{Costs, groups};
+use super::{Costs, PerKind, groups};
 use crate::collective::Group;
 use crate::gpu::Collective;
 use crate::model::parameters::LayerParameters;
@@ -77,23 +79,24 @@ impl Costs<'_> {
     /// What tensor parallelism splits is divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
     /// specification §3.9.
     pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
+        self.parameters_of(plan, &self.layers_of_ranks(plan))
+    }
+
+    /// The same of ranks that hold these layers of each kind.
+    pub(super) fn parameters_of(&self, plan: &Plan, held: &[PerKind]) -> Vec<RankParameters> {
         let model = self.problem.model();
         let (tp, pp) = (f64::from(plan.layout.tp), plan.layout.pp);
-        let kinds: Vec<RankParameters> = (0..model.kinds.len())
+        let kinds: SmallVec<[RankParameters; 4]> = (0..model.kinds.len())
             .map(|kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout))
             .collect();
         let chunks = pp * plan.schedule.virtual_stages();
-        let layers = self.held_layers(plan);
-        let mut ranks = vec![RankParameters::default(); pp as usize];
-        let mut from = 0;
-        for (chunk, &count) in layers.iter().enumerate() {
-            let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
-            for (kind, times) in self.kinds_between(from, from + count).enumerate() {
-                rank.dense += kinds[kind].dense * times;
-                rank.experts += kinds[kind].experts * times;
-            }
-            from += count;
-        }
+        let of_rank = |counts: &PerKind| {
+            kinds.iter().zip(counts).fold(RankParameters::default(), |held, (one, times)| RankParameters {
+                dense: held.dense + one.dense * times,
+                experts: held.experts + one.experts * times,
+            })
+        };
+        let mut ranks: Vec<RankParameters> = held.iter().map(of_rank).collect();
         let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / tp;
         let positions = f64::from(model.learned_positions) * f64::from(model.hidden);
         ranks[plan.schedule.rank_of(0, pp) as usize].dense += table + positions;
