@@ -36,7 +36,9 @@ pub fn chains(program: &Program) -> Vec<Path> {
     if program.is_closed() {
         let mut paths: Vec<Path> = (0..program.ranks).map(|rank| rank_path(program, rank)).collect();
         let waits = program.waiting_slope();
-        paths.iter_mut().for_each(|path| path.backward.iter_mut().for_each(|visits| *visits += waits));
+        for visits in paths.iter_mut().flat_map(|path| &mut path.backward) {
+            *visits += waits;
+        }
         paths
     } else {
         paths(plan.schedule, plan.layout.pp, program.stager.micro_batches() as u32)
