@@ -274,7 +274,7 @@ const SHOWN: [(&str, &str, &str, u32, u32, &str); 11] = [
     ("llama3-70b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 mbs=1 sp=on"),
     ("llama3-405b", "dgx-h100-1k", "nemo-25", 512, 8192, "tp=8 pp=16 mbs=1 sp=on"),
     ("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096, "tp=1 pp=16 ep=64 mbs=1"),
-    ("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096, "tp=1 pp=16 vpp=2 schedule=interleaved ep=64 mbs=1"),
+    ("deepseek-v3", "h800-2048", "deepseek-v3", 16384, 4096, "tp=1 pp=16 vpp=2 schedule=interleaved ep=64 mbs=1"),
     ("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096, "tp=1 pp=16 schedule=dualpipe-v ep=64 mbs=1"),
     ("llama4-maverick", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 ep=16 mbs=1 sp=on"),
     ("llama4-maverick", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 vpp=3 schedule=interleaved ep=16 mbs=1 sp=on"),
@@ -365,10 +365,14 @@ One stage a rank: the time T of the slowest stage is branched on. Under each int
 least length of a chain of the schedule through each rank that may be the slowest; chains that played splits waited for join the
 schedule's own, and weights on chains raise the bound.
 
-Several stages a rank: splits are paths through a network of stages. Multipliers price each rank's memory and time and weigh the
-chains; the least path is a bound, and the splits on the way are played and improved by moving single layers. Where few stages
-are left that a faster split may have, an integer program over them (good_lp; microlp, or HiGHS with feature `highs`) chooses
-among them: one column a stage, memory as one row for each rank and moment, time as one row for each chain.
+Several stages a rank: splits are improved by moving single layers, from several starts and from where an annealed walk ends. The
+bound takes the problem apart: each rank chooses layers for all its stages, with the least recomputation that its memory takes
+(exact for two stages a rank, its linear relaxation for more); a path through the model chooses the cuts; prices make the two
+agree, by the volume algorithm. The rank that is the busiest, and an interval for its time, are branched on. What the mean of all
+choices waits for when it is played joins the schedule's chains, so that every chain counts in the end. Where few stages are left
+that a faster split may have, an integer program over them (good_lp; microlp, or HiGHS with feature `highs`) chooses among them:
+one column a stage, memory as one row for each rank and moment, time as one row for each chain. A proof of half a per cent ends
+the search.
 
 Plans of more than 64 stages are not refined (`refine::ranking`): a stage holds a layer or two there.
 

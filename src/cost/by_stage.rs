@@ -8,6 +8,7 @@ use super::{Costs, Evaluation, Footprint};
 use crate::plan::{Offload, Plan, Recompute};
 use crate::schedule::alive::alive;
 use crate::schedule::closed::{RankTime, bubble, busiest, dual_pipe, exposed_sends};
+use crate::schedule::ops::runs;
 use crate::schedule::replay::{StageTime, makespan};
 use crate::stages::{Stage, StagedPlan};
 use crate::units::{Bytes, Seconds};
@@ -92,7 +93,9 @@ impl<'a> Stager<'a> {
     }
     /// Whether the replay can play this plan.
     pub fn plays(&self) -> bool {
-        self.plan.layout.pp > 1 && self.micro_batches.fract() == 0.0 && !self.is_bidirectional()
+        let (plan, m) = (&self.plan, self.micro_batches);
+        let whole = m.fract() == 0.0 && runs(plan.schedule, plan.layout.pp, m as u32);
+        plan.layout.pp > 1 && whole && !self.is_bidirectional()
     }
     /// Sends of the whole step: their closed form, whatever the stages, as `Costs::evaluate_played` counts them.
     pub fn closed_sends(&self) -> Seconds {
@@ -131,8 +134,8 @@ impl<'a> Stager<'a> {
             if busy <= Seconds::ZERO {
                 return StageTime::default();
             }
-            let longer = self.costs.pair(&self.plan, work) / busy;
-            let (forward, backward) = (forward * longer, backward * longer);
+            // What is recomputed lengthens the backward alone, so that a stage is the sum of its layers.
+            let backward = self.costs.pair(&self.plan, work) - forward;
             return StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() };
         }
         let backward = backward + self.costs.beside(work);
@@ -141,6 +144,15 @@ impl<'a> Stager<'a> {
 
     fn is_bidirectional(&self) -> bool {
         self.plan.schedule.is_bidirectional() && self.plan.layout.pp > 1
+    }
+
+    /// Of a bidirectional pipeline: micro-batches without a partner, waits of its bubble, and how much slower compute is beside
+    /// the dispatch kernels ([`dual_pipe`]). None for the others.
+    pub fn pair_waits(&self) -> Option<(f64, f64, f64)> {
+        let (one, none) = (RankTime { backward: Seconds::new(1.0), ..RankTime::default() }, Seconds::ZERO);
+        let (plan, m) = (&self.plan, self.micro_batches);
+        let (alone, waits) = dual_pipe(plan.schedule, plan.layout.pp, m, none, one);
+        self.is_bidirectional().then(|| (alone, waits.get(), self.costs.pairing(plan).0))
     }
 
     /// The input embedding: its work, and as the schedule plays it.

@@ -6,10 +6,12 @@ use std::rc::Rc;
 
 use crate::cost::Stager;
 use crate::cost::by_stage::LayerOption;
+use crate::cost::stage::Work;
 use crate::plan::{Modules, Offload, Recompute};
 use crate::schedule::Schedule;
 use crate::schedule::replay::StageTime;
 use crate::stages::{Mix, Stage, StagedPlan, kinds_in_order};
+use crate::units::Seconds;
 
 use super::frontier::{Frontier, Point};
 
@@ -377,9 +379,34 @@ impl<'a> Program<'a> {
         any.evaluation.step.pipeline_bubble.get()
     }
 
-    /// What a step takes whatever the split: its sends, and what ranks of a bidirectional pipeline wait.
+    /// How much longer ranks of a bidirectional pipeline wait, at the least, for a second that any stage recomputes.
+    ///
+    /// With n micro-batches alone and c waits of a bubble ([`crate::schedule::closed::dual_pipe`]), a second of compute is κ of a pair, at most:
+    ///
+    /// ```text
+    /// waiting = n·(F + B − FB) + c·(FB + B − 3W)          slope ≥ ((n + c)/κ + c − n)/p
+    /// ```
+    pub fn waiting_slope(&self) -> f64 {
+        let waiting = self.waiting();
+        let Some((alone, waits, kept)) = self.stager.pair_waits().filter(|_| waiting > 0.0) else { return 0.0 };
+        // Both parts of the closed form are cut off at 0: nothing is said where that may be.
+        let slack = |work: &Work| work.forward() + work.backward() * 2.0 - work.wgrad * 3.0;
+        let layers: Seconds = self.items.iter().map(|&kind| slack(&self.options[kind][0].work)).sum();
+        let all = layers + slack(&self.stager.embedding().0) + slack(&self.stager.loss().0);
+        if all <= Seconds::ZERO {
+            return 0.0;
+        }
+        (((alone + waits) / kept + waits - alone) / self.ranks as f64).max(0.0)
+    }
+
+    /// What a step takes whatever the split: its sends, and what ranks of a bidirectional pipeline wait, less what the chains
+    /// count of that.
     pub fn sends(&self) -> f64 {
-        self.stager.closed_sends().get() + self.waiting()
+        let mut backward = 0.0;
+        for chunk in 0..self.chunks {
+            backward += self.fastest(chunk, 0, if chunk == 0 { self.len() } else { 0 }).backward;
+        }
+        self.stager.closed_sends().get() + self.waiting() - self.waiting_slope() * backward
     }
 
     /// Whether rank times are only summed, not replayed (the V shapes and `DualPipe`).
