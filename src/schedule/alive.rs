@@ -14,15 +14,12 @@ pub fn alive(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<Vec<f64
     let held = (pp * schedule.virtual_stages() / unlike) as usize;
     let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0;
     let lists = if whole && pp > 1 { ops(schedule, pp, micro_batches as u32) } else { None };
-    match lists {
-        Some(lists) => lists.iter().map(|list| moments(list, unlike, held)).collect(),
-        None => {
-            let each = |rank| {
-                in_flight(schedule, rank, pp, micro_batches) * f64::from(schedule.virtual_stages()) / held as f64
-            };
-            (0..pp).map(|rank| vec![vec![each(rank); held]]).collect()
-        }
+    if let Some(lists) = lists {
+        return lists.iter().map(|list| moments(list, unlike, held)).collect();
     }
+    let share = f64::from(schedule.virtual_stages()) / held as f64;
+    let each = |rank| in_flight(schedule, rank, pp, micro_batches) * share;
+    (0..pp).map(|rank| vec![vec![each(rank); held]]).collect()
 }
 
 fn moments(list: &[Slot], unlike: u32, held: usize) -> Vec<Vec<f64>> {
