@@ -1,13 +1,15 @@
 //! The price of a plan whose stages are spelled out: replayed, under every rank's own memory.
 
-use super::data::RankParameters;
+use super::data::{RankParameters, mirrored};
 use super::layer::LayerCost;
 use super::stage::{ShapeCost, Work, embedding, loss};
+use super::staged::Pairs;
 use super::step::StepTime;
 use super::{Costs, Evaluation, Footprint};
 use crate::plan::{Offload, Plan, Recompute};
 use crate::schedule::alive::alive;
-use crate::schedule::closed::{RankTime, bubble, busiest, dual_pipe, exposed_sends};
+use crate::schedule::closed::{RankTime, bubble, busiest, exposed_sends};
+use crate::schedule::ops::runs;
 use crate::schedule::replay::{StageTime, makespan};
 use crate::stages::{Stage, StagedPlan};
 use crate::units::{Bytes, Seconds};
@@ -57,6 +59,8 @@ pub struct Stager<'a> {
     micro_batches: f64,
     alive: Vec<Vec<Vec<f64>>>,
     send: Seconds,
+    /// Of a bidirectional pipeline that runs.
+    pairs: Option<Pairs>,
 }
 
 impl<'a> Stager<'a> {
@@ -71,6 +75,7 @@ impl<'a> Stager<'a> {
             micro_batches,
             alive: alive(plan.schedule, plan.layout.pp, micro_batches),
             send: costs.stage_send(&plan),
+            pairs: Pairs::of(costs, &plan),
         }
     }
 
@@ -92,7 +97,8 @@ impl<'a> Stager<'a> {
     }
     /// Whether the replay can play this plan.
     pub fn plays(&self) -> bool {
-        self.plan.layout.pp > 1 && self.micro_batches.fract() == 0.0 && !self.is_bidirectional()
+        let Plan { schedule, layout, .. } = self.plan;
+        layout.pp > 1 && self.micro_batches.fract() == 0.0 && runs(schedule, layout.pp, self.micro_batches as u32)
     }
     /// Sends of the whole step: their closed form, whatever the stages, as `Costs::evaluate_played` counts them.
     pub fn closed_sends(&self) -> Seconds {
@@ -122,25 +128,17 @@ impl<'a> Stager<'a> {
         LayerOption { recompute, work, time, kept: all * (1.0 - on_host), on_host: all * on_host, again }
     }
 
-    /// Work as the schedule plays it: what stays exposed of expert traffic beside compute falls on backward, or, in the
-    /// bidirectional pipelines, lengthens the pair of one forward and one backward.
+    /// Work as the schedule plays it: what stays exposed of expert traffic beside compute falls on backward. In the bidirectional
+    /// pipelines, what it takes at the least, for which of its passes find a partner is the rank's affair ([`Pairs`]).
     fn time(&self, work: &Work) -> StageTime {
         let (forward, backward) = (work.forward(), work.backward());
-        if self.is_bidirectional() {
-            let busy = forward + backward;
-            if busy <= Seconds::ZERO {
-                return StageTime::default();
-            }
-            let longer = self.costs.pair(&self.plan, work) / busy;
-            let (forward, backward) = (forward * longer, backward * longer);
+        if let Some(pairs) = &self.pairs {
+            let half = work.ep_beside / 2.0;
+            let (forward, backward) = (pairs.least(forward, half), pairs.least(backward, half));
             return StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() };
         }
         let backward = backward + self.costs.beside(work);
         StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() }
-    }
-
-    fn is_bidirectional(&self) -> bool {
-        self.plan.schedule.is_bidirectional() && self.plan.layout.pp > 1
     }
 
     /// The input embedding: its work, and as the schedule plays it.
@@ -219,7 +217,7 @@ impl<'a> Stager<'a> {
 
     fn is_last(&self, rank: u32) -> bool {
         let chunks = self.plan.layout.pp * self.plan.schedule.virtual_stages();
-        self.plan.schedule.rank_of(chunks - 1, self.plan.layout.pp) == rank
+        self.plan.schedule.holders(chunks - 1, self.plan.layout.pp).any(|holder| holder == rank)
     }
 
     fn rank_of(&self, chunk: usize) -> usize {
@@ -243,7 +241,7 @@ impl<'a> Stager<'a> {
             add(table, f64::from(u8::from(stage.embedding)));
             add(head, f64::from(u8::from(stage.loss)));
         }
-        ranks
+        mirrored(&self.plan, ranks)
     }
 
     /// The price of stages: step time by the replay where the schedule has one (else the closed form), memory of each rank by
@@ -258,15 +256,23 @@ impl<'a> Stager<'a> {
         let parameters = self.rank_parameters(&staged.stages);
         let mut works = vec![Work::default(); pp];
         let mut times = Vec::with_capacity(staged.stages.len());
-        let mut kept = vec![vec![Bytes::ZERO; v]; pp];
+        let unlike = self.plan.schedule.unlike_ranks(pp as u32) as usize;
+        let mut chunks = Vec::with_capacity(staged.stages.len());
+        let mut kept = vec![vec![Bytes::ZERO; pp * v / unlike]; pp];
         let mut again = vec![Bytes::ZERO; pp];
         for (chunk, stage) in staged.stages.iter().enumerate() {
             let rank = self.rank_of(chunk);
             let (work, time, holds, whole) = self.stage(stage, staged.offload[rank].activations);
             works[rank].add(&work, 1.0);
             times.push(time);
-            kept[rank][chunk / pp] += holds;
-            again[rank] = again[rank].max(whole);
+            chunks.push(work);
+            for holder in self.plan.schedule.holders(chunk as u32, pp as u32) {
+                kept[holder as usize][chunk / unlike] += holds;
+                again[holder as usize] = again[holder as usize].max(whole);
+            }
+        }
+        if self.pairs.is_some() {
+            times = self.costs.paired_times(&self.plan, &chunks);
         }
         let footprints: Vec<Footprint> = (0..pp)
             .map(|rank| {
@@ -295,16 +301,10 @@ impl<'a> Stager<'a> {
         offload: &[Offload],
     ) -> StepTime {
         let (plan, m) = (&self.plan, self.micro_batches);
-        let ranks = self.rank_times(times);
-        let most = (0..ranks.len()).reduce(|a, b| if ranks[b].both() > ranks[a].both() { b } else { a }).unwrap_or(0);
-        let busy = ranks[most].both();
-        let exposed = (busy - works[most].forward() - works[most].backward()).or_zero();
-        let (pipe, sends) = self.pipe(times, &self.unpaired(works));
-        let mut step = StepTime {
-            pipeline_bubble: (pipe - busy * m).or_zero(),
-            pp_comm: sends,
-            ..StepTime::busy(&works[most], exposed, m)
-        };
+        let (pipe, sends) = self.pipe(times);
+        let (work, exposed) = self.busiest(works, times);
+        let busy = StepTime::busy(&work, exposed, m);
+        let mut step = StepTime { pipeline_bubble: (pipe - busy.total()).or_zero(), pp_comm: sends, ..busy };
         step.stragglers = step.total() * self.costs.slow_down(plan.layout.world_size());
         let (rest, optimizer, host) = self.beside_the_pipe(works, parameters, offload);
         StepTime { dp_comm: rest, optimizer, offload: host, ..step }
@@ -367,18 +367,21 @@ impl<'a> Stager<'a> {
         ranks
     }
 
-    /// What a pair of passes would take longer without hiding its expert traffic, forward and backward together: mean of the
-    /// ranks. Nothing but the bidirectional pipelines ask for it.
-    pub fn unpaired(&self, works: &[Work]) -> Unpaired {
-        let mut mean = Work::default();
-        for work in works {
-            mean.add(work, 1.0 / works.len() as f64);
+    /// The rank that works longest: what it does with a micro-batch on average, and what of its expert traffic stays exposed.
+    fn busiest(&self, works: &[Work], times: &[StageTime]) -> (Work, Seconds) {
+        let (plan, m) = (&self.plan, self.micro_batches);
+        if self.pairs.is_some()
+            && let Some(found) = self.costs.busiest_rank(plan, m as u32, works, times)
+        {
+            return found;
         }
-        Unpaired(mean.alone())
+        let ranks = self.rank_times(times);
+        let most = (0..ranks.len()).reduce(|a, b| if ranks[b].both() > ranks[a].both() { b } else { a }).unwrap_or(0);
+        (works[most], (ranks[most].both() - works[most].forward() - works[most].backward()).or_zero())
     }
 
     /// The pipeline of one step without its sends, and its sends.
-    pub fn pipe(&self, times: &[StageTime], unpaired: &Unpaired) -> (Seconds, Seconds) {
+    pub fn pipe(&self, times: &[StageTime]) -> (Seconds, Seconds) {
         let (plan, m) = (&self.plan, self.micro_batches);
         let pp = plan.layout.pp;
         let ranks = self.rank_times(times);
@@ -386,21 +389,11 @@ impl<'a> Stager<'a> {
         if pp == 1 {
             return (busy.both() * m, Seconds::ZERO);
         }
-        let closed_sends = self.closed_sends();
         if self.plays()
             && let Some(alone) = makespan(plan.schedule, pp, m as u32, times, Seconds::ZERO)
         {
-            return (alone, closed_sends);
+            return (alone, self.closed_sends());
         }
-        if self.is_bidirectional() {
-            let pair = ranks.iter().map(RankTime::both).sum::<Seconds>() / f64::from(pp);
-            let (alone, waiting) = dual_pipe(plan.schedule, pp, m, pair, unpaired.0);
-            return (busy.both() * m + ((unpaired.0.both() - pair) * alone + waiting).or_zero(), closed_sends);
-        }
-        (busy.both() * m + bubble(plan.schedule, &ranks, m), closed_sends)
+        (busy.both() * m + bubble(plan.schedule, &ranks, m), self.closed_sends())
     }
 }
-
-/// Mean forward and backward of a rank when neither hides the other's expert traffic.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Unpaired(RankTime);

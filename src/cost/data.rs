@@ -1,7 +1,9 @@
 //! Data parallelism: gradients and parameters between replicas, and what each rank holds of them.
 
+use smallvec::SmallVec;
+
 use super::stage::Work;
-use super::{Costs, groups};
+use super::{Costs, PerKind, groups};
 use crate::collective::Group;
 use crate::gpu::Collective;
 use crate::model::parameters::LayerParameters;
@@ -70,30 +72,44 @@ pub(super) fn heaviest(ranks: &[RankParameters]) -> RankParameters {
     ranks.iter().fold(RankParameters::default(), |a, b| if b.total() > a.total() { *b } else { a })
 }
 
+/// What ranks hold, from what their stages do: under `DualPipe` the mean of a rank's two stages, elsewhere its own.
+pub(super) fn mirrored(plan: &Plan, stages: Vec<RankParameters>) -> Vec<RankParameters> {
+    if plan.schedule.unlike_ranks(plan.layout.pp) == plan.layout.pp {
+        return stages;
+    }
+    let mean = |(a, b): (&RankParameters, &RankParameters)| RankParameters {
+        dense: f64::midpoint(a.dense, b.dense),
+        experts: f64::midpoint(a.experts, b.experts),
+    };
+    stages.iter().zip(stages.iter().rev()).map(mean).collect()
+}
+
 impl Costs<'_> {
     /// Parameters of each pipeline rank: its layers, the embedding on the first, the head on the last, and multi-token
-    /// prediction where the split puts it.
+    /// prediction where the split puts it. Under `DualPipe`, whose ranks hold two stages, the mean of both; the two copies count
+    /// in the bytes.
     ///
     /// What tensor parallelism splits is divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
     /// specification §3.9.
     pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
+        self.parameters_of(plan, &self.layers_of_ranks(plan))
+    }
+
+    /// The same of ranks that hold these layers of each kind.
+    pub(super) fn parameters_of(&self, plan: &Plan, held: &[PerKind]) -> Vec<RankParameters> {
         let model = self.problem.model();
         let (tp, pp) = (f64::from(plan.layout.tp), plan.layout.pp);
-        let kinds: Vec<RankParameters> = (0..model.kinds.len())
+        let kinds: SmallVec<[RankParameters; 4]> = (0..model.kinds.len())
             .map(|kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout))
             .collect();
         let chunks = pp * plan.schedule.virtual_stages();
-        let layers = self.held_layers(plan);
-        let mut ranks = vec![RankParameters::default(); pp as usize];
-        let mut from = 0;
-        for (chunk, &count) in layers.iter().enumerate() {
-            let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
-            for (kind, times) in self.kinds_between(from, from + count).enumerate() {
-                rank.dense += kinds[kind].dense * times;
-                rank.experts += kinds[kind].experts * times;
-            }
-            from += count;
-        }
+        let of_rank = |counts: &PerKind| {
+            kinds.iter().zip(counts).fold(RankParameters::default(), |held, (one, times)| RankParameters {
+                dense: held.dense + one.dense * times,
+                experts: held.experts + one.experts * times,
+            })
+        };
+        let mut ranks: Vec<RankParameters> = held.iter().map(of_rank).collect();
         let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / tp;
         let positions = f64::from(model.learned_positions) * f64::from(model.hidden);
         ranks[plan.schedule.rank_of(0, pp) as usize].dense += table + positions;
@@ -106,7 +122,7 @@ impl Costs<'_> {
         let rank = &mut ranks[plan.schedule.rank_of(Self::mtp_chunk(plan), pp) as usize];
         rank.dense += depth * (mtp.dense + 2.0 * f64::from(model.hidden).powi(2) / tp);
         rank.experts += depth * mtp.experts;
-        ranks
+        mirrored(plan, ranks)
     }
 
     /// Number of gradient messages: by the stack's bucket size, else Megatron's rule (§3.3, version 1.1).

@@ -30,6 +30,12 @@ pub(super) struct Holding {
     pub is_last: bool,
 }
 
+/// Of each rank and the one that mirrors it, the mean.
+fn means(ranks: &[PerKind]) -> Vec<PerKind> {
+    let mean = |(a, b): (&PerKind, &PerKind)| a.iter().zip(b).map(|(a, b)| f64::midpoint(*a, *b)).collect();
+    ranks.iter().zip(ranks.iter().rev()).map(mean).collect()
+}
+
 /// What one layer keeps for its backward: by kind, and when only its input is kept.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Kept {
@@ -42,7 +48,8 @@ pub(super) struct Kept {
 impl Costs<'_> {
     /// The rank that needs the most.
     pub fn fullest(&self, plan: &Plan) -> Footprint {
-        fullest(self.footprints_of(plan, &self.rank_parameters(plan)))
+        let held = self.layers_of_ranks(plan);
+        fullest(self.footprints_of(plan, &self.parameters_of(plan, &held), held))
     }
 
     /// Tensors that a rank may hold: what the profile allows, without context and fragmentation.
@@ -53,16 +60,22 @@ impl Costs<'_> {
 
     /// Memory of every pipeline rank.
     pub fn footprints(&self, plan: &Plan) -> Vec<Footprint> {
-        self.footprints_of(plan, &self.rank_parameters(plan)).collect()
+        let held = self.layers_of_ranks(plan);
+        self.footprints_of(plan, &self.parameters_of(plan, &held), held).collect()
     }
 
-    /// The same where the parameters of the ranks are counted already.
-    pub(super) fn footprints_of(&self, plan: &Plan, parameters: &[RankParameters]) -> impl Iterator<Item = Footprint> {
+    /// The same where the layers of the ranks and their parameters are counted already.
+    pub(super) fn footprints_of(
+        &self,
+        plan: &Plan,
+        parameters: &[RankParameters],
+        held: Vec<PerKind>,
+    ) -> impl Iterator<Item = Footprint> {
         let kept = self.kept_by_kind(plan);
         let caches = self.caches(plan);
         let gathered = self.gathered_weights(plan);
         let working_set = [false, true].map(|is_last| self.working_set(is_last, plan));
-        self.holdings(plan).into_iter().zip(parameters).map(move |(holding, &parameters)| {
+        self.holdings_of(plan, held).zip(parameters).map(move |(holding, &parameters)| {
             let states = self.states(&self.with_spare(parameters, &holding, plan), plan);
             let transient = working_set[usize::from(holding.is_last)] + gathered;
             Footprint::of_rank(holding.rank, states, self.activations(&holding, &kept, plan), transient, caches)
@@ -71,42 +84,32 @@ impl Costs<'_> {
 
     /// Layers of each rank as memory counts them.
     pub(super) fn holdings(&self, plan: &Plan) -> Vec<Holding> {
+        self.holdings_of(plan, self.layers_of_ranks(plan)).collect()
+    }
+
+    fn holdings_of(&self, plan: &Plan, held: Vec<PerKind>) -> impl Iterator<Item = Holding> {
         let model = self.problem.model();
-        let (layers, pp, kinds) = (model.layers(), plan.layout.pp, model.kinds.len());
-        let chunks = pp * plan.schedule.virtual_stages();
-        let last = plan.schedule.rank_of(chunks - 1, pp);
-        let mut ranks: Vec<Holding> = (0..pp)
-            .map(|rank| Holding {
-                rank,
-                forgotten: PerKind::from_elem(0.0, kinds),
-                kept: PerKind::from_elem(0.0, kinds),
-                spare: if plan.split.is_spelled_out() { 0.0 } else { f64::from(layers) / f64::from(pp) },
-                mtp: 0,
-                is_last: rank == last,
-            })
-            .collect();
-        let mut from = 0;
-        for (chunk, count) in self.held_layers(plan).into_iter().enumerate() {
-            let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
-            let first = if let Recompute::FirstLayers(most) = plan.recompute { count.min(most) } else { 0 };
-            for (kind, times) in self.kinds_between(from, from + first).enumerate() {
-                rank.forgotten[kind] += times;
-            }
-            for (kind, times) in self.kinds_between(from + first, from + count).enumerate() {
-                rank.kept[kind] += times;
-            }
-            rank.spare -= f64::from(count);
-            from += count;
-        }
-        for rank in &mut ranks {
-            rank.spare = rank.spare.max(0.0);
-        }
-        if plan.split.is_spelled_out() {
-            let rank = &mut ranks[plan.schedule.rank_of(Self::mtp_chunk(plan), pp) as usize];
-            rank.mtp = model.mtp_depth;
-            rank.kept[model.last_kind()] += f64::from(model.mtp_depth);
-        }
-        ranks
+        let (pp, spelled_out) = (plan.layout.pp, plan.split.is_spelled_out());
+        let last = pp * plan.schedule.virtual_stages() - 1;
+        // Under `DualPipe` half of a rank's micro-batches come through its stage, half through its copy of another.
+        let is_mirrored = plan.schedule.unlike_ranks(pp) < pp;
+        let on_ranks = |stages: Vec<PerKind>| if is_mirrored { means(&stages) } else { stages };
+        let mean = if spelled_out { 0.0 } else { f64::from(model.layers()) / f64::from(pp) };
+        let mut forgotten = match plan.recompute {
+            Recompute::FirstLayers(most) => on_ranks(self.first_layers_of_ranks(plan, most)),
+            _ => Vec::new(),
+        };
+        let holds = move |chunk: u32, rank: u32| plan.schedule.holders(chunk, pp).any(|holder| holder == rank);
+        let mtp = if spelled_out { model.mtp_depth } else { 0 };
+        on_ranks(held).into_iter().enumerate().map(move |(rank, mut kept)| {
+            let spare = (mean - kept.iter().sum::<f64>()).max(0.0);
+            let forgotten = forgotten.get_mut(rank).map_or_else(|| PerKind::from_elem(0.0, kept.len()), std::mem::take);
+            kept.iter_mut().zip(&forgotten).for_each(|(kept, forgotten)| *kept -= forgotten);
+            let rank = rank as u32;
+            let mtp = if holds(Self::mtp_chunk(plan), rank) { mtp } else { 0 };
+            kept[model.last_kind()] += f64::from(mtp) * if is_mirrored { 0.5 } else { 1.0 };
+            Holding { rank, forgotten, kept, spare, mtp, is_last: holds(last, rank) }
+        })
     }
 
     /// Share of each kind in so many layers of the whole model.

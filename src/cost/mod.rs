@@ -49,8 +49,8 @@ pub struct Costs<'a> {
     pub device: Device<'a>,
     /// Its links.
     pub fabric: Fabric<'a>,
-    /// Layers of each kind among the first `l`, for l = 0 ..= layers.
-    counts: Vec<Vec<u32>>,
+    /// Layers of each kind among the first `l`, for l = 0 ..= layers, row after row.
+    counts: Vec<u32>,
     /// Parameters of a layer of each kind.
     parameters: Vec<LayerParameters>,
 }
@@ -62,11 +62,12 @@ impl<'a> Costs<'a> {
     /// Prepares a problem for pricing.
     pub fn new(problem: &'a Problem) -> Self {
         let model = problem.model();
-        let mut counts = vec![vec![0; model.kinds.len()]];
+        let kinds = model.kinds.len();
+        let mut counts = vec![0; kinds];
         for &kind in &model.order {
-            let mut next = counts.last().expect("starts with one").clone();
-            next[kind] += 1;
-            counts.push(next);
+            counts.extend_from_within(counts.len() - kinds..);
+            let row = counts.len() - kinds;
+            counts[row + kind] += 1;
         }
         let parameters = (0..model.kinds.len()).map(|kind| model.layer_parameters(kind)).collect();
         let device = Device {
@@ -93,13 +94,18 @@ impl<'a> Costs<'a> {
 
     /// Layers of each kind in the whole model.
     pub(crate) fn kind_counts(&self) -> &[u32] {
-        self.counts.last().expect("starts with one")
+        self.among_first(self.problem.model().layers())
     }
 
     /// Layers of each kind among layers `from..to`.
     pub(crate) fn kinds_between(&self, from: u32, to: u32) -> impl Iterator<Item = f64> + '_ {
-        let (from, to) = (&self.counts[from as usize], &self.counts[to as usize]);
-        from.iter().zip(to).map(|(a, b)| f64::from(b - a))
+        self.among_first(from).iter().zip(self.among_first(to)).map(|(a, b)| f64::from(b - a))
+    }
+
+    /// Layers of each kind among the first `layers`.
+    fn among_first(&self, layers: u32) -> &[u32] {
+        let kinds = self.parameters.len();
+        &self.counts[layers as usize * kinds..][..kinds]
     }
 
     /// Tokens of one micro-batch on one context-parallel rank.
@@ -135,14 +141,15 @@ impl<'a> Costs<'a> {
 
     /// The price of a legal plan whose shape is priced already.
     pub fn evaluate_shaped(&self, plan: &Plan, shape: &ShapeCost) -> Evaluation {
-        let parameters = self.rank_parameters(plan);
+        let held = self.layers_of_ranks(plan);
+        let parameters = self.parameters_of(plan, &held);
         let heaviest = data::heaviest(&parameters);
         let step = if plan.zero == ZeroStage::Three {
             self.fsdp_step(plan, shape, &heaviest)
         } else {
             self.pipeline_step(plan, shape, &heaviest)
         };
-        Evaluation { plan: *plan, step, footprint: footprint::fullest(self.footprints_of(plan, &parameters)) }
+        Evaluation { plan: *plan, step, footprint: footprint::fullest(self.footprints_of(plan, &parameters, held)) }
     }
 
     /// Widths that tensor parallelism must divide.

@@ -71,7 +71,7 @@ impl Costs<'_> {
 
     /// Times of the chunks of a bidirectional pipeline: a rank that holds the s-th holds the s-th last too, and the forward of
     /// either may run beside the backward of the other.
-    fn paired_times(&self, plan: &Plan, chunks: &[Work]) -> Vec<StageTime> {
+    pub(super) fn paired_times(&self, plan: &Plan, chunks: &[Work]) -> Vec<StageTime> {
         let pairs = chunks.iter().zip(chunks.iter().rev());
         pairs
             .map(|(own, other)| {
@@ -99,9 +99,22 @@ impl Costs<'_> {
             return None;
         }
         let micro_batches = self.whole_micro_batches(plan)?;
-        let times = busy(plan.schedule, plan.layout.pp, micro_batches, &self.stage_times(plan, shape))?;
-        let rank = (0..times.len()).reduce(|a, b| if times[b] > times[a] { b } else { a })?;
-        let works = self.rank_works(plan, shape);
+        let (works, times) = (self.rank_works(plan, shape), self.stage_times(plan, shape));
+        let (work, exposed) = self.busiest_rank(plan, micro_batches, &works, &times)?;
+        Some(StepTime::busy(&work, exposed, f64::from(micro_batches)))
+    }
+
+    /// The rank of a bidirectional pipeline that works longest: what it does with a micro-batch, on average, and what of its
+    /// expert traffic stays exposed. `works` are those of the stages that [`Schedule::rank_of`] gives each rank.
+    pub(super) fn busiest_rank(
+        &self,
+        plan: &Plan,
+        micro_batches: u32,
+        works: &[Work],
+        times: &[StageTime],
+    ) -> Option<(Work, Seconds)> {
+        let busy = busy(plan.schedule, plan.layout.pp, micro_batches, times)?;
+        let rank = (0..busy.len()).reduce(|a, b| if busy[b] > busy[a] { b } else { a })?;
         let mut work = works[rank];
         if plan.schedule == Schedule::DualPipe {
             // Half of the micro-batches come through its stage, half through its copy of another.
@@ -109,13 +122,12 @@ impl Costs<'_> {
             work.add(&works[rank], 0.5);
             work.add(&works[works.len() - 1 - rank], 0.5);
         }
-        let m = f64::from(micro_batches);
         let exposed = if work.ep_beside > Seconds::ZERO || self.pairing(plan).0 > 1.0 {
-            (times[rank] / m - work.forward() - work.backward()).or_zero()
+            (busy[rank] / f64::from(micro_batches) - work.forward() - work.backward()).or_zero()
         } else {
             Seconds::ZERO
         };
-        Some(StepTime::busy(&work, exposed, m))
+        Some((work, exposed))
     }
 
     /// Share by which stragglers lengthen a step on so many GPUs (J).

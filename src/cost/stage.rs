@@ -204,17 +204,28 @@ impl Costs<'_> {
 
     /// Layers of each kind on each pipeline rank.
     pub(super) fn layers_of_ranks(&self, plan: &Plan) -> Vec<PerKind> {
+        self.first_layers_of_ranks(plan, u32::MAX)
+    }
+
+    /// The same of the first `most` layers of each chunk.
+    pub(super) fn first_layers_of_ranks(&self, plan: &Plan, most: u32) -> Vec<PerKind> {
         let pp = plan.layout.pp;
-        let mut ranks = vec![PerKind::from_elem(0.0, self.problem.model().kinds.len()); pp as usize];
+        self.layers_at(&self.held_layers(plan), most, pp, |chunk| plan.schedule.rank_of(chunk, pp))
+    }
+
+    /// Layers of each kind at each of `places`, counting the first `most` of each chunk; `layers` = of each chunk, `place` =
+    /// where a chunk is.
+    fn layers_at(&self, layers: &[u32], most: u32, places: u32, place: impl Fn(u32) -> u32) -> Vec<PerKind> {
+        let mut held = vec![PerKind::from_elem(0.0, self.problem.model().kinds.len()); places as usize];
         let mut from = 0;
-        for (chunk, count) in self.held_layers(plan).into_iter().enumerate() {
-            let rank = &mut ranks[plan.schedule.rank_of(chunk as u32, pp) as usize];
-            for (sum, times) in rank.iter_mut().zip(self.kinds_between(from, from + count)) {
+        for (chunk, &count) in layers.iter().enumerate() {
+            let at = &mut held[place(chunk as u32) as usize];
+            for (sum, times) in at.iter_mut().zip(self.kinds_between(from, from + count.min(most))) {
                 *sum += times;
             }
             from += count;
         }
-        ranks
+        held
     }
 
     /// The chunk that holds the multi-token-prediction layers.
@@ -248,39 +259,43 @@ impl Costs<'_> {
 
     /// Work of each chunk, in model order: its layers, and the ends of the model where they are.
     pub fn chunk_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
+        self.works_at(plan, shape, plan.layout.pp * plan.schedule.virtual_stages(), |chunk| chunk)
+    }
+
+    /// Work of each pipeline rank: that of its chunks.
+    pub fn rank_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
+        let pp = plan.layout.pp;
+        self.works_at(plan, shape, pp, |chunk| plan.schedule.rank_of(chunk, pp))
+    }
+
+    /// Work at each of `places`; `place` = where a chunk is.
+    fn works_at(&self, plan: &Plan, shape: &ShapeCost, places: u32, place: impl Fn(u32) -> u32) -> Vec<Work> {
         let model = self.problem.model();
         let works = self.works(plan, shape);
         let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
         let layers = self.split_layers(plan, head);
-        let mtp_chunk = Self::mtp_chunk(plan) as usize;
-        let mut from = 0;
-        let mut chunk_works = Vec::with_capacity(layers.len());
-        for (chunk, &count) in layers.iter().enumerate() {
-            let mut work = Work::default();
-            for (kind, times) in self.kinds_between(from, from + count).enumerate() {
+        let mut all = vec![Work::default(); places as usize];
+        for (work, counts) in all.iter_mut().zip(self.layers_at(&layers, u32::MAX, places, &place)) {
+            for (one, &times) in works.iter().zip(&counts) {
                 if times > 0.0 {
-                    work.add(&works[kind], times);
+                    work.add(one, times);
                 }
             }
-            if let Recompute::FirstLayers(most) = plan.recompute {
-                for &kind in &model.order[from as usize..(from + count.min(most)) as usize] {
-                    work.recompute += self.forgotten(&shape.layers[kind]);
-                }
-            }
-            if chunk == 0 {
-                work.add(&embedding(&shape.ends), 1.0);
-            }
-            let depth = f64::from(model.mtp_depth);
-            if chunk + 1 == layers.len() {
-                work.add(&loss(&shape.ends), 1.0 + depth);
-            }
-            if chunk == mtp_chunk {
-                work.add(&works[model.last_kind()], depth);
-            }
-            from += count;
-            chunk_works.push(work);
         }
-        chunk_works
+        if let Recompute::FirstLayers(most) = plan.recompute {
+            for (work, counts) in all.iter_mut().zip(self.layers_at(&layers, most, places, &place)) {
+                let again = shape.layers.iter().zip(&counts).map(|(cost, &times)| self.forgotten(cost) * times);
+                work.recompute += again.sum();
+            }
+        }
+        let mut at = |chunk: u32, work: &Work, times: f64| all[place(chunk) as usize].add(work, times);
+        let depth = f64::from(model.mtp_depth);
+        at(0, &embedding(&shape.ends), 1.0);
+        at(layers.len() as u32 - 1, &loss(&shape.ends), 1.0 + depth);
+        if model.mtp_depth > 0 {
+            at(Self::mtp_chunk(plan), &works[model.last_kind()], depth);
+        }
+        all
     }
 
     /// What `FirstLayers` computes again for a micro-batch, in all chunks together; nothing under any other recomputation.
@@ -297,15 +312,6 @@ impl Costs<'_> {
             from += count;
         }
         again
-    }
-
-    /// Work of each pipeline rank.
-    pub fn rank_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
-        let mut ranks = vec![Work::default(); plan.layout.pp as usize];
-        for (chunk, work) in self.chunk_works(plan, shape).iter().enumerate() {
-            ranks[plan.schedule.rank_of(chunk as u32, plan.layout.pp) as usize].add(work, 1.0);
-        }
-        ranks
     }
 }
 

@@ -15,6 +15,7 @@ pub mod roofline;
 pub mod sample;
 pub mod shapes;
 pub mod tensors;
+mod verdict;
 pub mod verify;
 
 use crate::units::{Bytes, Seconds};

@@ -6,6 +6,8 @@ use serde::Serialize;
 
 use super::shapes::{Measured, Slowest, calls};
 use super::tensors::{self, LayerTensors};
+use super::verdict::verdict;
+pub use super::verdict::{LEAST_COVERED, LEAST_MEASURED, MOST_ERROR, MOST_MEMORY_ERROR, TIE, Verdict};
 use super::{Calibration, Probe, ProbeError, Samples};
 use crate::cost::Costs;
 use crate::kernel::{Call, Pass};
@@ -13,17 +15,6 @@ use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::sources::Basis;
 use crate::units::Seconds;
-
-/// Least share of the predicted kernel time that must be measured, or bounded by the probe's own attention, for a verdict.
-pub const LEAST_COVERED: f64 = 0.9;
-/// Least share that must be measured itself: a bound alone confirms no step time.
-pub const LEAST_MEASURED: f64 = 0.5;
-/// Largest error of the calibrated kernel time of a verdict that confirms.
-pub const MOST_ERROR: f64 = 0.05;
-/// Largest error of a layer's memory of a verdict that confirms.
-pub const MOST_MEMORY_ERROR: f64 = 0.02;
-/// Two plans nearer than this are a tie: repeats of one measurement differ by as much.
-pub const TIE: f64 = 0.03;
 
 /// One kind of kernel of a plan: what a layer of each kind, the two ends and the update take together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -130,31 +121,6 @@ impl Checked {
     /// The sum of the terms.
     pub fn total(&self) -> Option<&Term> {
         self.terms.last()
-    }
-}
-
-/// What the check says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// The predicted winner wins, or ties, and calibrated kernel times are within 5 % of measured.
-    Confirmed,
-    /// Another plan wins.
-    Overturned,
-    /// The winner wins, but calibrated kernel times are further off than 5 %, or a layer's memory than 2 %.
-    Inaccurate,
-    /// Too little was measured, or nothing but the model was asked.
-    Inconclusive,
-}
-
-impl std::fmt::Display for Verdict {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Confirmed => "confirmed",
-            Self::Overturned => "overturned",
-            Self::Inaccurate => "inaccurate",
-            Self::Inconclusive => "inconclusive",
-        })
     }
 }
 
@@ -275,29 +241,6 @@ impl Sums {
             at_most_s: self.at_most,
         }
     }
-}
-
-fn verdict(plans: &[Checked]) -> Verdict {
-    let known = |plan: &Checked| {
-        let known = plan.total().map(|total| (total.covered, total.covered + total.bounded));
-        known.is_some_and(|(measured, all)| measured >= LEAST_MEASURED && all >= LEAST_COVERED)
-    };
-    if plans.is_empty() || !plans.iter().all(known) {
-        return Verdict::Inconclusive;
-    }
-    // The winner must win by measured times, and also with attention as slow as it can be.
-    let wins = |time: fn(&Checked) -> Seconds| {
-        let best = plans.iter().map(|plan| time(plan).get()).fold(f64::INFINITY, f64::min);
-        plans.iter().find(|plan| plan.place_before == 1).is_none_or(|winner| time(winner).get() <= best * (1.0 + TIE))
-    };
-    match (wins(|plan| plan.measured_s), wins(|plan| plan.slowest_s)) {
-        (false, false) => return Verdict::Overturned,
-        (true, true) => {}
-        _ => return Verdict::Inconclusive,
-    }
-    let off = plans.iter().filter_map(Checked::total).any(|total| total.error_after().abs() > MOST_ERROR);
-    let off = off || plans.iter().flat_map(|plan| &plan.layers).any(|layer| layer.error().abs() > MOST_MEMORY_ERROR);
-    if off { Verdict::Inaccurate } else { Verdict::Confirmed }
 }
 
 /// The problem with the curves of a calibration.

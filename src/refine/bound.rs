@@ -1,5 +1,7 @@
 //! What no cuts can beat, where ranks own several stages.
 
+use super::configs::Configs;
+use super::decompose::{Budget, Claim, Sides};
 use super::integer::{self, Column};
 use super::network::{Branch, Multipliers, Network};
 use super::program::Program;
@@ -10,29 +12,41 @@ use crate::schedule::paths::Path;
 pub struct Bound {
     /// No split that fits has a shorter longest chain, but for those beyond the target.
     pub length: f64,
+    /// The step that a pipeline's length gives, of every split within the target: at none, and for one second more.
+    pub line: (f64, f64),
+    /// The target: the length of a pipeline whose step is what is known.
+    pub target: f64,
     /// Splits that the bound is made of.
     pub met: Vec<Vec<usize>>,
     /// All stages that a split under the target may have, where they are few.
     pub columns: Option<Vec<Column>>,
 }
 
-/// A lower bound on the longest chain of every split that fits and whose longest chain is under `target`; and splits that it is
-/// made of, to be played.
+/// A lower bound on the longest chain of every split that fits and whose step is under `known`; and splits that it is made of,
+/// to be played. `line` = the step that a pipeline's length gives; `own` = how many of the chains are the schedule's own.
 ///
 /// Some rank i is the busiest, and takes T ≥ T* for a micro-batch, where T* shares the layers out with no regard to their
-/// order ([`busiest`]). For each rank that it may be, and for T in an interval, multipliers raise the bound
-/// ([`Network::raise`]); the interval with the least bound is halved while that helps.
-pub fn of(program: &Program, chains: &[Path], target: f64, tolerance: f64) -> Bound {
+/// order ([`Configs::busiest`]). For each rank that it may be, and for T in an interval, prices raise the bound
+/// ([`Sides::raise`]); the interval with the least bound is halved while that helps.
+pub fn of(
+    program: &Program,
+    (chains, own): (&[Path], usize),
+    (known, line): (f64, (f64, f64)),
+    tolerance: f64,
+    budget: &mut Budget,
+) -> Bound {
     let m = program.stager.micro_batches();
-    let goal = target * (1.0 - tolerance);
+    let (length, line, met) = (f64::INFINITY, line, Vec::new());
+    let target = (known - line.0) / line.1;
     let ceiling = target / m * (1.0 + 1e-9);
+    let nothing = Bound { length, line, target, met, columns: None };
     let least = busiest(program);
     if least >= ceiling {
-        return Bound { length: target, met: Vec::new(), columns: None };
+        return nothing;
     }
     let network = Network::new(program, ceiling);
     if network.is_empty() {
-        return Bound { length: target, met: Vec::new(), columns: None };
+        return nothing;
     }
     let none = Multipliers {
         chains: vec![1.0 / chains.len() as f64; chains.len()],
@@ -41,79 +55,90 @@ pub fn of(program: &Program, chains: &[Path], target: f64, tolerance: f64) -> Bo
         least: 0.0,
     };
     let whole = Branch { rank: None, low: least, high: ceiling };
-    let mut budget = MOST_PRICED;
-    let finite = target.is_finite();
-    let scale = if finite { target } else { m * least };
-    let (root, multipliers, mut met) = network.raise(none, chains, &whole, scale, (ROOT_ROUNDS, &mut budget));
-    if !finite || root >= goal {
-        return Bound { length: root.min(target), met, columns: None };
+    let scale = if target.is_finite() { target } else { m * least };
+    let (root, multipliers, met) = network.raise(none, chains, &whole, scale, (ROOT_ROUNDS, &mut MOST_PRICED.clone()));
+    if !target.is_finite() {
+        return Bound { length: root, met, ..nothing };
     }
-    let mut intervals = vec![(root, least * (1.0 - 1e-12), ceiling)];
+    let mut found = Bound { length: root, met, ..nothing };
+    if let Some(configs) = Configs::new(program, &network, ceiling) {
+        let narrow = configs.line(program, &network, ceiling, program.sends());
+        if narrow.0 > line.0 {
+            found.line = narrow;
+            found.target = (known - narrow.0) / narrow.1;
+        }
+        let enough = tolerance.max(ENOUGH);
+        let goal = (known * (1.0 - enough) - found.line.0) / found.line.1;
+        let least = least.max(configs.busiest(program, &network));
+        let sides = Sides::new(program, &network, &configs, chains);
+        let within = (least, found.target / m * (1.0 + 1e-9));
+        let (length, met) = by_claims(program, &sides, &chains[..own], within, (goal, root), budget);
+        found.length = length;
+        found.met.extend(met);
+    }
+    found.met.sort();
+    found.met.dedup();
+    // Rank times are left to the program's own rows: these columns are those of no branch.
+    if found.length < found.target * (1.0 - tolerance) {
+        found.columns = network.columns(&multipliers, chains, &whole, found.target, integer::MOST_COLUMNS);
+    }
+    found
+}
+
+/// The least bound over intervals of the busiest rank's time, and over the ranks that it may be.
+fn by_claims(
+    program: &Program,
+    sides: &Sides,
+    own: &[Path],
+    (least, ceiling): (f64, f64),
+    (goal, root): (f64, f64),
+    budget: &mut Budget,
+) -> (f64, Vec<Vec<usize>>) {
+    let mut met = Vec::new();
+    let m = program.stager.micro_batches();
+    let mut intervals = vec![(root.max(m * least), least * (1.0 - 1e-12), ceiling)];
     for _ in 0..MOST_INTERVALS {
         let Some(at) = (0..intervals.len()).min_by(|&a, &b| intervals[a].0.total_cmp(&intervals[b].0)) else { break };
         let (known, low, high) = intervals.swap_remove(at);
-        if known >= goal || high - low <= FINEST * high {
+        if known >= goal || high - low <= FINEST * high || budget.left == 0 {
             intervals.push((known, low, high));
             break;
         }
         let middle = if high > 1.03 * low { low * 1.01 } else { f64::midpoint(low, high) };
         for (low, high) in [(low, middle), (middle, high)] {
-            let within = Network::new(program, high * (1.0 + 1e-12));
-            let mut bound = f64::INFINITY;
-            for rank in (0..program.ranks).filter(|_| !within.is_empty()) {
-                let branch = Branch { rank: Some(rank), low, high };
-                let mut of_rank = known;
-                for begin in starts(program, chains, &multipliers, &branch, scale) {
-                    let (value, _, cuts) = within.raise(begin, chains, &branch, scale, (ROUNDS, &mut budget));
-                    met.extend(cuts.into_iter().rev().take(2));
-                    of_rank = of_rank.max(value);
-                    if of_rank >= goal {
-                        break;
-                    }
-                }
-                bound = bound.min(of_rank);
+            let known = known.max(m * low);
+            let mut bound = if known >= goal { known } else { f64::INFINITY };
+            for rank in (0..program.ranks).filter(|_| known < goal) {
+                let Some(chain) = own.iter().rposition(|path| path.rank as usize == rank) else {
+                    bound = known;
+                    break;
+                };
+                let claim = Claim { rank, low, high };
+                let (value, cuts) = sides.raise(sides.start(chain), &claim, goal, ROUNDS, budget);
+                met.extend(cuts.into_iter().rev().take(2));
+                bound = bound.min(value.max(known));
                 if bound <= known {
                     break; // no rank makes up for it
                 }
             }
-            intervals.push((bound.max(known), low, high));
+            intervals.push((bound, low, high));
         }
     }
-    let bound = intervals.iter().map(|interval| interval.0).fold(f64::INFINITY, f64::min);
-    met.sort();
-    met.dedup();
-    // Rank times are left to the program's own rows: these columns are those of no branch.
-    let columns =
-        if bound < goal { network.columns(&multipliers, chains, &whole, target, integer::MOST_COLUMNS) } else { None };
-    Bound { length: bound.min(target), met, columns }
+    (intervals.iter().map(|interval| interval.0).fold(f64::INFINITY, f64::min), met)
 }
 
-/// Where multipliers of a branch begin: the rank's own chain, whose visits of the rank are worth the least that it takes; and
-/// what was best with no branch.
-fn starts(program: &Program, chains: &[Path], root: &Multipliers, branch: &Branch, scale: f64) -> Vec<Multipliers> {
-    let Some(rank) = branch.rank else { return vec![root.clone()] };
-    let mut all = Vec::new();
-    if let Some(own) = chains.iter().rposition(|path| path.rank as usize == rank) {
-        let path = &chains[own];
-        let visits = (0..program.chunks).filter(|&stage| program.rank_of(stage) == rank);
-        let visits = visits.map(|stage| path.forward[stage].min(path.backward[stage])).fold(f64::INFINITY, f64::min);
-        let mut weights = vec![0.0; chains.len()];
-        weights[own] = 1.0;
-        all.push(Multipliers { chains: weights, least: visits * branch.low / scale, ..root.clone() });
-    }
-    all.push(root.clone());
-    all
-}
-
-/// Rounds of the multipliers with no branch, and within one.
+/// Rounds of the multipliers with no branch, and of the prices of a claim.
 const ROOT_ROUNDS: usize = 150;
-const ROUNDS: usize = 30;
-/// Most arcs priced for one bound, the same on every machine.
-const MOST_PRICED: usize = 40_000_000;
+const ROUNDS: usize = 160;
+/// Most arcs priced with no branch, and most work for all claims, the same on every machine.
+const MOST_PRICED: usize = 20_000_000;
+pub const MOST_WORK: usize = 150_000_000;
 /// Most intervals halved.
-const MOST_INTERVALS: usize = 4;
+const MOST_INTERVALS: usize = 12;
 /// Width below which an interval is not halved, as a share.
 const FINEST: f64 = 1e-3;
+/// A proof that is enough: to prove more takes longer than it is worth.
+pub const ENOUGH: f64 = 5e-3;
 
 /// What the edges of a step are at their best, whatever the split: parameters shared out evenly; nothing is known of the
 /// windows but that the whole model is no longer.
@@ -125,7 +150,7 @@ pub fn edges(program: &Program) -> Edges {
         let [dense, experts] = program.parameters(chunk, 0, items);
         all = [all[0] + dense, all[1] + experts];
         let load = program.fastest(chunk, 0, items);
-        (forward, backward) = (forward + load.forward, backward + load.backward);
+        (forward, backward) = (forward + load.forward / program.share, backward + load.backward / program.share);
     }
     let ranks = program.ranks as f64;
     let mean = (all[0] + all[1]) / ranks;
@@ -179,34 +204,52 @@ pub fn busiest(program: &Program) -> f64 {
     low
 }
 
-/// Whether ranks under a ceiling can take all layers: for every count of the other kinds, the most of the main kind.
+/// Whether ranks under a ceiling can take all layers.
 fn share_out(all: &[usize], time: &[f64], ends: &[f64], main: usize, others: &[usize], ceiling: f64) -> bool {
-    let sizes: Vec<usize> = others.iter().map(|&kind| all[kind] + 1).collect();
-    let states: usize = sizes.iter().product();
-    let mut most: Vec<Option<usize>> = vec![None; states];
-    most[0] = Some(0);
-    for end in ends {
+    let takes = |rank: usize| {
+        let end = ends[rank];
         // What this rank may take of the other kinds, and of the main kind with that.
-        let mut takes: Vec<(Vec<usize>, usize)> = vec![(vec![0; others.len()], 0)];
-        for at in 0..others.len() {
+        let mut takes: Vec<Vec<usize>> = vec![vec![0; others.len()]];
+        for (at, &kind) in others.iter().enumerate() {
             let mut more = Vec::new();
-            for (counts, _) in &takes {
-                for n in 0..sizes[at] {
+            for counts in &takes {
+                for n in 0..=all[kind] {
                     let mut counts = counts.clone();
                     counts[at] = n;
                     let used: f64 = counts.iter().zip(others).map(|(&n, &kind)| n as f64 * time[kind]).sum();
                     if used + end > ceiling {
                         break;
                     }
-                    more.push((counts, 0));
+                    more.push(counts);
                 }
             }
             takes = more;
         }
-        for (counts, mains) in &mut takes {
+        let with_mains = |counts: Vec<usize>| {
             let used: f64 = counts.iter().zip(others).map(|(&n, &kind)| n as f64 * time[kind]).sum();
-            *mains = ((ceiling - end - used) / time[main]).floor() as usize;
-        }
+            let mains = ((ceiling - end - used) / time[main]).floor() as usize;
+            (counts, mains)
+        };
+        takes.into_iter().map(with_mains).collect()
+    };
+    shared_out(all, main, others, ends.len(), takes)
+}
+
+/// Whether ranks can take all layers, where `takes` says of each what it may take of the `others` kinds, and of the `main` kind
+/// with that: for every count of the others, the most of the main one.
+pub fn shared_out(
+    all: &[usize],
+    main: usize,
+    others: &[usize],
+    ranks: usize,
+    takes: impl Fn(usize) -> Vec<(Vec<usize>, usize)>,
+) -> bool {
+    let sizes: Vec<usize> = others.iter().map(|&kind| all[kind] + 1).collect();
+    let states: usize = sizes.iter().product();
+    let mut most: Vec<Option<usize>> = vec![None; states];
+    most[0] = Some(0);
+    for rank in 0..ranks {
+        let takes = takes(rank);
         let mut next: Vec<Option<usize>> = vec![None; states];
         for (state, &had) in most.iter().enumerate() {
             let Some(had) = had else { continue };

@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use super::Options;
 use super::blend::length;
 use super::bound;
+use super::decompose::Budget;
 use super::integer::{self, Found};
 use super::mixes::{Known, fastest, loads};
 use super::program::{Load, Program};
 use super::separable::{Answer, Split};
+use super::walk;
 use crate::schedule::paths::{Path, paths};
 use crate::schedule::replay::{StageTime, critical_path};
 use crate::units::Seconds;
@@ -78,7 +80,7 @@ fn repair(program: &Program, cuts: &mut [usize]) {
 }
 
 /// Whether cuts leave no stage empty that may not be.
-fn legal(program: &Program, cuts: &[usize]) -> bool {
+pub fn legal(program: &Program, cuts: &[usize]) -> bool {
     (0..program.chunks)
         .all(|chunk| cuts[chunk] <= cuts[chunk + 1] && program.may_hold(chunk, cuts[chunk], cuts[chunk + 1]))
 }
@@ -174,19 +176,29 @@ pub const UNFORESEEN: f64 = 2e-4;
 /// Most chains.
 const MOST_CHAINS: usize = 200;
 
-/// Adds to the chains what a split's step waits for.
-pub fn foresee(program: &Program, loads: &[Load], chains: &mut Vec<Path>) {
-    let (plan, s) = (program.stager.plan(), Seconds::new);
-    if !program.stager.plays() || chains.len() >= MOST_CHAINS {
-        return;
+/// What a step of these stages waits for; none where no list of operations is played.
+pub fn foreseen(program: &Program, loads: &[Load]) -> Option<Path> {
+    if !program.stager.plays() {
+        return None;
     }
+    let (plan, m) = (program.stager.plan(), program.stager.micro_batches() as u32);
+    critical_path(plan.schedule, plan.layout.pp, m, &stage_times(loads))
+}
+
+/// Stages as the replay takes them.
+pub fn stage_times(loads: &[Load]) -> Vec<StageTime> {
+    let s = Seconds::new;
     let time = |load: &Load| {
         let (forward, backward, wgrad) = (s(load.forward), s(load.backward), s(load.wgrad));
         StageTime { forward, backward, wgrad, ..StageTime::default() }
     };
-    let times: Vec<StageTime> = loads.iter().map(time).collect();
-    let m = program.stager.micro_batches() as u32;
-    if let Some(path) = critical_path(plan.schedule, plan.layout.pp, m, &times)
+    loads.iter().map(time).collect()
+}
+
+/// Adds to the chains what a split's step waits for.
+pub fn foresee(program: &Program, loads: &[Load], chains: &mut Vec<Path>) {
+    if chains.len() < MOST_CHAINS
+        && let Some(path) = foreseen(program, loads)
         && !chains.contains(&path)
     {
         chains.push(path);
@@ -194,7 +206,7 @@ pub fn foresee(program: &Program, loads: &[Load], chains: &mut Vec<Path>) {
 }
 
 /// Most times that the bound sends the search to new splits.
-const MOST_TURNS: usize = 4;
+const MOST_TURNS: usize = 3;
 
 /// Moves single layers between stages while the replay gets shorter, from several starts and from the splits that the bound
 /// is made of, until none of them is faster.
@@ -212,16 +224,24 @@ pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl Fn
         seen: BTreeSet::new(),
         known: Known::new(),
     };
+    let own = search.chains.len();
     for start in starts(program) {
         search.descend(start);
     }
+    if let Some((_, split)) = &search.best
+        && let Some(cuts) = walk::walk(program, &search.chains, split.cuts.clone(), &mut search.known)
+    {
+        search.descend(cuts);
+    }
     let mut proved = 0.0_f64;
+    let mut budget = Budget { left: bound::MOST_WORK };
     for _ in 0..MOST_TURNS {
         let before = search.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
-        let target = (before - search.line.0) / search.line.1;
         let chains = search.chains.len();
-        let bound = bound::of(program, &search.chains, target, options.tolerance);
-        let mut length = bound.length;
+        let bound = bound::of(program, (&search.chains, own), (before, search.line), options.tolerance, &mut budget);
+        let (mut length, target) = (bound.length.min(bound.target), bound.target);
+        // Only splits faster than what is known are looked at from here on.
+        search.line = bound.line;
         for cuts in bound.met {
             if search.replayed < search.most_replays {
                 search.descend(cuts);
@@ -238,9 +258,11 @@ pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl Fn
                 Found::Unknown => search.cut_short = true,
             }
         }
-        proved = proved.max(search.lift(length));
+        proved = proved.max(search.lift(length).min(before));
         let now = search.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
-        if proved >= now * (1.0 - options.tolerance) || (now >= before && search.chains.len() == chains) {
+        if proved >= now * (1.0 - options.tolerance.max(bound::ENOUGH))
+            || (now >= before && search.chains.len() == chains)
+        {
             break;
         }
     }

@@ -26,6 +26,7 @@ pub fn loads(program: &Program, cuts: &[usize], known: &mut Known) -> Option<Vec
         let mut key = vec![rank as u32];
         for &chunk in &own {
             key.extend(program.counts_between(cuts[chunk], cuts[chunk + 1]));
+            key.push(cuts[chunk + 1].saturating_sub(program.decoder_layers.max(cuts[chunk])) as u32);
         }
         let choose = if own.len() <= MOST_EXACT { knapsack } else { greedy };
         let chosen = known.entry(key).or_insert_with(|| choose(program, cuts, &own, moments, room)).clone()?;

@@ -2,7 +2,9 @@
 
 mod blend;
 mod bound;
+mod configs;
 mod coupled;
+mod decompose;
 mod frontier;
 mod integer;
 mod mixes;
@@ -10,6 +12,7 @@ mod network;
 mod program;
 pub mod ranking;
 mod separable;
+mod walk;
 
 use serde::Serialize;
 
@@ -84,11 +87,11 @@ impl Refined {
     }
 }
 
-/// Why no stages of a plan fit.
+/// Why no stages of a plan fit: the constraints that cannot hold, by the name of their family, with their numbers.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Infeasible {
     /// Fewer layers than stages that must hold one.
-    #[error("every stage holds a layer: {stages} stages between embedding and loss, {layers} layers")]
+    #[error("layers: every stage holds one: {stages} stages between embedding and loss, {layers} layers")]
     TooFewLayers {
         /// Stages that may not be empty.
         stages: u32,
@@ -97,7 +100,7 @@ pub enum Infeasible {
     },
     /// A rank is over its memory however layers are cut and recomputed.
     #[error(
-        "every rank fits: rank {rank} is over its {room}: states {states}, working set {working}, and {in_flight} in flight x {each}, with all that recomputation can save"
+        "memory: rank {rank}: {in_flight} in flight x {each}, states {states} and working set {working} over its {room}, with all that recomputation can save"
     )]
     Memory {
         /// The rank that is over by the most in the split that comes nearest.
@@ -223,8 +226,7 @@ fn split(program: &Program, options: &Options, known: Option<f64>) -> Answer {
         let points: Vec<Option<usize>> = split.loads.iter().map(|load| load.point).collect();
         stager.evaluate(&program.staged(&split.cuts, &points)).evaluation.step.total().get()
     };
-    let mut answer = if stager.plan().schedule.virtual_stages() == 1 && (stager.plays() || stager.plan().layout.pp == 1)
-    {
+    let mut answer = if program.chunks == program.ranks && (stager.plays() || stager.plan().layout.pp == 1) {
         let limits = (options.tolerance, options.most_replays);
         separable::solve(program, coupled::chains(program), sends, limits, step)
     } else {

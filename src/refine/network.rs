@@ -9,7 +9,11 @@ use crate::schedule::paths::Path;
 
 /// Layers of one stage, up to their order: what they take and hold under each mix that some price would choose.
 #[derive(Clone, Debug)]
-struct Shape {
+pub struct Shape {
+    /// Items `a..b` of this shape.
+    pub like: (usize, usize),
+    /// Layers by kind.
+    pub counts: Vec<u32>,
     /// What the frontier lost, seconds.
     slack: f64,
     /// Extra backward time and bytes kept for one micro-batch, from the fastest mix to the smallest: the lower hull.
@@ -18,10 +22,13 @@ struct Shape {
 
 /// One stage that holds items `a..b`.
 #[derive(Clone, Copy, Debug)]
-struct Arc {
-    a: usize,
-    b: usize,
-    shape: usize,
+pub struct Arc {
+    /// First item.
+    pub a: usize,
+    /// Behind the last item.
+    pub b: usize,
+    /// Its layers, up to their order.
+    pub shape: usize,
 }
 
 /// Every stage that no split under a ceiling is without.
@@ -93,7 +100,8 @@ impl<'a> Network<'a> {
                         }
                         break;
                     }
-                    let key: Vec<u32> = program.counts_between(a, b).collect();
+                    let depth = |at: usize| at.saturating_sub(program.decoder_layers) as u32;
+                    let key: Vec<u32> = program.counts_between(a, b).chain([depth(b) - depth(a)]).collect();
                     let shape = *known.entry(key).or_insert_with(|| {
                         shapes.push(Shape::new(program, a, b));
                         shapes.len() - 1
@@ -123,6 +131,24 @@ impl<'a> Network<'a> {
             })
             .collect();
         Self { program, shapes, stages, alive }
+    }
+
+    /// Layers that stages may hold, up to their order; multi-token-prediction layers are told apart.
+    pub fn shapes(&self) -> &[Shape] {
+        &self.shapes
+    }
+
+    /// The stages that a chunk may be.
+    pub fn arcs(&self, chunk: usize) -> &[Arc] {
+        &self.stages[chunk]
+    }
+
+    /// The shapes that a chunk may have.
+    pub fn shapes_of(&self, chunk: usize) -> Vec<usize> {
+        let mut shapes: Vec<usize> = self.stages[chunk].iter().map(|arc| arc.shape).collect();
+        shapes.sort_unstable();
+        shapes.dedup();
+        shapes
     }
 
     /// Whether no split is under the ceiling.
@@ -370,7 +396,7 @@ impl Shape {
                 hull.push(next);
             }
         }
-        Self { slack: frontier.slack, hull }
+        Self { like: (a, b), counts: program.counts_between(a, b).collect(), slack: frontier.slack, hull }
     }
 
     /// The mix of the least price, for a price of time and of bytes: the price, the extra time, the bytes. What the frontier lost

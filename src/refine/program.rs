@@ -7,7 +7,6 @@ use std::rc::Rc;
 use crate::cost::Stager;
 use crate::cost::by_stage::LayerOption;
 use crate::plan::{Modules, Offload, Recompute};
-use crate::schedule::Schedule;
 use crate::schedule::replay::StageTime;
 use crate::stages::{Mix, Stage, StagedPlan, kinds_in_order};
 
@@ -67,6 +66,8 @@ pub struct Program<'a> {
     kept: Vec<f64>,
     embedding: StageTime,
     loss: StageTime,
+    /// What a rank does of a stage's work: all, or half where two ranks hold it.
+    pub share: f64,
     /// Bytes that a rank may fill with layers, by rank: room less working set, caches and the model's ends.
     pub room: Vec<f64>,
     frontiers: RefCell<BTreeMap<Vec<u32>, Rc<Frontier>>>,
@@ -105,13 +106,25 @@ impl<'a> Program<'a> {
         let model = costs.problem.model();
         let plan = stager.plan();
         let items = kinds_in_order(model);
+        // Where two ranks hold each stage, a rank does and owns half of what its stages ask for, in two copies.
+        let share = f64::from(plan.schedule.unlike_ranks(plan.layout.pp)) / f64::from(plan.layout.pp);
+        let shared = |time: StageTime| StageTime {
+            forward: time.forward * share,
+            backward: time.backward * share,
+            wgrad: time.wgrad * share,
+            ..time
+        };
+        let option = |kind: usize, recompute| {
+            let option = stager.layer(kind, recompute, freedom.offload.activations);
+            LayerOption { time: shared(option.time), ..option }
+        };
         let options: Vec<Vec<LayerOption>> = (0..model.kinds.len())
             .map(|kind| {
                 let list = if freedom.recompute { recomputes(recompute) } else { vec![plain(recompute)] };
-                undominated(list.into_iter().map(|r| stager.layer(kind, r, freedom.offload.activations)).collect())
+                undominated(list.into_iter().map(|r| option(kind, r)).collect())
             })
             .collect();
-        let state = |of| stager.state_bytes(&of, freedom.offload).get();
+        let state = |of| stager.state_bytes(&of, freedom.offload).get() * share;
         let by_kind: Vec<f64> = (0..model.kinds.len()).map(|kind| state(stager.layer_parameters(kind))).collect();
         let mtp = state(stager.mtp_parameters());
         let decoder_layers = model.layers() as usize;
@@ -125,19 +138,20 @@ impl<'a> Program<'a> {
             states.push(states[at] + by_kind[kind] + if at >= decoder_layers { mtp } else { 0.0 });
             let (one, [dense, experts]) = (stager.layer_parameters(kind), parameters[at]);
             let projection = if at >= decoder_layers { stager.mtp_parameters().dense } else { 0.0 };
-            parameters.push([dense + one.dense + projection, experts + one.experts]);
+            parameters.push([dense + (one.dense + projection) * share, experts + one.experts * share]);
             let option = &options[kind][0];
             kept.push(kept[at] + option.kept.get());
             let [f, b, w] = fastest[at];
             let time = option.time;
             fastest.push([f + time.forward.get(), b + time.backward.get(), w + time.wgrad.get()]);
         }
-        let ranks = plan.layout.pp as usize;
-        let chunks = ranks * plan.schedule.virtual_stages() as usize;
+        let ranks = plan.schedule.unlike_ranks(plan.layout.pp) as usize;
+        let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
         let (table, head) = stager.table_parameters();
         let mut room: Vec<f64> =
             (0..ranks).map(|rank| costs.tensor_room().get() - stager.fixed_bytes(rank as u32).get()).collect();
-        let rank_of = |chunk: usize| plan.schedule.rank_of(chunk as u32, plan.layout.pp) as usize;
+        let rank_of =
+            |chunk: usize| plan.schedule.holders(chunk as u32, plan.layout.pp).min().unwrap_or_default() as usize;
         room[rank_of(0)] -= state(table);
         room[rank_of(chunks - 1)] -= state(head);
         Self {
@@ -150,11 +164,12 @@ impl<'a> Program<'a> {
             counts,
             states,
             parameters,
-            tables: [table.dense, head.dense],
+            tables: [table.dense * share, head.dense * share],
             fastest,
             kept,
-            embedding: stager.embedding().1,
-            loss: stager.loss().1,
+            embedding: shared(stager.embedding().1),
+            loss: shared(stager.loss().1),
+            share,
             room,
             frontiers: RefCell::new(BTreeMap::new()),
             items,
@@ -166,10 +181,10 @@ impl<'a> Program<'a> {
         self.items.len()
     }
 
-    /// The rank of a stage.
+    /// The rank of a stage; of two that hold it, the first.
     pub fn rank_of(&self, chunk: usize) -> usize {
         let plan = self.stager.plan();
-        plan.schedule.rank_of(chunk as u32, plan.layout.pp) as usize
+        plan.schedule.holders(chunk as u32, plan.layout.pp).min().unwrap_or_default() as usize
     }
 
     /// Whether a stage may hold items `a..b`: only the stages with an end of the model may be empty.
@@ -335,7 +350,11 @@ impl<'a> Program<'a> {
                 }
             })
             .collect();
-        StagedPlan { plan: *self.stager.plan(), stages, offload: vec![self.freedom.offload; self.ranks] }
+        StagedPlan {
+            plan: *self.stager.plan(),
+            stages,
+            offload: vec![self.freedom.offload; self.stager.plan().layout.pp as usize],
+        }
     }
 
     /// The options that a point of the frontier of `a..b` stands for.
@@ -364,27 +383,15 @@ impl<'a> Program<'a> {
         mixes
     }
 
-    /// What ranks of a bidirectional pipeline wait whatever the split: a sum over all layers. Nothing is said of other closed
-    /// forms.
-    fn waiting(&self) -> f64 {
-        let plan = self.stager.plan();
-        if !matches!(plan.schedule, Schedule::DualPipe | Schedule::DualPipeV) || self.ranks == 1 {
-            return 0.0;
-        }
-        let mut cuts = vec![0; self.chunks];
-        cuts.push(self.len());
-        let any = self.stager.evaluate(&self.staged(&cuts, &vec![None; self.chunks]));
-        any.evaluation.step.pipeline_bubble.get()
-    }
-
-    /// What a step takes whatever the split: its sends, and what ranks of a bidirectional pipeline wait.
+    /// What a step takes whatever the split: its sends.
     pub fn sends(&self) -> f64 {
-        self.stager.closed_sends().get() + self.waiting()
+        self.stager.closed_sends().get()
     }
 
-    /// Whether rank times are only summed, not replayed (the V shapes and `DualPipe`).
+    /// Whether the chains of the schedule are told by what ranks work alone: where it is not played, and where pairs of passes take
+    /// no sum of what the stages take.
     pub fn is_closed(&self) -> bool {
-        !self.stager.plays()
+        !self.stager.plays() || self.stager.plan().schedule.is_bidirectional()
     }
 }
 

@@ -63,9 +63,12 @@ pub fn significant(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// A share as a percentage.
+/// A share as a percentage; what rounds to nothing has no sign.
 pub fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
+    match format!("{:.1} %", share * 100.0) {
+        nothing if nothing == "-0.0 %" => "0.0 %".into(),
+        text => text,
+    }
 }
 
 /// A term's name in words: `tp_comm` is `tp comm`.
@@ -84,5 +87,6 @@ mod tests {
         assert_eq!(significant(1.2345), "1.23");
         assert_eq!(significant(0.0), "0");
         assert_eq!(percent(0.4321), "43.2 %");
+        assert_eq!(percent(-0.0004), "0.0 %");
     }
 }

@@ -6,25 +6,28 @@ use super::ops::{Pass, Slot, ops};
 
 /// Micro-batches of each chunk that a rank holds between their forward and backward, at the moments when it holds the most.
 ///
-/// One inner list per such moment, by chunk of the rank (v values); a moment at which every chunk holds no more than at
-/// another is left out. With activations `A` of the chunks, the peak is the largest `Σ alive·A`. Steps whose
+/// One inner list per such moment, by chunk of the rank (v values; two under `DualPipe`, whose ranks hold two stages); a moment at
+/// which every chunk holds no more than at another is left out. With activations `A` of the chunks, the peak is the largest `Σ alive·A`. Steps whose
 /// micro-batches are not whole, or that the schedule does not run, have one moment: [`in_flight`] of every chunk.
 pub fn alive(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<Vec<f64>>> {
-    let v = schedule.virtual_stages() as usize;
+    let unlike = schedule.unlike_ranks(pp);
+    let held = (pp * schedule.virtual_stages() / unlike) as usize;
     let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0;
     let lists = if whole && pp > 1 { ops(schedule, pp, micro_batches as u32) } else { None };
-    match lists {
-        Some(lists) => lists.iter().map(|list| moments(list, pp, v)).collect(),
-        None => (0..pp).map(|rank| vec![vec![in_flight(schedule, rank, pp, micro_batches); v]]).collect(),
+    if let Some(lists) = lists {
+        return lists.iter().map(|list| moments(list, unlike, held)).collect();
     }
+    let share = f64::from(schedule.virtual_stages()) / held as f64;
+    let each = |rank| in_flight(schedule, rank, pp, micro_batches) * share;
+    (0..pp).map(|rank| vec![vec![each(rank); held]]).collect()
 }
 
-fn moments(list: &[Slot], pp: u32, v: usize) -> Vec<Vec<f64>> {
-    let mut now = vec![0.0_f64; v];
+fn moments(list: &[Slot], unlike: u32, held: usize) -> Vec<Vec<f64>> {
+    let mut now = vec![0.0_f64; held];
     let mut most: Vec<Vec<f64>> = Vec::new();
     let mut grew = false;
     for op in list.iter().flat_map(|slot| slot.ops()) {
-        let chunk = (op.stage / pp) as usize;
+        let chunk = (op.stage / unlike) as usize;
         match op.pass {
             Pass::Forward => {
                 now[chunk] += 1.0;

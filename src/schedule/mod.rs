@@ -100,6 +100,21 @@ impl Schedule {
         }
     }
 
+    /// Ranks that hold a stage: one, or under `DualPipe` two, which mirror each other.
+    pub fn holders(self, stage: u32, pp: u32) -> impl Iterator<Item = u32> {
+        let rank = self.rank_of(stage, pp);
+        let mirrored = matches!(self, Self::DualPipe) && pp > 1;
+        std::iter::once(rank).chain(mirrored.then(|| pp - 1 - rank))
+    }
+
+    /// Ranks that hold different stages: under `DualPipe` half of them.
+    pub const fn unlike_ranks(self, pp: u32) -> u32 {
+        match self {
+            Self::DualPipe if pp > 1 => pp / 2,
+            _ => pp,
+        }
+    }
+
     /// Name without its chunk count.
     pub const fn name(self) -> &'static str {
         match self {

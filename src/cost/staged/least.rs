@@ -92,7 +92,7 @@ pub(super) fn least_flow(
         .zip(ranks)
         .map(|(class, (work, _))| {
             let alone = || work.forward() + work.backward() + costs.beside(work);
-            let own = pairs.as_ref().map_or_else(alone, |pairs| pairs.least(work));
+            let own = pairs.as_ref().map_or_else(alone, |pairs| pairs.of_rank(work));
             let mut before = Seconds::ZERO;
             for (kind, &times) in class.before.iter().enumerate() {
                 before += (works[kind].forward() + works[kind].backward() * back) * times;
@@ -110,13 +110,14 @@ pub(super) fn least_flow(
 /// (p/2 − 1)/2 forwards before its first.
 fn least_between_two_ends(costs: &Costs, plan: &Plan, ranks: &[(Work, f64)]) -> Option<Seconds> {
     let (pairs, pp) = (Pairs::of(costs, plan)?, f64::from(plan.layout.pp));
-    let mean: Seconds = ranks.iter().map(|(work, times)| pairs.least(work) * (times / pp)).sum();
+    let mean: Seconds = ranks.iter().map(|(work, times)| pairs.of_rank(work) * (times / pp)).sum();
     let shortest = ranks.iter().map(|(work, _)| work.forward()).reduce(Seconds::min).unwrap_or_default();
     Some(mean * costs.micro_batches(plan) + shortest * ((pp / 2.0 - 1.0) / 2.0))
 }
 
 /// What pairs of a bidirectional pipeline may save and cost at the most and at the least.
-struct Pairs {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pairs {
     /// A pass's own work, against what it takes alone.
     work: f64,
     /// Its expert traffic, likewise.
@@ -129,14 +130,18 @@ impl Pairs {
     /// ```text
     /// Σ over pairs and passes alone  ≥  m·(F + B)·(1 + (κ−1)·f) + m·E·(1 − θ·g)          f, g = least and largest share paired
     /// ```
-    fn of(costs: &Costs, plan: &Plan) -> Option<Self> {
+    pub(in crate::cost) fn of(costs: &Costs, plan: &Plan) -> Option<Self> {
         let (fewest, most) = paired(plan.schedule, plan.layout.pp, costs.whole_micro_batches(plan)?)?;
         let (slower, hidden) = costs.pairing(plan);
         Some(Self { work: 1.0 + (slower - 1.0) * fewest, traffic: 1.0 - hidden * most })
     }
 
-    /// What a rank takes for a micro-batch, on average, at the least.
-    fn least(&self, work: &Work) -> Seconds {
-        (work.forward() + work.backward()) * self.work + work.ep_beside * self.traffic
+    /// What passes take for a micro-batch, on average, at the least: their own work, and their expert traffic.
+    pub(in crate::cost) fn least(&self, work: Seconds, traffic: Seconds) -> Seconds {
+        work * self.work + traffic * self.traffic
+    }
+
+    fn of_rank(&self, work: &Work) -> Seconds {
+        self.least(work.forward() + work.backward(), work.ep_beside)
     }
 }

@@ -201,3 +201,55 @@ fn raise(
     }
     raised
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::catalog::{self, Overrides};
+    use crate::probe::kernel::Mask;
+
+    const KERNEL: AttentionKernel = AttentionKernel::Fa2;
+    const CORE: Attention = Attention {
+        kernel: Fused::Own,
+        pass: Pass::Forward,
+        sequences: 1,
+        heads: 32,
+        queries: 8192,
+        keys: 8192,
+        qk_dim: 128,
+        v_dim: 128,
+        mask: Mask::Causal,
+    };
+
+    /// Rates of forward and backward after the probe's own kernel took so much of the predicted time, forward.
+    fn rates(share: f64, library_timed: bool) -> ([f64; 2], [f64; 2], Vec<AttentionKernel>) {
+        let sets = Overrides::default();
+        let cluster = catalog::cluster("dgx-h100-8", &sets).unwrap();
+        let stack = catalog::stack("nemo-25", &sets).unwrap();
+        let mut gpu = cluster.gpu.clone();
+        let of = |gpu: &Gpu| [Parameter::Forward(KERNEL), Parameter::Backward(KERNEL)].map(|rate| value(rate, gpu));
+        let before = of(&gpu);
+        let own = [(CORE, predicted(KERNEL, &CORE, &gpu, &cluster, &stack) * share)];
+        let library = Attention { kernel: Fused::Library(KERNEL), ..CORE };
+        let timed = [((KERNEL, library), own[0].1)];
+        let raised = raise(&own, if library_timed { &timed } else { &[] }, &mut gpu, &cluster, &stack);
+        (before, of(&gpu), raised)
+    }
+
+    #[test]
+    fn a_library_is_not_slower_than_the_probe_s_own_kernel() {
+        let (before, after, raised) = rates(0.5, false);
+        assert!((after[0] / before[0] - 2.0).abs() < 1e-9, "{before:?} {after:?}");
+        assert_eq!(after[1].to_bits(), before[1].to_bits());
+        assert!(raised.contains(&KERNEL) && !raised.contains(&AttentionKernel::Unfused));
+    }
+
+    #[test]
+    fn a_slower_kernel_of_the_probe_says_nothing_and_a_timed_rate_stays() {
+        for (share, library_timed) in [(1.5, false), (0.5, true)] {
+            let (before, after, raised) = rates(share, library_timed);
+            assert_eq!(before.map(f64::to_bits), after.map(f64::to_bits));
+            assert!(!raised.contains(&KERNEL));
+        }
+    }
+}

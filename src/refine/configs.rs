@@ -1,0 +1,345 @@
+//! Everything a rank may hold: layers for each of its stages, and the least time that they take within its memory.
+
+use super::bound::shared_out;
+use super::network::Network;
+use super::program::Program;
+use super::separable::Edges;
+
+/// Most sets of layers, of all ranks together.
+const MOST: usize = 60_000;
+/// Most states of the sharing out of kinds.
+const MOST_STATES: usize = 20_000;
+
+/// What the ranks may hold under a ceiling on the time of a rank.
+pub struct Configs {
+    /// By rank.
+    pub ranks: Vec<OfRank>,
+}
+
+/// What one rank may hold.
+pub struct OfRank {
+    /// Its stages.
+    pub chunks: Vec<usize>,
+    /// A shape of the network for each of its stages, one set after another.
+    shapes: Vec<usize>,
+    /// The least time of each set for one micro-batch: no mix that fits is faster.
+    pub time: Vec<f64>,
+    /// What of that is recomputed beyond the fastest mix.
+    pub extra: Vec<f64>,
+}
+
+impl OfRank {
+    /// The shapes of a set.
+    pub fn shapes(&self, set: usize) -> &[usize] {
+        &self.shapes[set * self.chunks.len()..(set + 1) * self.chunks.len()]
+    }
+}
+
+/// Mixes of one shape whose whole recomputed layers need no more than a working set: none slower and larger than another.
+struct Stairs {
+    again: f64,
+    /// Extra time and bytes of one micro-batch, the fastest first.
+    steps: Vec<(f64, f64)>,
+}
+
+impl Configs {
+    /// Every set of layers whose least time is within `ceiling` and that fits. `None` where they are too many.
+    pub fn new(program: &Program, network: &Network, ceiling: f64) -> Option<Self> {
+        let mut mixes: Vec<Option<Vec<Stairs>>> = Vec::new();
+        mixes.resize_with(network.shapes().len(), || None);
+        let mut left = MOST;
+        let mut ranks = Vec::with_capacity(program.ranks);
+        for rank in 0..program.ranks {
+            let chunks: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
+            let of_chunk: Vec<Vec<(usize, f64)>> = chunks
+                .iter()
+                .map(|&chunk| {
+                    let time = |shape: usize| {
+                        let (a, b) = network.shapes()[shape].like;
+                        program.fastest(chunk, a, b).both()
+                    };
+                    network.shapes_of(chunk).into_iter().map(|shape| (shape, time(shape))).collect()
+                })
+                .collect();
+            let mut of_rank = OfRank { chunks, shapes: Vec::new(), time: Vec::new(), extra: Vec::new() };
+            let least: Vec<f64> =
+                of_chunk.iter().map(|list| list.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min)).collect();
+            let mut found = Vec::new();
+            combine(&of_chunk, &least, ceiling, 0.0, &mut Vec::new(), &mut found, left)?;
+            for (shapes, time) in found {
+                let Some(extra) = extra(program, network, &mut mixes, rank, &of_rank.chunks, &shapes) else { continue };
+                if time + extra <= ceiling {
+                    of_rank.shapes.extend(&shapes);
+                    of_rank.time.push(time + extra);
+                    of_rank.extra.push(extra);
+                }
+            }
+            left = left.checked_sub(of_rank.time.len())?;
+            ranks.push(of_rank);
+        }
+        Some(Self { ranks })
+    }
+
+    /// The least time of the busiest rank over all ways to share the layers out among ranks, whatever their order, as far as
+    /// they may hold them.
+    pub fn busiest(&self, program: &Program, network: &Network) -> f64 {
+        let mut times: Vec<f64> = self.ranks.iter().flat_map(|rank| rank.time.iter().copied()).collect();
+        times.sort_by(f64::total_cmp);
+        times.dedup();
+        let kinds = program.options.len();
+        let mut all = vec![0_usize; kinds];
+        for &kind in &program.items {
+            all[kind] += 1;
+        }
+        let Some(main) = (0..kinds).max_by_key(|&kind| all[kind]) else { return 0.0 };
+        let others: Vec<usize> = (0..kinds).filter(|&kind| kind != main && all[kind] > 0).collect();
+        if others.iter().map(|&kind| all[kind] + 1).product::<usize>() > MOST_STATES {
+            return 0.0;
+        }
+        let fits = |ceiling: f64| {
+            let takes = |rank: usize| {
+                let of_rank = &self.ranks[rank];
+                let sets = (0..of_rank.time.len()).filter(|&set| of_rank.time[set] <= ceiling);
+                let mut takes: Vec<(Vec<usize>, usize)> = sets
+                    .map(|set| {
+                        let sum = |kind: usize| {
+                            let counts = of_rank.shapes(set).iter().map(|&shape| network.shapes()[shape].counts[kind]);
+                            counts.sum::<u32>() as usize
+                        };
+                        (others.iter().map(|&kind| sum(kind)).collect(), sum(main))
+                    })
+                    .collect();
+                takes.sort_by(|a, b| b.cmp(a));
+                let mut kept: Vec<(Vec<usize>, usize)> = Vec::new();
+                for take in takes {
+                    let covers = |known: &(Vec<usize>, usize)| {
+                        known.1 >= take.1 && known.0.iter().zip(&take.0).all(|(a, b)| a >= b)
+                    };
+                    if !kept.iter().any(covers) {
+                        kept.push(take);
+                    }
+                }
+                kept
+            };
+            shared_out(&all, main, &others, program.ranks, takes)
+        };
+        let at = times.partition_point(|&time| !fits(time));
+        times.get(at).copied().unwrap_or(f64::INFINITY)
+    }
+
+    /// What the step adds to its pipeline at the least, as a line over the pipeline's time: some rank holds no less than the
+    /// mean, as one of these sets does, and nothing hides behind more than a rank takes.
+    pub fn line(&self, program: &Program, network: &Network, ceiling: f64, sends: f64) -> (f64, f64) {
+        let times = |chunk: usize, shape: usize| {
+            let (a, b) = network.shapes()[shape].like;
+            (program.times(chunk, a, b), program.parameters(chunk, a, b))
+        };
+        let [dense, experts] = (0..program.chunks)
+            .map(|chunk| program.parameters(chunk, 0, if chunk == 0 { program.len() } else { 0 }))
+            .fold([0.0; 2], |sum, more| [sum[0] + more[0], sum[1] + more[1]]);
+        let mean = (dense + experts) / program.ranks as f64 * (1.0 - 1e-12);
+        let (mut longest, mut held) = ([0.0_f64; 2], Vec::<[f64; 2]>::new());
+        for of_rank in &self.ranks {
+            for set in 0..of_rank.time.len() {
+                let (mut forward, mut own) = (0.0, [0.0; 2]);
+                for (&chunk, &shape) in of_rank.chunks.iter().zip(of_rank.shapes(set)) {
+                    let (time, parameters) = times(chunk, shape);
+                    forward += time[0];
+                    own = [own[0] + parameters[0], own[1] + parameters[1]];
+                }
+                longest = [longest[0].max(forward), longest[1].max(ceiling - forward)];
+                if own[0] + own[1] >= mean && !held.contains(&own) {
+                    held.push(own);
+                }
+            }
+        }
+        let lines = held.into_iter().map(|[dense, experts]| {
+            let [forward, backward] = longest.map(|time| time / program.share);
+            Edges { dense, experts, forward, backward }.line(program, sends)
+        });
+        lines.reduce(|a, b| if b.0 < a.0 { b } else { a }).unwrap_or((f64::INFINITY, 1.0))
+    }
+}
+
+/// All choices of a shape for each stage whose fastest times are within the ceiling. `None` where they are more than `most`.
+fn combine(
+    of_chunk: &[Vec<(usize, f64)>],
+    least: &[f64],
+    ceiling: f64,
+    time: f64,
+    chosen: &mut Vec<usize>,
+    found: &mut Vec<(Vec<usize>, f64)>,
+    most: usize,
+) -> Option<()> {
+    let at = chosen.len();
+    if at == of_chunk.len() {
+        found.push((chosen.clone(), time));
+        return (found.len() <= most).then_some(());
+    }
+    let behind: f64 = least[at + 1..].iter().sum();
+    for &(shape, own) in &of_chunk[at] {
+        if time + own + behind <= ceiling {
+            chosen.push(shape);
+            combine(of_chunk, least, ceiling, time + own, chosen, found, most)?;
+            chosen.pop();
+        }
+    }
+    Some(())
+}
+
+/// The least time that a rank recomputes to hold these shapes; less where that is not known. `None` where they never fit.
+fn extra(
+    program: &Program,
+    network: &Network,
+    mixes: &mut [Option<Vec<Stairs>>],
+    rank: usize,
+    chunks: &[usize],
+    shapes: &[usize],
+) -> Option<f64> {
+    let like = |shape: usize| network.shapes()[shape].like;
+    let loads =
+        || chunks.iter().zip(shapes).map(|(&chunk, &shape)| program.fastest(chunk, like(shape).0, like(shape).1));
+    let states: f64 = shapes.iter().map(|&shape| program.states(like(shape).0, like(shape).1)).sum();
+    let room = program.room[rank] - states;
+    let again = loads().map(|load| load.again).fold(0.0, f64::max);
+    let weights = |moment: &[f64]| -> Vec<f64> { chunks.iter().map(|&chunk| moment[chunk / program.ranks]).collect() };
+    let mut most = 0.0_f64;
+    for moment in &program.stager.alive()[rank] {
+        let weights = weights(moment);
+        let kept: f64 = loads().zip(&weights).map(|(load, weight)| load.kept * weight).sum();
+        if kept + again <= room {
+            continue;
+        }
+        for &shape in shapes {
+            if mixes[shape].is_none() {
+                mixes[shape] = Some(stairs(program, like(shape)));
+            }
+        }
+        let of: Vec<&Vec<Stairs>> = shapes.iter().filter_map(|&shape| mixes[shape].as_ref()).collect();
+        let mut levels: Vec<f64> = of.iter().flat_map(|list| list.iter().map(|stairs| stairs.again)).collect();
+        levels.sort_by(f64::total_cmp);
+        levels.dedup();
+        let least = levels
+            .into_iter()
+            .filter_map(|level| {
+                let lists: Option<Vec<&[(f64, f64)]>> = of
+                    .iter()
+                    .map(|list| list.iter().rev().find(|stairs| stairs.again <= level).map(|s| s.steps.as_slice()))
+                    .collect();
+                least_extra(&lists?, &weights, room - level)
+            })
+            .fold(f64::INFINITY, f64::min);
+        if least.is_infinite() {
+            return None;
+        }
+        most = most.max(least);
+    }
+    let slack: f64 = if most > 0.0 {
+        shapes.iter().map(|&shape| program.frontier(like(shape).0, like(shape).1).slack).sum()
+    } else {
+        0.0
+    };
+    Some((most - slack).max(0.0))
+}
+
+/// The mixes of layers `a..b` for each working set that one of them needs.
+fn stairs(program: &Program, (a, b): (usize, usize)) -> Vec<Stairs> {
+    let frontier = program.frontier(a, b);
+    let mut levels: Vec<f64> = frontier.points.iter().map(|point| point.again).collect();
+    levels.sort_by(f64::total_cmp);
+    levels.dedup();
+    levels
+        .into_iter()
+        .map(|again| {
+            let mut steps: Vec<(f64, f64)> = Vec::new();
+            for point in frontier.points.iter().filter(|point| point.again <= again) {
+                if steps.last().is_none_or(|known| point.kept < known.1) {
+                    steps.push((point.extra, point.kept));
+                }
+            }
+            Stairs { again, steps }
+        })
+        .collect()
+}
+
+/// The least sum of extra times, one step of each list, whose weighted bytes are within `room`: exact for two lists, the linear
+/// relaxation for more. `None` where nothing fits.
+fn least_extra(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f64> {
+    match lists {
+        [only] => only.iter().find(|step| step.1 * weights[0] <= room).map(|step| step.0),
+        [first, second] => {
+            let mut least: Option<f64> = None;
+            let mut at = second.len();
+            // As the first is slower and smaller, the second may be faster and larger.
+            for step in *first {
+                let left = room - step.1 * weights[0];
+                while at > 0 && second[at - 1].1 * weights[1] <= left {
+                    at -= 1;
+                }
+                if let Some(other) = second.get(at) {
+                    let sum = step.0 + other.0;
+                    least = Some(least.map_or(sum, |known: f64| known.min(sum)));
+                }
+            }
+            least
+        }
+        lists => relaxed(lists, weights, room),
+    }
+}
+
+/// The linear relaxation of [`least_extra`]: steps along the lower hulls, the most bytes for their time first.
+fn relaxed(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f64> {
+    let mut over = -room;
+    let mut edges: Vec<(f64, f64)> = Vec::new(); // extra time, bytes saved
+    for (list, weight) in lists.iter().zip(weights) {
+        let mut hull: Vec<(f64, f64)> = Vec::new();
+        for &step in *list {
+            while let [.., before, here] = hull[..] {
+                if (before.1 - here.1) * (step.0 - here.0) > (here.1 - step.1) * (here.0 - before.0) {
+                    break;
+                }
+                hull.pop();
+            }
+            hull.push(step);
+        }
+        over += hull.first()?.1 * weight;
+        edges.extend(hull.windows(2).map(|pair| (pair[1].0 - pair[0].0, (pair[0].1 - pair[1].1) * weight)));
+    }
+    edges.sort_by(|a, b| (a.0 * b.1).total_cmp(&(b.0 * a.1)));
+    let mut extra = lists.iter().map(|list| list[0].0).sum::<f64>();
+    for (time, bytes) in edges {
+        if over <= 0.0 {
+            break;
+        }
+        let share = if bytes > 0.0 { (over / bytes).min(1.0) } else { 0.0 };
+        extra += time * share;
+        over -= bytes * share;
+    }
+    // Rounding of sums of bytes is not what keeps a rank from fitting.
+    (over <= 1e-6 * room.abs()).then_some(extra)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_lists_are_exact_and_more_are_relaxed() {
+        let first = [(0.0, 10.0), (1.0, 6.0), (4.0, 1.0)];
+        let second = [(0.0, 8.0), (2.0, 5.0), (3.0, 2.0)];
+        let all = |room: f64| {
+            let sums = first.iter().flat_map(|a| second.iter().map(move |b| (a.0 + b.0, 2.0 * a.1 + b.1)));
+            sums.filter(|sum| sum.1 <= room).map(|sum| sum.0).reduce(f64::min)
+        };
+        for tenths in 0..300 {
+            let room = f64::from(tenths) / 10.0;
+            let exact = least_extra(&[&first, &second], &[2.0, 1.0], room);
+            assert_eq!(exact, all(room), "{room}");
+            let relaxed = relaxed(&[&first, &second], &[2.0, 1.0], room);
+            match (exact, relaxed) {
+                (Some(exact), Some(relaxed)) => assert!(relaxed <= exact + 1e-12, "{room}: {relaxed} {exact}"),
+                (exact, relaxed) => assert_eq!(exact.is_some(), relaxed.is_some(), "{room}"),
+            }
+        }
+    }
+}
