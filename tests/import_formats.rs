@@ -131,6 +131,7 @@ fn torchtitan_is_read_with_its_overrides() {
     let near: Vec<Option<&str>> = typo.unknown.iter().map(|unknown| unknown.nearest.as_deref()).collect();
     assert_eq!(near, [Some("tensor_parallel_degree"), Some("training")]);
     assert_eq!(refused("[model]\nname = \n", Kind::Torchtitan).line, 2);
+    assert!(refused("# nothing\n", Kind::Torchtitan).to_string().contains("the file is empty"));
 }
 
 #[test]

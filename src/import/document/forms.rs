@@ -130,6 +130,9 @@ pub(super) fn toml(text: &str) -> Result<Node, (u32, String)> {
         let line = error.span().map_or(1, |span| line_of(span.start));
         (line, error.message().to_owned())
     })?;
+    if table.get_ref().is_empty() {
+        return Err((1, "the file is empty".into()));
+    }
     Ok(Node { value: toml_table(table.get_ref(), &line_of), line: 1 })
 }
 
