@@ -15,6 +15,9 @@ PRELOADED = {
     "check_deepspeed.py": ["torch", "deepspeed", "deepspeed.runtime.engine", "torch.testing._internal.distributed.fake_pg"],
     "check_accelerate.py": ["torch", "accelerate", "accelerate.commands.launch", "transformers.models.llama.modeling_llama",
                             "torch.testing._internal.distributed.fake_pg"],
+    # Its recipes and providers bring Transformer Engine's stand-in, which each check puts in place itself.
+    "check_megatron_bridge.py": ["torch", "transformers"],
+    "check_nanotron.py": ["torch", "transformers"],
     # Not its trainer: that asks for CUDA, and a process that did cannot be forked.
     "check_torchtitan.py": ["torch", "torchtitan.config"],
 }

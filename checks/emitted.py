@@ -42,7 +42,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--out", required=True)
     ap.add_argument("--cases", default=os.path.join(HERE, "cases.tsv"))
-    ap.add_argument("--only", default="megatron,deepspeed,accelerate,torchtitan")
+    ap.add_argument("--only", default="megatron,megatron-bridge,deepspeed,accelerate,torchtitan")
     ap.add_argument("--nanotron", help="src folder of a nanotron checkout"); ap.add_argument("--bridge", help="where megatron-bridge lies")
     ap.add_argument("--jobs", type=int, default=2); ap.add_argument("--reports", help="write every report here")
     o = ap.parse_args()

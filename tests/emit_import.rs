@@ -2,14 +2,15 @@
 
 mod random;
 
+use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::cost::split::plainest;
 use meshwright::emit::{Request, emit};
-use meshwright::express::{Target, nearest, plan_obstacle, problem_obstacles};
+use meshwright::express::{Target, nanotron_split, nearest, plan_obstacle, problem_obstacles};
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
-use meshwright::space::check;
+use meshwright::space::{check, parse_plan};
 use meshwright::split::LayerSplit;
 use random::{Numbers, Spec, ends, plans, spec, spelled_out};
 
@@ -144,4 +145,25 @@ fn torchtitan_reads_back() {
             spec("mixtral-8x7b", "dgx-h100-64", "torchtitan-2024", 256, 4096),
         ],
     );
+}
+
+/// As nanotron's `build_model` counts its blocks: nothing else can be asked of it, and a plan without a split gets that.
+#[test]
+fn nanotron_cuts_its_own_stages() {
+    let text = |model: &str, pp| {
+        let model = catalog::model(model, &Overrides::default()).unwrap();
+        nanotron_split(&model, pp).map(|split| split.to_string())
+    };
+    assert_eq!(text("llama3-8b", 2).as_deref(), Some("first-18"));
+    assert_eq!(text("llama3-8b", 4).as_deref(), Some("Et*9|t*9|t*8|t*6L"));
+    assert_eq!(text("llama3-8b", 8).as_deref(), Some("Et*5|(t*4|)*2t*5|(t*4|)*3t*2L"));
+    assert_eq!(text("llama3-70b", 8).as_deref(), Some("first-11+last-9"));
+    assert_eq!(text("llama3-8b", 64), None, "more stages than blocks");
+    let problem = spec("llama3-8b", "dgx-h100-64", "nanotron-2025", 128, 8192).problem();
+    let own = parse_plan("tp=4 pp=2", &problem).unwrap();
+    assert_eq!(own.split.to_string(), "first-18");
+    let even = Plan { split: LayerSplit::Even, ..own };
+    let obstacle = plan_obstacle(Target::Nanotron, &problem, &even).unwrap();
+    assert!(obstacle.to_string().contains("split=even"), "{obstacle}");
+    assert_eq!(nearest(Target::Nanotron, &problem, &even), Some(own));
 }

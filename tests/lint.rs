@@ -253,3 +253,44 @@ fn an_imported_model_is_a_file_that_explain_reads() {
     assert_eq!(shown["parameters"]["total"], imported["parameters"]);
     assert_eq!(run(&args).status.code(), Some(2), "nothing is overwritten without --force");
 }
+
+/// What was not read counts as 1, and may be what makes it fit: running out of memory is then no error of the file.
+#[test]
+fn a_plan_that_was_not_wholly_read_does_not_run_out_of_memory() {
+    let degrees = "--pipeline-model-parallel-size 1 --global-batch-size 512";
+    for (name, more, level) in [
+        ("whole.sh", "--tensor-model-parallel-size 1", "error"),
+        ("open.sh", "--tensor-model-parallel-size $MP", "warning"),
+    ] {
+        let (answer, _) = json(&script(name, &format!("{degrees} {more}")), &["--quick", "--set", "cluster.gpus=128"]);
+        let found = findings(&answer, "out-of-memory");
+        assert_eq!((found.len(), &found[0]["level"]), (1, &Value::from(level)), "{name}: {answer}");
+    }
+    let text = std::fs::read_to_string(script("train.sh", GOOD))
+        .unwrap()
+        .replace("pretrain_gpt.py", "tools/generate_samples.py");
+    let (answer, _) = json(&file("generate.sh", &text), &["--quick"]);
+    assert_eq!(findings(&answer, "not-training")[0]["level"], "warning", "{answer}");
+    let trains = json(&script("train.sh", GOOD), &["--quick"]).0;
+    assert!(findings(&trains, "not-training").is_empty());
+}
+
+/// A split that does not hold the model's layers points to its flag; one that does is legal.
+#[test]
+fn a_split_is_checked_against_the_model() {
+    let with = |flags: &str| format!("{GOOD} {flags}").replace("--num-virtual-stages-per-pipeline-rank 5", "");
+    let ends = "--decoder-first-pipeline-num-layers 18 --decoder-last-pipeline-num-layers 18";
+    let (answer, code) = json(&script("ends.sh", &with(ends)), &["--quick"]);
+    assert_eq!((code, answer["ok"].as_bool()), (0, Some(true)), "{answer}");
+    assert!(answer["plan"].as_str().is_none_or(|plan| plan.contains("split=first-18+last-18")), "{answer}");
+    for (flags, named) in [
+        ("--decoder-first-pipeline-num-layers 18 --decoder-last-pipeline-num-layers 19", "do not divide"),
+        ("--pipeline-model-parallel-layout 'Et*20|(t*20|)*2t*21L'", "holds 81 layers"),
+    ] {
+        let (answer, code) = json(&script("split.sh", &with(flags)), &["--quick"]);
+        let found = findings(&answer, "split");
+        assert!(code == 1 && found.len() == 1, "{answer}");
+        let message = found[0]["message"].as_str().unwrap();
+        assert!(message.contains(named) && found[0]["line"] == 4, "{found:?}");
+    }
+}

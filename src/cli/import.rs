@@ -66,6 +66,7 @@ impl FileArgs {
         let mut imported = import::read(&text, kind, &context)?;
         if let Some(model) = &self.model {
             imported.model = Some(catalog::model(model, &Overrides::default())?);
+            imported.findings.retain(|finding| finding.rule != "missing-flag" || finding.level != Level::Error);
             imported.findings.retain(|finding| !matches!(finding.rule, "assumed-vocabulary"));
         }
         if let (Some(vocab), Some(model)) = (self.vocab, &mut imported.model) {

@@ -22,7 +22,6 @@ fn attributes(setting: &Setting) -> Vec<String> {
     match *flag {
         // said by the provider's class, by the recipe of formats, or by default
         "group-query-attention"
-        | "multi-latent-attention"
         | "max-position-embeddings"
         | "bf16"
         | "fp8-format"

@@ -54,7 +54,9 @@ fn config(request: &Request, sizes: &Sizes) -> File {
     let mut notes =
         vec!["rotary base, epsilon and initialisation are nanotron's defaults: set what the model has".to_owned()];
     if pp > 1 {
-        notes.push("nanotron spreads layers over stages by their cost".into());
+        notes.push(
+            "nanotron cuts stages by the cost of their blocks: the plan has the layers that it gives them".into(),
+        );
     }
     let mut text = Text::default();
     text.comments(lines(Target::Nanotron, request, &notes));

@@ -11,6 +11,7 @@ mod torchtitan;
 
 pub use megatron::is as bytes_are;
 pub use model::{SharedMixer, Sizes};
+pub use nanotron::own_split as nanotron_split;
 
 use std::borrow::Cow;
 use std::fmt;

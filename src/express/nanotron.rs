@@ -2,16 +2,18 @@
 
 use super::model::{SharedMixer, Sizes};
 use super::{Obstacle, Rules, rules};
-use crate::model::{Norm, QkNorm, Span};
+use crate::cost::split::{layers_of_chunks, plainest};
+use crate::model::{Ffn, Model, Norm, QkNorm, Span};
 use crate::plan::{CpKind, Plan, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
+use crate::split::LayerSplit;
 use crate::workload::Adaptation;
 
 pub(super) const RULES: Rules = Rules {
     problem,
     shape: &[context_kind, rules::no_experts, rules::recompute_all_or_none],
-    plan: &[schedule, rules::no_offload],
+    plan: &[schedule, split, rules::no_offload],
     sharding: &[sharding, rules::no_shard_group, rules::pipeline_outermost],
 };
 
@@ -76,6 +78,58 @@ fn schedule(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         format!("schedule={}", plan.schedule.name()),
         "its engines are 1f1b and afab",
         Plan { schedule: Schedule::OneFOneB, ..*plan },
+    )
+}
+
+/// The layers that nanotron gives each stage of `pp`; none where its split leaves stages without any block.
+///
+/// ```text
+/// cost of a layer 4·h² + 3·f·h, of the head V·h, of the embedding and the last norm 0; a block goes to the stage that is
+/// being filled, and the next is begun once the sum is over its share of the whole
+/// ```
+///
+/// Source: [nanotron] `models/base.py` (`build_model`), `models/qwen.py` (`get_block_compute_costs`), commit 2411b022.
+pub fn own_split(model: &Model, pp: u32) -> Option<LayerSplit> {
+    let width = model
+        .kinds
+        .iter()
+        .find_map(|layer| if let Ffn::Dense(mlp) = &layer.ffn { Some(mlp.intermediate) } else { None })?;
+    let (hidden, layers) = (f64::from(model.hidden), model.layers());
+    let (layer, head) = (hidden * (4.0 * hidden + 3.0 * f64::from(width)), hidden * f64::from(model.vocab));
+    let whole = layer * f64::from(layers) + head;
+    let mut counts = vec![0_u32; pp as usize];
+    let (mut stage, mut sum) = (0, 0.0);
+    for _ in 0..layers {
+        *counts.get_mut(stage)? += 1;
+        sum += layer;
+        stage += usize::from(sum > whole * (f64::from(stage as u32 + 1) / f64::from(pp)));
+    }
+    // The norm costs nothing, but may itself be what begins the last stage.
+    stage += usize::from(stage + 1 < counts.len() && sum > whole * (f64::from(stage as u32 + 1) / f64::from(pp)));
+    (stage + 1 == counts.len()).then(|| plainest(&counts, pp, 0, counts.len() - 1))
+}
+
+/// Stages are cut by what nanotron thinks that blocks cost, and by nothing that a file says.
+fn split(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let (model, pp) = (problem.model(), plan.layout.pp);
+    if pp == 1 {
+        return None;
+    }
+    let Some(own) = own_split(model, pp) else {
+        return Obstacle::of_plan(
+            format!("pp={pp}"),
+            "its split by the cost of blocks leaves a stage without any",
+            rules::without_pipeline(plan),
+        );
+    };
+    let layers = |split| layers_of_chunks(split, model.layers(), pp, pp, 0.0);
+    if plan.split != LayerSplit::CostBalanced && layers(plan.split) == layers(own) {
+        return None;
+    }
+    Obstacle::of_plan(
+        format!("split={}", plan.split),
+        "it cuts stages by the cost of their blocks, which no file changes",
+        Plan { split: own, ..*plan },
     )
 }
 

@@ -7,6 +7,7 @@ use super::finding::Finding;
 use super::known;
 use super::megatron::Unknown;
 use super::{Imported, Kind, Launched};
+use crate::express::nanotron_split;
 use crate::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Moe, Norm, QkNorm, Span};
 use crate::plan::{CpKind, Layout, Recompute, ZeroStage};
 use crate::schedule::Schedule;
@@ -60,6 +61,8 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     imported.world = Some(product);
     imported.gpus_per_node = launched.gpus_per_node;
     imported.model = model(document);
+    let own = imported.model.as_ref().filter(|_| layout.pp > 1).and_then(|model| nanotron_split(model, layout.pp));
+    imported.plan.split = own.unwrap_or(imported.plan.split);
     let plan = &mut imported.plan;
     plan.layout = layout;
     plan.cp_kind = CpKind::AllGather; // llama3_ring_attention gathers keys and values
@@ -178,6 +181,20 @@ fn model(document: &Document) -> Option<Model> {
             bias: false,
             shared_intermediate: if shared { of("shared_expert_intermediate_size").unwrap_or(width) } else { 0 },
             shared_gate: shared,
+            router_bias: false,
+            group_limit: 0,
+            dense_intermediate: 0,
+        })
+    } else if let Some(experts) = size("moe_num_experts").filter(|experts| *experts > 1) {
+        // `is_llamoe_config` of nanotron's examples/moe: every layer has experts as wide as the MLP.
+        Ffn::Moe(Moe {
+            experts,
+            top_k: size("num_experts_per_tok").unwrap_or(1),
+            intermediate,
+            gated: true,
+            bias: false,
+            shared_intermediate: 0,
+            shared_gate: false,
             router_bias: false,
             group_limit: 0,
             dense_intermediate: 0,

@@ -45,6 +45,12 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
         let message = format!("{others} other launches; the one of `{}` is read", launch.program);
         findings.push(Finding::note("several-launches", message).at(&place));
     }
+    if let Some(other) = OTHER_WORK.iter().find(|part| launch.program.to_lowercase().contains(**part)) {
+        let place = Place { file: context.file.to_owned(), line: launch.line };
+        let message =
+            format!("`{}` does not train, by its name (`{other}`), and is priced as if it did", launch.program);
+        findings.push(Finding::warning("not-training", message).at(&place));
+    }
     let (world, gpus_per_node) = launch.world(context.file, &mut findings);
     let connections = ran.variables.get("CUDA_DEVICE_MAX_CONNECTIONS").map(Text::plain);
     let launched = Launched { world, gpus_per_node, connections, in_script: true, model: None };
@@ -53,6 +59,9 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
     imported.findings = findings;
     Ok(imported)
 }
+
+/// Parts of names of programs that share a training program's arguments and do not train.
+const OTHER_WORK: &[&str] = &["generat", "inference", "convert", "quantiz", "export", "ptq", "preprocess", "evaluat"];
 
 fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
     let has = |start: &str| launch.arguments.iter().any(|word| word.plain().starts_with(start));

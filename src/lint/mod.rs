@@ -47,7 +47,8 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     let mut findings = imported.findings.clone();
     findings.extend(imported.unknown.iter().map(unknown));
     let rejections = space::check(&costs, plan);
-    findings.extend(rejections.iter().map(|rejection| refused(rejection, imported)));
+    let guessed = findings.iter().any(|finding| GUESSED.contains(&finding.rule));
+    findings.extend(rejections.iter().map(|rejection| refused(rejection, imported, guessed)));
     if !space::runs(imported.framework, plan.schedule) && plan.layout.pp > 1 {
         let message = format!("{:?} does not run the schedule {}", imported.framework, plan.schedule);
         findings.push(Finding::error("framework-schedule", message).at_maybe(imported.places.get("vpp")));
@@ -90,10 +91,17 @@ fn unknown(unknown: &crate::import::Unknown) -> Finding {
     finding.at(&unknown.place).expected(near)
 }
 
-fn refused(rejection: &Rejection, imported: &Imported) -> Finding {
+/// Findings after which the plan is not wholly the file's: what was not read counts as one.
+const GUESSED: [&str; 3] = ["unresolved-variable", "not-training", "wrong-value"];
+
+fn refused(rejection: &Rejection, imported: &Imported, guessed: bool) -> Finding {
     let place = rules::keys(rejection).iter().find_map(|key| imported.places.get(*key));
     let source = rules::named(rejection.rule()).map_or("", |rule| rule.source);
     let finding = Finding::error(rejection.rule(), rejection.to_string()).at_maybe(place);
+    if guessed && matches!(rejection, Rejection::OutOfMemory { .. }) {
+        let expected = "what was not read counts as 1 or as not set: see the other findings first";
+        return Finding::warning(rejection.rule(), rejection.to_string()).expected(expected);
+    }
     if source.is_empty() || matches!(rejection, Rejection::OutOfMemory { .. }) {
         finding.expected("more recomputation, sharding or GPUs: see the changes that make it fit")
     } else {

@@ -47,6 +47,7 @@ pub const RULES: &[Rule] = &[
     rule("needs-code", "What only the training program decides is known.", "DeepSpeed and Accelerate documentation"),
     rule("not-modelled", "What changes the step is part of the cost model.", MODEL),
     rule("not-read", "What is read is all that is set.", FILE),
+    rule("not-training", "The program trains.", FILE),
     rule("script-ends", "A script does not end before its launch.", FILE),
     rule("several-launches", "A script launches one training.", FILE),
     rule("stray-word", "Every word belongs to a flag.", "Python argparse"),

@@ -1,6 +1,7 @@
 //! The values of the lower dimensions: dispatcher, schedule and split, recomputation, offload, sharding, rank order.
 
 use super::Space;
+use crate::express::{self, Target};
 use crate::gpu::AttentionKernel;
 use crate::model::Ffn;
 use crate::plan::{Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
@@ -102,7 +103,14 @@ impl Space<'_> {
             return vec![own];
         }
         let mut all = vec![LayerSplit::Even, LayerSplit::CostBalanced];
-        all.extend(self.restrictions.fixed_splits().filter(|split| split.is_spelled_out()));
+        if self.restrictions.target() == Some(Target::Nanotron) {
+            all = express::nanotron_split(self.costs.problem.model(), pp).into_iter().collect();
+        }
+        for split in self.restrictions.fixed_splits() {
+            if !all.contains(&split) {
+                all.push(split);
+            }
+        }
         all.into_iter().filter(|split| self.restrictions.allows_word("split", &split.to_string())).collect()
     }
 

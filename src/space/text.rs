@@ -2,11 +2,12 @@
 
 use std::fmt;
 
+use crate::express;
 use crate::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
 use crate::split::LayerSplit;
-use crate::stack::Dispatcher;
+use crate::stack::{Dispatcher, Framework};
 use crate::suggest;
 
 /// Keys of a plan, for hints.
@@ -206,7 +207,7 @@ pub fn plain_plan(problem: &Problem) -> Plan {
 const MOST_RANKS: u128 = (1 << 31) - 1;
 
 /// Reads a plan. What is not written: dp is what is left of the GPUs, sequence parallelism is on when tp > 1, etp is 1, ZeRO 1,
-/// micro-batch 1, no recomputation; `vpp` above 1 interleaves.
+/// micro-batch 1, no recomputation; `vpp` above 1 interleaves; layers are split as the stack does, by nanotron as its own code does.
 ///
 /// # Errors
 /// Names the key that is unknown, written twice, or has no such value.
@@ -252,6 +253,9 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
     plan.schedule = Schedule::named(name, vpp)
         .ok_or_else(|| format!("schedule={name}: none of: {}", Schedule::NAMES.join(", ")))?;
     plan.sequence_parallel = sp.unwrap_or(plan.layout.tp > 1);
+    if plan.layout.pp > 1 && !seen.contains(&"split") && problem.stack().framework == Framework::Nanotron {
+        plan.split = express::nanotron_split(problem.model(), plan.layout.pp).unwrap_or(plan.split);
+    }
     let Layout { tp, cp, pp, .. } = plan.layout;
     let others = u128::from(tp) * u128::from(cp) * u128::from(pp);
     plan.layout.dp = match dp {

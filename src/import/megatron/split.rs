@@ -20,7 +20,7 @@ const MOST_CHUNKS: u32 = 100_000;
 /// Layers per stage where something says them, and chunks of each rank.
 pub fn pipeline(list: &mut Arguments, pp: u32, model: Option<&Model>) -> (Option<LayerSplit>, u32) {
     together(list);
-    let layout = list.word(LAYOUT).and_then(|text| layout(list, &text, pp));
+    let layout = list.word(LAYOUT).and_then(|text| layout(list, &text, pp, model));
     let (first, last) = (list.size(FIRST), list.size(LAST));
     let standing = [list.has(EMBEDDING), list.has(LOSS)];
     if let Some((split, v)) = layout {
@@ -61,7 +61,7 @@ fn together(list: &mut Arguments) {
 }
 
 /// A layout, in the plainest words that say the same, and the chunks of a rank.
-fn layout(list: &mut Arguments, text: &str, pp: u32) -> Option<(LayerSplit, u32)> {
+fn layout(list: &mut Arguments, text: &str, pp: u32, model: Option<&Model>) -> Option<(LayerSplit, u32)> {
     let stages = match parse_layout(text) {
         Ok(LayerSplit::Stages(stages)) => stages,
         Ok(split) => return Some((split, 1)),
@@ -76,7 +76,13 @@ fn layout(list: &mut Arguments, text: &str, pp: u32) -> Option<(LayerSplit, u32)
         list.wrong(LAYOUT, text, &format!("a multiple of {pp} stages, {chunks} found"));
         return None;
     }
-    Some((split::plainest(counts, pp, stages.mtp(), stages.mtp_stage()), chunks / pp))
+    // As it stands where it does not hold the model's layers, so that what is said of it is what was written.
+    let holds = |model: &Model| model.layers() == counts.iter().sum::<u32>() && model.mtp_depth == stages.mtp();
+    let split = match model {
+        Some(model) if !holds(model) => LayerSplit::Stages(stages),
+        Some(_) | None => split::plainest(counts, pp, stages.mtp(), stages.mtp_stage()),
+    };
+    Some((split, chunks / pp))
 }
 
 fn virtual_stages(list: &mut Arguments, pp: u32, model: Option<&Model>, standing: u32) -> u32 {

@@ -57,7 +57,9 @@ pub fn split(document: &Document, layers: Option<u32>, pp: u32, v: u32) -> Optio
             }
         },
     };
-    Some(plainest(&counts, pp, 0, counts.len() - 1))
+    let holds = layers.is_none_or(|layers| layers == counts.iter().sum::<u32>());
+    let last = counts.len() - 1;
+    Some(if holds { plainest(&counts, pp, 0, last) } else { LayerSplit::stages(&counts, 0, last) })
 }
 
 /// Layers of each part that is spelled out: names of modules, or the counts of a call.
