@@ -6,7 +6,9 @@ use super::program::Program;
 use super::separable::Edges;
 
 /// Most sets of layers, of all ranks together.
-const MOST: usize = 60_000;
+const MOST: usize = 30_000;
+/// Most stages of a rank: with more, there are too many sets to list.
+const MOST_OF_RANK: usize = 4;
 /// Most states of the sharing out of kinds.
 const MOST_STATES: usize = 20_000;
 
@@ -45,6 +47,9 @@ struct Stairs {
 impl Configs {
     /// Every set of layers whose least time is within `ceiling` and that fits. `None` where they are too many.
     pub fn new(program: &Program, network: &Network, ceiling: f64) -> Option<Self> {
+        if program.chunks > MOST_OF_RANK * program.ranks {
+            return None;
+        }
         let mut mixes: Vec<Option<Vec<Stairs>>> = Vec::new();
         mixes.resize_with(network.shapes().len(), || None);
         let mut left = MOST;

@@ -210,7 +210,12 @@ const MOST_TURNS: usize = 3;
 
 /// Moves single layers between stages while the replay gets shorter, from several starts and from the splits that the bound
 /// is made of, until none of them is faster.
-pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl FnMut(&Split) -> f64) -> Answer {
+pub fn solve(
+    program: &Program,
+    (options, programs): (&Options, usize),
+    sends: f64,
+    mut step: impl FnMut(&Split) -> f64,
+) -> Answer {
     let mut search = Search {
         program,
         step: &mut step,
@@ -229,12 +234,12 @@ pub fn solve(program: &Program, options: &Options, sends: f64, mut step: impl Fn
         search.descend(start);
     }
     if let Some((_, split)) = &search.best
-        && let Some(cuts) = walk::walk(program, &search.chains, split.cuts.clone(), &mut search.known)
+        && let Some(cuts) = walk::walk(program, &search.chains, split.cuts.clone(), &mut search.known, programs)
     {
         search.descend(cuts);
     }
     let mut proved = 0.0_f64;
-    let mut budget = Budget { left: bound::MOST_WORK };
+    let mut budget = Budget { left: bound::MOST_WORK / programs };
     for _ in 0..MOST_TURNS {
         let before = search.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
         let chains = search.chains.len();

@@ -161,7 +161,9 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
     let mut answer = Answer { best: None, bound: f64::INFINITY, replayed: 0, cut_short: false };
     let mut best = before.map(|step| (step, staged, price));
     let mut why: Option<Infeasible> = None;
-    for offload in offloads(&stager, plan, options) {
+    let offloads = offloads(&stager, plan, options);
+    let programs = offloads.len();
+    for offload in offloads {
         let freedom = Freedom { offload, ..options.freedom };
         let program = Program::new(&stager, plan.recompute, freedom);
         let chunks = program.chunks as u32;
@@ -170,7 +172,7 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
             return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
         }
         let known = best.as_ref().map(|(step, ..)| step.get());
-        let of_offload = split(&program, options, known);
+        let of_offload = split(&program, options, known, programs);
         answer.bound = answer.bound.min(of_offload.bound);
         answer.replayed += of_offload.replayed;
         answer.cut_short |= of_offload.cut_short;
@@ -212,8 +214,9 @@ fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> Vec<Offload> {
     all
 }
 
-/// The best split of one program, with what none beats; `known` = a step that is there already.
-fn split(program: &Program, options: &Options, known: Option<f64>) -> Answer {
+/// The best split of one program, with what none beats; `known` = a step that is there already; `programs` share the work that
+/// one plan is worth.
+fn split(program: &Program, options: &Options, known: Option<f64>, programs: usize) -> Answer {
     let stager = program.stager;
     let sends = program.sends();
     if let Some(known) = known {
@@ -230,7 +233,7 @@ fn split(program: &Program, options: &Options, known: Option<f64>) -> Answer {
         let limits = (options.tolerance, options.most_replays);
         separable::solve(program, coupled::chains(program), sends, limits, step)
     } else {
-        coupled::solve(program, options, sends, step)
+        coupled::solve(program, (options, programs), sends, step)
     };
     if options.enumerate && coupled::splits(program) <= coupled::MOST_ENUMERATED {
         coupled::enumerate(program, sends, step, &mut answer);

@@ -35,9 +35,15 @@ impl Numbers {
     }
 }
 
-/// Simulated annealing over cuts from `start`: the fastest cuts met, by the replay of their stages. `None` where nothing is
+/// Simulated annealing over cuts from `start`, as one of so many `programs`: the fastest cuts met, by the replay of their stages. `None` where nothing is
 /// played or the start does not fit.
-pub fn walk(program: &Program, chains: &[Path], start: Vec<usize>, known: &mut Known) -> Option<Vec<usize>> {
+pub fn walk(
+    program: &Program,
+    chains: &[Path],
+    start: Vec<usize>,
+    known: &mut Known,
+    programs: usize,
+) -> Option<Vec<usize>> {
     if !program.stager.plays() || program.chunks < 3 {
         return None;
     }
@@ -51,11 +57,12 @@ pub fn walk(program: &Program, chains: &[Path], start: Vec<usize>, known: &mut K
     let mut time = played(&loads(program, &here, known)?);
     let (mut best, mut least) = (here.clone(), time);
     let mut numbers = Numbers(1);
-    let mut left = MOST_PLAYED;
+    let mut left = MOST_PLAYED / programs;
+    let steps = MOST_STEPS / programs;
     let operations = 2 * m as usize * program.chunks;
-    for step in 0..MOST_STEPS {
+    for step in 0..steps {
         let cuts = moved(program, &here, &mut numbers);
-        let warmth = WARM * COLD.powf(step as f64 / MOST_STEPS as f64);
+        let warmth = WARM * COLD.powf(step as f64 / steps as f64);
         let limit = time * (1.0 - warmth * numbers.share().ln());
         if !legal(program, &cuts) || floor(&fastest(program, &cuts)) >= limit {
             continue;
