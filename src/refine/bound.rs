@@ -5,7 +5,6 @@ use super::decompose::{Budget, Claim, Sides};
 use super::integer::{self, Column};
 use super::network::{Branch, Multipliers, Network};
 use super::program::Program;
-use super::separable::Edges;
 use crate::schedule::paths::Path;
 
 /// A bound, and what is left beneath it.
@@ -139,25 +138,6 @@ const MOST_INTERVALS: usize = 12;
 const FINEST: f64 = 1e-3;
 /// A proof that is enough: to prove more takes longer than it is worth.
 pub const ENOUGH: f64 = 5e-3;
-
-/// What the edges of a step are at their best, whatever the split: parameters shared out evenly; nothing is known of the
-/// windows but that the whole model is no longer.
-pub fn edges(program: &Program) -> Edges {
-    let n = program.len();
-    let (mut all, mut forward, mut backward) = ([0.0; 2], 0.0, 0.0);
-    for chunk in 0..program.chunks {
-        let items = if chunk == 0 { n } else { 0 };
-        let [dense, experts] = program.parameters(chunk, 0, items);
-        all = [all[0] + dense, all[1] + experts];
-        let load = program.fastest(chunk, 0, items);
-        (forward, backward) = (forward + load.forward / program.share, backward + load.backward / program.share);
-    }
-    let ranks = program.ranks as f64;
-    let mean = (all[0] + all[1]) / ranks;
-    // Of a mixture, the heaviest rank may hold few experts or little else: nothing is said of either.
-    let dense = if all[1] > 0.0 { 0.0 } else { mean };
-    Edges { dense, experts: 0.0, forward, backward }
-}
 
 /// Most states of the sharing out; beyond, the mean over ranks is the bound.
 const MOST_STATES: usize = 20_000;

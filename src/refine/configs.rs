@@ -1,9 +1,9 @@
 //! Everything a rank may hold: layers for each of its stages, and the least time that they take within its memory.
 
 use super::bound::shared_out;
+use super::edges::Edges;
 use super::network::Network;
 use super::program::Program;
-use super::separable::Edges;
 
 /// Most sets of layers, of all ranks together.
 const MOST: usize = 30_000;

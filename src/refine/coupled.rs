@@ -5,7 +5,9 @@ use std::collections::BTreeSet;
 use super::Options;
 use super::blend::length;
 use super::bound;
+use super::cuts::{legal, neighbours, starts};
 use super::decompose::Budget;
+use super::edges::Edges;
 use super::integer::{self, Found};
 use super::mixes::{Known, fastest, loads};
 use super::program::{Load, Program};
@@ -20,14 +22,7 @@ fn rank_path(program: &Program, rank: usize) -> Path {
     let m = program.stager.micro_batches();
     let here: Vec<f64> =
         (0..program.chunks).map(|chunk| if program.rank_of(chunk) == rank { m } else { 0.0 }).collect();
-    Path {
-        rank: rank as u32,
-        forward: here.clone(),
-        backward: here,
-        wgrad: vec![0.0; program.chunks],
-        separate: false,
-        sends: 0.0,
-    }
+    Path { forward: here.clone(), backward: here, ..Path::empty(rank as u32, program.chunks, false) }
 }
 
 /// Chains of the schedule; all work of each rank where it has no list.
@@ -38,51 +33,6 @@ pub fn chains(program: &Program) -> Vec<Path> {
     } else {
         paths(plan.schedule, plan.layout.pp, program.stager.micro_batches() as u32)
     }
-}
-
-/// Cuts at the shares of time that each stage should take: ranks alike, and a rank's stages alike but for the model's ends.
-fn balanced(program: &Program) -> Vec<usize> {
-    let n = program.len();
-    let ends: Vec<f64> = (0..program.chunks).map(|chunk| program.fastest(chunk, 0, 0).both()).collect();
-    let layers = program.layers_time(0, n);
-    let mean = (layers + ends.iter().sum::<f64>()) / program.ranks as f64;
-    let mut of_rank = vec![mean; program.ranks];
-    for (chunk, end) in ends.iter().enumerate() {
-        of_rank[program.rank_of(chunk)] -= end;
-    }
-    let v = (program.chunks / program.ranks) as f64;
-    let mut cuts = vec![0];
-    let mut target = 0.0;
-    for chunk in 0..program.chunks - 1 {
-        target += (of_rank[program.rank_of(chunk)] / v).max(0.0);
-        let before = cuts[chunk];
-        let near = |b: usize| (program.layers_time(0, b) - target).abs();
-        let cut = (before..=n).min_by(|&a, &b| near(a).total_cmp(&near(b))).unwrap_or(n);
-        cuts.push(cut);
-    }
-    cuts.push(n);
-    repair(program, &mut cuts);
-    cuts
-}
-
-/// Makes every stage that must hold a layer hold one.
-fn repair(program: &Program, cuts: &mut [usize]) {
-    let n = program.len();
-    let last = cuts.len() - 1;
-    for chunk in 1..last {
-        let least = cuts[chunk - 1] + usize::from(chunk > 1);
-        cuts[chunk] = cuts[chunk].max(least);
-    }
-    for chunk in (1..last).rev() {
-        let most = if chunk + 1 == last { n } else { cuts[chunk + 1] - 1 };
-        cuts[chunk] = cuts[chunk].min(most);
-    }
-}
-
-/// Whether cuts leave no stage empty that may not be.
-pub fn legal(program: &Program, cuts: &[usize]) -> bool {
-    (0..program.chunks)
-        .all(|chunk| cuts[chunk] <= cuts[chunk + 1] && program.may_hold(chunk, cuts[chunk], cuts[chunk + 1]))
 }
 
 /// Most stages priced in chains to look at neighbours, the same on every machine.
@@ -221,7 +171,7 @@ pub fn solve(
         step: &mut step,
         most_replays: options.most_replays,
         chains: chains(program),
-        line: bound::edges(program).line(program, sends),
+        line: Edges::least(program).line(program, sends),
         best: None,
         replayed: 0,
         cut_short: false,
@@ -298,7 +248,7 @@ pub fn splits(program: &Program) -> f64 {
 /// and of the chains' lengths where one had to and holds several stages, for which of them recomputes is then chosen alone.
 pub fn enumerate(program: &Program, sends: f64, mut step: impl FnMut(&Split) -> f64, answer: &mut Answer) {
     let family = chains(program);
-    let edges = bound::edges(program);
+    let edges = Edges::least(program);
     let floor =
         |loads: &[Load]| edges.lift(program, family.iter().map(|path| length(path, loads)).fold(0.0, f64::max) + sends);
     let mut known = Known::new();
@@ -349,79 +299,4 @@ fn busiest(program: &Program, loads: &[Load]) -> f64 {
         ranks[program.rank_of(chunk)] += load.both();
     }
     ranks.into_iter().fold(0.0, f64::max)
-}
-
-/// Where the search starts: balanced by time, even by layers with what is too many taken from the ends, and with it added.
-fn starts(program: &Program) -> Vec<Vec<usize>> {
-    let n = program.len();
-    let from_counts = |counts: Vec<u32>| {
-        let mut cuts = vec![0];
-        for count in counts {
-            cuts.push(cuts[cuts.len() - 1] + count as usize);
-        }
-        repair(program, &mut cuts);
-        cuts
-    };
-    let mut starts = vec![balanced(program)];
-    starts.push(from_counts(crate::cost::split::even(n as u32, program.chunks as u32)));
-    let (each, more) = (n / program.chunks, n % program.chunks);
-    starts.push(from_counts((0..program.chunks).map(|chunk| (each + usize::from(chunk < more)) as u32).collect()));
-    starts
-}
-
-/// Cuts with one layer moved from one stage to another, those between shifting along.
-fn neighbours(program: &Program, cuts: &[usize]) -> Vec<Vec<usize>> {
-    let chunks = program.chunks;
-    let mut found = Vec::new();
-    for low in 0..chunks {
-        for high in low + 1..chunks {
-            for up in [true, false] {
-                let mut moved = cuts.to_vec();
-                let mut fits = true;
-                for cut in &mut moved[low + 1..=high] {
-                    if up {
-                        *cut += 1;
-                    } else if *cut > 0 {
-                        *cut -= 1;
-                    } else {
-                        fits = false;
-                    }
-                }
-                if fits && moved[high] <= cuts[chunks] && legal(program, &moved) {
-                    found.push(moved);
-                }
-            }
-        }
-    }
-    found
-}
-
-/// The split that comes nearest to fitting under the smallest mixes, and its fullest rank.
-pub fn nearest_split(program: &Program) -> (usize, Vec<usize>) {
-    let excess = |cuts: &[usize]| -> (f64, usize) {
-        let mut of_rank: Vec<f64> = program.room.iter().map(|room| -room).collect();
-        for chunk in 0..program.chunks {
-            let rank = program.rank_of(chunk);
-            of_rank[rank] += program.least_excess(chunk, cuts[chunk], cuts[chunk + 1]) + program.room[rank];
-        }
-        let rank = (0..of_rank.len()).max_by(|&a, &b| of_rank[a].total_cmp(&of_rank[b])).unwrap_or(0);
-        (of_rank[rank], rank)
-    };
-    let mut best = starts(program)
-        .into_iter()
-        .filter(|cuts| legal(program, cuts))
-        .min_by(|a, b| excess(a).0.total_cmp(&excess(b).0));
-    let mut here = best.take().unwrap_or_else(|| balanced(program));
-    let mut least = excess(&here);
-    for _ in 0..program.len() {
-        let near = neighbours(program, &here).into_iter().min_by(|a, b| excess(a).0.total_cmp(&excess(b).0));
-        match near {
-            Some(cuts) if excess(&cuts).0 < least.0 => {
-                least = excess(&cuts);
-                here = cuts;
-            }
-            Some(_) | None => break,
-        }
-    }
-    (least.1, here)
 }

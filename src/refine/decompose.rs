@@ -103,7 +103,6 @@ impl<'a> Sides<'a> {
 
     fn priced(&self, at: &Prices, chains: &[Path], allowed: &[Vec<usize>]) -> Option<Priced> {
         let (program, network) = (self.program, self.network);
-        let n = program.len();
         let kinds = program.options.len();
         let blend = Blend::of(program.chunks, chains.iter().zip(at.chains.iter().copied()));
         // What a shape's layers are worth on each stage, and what they cost its rank.
@@ -116,7 +115,7 @@ impl<'a> Sides<'a> {
             .collect();
         let mut priced = Priced {
             value: 0.0,
-            cuts: vec![n],
+            cuts: vec![0],
             times: vec![0.0; program.chunks * 3],
             more: vec![0.0; program.chunks * kinds],
         };
@@ -166,38 +165,16 @@ impl<'a> Sides<'a> {
     /// Adds the path whose layers are worth the least.
     fn follow(&self, worth: &[Vec<f64>], priced: &mut Priced) -> bool {
         let (program, network) = (self.program, self.network);
-        let n = program.len();
         let kinds = program.options.len();
-        let mut best = vec![f64::INFINITY; n + 1];
-        best[0] = 0.0;
-        let mut from: Vec<Vec<usize>> = Vec::with_capacity(program.chunks);
-        for (stage, worth) in worth.iter().enumerate() {
-            let mut next = vec![f64::INFINITY; n + 1];
-            let mut cut = vec![usize::MAX; n + 1];
-            for (index, arc) in network.arcs(stage).iter().enumerate() {
-                let sum = best[arc.a] + worth[arc.shape];
-                if sum < next[arc.b] {
-                    next[arc.b] = sum;
-                    cut[arc.b] = index;
-                }
-            }
-            best = next;
-            from.push(cut);
-        }
-        if best[n].is_infinite() {
-            return false;
-        }
-        priced.value += best[n];
-        let mut end = n;
-        for stage in (0..program.chunks).rev() {
-            let arc = network.arcs(stage)[from[stage][end]];
+        let cheapest = network.cheapest(program.len(), |stage, arc, so_far| so_far + worth[stage][arc.shape]);
+        let Some((value, arcs)) = cheapest else { return false };
+        priced.value += value;
+        for (stage, arc) in arcs.into_iter().enumerate() {
             for (kind, &count) in network.shapes()[arc.shape].counts.iter().enumerate() {
                 priced.more[stage * kinds + kind] += f64::from(count);
             }
-            end = arc.a;
-            priced.cuts.push(end);
+            priced.cuts.push(arc.b);
         }
-        priced.cuts.reverse();
         true
     }
 

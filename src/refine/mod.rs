@@ -4,7 +4,9 @@ mod blend;
 mod bound;
 mod configs;
 mod coupled;
+mod cuts;
 mod decompose;
+mod edges;
 mod frontier;
 mod integer;
 mod mixes;
@@ -21,6 +23,7 @@ use crate::plan::{Offload, Plan, Recompute, ZeroStage};
 use crate::stages::StagedPlan;
 use crate::units::{Bytes, Seconds};
 
+use edges::Edges;
 pub use program::Freedom;
 use program::Program;
 use separable::{Answer, Split};
@@ -221,7 +224,7 @@ fn split(program: &Program, options: &Options, known: Option<f64>, programs: usi
     let sends = program.sends();
     if let Some(known) = known {
         let least = stager.micro_batches() * bound::busiest(program) + sends;
-        if bound::edges(program).lift(program, least) >= known {
+        if Edges::least(program).lift(program, least) >= known {
             return Answer { best: None, bound: known, replayed: 0, cut_short: false };
         }
     }
@@ -266,7 +269,7 @@ fn as_it_was(costs: &Costs, stager: &Stager, plan: &Plan) -> (StagedPlan, Staged
 
 /// Names the rank that is over by the most in the split that comes nearest to fitting.
 fn nearest(program: &Program) -> Infeasible {
-    let (rank, cuts) = coupled::nearest_split(program);
+    let (rank, cuts) = cuts::nearest_split(program);
     let stager = program.stager;
     let chunks: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
     let room = stager.costs().tensor_room();

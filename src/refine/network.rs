@@ -221,34 +221,17 @@ impl<'a> Network<'a> {
         Some(kept)
     }
 
-    fn priced(&self, at: &Multipliers, chains: &[Path], branch: &Branch, step: f64) -> Option<Priced> {
-        let program = self.program;
-        let n = program.len();
-        let blend = Blend::of(program.chunks, chains.iter().zip(at.chains.iter().copied()));
-        let by_rank = |rank: usize| {
-            let room = program.room[rank].max(1.0);
-            let busy =
-                at.most[rank] / branch.high - if branch.rank == Some(rank) { at.least / branch.low } else { 0.0 };
-            (at.memory[rank] / room * step, busy * step)
-        };
+    /// The path from the first layer to the last, `n`, with the least sum, and that sum; `sum` = of a path so far with one more
+    /// arc on a stage. `None` where no path is whole.
+    pub fn cheapest(&self, n: usize, sum: impl Fn(usize, &Arc, f64) -> f64) -> Option<(f64, Vec<Arc>)> {
         let mut best = vec![f64::INFINITY; n + 1];
         best[0] = 0.0;
-        let mut from: Vec<Vec<usize>> = Vec::with_capacity(program.chunks);
-        for (chunk, arcs) in self.stages.iter().enumerate() {
-            let (bytes, busy) = by_rank(program.rank_of(chunk));
-            let (forward, backward) = (blend.forward[chunk] + busy, blend.backward[chunk] + busy);
-            let held = bytes * self.alive[chunk];
-            let mixed: Vec<f64> = self.shapes.iter().map(|shape| shape.least(backward, held).0).collect();
+        let mut from: Vec<Vec<usize>> = Vec::with_capacity(self.stages.len());
+        for (stage, arcs) in self.stages.iter().enumerate() {
             let mut next = vec![f64::INFINITY; n + 1];
             let mut cut = vec![usize::MAX; n + 1];
             for (index, arc) in arcs.iter().enumerate().filter(|(_, arc)| best[arc.a].is_finite()) {
-                let load = program.times(chunk, arc.a, arc.b);
-                let sum = best[arc.a]
-                    + forward * load[0]
-                    + backward * load[1]
-                    + blend.wgrad[chunk] * load[2]
-                    + mixed[arc.shape]
-                    + bytes * program.states(arc.a, arc.b);
+                let sum = sum(stage, arc, best[arc.a]);
                 if sum < next[arc.b] {
                     next[arc.b] = sum;
                     cut[arc.b] = index;
@@ -260,16 +243,55 @@ impl<'a> Network<'a> {
         if best[n].is_infinite() {
             return None;
         }
+        let mut arcs = Vec::with_capacity(self.stages.len());
+        let mut end = n;
+        for (stage, from) in self.stages.iter().zip(&from).rev() {
+            let arc = stage[from[end]];
+            arcs.push(arc);
+            end = arc.a;
+        }
+        arcs.reverse();
+        Some((best[n], arcs))
+    }
+
+    fn priced(&self, at: &Multipliers, chains: &[Path], branch: &Branch, step: f64) -> Option<Priced> {
+        let program = self.program;
+        let n = program.len();
+        let blend = Blend::of(program.chunks, chains.iter().zip(at.chains.iter().copied()));
+        let by_rank = |rank: usize| {
+            let room = program.room[rank].max(1.0);
+            let busy =
+                at.most[rank] / branch.high - if branch.rank == Some(rank) { at.least / branch.low } else { 0.0 };
+            (at.memory[rank] / room * step, busy * step)
+        };
+        // By stage: bytes' price, what a second of forward and of backward costs, and the least of each shape's mixes.
+        let prices: Vec<(f64, [f64; 2], Vec<f64>)> = (0..program.chunks)
+            .map(|chunk| {
+                let (bytes, busy) = by_rank(program.rank_of(chunk));
+                let (forward, backward) = (blend.forward[chunk] + busy, blend.backward[chunk] + busy);
+                let held = bytes * self.alive[chunk];
+                let mixed = self.shapes.iter().map(|shape| shape.least(backward, held).0).collect();
+                (bytes, [forward, backward], mixed)
+            })
+            .collect();
+        let (value, arcs) = self.cheapest(n, |chunk, arc, so_far| {
+            let (bytes, [forward, backward], mixed) = &prices[chunk];
+            let load = program.times(chunk, arc.a, arc.b);
+            so_far
+                + forward * load[0]
+                + backward * load[1]
+                + blend.wgrad[chunk] * load[2]
+                + mixed[arc.shape]
+                + bytes * program.states(arc.a, arc.b)
+        })?;
         let mut priced = Priced {
-            value: best[n],
-            cuts: vec![n],
+            value,
+            cuts: std::iter::once(0).chain(arcs.iter().map(|arc| arc.b)).collect(),
             lengths: vec![0.0; chains.len()],
             bytes: vec![0.0; program.ranks],
             times: vec![0.0; program.ranks],
         };
-        let mut end = n;
-        for chunk in (0..program.chunks).rev() {
-            let arc = self.stages[chunk][from[chunk][end]];
+        for (chunk, arc) in arcs.into_iter().enumerate().rev() {
             let rank = program.rank_of(chunk);
             let (bytes, busy) = by_rank(rank);
             let shape = &self.shapes[arc.shape];
@@ -284,10 +306,7 @@ impl<'a> Network<'a> {
                     + path.backward[chunk] * backward
                     + (path.wgrad[chunk] - counted) * wgrad;
             }
-            end = arc.a;
-            priced.cuts.push(end);
         }
-        priced.cuts.reverse();
         let charged: f64 = at.memory.iter().sum::<f64>() + at.most.iter().sum::<f64>();
         let granted = if branch.rank.is_some() { at.least } else { 0.0 };
         priced.value += (granted - charged) * step;

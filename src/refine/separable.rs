@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use super::blend::{Blend, length, project};
 use super::coupled::{UNFORESEEN, foresee};
+use super::edges::Edges;
 use super::program::{Load, Program};
-use crate::cost::data::RankParameters;
+
 use crate::schedule::paths::Path;
-use crate::units::Seconds;
 
 /// A split with what its stages do.
 #[derive(Clone, Debug, PartialEq)]
@@ -136,34 +136,6 @@ impl Table {
     /// Loads of a split.
     pub fn loads(&self, cuts: &[usize]) -> Option<Vec<Load>> {
         (0..self.ranks).map(|s| *self.stages[s].get(cuts[s])?.get(cuts[s + 1].checked_sub(cuts[s])?)?).collect()
-    }
-}
-
-/// What the edges of a step can be at their best.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Edges {
-    /// Dense parameters of the heaviest rank, at least.
-    pub dense: f64,
-    /// Experts of it, at least.
-    pub experts: f64,
-    /// Forward of a rank, at most.
-    pub forward: f64,
-    /// Backward of a rank, at most.
-    pub backward: f64,
-}
-
-impl Edges {
-    /// The bound as a line over the pipeline's time, which takes `sends` more: its value at none, and its slope.
-    pub fn line(&self, program: &Program, sends: f64) -> (f64, f64) {
-        let base = self.lift(program, sends);
-        (base, self.lift(program, sends + 1.0) - base)
-    }
-
-    /// The bound on a step whose pipeline takes at least `pipe`.
-    pub fn lift(&self, program: &Program, pipe: f64) -> f64 {
-        let s = Seconds::new;
-        let held = RankParameters { dense: self.dense, experts: self.experts };
-        program.stager.bound(s(pipe), held, (s(self.forward), s(self.backward)), program.freedom.offload).get()
     }
 }
 

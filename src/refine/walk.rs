@@ -1,7 +1,8 @@
 //! A walk over splits that now and then takes a slower one, so as to leave what single moves of a layer cannot.
 
 use super::blend::length;
-use super::coupled::{legal, stage_times};
+use super::coupled::stage_times;
+use super::cuts::legal;
 use super::mixes::{Known, fastest, loads};
 use super::program::{Load, Program};
 use crate::schedule::paths::Path;
@@ -35,8 +36,8 @@ impl Numbers {
     }
 }
 
-/// Simulated annealing over cuts from `start`, as one of so many `programs`: the fastest cuts met, by the replay of their stages. `None` where nothing is
-/// played or the start does not fit.
+/// Simulated annealing over cuts from `start`, as one of so many `programs`: the fastest cuts met, by the replay of their
+/// stages. `None` where nothing is played or the start does not fit.
 pub fn walk(
     program: &Program,
     chains: &[Path],

@@ -171,3 +171,12 @@ impl std::fmt::Display for Schedule {
         }
     }
 }
+
+/// Stage times for tests: numbers from `least` to `least + 1`, the same from the same seed (Knuth's MMIX generator).
+#[cfg(test)]
+fn random(mut seed: u64, least: f64) -> impl FnMut() -> f64 {
+    move || {
+        seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        least + (seed >> 40) as f64 / (1_u64 << 24) as f64
+    }
+}

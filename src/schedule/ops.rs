@@ -53,8 +53,9 @@ impl From<Op> for Slot {
     }
 }
 
-/// Whether a schedule can run so many micro-batches on so many ranks: interleaving wants whole groups of pp, the two bidirectional pipelines want two for each rank or
-/// more, and `DualPipe` the same number from both ends of an even number of ranks.
+/// Whether a schedule can run so many micro-batches on so many ranks: interleaving wants whole groups of pp, the two
+/// bidirectional pipelines want two for each rank or more, and `DualPipe` the same number from both ends of an even number of
+/// ranks.
 ///
 /// Source: [megatron-lm] `schedules.py`, [dualpipe].
 pub const fn runs(schedule: Schedule, pp: u32, micro_batches: u32) -> bool {
@@ -106,8 +107,8 @@ pub fn ops(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Vec<Vec<Sl
         Schedule::GPipe => alone(breadth_first(i, pp, 1, micro_batches)),
         Schedule::OneFOneB => alone(one_f_one_b(i, pp, micro_batches)),
         Schedule::Interleaved { virtual_stages } => alone(interleaved(i, pp, virtual_stages, micro_batches)),
-        Schedule::ZbH1 => alone(zero_bubble(i, pp, micro_batches, pp - i - 1, i)),
-        Schedule::ZbH2 => alone(zero_bubble(i, pp, micro_batches, 2 * (pp - i - 1), 2 * i)),
+        Schedule::ZbH1 => alone(zero_bubble(i, micro_batches, pp - i - 1, i)),
+        Schedule::ZbH2 => alone(zero_bubble(i, micro_batches, 2 * (pp - i - 1), 2 * i)),
         Schedule::ZbV => alone(zero_bubble_v(i, pp, micro_batches)),
         Schedule::DualPipe => Rank::dual_pipe(i, pp, micro_batches).list(),
         Schedule::DualPipeV => Rank::dual_pipe_v(i, pp, micro_batches).list(),
@@ -161,7 +162,7 @@ fn interleaved(i: u32, p: u32, v: u32, m: u32) -> Vec<Op> {
 }
 
 /// 1F1B with weight gradients of their own, held back by `delay` micro-batches and done in the cool-down.
-fn zero_bubble(i: u32, _p: u32, m: u32, warm_up: u32, delay: u32) -> Vec<Op> {
+fn zero_bubble(i: u32, m: u32, warm_up: u32, delay: u32) -> Vec<Op> {
     let warm_up = warm_up.min(m);
     let mut list: Vec<Op> = (0..warm_up).map(|k| op(Pass::Forward, k, i)).collect();
     let mut done = 0;

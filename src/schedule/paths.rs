@@ -24,6 +24,14 @@ pub struct Path {
     pub sends: f64,
 }
 
+impl Path {
+    /// A chain of no operations yet, of a rank in a pipeline of so many chunks; `separate` = weight gradients have passes.
+    pub fn empty(rank: u32, chunks: usize, separate: bool) -> Self {
+        let none = vec![0.0; chunks];
+        Self { rank, forward: none.clone(), backward: none.clone(), wgrad: none, separate, sends: 0.0 }
+    }
+}
+
 /// Chains through each rank: into it, along its operations, and out of it; with and without the two waits for a micro-batch
 /// to come back: the first backward's at the ramp up, the last forward's at the ramp down.
 ///
@@ -60,15 +68,7 @@ struct Chain {
 
 impl Chain {
     fn new(schedule: Schedule, pp: u32, rank: u32, chunks: u32) -> Self {
-        let none = vec![0.0; chunks as usize];
-        let path = Path {
-            rank,
-            forward: none.clone(),
-            backward: none.clone(),
-            wgrad: none,
-            separate: schedule.splits_backward(),
-            sends: 0.0,
-        };
+        let path = Path::empty(rank, chunks as usize, schedule.splits_backward());
         Self { schedule, pp, chunks, path }
     }
 
@@ -172,11 +172,7 @@ mod tests {
 
     #[test]
     fn no_chain_is_longer_than_the_replay() {
-        let mut seed = 7_u64;
-        let mut random = || {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            0.2 + (seed >> 40) as f64 / (1_u64 << 24) as f64
-        };
+        let mut random = crate::schedule::random(7, 0.2);
         let schedules = [
             Schedule::Naive,
             Schedule::GPipe,

@@ -79,16 +79,7 @@ pub fn critical_path(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[
     }
     let events = replay(schedule, pp, micro_batches, stages, Seconds::ZERO)?.events;
     let mut at = (0..events.len()).max_by(|&a, &b| events[a].end.get().total_cmp(&events[b].end.get()))?;
-    let none = vec![0.0; stages.len()];
-    let rank = events[at].rank;
-    let mut path = Path {
-        rank,
-        forward: none.clone(),
-        backward: none.clone(),
-        wgrad: none,
-        separate: schedule.splits_backward(),
-        sends: 0.0,
-    };
+    let mut path = Path::empty(events[at].rank, stages.len(), schedule.splits_backward());
     // What ended when another began, before it on its rank or as its input, is what it waited for.
     let mut ending: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (index, event) in events.iter().enumerate() {
@@ -333,11 +324,7 @@ mod tests {
     /// A list is played to its end on any stages, and no rank does two things at once.
     #[test]
     fn every_schedule_plays_unequal_stages() {
-        let mut seed = 3_u64;
-        let mut random = || {
-            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            0.1 + (seed >> 40) as f64 / (1_u64 << 24) as f64
-        };
+        let mut random = crate::schedule::random(3, 0.1);
         let more = [Schedule::ZbH2, Schedule::DualPipe, Schedule::DualPipeV, Schedule::LoopedBfs { virtual_stages: 2 }];
         for schedule in SCHEDULES.into_iter().chain(more) {
             for (pp, m) in [(2, 4), (3, 6), (3, 9), (4, 8), (5, 11), (6, 12), (8, 24)] {
