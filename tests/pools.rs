@@ -5,6 +5,7 @@ use meshwright::cluster::pools::{Link, Pool, PooledCluster};
 use meshwright::cluster::{Cluster, Level};
 use meshwright::cost::Costs;
 use meshwright::gpu::Format;
+use meshwright::plan::Plan;
 use meshwright::pools::replicas::Shares;
 use meshwright::pools::{Pooled, Way};
 use meshwright::problem::{HbmProfile, Problem, ProblemError};
@@ -171,13 +172,17 @@ fn the_faster_pool_takes_more() {
 #[test]
 fn every_pool_has_its_own_ceiling() {
     let clusters = vec![leaf("dgx-h100-1k", 8), leaf("h200-1k", 8)];
-    let both = pooled("llama3-8b", clusters, "400 Gb/s", 16);
-    let text = "tp=1 pp=1 dp=16 zero=1 mbs=1 recompute=none";
-    let plan = parse_plan(text, &both.joined()[0]).unwrap();
-    let fits =
-        |pool: usize| both.joined()[pool].hbm_budget() >= Costs::new(&both.joined()[pool]).fullest(&plan).device();
-    assert!(!fits(0) && fits(1), "80 GB are too few for it, 141 GB are not");
-    assert!(Shares::new(&both, &plan).price(&[1, 1]).is_none());
+    let both = pooled("llama3-8b", clusters, "400 Gb/s", 128);
+    let fits = |pool: usize, plan: &Plan| {
+        both.joined()[pool].hbm_budget() >= Costs::new(&both.joined()[pool]).fullest(plan).device()
+    };
+    let plans = [1, 2, 4, 8]
+        .map(|mbs| parse_plan(&format!("tp=1 pp=1 dp=16 zero=1 mbs={mbs} recompute=none"), &both.joined()[0]).unwrap());
+    let only_large = plans.iter().find(|plan| !fits(0, plan) && fits(1, plan)).expect("one that needs over 80 GB");
+    let only_large_shares = Shares::new(&both, only_large).price(&[1, 1]);
+    assert!(only_large_shares.is_none(), "half of its ranks are too small");
+    let small = plans.iter().find(|plan| fits(0, plan)).expect("one that fits in 80 GB");
+    assert!(Shares::new(&both, small).price(&[1, 1]).is_some());
 }
 
 fn read(text: &str) -> Result<Machine, String> {
