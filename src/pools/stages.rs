@@ -161,7 +161,7 @@ fn mixture(refined: Refined, of_rank: &[usize], pools: usize) -> Mixture {
 }
 
 /// One way from a stage in one pool to the next in another, and how long it keeps the link: all ranks of a stage send at once.
-fn across(pooled: &Pooled, plan: &Plan, a: usize, b: usize) -> (Seconds, Seconds) {
+pub fn across(pooled: &Pooled, plan: &Plan, a: usize, b: usize) -> (Seconds, Seconds) {
     let senders = plan.layout.tp * plan.layout.cp * plan.layout.dp;
     let one = |from: usize, to: usize| {
         let problem = &pooled.joined()[from];
