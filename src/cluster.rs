@@ -44,6 +44,7 @@ pub struct Level {
     pub latency: Seconds,
 }
 
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
 fn is_none(latency: &Seconds) -> bool {
     *latency == Seconds::ZERO
 }

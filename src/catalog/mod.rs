@@ -158,7 +158,7 @@ pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
 /// When there is none of this name, it or its device does not load, or a `--set` does not fit.
 pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
     match machine(name, sets)? {
-        Machine::Cluster(cluster) => Ok(cluster),
+        Machine::Cluster(cluster) => Ok(*cluster),
         Machine::Pools(pooled) => {
             let names: Vec<&str> = pooled.pools.iter().map(|pool| pool.name.as_str()).collect();
             let why = format!(
@@ -175,7 +175,7 @@ pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Machine {
     /// Alike GPUs.
-    Cluster(Cluster),
+    Cluster(Box<Cluster>),
     /// Two or more pools of unlike GPUs.
     Pools(PooledCluster),
 }
@@ -191,7 +191,7 @@ pub fn machine(name: &str, sets: &Overrides) -> Result<Machine, CatalogError> {
     }
     let (whole, inside): (Vec<&Setting>, Vec<&Setting>) = sets.of(Kind::Cluster).partition(|setting| is_whole(setting));
     let file: ClusterFile = read::parse(&text, inside).map_err(|error| suggest_whole(error, sets))?;
-    of_file(file, &text, whole, sets).map(Machine::Cluster)
+    of_file(file, &text, &whole, sets).map(|cluster| Machine::Cluster(Box::new(cluster)))
 }
 
 fn is_whole(setting: &Setting) -> bool {
@@ -202,7 +202,7 @@ fn is_whole(setting: &Setting) -> bool {
 fn of_file(
     file: ClusterFile,
     text: &read::Text,
-    whole: Vec<&Setting>,
+    whole: &[&Setting],
     sets: &Overrides,
 ) -> Result<Cluster, CatalogError> {
     let gpu = gpu_at(&file.gpu, text.folder.as_deref(), sets)?;

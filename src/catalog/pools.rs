@@ -27,9 +27,13 @@ pub fn read(text: &read::Text, sets: &Overrides) -> Result<Machine, CatalogError
         if !links.is_empty() {
             return Err(invalid("a [[link]] joins pools, and there is one only".into()));
         }
-        let pools = pools.into_iter().map(|pool| cluster(pool, (&name, &source), text, whole.clone(), sets));
+        let pools = pools.into_iter().map(|pool| cluster(pool, (&name, &source), text, &whole, sets));
         let clusters: Vec<Cluster> = pools.collect::<Result<_, _>>()?;
-        return clusters.into_iter().next().map(Machine::Cluster).ok_or_else(|| invalid("it has no pool".into()));
+        return clusters
+            .into_iter()
+            .next()
+            .map(|cluster| Machine::Cluster(Box::new(cluster)))
+            .ok_or_else(|| invalid("it has no pool".into()));
     }
     if let Some(setting) = whole.first() {
         let why = format!("which pool's `{}` is meant? write it into the file", setting.path[0]);
@@ -38,7 +42,7 @@ pub fn read(text: &read::Text, sets: &Overrides) -> Result<Machine, CatalogError
     let mut read = Vec::new();
     for pool in pools {
         let (own, price) = (pool.name.clone(), pool.price);
-        let cluster = cluster(pool, (&own, &source), text, Vec::new(), sets)?;
+        let cluster = cluster(pool, (&own, &source), text, &[], sets)?;
         read.push(Pool { name: own, cluster, price });
     }
     let pooled = PooledCluster { name, pools: read, links, source };
@@ -51,7 +55,7 @@ fn cluster(
     pool: PoolFile,
     (name, source): (&str, &str),
     text: &read::Text,
-    whole: Vec<&Setting>,
+    whole: &[&Setting],
     sets: &Overrides,
 ) -> Result<Cluster, CatalogError> {
     let invalid = |why: String| CatalogError::Invalid { origin: text.origin.clone(), why };

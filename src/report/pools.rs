@@ -9,7 +9,7 @@ use crate::confidence::Confidence;
 use crate::model::flops::AttentionConvention;
 use crate::pools::{Answer, Mixture, Pooled, Share, Way};
 use crate::stages::Stage;
-use crate::units::{Seconds, count};
+use crate::units::{Seconds, UsdPerHour, count};
 
 /// One line that says what was asked.
 pub fn heading(pooled: &Pooled) -> String {
@@ -70,7 +70,7 @@ impl Figures {
     /// ```text
     /// tokens/s/GPU = B·s/(T·Σ N)          MFU = F(s)·B·s/T / Σ N·peak          $ per 10^9 tokens = Σ N·price·T/(B·s)
     /// ```
-    fn new<'p>(pooled: &'p Pooled, step: Seconds, pools: impl Iterator<Item = usize> + Clone) -> Self {
+    fn new(pooled: &Pooled, step: Seconds, pools: impl Iterator<Item = usize> + Clone) -> Self {
         let problem = &pooled.joined()[0];
         let workload = problem.workload();
         let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len);
@@ -171,7 +171,7 @@ pub fn alone(pooled: &Pooled, answer: &Answer) -> Sheet {
         let name = format!("{} ({})", pool.name, pool_in_words(pool.cluster.gpus, &pool.cluster.gpu.name));
         match best {
             None => {
-                sheet.push([name, "no plan fits".into(), String::new(), String::new(), String::new(), String::new()])
+                sheet.push([name, "no plan fits".into(), String::new(), String::new(), String::new(), String::new()]);
             }
             Some(best) => {
                 let figures = Figures::new(pooled, best.step.total(), std::iter::once(at));
@@ -381,7 +381,7 @@ pub fn json(pooled: &Pooled, answer: &Answer) -> serde_json::Result<String> {
                     gpu: &pool.cluster.gpu.name,
                     gpus: pool.cluster.gpus,
                     hbm_budget_gib: problem.hbm_budget().as_gib(),
-                    price_per_gpu_hour: pool.price.map(|price| price.get()),
+                    price_per_gpu_hour: pool.price.map(UsdPerHour::get),
                 })
                 .collect(),
             gpus: pooled.cluster().gpus(),
