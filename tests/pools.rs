@@ -263,6 +263,12 @@ fn bad_files_are_told_what_is_wrong() {
     assert!(error.contains("there is no cluster"), "{error}");
 }
 
+/// Only layers are chosen.
+fn layers_only() -> refine::Options {
+    let freedom = refine::Freedom { recompute: false, ..refine::Freedom::default() };
+    refine::Options { freedom, ..refine::Options::default() }
+}
+
 /// The pools of each rank: `first` of pool 0, then `second` of pool 1.
 fn in_order(first: usize, second: usize) -> Vec<usize> {
     [vec![0; first], vec![1; second]].concat()
@@ -283,7 +289,8 @@ fn stages_on_alike_pools_are_those_of_one_cluster() {
         let plan = parse_plan(text, &whole).unwrap();
         let one = refine(&costs, &plan, &refine::Options::default()).unwrap();
         let half = plan.layout.pp as usize / 2;
-        let two = stages::of_plan(&halves, &plan, &in_order(half, half), true).unwrap_or_else(|| panic!("{text}"));
+        let two = stages::of_plan(&halves, &plan, &in_order(half, half), &refine::Options::default())
+            .unwrap_or_else(|| panic!("{text}"));
         let Way::Stages { refined, .. } = &two.way else { panic!("stages were asked for") };
         let most = one.proof.gap().max(refined.proof.gap()).max(1e-9);
         let (one, two) = (one.step(), two.step.total());
@@ -323,7 +330,7 @@ fn stages_on_pools_are_those_of_trying_all() {
                 least = Some(least.map_or(step, |known: f64| known.min(step)));
             }
         }
-        let found = stages::of_plan(&pooled, &plan, &of_rank, false);
+        let found = stages::of_plan(&pooled, &plan, &of_rank, &layers_only());
         match (least, &found) {
             (None, None) => refused += 1,
             (Some(least), Some(found)) => {
@@ -369,7 +376,7 @@ fn layers_of(model: &str, pools: [&str; 2], gpus: u32, batch: u32, text: &str) -
     let pooled = pooled(model, pools.map(|name| leaf(name, gpus)).to_vec(), "400 Gb/s", batch);
     let plan = parse_plan(text, &pooled.joined()[0]).unwrap();
     let half = plan.layout.pp as usize / 2;
-    let found = stages::of_plan(&pooled, &plan, &in_order(half, half), false).expect("it fits");
+    let found = stages::of_plan(&pooled, &plan, &in_order(half, half), &layers_only()).expect("it fits");
     let Way::Stages { refined, .. } = &found.way else { panic!("stages were asked for") };
     for (pool, problem) in pooled.joined().iter().enumerate() {
         assert!(found.footprints[pool].device() <= problem.hbm_budget());

@@ -8,7 +8,7 @@ use crate::space::{Restrictions, divisors};
 use super::Pooled;
 
 /// Layouts taken from each view.
-const FROM_EACH: usize = 24;
+const FROM_EACH: usize = 12;
 
 /// The greatest number that divides all of these.
 pub fn common(numbers: impl Iterator<Item = u32>) -> u32 {

@@ -11,29 +11,66 @@ use crate::refine::ranking::MOST_STAGES;
 use crate::refine::{self, Freedom, Refined};
 use crate::search::Options;
 use crate::space::{Restrictions, illegal};
+use crate::split::LayerSplit;
+use crate::stages::StagedPlan;
 use crate::units::Seconds;
 
-/// Layouts whose stages are chosen, the nearest to the best bound first.
-const MOST_REFINED: usize = 48;
+/// Layouts whose stages are chosen, the least bound first.
+const MOST_REFINED: usize = 32;
+/// Layouts refined at once, on any number of threads: few, for what they find leaves others out.
+const AT_ONCE: usize = 4;
 /// Orders of the pools along the pipeline up to which all are tried.
 const MOST_ORDERS: usize = 6;
 
 /// Mixtures of stages on pools, each with its best layers; and how many were refined.
+///
+/// All are refined roughly, in the order of their bound and until that is over what is known; then the first of each layout
+/// to the end.
 pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
     let plans = candidates(pooled, &options.restrictions);
     let orders = orders(pooled.joined().len());
-    let mut asked: Vec<(Seconds, Plan, Vec<usize>)> = plans
-        .into_par_iter()
-        .flat_map_iter(|plan| orders.iter().map(move |order| (plan, order)))
-        .map(|(plan, order)| (least(pooled, &plan), plan, of_rank(pooled, &plan, order)))
-        .collect();
+    let mut asked: Vec<(Seconds, Plan)> = plans.into_par_iter().map(|plan| (least(pooled, &plan), plan)).collect();
     asked.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
-    asked.truncate(MOST_REFINED);
-    let refined = asked.len();
+    asked.truncate(MOST_REFINED / orders.len().max(1));
     let free = options.restrictions.target().is_none() && !options.restrictions.mentions("recompute");
-    let found = asked.par_iter().filter_map(|(_, plan, of_rank)| of_plan(pooled, plan, of_rank, free)).collect();
+    let freedom = Freedom { recompute: free, ..Freedom::default() };
+    let exact = refine::Options { freedom, ..refine::Options::default() };
+    let rough = refine::Options { tolerance: ROUGH, most_replays: ROUGH_REPLAYS, ..exact.clone() };
+    let mut found: Vec<Mixture> = Vec::new();
+    let mut refined = 0;
+    for some in asked.chunks(AT_ONCE) {
+        let worst = found.get(options.top.saturating_sub(1)).map(|mixture| mixture.step.total());
+        if worst.is_some_and(|worst| some[0].0 >= worst) {
+            break;
+        }
+        let pairs: Vec<(&Plan, &Vec<usize>)> =
+            itertools::iproduct!(some.iter().map(|(_, plan)| plan), &orders).collect();
+        refined += pairs.len();
+        let more: Vec<Mixture> = pairs
+            .par_iter()
+            .filter_map(|(plan, order)| of_plan(pooled, plan, &of_rank(pooled, plan, order), &rough))
+            .collect();
+        found.extend(more);
+        found.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
+        let mut layouts = Vec::new();
+        found.retain(|mixture| {
+            let new = !layouts.contains(&mixture.plan.layout);
+            layouts.push(mixture.plan.layout);
+            new
+        });
+    }
+    found.truncate(options.top);
+    let again = |mixture: &Mixture| match &mixture.way {
+        Way::Stages { of_rank, refined } => of_plan(pooled, &refined.staged.plan, of_rank, &exact),
+        Way::Replicas { .. } => None,
+    };
+    let found = found.par_iter().map(|mixture| again(mixture).unwrap_or_else(|| mixture.clone())).collect();
     (found, refined)
 }
+
+/// When rough refinement stops: a gap that is enough to rank by, and splits replayed.
+const ROUGH: f64 = 5e-3;
+const ROUGH_REPLAYS: usize = 24;
 
 /// Plans whose stages fill pools: tp·cp·dp divides the GPUs of each, and each rank holds one stage.
 fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
@@ -119,7 +156,7 @@ fn least(pooled: &Pooled, plan: &Plan) -> Seconds {
 }
 
 /// The best layers of one plan's stages on pools; `None` where none fit or the plan is not legal.
-pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], recompute: bool) -> Option<Mixture> {
+pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine::Options) -> Option<Mixture> {
     let costs: Vec<Costs> = pooled.joined().iter().map(Costs::new).collect();
     let mut found = Vec::new();
     illegal(&costs[0], plan, &mut found);
@@ -128,16 +165,14 @@ pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], recompute: bool)
     }
     let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, plan)).collect();
     let mixed = Mixed::new(&stagers, of_rank, |a, b| across(pooled, plan, a, b));
-    let options =
-        refine::Options { freedom: Freedom { recompute, ..Freedom::default() }, ..refine::Options::default() };
     let mut offloads = vec![plan.offload];
-    if recompute && plan.offload != Offload::NONE {
+    if options.freedom.recompute && plan.offload != Offload::NONE {
         offloads.push(Offload::NONE);
     }
     let refined = offloads
         .into_iter()
         .filter_map(|offload| {
-            refine::pools::refine_over(&stagers, of_rank, &mixed, (plan.recompute, offload), &options).ok()
+            refine::pools::refine_over(&stagers, of_rank, &mixed, (plan.recompute, offload), options).ok()
         })
         .min_by(|a, b| a.step().get().total_cmp(&b.step().get()))?;
     Some(mixture(refined, of_rank, pooled.joined().len()))
@@ -152,12 +187,22 @@ fn mixture(refined: Refined, of_rank: &[usize], pools: usize) -> Mixture {
     let both = |stage: usize| price.stages[stage].forward + price.stages[stage].backward;
     let busiest = (0..price.stages.len()).reduce(|a, b| if both(b) > both(a) { b } else { a }).unwrap_or_default();
     Mixture {
-        plan: refined.staged.plan,
+        plan: spelled_out(&refined.staged),
         step: price.evaluation.step,
         footprints: (0..pools).map(fullest).collect(),
         slowest: of_rank[busiest],
         way: Way::Stages { of_rank: of_rank.to_vec(), refined: Box::new(refined) },
     }
+}
+
+/// The plan with the layers of its stages spelled out, and with what they recompute where they do alike.
+fn spelled_out(staged: &StagedPlan) -> Plan {
+    let layers: Vec<u32> = staged.stages.iter().map(|stage| stage.layers).collect();
+    let mtp = staged.stages.iter().map(|stage| stage.mtp).sum();
+    let at = staged.stages.iter().position(|stage| stage.mtp > 0).unwrap_or(layers.len() - 1);
+    let first = staged.stages.iter().find_map(|stage| stage.mixes.first());
+    let recompute = first.filter(|_| staged.recomputes_alike()).map_or(staged.plan.recompute, |mix| mix.recompute);
+    Plan { split: LayerSplit::stages(&layers, mtp, at), recompute, ..staged.plan }
 }
 
 /// One way from a stage in one pool to the next in another, and how long it keeps the link: all ranks of a stage send at once.

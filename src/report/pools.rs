@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::plans::where_it_goes;
-use super::refined::Stages;
+use super::refined::{Stages, recomputation};
 use super::{Sheet, percent, significant};
 use crate::confidence::Confidence;
 use crate::model::flops::AttentionConvention;
@@ -107,11 +107,14 @@ fn sure(pooled: &Pooled, mixture: &Mixture) -> ((Seconds, Seconds), f64) {
     })
 }
 
-/// The layers of every stage, as Megatron's layout writes them, and what is proved of them.
-fn layout(mixture: &Mixture) -> String {
+/// What is proved of the layers of stages, and what they recompute where they do not alike.
+fn layers(pooled: &Pooled, mixture: &Mixture) -> String {
     match &mixture.way {
         Way::Replicas { .. } => String::new(),
-        Way::Stages { refined, .. } => format!(",\n{} ({})", refined.staged.megatron_layout(), refined.proof),
+        Way::Stages { refined, .. } if refined.staged.recomputes_alike() => format!(",\n{}", refined.proof),
+        Way::Stages { refined, .. } => {
+            format!(",\n{},\n{}", refined.proof, recomputation(&pooled.joined()[0], &refined.staged))
+        }
     }
 }
 
@@ -147,7 +150,7 @@ fn row(pooled: &Pooled, place: &str, mixture: &Mixture, priced: bool) -> Vec<Str
     let mut row = vec![
         place.to_owned(),
         mixture.plan.to_string(),
-        shares(pooled, &mixture.way).join(",\n") + &layout(mixture),
+        shares(pooled, &mixture.way).join(",\n") + &layers(pooled, mixture),
         format!("{}\n({fast} to {slow})", mixture.step.total()),
         percent(figures.mfu),
         significant(figures.tokens_per_second),
