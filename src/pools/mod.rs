@@ -149,6 +149,15 @@ impl Pooled {
         Answer { mixtures, beyond, alone: self.best_alone(&options.restrictions), priced }
     }
 
+    /// Every way to run one plan over all pools, the fastest first: replicas with alike and with the best shares, and stages in
+    /// every order of the pools, with the layers that its split spells out or else the best.
+    pub fn ways(&self, plan: &Plan) -> Vec<Mixture> {
+        let mut found = replicas::ways(self, plan);
+        found.extend(stages::ways(self, plan));
+        found.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
+        found
+    }
+
     fn best_alone(&self, restrictions: &Restrictions) -> Vec<Option<Evaluation>> {
         let options = Options { top: 1, restrictions: restrictions.clone() };
         let best = |problem: &Problem| search(problem, &options, &|_, _| ()).evaluations.into_iter().next();
@@ -160,6 +169,17 @@ impl Mixture {
     /// Whether another has the same layout and uses the pools the same way.
     fn is_like(&self, other: &Self) -> bool {
         self.plan.layout == other.plan.layout && std::mem::discriminant(&self.way) == std::mem::discriminant(&other.way)
+    }
+
+    /// Memory of the ranks of one pool: of all its pipeline ranks, or of the fullest where replicas hold them all.
+    pub fn ranks_of(&self, pool: usize) -> Vec<Footprint> {
+        match &self.way {
+            Way::Replicas { .. } => vec![self.footprints[pool]],
+            Way::Stages { of_rank, refined } => {
+                let here = refined.price.footprints.iter().zip(of_rank);
+                here.filter(|(_, of)| **of == pool).map(|(held, _)| *held).collect()
+            }
+        }
     }
 
     /// The share of one pool's plan as the engine evaluates it, for figures and confidence.

@@ -99,6 +99,20 @@ fn near_batch(batch: u32, unit: u32) -> u32 {
 /// Most share-outs of one plan that are priced.
 const MOST_PRICED: usize = 400;
 
+/// Alike and best shares of one plan whose replicas fit into pools.
+pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
+    let inside = plan.layout.pp == 1 || plan.order == RankOrder::DataOutermost;
+    if plan.layout.world_size() != pooled.cluster().gpus() || !inside || !stays_inside(pooled, plan) {
+        return Vec::new();
+    }
+    let mut found: Vec<Mixture> = alike(pooled, plan).into_iter().collect();
+    let mut shares = Shares::new(pooled, plan);
+    if shares.estimate().is_some() {
+        found.extend(shares.best_of_batch().0.filter(|best| !found.contains(best)));
+    }
+    found
+}
+
 /// Alike shares of a plan, where the batch divides.
 fn alike(pooled: &Pooled, plan: &Plan) -> Option<Mixture> {
     let each = plan.micro_batches(pooled.joined()[0].workload().global_batch);

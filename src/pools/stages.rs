@@ -8,7 +8,7 @@ use crate::collective::Fabric;
 use crate::cost::{Costs, Footprint, Mixed, Stager};
 use crate::plan::{Offload, Plan, RankOrder, ZeroStage};
 use crate::refine::ranking::MOST_STAGES;
-use crate::refine::{self, Freedom, Refined};
+use crate::refine::{self, Freedom, Proof, Refined};
 use crate::search::Options;
 use crate::space::{Restrictions, illegal};
 use crate::split::LayerSplit;
@@ -35,7 +35,7 @@ pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
     let free = options.restrictions.target().is_none() && !options.restrictions.mentions("recompute");
     let freedom = Freedom { recompute: free, ..Freedom::default() };
     let exact = refine::Options { freedom, ..refine::Options::default() };
-    let rough = refine::Options { tolerance: ROUGH, most_replays: ROUGH_REPLAYS, ..exact.clone() };
+    let rough = refine::Options { tolerance: ROUGH, most_replays: ROUGH_REPLAYS, enumerate: false, ..exact.clone() };
     let mut found: Vec<Mixture> = Vec::new();
     let mut refined = 0;
     for some in asked.chunks(AT_ONCE) {
@@ -125,6 +125,20 @@ fn of_rank(pooled: &Pooled, plan: &Plan, order: &[usize]) -> Vec<usize> {
     order.iter().flat_map(|&pool| std::iter::repeat_n(pool, (sizes[pool] / stage) as usize)).collect()
 }
 
+/// Stages of one plan in every order of the pools: as its split spells them out, else with the best layers.
+pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
+    let stage = plan.layout.tp * plan.layout.cp * plan.layout.dp;
+    let apart = plan.layout.pp > 1 && plan.zero < ZeroStage::Three && plan.order == RankOrder::PipelineOutermost;
+    let whole = plan.layout.world_size() == pooled.cluster().gpus();
+    if !apart || !whole || !pooled.sizes().all(|gpus| gpus.is_multiple_of(stage)) {
+        return Vec::new();
+    }
+    let freedom = Freedom { recompute: false, ..Freedom::default() };
+    let options = refine::Options { freedom, ..refine::Options::default() };
+    let of = |order: &Vec<usize>| of_plan(pooled, plan, &of_rank(pooled, plan, order), &options);
+    orders(pooled.joined().len()).iter().filter_map(of).collect()
+}
+
 /// A time that no stages on pools beat: every rank busy, each with its share of the layers as its GPUs run them at their fastest.
 ///
 /// ```text
@@ -165,6 +179,9 @@ pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine
     }
     let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, plan)).collect();
     let mixed = Mixed::new(&stagers, of_rank, |a, b| across(pooled, plan, a, b));
+    if plan.split.is_spelled_out() {
+        return as_it_is(&stagers, of_rank, &mixed, plan).map(|refined| mixture(refined, of_rank, costs.len()));
+    }
     let mut offloads = vec![plan.offload];
     if options.freedom.recompute && plan.offload != Offload::NONE {
         offloads.push(Offload::NONE);
@@ -176,6 +193,27 @@ pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine
         })
         .min_by(|a, b| a.step().get().total_cmp(&b.step().get()))?;
     Some(mixture(refined, of_rank, pooled.joined().len()))
+}
+
+/// The stages that a plan spells out, if they run and fit.
+fn as_it_is(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, plan: &Plan) -> Option<Refined> {
+    let costs = stagers[0].costs();
+    let alone = plan.schedule.virtual_stages() == 1 && !plan.schedule.is_bidirectional() && stagers[0].plays();
+    let counts = costs.layers_of_chunks(plan, &costs.shape(plan));
+    let staged = StagedPlan::uniform(costs.problem.model(), plan, &counts);
+    let price = mixed.evaluate(&staged).filter(|_| alone)?;
+    if refine::pools::over(stagers, of_rank, &price).is_some() {
+        return None;
+    }
+    let step = price.evaluation.step.total();
+    Some(Refined {
+        staged,
+        price,
+        before: Some(step),
+        bound: Seconds::ZERO,
+        proof: Proof::WithinGap { gap: 1.0 },
+        replayed: 1,
+    })
 }
 
 fn mixture(refined: Refined, of_rank: &[usize], pools: usize) -> Mixture {

@@ -1,8 +1,8 @@
 //! The stages of one plan over unlike devices: the exact program of one stage a rank, with a table of stages for each kind.
 
-use super::program::Program;
-use super::separable::{self, Kinds, Split};
-use super::{Freedom, Infeasible, Options, Proof, Refined, coupled};
+use super::program::{Load, Program};
+use super::separable::{self, Answer, Kinds, Split};
+use super::{Freedom, Infeasible, Options, Proof, Refined, coupled, cuts};
 use crate::cost::{Mixed, StagedEvaluation, Stager};
 use crate::plan::{Offload, Plan, Recompute};
 use crate::units::{Bytes, Seconds};
@@ -46,7 +46,12 @@ pub fn refine_over(
     let price = |split: &Split| mixed.evaluate(&staged(split));
     let step = |split: &Split| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
     let limits = (options.tolerance, options.most_replays);
-    let answer = separable::solve(&kinds, coupled::chains(first), mixed.closed_sends().get(), limits, step);
+    let mut answer = separable::solve(&kinds, coupled::chains(first), mixed.closed_sends().get(), limits, step);
+    if options.enumerate && coupled::splits(first) <= coupled::MOST_ENUMERATED {
+        every_split(&kinds, first, step, &mut answer);
+    } else if options.enumerate {
+        descend(&kinds, first, step, &mut answer);
+    }
     let found = answer.best.as_ref().and_then(|(_, split)| Some((staged(split), price(split)?)));
     let Some((staged, price)) = found else {
         return Err(Infeasible::Unsupported("no layers and recomputation of its stages fit every rank"));
@@ -65,6 +70,65 @@ pub fn refine_over(
     };
     Ok(Refined { staged, price, before: None, bound, proof, replayed: answer.replayed })
 }
+
+/// The stages of these cuts, each with the fastest mix that fits its rank.
+fn split_of(kinds: &Kinds, cuts: &[usize]) -> Option<Split> {
+    let stages = cuts.windows(2).enumerate();
+    let loads = stages.map(|(chunk, pair)| kinds.of(chunk).fitting(chunk, pair[0], pair[1])).collect::<Option<_>>()?;
+    Some(Split { cuts: cuts.to_vec(), loads })
+}
+
+/// Prices a split that may be faster than what is known, and keeps it if it is.
+fn offer(program: &Program, split: Split, step: &impl Fn(&Split) -> f64, answer: &mut Answer) -> bool {
+    let known = answer.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
+    let busiest = split.loads.iter().map(Load::both).fold(0.0, f64::max);
+    if program.stager.micro_batches() * busiest >= known {
+        return false;
+    }
+    let time = step(&split);
+    answer.replayed += 1;
+    if time < known {
+        answer.best = Some((time, split));
+    }
+    time < known
+}
+
+/// Looks at every split where there are few: late sends, which no chain counts, may prefer one that the program does not meet.
+fn every_split(kinds: &Kinds, program: &Program, step: impl Fn(&Split) -> f64, answer: &mut Answer) {
+    let mut cuts = vec![0; program.chunks + 1];
+    cuts[program.chunks] = program.len();
+    coupled::every_cut(program, 1, &mut cuts, &mut |cuts| {
+        if let Some(split) = split_of(kinds, cuts) {
+            offer(program, split, &step, answer);
+        }
+    });
+    if let Some((time, _)) = answer.best {
+        answer.bound = time;
+    }
+}
+
+/// Moves single layers between neighbouring stages while the step gets shorter.
+fn descend(kinds: &Kinds, program: &Program, step: impl Fn(&Split) -> f64, answer: &mut Answer) {
+    for _ in 0..MOST_ROUNDS {
+        let Some((_, from)) = answer.best.clone() else { return };
+        let mut moved = false;
+        for (cut, up) in itertools::iproduct!(1..program.chunks, [true, false]) {
+            let mut cuts = from.cuts.clone();
+            cuts[cut] = if up { cuts[cut] + 1 } else { cuts[cut].saturating_sub(1) };
+            if cuts::legal(program, &cuts)
+                && let Some(split) = split_of(kinds, &cuts)
+            {
+                moved |= offer(program, split, &step, answer);
+            }
+        }
+        if !moved {
+            return;
+        }
+    }
+}
+
+/// Most rounds of moves.
+const MOST_ROUNDS: usize = 12;
 
 /// The first rank that is over its own memory.
 pub fn over(stagers: &[Stager], of_rank: &[usize], price: &StagedEvaluation) -> Option<usize> {

@@ -111,6 +111,7 @@ fn sure(pooled: &Pooled, mixture: &Mixture) -> ((Seconds, Seconds), f64) {
 fn layers(pooled: &Pooled, mixture: &Mixture) -> String {
     match &mixture.way {
         Way::Replicas { .. } => String::new(),
+        Way::Stages { refined, .. } if refined.before.is_some() => String::new(), // as they were asked for
         Way::Stages { refined, .. } if refined.staged.recomputes_alike() => format!(",\n{}", refined.proof),
         Way::Stages { refined, .. } => {
             format!(",\n{},\n{}", refined.proof, recomputation(&pooled.joined()[0], &refined.staged))
