@@ -24,8 +24,8 @@ const MOST_ORDERS: usize = 6;
 
 /// Mixtures of stages on pools, each with its best layers; and how many were refined.
 ///
-/// All are refined roughly, in the order of their bound and until that is over what is known; then the first of each layout
-/// to the end.
+/// All are refined roughly, layers alone, in the order of their bound and until that is over what is known; then the first of
+/// each layout to the end.
 pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
     let plans = candidates(pooled, &options.restrictions);
     let orders = orders(pooled.joined().len());
@@ -35,7 +35,19 @@ pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
     let free = options.restrictions.target().is_none() && !options.restrictions.mentions("recompute");
     let freedom = Freedom { recompute: free, ..Freedom::default() };
     let exact = refine::Options { freedom, ..refine::Options::default() };
-    let rough = refine::Options { tolerance: ROUGH, most_replays: ROUGH_REPLAYS, enumerate: false, ..exact.clone() };
+    let rough = refine::Options {
+        freedom: Freedom { recompute: false, ..freedom },
+        tolerance: ROUGH,
+        most_replays: ROUGH_REPLAYS,
+        enumerate: false,
+        ..exact.clone()
+    };
+    let refine = |plans: &[(Seconds, Plan)], options: &refine::Options| -> Vec<Mixture> {
+        let pairs: Vec<(&Plan, &Vec<usize>)> =
+            itertools::iproduct!(plans.iter().map(|(_, plan)| plan), &orders).collect();
+        let of = |(plan, order): &(&Plan, &Vec<usize>)| of_plan(pooled, plan, &of_rank(pooled, plan, order), options);
+        pairs.par_iter().filter_map(of).collect()
+    };
     let mut found: Vec<Mixture> = Vec::new();
     let mut refined = 0;
     for some in asked.chunks(AT_ONCE) {
@@ -43,31 +55,39 @@ pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
         if worst.is_some_and(|worst| some[0].0 >= worst) {
             break;
         }
-        let pairs: Vec<(&Plan, &Vec<usize>)> =
-            itertools::iproduct!(some.iter().map(|(_, plan)| plan), &orders).collect();
-        refined += pairs.len();
-        let more: Vec<Mixture> = pairs
-            .par_iter()
-            .filter_map(|(plan, order)| of_plan(pooled, plan, &of_rank(pooled, plan, order), &rough))
-            .collect();
-        found.extend(more);
-        found.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
-        let mut layouts = Vec::new();
-        found.retain(|mixture| {
-            let new = !layouts.contains(&mixture.plan.layout);
-            layouts.push(mixture.plan.layout);
-            new
-        });
+        refined += some.len() * orders.len();
+        found.extend(refine(some, &rough));
+        best_of_each_layout(&mut found);
+    }
+    if found.is_empty() && free {
+        // What none of them recomputes by itself may be what fits.
+        found = refine(&asked[..asked.len().min(AT_ONCE)], &exact);
+        best_of_each_layout(&mut found);
+        return (found, refined);
     }
     found.truncate(options.top);
-    let again = |mixture: &Mixture| match &mixture.way {
-        Way::Stages { of_rank, refined } => of_plan(pooled, &refined.staged.plan, of_rank, &exact),
-        Way::Replicas { .. } => None,
+    let again = |(at, mixture): (usize, &Mixture)| match &mixture.way {
+        Way::Stages { of_rank, refined } if at < TO_THE_END => of_plan(pooled, &refined.staged.plan, of_rank, &exact),
+        Way::Stages { .. } | Way::Replicas { .. } => None,
     };
-    let found = found.par_iter().map(|mixture| again(mixture).unwrap_or_else(|| mixture.clone())).collect();
+    let found: Vec<Mixture> =
+        found.par_iter().enumerate().map(|pair| again(pair).unwrap_or_else(|| pair.1.clone())).collect();
     (found, refined)
 }
 
+/// The fastest first, one of each layout.
+fn best_of_each_layout(found: &mut Vec<Mixture>) {
+    found.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
+    let mut layouts = Vec::new();
+    found.retain(|mixture| {
+        let new = !layouts.contains(&mixture.plan.layout);
+        layouts.push(mixture.plan.layout);
+        new
+    });
+}
+
+/// Plans that are refined to the end, recomputation and all, as by default of one cluster.
+const TO_THE_END: usize = 3;
 /// When rough refinement stops: a gap that is enough to rank by, and splits replayed.
 const ROUGH: f64 = 5e-3;
 const ROUGH_REPLAYS: usize = 24;

@@ -47,7 +47,7 @@ pub fn refine_over(
     let step = |split: &Split| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
     let limits = (options.tolerance, options.most_replays);
     let mut answer = separable::solve(&kinds, coupled::chains(first), mixed.closed_sends().get(), limits, step);
-    if options.enumerate && coupled::splits(first) <= coupled::MOST_ENUMERATED {
+    if options.enumerate && coupled::splits(first) <= MOST_SPLITS {
         every_split(&kinds, first, step, &mut answer);
     } else if options.enumerate {
         descend(&kinds, first, step, &mut answer);
@@ -127,6 +127,8 @@ fn descend(kinds: &Kinds, program: &Program, step: impl Fn(&Split) -> f64, answe
     }
 }
 
+/// Splits up to which all are looked at: most are left out by their busiest stage alone.
+const MOST_SPLITS: f64 = 20_000.0;
 /// Most rounds of moves.
 const MOST_ROUNDS: usize = 12;
 
