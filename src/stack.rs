@@ -189,6 +189,10 @@ pub struct Stack {
     pub gradient_bytes: Option<f64>,
     /// Size of a gradient bucket; absent is Megatron's rule, max(40 M, 1 M·dp) elements.
     pub bucket: Option<Bytes>,
+    /// Whether attention over gathered keys and values still runs shard by shard, each result merged into the last in fp32
+    /// (PyTorch's context parallelism). Source: [pytorch-context-parallel].
+    #[serde(default)]
+    pub attends_by_shard: bool,
     /// Efficiency of FSDP's per-layer collectives.
     #[serde(default = "one")]
     pub fsdp_efficiency: f64,

@@ -288,6 +288,7 @@ impl Costs<'_> {
         let whole = Cut { ranks, ..Cut::WHOLE };
         match plan.cp_kind {
             CpKind::Ring => Cut { by_chunks: ranks, ..whole },
+            CpKind::AllGather if self.device.stack.attends_by_shard => Cut { by_chunks: ranks, ..whole },
             CpKind::AllGather => Cut { by_queries: ranks, ..whole },
             CpKind::AllToAll => Cut { by_heads: ranks, ..whole },
             CpKind::Hierarchical => {
