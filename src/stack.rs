@@ -220,6 +220,10 @@ pub struct Stack {
     /// Whether only the all-to-all dispatcher can drop tokens.
     #[serde(default)]
     pub drops_by_all_to_all: bool,
+    /// Whether tokens of tensor-parallel experts cross in two hops: to one rank of the expert's group, then gathered within it.
+    /// Source: [megatron-dispatcher].
+    #[serde(default)]
+    pub gathers_expert_tokens: bool,
     /// Launches.
     pub launches: Launches,
     /// Overlap.

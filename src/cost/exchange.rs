@@ -198,9 +198,15 @@ impl Costs<'_> {
     /// Dispatch and combine of the routed experts, each pass both.
     ///
     /// FP8 dispatch where the stack hides it and products are per-tensor or block FP8 (DeepSeek's way, §3.5); combine in
-    /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1). The group fills domains from the inside out: with
-    /// experts split by tensor parallelism its ranks lie further apart, but then `n·t_e/t` (§3.5) counts every token `t_e` times,
-    /// and the constants of the dispatchers were fitted with both.
+    /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1). With experts split by tensor parallelism and the
+    /// all-to-all dispatcher, tokens take two hops where the stack says so:
+    ///
+    /// ```text
+    /// all-to-all of n/t tokens over ep ranks, t_e apart; all-gather of n·t_e/t·top_k copies over the t_e ranks of an expert
+    /// combine: reduce-scatter, all-to-all; backward the same in reverse                            [megatron-dispatcher]
+    /// ```
+    ///
+    /// Else the group fills domains from the inside out, and `n·t_e/t` (§3.5) counts every token `t_e` times.
     pub(super) fn expert_exchange(&self, moe: &Moe, plan: &Plan) -> Pair {
         if plan.layout.ep == 1 {
             return Pair::default();
@@ -212,17 +218,34 @@ impl Costs<'_> {
         } else {
             f64::INFINITY
         };
+        let expert_tp = plan.layout.etp;
+        let two_hops =
+            expert_tp > 1 && plan.dispatcher == Dispatcher::AllToAll && self.device.stack.gathers_expert_tokens;
+        let (tokens, group) = if two_hops {
+            (self.owned_tokens(plan) / f64::from(expert_tp), Group { ranks: plan.layout.ep, stride: expert_tp })
+        } else {
+            (self.owned_tokens(plan), Group { ranks: plan.layout.ep, stride: 1 })
+        };
         let one_way = |bytes: f64| {
             let what = Dispatch {
-                tokens: self.owned_tokens(plan),
+                tokens,
                 token_bytes: Bytes::new(hidden * bytes),
                 top_k: f64::from(moe.top_k),
                 most_domains: limit,
                 dispatcher: plan.dispatcher,
             };
-            self.fabric.dispatch(&what, Group { ranks: plan.layout.ep, stride: 1 })
+            self.fabric.dispatch(&what, group)
         };
-        let both = (one_way(if narrow { 1.0 } else { 2.0 }) + one_way(2.0)) * self.problem.workload().imbalance;
+        let within = if two_hops {
+            let copies = Bytes::new(self.owned_tokens(plan) * f64::from(moe.top_k) * hidden * 2.0);
+            let group = Group { ranks: expert_tp, stride: 1 };
+            let time = |op| self.fabric.time(op, copies, group, 1.0);
+            time(Collective::AllGather) + time(Collective::ReduceScatter)
+        } else {
+            Seconds::ZERO
+        };
+        let across = one_way(if narrow { 1.0 } else { 2.0 }) + one_way(2.0);
+        let both = (across + within) * self.problem.workload().imbalance;
         Pair { forward: both, backward: both }
     }
 }
