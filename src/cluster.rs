@@ -1,10 +1,12 @@
 //! The bandwidth hierarchy: which links join a given set of ranks.
 
+pub mod pools;
+
 use serde::{Deserialize, Serialize};
 
 use crate::gpu::{Gpu, ScaleUp};
 use crate::sources::Sourced;
-use crate::units::{Bytes, BytesPerSec};
+use crate::units::{Bytes, BytesPerSec, Seconds};
 
 /// Processor of the hosts, which sets what one kernel launch costs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -37,6 +39,14 @@ pub struct Level {
     /// Whether the switches reduce (SHARP).
     #[serde(default)]
     pub in_network_reduction: bool,
+    /// One way across, beside what hops through a network take anyway: of links between sites.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub latency: Seconds,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // as serde calls it
+fn is_none(latency: &Seconds) -> bool {
+    *latency == Seconds::ZERO
 }
 
 const fn one() -> f64 {
@@ -191,6 +201,7 @@ impl Cluster {
                 efficiency: 0.85,
                 hop_latency: 0.5,
                 in_network_reduction: false,
+                latency: Seconds::ZERO,
             }),
             None => {}
         }

@@ -19,6 +19,7 @@ pub mod lint;
 pub mod model;
 pub mod money;
 pub mod plan;
+pub mod pools;
 pub mod probe;
 pub mod problem;
 pub mod refine;

@@ -128,6 +128,13 @@ impl Problem {
     pub fn under_ceiling(self, share: f64) -> Self {
         Self { memory_ceiling: share, ..self }
     }
+    /// The same problem with another number of sequences per step.
+    #[must_use]
+    pub fn with_global_batch(&self, global_batch: u32) -> Self {
+        let mut problem = self.clone();
+        problem.workload.global_batch = global_batch;
+        problem
+    }
     /// Memory that a plan may fill.
     pub fn hbm_budget(&self) -> Bytes {
         self.cluster.gpu.hbm.value * self.hbm_profile.share().min(self.memory_ceiling)

@@ -289,3 +289,50 @@ fn money_without_sense_is_refused() {
         assert!(err(&output).contains("is not a price") && err(&output).contains("$/h"), "{}", err(&output));
     }
 }
+
+const POOLS: &str = "name = \"two\"\nsource = \"meshwright-estimates\"\n\
+    [[pool]]\nname = \"old\"\ncluster = \"dgx-h100-8\"\n[[pool]]\nname = \"new\"\ncluster = \"h200-1k\"\ngpus = 8\n\
+    [[link]]\nbetween = [\"old\", \"new\"]\nbandwidth = { value = \"100 Gb/s\", source = \"meshwright-estimates\" }\n\
+    efficiency = 0.75\n";
+
+#[test]
+fn pools_of_unlike_gpus_are_planned_together() {
+    let path = file("pools.toml", POOLS);
+    let path = path.to_str().unwrap();
+    let output = run(&["plan", "llama3-8b", path, "--format", "json"]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let answer = json(&output);
+    assert_eq!(answer["question"]["gpus"], 16);
+    assert_eq!(answer["mixing_pays"], true);
+    assert_eq!(answer["alone"].as_array().unwrap().len(), 2);
+    let best = &answer["plans"][0];
+    assert_eq!(best["pools"].as_array().unwrap().len(), 2);
+    assert!(best["step_time_s"].as_f64() < answer["alone"][0]["step_time_s"].as_f64());
+    let table = run(&["plan", "llama3-8b", path]);
+    assert!(out(&table).contains("each pool alone") && out(&table).contains("less than pool"), "{}", out(&table));
+    for (args, word) in [
+        (vec!["explain", "llama3-8b", path], "pools of unlike GPUs"),
+        (vec!["plan", "llama3-8b", path, "--gpus", "8"], "--gpus"),
+        (vec!["plan", "llama3-8b", path, "--pareto"], "--pareto"),
+        (vec!["plan", "llama3-8b", path, "--set", "cluster.gpus=8"], "which pool"),
+    ] {
+        refused(&args, &[word]);
+    }
+    let none = run(&["plan", "llama3-405b", path]);
+    assert_eq!(code(&none), 1, "{}", err(&none));
+    assert_eq!(out(&none), "");
+}
+
+#[test]
+fn one_pool_is_answered_as_its_cluster() {
+    let own = "name = \"mine\"\nsource = \"meshwright-estimates\"\n";
+    let gpus = "gpu = \"h100-sxm\"\ngpus = 8\ngpus_per_node = 8\nhost = \"x86\"\n";
+    let cluster = file("one-cluster.toml", &format!("{own}{gpus}"));
+    let pool = file("one-pool.toml", &format!("{own}[[pool]]\nname = \"a\"\n{gpus}"));
+    for format in ["table", "json"] {
+        let answer = |path: &PathBuf| out(&run(&["plan", "llama3-8b", path.to_str().unwrap(), "--format", format]));
+        let (of_cluster, of_pool) = (answer(&cluster), answer(&pool));
+        assert_eq!(of_cluster.replace("one-cluster.toml", "one-pool.toml"), of_pool);
+        assert!(of_pool.len() > 500);
+    }
+}

@@ -10,6 +10,7 @@ pub mod gpus;
 pub mod hf;
 pub mod models;
 mod overrides;
+mod pools;
 pub mod prices;
 mod read;
 mod shelf;
@@ -22,6 +23,7 @@ pub use error::{CatalogError, Kind, nearest_expected};
 pub use overrides::{Overrides, SET_SOURCE, Setting};
 pub use shelf::Shelf;
 
+use crate::cluster::pools::PooledCluster;
 use crate::cluster::{Cluster, ClusterFile};
 use crate::gpu::Gpu;
 use crate::model::{Model, ModelFile};
@@ -155,11 +157,54 @@ pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
 /// # Errors
 /// When there is none of this name, it or its device does not load, or a `--set` does not fit.
 pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
+    match machine(name, sets)? {
+        Machine::Cluster(cluster) => Ok(*cluster),
+        Machine::Pools(pooled) => {
+            let names: Vec<&str> = pooled.pools.iter().map(|pool| pool.name.as_str()).collect();
+            let why = format!(
+                "has pools of unlike GPUs ({}), and this takes alike GPUs\n\nhint: `meshwright plan` answers for pools; a pool \
+                 alone is a cluster file of its own",
+                names.join(", ")
+            );
+            Err(CatalogError::Invalid { origin: name.to_owned(), why })
+        }
+    }
+}
+
+/// What a cluster file holds.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Machine {
+    /// Alike GPUs.
+    Cluster(Box<Cluster>),
+    /// Two or more pools of unlike GPUs.
+    Pools(PooledCluster),
+}
+
+/// A cluster as [`cluster`] reads it, or pools of unlike GPUs: `[[pool]]` tables. One pool is a cluster.
+///
+/// # Errors
+/// As [`cluster`], and when the pools do not fit together.
+pub fn machine(name: &str, sets: &Overrides) -> Result<Machine, CatalogError> {
     let text = read::find(Kind::Cluster, clusters::CLUSTERS, name, None)?;
-    let (whole, inside): (Vec<&Setting>, Vec<&Setting>) = sets
-        .of(Kind::Cluster)
-        .partition(|setting| WHOLE.contains(&setting.path[0].as_str()) && setting.path.len() == 1);
+    if pools::has_pools(&text) {
+        return pools::read(&text, sets);
+    }
+    let (whole, inside): (Vec<&Setting>, Vec<&Setting>) = sets.of(Kind::Cluster).partition(|setting| is_whole(setting));
     let file: ClusterFile = read::parse(&text, inside).map_err(|error| suggest_whole(error, sets))?;
+    of_file(file, &text, &whole, sets).map(|cluster| Machine::Cluster(Box::new(cluster)))
+}
+
+fn is_whole(setting: &Setting) -> bool {
+    WHOLE.contains(&setting.path[0].as_str()) && setting.path.len() == 1
+}
+
+/// The cluster of a file, with its device and the settings of the whole.
+fn of_file(
+    file: ClusterFile,
+    text: &read::Text,
+    whole: &[&Setting],
+    sets: &Overrides,
+) -> Result<Cluster, CatalogError> {
     let gpu = gpu_at(&file.gpu, text.folder.as_deref(), sets)?;
     let invalid = |why| CatalogError::Invalid { origin: text.origin.clone(), why };
     let mut cluster = file.into_cluster(gpu).map_err(invalid)?;

@@ -15,6 +15,7 @@ mod lint;
 mod measure;
 mod output;
 mod plan;
+mod pooled;
 mod predict;
 mod problem;
 mod progress;

@@ -14,7 +14,7 @@ use super::files::Existing;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
 use super::refined::{self, RefineArgs};
-use super::{Outcome, OutputFormat, emit, output};
+use super::{Outcome, OutputFormat, emit, output, pooled};
 use crate::catalog::Overrides;
 use crate::cost::Costs;
 use crate::express::Target;
@@ -29,55 +29,59 @@ use crate::stack::Framework;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    problem: ProblemArgs,
+    pub(super) problem: ProblemArgs,
     /// Keep only plans with this: tp=8, ep=1..64, schedule=1f1b, recompute=full.
     #[arg(long, value_name = "KEY=VALUE")]
-    fix: Vec<String>,
+    pub(super) fix: Vec<String>,
     /// Leave plans with this out.
     #[arg(long, value_name = "KEY=VALUE")]
-    forbid: Vec<String>,
+    pub(super) forbid: Vec<String>,
     /// Keep only plans that this framework can run: megatron, deepspeed, torchtitan, …;
     /// `any` allows every schedule [default: the framework of the stack].
     #[arg(long = "for", value_name = "FRAMEWORK")]
-    framework: Option<String>,
+    pub(super) framework: Option<String>,
     #[command(flatten)]
-    economy: EconomyArgs,
+    pub(super) economy: EconomyArgs,
     /// Also plans that leave GPUs idle.
     #[arg(long)]
-    allow_idle: bool,
+    pub(super) allow_idle: bool,
     /// Show every plan that no other beats in step time, memory and GPUs at once.
     #[arg(long, conflicts_with = "objective")]
-    pareto: bool,
+    pub(super) pareto: bool,
     /// Stop after so many seconds; the answer then says how far from the best it can be.
     #[arg(long, value_name = "SECONDS")]
-    time_limit: Option<f64>,
+    pub(super) time_limit: Option<f64>,
     /// Solve again with each degree one step off and with 10 % more of each figure of the machine.
     #[arg(long)]
-    sensitivity: bool,
+    pub(super) sensitivity: bool,
     /// How many plans to show.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    top: u32,
+    pub(super) top: u32,
     #[command(flatten)]
-    refine: RefineArgs,
+    pub(super) refine: RefineArgs,
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
-    format: OutputFormat,
+    pub(super) format: OutputFormat,
     /// Write the fastest plan, with its stages where refining them made it so, as this framework's files: megatron, megatron-bridge, deepspeed, torchtitan, accelerate,
     /// nanotron. Without --for it keeps only plans that this framework can express.
     #[arg(long, value_name = "FRAMEWORK", requires = "out")]
-    emit: Option<String>,
+    pub(super) emit: Option<String>,
     /// Folder of the files of --emit, which is made where it is not there.
     #[arg(long, value_name = "DIR", requires = "emit")]
-    out: Option<PathBuf>,
+    pub(super) out: Option<PathBuf>,
     /// Replace files that are there already.
     #[arg(long, requires = "emit")]
-    force: bool,
+    pub(super) force: bool,
 }
 
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
     let target = args.emit.as_deref().map(emit::target).transpose()?;
     let stack_of = args.framework.as_deref().map_or(target, Target::named);
+    let ProblemArgs { model, cluster, options } = &args.problem;
+    if let Some(pooled) = options.pooled_for(model, cluster, stack_of)? {
+        return pooled::run(args, &pooled, stack_of);
+    }
     let problem = args.problem.problem_for(stack_of)?;
     let restrictions = restrictions(args, stack_of, &problem)?;
     if !emit::model_runs(stack_of, &problem) {
@@ -214,7 +218,7 @@ fn nearest_to_fixed(problem: &Problem, fix: &[String]) -> Vec<String> {
     }
 }
 
-fn restrictions(args: &Args, target: Option<Target>, problem: &Problem) -> Result<Restrictions> {
+pub(super) fn restrictions(args: &Args, target: Option<Target>, problem: &Problem) -> Result<Restrictions> {
     let mut restrictions = Restrictions::default();
     for item in &args.fix {
         restrictions.fix(item).map_err(|why| anyhow!("--fix {item}: {why}"))?;

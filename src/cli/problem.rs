@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use super::calibrate;
 use super::output::talk;
-use crate::catalog::{self, Overrides, fits};
+use crate::catalog::{self, Machine, Overrides, fits};
 use crate::cluster::Cluster;
 use crate::confidence;
 use crate::express::Target;
 use crate::gpu::Format;
+use crate::model::Model;
+use crate::pools::Pooled;
 use crate::problem::{HbmProfile, Problem};
 use crate::workload::{self, Adaptation, Optimizer, RECIPES, Recipe, Workload};
 
@@ -168,12 +170,57 @@ impl ProblemOptions {
         if let Some(gpus) = self.gpus {
             cluster = cluster.resized(gpus);
         }
+        let gpus = cluster.gpus;
         let mut assumed = Vec::new();
+        let problem = self.problem_on((model, cluster), gpus, target, &sets, &mut assumed)?;
+        if !assumed.is_empty() {
+            talk(&format!("assumed: {}", assumed.join(", ")));
+        }
+        Ok(problem)
+    }
+
+    /// The problem over pools of unlike GPUs, where the cluster has those; says on stderr what was assumed.
+    pub fn pooled_for(&self, model: &str, cluster: &str, target: Option<Target>) -> Result<Option<Pooled>> {
+        let sets = self.fit.over(Overrides::parse(&self.set)?)?;
+        let name = cluster;
+        let Machine::Pools(pools) = catalog::machine(cluster, &sets)? else { return Ok(None) };
+        let model = catalog::model(model, &sets)?;
+        if self.gpus.is_some() {
+            bail!(
+                "--gpus: {name} has pools, each with its own number of GPUs\n\nhint: write `gpus` into its [[pool]] tables"
+            );
+        }
+        if !self.calibration.is_empty() {
+            bail!(
+                "--calibration: {name} has pools of several devices\n\nhint: a [[pool]] may name a device file of its own as `gpu`"
+            );
+        }
+        let gpus = pools.gpus();
+        let mut assumed = Vec::new();
+        let pooled = Pooled::new(pools, |cluster| {
+            assumed.clear();
+            self.problem_on((model.clone(), cluster), gpus, target, &sets, &mut assumed)
+        })?;
+        if !assumed.is_empty() {
+            talk(&format!("assumed: {}", assumed.join(", ")));
+        }
+        Ok(Some(pooled))
+    }
+
+    /// The problem of a model on a cluster, which may be part of `gpus` GPUs; adds to what was assumed.
+    fn problem_on(
+        &self,
+        (model, mut cluster): (Model, Cluster),
+        gpus: u32,
+        target: Option<Target>,
+        sets: &Overrides,
+        assumed: &mut Vec<String>,
+    ) -> Result<Problem> {
         let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&cluster, target));
         if self.stack.is_none() {
             assumed.push(format!("--stack {name}"));
         }
-        let mut stack = catalog::stack(name, &sets)?;
+        let mut stack = catalog::stack(name, sets)?;
         for path in &self.calibration {
             calibrate::lay_over(path, &mut cluster, &mut stack)?;
         }
@@ -182,7 +229,7 @@ impl ProblemOptions {
             model.seq_len
         });
         let global_batch = self.global_batch.unwrap_or_else(|| {
-            let batch = workload::usual_batch(cluster.gpus);
+            let batch = workload::usual_batch(gpus);
             assumed.push(format!("--global-batch {batch}"));
             batch
         });
@@ -201,18 +248,14 @@ impl ProblemOptions {
             drops_tokens: false,
         };
         let problem = Problem::new(model, cluster, workload, stack, self.hbm_profile.into())?;
-        let problem = match self.risk {
+        match self.risk {
             Some(risk) if risk > 0.0 && risk < 1.0 => {
                 let ceiling = confidence::ceiling(&problem, risk);
-                problem.under_ceiling(ceiling)
+                Ok(problem.under_ceiling(ceiling))
             }
             Some(risk) => bail!("--risk {risk}: must be a probability, above 0 and below 1"),
-            None => problem,
-        };
-        if !assumed.is_empty() {
-            talk(&format!("assumed: {}", assumed.join(", ")));
+            None => Ok(problem),
         }
-        Ok(problem)
     }
 }
 

@@ -30,7 +30,7 @@ pub fn across(fabric: &Fabric, payload: Bytes, group: Group) -> Seconds {
     } else {
         Seconds::ZERO
     };
-    network.max(local) + Seconds::micros(start::PLAIN + start::PLAIN_PER_DOMAIN * k)
+    network.max(local) + Seconds::micros(start::PLAIN + start::PLAIN_PER_DOMAIN * k) + fabric.way(group, |_| 1.0)
 }
 
 /// Bandwidth of one rank into the network for traffic that goes to every other rank: of each crossed level, the part of
@@ -111,6 +111,6 @@ impl Fabric<'_> {
         }
         let network = what.token_bytes * (what.tokens * crossed * (k - 1.0) / k) / rank_bandwidth(self, group);
         let forwarded = local * ((g - 1.0) / g) / bandwidth;
-        Seconds::micros(start::NETWORK) + network.max(forwarded)
+        Seconds::micros(start::NETWORK) + network.max(forwarded) + self.way(group, |_| 1.0)
     }
 }

@@ -128,13 +128,34 @@ impl<'a> Fabric<'a> {
         all
     }
 
+    /// One way across each level that a group crosses, the slow links between sites among them; `units(level)` times each.
+    fn way(&self, group: Group, units: impl Fn(u32) -> f64) -> Seconds {
+        let mut below = self.domain();
+        let mut way = Seconds::ZERO;
+        for level in &self.cluster.levels {
+            let inside = group.inside(below);
+            if inside == group.ranks {
+                break;
+            }
+            way += level.latency * units(group.ranks.div_ceil(inside));
+            below = level.gpus;
+        }
+        way
+    }
+
+    /// What the ways across slow links add to a ring over a group: a part crosses each as often as the ring does.
+    fn ring_way(&self, op: Collective, group: Group) -> Seconds {
+        let passes = if op == Collective::AllReduce { 2.0 } else { 1.0 };
+        self.way(group, |units| f64::from(units) * passes)
+    }
+
     /// Time of one collective of `payload` (the whole tensor) over a group, as `buckets` messages.
     ///
     /// Inside one scale-up domain: the measured curve of that size (`domain`). Across k domains of g ranks:
     /// ```text
     /// T = buckets·lat·α + φ·S/B·(1 + 0.25·(S_k/S)^0.7)        φ = (n−1)/n, all-reduce twice that
     /// B = min(B∞ inside a domain, network)                    S_k = 4 MB·k
-    /// λ = (k−1)·14 us + (n−k)·1 us
+    /// λ = (k−1)·14 us + (n−k)·1 us, and one way across a slow link each time that the ring crosses it
     /// α = 10 us + λ          all-gather, reduce-scatter
     ///   = 10 us + min(2λ, 24 us·log2 k + 4·g·1 us)            all-reduce: ring or tree
     /// ```
@@ -166,6 +187,7 @@ impl<'a> Fabric<'a> {
             Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => ring,
         };
         let latency = Seconds::micros((hop::BASE + hops) * buckets * self.hop_latency());
+        let latency = latency + self.ring_way(op, group) * buckets;
         let half_size = Bytes::new(4e6 * k);
         let saturation = 1.0 + 0.25 * (half_size / payload).powf(0.7);
         latency + payload / bandwidth * (share * saturation)
@@ -184,7 +206,8 @@ impl<'a> Fabric<'a> {
             };
             Seconds::micros(send::DOMAIN_START) + payload / (link * send::DOMAIN_SHARE)
         } else {
-            Seconds::micros(send::NETWORK_START) + payload / self.network_bandwidth(distance)
+            let far = Group { ranks: 2, stride: distance };
+            Seconds::micros(send::NETWORK_START) + payload / self.network_bandwidth(distance) + self.way(far, |_| 1.0)
         }
     }
 }

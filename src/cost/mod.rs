@@ -147,7 +147,7 @@ impl<'a> Costs<'a> {
         let step = if plan.zero == ZeroStage::Three {
             self.fsdp_step(plan, shape, &heaviest)
         } else {
-            self.pipeline_step(plan, shape, &heaviest)
+            self.pipeline_step(plan, shape, &held, &heaviest)
         };
         Evaluation { plan: *plan, step, footprint: footprint::fullest(self.footprints_of(plan, &parameters, held)) }
     }

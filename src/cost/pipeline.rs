@@ -3,7 +3,7 @@
 use super::data::{Exchange, RankParameters, Windows};
 use super::stage::{ShapeCost, Work};
 use super::step::StepTime;
-use super::{Costs, groups, overlap::overlap};
+use super::{Costs, PerKind, groups, overlap::overlap};
 use crate::gpu::Collective;
 use crate::plan::Plan;
 use crate::schedule::closed::{RankTime, Ranks, dual_pipe, exposed_sends};
@@ -72,15 +72,22 @@ impl Costs<'_> {
         send + gather
     }
 
-    /// Step time.
+    /// Step time; `held` = layers of each kind on each rank.
     ///
     /// ```text
     /// T_pipe = m·M + bubble + sends          T_step = T_pipe·(1 + J) + T_dp,exposed + T_opt + T_offload
     /// ```
     ///
     /// Source: specification §4.6.
-    pub(super) fn pipeline_step(&self, plan: &Plan, shape: &ShapeCost, heaviest: &RankParameters) -> StepTime {
-        let ranks: Vec<(Work, f64)> = self.rank_works(plan, shape).into_iter().map(|work| (work, 1.0)).collect();
+    pub(super) fn pipeline_step(
+        &self,
+        plan: &Plan,
+        shape: &ShapeCost,
+        held: &[PerKind],
+        heaviest: &RankParameters,
+    ) -> StepTime {
+        let works = self.works_of_ranks(plan, shape, held);
+        let ranks: Vec<(Work, f64)> = works.into_iter().map(|work| (work, 1.0)).collect();
         let flow = self.flow(plan, &ranks);
         let edges = self.edges(plan, heaviest);
         let activations = self.exposed_activations(plan, shape);

@@ -1,5 +1,7 @@
 //! From layers to stages: what each pipeline rank does for one micro-batch.
 
+use std::borrow::Cow;
+
 use super::head::Ends;
 use super::layer::{LayerCost, Pair};
 use super::split;
@@ -259,39 +261,75 @@ impl Costs<'_> {
 
     /// Work of each chunk, in model order: its layers, and the ends of the model where they are.
     pub fn chunk_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
-        self.works_at(plan, shape, plan.layout.pp * plan.schedule.virtual_stages(), |chunk| chunk)
+        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+        let works = self.works(plan, shape);
+        let layers = self.priced_layers(plan, shape, &works);
+        self.works_at(
+            plan,
+            shape,
+            &works,
+            chunks,
+            |most| Cow::Owned(self.layers_at(&layers, most, chunks, |chunk| chunk)),
+            |chunk| chunk,
+        )
     }
 
     /// Work of each pipeline rank: that of its chunks.
     pub fn rank_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
-        let pp = plan.layout.pp;
-        self.works_at(plan, shape, pp, |chunk| plan.schedule.rank_of(chunk, pp))
+        self.works_of_ranks(plan, shape, &self.layers_of_ranks(plan))
     }
 
-    /// Work at each of `places`; `place` = where a chunk is.
-    fn works_at(&self, plan: &Plan, shape: &ShapeCost, places: u32, place: impl Fn(u32) -> u32) -> Vec<Work> {
-        let model = self.problem.model();
+    /// The same of ranks that hold these layers of each kind.
+    pub(super) fn works_of_ranks(&self, plan: &Plan, shape: &ShapeCost, held: &[PerKind]) -> Vec<Work> {
+        let pp = plan.layout.pp;
+        let place = |chunk| plan.schedule.rank_of(chunk, pp);
         let works = self.works(plan, shape);
-        let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
-        let layers = self.split_layers(plan, head);
+        let all = plan.split != LayerSplit::CostBalanced;
+        let counts = |most| {
+            if all && most == u32::MAX {
+                return Cow::Borrowed(held);
+            }
+            Cow::Owned(self.layers_at(&self.priced_layers(plan, shape, &works), most, pp, place))
+        };
+        self.works_at(plan, shape, &works, pp, counts, place)
+    }
+
+    /// Layers of each chunk as its work is priced.
+    fn priced_layers(&self, plan: &Plan, shape: &ShapeCost, works: &[Work]) -> Vec<u32> {
+        let head = self.head_in_layers(&works[self.problem.model().last_kind()], &shape.ends);
+        self.split_layers(plan, head)
+    }
+
+    /// Work at each of `places`; `counts` = layers there of each kind, of the first so many of each chunk; `place` = where a
+    /// chunk is.
+    fn works_at<'c>(
+        &self,
+        plan: &Plan,
+        shape: &ShapeCost,
+        works: &[Work],
+        places: u32,
+        counts: impl Fn(u32) -> Cow<'c, [PerKind]>,
+        place: impl Fn(u32) -> u32,
+    ) -> Vec<Work> {
+        let model = self.problem.model();
         let mut all = vec![Work::default(); places as usize];
-        for (work, counts) in all.iter_mut().zip(self.layers_at(&layers, u32::MAX, places, &place)) {
-            for (one, &times) in works.iter().zip(&counts) {
+        for (work, counts) in all.iter_mut().zip(&*counts(u32::MAX)) {
+            for (one, &times) in works.iter().zip(counts) {
                 if times > 0.0 {
                     work.add(one, times);
                 }
             }
         }
         if let Recompute::FirstLayers(most) = plan.recompute {
-            for (work, counts) in all.iter_mut().zip(self.layers_at(&layers, most, places, &place)) {
-                let again = shape.layers.iter().zip(&counts).map(|(cost, &times)| self.forgotten(cost) * times);
+            for (work, counts) in all.iter_mut().zip(&*counts(most)) {
+                let again = shape.layers.iter().zip(counts).map(|(cost, &times)| self.forgotten(cost) * times);
                 work.recompute += again.sum();
             }
         }
         let mut at = |chunk: u32, work: &Work, times: f64| all[place(chunk) as usize].add(work, times);
         let depth = f64::from(model.mtp_depth);
         at(0, &embedding(&shape.ends), 1.0);
-        at(layers.len() as u32 - 1, &loss(&shape.ends), 1.0 + depth);
+        at(plan.layout.pp * plan.schedule.virtual_stages() - 1, &loss(&shape.ends), 1.0 + depth);
         if model.mtp_depth > 0 {
             at(Self::mtp_chunk(plan), &works[model.last_kind()], depth);
         }

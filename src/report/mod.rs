@@ -12,6 +12,7 @@ pub mod lint;
 pub mod markdown;
 pub mod page;
 pub mod plans;
+pub mod pools;
 pub mod refined;
 pub mod scatter;
 pub mod svg;

@@ -80,7 +80,7 @@ pub fn largest_terms(step: &StepTime) -> Vec<(&'static str, f64)> {
     terms
 }
 
-fn where_it_goes(evaluation: &Evaluation) -> String {
+pub(super) fn where_it_goes(evaluation: &Evaluation) -> String {
     let shown: Vec<String> = largest_terms(&evaluation.step)
         .into_iter()
         .filter(|(_, share)| *share >= LEAST_SHOWN)

@@ -72,6 +72,7 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu) -> Result<Cluster, Ref
             efficiency: 0.85,
             hop_latency: if network.contains("EFA") { 1.0 } else { 0.5 },
             in_network_reduction: false,
+            latency: crate::units::Seconds::ZERO,
         }],
         gpu,
         source: "published-runs".into(),

@@ -83,7 +83,8 @@ fn best(costs: &Costs, restrictions: Restrictions) -> Option<Evaluation> {
     ranking.evaluations.into_iter().next()
 }
 
-/// The same plan without the choices that gain less than a tie: offload, shard groups, a weighed split, the other rank order.
+/// The same plan without the choices that gain less than a tie: offload, shard groups, another split than the even one
+/// unless every stage is spelled out, the other rank order.
 pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
     let most = winner.step.total() * (1.0 + TIE);
     let mut plain = *winner;
@@ -91,7 +92,7 @@ pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
         |plan| Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan },
         |plan| Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan },
         |plan| Plan { shard_group: None, ..plan },
-        |plan| if plan.split.is_spelled_out() { plan } else { Plan { split: LayerSplit::Even, ..plan } },
+        |plan| if let LayerSplit::Stages(_) = plan.split { plan } else { Plan { split: LayerSplit::Even, ..plan } },
         |plan| Plan { order: RankOrder::default(), ..plan },
     ];
     for simplify in simpler {

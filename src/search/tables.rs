@@ -302,8 +302,11 @@ impl<'t> Tables<'t> {
                 hosts.iter().map(|&share| sharding.with_host(self.costs, plan, &parameters, share))
             })
             .collect();
-        let (sharded, replicated): (Vec<Sharding>, Vec<Sharding>) =
+        let (mut sharded, mut replicated): (Vec<Sharding>, Vec<Sharding>) =
             all.into_iter().partition(|sharding| sharding.zero() == ZeroStage::Three);
+        // Thousands of menus are kept.
+        sharded.shrink_to_fit();
+        replicated.shrink_to_fit();
         let edges = replicated.iter().map(|sharding| sharding.least_time(self.costs, plan)).reduce(Seconds::min);
         let least = least_states(replicated.iter().chain(&sharded));
         Menu { edges: edges.unwrap_or_default(), replicated, sharded, dominated, inexpressible, least }

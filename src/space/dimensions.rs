@@ -1,6 +1,7 @@
 //! The values of the lower dimensions: dispatcher, schedule and split, recomputation, offload, sharding, rank order.
 
 use super::Space;
+use crate::cost::split;
 use crate::express::{self, Target};
 use crate::gpu::AttentionKernel;
 use crate::model::Ffn;
@@ -26,9 +27,10 @@ pub struct Sharding {
 }
 
 impl Sharding {
-    /// That of a plan.
-    pub const fn of(plan: &Plan) -> Self {
+    /// That of a plan; a group of all replicas is none.
+    pub fn of(plan: &Plan) -> Self {
         let Plan { zero, shard_group, reshard_after_forward, offload, order, .. } = *plan;
+        let shard_group = shard_group.filter(|&group| group < plan.layout.dense_replicas());
         Self { zero, shard_group, reshard_after_forward, optimizer_on_host: offload.optimizer, order }
     }
 
@@ -62,7 +64,27 @@ impl Space<'_> {
 
     /// Schedules with their splits on `pp` ranks: those that the framework runs, or that were asked for by name.
     pub fn pipelines(&self, pp: u32) -> Vec<(Schedule, LayerSplit)> {
-        itertools::iproduct!(self.schedules(pp), self.splits(pp)).collect()
+        let of = |schedule: Schedule| {
+            let splits = self.splits(pp).into_iter().chain(self.ends(pp, schedule));
+            splits.map(move |split| (schedule, split))
+        };
+        self.schedules(pp).into_iter().flat_map(of).collect()
+    }
+
+    /// Splits that give the first and the last rank layers of their own ([`split::light_ends`]), where the framework has such
+    /// flags.
+    ///
+    /// Source: [megatron-lm] `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`.
+    pub(super) fn ends(&self, pp: u32, schedule: Schedule) -> Vec<LayerSplit> {
+        let folds = matches!(schedule, Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV);
+        if folds || !matches!(self.framework(), Framework::Megatron | Framework::Internal) {
+            return Vec::new();
+        }
+        let asked: Vec<LayerSplit> = self.restrictions.fixed_splits().collect();
+        split::light_ends(self.costs.problem.model().layers(), pp, schedule.virtual_stages())
+            .into_iter()
+            .filter(|ends| !asked.contains(ends) && self.restrictions.allows_word("split", &ends.to_string()))
+            .collect()
     }
 
     /// Schedules on `pp` ranks.
@@ -95,8 +117,8 @@ impl Space<'_> {
         all
     }
 
-    /// Splits of the layers: alike chunks, chunks that weigh the head, and those that were asked for by name; one stands for all
-    /// without a pipeline.
+    /// Splits of the layers that every schedule has: alike chunks, chunks that weigh the head, and those that were asked for by
+    /// name; one stands for all without a pipeline.
     pub(super) fn splits(&self, pp: u32) -> Vec<LayerSplit> {
         let own = self.costs.problem.stack().split;
         if pp == 1 {

@@ -123,7 +123,8 @@ impl Restrictions {
         self.idle
     }
 
-    pub(super) fn framework(&self, of_stack: Framework) -> Framework {
+    /// The framework that must run every plan, where the stack is one of `of_stack`.
+    pub fn framework(&self, of_stack: Framework) -> Framework {
         self.framework.unwrap_or(of_stack)
     }
 

@@ -65,6 +65,7 @@ pub fn fat_tree(gpu: &str, gpus: u32, sets: &Overrides) -> Result<Cluster, Sweep
             efficiency,
             hop_latency,
             in_network_reduction: false,
+            latency: crate::units::Seconds::ZERO,
         });
     };
     let spine = leaf_gpus.saturating_mul(LEAVES);

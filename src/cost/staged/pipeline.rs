@@ -181,8 +181,8 @@ impl<'l> Loaded<'l> {
         let mut most = (Bytes::ZERO, 0);
         for (held, &states) in self.held.iter().zip(&sharding.states) {
             let transient = held.working_set + sharding.gathered;
-            let caches = self.pipeline.layers.caches;
-            let needed = Footprint::of_rank(held.rank, states, held.activations, transient, caches).device();
+            let (caches, all) = (self.pipeline.layers.caches, (states, Bytes::ZERO, Bytes::ZERO));
+            let needed = Footprint::of_rank(held.rank, all, held.activations, transient, caches).device();
             if needed > most.0 {
                 most = (needed, held.rank);
             }

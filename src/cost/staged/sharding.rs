@@ -1,5 +1,7 @@
 //! What sharding costs: exchange between replicas, update and states, priced once for all pipelines of one shape.
 
+use smallvec::SmallVec;
+
 use super::block::ROUNDING;
 use super::stages::Stages;
 use crate::cost::Costs;
@@ -14,8 +16,8 @@ use crate::units::{Bytes, Seconds};
 pub(super) enum Engine {
     /// ZeRO 0 to 2.
     Replicated(Edges),
-    /// ZeRO 3.
-    Sharded(Sharded),
+    /// ZeRO 3; behind a pointer, for a menu holds hundreds of the others.
+    Sharded(Box<Sharded>),
 }
 
 /// One way to shard: ZeRO stage, shard group, resharding, offloaded optimizer, rank order.
@@ -27,8 +29,8 @@ pub struct Sharding {
     pub(super) optimizer_on_host: f64,
     pub(super) order: RankOrder,
     pub(super) engine: Engine,
-    /// Weights, gradients and optimizer states of each class of ranks.
-    pub(super) states: Vec<(Bytes, Bytes, Bytes)>,
+    /// Weights, gradients and optimizer states of each class of ranks, together.
+    pub(super) states: SmallVec<[Bytes; 3]>,
     /// Gathered weights.
     pub(super) gathered: Bytes,
 }
@@ -51,6 +53,12 @@ impl Parameters {
             .collect();
         Self { heaviest: heaviest(&all), held }
     }
+
+    /// Weights, gradients and optimizer states of each class of ranks under a plan's sharding.
+    fn states(&self, costs: &Costs, plan: &Plan) -> SmallVec<[Bytes; 3]> {
+        let all = self.held.iter().map(|held| costs.states(held, plan));
+        all.map(|(weights, gradients, optimizer)| weights + gradients + optimizer).collect()
+    }
 }
 
 impl Sharding {
@@ -58,7 +66,7 @@ impl Sharding {
     pub fn new(costs: &Costs, plan: &Plan, parameters: &Parameters) -> Self {
         let heaviest = &parameters.heaviest;
         let engine = if plan.zero == ZeroStage::Three {
-            Engine::Sharded(costs.sharded(plan, heaviest))
+            Engine::Sharded(Box::new(costs.sharded(plan, heaviest)))
         } else {
             Engine::Replicated(costs.edges(plan, heaviest))
         };
@@ -69,7 +77,7 @@ impl Sharding {
             optimizer_on_host: plan.offload.optimizer,
             order: plan.order,
             engine,
-            states: parameters.held.iter().map(|held| costs.states(held, plan)).collect(),
+            states: parameters.states(costs, plan),
             gathered: costs.gathered_weights(plan),
         }
     }
@@ -85,13 +93,13 @@ impl Sharding {
                 host: costs.host_update(plan, heaviest),
                 ..*edges
             }),
-            Engine::Sharded(sharded) => Engine::Sharded(Sharded {
+            Engine::Sharded(sharded) => Engine::Sharded(Box::new(Sharded {
                 update: costs.fsdp_update(plan, heaviest),
                 host: costs.host_update(plan, heaviest),
-                ..sharded.clone()
-            }),
+                ..Sharded::clone(sharded)
+            })),
         };
-        let states = parameters.held.iter().map(|held| costs.states(held, plan)).collect();
+        let states = parameters.states(costs, plan);
         Self { optimizer_on_host: optimizer, engine, states, ..self.clone() }
     }
 
@@ -122,7 +130,7 @@ impl Sharding {
 
     /// Bytes of states and gathered weights of each class of ranks.
     pub fn bytes_by_class(&self) -> impl Iterator<Item = Bytes> + '_ {
-        self.states.iter().map(|(w, g, o)| *w + *g + *o + self.gathered)
+        self.states.iter().map(|states| *states + self.gathered)
     }
 
     /// Whether no plan is better off with `other` than with this, in time and in memory, whatever its pipeline.
@@ -142,7 +150,7 @@ impl Sharding {
             && self.order == other.order
             && self.reshard_after_forward == other.reshard_after_forward
             && self.gathered <= other.gathered
-            && self.states.iter().zip(&other.states).all(|(a, b)| a.0 <= b.0 && a.1 <= b.1 && a.2 <= b.2)
+            && self.states.iter().zip(&other.states).all(|(a, b)| a <= b)
     }
 }
 

@@ -1,0 +1,283 @@
+//! Pools of unlike GPUs: each a cluster of its own, and the links that join them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Cluster, ClusterFile, Host, Level};
+use crate::gpu::Topology;
+use crate::sources::Sourced;
+use crate::units::{Bytes, BytesPerSec, Seconds, UsdPerHour};
+
+/// What joins two or more pools.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// Names of the pools that it joins.
+    pub between: Vec<String>,
+    /// Bandwidth of one GPU into it, one direction.
+    pub bandwidth: Sourced<BytesPerSec>,
+    /// One way across, beside what a send through a network takes anyway.
+    pub latency: Option<Sourced<Seconds>>,
+    /// What all GPUs together get through it, one direction; none is enough for all.
+    pub trunk: Option<Sourced<BytesPerSec>>,
+    /// Down-links over up-links: 1 is full bisection.
+    #[serde(default = "super::one")]
+    pub oversubscription: f64,
+    /// Share of the wire rate that collectives reach, as of a level.
+    pub efficiency: f64,
+}
+
+impl Link {
+    /// The link as the level that joins `gpus` GPUs, of which `senders` share its trunk.
+    pub fn level(&self, gpus: u32, senders: u32) -> Level {
+        let mut bandwidth = self.bandwidth.clone();
+        if let Some(trunk) = &self.trunk {
+            let share = trunk.value / f64::from(senders.max(1)) * self.oversubscription;
+            if share < bandwidth.value {
+                bandwidth = Sourced { value: share, source: trunk.source.clone() };
+            }
+        }
+        Level {
+            name: "link".into(),
+            gpus,
+            bandwidth,
+            oversubscription: self.oversubscription,
+            efficiency: self.efficiency,
+            hop_latency: 1.0,
+            in_network_reduction: false,
+            latency: self.latency.as_ref().map_or(Seconds::ZERO, |latency| latency.value),
+        }
+    }
+
+    /// What `senders` GPUs at once each get across.
+    pub fn rate(&self, senders: u32) -> BytesPerSec {
+        let level = self.level(0, senders);
+        level.bandwidth.value * (level.efficiency / level.oversubscription)
+    }
+}
+
+/// One pool of alike GPUs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Pool {
+    /// Name as printed.
+    pub name: String,
+    /// Its GPUs and the levels that join them.
+    pub cluster: Cluster,
+    /// Price of one of its GPUs.
+    pub price: Option<UsdPerHour>,
+}
+
+/// Two or more pools of unlike GPUs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct PooledCluster {
+    /// Name as printed.
+    pub name: String,
+    /// The pools, in the order of the file.
+    pub pools: Vec<Pool>,
+    /// What joins them; every two pools are joined.
+    pub links: Vec<Link>,
+    /// Key of its source, or the path of the file it was read from.
+    pub source: String,
+}
+
+impl PooledCluster {
+    /// GPUs of all pools.
+    pub fn gpus(&self) -> u32 {
+        self.pools.iter().map(|pool| pool.cluster.gpus).sum()
+    }
+
+    /// What joins two pools.
+    pub fn link(&self, a: usize, b: usize) -> Option<&Link> {
+        let joins = |link: &&Link| [a, b].iter().all(|&pool| link.between.contains(&self.pools[pool].name));
+        self.links.iter().find(joins)
+    }
+
+    /// The slowest link of any two pools, with `senders` GPUs at once: what a collective over all pools waits for.
+    pub fn slowest_link(&self, senders: u32) -> Option<&Link> {
+        let rate = |link: &&Link| link.rate(senders).get();
+        self.links.iter().min_by(|a, b| rate(a).total_cmp(&rate(b)))
+    }
+
+    /// A cluster of all GPUs as a pool sees it: its own GPUs and levels, and above them the slowest link, which joins the rest.
+    /// What its ranks pay for a group that leaves the pool is priced on it.
+    pub fn joined(&self, pool: usize) -> Cluster {
+        let (own, all) = (&self.pools[pool].cluster, self.gpus());
+        let mut cluster = own.clone();
+        cluster.scale_up.gpus = cluster.scale_up.gpus.min(own.gpus);
+        let inside = cluster.scale_up.gpus;
+        for level in &mut cluster.levels {
+            level.gpus = level.gpus.min(own.gpus).max(inside);
+        }
+        let smallest = self.pools.iter().map(|pool| pool.cluster.gpus).min().unwrap_or(all);
+        cluster.levels.extend(self.slowest_link(smallest).map(|link| link.level(all, smallest)));
+        cluster.gpus = all;
+        cluster.name.clone_from(&self.name);
+        cluster
+    }
+
+    /// Checks what every plan would trip over.
+    ///
+    /// # Errors
+    /// Names what is wrong, with its numbers.
+    pub fn check(&self) -> Result<(), String> {
+        for (at, pool) in self.pools.iter().enumerate() {
+            if self.pools[..at].iter().any(|known| known.name == pool.name) {
+                return Err(format!("two pools are named `{}`", pool.name));
+            }
+            pool.cluster.check().map_err(|why| format!("pool `{}`: {why}", pool.name))?;
+            let (gpu, first) = (&pool.cluster.gpu, &self.pools[0].cluster.gpu);
+            if gpu.vendor != first.vendor {
+                return Err(format!(
+                    "pool `{}` has GPUs of {}, pool `{}` of {}: no collective library runs over both",
+                    self.pools[0].name, first.vendor, pool.name, gpu.vendor
+                ));
+            }
+            if pool.cluster.scale_up.topology == Topology::Torus {
+                return Err(format!("pool `{}`: slices of a torus are not joined to other pools", pool.name));
+            }
+        }
+        self.check_links()
+    }
+
+    fn check_links(&self) -> Result<(), String> {
+        for link in &self.links {
+            for (at, name) in link.between.iter().enumerate() {
+                if !self.pools.iter().any(|pool| pool.name == *name) {
+                    let names = || self.pools.iter().map(|pool| pool.name.as_str());
+                    let near = crate::suggest::nearest(name, names());
+                    let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                    let all = names().collect::<Vec<_>>().join(", ");
+                    return Err(format!("a [[link]] joins `{name}`, which is no pool{near} (there are: {all})"));
+                }
+                if link.between[..at].contains(name) {
+                    return Err(format!("a [[link]] joins `{name}` to itself"));
+                }
+            }
+            if link.between.len() < 2 {
+                return Err("a [[link]] joins two pools or more: between = [\"a\", \"b\"]".into());
+            }
+            let trunk = link.trunk.as_ref().is_none_or(|trunk| trunk.value.get() > 0.0);
+            let share = link.efficiency > 0.0 && link.efficiency <= 1.0;
+            if link.bandwidth.value.get() <= 0.0 || !trunk || !share || link.oversubscription < 1.0 {
+                return Err(format!(
+                    "the link between {} needs a bandwidth above 0, an efficiency above 0 and up to 1, and an \
+                     oversubscription of 1 or more",
+                    link.between.join(" and ")
+                ));
+            }
+        }
+        for b in 0..self.pools.len() {
+            for a in 0..b {
+                let (a_name, b_name) = (&self.pools[a].name, &self.pools[b].name);
+                let joining =
+                    self.links.iter().filter(|link| link.between.contains(a_name) && link.between.contains(b_name));
+                match joining.count() {
+                    1 => {}
+                    0 => {
+                        return Err(format!(
+                            "nothing joins pools `{a_name}` and `{b_name}`\n\nhint: add a [[link]] with between = \
+                             [\"{a_name}\", \"{b_name}\"], a bandwidth and an efficiency"
+                        ));
+                    }
+                    n => return Err(format!("{n} links join pools `{a_name}` and `{b_name}`: say which one it is")),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A cluster file with `[[pool]]` tables.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolsFile {
+    /// Name as printed.
+    pub name: String,
+    /// The pools.
+    pub pool: Vec<PoolFile>,
+    /// What joins them.
+    #[serde(default)]
+    pub link: Vec<Link>,
+    /// Key of the source.
+    pub source: String,
+}
+
+/// One `[[pool]]`: a cluster of the catalogue, or what a cluster file has.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PoolFile {
+    /// Name as printed.
+    pub name: String,
+    /// A cluster by name or file; then only `gpus` and `price` may stand beside it.
+    pub cluster: Option<String>,
+    /// Catalogue name of the device.
+    pub gpu: Option<String>,
+    /// How many.
+    pub gpus: Option<u32>,
+    /// Per node.
+    pub gpus_per_node: Option<u32>,
+    /// Host processor.
+    pub host: Option<Host>,
+    /// Memory of one host.
+    pub host_memory: Option<Bytes>,
+    /// Scale-up domain, where it is not the device's own.
+    pub scale_up_gpus: Option<u32>,
+    /// Axes of a torus slice, where they are not the device's own.
+    pub scale_up_axes: Option<Vec<u32>>,
+    /// The levels above.
+    pub level: Option<Vec<Level>>,
+    /// Price of one GPU.
+    pub price: Option<UsdPerHour>,
+}
+
+impl PoolFile {
+    /// The pool as a cluster file of its own, where it names no cluster.
+    ///
+    /// # Errors
+    /// Names what is left out.
+    pub fn into_file(self, name: String, source: String) -> Result<ClusterFile, String> {
+        let Self {
+            name: pool, gpu, gpus, gpus_per_node, host, host_memory, scale_up_gpus, scale_up_axes, level, ..
+        } = self;
+        let missing = |key: &str| format!("pool `{pool}` needs `{key}`, or a `cluster` that has it");
+        Ok(ClusterFile {
+            name,
+            gpu: gpu.ok_or_else(|| missing("gpu"))?,
+            gpus: gpus.ok_or_else(|| missing("gpus"))?,
+            gpus_per_node: gpus_per_node.ok_or_else(|| missing("gpus_per_node"))?,
+            host: host.ok_or_else(|| missing("host"))?,
+            host_memory,
+            scale_up_gpus,
+            scale_up_axes,
+            level: level.unwrap_or_default(),
+            source,
+        })
+    }
+
+    /// The first key that may not stand beside `cluster`.
+    pub fn beside_cluster(&self) -> Option<&'static str> {
+        let Self {
+            name: _,
+            cluster: _,
+            gpu,
+            gpus: _,
+            gpus_per_node,
+            host,
+            host_memory,
+            scale_up_gpus,
+            scale_up_axes,
+            level,
+            price: _,
+        } = self;
+        [
+            ("gpu", gpu.is_some()),
+            ("gpus_per_node", gpus_per_node.is_some()),
+            ("host", host.is_some()),
+            ("host_memory", host_memory.is_some()),
+            ("scale_up_gpus", scale_up_gpus.is_some()),
+            ("scale_up_axes", scale_up_axes.is_some()),
+            ("level", level.is_some()),
+        ]
+        .into_iter()
+        .find_map(|(key, there)| there.then_some(key))
+    }
+}
