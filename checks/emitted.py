@@ -41,13 +41,14 @@ def emit(binary, case, folder):
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--out", required=True)
-    ap.add_argument("--cases", default=os.path.join(HERE, "cases.tsv"))
+    ap.add_argument("--cases", action="append", help="default: cases.tsv; may be given more than once")
     ap.add_argument("--only", default="megatron,megatron-bridge,deepspeed,accelerate,torchtitan")
     ap.add_argument("--nanotron", help="src folder of a nanotron checkout"); ap.add_argument("--bridge", help="where megatron-bridge lies")
     ap.add_argument("--jobs", type=int, default=2); ap.add_argument("--reports", help="write every report here")
     o = ap.parse_args()
     only, failed, passed, reports, ready = o.only.split(","), 0, 0, [], {}
-    for at, case in enumerate(cases(o.cases), 1):
+    listed = [case for path in o.cases or [os.path.join(HERE, "cases.tsv")] for case in cases(path)]
+    for at, case in enumerate(listed, 1):
         if case["framework"] not in only:
             continue
         folder = os.path.join(o.out, f"{at:03}-{case['framework']}")

@@ -54,5 +54,9 @@ else
 fi
 
 cargo build
+binary=${CARGO_TARGET_DIR:-target}/debug/meshwright
 export PATH="$home/bin:$PATH" OMP_NUM_THREADS=1
-exec timeout 2400 "$home/bin/python" -W ignore checks/emitted.py --meshwright "${CARGO_TARGET_DIR:-target}/debug/meshwright" --out target/emitted --only "$only" "${more[@]}" 2> >(grep -v -i "warn" >&2)
+# Beside the plans that were chosen, some that nobody chose; another $SEED draws others.
+mkdir -p target/emitted
+python3 checks/draw.py --meshwright "$binary" --seed "${SEED:-1}" > target/emitted/drawn.tsv
+exec timeout 2400 "$home/bin/python" -W ignore checks/emitted.py --meshwright "$binary" --out target/emitted --cases checks/cases.tsv --cases target/emitted/drawn.tsv --only "$only" "${more[@]}" 2> >(grep -v -i "warn" >&2)

@@ -35,6 +35,9 @@ pub struct Launches {
     /// them, so none of them is queued while earlier kernels run. Zero lets the whole layer's launches run ahead.
     #[serde(default)]
     pub expert_wait: f64,
+    /// Whether each of those launches costs the device its gap too: an expert's casts are kernels of their own.
+    #[serde(default)]
+    pub expert_gaps: bool,
     /// Host time of one launch on x86.
     pub x86: Seconds,
     /// Host time of one launch on Grace.
@@ -189,6 +192,10 @@ pub struct Stack {
     pub gradient_bytes: Option<f64>,
     /// Size of a gradient bucket; absent is Megatron's rule, max(40 M, 1 M·dp) elements.
     pub bucket: Option<Bytes>,
+    /// Whether attention over gathered keys and values still runs shard by shard, each result merged into the last in fp32
+    /// (PyTorch's context parallelism). Source: [pytorch-context-parallel].
+    #[serde(default)]
+    pub attends_by_shard: bool,
     /// Efficiency of FSDP's per-layer collectives.
     #[serde(default = "one")]
     pub fsdp_efficiency: f64,
@@ -200,6 +207,10 @@ pub struct Stack {
     /// Share of a layer's activations that selective checkpointing by operator keeps.
     #[serde(default = "half")]
     pub per_op_kept: f64,
+    /// Whether checkpointing by operator keeps what products in NVFP4 gave; else a layer keeps its input and the context of
+    /// attention, and computes every product again. Source: [torchtitan-nvfp4].
+    #[serde(default = "yes")]
+    pub per_op_keeps_nvfp4: bool,
     /// Whether Transformer Engine keeps one weight-gradient buffer per weight shape (§6.5).
     #[serde(default)]
     pub wgrad_cache: bool,
@@ -216,6 +227,10 @@ pub struct Stack {
     /// Whether only the all-to-all dispatcher can drop tokens.
     #[serde(default)]
     pub drops_by_all_to_all: bool,
+    /// Whether tokens of tensor-parallel experts cross in two hops: to one rank of the expert's group, then gathered within it.
+    /// Source: [megatron-dispatcher].
+    #[serde(default)]
+    pub gathers_expert_tokens: bool,
     /// Launches.
     pub launches: Launches,
     /// Overlap.

@@ -311,13 +311,23 @@ fn pools_of_unlike_gpus_are_planned_together() {
     let table = run(&["plan", "llama3-8b", path]);
     assert!(out(&table).contains("each pool alone") && out(&table).contains("less than pool"), "{}", out(&table));
     for (args, word) in [
-        (vec!["explain", "llama3-8b", path], "pools of unlike GPUs"),
+        (vec!["explain", "llama3-8b", path, "--trace", "x.json"], "--trace"),
+        (vec!["plan", "llama3-8b", path, "--no-refine"], "always chosen"),
+        (vec!["clusters", path], "pools of unlike GPUs"),
         (vec!["plan", "llama3-8b", path, "--gpus", "8"], "--gpus"),
         (vec!["plan", "llama3-8b", path, "--pareto"], "--pareto"),
         (vec!["plan", "llama3-8b", path, "--set", "cluster.gpus=8"], "which pool"),
     ] {
         refused(&args, &[word]);
     }
+    let plan = best["plan"].as_str().unwrap();
+    let explained = json(&run(&["explain", "llama3-8b", path, "--plan", plan, "--format", "json"]));
+    assert!(explained["plans"].as_array().unwrap().iter().any(|way| way["step_time_s"] == best["step_time_s"]));
+    let split = "tp=8 pp=2 dp=1 sp=on schedule=1f1b zero=1 split=first-15";
+    let staged = json(&run(&["explain", "llama3-8b", path, "--plan", split, "--format", "json"]));
+    let ways = staged["plans"].as_array().unwrap();
+    assert_eq!(ways.len(), 2, "either pool may come first");
+    assert!(ways.iter().all(|way| way["way"] == "stages") && ways.iter().any(|way| way["pools"][0]["layers"] == 15));
     let none = run(&["plan", "llama3-405b", path]);
     assert_eq!(code(&none), 1, "{}", err(&none));
     assert_eq!(out(&none), "");

@@ -81,6 +81,31 @@ fn what_cannot_be_said_is_refused_with_a_way_out() {
     assert!(err(&illegal).contains("does not run"), "{}", err(&illegal));
 }
 
+/// What is refused names a plan that runs.
+fn way_out(framework: &str, model: &str, plan: &str) -> (String, String) {
+    let refused = run(&["emit", framework, model, "dgx-h100-64", "--plan", plan]);
+    let text = err(&refused);
+    let near = text.split("--plan \"").nth(1).unwrap_or_else(|| panic!("{text}")).split('"').next().unwrap().to_owned();
+    let written = run(&["emit", framework, model, "dgx-h100-64", "--plan", &near]);
+    assert!(written.status.success(), "{near}: {}", err(&written));
+    (text, near)
+}
+
+#[test]
+fn groups_that_megatron_does_not_build_are_refused() {
+    let (why, near) = way_out("megatron", "qwen3-8b", "tp=2 pp=2 cp=2 order=tp-cp-ep-pp-dp");
+    assert!(why.contains("8 replicas and expert groups 16") && !near.contains("order="), "{why}");
+    let (_, near) = way_out("megatron", "qwen3-30b-a3b", "tp=1 pp=2 ep=8 order=tp-cp-ep-pp-dp");
+    assert!(!near.contains("order="), "{near}");
+    let same =
+        ["emit", "megatron", "qwen3-30b-a3b", "dgx-h100-64", "--plan", "tp=4 pp=2 ep=4 etp=1 order=tp-cp-ep-pp-dp"];
+    assert!(run(&same).status.success(), "as many replicas of both");
+    let (why, near) = way_out("megatron", "gpt-oss-20b", "tp=2 pp=1 ep=4 etp=2");
+    assert!(why.contains("experts with biases") && near.contains("etp=1"), "{why}");
+    let (_, near) = way_out("deepspeed", "qwen3-30b-a3b", "tp=2 pp=1 zero=1");
+    assert!(near.starts_with("tp=1"), "experts beside tensor parallelism want sequences split: {near}");
+}
+
 #[test]
 fn stages_that_were_chosen_are_written_where_a_framework_can_say_them() {
     let plan = |framework: &str, plan: &str| {

@@ -2,6 +2,7 @@
 
 use meshwright::gpu::Format;
 use meshwright::import::{self, Context, ImportError, Imported, Kind, Level};
+use meshwright::model::Ffn;
 use meshwright::plan::{CpKind, Recompute, ZeroStage};
 use meshwright::schedule::Schedule;
 use meshwright::stack::Framework;
@@ -326,6 +327,19 @@ fn nanotron_is_read() {
     assert_eq!(wrongs, 2, "{:?}", wrong.findings);
     let world = launched("torchrun --nproc_per_node 8 run_train.py --config-file n.yaml", "n.yaml", NANOTRON);
     assert!(error(&world, "world-size").message.contains("64, and 8"));
+}
+
+#[test]
+fn nanotrons_first_experts_are_as_wide_as_its_mlp() {
+    let with =
+        |more: &str| read(&NANOTRON.replace("    vocab_size:", &format!("{more}    vocab_size:")), Kind::Nanotron);
+    let moe = |imported: &Imported| match &imported.model.as_ref().map(|model| model.kinds[0].ffn.clone()) {
+        Some(Ffn::Moe(moe)) => Some((moe.experts, moe.top_k, moe.intermediate)),
+        _ => None,
+    };
+    assert_eq!(moe(&with("    moe_num_experts: 8\n    num_experts_per_tok: 2\n")), Some((8, 2, 14336)));
+    assert_eq!(moe(&with("    moe_num_experts: 4\n")), Some((4, 1, 14336)), "nanotron's router takes one expert");
+    assert_eq!(moe(&with("    moe_num_experts: 1\n")), None, "one expert is an MLP");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::problem::ProblemArgs;
 use super::progress::Progress;
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, OutputFormat, output, pooled};
 use crate::cost::{Costs, Evaluation};
 use crate::plan::Plan;
 use crate::problem::Problem;
@@ -39,6 +39,13 @@ pub struct Args {
 
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
+    let ProblemArgs { model, cluster, options } = &args.problem;
+    if let Some(pooled) = options.pooled_for(model, cluster, None)? {
+        if args.why_not.is_some() || args.trace.is_some() || args.svg.is_some() {
+            bail!("--why-not, --trace and --svg do not go with pools of unlike GPUs: name one pool's own cluster");
+        }
+        return pooled::explain(&pooled, args.plan.as_deref(), args.format);
+    }
     let problem = args.problem.problem()?;
     let costs = Costs::new(&problem);
     let Some(plan) = plan_of(args, &problem)? else {

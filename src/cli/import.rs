@@ -28,6 +28,9 @@ pub struct FileArgs {
     pub model: Option<String>,
 }
 
+/// Folders above a script where a file that it names is looked for.
+const FOLDERS_ABOVE: usize = 8;
+
 /// Largest file that is read: launch files are kilobytes.
 const LARGEST: u64 = 16 * 1024 * 1024;
 
@@ -59,8 +62,11 @@ impl FileArgs {
         let variables = variables.collect::<Result<Vec<_>>>()?;
         let folder = self.file.parent().map(Path::to_path_buf).unwrap_or_default();
         let files = |name: &str| {
-            let beside = [folder.join(name), PathBuf::from(name)];
-            beside.iter().filter(|path| path.is_file()).find_map(|path| text_of(path).ok())
+            // Beside the script, where the command runs, or in a folder above the script: most are started from their
+            // repository's root.
+            let above = folder.ancestors().skip(1).take(FOLDERS_ABOVE).map(|folder| folder.join(name));
+            let places = [folder.join(name), PathBuf::from(name)].into_iter().chain(above);
+            places.filter(|path| path.is_file()).find_map(|path| text_of(&path).ok())
         };
         let context = Context { file: &name, variables: &variables, arguments, files: &files };
         let mut imported = import::read(&text, kind, &context)?;

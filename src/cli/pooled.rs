@@ -1,14 +1,17 @@
-//! `meshwright plan` on pools of unlike GPUs.
+//! `meshwright plan` and `explain` on pools of unlike GPUs.
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 
 use super::economy::Objective;
 use super::plan::{Args, restrictions};
 use super::{Outcome, OutputFormat, output};
+use crate::cost::Costs;
 use crate::express::Target;
-use crate::pools::Pooled;
-use crate::report::{pools, table};
+use crate::plan::Plan;
+use crate::pools::{Answer, Pooled};
+use crate::report::{explain, pools, table};
 use crate::search::Options;
+use crate::space::{Restrictions, check, parse_plan};
 
 /// Answers.
 pub fn run(args: &Args, pooled: &Pooled, target: Option<Target>) -> Result<Outcome> {
@@ -35,6 +38,60 @@ pub fn run(args: &Args, pooled: &Pooled, target: Option<Target>) -> Result<Outco
     Ok(if answer.mixtures.is_empty() { Outcome::NoPlan } else { Outcome::Answered })
 }
 
+/// `meshwright explain`: every way to run one plan over all pools, the fastest laid open; without a plan, the best there is.
+pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Result<Outcome> {
+    let problem = &pooled.joined()[0];
+    let (mixtures, priced) = if let Some(text) = plan {
+        let plan = parse_plan(text, problem).map_err(|why| anyhow!("--plan: {why}"))?;
+        let ways = pooled.ways(&plan);
+        if ways.is_empty() {
+            talk_of_reasons(pooled, &plan);
+            return Ok(Outcome::NoPlan);
+        }
+        let priced = ways.len();
+        (ways, priced)
+    } else {
+        let answer = pooled.answer(&Options { top: 1, restrictions: Restrictions::default() });
+        (answer.mixtures, answer.priced)
+    };
+    let Some(best) = mixtures.first() else {
+        output::talk("no plan uses all pools: `meshwright plan` says more");
+        return Ok(Outcome::NoPlan);
+    };
+    let mut sheets = vec![explain::waterfall(&pooled.joined()[best.slowest], &best.evaluation(best.slowest))];
+    for (at, (pool, problem)) in pooled.cluster().pools.iter().zip(pooled.joined()).enumerate() {
+        let mut memory = explain::memory(problem, &best.ranks_of(at));
+        memory.title = format!("pool {}: {}", pool.name, memory.title);
+        sheets.push(memory);
+    }
+    let answer = Answer { mixtures, beyond: None, alone: Vec::new(), priced };
+    let text = if format == OutputFormat::Json {
+        pools::json(pooled, &answer)?
+    } else {
+        sheets.insert(0, pools::mixtures(pooled, &answer));
+        output::sheets(&sheets, format)?
+    };
+    output::print(&text)?;
+    Ok(Outcome::Answered)
+}
+
+/// Why a plan runs over no pools.
+fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
+    let mut told = false;
+    for (pool, problem) in pooled.cluster().pools.iter().zip(pooled.joined()) {
+        for rejection in check(&Costs::new(problem), plan) {
+            told = true;
+            output::talk(&format!("does not run on pool {}: {rejection}", pool.name));
+        }
+    }
+    if !told {
+        output::talk(
+            "does not run: neither tp·cp·pp (replicas on pools, order=tp-cp-ep-pp-dp) nor tp·cp·dp (stages on pools, one stage a \
+             rank) divides the GPUs of every pool, or its groups leave one",
+        );
+    }
+}
+
 /// What is not answered of pools, in one line each.
 fn refuse(args: &Args) -> Result<()> {
     let asked = [
@@ -46,6 +103,10 @@ fn refuse(args: &Args) -> Result<()> {
         ("--allow-idle", args.allow_idle, "all GPUs of all pools are used; make a pool smaller instead"),
         ("--time-limit", args.time_limit.is_some(), "the search over pools is not cut short"),
     ];
+    let chosen = "layers of stages over pools are always chosen, and of replicas never";
+    let asked = asked
+        .into_iter()
+        .chain([("--refine", args.refine.refine.is_some(), chosen), ("--no-refine", args.refine.no_refine, chosen)]);
     for (flag, there, why) in asked {
         if there {
             bail!("{flag} does not go with pools of unlike GPUs: {why}");

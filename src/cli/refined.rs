@@ -19,10 +19,10 @@ pub struct RefineArgs {
     /// Choose layers and recomputation of each stage for the K fastest plans, and for the one that came nearest to fitting
     /// [default: 3, without those whose ranks own several stages: they take longer].
     #[arg(long, value_name = "K")]
-    refine: Option<u32>,
+    pub(super) refine: Option<u32>,
     /// Leave all stages alike.
     #[arg(long, conflicts_with = "refine")]
-    no_refine: bool,
+    pub(super) no_refine: bool,
 }
 
 /// Plans that are refined where no number is given.

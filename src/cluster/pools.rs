@@ -100,6 +100,16 @@ impl PooledCluster {
     /// A cluster of all GPUs as a pool sees it: its own GPUs and levels, and above them the slowest link, which joins the rest.
     /// What its ranks pay for a group that leaves the pool is priced on it.
     pub fn joined(&self, pool: usize) -> Cluster {
+        let smallest = self.pools.iter().map(|pool| pool.cluster.gpus).min().unwrap_or_default();
+        self.under(pool, self.slowest_link(smallest), smallest)
+    }
+
+    /// The same under the link to one other pool, which `senders` GPUs use at once.
+    pub fn towards(&self, pool: usize, other: usize, senders: u32) -> Cluster {
+        self.under(pool, self.link(pool, other), senders)
+    }
+
+    fn under(&self, pool: usize, link: Option<&Link>, senders: u32) -> Cluster {
         let (own, all) = (&self.pools[pool].cluster, self.gpus());
         let mut cluster = own.clone();
         cluster.scale_up.gpus = cluster.scale_up.gpus.min(own.gpus);
@@ -107,8 +117,7 @@ impl PooledCluster {
         for level in &mut cluster.levels {
             level.gpus = level.gpus.min(own.gpus).max(inside);
         }
-        let smallest = self.pools.iter().map(|pool| pool.cluster.gpus).min().unwrap_or(all);
-        cluster.levels.extend(self.slowest_link(smallest).map(|link| link.level(all, smallest)));
+        cluster.levels.extend(link.map(|link| link.level(all, senders)));
         cluster.gpus = all;
         cluster.name.clone_from(&self.name);
         cluster

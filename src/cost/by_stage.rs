@@ -50,6 +50,19 @@ impl StagedEvaluation {
     }
 }
 
+/// What the stages of a plan are to their ranks.
+#[derive(Clone, Debug)]
+pub(super) struct Ranks {
+    /// Work of each rank, all its stages together.
+    pub works: Vec<Work>,
+    /// Time of each virtual stage on one micro-batch.
+    pub times: Vec<StageTime>,
+    /// Parameters of each rank.
+    pub parameters: Vec<RankParameters>,
+    /// Memory of each rank.
+    pub footprints: Vec<Footprint>,
+}
+
 /// Prices stages of plans that share degrees and schedule.
 #[derive(Clone, Debug)]
 pub struct Stager<'a> {
@@ -100,10 +113,18 @@ impl<'a> Stager<'a> {
         let Plan { schedule, layout, .. } = self.plan;
         layout.pp > 1 && self.micro_batches.fract() == 0.0 && runs(schedule, layout.pp, self.micro_batches as u32)
     }
+    /// One way between neighbouring stages.
+    pub const fn send(&self) -> Seconds {
+        self.send
+    }
     /// Sends of the whole step: their closed form, whatever the stages, as `Costs::evaluate_played` counts them.
     pub fn closed_sends(&self) -> Seconds {
+        self.closed_sends_of(self.send)
+    }
+    /// The same where each takes `send`.
+    pub fn closed_sends_of(&self, send: Seconds) -> Seconds {
         let (plan, overlapped) = (&self.plan, self.costs.device.stack.overlap.pp);
-        exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches, self.send, overlapped)
+        exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches, send, overlapped)
     }
 
     /// One layer of `kind` that recomputes `recompute` and leaves a share of its activations on the host.
@@ -251,6 +272,14 @@ impl<'a> Stager<'a> {
     /// T_step = T_replayed·(1 + J) + T_dp,exposed + T_opt + T_offload          specification §4.6, §4.7
     /// ```
     pub fn evaluate(&self, staged: &StagedPlan) -> StagedEvaluation {
+        let Ranks { works, times, parameters, footprints } = self.ranks(staged);
+        let step = self.step(&works, &times, &parameters, &staged.offload);
+        let footprint = super::footprint::fullest(footprints.iter().copied());
+        StagedEvaluation { evaluation: Evaluation { plan: staged.plan, step, footprint }, stages: times, footprints }
+    }
+
+    /// What each rank does and holds.
+    pub(super) fn ranks(&self, staged: &StagedPlan) -> Ranks {
         let pp = self.plan.layout.pp as usize;
         let v = self.plan.schedule.virtual_stages() as usize;
         let parameters = self.rank_parameters(&staged.stages);
@@ -284,13 +313,7 @@ impl<'a> Stager<'a> {
                 Footprint::of_rank(rank as u32, states, activations, transient, self.costs.caches(&self.plan))
             })
             .collect();
-        let step = self.step(&works, &times, &parameters, &staged.offload);
-        let footprint = footprints
-            .iter()
-            .copied()
-            .reduce(|a, b| if b.device() > a.device() { b } else { a })
-            .expect("a plan has at least one stage");
-        StagedEvaluation { evaluation: Evaluation { plan: staged.plan, step, footprint }, stages: times, footprints }
+        Ranks { works, times, parameters, footprints }
     }
 
     fn step(
@@ -311,7 +334,7 @@ impl<'a> Stager<'a> {
     }
 
     /// Exposed data-parallel traffic, the update, and the host's: what a step adds to its pipeline.
-    fn beside_the_pipe(
+    pub(super) fn beside_the_pipe(
         &self,
         works: &[Work],
         parameters: &[RankParameters],
@@ -367,7 +390,7 @@ impl<'a> Stager<'a> {
     }
 
     /// The rank that works longest: what it does with a micro-batch on average, and what of its expert traffic stays exposed.
-    fn busiest(&self, works: &[Work], times: &[StageTime]) -> (Work, Seconds) {
+    pub(super) fn busiest(&self, works: &[Work], times: &[StageTime]) -> (Work, Seconds) {
         let (plan, m) = (&self.plan, self.micro_batches);
         if self.pairs.is_some()
             && let Some(found) = self.costs.busiest_rank(plan, m as u32, works, times)

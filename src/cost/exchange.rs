@@ -11,6 +11,8 @@ use crate::units::{Bytes, Seconds};
 
 /// Merging the partial results of one ring step. Source: specification §2.3, version 1.1 [A].
 const RING_MERGE: f64 = 20.0;
+/// Bytes an element that adding a shard's bf16 result to the fp32 sum moves.
+const MERGED: f64 = 10.0;
 /// Volume of the heads-for-tokens exchange backward against forward. Source: specification §3.7.
 const ULYSSES_BACKWARD: f64 = 1.5;
 
@@ -93,7 +95,7 @@ impl Costs<'_> {
     ///
     /// ```text
     /// ring        (c−1) sends of S/c; exposed max(0, ring − ω·T_attn) + (c−1)·20 us; backward twice
-    /// all-gather  ag(S) forward, ag(S) + rs(S) backward, fully exposed
+    /// all-gather  ag(S) forward, ag(S) + rs(S) backward, fully exposed; by shard where the stack attends so
     /// all-to-all  heads for tokens: T forward, 1.5·T backward
     /// a2a+p2p     all-to-all inside the scale-up domain, then a ring of what is left across
     /// ```
@@ -107,6 +109,7 @@ impl Costs<'_> {
         let hidden = self.device.stack.overlap.cp;
         match plan.cp_kind {
             CpKind::AllToAll => cost.cp = self.ulysses(layer, plan, group),
+            CpKind::AllGather if self.device.stack.attends_by_shard => self.gathered_by_shard(layer, plan, group, cost),
             CpKind::AllGather => {
                 let kv = self.kv_bytes(layer, plan);
                 let gather = self.fabric.time(Collective::AllGather, kv, group, 1.0);
@@ -149,12 +152,61 @@ impl Costs<'_> {
         cost.dgrad += backward.min(attention_b) * sigma;
     }
 
+    /// All keys and values gathered at once, attended shard by shard, S = keys and values of all c ranks (PyTorch).
+    ///
+    /// ```text
+    /// forward    max(0, ag(S) − ω·T_attn/c) + (c−1)·merge
+    /// backward   max(0, ag(S) − ω·T_attn,b/c) + (c−1)·max(0, send(2S/c) − ω·T_attn,b/c) + send(2S/c) + (c−1)·merge_b
+    /// merge      10 bytes an element of the context;  merge_b    10 an element of the gradients of queries, keys, values
+    /// ```
+    ///
+    /// The first shard is the rank's own, so the gather runs beside it. Gradients of keys and values go round in fp32, the last
+    /// hop beside nothing. A merge reads an fp32 sum and a bf16 part and writes the sum. Source: [pytorch-context-parallel].
+    fn gathered_by_shard(&self, layer: &Layer, plan: &Plan, group: Group, cost: &mut LayerCost) {
+        let (kv, ranks) = (self.kv_bytes(layer, plan), f64::from(group.ranks));
+        let (others, hidden) = (ranks - 1.0, self.device.stack.overlap.cp);
+        let gather = self.fabric.time(Collective::AllGather, kv, group, 1.0);
+        let hop = self.fabric.send(kv * 2.0 / ranks, group.stride);
+        let (shard_f, shard_b) = (cost.attention * (hidden / ranks), cost.attention_backward * (hidden / ranks));
+        let own_kv = kv.get() / ranks / 2.0;
+        let context = self.context_elements(layer, plan);
+        let merge = |elements: f64, kernels: f64| self.device.stream(Bytes::new(MERGED * elements), kernels) * others;
+        cost.cp = Pair {
+            forward: (gather - shard_f).or_zero() + merge(context, 1.0),
+            backward: (gather - shard_b).or_zero()
+                + (hop - shard_b).or_zero() * others
+                + hop
+                + merge(context + own_kv, 3.0),
+        };
+        let sigma = self.device.gpu.contention.value * 0.5;
+        cost.forward += gather.min(shard_f) * sigma;
+        cost.dgrad += (gather.min(shard_b) + hop.min(shard_b) * others) * sigma;
+    }
+
+    /// Elements of one micro-batch's context on one rank: tokens × heads/t × their values' width.
+    fn context_elements(&self, layer: &Layer, plan: &Plan) -> f64 {
+        let width = match &layer.mixer {
+            Mixer::Attention(a) => f64::from(a.heads) * f64::from(a.head_dim),
+            Mixer::Mla(m) => f64::from(m.heads) * f64::from(m.v_dim),
+            Mixer::Mamba(m) => m.inner() as f64,
+            Mixer::DeltaNet(d) => d.values() as f64,
+            Mixer::None => 0.0,
+        };
+        self.tokens(plan) * width / f64::from(plan.layout.tp)
+    }
+
     /// Dispatch and combine of the routed experts, each pass both.
     ///
     /// FP8 dispatch where the stack hides it and products are per-tensor or block FP8 (DeepSeek's way, §3.5); combine in
-    /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1). The group fills domains from the inside out: with
-    /// experts split by tensor parallelism its ranks lie further apart, but then `n·t_e/t` (§3.5) counts every token `t_e` times,
-    /// and the constants of the dispatchers were fitted with both.
+    /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1). With experts split by tensor parallelism and the
+    /// all-to-all dispatcher, tokens take two hops where the stack says so:
+    ///
+    /// ```text
+    /// all-to-all of n/t tokens over ep ranks, t_e apart; all-gather of n·t_e/t·top_k copies over the t_e ranks of an expert
+    /// combine: reduce-scatter, all-to-all; backward the same in reverse                            [megatron-dispatcher]
+    /// ```
+    ///
+    /// Else the group fills domains from the inside out, and `n·t_e/t` (§3.5) counts every token `t_e` times.
     pub(super) fn expert_exchange(&self, moe: &Moe, plan: &Plan) -> Pair {
         if plan.layout.ep == 1 {
             return Pair::default();
@@ -166,17 +218,34 @@ impl Costs<'_> {
         } else {
             f64::INFINITY
         };
+        let expert_tp = plan.layout.etp;
+        let two_hops =
+            expert_tp > 1 && plan.dispatcher == Dispatcher::AllToAll && self.device.stack.gathers_expert_tokens;
+        let (tokens, group) = if two_hops {
+            (self.owned_tokens(plan) / f64::from(expert_tp), Group { ranks: plan.layout.ep, stride: expert_tp })
+        } else {
+            (self.owned_tokens(plan), Group { ranks: plan.layout.ep, stride: 1 })
+        };
         let one_way = |bytes: f64| {
             let what = Dispatch {
-                tokens: self.owned_tokens(plan),
+                tokens,
                 token_bytes: Bytes::new(hidden * bytes),
                 top_k: f64::from(moe.top_k),
                 most_domains: limit,
                 dispatcher: plan.dispatcher,
             };
-            self.fabric.dispatch(&what, Group { ranks: plan.layout.ep, stride: 1 })
+            self.fabric.dispatch(&what, group)
         };
-        let both = (one_way(if narrow { 1.0 } else { 2.0 }) + one_way(2.0)) * self.problem.workload().imbalance;
+        let within = if two_hops {
+            let copies = Bytes::new(self.owned_tokens(plan) * f64::from(moe.top_k) * hidden * 2.0);
+            let group = Group { ranks: expert_tp, stride: 1 };
+            let time = |op| self.fabric.time(op, copies, group, 1.0);
+            time(Collective::AllGather) + time(Collective::ReduceScatter)
+        } else {
+            Seconds::ZERO
+        };
+        let across = one_way(if narrow { 1.0 } else { 2.0 }) + one_way(2.0);
+        let both = (across + within) * self.problem.workload().imbalance;
         Pair { forward: both, backward: both }
     }
 }

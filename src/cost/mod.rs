@@ -10,6 +10,7 @@ pub mod groups;
 pub mod head;
 pub mod layer;
 pub mod memory;
+pub mod mixed;
 pub mod offload;
 pub mod optimizer;
 pub mod overlap;
@@ -37,6 +38,7 @@ pub use by_stage::{StagedEvaluation, Stager};
 pub use exchange::context_inside;
 pub use figures::Figures;
 pub use footprint::Footprint;
+pub use mixed::Mixed;
 pub use stage::ShapeCost;
 pub use step::{Evaluation, StepTime};
 

@@ -60,16 +60,21 @@ impl Costs<'_> {
         if plan.layout.pp == 1 {
             return Seconds::ZERO;
         }
+        let (payload, gather) = self.stage_payload(plan);
+        self.fabric.send(payload, groups::stage_distance(plan)) + gather
+    }
+
+    /// What one rank sends to the next stage, and how long the receivers gather what was scattered.
+    pub fn stage_payload(&self, plan: &Plan) -> (Bytes, Seconds) {
         let whole = Bytes::new(self.tokens(plan) * f64::from(self.problem.model().hidden) * 2.0);
         let scattered = self.device.stack.scatter_gather && !plan.sequence_parallel;
         let shards = if scattered || plan.sequence_parallel { f64::from(plan.layout.tp) } else { 1.0 };
-        let send = self.fabric.send(whole / shards, groups::stage_distance(plan));
         let gather = if scattered {
             self.fabric.time(Collective::AllGather, whole, groups::tp(plan), 1.0)
         } else {
             Seconds::ZERO
         };
-        send + gather
+        (whole / shards, gather)
     }
 
     /// Step time; `held` = layers of each kind on each rank.

@@ -6,7 +6,7 @@ use super::{Obstacle, Rules};
 use crate::cost::context_inside;
 use crate::gpu::Format;
 use crate::model::{Norm, QkNorm, Span};
-use crate::plan::{CpKind, Layout, Modules, Offload, Plan, Recompute, ZeroStage};
+use crate::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
 use crate::split::LayerSplit;
@@ -16,7 +16,7 @@ pub(super) const RULES: Rules = Rules {
     problem,
     shape: &[context_kind, hierarchy, recompute],
     plan: &[schedule, prediction_stage, offload],
-    sharding: &[sharding, shard_group, optimizer_state],
+    sharding: &[sharding, shard_group, optimizer_state, expert_biases, rank_order],
 };
 
 /// On the model: `GPTModel` has one set of sizes, and one flag for all biases.
@@ -286,6 +286,37 @@ fn optimizer_state(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         );
     }
     None
+}
+
+/// Source: [megatron-lm] `transformer_config.py`: biases of experts are whole on their rank.
+fn expert_biases(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let biased = Sizes::of(problem.model()).ok()?.moe.is_some_and(|moe| moe.bias);
+    (biased && plan.layout.etp > 1).then(|| Obstacle {
+        what: format!("etp={}", plan.layout.etp),
+        why: "experts with biases are not split".into(),
+        instead: Some(Plan { layout: Layout { etp: 1, ..plan.layout }, ..*plan }),
+    })
+}
+
+/// With replicas outermost, dense and expert weights must have the same replicas: ep·etp = tp·cp, or no context parallelism in a
+/// dense model, whose expert groups are its tensor groups.
+///
+/// Source: [megatron-lm] `parallel_state.py`, `initialize_model_parallel`.
+fn rank_order(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
+    if pp == 1 || dp == 1 || plan.order != RankOrder::DataOutermost {
+        return None;
+    }
+    let experts = if problem.model().is_moe() { ep * etp } else { tp };
+    (experts != tp * cp).then(|| Obstacle {
+        what: format!("order={}", plan.order),
+        why: format!(
+            "dense weights have {dp} replicas and expert groups {}, and other orders than pp-last want as many",
+            tp * cp * dp / experts
+        )
+        .into(),
+        instead: Some(Plan { order: RankOrder::PipelineOutermost, ..*plan }),
+    })
 }
 
 /// Source: [megatron-lm] `arguments.py`: `--optimizer-cpu-offload` needs the precision-aware optimizer;

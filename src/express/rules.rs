@@ -64,12 +64,14 @@ pub(super) fn all_to_all_only(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     })
 }
 
-/// Tensor parallelism keeps whole sequences in norms.
-pub(super) fn no_sequence_parallel(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+/// Tensor parallelism keeps whole sequences in norms; experts beside it would want them split.
+pub(super) fn no_sequence_parallel(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let near =
+        || if problem.model().is_moe() { without_tensor(plan) } else { Plan { sequence_parallel: false, ..*plan } };
     plan.sequence_parallel.then(|| Obstacle {
         what: "sp=on".into(),
         why: "its tensor parallelism does not split norms and residuals".into(),
-        instead: Some(Plan { sequence_parallel: false, ..*plan }),
+        instead: Some(near()),
     })
 }
 

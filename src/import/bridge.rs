@@ -63,15 +63,19 @@ pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Argumen
         let words = document.words(&path).join(" ");
         given(&mut list, document, &path, &key, &words);
     }
-    for section in SECTIONS {
-        for key in document.keys(section) {
-            let path = format!("{section}.{key}");
+    for section in sections(document) {
+        for key in document.keys(&section) {
+            let path = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
             let is_numbered = key.starts_with(|c: char| c.is_ascii_digit());
             if document.keys(&path).is_empty() && !is_numbered {
                 setting(&mut list, document, &path, &key);
             }
         }
     }
+    launched.model = launched.model.take().or_else(|| of_module(document));
+    launched.open |= document.has("modules")
+        || document.has("tensor_model_parallel_size")
+        || !document.keys("MODEL_ARGS").is_empty() && !document.has("MODEL_ARGS.--num-layers");
     precision(&mut list, document);
     let read =
         |path: &str| path.split('.').next_back().is_some_and(|key| key.starts_with(|c: char| c.is_ascii_digit()));
@@ -86,6 +90,50 @@ pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Argumen
     }
     list.findings.append(&mut document.findings.borrow_mut());
     list
+}
+
+/// Whether anything in it is an argument.
+pub(crate) fn has_settings(document: &Document) -> bool {
+    !document.keys("MODEL_ARGS").is_empty()
+        || sections(document).iter().any(|section| !document.keys(section).is_empty())
+}
+
+/// The sections that hold arguments: those of NeMo and Bridge, of Megatron's `--yaml-cfg`, which has some at its top too, and of
+/// Primus' modules for Megatron.
+fn sections(document: &Document) -> Vec<String> {
+    let mut sections: Vec<String> = SECTIONS.iter().map(|section| (*section).to_owned()).collect();
+    if document.has("tensor_model_parallel_size") || document.has("num_layers") {
+        sections.push(String::new());
+    }
+    if document.has("language_model") {
+        sections.extend(["language_model", "model_parallel", ""].map(str::to_owned));
+    }
+    let of_megatron = |module: &String| {
+        let framework = document.word(&format!("modules.{module}.framework"));
+        framework.is_none_or(|framework| framework.contains("megatron"))
+    };
+    let modules = document.keys("modules").into_iter().filter(of_megatron);
+    sections.extend(modules.map(|module| format!("modules.{module}.overrides")));
+    sections
+}
+
+/// The catalogue's model that a module of Primus names, such as `llama3_8B.yaml`.
+fn of_module(document: &Document) -> Option<crate::model::Model> {
+    document.keys("modules").iter().find_map(|module| {
+        let path = format!("modules.{module}.model");
+        let name = document.word(&path)?;
+        let model = super::known::of_recipe(defaulted(&name).trim_end_matches(".yaml"))?;
+        let place = document.place(&path).unwrap_or_default_place();
+        let finding = Finding::note("assumed", format!("`{name}` is read as {}", model.name)).at(&place);
+        document.note(finding.expected("another: --model"));
+        Some(model)
+    })
+}
+
+/// A text whose variable `${NAME:default}` is taken as not set.
+fn defaulted(word: &str) -> &str {
+    let inner = word.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    inner.and_then(|inner| inner.split_once(':')).map_or(word, |(_, default)| default.trim_start_matches('-'))
 }
 
 /// Keys whose list is one value of their flag.
@@ -106,7 +154,7 @@ fn text_of(document: &Document, path: &str, key: &str) -> Option<String> {
         };
         return Some(format!("{open}{}{close}", document.words(path).join(between)));
     }
-    let word = document.word(path)?;
+    let word = defaulted(&document.word(path)?).to_owned();
     let kind = word.strip_prefix("torch.").or_else(|| word.strip_prefix("AttnBackend."));
     Some(match kind {
         Some("bfloat16") => "bf16".into(),
@@ -187,7 +235,8 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
 fn given(list: &mut Arguments, document: &Document, path: &str, flag: &str, words: &str) {
     let place = document.place(path).unwrap_or_default_place();
     let arity = options().get(flag).map(|flag| flag.arity);
-    let words = words.trim_start_matches('[').trim_end_matches(']');
+    let inner = words.strip_prefix('[').and_then(|words| words.strip_suffix(']'));
+    let words = inner.filter(|inner| !inner.contains(['[', ']'])).unwrap_or(words);
     match (arity, words.to_ascii_lowercase().as_str()) {
         (Some(Arity::Switch), "false" | "0") => {
             list.add(&format!("--no-{}", flag.trim_start_matches('-')), Vec::new(), place);

@@ -34,6 +34,8 @@ pub enum Launcher {
     Mpi,
     /// `srun`.
     Slurm,
+    /// ms-swift's `megatron sft` and `swift sft`, which start their processes themselves.
+    Swift,
     /// `torchrun`, `torch.distributed.run` and `.launch`.
     Torchrun,
     /// `deepspeed`.
@@ -105,17 +107,32 @@ fn is_program(name: &str) -> bool {
     std::path::Path::new(name).extension().is_some_and(|extension| extension == "py")
 }
 
+/// ms-swift's commands that train.
+fn trains(word: Option<&Text>) -> bool {
+    word.is_some_and(|word| matches!(word.plain().as_str(), "pt" | "sft" | "rlhf"))
+}
+
 fn launch(called: &Called) -> Option<Launch> {
     let words: Vec<Text> = called.around.iter().chain(&called.words).cloned().collect();
-    let inner = called.around.len();
+    let found = of_words(&words, called.around.len(), called.line)?;
+    // A program that takes a launch behind `--` and hands it to a cluster is what is around it.
+    let dashes = words.iter().rposition(|word| word.plain() == "--");
+    let handed = dashes.filter(|_| found.launcher == Launcher::Plain);
+    handed.and_then(|at| of_words(&words, at + 1, called.line).filter(|_| at > 0)).or(Some(found))
+}
+
+/// The launch in words whose program stands at `inner` or behind.
+fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
     let base = |word: &Text| readable(&word.plain()).rsplit('/').next().unwrap_or_default().to_owned();
     let is_python = |name: &str| name.starts_with("python") || name == "$PYTHON" || name == "$PYTHON_PATH";
     let mut at = None;
-    for (place, word) in words.iter().enumerate() {
+    let first = if words.get(inner.wrapping_sub(1)).is_some_and(|word| word.plain() == "--") { inner } else { 0 };
+    for (place, word) in words.iter().enumerate().skip(first) {
         let launcher = match base(word).as_str() {
-            "torchrun" => Launcher::Torchrun,
+            "torchrun" | "msrun" => Launcher::Torchrun,
             "deepspeed" | "deepspeed.pt" => Launcher::Deepspeed,
             "accelerate" => Launcher::Accelerate,
+            "megatron" | "swift" if trains(words.get(place + 1)) => Launcher::Swift,
             name if is_python(name) => Launcher::Plain,
             name if place == inner && is_program(name) => Launcher::Plain,
             _ => continue,
@@ -148,15 +165,22 @@ fn launch(called: &Called) -> Option<Launch> {
     } else if launcher == Launcher::Accelerate {
         rest = rest.split_first().filter(|(word, _)| word.plain() == "launch").map(|(_, rest)| rest)?;
     }
-    let (options, program) = split(rest, launcher == Launcher::Plain);
+    let (options, program) = split(rest, matches!(launcher, Launcher::Plain | Launcher::Swift));
     let mut program = program.iter();
     let name = program.next()?;
+    if name.plain().starts_with('-') {
+        return None; // `python -c`, `python -`: code on the command line
+    }
     let mut launch = Launch {
-        program: readable(&name.plain()),
+        program: if launcher == Launcher::Swift {
+            format!("{} {}", base(&words[at]), name.plain())
+        } else {
+            readable(&name.plain())
+        },
         arguments: program.cloned().collect(),
         options,
         launcher,
-        line: called.line,
+        line,
         nodes: None,
         per_node: None,
         processes: None,
@@ -208,7 +232,7 @@ fn around(words: &[Text], launch: &mut Launch) {
             None => (text.clone(), words.get(at + 1).cloned()),
         };
         match name.as_str() {
-            "-N" | "--nodes" => launch.nodes = value,
+            "-N" | "--nodes" | "--num_nodes" => launch.nodes = value,
             "-n" | "--ntasks" | "-np" | "--np" => launch.processes = value,
             "--ntasks-per-node" | "--npernode" | "--gpus-per-node" => launch.per_node = value,
             _ => {}
@@ -227,8 +251,10 @@ fn counted(launch: &mut Launch) {
         Launcher::Torchrun => {
             // One torchrun runs on each node: what srun counts are nodes.
             launch.nodes = option(&["__nnodes"]).or_else(|| launch.nodes.take()).or_else(|| one(line));
-            launch.per_node = option(&["__nproc_per_node"]).or_else(|| one(line));
-            launch.processes = None;
+            launch.per_node = option(&["__nproc_per_node", "__local_worker_num"])
+                .or_else(|| option(&["__worker_num"]))
+                .or_else(|| one(line));
+            launch.processes = option(&["__worker_num"]); // MindSpore's msrun counts all of them
         }
         Launcher::Deepspeed => {
             let hosts = option(&["__hostfile", "_H", "_hostfile"]);
@@ -241,7 +267,7 @@ fn counted(launch: &mut Launch) {
             launch.processes = option(&["__num_processes"]);
             launch.nodes = option(&["__num_machines"]);
         }
-        Launcher::Slurm | Launcher::Mpi | Launcher::Plain => {}
+        Launcher::Slurm | Launcher::Mpi | Launcher::Swift | Launcher::Plain => {}
     }
 }
 

@@ -15,6 +15,7 @@ mod nanotron;
 mod python;
 mod scripts;
 pub mod shell;
+mod swift;
 mod torchtitan;
 mod trainer;
 
@@ -134,6 +135,9 @@ pub struct Imported {
     pub model: Option<Model>,
     /// The workload.
     pub work: Work,
+    /// Shard groups, where the file counts them and not the ranks of one.
+    #[serde(skip)]
+    pub shard_groups: Option<u32>,
     /// The plan; `dp` is 1 where `world` is not known.
     pub plan: Plan,
     /// Flags that no known release has.
@@ -167,6 +171,7 @@ impl Imported {
                 optimizer: Optimizer::Elementwise,
                 drops_tokens: false,
             },
+            shard_groups: None,
             plan: Plan {
                 layout: Layout::data_parallel(1),
                 sequence_parallel: false,
@@ -196,6 +201,10 @@ impl Imported {
         let mut plan = self.plan;
         if self.world != Some(gpus) {
             plan.layout.dp = replicas(gpus, &[tp, cp, pp]);
+            let ranks = plan.layout.dense_replicas();
+            if let Some(groups) = self.shard_groups {
+                plan.shard_group = (groups > 1 && ranks.is_multiple_of(groups)).then(|| ranks / groups);
+            }
         }
         plan
     }
@@ -257,6 +266,8 @@ pub(crate) struct Launched {
     pub in_script: bool,
     /// The model, where a recipe's name says it.
     pub model: Option<Model>,
+    /// Whether more is set elsewhere: in a file that this one builds on, or by the program.
+    pub open: bool,
 }
 
 /// A file that nothing could be read from.
@@ -277,15 +288,17 @@ pub struct ImportError {
 pub fn kind_of(file: &str, text: &str) -> Kind {
     let extension = std::path::Path::new(file).extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
     let has = |key: &str| text.lines().any(|line| line.trim_start().trim_matches('"').starts_with(key));
+    let on_top = |key: &str| text.lines().any(|line| line.trim_start_matches('\u{feff}').starts_with(key));
     match extension.to_ascii_lowercase().as_str() {
         "json" if has("distributed_type") => Kind::Accelerate,
         "json" => Kind::Deepspeed,
         "py" if text.contains("megatron.bridge") => Kind::Bridge,
         "toml" | "py" => Kind::Torchtitan,
-        "yaml" | "yml" if has("distributed_type:") || has("fsdp_config:") => Kind::Accelerate,
-        "yaml" | "yml" if has("parallelism:") && has("tokens:") => Kind::Nanotron,
+        "yaml" | "yml" if on_top("distributed_type:") || on_top("fsdp_config:") => Kind::Accelerate,
+        "yaml" | "yml" if on_top("parallelism:") && on_top("tokens:") => Kind::Nanotron,
         "yaml" | "yml" => Kind::Bridge,
         _ if text.trim_start().starts_with("--") => Kind::Megatron,
+        _ if text.trim_start().starts_with('{') && text.contains("\"zero_optimization\"") => Kind::Deepspeed,
         _ => Kind::Script,
     }
 }
@@ -317,9 +330,9 @@ pub fn read(text: &str, kind: Kind, context: &Context) -> Result<Imported, Impor
         }
         Kind::Bridge => {
             let document = tree(Form::Yaml)?;
-            if document.keys("MODEL_ARGS").is_empty() && document.keys("model").is_empty() {
-                let why = "neither `MODEL_ARGS` nor `model` holds settings".to_owned();
-                let expected = "NeMo's, Bridge's or Megatron's YAML; another file: --kind".to_owned();
+            if !bridge::has_settings(&document) {
+                let why = "none of `model`, `MODEL_ARGS`, `language_model` and `modules` holds settings".to_owned();
+                let expected = "NeMo's, Bridge's, Megatron's or Primus' YAML; another file: --kind".to_owned();
                 return Err(ImportError { file: context.file.into(), line: 1, why, expected });
             }
             scripts::settle_bridge(&document, &mut Launched::default())

@@ -174,31 +174,13 @@ fn model(document: &Document) -> Option<Model> {
         let shared = document.switch(&at("moe_config.enable_shared_expert")).unwrap_or(false);
         let width = of("moe_intermediate_size").unwrap_or(intermediate);
         Ffn::Moe(Moe {
-            experts,
-            top_k: of("top_k").unwrap_or(2),
-            intermediate: width,
-            gated: true,
-            bias: false,
             shared_intermediate: if shared { of("shared_expert_intermediate_size").unwrap_or(width) } else { 0 },
             shared_gate: shared,
-            router_bias: false,
-            group_limit: 0,
-            dense_intermediate: 0,
+            ..Moe::gated(experts, of("top_k").unwrap_or(2), width)
         })
     } else if let Some(experts) = size("moe_num_experts").filter(|experts| *experts > 1) {
         // `is_llamoe_config` of nanotron's examples/moe: every layer has experts as wide as the MLP.
-        Ffn::Moe(Moe {
-            experts,
-            top_k: size("num_experts_per_tok").unwrap_or(1),
-            intermediate,
-            gated: true,
-            bias: false,
-            shared_intermediate: 0,
-            shared_gate: false,
-            router_bias: false,
-            group_limit: 0,
-            dense_intermediate: 0,
-        })
+        Ffn::Moe(Moe::gated(experts, size("num_experts_per_tok").unwrap_or(1), intermediate))
     } else {
         Ffn::Dense(Mlp { intermediate, gated: true, bias: false })
     };

@@ -6,7 +6,7 @@ use super::launch::{self, Launch, Launcher};
 use super::shell::text::{Text, readable};
 use super::shell::{self, Ran};
 use super::{
-    Context, ImportError, Imported, Kind, Launched, accelerate, bridge, deepspeed, known, megatron, nanotron,
+    Context, ImportError, Imported, Kind, Launched, accelerate, bridge, deepspeed, known, megatron, nanotron, swift,
     torchtitan, trainer,
 };
 
@@ -30,6 +30,9 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
     let ran = shell::run(text, &inputs).map_err(|error| bad(error.line, error.why, ""))?;
     let launches = launch::launches(&ran);
     let Some(launch) = launches.first() else {
+        if let Some(imported) = of_arrays(&ran, context) {
+            return Ok(imported);
+        }
         let expected =
             "torchrun, deepspeed, accelerate launch, srun or python with a training program; other files: --kind";
         let error = ran.findings.iter().find(|finding| finding.level == Level::Error);
@@ -51,13 +54,45 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
             format!("`{}` does not train, by its name (`{other}`), and is priced as if it did", launch.program);
         findings.push(Finding::warning("not-training", message).at(&place));
     }
-    let (world, gpus_per_node) = launch.world(context.file, &mut findings);
+    let (world, gpus_per_node) = match launch.launcher {
+        Launcher::Swift => swift::world(&ran),
+        _ => launch.world(context.file, &mut findings),
+    };
     let connections = ran.variables.get("CUDA_DEVICE_MAX_CONNECTIONS").map(Text::plain);
-    let launched = Launched { world, gpus_per_node, connections, in_script: true, model: None };
+    let launched = Launched { world, gpus_per_node, connections, in_script: true, model: None, open: false };
     let mut imported = settle(launch, &launched, &ran, context)?;
     findings.append(&mut imported.findings);
     imported.findings = findings;
     Ok(imported)
+}
+
+/// Arguments of Megatron that a script keeps for another to launch, such as `MODEL_ARGS=(--num-layers 32 …)`.
+fn of_arrays(ran: &Ran, context: &Context) -> Option<Imported> {
+    const FEWEST: usize = 3;
+    let flags = |words: &[Text]| {
+        let known =
+            words.iter().map(Text::plain).filter(|word| megatron::arguments::options().contains_key(word.as_str()));
+        known.collect::<std::collections::BTreeSet<String>>()
+    };
+    let texts = ran.variables.iter().map(|(name, text)| (name, text.clone().quoted(false).words()));
+    let lists = ran.arrays.iter().map(|(name, items)| (name, items.clone())).chain(texts);
+    let mut lists: Vec<_> = lists.filter(|(_, words)| flags(words).len() >= FEWEST).collect();
+    lists.sort_by_key(|(_, words)| std::cmp::Reverse(flags(words).len()));
+    let (mut names, mut all): (Vec<&str>, Vec<Text>) = (Vec::new(), Vec::new());
+    for (name, words) in &lists {
+        if !flags(words).is_subset(&flags(&all)) {
+            names.push(name);
+            all.extend(words.iter().cloned());
+        }
+    }
+    let line = all.first().and_then(Text::line)?.max(1);
+    let list = megatron::Arguments::read(&all, context.file);
+    let mut imported = megatron::settle(list, &Launched::default());
+    let message = format!("nothing is launched by this script; what `{}` hold is read", names.join("`, `"));
+    let place = Place { file: context.file.to_owned(), line };
+    imported.findings.insert(0, Finding::note("assumed", message).at(&place).expected("lint the script that launches"));
+    imported.findings.extend(ran.findings.iter().cloned());
+    Some(imported)
 }
 
 /// Parts of names of programs that share a training program's arguments and do not train.
@@ -65,6 +100,12 @@ const OTHER_WORK: &[&str] = &["generat", "inference", "convert", "quantiz", "exp
 
 fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
     let has = |start: &str| launch.arguments.iter().any(|word| word.plain().starts_with(start));
+    if launch.launcher == Launcher::Swift && launch.program.starts_with("megatron") {
+        return Ok(swift::settle(launch, launched, context));
+    }
+    if trainer::preset(launch).is_some() {
+        return Ok(trainer::settle(launch, launched, context.file));
+    }
     let deepspeed = launch.argument(&["--deepspeed_config", "--deepspeed-config"]).or_else(|| {
         launch.argument(&["--deepspeed"]).filter(|value| !value.plain().starts_with('-') && !value.plain().is_empty())
     });
@@ -98,6 +139,16 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
         return Ok(of_bridge(Document::new(empty, context.file), launch, launched));
     }
     let list = megatron::Arguments::read(&launch.arguments, context.file);
+    let own = list.is_megatrons();
+    if !own && (launch.launcher == Launcher::Deepspeed || trainer::is_trainer(launch)) {
+        return Ok(trainer::settle(launch, launched, context.file));
+    }
+    if !own && launch.arguments.iter().all(|word| word.missing().is_empty()) {
+        let why = format!("`{}` is launched with no argument that says how it trains", launch.program);
+        let expected =
+            "what it trains is in its code or its own file: import that; Megatron's arguments alone: --kind megatron";
+        return Err(ImportError { file: context.file.into(), line: launch.line, why, expected: expected.into() });
+    }
     let mut imported = megatron::settle(list, launched);
     if let Some(file) = launch.argument(&["--deepspeed_config", "--deepspeed-config"]) {
         overlay(&mut imported, &file, launched, ran, context);

@@ -299,7 +299,8 @@ fn explain(cause: &Cause, points: &[Point], contexts: &[Context], relative: bool
     let Cause { name, means, next, grades, unit, step } = cause;
     let mut best: Option<(f64, f64, Vec<f64>)> = None;
     let mut weights = Vec::new();
-    for &grade in *grades {
+    let between = between(grades);
+    for &grade in &between {
         let times: Option<Vec<f64>> =
             points.iter().zip(contexts).map(|(point, context)| step(point, context, grade).map(Seconds::get)).collect();
         let times = times?;
@@ -317,7 +318,7 @@ fn explain(cause: &Cause, points: &[Point], contexts: &[Context], relative: bool
         return None;
     }
     let lost = times.iter().zip(contexts).map(|(time, context)| time - context.step.total().get()).collect();
-    let grade = if grades.len() == 1 { (*unit).to_owned() } else { format!("{grade} {unit}") };
+    let grade = if grades.len() == 1 { (*unit).to_owned() } else { format!("{} {unit}", rounded(grade)) };
     let diagnosis = Diagnosis {
         cause: name,
         means: (*means).to_owned(),
@@ -327,7 +328,23 @@ fn explain(cause: &Cause, points: &[Point], contexts: &[Context], relative: bool
         explains_s: times,
         next,
     };
-    Some((log_sum(weights.iter().copied()) - (grades.len() as f64).ln(), diagnosis))
+    Some((log_sum(weights.iter().copied()) - (between.len() as f64).ln(), diagnosis))
+}
+
+/// Grades, and steps in equal ratios between them: a factor of two between grades is far over the error of a measurement.
+fn between(grades: &[f64]) -> Vec<f64> {
+    const STEPS: u32 = 6;
+    let last = grades.last().copied();
+    let pairs = grades.windows(2).flat_map(|pair| {
+        (0..STEPS).map(move |step| pair[0] * (pair[1] / pair[0]).powf(f64::from(step) / f64::from(STEPS)))
+    });
+    pairs.chain(last).collect()
+}
+
+/// Two digits.
+fn rounded(x: f64) -> f64 {
+    let digits = 10_f64.powf(1.0 - x.abs().log10().floor());
+    (x * digits).round() / digits
 }
 
 /// Log density of residuals that share a normal error `common` and have one of their own, `own`.
@@ -356,6 +373,15 @@ mod tests {
         for r in [0.0, 0.1, -0.3] {
             assert!((log_density(&[r], COMMON, REPEATED) - expected(r)).abs() < 1e-9, "{r}");
         }
+    }
+
+    #[test]
+    fn grades_lie_as_close_as_measurements() {
+        let grades = between(&[0.1, 0.4, 0.2]);
+        assert_eq!((grades.len(), grades[0], grades[6], grades[12]), (13, 0.1, 0.4, 0.2));
+        assert!((grades[3] - 0.2).abs() < 1e-12, "the middle of 0.1 and 0.4 by ratio");
+        assert_eq!(between(&[1.0]), [1.0]);
+        assert!((rounded(0.123_4) - 0.12).abs() < 1e-12 && (rounded(13.7) - 14.0).abs() < 1e-12);
     }
 
     #[test]

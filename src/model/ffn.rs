@@ -82,6 +82,22 @@ pub struct Moe {
 }
 
 impl Moe {
+    /// Gated experts without biases, each token visiting `top_k` of them, and nothing beside.
+    pub const fn gated(experts: u32, top_k: u32, intermediate: u32) -> Self {
+        Self {
+            experts,
+            top_k,
+            intermediate,
+            gated: true,
+            bias: false,
+            shared_intermediate: 0,
+            shared_gate: false,
+            router_bias: false,
+            group_limit: 0,
+            dense_intermediate: 0,
+        }
+    }
+
     /// One routed expert.
     pub const fn expert(&self) -> Mlp {
         Mlp { intermediate: self.intermediate, gated: self.gated, bias: self.bias }

@@ -8,7 +8,7 @@ use crate::space::{Restrictions, divisors};
 use super::Pooled;
 
 /// Layouts taken from each view.
-const FROM_EACH: usize = 24;
+const FROM_EACH: usize = 12;
 
 /// The greatest number that divides all of these.
 pub fn common(numbers: impl Iterator<Item = u32>) -> u32 {
@@ -22,9 +22,7 @@ pub fn common(numbers: impl Iterator<Item = u32>) -> u32 {
 }
 
 /// Restrictions under which `key` has only values that `allowed` says; the others of the divisors of `gpus` are forbidden.
-///
-/// # Errors
-/// Names what the user fixed that leaves none.
+/// `None` where none is allowed.
 pub fn only(restrictions: &Restrictions, key: &str, gpus: u32, allowed: impl Fn(u32) -> bool) -> Option<Restrictions> {
     let mut restrictions = restrictions.clone();
     let (fine, others): (Vec<u32>, Vec<u32>) = divisors(gpus).into_iter().partition(|d| allowed(*d));

@@ -5,16 +5,19 @@
 //!
 //! ```text
 //! replicas on pools   each replica lives in one pool; pools of faster GPUs may take more micro-batches
+//! stages on pools     one pool after another holds the pipeline's stages; those of faster GPUs take more layers
 //! ```
 
 pub mod candidates;
 pub mod replicas;
+pub mod stages;
 
 use crate::cluster::Cluster;
 use crate::cluster::pools::PooledCluster;
 use crate::cost::{Evaluation, Footprint, StepTime};
 use crate::plan::Plan;
 use crate::problem::Problem;
+use crate::refine::Refined;
 use crate::search::{Options, search};
 use crate::space::Restrictions;
 use crate::stack::Framework;
@@ -38,18 +41,27 @@ pub enum Way {
         /// Replicas of each pool, and what each takes.
         shares: Vec<Share>,
     },
+    /// Each pipeline stage lives in one pool.
+    Stages {
+        /// The pool of each pipeline rank.
+        of_rank: Vec<usize>,
+        /// Layers and recomputation of each stage, and what is proved of them.
+        refined: Box<Refined>,
+    },
 }
 
 impl Way {
-    /// Whether a framework runs it: all but its own take alike micro-batches on every replica.
+    /// Whether a framework runs it: those that can be had take alike micro-batches on every replica.
     ///
-    /// Source: [megatron-lm] `num_microbatches_calculator.py`: global batch / (micro-batch · dp) for every replica.
+    /// Source: [megatron-lm] `num_microbatches_calculator.py`: global batch / (micro-batch · dp) for every replica;
+    /// `pipeline_parallel_layer_layout.py`: any layers on any stage.
     pub fn runs(&self, framework: Framework) -> bool {
         match self {
             Self::Replicas { shares } => {
                 framework == Framework::Internal
                     || shares.windows(2).all(|pair| pair[0].micro_batches == pair[1].micro_batches)
             }
+            Self::Stages { .. } => true,
         }
     }
 }
@@ -120,7 +132,10 @@ impl Pooled {
     /// The best mixtures under restrictions, and the best of each pool alone.
     pub fn answer(&self, options: &Options) -> Answer {
         let framework = options.restrictions.framework(self.joined[0].stack().framework);
-        let (mut all, priced) = replicas::best(self, options);
+        let (mut all, mut priced) = replicas::best(self, options);
+        let (staged, refined) = stages::best(self, options);
+        all.extend(staged);
+        priced += refined;
         all.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
         let (runs, beyond): (Vec<_>, Vec<_>) = all.into_iter().partition(|mixture| mixture.way.runs(framework));
         let mut mixtures: Vec<Mixture> = Vec::new();
@@ -134,6 +149,15 @@ impl Pooled {
         Answer { mixtures, beyond, alone: self.best_alone(&options.restrictions), priced }
     }
 
+    /// Every way to run one plan over all pools, the fastest first: replicas with alike and with the best shares, and stages in
+    /// every order of the pools, with the layers that its split spells out or else the best.
+    pub fn ways(&self, plan: &Plan) -> Vec<Mixture> {
+        let mut found = replicas::ways(self, plan);
+        found.extend(stages::ways(self, plan));
+        found.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
+        found
+    }
+
     fn best_alone(&self, restrictions: &Restrictions) -> Vec<Option<Evaluation>> {
         let options = Options { top: 1, restrictions: restrictions.clone() };
         let best = |problem: &Problem| search(problem, &options, &|_, _| ()).evaluations.into_iter().next();
@@ -145,6 +169,17 @@ impl Mixture {
     /// Whether another has the same layout and uses the pools the same way.
     fn is_like(&self, other: &Self) -> bool {
         self.plan.layout == other.plan.layout && std::mem::discriminant(&self.way) == std::mem::discriminant(&other.way)
+    }
+
+    /// Memory of the ranks of one pool: of all its pipeline ranks, or of the fullest where replicas hold them all.
+    pub fn ranks_of(&self, pool: usize) -> Vec<Footprint> {
+        match &self.way {
+            Way::Replicas { .. } => vec![self.footprints[pool]],
+            Way::Stages { of_rank, refined } => {
+                let here = refined.price.footprints.iter().zip(of_rank);
+                here.filter(|(_, of)| **of == pool).map(|(held, _)| *held).collect()
+            }
+        }
     }
 
     /// The share of one pool's plan as the engine evaluates it, for figures and confidence.

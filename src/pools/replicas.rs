@@ -28,12 +28,26 @@ struct Part {
     footprint: crate::cost::Footprint,
 }
 
-/// Mixtures of replicas on pools: of each candidate the alike shares and the best shares; and how many were priced.
+/// Plans whose best shares are looked for: those whose estimate is the least.
+const MOST_SHARED: usize = 12;
+
+/// Mixtures of replicas on pools: of each candidate the alike shares, and of the most promising the best shares; and how many
+/// were priced.
 pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
     let plans = candidates(pooled, &options.restrictions);
-    let found: Vec<(Vec<Mixture>, usize)> = plans.par_iter().map(|plan| of_plan(pooled, plan)).collect();
-    let priced = found.iter().map(|(_, priced)| priced).sum();
-    (found.into_iter().flat_map(|(mixtures, _)| mixtures).collect(), priced)
+    let mut found: Vec<Mixture> = plans.par_iter().filter_map(|plan| alike(pooled, plan)).collect();
+    let mut priced = plans.len();
+    let mut promising: Vec<(f64, &Plan)> =
+        plans.par_iter().filter_map(|plan| Some((Shares::new(pooled, plan).estimate()?, plan))).collect();
+    promising.sort_by(|a, b| a.0.total_cmp(&b.0));
+    promising.truncate(MOST_SHARED);
+    let shared: Vec<(Option<Mixture>, usize)> =
+        promising.par_iter().map(|(_, plan)| Shares::new(pooled, plan).best_of_batch()).collect();
+    priced += shared.iter().map(|(_, priced)| priced).sum::<usize>();
+    let unlike = shared.into_iter().filter_map(|(best, _)| best).filter(|best| !found.contains(best));
+    let unlike: Vec<Mixture> = unlike.collect();
+    found.extend(unlike);
+    (found, priced)
 }
 
 /// Plans whose replicas fit into pools: tp·cp·pp divides the GPUs of each, expert and shard groups stay inside one.
@@ -58,6 +72,10 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
 /// Whether no group but the replicas' own leaves a pool.
 fn stays_inside(pooled: &Pooled, plan: &Plan) -> bool {
     let layout = plan.layout;
+    // Replicas of experts are priced as neighbours, which under a pipeline inside a replica they are not.
+    if layout.pp > 1 && pooled.joined()[0].model().is_moe() && layout.expert_replicas() > 1 {
+        return false;
+    }
     pooled.sizes().all(|gpus| {
         let replica = layout.tp * layout.cp * layout.pp;
         let ranks = gpus / layout.pp;
@@ -81,21 +99,25 @@ fn near_batch(batch: u32, unit: u32) -> u32 {
 /// Most share-outs of one plan that are priced.
 const MOST_PRICED: usize = 400;
 
-/// Alike shares of a plan, where the batch divides, and the best shares, where unlike ones can run.
-fn of_plan(pooled: &Pooled, plan: &Plan) -> (Vec<Mixture>, usize) {
+/// Alike and best shares of one plan whose replicas fit into pools.
+pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
+    let inside = plan.layout.pp == 1 || plan.order == RankOrder::DataOutermost;
+    if plan.layout.world_size() != pooled.cluster().gpus() || !inside || !stays_inside(pooled, plan) {
+        return Vec::new();
+    }
+    let mut found: Vec<Mixture> = alike(pooled, plan).into_iter().collect();
     let mut shares = Shares::new(pooled, plan);
-    let mut found = Vec::new();
-    let batches = pooled.joined()[0].workload().global_batch;
-    let alike = f64::from(batches) / (f64::from(plan.layout.dp) * f64::from(plan.micro_batch));
-    if alike.fract() == 0.0 && alike >= 1.0 {
-        found.extend(shares.price(&vec![alike as u32; pooled.joined().len()]));
+    if shares.estimate().is_some() {
+        found.extend(shares.best_of_batch().0.filter(|best| !found.contains(best)));
     }
-    let unlike = plan.zero <= ZeroStage::One && !plan.schedule.is_bidirectional();
-    if unlike && batches.is_multiple_of(plan.micro_batch) {
-        let best = shares.best(batches / plan.micro_batch);
-        found.extend(best.filter(|best| !found.contains(best)));
-    }
-    (found, shares.parts.len())
+    found
+}
+
+/// Alike shares of a plan, where the batch divides.
+fn alike(pooled: &Pooled, plan: &Plan) -> Option<Mixture> {
+    let each = plan.micro_batches(pooled.joined()[0].workload().global_batch);
+    let whole = each.fract() == 0.0 && each >= 1.0;
+    if whole { Shares::new(pooled, plan).price(&vec![each as u32; pooled.joined().len()]) } else { None }
 }
 
 /// Prices of one plan's pools by micro-batches of a replica.
@@ -197,12 +219,41 @@ impl<'a> Shares<'a> {
         }
     }
 
+    /// The best shares of the problem's batch, and how many parts were priced for it.
+    fn best_of_batch(&mut self) -> (Option<Mixture>, usize) {
+        let batch = self.pooled.joined()[0].workload().global_batch;
+        let best =
+            if batch.is_multiple_of(self.plan.micro_batch) { self.best(batch / self.plan.micro_batch) } else { None };
+        (best, self.parts.len())
+    }
+
+    /// About what the best shares take, where unlike ones can run: every replica busy alike, and the longest of what else a step
+    /// takes.
+    fn estimate(&mut self) -> Option<f64> {
+        let (plan, batch) = (self.plan, self.pooled.joined()[0].workload().global_batch);
+        if plan.zero > ZeroStage::One || plan.schedule.is_bidirectional() {
+            return None;
+        }
+        let mean = (plan.micro_batches(batch) as u32).max(1);
+        let (mut rate, mut rest) = (0.0, 0.0_f64);
+        for pool in 0..self.replicas.len() {
+            let each = self.least_of_one(pool, mean)?;
+            let (n, part) = self.near(pool, mean)?;
+            rate += f64::from(self.replicas[pool]) / each;
+            rest = rest.max(part.step.total().get() - each * f64::from(n));
+        }
+        Some(f64::from(batch) / f64::from(plan.micro_batch) / rate + rest)
+    }
+
+    /// A part of a pool with about so many micro-batches: interleaving takes whole groups of pp only.
+    fn near(&mut self, pool: usize, micro_batches: u32) -> Option<(u32, Part)> {
+        let pp = self.plan.layout.pp;
+        [micro_batches, micro_batches.next_multiple_of(pp), pp].into_iter().find_map(|n| Some((n, self.part(pool, n)?)))
+    }
+
     /// What the busiest rank of a pool's replica works for each micro-batch, at least.
     fn least_of_one(&mut self, pool: usize, near: u32) -> Option<f64> {
-        let pp = self.plan.layout.pp;
-        // Interleaving takes whole groups of pp only.
-        let part = [near, near.next_multiple_of(pp), pp].into_iter().find_map(|n| Some((n, self.part(pool, n)?)));
-        let (n, part) = part?;
+        let (n, part) = self.near(pool, near)?;
         let StepTime { compute, recompute, tp_comm, cp_comm, ep_comm, host, .. } = part.step;
         Some((compute + recompute + tp_comm + cp_comm + ep_comm + host).get() / f64::from(n) * (1.0 - 1e-9))
     }

@@ -276,7 +276,8 @@ pub fn enumerate(program: &Program, sends: f64, mut step: impl FnMut(&Split) -> 
     answer.bound = answer.bound.max(proved.min(best));
 }
 
-fn every_cut(program: &Program, chunk: usize, cuts: &mut Vec<usize>, visit: &mut dyn FnMut(&[usize])) {
+/// Every legal cuts of a program's items, from stage `chunk` on.
+pub fn every_cut(program: &Program, chunk: usize, cuts: &mut Vec<usize>, visit: &mut dyn FnMut(&[usize])) {
     let from = cuts[chunk - 1];
     if chunk == program.chunks {
         if program.may_hold(chunk - 1, from, cuts[chunk]) {

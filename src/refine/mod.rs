@@ -11,6 +11,7 @@ mod frontier;
 mod integer;
 mod mixes;
 mod network;
+pub mod pools;
 mod program;
 pub mod ranking;
 mod separable;
@@ -26,7 +27,7 @@ use crate::units::{Bytes, Seconds};
 use edges::Edges;
 pub use program::Freedom;
 use program::Program;
-use separable::{Answer, Split};
+use separable::{Answer, Kinds, Split};
 
 /// How sure it is that no other split is faster.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -234,7 +235,13 @@ fn split(program: &Program, options: &Options, known: Option<f64>, programs: usi
     };
     let mut answer = if program.chunks == program.ranks && (stager.plays() || stager.plan().layout.pp == 1) {
         let limits = (options.tolerance, options.most_replays);
-        separable::solve(program, coupled::chains(program), sends, limits, step)
+        separable::solve(
+            &Kinds::new(std::slice::from_ref(program), &[], 0.0),
+            coupled::chains(program),
+            sends,
+            limits,
+            step,
+        )
     } else {
         coupled::solve(program, (options, programs), sends, step)
     };

@@ -358,7 +358,7 @@ impl<'a> Program<'a> {
     }
 
     /// The options that a point of the frontier of `a..b` stands for.
-    fn mixes(&self, a: usize, b: usize, point: Option<usize>) -> Vec<Mix> {
+    pub fn mixes(&self, a: usize, b: usize, point: Option<usize>) -> Vec<Mix> {
         let mut mixes: Vec<Mix> = Vec::new();
         let mut add = |kind: usize, option: usize| {
             let recompute = self.options[kind][option].recompute;

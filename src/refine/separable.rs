@@ -18,6 +18,43 @@ pub struct Split {
     pub loads: Vec<Load>,
 }
 
+/// The program on each kind of device that ranks are of, and which kind each stage is of.
+pub struct Kinds<'p, 'a> {
+    programs: &'p [Program<'a>],
+    of_stage: &'p [usize],
+    /// What sends between kinds add to a step for each micro-batch, at most.
+    late: f64,
+}
+
+impl<'p, 'a> Kinds<'p, 'a> {
+    /// `of_stage` names the program of each stage; of the first where it ends. `late` = what sends between kinds add to a step
+    /// for each micro-batch, at most.
+    pub const fn new(programs: &'p [Program<'a>], of_stage: &'p [usize], late: f64) -> Self {
+        Self { programs, of_stage, late }
+    }
+
+    /// The first: for what is the same on all.
+    fn first(&self) -> &'p Program<'a> {
+        &self.programs[0]
+    }
+
+    /// That of a stage.
+    pub fn of(&self, stage: usize) -> &'p Program<'a> {
+        &self.programs[self.of_stage.get(stage).copied().unwrap_or_default()]
+    }
+
+    /// The step that a pipeline's length gives on the kind where it is the least.
+    fn lift(&self, edges: &Edges, pipe: f64) -> f64 {
+        self.programs.iter().map(|program| edges.lift(program, pipe)).fold(f64::INFINITY, f64::min)
+    }
+
+    /// A line under that: its value at none, and its slope.
+    fn line(&self, edges: &Edges, sends: f64) -> (f64, f64) {
+        let lines = self.programs.iter().map(|program| edges.line(program, sends));
+        lines.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).unwrap_or_default()
+    }
+}
+
 /// Every stage that fits, by first item and length, for a ceiling on its time.
 pub struct Table {
     ranks: usize,
@@ -28,10 +65,11 @@ pub struct Table {
 
 impl Table {
     /// Prices every stage whose fastest time is within `ceiling` and that fits its rank.
-    pub fn new(program: &Program, ceiling: f64) -> Self {
-        let items = program.len();
-        let stages = (0..program.chunks)
+    pub fn new(kinds: &Kinds, ceiling: f64) -> Self {
+        let (items, ranks) = (kinds.first().len(), kinds.first().chunks);
+        let stages = (0..ranks)
             .map(|chunk| {
+                let program = kinds.of(chunk);
                 (0..=items)
                     .map(|a| {
                         let mut loads = Vec::new();
@@ -50,7 +88,7 @@ impl Table {
                     .collect()
             })
             .collect();
-        Self { ranks: program.chunks, items, stages }
+        Self { ranks, items, stages }
     }
 
     fn of(&self, stage: usize, a: usize) -> impl Iterator<Item = (usize, &Load)> {
@@ -201,27 +239,30 @@ pub struct Answer {
 /// `step` gives a split's step time; `sends` is what no chain counts; `tolerance` is the gap at which to stop,
 /// `most_replays` how many splits may be priced.
 pub fn solve(
-    program: &Program,
+    kinds: &Kinds,
     mut paths: Vec<Path>,
     sends: f64,
     (tolerance, most_replays): (f64, usize),
     mut step: impl FnMut(&Split) -> f64,
 ) -> Answer {
+    let program = kinds.first();
     let m = program.stager.micro_batches();
     let mut best: Option<(f64, Split)> = None;
     let mut replayed = 0;
     let mut seen = BTreeSet::new();
     // A first ceiling: twice the mean; grown while nothing fits under it.
-    let whole: f64 =
-        (0..program.chunks).map(|s| program.fastest(s, 0, if s == 0 { program.len() } else { 0 }).both()).sum();
+    let whole = |program: &Program| -> f64 {
+        (0..program.chunks).map(|s| program.fastest(s, 0, if s == 0 { program.len() } else { 0 }).both()).sum()
+    };
+    let whole = kinds.programs.iter().map(whole).fold(0.0, f64::max);
     let mean = whole / program.chunks as f64;
     let mut ceiling = best.as_ref().map_or(2.0 * mean, |(time, _)| (time / m).min(2.0 * mean));
     let (table, low) = loop {
-        let table = Table::new(program, ceiling * (1.0 + 1e-9));
+        let table = Table::new(kinds, ceiling * (1.0 + 1e-9));
         if let Some(low) = table.bottleneck() {
             // Splits whose slowest stage is over the best replay's share of a micro-batch are slower than it.
             let most = best.as_ref().map_or(f64::INFINITY, |(time, _)| time / m);
-            let enough = low * (m + 2.0 * program.ranks as f64) / m;
+            let enough = low * (m + 2.0 * program.ranks as f64) / m + kinds.late;
             if ceiling >= enough.min(most) || ceiling >= whole * 4.0 {
                 break (table, low);
             }
@@ -233,7 +274,7 @@ pub fn solve(
         }
     };
     let edges = table.edges(program, f64::INFINITY);
-    let (base, slope) = edges.line(program, sends);
+    let (base, slope) = kinds.line(&edges, sends);
     let mut cut_short = false;
     let mut intervals: Vec<(f64, f64, f64)> = vec![(0.0, low * (1.0 - 1e-12), ceiling)]; // (bound, low, high]
     let mut closed = f64::INFINITY; // least bound of intervals that are not halved any more
@@ -247,7 +288,7 @@ pub fn solve(
         }
         // Slower stages would hide more of what lies beside the pipeline: these do not.
         let edges = table.edges(program, high);
-        let (base_here, slope_here) = edges.line(program, sends);
+        let (base_here, slope_here) = kinds.line(&edges, sends);
         let goal = (time * (1.0 - tolerance) - base_here) / slope_here;
         let (least, candidates) = interval_bound(program, &table, &paths, (low, high), goal);
         for cuts in candidates {
@@ -274,7 +315,7 @@ pub fn solve(
                 best = Some((time, split));
             }
         }
-        let bound = bound.max(if least.is_finite() { edges.lift(program, least + sends) } else { least });
+        let bound = bound.max(if least.is_finite() { kinds.lift(&edges, least + sends) } else { least });
         if bound.is_infinite() {
             continue;
         }

@@ -3,8 +3,11 @@
 use serde::Serialize;
 
 use super::Sheet;
+use crate::catalog::{self, Overrides};
 use crate::import::{Finding, Imported, known};
 use crate::model::Model;
+use crate::split::LayerSplit;
+use crate::stack::Framework;
 use crate::units::count;
 use crate::workload::{RECIPES, Recipe};
 
@@ -49,7 +52,14 @@ pub fn command(imported: &Imported, model: Option<&str>, cluster: Option<&str>) 
 
 /// The plan as text; without `dp` where the number of GPUs is not known.
 pub fn plan_text(imported: &Imported) -> String {
-    let text = imported.plan.to_string();
+    let mut text = imported.plan.to_string();
+    // A plan says nothing of even stages; these stacks cut otherwise where nothing is said.
+    let plan = &imported.plan;
+    let own = catalog::stack(imported.stack, &Overrides::default()).map_or(LayerSplit::Even, |stack| stack.split);
+    let otherwise = own != LayerSplit::Even || imported.framework == Framework::Nanotron;
+    if plan.layout.pp > 1 && plan.split == LayerSplit::Even && otherwise {
+        text = text.replacen(" zero=", " split=even zero=", 1);
+    }
     if imported.world.is_some() {
         return text;
     }

@@ -3,10 +3,12 @@
 use serde::Serialize;
 
 use super::plans::where_it_goes;
+use super::refined::{Stages, recomputation};
 use super::{Sheet, percent, significant};
 use crate::confidence::Confidence;
 use crate::model::flops::AttentionConvention;
 use crate::pools::{Answer, Mixture, Pooled, Share, Way};
+use crate::stages::Stage;
 use crate::units::{Seconds, UsdPerHour, count};
 
 /// One line that says what was asked.
@@ -41,6 +43,19 @@ pub fn shares(pooled: &Pooled, way: &Way) -> Vec<String> {
                 format!("{name}: {replicas} replicas x {micro_batches} micro-batches")
             })
             .collect(),
+        Way::Stages { of_rank, refined } => {
+            let mut lines = Vec::new();
+            let mut at = 0;
+            while at < of_rank.len() {
+                let run = of_rank[at..].iter().take_while(|pool| **pool == of_rank[at]).count();
+                let layers: u32 = refined.staged.stages[at..at + run].iter().map(Stage::all_layers).sum();
+                let name = &pooled.cluster().pools[of_rank[at]].name;
+                let stages = if run == 1 { format!("stage {at}") } else { format!("stages {at}-{}", at + run - 1) };
+                lines.push(format!("{name}: {stages}, {layers} layers"));
+                at += run;
+            }
+            lines
+        }
     }
 }
 
@@ -92,6 +107,18 @@ fn sure(pooled: &Pooled, mixture: &Mixture) -> ((Seconds, Seconds), f64) {
     })
 }
 
+/// What is proved of the layers of stages, and what they recompute where they do not alike.
+fn layers(pooled: &Pooled, mixture: &Mixture) -> String {
+    match &mixture.way {
+        Way::Replicas { .. } => String::new(),
+        Way::Stages { refined, .. } if refined.before.is_some() => String::new(), // as they were asked for
+        Way::Stages { refined, .. } if refined.staged.recomputes_alike() => format!(",\n{}", refined.proof),
+        Way::Stages { refined, .. } => {
+            format!(",\n{},\n{}", refined.proof, recomputation(&pooled.joined()[0], &refined.staged))
+        }
+    }
+}
+
 /// The ranked mixtures.
 pub fn mixtures(pooled: &Pooled, answer: &Answer) -> Sheet {
     let priced = pooled.cluster().pools.iter().all(|pool| pool.price.is_some());
@@ -124,7 +151,7 @@ fn row(pooled: &Pooled, place: &str, mixture: &Mixture, priced: bool) -> Vec<Str
     let mut row = vec![
         place.to_owned(),
         mixture.plan.to_string(),
-        shares(pooled, &mixture.way).join(",\n"),
+        shares(pooled, &mixture.way).join(",\n") + &layers(pooled, mixture),
         format!("{}\n({fast} to {slow})", mixture.step.total()),
         percent(figures.mfu),
         significant(figures.tokens_per_second),
@@ -258,6 +285,7 @@ struct Priced {
     degrees: crate::plan::Plan,
     way: &'static str,
     pools: Vec<PoolPart>,
+    stages: Option<Stages>,
     step_time_s: f64,
     step_time_p05_s: f64,
     step_time_p95_s: f64,
@@ -271,10 +299,37 @@ struct Priced {
 #[derive(Serialize)]
 struct PoolPart {
     pool: String,
-    replicas: u32,
-    micro_batches: u32,
+    /// Replicas that live there, and what each takes.
+    replicas: Option<u32>,
+    micro_batches: Option<u32>,
+    /// Pipeline ranks that live there, and the layers that they hold.
+    stages: Option<Vec<usize>>,
+    layers: Option<u32>,
     peak_mem_gib: f64,
     headroom_gib: f64,
+}
+
+impl PoolPart {
+    fn new(pooled: &Pooled, mixture: &Mixture, pool: usize) -> Self {
+        let held = mixture.footprints[pool].device().as_gib();
+        let (replicas, micro_batches, stages, layers) = match &mixture.way {
+            Way::Replicas { shares } => (Some(shares[pool].replicas), Some(shares[pool].micro_batches), None, None),
+            Way::Stages { of_rank, refined } => {
+                let stages: Vec<usize> = (0..of_rank.len()).filter(|&rank| of_rank[rank] == pool).collect();
+                let layers = stages.iter().map(|&stage| refined.staged.stages[stage].all_layers()).sum();
+                (None, None, Some(stages), Some(layers))
+            }
+        };
+        Self {
+            pool: pooled.cluster().pools[pool].name.clone(),
+            replicas,
+            micro_batches,
+            stages,
+            layers,
+            peak_mem_gib: held,
+            headroom_gib: pooled.joined()[pool].hbm_budget().as_gib() - held,
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -288,21 +343,16 @@ impl Priced {
     fn new(pooled: &Pooled, mixture: &Mixture) -> Self {
         let figures = Figures::of_mixture(pooled, mixture);
         let ((fast, slow), _) = sure(pooled, mixture);
-        let Way::Replicas { shares } = &mixture.way;
-        let pools = pooled.cluster().pools.iter().zip(pooled.joined()).zip(shares.iter().zip(&mixture.footprints));
+        let (way, stages) = match &mixture.way {
+            Way::Replicas { .. } => ("replicas", None),
+            Way::Stages { refined, .. } => ("stages", Some(Stages::new(refined))),
+        };
         Self {
             plan: mixture.plan.to_string(),
             degrees: mixture.plan,
-            way: "replicas",
-            pools: pools
-                .map(|((pool, problem), (share, held))| PoolPart {
-                    pool: pool.name.clone(),
-                    replicas: share.replicas,
-                    micro_batches: share.micro_batches,
-                    peak_mem_gib: held.device().as_gib(),
-                    headroom_gib: problem.hbm_budget().as_gib() - held.device().as_gib(),
-                })
-                .collect(),
+            way,
+            pools: (0..mixture.footprints.len()).map(|pool| PoolPart::new(pooled, mixture, pool)).collect(),
+            stages,
             step_time_s: mixture.step.total().get(),
             step_time_p05_s: fast.get(),
             step_time_p95_s: slow.get(),

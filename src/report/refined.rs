@@ -153,7 +153,8 @@ pub struct Stages {
 }
 
 impl Stages {
-    fn new(refined: &Refined) -> Self {
+    /// Of refined stages.
+    pub fn new(refined: &Refined) -> Self {
         let ends = refined.staged.first_and_last();
         let proof = match refined.proof {
             Proof::Optimal => "optimal",

@@ -136,16 +136,6 @@ fn ffn(row: &Row, cells: &Cells, decoder: Decoder, index: u32) -> Result<Ffn, Re
     let (Some(top_k), Some(intermediate)) = (cells.topk, cells.moe_ffn) else {
         return Refusal::unsupported("model shape unknown: no `topk` or `moe_ffn`");
     };
-    Ok(Ffn::Moe(Moe {
-        experts: cells.experts,
-        top_k,
-        intermediate,
-        gated,
-        bias,
-        shared_intermediate: cells.shared_experts.saturating_mul(intermediate),
-        shared_gate: false,
-        router_bias: false,
-        group_limit: 0,
-        dense_intermediate: 0,
-    }))
+    let shared_intermediate = cells.shared_experts.saturating_mul(intermediate);
+    Ok(Ffn::Moe(Moe { gated, bias, shared_intermediate, ..Moe::gated(cells.experts, top_k, intermediate) }))
 }

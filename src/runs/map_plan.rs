@@ -38,15 +38,8 @@ pub(super) fn plan(row: &Row, cells: &Cells, family: Family, model: &Model) -> R
         layout,
         sequence_parallel: map_stack::sequence_parallel(row, cells),
         cp_kind: match family {
-            Family::Meta => CpKind::AllGather,
-            // Gathered or sent on, PyTorch runs one attention kernel for each shard of the keys, the first beside the exchange.
-            Family::Torchtitan
-            | Family::Torchtitan2025
-            | Family::TorchtitanEager
-            | Family::MegatronLm2024
-            | Family::Core24
-            | Family::Core25
-            | Family::Core26 => CpKind::Ring,
+            Family::Meta | Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager => CpKind::AllGather,
+            Family::MegatronLm2024 | Family::Core24 | Family::Core25 | Family::Core26 => CpKind::Ring,
             _ => CpKind::AllToAll,
         },
         schedule: schedule(row, cells, family, model, micro_batches)?,

@@ -193,11 +193,6 @@ pub(super) fn stack(
     let old = is_old(row);
     match family {
         Family::MegatronDeepspeed => {
-            if row.zero_stage.is_none_or(f64::is_nan)
-                && let Some(stage) = stack.default_zero.and_then(|stage| ZeroStage::try_from(stage).ok())
-            {
-                plan.zero = stage;
-            }
             if text(row.dtype.as_ref()) == "fp16" {
                 stack.gradient_bytes = Some(DEEPSPEED_FP16_GRADIENT);
             }
@@ -228,6 +223,12 @@ pub(super) fn stack(
         | Family::Megatron2022
         | Family::Internevo
         | Family::Meta => {}
+    }
+    if row.zero_stage.is_none_or(f64::is_nan)
+        && plan.zero == ZeroStage::Zero
+        && let Some(stage) = stack.default_zero.and_then(|stage| ZeroStage::try_from(stage).ok())
+    {
+        plan.zero = stage;
     }
     let framework = text(row.framework.as_ref());
     if framework.contains("ROCm") {

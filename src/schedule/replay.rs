@@ -20,6 +20,15 @@ pub struct StageTime {
     pub paired: Seconds,
 }
 
+/// What joins two neighbouring chunks on unlike links: what a send over it takes beyond one that is counted elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Wire {
+    /// Longer on its way.
+    pub late: Seconds,
+    /// Before the next may follow in the same direction.
+    pub held: Seconds,
+}
+
 /// What a rank did at once, as it was played.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
@@ -48,7 +57,7 @@ pub struct Trace {
 /// `None` where the schedule does not run ([`super::ops::runs`]).
 pub fn replay(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime], send: Seconds) -> Option<Trace> {
     let mut events = Vec::new();
-    let makespan = play(schedule, pp, micro_batches, stages, send, |event| events.push(event))?;
+    let makespan = play(schedule, pp, micro_batches, stages, (send, &[]), |event| events.push(event))?;
     Some(Trace { makespan, events })
 }
 
@@ -60,7 +69,18 @@ pub fn makespan(
     stages: &[StageTime],
     send: Seconds,
 ) -> Option<Seconds> {
-    play(schedule, pp, micro_batches, stages, send, |_| ())
+    play(schedule, pp, micro_batches, stages, (send, &[]), |_| ())
+}
+
+/// How long that takes where `wires[i]` joins chunks i and i + 1, and sends over others take no time.
+pub fn makespan_over(
+    schedule: Schedule,
+    pp: u32,
+    micro_batches: u32,
+    stages: &[StageTime],
+    wires: &[Wire],
+) -> Option<Seconds> {
+    play(schedule, pp, micro_batches, stages, (Seconds::ZERO, wires), |_| ())
 }
 
 /// What each rank works in a step, all its operations together.
@@ -132,7 +152,7 @@ fn play(
     pp: u32,
     micro_batches: u32,
     stages: &[StageTime],
-    send: Seconds,
+    (send, wires): (Seconds, &[Wire]),
     mut played: impl FnMut(Event),
 ) -> Option<Seconds> {
     let lists = ops(schedule, pp, micro_batches)?;
@@ -146,19 +166,21 @@ fn play(
         (pass * micro_batches as usize + op.micro_batch as usize) * chunks + op.stage as usize
     };
     let mut done: Vec<Option<Seconds>> = vec![None; 3 * micro_batches as usize * chunks];
+    let mut posts = Posts::new(wires, done.len());
     let mut clock = vec![Seconds::ZERO; pp as usize];
     let mut next = vec![0; pp as usize];
     let last = chunks as u32 - 1;
     let hop = |a: u32, b: u32| if schedule.rank_of(a, pp) == schedule.rank_of(b, pp) { Seconds::ZERO } else { send };
     // The earliest start that the operation's inputs allow, or `None` while they are not there.
-    let ready = |op: Op, done: &[Option<Seconds>]| -> Option<Seconds> {
+    let ready = |op: Op, done: &[Option<Seconds>], posts: &Posts| -> Option<Seconds> {
         let of = |pass, stage| done[index(Op { pass, micro_batch: op.micro_batch, stage })];
+        let from = |pass, stage| posts.arrived(done, index(Op { pass, micro_batch: op.micro_batch, stage }));
         match op.pass {
             Pass::Forward if op.stage == 0 => Some(Seconds::ZERO),
-            Pass::Forward => of(Pass::Forward, op.stage - 1).map(|t| t + hop(op.stage - 1, op.stage)),
+            Pass::Forward => from(Pass::Forward, op.stage - 1).map(|t| t + hop(op.stage - 1, op.stage)),
             Pass::Backward | Pass::Input if op.stage == last => of(Pass::Forward, op.stage),
             Pass::Backward | Pass::Input => {
-                let gradient = of(Pass::Backward, op.stage + 1)? + hop(op.stage + 1, op.stage);
+                let gradient = from(Pass::Backward, op.stage + 1)? + hop(op.stage + 1, op.stage);
                 of(Pass::Forward, op.stage).map(|own| own.max(gradient))
             }
             Pass::Wgrad => of(Pass::Backward, op.stage),
@@ -168,7 +190,8 @@ fn play(
         let mut progressed = false;
         for rank in 0..pp as usize {
             while let Some(&slot) = lists[rank].get(next[rank]) {
-                let Some(at) = slot.ops().map(|op| ready(op, &done)).reduce(|a, b| Some(a?.max(b?))).flatten() else {
+                let Some(at) = slot.ops().map(|op| ready(op, &done, &posts)).reduce(|a, b| Some(a?.max(b?))).flatten()
+                else {
                     break;
                 };
                 let start = clock[rank].max(at);
@@ -176,6 +199,7 @@ fn play(
                 clock[rank] = end;
                 for op in slot.ops() {
                     done[index(op)] = Some(end);
+                    posts.post(op, index(op), end);
                 }
                 played(Event { rank: rank as u32, slot, start, end });
                 next[rank] += 1;
@@ -188,6 +212,45 @@ fn play(
     }
     let complete = (0..pp as usize).all(|rank| next[rank] == lists[rank].len());
     complete.then(|| clock.into_iter().fold(Seconds::ZERO, Seconds::max))
+}
+
+/// Sends over wires of their own: when each arrives, and when each wire is free.
+struct Posts<'w> {
+    wires: &'w [Wire],
+    arrived: Vec<Option<Seconds>>,
+    free: Vec<[Seconds; 2]>,
+}
+
+impl<'w> Posts<'w> {
+    fn new(wires: &'w [Wire], operations: usize) -> Self {
+        let arrived = if wires.is_empty() { Vec::new() } else { vec![None; operations] };
+        Self { wires, arrived, free: vec![[Seconds::ZERO; 2]; wires.len()] }
+    }
+
+    /// When the result of an operation is there for the neighbour.
+    fn arrived(&self, done: &[Option<Seconds>], operation: usize) -> Option<Seconds> {
+        if self.wires.is_empty() { done[operation] } else { self.arrived[operation] }
+    }
+
+    /// An operation has ended, and its result goes to the neighbour: forward up, gradients down, one after another.
+    fn post(&mut self, op: Op, operation: usize, end: Seconds) {
+        if self.wires.is_empty() {
+            return;
+        }
+        let (way, at) = match op.pass {
+            Pass::Forward => (0, Some(op.stage as usize)),
+            Pass::Backward | Pass::Input => (1, (op.stage as usize).checked_sub(1)),
+            Pass::Wgrad => (0, None),
+        };
+        self.arrived[operation] = Some(match at.and_then(|at| Some((at, self.wires.get(at)?))) {
+            Some((at, wire)) => {
+                let start = end.max(self.free[at][way]);
+                self.free[at][way] = start + wire.held;
+                start + wire.late
+            }
+            None => end,
+        });
+    }
 }
 
 #[cfg(test)]
@@ -219,6 +282,23 @@ mod tests {
             rank.wgrad += time.wgrad;
         }
         ranks
+    }
+
+    /// A slow wire in the middle: late sends lengthen the fill and the drain, a wire that is held longer than a stage works
+    /// sets the pace.
+    #[test]
+    fn wires_are_late_and_one_at_a_time() {
+        let stages = vec![stage(1.0, 2.0, 1.0); 4];
+        let wire = |late: f64, held: f64| Wire { late: Seconds::new(late), held: Seconds::new(held) };
+        let of = |wire: Wire| {
+            let wires = [Wire::default(), wire, Wire::default()];
+            makespan_over(Schedule::GPipe, 4, 8, &stages, &wires).unwrap().get()
+        };
+        let free = makespan(Schedule::GPipe, 4, 8, &stages, Seconds::ZERO).unwrap().get();
+        assert!((of(wire(0.0, 0.0)) - free).abs() < 1e-12);
+        assert!((of(wire(0.5, 0.0)) - free - 1.0).abs() < 1e-12, "once up and once down");
+        // Eight sends, 5 s apart, each way; the backwards of the stages behind take 2 s of each interval.
+        assert!((of(wire(0.0, 5.0)) - (free + 7.0 * 4.0 + 7.0 * 3.0)).abs() < 1e-12, "{}", of(wire(0.0, 5.0)));
     }
 
     #[test]

@@ -14,18 +14,7 @@ const EXPERTS: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts
 
 /// Gated experts without biases or anything shared; their intermediate size is one of `names`.
 fn experts(fields: &Fields, names: &[&'static str]) -> Result<Moe, HfError> {
-    Ok(Moe {
-        experts: fields.size(EXPERTS)?,
-        top_k: fields.size(TOP_K)?,
-        intermediate: fields.size(names)?,
-        gated: true,
-        bias: false,
-        shared_intermediate: 0,
-        shared_gate: false,
-        router_bias: false,
-        group_limit: 0,
-        dense_intermediate: 0,
-    })
+    Ok(Moe::gated(fields.size(EXPERTS)?, fields.size(TOP_K)?, fields.size(names)?))
 }
 
 /// Mixtral: every layer has experts, as wide as the dense MLP would be.

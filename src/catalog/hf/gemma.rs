@@ -82,17 +82,13 @@ pub fn gemma4(fields: &Fields) -> Result<Model, HfError> {
     }
     let mlp = gated_mlp(fields)?;
     let (ffn, norms, extra_parameters) = if fields.flag("enable_moe_block")?.unwrap_or(false) {
+        let experts = fields.size(&["num_experts"])?;
+        let top_k = fields.size(&["top_k_experts", "num_experts_per_tok"])?;
+        let width = fields.size(&["moe_intermediate_size", "expert_intermediate_size"])?;
         let moe = Moe {
-            experts: fields.size(&["num_experts"])?,
-            top_k: fields.size(&["top_k_experts", "num_experts_per_tok"])?,
-            intermediate: fields.size(&["moe_intermediate_size", "expert_intermediate_size"])?,
-            gated: true,
-            bias: false,
-            shared_intermediate: 0,
-            shared_gate: false,
             router_bias: true, // a scale per expert: as many parameters as a bias
-            group_limit: 0,
             dense_intermediate: mlp.intermediate,
+            ..Moe::gated(experts, top_k, width)
         };
         (Ffn::Moe(moe), 7, u64::from(frame.hidden)) // the router scales its input, channel by channel
     } else {

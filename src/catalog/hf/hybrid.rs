@@ -139,16 +139,7 @@ fn relu2_experts(fields: &Fields) -> Result<Moe, HfError> {
         return Err(fields.unsupported("n_shared_experts", "the class has one at most"));
     }
     let shared_intermediate = if shared == 1 { fields.size(&["moe_shared_expert_intermediate_size"])? } else { 0 };
-    Ok(Moe {
-        experts: fields.size(&["n_routed_experts"])?,
-        top_k: fields.size(&["num_experts_per_tok"])?,
-        intermediate: fields.size(&["moe_intermediate_size"])?,
-        gated: false,
-        bias: false,
-        shared_intermediate,
-        shared_gate: false,
-        router_bias: false,
-        group_limit: 0,
-        dense_intermediate: 0,
-    })
+    let (experts, top_k) = (fields.size(&["n_routed_experts"])?, fields.size(&["num_experts_per_tok"])?);
+    let routed = Moe::gated(experts, top_k, fields.size(&["moe_intermediate_size"])?);
+    Ok(Moe { gated: false, shared_intermediate, ..routed })
 }

@@ -2,58 +2,11 @@
 //!
 //! Source: [megatron-lm] `megatron/training/arguments.py`; the options of releases 0.12.1 to 0.20.0 (main of 2026-08-22).
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
-
 use super::super::finding::{Finding, Place};
 use super::super::shell::text::{Text, readable};
+use super::options::OPTIONS;
 
-/// How many values a flag takes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Arity {
-    /// So many.
-    Exactly(usize),
-    /// All up to the next flag.
-    Rest,
-    /// None, and `--no-…` is its opposite.
-    Switch,
-}
-
-/// One option.
-#[derive(Clone, Debug)]
-pub struct Flag {
-    /// Values.
-    pub arity: Arity,
-    /// First release that has it; empty for the first known.
-    pub since: &'static str,
-    /// Last release that has it; empty for the last known.
-    pub until: &'static str,
-    /// Words that it takes; empty for any.
-    pub choices: Vec<&'static str>,
-}
-
-static OPTIONS: LazyLock<BTreeMap<&'static str, Flag>> = LazyLock::new(|| {
-    let dash = |text: &'static str| if text == "-" { "" } else { text };
-    let table = include_str!("options.tsv").lines().chain(include_str!("deepspeed.tsv").lines());
-    let rows = table.filter(|row| !row.starts_with('#')).filter_map(|row| {
-        let mut cells = row.split('\t');
-        let (name, arity) = (cells.next()?, cells.next()?);
-        let arity = match arity {
-            "b" => Arity::Switch,
-            "+" | "*" => Arity::Rest,
-            n => Arity::Exactly(n.parse().ok()?),
-        };
-        let (since, until) = (dash(cells.next()?), dash(cells.next()?));
-        let choices = dash(cells.next()?).split('|').filter(|word| !word.is_empty()).collect();
-        Some((name, Flag { arity, since, until, choices }))
-    });
-    rows.collect()
-});
-
-/// All options by name.
-pub fn options() -> &'static BTreeMap<&'static str, Flag> {
-    &OPTIONS
-}
+pub use super::options::{Arity, options};
 
 /// One flag that was given.
 #[derive(Clone, Debug)]
@@ -63,6 +16,9 @@ struct Given {
     place: Place,
     used: bool,
 }
+
+/// Choices that releases before 0.12 took, read as what stands nearest.
+const FORMER: &[(&str, &str)] = &[("--moe-token-dispatcher-type", "alltoall_seq")];
 
 /// A flag that no known release has.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
@@ -88,6 +44,8 @@ pub struct Arguments {
     pub unknown: Vec<Unknown>,
     /// Settings that are no flags, and change nothing here.
     pub without_effect: Vec<String>,
+    /// Flags that are said to be off where their absence would mean the same or more.
+    denied: Vec<String>,
 }
 
 fn is_flag(word: &str) -> bool {
@@ -143,12 +101,19 @@ impl Arguments {
     pub fn add(&mut self, flag: &str, values: Vec<Text>, place: Place) {
         let text = |values: &[Text]| readable(&values.iter().map(Text::plain).collect::<Vec<_>>().join(" "));
         if let Some(choices) = OPTIONS.get(flag).map(|flag| &flag.choices).filter(|choices| !choices.is_empty()) {
+            let former = |word: &Text| FORMER.contains(&(flag, word.plain().as_str()));
             let known = |word: &Text| {
-                choices.iter().any(|choice| choice.eq_ignore_ascii_case(&word.plain())) || !word.missing().is_empty()
+                former(word)
+                    || choices.iter().any(|choice| choice.eq_ignore_ascii_case(&word.plain()))
+                    || !word.missing().is_empty()
             };
             if let Some(wrong) = values.iter().find(|word| !known(word) && !word.plain().is_empty()) {
                 let message = format!("`{flag} {}` is none that any release takes", readable(&wrong.plain()));
                 let finding = Finding::error("unknown-value", message).at(&place);
+                self.findings.push(finding.expected(format!("one of: {}", choices.join(", "))));
+            }
+            if let Some(word) = values.iter().find(|word| former(word)) {
+                let finding = Finding::warning("deprecated", format!("`{flag} {}` is gone", word.plain())).at(&place);
                 self.findings.push(finding.expected(format!("one of: {}", choices.join(", "))));
             }
         }
@@ -167,9 +132,41 @@ impl Arguments {
         self.given.push(Given { flag: flag.to_owned(), values, place, used: false });
     }
 
+    /// Whether anything in it is Megatron's alone: sizes of a model, degrees, batches.
+    pub(crate) fn is_megatrons(&self) -> bool {
+        let own = |flag: &str| {
+            let has = |part: &str| flag.contains(part);
+            has("-parallel-size")
+                || has("num-layers")
+                || has("-batch-size")
+                || has("hidden-size")
+                || has("attention-heads")
+                || has("recompute-")
+                || has("use-mcore")
+                || has("distributed-optimizer")
+        };
+        self.given.iter().any(|given| own(&given.flag))
+    }
+
+    /// Says that a flag is off.
+    pub(crate) fn deny(&mut self, flag: &str) {
+        self.denied.push(flag.to_owned());
+    }
+
+    /// Whether a flag is said to be off.
+    pub(crate) fn denies(&self, flag: &str) -> bool {
+        self.denied.iter().any(|denied| denied == flag)
+    }
+
     fn stray(&mut self, word: &Text, place: &Place) {
         let text = readable(&word.plain());
         let finding = if word.missing().is_empty() {
+            let before = self.findings.last_mut().filter(|last| last.rule == "stray-word");
+            if let Some(last) = before.filter(|last| last.place.as_ref() == Some(place)) {
+                let words = last.message.trim_start_matches('`').split('`').next().unwrap_or_default();
+                last.message = format!("`{words} {text}` follow no flag that takes them");
+                return;
+            }
             Finding::warning("stray-word", format!("`{text}` follows no flag that takes it")).at(place)
         } else {
             Finding::warning("unresolved-variable", format!("`{text}` is not resolved, and may hold flags"))
@@ -185,6 +182,12 @@ impl Arguments {
         let is_switch = |name: &str| OPTIONS.get(name).is_some_and(|flag| flag.arity == Arity::Switch);
         if OPTIONS.contains_key(name) || opposite.as_deref().is_some_and(is_switch) {
             return Some(name.to_owned());
+        }
+        let dashed = format!("--{}", name[2..].replace('_', "-"));
+        if name.contains('_') && (OPTIONS.contains_key(dashed.as_str())) {
+            let finding = Finding::note("abbreviation", format!("`{name}` is read as `{dashed}`")).at(place);
+            self.findings.push(finding.expected("Megatron-LM has dashes; a fork has underscores"));
+            return Some(dashed);
         }
         let mut longer = OPTIONS.keys().filter(|option| option.starts_with(name));
         let (first, second) = (longer.next(), longer.next());

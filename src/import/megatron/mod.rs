@@ -2,6 +2,7 @@
 
 pub mod arguments;
 mod model;
+mod options;
 mod plan;
 mod rules;
 mod split;
@@ -43,7 +44,13 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
     let Ok(stack) = catalog::stack(name, &Overrides::default()) else { return imported };
     let world = launched.world;
     imported.model = launched.model.clone().or_else(|| model::model(&mut list));
+    if launched.open {
+        for finding in list.findings.iter_mut().filter(|finding| finding.rule == "missing-flag") {
+            finding.level = super::Level::Warning;
+        }
+    }
     imported.plan = plan::plan(&mut list, imported.model.as_ref(), world, &stack);
+    imported.shard_groups = list.number("--num-distributed-optimizer-instances");
     imported.work = work::work(&mut list, &imported.plan, world);
     if !deepspeed {
         imported.settings = work::settings(&mut list, &stack, &imported.plan);
@@ -53,8 +60,21 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
         for finding in list.findings.iter_mut().filter(|finding| finding.rule == "unknown-value") {
             finding.level = super::Level::Note;
         }
+    } else if launched.open || !list.unknown.is_empty() {
+        for finding in list.findings.iter_mut().filter(|finding| finding.rule == "unknown-value") {
+            finding.level = super::Level::Warning;
+            finding.expected.push_str("; a fork, as other flags tell, may take more");
+        }
     }
+    let before = list.findings.len();
     rules::contradictions(&mut list, &imported.plan, deepspeed);
+    if launched.open || !list.unknown.is_empty() {
+        // What is missing may be set by the fork's code, or by the file that this one builds on.
+        let missing = list.findings[before..].iter_mut().filter(|finding| {
+            [" without ", " with no "].iter().any(|part| finding.message.contains(&format!("`{part}")))
+        });
+        missing.for_each(|finding| finding.level = super::Level::Warning);
+    }
     rules::connections(&mut list, &imported.plan, launched.connections.as_deref(), launched.in_script);
     imported.world = world;
     let place = list.place("--tensor-model-parallel-size");

@@ -16,8 +16,8 @@ pub fn plan(list: &mut Arguments, model: Option<&Model>, world: Option<u32>, sta
     let pp = list.size("--pipeline-model-parallel-size").unwrap_or(1);
     let ulysses = list.size("--ds-sequence-parallel-size").unwrap_or(1);
     let cp = list.size("--context-parallel-size").unwrap_or(1).saturating_mul(ulysses);
-    let sparse = model.is_some_and(Model::is_moe);
     let ep = list.size("--expert-model-parallel-size").or_else(|| list.size("--moe-expert-parallel-size")).unwrap_or(1);
+    let sparse = model.map_or(ep > 1, Model::is_moe);
     let etp = list.size("--expert-tensor-parallel-size").unwrap_or(if sparse { tp } else { 1 });
     let dp = world.map_or(1, |world| super::super::replicas(world, &[tp, cp, pp]));
     let layout = Layout { tp, cp, pp, dp, ep, etp };
@@ -91,7 +91,7 @@ fn sharding(list: &mut Arguments, layout: &Layout, known: bool) -> (ZeroStage, O
     };
     let instances = list.size("--num-distributed-optimizer-instances").unwrap_or(1);
     let ranks = layout.dense_replicas();
-    let group = (instances > 1 && ranks.is_multiple_of(instances)).then(|| ranks / instances);
+    let group = (known && instances > 1 && ranks.is_multiple_of(instances)).then(|| ranks / instances);
     if instances > 1 && group.is_none() && known {
         let expected = format!("a divisor of the {ranks} ranks with the same weights");
         list.wrong("--num-distributed-optimizer-instances", &instances.to_string(), &expected);
@@ -102,7 +102,7 @@ fn sharding(list: &mut Arguments, layout: &Layout, known: bool) -> (ZeroStage, O
 fn recompute(list: &mut Arguments) -> Recompute {
     let granularity = list.word("--recompute-granularity");
     let method = list.word("--recompute-method");
-    let layers = list.size("--recompute-num-layers");
+    let layers = list.number("--recompute-num-layers").filter(|layers| *layers > 0);
     let modules = list.words("--recompute-modules");
     let everything = list.has("--checkpoint-activations") || list.has("--deepspeed-activation-checkpointing");
     let selective = list.has("--recompute-activations");

@@ -2,12 +2,14 @@
 //!
 //! What depends on anything else — conditions, loops, other modules — is named by its line.
 
+mod functions;
 mod tokens;
 mod value;
 
 use super::document::{Document, Node, Value};
 use super::finding::{Finding, Place};
 use super::{Context, ImportError};
+use functions::{Function, block, functions, is_word};
 use tokens::{Line, Token};
 use value::{Expression, Names};
 
@@ -15,17 +17,6 @@ pub(crate) use value::CALLED;
 
 /// Deepest nesting of functions that call one another.
 const DEEPEST: u32 = 16;
-
-/// A function of the file.
-struct Function<'p> {
-    name: &'p str,
-    /// Whether it needs arguments, as configurations do not.
-    needs: bool,
-    /// What it says that it gives.
-    gives: String,
-    head: &'p Line,
-    body: &'p [Line],
-}
 
 /// Statements with values that were not read.
 type Unread = Vec<u32>;
@@ -85,42 +76,6 @@ pub(crate) fn parse(text: &str, wanted: Option<&str>, context: &Context) -> Resu
 fn choice(functions: &[&Function]) -> String {
     let names: Vec<&str> = functions.iter().take(12).map(|function| function.name).collect();
     format!("one of them behind `--`: -- --config {}", names.join(" | "))
-}
-
-fn is_word(line: &Line, at: usize, word: &str) -> bool {
-    matches!(line.words.get(at), Some((Token::Name(name), _)) if name == word)
-}
-
-/// The lines below a line that are indented deeper.
-fn block(lines: &[Line], at: usize) -> &[Line] {
-    let below = lines[at + 1..].iter().take_while(|line| line.indent > lines[at].indent).count();
-    &lines[at + 1..=at + below]
-}
-
-fn functions(lines: &[Line]) -> Vec<Function<'_>> {
-    let function = |(at, head): (usize, &'_ Line)| {
-        let [(Token::Name(def), _), (Token::Name(_), _), rest @ ..] = head.words.as_slice() else { return None };
-        if def != "def" || head.indent != 0 {
-            return None;
-        }
-        let arrow = rest.iter().position(|(word, _)| *word == Token::Sign("->")).unwrap_or(rest.len());
-        let (parameters, gives) = rest.split_at(arrow);
-        let names = |words: &[(Token, u32)]| {
-            let name = |(word, _): &(Token, u32)| if let Token::Name(name) = word { Some(name.clone()) } else { None };
-            words.iter().filter_map(name).collect::<Vec<_>>()
-        };
-        let defaults = parameters.iter().any(|(word, _)| *word == Token::Sign("="));
-        let needs = !names(parameters).is_empty() && !defaults;
-        Some((at, needs, names(gives).join(".")))
-    };
-    let found = lines.iter().enumerate().filter_map(function);
-    found
-        .filter_map(|(at, needs, gives)| {
-            let head = &lines[at];
-            let Token::Name(name) = &head.words.get(1)?.0 else { return None };
-            Some(Function { name, needs, gives, head, body: block(lines, at) })
-        })
-        .collect()
 }
 
 struct Program<'p> {

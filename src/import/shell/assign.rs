@@ -1,8 +1,7 @@
-//! Assignments, what `#SBATCH` lines set, and what `$( … )` stands for.
+//! Assignments, and what `#SBATCH` lines set.
 
 use std::collections::BTreeMap;
 
-use super::grammar::{Command, Pipeline};
 use super::run::{Shell, Value};
 use super::syntax::{self, is_name};
 use super::text::Text;
@@ -107,44 +106,4 @@ pub fn assignment(word: &Text) -> Option<Assignment> {
         None => (left, None),
     };
     is_name(name).then(|| Assignment { name: name.to_owned(), key, append, value: Text(word.0[equals + 1..].to_vec()) })
-}
-
-impl Shell<'_> {
-    /// What `$( … )` stands for: the text of `echo`, the value of `expr` and `bc`, a here-document; else unresolved.
-    pub fn substitute(&mut self, raw: &Text) -> Text {
-        let line = raw.line().unwrap_or(1);
-        let unresolved = || Text::unresolved(&format!("$({})", raw.plain().trim()), line);
-        let Ok(list) = self.read(raw) else { return unresolved() };
-        let [(_, Pipeline { commands, .. })] = list.as_slice() else { return unresolved() };
-        let Some(Command::Simple { words, heredoc, .. }) = commands.first() else { return unresolved() };
-        let words: Vec<Text> = words.iter().flat_map(|word| self.fields(word)).collect();
-        let Some((name, rest)) = words.split_first() else { return unresolved() };
-        let spoken = || {
-            let mut text = Text::default();
-            for (at, word) in rest.iter().filter(|word| !matches!(word.plain().as_str(), "-e" | "-n")).enumerate() {
-                if at > 0 {
-                    text.0.extend(Text::on(" ", line).0);
-                }
-                text.0.extend(word.clone().quoted(false).0);
-            }
-            text
-        };
-        let next = match commands.get(1) {
-            Some(Command::Simple { words, .. }) => words.first().map(Text::plain),
-            Some(_) => return unresolved(),
-            None => None,
-        };
-        match (name.plain().as_str(), next.as_deref(), heredoc) {
-            ("echo", None, _) => spoken(),
-            ("echo", Some("bc"), _) | ("expr", None, _) => self.arithmetic(&spoken(), line),
-            ("cat", None, Some(id)) => {
-                let (body, expand) = self.heredocs.get(*id).cloned().unwrap_or_default();
-                if expand { self.double(&body).quoted(false) } else { body }
-            }
-            ("cat", None, None) if rest.len() == 1 => {
-                self.ran.written.get(&rest[0].plain()).cloned().unwrap_or_else(unresolved)
-            }
-            _ => unresolved(),
-        }
-    }
 }

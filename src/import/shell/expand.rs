@@ -206,7 +206,7 @@ impl Shell<'_> {
             }
             let star = key.as_ref().map_or(name == "*", |key| key.plain() == "*");
             items.filter(|items| !items.is_empty()).map(|items| {
-                if star { joined(&items, false, line).quoted(in_quotes) } else { joined(&items, in_quotes, line) }
+                if star { self.starred(&items, line).quoted(in_quotes) } else { joined(&items, in_quotes, line) }
             })
         } else if let Some(key) = &key {
             self.element(&name, key).map(protect)
@@ -230,6 +230,22 @@ impl Shell<'_> {
             });
         }
         self.operated(&name, value, &rest, line, in_quotes)
+    }
+
+    /// `${name[*]}`: elements joined by the first character of `IFS`.
+    fn starred(&self, items: &[Text], line: u32) -> Text {
+        let between = self.scalar("IFS").and_then(|text| text.plain().chars().next()).unwrap_or(' ');
+        let mut text = joined(items, false, line);
+        if between != ' ' {
+            text = Text::default();
+            for (at, item) in items.iter().enumerate() {
+                if at > 0 {
+                    text.0.push(Glyph { char: between, line, quoted: false });
+                }
+                text.0.extend(item.0.iter().copied());
+            }
+        }
+        text
     }
 
     /// `:-`, `:+`, `%`, `#`, `/` and their like.

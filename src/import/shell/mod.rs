@@ -8,11 +8,13 @@ mod assign;
 mod call;
 mod condition;
 mod expand;
+mod flow;
 mod grammar;
 mod lexer;
 mod pattern;
 mod run;
 mod simple;
+mod substitute;
 mod syntax;
 pub mod text;
 

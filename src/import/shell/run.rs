@@ -6,7 +6,7 @@ use super::super::finding::{Finding, Place};
 use super::assign::slurm_variables;
 use super::grammar::{Command, Join, List, Pipeline, Script, SyntaxError};
 use super::syntax;
-use super::text::{Text, readable};
+use super::text::Text;
 
 /// What a script is run with.
 pub struct Inputs<'a> {
@@ -40,6 +40,8 @@ pub struct Ran {
     pub written: BTreeMap<String, Text>,
     /// Variables with one value at its end.
     pub variables: BTreeMap<String, Text>,
+    /// Arrays at its end.
+    pub arrays: BTreeMap<String, Vec<Text>>,
     /// What is odd.
     pub findings: Vec<Finding>,
 }
@@ -128,10 +130,13 @@ pub fn run(text: &str, inputs: &Inputs) -> Result<Ran, SyntaxError> {
     let _ = shell.list(&list);
     shell.note_assumptions();
     let Shell { mut ran, variables, .. } = shell;
-    ran.variables = variables
-        .into_iter()
-        .filter_map(|(name, value)| if let Value::One(text) = value { Some((name, text)) } else { None })
-        .collect();
+    for (name, value) in variables {
+        match value {
+            Value::One(text) => drop(ran.variables.insert(name, text)),
+            Value::List(items) => drop(ran.arrays.insert(name, items)),
+            Value::Map(_) => {}
+        }
+    }
     Ok(ran)
 }
 
@@ -161,10 +166,18 @@ impl<'a> Shell<'a> {
             steps: 0,
             depth: 0,
         };
+        // Files are looked for beside the script: its folder is where it is started.
+        shell.set("PWD", Value::One(Text::on(".", 0)));
+        shell.set("BASH_SOURCE", Value::List(vec![shell.name()]));
         for (name, value) in inputs.variables {
             shell.set(name, Value::One(Text::on(value, 0)));
         }
         shell
+    }
+
+    /// The script's name, `$0`, without its folder.
+    pub(super) fn name(&self) -> Text {
+        Text::on(self.inputs.file.rsplit('/').next().unwrap_or_default(), 0)
     }
 
     /// Where a line of this script is.
@@ -236,7 +249,7 @@ impl<'a> Shell<'a> {
     /// The one text of a variable: an array's first element.
     pub fn scalar(&self, name: &str) -> Option<Text> {
         if let Ok(at) = name.parse::<usize>() {
-            return if at == 0 { None } else { self.arguments.get(at - 1).cloned() };
+            return if at == 0 { Some(self.name()) } else { self.arguments.get(at - 1).cloned() };
         }
         match self.variables.get(name)? {
             Value::One(text) => Some(text.clone()),
@@ -313,99 +326,17 @@ impl<'a> Shell<'a> {
             Command::Group(body) => self.list(body),
             Command::Test(words) => Flow::On(self.test(words)),
             Command::Arithmetic(text) => {
-                let line = text.line().unwrap_or(1);
-                let value = self.arithmetic(text, line);
+                let value = self.counted(text);
                 let known = value.missing().is_empty();
                 Flow::On(if known { Status::of(value.plain() != "0") } else { Status::Unknown })
             }
         }
     }
 
-    fn condition(&mut self, condition: &List) -> Status {
+    pub(super) fn condition(&mut self, condition: &List) -> Status {
         match self.list(condition) {
             Flow::On(status) => status,
             Flow::Break | Flow::Continue | Flow::Return => Status::Unknown,
         }
-    }
-
-    fn conditional(&mut self, arms: &[(List, List)], otherwise: &List, line: u32) -> Flow {
-        for (condition, body) in arms {
-            match self.condition(condition) {
-                Status::Yes => return self.list(body),
-                Status::No => {}
-                Status::Unknown => {
-                    let finding =
-                        Finding::warning("unresolved-condition", "the condition of this `if` depends on the machine")
-                            .at(&self.place(line))
-                            .expected("it is taken as false; give --var NAME=VALUE where a variable decides it");
-                    self.find(finding);
-                }
-            }
-        }
-        self.list(otherwise)
-    }
-
-    fn case(&mut self, word: &Text, arms: &[(Vec<Text>, List)]) -> Flow {
-        let line = word.line().unwrap_or(1);
-        let Some(text) = self.known(word) else {
-            let finding = Finding::warning(
-                "unresolved-condition",
-                format!("`case {}` depends on the machine", readable(&word.plain())),
-            )
-            .at(&self.place(line))
-            .expected("no branch is taken; give --var NAME=VALUE");
-            self.find(finding);
-            return Flow::On(Status::Unknown);
-        };
-        for (patterns, body) in arms {
-            for pattern in patterns {
-                let pattern = self.one(pattern).plain();
-                if super::pattern::matches(&text, &pattern) {
-                    return self.list(body);
-                }
-            }
-        }
-        Flow::On(Status::Yes)
-    }
-
-    fn for_loop(&mut self, name: &str, words: &[Text], body: &List) -> Flow {
-        let items: Vec<Text> = words.iter().flat_map(|word| self.fields(word)).collect();
-        if name.is_empty() {
-            return Flow::On(Status::Unknown); // for (( … )): nothing of a launch is made so
-        }
-        for item in items {
-            self.set(name, Value::One(item));
-            match self.list(body) {
-                Flow::Break => break,
-                Flow::Return => return Flow::Return,
-                Flow::On(_) | Flow::Continue => {}
-            }
-        }
-        Flow::On(Status::Yes)
-    }
-
-    fn while_loop(&mut self, until: bool, condition: &List, body: &List, line: u32) -> Flow {
-        const MOST_ROUNDS: u32 = 1000;
-        for round in 0..=MOST_ROUNDS {
-            let status = self.condition(condition);
-            let again = if until { status.not() } else { status };
-            if again == Status::Unknown || round == MOST_ROUNDS {
-                let finding =
-                    Finding::warning("unresolved-condition", "the condition of this loop depends on the machine")
-                        .at(&self.place(line))
-                        .expected("its body is left out");
-                self.find(finding);
-                break;
-            }
-            if again == Status::No {
-                break;
-            }
-            match self.list(body) {
-                Flow::Break => break,
-                Flow::Return => return Flow::Return,
-                Flow::On(_) | Flow::Continue => {}
-            }
-        }
-        Flow::On(Status::Yes)
     }
 }

@@ -88,6 +88,12 @@ impl Shell<'_> {
                     self.set(&name, Value::One(text));
                 }
             }
+            "printf" if words.len() > 3 && words[1].plain() == "-v" => {
+                if let Some(text) = super::substitute::printed(&words[3..], line) {
+                    self.set(&words[2].plain(), Value::One(text));
+                }
+            }
+            "let" => words[1..].iter().for_each(|word| drop(self.counted(word))),
             ":" | "true" | "echo" | "printf" | "cd" | "mkdir" | "set" | "trap" | "wait" | "sleep" | "ulimit"
             | "module" | "rm" | "cp" | "mv" | "ls" | "pwd" | "chmod" | "touch" | "tee" | "cat" | "date" | "shopt"
             | "which" | "hostname" | "ln" => {}

@@ -122,8 +122,18 @@ pub(crate) fn of_python(text: &str, wanted: Option<&str>, context: &Context) -> 
     if let (Some(tokens), Some(each)) = (tokens, document.size("training.max_context_length")) {
         puts.push(("training.local_batch_size", (tokens / each).max(1).to_string(), line("training")));
     }
+    if let Some((backend, line)) = backend(text).filter(|_| !document.has("model_spec.moe_comm_backend")) {
+        puts.push(("model_spec.moe_comm_backend", backend.to_owned(), line));
+    }
     for (path, value, line) in puts {
         document.put(path, &value, line);
     }
     Ok(document)
+}
+
+/// How tokens reach the experts of a model that the file spells out: `comm_backend="deepep"`.
+fn backend(text: &str) -> Option<(&str, u32)> {
+    let lines = text.lines().zip(1_u32..).filter(|(line, _)| !line.trim_start().starts_with('#'));
+    let found = lines.filter_map(|(line, at)| Some((line.split_once("comm_backend=\"")?.1.split('"').next()?, at)));
+    found.last()
 }

@@ -1,0 +1,103 @@
+//! The price of stages on unlike devices: each rank as its own devices price it, the step replayed over the links between them.
+
+use super::by_stage::Ranks;
+use super::step::StepTime;
+use super::{Evaluation, StagedEvaluation, Stager, footprint};
+use crate::schedule::replay::{StageTime, Wire, makespan_over};
+use crate::stages::StagedPlan;
+use crate::units::Seconds;
+
+/// Prices stages of one plan whose ranks are of several kinds of device.
+#[derive(Debug)]
+pub struct Mixed<'s, 'a> {
+    stagers: &'s [Stager<'a>],
+    of_rank: &'s [usize],
+    wires: Vec<Wire>,
+    send: Seconds,
+}
+
+impl<'s, 'a> Mixed<'s, 'a> {
+    /// `stagers` price the plan on each kind of device, `of_rank` says which is whose; `across(a, b)` = one way from a rank of
+    /// stager a to one of stager b, and how long it keeps the link from the next.
+    ///
+    /// The shortest send is counted by the closed form, as where all are alike; what others take longer is played.
+    pub fn new(
+        stagers: &'s [Stager<'a>],
+        of_rank: &'s [usize],
+        across: impl Fn(usize, usize) -> (Seconds, Seconds),
+    ) -> Self {
+        let plan = stagers[0].plan();
+        let (pp, chunks) = (plan.layout.pp, plan.layout.pp * plan.schedule.virtual_stages());
+        let ways: Vec<(Seconds, Seconds)> = (1..chunks)
+            .map(|chunk| {
+                let rank = |chunk| of_rank[plan.schedule.rank_of(chunk, pp) as usize];
+                let (a, b) = (rank(chunk - 1), rank(chunk));
+                if a == b { (stagers[a].send(), Seconds::ZERO) } else { across(a, b) }
+            })
+            .collect();
+        let send = ways.iter().map(|(way, _)| *way).reduce(Seconds::min).unwrap_or_default();
+        let wires = ways.into_iter().map(|(way, held)| Wire { late: way - send, held }).collect();
+        Self { stagers, of_rank, wires, send }
+    }
+
+    /// Sends of the whole step that the closed form counts.
+    pub fn closed_sends(&self) -> Seconds {
+        self.stagers[0].closed_sends_of(self.send)
+    }
+
+    /// What unlike sends add to a step for each micro-batch, at most: a round trip over each, and its turn.
+    pub fn late(&self) -> Seconds {
+        self.wires.iter().map(|wire| wire.late * 4.0 + wire.held * 2.0).sum()
+    }
+
+    /// The price of stages:
+    ///
+    /// ```text
+    /// T_step = (T_replayed + sends)·(1 + J) + max over kinds of device of (T_dp,exposed, T_opt + T_offload)
+    /// ```
+    ///
+    /// with the replay of [`crate::schedule::replay`] over late and serial links. Where no send is overlapped, a late one keeps
+    /// both its stages. `None` where the schedule does not run.
+    pub fn evaluate(&self, staged: &StagedPlan) -> Option<StagedEvaluation> {
+        let plan = self.stagers[0].plan();
+        let (pp, m) = (plan.layout.pp, self.stagers[0].micro_batches());
+        let each: Vec<Ranks> = self.stagers.iter().map(|stager| stager.ranks(staged)).collect();
+        let own = |rank: usize| &each[self.of_rank[rank]];
+        let ranks = 0..pp as usize;
+        let works: Vec<_> = ranks.clone().map(|rank| own(rank).works[rank]).collect();
+        let parameters: Vec<_> = ranks.clone().map(|rank| own(rank).parameters[rank]).collect();
+        let footprints: Vec<_> = ranks.clone().map(|rank| own(rank).footprints[rank]).collect();
+        let rank_of = |chunk: usize| plan.schedule.rank_of(chunk as u32, pp) as usize;
+        let mut times: Vec<StageTime> =
+            (0..staged.stages.len()).map(|chunk| own(rank_of(chunk)).times[chunk]).collect();
+        if !self.stagers[0].costs().device.stack.overlap.pp {
+            for (at, wire) in self.wires.iter().enumerate() {
+                times[at].forward += wire.late;
+                times[at + 1].backward += wire.late;
+            }
+        }
+        let pipe = makespan_over(plan.schedule, pp, m as u32, &times, &self.wires)?;
+        let (work, exposed) = self.stagers[0].busiest(&works, &times);
+        let busy = StepTime::busy(&work, exposed, m);
+        let mut step =
+            StepTime { pipeline_bubble: (pipe - busy.total()).or_zero(), pp_comm: self.closed_sends(), ..busy };
+        step.stragglers = step.total() * self.stagers[0].costs().slow_down(plan.layout.world_size());
+        for (kind, stager) in self.stagers.iter().enumerate() {
+            let here: Vec<usize> = ranks.clone().filter(|&rank| self.of_rank[rank] == kind).collect();
+            let works: Vec<_> = here.iter().map(|&rank| works[rank]).collect();
+            let parameters: Vec<_> = here.iter().map(|&rank| parameters[rank]).collect();
+            let offload: Vec<_> = here.iter().map(|&rank| staged.offload[rank]).collect();
+            let (data, update, host) = stager.beside_the_pipe(&works, &parameters, &offload);
+            step.dp_comm = step.dp_comm.max(data);
+            if update + host > step.optimizer + step.offload {
+                (step.optimizer, step.offload) = (update, host);
+            }
+        }
+        let footprint = footprint::fullest(footprints.iter().copied());
+        Some(StagedEvaluation {
+            evaluation: Evaluation { plan: staged.plan, step, footprint },
+            stages: times,
+            footprints,
+        })
+    }
+}
