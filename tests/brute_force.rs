@@ -285,3 +285,26 @@ fn a_search_that_is_stopped_says_how_far_it_can_be_off() {
     assert!(gap > 0.0 && first * (1.0 - gap) <= best, "{first} is at most {gap} over {best}");
     assert!(whole.certificate.gap(whole.evaluations[0].step.total()) <= 0.0);
 }
+
+#[test]
+fn lighter_ends_of_a_pipeline_are_in_the_space_and_win_where_they_balance() {
+    let best = |model, fixed: &[&str]| {
+        let problem = spec(model, "dgx-h100-64", "nemo-25", 256, 4096).problem();
+        let mut restrictions = Restrictions::default();
+        for item in ["pp=8", "vpp=1"].iter().chain(fixed) {
+            restrictions.fix(item).unwrap();
+        }
+        let ranking = search(&problem, &options(&restrictions), &|_, _| ());
+        let costs = Costs::new(&problem);
+        let winner = ranking.evaluations[0];
+        assert!(Space::new(&costs, &restrictions).allows(&winner.plan), "{}", winner.plan);
+        winner
+    };
+    let mut lighter = 0;
+    for model in ["qwen3-32b", "qwen3-235b-a22b", "llama3-70b"] {
+        let (any, alike) = (best(model, &[]), best(model, &["split=even,cost-balanced"]));
+        assert!(time(&any) <= time(&alike) * (1.0 + 1e-12), "{model}: {} and {}", any.plan, alike.plan);
+        lighter += usize::from(time(&any) < time(&alike) && any.plan.split.is_spelled_out());
+    }
+    assert!(lighter > 0);
+}

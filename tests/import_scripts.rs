@@ -60,6 +60,14 @@ fn loops_printf_and_the_scripts_own_folder_are_followed() {
 }
 
 #[test]
+fn loops_fed_by_a_process_are_read_past() {
+    let text = "NAMES=()\nwhile IFS= read -r name; do\n  NAMES+=(\"$name\")\ndone < <(\n  list | sort || true\n)\n";
+    let imported =
+        script(&format!("{text}torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} --padded-vocab-size 50304"));
+    assert_eq!((imported.world, imported.model.map(|model| model.layers())), (Some(8), Some(8)));
+}
+
+#[test]
 fn other_launchers_are_known() {
     let ms = script(&format!(
         "msrun --worker_num=16 --local_worker_num=8 pretrain_gpt.py {MODEL} --tensor-model-parallel-size 2"

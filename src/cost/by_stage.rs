@@ -341,9 +341,8 @@ impl<'a> Stager<'a> {
         offload: &[Offload],
     ) -> (Seconds, Seconds, Seconds) {
         let (costs, m) = (self.costs, self.micro_batches);
-        let ranks: Vec<(Work, f64)> = works.iter().map(|work| (*work, 1.0)).collect();
         let heaviest = super::data::heaviest(parameters);
-        let windows = costs.dp_windows(&self.plan, &ranks, m);
+        let windows = costs.dp_windows(&self.plan, works.iter(), m);
         let edges = costs.edges(&self.plan, &heaviest);
         let data = costs.exposed_exchange(&self.plan, edges.exchange, &windows, m) + edges.tied;
         let (mut optimizer, mut host) = (Seconds::ZERO, Seconds::ZERO);
@@ -370,7 +369,7 @@ impl<'a> Stager<'a> {
         let (costs, m) = (self.costs, self.micro_batches);
         let compute = super::layer::Pair { forward, backward };
         let work = Work { compute, ..Work::default() };
-        let windows = costs.dp_windows(&self.plan, &[(work, 1.0)], m);
+        let windows = costs.dp_windows(&self.plan, std::iter::once(&work), m);
         let edges = costs.edges(&self.plan, &held);
         let data = costs.exposed_exchange(&self.plan, edges.exchange, &windows, m) + edges.tied;
         let plan = Plan { offload, ..self.plan };

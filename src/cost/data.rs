@@ -141,9 +141,15 @@ impl Costs<'_> {
     /// ```text
     /// window = M_B·(1 + (v−1)/v·(min(p, m) − 1))          specification §5.2, version 1.1
     /// ```
-    pub(super) fn dp_windows(&self, plan: &Plan, ranks: &[(Work, f64)], micro_batches: f64) -> Windows {
-        let longest =
-            |part: fn(&Work) -> Seconds| ranks.iter().map(|(work, _)| part(work)).fold(Seconds::ZERO, Seconds::max);
+    pub(super) fn dp_windows<'w>(
+        &self,
+        plan: &Plan,
+        ranks: impl Iterator<Item = &'w Work>,
+        micro_batches: f64,
+    ) -> Windows {
+        let (forward, backward) = ranks.fold((Seconds::ZERO, Seconds::ZERO), |(forward, backward), work| {
+            (forward.max(work.forward()), backward.max(work.backward()))
+        });
         let v = f64::from(plan.schedule.virtual_stages());
         let chunked = matches!(plan.schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
         let wide = if chunked && v > 1.0 && self.device.stack.overlap.dp_interleaved_window {
@@ -151,7 +157,6 @@ impl Costs<'_> {
         } else {
             1.0
         };
-        let (forward, backward) = (longest(Work::forward), longest(Work::backward));
         Windows { backward: backward * wide, forward: forward * wide, micro_backward: backward }
     }
 

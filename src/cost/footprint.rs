@@ -92,5 +92,6 @@ impl Footprint {
 
 /// The rank that needs the most.
 pub(super) fn fullest(ranks: impl IntoIterator<Item = Footprint>) -> Footprint {
-    ranks.into_iter().reduce(|a, b| if b.device() > a.device() { b } else { a }).expect("a plan has at least one stage")
+    let sized = ranks.into_iter().map(|footprint| (footprint.device(), footprint));
+    sized.reduce(|a, b| if b.0 > a.0 { b } else { a }).expect("a plan has at least one stage").1
 }

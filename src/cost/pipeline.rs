@@ -92,8 +92,7 @@ impl Costs<'_> {
         heaviest: &RankParameters,
     ) -> StepTime {
         let works = self.works_of_ranks(plan, shape, held);
-        let ranks: Vec<(Work, f64)> = works.into_iter().map(|work| (work, 1.0)).collect();
-        let flow = self.flow(plan, &ranks);
+        let flow = self.flow(plan, works.iter().map(|work| (work, 1.0)));
         let edges = self.edges(plan, heaviest);
         let activations = self.exposed_activations(plan, shape);
         self.flow_step(plan, &flow, self.exposed_stage_sends(plan), &edges, activations)
@@ -106,15 +105,20 @@ impl Costs<'_> {
     }
 
     /// The micro-batches' way through the pipeline; each rank comes with how many are like it.
-    pub(super) fn flow(&self, plan: &Plan, ranks: &[(Work, f64)]) -> Flow {
+    pub(super) fn flow<'w>(&self, plan: &Plan, ranks: impl Iterator<Item = (&'w Work, f64)> + Clone) -> Flow {
         let micro_batches = self.micro_batches(plan);
         let busy = if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
-            self.bidirectional(plan, ranks, micro_batches)
+            self.bidirectional(plan, ranks.clone(), micro_batches)
         } else {
-            self.flushed(plan, ranks, micro_batches)
+            self.flushed(plan, ranks.clone(), micro_batches)
         };
         let slow_down = self.slow_down(plan.layout.world_size());
-        Flow { busy, windows: self.dp_windows(plan, ranks, micro_batches), micro_batches, slow_down }
+        Flow {
+            busy,
+            windows: self.dp_windows(plan, ranks.map(|(work, _)| work), micro_batches),
+            micro_batches,
+            slow_down,
+        }
     }
 
     /// What a step pays at its two ends, before the windows of its flow hide any.
@@ -155,21 +159,27 @@ impl Costs<'_> {
     }
 
     /// Schedules whose ranks compute and wait: the busiest rank sets the pace, the bubble is what it waits.
-    fn flushed(&self, plan: &Plan, ranks: &[(Work, f64)], micro_batches: f64) -> StepTime {
-        let exposed: Vec<Seconds> = ranks.iter().map(|(work, _)| self.beside(work)).collect();
-        let times = || {
-            ranks.iter().zip(&exposed).map(|((work, times), &ep)| {
-                let time = work.rank_time();
-                (RankTime { backward: time.backward + ep, ..time }, *times)
-            })
+    fn flushed<'w>(
+        &self,
+        plan: &Plan,
+        ranks: impl Iterator<Item = (&'w Work, f64)> + Clone,
+        micro_batches: f64,
+    ) -> StepTime {
+        let played = |work: &Work| {
+            let time = work.rank_time();
+            RankTime { backward: time.backward + self.beside(work), ..time }
         };
-        let busiest = times()
-            .enumerate()
-            .reduce(|a, b| if b.1.0.both() > a.1.0.both() { b } else { a })
-            .map_or(0, |(index, _)| index);
-        let waiting =
-            if plan.layout.pp == 1 { Seconds::ZERO } else { Ranks::of(times()).bubble(plan.schedule, micro_batches) };
-        StepTime { pipeline_bubble: waiting, ..StepTime::busy(&ranks[busiest].0, exposed[busiest], micro_batches) }
+        let idle = (Work::default(), RankTime::default());
+        let mut busiest = (&idle.0, idle.1);
+        let all = Ranks::of(ranks.map(|(work, times)| {
+            let time = played(work);
+            if time.both() > busiest.1.both() {
+                busiest = (work, time);
+            }
+            (time, times)
+        }));
+        let waiting = if plan.layout.pp == 1 { Seconds::ZERO } else { all.bubble(plan.schedule, micro_batches) };
+        StepTime { pipeline_bubble: waiting, ..StepTime::busy(busiest.0, self.beside(busiest.0), micro_batches) }
     }
 
     /// Expert traffic run beside compute that stays exposed, E = dispatch and combine of both passes.
@@ -203,7 +213,12 @@ impl Costs<'_> {
     }
 
     /// `DualPipe`: stages are averaged, for every rank holds one from each end.
-    fn bidirectional(&self, plan: &Plan, ranks: &[(Work, f64)], micro_batches: f64) -> StepTime {
+    fn bidirectional<'w>(
+        &self,
+        plan: &Plan,
+        ranks: impl Iterator<Item = (&'w Work, f64)>,
+        micro_batches: f64,
+    ) -> StepTime {
         let mut mean = Work::default();
         for (work, times) in ranks {
             mean.add(work, times / f64::from(plan.layout.pp));

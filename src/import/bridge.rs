@@ -73,8 +73,9 @@ pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Argumen
         }
     }
     launched.model = launched.model.take().or_else(|| of_module(document));
-    launched.open |=
-        document.has("modules") || !document.keys("MODEL_ARGS").is_empty() && !document.has("MODEL_ARGS.--num-layers");
+    launched.open |= document.has("modules")
+        || document.has("tensor_model_parallel_size")
+        || !document.keys("MODEL_ARGS").is_empty() && !document.has("MODEL_ARGS.--num-layers");
     precision(&mut list, document);
     let read =
         |path: &str| path.split('.').next_back().is_some_and(|key| key.starts_with(|c: char| c.is_ascii_digit()));

@@ -10,7 +10,9 @@ use crate::cost::{Costs, Evaluation, Footprint};
 use crate::import::{Finding, Imported, Level};
 use crate::plan::Plan;
 use crate::problem::Problem;
+use crate::schedule::Schedule;
 use crate::space::{self, Rejection};
+use crate::stack::Framework;
 
 pub use better::{Change, Suggestion};
 pub use links::Crossing;
@@ -49,7 +51,9 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     let rejections = space::check(&costs, plan);
     let guessed = findings.iter().any(|finding| GUESSED.contains(&finding.rule));
     findings.extend(rejections.iter().map(|rejection| refused(rejection, imported, guessed)));
-    if !space::runs(imported.framework, plan.schedule) && plan.layout.pp > 1 {
+    // Megatron-DeepSpeed has a flag for ZB-H1, which nobody plans with.
+    let flagged = imported.framework == Framework::MegatronDeepspeed && plan.schedule == Schedule::ZbH1;
+    if !space::runs(imported.framework, plan.schedule) && plan.layout.pp > 1 && !flagged {
         let message = format!("{:?} does not run the schedule {}", imported.framework, plan.schedule);
         findings.push(Finding::error("framework-schedule", message).at_maybe(imported.places.get("vpp")));
     }

@@ -45,7 +45,7 @@ impl<'l> Pipeline<'l> {
         let works = &layers.works(plan.layout.pp).layers;
         let ranks: Vec<(Work, f64)> =
             stages.classes.iter().map(|class| (work_of(costs, class, works, &layers.shape), class.count)).collect();
-        let flow = costs.flow(&plan, &ranks);
+        let flow = costs.flow(&plan, ranks.iter().map(|(work, times)| (work, *times)));
         let least_bubble = least_flow(costs, &plan, stages, &ranks, works, &layers.shape).map(|least| {
             // A bidirectional pipeline may be busy for less than its closed form says.
             least * ROUNDING - (flow.busy.total() - flow.busy.pipeline_bubble)

@@ -70,7 +70,9 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
     rules::contradictions(&mut list, &imported.plan, deepspeed);
     if launched.open || !list.unknown.is_empty() {
         // What is missing may be set by the fork's code, or by the file that this one builds on.
-        let missing = list.findings[before..].iter_mut().filter(|finding| finding.message.contains("` without "));
+        let missing = list.findings[before..].iter_mut().filter(|finding| {
+            [" without ", " with no "].iter().any(|part| finding.message.contains(&format!("`{part}")))
+        });
         missing.for_each(|finding| finding.level = super::Level::Warning);
     }
     rules::connections(&mut list, &imported.plan, launched.connections.as_deref(), launched.in_script);

@@ -231,7 +231,7 @@ fn python_list(text: &str) -> Option<Vec<bool>> {
 
 /// The vocabulary: as given, as of the same model in the catalogue, or as of the tokenizer's kind.
 fn vocabulary(list: &mut Arguments, model: &Model) -> u32 {
-    if let Some(vocab) = list.size("--vocab-size") {
+    if let Some(vocab) = list.size("--vocab-size").or_else(|| list.size("--padded-vocab-size")) {
         return vocab;
     }
     let kind = list.word("--tokenizer-type").unwrap_or_default();

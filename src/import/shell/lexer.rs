@@ -65,6 +65,11 @@ impl Parser<'_> {
         }
         self.at += operator.len();
         self.blank(false);
+        if self.starts("<(") || self.starts(">(") {
+            self.at += 1;
+            let _ = self.matched('(', ')')?;
+            return Ok(true);
+        }
         let target = self.word()?;
         if matches!(operator, "<<" | "<<-") {
             *heredoc = Some(self.base + self.script.heredocs.len());

@@ -173,7 +173,7 @@ impl<'a> Parser<'a> {
             self.expect("do", line)?;
             let body = self.list(&["done"])?;
             self.expect("done", line)?;
-            let _ = self.redirects(&mut Vec::new(), &mut None)?;
+            while self.redirects(&mut Vec::new(), &mut None)? {}
             return Ok(Command::While { until, condition, body, line });
         }
         if self.keyword("[[") {
@@ -186,7 +186,7 @@ impl<'a> Parser<'a> {
         if self.keyword("{") {
             let body = self.list(&["}"])?;
             self.expect("}", line)?;
-            let _ = self.redirects(&mut Vec::new(), &mut None)?;
+            while self.redirects(&mut Vec::new(), &mut None)? {}
             return Ok(Command::Group(body));
         }
         if self.starts("(") {
@@ -196,7 +196,7 @@ impl<'a> Parser<'a> {
                 return Err(SyntaxError { line, why: "the `(` is not closed".into() });
             }
             self.at += 1;
-            let _ = self.redirects(&mut Vec::new(), &mut None)?;
+            while self.redirects(&mut Vec::new(), &mut None)? {}
             return Ok(Command::Group(body));
         }
         self.simple(line)
@@ -214,7 +214,7 @@ impl<'a> Parser<'a> {
             }
             let otherwise = if self.keyword("else") { self.list(&["fi"])? } else { List::new() };
             self.expect("fi", line)?;
-            let _ = self.redirects(&mut Vec::new(), &mut None)?;
+            while self.redirects(&mut Vec::new(), &mut None)? {}
             return Ok(Command::If { arms, otherwise, line });
         }
     }
@@ -294,7 +294,7 @@ impl<'a> Parser<'a> {
         self.expect("do", line)?;
         let body = self.list(&["done"])?;
         self.expect("done", line)?;
-        let _ = self.redirects(&mut Vec::new(), &mut None)?;
+        while self.redirects(&mut Vec::new(), &mut None)? {}
         Ok(Command::For { name, words, body })
     }
 
