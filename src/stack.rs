@@ -207,10 +207,6 @@ pub struct Stack {
     /// Share of a layer's activations that selective checkpointing by operator keeps.
     #[serde(default = "half")]
     pub per_op_kept: f64,
-    /// Whether checkpointing by operator keeps what products in NVFP4 gave; else a layer keeps its input and the context of
-    /// attention, and computes every product again. Source: [torchtitan-nvfp4].
-    #[serde(default = "yes")]
-    pub per_op_keeps_nvfp4: bool,
     /// Whether Transformer Engine keeps one weight-gradient buffer per weight shape (§6.5).
     #[serde(default)]
     pub wgrad_cache: bool,

@@ -189,7 +189,6 @@ impl Costs<'_> {
         match plan.recompute {
             Recompute::None | Recompute::FirstLayers(_) => self.all_activations(kind, plan, Modules::default()),
             Recompute::Selective(modules) => self.all_activations(kind, plan, modules),
-            Recompute::PerOp if self.forgets_products() => self.checkpoint(plan) + self.context(kind, plan),
             Recompute::PerOp => self.all_activations(kind, plan, Modules::default()) * self.device.stack.per_op_kept,
             Recompute::EveryOther => {
                 self.all_activations(kind, plan, Modules::default()) * 0.5 + self.checkpoint(plan) * 0.5
@@ -230,18 +229,6 @@ impl Costs<'_> {
             Ffn::None => Bytes::ZERO,
         };
         (Bytes::new(tokens * (common + mixer)) + ffn) * self.device.stack.activation_memory
-    }
-
-    /// What attention gave, and its normalisers: `n·a/t·(2·d_v + 4)` bytes; of recurrent mixers their inner channels.
-    fn context(&self, kind: usize, plan: &Plan) -> Bytes {
-        let width = match &self.problem.model().kinds[kind].mixer {
-            Mixer::Attention(a) => f64::from(a.heads) * (2.0 * f64::from(a.head_dim) + 4.0),
-            Mixer::Mla(m) => f64::from(m.heads) * (2.0 * f64::from(m.v_dim) + 4.0),
-            Mixer::Mamba(m) => 2.0 * m.inner() as f64,
-            Mixer::DeltaNet(d) => 2.0 * d.values() as f64,
-            Mixer::None => 0.0,
-        };
-        Bytes::new(self.tokens(plan) * width / f64::from(plan.layout.tp))
     }
 
     /// Bytes of a stored input of a product.

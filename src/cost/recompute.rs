@@ -2,7 +2,7 @@
 
 use super::Costs;
 use super::layer::LayerCost;
-use crate::gpu::{AttentionKernel, Format};
+use crate::gpu::AttentionKernel;
 use crate::model::{Ffn, Layer};
 use crate::plan::{Modules, Plan, Recompute};
 use crate::units::Seconds;
@@ -16,7 +16,7 @@ impl Costs<'_> {
     /// ```text
     /// full          F + tensor, context and expert communication of the forward
     /// every other   half of that
-    /// per op        ½(F − T_attn) + ½·communication; full less T_attn where no product is kept
+    /// per op        ½(F − T_attn) + ½·communication
     /// modules       the sum of their forwards: core_attn T_attn; layernorm ½ of norms and residuals; act the activation
     ///               function; mla_up_proj its products and ½ of the norms; mlp, moe the whole feed-forward part
     /// ```
@@ -27,7 +27,6 @@ impl Costs<'_> {
             Recompute::None | Recompute::FirstLayers(_) => Seconds::ZERO,
             Recompute::Full => self.again(cost),
             Recompute::EveryOther => self.again(cost) * 0.5,
-            Recompute::PerOp if self.forgets_products() => self.again(cost) - cost.attention,
             Recompute::PerOp => (cost.forward - cost.attention + cost.tp.forward + cost.cp.forward) * 0.5,
             Recompute::Selective(modules) => self.modules(modules, layer, cost),
         }
@@ -42,11 +41,6 @@ impl Costs<'_> {
         } else {
             all
         }
-    }
-
-    /// Whether checkpointing by operator keeps the output of no product.
-    pub(super) fn forgets_products(&self) -> bool {
-        self.device.format == Format::Nvfp4 && !self.device.stack.per_op_keeps_nvfp4
     }
 
     fn modules(&self, modules: Modules, layer: &Layer, cost: &LayerCost) -> Seconds {
