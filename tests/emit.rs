@@ -107,6 +107,21 @@ fn groups_that_megatron_does_not_build_are_refused() {
 }
 
 #[test]
+fn what_torchtitan_and_accelerate_check_at_the_start_is_refused() {
+    let tied = |plan: &str| {
+        let tied = ["--set", "model.tied_embeddings=true", "--plan", plan];
+        run(&[&["emit", "torchtitan", "qwen3-8b", "dgx-h100-64"][..], &tied].concat())
+    };
+    assert!(err(&tied("tp=1 pp=2 zero=3")).contains("tied embeddings"), "{}", err(&tied("tp=1 pp=2 zero=3")));
+    assert!(tied("tp=1 pp=1 zero=3").status.success(), "{}", err(&tied("tp=1 pp=1 zero=3")));
+    let (why, near) = way_out("torchtitan", "qwen3-32b", "tp=16 pp=1 zero=3");
+    assert!(why.contains("8 key-value heads") && near.contains("tp=8"), "{why}");
+    let one = ["emit", "accelerate", "llama3-8b", "dgx-h100-64", "--gpus", "1", "--plan", "zero=3"];
+    let refused = run(&one);
+    assert!(err(&refused).contains("nothing to shard over"), "{}", err(&refused));
+}
+
+#[test]
 fn stages_that_were_chosen_are_written_where_a_framework_can_say_them() {
     let plan = |framework: &str, plan: &str| {
         run(&["emit", framework, "llama3-70b", "dgx-h100-64", "--plan", plan, "--refine"])

@@ -26,6 +26,12 @@ fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
 fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let what = || format!("zero={}", u8::from(plan.zero));
     let sharded = Plan { zero: ZeroStage::Three, ..*plan };
+    if plan.layout.dense_replicas() == 1 && (plan.zero > ZeroStage::Zero || plan.layout.tp > 1) {
+        // Tensor parallelism needs FSDP2, and FSDP2 replicas.
+        let near =
+            if plan.layout.tp > 1 { rules::without_tensor(&sharded) } else { Plan { zero: ZeroStage::Zero, ..*plan } };
+        return Obstacle::of_plan(what(), "with one replica there is nothing to shard over", near);
+    }
     match plan.zero {
         ZeroStage::One => Obstacle::of_plan(what(), "FSDP2 shards weights too: DDP or ZeRO 3", sharded),
         ZeroStage::Two => Obstacle::of_plan(
