@@ -254,6 +254,7 @@ fn split(program: &Program, options: &Options, known: Option<f64>, programs: usi
     answer
 }
 
+/// The answer with its proof.
 fn finish(staged: StagedPlan, price: StagedEvaluation, before: Option<Seconds>, answer: &Answer) -> Refined {
     let step = price.evaluation.step.total();
     let bound = Seconds::new(answer.bound).min(step);

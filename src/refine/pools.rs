@@ -2,14 +2,14 @@
 
 use super::program::{Load, Program};
 use super::separable::{self, Answer, Kinds, Split};
-use super::{Freedom, Infeasible, Options, Proof, Refined, coupled, cuts};
+use super::{Freedom, Infeasible, Options, Refined, coupled, cuts, finish};
 use crate::cost::{Mixed, StagedEvaluation, Stager};
 use crate::plan::{Offload, Plan, Recompute};
-use crate::units::{Bytes, Seconds};
+use crate::units::Bytes;
 
 /// Finds layers and recomputation of every stage of a plan whose ranks are of several kinds: `stagers` price it on each,
-/// `of_rank` says which is whose, `mixed` prices all together; layers
-/// recompute `recompute` where they are not free, and all leave `offload` on the host.
+/// `of_rank` says which is whose, `mixed` prices all together; layers recompute `recompute` where they are not free, and all
+/// leave `offload` on the host.
 ///
 /// The answer is priced by `mixed`, which knows nothing of the program; each rank is held under its own memory. The bound knows
 /// nothing of late sends between kinds.
@@ -60,15 +60,7 @@ pub fn refine_over(
         debug_assert!(false, "the evaluator refutes the program on rank {rank}");
         return Err(Infeasible::Unsupported("the evaluator refutes the program"));
     }
-    let step = price.evaluation.step.total();
-    let bound = Seconds::new(answer.bound).min(step);
-    let gap = (step - bound) / step;
-    let proof = match gap {
-        none if none <= 1e-9 => Proof::Optimal,
-        gap if answer.cut_short => Proof::TimeLimit { gap },
-        gap => Proof::WithinGap { gap },
-    };
-    Ok(Refined { staged, price, before: None, bound, proof, replayed: answer.replayed })
+    Ok(finish(staged, price, None, &answer))
 }
 
 /// The stages of these cuts, each with the fastest mix that fits its rank.
