@@ -159,12 +159,7 @@ impl Costs<'_> {
     }
 
     /// Schedules whose ranks compute and wait: the busiest rank sets the pace, the bubble is what it waits.
-    fn flushed<'w>(
-        &self,
-        plan: &Plan,
-        ranks: impl Iterator<Item = (&'w Work, f64)> + Clone,
-        micro_batches: f64,
-    ) -> StepTime {
+    fn flushed<'w>(&self, plan: &Plan, ranks: impl Iterator<Item = (&'w Work, f64)>, micro_batches: f64) -> StepTime {
         let played = |work: &Work| {
             let time = work.rank_time();
             RankTime { backward: time.backward + self.beside(work), ..time }

@@ -117,8 +117,8 @@ pub fn plainest(counts: &[u32], pp: u32, mtp: u32, mtp_stage: usize) -> LayerSpl
 }
 
 /// Splits that give the first and the last rank layers of their own, so that the other ranks hold as few as they can, and neither
-/// end a layer a chunk more than they; without the even one. Longer stages than that are slower by more than what an end
-/// carries beside its layers; any other split can be asked for, or be chosen by refinement.
+/// end a layer a chunk more than they; without the even one. That is a choice of what to search, not a proof: any other split
+/// can be asked for, or be chosen by refinement.
 pub fn light_ends(layers: u32, pp: u32, virtual_stages: u32) -> Vec<LayerSplit> {
     let (chunks, middle) = (pp * virtual_stages, layers.div_ceil(pp * virtual_stages) * virtual_stages);
     let Some(both) = pp.checked_sub(2).and_then(|others| layers.checked_sub(middle * others)) else {

@@ -284,9 +284,9 @@ impl Costs<'_> {
         let pp = plan.layout.pp;
         let place = |chunk| plan.schedule.rank_of(chunk, pp);
         let works = self.works(plan, shape);
-        let all = plan.split != LayerSplit::CostBalanced;
+        let priced_as_held = plan.split != LayerSplit::CostBalanced;
         let counts = |most| {
-            if all && most == u32::MAX {
+            if priced_as_held && most == u32::MAX {
                 return Cow::Borrowed(held);
             }
             Cow::Owned(self.layers_at(&self.priced_layers(plan, shape, &works), most, pp, place))
