@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
+use itertools::Itertools as _;
 use rayon::prelude::*;
 
 use crate::cost::Costs;
@@ -154,7 +155,7 @@ pub(super) struct Pipes {
 pub(super) struct Pipe {
     pub plan: Plan,
     pub stages: Arc<Stages>,
-    pub recomputes: Vec<(Recompute, Vec<f64>)>,
+    pub recomputes: Vec<Recomputes>,
     /// Plans below it for each sharding.
     pub below: u64,
     /// Largest share of activations on the host.
@@ -166,11 +167,30 @@ pub(super) struct Pipe {
     row: usize,
 }
 
+/// One recomputation of a pipeline.
+pub(super) struct Recomputes {
+    pub recompute: Recompute,
+    /// Its place in [`Tables::recomputes`].
+    pub at: usize,
+    /// Shares of activations on the host, least first.
+    pub shares: Vec<f64>,
+}
+
 /// The split as ranks hold their weights: a weighed one holds what an even one does.
 const fn held(split: LayerSplit) -> LayerSplit {
     match split {
         LayerSplit::Even | LayerSplit::CostBalanced => LayerSplit::Even,
         LayerSplit::Ends { .. } | LayerSplit::Stages(_) => split,
+    }
+}
+
+/// However many first layers are forgotten, a layer is priced the same.
+const fn alike(recompute: Recompute) -> Recompute {
+    match recompute {
+        Recompute::FirstLayers(_) => Recompute::FirstLayers(1),
+        Recompute::None | Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther | Recompute::Full => {
+            recompute
+        }
     }
 }
 
@@ -188,6 +208,7 @@ pub(super) struct Tables<'t> {
     costs: &'t Costs<'t>,
     space: &'t Space<'t>,
     engines: [Engines; 2],
+    recomputes: Vec<Recompute>,
     pipes: Vec<OnceLock<Pipes>>,
     parts: &'t Parts,
     menus: Arc<Menus>,
@@ -197,9 +218,11 @@ pub(super) struct Tables<'t> {
 impl<'t> Tables<'t> {
     pub fn new(costs: &'t Costs<'t>, space: &'t Space<'t>, parts: &'t Parts) -> Self {
         let most = costs.problem.model().layers() as usize + 3;
+        let whole_model = space.recomputes(1, Schedule::OneFOneB).into_iter().map(alike);
         Self {
             costs,
             space,
+            recomputes: [Recompute::None].into_iter().chain(whole_model).unique().collect(),
             engines: [1, 2].map(|pp| {
                 let stages = space.zero_stages(pp);
                 let gathered = stages.contains(&ZeroStage::Three);
@@ -218,23 +241,23 @@ impl<'t> Tables<'t> {
         self.pipes[pp as usize].get_or_init(|| {
             let pipe = |(schedule, split)| {
                 let plan = Plan { schedule, split, recompute: Recompute::None, ..*plan };
-                let recomputes: Vec<(Recompute, Vec<f64>)> = self
+                let recomputes: Vec<Recomputes> = self
                     .space
                     .recomputes(pp, schedule)
                     .into_iter()
                     .map(|recompute| {
+                        let known = self.recomputes.iter().position(|known| *known == alike(recompute));
                         let mut shares = self.space.offloaded_activations(pp, recompute);
                         shares.sort_by(f64::total_cmp);
-                        (recompute, shares)
+                        Recomputes { recompute, at: known.expect("no chunk is longer than the whole model"), shares }
                     })
                     .collect();
-                let shares = recomputes.iter().flat_map(|(_, shares)| shares);
+                let shares = recomputes.iter().flat_map(|choice| &choice.shares);
                 let most_offloaded = shares.copied().fold(0.0, f64::max);
-                let below = recomputes.iter().map(|(_, shares)| shares.len() as u64).sum();
+                let below = recomputes.iter().map(|choice| choice.shares.len() as u64).sum();
                 let stages =
                     self.parts.stages((pp, schedule, held(split), ALIKE, 0), || Stages::new(self.costs, &plan));
-                let most =
-                    |(recompute, _): &(Recompute, _)| if let Recompute::FirstLayers(n) = recompute { *n } else { 0 };
+                let most = |choice: &Recomputes| if let Recompute::FirstLayers(n) = choice.recompute { n } else { 0 };
                 let row = recomputes.iter().map(most).max().unwrap_or_default() as usize + 1;
                 let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages()) as usize;
                 let rows = if split == LayerSplit::CostBalanced { chunk + 2 } else { 1 };
@@ -243,6 +266,11 @@ impl<'t> Tables<'t> {
             };
             Pipes { pipelines: self.space.pipelines(pp).into_iter().map(pipe).collect() }
         })
+    }
+
+    /// Recomputations that price a layer otherwise, none first; whatever pipeline it is, they are among these.
+    pub fn recomputes(&self) -> &[Recompute] {
+        &self.recomputes
     }
 
     /// How weights may be kept on `pp` ranks.
