@@ -227,11 +227,19 @@ impl Explorer<'_> {
             }
             let mut time = time;
             if matches!(flow, Flow::Unplayed) {
+                let stages = self.costs.stage_times(&pipeline.plan, &pipeline.layers.shape);
+                let hopeless = |flow: Seconds, found: &Found| {
+                    let time = pipeline.least_time_played(flow) + edges;
+                    found.best.is_hopeless(layout, Price { time, memory: Bytes::ZERO })
+                };
+                if hopeless(self.tables.least_flow(&pipeline.plan, &stages), found) {
+                    found.counts.flow += (list.len() - at) as u64;
+                    break;
+                }
                 found.counts.played += 1;
-                let played = self.costs.played_flow(&pipeline.plan, &pipeline.layers.shape);
+                let played = self.costs.played_stages(&pipeline.plan, &stages);
                 flow = Flow::Played(played);
-                let least = played.map_or(Seconds::ZERO, |played| pipeline.least_time_played(played) + edges);
-                if found.best.is_hopeless(layout, Price { time: least, memory: Bytes::ZERO }) {
+                if played.is_some_and(|played| hopeless(played, found)) {
                     found.counts.flow += (list.len() - at) as u64;
                     break;
                 }

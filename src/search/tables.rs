@@ -10,6 +10,8 @@ use crate::cost::Costs;
 use crate::cost::staged::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
 use crate::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use crate::schedule::Schedule;
+use crate::schedule::paths::{Path, paths_through};
+use crate::schedule::replay::StageTime;
 use crate::space::{Rejection, Restrictions, Space};
 use crate::split::LayerSplit;
 use crate::stack::Dispatcher;
@@ -22,6 +24,7 @@ pub(super) struct Parts {
     mixings: RwLock<BTreeMap<MixingKey, Arc<Mixing>>>,
     feedings: RwLock<BTreeMap<FeedingKey, Arc<Feeding>>>,
     stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
+    chains: RwLock<BTreeMap<ChainsKey, Arc<[Path]>>>,
     menus: Mutex<Vec<(Restrictions, Arc<Menus>)>>,
 }
 
@@ -50,6 +53,15 @@ impl Parts {
         }
         let stages = Arc::new(make());
         Arc::clone(self.stages.write().expect("no writer panics").entry(key).or_insert(stages))
+    }
+
+    fn chains(&self, key: ChainsKey) -> Arc<[Path]> {
+        if let Some(known) = self.chains.read().expect("no writer panics").get(&key) {
+            return Arc::clone(known);
+        }
+        let (schedule, pp, micro_batches, rank) = key;
+        let chains = paths_through(schedule, pp, micro_batches, rank).into();
+        Arc::clone(self.chains.write().expect("no writer panics").entry(key).or_insert(chains))
     }
 
     /// The menus under what restrictions say of shardings.
@@ -143,6 +155,8 @@ type MenuKey = (Layout, Schedule, LayerSplit);
 type Menus = RwLock<BTreeMap<MenuKey, Arc<Menu>>>;
 /// pp, schedule, split, layers of the last chunk of a weighed one, first layers forgotten.
 type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
+/// Schedule, pp, micro-batches, rank.
+type ChainsKey = (Schedule, u32, u32, u32);
 /// In place of the layers of the last chunk where all chunks are alike.
 const ALIKE: u32 = u32::MAX;
 
@@ -324,20 +338,34 @@ impl<'t> Tables<'t> {
             });
             kept.push((sharding, plan, hosts));
         }
-        let all: Vec<Sharding> = kept
-            .iter()
-            .flat_map(|(sharding, plan, hosts)| {
-                hosts.iter().map(|&share| sharding.with_host(self.costs, plan, &parameters, share))
-            })
-            .collect();
-        let (mut sharded, mut replicated): (Vec<Sharding>, Vec<Sharding>) =
-            all.into_iter().partition(|sharding| sharding.zero() == ZeroStage::Three);
-        // Thousands of menus are kept.
-        sharded.shrink_to_fit();
-        replicated.shrink_to_fit();
+        // Thousands of menus are kept: no more room than they need.
+        let room = |zero_3: bool| -> usize {
+            let of = kept.iter().filter(|(sharding, ..)| (sharding.zero() == ZeroStage::Three) == zero_3);
+            of.map(|(_, _, hosts)| hosts.len()).sum()
+        };
+        let (mut sharded, mut replicated) = (Vec::with_capacity(room(true)), Vec::with_capacity(room(false)));
+        for (sharding, plan, hosts) in &kept {
+            let list = if sharding.zero() == ZeroStage::Three { &mut sharded } else { &mut replicated };
+            list.extend(hosts.iter().map(|&share| sharding.with_host(self.costs, plan, &parameters, share)));
+        }
         let edges = replicated.iter().map(|sharding| sharding.least_time(self.costs, plan)).reduce(Seconds::min);
         let least = least_states(replicated.iter().chain(&sharded));
         Menu { edges: edges.unwrap_or_default(), replicated, sharded, dominated, inexpressible, least }
+    }
+
+    /// A time that a plan's pipeline of such stages cannot beat as it is played: the longest chain through the rank that works
+    /// longest. Nothing where there is no chain.
+    pub fn least_flow(&self, plan: &Plan, stages: &[StageTime]) -> Seconds {
+        let (schedule, pp) = (plan.schedule, plan.layout.pp);
+        let Some(micro_batches) = self.costs.whole_micro_batches(plan) else { return Seconds::ZERO };
+        let mut work = vec![Seconds::ZERO; pp as usize];
+        for (chunk, time) in stages.iter().enumerate() {
+            work[schedule.rank_of(chunk as u32, pp) as usize] += time.forward + time.backward;
+        }
+        let busiest =
+            (0..pp).reduce(|a, b| if work[b as usize] >= work[a as usize] { b } else { a }).unwrap_or_default();
+        let chains = self.parts.chains((schedule, pp, micro_batches, busiest));
+        chains.iter().map(|chain| chain.length(stages)).fold(Seconds::ZERO, Seconds::max)
     }
 
     /// Classes of ranks where chunks differ from `pipe`'s: they weigh the head, or forget their first layers.
