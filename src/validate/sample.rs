@@ -206,7 +206,9 @@ mod tests {
         let families: Vec<String> = published().iter().map(family).collect();
         let uneven = |salt: u32| {
             let mut sizes = [0_usize; 5];
-            families.iter().for_each(|family| sizes[salted(family, 5, salt) as usize] += 1);
+            for family in &families {
+                sizes[salted(family, 5, salt) as usize] += 1;
+            }
             sizes.iter().max().unwrap() - sizes.iter().min().unwrap()
         };
         assert!((0..1000).all(|salt| uneven(salt) >= uneven(SALT)), "{}", uneven(SALT));
