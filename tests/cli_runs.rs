@@ -72,7 +72,10 @@ fn validate_names_what_it_leaves_out() {
         (2, Some("peak_mem_gib"), Some("-3.5"))
     );
     let reasons = document["unpredicted"].as_array().unwrap();
-    assert!(reasons.iter().any(|of| of["reason"].as_str().is_some_and(|why| why.contains("model shape"))), "{reasons:?}");
+    assert!(
+        reasons.iter().any(|of| of["reason"].as_str().is_some_and(|why| why.contains("model shape"))),
+        "{reasons:?}"
+    );
 }
 
 #[test]
