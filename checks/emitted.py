@@ -38,6 +38,28 @@ def emit(binary, case, folder):
     return keys, world, ""
 
 
+LAUNCHED = {"megatron-bridge": "megatron_bridge.py"}   # what `import` is given; FRAMEWORK.sh where nothing stands here
+
+
+def read_back(binary, case, keys, folder):
+    """What `import` reads otherwise than the plan says."""
+    path = os.path.join(folder, LAUNCHED.get(case["framework"], case["framework"] + ".sh"))
+    done = subprocess.run([binary, "import", path, "--format", "json"], capture_output=True, text=True)
+    if not done.stdout:
+        return [f"read back: {done.stderr.strip()}"]
+    answer = json.loads(done.stdout)
+    again = dict(item.split("=", 1) for item in answer["plan_text"].split())
+    # Stages that were refined, and those of one plan in other words, are compared by the tests.
+    names = [name for name in keys.keys() | again.keys() if name != "split"]
+    if case["framework"] == "megatron-bridge":                    # how many replicas there are is its launcher's
+        names = [name for name in names if name not in ("dp", "shard")]
+    if "--refine" in case["flags"]:
+        names = [name for name in names if name not in ("recompute", "schedule", "vpp")]
+    wrong = [f"{name}: the plan says {keys.get(name)}, the file reads back as {again.get(name)}" for name in sorted(names)
+             if keys.get(name) != again.get(name)]
+    return wrong + [f"not read back: {name}" for name in answer["unknown"]]
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--out", required=True)
@@ -57,6 +79,10 @@ def main():
             failed += 1
             print(f"NOT EMITTED {case['framework']} {case['model']} {case['plan']}: {why}")
             continue
+        odd = read_back(o.meshwright, case, keys, folder)
+        if odd:
+            failed += 1
+            print(f"READ BACK {case['framework']} {case['model']} {case['flags']} {case['plan']}: " + "; ".join(odd))
         ready.setdefault(case["framework"], []).append((case, keys, world, os.path.join(folder, CHECKER[case["framework"]][1])))
     for framework, items in ready.items():
         since = time.time()
