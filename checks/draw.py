@@ -158,7 +158,10 @@ def drawn(chance, o, framework, models, at, scratch):
         if plan is None:
             return None, None
         command = [o.meshwright, "emit", framework, *where[:2], *flags, "--plan", plan, "--out", scratch, "--force"]
-        done = subprocess.run(command, capture_output=True, text=True)
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        except subprocess.TimeoutExpired:
+            return None, f"over two minutes: {' '.join(command)}"
         if done.returncode == 0:
             return "\t".join((framework, model, cluster, " ".join(flags), plan)), None
         if done.returncode not in (1, 2):
@@ -188,7 +191,7 @@ def main():
                 if found == int(wanted):
                     break
                 case, refused = drawn(chance, o, framework, models, at, scratch)
-                if refused:
+                if refused:                                            # named plans that are refused, crashes, and what takes too long
                     wrong += 1
                     print(refused, file=sys.stderr, flush=True)
                 if case:
