@@ -1,13 +1,25 @@
 //! A measured step that is slower than predicted: where the time must be, how likely each place is, what to measure next.
 //!
-//! Each cause is a change of the problem (a network at half its rate, a host four times slower, …) with several grades; each
-//! grade predicts a step time for every measurement. Which cause is likely follows from how well its grades predict them all.
+//! Each cause is a change of the problem (a network at half its rate, a host four times slower, …) with a chance to be at work,
+//! before anything is measured, and a range of grades that is physically possible; each grade predicts a step time for every
+//! measurement. None, one or two of them are at work, or something that is not among them.
+//!
+//! ```text
+//! P(set | times) ∝ Π p(cause in set)·Π (1 − p(other))·mean over grades of density(times | predicted by the grades)
+//! two causes lose what each loses alone; a set's probability is shared between its causes by what each loses
+//! ```
 
+mod causes;
+mod likelihood;
+
+use causes::{CAUSES, Cause};
+use likelihood::{COMMON, FREE, OWN, log_density, log_of_anything, log_sum};
 use serde::Serialize;
 
 use crate::cost::{Costs, StepTime};
 use crate::plan::Plan;
 use crate::problem::Problem;
+use crate::space;
 use crate::units::Seconds;
 
 /// One measurement.
@@ -29,17 +41,34 @@ pub struct Diagnosis {
     /// Short name.
     pub cause: &'static str,
     /// What it means.
-    pub means: String,
-    /// Its likelihood among the causes, if one of them alone is at work.
+    pub means: &'static str,
+    /// Chance that it was at work before anything was measured.
+    pub prior: f64,
+    /// Its share of the probability: all causes, `none` and `other` sum to one.
     pub likelihood: f64,
     /// The grade that fits best, in words.
     pub grade: String,
+    /// Why no worse grade is possible.
+    pub bound: &'static str,
+    /// The cause that it is at work together with, where both explain more than it alone.
+    pub with: Option<&'static str>,
     /// Seconds that it takes of each measured step, with that grade.
     pub lost_s: Vec<f64>,
     /// Step time that it predicts for each measurement.
     pub explains_s: Vec<f64>,
     /// What to measure next.
     pub next: &'static str,
+}
+
+/// A run to measure next, with what the likeliest causes say of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct NextRun {
+    /// Its sequences per step.
+    pub global_batch: u32,
+    /// On so many GPUs.
+    pub gpus: u32,
+    /// Step time under each cause.
+    pub says: Vec<(&'static str, f64)>,
 }
 
 /// What measurements say.
@@ -51,27 +80,10 @@ pub struct Verdict {
     pub measured_s: Vec<f64>,
     /// Causes, the likeliest first.
     pub causes: Vec<Diagnosis>,
+    /// A run that tells the two likeliest apart, where another batch does.
+    pub next_run: Option<NextRun>,
     /// Whether the measurements are within the model's own error.
     pub within_error: bool,
-}
-
-/// Error of a predicted step time, common to measurements of one model and software (specification, additions §10.9).
-const COMMON: f64 = 0.12;
-/// Spread of repeated measurements of one layout (README: 3–4 %).
-const REPEATED: f64 = 0.04;
-/// Where only ratios are known, the common error is as good as free.
-const FREE: f64 = 10.0;
-/// Share of a device's memory from which the allocator may thrash.
-const FULL: f64 = 0.85;
-
-/// A cause and its grades: what a grade predicts for a point, if it applies there.
-struct Cause {
-    name: &'static str,
-    means: &'static str,
-    next: &'static str,
-    grades: &'static [f64],
-    unit: &'static str,
-    step: fn(&Point, &Context, f64) -> Option<Seconds>,
 }
 
 /// What all causes look at.
@@ -81,264 +93,256 @@ struct Context {
     most_gpus: u32,
     /// GPUs of the smallest.
     least_gpus: u32,
+    /// Nodes of the largest.
+    most_nodes: f64,
     /// Share of the memory that the fullest rank takes.
     full: f64,
 }
 
-const CAUSES: &[Cause] = &[
-    Cause {
-        name: "none",
-        means: "no fault: the prediction itself is off",
-        next: "another model or batch on the same nodes: if it is off as much, fit the device (`meshwright fit`)",
-        grades: &[1.0],
-        unit: "as predicted",
-        step: |_, context, _| Some(context.step.total()),
-    },
-    Cause {
-        name: "exposed-dp",
-        means: "gradients and parameters between replicas are not hidden behind compute",
-        next: "a profile of one step: NCCL reduce-scatter and all-gather outside of the backward; overlap flags, CUDA_DEVICE_MAX_CONNECTIONS, bucket sizes",
-        grades: &[1.0],
-        unit: "not hidden at all",
-        step: |point, context, _| {
-            let problem = with_stack(point, |stack| stack.overlap.dp = false)?;
-            Some(worse(&problem, point, context))
-        },
-    },
-    Cause {
-        name: "slow-network",
-        means: "the network between nodes runs below its rate",
-        next: "all_reduce_perf of nccl-tests over all nodes, then over pairs; NCCL_DEBUG=INFO for GPUDirect RDMA and the number of NICs; port counters for errors",
-        grades: &[0.75, 0.5, 0.25, 0.125, 0.0625],
-        unit: "of its rate",
-        step: slower_network,
-    },
-    Cause {
-        name: "congestion",
-        means: "the network keeps its rate between few nodes and loses it between many: routes collide, links above the leaf are shared",
-        next: "all_reduce_perf at 2, 4, 8, … nodes: where the bus bandwidth falls; routing (adaptive, ECMP), placement under one leaf, other jobs",
-        grades: &[0.75, 0.5, 0.25, 0.125, 0.0625],
-        unit: "of its rate in the largest run",
-        step: |point, context, share| {
-            if context.least_gpus == context.most_gpus {
-                return None;
-            }
-            if point.problem.cluster().gpus < context.most_gpus {
-                return Some(context.step.total());
-            }
-            slower_network(point, context, share)
-        },
-    },
-    Cause {
-        name: "cross-node-tp",
-        means: "ranks are not numbered node by node, so that tensor- and expert-parallel groups talk over the network",
-        next: "print rank, host and local rank of every process; the launcher's distribution (srun --distribution=block), CUDA_VISIBLE_DEVICES",
-        grades: &[1.0],
-        unit: "every group across nodes",
-        step: |point, context, _| {
-            let layout = point.plan.layout;
-            if layout.tp.max(layout.ep) < 2 || point.problem.cluster().gpus <= point.problem.cluster().scale_up.gpus {
-                return None;
-            }
-            Some(worse(&super::links::with_domain(&point.problem, 1)?, point, context))
-        },
-    },
-    Cause {
-        name: "straggler",
-        means: "one slow GPU or node, which all others wait for",
-        next: "compute time per rank without communication (a matmul loop on every GPU); clocks, temperatures, ECC and PCIe replays per node; leave out half of the nodes, then the other half",
-        grades: &[0.1, 0.2, 0.4, 0.8, 1.6, 3.2],
-        unit: "slower than the others",
-        step: |point, context, slower| {
-            // A slow node is in the largest run; a smaller one need not have it.
-            let here = point.problem.cluster().gpus == context.most_gpus;
-            let busy = context.step.compute + context.step.recompute;
-            Some(context.step.total() + busy * if here { slower } else { 0.0 })
-        },
-    },
-    Cause {
-        name: "slow-clocks",
-        means: "all GPUs below their clocks: a power limit, heat, or other work on them",
-        next: "nvidia-smi -q -d CLOCK,POWER,PERFORMANCE while it runs; a large matmul alone against the device's curve",
-        grades: &[0.1, 0.2, 0.4, 0.8, 1.6],
-        unit: "slower than their curve",
-        step: |_, context, slower| {
-            Some(context.step.total() + (context.step.compute + context.step.recompute) * slower)
-        },
-    },
-    Cause {
-        name: "launch-bound",
-        means: "the host launches kernels too slowly",
-        next: "a profile: gaps between kernels on the device; CPU clocks and pinning, a debugger or profiler left on, torch.cuda.synchronize in the loop; CUDA graphs",
-        grades: &[2.0, 4.0, 8.0, 16.0],
-        unit: "times the host time of a launch",
-        step: |point, context, times| {
-            let problem = with_stack(point, |stack| {
-                stack.launches.x86 = stack.launches.x86 * times;
-                stack.launches.grace = stack.launches.grace * times;
-            })?;
-            Some(worse(&problem, point, context))
-        },
-    },
-    Cause {
-        name: "bubble",
-        means: "stages wait for each other longer than the schedule asks: uneven stages, blocking sends, fewer micro-batches",
-        next: "forward and backward time per stage; the number of micro-batches that the log prints; sends that wait in a profile",
-        grades: &[1.5, 2.0, 4.0, 8.0],
-        unit: "times the bubble",
-        step: |point, context, times| {
-            let bubble = context.step.pipeline_bubble;
-            (point.plan.layout.pp > 1 && bubble > Seconds::ZERO).then(|| context.step.total() + bubble * (times - 1.0))
-        },
-    },
-    Cause {
-        name: "expert-imbalance",
-        means: "some experts get more tokens than others",
-        next: "tokens per expert from the router's log; the load-balancing loss; a run with forced balance (--moe-router-force-load-balancing)",
-        grades: &[1.25, 1.5, 2.0, 3.0, 5.0],
-        unit: "load of the busiest rank over the mean",
-        step: |point, context, imbalance| {
-            if point.plan.layout.ep < 2 {
-                return None;
-            }
-            let mut workload = point.problem.workload().clone();
-            workload.imbalance = workload.imbalance.max(imbalance);
-            let (model, cluster, stack) =
-                (point.problem.model().clone(), point.problem.cluster().clone(), point.problem.stack().clone());
-            let problem = Problem::new(model, cluster, workload, stack, point.problem.hbm_profile()).ok()?;
-            Some(worse(&problem, point, context))
-        },
-    },
-    Cause {
-        name: "memory-thrash",
-        means: "the allocator runs at the ceiling: it frees, retries and synchronises",
-        next: "num_alloc_retries of torch.cuda.memory_stats; expandable_segments; the same run with full recomputation",
-        grades: &[0.1, 0.3, 1.0, 3.0],
-        unit: "of the step on top",
-        step: |_, context, share| (context.full >= FULL).then(|| context.step.total() * (1.0 + share)),
-    },
-    Cause {
-        name: "input-stall",
-        means: "every step waits for something beside training: data, logging, checkpoints",
-        next: "the time from the end of a step to the first kernel of the next; synthetic data; checkpoints and evaluation off",
-        grades: &[0.1, 0.3, 1.0, 3.0, 10.0],
-        unit: "seconds a step",
-        step: |_, context, seconds| Some(context.step.total() + Seconds::new(seconds)),
-    },
-];
-
-fn with_stack(point: &Point, change: impl Fn(&mut crate::stack::Stack)) -> Option<Problem> {
-    let problem = &point.problem;
-    let mut stack = problem.stack().clone();
-    change(&mut stack);
-    Problem::new(
-        problem.model().clone(),
-        problem.cluster().clone(),
-        problem.workload().clone(),
-        stack,
-        problem.hbm_profile(),
-    )
-    .ok()
+/// The runs as the model sees them.
+struct Runs<'a> {
+    points: &'a [Point],
+    contexts: Vec<Context>,
+    measured: Vec<f64>,
+    predicted: Vec<f64>,
+    /// Error that all predictions share.
+    common: f64,
 }
 
-/// The step on a network that reaches a share of its rate.
-fn slower_network(point: &Point, context: &Context, share: f64) -> Option<Seconds> {
-    let mut cluster = point.problem.cluster().clone();
-    for level in &mut cluster.levels {
-        level.efficiency *= share;
-    }
-    Some(worse(&super::links::changed(&point.problem, cluster)?, point, context))
+/// A cause with the seconds that each of its grades loses at every measurement.
+struct Candidate {
+    cause: &'static Cause,
+    prior: f64,
+    grades: Vec<(f64, Vec<f64>)>,
 }
 
-/// The step on a changed problem, never faster than on the true one.
-fn worse(problem: &Problem, point: &Point, context: &Context) -> Seconds {
-    Costs::new(problem).evaluate_played(&point.plan).step.total().max(context.step.total())
+/// One or two causes at work.
+struct Hypothesis {
+    /// Logarithm of its probability, up to a constant.
+    weight: f64,
+    /// Positions among the candidates, each with the grade that fits best.
+    at_work: Vec<(usize, usize)>,
 }
+
+/// Chance that something else is at work. An assumption, as for every mistake of the set-up.
+const OTHER: f64 = 0.1;
+/// Grades that are tried between the mildest and the worst.
+const GRADES: u32 = 16;
+/// Ratio of two times that one measurement tells apart: twice its error.
+const APART: f64 = 2.0 * OWN;
 
 /// What the measurements say; each must be of a legal plan.
 pub fn diagnose(points: &[Point]) -> Verdict {
-    let most_gpus = points.iter().map(|point| point.problem.cluster().gpus).max().unwrap_or(1);
-    let least_gpus = points.iter().map(|point| point.problem.cluster().gpus).min().unwrap_or(1);
-    let contexts: Vec<Context> = points
-        .iter()
-        .map(|point| {
-            let evaluation = Costs::new(&point.problem).evaluate_played(&point.plan);
-            let full = evaluation.footprint.device() / point.problem.cluster().gpu.hbm.value;
-            Context { step: evaluation.step, most_gpus, least_gpus, full }
-        })
-        .collect();
-    let relative = points.iter().any(|point| point.relative);
-    let mut found: Vec<(f64, Diagnosis)> =
-        CAUSES.iter().filter_map(|cause| explain(cause, points, &contexts, relative)).collect();
-    let all = log_sum(found.iter().map(|(weight, _)| *weight));
-    for (weight, diagnosis) in &mut found {
-        diagnosis.likelihood = (*weight - all).exp();
-    }
-    found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    let predicted: Vec<f64> = contexts.iter().map(|context| context.step.total().get()).collect();
-    let off = |(point, predicted): (&Point, &f64)| (point.measured.get() / predicted).ln();
-    let offs: Vec<f64> = points.iter().zip(&predicted).map(off).collect();
-    let most = offs.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    let spread = most - offs.iter().copied().fold(f64::INFINITY, f64::min);
+    let runs = runs(points);
+    let candidates: Vec<Candidate> = CAUSES.iter().filter_map(|cause| candidate(cause, &runs)).collect();
+    let hypotheses = hypotheses(&candidates, &runs);
+    let off = |(measured, predicted): (&f64, &f64)| (measured / predicted).ln();
+    let offs = || runs.measured.iter().zip(&runs.predicted).map(off);
+    let most = offs().fold(f64::NEG_INFINITY, f64::max);
+    let spread = most - offs().fold(f64::INFINITY, f64::min);
+    let causes = shares(&candidates, &hypotheses, &runs);
     Verdict {
-        within_error: (relative || most <= COMMON) && spread <= 2.0 * REPEATED * std::f64::consts::SQRT_2,
-        predicted_s: predicted,
-        measured_s: points.iter().map(|point| point.measured.get()).collect(),
-        causes: found.into_iter().map(|(_, diagnosis)| diagnosis).collect(),
+        within_error: (runs.common >= FREE || most <= COMMON) && spread <= APART * std::f64::consts::SQRT_2,
+        next_run: next_run(&candidates, &hypotheses, &runs),
+        causes,
+        predicted_s: runs.predicted,
+        measured_s: runs.measured,
     }
 }
 
-/// ln Σ exp(x), without leaving the range of numbers.
-fn log_sum(items: impl Iterator<Item = f64> + Clone) -> f64 {
-    let most = items.clone().fold(f64::NEG_INFINITY, f64::max);
-    most + items.map(|x| (x - most).exp()).sum::<f64>().ln()
+fn runs(points: &[Point]) -> Runs<'_> {
+    let gpus = || points.iter().map(|point| point.problem.cluster().gpus);
+    let per_node = points.first().map_or(1, |point| point.problem.cluster().gpus_per_node);
+    let (most_gpus, least_gpus) = (gpus().max().unwrap_or(1), gpus().min().unwrap_or(1));
+    let most_nodes = f64::from(most_gpus.div_ceil(per_node.max(1)));
+    let contexts: Vec<Context> = points.iter().map(|point| context(point, most_gpus, least_gpus, most_nodes)).collect();
+    Runs {
+        points,
+        measured: points.iter().map(|point| point.measured.get()).collect(),
+        predicted: contexts.iter().map(|context| context.step.total().get()).collect(),
+        contexts,
+        common: if points.iter().any(|point| point.relative) { FREE } else { COMMON },
+    }
 }
 
-/// A cause's log weight, its grades being equally likely beforehand, and the grade that fits best.
-fn explain(cause: &Cause, points: &[Point], contexts: &[Context], relative: bool) -> Option<(f64, Diagnosis)> {
-    let Cause { name, means, next, grades, unit, step } = cause;
-    let mut best: Option<(f64, f64, Vec<f64>)> = None;
-    let mut weights = Vec::new();
-    let between = between(grades);
-    for &grade in &between {
-        let times: Option<Vec<f64>> =
-            points.iter().zip(contexts).map(|(point, context)| step(point, context, grade).map(Seconds::get)).collect();
-        let times = times?;
-        let residuals: Vec<f64> =
-            points.iter().zip(&times).map(|(point, time)| (point.measured.get() / time).ln()).collect();
-        let weight = log_density(&residuals, if relative { FREE } else { COMMON }, REPEATED);
-        weights.push(weight);
-        if best.as_ref().is_none_or(|(known, ..)| weight > *known) {
-            best = Some((weight, grade, times));
+fn context(point: &Point, most_gpus: u32, least_gpus: u32, most_nodes: f64) -> Context {
+    let evaluation = Costs::new(&point.problem).evaluate_played(&point.plan);
+    let full = evaluation.footprint.device() / point.problem.cluster().gpu.hbm.value;
+    Context { step: evaluation.step, most_gpus, least_gpus, most_nodes, full }
+}
+
+/// What each grade of a cause loses; none where it does not apply to these runs, or changes nothing.
+fn candidate(cause: &'static Cause, runs: &Runs) -> Option<Candidate> {
+    let lost = |grade: f64| -> Option<(f64, Vec<f64>)> {
+        let each = runs.points.iter().zip(&runs.contexts);
+        let lost =
+            each.map(|(point, context)| Some(((cause.step)(point, context, grade)? - context.step.total()).get()));
+        Some((grade, lost.collect::<Option<_>>()?))
+    };
+    let grades: Vec<(f64, Vec<f64>)> = grades(cause.range).into_iter().map(lost).collect::<Option<_>>()?;
+    let counts = |(lost, predicted): (&f64, &f64)| *lost > predicted * 1e-6;
+    let changes = grades.iter().any(|(_, lost)| lost.iter().zip(&runs.predicted).any(counts));
+    let prior = runs.contexts.first().map(|context| (cause.prior)(context))?;
+    changes.then_some(Candidate { cause, prior, grades })
+}
+
+/// Grades in equal ratios from the mildest to the worst.
+fn grades((mildest, worst): (f64, f64)) -> Vec<f64> {
+    let last = if mildest.total_cmp(&worst).is_eq() { 0 } else { GRADES - 1 };
+    let at = |step: u32| mildest * (worst / mildest).powf(f64::from(step) / f64::from(last.max(1)));
+    (0..=last).map(at).collect()
+}
+
+/// Odds of a chance.
+fn log_odds(chance: f64) -> f64 {
+    (chance / (1.0 - chance)).ln()
+}
+
+/// One cause, or two, against none: all grades of a cause are equally likely beforehand.
+fn hypotheses(candidates: &[Candidate], runs: &Runs) -> Vec<Hypothesis> {
+    let mut found = Vec::new();
+    for (first, one) in candidates.iter().enumerate() {
+        let alone = (0..one.grades.len()).map(|at| vec![(first, at)]);
+        found.push(hypothesis(candidates, runs, alone.collect()));
+        for (second, other) in candidates.iter().enumerate().skip(first + 1) {
+            let both = itertools::iproduct!(0..one.grades.len(), 0..other.grades.len());
+            let together = both.map(|(at, beside)| vec![(first, at), (second, beside)]);
+            found.push(hypothesis(candidates, runs, together.collect()));
         }
     }
-    let (_, grade, times) = best?;
-    let changes = times.iter().zip(contexts).any(|(time, context)| *time > context.step.total().get() * (1.0 + 1e-6));
-    if !changes && *name != "none" {
-        return None;
-    }
-    let lost = times.iter().zip(contexts).map(|(time, context)| time - context.step.total().get()).collect();
-    let grade = if grades.len() == 1 { (*unit).to_owned() } else { format!("{} {unit}", rounded(grade)) };
-    let diagnosis = Diagnosis {
-        cause: name,
-        means: (*means).to_owned(),
-        likelihood: 0.0,
-        grade,
-        lost_s: lost,
-        explains_s: times,
-        next,
-    };
-    Some((log_sum(weights.iter().copied()) - (between.len() as f64).ln(), diagnosis))
+    found
 }
 
-/// Grades, and steps in equal ratios between them: a factor of two between grades is far over the error of a measurement.
-fn between(grades: &[f64]) -> Vec<f64> {
-    const STEPS: u32 = 6;
-    let last = grades.last().copied();
-    let pairs = grades.windows(2).flat_map(|pair| {
-        (0..STEPS).map(move |step| pair[0] * (pair[1] / pair[0]).powf(f64::from(step) / f64::from(STEPS)))
+/// The same causes in every grade that they may have.
+fn hypothesis(candidates: &[Candidate], runs: &Runs, graded: Vec<Vec<(usize, usize)>>) -> Hypothesis {
+    let logs: Vec<f64> = graded.iter().map(|at_work| log_of(candidates, runs, at_work)).collect();
+    let best = logs.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(at, _)| at);
+    let at_work = graded.into_iter().nth(best).unwrap_or_default();
+    let odds: f64 = at_work.iter().map(|(candidate, _)| log_odds(candidates[*candidate].prior)).sum();
+    Hypothesis { weight: odds + log_sum(logs.iter().copied()) - (logs.len() as f64).ln(), at_work }
+}
+
+/// Log density of the measured times with these causes, in these grades, at work.
+fn log_of(candidates: &[Candidate], runs: &Runs, at_work: &[(usize, usize)]) -> f64 {
+    let (mut predicted, mut errors) = (runs.predicted.clone(), vec![0.0; runs.predicted.len()]);
+    for (candidate, grade) in at_work {
+        let Candidate { cause, grades, .. } = &candidates[*candidate];
+        for ((lost, predicted), error) in grades[*grade].1.iter().zip(&mut predicted).zip(&mut errors) {
+            *predicted += lost;
+            *error += cause.error * lost;
+        }
+    }
+    log_density(&runs.measured, &predicted, &errors, runs.common)
+}
+
+/// Each cause's share of the probability, the largest first.
+fn shares(candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &Runs) -> Vec<Diagnosis> {
+    let nothing = vec![0.0; runs.predicted.len()];
+    let none = log_of(candidates, runs, &[]);
+    let other = log_odds(OTHER) + log_of_anything(&runs.measured, &runs.predicted, runs.common);
+    let all = log_sum(hypotheses.iter().map(|hypothesis| hypothesis.weight).chain([none, other]));
+    let mut found: Vec<Diagnosis> =
+        (0..candidates.len()).map(|at| share(at, candidates, hypotheses, runs, all)).collect();
+    let blank = Diagnosis {
+        cause: "none",
+        means: "no fault: the prediction itself is off",
+        prior: candidates.iter().map(|candidate| 1.0 - candidate.prior).product::<f64>() * (1.0 - OTHER),
+        likelihood: (none - all).exp(),
+        grade: "as predicted".to_owned(),
+        bound: "the model's error on published runs",
+        with: None,
+        lost_s: nothing,
+        explains_s: runs.predicted.clone(),
+        next: "another model or batch on the same nodes: if it is off as much, fit the device (`meshwright fit`)",
+    };
+    found.push(Diagnosis {
+        cause: "other",
+        means: "something that is none of these, or more than two of them at once",
+        prior: OTHER,
+        likelihood: (other - all).exp(),
+        grade: "any".to_owned(),
+        bound: "four times the step (assumption)",
+        lost_s: runs.measured.iter().zip(&runs.predicted).map(|(measured, predicted)| measured - predicted).collect(),
+        explains_s: runs.measured.clone(),
+        next: "a profile of one step on the slowest rank and on another (nsys, torch.profiler), in a good run and in a bad one",
+        ..blank.clone()
     });
-    pairs.chain(last).collect()
+    found.push(blank);
+    found.sort_by(|a, b| b.likelihood.total_cmp(&a.likelihood));
+    found
+}
+
+/// The share of one cause: its own, and of every pair what it loses of both.
+fn share(at: usize, candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &Runs, all: f64) -> Diagnosis {
+    let Candidate { cause, prior, grades } = &candidates[at];
+    let lost_by = |(candidate, grade): &(usize, usize)| &candidates[*candidate].grades[*grade].1;
+    let of_step = |one: &(usize, usize)| -> f64 {
+        lost_by(one).iter().zip(&runs.predicted).map(|(lost, predicted)| lost / predicted).sum()
+    };
+    let (mut likelihood, mut best): (f64, Option<&Hypothesis>) = (0.0, None);
+    for hypothesis in hypotheses {
+        let Some(own) = hypothesis.at_work.iter().find(|(candidate, _)| *candidate == at) else { continue };
+        let both: f64 = hypothesis.at_work.iter().map(of_step).sum();
+        likelihood += (hypothesis.weight - all).exp() * if both > 0.0 { of_step(own) / both } else { 1.0 };
+        if best.is_none_or(|best| hypothesis.weight > best.weight) {
+            best = Some(hypothesis);
+        }
+    }
+    let at_work = best.map(|hypothesis| hypothesis.at_work.as_slice()).unwrap_or_default();
+    let own = at_work.iter().find(|(candidate, _)| *candidate == at).copied().unwrap_or((at, 0));
+    let explains = |(at_point, predicted): (usize, &f64)| {
+        predicted + at_work.iter().map(|one| lost_by(one)[at_point]).sum::<f64>()
+    };
+    Diagnosis {
+        cause: cause.name,
+        means: cause.means,
+        prior: *prior,
+        likelihood,
+        grade: if grades.len() == 1 {
+            cause.unit.to_owned()
+        } else {
+            format!("{} {}", rounded(grades[own.1].0), cause.unit)
+        },
+        bound: cause.bound,
+        with: at_work.iter().find(|(candidate, _)| *candidate != at).map(|(other, _)| candidates[*other].cause.name),
+        lost_s: lost_by(&own).clone(),
+        explains_s: runs.predicted.iter().enumerate().map(explains).collect(),
+        next: cause.next,
+    }
+}
+
+/// The run that tells the two likeliest single causes apart best: the largest one with another batch.
+fn next_run(candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &Runs) -> Option<NextRun> {
+    let mut single: Vec<&Hypothesis> = hypotheses.iter().filter(|hypothesis| hypothesis.at_work.len() == 1).collect();
+    single.sort_by(|a, b| b.weight.total_cmp(&a.weight));
+    let leading = single.get(..2)?;
+    let point = runs.points.iter().max_by_key(|point| point.problem.cluster().gpus)?;
+    let batch = point.problem.workload().global_batch;
+    let batches = [batch.checked_mul(4), batch.checked_mul(2), batch.checked_div(2), batch.checked_div(4)];
+    let tried = batches.into_iter().flatten().filter_map(|global_batch| {
+        let mut workload = point.problem.workload().clone();
+        workload.global_batch = global_batch;
+        let (model, cluster, stack) =
+            (point.problem.model().clone(), point.problem.cluster().clone(), point.problem.stack().clone());
+        let problem = Problem::new(model, cluster, workload, stack, point.problem.hbm_profile()).ok()?;
+        let costs = Costs::new(&problem);
+        if space::check(&costs, &point.plan).iter().any(|why| why.rule() != "out-of-memory") {
+            return None;
+        }
+        let first = runs.contexts.first()?;
+        let other = Point { problem, ..point.clone() };
+        let context = context(&other, first.most_gpus, first.least_gpus, first.most_nodes);
+        let says = leading.iter().flat_map(|hypothesis| &hypothesis.at_work).map(|(candidate, grade)| {
+            let Candidate { cause, grades, .. } = &candidates[*candidate];
+            Some((cause.name, (cause.step)(&other, &context, grades[*grade].0)?.get()))
+        });
+        Some(NextRun { global_batch, gpus: first.most_gpus, says: says.collect::<Option<_>>()? })
+    });
+    let apart = |run: &NextRun| match run.says.as_slice() {
+        [(_, one), (_, other)] => (one / other).ln().abs(),
+        _ => 0.0,
+    };
+    tried.filter(|run| apart(run) >= APART).max_by(|a, b| apart(a).total_cmp(&apart(b)))
 }
 
 /// Two digits.
@@ -347,48 +351,29 @@ fn rounded(x: f64) -> f64 {
     (x * digits).round() / digits
 }
 
-/// Log density of residuals that share a normal error `common` and have one of their own, `own`.
-///
-/// ```text
-/// covariance = common²·11ᵀ + own²·I
-/// quadratic  = Σr²/own² − common²/own²·(Σr)²/(own² + n·common²)      determinant = own^(2(n−1))·(own² + n·common²)
-/// ```
-fn log_density(residuals: &[f64], common: f64, own: f64) -> f64 {
-    let n = residuals.len() as f64;
-    let (sum, squares): (f64, f64) = residuals.iter().fold((0.0, 0.0), |(sum, squares), r| (sum + r, squares + r * r));
-    let whole = own * own + n * common * common;
-    let quadratic = squares / (own * own) - common * common / (own * own) * sum * sum / whole;
-    let log_determinant = 2.0 * (n - 1.0) * own.ln() + whole.ln();
-    -0.5 * (quadratic + log_determinant)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn the_density_of_one_residual_is_normal() {
-        let spread = COMMON.hypot(REPEATED);
-        let expected = |r: f64| -0.5 * (r / spread).powi(2) - spread.ln();
-        for r in [0.0, 0.1, -0.3] {
-            assert!((log_density(&[r], COMMON, REPEATED) - expected(r)).abs() < 1e-9, "{r}");
-        }
-    }
-
-    #[test]
-    fn grades_lie_as_close_as_measurements() {
-        let grades = between(&[0.1, 0.4, 0.2]);
-        assert_eq!((grades.len(), grades[0], grades[6], grades[12]), (13, 0.1, 0.4, 0.2));
-        assert!((grades[3] - 0.2).abs() < 1e-12, "the middle of 0.1 and 0.4 by ratio");
-        assert_eq!(between(&[1.0]), [1.0]);
+    fn grades_go_from_the_mildest_to_the_worst_in_equal_ratios() {
+        let found = grades((0.5, 0.125));
+        assert_eq!(found.len(), GRADES as usize);
+        assert!((found[0] - 0.5).abs() < 1e-12 && (found[15] - 0.125).abs() < 1e-12, "{found:?}");
+        assert!((found[1] / found[0] - found[15] / found[14]).abs() < 1e-12, "{found:?}");
+        assert_eq!(grades((1.0, 1.0)), [1.0]);
         assert!((rounded(0.123_4) - 0.12).abs() < 1e-12 && (rounded(13.7) - 14.0).abs() < 1e-12);
     }
 
     #[test]
-    fn a_common_error_is_cheaper_than_two_of_their_own() {
-        let log = |residuals: &[f64], common| log_density(residuals, common, REPEATED);
-        assert!(log(&[0.1, 0.1], COMMON) > log(&[0.1, -0.1], COMMON));
-        assert!(log(&[0.5, 0.5], FREE) > log(&[0.0, 0.0], FREE) - 0.1);
-        assert!((log_sum([-1000.0, -1000.0].into_iter()) - (-1000.0 + 2.0_f64.ln())).abs() < 1e-9);
+    fn chances_are_chances() {
+        let step = StepTime::default();
+        for (most_gpus, least_gpus, most_nodes) in [(8, 8, 1.0), (128, 16, 16.0), (98_304, 8, 12_288.0)] {
+            let context = Context { step, most_gpus, least_gpus, most_nodes, full: 0.5 };
+            for cause in CAUSES {
+                let prior = (cause.prior)(&context);
+                assert!(prior > 0.0 && prior < 1.0, "{}: {prior} on {most_gpus}", cause.name);
+            }
+        }
     }
 }
