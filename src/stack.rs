@@ -35,6 +35,9 @@ pub struct Launches {
     /// them, so none of them is queued while earlier kernels run. Zero lets the whole layer's launches run ahead.
     #[serde(default)]
     pub expert_wait: f64,
+    /// Whether each of those launches costs the device its gap too: an expert's casts are kernels of their own.
+    #[serde(default)]
+    pub expert_gaps: bool,
     /// Host time of one launch on x86.
     pub x86: Seconds,
     /// Host time of one launch on Grace.

@@ -307,8 +307,8 @@ fn document(scored: &Scored) -> String {
          that trained from scratch and ended well (`purpose=pretrain`, `outcome=ok`) in `tests/published/runs.csv`; repeats \
          of one run count once. `meshwright validate --runs tests/published/runs.csv --only purpose=pretrain \
          --witnesses tests/published/witnesses.csv --cross-validated` prints the same.\n\n\
-         *Cross-validated*: each run is predicted with constants that were fitted without its configuration (`config_group`, \
-         {FOLDS} folds). Of the {} constants of fit `{}`, {with_folds} are fitted to runs and have a value for each fold; the \
+         *Cross-validated*: each run is predicted with constants that were fitted without its configuration (`config_group`) \
+         and without the other plans of its choice ({FOLDS} folds; decisions/0006-folds-by-choice.md). Of the {} constants of fit `{}`, {with_folds} are fitted to runs and have a value for each fold; the \
          others are stated by their source, or were chosen while these runs were at hand. The specification's own constants, \
          which stay under all of this, were fitted to this half of the runs too, and its rules were made with it in view: \
          only runs kept aside can say how much that flatters.\n\n## What was asked\n\n",

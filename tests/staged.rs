@@ -25,6 +25,14 @@ fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= ROUNDING * b.abs()
 }
 
+/// What two sums over the chain of passes that a step waits for may differ by: each adds one pass after another, and each addition
+/// rounds by half an ε of the sum. (With compensated sums the two times agree to 1e-12 on the plans where this is more.)
+fn rounded(costs: &Costs, plan: &Plan) -> f64 {
+    let micro_batches = plan.micro_batches(costs.problem.workload().global_batch);
+    let longest = (3.0 * micro_batches + 2.0 * f64::from(plan.layout.pp)) * f64::from(plan.schedule.virtual_stages());
+    longest * f64::EPSILON
+}
+
 fn stages_of(costs: &Costs, plan: &Plan, layers: &Layers) -> Stages {
     let stages = Stages::new(costs, plan);
     match plan.split {
@@ -151,7 +159,8 @@ fn bounds_never_exceed_the_played_time() {
         }
         if loaded.pipeline.is_played() && plan.zero != ZeroStage::Three {
             let again = loaded.played(costs, &sharding, costs.played_flow(plan, &layers.shape));
-            assert!(close(again.get(), time.get()), "{plan}: {} and {}", again.get(), time.get());
+            let apart = (again.get() - time.get()).abs() / time.get();
+            assert!(apart <= ROUNDING.max(rounded(costs, plan)), "{plan}: {} and {}", again.get(), time.get());
         }
         let memory = played.footprint.device().get() * (1.0 + ROUNDING);
         assert!(

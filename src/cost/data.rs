@@ -172,9 +172,8 @@ impl Costs<'_> {
         let share = if self.is_lora() { LORA_SHARE } else { 1.0 };
         let (dense, experts) = (heaviest.dense * share, heaviest.experts * share);
         let (mut reduce, mut gather) = self.dense_exchange(plan, dense);
-        let copies = plan.layout.expert_replicas();
-        if experts > 0.0 && copies > 1 {
-            let group = Group { ranks: copies, stride: plan.layout.ep * plan.layout.etp };
+        let group = groups::experts(plan);
+        if experts > 0.0 && group.ranks > 1 {
             let time = |op, bytes: f64| self.fabric.time(op, Bytes::new(experts * bytes), group, 1.0);
             if plan.zero == ZeroStage::Zero {
                 reduce += time(Collective::AllReduce, stack.reduce_bytes);

@@ -250,7 +250,7 @@ impl Costs<'_> {
         let layout = &plan.layout;
         let RankParameters { dense, experts } = RankParameters::of_layer(self.layer_parameters(kind), layout);
         let group = groups::dp(plan, plan.dense_shards());
-        let copies = Group { ranks: layout.expert_replicas(), stride: layout.ep * layout.etp };
+        let copies = groups::experts(plan);
         let both = |op, bytes: f64| {
             let one = |parameters: f64, group| self.fabric.time(op, Bytes::new(parameters * bytes), group, 1.0);
             (one(dense, group) + one(experts, copies)) / stack.fsdp_efficiency

@@ -23,10 +23,121 @@ pub const fn dp(plan: &Plan, ranks: u32) -> Group {
     Group { ranks, stride }
 }
 
+/// The ranks of a stage that hold the same experts.
+///
+/// ```text
+/// tp-cp-ep-dp-pp   etp·ep apart
+/// tp-cp-ep-pp-dp   etp·ep·pp apart: a whole pipeline lies between two of them
+/// ```
+///
+/// Source: [megatron-lm] `parallel_state.py`, `initialize_model_parallel`: experts have a rank grid of their own, of (etp, ep, dp,
+/// pp) in the same order, context parallelism folded into its replicas.
+pub const fn experts(plan: &Plan) -> Group {
+    let group = plan.layout.ep * plan.layout.etp;
+    let stride = match plan.order {
+        RankOrder::PipelineOutermost => group,
+        RankOrder::DataOutermost => group * plan.layout.pp,
+    };
+    Group { ranks: plan.layout.expert_replicas(), stride }
+}
+
 /// Distance in ranks between neighbouring stages.
 pub const fn stage_distance(plan: &Plan) -> u32 {
     match plan.order {
         RankOrder::PipelineOutermost => plan.layout.tp * plan.layout.cp * plan.layout.dp,
         RankOrder::DataOutermost => plan.layout.tp * plan.layout.cp,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{CpKind, Layout, Offload, Recompute, ZeroStage};
+    use crate::schedule::Schedule;
+    use crate::split::LayerSplit;
+    use crate::stack::Dispatcher;
+
+    const fn plan(layout: Layout, order: RankOrder) -> Plan {
+        Plan {
+            layout,
+            sequence_parallel: true,
+            cp_kind: CpKind::Ring,
+            schedule: Schedule::OneFOneB,
+            split: LayerSplit::Even,
+            zero: ZeroStage::One,
+            shard_group: None,
+            reshard_after_forward: true,
+            micro_batch: 1,
+            recompute: Recompute::None,
+            offload: Offload::NONE,
+            dispatcher: Dispatcher::AllToAll,
+            order,
+        }
+    }
+
+    /// The ranks that share all coordinates of rank 0 but one, in a grid of (size, whether it varies) from the innermost.
+    fn group(grid: &[(u32, bool)]) -> Vec<u32> {
+        let mut ranks = vec![0];
+        let mut stride = 1;
+        for &(size, varies) in grid {
+            if varies {
+                ranks = ranks.iter().flat_map(|rank| (0..size).map(move |at| rank + at * stride)).collect();
+            }
+            stride *= size;
+        }
+        ranks.sort_unstable();
+        ranks
+    }
+
+    fn listed(group: Group) -> Vec<u32> {
+        (0..group.ranks).map(|at| at * group.stride).collect()
+    }
+
+    /// By hand: 48 ranks, tp 4, cp 2, pp 3, dp 2, expert groups of 4·2 = 8 ranks. With replicas outermost the first stage is
+    /// ranks 0–7 and 24–31, so an expert of rank 0 is on rank 24 again; with stages outermost it is ranks 0–15, and on rank 8.
+    #[test]
+    fn replicas_of_experts_lie_a_pipeline_apart_where_data_is_outermost() {
+        let layout = Layout { tp: 4, cp: 2, pp: 3, dp: 2, ep: 4, etp: 2 };
+        let of = |order| listed(experts(&plan(layout, order)));
+        assert_eq!(of(RankOrder::PipelineOutermost), [0, 8]);
+        assert_eq!(of(RankOrder::DataOutermost), [0, 24]);
+    }
+
+    #[test]
+    fn groups_are_those_of_the_grids() {
+        let layouts = [
+            Layout { tp: 4, cp: 2, pp: 3, dp: 2, ep: 4, etp: 2 },
+            Layout { tp: 2, cp: 1, pp: 4, dp: 8, ep: 2, etp: 1 },
+            Layout { tp: 1, cp: 4, pp: 2, dp: 4, ep: 2, etp: 2 },
+            Layout { tp: 8, cp: 1, pp: 1, dp: 4, ep: 8, etp: 1 },
+        ];
+        for layout in layouts {
+            let Layout { tp, cp, pp, dp, ep, etp } = layout;
+            let copies = layout.expert_replicas();
+            let last = plan(layout, RankOrder::PipelineOutermost);
+            let first = plan(layout, RankOrder::DataOutermost);
+            let no = |size| (size, false);
+            assert_eq!(listed(experts(&last)), group(&[no(etp), no(ep), (copies, true), no(pp)]), "{layout:?}");
+            assert_eq!(listed(experts(&first)), group(&[no(etp), no(ep), no(pp), (copies, true)]), "{layout:?}");
+            assert_eq!(listed(tp_of(&last)), group(&[(tp, true), no(cp), no(dp), no(pp)]), "{layout:?}");
+            assert_eq!(listed(cp_of(&last)), group(&[no(tp), (cp, true), no(dp), no(pp)]), "{layout:?}");
+            // Replicas of dense weights are those of dp and cp; with stages outermost they are one block, tp apart.
+            let replicas = listed(super::dp(&last, layout.dense_replicas()));
+            assert_eq!(replicas, group(&[no(tp), (cp, true), (dp, true), no(pp)]), "{layout:?}");
+            // The next stage is as far as the second rank of its group.
+            for (plan, grid) in
+                [(&last, [no(tp), no(cp), no(dp), (pp, true)]), (&first, [no(tp), no(cp), (pp, true), no(dp)])]
+            {
+                assert!(group(&grid).get(1).is_none_or(|&next| next == stage_distance(plan)), "{layout:?}");
+            }
+        }
+    }
+
+    fn tp_of(plan: &Plan) -> Group {
+        super::tp(plan)
+    }
+
+    fn cp_of(plan: &Plan) -> Group {
+        super::cp(plan)
     }
 }

@@ -366,6 +366,11 @@ impl Costs<'_> {
         cost.add(self.device.linear(per_expert, hidden, gates * width, local, self.device.format));
         cost.add(self.device.linear(per_expert, width, hidden, local, self.device.format));
         self.activation(received * width, gates, cost);
+        if self.device.stack.launches.expert_gaps {
+            let gaps = self.device.gap() * (self.launches_per_expert() * local);
+            cost.forward += gaps;
+            cost.dgrad += gaps * 2.0;
+        }
         let after = cost.all();
         cost.experts = Pair { forward: after.forward - before.forward, backward: after.backward - before.backward };
         // Permute and un-permute: 2h(1+k) + 4h·k bytes per owned token.
@@ -392,8 +397,7 @@ impl Costs<'_> {
         let launches = &self.device.stack.launches;
         let (mut forward, mut backward) = (launches.forward, launches.backward);
         if let Some(moe) = layer.moe() {
-            let narrow = self.device.format != Format::Bf16;
-            let each = if narrow { launches.per_expert_narrow } else { launches.per_expert_bf16 };
+            let each = self.launches_per_expert();
             let local = (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0);
             forward += MOE_LAUNCHES.0;
             backward += MOE_LAUNCHES.1;
@@ -406,6 +410,12 @@ impl Costs<'_> {
             }
         }
         cost.host = Pair { forward: self.device.host_floor(forward), backward: self.device.host_floor(backward) };
+    }
+
+    /// Launches of one local expert, forward (n_e).
+    fn launches_per_expert(&self) -> f64 {
+        let launches = &self.device.stack.launches;
+        if self.device.format == Format::Bf16 { launches.per_expert_bf16 } else { launches.per_expert_narrow }
     }
 
     /// Whether experts are launched only once the host has read how many tokens each has.

@@ -83,12 +83,17 @@ impl Costs<'_> {
 
     /// How long the schedule takes as it is played, with sends that take no time; `None` where there is nothing to play.
     pub fn played_flow(&self, plan: &Plan, shape: &ShapeCost) -> Option<Seconds> {
+        self.played_stages(plan, &self.stage_times(plan, shape))
+    }
+
+    /// The same on stages of these times.
+    pub fn played_stages(&self, plan: &Plan, stages: &[StageTime]) -> Option<Seconds> {
         let micro_batches = self.whole_micro_batches(plan).filter(|_| plan.layout.pp > 1)?;
-        makespan(plan.schedule, plan.layout.pp, micro_batches, &self.stage_times(plan, shape), Seconds::ZERO)
+        makespan(plan.schedule, plan.layout.pp, micro_batches, stages, Seconds::ZERO)
     }
 
     /// The number of micro-batches, where it is whole.
-    pub(super) fn whole_micro_batches(&self, plan: &Plan) -> Option<u32> {
+    pub fn whole_micro_batches(&self, plan: &Plan) -> Option<u32> {
         let micro_batches = self.micro_batches(plan);
         (micro_batches.fract() == 0.0 && micro_batches >= 1.0).then_some(micro_batches as u32)
     }

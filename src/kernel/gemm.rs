@@ -1,5 +1,7 @@
 //! Matrix products, alone and grouped by expert.
 
+use std::sync::LazyLock;
+
 use super::{Call, Device, Pass};
 use crate::gpu::{Format, GemmCurve};
 use crate::units::{Bytes, Flops, Seconds};
@@ -17,6 +19,23 @@ const TILES: [(f64, f64); 8] = [
     (64.0, 128.0),
     (64.0, 64.0),
 ];
+
+/// An output tile.
+struct Tile {
+    size: (f64, f64),
+    /// Its arithmetic intensity against the first's.
+    intensity: f64,
+    /// The logarithm of that.
+    logarithm: f64,
+}
+
+static INTENSITIES: LazyLock<[Tile; 8]> = LazyLock::new(|| {
+    let of = |(m, n): (f64, f64)| m * n / (m + n);
+    TILES.map(|size| {
+        let intensity = of(size) / of(TILES[0]);
+        Tile { size, intensity, logarithm: intensity.ln() }
+    })
+});
 
 /// Share of the HBM bandwidth that a product's operands reach. Source: specification §2.1.
 const OPERAND_BANDWIDTH: f64 = 0.85;
@@ -71,19 +90,27 @@ impl std::ops::AddAssign for Linear {
 /// u = m·n·batch / (waves·SM·τ_m·τ_n),   waves = ⌈tiles/SM⌉,   AI = τ_m·τ_n/(τ_m + τ_n)
 /// ```
 ///
+/// Tiles are compared by the logarithm, that of u only where it can matter: u ≤ 1, so no tile reaches more than its AI lets
+/// it where γ ≥ 0.
+///
 /// Source: specification §2.1.
 fn tiling(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
-    let best_intensity = 256.0 * 128.0 / (256.0 + 128.0);
-    TILES
-        .iter()
-        .map(|&(tm, tn)| {
-            let tiles = (shape.m / tm).ceil() * (shape.n / tn).ceil() * shape.batch;
-            let waves = (tiles / processors).ceil();
-            let filled = shape.m * shape.n * shape.batch / (waves * processors * tm * tn);
-            let intensity = tm * tn / (tm + tn) / best_intensity;
-            filled.powf(curve.wave_exponent) * intensity.powf(curve.intensity_exponent)
-        })
-        .fold(0.0, f64::max)
+    let (wave, intensity) = (curve.wave_exponent, curve.intensity_exponent);
+    let mut best = (f64::NEG_INFINITY, 0.0, 0.0);
+    for tile in INTENSITIES.iter() {
+        let ((tm, tn), most) = (tile.size, intensity * tile.logarithm);
+        if wave >= 0.0 && most <= best.0 {
+            continue;
+        }
+        let tiles = (shape.m / tm).ceil() * (shape.n / tn).ceil() * shape.batch;
+        let waves = (tiles / processors).ceil();
+        let filled = shape.m * shape.n * shape.batch / (waves * processors * tm * tn);
+        let share = wave * filled.ln() + most;
+        if share > best.0 {
+            best = (share, filled, tile.intensity);
+        }
+    }
+    best.1.powf(wave) * best.2.powf(intensity)
 }
 
 /// What grouped products lose while each expert's tokens are few:

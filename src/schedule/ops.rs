@@ -53,6 +53,11 @@ impl From<Op> for Slot {
     }
 }
 
+/// A slot of one operation.
+const fn alone(pass: Pass, micro_batch: u32, stage: u32) -> Slot {
+    Slot { op: op(pass, micro_batch, stage), beside: None }
+}
+
 /// Whether a schedule can run so many micro-batches on so many ranks: interleaving wants whole groups of pp, the two
 /// bidirectional pipelines want two for each rank or more, and `DualPipe` the same number from both ends of an even number of
 /// ranks.
@@ -98,48 +103,48 @@ pub fn paired(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<(f64, f
 /// Micro-batches of `DualPipe` are numbered from the front: the first half enters at stage 0's rank, the second half at the last
 /// rank, which holds a copy of stage 0.
 pub fn ops(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Vec<Vec<Slot>>> {
-    if !runs(schedule, pp, micro_batches) {
-        return None;
-    }
-    let alone = |list: Vec<Op>| list.into_iter().map(Slot::from).collect();
-    let rank = |i: u32| match schedule {
-        Schedule::Naive => alone(naive(i, micro_batches)),
-        Schedule::GPipe => alone(breadth_first(i, pp, 1, micro_batches)),
-        Schedule::OneFOneB => alone(one_f_one_b(i, pp, micro_batches)),
-        Schedule::Interleaved { virtual_stages } => alone(interleaved(i, pp, virtual_stages, micro_batches)),
-        Schedule::ZbH1 => alone(zero_bubble(i, micro_batches, pp - i - 1, i)),
-        Schedule::ZbH2 => alone(zero_bubble(i, micro_batches, 2 * (pp - i - 1), 2 * i)),
-        Schedule::ZbV => alone(zero_bubble_v(i, pp, micro_batches)),
+    runs(schedule, pp, micro_batches).then(|| (0..pp).map(|rank| ops_of(schedule, pp, micro_batches, rank)).collect())
+}
+
+/// The same of rank `i`, where the schedule runs.
+pub(super) fn ops_of(schedule: Schedule, pp: u32, micro_batches: u32, i: u32) -> Vec<Slot> {
+    match schedule {
+        Schedule::Naive => naive(i, micro_batches),
+        Schedule::GPipe => breadth_first(i, pp, 1, micro_batches),
+        Schedule::OneFOneB => one_f_one_b(i, pp, micro_batches),
+        Schedule::Interleaved { virtual_stages } => interleaved(i, pp, virtual_stages, micro_batches),
+        Schedule::ZbH1 => zero_bubble(i, micro_batches, pp - i - 1, i),
+        Schedule::ZbH2 => zero_bubble(i, micro_batches, 2 * (pp - i - 1), 2 * i),
+        Schedule::ZbV => zero_bubble_v(i, pp, micro_batches),
         Schedule::DualPipe => Rank::dual_pipe(i, pp, micro_batches).list(),
         Schedule::DualPipeV => Rank::dual_pipe_v(i, pp, micro_batches).list(),
-        Schedule::LoopedBfs { virtual_stages } => alone(breadth_first(i, pp, virtual_stages, micro_batches)),
-    };
-    Some((0..pp).map(rank).collect())
+        Schedule::LoopedBfs { virtual_stages } => breadth_first(i, pp, virtual_stages, micro_batches),
+    }
 }
 
-fn naive(i: u32, m: u32) -> Vec<Op> {
-    (0..m).flat_map(|mb| [op(Pass::Forward, mb, i), op(Pass::Backward, mb, i)]).collect()
+fn naive(i: u32, m: u32) -> Vec<Slot> {
+    (0..m).flat_map(|mb| [alone(Pass::Forward, mb, i), alone(Pass::Backward, mb, i)]).collect()
 }
 
-fn breadth_first(i: u32, p: u32, v: u32, m: u32) -> Vec<Op> {
-    let forward = (0..v).flat_map(|c| (0..m).map(move |mb| op(Pass::Forward, mb, c * p + i)));
-    let backward = (0..v).rev().flat_map(|c| (0..m).map(move |mb| op(Pass::Backward, mb, c * p + i)));
+fn breadth_first(i: u32, p: u32, v: u32, m: u32) -> Vec<Slot> {
+    let forward = (0..v).flat_map(|c| (0..m).map(move |mb| alone(Pass::Forward, mb, c * p + i)));
+    let backward = (0..v).rev().flat_map(|c| (0..m).map(move |mb| alone(Pass::Backward, mb, c * p + i)));
     forward.chain(backward).collect()
 }
 
 /// `min(p−i−1, m)` forwards, then pairs, then the remaining backwards.
-fn one_f_one_b(i: u32, p: u32, m: u32) -> Vec<Op> {
+fn one_f_one_b(i: u32, p: u32, m: u32) -> Vec<Slot> {
     let warm_up = (p - i - 1).min(m);
-    let pairs = (0..m - warm_up).flat_map(|k| [op(Pass::Forward, k + warm_up, i), op(Pass::Backward, k, i)]);
+    let pairs = (0..m - warm_up).flat_map(|k| [alone(Pass::Forward, k + warm_up, i), alone(Pass::Backward, k, i)]);
     (0..warm_up)
-        .map(|k| op(Pass::Forward, k, i))
+        .map(|k| alone(Pass::Forward, k, i))
         .chain(pairs)
-        .chain((m - warm_up..m).map(|k| op(Pass::Backward, k, i)))
+        .chain((m - warm_up..m).map(|k| alone(Pass::Backward, k, i)))
         .collect()
 }
 
 /// Megatron's order: virtual index κ is micro-batch `(κ div pv)·p + κ mod p` through chunk `(κ mod pv) div p`.
-fn interleaved(i: u32, p: u32, v: u32, m: u32) -> Vec<Op> {
+fn interleaved(i: u32, p: u32, v: u32, m: u32) -> Vec<Slot> {
     let total = m * v;
     let warm_up = ((p - i - 1) * 2 + (v - 1) * p).min(total);
     let place = |k: u32| {
@@ -148,11 +153,11 @@ fn interleaved(i: u32, p: u32, v: u32, m: u32) -> Vec<Op> {
     };
     let forward = |k: u32| {
         let (mb, chunk) = place(k);
-        op(Pass::Forward, mb, chunk * p + i)
+        alone(Pass::Forward, mb, chunk * p + i)
     };
     let backward = |k: u32| {
         let (mb, chunk) = place(k);
-        op(Pass::Backward, mb, (v - 1 - chunk) * p + i)
+        alone(Pass::Backward, mb, (v - 1 - chunk) * p + i)
     };
     (0..warm_up)
         .map(forward)
@@ -162,25 +167,26 @@ fn interleaved(i: u32, p: u32, v: u32, m: u32) -> Vec<Op> {
 }
 
 /// 1F1B with weight gradients of their own, held back by `delay` micro-batches and done in the cool-down.
-fn zero_bubble(i: u32, m: u32, warm_up: u32, delay: u32) -> Vec<Op> {
+fn zero_bubble(i: u32, m: u32, warm_up: u32, delay: u32) -> Vec<Slot> {
     let warm_up = warm_up.min(m);
-    let mut list: Vec<Op> = (0..warm_up).map(|k| op(Pass::Forward, k, i)).collect();
+    let mut list = Vec::with_capacity(3 * m as usize);
+    list.extend((0..warm_up).map(|k| alone(Pass::Forward, k, i)));
     let mut done = 0;
     for k in 0..m - warm_up {
-        list.extend([op(Pass::Forward, k + warm_up, i), op(Pass::Input, k, i)]);
+        list.extend([alone(Pass::Forward, k + warm_up, i), alone(Pass::Input, k, i)]);
         if k >= delay {
-            list.push(op(Pass::Wgrad, done, i));
+            list.push(alone(Pass::Wgrad, done, i));
             done += 1;
         }
     }
     for k in m - warm_up..m {
-        list.push(op(Pass::Input, k, i));
+        list.push(alone(Pass::Input, k, i));
         if done <= k {
-            list.push(op(Pass::Wgrad, done, i));
+            list.push(alone(Pass::Wgrad, done, i));
             done += 1;
         }
     }
-    list.extend((done..m).map(|k| op(Pass::Wgrad, k, i)));
+    list.extend((done..m).map(|k| alone(Pass::Wgrad, k, i)));
     list
 }
 
@@ -189,21 +195,21 @@ fn zero_bubble(i: u32, m: u32, warm_up: u32, delay: u32) -> Vec<Op> {
 /// in the cool-down. A list for 2p−1 micro-batches or more; of fewer, what there is of it.
 ///
 /// Source: [zero-bubble] §6, [pytorch-zbv].
-fn zero_bubble_v(i: u32, p: u32, m: u32) -> Vec<Op> {
+fn zero_bubble_v(i: u32, p: u32, m: u32) -> Vec<Slot> {
     let (down, up, all) = (i, 2 * p - 1 - i, m.max(2 * p - 1));
-    let mut list = Vec::new();
+    let mut list = Vec::with_capacity(6 * all as usize);
     let (mut forwards, mut backwards) = ([0; 2], [0; 2]);
-    let forward = |list: &mut Vec<Op>, chunk: usize, done: &mut [u32; 2]| {
-        list.push(op(Pass::Forward, done[chunk], [down, up][chunk]));
+    let forward = |list: &mut Vec<Slot>, chunk: usize, done: &mut [u32; 2]| {
+        list.push(alone(Pass::Forward, done[chunk], [down, up][chunk]));
         done[chunk] += 1;
     };
-    let input = |list: &mut Vec<Op>, chunk: usize, done: &mut [u32; 2]| {
-        list.push(op(Pass::Input, done[chunk], [down, up][chunk]));
+    let input = |list: &mut Vec<Slot>, chunk: usize, done: &mut [u32; 2]| {
+        list.push(alone(Pass::Input, done[chunk], [down, up][chunk]));
         done[chunk] += 1;
     };
-    let whole = |list: &mut Vec<Op>, chunk: usize, done: &mut [u32; 2]| {
-        list.push(op(Pass::Input, done[chunk], [down, up][chunk]));
-        list.push(op(Pass::Wgrad, done[chunk], [down, up][chunk]));
+    let whole = |list: &mut Vec<Slot>, chunk: usize, done: &mut [u32; 2]| {
+        list.push(alone(Pass::Input, done[chunk], [down, up][chunk]));
+        list.push(alone(Pass::Wgrad, done[chunk], [down, up][chunk]));
         done[chunk] += 1;
     };
     for _ in 0..2 * (p - i) - 1 {
@@ -232,13 +238,13 @@ fn zero_bubble_v(i: u32, p: u32, m: u32) -> Vec<Op> {
     }
     for _ in 0..p - i {
         input(&mut list, 0, &mut backwards);
-        list.push(op(Pass::Wgrad, late[0], down));
+        list.push(alone(Pass::Wgrad, late[0], down));
         late[0] += 1;
     }
     for (chunk, stage) in [(1, up), (0, down)] {
-        list.extend((late[chunk]..all).map(|k| op(Pass::Wgrad, k, stage)));
+        list.extend((late[chunk]..all).map(|k| alone(Pass::Wgrad, k, stage)));
     }
-    list.retain(|op| op.micro_batch < m);
+    list.retain(|slot| slot.op.micro_batch < m);
     list
 }
 

@@ -1,7 +1,9 @@
 //! Chains of operations that a step cannot beat, whatever its stages cost.
 
 use super::Schedule;
-use super::ops::{Op, Pass, Slot, ops};
+use super::ops::{Op, Pass, Slot, ops_of, runs};
+use super::replay::StageTime;
+use crate::units::Seconds;
 
 /// How often a chain of dependent operations visits each chunk: its length is a lower bound on the replayed step.
 ///
@@ -30,6 +32,19 @@ impl Path {
         let none = vec![0.0; chunks];
         Self { rank, forward: none.clone(), backward: none.clone(), wgrad: none, separate, sends: 0.0 }
     }
+
+    /// How long its operations take on these stages, without sends: no step with such stages is shorter.
+    pub fn length(&self, stages: &[StageTime]) -> Seconds {
+        let Self { rank: _, forward, backward, wgrad, separate, sends: _ } = self;
+        let visits = forward.iter().zip(backward).zip(wgrad);
+        visits
+            .zip(stages)
+            .map(|(((&forward, &backward), &wgrad), time)| {
+                let whole = if *separate { time.backward - time.wgrad } else { time.backward };
+                time.forward * forward + whole * backward + time.wgrad * wgrad
+            })
+            .sum()
+    }
 }
 
 /// Chains through each rank: into it, along its operations, and out of it; with and without the two waits for a micro-batch
@@ -37,19 +52,27 @@ impl Path {
 ///
 /// Empty where the schedule does not run, and for the bidirectional ones: the time of a pair is no sum over stages.
 pub fn paths(schedule: Schedule, pp: u32, micro_batches: u32) -> Vec<Path> {
-    let chunks = pp * schedule.virtual_stages();
-    if schedule.is_bidirectional() {
+    let mut found = Vec::new();
+    for path in (0..pp).flat_map(|rank| paths_through(schedule, pp, micro_batches, rank)) {
+        if !found.contains(&path) {
+            found.push(path);
+        }
+    }
+    found
+}
+
+/// The same through one rank.
+pub fn paths_through(schedule: Schedule, pp: u32, micro_batches: u32, rank: u32) -> Vec<Path> {
+    if schedule.is_bidirectional() || !runs(schedule, pp, micro_batches) {
         return Vec::new();
     }
-    let Some(lists) = ops(schedule, pp, micro_batches) else { return Vec::new() };
+    let chunks = pp * schedule.virtual_stages();
+    let list: Vec<Op> = ops_of(schedule, pp, micro_batches, rank).into_iter().flat_map(Slot::ops).collect();
     let mut found = Vec::new();
-    for (rank, list) in lists.into_iter().enumerate() {
-        let list: Vec<Op> = list.into_iter().flat_map(Slot::ops).collect();
-        for (up, down) in [(false, false), (true, false), (false, true), (true, true)] {
-            let mut chain = Chain::new(schedule, pp, rank as u32, chunks);
-            if chain.follow(&list, up, down) && !found.contains(&chain.path) {
-                found.push(chain.path);
-            }
+    for (up, down) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut chain = Chain::new(schedule, pp, rank, chunks);
+        if chain.follow(&list, up, down) && !found.contains(&chain.path) {
+            found.push(chain.path);
         }
     }
     found
@@ -152,22 +175,11 @@ impl Chain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::replay::{StageTime, critical_path, makespan, replay};
-    use crate::units::Seconds;
+    use crate::schedule::replay::{critical_path, makespan, replay};
 
-    /// The length of a chain with these stage times.
-    fn length(path: &Path, stages: &[StageTime], split: bool, send: f64) -> f64 {
-        let sum: f64 = stages
-            .iter()
-            .enumerate()
-            .map(|(s, time)| {
-                let backward = if split { time.backward - time.wgrad } else { time.backward };
-                path.forward[s] * time.forward.get()
-                    + path.backward[s] * backward.get()
-                    + path.wgrad[s] * time.wgrad.get()
-            })
-            .sum();
-        sum + path.sends * send
+    /// The length of a chain with its sends.
+    fn length(path: &Path, stages: &[StageTime], send: f64) -> f64 {
+        path.length(stages).get() + path.sends * send
     }
 
     #[test]
@@ -205,14 +217,13 @@ mod tests {
                             StageTime { forward: s(f), backward: s(b + w), wgrad: s(w), ..StageTime::default() }
                         })
                         .collect();
-                    let split = schedule.splits_backward();
                     let played = replay(schedule, pp, m, &stages, Seconds::new(send)).expect("has a list");
                     let critical = critical_path(schedule, pp, m, &stages).expect("has a list");
                     let alone = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("has a list").get();
-                    let met = length(&critical, &stages, split, 0.0);
+                    let met = length(&critical, &stages, 0.0);
                     assert!((met - alone).abs() <= 1e-9 * alone, "{schedule:?} {pp} {m}: {met} {alone}");
                     for path in all.iter().chain(&before) {
-                        let bound = length(path, &stages, split, send);
+                        let bound = length(path, &stages, send);
                         assert!(
                             bound <= played.makespan.get() * (1.0 + 1e-12),
                             "{schedule:?} {pp} {m}: {bound} {:?} {path:?}",
@@ -235,8 +246,7 @@ mod tests {
             let (pp, m) = (4, 16);
             let stages = vec![time; (pp * schedule.virtual_stages()) as usize];
             let played = replay(schedule, pp, m, &stages, Seconds::new(0.1)).expect("has a list").makespan.get();
-            let longest =
-                paths(schedule, pp, m).iter().map(|path| length(path, &stages, false, 0.1)).fold(0.0, f64::max);
+            let longest = paths(schedule, pp, m).iter().map(|path| length(path, &stages, 0.1)).fold(0.0, f64::max);
             assert!(longest > played * 0.97, "{schedule:?}: {longest} {played}");
         }
     }

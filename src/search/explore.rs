@@ -4,7 +4,7 @@ use std::cell::OnceCell;
 
 use super::certificate::Counts;
 use super::incumbents::Incumbents;
-use super::tables::{Pipe, Tables};
+use super::tables::{Pipe, Recomputes, Tables};
 use crate::cost::Costs;
 use crate::cost::staged::{Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, least_time_of_flow};
 use crate::plan::{Offload, Plan, Recompute, ZeroStage};
@@ -47,40 +47,19 @@ struct Recomputed<'r> {
 }
 
 impl<'r> Recomputed<'r> {
-    fn new(costs: &'r Costs<'r>, shape: &'r Plan, block: Block) -> Self {
-        let none = (Recompute::None, OnceCell::new());
-        Self { costs, shape, block, known: vec![none], floor: OnceCell::new() }
-    }
-
-    /// Makes room for the recomputations of a pipeline.
-    fn know(&mut self, recomputes: &[(Recompute, Vec<f64>)]) {
-        for (recompute, _) in recomputes {
-            let recompute = alike(*recompute);
-            if !self.known.iter().any(|(known, _)| *known == recompute) {
-                self.known.push((recompute, OnceCell::new()));
-            }
-        }
+    fn new(costs: &'r Costs<'r>, shape: &'r Plan, block: Block, recomputes: &[Recompute]) -> Self {
+        let known = recomputes.iter().map(|recompute| (*recompute, OnceCell::new())).collect();
+        Self { costs, shape, block, known, floor: OnceCell::new() }
     }
 
     /// Layers that keep no more than under any recomputation.
     fn floor(&self) -> &Layers {
-        self.floor.get_or_init(|| self.layers(Recompute::None).floor())
+        self.floor.get_or_init(|| self.at(0).floor())
     }
 
-    fn layers(&self, recompute: Recompute) -> &Layers {
-        let recompute = alike(recompute);
-        let (_, cell) = self.known.iter().find(|(known, _)| *known == recompute).expect("made room for");
-        cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute, ..*self.shape }))
-    }
-}
-
-/// However many first layers are forgotten, a layer is priced the same.
-const fn alike(recompute: Recompute) -> Recompute {
-    match recompute {
-        Recompute::FirstLayers(_) => Recompute::FirstLayers(1),
-        Recompute::None | Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther | Recompute::Full => {
-            recompute
-        }
+    fn at(&self, place: usize) -> &Layers {
+        let (recompute, cell) = &self.known[place];
+        cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute: *recompute, ..*self.shape }))
     }
 }
 
@@ -89,7 +68,7 @@ impl Explorer<'_> {
     pub fn explore(&self, shape: &Plan, mixing: &Mixing, feeding: &Feeding) -> Found {
         let mut found = Found::new(self.known.beside());
         let block = Block::new(self.costs, shape, mixing, feeding);
-        let mut layers = Recomputed::new(self.costs, shape, block);
+        let layers = Recomputed::new(self.costs, shape, block, self.tables.recomputes());
         for layout in self.space.layouts(shape) {
             let plan = Plan { layout, ..*shape };
             let shardings = self.tables.shardings(&layout);
@@ -106,7 +85,6 @@ impl Explorer<'_> {
                 continue;
             }
             for pipe in pipes {
-                layers.know(&pipe.recomputes);
                 self.pipe(&plan, pipe, shardings, &layers, &mut found);
             }
         }
@@ -126,8 +104,9 @@ impl Explorer<'_> {
         let hopeless =
             |time: Seconds, memory: Bytes, found: &Found| found.best.is_hopeless(&plan.layout, Price { time, memory });
         // Without recomputation a step is shortest; where there is but one, with that.
-        let lightest = if let [(only, _)] = pipe.recomputes[..] { only } else { Recompute::None };
-        let bare = layers.layers(lightest);
+        let (lightest, at) =
+            if let [only] = &pipe.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
+        let bare = layers.at(at);
         let light = Plan { recompute: lightest, ..plan };
         let stages = self.tables.stages(&light, pipe, bare);
         if !engines.gathered && hopeless(least_time_of_flow(self.costs, &light, bare, stages), Bytes::ZERO, found) {
@@ -166,14 +145,14 @@ impl Explorer<'_> {
         }
         let budget = Bytes::new(found.best.wanted.budget);
         let mut enough_forgotten = false;
-        for (recompute, shares) in &pipe.recomputes {
+        for Recomputes { recompute, at, shares } in &pipe.recomputes {
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
             if first_layers && enough_forgotten {
                 found.counts.dominated += menu.dominated * shares.len() as u64;
                 found.counts.flow += sharded * shares.len() as u64;
                 continue;
             }
-            let layers = layers.layers(*recompute);
+            let layers = layers.at(*at);
             let plan = Plan { recompute: *recompute, ..plan };
             let stages = self.tables.stages(&plan, pipe, layers);
             found.counts.dominated += menu.dominated * shares.len() as u64;
@@ -186,7 +165,7 @@ impl Explorer<'_> {
                 }
             }
             let on_device = Pipeline::new(self.costs, &plan, layers, stages);
-            for (at, &activations) in shares.iter().enumerate() {
+            for (fewer, &activations) in shares.iter().enumerate() {
                 let pipeline = on_device.with_offloaded(self.costs, activations);
                 let slow =
                     menu.replicated.is_empty() || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
@@ -194,8 +173,8 @@ impl Explorer<'_> {
                     menu.sharded.is_empty() || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
                 if slow && slow_gathered {
                     // More on the host, or one more layer forgotten, is no faster.
-                    found.counts.flow += sharded * (shares.len() - at) as u64;
-                    enough_forgotten |= first_layers && at == 0;
+                    found.counts.flow += sharded * (shares.len() - fewer) as u64;
+                    enough_forgotten |= first_layers && fewer == 0;
                     break;
                 }
                 let loaded = Loaded::new(self.costs, pipeline, stages);
@@ -211,41 +190,65 @@ impl Explorer<'_> {
                     if slow || hopeless(least, needed, found) {
                         found.counts.flow += list.len() as u64;
                     } else {
-                        self.shardings(&loaded, list, found);
+                        self.shardings(&loaded, list, menu.edges, found);
                     }
                 }
             }
         }
     }
 
-    /// Every sharding of a list on a pipeline.
-    fn shardings(&self, loaded: &Loaded, list: &[Sharding], found: &mut Found) {
-        let mut flow = Flow::Unknown;
-        let layout = &loaded.pipeline.plan.layout;
-        let budget = found.best.wanted.budget;
+    /// Every sharding of a list on a pipeline; `edges` = least time at the ends of a step under any of them.
+    fn shardings(&self, loaded: &Loaded, list: &[Sharding], edges: Seconds, found: &mut Found) {
+        let pipeline = &loaded.pipeline;
+        let layout = &pipeline.plan.layout;
+        let budget = Bytes::new(found.best.wanted.budget);
+        let mut flow =
+            if list.first().is_some_and(|sharding| sharding.zero() == ZeroStage::Three) || !pipeline.is_played() {
+                Flow::Closed
+            } else {
+                Flow::Unplayed
+            };
         let mut too_large: Option<(Rejection, u64)> = None;
-        for sharding in list {
+        for (at, sharding) in list.iter().enumerate() {
             let (memory, rank) = loaded.memory(sharding);
-            if memory.get() > budget {
-                let available = Bytes::new(budget);
-                let first = || (Rejection::OutOfMemory { needed: memory, available, rank }, 0);
+            if memory > budget {
+                let first = || (Rejection::OutOfMemory { needed: memory, available: budget, rank }, 0);
                 too_large.get_or_insert_with(first).1 += 1;
                 continue;
             }
-            let bound = Price { time: loaded.bound(self.costs, sharding), memory };
-            if found.best.is_hopeless(layout, bound) {
+            let time = flow.time(self.costs, loaded, sharding);
+            if found.best.is_hopeless(layout, Price { time, memory }) {
                 found.counts.sharding += 1;
                 continue;
             }
-            if let Some(why) = self.space.inexpressible(&sharding.of(&loaded.pipeline.plan)) {
+            if let Some(why) = self.space.inexpressible(&sharding.of(&pipeline.plan)) {
                 found.counts.reject(&why, 1);
                 continue;
             }
+            let mut time = time;
+            if matches!(flow, Flow::Unplayed) {
+                let stages = self.costs.stage_times(&pipeline.plan, &pipeline.layers.shape);
+                let hopeless = |flow: Seconds, found: &Found| {
+                    let time = pipeline.least_time_played(flow) + edges;
+                    found.best.is_hopeless(layout, Price { time, memory: Bytes::ZERO })
+                };
+                if hopeless(self.tables.least_flow(&pipeline.plan, &stages), found) {
+                    found.counts.flow += (list.len() - at) as u64;
+                    break;
+                }
+                found.counts.played += 1;
+                let played = self.costs.played_stages(&pipeline.plan, &stages);
+                flow = Flow::Played(played);
+                if played.is_some_and(|played| hopeless(played, found)) {
+                    found.counts.flow += (list.len() - at) as u64;
+                    break;
+                }
+                time = flow.time(self.costs, loaded, sharding);
+            }
             found.counts.priced += 1;
-            let played = flow.of(self.costs, &loaded.pipeline, sharding, &mut found.counts);
-            let price = Price { time: loaded.played(self.costs, sharding, played), memory };
+            let price = Price { time, memory };
             if !found.best.is_hopeless(layout, price) {
-                found.best.offer(sharding.of(&loaded.pipeline.plan), price);
+                found.best.offer(sharding.of(&pipeline.plan), price);
             }
         }
         if let Some((rejection, count)) = too_large {
@@ -254,23 +257,23 @@ impl Explorer<'_> {
     }
 }
 
-/// How long the micro-batches take through a pipeline, played when it is first asked for.
+/// What is known of the micro-batches' way through a pipeline.
 enum Flow {
-    Unknown,
+    /// Its closed form is all there is.
+    Closed,
+    /// It has not been played yet: a bound is known.
+    Unplayed,
+    /// How long it takes as it is played.
     Played(Option<Seconds>),
 }
 
 impl Flow {
-    fn of(&mut self, costs: &Costs, pipeline: &Pipeline, sharding: &Sharding, counts: &mut Counts) -> Option<Seconds> {
-        if sharding.zero() == ZeroStage::Three || !pipeline.is_played() {
-            return None;
+    /// Step time with a sharding, or no more than it where the flow has not been played.
+    fn time(&self, costs: &Costs, loaded: &Loaded, sharding: &Sharding) -> Seconds {
+        match self {
+            Self::Closed => loaded.played(costs, sharding, None),
+            Self::Unplayed => loaded.bound(costs, sharding),
+            Self::Played(flow) => loaded.played(costs, sharding, *flow),
         }
-        if let Self::Played(flow) = self {
-            return *flow;
-        }
-        counts.played += 1;
-        let flow = costs.played_flow(&pipeline.plan, &pipeline.layers.shape);
-        *self = Self::Played(flow);
-        flow
     }
 }

@@ -3,12 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 
+use itertools::Itertools as _;
 use rayon::prelude::*;
 
 use crate::cost::Costs;
 use crate::cost::staged::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
 use crate::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use crate::schedule::Schedule;
+use crate::schedule::paths::{Path, paths_through};
+use crate::schedule::replay::StageTime;
 use crate::space::{Rejection, Restrictions, Space};
 use crate::split::LayerSplit;
 use crate::stack::Dispatcher;
@@ -21,6 +24,7 @@ pub(super) struct Parts {
     mixings: RwLock<BTreeMap<MixingKey, Arc<Mixing>>>,
     feedings: RwLock<BTreeMap<FeedingKey, Arc<Feeding>>>,
     stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
+    chains: RwLock<BTreeMap<ChainsKey, Arc<[Path]>>>,
     menus: Mutex<Vec<(Restrictions, Arc<Menus>)>>,
 }
 
@@ -49,6 +53,15 @@ impl Parts {
         }
         let stages = Arc::new(make());
         Arc::clone(self.stages.write().expect("no writer panics").entry(key).or_insert(stages))
+    }
+
+    fn chains(&self, key: ChainsKey) -> Arc<[Path]> {
+        if let Some(known) = self.chains.read().expect("no writer panics").get(&key) {
+            return Arc::clone(known);
+        }
+        let (schedule, pp, micro_batches, rank) = key;
+        let chains = paths_through(schedule, pp, micro_batches, rank).into();
+        Arc::clone(self.chains.write().expect("no writer panics").entry(key).or_insert(chains))
     }
 
     /// The menus under what restrictions say of shardings.
@@ -142,6 +155,8 @@ type MenuKey = (Layout, Schedule, LayerSplit);
 type Menus = RwLock<BTreeMap<MenuKey, Arc<Menu>>>;
 /// pp, schedule, split, layers of the last chunk of a weighed one, first layers forgotten.
 type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
+/// Schedule, pp, micro-batches, rank.
+type ChainsKey = (Schedule, u32, u32, u32);
 /// In place of the layers of the last chunk where all chunks are alike.
 const ALIKE: u32 = u32::MAX;
 
@@ -154,7 +169,7 @@ pub(super) struct Pipes {
 pub(super) struct Pipe {
     pub plan: Plan,
     pub stages: Arc<Stages>,
-    pub recomputes: Vec<(Recompute, Vec<f64>)>,
+    pub recomputes: Vec<Recomputes>,
     /// Plans below it for each sharding.
     pub below: u64,
     /// Largest share of activations on the host.
@@ -166,11 +181,30 @@ pub(super) struct Pipe {
     row: usize,
 }
 
+/// One recomputation of a pipeline.
+pub(super) struct Recomputes {
+    pub recompute: Recompute,
+    /// Its place in [`Tables::recomputes`].
+    pub at: usize,
+    /// Shares of activations on the host, least first.
+    pub shares: Vec<f64>,
+}
+
 /// The split as ranks hold their weights: a weighed one holds what an even one does.
 const fn held(split: LayerSplit) -> LayerSplit {
     match split {
         LayerSplit::Even | LayerSplit::CostBalanced => LayerSplit::Even,
         LayerSplit::Ends { .. } | LayerSplit::Stages(_) => split,
+    }
+}
+
+/// However many first layers are forgotten, a layer is priced the same.
+const fn alike(recompute: Recompute) -> Recompute {
+    match recompute {
+        Recompute::FirstLayers(_) => Recompute::FirstLayers(1),
+        Recompute::None | Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther | Recompute::Full => {
+            recompute
+        }
     }
 }
 
@@ -188,6 +222,7 @@ pub(super) struct Tables<'t> {
     costs: &'t Costs<'t>,
     space: &'t Space<'t>,
     engines: [Engines; 2],
+    recomputes: Vec<Recompute>,
     pipes: Vec<OnceLock<Pipes>>,
     parts: &'t Parts,
     menus: Arc<Menus>,
@@ -197,9 +232,11 @@ pub(super) struct Tables<'t> {
 impl<'t> Tables<'t> {
     pub fn new(costs: &'t Costs<'t>, space: &'t Space<'t>, parts: &'t Parts) -> Self {
         let most = costs.problem.model().layers() as usize + 3;
+        let whole_model = space.recomputes(1, Schedule::OneFOneB).into_iter().map(alike);
         Self {
             costs,
             space,
+            recomputes: [Recompute::None].into_iter().chain(whole_model).unique().collect(),
             engines: [1, 2].map(|pp| {
                 let stages = space.zero_stages(pp);
                 let gathered = stages.contains(&ZeroStage::Three);
@@ -218,23 +255,23 @@ impl<'t> Tables<'t> {
         self.pipes[pp as usize].get_or_init(|| {
             let pipe = |(schedule, split)| {
                 let plan = Plan { schedule, split, recompute: Recompute::None, ..*plan };
-                let recomputes: Vec<(Recompute, Vec<f64>)> = self
+                let recomputes: Vec<Recomputes> = self
                     .space
                     .recomputes(pp, schedule)
                     .into_iter()
                     .map(|recompute| {
+                        let known = self.recomputes.iter().position(|known| *known == alike(recompute));
                         let mut shares = self.space.offloaded_activations(pp, recompute);
                         shares.sort_by(f64::total_cmp);
-                        (recompute, shares)
+                        Recomputes { recompute, at: known.expect("no chunk is longer than the whole model"), shares }
                     })
                     .collect();
-                let shares = recomputes.iter().flat_map(|(_, shares)| shares);
+                let shares = recomputes.iter().flat_map(|choice| &choice.shares);
                 let most_offloaded = shares.copied().fold(0.0, f64::max);
-                let below = recomputes.iter().map(|(_, shares)| shares.len() as u64).sum();
+                let below = recomputes.iter().map(|choice| choice.shares.len() as u64).sum();
                 let stages =
                     self.parts.stages((pp, schedule, held(split), ALIKE, 0), || Stages::new(self.costs, &plan));
-                let most =
-                    |(recompute, _): &(Recompute, _)| if let Recompute::FirstLayers(n) = recompute { *n } else { 0 };
+                let most = |choice: &Recomputes| if let Recompute::FirstLayers(n) = choice.recompute { n } else { 0 };
                 let row = recomputes.iter().map(most).max().unwrap_or_default() as usize + 1;
                 let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages()) as usize;
                 let rows = if split == LayerSplit::CostBalanced { chunk + 2 } else { 1 };
@@ -243,6 +280,11 @@ impl<'t> Tables<'t> {
             };
             Pipes { pipelines: self.space.pipelines(pp).into_iter().map(pipe).collect() }
         })
+    }
+
+    /// Recomputations that price a layer otherwise, none first; whatever pipeline it is, they are among these.
+    pub fn recomputes(&self) -> &[Recompute] {
+        &self.recomputes
     }
 
     /// How weights may be kept on `pp` ranks.
@@ -296,20 +338,34 @@ impl<'t> Tables<'t> {
             });
             kept.push((sharding, plan, hosts));
         }
-        let all: Vec<Sharding> = kept
-            .iter()
-            .flat_map(|(sharding, plan, hosts)| {
-                hosts.iter().map(|&share| sharding.with_host(self.costs, plan, &parameters, share))
-            })
-            .collect();
-        let (mut sharded, mut replicated): (Vec<Sharding>, Vec<Sharding>) =
-            all.into_iter().partition(|sharding| sharding.zero() == ZeroStage::Three);
-        // Thousands of menus are kept.
-        sharded.shrink_to_fit();
-        replicated.shrink_to_fit();
+        // Thousands of menus are kept: no more room than they need.
+        let room = |zero_3: bool| -> usize {
+            let of = kept.iter().filter(|(sharding, ..)| (sharding.zero() == ZeroStage::Three) == zero_3);
+            of.map(|(_, _, hosts)| hosts.len()).sum()
+        };
+        let (mut sharded, mut replicated) = (Vec::with_capacity(room(true)), Vec::with_capacity(room(false)));
+        for (sharding, plan, hosts) in &kept {
+            let list = if sharding.zero() == ZeroStage::Three { &mut sharded } else { &mut replicated };
+            list.extend(hosts.iter().map(|&share| sharding.with_host(self.costs, plan, &parameters, share)));
+        }
         let edges = replicated.iter().map(|sharding| sharding.least_time(self.costs, plan)).reduce(Seconds::min);
         let least = least_states(replicated.iter().chain(&sharded));
         Menu { edges: edges.unwrap_or_default(), replicated, sharded, dominated, inexpressible, least }
+    }
+
+    /// A time that a plan's pipeline of such stages cannot beat as it is played: the longest chain through the rank that works
+    /// longest. Nothing where there is no chain.
+    pub fn least_flow(&self, plan: &Plan, stages: &[StageTime]) -> Seconds {
+        let (schedule, pp) = (plan.schedule, plan.layout.pp);
+        let Some(micro_batches) = self.costs.whole_micro_batches(plan) else { return Seconds::ZERO };
+        let mut work = vec![Seconds::ZERO; pp as usize];
+        for (chunk, time) in stages.iter().enumerate() {
+            work[schedule.rank_of(chunk as u32, pp) as usize] += time.forward + time.backward;
+        }
+        let busiest =
+            (0..pp).reduce(|a, b| if work[b as usize] >= work[a as usize] { b } else { a }).unwrap_or_default();
+        let chains = self.parts.chains((schedule, pp, micro_batches, busiest));
+        chains.iter().map(|chain| chain.length(stages)).fold(Seconds::ZERO, Seconds::max)
     }
 
     /// Classes of ranks where chunks differ from `pipe`'s: they weigh the head, or forget their first layers.

@@ -1,15 +1,16 @@
-//! Cross-validation: every run is predicted with constants that its configuration had no part in.
+//! Cross-validation: every run is predicted with constants that neither its configuration nor another plan of its choice had a
+//! part in (`docs/decisions/0006-folds-by-choice.md`).
 
 use std::sync::Arc;
 
-use super::sample::{config_group, fold};
+use super::sample::fold_of;
 use crate::catalog::Overrides;
 use crate::catalog::fits::FOLDS;
 use crate::runs::{Prediction, Row, predict_all_with};
 
-/// The fold of each row: rows of one configuration share theirs.
+/// The fold of each row: rows of one choice share theirs, and rows of one configuration.
 pub fn folds(rows: &[Row]) -> Vec<usize> {
-    rows.iter().map(|row| fold(&config_group(row), FOLDS as u32) as usize).collect()
+    rows.iter().map(|row| fold_of(row, FOLDS as u32) as usize).collect()
 }
 
 /// Predicts every row with what the fit was without the row's fold. Constants that name no folds were not fitted to runs.

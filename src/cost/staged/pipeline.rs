@@ -100,6 +100,11 @@ impl<'l> Pipeline<'l> {
     pub fn least_time(&self) -> Seconds {
         let busy = self.flow.busy.total();
         let flow = self.least_bubble.map_or(busy, |bubble| busy - self.flow.busy.pipeline_bubble + bubble);
+        self.least_time_played(flow)
+    }
+
+    /// The same where the micro-batches take `flow` through the pipeline at the least.
+    pub fn least_time_played(&self, flow: Seconds) -> Seconds {
         flow * ((1.0 + self.flow.slow_down) * ROUNDING) + self.activations_exposed
     }
 }
