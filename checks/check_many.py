@@ -15,22 +15,34 @@ PRELOADED = {
     "check_deepspeed.py": ["torch", "deepspeed", "deepspeed.runtime.engine", "torch.testing._internal.distributed.fake_pg"],
     "check_accelerate.py": ["torch", "accelerate", "accelerate.commands.launch", "transformers.models.llama.modeling_llama",
                             "torch.testing._internal.distributed.fake_pg"],
-    # Its recipes and providers bring Transformer Engine's stand-in, which each check puts in place itself.
-    "check_megatron_bridge.py": ["torch", "transformers"],
+    "check_megatron_bridge.py": ["torch", "transformers", "megatron.bridge", "megatron.bridge.training.config",
+                                 "megatron.bridge.training.utils.omegaconf_utils"],
     "check_nanotron.py": ["torch", "transformers"],
-    # Not its trainer: that asks for CUDA, and a process that did cannot be forked.
-    "check_torchtitan.py": ["torch", "torchtitan.config"],
+    "check_torchtitan.py": ["torch", "torchtitan.config", "torchtitan.trainer", "torchtitan.models.llama3", "torchtitan.models.qwen3",
+                            "torchtitan.models.deepseek_v3", "torch.testing._internal.distributed.fake_pg"],
 }
 
 
-def preload(names):
+def preload(checker):
+    names = PRELOADED.get(checker, [])
     out, sys.stdout = sys.stdout, io.StringIO()
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ""                        # forks share what is asked of CUDA: nothing
+    if checker == "check_megatron_bridge.py":                      # its providers want Transformer Engine, and a Hopper
+        sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+        import te_stub, torch
+        torch.cuda.get_device_capability = lambda *a, **k: (9, 0)
+        te_stub.install(names=te_stub.BRIDGE)
+    if checker == "check_torchtitan.py":                           # it asks for its device when it is imported
+        import torch
+        torch._utils._get_available_device_type = lambda: "cpu"
     for name in names:
         try:
             __import__(name)
         except Exception as e:
             print(f"{name} is not preloaded: {e}", file=sys.stderr)
+    if "torch" in sys.modules:                                     # without a device, asking for one does no harm to forks
+        sys.modules["torch"].cuda._is_in_bad_fork = lambda: False
     sys.stdout = out
     gc.collect()
     gc.freeze()
@@ -105,7 +117,7 @@ def main():
     checker = o.checker if os.path.exists(o.checker) else os.path.join(os.path.dirname(os.path.abspath(__file__)), o.checker)
     if o.path:
         sys.path.insert(0, os.path.abspath(o.path))
-    preload(PRELOADED.get(os.path.basename(checker), []))
+    preload(os.path.basename(checker))
     rejected, live = 0, []
     for case in json.load(open(o.cases)):
         while live and sum(len(pids) for _, pids, *_ in live) + case.get("ranks", 1) > max(o.jobs, case.get("ranks", 1)):

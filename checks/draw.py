@@ -1,28 +1,88 @@
 #!/usr/bin/env python3
-"""Draws plans that nobody chose: any model of models/ and tests/hf/, odd clusters and numbers of GPUs, any key of a plan.
+"""Draws plans that nobody chose: models of models/ and tests/hf/ and made-up ones, clusters of all kinds, any key of a plan.
 
-    draw.py --meshwright target/debug/meshwright --seed 7 --each megatron=12,deepspeed=4 > cases.tsv
+    draw.py --meshwright target/debug/meshwright --seed 7 --folder DIR --each megatron=12,deepspeed=4 > cases.tsv
 
 A plan is the search's own (`plan --for FRAMEWORK`, any of its rows) or written at random; what the framework cannot express is
-replaced by the nearest plan that `emit` names. The same seed draws the same cases.
+replaced by the nearest plan that `emit` names, and that plan must be accepted. The same seed draws the same cases. Models and
+clusters that are made up are written under --folder. Exits 1 where `emit` named a plan that it then refused.
 """
 import argparse, glob, json, os, random, re, subprocess, sys, tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-CLUSTERS = {"a100-pcie-8": (2, 4, 8), "dgx-h100-8": (2, 4, 8), "a100-40-64": (8, 16, 24, 48, 64), "dgx-h100-64": (8, 24, 32, 48, 64),
-            "gb200-nvl72-1152": (4, 8, 36, 72, 144, 288, 576, 1152), "gb300-nvl72-1152": (8, 72, 144, 576), "h100-24576": (1024, 4096),
-            **{name: (8, 16, 32, 48, 96, 128, 192, 256, 384, 512) for name in
+CLUSTERS = {"a100-pcie-8": (1, 2, 3, 4, 6, 8), "dgx-h100-8": (1, 2, 4, 8), "a100-40-64": (8, 16, 24, 40, 48, 64),
+            "dgx-h100-64": (8, 24, 32, 48, 56, 64), "gb200-nvl72-1152": (4, 8, 36, 72, 144, 216, 288, 576, 1152),
+            "gb300-nvl72-1152": (8, 72, 144, 360, 576), "h100-24576": (1024, 4096, 6144), "dgx-h100-16k": (2048, 8192, 16384),
+            **{name: (8, 16, 32, 40, 48, 88, 96, 128, 192, 224, 256, 384, 480, 512) for name in
                ("dgx-a100-1k", "dgx-h100-1k", "h200-1k", "h800-2048", "hgx-b200-512", "b300-512", "mi300x-512", "mi355x-512",
                 "h200-ethernet-512")}}
-RECOMPUTE = ("none", "full", "layernorm", "layernorm+act", "mlp", "core_attn", "moe", "mla_up_proj", "mla_up_proj+moe", "first-1",
-             "first-4", "per-op")
-FIXED = (("tp", (1, 2, 4, 8)), ("pp", (2, 4, 8)), ("cp", (2, 4)), ("ep", (2, 4, 8, 16)), ("zero", (0, 1, 2, 3)),
-         ("recompute", ("none", "full", "layernorm")), ("mbs", (1, 2)))
+DEVICES = ("a100-80-sxm", "a100-80-pcie", "a800-sxm", "h100-sxm", "h100-pcie", "h20-sxm", "h200-sxm", "gh200", "b200-sxm", "b300-sxm",
+           "mi250x", "mi325x")
+RECOMPUTE = ("none", "full", "layernorm", "layernorm+act", "mlp", "core_attn", "core_attn+mlp", "moe", "mla_up_proj", "mla_up_proj+moe",
+             "layernorm+moe", "first-1", "first-4", "every-other", "per-op")
+FIXED = (("tp", (1, 2, 4, 8)), ("pp", (2, 4, 8)), ("cp", (2, 4)), ("ep", (2, 4, 8, 16)), ("zero", (0, 1, 2, 3)), ("vpp", (2, 3)),
+         ("recompute", ("none", "full", "layernorm")), ("mbs", (1, 2)), ("order", ("tp-cp-ep-pp-dp",)), ("etp", (2,)),
+         ("cp-kind", ("a2a", "allgather", "p2p")), ("dispatcher", ("deepep",)))
 
 
-def written(chance, framework):
+def made_up_model(chance, source):
+    """The Hugging Face configuration with sizes of its own; none where its lists of layers hang on their number."""
+    made = json.load(open(source))
+    if any(isinstance(made.get(key), list) and len(made[key]) > 3 for key in made) or "hybrid_override_pattern" in made:
+        return None
+    heads, width = chance.choice((8, 12, 14, 16, 20, 24, 28, 32, 40, 48, 64)), chance.choice((64, 80, 96, 128))
+    sizes = {"hidden_size": heads * width, "n_embd": heads * width, "num_attention_heads": heads, "n_head": heads, "head_dim": width,
+             "num_key_value_heads": chance.choice([n for n in (1, 2, 3, 4, 5, 7, 8, 10, 12, 16, heads) if heads % n == 0]),
+             "num_hidden_layers": chance.choice((4, 7, 12, 16, 18, 23, 24, 27, 30, 32, 36, 40, 44, 48, 61, 80)),
+             "vocab_size": chance.choice((32000, 32003, 49152, 50257, 100277, 128256, 151936)),
+             "intermediate_size": 64 * chance.choice((16, 43, 86, 112, 171, 224, 256)),
+             "moe_intermediate_size": 64 * chance.choice((8, 12, 22, 24, 32)), "tie_word_embeddings": chance.random() < 0.3}
+    sizes["n_layer"] = sizes["num_hidden_layers"]
+    if "kv_lora_rank" in made:                                     # latent attention has heads of its own width, all with keys
+        sizes = {name: size for name, size in sizes.items() if name not in ("head_dim", "num_key_value_heads")}
+        sizes["num_key_value_heads"] = heads
+    experts = next((name for name in ("n_routed_experts", "num_local_experts", "num_experts") if name in made), None)
+    if experts:
+        sizes[experts] = chance.choice((4, 8, 16, 24, 48, 64, 96, 128, 160))
+        sizes["num_experts_per_tok"] = chance.choice((1, 2, 3, 4, 6, 8))
+        sizes |= {"n_group": 1, "topk_group": 1, "first_k_dense_replace": chance.choice((0, 1, 2)), "n_shared_experts": chance.choice((1, 2))}
+    made |= {name: size for name, size in sizes.items() if name in made and made[name] is not None}
+    return made
+
+
+def made_up_cluster(chance):
+    """Nodes of 1, 2, 4 or 8 devices under one switch."""
+    per_node, nodes = chance.choice((1, 2, 4, 8)), chance.choice((1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 24, 32, 64))
+    gpus = per_node * nodes
+    level = f'[[level]]\nname = "leaf"\ngpus = {gpus}\nbandwidth = {{ value = "{chance.choice((100, 200, 400))} Gb/s", source = "drawn" }}\n' \
+            "efficiency = 0.85\nhop_latency = 0.5\n"
+    return gpus, f'name = "Drawn, {gpus} GPUs"\ngpu = "{chance.choice(DEVICES)}"\ngpus = {gpus}\ngpus_per_node = {per_node}\nhost = "x86"\n' \
+                 f'host_memory = "1 TB"\nsource = "drawn"\n\n{level}'
+
+
+def split_of(chance, pp, vpp, layers):
+    """A split in any of its forms."""
+    form = chance.random()
+    if form < 0.25 or not layers:
+        return "cost-balanced"
+    if form < 0.5:
+        first, last = chance.choice((1, 2, 3, 4)), chance.choice((1, 2, 3, 5))
+        return chance.choice((f"first-{first}", f"last-{last}", f"first-{first}+last-{last}"))
+    stages = pp * vpp
+    counts = [layers // stages] * stages
+    for _ in range(layers - sum(counts)):
+        counts[chance.randrange(stages)] += 1
+    for _ in range(chance.choice((0, 1, 3))):
+        giving, taking = chance.randrange(stages), chance.randrange(stages)
+        if counts[giving] > 1:
+            counts[giving] -= 1
+            counts[taking] += 1
+    return "|".join(("E" if stage == 0 else "") + "t" * count + ("L" if stage == stages - 1 else "") for stage, count in enumerate(counts))
+
+
+def written(chance, framework, layers):
     """A plan at random."""
-    degrees = {"tp": chance.choice((1, 1, 2, 4, 8)), "pp": chance.choice((1, 1, 1, 2, 3, 4, 8)), "cp": chance.choice((1, 1, 1, 2, 4)),
+    degrees = {"tp": chance.choice((1, 1, 2, 3, 4, 8)), "pp": chance.choice((1, 1, 1, 2, 3, 4, 8)), "cp": chance.choice((1, 1, 1, 2, 4)),
                "ep": chance.choice((1, 1, 2, 4, 8, 16))}
     if framework == "deepspeed":                                   # one of its axes at a time
         kept = chance.choice(list(degrees) + [None])
@@ -35,16 +95,18 @@ def written(chance, framework):
         maybe(0.3, f"etp={chance.choice((1, 2, degrees['tp']))}")
         maybe(0.5, "dispatcher=" + chance.choice(("alltoall", "deepep")))
     if degrees["pp"] > 1:
-        maybe(0.5, f"vpp={chance.choice((2, 3, 4))}")
-        maybe(0.3, "schedule=" + chance.choice(("1f1b", "gpipe", "zb-v", "dualpipe-v", "looped-bfs")))
-        maybe(0.25, "split=" + chance.choice(("cost-balanced", "first-2", "last-1", "first-3+last-2")))
+        vpp = chance.choice((1, 1, 2, 3, 4))
+        if vpp > 1:
+            words.append(f"vpp={vpp}")
+        maybe(0.3, "schedule=" + chance.choice(("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "looped-bfs")))
+        maybe(0.4, "split=" + split_of(chance, degrees["pp"], vpp, layers))
         maybe(0.3, "order=tp-cp-ep-pp-dp")
     words.append(f"zero={chance.choice((0, 1, 1, 2, 3, 3))}")
     maybe(0.2, f"shard={chance.choice((2, 4, 8, 16))}")
     maybe(0.2, "reshard=off")
     maybe(0.2, "sp=" + chance.choice(("on", "off")))
     maybe(0.7, "recompute=" + chance.choice(RECOMPUTE))
-    maybe(0.5, f"mbs={chance.choice((1, 2, 4))}")
+    maybe(0.5, f"mbs={chance.choice((1, 2, 3, 4))}")
     maybe(0.12, f"offload-optimizer={chance.choice((0.25, 0.5, 1))}")
     maybe(0.12, f"offload-activations={chance.choice((0.25, 0.5, 1))}")
     return " ".join(words)
@@ -52,58 +114,92 @@ def written(chance, framework):
 
 def searched(chance, binary, framework, where):
     """Any plan that the search shows."""
-    fixed = [word for name, values in FIXED if chance.random() < 0.25 for word in ("--fix", f"{name}={chance.choice(values)}")]
+    fixed = [word for name, values in FIXED if chance.random() < 0.2 for word in ("--fix", f"{name}={chance.choice(values)}")]
     done = subprocess.run([binary, "plan", *where, "--for", framework, *fixed, "--format", "json"], capture_output=True, text=True)
     plans = json.loads(done.stdout).get("plans") if done.returncode == 0 else None
     return chance.choice(plans)["plan"] if plans else None
 
 
-def drawn(chance, binary, framework, models, folder):
-    """One case, or none where it has no plan that the framework can express."""
-    cluster = chance.choice(sorted(CLUSTERS))
+def layers_of(model):
+    """Decoder layers of a configuration; none of a TOML."""
+    if not model.endswith(".json"):
+        return None
+    made = json.load(open(os.path.join(ROOT, model)))
+    return None if made.get("num_nextn_predict_layers") else made.get("num_hidden_layers", made.get("n_layer"))
+
+
+def drawn(chance, o, framework, models, at, scratch):
+    """One case, or none where it has no plan that the framework can express; and what `emit` named that it refused."""
+    model, cluster = chance.choice(models), chance.choice(sorted(CLUSTERS))
     gpus = chance.choice(CLUSTERS[cluster])
     flags = ["--gpus", str(gpus)]
+    if model.endswith(".json") and chance.random() < 0.6 and (made := made_up_model(chance, os.path.join(ROOT, model))):
+        model = os.path.join(o.folder, f"{o.seed}-{framework}-{at}.json")
+        json.dump(made, open(model, "w"), indent=1)
+    if chance.random() < 0.25:
+        cluster = os.path.join(o.folder, f"{o.seed}-{framework}-{at}.toml")
+        gpus, text = made_up_cluster(chance)
+        open(cluster, "w").write(text)
+        flags = []
     if chance.random() < 0.6:
-        flags += ["--global-batch", str(gpus * chance.choice((1, 2, 4, 8)))]
+        flags += ["--global-batch", str(gpus * chance.choice((1, 2, 3, 4, 8)))]
     if chance.random() < 0.4:
-        flags += ["--seq-len", str(chance.choice((2048, 4096, 8192, 16384)))]
+        flags += ["--seq-len", str(chance.choice((1024, 2048, 4096, 8192, 16384, 32768)))]
     if chance.random() < 0.45 and framework.startswith("megatron"):
         flags += ["--precision", chance.choice(("fp8", "fp8-block", "mxfp8", "nvfp4", "fp16"))]
     if chance.random() < 0.3 and framework.startswith("megatron"):
         flags += ["--optimizer", chance.choice(("megatron", "megatron-bf16-grads", "deepseek-v3", "muon"))]
-    model = chance.choice(models)
     where = [model, cluster, *flags]
-    plan = searched(chance, binary, framework, where) if chance.random() < 0.5 else written(chance, framework)
+    plan = searched(chance, o.meshwright, framework, where) if chance.random() < 0.45 else written(chance, framework, layers_of(model))
+    if plan and " pp=1" not in plan and chance.random() < 0.25 and framework.startswith(("megatron", "torchtitan")):
+        flags = [*flags, "--refine"]
+    named = False
     for _ in range(2):
         if plan is None:
-            return None
-        done = subprocess.run([binary, "emit", framework, *where, "--plan", plan, "--out", folder, "--force"], capture_output=True, text=True)
+            return None, None
+        command = [o.meshwright, "emit", framework, *where[:2], *flags, "--plan", plan, "--out", scratch, "--force"]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        except subprocess.TimeoutExpired:
+            return None, f"over two minutes: {' '.join(command)}"
         if done.returncode == 0:
-            return "\t".join((framework, model, cluster, " ".join(flags), plan))
+            return "\t".join((framework, model, cluster, " ".join(flags), plan)), None
+        if done.returncode not in (1, 2):
+            return None, f"exit {done.returncode} of {' '.join(command)}: {done.stderr}"
+        if named and "does not run" not in done.stderr and "--refine" not in flags:
+            return None, f"emit named a plan that it refuses: {' '.join(command)}\n    {done.stderr}"
         near = re.search(r"--plan \"([^\"]+)\"|\"(tp=[^\"]+)\"", done.stderr.replace("\n", " "))
+        named = near and "the nearest plan it can run" in " ".join(done.stderr.split())
         plan = near and (near.group(1) or near.group(2))
-    return None
+    return None, None
 
 
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--seed", type=int, default=1)
+    ap.add_argument("--folder", help="where models and clusters that are made up are kept")
     ap.add_argument("--each", default="megatron=12,megatron-bridge=3,deepspeed=5,torchtitan=8,accelerate=3,nanotron=3")
-    o = ap.parse_args()
+    o, wrong = ap.parse_args(), 0
     models = [os.path.basename(path)[:-5] for path in sorted(glob.glob(os.path.join(ROOT, "models", "*.toml")))]
     models += [os.path.relpath(path, ROOT) for path in sorted(glob.glob(os.path.join(ROOT, "tests", "hf", "*.json")))]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as scratch:
+        o.folder = o.folder or tempfile.mkdtemp()
+        os.makedirs(o.folder, exist_ok=True)
         for framework, wanted in (item.split("=") for item in o.each.split(",")):
             chance, found = random.Random(f"{o.seed} {framework}"), 0
-            for _ in range(60 * int(wanted)):
+            for at in range(100 * int(wanted)):
                 if found == int(wanted):
                     break
-                case = drawn(chance, o.meshwright, framework, models, folder)
+                case, refused = drawn(chance, o, framework, models, at, scratch)
+                if refused:                                            # named plans that are refused, crashes, and what takes too long
+                    wrong += 1
+                    print(refused, file=sys.stderr, flush=True)
                 if case:
                     found += 1
                     print(case, flush=True)
             if found < int(wanted):
                 print(f"{framework}: only {found} of {wanted} cases could be drawn", file=sys.stderr)
+    sys.exit(wrong > 0)
 
 
 main()

@@ -6,7 +6,7 @@
 Prints one line for each case and closes with the counts; exits 1 where a framework refuses a file, resolves other sizes than the
 plan's, or counts other parameters than the model's.
 """
-import argparse, csv, json, os, re, subprocess, sys, time
+import argparse, concurrent.futures, csv, json, os, re, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 CHECKER = {"megatron": ("check_megatron.py", "megatron.sh", "--level build --most-stages 4"),
@@ -38,6 +38,28 @@ def emit(binary, case, folder):
     return keys, world, ""
 
 
+LAUNCHED = {"megatron-bridge": "megatron_bridge.py"}   # what `import` is given; FRAMEWORK.sh where nothing stands here
+
+
+def read_back(binary, case, keys, folder):
+    """What `import` reads otherwise than the plan says."""
+    path = os.path.join(folder, LAUNCHED.get(case["framework"], case["framework"] + ".sh"))
+    done = subprocess.run([binary, "import", path, "--format", "json"], capture_output=True, text=True)
+    if not done.stdout:
+        return [f"read back: {done.stderr.strip()}"]
+    answer = json.loads(done.stdout)
+    again = dict(item.split("=", 1) for item in answer["plan_text"].split())
+    # Stages that were refined, and those of one plan in other words, are compared by the tests.
+    names = [name for name in keys.keys() | again.keys() if name != "split"]
+    if case["framework"] == "megatron-bridge":                    # how many replicas there are is its launcher's
+        names = [name for name in names if name not in ("dp", "shard")]
+    if "--refine" in case["flags"]:
+        names = [name for name in names if name not in ("recompute", "schedule", "vpp")]
+    wrong = [f"{name}: the plan says {keys.get(name)}, the file reads back as {again.get(name)}" for name in sorted(names)
+             if keys.get(name) != again.get(name)]
+    return wrong + [f"not read back: {name}" for name in answer["unknown"]]
+
+
 def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--out", required=True)
@@ -57,10 +79,20 @@ def main():
             failed += 1
             print(f"NOT EMITTED {case['framework']} {case['model']} {case['plan']}: {why}")
             continue
+        odd = read_back(o.meshwright, case, keys, folder)
+        if odd:
+            failed += 1
+            print(f"READ BACK {case['framework']} {case['model']} {case['flags']} {case['plan']}: " + "; ".join(odd))
         ready.setdefault(case["framework"], []).append((case, keys, world, os.path.join(folder, CHECKER[case["framework"]][1])))
-    for framework, items in ready.items():
+    def answered(framework):
         since = time.time()
-        answers = judged(o, framework, items)
+        return judged(o, framework, ready[framework]), time.time() - since
+
+    # Two at a time: a framework is imported by one process, and that leaves a core idle.
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        asked = {framework: pool.submit(answered, framework) for framework in ready}
+    for framework, items in ready.items():
+        answers, took = asked[framework].result()
         for case, keys, world, path in items:
             answer = answers.get(path, {"error": "no report"})
             reports.append({"case": case, "plan": keys, **answer})
@@ -73,7 +105,7 @@ def main():
             else:
                 passed += 1
                 print(f"ok {head}: {' '.join(answer.get('levels', {}))}")
-        print(f"{framework}: {len(items)} files in {time.time() - since:.0f} s", flush=True)
+        print(f"{framework}: {len(items)} files in {took:.0f} s", flush=True)
     if o.reports:
         json.dump(reports, open(o.reports, "w"), indent=1)
     print(f"{passed} passed, {failed} failed")
@@ -89,7 +121,7 @@ def judged(o, framework, items):
     extra = extra.split() + (["--nanotron-path", o.nanotron] if framework == "nanotron" else [])
     listed = []
     for case, keys, world, path in items:
-        trains = world == TRAINED and framework in ("deepspeed", "accelerate")
+        trains = world == TRAINED and (framework == "deepspeed" or framework == "accelerate" and keys["zero"] != "0")
         listed.append({"file": path, "world_size": None if trains else world, "ranks": TRAINED if trains else 1,
                        "options": ["--level", "train"] if trains else extra + options(framework, case, keys).split()})
     plan = os.path.join(o.out, f"{framework}.json")

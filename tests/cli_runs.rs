@@ -36,6 +36,48 @@ fn validate_scores_runs_in_every_form() {
     assert!(wrong.code == 2 && wrong.err.contains("gpu.… and stack.…"), "{}", wrong.err);
 }
 
+/// A cell that is negative or not a number of its kind, and a run that says too little: both are named, the rest is scored.
+#[test]
+fn validate_names_what_it_leaves_out() {
+    let published = std::fs::read_to_string(at("published/runs.csv")).unwrap();
+    let mut reader = csv::Reader::from_reader(published.as_bytes());
+    let header = reader.headers().unwrap().clone();
+    let column = |name: &str| header.iter().position(|of| of == name).unwrap();
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    writer.write_record(&header).unwrap();
+    for (at, record) in reader.records().take(4).enumerate() {
+        let mut cells: Vec<String> = record.unwrap().iter().map(ToOwned::to_owned).collect();
+        let wrong: &[(&str, &str)] = match at {
+            0 => &[("peak_mem_gib", "-3.5"), ("step_time_s", "0")],
+            1 => &[("layers", "")],
+            _ => &[],
+        };
+        for (name, value) in wrong {
+            cells[column(name)] = (*value).to_owned();
+        }
+        writer.write_record(&cells).unwrap();
+    }
+    let file = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("left-out-{}.csv", std::process::id()));
+    std::fs::write(&file, writer.into_inner().unwrap()).unwrap();
+    let table = mw(&["validate", "--runs", file.to_str().unwrap()]);
+    let json = mw(&["validate", "--runs", file.to_str().unwrap(), "--format", "json"]);
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(table.code, 0, "{}", table.err);
+    assert!(table.out.contains("Not predicted") && table.out.contains("peak_mem_gib"), "{}", table.out);
+    assert!(table.err.contains("2 measured cells") && table.err.contains("line 2, row `"), "{}", table.err);
+    let document: serde_json::Value = serde_json::from_str(&json.out).unwrap();
+    let cells = document["unmeasured"].as_array().unwrap();
+    assert_eq!(
+        (cells.len(), cells[1]["column"].as_str(), cells[1]["value"].as_str()),
+        (2, Some("peak_mem_gib"), Some("-3.5"))
+    );
+    let reasons = document["unpredicted"].as_array().unwrap();
+    assert!(
+        reasons.iter().any(|of| of["reason"].as_str().is_some_and(|why| why.contains("model shape"))),
+        "{reasons:?}"
+    );
+}
+
 #[test]
 fn a_log_becomes_a_row_that_is_scored() {
     let log = at("logs/megatron-llama3-8b.log");

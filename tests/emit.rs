@@ -116,9 +116,24 @@ fn what_torchtitan_and_accelerate_check_at_the_start_is_refused() {
     assert!(tied("tp=1 pp=1 zero=3").status.success(), "{}", err(&tied("tp=1 pp=1 zero=3")));
     let (why, near) = way_out("torchtitan", "qwen3-32b", "tp=16 pp=1 zero=3");
     assert!(why.contains("8 key-value heads") && near.contains("tp=8"), "{why}");
+    // 48 ranks and 8 experts: each expert's 4,096 rows are cut, and 48 does not divide them.
+    let uneven =
+        |plan: &str| run(&["emit", "torchtitan", "mixtral-8x7b", "dgx-h100-64", "--gpus", "48", "--plan", plan]);
+    let said = err(&uneven("tp=1 pp=1 zero=3"));
+    assert!(said.contains("8 experts") && said.contains("shard=16"), "{said}");
+    assert!(uneven("tp=1 pp=1 zero=3 shard=16").status.success(), "{}", err(&uneven("tp=1 pp=1 zero=3 shard=16")));
     let one = ["emit", "accelerate", "llama3-8b", "dgx-h100-64", "--gpus", "1", "--plan", "zero=3"];
     let refused = run(&one);
     assert!(err(&refused).contains("nothing to shard over"), "{}", err(&refused));
+}
+
+#[test]
+fn devices_without_cuda_or_rocm_are_refused() {
+    for framework in ["megatron", "megatron-bridge", "deepspeed", "torchtitan", "accelerate", "nanotron"] {
+        let refused = run(&["emit", framework, "llama3-8b", "tpu-v5p-1024", "--plan", "tp=1 pp=1"]);
+        assert_eq!(refused.status.code(), Some(1), "{framework}");
+        assert!(err(&refused).contains("CUDA or ROCm"), "{framework}: {}", err(&refused));
+    }
 }
 
 #[test]

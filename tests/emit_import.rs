@@ -167,3 +167,18 @@ fn nanotron_cuts_its_own_stages() {
     assert!(obstacle.to_string().contains("split=even"), "{obstacle}");
     assert_eq!(nearest(Target::Nanotron, &problem, &even), Some(own));
 }
+
+/// Where its costs give every stage as many layers as an even split does, that is what the plan says, and reads back.
+#[test]
+fn nanotron_may_cut_evenly() {
+    let spec =
+        spec("llama3-8b", "dgx-h100-64", "nanotron-2025", 128, 8192).set("model.layers=d*33").set("model.vocab=1024");
+    let problem = spec.problem();
+    assert_eq!(nanotron_split(problem.model(), 2), Some(LayerSplit::Even), "17 and 16");
+    let plan = parse_plan("tp=4 pp=2 split=even", &problem).unwrap();
+    assert_eq!(plan_obstacle(Target::Nanotron, &problem, &plan), None);
+    assert_eq!(read_back(Target::Nanotron, &problem, &plan).to_string(), plan.to_string());
+    // One layer less, and the first stage has two more than the last: it is left once it is over its half.
+    let problem = Spec { sets: vec!["model.vocab=1024".into()], ..spec }.problem();
+    assert_eq!(nanotron_split(problem.model(), 2).unwrap().to_string(), "first-17");
+}

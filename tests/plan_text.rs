@@ -50,7 +50,9 @@ fn plans_beyond_the_space_read_back() {
                 2 if plan.layout.pp > 1 => spelled_out(&costs, &plan, &mut numbers),
                 _ => LayerSplit::Even,
             },
-            shard_group: flag(&mut numbers).then(|| 1 + numbers.below(64) as u32),
+            shard_group: flag(&mut numbers)
+                .then(|| 1 + numbers.below(64) as u32)
+                .filter(|group| *group != plan.layout.dense_replicas()),
             reshard_after_forward: plan.zero != ZeroStage::Three || flag(&mut numbers),
             offload: Offload { optimizer: share(&mut numbers), activations: share(&mut numbers) },
             ..plan
@@ -140,4 +142,13 @@ proptest! {
             Err(error) => prop_assert!(KEYS.iter().any(|key| error.contains(key)), "{}", error),
         }
     }
+}
+
+/// A shard group of all replicas is what no shard group is.
+#[test]
+fn all_replicas_are_no_group() {
+    let problem = spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192).problem();
+    let read = |text: &str| parse_plan(text, &problem).unwrap();
+    assert_eq!(read("tp=2 zero=3 shard=32"), read("tp=2 zero=3"));
+    assert_eq!(read("tp=2 zero=3 shard=16").shard_group, Some(16));
 }

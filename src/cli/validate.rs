@@ -95,11 +95,27 @@ pub fn run(args: &Args) -> Result<Outcome> {
             if !report.anomalies.is_empty() {
                 all.push(sheets::anomalies(&report));
             }
+            if !report.unpredicted.is_empty() {
+                all.push(sheets::unpredicted(&report));
+            }
+            if !report.unmeasured.is_empty() {
+                all.push(sheets::unmeasured(&report));
+            }
             all.push(sheets::worst(&report, args.worst));
             output::sheets(&all, args.format)?
         }
     };
     output::print(&text)?;
+    if let Some(first) = report.unmeasured.first() {
+        let line = first.line.map_or_else(String::new, |line| format!("line {line}, "));
+        output::talk(&format!(
+            "{} measured cells are no measurement and count as blank; the first: {line}row `{}`, column `{}`: {}",
+            report.unmeasured.len(),
+            first.id,
+            first.column,
+            first.value
+        ));
+    }
     output::talk(&format!(
         "{} of {} runs counted, {} of them timed and predicted; fit: {fit}",
         report.runs,

@@ -209,7 +209,10 @@ impl Rules {
 
 /// What of the model and the workload a framework cannot express, whatever the plan.
 pub fn problem_obstacles(target: Target, problem: &Problem) -> Vec<Obstacle> {
-    (target.rules().problem)(problem)
+    let gpu = &problem.cluster().gpu;
+    let runs = ["NVIDIA", "AMD"].contains(&gpu.vendor.as_str());
+    let device = (!runs).then(|| Obstacle::of_model(gpu.name.clone(), "its launcher starts PyTorch on CUDA or ROCm"));
+    device.into_iter().chain((target.rules().problem)(problem)).collect()
 }
 
 /// What of a plan a framework cannot express.

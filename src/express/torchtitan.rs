@@ -3,7 +3,7 @@
 
 use super::model::{SharedMixer, Sizes};
 use super::{Obstacle, Rules, rules};
-use crate::model::{Mixer, Norm, QkNorm, Span};
+use crate::model::{Ffn, Mixer, Norm, QkNorm, Span};
 use crate::plan::{CpKind, Layout, Modules, Plan, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
@@ -13,7 +13,7 @@ pub(super) const RULES: Rules = Rules {
     problem,
     shape: &[context_kind, key_value_heads, rules::no_expert_tensor, recompute],
     plan: &[tied_embeddings, schedule, rules::no_offload],
-    sharding: &[sharding, shard_group, expert_grid, rules::pipeline_outermost],
+    sharding: &[sharding, shard_group, expert_grid, even_experts, rules::pipeline_outermost],
 };
 
 /// Its decoders: grouped-query attention (Llama 3, Qwen3) or latent attention (DeepSeek-V3), gated MLPs or experts, no bias.
@@ -173,4 +173,37 @@ fn expert_grid(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     }
     let why = format!("experts lie on the {} ranks of one shard group and its tensor parallelism", shards * tp);
     Obstacle::of_plan(format!("ep={ep}"), why, Plan { zero: ZeroStage::Three, shard_group: None, ..*plan })
+}
+
+/// `distributed/fsdp.py`: weights of more ranks than there are experts are cut along their second dimension, and evenly.
+fn even_experts(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let moe =
+        problem.model().kinds.iter().find_map(|layer| if let Ffn::Moe(moe) = &layer.ffn { Some(moe) } else { None })?;
+    let Layout { tp, ep, .. } = plan.layout;
+    let even = |shards: u32| {
+        let (ranks, each) = if ep > 1 { (shards * tp, shards * tp / ep) } else { (shards, shards) };
+        let width = if ep > 1 { moe.intermediate } else { moe.intermediate / tp };
+        ranks <= moe.experts || (problem.model().hidden.is_multiple_of(each) && width.is_multiple_of(each))
+    };
+    let (shards, all) = (plan.dense_shards(), plan.layout.dense_replicas());
+    if plan.zero == ZeroStage::Zero || even(shards) {
+        return None;
+    }
+    let fewer =
+        (2..shards).rev().find(|fewer| all.is_multiple_of(*fewer) && (fewer * tp).is_multiple_of(ep) && even(*fewer));
+    let near = match fewer {
+        Some(fewer) => Plan { shard_group: Some(fewer), ..*plan },
+        None => Plan { zero: ZeroStage::Zero, shard_group: None, reshard_after_forward: true, ..*plan },
+    };
+    let why = format!(
+        "weights of {} experts on more ranks are cut along {} and {}, which must divide",
+        moe.experts,
+        problem.model().hidden,
+        moe.intermediate
+    );
+    Obstacle::of_plan(
+        if shards == all { format!("zero={}", u8::from(plan.zero)) } else { format!("shard={shards}") },
+        why,
+        near,
+    )
 }

@@ -49,7 +49,10 @@ pub fn verdict(verdict: &Verdict) -> Sheet {
         sheet.push([
             cause.cause.to_owned(),
             percent(cause.likelihood),
-            cause.grade.clone(),
+            match cause.with {
+                Some(other) => format!("{}, beside {other}", cause.grade),
+                None => cause.grade.clone(),
+            },
             seconds(&cause.lost_s),
             seconds(&cause.explains_s),
         ]);
@@ -68,7 +71,15 @@ fn shown(verdict: &Verdict) -> impl Iterator<Item = &Diagnosis> {
 pub fn next(verdict: &Verdict) -> Sheet {
     let mut sheet = Sheet::new("What to measure next", &["cause", "what it means", "measure next"]);
     for cause in shown(verdict) {
-        sheet.push([cause.cause.to_owned(), cause.means.clone(), cause.next.to_owned()]);
+        sheet.push([cause.cause.to_owned(), cause.means.to_owned(), cause.next.to_owned()]);
+    }
+    if let Some(run) = &verdict.next_run {
+        let says = run.says.iter().map(|(cause, time)| format!("{} s if it is {cause}", significant(*time)));
+        sheet.push([
+            run.says.iter().map(|(cause, _)| *cause).collect::<Vec<_>>().join(" or "),
+            format!("another batch tells them apart: {} sequences on {} GPUs", run.global_batch, run.gpus),
+            says.collect::<Vec<_>>().join(", "),
+        ]);
     }
     sheet
 }

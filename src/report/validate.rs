@@ -3,6 +3,7 @@
 use super::{Sheet, percent};
 use crate::validate::choice::Choice;
 use crate::validate::metrics::Errors;
+use crate::validate::omitted::{Unmeasured, Unpredicted};
 use crate::validate::{Oom, Report};
 
 /// Step times by class.
@@ -54,6 +55,29 @@ pub fn oom(report: &Report) -> Sheet {
         |name: &str, a: usize, b: usize, wrong: f64| [name.to_owned(), a.to_string(), b.to_string(), percent(wrong)];
     sheet.push(row("ran", true_fits, false_ooms, oom.false_oom_share()));
     sheet.push(row("ran out", false_fits, true_ooms, oom.missed_share()));
+    sheet
+}
+
+/// Runs without a prediction, by reason.
+pub fn unpredicted(report: &Report) -> Sheet {
+    const NAMED: usize = 5;
+    let mut sheet = Sheet::new("Not predicted", &["runs", "why", "which"]);
+    for Unpredicted { reason, status: _, runs, ids } in &report.unpredicted {
+        let more = if ids.len() > NAMED { format!(" and {} more", ids.len() - NAMED) } else { String::new() };
+        let named = ids.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        sheet.push([runs.to_string(), reason.clone(), named + &more]);
+    }
+    sheet
+}
+
+/// Cells that are no measurement.
+pub fn unmeasured(report: &Report) -> Sheet {
+    let columns = ["run", "line", "column", "value"];
+    let mut sheet = Sheet::new("Measured cells that are no measurement, read as blank", &columns);
+    for Unmeasured { id, line, column, value } in &report.unmeasured {
+        let line = line.map_or_else(String::new, |line| line.to_string());
+        sheet.push([id.clone(), line, (*column).to_owned(), value.clone()]);
+    }
     sheet
 }
 

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Row {
+    /// Line of its file where it begins, from 1; none where it was not read from one.
+    #[serde(skip)]
+    pub line: Option<u64>,
     /// Name of the row in its file.
     pub id: Option<String>,
     /// Where it was published. No rule reads it.
@@ -148,6 +151,19 @@ pub struct Row {
     pub tflops_over_causal: Option<f64>,
 }
 
+impl Row {
+    /// The measured cells that predictions are compared with, by column.
+    pub const fn measured_cells(&self) -> [(&'static str, Option<f64>); 5] {
+        [
+            ("step_time_s", self.step_time_s),
+            ("step_time_canon_s", self.step_time_canon_s),
+            ("tokens_per_s_per_gpu", self.tokens_per_s_per_gpu),
+            ("tokens_per_s_per_gpu_canon", self.tokens_per_s_per_gpu_canon),
+            ("peak_mem_gib", self.peak_mem_gib),
+        ]
+    }
+}
+
 /// Columns without which no row can be mapped.
 const ESSENTIAL: [&str; 12] = [
     "id",
@@ -206,7 +222,8 @@ pub fn read(reader: impl Read) -> Result<Vec<Row>, RunsError> {
     file.into_records()
         .map(|record| {
             let record = record?;
-            record.deserialize(Some(&header)).map_err(|error| cell_error(error, &record, &header))
+            let row: Row = record.deserialize(Some(&header)).map_err(|error| cell_error(error, &record, &header))?;
+            Ok(Row { line: record.position().map(csv::Position::line), ..row })
         })
         .collect()
 }
@@ -237,6 +254,14 @@ mod tests {
     fn unknown_columns_are_ignored_and_empty_cells_are_none() {
         let rows = read(format!("{HEADER}\na,nanotron,H100,8,2,64,4,100,128,1,,8,good\n").as_bytes()).unwrap();
         assert_eq!((rows[0].tp, rows[0].pp, rows[0].cp), (Some(1.0), None, None));
+    }
+
+    #[test]
+    fn rows_know_their_line() {
+        let text =
+            format!("{HEADER}\na,\"two\nlines\",H100,8,2,64,4,100,128,1,1,8,\nb,n,H100,8,2,64,4,100,128,1,1,8,\n");
+        let rows = read(text.as_bytes()).unwrap();
+        assert_eq!((rows[0].line, rows[1].line), (Some(2), Some(4)));
     }
 
     #[test]

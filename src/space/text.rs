@@ -208,6 +208,7 @@ const MOST_RANKS: u128 = (1 << 31) - 1;
 
 /// Reads a plan. What is not written: dp is what is left of the GPUs, sequence parallelism is on when tp > 1, etp is 1, ZeRO 1,
 /// micro-batch 1, no recomputation; `vpp` above 1 interleaves; layers are split as the stack does, by nanotron as its own code does.
+/// A shard group of all replicas is none.
 ///
 /// # Errors
 /// Names the key that is unknown, written twice, or has no such value.
@@ -272,6 +273,7 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
             return Err(format!("{what} is over two billion"));
         }
     }
+    plan.shard_group = plan.shard_group.filter(|&group| group != plan.layout.dense_replicas());
     Ok(plan)
 }
 

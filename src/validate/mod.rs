@@ -6,6 +6,7 @@ pub mod choice;
 pub mod cross;
 pub mod filter;
 pub mod metrics;
+pub mod omitted;
 pub mod sample;
 
 use std::collections::BTreeMap;
@@ -17,6 +18,7 @@ use anomaly::{Anomaly, anomalies};
 use choice::{Choice, Choices, choices};
 use filter::Filter;
 use metrics::{Errors, Pair, errors};
+use omitted::{Unmeasured, Unpredicted, unmeasured, unpredicted};
 use sample::{Sample, outcome};
 
 /// Step times of one class of runs.
@@ -111,6 +113,10 @@ pub struct Report {
     pub choice_uncontradicted: Option<Choice>,
     /// Runs that other runs contradict, whatever is predicted.
     pub anomalies: Vec<Anomaly>,
+    /// Runs without a prediction, by reason.
+    pub unpredicted: Vec<Unpredicted>,
+    /// Measured cells that are no measurement, and count as blank.
+    pub unmeasured: Vec<Unmeasured>,
     /// Every timed and predicted run, the worst first.
     pub points: Vec<Point>,
 }
@@ -134,6 +140,8 @@ pub fn score(samples: &[Sample], filters: &[Filter], witnesses: &[Row]) -> Repor
         choice: choices(&ran),
         choice_uncontradicted: choices(&uncontradicted).classes.into_iter().next(),
         anomalies,
+        unpredicted: unpredicted(&kept),
+        unmeasured: unmeasured(&kept),
         points: points(&ran),
     }
 }
