@@ -151,8 +151,13 @@ impl<'l> Loaded<'l> {
     }
 
     /// Step time with a sharding and a flow as it was played ([`Costs::played_flow`]); the closed form without one.
+    ///
+    /// A rank that never waits is played for as long as it works, but for the rounding of its passes: what is left of that is no
+    /// bubble. A bidirectional pipeline may be busy for less than its closed form says.
     pub fn played(&self, costs: &Costs, sharding: &Sharding, flow: Option<Seconds>) -> Seconds {
-        self.time(costs, sharding, flow.map(|flow| flow - self.pipeline.closed_busy()))
+        let bubble = flow.map(|flow| flow - self.pipeline.closed_busy());
+        let is_bidirectional = self.pipeline.plan.schedule.is_bidirectional();
+        self.time(costs, sharding, bubble.map(|bubble| if is_bidirectional { bubble } else { bubble.or_zero() }))
     }
 
     fn time(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
