@@ -115,7 +115,7 @@ impl Costs<'_> {
     /// Share of each kind in so many layers of the whole model.
     fn mean_layers(&self, layers: f64) -> impl Iterator<Item = (usize, f64)> + '_ {
         let all = self.problem.model().layers();
-        self.kinds_between(0, all).map(move |count| layers * count / f64::from(all)).enumerate()
+        self.kinds_between(0, all).map(move |count| layers * f64::from(count) / f64::from(all)).enumerate()
     }
 
     /// Parameters of a rank, with those of the layers that it holds less than the mean.

@@ -100,8 +100,8 @@ impl<'a> Costs<'a> {
     }
 
     /// Layers of each kind among layers `from..to`.
-    pub(crate) fn kinds_between(&self, from: u32, to: u32) -> impl Iterator<Item = f64> + '_ {
-        self.among_first(from).iter().zip(self.among_first(to)).map(|(a, b)| f64::from(b - a))
+    pub(crate) fn kinds_between(&self, from: u32, to: u32) -> impl Iterator<Item = u32> + '_ {
+        self.among_first(from).iter().zip(self.among_first(to)).map(|(before, all)| all - before)
     }
 
     /// Layers of each kind among the first `layers`.

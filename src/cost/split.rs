@@ -11,14 +11,12 @@ use crate::split::LayerSplit;
 pub fn even(layers: u32, chunks: u32) -> Vec<u32> {
     let most = layers.div_ceil(chunks);
     let surplus = most * chunks - layers;
-    let last = chunks - 1;
-    // Whose turn it is to give a layer.
-    let turn = |chunk: u32| match chunk {
-        chunk if chunk == last => 0,
-        0 => 1,
-        chunk => last - chunk + 1,
-    };
-    (0..chunks).map(|chunk| most - u32::from(turn(chunk) < surplus)).collect()
+    let mut counts = vec![most; chunks as usize];
+    let from_the_back = (1..chunks as usize - 1).rev();
+    for chunk in [chunks as usize - 1, 0].into_iter().chain(from_the_back).take(surplus as usize) {
+        counts[chunk] -= 1;
+    }
+    counts
 }
 
 /// Layers of each chunk where the head counts as `x` layers:

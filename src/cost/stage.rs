@@ -218,16 +218,17 @@ impl Costs<'_> {
     /// Layers of each kind at each of `places`, counting the first `most` of each chunk; `layers` = of each chunk, `place` =
     /// where a chunk is.
     fn layers_at(&self, layers: &[u32], most: u32, places: u32, place: impl Fn(u32) -> u32) -> Vec<PerKind> {
-        let mut held = vec![PerKind::from_elem(0.0, self.problem.model().kinds.len()); places as usize];
+        let kinds = self.problem.model().kinds.len();
+        let mut held = vec![0; places as usize * kinds];
         let mut from = 0;
         for (chunk, &count) in layers.iter().enumerate() {
-            let at = &mut held[place(chunk as u32) as usize];
-            for (sum, times) in at.iter_mut().zip(self.kinds_between(from, from + count.min(most))) {
+            let here = &mut held[place(chunk as u32) as usize * kinds..][..kinds];
+            for (sum, times) in here.iter_mut().zip(self.kinds_between(from, from + count.min(most))) {
                 *sum += times;
             }
             from += count;
         }
-        held
+        held.chunks(kinds).map(|counts| counts.iter().map(|&count| f64::from(count)).collect()).collect()
     }
 
     /// The chunk that holds the multi-token-prediction layers.

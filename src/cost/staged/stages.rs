@@ -73,7 +73,7 @@ fn classes(costs: &Costs, plan: &Plan, layers: &[u32]) -> Vec<Class> {
     let mut ranks = vec![empty; pp as usize];
     let add = |to: &mut [f64], from: u32, until: u32| {
         for (sum, times) in to.iter_mut().zip(costs.kinds_between(from, until)) {
-            *sum += times;
+            *sum += f64::from(times);
         }
     };
     let mtp_chunk = Costs::mtp_chunk(plan);
