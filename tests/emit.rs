@@ -137,6 +137,16 @@ fn devices_without_cuda_or_rocm_are_refused() {
 }
 
 #[test]
+fn weights_in_bf16_share_no_buffer_with_mxfp8() {
+    let text = |optimizer: &str| {
+        let flags = ["--precision", "mxfp8", "--optimizer", optimizer, "--plan", "tp=1 pp=1 zero=3 shard=32"];
+        out(&run(&[&["emit", "megatron-bridge", "mistral-7b", "hgx-b200-512", "--gpus", "128"][..], &flags].concat()))
+    };
+    let (wide, unset) = (text("megatron"), "reuse_grad_buf_for_mxfp8_param_ag = False");
+    assert!(wide.contains("fp8_param_gather = False") && wide.contains(unset), "{wide}");
+}
+
+#[test]
 fn stages_that_were_chosen_are_written_where_a_framework_can_say_them() {
     let plan = |framework: &str, plan: &str| {
         run(&["emit", framework, "llama3-70b", "dgx-h100-64", "--plan", plan, "--refine"])

@@ -419,3 +419,35 @@ proptest::proptest! {
 fn cut_at(text: &str, at: usize) -> String {
     text.chars().take(at).collect()
 }
+
+/// FlagScale: the model under `model`, degrees and formats under `system`, the vocabulary with the tokenizer.
+#[test]
+fn flagscale_has_its_degrees_under_system() {
+    let text = "\
+system:
+  tensor_model_parallel_size: 2
+  pipeline_model_parallel_size: 4
+  sequence_parallel: true
+  use_distributed_optimizer: true
+  precision:
+    bf16: true
+  logging:
+    log_interval: 1
+model:
+  num_layers: 32
+  hidden_size: 4096
+  num_attention_heads: 32
+  seq_length: 4096
+  max_position_embeddings: 4096
+  micro_batch_size: 1
+  global_batch_size: 64
+data:
+  tokenizer:
+    vocab_size: 100008
+";
+    let read = import::read(text, import::kind_of("train.yaml", text), &Context::alone("train.yaml")).unwrap();
+    let plan = read.on(64).to_string();
+    assert!(plan.starts_with("tp=2 cp=1 pp=4 dp=8 sp=on") && plan.contains("zero=1"), "{plan}");
+    assert_eq!(read.model.as_ref().unwrap().vocab, 100_008);
+    assert!(!read.without_effect.iter().any(|key| key.contains("parallel")), "{:?}", read.without_effect);
+}

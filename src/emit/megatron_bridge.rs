@@ -151,6 +151,10 @@ pub(super) fn files(request: &Request, sizes: &Sizes) -> Vec<File> {
     if problem.workload().format != Format::Bf16 {
         text.line(format!("    cfg.mixed_precision.fp8_param_gather = {}", if narrow { "True" } else { "False" }));
     }
+    if problem.workload().format == Format::Mxfp8 && !narrow {
+        // The recipe sets it, and it wants weights in MXFP8.
+        text.line("    cfg.mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = False");
+    }
     for at in ["mixed_precision", "ddp"] {
         text.line(format!("    cfg.{at}.grad_reduce_in_fp32 = {}", yes("accumulate-allreduce-grads-in-fp32")));
     }

@@ -74,6 +74,7 @@ pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Argumen
     }
     launched.model = launched.model.take().or_else(|| of_module(document));
     launched.open |= document.has("modules")
+        || !document.keys("system").is_empty()
         || document.has("tensor_model_parallel_size")
         || !document.keys("MODEL_ARGS").is_empty() && !document.has("MODEL_ARGS.--num-layers");
     precision(&mut list, document);
@@ -98,8 +99,8 @@ pub(crate) fn has_settings(document: &Document) -> bool {
         || sections(document).iter().any(|section| !document.keys(section).is_empty())
 }
 
-/// The sections that hold arguments: those of NeMo and Bridge, of Megatron's `--yaml-cfg`, which has some at its top too, and of
-/// Primus' modules for Megatron.
+/// The sections that hold arguments: those of NeMo and Bridge, of Megatron's `--yaml-cfg`, which has some at its top too, of
+/// FlagScale, whose degrees stand under `system`, and of Primus' modules for Megatron.
 fn sections(document: &Document) -> Vec<String> {
     let mut sections: Vec<String> = SECTIONS.iter().map(|section| (*section).to_owned()).collect();
     if document.has("tensor_model_parallel_size") || document.has("num_layers") {
@@ -107,6 +108,9 @@ fn sections(document: &Document) -> Vec<String> {
     }
     if document.has("language_model") {
         sections.extend(["language_model", "model_parallel", ""].map(str::to_owned));
+    }
+    if !document.keys("system").is_empty() {
+        sections.extend(["system", "system.precision", "data.tokenizer"].map(str::to_owned));
     }
     let of_megatron = |module: &String| {
         let framework = document.word(&format!("modules.{module}.framework"));

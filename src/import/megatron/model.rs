@@ -231,8 +231,11 @@ fn python_list(text: &str) -> Option<Vec<bool>> {
 
 /// The vocabulary: as given, as of the same model in the catalogue, or as of the tokenizer's kind.
 fn vocabulary(list: &mut Arguments, model: &Model) -> u32 {
-    if let Some(vocab) = list.size("--vocab-size").or_else(|| list.size("--padded-vocab-size")) {
-        return vocab;
+    // The last is BigScience's Megatron-DeepSpeed's.
+    for flag in ["--vocab-size", "--padded-vocab-size", "--pad-vocab-size-to"] {
+        if let Some(vocab) = list.size(flag) {
+            return vocab;
+        }
     }
     let kind = list.word("--tokenizer-type").unwrap_or_default();
     let (vocab, why) = match known::vocabulary_of(model) {
