@@ -212,19 +212,23 @@ impl Costs<'_> {
     /// The same of the first `most` layers of each chunk.
     pub(super) fn first_layers_of_ranks(&self, plan: &Plan, most: u32) -> Vec<PerKind> {
         let pp = plan.layout.pp;
-        self.layers_at(&self.held_layers(plan), most, pp, |chunk| plan.schedule.rank_of(chunk, pp))
+        self.layers_at(&self.held_layers(plan), most, pp, plan.schedule.ranks(pp))
     }
 
     /// Layers of each kind at each of `places`, counting the first `most` of each chunk; `layers` = of each chunk, `place` =
-    /// where a chunk is.
-    fn layers_at(&self, layers: &[u32], most: u32, places: u32, place: impl Fn(u32) -> u32) -> Vec<PerKind> {
+    /// where each chunk is.
+    fn layers_at(&self, layers: &[u32], most: u32, places: u32, place: impl Iterator<Item = u32>) -> Vec<PerKind> {
         let kinds = self.problem.model().kinds.len();
         let mut held = vec![0; places as usize * kinds];
         let mut from = 0;
-        for (chunk, &count) in layers.iter().enumerate() {
-            let here = &mut held[place(chunk as u32) as usize * kinds..][..kinds];
-            for (sum, times) in here.iter_mut().zip(self.kinds_between(from, from + count.min(most))) {
-                *sum += times;
+        for (&count, place) in layers.iter().zip(place) {
+            let here = &mut held[place as usize * kinds..][..kinds];
+            if let [sum] = here {
+                *sum += count.min(most);
+            } else {
+                for (sum, times) in here.iter_mut().zip(self.kinds_between(from, from + count.min(most))) {
+                    *sum += times;
+                }
             }
             from += count;
         }
@@ -270,7 +274,7 @@ impl Costs<'_> {
             shape,
             &works,
             chunks,
-            |most| Cow::Owned(self.layers_at(&layers, most, chunks, |chunk| chunk)),
+            |most| Cow::Owned(self.layers_at(&layers, most, chunks, 0..chunks)),
             |chunk| chunk,
         )
     }
@@ -290,7 +294,7 @@ impl Costs<'_> {
             if priced_as_held && most == u32::MAX {
                 return Cow::Borrowed(held);
             }
-            Cow::Owned(self.layers_at(&self.priced_layers(plan, shape, &works), most, pp, place))
+            Cow::Owned(self.layers_at(&self.priced_layers(plan, shape, &works), most, pp, plan.schedule.ranks(pp)))
         };
         self.works_at(plan, shape, &works, pp, counts, place)
     }

@@ -79,6 +79,21 @@ impl Schedule {
         }
     }
 
+    /// The rank of each chunk in model order, as [`rank_of`](Self::rank_of) has it, without a division for each.
+    pub fn ranks(self, pp: u32) -> impl Iterator<Item = u32> {
+        let folds = matches!(self, Self::ZbV | Self::DualPipeV);
+        let (mut at, mut is_back) = (0, false);
+        std::iter::repeat_with(move || {
+            let rank = if is_back { pp - 1 - at } else { at };
+            at += 1;
+            if at == pp {
+                (at, is_back) = (0, folds && !is_back);
+            }
+            rank
+        })
+        .take((pp * self.virtual_stages()) as usize)
+    }
+
     /// The rank that holds chunk `stage` of `pp` ranks: round and round, or down and up for the V shapes.
     pub const fn rank_of(self, stage: u32, pp: u32) -> u32 {
         match self {

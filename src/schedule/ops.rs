@@ -304,6 +304,15 @@ mod tests {
         assert!(seen > 900, "{seen}");
     }
 
+    #[test]
+    fn ranks_are_those_of_the_chunks() {
+        for (schedule, pp, _) in cases() {
+            let all: Vec<u32> = schedule.ranks(pp).collect();
+            let each: Vec<u32> = (0..pp * schedule.virtual_stages()).map(|chunk| schedule.rank_of(chunk, pp)).collect();
+            assert_eq!(all, each, "{schedule:?} {pp}");
+        }
+    }
+
     /// The shares of paired passes are those of the lists.
     #[test]
     fn pairs_are_as_many_as_said() {
