@@ -32,6 +32,14 @@ fn a_launch_behind_two_dashes_is_the_launch() {
 }
 
 #[test]
+fn a_vocabulary_padded_to_a_size_has_that_size() {
+    let model = MODEL.replace("--vocab-size 32000", "--pad-vocab-size-to 250880");
+    let imported = script(&format!("deepspeed --num_gpus 8 pretrain_gpt.py {model} --deepspeed --zero-stage 1"));
+    assert_eq!(imported.model.as_ref().map(|model| model.vocab), Some(250_880));
+    assert!(found(&imported, "assumed-vocabulary").is_empty(), "{:?}", imported.findings);
+}
+
+#[test]
 fn arguments_that_another_script_launches_are_read() {
     let imported = script(&format!("MODEL_ARGS=({MODEL})\nBOTH=(\"${{MODEL_ARGS[@]}}\")\nNAME=big\n"));
     assert_eq!(imported.model.as_ref().map(|model| (model.layers(), model.hidden)), Some((8, 1024)));

@@ -106,7 +106,7 @@ impl Costs<'_> {
             let forgotten = forgotten.get_mut(rank).map_or_else(|| PerKind::from_elem(0.0, kept.len()), std::mem::take);
             kept.iter_mut().zip(&forgotten).for_each(|(kept, forgotten)| *kept -= forgotten);
             let rank = rank as u32;
-            let mtp = if holds(Self::mtp_chunk(plan), rank) { mtp } else { 0 };
+            let mtp = if mtp > 0 && holds(Self::mtp_chunk(plan), rank) { mtp } else { 0 };
             kept[model.last_kind()] += f64::from(mtp) * if is_mirrored { 0.5 } else { 1.0 };
             Holding { rank, forgotten, kept, spare, mtp, is_last: holds(last, rank) }
         })

@@ -45,9 +45,9 @@ fn network(context: &Context) -> f64 {
     if context.least_gpus == context.most_gpus { SLOW_NETWORKS } else { SLOW_NETWORKS / 2.0 }
 }
 
-/// One slow node among all.
+/// One slow node among all; of however many, for they may have been screened, with as much chance as a mistake has.
 fn one_of_the_nodes(context: &Context) -> f64 {
-    1.0 - (1.0 - SLOW_NODES).powf(context.most_nodes)
+    (1.0 - (1.0 - SLOW_NODES).powf(context.most_nodes)).min(1.0 - MISTAKES)
 }
 
 /// Source: [nvml], `nvmlClocksEventReasonHwSlowdown`.
