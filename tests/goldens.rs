@@ -41,6 +41,19 @@ fn the_main_job() {
     expect_file!["goldens/plan.txt"].assert_eq(&report(&["plan", "llama3-405b", "h100-24576"]));
 }
 
+/// What the README shows of the main job is what it prints; "…" stands for what is left out.
+#[test]
+fn the_readme_shows_the_main_job() {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = std::fs::read_to_string(root.join("README.md")).expect("the README");
+    let shown = readme.split("```text\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a block of text");
+    let printed = report(&["plan", "llama3-405b", "h100-24576"]);
+    assert!(shown.lines().count() > 20, "{shown}");
+    for part in shown.split("…\n") {
+        assert!(printed.contains(part.trim_end()), "not printed:\n{part}");
+    }
+}
+
 #[test]
 fn a_mixture_of_experts() {
     let args = ["plan", "qwen3-235b-a22b", "hgx-b200-512", "--precision", "mxfp8", "--top", "3"];
