@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::Options;
 use super::blend::length;
 use super::bound;
-use super::cuts::{legal, neighbours, starts};
+use super::cuts::{legal, nearest_split, neighbours, starts};
 use super::decompose::Budget;
 use super::edges::Edges;
 use super::integer::{self, Found};
@@ -182,6 +182,9 @@ pub fn solve(
     let own = search.chains.len();
     for start in starts(program) {
         search.descend(start);
+    }
+    if search.best.is_none() {
+        search.descend(nearest_split(program).1);
     }
     if let Some((_, split)) = &search.best
         && let Some(cuts) = walk::walk(program, &search.chains, split.cuts.clone(), &mut search.known, programs)
