@@ -194,3 +194,36 @@ impl Device<'_> {
         time
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The formula as it is written, power by power.
+    fn plainly(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
+        let intensity = |(tm, tn): (f64, f64)| tm * tn / (tm + tn);
+        let of_tile = |&(tm, tn): &(f64, f64)| {
+            let waves = ((shape.m / tm).ceil() * (shape.n / tn).ceil() * shape.batch / processors).ceil();
+            let filled = shape.m * shape.n * shape.batch / (waves * processors * tm * tn);
+            filled.powf(curve.wave_exponent)
+                * (intensity((tm, tn)) / intensity(TILES[0])).powf(curve.intensity_exponent)
+        };
+        TILES.iter().map(of_tile).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn the_best_tiling_is_that_of_the_formula() {
+        let sizes = [1.0, 63.0, 64.0, 65.0, 128.0, 200.0, 512.0, 1000.0, 4096.0, 7168.0, 18_432.0];
+        for (m, n, batch) in itertools::iproduct!(sizes, sizes, [1.0, 3.0, 16.0]) {
+            let shape = Shape { m, n, k: 512.0, batch, output_bytes: 2.0 };
+            for (intensity_exponent, wave_exponent) in
+                itertools::iproduct!([-0.3, 0.0, 0.2, 1.1], [-0.2, 0.0, 0.3, 1.0])
+            {
+                let (efficiency, half_depth, sustained, source) = (0.9, 100.0, 1.0, String::new());
+                let curve = GemmCurve { efficiency, half_depth, intensity_exponent, wave_exponent, sustained, source };
+                let (found, plain) = (tiling(&shape, 132.0, &curve), plainly(&shape, 132.0, &curve));
+                assert!((found - plain).abs() <= 1e-12 * plain, "{shape:?} {curve:?}: {found} {plain}");
+            }
+        }
+    }
+}
