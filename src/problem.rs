@@ -135,6 +135,15 @@ impl Problem {
         problem.workload.global_batch = global_batch;
         problem
     }
+    /// The same problem with another cluster, workload or stack.
+    ///
+    /// # Errors
+    /// As [`Problem::new`].
+    pub fn changed(&self, change: impl FnOnce(&mut Cluster, &mut Workload, &mut Stack)) -> Result<Self, ProblemError> {
+        let Self { model, mut cluster, mut workload, mut stack, hbm_profile, memory_ceiling } = self.clone();
+        change(&mut cluster, &mut workload, &mut stack);
+        Ok(Self::new(model, cluster, workload, stack, hbm_profile)?.under_ceiling(memory_ceiling))
+    }
     /// Memory that a plan may fill.
     pub fn hbm_budget(&self) -> Bytes {
         self.cluster.gpu.hbm.value * self.hbm_profile.share().min(self.memory_ceiling)

@@ -119,8 +119,8 @@ mod tests {
             let no = |size| (size, false);
             assert_eq!(listed(experts(&last)), group(&[no(etp), no(ep), (copies, true), no(pp)]), "{layout:?}");
             assert_eq!(listed(experts(&first)), group(&[no(etp), no(ep), no(pp), (copies, true)]), "{layout:?}");
-            assert_eq!(listed(tp_of(&last)), group(&[(tp, true), no(cp), no(dp), no(pp)]), "{layout:?}");
-            assert_eq!(listed(cp_of(&last)), group(&[no(tp), (cp, true), no(dp), no(pp)]), "{layout:?}");
+            assert_eq!(listed(super::tp(&last)), group(&[(tp, true), no(cp), no(dp), no(pp)]), "{layout:?}");
+            assert_eq!(listed(super::cp(&last)), group(&[no(tp), (cp, true), no(dp), no(pp)]), "{layout:?}");
             // Replicas of dense weights are those of dp and cp; with stages outermost they are one block, tp apart.
             let replicas = listed(super::dp(&last, layout.dense_replicas()));
             assert_eq!(replicas, group(&[no(tp), (cp, true), (dp, true), no(pp)]), "{layout:?}");
@@ -131,13 +131,5 @@ mod tests {
                 assert!(group(&grid).get(1).is_none_or(|&next| next == stage_distance(plan)), "{layout:?}");
             }
         }
-    }
-
-    fn tp_of(plan: &Plan) -> Group {
-        super::tp(plan)
-    }
-
-    fn cp_of(plan: &Plan) -> Group {
-        super::cp(plan)
     }
 }

@@ -237,14 +237,7 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
                 }
             }
         }
-        let other = Problem::new(
-            problem.model().clone(),
-            problem.cluster().clone(),
-            problem.workload().clone(),
-            better,
-            problem.hbm_profile(),
-        )
-        .ok()?;
+        let other = problem.changed(|_, _, stack| *stack = better).ok()?;
         let then = Costs::new(&other).evaluate_played(plan);
         Some(suggestion(Change::Software((*setting).to_owned()), (*flag).to_owned(), "software", now, &then, false))
     };

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use crate::cluster::Cluster;
 use crate::cost::{Costs, Evaluation};
 use crate::import::{Finding, Imported};
 use crate::plan::{Layout, Plan};
@@ -51,16 +52,11 @@ pub fn crossings(problem: &Problem, plan: &Plan, evaluation: &Evaluation) -> Vec
 
 /// The same problem on a cluster whose scale-up domain holds `gpus`.
 pub fn with_domain(problem: &Problem, gpus: u32) -> Option<Problem> {
-    let mut cluster = problem.cluster().clone();
-    cluster.scale_up.gpus = gpus;
-    cluster.levels.retain(|level| level.gpus > gpus);
-    changed(problem, cluster)
-}
-
-/// The same problem on another cluster.
-pub fn changed(problem: &Problem, cluster: crate::cluster::Cluster) -> Option<Problem> {
-    let (model, workload, stack) = (problem.model().clone(), problem.workload().clone(), problem.stack().clone());
-    Problem::new(model, cluster, workload, stack, problem.hbm_profile()).ok()
+    let narrower = |cluster: &mut Cluster| {
+        cluster.scale_up.gpus = gpus;
+        cluster.levels.retain(|level| level.gpus > gpus);
+    };
+    problem.changed(|cluster, _, _| narrower(cluster)).ok()
 }
 
 /// Share of the step from which leaving the domain is a warning: the spread of repeated measurements (README).

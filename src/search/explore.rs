@@ -216,7 +216,7 @@ impl Explorer<'_> {
                 too_large.get_or_insert_with(first).1 += 1;
                 continue;
             }
-            let time = flow.time(self.costs, loaded, sharding);
+            let mut time = flow.time(self.costs, loaded, sharding);
             if found.best.is_hopeless(layout, Price { time, memory }) {
                 found.counts.sharding += 1;
                 continue;
@@ -225,24 +225,12 @@ impl Explorer<'_> {
                 found.counts.reject(&why, 1);
                 continue;
             }
-            let mut time = time;
             if matches!(flow, Flow::Unplayed) {
-                let stages = self.costs.stage_times(&pipeline.plan, &pipeline.layers.shape);
-                let hopeless = |flow: Seconds, found: &Found| {
-                    let time = pipeline.least_time_played(flow) + edges;
-                    found.best.is_hopeless(layout, Price { time, memory: Bytes::ZERO })
+                let Some(played) = self.play(pipeline, edges, found) else {
+                    found.counts.flow += (list.len() - at) as u64;
+                    break;
                 };
-                if hopeless(self.tables.least_flow(&pipeline.plan, &stages), found) {
-                    found.counts.flow += (list.len() - at) as u64;
-                    break;
-                }
-                found.counts.played += 1;
-                let played = self.costs.played_stages(&pipeline.plan, &stages);
-                flow = Flow::Played(played);
-                if played.is_some_and(|played| hopeless(played, found)) {
-                    found.counts.flow += (list.len() - at) as u64;
-                    break;
-                }
+                flow = played;
                 time = flow.time(self.costs, loaded, sharding);
             }
             found.counts.priced += 1;
@@ -254,6 +242,21 @@ impl Explorer<'_> {
         if let Some((rejection, count)) = too_large {
             found.counts.reject(&rejection, count);
         }
+    }
+
+    /// A pipeline as it is played; `None` where its longest chain, or what it takes, leaves no sharding a hope.
+    fn play(&self, pipeline: &Pipeline, edges: Seconds, found: &mut Found) -> Option<Flow> {
+        let hopeless = |flow: Seconds, found: &Found| {
+            let time = pipeline.least_time_played(flow) + edges;
+            found.best.is_hopeless(&pipeline.plan.layout, Price { time, memory: Bytes::ZERO })
+        };
+        let stages = self.costs.stage_times(&pipeline.plan, &pipeline.layers.shape);
+        if hopeless(self.tables.least_flow(&pipeline.plan, &stages), found) {
+            return None;
+        }
+        found.counts.played += 1;
+        let played = self.costs.played_stages(&pipeline.plan, &stages);
+        (!played.is_some_and(|played| hopeless(played, found))).then_some(Flow::Played(played))
     }
 }
 

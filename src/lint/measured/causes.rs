@@ -1,10 +1,13 @@
 //! What may be wrong with a run: how often it is, how much it can do, and what it would do to each measurement.
 
 use super::{Context, Point};
+use crate::cluster::Level;
 use crate::cost::Costs;
 use crate::lint::links;
 use crate::problem::Problem;
+use crate::stack::Stack;
 use crate::units::Seconds;
+use crate::workload::Workload;
 
 /// A cause and the range of its grades: what a grade predicts for a point, if it applies there.
 pub(super) struct Cause {
@@ -64,7 +67,7 @@ pub(super) const CAUSES: &[Cause] = &[
         unit: "of what should be hidden is not",
         error: LOSS,
         step: |point, context, share| {
-            let problem = with_stack(point, |stack| stack.overlap.dp = false)?;
+            let problem = point.problem.changed(|_, _, stack| stack.overlap.dp = false).ok()?;
             let base = context.step.total();
             Some(base + (worse(&problem, point, context) - base) * share)
         },
@@ -155,10 +158,11 @@ pub(super) const CAUSES: &[Cause] = &[
         unit: "times the host time of a launch",
         error: LOSS,
         step: |point, context, times| {
-            let problem = with_stack(point, |stack| {
+            let slower = |stack: &mut Stack| {
                 stack.launches.x86 = stack.launches.x86 * times;
                 stack.launches.grace = stack.launches.grace * times;
-            })?;
+            };
+            let problem = point.problem.changed(|_, _, stack| slower(stack)).ok()?;
             Some(worse(&problem, point, context))
         },
     },
@@ -189,11 +193,8 @@ pub(super) const CAUSES: &[Cause] = &[
             if point.plan.layout.ep < 2 {
                 return None;
             }
-            let mut workload = point.problem.workload().clone();
-            workload.imbalance = workload.imbalance.max(imbalance);
-            let (model, cluster, stack) =
-                (point.problem.model().clone(), point.problem.cluster().clone(), point.problem.stack().clone());
-            let problem = Problem::new(model, cluster, workload, stack, point.problem.hbm_profile()).ok()?;
+            let uneven = |workload: &mut Workload| workload.imbalance = workload.imbalance.max(imbalance);
+            let problem = point.problem.changed(|_, workload, _| uneven(workload)).ok()?;
             Some(worse(&problem, point, context))
         },
     },
@@ -224,27 +225,11 @@ pub(super) const CAUSES: &[Cause] = &[
 /// Share of a device's memory from which the allocator may thrash.
 const FULL: f64 = 0.85;
 
-fn with_stack(point: &Point, change: impl Fn(&mut crate::stack::Stack)) -> Option<Problem> {
-    let problem = &point.problem;
-    let mut stack = problem.stack().clone();
-    change(&mut stack);
-    Problem::new(
-        problem.model().clone(),
-        problem.cluster().clone(),
-        problem.workload().clone(),
-        stack,
-        problem.hbm_profile(),
-    )
-    .ok()
-}
-
 /// The step on a network that reaches a share of its rate.
 fn slower_network(point: &Point, context: &Context, share: f64) -> Option<Seconds> {
-    let mut cluster = point.problem.cluster().clone();
-    for level in &mut cluster.levels {
-        level.efficiency *= share;
-    }
-    Some(worse(&links::changed(&point.problem, cluster)?, point, context))
+    let slower = |level: &mut Level| level.efficiency *= share;
+    let problem = point.problem.changed(|cluster, _, _| cluster.levels.iter_mut().for_each(slower)).ok()?;
+    Some(worse(&problem, point, context))
 }
 
 /// The step on a changed problem, never faster than on the true one.

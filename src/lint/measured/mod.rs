@@ -320,11 +320,7 @@ fn next_run(candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &Runs) ->
     let batch = point.problem.workload().global_batch;
     let batches = [batch.checked_mul(4), batch.checked_mul(2), batch.checked_div(2), batch.checked_div(4)];
     let tried = batches.into_iter().flatten().filter_map(|global_batch| {
-        let mut workload = point.problem.workload().clone();
-        workload.global_batch = global_batch;
-        let (model, cluster, stack) =
-            (point.problem.model().clone(), point.problem.cluster().clone(), point.problem.stack().clone());
-        let problem = Problem::new(model, cluster, workload, stack, point.problem.hbm_profile()).ok()?;
+        let problem = point.problem.changed(|_, workload, _| workload.global_batch = global_batch).ok()?;
         let costs = Costs::new(&problem);
         if space::check(&costs, &point.plan).iter().any(|why| why.rule() != "out-of-memory") {
             return None;
