@@ -9,7 +9,7 @@ use meshwright::plan::Plan;
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::space::{self, Restrictions, Space};
 use meshwright::split::LayerSplit;
-use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 /// Where a problem comes from: names of the catalogue, and what is set.
 #[derive(Clone, Debug)]
@@ -52,6 +52,7 @@ impl Spec {
             global_batch: self.global_batch,
             seq_len: self.seq_len,
             format: self.format,
+            half: Half::default(),
             recipe: recipe("megatron").unwrap(),
             optimizer: Optimizer::Elementwise,
             adaptation: self.adaptation,
