@@ -15,7 +15,7 @@ use meshwright::problem::{HbmProfile, Problem};
 use meshwright::schedule::Schedule;
 use meshwright::search::{Goal, Options, WhatIfs, search_for};
 use meshwright::space::{Restrictions, Space};
-use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 fn problem(model: &str, cluster: &str, gpus: u32, stack: &str, global_batch: u32, seq_len: u32) -> Problem {
     let sets = Overrides::default();
@@ -23,6 +23,7 @@ fn problem(model: &str, cluster: &str, gpus: u32, stack: &str, global_batch: u32
         global_batch,
         seq_len,
         format: Format::Bf16,
+        half: Half::Bf16,
         recipe: recipe("megatron-bf16-grads").expect("a named recipe"),
         optimizer: Optimizer::Elementwise,
         adaptation: Adaptation::Full,

@@ -13,13 +13,14 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 CLUSTERS = {"a100-pcie-8": (1, 2, 3, 4, 6, 8), "dgx-h100-8": (1, 2, 4, 8), "a100-40-64": (8, 16, 24, 40, 48, 64),
             "dgx-h100-64": (8, 24, 32, 48, 56, 64), "gb200-nvl72-1152": (4, 8, 36, 72, 144, 216, 288, 576, 1152),
             "gb300-nvl72-1152": (8, 72, 144, 360, 576), "h100-24576": (1024, 4096, 6144), "dgx-h100-16k": (2048, 8192, 16384),
-            **{name: (8, 16, 32, 40, 48, 88, 96, 128, 192, 224, 256, 384, 480, 512) for name in
-               ("dgx-a100-1k", "dgx-h100-1k", "h200-1k", "h800-2048", "hgx-b200-512", "b300-512", "mi300x-512", "mi355x-512",
-                "h200-ethernet-512")}}
-DEVICES = ("a100-80-sxm", "a100-80-pcie", "a800-sxm", "h100-sxm", "h100-pcie", "h20-sxm", "h200-sxm", "gh200", "b200-sxm", "b300-sxm",
-           "mi250x", "mi325x")
-RECOMPUTE = ("none", "full", "layernorm", "layernorm+act", "mlp", "core_attn", "core_attn+mlp", "moe", "mla_up_proj", "mla_up_proj+moe",
-             "layernorm+moe", "first-1", "first-4", "every-other", "per-op")
+            **{name: (8, 16, 32, 40, 48, 88, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 480, 512) for name in
+               ("dgx-a100-1k", "dgx-h100-1k", "h100-512", "h200-1k", "h800-2048", "hgx-b200-512", "b300-512", "mi300x-512",
+                "mi355x-512", "h200-ethernet-512")}}
+DEVICES = ("a100-40-sxm", "a100-80-sxm", "a100-80-pcie", "a800-sxm", "h100-sxm", "h100-pcie", "h800-sxm", "h20-sxm", "h200-sxm", "gh200",
+           "b200-sxm", "b300-sxm", "mi250x", "mi300x", "mi325x", "mi350x", "v100-sxm2-32")
+RECOMPUTE = ("none", "none", "full", "full", "per-op", "every-other", "first-1", "first-3", "first-4", "first-9")
+MODULES = ("core_attn", "layernorm", "act", "mla_up_proj", "mlp", "moe")
+RECIPES = ("megatron", "megatron-bf16-grads", "deepspeed", "deepseek-v3", "fp8-primary", "adam8bit", "muon", "sgd", "2+4+4+2", "2+2+4+4")
 FIXED = (("tp", (1, 2, 4, 8)), ("pp", (2, 4, 8)), ("cp", (2, 4)), ("ep", (2, 4, 8, 16)), ("zero", (0, 1, 2, 3)), ("vpp", (2, 3)),
          ("recompute", ("none", "full", "layernorm")), ("mbs", (1, 2)), ("order", ("tp-cp-ep-pp-dp",)), ("etp", (2,)),
          ("cp-kind", ("a2a", "allgather", "p2p")), ("dispatcher", ("deepep",)))
@@ -82,8 +83,8 @@ def split_of(chance, pp, vpp, layers):
 
 def written(chance, framework, layers):
     """A plan at random."""
-    degrees = {"tp": chance.choice((1, 1, 2, 3, 4, 8)), "pp": chance.choice((1, 1, 1, 2, 3, 4, 8)), "cp": chance.choice((1, 1, 1, 2, 4)),
-               "ep": chance.choice((1, 1, 2, 4, 8, 16))}
+    degrees = {"tp": chance.choice((1, 1, 2, 3, 4, 6, 8, 16)), "pp": chance.choice((1, 1, 1, 2, 3, 4, 5, 6, 8, 12, 16)),
+               "cp": chance.choice((1, 1, 1, 2, 3, 4, 8)), "ep": chance.choice((1, 1, 2, 3, 4, 6, 8, 16, 32, 64))}
     if framework == "deepspeed":                                   # one of its axes at a time
         kept = chance.choice(list(degrees) + [None])
         degrees = {name: degree if name == kept else 1 for name, degree in degrees.items()}
@@ -92,23 +93,24 @@ def written(chance, framework, layers):
     if degrees["cp"] > 1:
         words.append("cp-kind=" + chance.choice(("p2p", "allgather", "a2a", "a2a+p2p")))
     if degrees["ep"] > 1:
-        maybe(0.3, f"etp={chance.choice((1, 2, degrees['tp']))}")
+        maybe(0.3, f"etp={chance.choice((1, 2, 4, degrees['tp']))}")
         maybe(0.5, "dispatcher=" + chance.choice(("alltoall", "deepep")))
     if degrees["pp"] > 1:
-        vpp = chance.choice((1, 1, 2, 3, 4))
+        vpp = chance.choice((1, 1, 2, 3, 4, 5, 8))
         if vpp > 1:
             words.append(f"vpp={vpp}")
         maybe(0.3, "schedule=" + chance.choice(("1f1b", "gpipe", "zb-h1", "zb-h2", "zb-v", "dualpipe-v", "looped-bfs")))
         maybe(0.4, "split=" + split_of(chance, degrees["pp"], vpp, layers))
         maybe(0.3, "order=tp-cp-ep-pp-dp")
     words.append(f"zero={chance.choice((0, 1, 1, 2, 3, 3))}")
-    maybe(0.2, f"shard={chance.choice((2, 4, 8, 16))}")
+    maybe(0.2, f"shard={chance.choice((2, 3, 4, 6, 8, 16, 32))}")
     maybe(0.2, "reshard=off")
     maybe(0.2, "sp=" + chance.choice(("on", "off")))
-    maybe(0.7, "recompute=" + chance.choice(RECOMPUTE))
-    maybe(0.5, f"mbs={chance.choice((1, 2, 3, 4))}")
-    maybe(0.12, f"offload-optimizer={chance.choice((0.25, 0.5, 1))}")
-    maybe(0.12, f"offload-activations={chance.choice((0.25, 0.5, 1))}")
+    modules = "+".join(chance.sample(MODULES, chance.choice((1, 1, 2, 3))))
+    maybe(0.8, "recompute=" + chance.choice((*RECOMPUTE, *[modules] * len(RECOMPUTE))))
+    maybe(0.5, f"mbs={chance.choice((1, 2, 3, 4, 5, 8))}")
+    maybe(0.15, f"offload-optimizer={chance.choice((0.1, 0.25, 0.5, 0.75, 1))}")
+    maybe(0.12, f"offload-activations={chance.choice((0.1, 0.25, 0.5, 1))}")
     return " ".join(words)
 
 
@@ -142,13 +144,23 @@ def drawn(chance, o, framework, models, at, scratch):
         open(cluster, "w").write(text)
         flags = []
     if chance.random() < 0.6:
-        flags += ["--global-batch", str(gpus * chance.choice((1, 2, 3, 4, 8)))]
+        flags += ["--global-batch", str(gpus * chance.choice((1, 2, 3, 4, 5, 8, 24)))]
     if chance.random() < 0.4:
-        flags += ["--seq-len", str(chance.choice((1024, 2048, 4096, 8192, 16384, 32768)))]
+        flags += ["--seq-len", str(chance.choice((512, 1024, 2048, 3072, 4096, 8192, 12288, 16384, 32768, 65536, 131072)))]
     if chance.random() < 0.45 and framework.startswith("megatron"):
         flags += ["--precision", chance.choice(("fp8", "fp8-block", "mxfp8", "nvfp4", "fp16"))]
-    if chance.random() < 0.3 and framework.startswith("megatron"):
-        flags += ["--optimizer", chance.choice(("megatron", "megatron-bf16-grads", "deepseek-v3", "muon"))]
+    elif chance.random() < 0.15:
+        flags += ["--precision", "fp16"]
+    if chance.random() < 0.35 and framework.startswith("megatron"):
+        flags += ["--optimizer", chance.choice(RECIPES)]
+    if chance.random() < 0.2 and framework.startswith("megatron"):
+        flags += ["--stack", chance.choice(("nemo-24", "nemo-26", "megatron-lm-2024", "deepseek-v3", "simumax-2025"))]
+    if chance.random() < 0.15:
+        flags += ["--set", f"model.mtp_depth={chance.choice((0, 1, 2))}"]
+    if chance.random() < 0.1:
+        flags += ["--imbalance", str(chance.choice((1.1, 1.5, 2)))]
+    if chance.random() < 0.3:
+        flags += ["--hbm-profile", chance.choice(("tight", "conservative"))]
     where = [model, cluster, *flags]
     plan = searched(chance, o.meshwright, framework, where) if chance.random() < 0.45 else written(chance, framework, layers_of(model))
     if plan and " pp=1" not in plan and chance.random() < 0.25 and framework.startswith(("megatron", "torchtitan")):

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Asks the frameworks' own code whether it would run the files that `meshwright emit` writes.
 #
+#   SEED=7 bash checks/run.sh                                              checks/cases.tsv, and 34 plans that checks/draw.py draws
+#   SEED=7 DRAW=megatron=40,torchtitan=10 CASES=none bash checks/run.sh    those of these frameworks, and nothing else
+#
 # Needs Python 3.12 or newer and, the first time, the Python registry (6 GB, two minutes); where either is missing it says so and
 # skips. The environment is kept in $XDG_CACHE_HOME/meshwright (else ~/.cache/meshwright).
 set -euo pipefail
@@ -60,6 +63,8 @@ export PATH="$home/bin:$PATH" OMP_NUM_THREADS=1
 mkdir -p target/emitted
 : > target/emitted/drawn.tsv
 if [ -n "${SEED:-}" ]; then
-    python3 checks/draw.py --meshwright "$binary" --seed "$SEED" > target/emitted/drawn.tsv
+    python3 checks/draw.py --meshwright "$binary" --seed "$SEED" ${DRAW:+--each "$DRAW"} > target/emitted/drawn.tsv
 fi
-exec timeout 2400 "$home/bin/python" -W ignore checks/emitted.py --meshwright "$binary" --out target/emitted --cases checks/cases.tsv --cases target/emitted/drawn.tsv --only "$only" "${more[@]}" 2> >(grep -v -i "warn" >&2)
+cases=(--cases target/emitted/drawn.tsv)
+[ "${CASES:-}" = none ] || cases+=(--cases checks/cases.tsv)
+exec timeout "${SECONDS_AT_MOST:-2400}" "$home/bin/python" -W ignore checks/emitted.py --meshwright "$binary" --out target/emitted "${cases[@]}" --only "$only" "${more[@]}" 2> >(grep -v -i "warn" >&2)

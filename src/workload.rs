@@ -73,6 +73,25 @@ pub enum Adaptation {
     Lora,
 }
 
+/// The 16-bit format of weights, activations and of products that are not narrower. Both take the same time and memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Half {
+    /// bfloat16: the exponent of fp32.
+    #[default]
+    Bf16,
+    /// float16, whose gradients need a scaled loss.
+    Fp16,
+}
+
+/// Number format as `--precision` writes it: that of the bulk products, or the 16-bit one where they have no narrower.
+pub fn precision(format: Format, half: Half) -> String {
+    match (format, half) {
+        (Format::Bf16, Half::Fp16) => "fp16".to_owned(),
+        (Format::Bf16 | Format::Fp8 | Format::Fp8Block | Format::Mxfp8 | Format::Nvfp4, _) => format.to_string(),
+    }
+}
+
 /// What one optimizer step must do.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Workload {
@@ -82,6 +101,8 @@ pub struct Workload {
     pub seq_len: u32,
     /// Format of the bulk products.
     pub format: Format,
+    /// The 16-bit format of everything else.
+    pub half: Half,
     /// Bytes per parameter.
     pub recipe: Recipe,
     /// Update rule.
@@ -92,6 +113,13 @@ pub struct Workload {
     pub imbalance: f64,
     /// Whether routing drops surplus tokens (so that the host need not know their counts).
     pub drops_tokens: bool,
+}
+
+impl Workload {
+    /// Its number format as `--precision` writes it.
+    pub fn precision(&self) -> String {
+        precision(self.format, self.half)
+    }
 }
 
 /// Least and most sequences of the default batch: 2048 x 8192 tokens is what Llama 3 405B was trained with.

@@ -221,12 +221,13 @@ fn a_measured_device_is_a_known_one() {
     use meshwright::confidence::{class, table};
     use meshwright::cost::Footprint;
     use meshwright::problem::{HbmProfile, Problem};
-    use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+    use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
     let none = catalog::Overrides::default();
     let workload = Workload {
         global_batch: 64,
         seq_len: 4096,
         format: Format::Bf16,
+        half: Half::default(),
         recipe: recipe("megatron").unwrap(),
         optimizer: Optimizer::Elementwise,
         adaptation: Adaptation::Full,

@@ -13,7 +13,7 @@ use meshwright::probe::verify::{MOST_MEMORY_ERROR, memory};
 use meshwright::probe::{Effort, Machine, Probe, ProbeError, Sample, roofline};
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::space::parse_plan;
-use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 /// A folder with a stub `libcuda.so` of these definitions.
 fn stub(name: &str, definitions: &[&str]) -> PathBuf {
@@ -236,6 +236,7 @@ fn problem(model: &str) -> Problem {
         global_batch: 64,
         seq_len: 8192,
         format: Format::Bf16,
+        half: Half::default(),
         recipe: recipe("megatron").unwrap(),
         optimizer: Optimizer::Elementwise,
         adaptation: Adaptation::Full,

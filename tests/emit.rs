@@ -50,6 +50,42 @@ fn flags_say_what_the_plan_says() {
 }
 
 #[test]
+fn float16_is_written_and_read_as_float16() {
+    for (framework, file, says, plan) in [
+        ("megatron", "megatron.sh", "    --fp16", "tp=2"),
+        ("megatron-bridge", "megatron_bridge.py", "get_mixed_precision_config(\"fp16_mixed\")", "tp=2"),
+        ("deepspeed", "deepspeed.sh", "", "tp=1 zero=2"),
+        ("accelerate", "accelerate.sh", "", "tp=1 zero=3"),
+    ] {
+        let folder = folder(&format!("fp16-{framework}"));
+        let question = ["emit", framework, "llama3-8b", "dgx-h100-8", "--precision", "fp16", "--plan", plan];
+        let written = run(&[&question[..], &["--out", folder.to_str().unwrap()]].concat());
+        assert_eq!(written.status.code(), Some(0), "{}", err(&written));
+        let path = folder.join(file);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.contains(says) && !text.contains("--bf16") && !text.contains("bf16_mixed"), "{text}");
+        let read = run(&["import", path.to_str().unwrap(), "--format", "json"]);
+        let read: serde_json::Value = serde_json::from_slice(&read.stdout).unwrap();
+        assert_eq!(read["work"]["half"], "fp16", "{framework}: {read}");
+    }
+    for framework in ["torchtitan", "nanotron"] {
+        let refused = run(&["emit", framework, "llama3-8b", "dgx-h100-8", "--precision", "fp16", "--plan", "tp=1"]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(err(&refused).contains("--precision fp16: it scales no loss"), "{}", err(&refused));
+    }
+}
+
+#[test]
+fn an_optimizer_known_by_name_alone_is_not_written_as_another() {
+    let sgd = [&SMALL[..], &["tp=2 zero=1 offload-optimizer=0.25", "--optimizer", "sgd"]].concat();
+    let refused = run(&sgd);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = err(&refused).replace('\n', " ");
+    assert!(said.contains("offload-optimizer=0.25: the hybrid device optimizer is Adam"), "{said}");
+    assert!(!said.split("--plan").nth(1).unwrap().contains("offload"), "{said}");
+}
+
+#[test]
 fn uneven_stages_are_a_layout() {
     let text = out(&run(&["emit", "megatron", "llama3-405b", "h100-24576", "--plan", "tp=8 pp=16"]));
     assert!(text.contains("--pipeline-model-parallel-layout 'Et*7|(t*8|)*14t*7L'"), "{text}");
@@ -114,6 +150,8 @@ fn what_torchtitan_and_accelerate_check_at_the_start_is_refused() {
     };
     assert!(err(&tied("tp=1 pp=2 zero=3")).contains("tied embeddings"), "{}", err(&tied("tp=1 pp=2 zero=3")));
     assert!(tied("tp=1 pp=1 zero=3").status.success(), "{}", err(&tied("tp=1 pp=1 zero=3")));
+    let (why, near) = way_out("accelerate", "llama3-8b", "tp=1 cp=8 zero=3 shard=8 cp-kind=allgather");
+    assert!(why.contains("`dp_shard_size` over 1") && !near.contains("shard="), "{why}");
     let (why, near) = way_out("torchtitan", "qwen3-32b", "tp=16 pp=1 zero=3");
     assert!(why.contains("8 key-value heads") && near.contains("tp=8"), "{why}");
     // 48 ranks and 8 experts: each expert's 4,096 rows are cut, and 48 does not divide them.

@@ -7,7 +7,7 @@ use meshwright::money::{self, Market};
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::space::parse_plan;
 use meshwright::units::{Seconds, Tokens};
-use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 /// SplitMix64: the same numbers everywhere.
 struct Dice(u64);
@@ -134,6 +134,7 @@ fn workload(batch: u32, seq_len: u32, format: meshwright::gpu::Format, bytes: &s
         global_batch: batch,
         seq_len,
         format,
+        half: Half::default(),
         recipe: recipe(bytes).unwrap(),
         optimizer: Optimizer::Elementwise,
         adaptation: Adaptation::Full,

@@ -2,10 +2,11 @@
 
 use meshwright::gpu::Format;
 use meshwright::import::{self, Context, ImportError, Imported, Kind, Level};
-use meshwright::model::Ffn;
+use meshwright::model::{Ffn, Model};
 use meshwright::plan::{CpKind, Recompute, ZeroStage};
 use meshwright::schedule::Schedule;
 use meshwright::stack::Framework;
+use meshwright::workload::Recipe;
 
 fn read(text: &str, kind: Kind) -> Imported {
     import::read(text, kind, &Context::alone("file")).unwrap_or_else(|error| panic!("{error}"))
@@ -133,6 +134,25 @@ fn torchtitan_is_read_with_its_overrides() {
     assert_eq!(near, [Some("tensor_parallel_degree"), Some("training")]);
     assert_eq!(refused("[model]\nname = \n", Kind::Torchtitan).line, 2);
     assert!(refused("# nothing\n", Kind::Torchtitan).to_string().contains("the file is empty"));
+}
+
+#[test]
+fn torchtitan_keeps_what_its_dtypes_say() {
+    let with = |keys: &str| {
+        let model = "[model]\nname = \"llama3\"\nflavor = \"3B\"\n";
+        read(&format!("{model}[training]\nlocal_batch_size = 1\nseq_len = 8192\n{keys}"), Kind::Torchtitan)
+    };
+    let usual = with("");
+    assert_eq!((usual.work.recipe.total(), usual.settings.items().len()), (18.0, 0));
+    assert_eq!(usual.model.as_ref().map(Model::layers), Some(28), "a flavor that the catalogue does not have");
+    let narrow = with(
+        "dtype = \"bfloat16\"\nmixed_precision_reduce = \"bfloat16\"\n[optimizer]\nearly_step_in_backward = true\n",
+    );
+    let Recipe { weight, gradient, master, state } = narrow.work.recipe;
+    assert_eq!((weight, gradient, master, state), (2.0, 2.0, 0.0, 4.0));
+    assert_eq!(narrow.settings.items(), ["stack.reduce_bytes=2"]);
+    assert!(narrow.findings.iter().any(|finding| finding.message.contains("freed")), "{:?}", narrow.findings);
+    assert!(narrow.without_effect.is_empty(), "{:?}", narrow.without_effect);
 }
 
 #[test]

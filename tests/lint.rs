@@ -148,6 +148,42 @@ fn what_is_faster_is_really_faster() {
 }
 
 #[test]
+fn what_is_advised_its_framework_can_run() {
+    let yaml = "parallelism:\n  dp: 64\n  tp: 2\n  pp: 1\n  tp_mode: REDUCE_SCATTER\nmodel:\n  model_config:\n    hidden_size: 4096\n    \
+                intermediate_size: 14336\n    num_attention_heads: 32\n    num_key_value_heads: 8\n    num_hidden_layers: 32\n    \
+                vocab_size: 128256\ntokens:\n  micro_batch_size: 1\n  batch_accumulation_per_replica: 2\n  sequence_length: 4096\n\
+                optimizer:\n  zero_stage: 0\n  accumulate_grad_in_fp32: true\n";
+    let toml = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 2\nseq_len = 8192\n[parallelism]\n\
+                data_parallel_shard_degree = 64\n[activation_checkpoint]\nmode = \"full\"\n";
+    for (framework, name, text, gpus) in
+        [("nanotron", "advice.yaml", yaml, "128"), ("torchtitan", "advice.toml", toml, "64")]
+    {
+        let (answer, _) = json(&file(name, text), &[]);
+        let advised =
+            answer["changes"].as_array().unwrap().iter().filter_map(|change| change["change"]["plan"].as_str());
+        let plans: Vec<&str> = advised.chain(answer["best"]["plan"].as_str()).collect();
+        assert!(!plans.is_empty(), "{answer}");
+        let asked = &answer["problem"];
+        for plan in plans {
+            let emitted = run(&[
+                "emit",
+                framework,
+                "llama3-8b",
+                "dgx-h100-1k",
+                "--gpus",
+                gpus,
+                "--plan",
+                plan,
+                "--global-batch",
+                &asked["global_batch"].to_string(),
+            ]);
+            let said = String::from_utf8_lossy(&emitted.stderr).into_owned();
+            assert_eq!(emitted.status.code(), Some(0), "{framework} {plan}: {said}");
+        }
+    }
+}
+
+#[test]
 fn sarif_is_what_code_review_reads() {
     let path = script("sarif.sh", "--tensor-model-parallel-size 3 --global-batch-size 512 --no-such-flag 1");
     let output = run(&["lint", path.to_str().unwrap(), "dgx-h100-1k", "--quick", "--format", "sarif"]);

@@ -9,7 +9,7 @@ use meshwright::kernel::{Call, Meter};
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::space::text::parse_plan;
 use meshwright::units::Seconds;
-use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 /// Notes what it sees.
 #[derive(Debug, Default)]
@@ -38,6 +38,7 @@ fn problem(model: &str, format: Format) -> Problem {
         global_batch: 64,
         seq_len: 4096,
         format,
+        half: Half::default(),
         recipe: recipe("megatron").unwrap(),
         optimizer: Optimizer::Elementwise,
         adaptation: Adaptation::Full,

@@ -13,7 +13,7 @@ use meshwright::refine::{self, refine};
 use meshwright::search::Options;
 use meshwright::space::{Restrictions, parse_plan};
 use meshwright::stages::{Stage, StagedPlan};
-use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 const SOURCE: &str = "dgx-superpod-h100";
 
@@ -67,6 +67,7 @@ fn problem(model: &str, cluster: Cluster, global_batch: u32) -> Result<Problem, 
         global_batch,
         seq_len: 4096,
         format: Format::Bf16,
+        half: Half::default(),
         recipe: recipe(stack.usual_recipe()).unwrap(),
         optimizer: Optimizer::Elementwise,
         adaptation: Adaptation::Full,

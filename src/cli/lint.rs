@@ -174,6 +174,7 @@ fn problem(args: &Args, imported: &mut Imported, cluster: Cluster) -> Result<Opt
         global_batch,
         seq_len,
         format: imported.work.format,
+        half: imported.work.half,
         recipe: args.optimizer.as_deref().map(problem::recipe).transpose()?.unwrap_or(imported.work.recipe),
         optimizer: imported.work.optimizer,
         adaptation: Adaptation::Full,

@@ -16,7 +16,16 @@ use crate::gpu::Format;
 use crate::model::Model;
 use crate::pools::Pooled;
 use crate::problem::{HbmProfile, Problem};
-use crate::workload::{self, Adaptation, Optimizer, RECIPES, Recipe, Workload};
+use crate::workload::{self, Adaptation, Half, Optimizer, RECIPES, Recipe, Workload};
+
+impl From<Precision> for Half {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::Fp16 => Self::Fp16,
+            Precision::Bf16 | Precision::Fp8 | Precision::Fp8Block | Precision::Mxfp8 | Precision::Nvfp4 => Self::Bf16,
+        }
+    }
+}
 
 /// Number format on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -241,6 +250,7 @@ impl ProblemOptions {
             global_batch,
             seq_len,
             format: self.precision.into(),
+            half: self.precision.into(),
             recipe: recipe(optimizer)?,
             optimizer: if optimizer == "muon" { Optimizer::Muon } else { Optimizer::Elementwise },
             adaptation: if self.lora { Adaptation::Lora } else { Adaptation::Full },

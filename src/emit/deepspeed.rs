@@ -11,7 +11,7 @@ use super::text::Text;
 use super::{File, Request};
 use crate::express::{Target, bytes_are};
 use crate::plan::{Layout, Recompute, ZeroStage};
-use crate::workload::Adaptation;
+use crate::workload::{Adaptation, Half};
 
 /// The JSON and the launch script.
 pub(super) fn files(request: &Request) -> Vec<File> {
@@ -30,8 +30,9 @@ fn config(request: &Request) -> File {
     set("train_micro_batch_size_per_gpu", plan.micro_batch.into());
     set("gradient_accumulation_steps", (workload.global_batch / (plan.micro_batch * dp)).into());
     set("gradient_clipping", json!(1.0));
-    set("bf16", json!({ "enabled": true }));
-    let gradients = if bytes_are(workload.recipe.gradient, 4.0) { "fp32" } else { "bf16" };
+    let half = if workload.half == Half::Fp16 { "fp16" } else { "bf16" };
+    set(half, json!({ "enabled": true }));
+    let gradients = if bytes_are(workload.recipe.gradient, 4.0) { "fp32" } else { half };
     set("data_types", json!({ "grad_accum_dtype": gradients }));
     set("optimizer", json!({ "type": "AdamW", "params": { "lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1 } }));
     set("zero_optimization", zero(request));

@@ -10,6 +10,7 @@ use super::text::Text;
 use super::{File, Request};
 use crate::express::{SharedMixer, Sizes, Target, bytes_are};
 use crate::gpu::Format;
+use crate::workload::Half;
 
 /// Name of the file.
 const FILE: &str = "megatron_bridge.py";
@@ -24,6 +25,7 @@ fn attributes(setting: &Setting) -> Vec<String> {
         "group-query-attention"
         | "max-position-embeddings"
         | "bf16"
+        | "fp16"
         | "fp8-format"
         | "fp8-recipe"
         | "fp4-format"
@@ -145,7 +147,7 @@ pub(super) fn files(request: &Request, sizes: &Sizes) -> Vec<File> {
     text.line("\n    # formats, gradients and overlap");
     text.line(format!(
         "    cfg.mixed_precision = get_mixed_precision_config(\"{}\")",
-        precision(problem.workload().format)
+        precision(problem.workload().format, problem.workload().half)
     ));
     let narrow = bytes_are(problem.workload().recipe.weight, 1.0);
     if problem.workload().format != Format::Bf16 {
@@ -184,8 +186,9 @@ pub(super) fn files(request: &Request, sizes: &Sizes) -> Vec<File> {
 }
 
 /// Name of a recipe of formats.
-const fn precision(format: Format) -> &'static str {
+const fn precision(format: Format, half: Half) -> &'static str {
     match format {
+        Format::Bf16 if matches!(half, Half::Fp16) => "fp16_mixed",
         Format::Bf16 => "bf16_mixed",
         Format::Fp8 => "bf16_with_fp8_current_scaling_mixed",
         Format::Fp8Block => "bf16_with_fp8_subchannel_scaling_mixed",

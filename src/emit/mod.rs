@@ -14,7 +14,7 @@ use std::fmt;
 
 use crate::cost::{Costs, Evaluation};
 use crate::express::{self, Obstacle, Target};
-use crate::plan::Plan;
+use crate::plan::{Offload, Plan};
 use crate::stages::StagedPlan;
 
 /// What is to be written.
@@ -89,6 +89,19 @@ impl fmt::Display for Refusal {
     }
 }
 
+/// What a framework cannot express of an optimizer that is known by name alone.
+///
+/// Source: [megatron-lm] `core/optimizer/optimizer_config.py`: offloading needs the precision-aware optimizer, and that is Adam.
+fn recipe_obstacle(target: Target, request: &Request) -> Option<Obstacle> {
+    let plan = request.evaluation.plan;
+    let megatron = matches!(target, Target::Megatron | Target::MegatronBridge);
+    (megatron && request.recipe == Some("sgd") && plan.offload.optimizer > 0.0).then(|| Obstacle {
+        what: format!("offload-optimizer={}", plan.offload.optimizer),
+        why: "the hybrid device optimizer is Adam".into(),
+        instead: Some(Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan }),
+    })
+}
+
 /// The files of a legal plan for a framework; the first is what the launcher runs.
 ///
 /// # Errors
@@ -99,11 +112,17 @@ pub fn emit(target: Target, request: &Request) -> Result<Vec<File>, Refusal> {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let of_problem = express::problem_obstacles(target, problem);
     let possible = of_problem.is_empty();
+    let of_recipe = recipe_obstacle(target, request);
     let of_stages = request.staged.and_then(|staged| express::stages_obstacle(target, staged));
-    let obstacles: Vec<Obstacle> =
-        of_problem.into_iter().chain(express::plan_obstacles(target, problem, plan)).chain(of_stages).collect();
+    let obstacles: Vec<Obstacle> = of_problem
+        .into_iter()
+        .chain(express::plan_obstacles(target, problem, plan))
+        .chain(of_recipe)
+        .chain(of_stages)
+        .collect();
     if !obstacles.is_empty() {
-        let nearest = if possible { express::nearest(target, problem, plan).map(Box::new) } else { None };
+        let near = recipe_obstacle(target, request).and_then(|obstacle| obstacle.instead).unwrap_or(*plan);
+        let nearest = if possible { express::nearest(target, problem, &near).map(Box::new) } else { None };
         return Err(Refusal { target, obstacles, nearest });
     }
     let sizes =

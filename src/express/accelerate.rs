@@ -3,7 +3,7 @@
 //! Source: [accelerate] `parallelism_config.py`, `utils/dataclasses.py`, `commands/launch.py`, release 1.15.0.
 
 use super::{Obstacle, Rules, rules};
-use crate::plan::{CpKind, Plan, ZeroStage};
+use crate::plan::{CpKind, Layout, Plan, ZeroStage};
 use crate::problem::Problem;
 
 pub(super) const RULES: Rules = Rules {
@@ -49,9 +49,15 @@ fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
 /// Weights are sharded over `dp_shard_size` and cp together, and copied over `dp_replicate_size`.
 fn shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let group = plan.shard_group.filter(|group| *group < plan.layout.dense_replicas())?;
-    if group.is_multiple_of(plan.layout.cp) {
+    let Layout { tp, cp, .. } = plan.layout;
+    let meshed = tp > 1 || cp > 1;
+    if group.is_multiple_of(cp) && !(meshed && group == cp) {
         return None;
     }
-    let why = format!("a shard group holds whole context-parallel groups of {}", plan.layout.cp);
+    let why = if group == cp {
+        "copies beside tensor or context parallelism need `dp_shard_size` over 1".to_owned()
+    } else {
+        format!("a shard group holds whole context-parallel groups of {cp}")
+    };
     Obstacle::of_plan(format!("shard={group}"), why, Plan { shard_group: None, ..*plan })
 }

@@ -10,7 +10,7 @@ use crate::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, 
 use crate::problem::Problem;
 use crate::schedule::Schedule;
 use crate::split::LayerSplit;
-use crate::workload::{Adaptation, Optimizer, Recipe};
+use crate::workload::{Adaptation, Half, Optimizer, Recipe};
 
 pub(super) const RULES: Rules = Rules {
     problem,
@@ -82,6 +82,8 @@ fn workload(problem: &Problem) -> Vec<Obstacle> {
         format!("{state} B of optimizer state"),
         "moments are fp32, bf16 or fp8 (`--exp-avg-dtype`)",
     );
+    let scaled_muon = problem.workload().optimizer == Optimizer::Muon && problem.workload().half == Half::Fp16;
+    refuse(scaled_muon, "Muon with --precision fp16".into(), "its Muon steps without a scaled loss: bf16");
     refuse(problem.workload().adaptation == Adaptation::Lora, "LoRA".into(), "`pretrain_gpt.py` trains all weights");
     found
 }

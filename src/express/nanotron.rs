@@ -60,6 +60,7 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
     let full = sizes.spans.iter().all(|span| *span == Span::Full);
     refuse(!full, "windows", "a window would be the same in every layer, and without context parallelism");
     refuse(problem.workload().adaptation == Adaptation::Lora, "LoRA", "it trains all weights");
+    found.extend(rules::no_float16(problem));
     found.extend(rules::plain_mixed_precision(problem, &[4.0]));
     found
 }

@@ -5,7 +5,7 @@ use crate::gpu::Format;
 use crate::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::stack::Dispatcher;
-use crate::workload::{Optimizer, Recipe};
+use crate::workload::{Half, Optimizer, Recipe};
 
 use super::bytes_are;
 
@@ -128,6 +128,14 @@ pub(super) fn reshard_only(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         why: "it frees gathered weights after each pass".into(),
         instead: Some(Plan { reshard_after_forward: true, ..*plan }),
     })
+}
+
+/// Weights and products in bf16.
+///
+/// Source: [torchtitan] `config/configs.py`: `mixed_precision_param` is bfloat16 or float32; [nanotron] scales no loss.
+pub(super) fn no_float16(problem: &Problem) -> Option<Obstacle> {
+    (problem.workload().half == Half::Fp16)
+        .then(|| Obstacle::of_model("--precision fp16", "it scales no loss: plan with --precision bf16"))
 }
 
 /// bf16 products, bf16 weights, fp32 master weights and Adam's two moments in fp32.

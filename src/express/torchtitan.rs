@@ -53,6 +53,7 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
         );
     }
     refuse(problem.workload().adaptation == Adaptation::Lora, "LoRA", "this configuration trains all weights");
+    found.extend(rules::no_float16(problem));
     found.extend(rules::plain_mixed_precision(problem, &[4.0]));
     found
 }

@@ -9,7 +9,7 @@ use super::{Imported, Kind, Launched};
 use crate::gpu::Format;
 use crate::plan::{CpKind, Layout, Recompute, ZeroStage};
 use crate::stack::Framework;
-use crate::workload::Recipe;
+use crate::workload::{Half, Recipe};
 
 /// Keys of the top; others are refused.
 const TOP: &str = "compute_environment distributed_type mixed_precision use_cpu debug num_processes machine_rank num_machines \
@@ -57,6 +57,7 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
             Format::Bf16
         }
     };
+    imported.work.half = if precision == "fp16" { Half::Fp16 } else { Half::Bf16 };
     imported.work.recipe = Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 };
     document.note(
         Finding::note("needs-code", "the model, its batch and its sequences are set by the training program")
@@ -139,7 +140,8 @@ fn degrees(document: &Document, imported: &mut Imported) {
         Some(_) | None => CpKind::AllGather,
     };
     if copies.unwrap_or(1) > 1 {
-        imported.plan.shard_group = shards.filter(|shards| *shards > 1).map(|shards| shards.saturating_mul(cp));
+        // Weights are sharded over both together.
+        imported.plan.shard_group = Some(shards.unwrap_or(1).saturating_mul(cp)).filter(|group| *group > 1);
     }
 }
 

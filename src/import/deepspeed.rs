@@ -9,7 +9,7 @@ use super::{Imported, Kind, Launched, replicas};
 use crate::gpu::Format;
 use crate::plan::{CpKind, Layout, Recompute, ZeroStage};
 use crate::stack::Framework;
-use crate::workload::Recipe;
+use crate::workload::{Half, Recipe};
 
 /// Keys of the top that some part of DeepSpeed reads.
 const TOP: &str = "activation_checkpointing aio autotuning bf16 bfloat16 checkpoint comet comms_logger communication_data_type \
@@ -220,6 +220,7 @@ fn precision(document: &Document, imported: &mut Imported) {
         );
     }
     imported.work.format = Format::Bf16;
+    imported.work.half = if fp16 && !bf16 { Half::Fp16 } else { Half::Bf16 };
     let auto =
         ["bf16.enabled", "fp16.enabled"].iter().any(|path| document.word(path).is_some_and(|word| word == "auto"));
     let half = Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 8.0 };

@@ -24,13 +24,14 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use crate::catalog::{self, Overrides};
+use crate::express::Target;
 use crate::gpu::Format;
 use crate::model::Model;
 use crate::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::split::LayerSplit;
 use crate::stack::{Dispatcher, Framework};
-use crate::workload::{Optimizer, Recipe};
+use crate::workload::{Half, Optimizer, Recipe};
 
 use document::Form;
 
@@ -84,6 +85,8 @@ pub struct Work {
     pub seq_len: Option<u32>,
     /// Format of the bulk products.
     pub format: Format,
+    /// The 16-bit format of everything else.
+    pub half: Half,
     /// Bytes per parameter.
     pub recipe: Recipe,
     /// Update rule.
@@ -167,6 +170,7 @@ impl Imported {
                 global_batch: None,
                 seq_len: None,
                 format: Format::Bf16,
+                half: Half::Bf16,
                 recipe: Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 },
                 optimizer: Optimizer::Elementwise,
                 drops_tokens: false,
@@ -207,6 +211,19 @@ impl Imported {
             }
         }
         plan
+    }
+
+    /// What its framework's own files can express; none of frameworks that no file is written for.
+    pub const fn target(&self) -> Option<Target> {
+        match (self.kind, self.framework) {
+            (Kind::Bridge, Framework::Megatron) => Some(Target::MegatronBridge),
+            (_, Framework::Megatron) => Some(Target::Megatron),
+            (_, Framework::Deepspeed) => Some(Target::Deepspeed),
+            (_, Framework::Torchtitan) => Some(Target::Torchtitan),
+            (_, Framework::Fsdp) => Some(Target::Accelerate),
+            (_, Framework::Nanotron) => Some(Target::Nanotron),
+            (_, Framework::MegatronDeepspeed | Framework::Internevo | Framework::Jax | Framework::Internal) => None,
+        }
     }
 
     /// Sequences per step on so many GPUs: as given, or one micro-batch per replica.

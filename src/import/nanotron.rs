@@ -12,7 +12,7 @@ use crate::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Moe, Norm, QkNorm, 
 use crate::plan::{CpKind, Layout, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::stack::Framework;
-use crate::workload::Recipe;
+use crate::workload::{Half, Recipe};
 
 /// Keys of the top and of the sections that decide the plan; nanotron refuses others.
 const KEYS: &[(&str, &str)] = &[
@@ -98,7 +98,9 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     let optimizer = document.word("optimizer.optimizer_factory.name").unwrap_or_default();
     let state = if optimizer.eq_ignore_ascii_case("sgd") { 4.0 } else { 8.0 };
     imported.work.recipe = Recipe { weight: 2.0, gradient: if wide { 4.0 } else { 2.0 }, master: 4.0, state };
-    if document.word("model.dtype").is_some_and(|dtype| !matches!(dtype.as_str(), "bfloat16" | "float16")) {
+    let dtype = document.word("model.dtype");
+    imported.work.half = if dtype.as_deref() == Some("float16") { Half::Fp16 } else { Half::Bf16 };
+    if dtype.is_some_and(|dtype| !matches!(dtype.as_str(), "bfloat16" | "float16")) {
         let place = document.place("model.dtype");
         document.note(Finding::warning("not-modelled", "products are priced as bf16").at_maybe(place.as_ref()));
     }

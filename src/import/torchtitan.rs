@@ -2,12 +2,12 @@
 //!
 //! Source: [torchtitan] `torchtitan/config/job_config.py` of 0.2 and `torchtitan/config/configs.py` of 0.3.
 
+mod flavors;
 mod registry;
 mod split;
 
 use super::document::Document;
 use super::finding::Finding;
-use super::known::catalogued;
 use super::megatron::Unknown;
 use super::{Imported, Kind, Launched, replicas};
 use crate::gpu::Format;
@@ -15,24 +15,9 @@ use crate::model::Model;
 use crate::plan::{CpKind, Layout, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::stack::{Dispatcher, Framework};
+use crate::workload::Recipe;
 
 pub(crate) use registry::{fill_from_registry, of_python};
-
-/// Flavors of its models that the catalogue has.
-const FLAVORS: &[(&str, &str, &str)] = &[
-    ("llama3", "8B", "llama3-8b"),
-    ("llama3", "70B", "llama3-70b"),
-    ("llama3", "405B", "llama3-405b"),
-    ("llama4", "17bx16e", "llama4-scout"),
-    ("llama4", "17bx128e", "llama4-maverick"),
-    ("deepseek_v3", "671B", "deepseek-v3"),
-    ("qwen3", "8B", "qwen3-8b"),
-    ("qwen3", "32B", "qwen3-32b"),
-    ("qwen3", "30B-A3B", "qwen3-30b-a3b"),
-    ("qwen3", "235B-A22B", "qwen3-235b-a22b"),
-    ("gpt_oss", "20b", "gpt-oss-20b"),
-    ("gpt_oss", "120b", "gpt-oss-120b"),
-];
 
 /// Sections that are read here key by key.
 const READ: &[(&str, &str)] = &[
@@ -145,12 +130,11 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
 
 fn model(document: &Document) -> Option<Model> {
     let (name, flavor) = (document.word("model.name")?, document.word("model.flavor").unwrap_or_default());
-    let known = FLAVORS.iter().find(|(model, of, _)| *model == name && of.eq_ignore_ascii_case(&flavor));
-    if let Some((.., catalogue)) = known {
-        return catalogued(catalogue);
+    if let Some(model) = flavors::model(&name, &flavor) {
+        return Some(model);
     }
     let place = document.place("model.flavor").or_else(|| document.place("model.name"));
-    let finding = Finding::warning("unknown-model", format!("`{name}` `{flavor}` is no model of the catalogue"));
+    let finding = Finding::warning("unknown-model", format!("`{name}` `{flavor}` is no model that is known"));
     document.note(finding.at_maybe(place.as_ref()).expected("give it with --model"));
     None
 }
@@ -315,6 +299,23 @@ fn software(document: &Document, imported: &mut Imported) {
     } else {
         Format::Bf16
     };
+    let is = |path: &str, dtype: &str| document.word(path).as_deref() == Some(dtype);
+    if is("training.dtype", "bfloat16") {
+        // Weights, gradients and moments; nothing is kept in fp32.
+        imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+    }
+    if is("training.mixed_precision_param", "float32") {
+        let place = document.place("training.mixed_precision_param");
+        document.note(Finding::warning("not-modelled", "products in fp32 are priced as bf16").at_maybe(place.as_ref()));
+    }
+    let reduced = if is("training.mixed_precision_reduce", "bfloat16") { 2.0 } else { 4.0 };
+    imported.settings.put("reduce_bytes", reduced, 4.0);
+    if document.switch("optimizer.early_step_in_backward").unwrap_or(false) {
+        let place = document.place("optimizer.early_step_in_backward");
+        let finding =
+            Finding::note("not-modelled", "each gradient is freed once it is applied: memory is less by them");
+        document.note(finding.at_maybe(place.as_ref()));
+    }
     let on = |paths: [&str; 2]| paths.iter().any(|path| document.switch(path).unwrap_or(false));
     let async_tp = on(["parallelism.enable_async_tensor_parallel", "compile.enable_async_tensor_parallel"]);
     if imported.plan.layout.tp > 1 && async_tp {

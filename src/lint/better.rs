@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use crate::catalog::{self, Overrides};
 use crate::cost::{Costs, Evaluation};
+use crate::express::{self, Obstacle};
 use crate::import::{Finding, Imported};
 use crate::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
 use crate::problem::{HbmProfile, Problem};
@@ -73,6 +74,7 @@ pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evalua
     let mut found: Vec<Suggestion> = neighbours(problem, plan)
         .into_iter()
         .filter(|(_, _, other)| other != plan && space::runs(imported.framework, other.schedule))
+        .filter(|(_, _, other)| newly_refused(problem, imported, plan, other).is_none())
         .filter(|(_, _, other)| space::check(&costs, other).is_empty())
         .map(|(key, words, other)| {
             let evaluation = costs.evaluate_played(&other);
@@ -87,6 +89,14 @@ pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evalua
     found.dedup_by(|a, b| a.change == b.change);
     found.truncate(MOST);
     found
+}
+
+/// What the framework cannot express of another plan, and is not asked to by the file's own.
+fn newly_refused(problem: &Problem, imported: &Imported, plan: &Plan, other: &Plan) -> Option<Obstacle> {
+    let target = imported.target()?;
+    let own = express::plan_obstacles(target, problem, plan);
+    let kept = |obstacle: &Obstacle| own.iter().any(|known| known.what == obstacle.what);
+    express::plan_obstacles(target, problem, other).into_iter().find(|obstacle| !kept(obstacle))
 }
 
 fn suggestion(
@@ -199,8 +209,8 @@ fn neighbours(problem: &Problem, plan: &Plan) -> Vec<(&'static str, String, Plan
             add("cp-kind", format!("cp-kind {cp_kind}"), Plan { cp_kind, ..*plan });
         }
     }
-    for zero in [ZeroStage::One, ZeroStage::Three].into_iter().filter(|zero| pp == 1 || *zero == ZeroStage::One) {
-        add("zero", format!("ZeRO {}", u8::from(zero)), Plan { zero, shard_group: None, ..*plan });
+    for (key, words, plan) in sharded(plan) {
+        add(key, words, plan);
     }
     let none = Modules::default();
     let cheap =
@@ -209,9 +219,26 @@ fn neighbours(problem: &Problem, plan: &Plan) -> Vec<(&'static str, String, Plan
         Recompute::None,
         Recompute::Selective(cheap),
         Recompute::Selective(Modules { mlp: true, ..none }),
+        Recompute::PerOp,
         Recompute::Full,
     ] {
         add("recompute", format!("recompute {recompute} for {}", plan.recompute), Plan { recompute, ..*plan });
+    }
+    list
+}
+
+/// Plans that differ in what is sharded, or in when it is gathered.
+fn sharded(plan: &Plan) -> Vec<(&'static str, String, Plan)> {
+    let mut list = Vec::new();
+    for zero in [ZeroStage::One, ZeroStage::Two, ZeroStage::Three] {
+        if plan.layout.pp == 1 || zero == ZeroStage::One || plan.zero == ZeroStage::Three {
+            list.push(("zero", format!("ZeRO {}", u8::from(zero)), Plan { zero, shard_group: None, ..*plan }));
+        }
+    }
+    if plan.zero == ZeroStage::Three {
+        let reshard_after_forward = !plan.reshard_after_forward;
+        let words = if reshard_after_forward { "weights freed after" } else { "weights kept from" };
+        list.push(("reshard", format!("{words} the forward pass"), Plan { reshard_after_forward, ..*plan }));
     }
     list
 }
@@ -245,8 +272,13 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
 }
 
 /// The fastest plan of the same framework, where it is faster than this.
-pub fn best(problem: &Problem, now: &Evaluation) -> Option<Evaluation> {
-    let options = Options { top: 1, restrictions: Restrictions::default() };
+pub fn best(problem: &Problem, imported: &Imported, now: &Evaluation) -> Option<Evaluation> {
+    let mut restrictions = Restrictions::default();
+    match imported.target() {
+        Some(target) => restrictions.for_target(target, !problem.model().is_moe()),
+        None => restrictions.for_framework(imported.framework),
+    }
+    let options = Options { top: 1, restrictions };
     let ranking = search(&with_room(problem), &options, &|_, _| {});
     let fits_now = now.footprint.device() <= problem.hbm_budget();
     let best = ranking.evaluations.into_iter().next()?;

@@ -70,7 +70,7 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
         if depth == Depth::Everything {
             report.changes = better::changes(problem, imported, plan, evaluation);
             report.findings.extend(report.changes.iter().map(|change| change.finding(imported, evaluation)));
-            report.best = better::best(problem, evaluation);
+            report.best = better::best(problem, imported, evaluation);
             report.findings.extend(report.best.as_ref().map(|best| better::finding(best, evaluation)));
         }
     }

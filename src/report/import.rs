@@ -9,7 +9,7 @@ use crate::model::Model;
 use crate::split::LayerSplit;
 use crate::stack::Framework;
 use crate::units::count;
-use crate::workload::{RECIPES, Recipe};
+use crate::workload::{RECIPES, Recipe, precision};
 
 /// The name of a recipe, or its bytes: `2+4+4+8`.
 pub fn recipe_text(recipe: Recipe) -> String {
@@ -40,7 +40,7 @@ pub fn command(imported: &Imported, model: Option<&str>, cluster: Option<&str>) 
     if let Some(seq_len) = imported.work.seq_len {
         flag("--seq-len", seq_len.to_string());
     }
-    flag("--precision", imported.work.format.to_string());
+    flag("--precision", precision(imported.work.format, imported.work.half));
     flag("--optimizer", recipe_text(imported.work.recipe));
     flag("--stack", imported.stack.to_owned());
     for item in imported.settings.items() {
@@ -78,7 +78,7 @@ pub fn sheet(imported: &Imported, file: &str) -> Sheet {
         ("GPUs per node", number(imported.gpus_per_node)),
         ("global batch", number(work.global_batch)),
         ("sequence length", number(work.seq_len)),
-        ("products", work.format.to_string()),
+        ("products", precision(work.format, work.half)),
         ("bytes per parameter", format!("{} ({})", work.recipe.total(), recipe_text(work.recipe))),
         (
             "stack",

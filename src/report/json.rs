@@ -172,7 +172,7 @@ pub(super) fn question(problem: &Problem) -> Question {
         gpus: cluster.gpus,
         global_batch: workload.global_batch,
         seq_len: workload.seq_len,
-        precision: workload.format.to_string(),
+        precision: workload.precision(),
         recipe_bytes_per_parameter: workload.recipe.total(),
         stack: problem.stack().name.clone(),
         hbm_gib: cluster.gpu.hbm.value.as_gib(),

@@ -24,7 +24,7 @@ pub fn heading(problem: &Problem) -> String {
         cluster.gpu.name,
         workload.global_batch,
         workload.seq_len,
-        workload.format,
+        workload.precision(),
         problem.stack().name,
     )
 }

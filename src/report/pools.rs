@@ -24,7 +24,7 @@ pub fn heading(pooled: &Pooled) -> String {
         pools.join(" + "),
         workload.global_batch,
         workload.seq_len,
-        workload.format,
+        workload.precision(),
         problem.stack().name,
     )
 }
@@ -391,7 +391,7 @@ pub fn json(pooled: &Pooled, answer: &Answer) -> serde_json::Result<String> {
             gpus: pooled.cluster().gpus(),
             global_batch: workload.global_batch,
             seq_len: workload.seq_len,
-            precision: workload.format.to_string(),
+            precision: workload.precision(),
             stack: &problem.stack().name,
         },
         plans: answer.mixtures.iter().map(|mixture| Priced::new(pooled, mixture)).collect(),

@@ -7,7 +7,7 @@ use crate::gpu::{AttentionKernel, Format, Gpu};
 use crate::model::Model;
 use crate::plan::{Plan, ZeroStage};
 use crate::stack::{Dispatcher, Stack};
-use crate::workload::{Adaptation, Optimizer, Recipe, Workload};
+use crate::workload::{Adaptation, Half, Optimizer, Recipe, Workload};
 
 /// Whose software it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -295,6 +295,7 @@ pub(super) fn workload(
         global_batch,
         seq_len,
         format,
+        half: Half::default(),
         recipe: Recipe { weight: 2.0, gradient, master: 4.0, state: 8.0 },
         optimizer: Optimizer::Elementwise,
         adaptation: if text(row.purpose.as_ref()) == "lora" { Adaptation::Lora } else { Adaptation::Full },

@@ -19,7 +19,7 @@ use crate::model::Model;
 use crate::money::Market;
 use crate::stack::Stack;
 use crate::units::Tokens;
-use crate::workload::{self, Adaptation, Optimizer, Workload};
+use crate::workload::{self, Adaptation, Half, Optimizer, Workload};
 
 /// A workload as the file has it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -308,6 +308,7 @@ fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, 
         global_batch: global_batch.unwrap_or_else(|| workload::usual_batch(most_gpus)),
         seq_len: seq_len.unwrap_or(model.seq_len),
         format: precision,
+        half: Half::default(),
         recipe: workload::RECIPES[0].1, // the stack's own is set with the machine
         optimizer: if optimizer.as_deref() == Some("muon") { Optimizer::Muon } else { Optimizer::Elementwise },
         adaptation: if lora { Adaptation::Lora } else { Adaptation::Full },

@@ -18,7 +18,7 @@ use meshwright::kernel::Device;
 use meshwright::model::Model;
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::stack::Stack;
-use meshwright::workload::{Adaptation, Optimizer, Workload, recipe};
+use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 /// Asserts that `ours` is within the share `tolerance` of what the specification prints.
 #[track_caller]
@@ -109,6 +109,7 @@ fn in_format(
         global_batch,
         seq_len,
         format,
+        half: Half::default(),
         recipe: recipe("megatron").unwrap(),
         optimizer: Optimizer::Elementwise,
         adaptation: Adaptation::Full,

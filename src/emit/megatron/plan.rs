@@ -9,7 +9,7 @@ use crate::plan::{CpKind, Modules, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::split::LayerSplit;
 use crate::stages::StagedPlan;
-use crate::workload::{Optimizer, Recipe};
+use crate::workload::{Half, Optimizer, Recipe};
 
 /// Degrees, rank order, pipeline layout, sharding of the optimizer and of FSDP.
 pub(super) fn parallelism(request: &Request) -> Group {
@@ -113,7 +113,8 @@ pub(super) fn precision(request: &Request, notes: &mut Vec<String>) -> Group {
     let (plan, workload, stack) = (&request.evaluation.plan, problem.workload(), problem.stack());
     let Recipe { weight, gradient, master: _, state } = workload.recipe;
     let mut group = Group::default();
-    group.on("bf16");
+    let half = workload.half;
+    group.on(if half == Half::Fp16 { "fp16" } else { "bf16" });
     let fp8 = match workload.format {
         Format::Bf16 | Format::Nvfp4 => None,
         Format::Fp8 => Some(("hybrid", "tensorwise")),
@@ -132,7 +133,8 @@ pub(super) fn precision(request: &Request, notes: &mut Vec<String>) -> Group {
     group.on_if(problem.model().is_moe() && workload.format != Format::Bf16, "moe-router-padding-for-quantization");
     let fp32_gradients = bytes_are(gradient, 4.0);
     group.on_if(fp32_gradients, "accumulate-allreduce-grads-in-fp32");
-    group.on_if(!fp32_gradients, "grad-reduce-in-bf16");
+    // Gradients of float16 are float16 where nothing is said.
+    group.on_if(!fp32_gradients && half == Half::Bf16, "grad-reduce-in-bf16");
     let on_the_wire = if fp32_gradients { 4.0 } else { 2.0 };
     if plan.layout.dense_replicas() > 1 && !bytes_are(stack.reduce_bytes, on_the_wire) {
         notes.push(format!(

@@ -8,7 +8,7 @@ use super::arguments::Arguments;
 use crate::gpu::{AttentionKernel, Format};
 use crate::plan::Plan;
 use crate::stack::Stack;
-use crate::workload::{Optimizer, Recipe};
+use crate::workload::{Half, Optimizer, Recipe};
 
 /// What one step must do.
 pub fn work(list: &mut Arguments, plan: &Plan, world: Option<u32>) -> Work {
@@ -35,6 +35,7 @@ pub fn work(list: &mut Arguments, plan: &Plan, world: Option<u32>) -> Work {
         global_batch: given.or(usual),
         seq_len,
         format,
+        half: if list.has("--fp16") && !list.has("--bf16") { Half::Fp16 } else { Half::Bf16 },
         recipe: recipe(list, &optimizer),
         optimizer: if optimizer.contains("muon") { Optimizer::Muon } else { Optimizer::Elementwise },
         drops_tokens: list.has("--moe-expert-capacity-factor"),

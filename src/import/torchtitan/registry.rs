@@ -3,7 +3,7 @@
 use super::super::document::Document;
 use super::super::python::{self, CALLED};
 use super::super::{Context, ImportError};
-use super::FLAVORS;
+use super::flavors;
 
 /// Name, model, flavor, sequences of a rank, tokens of a sequence, recomputation, and what else is set.
 type Registered =
@@ -105,12 +105,11 @@ pub(crate) fn of_python(text: &str, wanted: Option<&str>, context: &Context) -> 
     if let Some(flavor) = document.word("model_spec.flavor").or_else(|| document.word("model_spec.0")) {
         let at = line("model_spec");
         puts.push(("model.flavor", flavor, at));
-        let family =
-            |name: &&&str| text.contains(&format!("torchtitan.models.{name}")) || context.file.contains(**name);
-        let families: std::collections::BTreeSet<&str> = FLAVORS.iter().map(|(family, ..)| *family).collect();
-        let name = wanted.and_then(|name| families.iter().find(|family| name.starts_with(**family)));
-        let name = name.or_else(|| families.iter().rev().find(family));
-        puts.extend(name.map(|name| ("model.name", (*name).to_owned(), at)));
+        let family = |name: &&str| text.contains(&format!("torchtitan.models.{name}")) || context.file.contains(*name);
+        let families = flavors::families();
+        let name = wanted.and_then(|name| families.clone().find(|family| name.starts_with(*family)));
+        let name = name.or_else(|| families.rev().find(family));
+        puts.extend(name.map(|name| ("model.name", name.to_owned(), at)));
     }
     let converters: Vec<String> = (0..document.count("model_spec.converters").unwrap_or(0))
         .map(|at| called(&format!("model_spec.converters.{at}")).to_lowercase())
