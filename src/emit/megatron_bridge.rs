@@ -120,7 +120,7 @@ pub(super) fn files(request: &Request, sizes: &Sizes) -> Vec<File> {
     text.comments(lines(Target::MegatronBridge, request, &arguments.notes));
     text.comments([super::megatron::rank_order(plan.order), "Run it once a node; under Slurm:"]);
     text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash -c 'torchrun \\"));
-    text.line(format!("#     --nnodes {nodes} --nproc-per-node {per_node} --node-rank $SLURM_NODEID \\"));
+    text.line(format!("#     --nnodes {nodes} --nproc-per-node {per_node} --node-rank $SLURM_PROCID \\"));
     text.line(format!("#     --master-addr $MASTER_ADDR --master-port 29500 {FILE}'"));
     text.line(format!("import os\n\n{IMPORTS}"));
     if let Some(connections) = connections(request) {
