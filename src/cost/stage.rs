@@ -217,6 +217,10 @@ impl Costs<'_> {
     /// The same of the first `most` layers of each chunk.
     pub(super) fn first_layers_of_ranks(&self, plan: &Plan, most: u32) -> Vec<PerKind> {
         let pp = plan.layout.pp;
+        if self.parameters.len() == 1 && !plan.split.is_spelled_out() {
+            let ranks = split::even_on_ranks(self.problem.model().layers(), plan.schedule, pp, most);
+            return ranks.into_iter().map(|layers| PerKind::from_elem(f64::from(layers), 1)).collect();
+        }
         self.layers_at(&self.held_layers(plan), most, pp, plan.schedule.ranks(pp))
     }
 
