@@ -86,13 +86,11 @@ impl Causes {
 
     /// Kind and words of a cause that a list needs; one that is not there is remembered.
     fn needed(&self, run: &str, of: &str) -> (Kind, String) {
-        match self.find(run, of) {
-            Some(cause) => (cause.kind, cause.words.clone()),
-            None => {
-                self.missing.borrow_mut().push(format!("{run},{of}"));
-                (Kind::Open, String::new())
-            }
+        if let Some(cause) = self.find(run, of) {
+            return (cause.kind, cause.words.clone());
         }
+        self.missing.borrow_mut().push(format!("{run},{of}"));
+        (Kind::Open, String::new())
     }
 }
 
