@@ -349,7 +349,9 @@ fn plans_over_pools_are_written_with_their_hosts() {
             .replace("new", "new (H200 SXM 141GB)")
     };
     assert!(script.contains(&of_pools("old", "new")) || script.contains(&of_pools("new", "old")), "{script}");
-    for word in ["$SLURM_HOSTFILE", "--nnodes 2", "--pipeline-model-parallel-layout 'Et*17|t*15L'", "stage 1, 15 layers"] {
+    for word in
+        ["$SLURM_HOSTFILE", "--nnodes 2", "--pipeline-model-parallel-layout 'Et*17|t*15L'", "stage 1, 15 layers"]
+    {
         assert!(script.contains(word), "{word}: {script}");
     }
     let made = ["plan", "llama3-8b", path, "--format", "json", "--emit", "megatron", "--out", folder.to_str().unwrap()];
