@@ -1,7 +1,7 @@
 //! "Did you mean": the known name nearest to the one that was written.
 
 /// Least likeness of a suggestion: below it, a wrong guess would only confuse.
-const LIKE_ENOUGH: f64 = 0.6;
+const LIKE_ENOUGH: f64 = 0.7;
 
 /// The candidate most like `word` (Jaro-Winkler, letter case aside), where one is like enough.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
@@ -31,6 +31,7 @@ mod tests {
     fn suggestions_are_near_or_none() {
         assert_eq!(nearest("h100sxm", ["h100-pcie", "h100-sxm", "mi300x"]).as_deref(), Some("h100-sxm"));
         assert_eq!(nearest("qqqq", ["h100-pcie", "mi300x"]), None);
+        assert_eq!(nearest("foo", ["tp", "offload-optimizer"]), None);
         assert!(keys_hint("tpp", ["tp", "pp"]).contains("did you mean `tp`?"));
         assert_eq!(keys_hint("foo", ["tp", "pp"]), "\n\nhint: the keys are: tp, pp");
     }

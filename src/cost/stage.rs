@@ -344,12 +344,15 @@ impl Costs<'_> {
         let depth = f64::from(model.mtp_depth);
         at(0, &embedding(&shape.ends), 1.0);
         at(plan.layout.pp * plan.schedule.virtual_stages() - 1, &loss(&shape.ends), 1.0 + depth);
-        if let Some(amax) = self.maxima(plan) {
-            let maxima = Work { amax, ..Work::default() };
-            (0..plan.layout.pp * plan.schedule.virtual_stages()).for_each(|chunk| at(chunk, &maxima, 1.0));
-        }
         if model.mtp_depth > 0 {
             at(Self::mtp_chunk(plan), &works[model.last_kind()], depth);
+        }
+        if let Some(amax) = self.maxima(plan) {
+            let maxima = Work { amax, ..Work::default() };
+            let chunks_each = f64::from(plan.layout.pp * plan.schedule.virtual_stages() / places);
+            for work in &mut all {
+                work.add(&maxima, chunks_each);
+            }
         }
         all
     }
