@@ -75,6 +75,34 @@ fn float16_is_written_and_read_as_float16() {
     }
 }
 
+/// With as many stages as layers there is one split and very many beginnings of others: it took minutes.
+#[test]
+fn stages_of_one_layer_are_refined_at_once() {
+    let since = std::time::Instant::now();
+    let refined =
+        ["emit", "megatron", "qwen3-32b", "dgx-h100-64", "--gpus", "32", "--refine", "--plan", "tp=2 pp=4 vpp=16"];
+    let output = run(&refined);
+    assert!(output.status.success(), "{}", err(&output));
+    assert!(out(&output).contains("--pipeline-model-parallel-layout"), "{}", out(&output));
+    assert!(since.elapsed().as_secs() < 60, "{:?}", since.elapsed());
+}
+
+#[test]
+fn what_megatron_does_not_run_of_a_hybrid_is_refused() {
+    let (why, near) = way_out("megatron", "nemotron-h-56b", "tp=16 pp=1");
+    assert!(why.contains("8 groups") && near.starts_with("tp=8"), "{why}");
+    let (why, near) = way_out("megatron", "nemotron-h-56b", "tp=8 pp=4 recompute=layernorm");
+    assert!(why.contains("fused with the projections") && near.contains("recompute=none"), "{why}");
+    for framework in ["megatron-bridge", "torchtitan", "nanotron"] {
+        let refused = run(&["emit", framework, "nemotron-h-56b", "dgx-h100-64", "--plan", "tp=8 pp=1"]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(err(&refused).contains("Mamba"), "{}", err(&refused));
+    }
+    let written = run(&["emit", "megatron", "nemotron-h-56b", "dgx-h100-64", "--plan", "tp=8 pp=2 split=first-60"]);
+    let text = out(&written);
+    assert!(text.contains("pretrain_hybrid.py") && text.contains("|-M*-") && !text.contains("--num-layers"), "{text}");
+}
+
 #[test]
 fn an_optimizer_known_by_name_alone_is_not_written_as_another() {
     let sgd = [&SMALL[..], &["tp=2 zero=1 offload-optimizer=0.25", "--optimizer", "sgd"]].concat();

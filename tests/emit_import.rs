@@ -105,6 +105,7 @@ fn megatron_reads_back() {
             spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
             spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
             spec("deepseek-v2", "h100-512", "megatron-lm-2024", 2304, 4096),
+            spec("nemotron-h-56b", "dgx-h100-64", "nemo-25", 128, 8192),
         ],
     );
 }

@@ -109,7 +109,7 @@ from megatron.bridge.training.mixed_precision import get_mixed_precision_config
 
 /// The file.
 pub(super) fn files(request: &Request, sizes: &Sizes) -> Vec<File> {
-    let arguments = Arguments::new(request, sizes);
+    let arguments = Arguments::new(request, sizes, None);
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let cluster = problem.cluster();
     let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
