@@ -17,6 +17,20 @@ pub enum Dispatcher {
     DeepEp,
 }
 
+/// Which ranks agree on the largest values of FP8 tensors that scale with delay. Source: [megatron-lm] `parallel_state.py`,
+/// `get_amax_reduction_group`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AmaxReduction {
+    /// None: its scaling needs no maxima of other ranks, or does not ask for them.
+    #[default]
+    None,
+    /// Tensor and context parallel ranks (`--tp-only-amax-red`).
+    Tp,
+    /// Data parallel ranks too.
+    All,
+}
+
 /// Kernel launches of one layer and micro-batch, and what the host pays for each (specification §2.9).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -177,6 +191,9 @@ pub struct Stack {
     /// FP8 attention.
     #[serde(default)]
     pub fp8_attention: bool,
+    /// Which ranks agree on maxima under per-tensor FP8.
+    #[serde(default)]
+    pub amax_reduction: AmaxReduction,
     /// Whether stages send 1/tp each and gather at the receiver (SC'21).
     #[serde(default)]
     pub scatter_gather: bool,

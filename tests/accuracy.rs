@@ -3,6 +3,8 @@
 //! `UPDATE_EXPECT=1 cargo test --test accuracy` writes both files anew. A headline figure that got worse is refused even
 //! then: who means it edits `tests/published/accuracy.json` by hand, where it shows.
 
+mod missed;
+
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
@@ -16,6 +18,7 @@ use meshwright::validate::calibrate::coverage;
 use meshwright::validate::filter::Filter;
 use meshwright::validate::sample::{Sample, samples};
 use meshwright::validate::{Report, cross, score};
+use missed::Causes;
 
 /// What a headline figure may move by before it counts: it is shown to a tenth of a per cent.
 const SHOWN: f64 = 0.000_5;
@@ -266,22 +269,14 @@ fn noise(rows: &[Row]) -> String {
     )
 }
 
-/// What is known of runs that are far off: `tests/published/causes.csv`.
-fn causes(scored: &Scored) -> Sheet {
+/// The runs furthest off, and what is known of them.
+fn furthest(scored: &Scored, causes: &Causes) -> Sheet {
     let mut sheet = Sheet::new("", &["run", "measured s", "predicted s", "error", "what is known"]);
-    let mut known: Vec<(String, String)> = Vec::new();
-    for record in csv::Reader::from_path(path("tests/published/causes.csv")).unwrap().records() {
-        let record = record.unwrap();
-        known.push((record[0].to_owned(), record[1].to_owned()));
-    }
-    for (run, _) in &known {
-        assert!(scored.rows.iter().any(|row| row.id.as_ref() == Some(run)), "causes.csv: there is no run {run}");
-    }
     for point in scored.report.points.iter().take(40) {
         let flagged = scored.report.anomalies.iter().find(|anomaly| anomaly.id == point.id);
         let flag =
             flagged.map(|anomaly| format!("{:.1} times {}: {}", anomaly.factor, anomaly.against, anomaly.rule.words()));
-        let cause = known.iter().find(|(run, _)| *run == point.id).map(|(_, cause)| cause.clone());
+        let cause = causes.of_time(&point.id).map(str::to_owned);
         let words: Vec<String> = flag.into_iter().chain(cause).collect();
         sheet.push([
             point.id.clone(),
@@ -292,6 +287,15 @@ fn causes(scored: &Scored) -> Sheet {
         ]);
     }
     sheet
+}
+
+/// Every bar that is missed, row by row.
+fn missed_bars(scored: &Scored, causes: &Causes) -> String {
+    let filters = only(&["purpose=pretrain"]);
+    let all = samples(&scored.rows, &scored.crossed);
+    let kept: Vec<Sample> =
+        all.into_iter().filter(|sample| filters.iter().all(|filter| filter.admits(sample))).collect();
+    missed::document(&scored.report, &kept, causes)
 }
 
 fn document(scored: &Scored) -> String {
@@ -320,6 +324,8 @@ fn document(scored: &Scored) -> String {
         let _ = write!(out, "\n## {title}\n\n{text}{}", markdown::render(&sheet).trim_start());
     };
     let _ = write!(out, "{}\n{}\n", markdown::render(&table(scored)).trim_start(), noise(&scored.rows));
+    let causes = Causes::read(&path("tests/published/causes.csv"), &scored.rows);
+    let _ = write!(out, "\n## Bars that are missed, run by run\n\n{}", missed_bars(scored, &causes));
     section(&mut out, "Step time by class", "", &sheets::time(&scored.report));
     section(&mut out, "Peak memory by kind of figure", "", &sheets::memory(&scored.report));
     section(&mut out, "Running out of memory", "", &sheets::oom(&scored.report));
@@ -344,7 +350,7 @@ fn document(scored: &Scored) -> String {
         ),
         &sheets::anomalies(&scored.report),
     );
-    section(&mut out, "Furthest off", "", &causes(scored));
+    section(&mut out, "Furthest off", "", &furthest(scored, &causes));
     out
 }
 

@@ -3,6 +3,7 @@
 mod random;
 
 use meshwright::cost::{Costs, Evaluation};
+use meshwright::gpu::Format;
 use meshwright::model::Model;
 use meshwright::plan::{Plan, ZeroStage};
 use meshwright::problem::Problem;
@@ -75,6 +76,9 @@ fn a_degree_of_one_adds_no_communication() {
         }
         if layout.ep == 1 && layout.etp == 1 {
             zero("ep_comm", step.ep_comm.get());
+        }
+        if layout.tp * layout.cp * layout.dp == 1 {
+            zero("amax_comm", step.amax_comm.get());
         }
         if layout.pp == 1 {
             zero("pp_comm", step.pp_comm.get());
@@ -297,4 +301,25 @@ fn set_a_faster_nic() {
     let (slow_problem, fast_problem) = (slow.problem(), fast.problem());
     let plans = plans(&slow_problem, 300, 7);
     never_slower(&slow, &slow_problem, &fast_problem, &plans, "cluster.nic");
+}
+
+/// 64 ranks in 8 nodes agree on maxima: two latencies of a tree for each of 6 chunks and 32 micro-batches.
+#[test]
+fn each_chunk_waits_twice_a_micro_batch_for_maxima() {
+    let step = |reduction: &str, format| {
+        let reduction = format!("stack.amax_reduction={reduction}");
+        let mut spec = spec("gpt3-175b", "h100-512", "nemo-24", 512, 2048).set(reduction);
+        spec.format = format;
+        let problem = spec.problem();
+        let plan = "tp=4 sp=on pp=8 schedule=interleaved vpp=6 zero=1 mbs=1";
+        let plan = meshwright::space::parse_plan(plan, &problem).unwrap();
+        Costs::new(&problem).evaluate(&plan).step.amax_comm.get()
+    };
+    let all = step("all", Format::Fp8);
+    let tree = 0.5 * (10.0 + 24.0 * 3.0 + 4.0 * 8.0) * 1e-6;
+    let least = 2.0 * tree * 6.0 * 32.0;
+    assert!(all >= least && all < least * 1.2, "{all} s, latencies alone {least} s");
+    let tp = step("tp", Format::Fp8);
+    assert!(tp > 0.0 && tp < all / 2.0, "{tp} s over tp, {all} s over all");
+    assert!(step("none", Format::Fp8) == 0.0 && step("all", Format::Bf16) == 0.0, "nobody waits");
 }

@@ -162,6 +162,12 @@ impl<'a> Stager<'a> {
         StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() }
     }
 
+    /// What every stage waits for maxima of FP8 tensors, whatever its layers.
+    pub fn maxima(&self) -> (Work, StageTime) {
+        let work = Work { amax: self.costs.maxima(&self.plan).unwrap_or_default(), ..Work::default() };
+        (work, self.time(&work))
+    }
+
     /// The input embedding: its work, and as the schedule plays it.
     pub fn embedding(&self) -> (Work, StageTime) {
         let work = embedding(&self.shape.ends);
@@ -191,6 +197,8 @@ impl<'a> Stager<'a> {
             kept += option.kept * f64::from(mix.layers);
             again = again.max(option.again);
         }
+        let (agreed, played) = self.maxima();
+        add(&agreed, &played, 1.0);
         if stage.embedding {
             let (work, played) = self.embedding();
             add(&work, &played, 1.0);

@@ -190,6 +190,9 @@ impl Costs<'_> {
             step.tp_comm += (ends.head_comm.sum() + ends.embedding_comm.sum()) * micro_batches;
             step.dp_comm = (sharding_exposed + edge.gather) * micro_batches + once;
         }
+        if let Some(maxima) = self.maxima(plan) {
+            step.amax_comm += maxima.sum() * (micro_batches * f64::from(plan.schedule.virtual_stages()));
+        }
         step.stragglers = step.total() * slow_down;
         step.dp_comm += outer;
         step.optimizer = sharded.update;

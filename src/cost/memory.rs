@@ -120,6 +120,9 @@ impl Costs<'_> {
 
     /// Parameters of a rank, with those of the layers that it holds less than the mean.
     pub(super) fn with_spare(&self, held: RankParameters, holding: &Holding, plan: &Plan) -> RankParameters {
+        if holding.spare <= 0.0 {
+            return held;
+        }
         self.mean_layers(holding.spare).filter(|(_, times)| *times > 0.0).fold(held, |held, (kind, times)| {
             let one = RankParameters::of_layer(self.layer_parameters(kind), &plan.layout);
             RankParameters { dense: held.dense + times * one.dense, experts: held.experts + times * one.experts }

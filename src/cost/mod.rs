@@ -9,6 +9,7 @@ pub mod fsdp;
 pub mod groups;
 pub mod head;
 pub mod layer;
+pub mod maxima;
 pub mod memory;
 pub mod mixed;
 pub mod offload;

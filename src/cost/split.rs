@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 
+use crate::schedule::Schedule;
 use crate::split::LayerSplit;
 
 /// Layers of each of `chunks`, in model order.
@@ -9,14 +10,28 @@ use crate::split::LayerSplit;
 /// Even: ⌈L/chunks⌉ each; what is too many is taken from the last chunk, then the first, then the others from the back,
 /// as Megatron does when it accounts for loss and embedding (126 = 16·8 − 2 for Llama 3). Source: specification §4.3.
 pub fn even(layers: u32, chunks: u32) -> Vec<u32> {
+    let (most, short) = even_shares(layers, chunks);
+    let mut counts = vec![most; chunks as usize];
+    short.for_each(|chunk| counts[chunk as usize] -= 1);
+    counts
+}
+
+/// Layers of each of `pp` ranks under [`even`], counting the first `most` of each chunk, without a look at every chunk.
+pub(super) fn even_on_ranks(layers: u32, schedule: Schedule, pp: u32, most: u32) -> Vec<u32> {
+    let (each, short) = even_shares(layers, pp * schedule.virtual_stages());
+    let mut held = vec![each.min(most) * schedule.virtual_stages(); pp as usize];
+    if most >= each {
+        short.for_each(|chunk| held[schedule.rank_of(chunk, pp) as usize] -= 1);
+    }
+    held
+}
+
+/// The most layers of a chunk of [`even`], and the chunks that have one less.
+fn even_shares(layers: u32, chunks: u32) -> (u32, impl Iterator<Item = u32>) {
     let most = layers.div_ceil(chunks);
     let surplus = most * chunks - layers;
-    let mut counts = vec![most; chunks as usize];
-    let from_the_back = (1..chunks as usize - 1).rev();
-    for chunk in [chunks as usize - 1, 0].into_iter().chain(from_the_back).take(surplus as usize) {
-        counts[chunk] -= 1;
-    }
-    counts
+    let from_the_back = (1..chunks - 1).rev();
+    (most, [chunks - 1, 0].into_iter().chain(from_the_back).take(surplus as usize))
 }
 
 /// Layers of each chunk where the head counts as `x` layers:
@@ -186,6 +201,20 @@ mod tests {
             for chunks in 1..=layers {
                 assert_eq!(even(layers, chunks).iter().sum::<u32>(), layers, "{layers} {chunks}");
                 assert_eq!(cost_balanced(layers, chunks, 1.7).iter().sum::<u32>(), layers, "{layers} {chunks}");
+            }
+        }
+    }
+
+    #[test]
+    fn even_ranks_hold_their_chunks() {
+        let interleaved = |virtual_stages| Schedule::Interleaved { virtual_stages };
+        for schedule in [Schedule::OneFOneB, interleaved(3), interleaved(16), Schedule::ZbV, Schedule::DualPipe] {
+            for (layers, pp, most) in itertools::iproduct!([61, 80, 126], [1, 2, 6, 8], [0, 1, 7, 8, u32::MAX]) {
+                let mut held = vec![0; pp as usize];
+                for (count, rank) in even(layers, pp * schedule.virtual_stages()).into_iter().zip(schedule.ranks(pp)) {
+                    held[rank as usize] += count.min(most);
+                }
+                assert_eq!(even_on_ranks(layers, schedule, pp, most), held, "{schedule:?} {layers} {pp} {most}");
             }
         }
     }

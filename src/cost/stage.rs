@@ -24,6 +24,8 @@ pub struct Work {
     pub cp: Pair,
     /// Expert exchange that nothing hides.
     pub ep: Pair,
+    /// Waiting for the maxima of FP8 tensors.
+    pub amax: Pair,
     /// Waiting for the host.
     pub host: Pair,
     /// Expert exchange that the stack runs beside compute (forward and backward), not in the sums below.
@@ -35,14 +37,14 @@ pub struct Work {
 impl Work {
     /// Forward.
     pub fn forward(&self) -> Seconds {
-        let Self { compute, recompute: _, tp, cp, ep, host, ep_beside: _, wgrad: _ } = self;
-        compute.forward + tp.forward + cp.forward + ep.forward + host.forward
+        let Self { compute, recompute: _, tp, cp, ep, amax, host, ep_beside: _, wgrad: _ } = self;
+        compute.forward + tp.forward + cp.forward + ep.forward + amax.forward + host.forward
     }
 
     /// Backward.
     pub fn backward(&self) -> Seconds {
-        let Self { compute, recompute, tp, cp, ep, host, ep_beside: _, wgrad: _ } = self;
-        compute.backward + *recompute + tp.backward + cp.backward + ep.backward + host.backward
+        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside: _, wgrad: _ } = self;
+        compute.backward + *recompute + tp.backward + cp.backward + ep.backward + amax.backward + host.backward
     }
 
     /// As the schedules see it.
@@ -60,13 +62,14 @@ impl Work {
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
         let pair = |forward: Pair, backward: Pair| Pair { forward: forward.forward, backward: backward.backward };
-        let Self { compute, recompute, tp, cp, ep, host, ep_beside, wgrad } = *other;
+        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, wgrad } = *other;
         Self {
             compute: pair(self.compute, compute),
             recompute,
             tp: pair(self.tp, tp),
             cp: pair(self.cp, cp),
             ep: pair(self.ep, ep),
+            amax: pair(self.amax, amax),
             host: pair(self.host, host),
             ep_beside: (self.ep_beside + ep_beside) / 2.0,
             wgrad,
@@ -79,12 +82,13 @@ impl Work {
             to.forward += from.forward * times;
             to.backward += from.backward * times;
         };
-        let Self { compute, recompute, tp, cp, ep, host, ep_beside, wgrad } = *other;
+        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, wgrad } = *other;
         pair(&mut self.compute, compute);
         self.recompute += recompute * times;
         pair(&mut self.tp, tp);
         pair(&mut self.cp, cp);
         pair(&mut self.ep, ep);
+        pair(&mut self.amax, amax);
         pair(&mut self.host, host);
         self.ep_beside += ep_beside * times;
         self.wgrad += wgrad * times;
@@ -132,6 +136,7 @@ impl Costs<'_> {
             tp: cost.tp,
             cp: cost.cp,
             ep: Pair::default(),
+            amax: Pair::default(),
             host: Pair::default(),
             ep_beside: if beside { cost.ep.sum() } else { Seconds::ZERO },
             wgrad: cost.wgrad,
@@ -212,6 +217,10 @@ impl Costs<'_> {
     /// The same of the first `most` layers of each chunk.
     pub(super) fn first_layers_of_ranks(&self, plan: &Plan, most: u32) -> Vec<PerKind> {
         let pp = plan.layout.pp;
+        if self.parameters.len() == 1 && !plan.split.is_spelled_out() {
+            let ranks = split::even_on_ranks(self.problem.model().layers(), plan.schedule, pp, most);
+            return ranks.into_iter().map(|layers| PerKind::from_elem(f64::from(layers), 1)).collect();
+        }
         self.layers_at(&self.held_layers(plan), most, pp, plan.schedule.ranks(pp))
     }
 
@@ -335,6 +344,10 @@ impl Costs<'_> {
         let depth = f64::from(model.mtp_depth);
         at(0, &embedding(&shape.ends), 1.0);
         at(plan.layout.pp * plan.schedule.virtual_stages() - 1, &loss(&shape.ends), 1.0 + depth);
+        if let Some(amax) = self.maxima(plan) {
+            let maxima = Work { amax, ..Work::default() };
+            (0..plan.layout.pp * plan.schedule.virtual_stages()).for_each(|chunk| at(chunk, &maxima, 1.0));
+        }
         if model.mtp_depth > 0 {
             at(Self::mtp_chunk(plan), &works[model.last_kind()], depth);
         }

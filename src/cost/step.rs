@@ -20,6 +20,8 @@ pub struct StepTime {
     pub cp_comm: Seconds,
     /// Expert dispatch and combine.
     pub ep_comm: Seconds,
+    /// Waiting for the maxima of FP8 tensors under delayed scaling.
+    pub amax_comm: Seconds,
     /// Waiting for the host to launch kernels.
     pub host: Seconds,
     /// Waiting for other stages.
@@ -38,13 +40,14 @@ pub struct StepTime {
 
 impl StepTime {
     /// Every term with its name: the one list behind [`total`](Self::total), the tables and the JSON.
-    pub fn terms(&self) -> [(&'static str, Seconds); 12] {
+    pub fn terms(&self) -> [(&'static str, Seconds); 13] {
         let Self {
             compute,
             recompute,
             tp_comm,
             cp_comm,
             ep_comm,
+            amax_comm,
             host,
             pipeline_bubble,
             pp_comm,
@@ -59,6 +62,7 @@ impl StepTime {
             ("tp_comm", tp_comm),
             ("cp_comm", cp_comm),
             ("ep_comm", ep_comm),
+            ("amax_comm", amax_comm),
             ("host", host),
             ("pipeline_bubble", pipeline_bubble),
             ("pp_comm", pp_comm),
@@ -76,13 +80,14 @@ impl StepTime {
 
     /// `micro_batches` of a rank's work, with `ep` of expert traffic that the schedule could not hide in each.
     pub(super) fn busy(work: &Work, ep: Seconds, micro_batches: f64) -> Self {
-        let Work { compute, recompute, tp, cp, ep: in_line, host, ep_beside: _, wgrad: _ } = *work;
+        let Work { compute, recompute, tp, cp, ep: in_line, amax, host, ep_beside: _, wgrad: _ } = *work;
         Self {
             compute: compute.sum() * micro_batches,
             recompute: recompute * micro_batches,
             tp_comm: tp.sum() * micro_batches,
             cp_comm: cp.sum() * micro_batches,
             ep_comm: (in_line.sum() + ep) * micro_batches,
+            amax_comm: amax.sum() * micro_batches,
             host: host.sum() * micro_batches,
             ..Self::default()
         }

@@ -13,7 +13,7 @@ use crate::units::{Bytes, Seconds};
 pub struct Parts {
     /// Kernels, what is computed again, and waiting for the host.
     pub compute: Seconds,
-    /// Exposed tensor-parallel collectives.
+    /// Exposed tensor-parallel collectives, and the maxima of FP8 tensors.
     pub tp: Seconds,
     /// Exposed context-parallel exchange.
     pub cp: Seconds,
@@ -59,13 +59,15 @@ impl Costs<'_> {
             .iter()
             .zip(&stages)
             .map(|(work, time)| {
-                let Work { compute: _, recompute: _, tp, cp, ep, host: _, ep_beside: _, wgrad: _ } = *work;
+                let Work { compute: _, recompute: _, tp, cp, ep, amax, host: _, ep_beside: _, wgrad: _ } = *work;
                 let own = |compute, tp, cp, ep| Parts { compute, tp, cp, ep };
                 // What is not the chunk's own work is expert traffic.
                 let before = time.forward - work.forward();
-                let forward = own(Seconds::ZERO, tp.forward, cp.forward, ep.forward + before).filled(time.forward);
+                let forward =
+                    own(Seconds::ZERO, tp.forward + amax.forward, cp.forward, ep.forward + before).filled(time.forward);
                 let beside = time.backward - work.backward();
-                let backward = own(Seconds::ZERO, tp.backward, cp.backward, ep.backward + beside).filled(time.backward);
+                let backward = own(Seconds::ZERO, tp.backward + amax.backward, cp.backward, ep.backward + beside)
+                    .filled(time.backward);
                 (forward, backward)
             })
             .collect();

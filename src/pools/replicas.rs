@@ -254,8 +254,8 @@ impl<'a> Shares<'a> {
     /// What the busiest rank of a pool's replica works for each micro-batch, at least.
     fn least_of_one(&mut self, pool: usize, near: u32) -> Option<f64> {
         let (n, part) = self.near(pool, near)?;
-        let StepTime { compute, recompute, tp_comm, cp_comm, ep_comm, host, .. } = part.step;
-        Some((compute + recompute + tp_comm + cp_comm + ep_comm + host).get() / f64::from(n) * (1.0 - 1e-9))
+        let StepTime { compute, recompute, tp_comm, cp_comm, ep_comm, amax_comm, host, .. } = part.step;
+        Some((compute + recompute + tp_comm + cp_comm + ep_comm + amax_comm + host).get() / f64::from(n) * (1.0 - 1e-9))
     }
 
     /// Share-outs whose bound is within a ceiling, with it.

@@ -64,6 +64,8 @@ pub struct Program<'a> {
     fastest: Vec<[f64; 3]>,
     /// Bytes kept by the first `i` items under their fastest option, and the largest working set.
     kept: Vec<f64>,
+    /// What every stage waits for, whatever its layers.
+    every: StageTime,
     embedding: StageTime,
     loss: StageTime,
     /// What a rank does of a stage's work: all, or half where two ranks hold it.
@@ -167,6 +169,7 @@ impl<'a> Program<'a> {
             tables: [table.dense * share, head.dense * share],
             fastest,
             kept,
+            every: shared(stager.maxima().1),
             embedding: shared(stager.embedding().1),
             loss: shared(stager.loss().1),
             share,
@@ -211,10 +214,11 @@ impl<'a> Program<'a> {
         [to[0] - from[0] + first + last, to[1] - from[1]]
     }
 
-    /// Embedding and loss of a stage: forward, backward, weight gradients.
+    /// Of a stage, whatever its layers: maxima, embedding and loss; forward, backward, weight gradients.
     fn ends(&self, chunk: usize) -> [f64; 3] {
         let mut sum = [0.0; 3];
-        for (here, time) in [(chunk == 0, &self.embedding), (chunk + 1 == self.chunks, &self.loss)] {
+        for (here, time) in [(true, &self.every), (chunk == 0, &self.embedding), (chunk + 1 == self.chunks, &self.loss)]
+        {
             if here {
                 sum[0] += time.forward.get();
                 sum[1] += time.backward.get();

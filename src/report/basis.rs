@@ -47,6 +47,7 @@ pub fn of_term(problem: &Problem, plan: &Plan, term: &str) -> Basis {
         "tp_comm" => collectives(&[Collective::AllReduce], groups::tp(plan)),
         "cp_comm" => collectives(&[Collective::AllGather], groups::cp(plan)),
         "ep_comm" => collectives(&[Collective::AllToAll], Group { ranks: plan.layout.ep, stride: 1 }),
+        "amax_comm" => collectives(&[Collective::AllReduce], groups::dp(plan, plan.layout.dense_replicas())),
         "dp_comm" => collectives(&gather_and_scatter, groups::dp(plan, plan.layout.dense_replicas())),
         "host" => weakest(&[Figure::Launch]),
         "optimizer" => weakest(&[Figure::Hbm]),

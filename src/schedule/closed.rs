@@ -35,15 +35,15 @@ pub fn busiest(ranks: &[RankTime]) -> RankTime {
 /// GPipe         m·(M_F + M_B − M) + (Σ − M)
 /// 1F1B          Σ − M
 /// interleaved   (Σ − M)/v                                  looped BFS: the same
-/// ZB-H1         (p−1)·max(0, F + B − 2W)
-/// ZB-H2         (p−1)·max(0, F + B − 3W)
+/// ZB-H1         (p−1)·max(F, B − W, F + B − 2W)
+/// ZB-H2         (p−1)·max(F, B − W − F, F + B − 3W)
 /// ZB-V          (p−1)·max(F, B − W)/2
 /// ```
 ///
-/// Exact for uniform stages of naive, `GPipe`, 1F1B, interleaved and ZB-H1; an upper bound for unequal ones (§4.2). ZB-V's
-/// is that of its list: the last rank begins p − 1 forwards late. It is exact for uniform stages where F = B−W = W, and no
-/// more than the list takes where they differ; what the paper calls zero counts each rank from its own begin. The two
-/// bidirectional pipelines have their own form, [`dual_pipe`].
+/// Exact for uniform stages of naive, `GPipe`, 1F1B, interleaved and ZB-H1, and of ZB-H2 from 2p − 1 micro-batches on; an upper
+/// bound for unequal ones (§4.2). The zero-bubble forms are those of their lists in one step: the last rank begins p − 1 forwards
+/// late. What the paper calls zero counts each rank from its own begin. ZB-V's is exact for uniform stages where F = B−W = W, and no
+/// more than the list takes where they differ. The two bidirectional pipelines have their own form, [`dual_pipe`].
 ///
 /// Source: specification §4, after [gpipe], [narayanan21] §2.2 and [zero-bubble].
 pub fn bubble(schedule: Schedule, ranks: &[RankTime], micro_batches: f64) -> Seconds {
@@ -90,8 +90,8 @@ impl Ranks {
             Schedule::Interleaved { virtual_stages } | Schedule::LoopedBfs { virtual_stages } => {
                 others / f64::from(virtual_stages)
             }
-            Schedule::ZbH1 => (f + b - w * 2.0).or_zero() * (p - 1.0),
-            Schedule::ZbH2 => (f + b - w * 3.0).or_zero() * (p - 1.0),
+            Schedule::ZbH1 => f.max(b - w).max(f + b - w * 2.0) * (p - 1.0),
+            Schedule::ZbH2 => f.max(b - w - f).max(f + b - w * 3.0) * (p - 1.0),
             Schedule::ZbV => f.max(b - w) * ((p - 1.0) / 2.0),
             Schedule::DualPipe | Schedule::DualPipeV => others / 2.0,
         }
@@ -124,27 +124,33 @@ pub fn dual_pipe(schedule: Schedule, pp: u32, micro_batches: f64, pair: Seconds,
 /// ```text
 /// 1F1B-like     async  q·(2(p−1)·m/p + 2(p−2))        blocking  q·(2m + 2(p−1))
 /// chunked       async  2q·(v·p − 1)                   blocking  2q·(v·p − 1) + 2·m·v·q
+/// ZB-H1         async  4q·(p − 1)                     blocking  q·(2m + 2(p−1))
+/// ZB-H2         async  q·(p − 1)                      the same
+/// ZB-V          async  q·(5p − 7)                     blocking  q·(5p − 7) + 2·m·v·q
+/// DualPipe      async  q·(3/2·p − 3)                  blocking  q·(3/2·p − 3) + 2·m·q
+/// DualPipeV     async  q·(2p − 4)                     blocking  q·(2p − 4) + 2·m·v·q
 /// ```
 ///
-/// Source: specification §4.5, exact for p | m by the replay.
+/// Weight gradients fill what a zero-bubble schedule would wait for a send, but for those of its first and last micro-batches. A
+/// pair of a bidirectional one hides its sends ([deepseek-v3] §3.2.1); those that find no partner do not.
+///
+/// Source: specification §4.5, exact for p | m by the replay; for the last five with F = B−W = W.
 pub fn exposed_sends(schedule: Schedule, pp: u32, micro_batches: f64, send: Seconds, overlapped: bool) -> Seconds {
     if pp == 1 {
         return Seconds::ZERO;
     }
     let (p, m, v) = (f64::from(pp), micro_batches, f64::from(schedule.virtual_stages()));
+    let blocked = if overlapped { 0.0 } else { 2.0 * m * v };
     let sends = match schedule {
         Schedule::Naive => 2.0 * (p - 1.0) * m,
-        Schedule::GPipe | Schedule::OneFOneB | Schedule::ZbH1 | Schedule::ZbH2 => {
-            if overlapped {
-                2.0 * (p - 1.0) * m / p + 2.0 * (p - 2.0)
-            } else {
-                2.0 * m + 2.0 * (p - 1.0)
-            }
-        }
-        Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. } | Schedule::ZbV => {
-            2.0 * (v * p - 1.0) + if overlapped { 0.0 } else { 2.0 * m * v }
-        }
-        Schedule::DualPipe | Schedule::DualPipeV => 0.0,
+        Schedule::GPipe | Schedule::OneFOneB if overlapped => 2.0 * (p - 1.0) * m / p + 2.0 * (p - 2.0),
+        Schedule::ZbH1 if overlapped => 4.0 * (p - 1.0),
+        Schedule::ZbH2 if overlapped => p - 1.0,
+        Schedule::GPipe | Schedule::OneFOneB | Schedule::ZbH1 | Schedule::ZbH2 => 2.0 * m + 2.0 * (p - 1.0),
+        Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. } => 2.0 * (v * p - 1.0) + blocked,
+        Schedule::ZbV => 5.0 * p - 7.0 + blocked,
+        Schedule::DualPipe => 1.5 * p - 3.0 + blocked,
+        Schedule::DualPipeV => 2.0 * p - 4.0 + blocked,
     };
     send * sends
 }

@@ -341,18 +341,58 @@ mod tests {
         }
     }
 
-    /// §4.5: the exposed sends of asynchronous 1F1B and interleaving, exact for p | m.
+    /// §4.5: the exposed asynchronous sends, exact for p | m; of the bidirectional pipelines beside those that pairs hide, one a
+    /// micro-batch and stage of each direction but the first.
     #[test]
     fn exposed_sends_agree_with_the_replay() {
         use crate::schedule::closed::exposed_sends;
-        let send = Seconds::new(0.1);
-        for schedule in [Schedule::OneFOneB, Schedule::Interleaved { virtual_stages: 2 }] {
-            let (pp, m) = (8, 64);
-            let stages = vec![stage(1.0, 2.0, 1.0); (pp * schedule.virtual_stages()) as usize];
-            let makespan = |send| replay(schedule, pp, m, &stages, send).expect("has a list").makespan;
-            let extra = makespan(send) - makespan(Seconds::ZERO);
-            let closed = exposed_sends(schedule, pp, f64::from(m), send, true);
-            assert!((extra.get() - closed.get()).abs() < 1e-9, "{schedule:?}: {extra:?} {closed:?}");
+        let send = Seconds::new(0.01);
+        let schedules = [
+            (Schedule::OneFOneB, 0.0),
+            (Schedule::Interleaved { virtual_stages: 2 }, 0.0),
+            (Schedule::ZbH1, 0.0),
+            (Schedule::ZbH2, 0.0),
+            (Schedule::ZbV, 0.0),
+            (Schedule::DualPipe, 1.0),
+            (Schedule::DualPipeV, 2.0),
+        ];
+        for (schedule, hidden) in schedules {
+            for (pp, m) in [(4, 8), (4, 32), (8, 64), (16, 32)] {
+                let time = StageTime { paired: Seconds::new(3.0), ..stage(1.0, 2.0, 1.0) };
+                let stages = vec![time; (pp * schedule.virtual_stages()) as usize];
+                let makespan = |send| replay(schedule, pp, m, &stages, send).expect("has a list").makespan;
+                let extra = makespan(send) - makespan(Seconds::ZERO);
+                let in_pairs = send * (hidden * f64::from(m) * f64::from(pp - 1) / f64::from(pp));
+                let closed = exposed_sends(schedule, pp, f64::from(m), send, true) + in_pairs;
+                assert!((extra.get() - closed.get()).abs() < 1e-9, "{schedule:?} {pp} {m}: {extra:?} {closed:?}");
+            }
+        }
+    }
+
+    /// The other zero-bubble forms: exact whatever their passes, ZB-H2's once it has the micro-batches it holds.
+    #[test]
+    fn zero_bubble_forms_are_what_their_lists_take() {
+        for (forward, input, wgrad) in [
+            (1.0, 1.0, 1.0),
+            (1.0, 1.4, 0.6),
+            (1.0, 0.7, 1.2),
+            (1.3, 1.0, 1.0),
+            (0.3, 1.0, 1.0),
+            (0.1, 1.0, 0.2),
+            (0.2, 1.0, 0.5),
+            (0.2, 1.0, 3.0),
+        ] {
+            for (schedule, least) in [(Schedule::ZbH1, 1), (Schedule::ZbH2, 2)] {
+                for (pp, m) in [(2, 4), (3, 5), (4, 4), (4, 7), (8, 15), (8, 64)] {
+                    let stages = vec![stage(forward, input + wgrad, wgrad); pp as usize];
+                    let played = replay(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs").makespan;
+                    let ranks = by_rank(schedule, pp, &stages);
+                    let closed = busiest(&ranks).both() * f64::from(m) + bubble(schedule, &ranks, f64::from(m));
+                    let beyond = (played - closed).get();
+                    let told = format!("{schedule:?} {pp} {m} {forward} {input} {wgrad}: {played:?} {closed:?}");
+                    assert!(if m > least * (pp - 1) { beyond.abs() < 1e-9 } else { beyond > -1e-9 }, "{told}");
+                }
+            }
         }
     }
 

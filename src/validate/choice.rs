@@ -122,7 +122,7 @@ pub fn name(sample: &Sample) -> String {
 }
 
 /// What differs between the plans of a group.
-fn layout(sample: &Sample) -> String {
+pub fn layout(sample: &Sample) -> String {
     let row = sample.row;
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let (sp, zero) = (number(row.sp), number(row.zero_stage));

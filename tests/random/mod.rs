@@ -21,6 +21,7 @@ pub struct Spec {
     pub seq_len: u32,
     pub sets: Vec<String>,
     pub adaptation: Adaptation,
+    pub format: Format,
 }
 
 pub const fn spec(
@@ -30,7 +31,8 @@ pub const fn spec(
     global_batch: u32,
     seq_len: u32,
 ) -> Spec {
-    Spec { model, cluster, stack, global_batch, seq_len, sets: Vec::new(), adaptation: Adaptation::Full }
+    let sets = Vec::new();
+    Spec { model, cluster, stack, global_batch, seq_len, sets, adaptation: Adaptation::Full, format: Format::Bf16 }
 }
 
 impl Spec {
@@ -49,7 +51,7 @@ impl Spec {
         let workload = Workload {
             global_batch: self.global_batch,
             seq_len: self.seq_len,
-            format: Format::Bf16,
+            format: self.format,
             half: Half::default(),
             recipe: recipe("megatron").unwrap(),
             optimizer: Optimizer::Elementwise,
@@ -69,7 +71,7 @@ impl Spec {
 }
 
 /// Dense, mixtures of experts, latent attention, recurrent; switched, railed, one large domain, a torus; with a pipeline
-/// engine and with FSDP; dispatch in line and beside compute; adapters.
+/// engine and with FSDP; dispatch in line and beside compute; adapters; FP8 that scales with delay.
 pub fn specs() -> Vec<Spec> {
     let mut specs = vec![
         spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
@@ -88,6 +90,9 @@ pub fn specs() -> Vec<Spec> {
     let mut lora = spec("llama3-70b", "dgx-h100-64", "nemo-25", 128, 4096);
     lora.adaptation = Adaptation::Lora;
     specs.push(lora);
+    let mut delayed = spec("gpt3-175b", "h100-512", "nemo-24", 512, 2048);
+    delayed.format = Format::Fp8;
+    specs.push(delayed);
     specs
 }
 

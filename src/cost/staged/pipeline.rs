@@ -43,8 +43,11 @@ impl<'l> Pipeline<'l> {
     pub fn new(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &Stages) -> Self {
         let plan = Plan { zero: ZeroStage::One, shard_group: None, ..*plan };
         let works = &layers.works(plan.layout.pp).layers;
-        let ranks: Vec<(Work, f64)> =
-            stages.classes.iter().map(|class| (work_of(costs, class, works, &layers.shape), class.count)).collect();
+        let ranks: Vec<(Work, f64)> = stages
+            .classes
+            .iter()
+            .map(|class| (work_of(costs, &plan, class, works, &layers.shape), class.count))
+            .collect();
         let flow = costs.flow(&plan, ranks.iter().map(|(work, times)| (work, *times)));
         let least_bubble = least_flow(costs, &plan, stages, &ranks, works, &layers.shape).map(|least| {
             // A bidirectional pipeline may be busy for less than its closed form says.
@@ -215,7 +218,7 @@ impl<'l> Loaded<'l> {
 }
 
 /// What a class of ranks does with one micro-batch.
-fn work_of(costs: &Costs, class: &Class, works: &[Work], shape: &ShapeCost) -> Work {
+fn work_of(costs: &Costs, plan: &Plan, class: &Class, works: &[Work], shape: &ShapeCost) -> Work {
     let model = costs.problem.model();
     let mut work = Work::default();
     for (kind, &times) in class.layers.iter().enumerate() {
@@ -228,6 +231,9 @@ fn work_of(costs: &Costs, class: &Class, works: &[Work], shape: &ShapeCost) -> W
     }
     if class.first {
         work.add(&stage::embedding(&shape.ends), 1.0);
+    }
+    if let Some(amax) = costs.maxima(plan) {
+        work.add(&Work { amax, ..Work::default() }, f64::from(plan.schedule.virtual_stages()));
     }
     let depth = f64::from(model.mtp_depth);
     if class.last {

@@ -1,0 +1,46 @@
+//! Maxima of FP8 tensors: what ranks that scale with delay agree on.
+
+use super::Costs;
+use super::layer::Pair;
+use crate::collective::Group;
+use crate::gpu::{Collective, Format};
+use crate::plan::Plan;
+use crate::stack::AmaxReduction;
+use crate::units::Bytes;
+
+/// Maxima that a product keeps: of input, weight and output forward, of the gradients of output and input backward; each four
+/// bytes. Source: [transformer-engine] `pytorch/fp8.py`, `pytorch/module/base.py`.
+const OF_PRODUCT: (f64, f64) = (3.0, 2.0);
+/// Products of a layer that keep them: attention's two projections and the two of its feed-forward part.
+const PRODUCTS: f64 = 4.0;
+const BYTES: f64 = 4.0;
+
+impl Costs<'_> {
+    /// What a chunk waits in one micro-batch for the largest values of FP8 tensors; `None` where its stack does not reduce
+    /// them, or its format does not scale with delay.
+    ///
+    /// ```text
+    /// T = ar(S)          forward S = 4·3·4·L/p bytes, backward 4·2·4·L/p: latency, nearly all of it
+    /// ```
+    ///
+    /// An FP8 region is the layers of one chunk ([megatron-lm] `transformer_block.py`). When the outermost one ends, forward
+    /// and backward, its maxima are reduced, and the stream waits ([transformer-engine] `pytorch/fp8.py`). The group is that
+    /// of tp, cp and dp, or of tp and cp alone; its ranks count as neighbours in either rank order.
+    pub(super) fn maxima(&self, plan: &Plan) -> Option<Pair> {
+        if self.device.format != Format::Fp8 {
+            return None;
+        }
+        let layout = &plan.layout;
+        let ranks = match self.device.stack.amax_reduction {
+            AmaxReduction::None => return None,
+            AmaxReduction::Tp => layout.tp * layout.cp,
+            AmaxReduction::All => layout.tp * layout.cp * layout.dp,
+        };
+        let layers = f64::from(self.problem.model().layers()) / f64::from(layout.pp);
+        let reduced = |of_product: f64| {
+            let payload = Bytes::new(BYTES * of_product * PRODUCTS * layers);
+            self.fabric.time(Collective::AllReduce, payload, Group { ranks, stride: 1 }, 1.0)
+        };
+        Some(Pair { forward: reduced(OF_PRODUCT.0), backward: reduced(OF_PRODUCT.1) })
+    }
+}
