@@ -88,6 +88,38 @@ fn stages_of_one_layer_are_refined_at_once() {
 }
 
 #[test]
+fn chunks_of_a_layout_are_counted_where_overlap_is_checked_first() {
+    let plan = "tp=2 pp=4 ep=2 vpp=6 split=cost-balanced dispatcher=deepep";
+    let question =
+        ["emit", "megatron-bridge", "qwen3-30b-a3b", "dgx-h100-64", "--stack", "deepseek-v3", "--plan", plan];
+    let folder = folder("chunks");
+    let written = run(&[&question[..], &["--out", folder.to_str().unwrap()]].concat());
+    assert!(written.status.success(), "{}", err(&written));
+    let path = folder.join("megatron_bridge.py");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        text.contains("pipeline_model_parallel_layout") && text.contains("virtual_pipeline_model_parallel_size = 6"),
+        "{text}"
+    );
+    let read = run(&["import", path.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(read.status.code(), Some(0), "{}", out(&read));
+    assert!(out(&read).contains("vpp=6"), "{}", out(&read));
+    let learned = [
+        "emit",
+        "megatron",
+        "megatron-530b",
+        "dgx-h100-1k",
+        "--gpus",
+        "128",
+        "--set",
+        "model.mtp_depth=1",
+        "--plan",
+        "tp=8 pp=16",
+    ];
+    assert!(err(&run(&learned)).contains("learned positions"), "{}", err(&run(&learned)));
+}
+
+#[test]
 fn what_megatron_does_not_run_of_a_hybrid_is_refused() {
     let (why, near) = way_out("megatron", "nemotron-h-56b", "tp=16 pp=1");
     assert!(why.contains("8 groups") && near.starts_with("tp=8"), "{why}");

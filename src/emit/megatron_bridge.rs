@@ -144,6 +144,11 @@ pub(super) fn files(request: &Request, sizes: &Sizes) -> Vec<File> {
             text.line(format!("    cfg.{line}"));
         }
     }
+    let chunks = plan.schedule.virtual_stages();
+    if has("pipeline-model-parallel-layout") && plan.layout.pp > 1 && chunks > 1 {
+        // The layout says it too; overlap of experts is checked before it is read.
+        text.line(format!("    cfg.model.virtual_pipeline_model_parallel_size = {chunks}"));
+    }
     text.line("\n    # formats, gradients and overlap");
     text.line(format!(
         "    cfg.mixed_precision = get_mixed_precision_config(\"{}\")",

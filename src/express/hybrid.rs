@@ -167,21 +167,3 @@ pub(super) fn recompute(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         Plan { recompute, ..*plan },
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::catalog::{self, Overrides};
-
-    #[test]
-    fn a_hybrid_has_a_letter_a_layer() {
-        let model = catalog::model("nemotron-h-56b", &Overrides::default()).unwrap();
-        let hybrid = Hybrid::of(&model).unwrap();
-        let written: String = hybrid.letters.iter().collect();
-        assert!(written.starts_with("M-M-M-M*-M-M-M-M-M*-") && written.ends_with("M-M-M-M-M-"), "{written}");
-        assert_eq!(written.len(), 118);
-        assert!(hybrid.positionless());
-        assert!(hybrid.pattern(&[3, 0, 115]).starts_with("M-M||-M-M*"));
-        assert!(Hybrid::of(&catalog::model("llama3-8b", &Overrides::default()).unwrap()).is_err());
-    }
-}

@@ -52,6 +52,12 @@ pub(super) fn problem(problem: &Problem) -> Vec<Obstacle> {
     let rotary = sizes.rope.iter().filter(|rope| **rope).count();
     let alibi = rotary == 0 && model.learned_positions == 0 && !hybrid;
     refuse(alibi, "positions neither rotary nor learned", "ALiBi is not among its position embeddings");
+    let predicts = model.mtp_depth > 0 && model.learned_positions > 0;
+    refuse(
+        predicts,
+        "multi-token prediction with learned positions",
+        "it predicts several tokens with rotary ones or none",
+    );
     if let SharedMixer::Attention(a) = &sizes.mixer {
         refuse(a.keys_are_values, "keys that serve as values", "keys and values have a projection each");
     }
