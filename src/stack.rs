@@ -1,5 +1,7 @@
 //! What the training software does: one profile per framework and release.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::Host;
@@ -29,6 +31,16 @@ pub enum AmaxReduction {
     Tp,
     /// Data parallel ranks too.
     All,
+}
+
+impl fmt::Display for AmaxReduction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::None => "none",
+            Self::Tp => "tp",
+            Self::All => "all",
+        })
+    }
 }
 
 /// Kernel launches of one layer and micro-batch, and what the host pays for each (specification §2.9).

@@ -333,6 +333,49 @@ fn pools_of_unlike_gpus_are_planned_together() {
     assert_eq!(out(&none), "");
 }
 
+/// Files of a plan over pools say whose hosts come first, and read back as the plan.
+#[test]
+fn plans_over_pools_are_written_with_their_hosts() {
+    let path = file("emitted-pools.toml", POOLS);
+    let path = path.to_str().unwrap();
+    let folder = std::env::temp_dir().join(format!("meshwright-pools-{}", std::process::id()));
+    let split = "tp=8 pp=2 dp=1 sp=on schedule=1f1b zero=1 split=last-15";
+    let output = run(&["emit", "megatron", "llama3-8b", path, "--plan", split]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let script = out(&output);
+    let of_pools = |first: &str, second: &str| {
+        format!("# node rank 0: pool {first}\n# node rank 1: pool {second}")
+            .replace("old", "old (H100 SXM5 80GB)")
+            .replace("new", "new (H200 SXM 141GB)")
+    };
+    assert!(script.contains(&of_pools("old", "new")) || script.contains(&of_pools("new", "old")), "{script}");
+    for word in
+        ["$SLURM_HOSTFILE", "--nnodes 2", "--pipeline-model-parallel-layout 'Et*17|t*15L'", "stage 1, 15 layers"]
+    {
+        assert!(script.contains(word), "{word}: {script}");
+    }
+    let made = ["plan", "llama3-8b", path, "--format", "json", "--emit", "megatron", "--out", folder.to_str().unwrap()];
+    let planned = run(&made);
+    assert_eq!(code(&planned), 0, "{}", err(&planned));
+    let best = json(&planned)["plans"][0]["plan"].as_str().unwrap().to_owned();
+    let script = folder.join("megatron.sh");
+    assert!(std::fs::read_to_string(&script).unwrap().contains(&format!("plan: {}", &best[..40])));
+    let read = run(&["import", script.to_str().unwrap()]);
+    assert!(out(&read).contains(&best), "{best}: {}", out(&read));
+    // The same from the document.
+    let document = file("pools.json", &out(&planned));
+    let again = run(&["emit", "megatron", "--from", document.to_str().unwrap()]);
+    assert_eq!(out(&again), std::fs::read_to_string(&script).unwrap(), "{}", err(&again));
+    std::fs::remove_dir_all(folder).unwrap();
+    // What cannot be listed.
+    let part = file("part.toml", &POOLS.replace("gpus = 8", "gpus = 4"));
+    let output = run(&["emit", "megatron", "llama3-8b", part.to_str().unwrap(), "--plan", "tp=4 pp=3 dp=1 sp=on"]);
+    assert_eq!(code(&output), 1);
+    assert!(err(&output).contains("no whole hosts of 8"), "{}", err(&output));
+    let refined = run(&["emit", "megatron", "llama3-8b", path, "--plan", split, "--refine"]);
+    assert!(err(&refined).contains("always chosen"), "{}", err(&refined));
+}
+
 #[test]
 fn one_pool_is_answered_as_its_cluster() {
     let own = "name = \"mine\"\nsource = \"meshwright-estimates\"\n";

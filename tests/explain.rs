@@ -212,6 +212,19 @@ fn a_plan_that_its_schedule_cannot_play_has_no_trace_and_says_so() {
     assert!(!output.status.success() && talk.contains("cannot play") && talk.contains("hint: "), "{talk}");
 }
 
+/// A faster network does not bring back plans that may run out of memory.
+#[test]
+fn sensitivity_keeps_the_risk_that_was_asked() {
+    let asked = ["llama3-8b", "dgx-h100-8", "--risk", "0.01"];
+    let args = [&["plan"][..], &asked, &["--sensitivity", "--format", "json"]].concat();
+    let answer = json(&out(&run(&args)));
+    let changes = answer["sensitivity"].as_array().expect("changes");
+    let network = changes.iter().find(|change| change["what"] == "network +10 %").expect("a change of the network");
+    let risky = json(&out(&run(&["plan", "llama3-8b", "dgx-h100-8", "--format", "json"])));
+    assert_ne!(network["plan"], risky["plans"][0]["plan"], "the risk binds here");
+    assert_eq!(network["plan"], answer["plans"][0]["plan"], "one node has no network");
+}
+
 #[test]
 fn sensitivity_takes_one_step_of_each_degree_and_more_of_each_figure() {
     let args = ["plan", "llama3-70b", "h100-512", "--gpus", "64", "--global-batch", "64", "--sensitivity"];

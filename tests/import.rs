@@ -202,3 +202,17 @@ fn scripts_that_are_none_say_where() {
     let found = imported.findings.iter().find(|finding| finding.rule == "broken-continuation").unwrap();
     assert_eq!(found.place.as_ref().unwrap().line, 3);
 }
+
+/// Delayed scaling is Megatron's default recipe, and all ranks of a stage agree on its maxima; scaling at once needs none.
+#[test]
+fn delayed_scaling_waits_for_maxima() {
+    let waits = |more: &str| {
+        let settings = serde_json::to_string(&arguments(more).settings).unwrap();
+        settings.contains("\"stack.amax_reduction=all\"")
+    };
+    assert!(waits("--fp8-format hybrid"));
+    assert!(waits("--fp8-format hybrid --fp8-recipe delayed"));
+    assert!(!waits("--fp8-format hybrid --fp8-recipe tensorwise"));
+    assert!(!waits("--fp8-format e4m3 --fp8-recipe mxfp8"));
+    assert!(!waits(""));
+}

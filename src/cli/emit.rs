@@ -8,12 +8,13 @@ use serde::Deserialize;
 
 use super::files::{Existing, write_all};
 use super::problem::ProblemArgs;
-use super::{Outcome, output, refined};
+use super::{Outcome, output, pooled, refined};
 use crate::catalog;
 use crate::cost::Costs;
 use crate::emit::{File, Request, emit};
 use crate::express::{self, Target};
 use crate::plan::Plan;
+use crate::pools::Pooled;
 use crate::problem::Problem;
 use crate::refine::Refined;
 use crate::refine::ranking::Entry;
@@ -82,6 +83,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (None, Some(problem), Some(plan)) => (problem.clone(), plan.clone()),
         (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
+    let ProblemArgs { model, cluster, options } = &problem_args;
+    if let Some(pooled) = options.pooled_for(model, cluster, Some(target))? {
+        return over_pools(args, target, &pooled, (&text, &problem_args.recipe_name(&pooled.joined()[0])));
+    }
     let problem = problem_args.problem_for(Some(target))?;
     let plan = parse_plan(&text, &problem).map_err(|why| anyhow!("--plan: {why}"))?;
     let refined = if args.refine { Some(refined::expressible(target, &Costs::new(&problem), &plan)?) } else { None };
@@ -89,9 +94,31 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let Some(files) = files(target, &problem, &chosen, &problem_args.recipe_name(&problem)) else {
         return Ok(Outcome::NoPlan);
     };
+    put(args, &files)
+}
+
+/// The files of a plan over pools of unlike GPUs: in the fastest way to use them that the framework runs.
+fn over_pools(args: &Args, target: Target, pooled: &Pooled, (text, recipe): (&str, &str)) -> Result<Outcome> {
+    if args.refine {
+        bail!("--refine does not go with pools of unlike GPUs: layers of stages over pools are always chosen");
+    }
+    let plan = parse_plan(text, &pooled.joined()[0]).map_err(|why| anyhow!("--plan: {why}"))?;
+    let mixtures = pooled.ways(&plan);
+    if mixtures.is_empty() {
+        pooled::talk_of_reasons(pooled, &plan);
+        return Ok(Outcome::NoPlan);
+    }
+    match pooled::files(target, pooled, &mixtures, recipe) {
+        Some(files) => put(args, &files),
+        None => Ok(Outcome::NoPlan),
+    }
+}
+
+/// Writes the files where they were asked for, else prints them.
+fn put(args: &Args, files: &[File]) -> Result<Outcome> {
     match &args.out {
-        Some(folder) => written(folder, &files, Existing::from_force(args.force))?,
-        None => output::print(&printed(&files))?,
+        Some(folder) => written(folder, files, Existing::from_force(args.force))?,
+        None => output::print(&printed(files))?,
     }
     Ok(Outcome::Answered)
 }

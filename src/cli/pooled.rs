@@ -3,13 +3,17 @@
 use anyhow::{Result, anyhow, bail};
 
 use super::economy::Objective;
+use super::files::Existing;
 use super::plan::{Args, restrictions};
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, OutputFormat, emit, output};
 use crate::cost::Costs;
-use crate::express::Target;
+use crate::emit::{File, Request, emit as emit_files};
+use crate::express::{self, Target};
 use crate::plan::Plan;
-use crate::pools::{Answer, Pooled};
-use crate::report::{explain, pools, table};
+use crate::pools::hosts::hosts;
+use crate::pools::{Answer, Mixture, Pooled, Way};
+use crate::report::hosts::told;
+use crate::report::{explain, json, pools, table};
 use crate::search::Options;
 use crate::space::{Restrictions, check, parse_plan};
 
@@ -19,7 +23,9 @@ pub fn run(args: &Args, pooled: &Pooled, target: Option<Target>) -> Result<Outco
     let options = Options { top: args.top as usize, restrictions: restrictions(args, target, &pooled.joined()[0])? };
     let answer = pooled.answer(&options);
     let text = match args.format {
-        OutputFormat::Json => pools::json(pooled, &answer)?,
+        OutputFormat::Json => {
+            json::with_arguments(&pools::json(pooled, &answer)?, &args.problem.resolved_over_pools(pooled, target))?
+        }
         OutputFormat::Csv => output::sheets(&[pools::mixtures(pooled, &answer)], args.format)?,
         OutputFormat::Table | OutputFormat::Markdown => {
             let sheets = [pools::mixtures(pooled, &answer), pools::alone(pooled, &answer)];
@@ -35,7 +41,56 @@ pub fn run(args: &Args, pooled: &Pooled, target: Option<Target>) -> Result<Outco
     }
     output::print(&text)?;
     output::talk(&format!("{} ways to share the work out priced", answer.priced));
-    Ok(if answer.mixtures.is_empty() { Outcome::NoPlan } else { Outcome::Answered })
+    if answer.mixtures.is_empty() {
+        return Ok(Outcome::NoPlan);
+    }
+    let asked = args.emit.as_deref().map(emit::target).transpose()?.zip(args.out.as_ref());
+    if let Some((target, folder)) = asked {
+        let recipe = args.problem.recipe_name(&pooled.joined()[0]);
+        let Some(files) = files(target, pooled, &answer.mixtures, &recipe) else { return Ok(Outcome::NoPlan) };
+        emit::written(folder, &files, Existing::from_force(args.force))?;
+    }
+    Ok(Outcome::Answered)
+}
+
+/// The files of the fastest mixture that a framework can express; none where it can express none, and the reasons on stderr.
+pub fn files(target: Target, pooled: &Pooled, mixtures: &[Mixture], recipe: &str) -> Option<Vec<File>> {
+    let mut refusals = Vec::new();
+    for mixture in mixtures {
+        match of_mixture(target, pooled, mixture, recipe) {
+            Ok(files) => {
+                if !refusals.is_empty() {
+                    output::talk(&format!("written is `{}`: {target} cannot express what is faster", mixture.plan));
+                }
+                return Some(files);
+            }
+            Err(why) => refusals.push(why),
+        }
+    }
+    output::talk(refusals.first().map_or("no plan uses all pools", String::as_str));
+    None
+}
+
+fn of_mixture(target: Target, pooled: &Pooled, mixture: &Mixture, recipe: &str) -> Result<Vec<File>, String> {
+    if !mixture.way.runs(target.framework()) {
+        return Err(format!("{target} gives every replica as many micro-batches: {}", mixture.plan));
+    }
+    let hosts = hosts(pooled, mixture).map_err(|why| why.to_string())?;
+    let (heading, told) = told(pooled, mixture, &hosts);
+    let staged = match &mixture.way {
+        Way::Replicas { .. } => None,
+        Way::Stages { refined, .. } => Some(&refined.staged),
+    };
+    let problem = &pooled.joined()[mixture.slowest];
+    let other =
+        pooled.joined().iter().find_map(|problem| express::problem_obstacles(target, problem).into_iter().next());
+    if let Some(obstacle) = other {
+        return Err(format!("{target} cannot run this: {obstacle}"));
+    }
+    let (costs, evaluation) = (Costs::new(problem), mixture.evaluation(mixture.slowest));
+    let pools = Some((heading.as_str(), told.as_slice()));
+    emit_files(target, &Request { recipe: Some(recipe), staged, pools, ..Request::new(&costs, &evaluation) })
+        .map_err(|refusal| refusal.to_string())
 }
 
 /// `meshwright explain`: every way to run one plan over all pools, the fastest laid open; without a plan, the best there is.
@@ -76,7 +131,7 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
 }
 
 /// Why a plan runs over no pools.
-fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
+pub fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
     let mut told = false;
     for (pool, problem) in pooled.cluster().pools.iter().zip(pooled.joined()) {
         for rejection in check(&Costs::new(problem), plan) {
@@ -95,7 +150,6 @@ fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
 /// What is not answered of pools, in one line each.
 fn refuse(args: &Args) -> Result<()> {
     let asked = [
-        ("--emit", args.emit.is_some(), "no framework's files say which pool a rank lives in; order the hosts by pool"),
         ("--pareto", args.pareto, "plans over pools are ranked by step time"),
         ("--objective", args.economy.objective != Objective::StepTime, "plans over pools are ranked by step time"),
         ("--tokens", args.economy.tokens.is_some(), "bills are of one kind of GPU; give each [[pool]] its `price`"),

@@ -286,6 +286,13 @@ impl ProblemArgs {
         Self { options, ..self.clone() }
     }
 
+    /// The same over pools, whose file says how many GPUs there are.
+    pub fn resolved_over_pools(&self, pooled: &Pooled, target: Option<Target>) -> Self {
+        let mut resolved = self.resolved(&pooled.joined()[0], target);
+        resolved.options.gpus = None;
+        resolved
+    }
+
     /// Name of the optimizer recipe.
     pub fn recipe_name(&self, problem: &Problem) -> String {
         self.options.optimizer.clone().unwrap_or_else(|| problem.stack().usual_recipe().to_owned())

@@ -109,7 +109,7 @@ fn script(request: &Request) -> File {
     text.line("set -euo pipefail\n");
     text.line(format!("export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={}\n", accumulation(request)));
     let hosts = if nodes > 1 {
-        " \\\n    --machine_rank \"${SLURM_NODEID:-0}\" --main_process_ip \"${MASTER_ADDR:-localhost}\""
+        " \\\n    --machine_rank \"${SLURM_PROCID:-0}\" --main_process_ip \"${MASTER_ADDR:-localhost}\""
     } else {
         ""
     };

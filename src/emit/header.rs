@@ -13,15 +13,27 @@ const WIDTH: usize = 118;
 /// Lines that say what the file runs and what was predicted of it, without a comment mark.
 pub(super) fn lines(target: Target, request: &Request, notes: &[String]) -> Vec<String> {
     let (problem, evaluation) = (request.costs.problem, request.evaluation);
-    let figures = Figures::new(problem, evaluation);
-    let sure = Confidence::new(problem, evaluation);
-    let gib = |bytes: Bytes| significant(bytes.as_gib());
-    let mut lines = vec![format!("{target}: {}", plans::heading(problem)), format!("plan: {}", evaluation.plan)];
+    let heading = request.pools.map_or_else(|| plans::heading(problem), |(heading, _)| heading.to_owned());
+    let mut lines = vec![format!("{target}: {heading}"), format!("plan: {}", evaluation.plan)];
     if let Some(staged) = request.staged {
         let recomputed = recomputation(problem, staged).replace('\n', " ");
         lines.push(format!("stages: {}, recomputing {recomputed}", staged.megatron_layout()));
     }
-    lines.push(format!(
+    match request.pools {
+        Some((_, told)) => lines.extend_from_slice(told),
+        None => lines.extend(predicted(request)),
+    }
+    lines.extend(notes.iter().map(|note| format!("note: {note}")));
+    lines.iter().flat_map(|line| wrapped(line)).collect()
+}
+
+/// What was predicted of a plan on one cluster.
+fn predicted(request: &Request) -> Vec<String> {
+    let (problem, evaluation) = (request.costs.problem, request.evaluation);
+    let figures = Figures::new(problem, evaluation);
+    let sure = Confidence::new(problem, evaluation);
+    let gib = |bytes: Bytes| significant(bytes.as_gib());
+    let mut lines = vec![format!(
         "predicted by meshwright {}: {} a step ({} to {}), {} MFU, {} tokens/s/GPU; rank {} peaks at {} GiB ({} to {}) of {}, \
          and runs out of memory with a chance of {}",
         env!("CARGO_PKG_VERSION"),
@@ -36,7 +48,7 @@ pub(super) fn lines(target: Target, request: &Request, notes: &[String]) -> Vec<
         gib(sure.peak.1),
         gib(problem.cluster().gpu.hbm.value),
         percent(sure.oom_probability),
-    ));
+    )];
     lines.push(format!("nine runs of ten lie in the intervals, which rest on {} published runs", sure.runs));
     if figures.headroom_gib < 0.0 {
         lines.push(format!(
@@ -44,8 +56,7 @@ pub(super) fn lines(target: Target, request: &Request, notes: &[String]) -> Vec<
             significant(-figures.headroom_gib)
         ));
     }
-    lines.extend(notes.iter().map(|note| format!("note: {note}")));
-    lines.iter().flat_map(|line| wrapped(line)).collect()
+    lines
 }
 
 /// A line broken at spaces; what follows the first is indented.

@@ -102,7 +102,7 @@ pub(super) fn distributed(nodes: u32, per_node: u32) -> [String; 5] {
     [
         format!("--nnodes {nodes}"),
         format!("--nproc-per-node {per_node}"),
-        "--node-rank \"${SLURM_NODEID:-0}\"".into(),
+        "--node-rank \"${SLURM_PROCID:-0}\"".into(),
         "--master-addr \"${MASTER_ADDR:-localhost}\"".into(),
         "--master-port \"${MASTER_PORT:-29500}\"".into(),
     ]

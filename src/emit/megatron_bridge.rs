@@ -10,6 +10,7 @@ use super::text::Text;
 use super::{File, Request};
 use crate::express::{SharedMixer, Sizes, Target, bytes_are};
 use crate::gpu::Format;
+use crate::stack::AmaxReduction;
 use crate::workload::Half;
 
 /// Name of the file.
@@ -120,7 +121,7 @@ pub(super) fn files(request: &Request, sizes: &Sizes) -> Vec<File> {
     text.comments(lines(Target::MegatronBridge, request, &arguments.notes));
     text.comments([super::megatron::rank_order(plan.order), "Run it once a node; under Slurm:"]);
     text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash -c 'torchrun \\"));
-    text.line(format!("#     --nnodes {nodes} --nproc-per-node {per_node} --node-rank $SLURM_NODEID \\"));
+    text.line(format!("#     --nnodes {nodes} --nproc-per-node {per_node} --node-rank $SLURM_PROCID \\"));
     text.line(format!("#     --master-addr $MASTER_ADDR --master-port 29500 {FILE}'"));
     text.line(format!("import os\n\n{IMPORTS}"));
     if let Some(connections) = connections(request) {
@@ -152,7 +153,7 @@ pub(super) fn files(request: &Request, sizes: &Sizes) -> Vec<File> {
     text.line("\n    # formats, gradients and overlap");
     text.line(format!(
         "    cfg.mixed_precision = get_mixed_precision_config(\"{}\")",
-        precision(problem.workload().format, problem.workload().half)
+        precision(problem.workload().format, problem.workload().half, problem.stack().amax_reduction)
     ));
     let narrow = bytes_are(problem.workload().recipe.weight, 1.0);
     if problem.workload().format != Format::Bf16 {
@@ -191,10 +192,11 @@ pub(super) fn files(request: &Request, sizes: &Sizes) -> Vec<File> {
 }
 
 /// Name of a recipe of formats.
-const fn precision(format: Format, half: Half) -> &'static str {
+fn precision(format: Format, half: Half, amax: AmaxReduction) -> &'static str {
     match format {
         Format::Bf16 if matches!(half, Half::Fp16) => "fp16_mixed",
         Format::Bf16 => "bf16_mixed",
+        Format::Fp8 if amax != AmaxReduction::None => "bf16_with_fp8_delayed_scaling_mixed",
         Format::Fp8 => "bf16_with_fp8_current_scaling_mixed",
         Format::Fp8Block => "bf16_with_fp8_subchannel_scaling_mixed",
         Format::Mxfp8 => "bf16_with_mxfp8_mixed",

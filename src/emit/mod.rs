@@ -29,12 +29,14 @@ pub struct Request<'a> {
     /// The stages of the plan where they were chosen one by one, as `evaluation` was priced with them; by the plan's split and
     /// recomputation otherwise.
     pub staged: Option<&'a StagedPlan>,
+    /// Over pools of unlike GPUs: the question, and what the head of the file says of hosts and prices (`report::hosts`).
+    pub pools: Option<(&'a str, &'a [String])>,
 }
 
 impl<'a> Request<'a> {
     /// A priced plan as it is.
     pub const fn new(costs: &'a Costs<'a>, evaluation: &'a Evaluation) -> Self {
-        Self { costs, evaluation, recipe: None, staged: None }
+        Self { costs, evaluation, recipe: None, staged: None, pools: None }
     }
 
     /// The plan with what its stages share of recomputation, so that flags can say it.

@@ -9,6 +9,7 @@
 //! ```
 
 pub mod candidates;
+pub mod hosts;
 pub mod replicas;
 pub mod stages;
 

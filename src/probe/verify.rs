@@ -251,6 +251,5 @@ pub fn calibrated(problem: &Problem, calibration: &Calibration) -> Result<Proble
     let (mut cluster, mut stack) = (problem.cluster().clone(), problem.stack().clone());
     let name = cluster.gpu.name.clone();
     calibration.apply(&name, &mut cluster, &mut stack).map_err(|error| error.to_string())?;
-    Problem::new(problem.model().clone(), cluster, problem.workload().clone(), stack, problem.hbm_profile())
-        .map_err(|error| error.to_string())
+    problem.changed(|own, _, of_stack| (*own, *of_stack) = (cluster, stack)).map_err(|error| error.to_string())
 }

@@ -6,6 +6,7 @@ pub mod calibration;
 pub mod compare;
 pub mod csv;
 pub mod explain;
+pub mod hosts;
 pub mod import;
 pub mod json;
 pub mod lint;

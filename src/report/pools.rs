@@ -60,9 +60,9 @@ pub fn shares(pooled: &Pooled, way: &Way) -> Vec<String> {
 }
 
 /// What a mixture means for its user.
-struct Figures {
-    tokens_per_second: f64,
-    mfu: f64,
+pub(super) struct Figures {
+    pub(super) tokens_per_second: f64,
+    pub(super) mfu: f64,
     dollars: Option<f64>,
 }
 
@@ -93,13 +93,13 @@ impl Figures {
         }
     }
 
-    fn of_mixture(pooled: &Pooled, mixture: &Mixture) -> Self {
+    pub(super) fn of_mixture(pooled: &Pooled, mixture: &Mixture) -> Self {
         Self::new(pooled, mixture.step.total(), 0..pooled.joined().len())
     }
 }
 
 /// The widest interval of any pool's part, and the largest probability of running out of memory.
-fn sure(pooled: &Pooled, mixture: &Mixture) -> ((Seconds, Seconds), f64) {
+pub(super) fn sure(pooled: &Pooled, mixture: &Mixture) -> ((Seconds, Seconds), f64) {
     let each =
         pooled.joined().iter().enumerate().map(|(pool, problem)| Confidence::new(problem, &mixture.evaluation(pool)));
     each.fold(((mixture.step.total(), mixture.step.total()), 0.0), |((fast, slow), risk), sure| {

@@ -118,14 +118,6 @@ pub struct Change {
     pub slower: Option<f64>,
 }
 
-/// The problem with its machine changed.
-fn with_cluster(problem: &Problem, change: impl Fn(&mut Cluster)) -> Option<Problem> {
-    let mut cluster = problem.cluster().clone();
-    change(&mut cluster);
-    let (model, stack) = (problem.model().clone(), problem.stack().clone());
-    Problem::new(model, cluster, problem.workload().clone(), stack, problem.hbm_profile()).ok()
-}
-
 /// A change of the machine.
 type Tweak = fn(&mut Cluster);
 
@@ -202,7 +194,7 @@ pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Eval
         }),
     ];
     for (what, change) in machine {
-        if let Some(changed) = with_cluster(problem, change) {
+        if let Ok(changed) = problem.changed(|cluster, _, _| change(cluster)) {
             changes.push(of(what.to_owned(), best(&Costs::new(&changed), restrictions.clone())));
         }
     }

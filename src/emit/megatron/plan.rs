@@ -8,6 +8,7 @@ use crate::gpu::{AttentionKernel, Format};
 use crate::plan::{CpKind, Modules, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::split::LayerSplit;
+use crate::stack::AmaxReduction;
 use crate::stages::StagedPlan;
 use crate::workload::{Half, Optimizer, Recipe};
 
@@ -118,7 +119,8 @@ pub(super) fn precision(request: &Request, notes: &mut Vec<String>) -> Group {
     group.on(if half == Half::Fp16 { "fp16" } else { "bf16" });
     let fp8 = match workload.format {
         Format::Bf16 | Format::Nvfp4 => None,
-        Format::Fp8 => Some(("hybrid", "tensorwise")),
+        Format::Fp8 if stack.amax_reduction == AmaxReduction::None => Some(("hybrid", "tensorwise")),
+        Format::Fp8 => Some(("hybrid", "delayed")),
         Format::Fp8Block => Some(("e4m3", "blockwise")),
         Format::Mxfp8 => Some(("e4m3", "mxfp8")),
     };

@@ -7,7 +7,7 @@ use super::super::{Settings, Work};
 use super::arguments::Arguments;
 use crate::gpu::{AttentionKernel, Format};
 use crate::plan::Plan;
-use crate::stack::Stack;
+use crate::stack::{AmaxReduction, Stack};
 use crate::workload::{Half, Optimizer, Recipe};
 
 /// What one step must do.
@@ -106,6 +106,19 @@ fn recipe(list: &mut Arguments, optimizer: &str) -> Recipe {
     }
 }
 
+/// Which ranks agree on maxima of FP8 tensors: all of a stage under delayed scaling, which is the default recipe.
+fn amax_reduction(list: &mut Arguments) -> Option<AmaxReduction> {
+    let fp8 = list.word("--fp8-format").is_some() || list.has("--fp8-hybrid") || list.has("--fp8-e4m3");
+    if !fp8 {
+        return None;
+    }
+    match list.word("--fp8-recipe").as_deref() {
+        None | Some("delayed") => Some(AmaxReduction::All),
+        Some("tensorwise") => Some(AmaxReduction::None),
+        Some(_) => None,
+    }
+}
+
 /// What the arguments say of the software, where the nearest stack of the catalogue says otherwise.
 pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> Settings {
     let mut settings = Settings::default();
@@ -125,6 +138,9 @@ pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> Settings {
     let beside = list.has("--overlap-moe-expert-parallel-comm");
     if plan.layout.ep > 1 {
         settings.put("overlap.ep", f64::from(beside), stack.overlap.ep);
+    }
+    if let Some(reduction) = amax_reduction(list) {
+        settings.put("amax_reduction", reduction, stack.amax_reduction);
     }
     let implementation = list.word("--cuda-graph-impl").unwrap_or_else(|| "none".into());
     let graphs = implementation != "none" || list.has("--enable-cuda-graph") || list.has("--external-cuda-graph");

@@ -1,0 +1,55 @@
+//! Hosts of pools: in which order a launcher must list them, for ranks follow hosts.
+
+use super::{Mixture, Pooled, Way};
+
+/// Hosts of one pool that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hosts {
+    /// The pool.
+    pub pool: usize,
+    /// The first of them, as a node rank.
+    pub first: u32,
+    /// How many.
+    pub nodes: u32,
+}
+
+/// Why a launcher cannot list the hosts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unlisted {
+    /// A launcher starts as many processes on every host.
+    #[error("hosts of pool {0} have {1} GPUs and those of pool {2} {3}: launchers start as many processes on each")]
+    UnlikeHosts(String, u32, String, u32),
+    /// A pool ends inside a host.
+    #[error("the {1} GPUs of pool {0} are no whole hosts of {2}")]
+    PartOfAHost(String, u32, u32),
+}
+
+/// The hosts of each pool in the order of their ranks: replicas pool by pool as the file lists them, stages as the pipeline runs.
+///
+/// # Errors
+/// Where no list of whole hosts says it.
+pub fn hosts(pooled: &Pooled, mixture: &Mixture) -> Result<Vec<Hosts>, Unlisted> {
+    let pools = &pooled.cluster().pools;
+    let each = pools[0].cluster.gpus_per_node;
+    for pool in pools {
+        let (gpus, per_node) = (pool.cluster.gpus, pool.cluster.gpus_per_node);
+        if per_node != each {
+            return Err(Unlisted::UnlikeHosts(pools[0].name.clone(), each, pool.name.clone(), per_node));
+        }
+        if !gpus.is_multiple_of(per_node) {
+            return Err(Unlisted::PartOfAHost(pool.name.clone(), gpus, per_node));
+        }
+    }
+    let mut order: Vec<usize> = match &mixture.way {
+        Way::Replicas { .. } => (0..pools.len()).collect(),
+        Way::Stages { of_rank, .. } => of_rank.clone(),
+    };
+    order.dedup();
+    let mut first = 0;
+    let list = |pool: usize| {
+        let here = Hosts { pool, first, nodes: pools[pool].cluster.gpus / each };
+        first += here.nodes;
+        here
+    };
+    Ok(order.into_iter().map(list).collect())
+}

@@ -1,0 +1,43 @@
+//! A plan over pools as the head of its files says it: which hosts come first, and what was predicted.
+
+use super::pools::{Figures, heading, shares, sure};
+use super::{percent, significant};
+use crate::pools::hosts::Hosts;
+use crate::pools::{Mixture, Pooled};
+
+/// The question; then the hosts in the order of their ranks, and what was predicted, a line each.
+pub fn told(pooled: &Pooled, mixture: &Mixture, hosts: &[Hosts]) -> (String, Vec<String>) {
+    let pools = &pooled.cluster().pools;
+    let mut lines = vec!["list the hosts pool by pool, for ranks follow them:".to_owned()];
+    lines.extend(hosts.iter().map(|Hosts { pool, first, nodes }| {
+        let last = first + nodes - 1;
+        let ranks = if *nodes == 1 { format!("node rank {first}") } else { format!("node ranks {first} to {last}") };
+        format!("{ranks}: pool {} ({})", pools[*pool].name, pools[*pool].cluster.gpu.name)
+    }));
+    lines.push(
+        "under Slurm: name them in that order in the file $SLURM_HOSTFILE, and add --distribution=arbitrary".into(),
+    );
+    lines.extend(shares(pooled, &mixture.way));
+    let figures = Figures::of_mixture(pooled, mixture);
+    let ((fast, slow), risk) = sure(pooled, mixture);
+    lines.push(format!(
+        "predicted by meshwright {}: {} a step ({fast} to {slow}), {} MFU, {} tokens/s/GPU; it waits for pool {}, and runs out of \
+         memory with a chance of {}",
+        env!("CARGO_PKG_VERSION"),
+        mixture.step.total(),
+        percent(figures.mfu),
+        significant(figures.tokens_per_second),
+        pools[mixture.slowest].name,
+        percent(risk),
+    ));
+    let peaks: Vec<String> = pools
+        .iter()
+        .zip(&mixture.footprints)
+        .map(|(pool, held)| {
+            let (peak, room) = (held.device().as_gib(), pool.cluster.gpu.hbm.value.as_gib());
+            format!("{} {} of {}", pool.name, significant(peak), significant(room))
+        })
+        .collect();
+    lines.push(format!("GiB at the peak: {}", peaks.join(", ")));
+    (heading(pooled), lines)
+}
