@@ -75,6 +75,66 @@ fn float16_is_written_and_read_as_float16() {
     }
 }
 
+/// With as many stages as layers there is one split and very many beginnings of others: it took minutes.
+#[test]
+fn stages_of_one_layer_are_refined_at_once() {
+    let since = std::time::Instant::now();
+    let refined =
+        ["emit", "megatron", "qwen3-32b", "dgx-h100-64", "--gpus", "32", "--refine", "--plan", "tp=2 pp=4 vpp=16"];
+    let output = run(&refined);
+    assert!(output.status.success(), "{}", err(&output));
+    assert!(out(&output).contains("--pipeline-model-parallel-layout"), "{}", out(&output));
+    assert!(since.elapsed().as_secs() < 60, "{:?}", since.elapsed());
+}
+
+#[test]
+fn chunks_of_a_layout_are_counted_where_overlap_is_checked_first() {
+    let plan = "tp=2 pp=4 ep=2 vpp=6 split=cost-balanced dispatcher=deepep";
+    let question =
+        ["emit", "megatron-bridge", "qwen3-30b-a3b", "dgx-h100-64", "--stack", "deepseek-v3", "--plan", plan];
+    let folder = folder("chunks");
+    let written = run(&[&question[..], &["--out", folder.to_str().unwrap()]].concat());
+    assert!(written.status.success(), "{}", err(&written));
+    let path = folder.join("megatron_bridge.py");
+    let text = std::fs::read_to_string(&path).unwrap();
+    assert!(
+        text.contains("pipeline_model_parallel_layout") && text.contains("virtual_pipeline_model_parallel_size = 6"),
+        "{text}"
+    );
+    let read = run(&["import", path.to_str().unwrap(), "--format", "json"]);
+    assert_eq!(read.status.code(), Some(0), "{}", out(&read));
+    assert!(out(&read).contains("vpp=6"), "{}", out(&read));
+    let learned = [
+        "emit",
+        "megatron",
+        "megatron-530b",
+        "dgx-h100-1k",
+        "--gpus",
+        "128",
+        "--set",
+        "model.mtp_depth=1",
+        "--plan",
+        "tp=8 pp=16",
+    ];
+    assert!(err(&run(&learned)).contains("learned positions"), "{}", err(&run(&learned)));
+}
+
+#[test]
+fn what_megatron_does_not_run_of_a_hybrid_is_refused() {
+    let (why, near) = way_out("megatron", "nemotron-h-56b", "tp=16 pp=1");
+    assert!(why.contains("8 groups") && near.starts_with("tp=8"), "{why}");
+    let (why, near) = way_out("megatron", "nemotron-h-56b", "tp=8 pp=4 recompute=layernorm");
+    assert!(why.contains("fused with the projections") && near.contains("recompute=none"), "{why}");
+    for framework in ["megatron-bridge", "torchtitan", "nanotron"] {
+        let refused = run(&["emit", framework, "nemotron-h-56b", "dgx-h100-64", "--plan", "tp=8 pp=1"]);
+        assert_eq!(refused.status.code(), Some(1));
+        assert!(err(&refused).contains("Mamba"), "{}", err(&refused));
+    }
+    let written = run(&["emit", "megatron", "nemotron-h-56b", "dgx-h100-64", "--plan", "tp=8 pp=2 split=first-60"]);
+    let text = out(&written);
+    assert!(text.contains("pretrain_hybrid.py") && text.contains("|-M*-") && !text.contains("--num-layers"), "{text}");
+}
+
 #[test]
 fn an_optimizer_known_by_name_alone_is_not_written_as_another() {
     let sgd = [&SMALL[..], &["tp=2 zero=1 offload-optimizer=0.25", "--optimizer", "sgd"]].concat();

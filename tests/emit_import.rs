@@ -6,7 +6,7 @@ use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::cost::split::plainest;
 use meshwright::emit::{Request, emit};
-use meshwright::express::{Target, nanotron_split, nearest, plan_obstacle, problem_obstacles};
+use meshwright::express::{Hybrid, Target, nanotron_split, nearest, plan_obstacle, problem_obstacles};
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
@@ -105,6 +105,7 @@ fn megatron_reads_back() {
             spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
             spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
             spec("deepseek-v2", "h100-512", "megatron-lm-2024", 2304, 4096),
+            spec("nemotron-h-56b", "dgx-h100-64", "nemo-25", 128, 8192),
         ],
     );
 }
@@ -145,6 +146,18 @@ fn torchtitan_reads_back() {
             spec("mixtral-8x7b", "dgx-h100-64", "torchtitan-2024", 256, 4096),
         ],
     );
+}
+
+#[test]
+fn a_hybrid_has_a_letter_a_layer() {
+    let model = catalog::model("nemotron-h-56b", &Overrides::default()).unwrap();
+    let hybrid = Hybrid::of(&model).unwrap();
+    let written: String = hybrid.letters.iter().collect();
+    assert!(written.starts_with("M-M-M-M*-M-M-M-M-M*-") && written.ends_with("M-M-M-M-M-"), "{written}");
+    assert_eq!(written.len(), 118);
+    assert!(hybrid.positionless());
+    assert!(hybrid.pattern(&[3, 0, 115]).starts_with("M-M||-M-M*"));
+    assert!(Hybrid::of(&catalog::model("llama3-8b", &Overrides::default()).unwrap()).is_err());
 }
 
 /// As nanotron's `build_model` counts its blocks: nothing else can be asked of it, and a plan without a split gets that.

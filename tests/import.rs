@@ -1,6 +1,7 @@
 //! Launch files of every framework, read: what they say, what they leave open, what is wrong with them.
 
 use meshwright::import::{self, Context, Imported, Kind, Level};
+use meshwright::model::Model;
 use meshwright::plan::{CpKind, Recompute, ZeroStage};
 use meshwright::schedule::Schedule;
 use meshwright::stack::Dispatcher;
@@ -127,6 +128,48 @@ fn what_megatron_refuses_is_named() {
         assert!(found.to_string().starts_with("args.txt:1") || rule == "does-not-divide", "{found}");
     }
     assert!(rules(&arguments(""), Level::Error).is_empty(), "{:?}", arguments("").findings);
+}
+
+const HYBRID: &str = "--hidden-size 1024 --ffn-hidden-size 4096 --num-attention-heads 16 --group-query-attention --num-query-groups 4 \
+                      --normalization RMSNorm --disable-bias-linear --position-embedding-type none --seq-length 4096 --vocab-size 32000 \
+                      --mamba-num-heads 32 --mamba-state-dim 64 --bf16";
+
+#[test]
+fn hybrids_are_read_letter_by_letter() {
+    let read =
+        |more: &str| import::read(&format!("{HYBRID} {more}"), Kind::Megatron, &Context::alone("args.txt")).unwrap();
+    let staged = read("--hybrid-layer-pattern 'M-M*|M-ME|M-M*|M-ME' --num-experts 8 --pipeline-model-parallel-size 2");
+    let model = staged.model.as_ref().unwrap();
+    assert_eq!((model.layers(), model.kind_counts()), (16, vec![8, 4, 2, 2]));
+    assert_eq!(staged.plan.schedule, Schedule::Interleaved { virtual_stages: 2 });
+    assert_eq!((staged.plan.split.to_string().as_str(), staged.plan.layout.pp), ("even", 2));
+    let uneven = read("--hybrid-layer-pattern 'M-M*M|-M*' --pipeline-model-parallel-size 2");
+    assert_eq!(uneven.plan.split.to_string(), "first-5");
+    let old = read("--hybrid-override-pattern M-M*M- --is-hybrid-model --num-layers 6");
+    assert_eq!(old.model.as_ref().map(Model::layers), Some(6));
+    let predicted = read("--hybrid-layer-pattern M-M*/MM");
+    assert!(rules(&predicted, Level::Warning).contains(&"not-modelled"), "{:?}", predicted.findings);
+    for (more, rule, words) in [
+        ("--hybrid-layer-pattern M-X*", "wrong-value", "one a layer"),
+        ("--hybrid-layer-pattern M-ME", "missing-flag", "--num-experts"),
+        ("--is-hybrid-model --hybrid-attention-ratio 0.1 --num-layers 8", "not-modelled", "ratios"),
+        (
+            "--hybrid-layer-pattern 'M-M*|M-|M*' --pipeline-model-parallel-size 2",
+            "wrong-value",
+            "a multiple of 2 stages",
+        ),
+    ] {
+        let imported = read(more);
+        let found = imported.findings.iter().find(|f| f.level == Level::Error && f.rule == rule);
+        assert!(found.is_some_and(|f| f.to_string().contains(words)), "{more}: {:?}", imported.findings);
+    }
+}
+
+#[test]
+fn recomputation_under_its_older_names_is_read() {
+    let old = arguments("--activations-checkpoint-method uniform --activations-checkpoint-num-layers 1");
+    assert_eq!(old.plan.recompute, Recompute::Full);
+    assert!(old.unknown.is_empty() && rules(&old, Level::Warning).contains(&"deprecated"), "{:?}", old.findings);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use super::header::lines;
 use super::settings::{Group, Setting, Value, quoted};
 use super::text::Text;
 use super::{File, Request};
-use crate::express::{Sizes, Target};
+use crate::express::{Hybrid, Sizes, Target};
 use crate::plan::{RankOrder, ZeroStage};
 
 /// All arguments, in groups: the name of the group's shell array, what it is, its flags.
@@ -21,10 +21,10 @@ pub(super) struct Arguments {
 
 impl Arguments {
     /// The arguments of a plan that Megatron-LM can express.
-    pub fn new(request: &Request, sizes: &Sizes) -> Self {
+    pub fn new(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> Self {
         let mut notes = Vec::new();
         let groups = vec![
-            ("MODEL_ARGS", "architecture", model::architecture(request, sizes, &mut notes)),
+            ("MODEL_ARGS", "architecture", model::architecture(request, sizes, hybrid, &mut notes)),
             ("PARALLEL_ARGS", "degrees, pipeline and sharding", plan::parallelism(request)),
             ("BATCH_ARGS", "batch and sequence", plan::batch(request)),
             ("PRECISION_ARGS", "number formats and optimizer", plan::precision(request, &mut notes)),
@@ -53,8 +53,8 @@ const RUN: [&str; 13] = [
 ];
 
 /// The launch script.
-pub(super) fn script(request: &Request, sizes: &Sizes) -> File {
-    let arguments = Arguments::new(request, sizes);
+pub(super) fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> File {
+    let arguments = Arguments::new(request, sizes, hybrid);
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let cluster = problem.cluster();
     let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
@@ -80,7 +80,8 @@ pub(super) fn script(request: &Request, sizes: &Sizes) -> File {
     text.array("RUN_ARGS", RUN);
     arrays.push("RUN_ARGS");
     let arrays: Vec<String> = arrays.iter().map(|name| format!("\"${{{name}[@]}}\"")).collect();
-    text.line(format!("\ntorchrun {} pretrain_gpt.py \\\n    {}", arrays[0], arrays[1..].join(" \\\n    ")));
+    let program = if hybrid.is_some() { "pretrain_hybrid.py" } else { "pretrain_gpt.py" };
+    text.line(format!("\ntorchrun {} {program} \\\n    {}", arrays[0], arrays[1..].join(" \\\n    ")));
     File { name: "megatron.sh".into(), text: text.into_string() }
 }
 

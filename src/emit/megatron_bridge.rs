@@ -110,7 +110,7 @@ from megatron.bridge.training.mixed_precision import get_mixed_precision_config
 
 /// The file.
 pub(super) fn files(request: &Request, sizes: &Sizes) -> Vec<File> {
-    let arguments = Arguments::new(request, sizes);
+    let arguments = Arguments::new(request, sizes, None);
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let cluster = problem.cluster();
     let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
@@ -144,6 +144,11 @@ pub(super) fn files(request: &Request, sizes: &Sizes) -> Vec<File> {
         for line in lines {
             text.line(format!("    cfg.{line}"));
         }
+    }
+    let chunks = plan.schedule.virtual_stages();
+    if has("pipeline-model-parallel-layout") && plan.layout.pp > 1 && chunks > 1 {
+        // The layout says it too; overlap of experts is checked before it is read.
+        text.line(format!("    cfg.model.virtual_pipeline_model_parallel_size = {chunks}"));
     }
     text.line("\n    # formats, gradients and overlap");
     text.line(format!(

@@ -130,7 +130,12 @@ pub fn emit(target: Target, request: &Request) -> Result<Vec<File>, Refusal> {
     let sizes =
         || express::Sizes::of(problem.model()).map_err(|obstacles| Refusal { target, obstacles, nearest: None });
     Ok(match target {
-        Target::Megatron => vec![megatron::script(request, &sizes()?)],
+        Target::Megatron if express::is_hybrid(problem.model()) => {
+            let hybrid = express::Hybrid::of(problem.model());
+            let hybrid = hybrid.map_err(|obstacles| Refusal { target, obstacles, nearest: None })?;
+            vec![megatron::script(request, &hybrid.sizes, Some(&hybrid))]
+        }
+        Target::Megatron => vec![megatron::script(request, &sizes()?, None)],
         Target::MegatronBridge => megatron_bridge::files(request, &sizes()?),
         Target::Deepspeed => deepspeed::files(request),
         Target::Torchtitan => torchtitan::files(request, &sizes()?),

@@ -1,6 +1,7 @@
 //! What Megatron-LM can express. Source: [megatron-lm] `megatron/training/arguments.py` (`validate_args`),
 //! `megatron/core/transformer/transformer_config.py` (`__post_init__`), `megatron/core/parallel_state.py`, release 0.19.2.
 
+use super::hybrid::{self, Hybrid};
 use super::model::{SharedMixer, Sizes};
 use super::{Obstacle, Rules};
 use crate::cost::context_inside;
@@ -14,7 +15,7 @@ use crate::workload::{Adaptation, Half, Optimizer, Recipe};
 
 pub(super) const RULES: Rules = Rules {
     problem,
-    shape: &[context_kind, hierarchy, recompute],
+    shape: &[context_kind, hierarchy, recompute, hybrid::groups, hybrid::recompute],
     plan: &[schedule, prediction_stage, offload],
     sharding: &[sharding, shard_group, optimizer_state, expert_biases, rank_order],
 };
@@ -22,7 +23,9 @@ pub(super) const RULES: Rules = Rules {
 /// On the model: `GPTModel` has one set of sizes, and one flag for all biases.
 pub(super) fn problem(problem: &Problem) -> Vec<Obstacle> {
     let model = problem.model();
-    let sizes = match Sizes::of(model) {
+    let hybrid = hybrid::is_hybrid(model);
+    let sizes = if hybrid { Hybrid::of(model).map(|hybrid| hybrid.sizes) } else { Sizes::of(model) };
+    let sizes = match sizes {
         Ok(sizes) => sizes,
         Err(found) => return found,
     };
@@ -47,8 +50,14 @@ pub(super) fn problem(problem: &Problem) -> Vec<Obstacle> {
         "`--window-size` is one size",
     );
     let rotary = sizes.rope.iter().filter(|rope| **rope).count();
-    let alibi = rotary == 0 && model.learned_positions == 0;
+    let alibi = rotary == 0 && model.learned_positions == 0 && !hybrid;
     refuse(alibi, "positions neither rotary nor learned", "ALiBi is not among its position embeddings");
+    let predicts = model.mtp_depth > 0 && model.learned_positions > 0;
+    refuse(
+        predicts,
+        "multi-token prediction with learned positions",
+        "it predicts several tokens with rotary ones or none",
+    );
     if let SharedMixer::Attention(a) = &sizes.mixer {
         refuse(a.keys_are_values, "keys that serve as values", "keys and values have a projection each");
     }
@@ -57,6 +66,7 @@ pub(super) fn problem(problem: &Problem) -> Vec<Obstacle> {
         refuse(moe.bias && moe.shared_intermediate > 0, "biases beside shared experts", "its shared experts have none");
     }
     found.extend(workload(problem));
+    found.extend(hybrid::formats(problem));
     found
 }
 

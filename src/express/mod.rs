@@ -2,6 +2,7 @@
 
 mod accelerate;
 mod deepspeed;
+mod hybrid;
 mod megatron;
 mod megatron_bridge;
 mod model;
@@ -9,6 +10,7 @@ mod nanotron;
 mod rules;
 mod torchtitan;
 
+pub use hybrid::{Hybrid, is_hybrid};
 pub use megatron::is as bytes_are;
 pub use model::{SharedMixer, Sizes};
 pub use nanotron::own_split as nanotron_split;

@@ -193,6 +193,8 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
         }
         return;
     }
+    let section = path.strip_suffix(key).unwrap_or_default();
+    let beside = |other: &str| document.has(&format!("{section}{other}"));
     match (key, word.to_ascii_lowercase().as_str()) {
         ("gated_linear_unit", "true") => return list.add("--swiglu", Vec::new(), place),
         ("activation", word) => {
@@ -201,7 +203,11 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
             }
             return;
         }
-        ("num_query_groups", _) => list.add("--group-query-attention", Vec::new(), place.clone()),
+        ("num_query_groups", _) if !list.says("--group-query-attention", "") && !beside("group_query_attention") => {
+            list.add("--group-query-attention", Vec::new(), place.clone());
+        }
+        // The layout has as many stages.
+        ("virtual_pipeline_model_parallel_size", _) if beside("pipeline_model_parallel_layout") => return,
         ("grad_sync_dtype", "bf16") | ("grad_reduce_in_fp32", "false") => {
             if !list.says("--grad-reduce-in-bf16", "true") {
                 list.add("--grad-reduce-in-bf16", Vec::new(), place);

@@ -286,7 +286,12 @@ pub fn best(problem: &Problem, imported: &Imported, now: &Evaluation) -> Option<
 }
 
 /// The fastest plan in words.
-pub fn finding(best: &Evaluation, now: &Evaluation) -> Finding {
+pub fn finding(best: &Evaluation, now: &Evaluation, fits_now: bool) -> Finding {
+    if !fits_now {
+        let message = format!("the fastest plan that fits takes {}: {}", best.step.total(), best.plan);
+        return Finding::warning("faster-plan", message)
+            .expected("the file's own does not fit: take this or one near it");
+    }
     let share = 1.0 - best.step.total() / now.step.total();
     let message = format!("the fastest plan takes {} for {}: {}", best.step.total(), now.step.total(), best.plan);
     let finding =

@@ -279,7 +279,8 @@ pub fn enumerate(program: &Program, sends: f64, mut step: impl FnMut(&Split) -> 
     answer.bound = answer.bound.max(proved.min(best));
 }
 
-/// Every legal cuts of a program's items, from stage `chunk` on.
+/// Every legal cuts of a program's items, from stage `chunk` on. Cuts that leave too few items for the stages behind them are
+/// not begun: with as many stages as items there are few cuts, and very many beginnings.
 pub fn every_cut(program: &Program, chunk: usize, cuts: &mut Vec<usize>, visit: &mut dyn FnMut(&[usize])) {
     let from = cuts[chunk - 1];
     if chunk == program.chunks {
@@ -288,7 +289,9 @@ pub fn every_cut(program: &Program, chunk: usize, cuts: &mut Vec<usize>, visit: 
         }
         return;
     }
-    for to in from..=program.len() {
+    // All stages behind this one hold an item, but the last.
+    let behind = program.chunks - 1 - chunk;
+    for to in from..=program.len().saturating_sub(behind) {
         if program.may_hold(chunk - 1, from, to) {
             cuts[chunk] = to;
             every_cut(program, chunk + 1, cuts, visit);

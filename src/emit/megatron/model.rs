@@ -2,8 +2,8 @@
 
 use crate::emit::Request;
 use crate::emit::settings::{Group, folded};
-use crate::express::{SharedMixer, Sizes};
-use crate::model::{Norm, QkNorm, Span};
+use crate::express::{Hybrid, SharedMixer, Sizes};
+use crate::model::{Mamba, Norm, QkNorm, Span};
 use crate::plan::Layout;
 use crate::stack::Dispatcher;
 
@@ -11,11 +11,19 @@ use crate::stack::Dispatcher;
 const EXPERT_GROUPS: u32 = 8;
 
 /// Sizes, norms, biases, positions, experts.
-pub(super) fn architecture(request: &Request, sizes: &Sizes, notes: &mut Vec<String>) -> Group {
+pub(super) fn architecture(
+    request: &Request,
+    sizes: &Sizes,
+    hybrid: Option<&Hybrid>,
+    notes: &mut Vec<String>,
+) -> Group {
     let model = request.costs.problem.model();
     let seq_len = request.costs.problem.workload().seq_len;
     let mut group = Group::default();
-    group.set("num-layers", model.layers());
+    match hybrid {
+        None => group.set("num-layers", model.layers()),
+        Some(hybrid) => pattern(request, hybrid, &mut group),
+    }
     group.set("hidden-size", model.hidden);
     if let Some(mlp) = &sizes.dense {
         group.set("ffn-hidden-size", mlp.intermediate);
@@ -36,7 +44,12 @@ pub(super) fn architecture(request: &Request, sizes: &Sizes, notes: &mut Vec<Str
         group.on("disable-bias-linear");
         group.on_if(qkv_bias, "add-qkv-bias");
     }
-    positions(sizes, model.learned_positions, seq_len, &mut group);
+    if hybrid.is_some_and(Hybrid::positionless) && model.learned_positions == 0 {
+        group.set("position-embedding-type", "none");
+        group.set("max-position-embeddings", seq_len);
+    } else {
+        positions(sizes, model.learned_positions, seq_len, &mut group);
+    }
     if !model.dropout {
         group.set("attention-dropout", "0.0");
         group.set("hidden-dropout", "0.0");
@@ -50,6 +63,16 @@ pub(super) fn architecture(request: &Request, sizes: &Sizes, notes: &mut Vec<Str
         experts(request, sizes, &mut group, notes);
     }
     group
+}
+
+/// A letter for each layer, with bars between stages; they are the layout of the pipeline too.
+fn pattern(request: &Request, hybrid: &Hybrid, group: &mut Group) {
+    let Mamba { heads, head_dim, groups, state, conv_kernel: _, conv_bias: _, proj_bias: _ } = hybrid.mamba;
+    group.set("hybrid-layer-pattern", hybrid.pattern(&request.layers_of_chunks()));
+    group.set("mamba-num-heads", heads);
+    group.set("mamba-head-dim", head_dim);
+    group.set("mamba-num-groups", groups);
+    group.set("mamba-state-dim", state);
 }
 
 fn attention(sizes: &Sizes, group: &mut Group) {

@@ -3,7 +3,7 @@
 use crate::cost::context_inside;
 use crate::emit::Request;
 use crate::emit::settings::Group;
-use crate::express::bytes_are;
+use crate::express::{bytes_are, is_hybrid};
 use crate::gpu::{AttentionKernel, Format};
 use crate::plan::{CpKind, Modules, RankOrder, Recompute, ZeroStage};
 use crate::schedule::Schedule;
@@ -48,7 +48,8 @@ pub(super) fn parallelism(request: &Request) -> Group {
 /// stage, in model order.
 fn pipeline(request: &Request, group: &mut Group) {
     let plan = &request.evaluation.plan;
-    if plan.layout.pp == 1 {
+    // Stages of hybrids are told apart by the bars of their pattern.
+    if plan.layout.pp == 1 || is_hybrid(request.costs.problem.model()) {
         return;
     }
     if let (None, LayerSplit::Ends { first, last }) = (request.staged, plan.split) {
@@ -234,6 +235,7 @@ pub(super) fn overlaps_experts(request: &Request) -> bool {
         && keeps_layers
         && problem.model().mtp_depth <= 1
         && plan.zero < ZeroStage::Two
+        && !is_hybrid(problem.model())
 }
 
 /// Kernels and overlap of the stack that was priced.
@@ -291,7 +293,9 @@ fn cuda_graphs(request: &Request, group: &mut Group, notes: &mut Vec<String>) {
         return;
     }
     group.set("cuda-graph-impl", "transformer_engine");
-    if problem.model().is_moe() && !moe_again {
+    if is_hybrid(problem.model()) {
+        group.list("cuda-graph-modules", ["attn", "mamba"]);
+    } else if problem.model().is_moe() && !moe_again {
         group.list("cuda-graph-modules", ["attn", "moe_router"]);
     } else {
         group.list("cuda-graph-modules", ["attn"]);

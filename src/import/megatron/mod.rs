@@ -1,6 +1,7 @@
 //! Megatron-LM: an argument list, alone or in a launch script.
 
 pub mod arguments;
+mod hybrid;
 mod model;
 mod options;
 mod plan;

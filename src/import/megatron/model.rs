@@ -6,19 +6,15 @@
 use super::super::finding::Finding;
 use super::super::known;
 use super::arguments::Arguments;
+use super::hybrid;
 use crate::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
 
 /// The model, where the arguments say its sizes.
 pub fn model(list: &mut Arguments) -> Option<Model> {
-    let hybrid = list.word("--hybrid-layer-pattern").or_else(|| list.word("--hybrid-override-pattern"));
-    if let Some(hybrid) = hybrid {
-        let place = list.place("--hybrid-layer-pattern").or_else(|| list.place("--hybrid-override-pattern"));
-        let finding =
-            Finding::error("not-modelled", format!("a hybrid of layers, `{hybrid}`, is not read from arguments"));
-        list.findings.push(finding.at_maybe(place.as_ref()).expected("give the model with --model"));
-        return None;
-    }
-    let layers = list.size("--num-layers").or_else(|| list.size("--encoder-num-layers"));
+    let letters = hybrid::letters(list)?;
+    let _ = list.has("--is-hybrid-model");
+    let given = list.size("--num-layers").or_else(|| list.size("--encoder-num-layers"));
+    let layers = letters.as_ref().map_or(given, |letters| Some(letters.len() as u32));
     let (hidden, heads) = (list.size("--hidden-size"), list.size("--num-attention-heads"));
     let (Some(layers), Some(hidden), Some(heads)) = (layers, hidden, heads) else {
         let missing: Vec<&str> =
@@ -43,9 +39,15 @@ pub fn model(list: &mut Arguments) -> Option<Model> {
     let normalization = list.word("--normalization").unwrap_or_else(|| "LayerNorm".into());
     let norm = if normalization.eq_ignore_ascii_case("rmsnorm") { Norm::Rms } else { Norm::Layer };
     let position = position(list);
-    let mixer = mixer(list, hidden, heads, biased, position == Position::Rotary)?;
+    let latent = list.has("--multi-latent-attention") || letters.as_ref().is_some_and(|letters| letters.contains(&'+'));
+    let mixer = mixer(list, hidden, heads, (biased, latent), position == Position::Rotary)?;
     let dense = Ffn::Dense(Mlp { intermediate: ffn, gated: swiglu, bias: biased });
     let moe = moe(list, ffn, swiglu, biased);
+    let parts = hybrid::Parts { mixer: &mixer, dense: &dense, moe: moe.as_ref() };
+    let hybrid = match &letters {
+        Some(letters) => Some(hybrid::layers(list, letters, hidden, &parts)?),
+        None => None,
+    };
     let sparse = if moe.is_some() { sparse_layers(list, layers)? } else { vec![false; layers as usize] };
     let windowed = pattern(list, "--window-attn-skip-freq", layers, |layer, every| (layer + 1) % every != 0)?;
     let unrotated = pattern(list, "--no-rope-freq", layers, |layer, every| (layer + 1) % every == 0)?;
@@ -70,6 +72,9 @@ pub fn model(list: &mut Arguments) -> Option<Model> {
     let (hidden_dropout, attention_dropout) = (dropout(list, "--hidden-dropout"), dropout(list, "--attention-dropout"));
     let positions = list.size("--max-position-embeddings");
     let seq_len = list.size("--seq-length").or_else(|| list.size("--encoder-seq-length"));
+    if let Some(hybrid) = hybrid {
+        (kinds, order) = hybrid;
+    }
     let mut model = Model {
         name: "imported".into(),
         source: "imported".into(),
@@ -121,8 +126,8 @@ fn position(list: &mut Arguments) -> Position {
     }
 }
 
-fn mixer(list: &mut Arguments, hidden: u32, heads: u32, biased: bool, rope: bool) -> Option<Mixer> {
-    if list.has("--multi-latent-attention") {
+fn mixer(list: &mut Arguments, hidden: u32, heads: u32, (biased, latent): (bool, bool), rope: bool) -> Option<Mixer> {
+    if latent {
         let or = |value: Option<u32>, usual| value.unwrap_or(usual);
         return Some(Mixer::Mla(Mla {
             heads,

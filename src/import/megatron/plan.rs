@@ -104,7 +104,9 @@ fn recompute(list: &mut Arguments) -> Recompute {
     let method = list.word("--recompute-method");
     let layers = list.number("--recompute-num-layers").filter(|layers| *layers > 0);
     let modules = list.words("--recompute-modules");
-    let everything = list.has("--checkpoint-activations") || list.has("--deepspeed-activation-checkpointing");
+    let everything = list.has("--checkpoint-activations")
+        || list.has("--deepspeed-activation-checkpointing")
+        || list.word("--activations-checkpoint-method").is_some();
     let selective = list.has("--recompute-activations");
     match granularity.as_deref() {
         Some("full") => match (method.as_deref(), layers) {

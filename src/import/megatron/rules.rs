@@ -49,6 +49,11 @@ const GONE: &[(&str, &str)] = &[
     ("--model-parallel-size", "--tensor-model-parallel-size"),
     ("--batch-size", "--micro-batch-size"),
     ("--checkpoint-activations", "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"),
+    (
+        "--activations-checkpoint-method",
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+    ),
+    ("--activations-checkpoint-num-layers", "--recompute-num-layers"),
     ("--DDP-impl", "nothing: there is one implementation"),
     ("--fp8-hybrid", "--fp8-format hybrid"),
     ("--fp8-e4m3", "--fp8-format e4m3"),

@@ -5,6 +5,7 @@
 
 use super::super::finding::Finding;
 use super::arguments::Arguments;
+use super::hybrid;
 use crate::cost::split;
 use crate::model::Model;
 use crate::split::{LayerSplit, parse_layout};
@@ -19,6 +20,9 @@ const MOST_CHUNKS: u32 = 100_000;
 
 /// Layers per stage where something says them, and chunks of each rank.
 pub fn pipeline(list: &mut Arguments, pp: u32, model: Option<&Model>) -> (Option<LayerSplit>, u32) {
+    if let Some(stages) = hybrid::stages(list).filter(|stages| pp > 1 && stages.len() > 1) {
+        return barred(list, &stages, pp, model);
+    }
     together(list);
     let layout = list.word(LAYOUT).and_then(|text| layout(list, &text, pp, model));
     let (first, last) = (list.size(FIRST), list.size(LAST));
@@ -83,6 +87,18 @@ fn layout(list: &mut Arguments, text: &str, pp: u32, model: Option<&Model>) -> O
         Some(_) | None => split::plainest(counts, pp, stages.mtp(), stages.mtp_stage()),
     };
     Some((split, chunks / pp))
+}
+
+/// The layers between the bars of a hybrid's pattern, and the chunks of a rank.
+fn barred(list: &mut Arguments, stages: &[u32], pp: u32, model: Option<&Model>) -> (Option<LayerSplit>, u32) {
+    let chunks = stages.len() as u32;
+    if !chunks.is_multiple_of(pp) {
+        let expected = format!("a multiple of {pp} stages, {chunks} found");
+        list.wrong(hybrid::PATTERN, &stages.len().to_string(), &expected);
+        return (None, 1);
+    }
+    let split = model.map(|_| split::plainest(stages, pp, 0, stages.len() - 1));
+    (split, chunks / pp)
 }
 
 fn virtual_stages(list: &mut Arguments, pp: u32, model: Option<&Model>, standing: u32) -> u32 {
