@@ -220,6 +220,10 @@ fn what_torchtitan_and_accelerate_check_at_the_start_is_refused() {
     let said = err(&uneven("tp=1 pp=1 zero=3"));
     assert!(said.contains("8 experts") && said.contains("shard=16"), "{said}");
     assert!(uneven("tp=1 pp=1 zero=3 shard=16").status.success(), "{}", err(&uneven("tp=1 pp=1 zero=3 shard=16")));
+    // The copies of a shard group count: nine ranks in groups of three, which do not divide 14,336 rows.
+    let copies = ["--gpus", "36", "--plan", "tp=1 pp=4 dp=9 schedule=interleaved vpp=2 zero=3 shard=3 reshard=off"];
+    let said = err(&run(&[&["emit", "torchtitan", "mixtral-8x7b", "dgx-h100-64"][..], &copies].concat()));
+    assert!(said.contains("8 experts on more ranks"), "{said}");
     let one = ["emit", "accelerate", "llama3-8b", "dgx-h100-64", "--gpus", "1", "--plan", "zero=3"];
     let refused = run(&one);
     assert!(err(&refused).contains("nothing to shard over"), "{}", err(&refused));

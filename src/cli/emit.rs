@@ -19,7 +19,7 @@ use crate::problem::Problem;
 use crate::refine::Refined;
 use crate::refine::ranking::Entry;
 use crate::search::Ranking;
-use crate::space::{Rejection, check, parse_plan};
+use crate::space::{Rejection, check, illegal, parse_plan};
 
 /// Arguments of `emit`.
 #[derive(Debug, clap::Args)]
@@ -89,7 +89,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let problem = problem_args.problem_for(Some(target))?;
     let plan = parse_plan(&text, &problem).map_err(|why| anyhow!("--plan: {why}"))?;
-    let refined = if args.refine { Some(refined::expressible(target, &Costs::new(&problem), &plan)?) } else { None };
+    let costs = Costs::new(&problem);
+    let mut rejections = Vec::new();
+    illegal(&costs, &plan, &mut rejections);
+    let refines = args.refine && rejections.is_empty(); // what is illegal is told with the files
+    let refined = if refines { Some(refined::expressible(target, &costs, &plan)?) } else { None };
     let chosen = Chosen { plan: &plan, refined: refined.as_ref() };
     let Some(files) = files(target, &problem, &chosen, &problem_args.recipe_name(&problem)) else {
         return Ok(Outcome::NoPlan);

@@ -176,17 +176,18 @@ fn expert_grid(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(format!("ep={ep}"), why, Plan { zero: ZeroStage::Three, shard_group: None, ..*plan })
 }
 
-/// `distributed/fsdp.py`: weights of more ranks than there are experts are cut along their second dimension, and evenly.
+/// `distributed/fsdp.py`: weights on more ranks than there are experts are cut along their second dimension, and evenly; without
+/// expert parallelism the copies of a shard group count as ranks too, for the mesh holds both.
 fn even_experts(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let moe =
         problem.model().kinds.iter().find_map(|layer| if let Ffn::Moe(moe) = &layer.ffn { Some(moe) } else { None })?;
     let Layout { tp, ep, .. } = plan.layout;
+    let (shards, all) = (plan.dense_shards(), plan.layout.dense_replicas());
     let even = |shards: u32| {
-        let (ranks, each) = if ep > 1 { (shards * tp, shards * tp / ep) } else { (shards, shards) };
+        let (ranks, each) = if ep > 1 { (shards * tp, shards * tp / ep) } else { (all, shards) };
         let width = if ep > 1 { moe.intermediate } else { moe.intermediate / tp };
         ranks <= moe.experts || (problem.model().hidden.is_multiple_of(each) && width.is_multiple_of(each))
     };
-    let (shards, all) = (plan.dense_shards(), plan.layout.dense_replicas());
     if plan.zero == ZeroStage::Zero || even(shards) {
         return None;
     }
