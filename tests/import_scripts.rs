@@ -157,6 +157,11 @@ fn settings_of_other_yaml_files_are_read() {
     assert_eq!(primus.model.as_ref().map(|model| model.name.as_str()), Some("Llama 3 8B"));
     assert_eq!((primus.plan.layout.tp, primus.plan.micro_batch, primus.work.seq_len), (4, 2, Some(8192)));
     assert!(primus.findings.iter().all(|finding| finding.level != Level::Error), "{:?}", primus.findings);
+    assert!(primus.findings.iter().any(|finding| finding.message.contains("`base.yaml` is not read")));
+    let chosen = yaml(
+        "modules:\n  pre_trainer:\n    model: ${MODEL:gpt_oss_20B}.yaml\n    overrides:\n      micro_batch_size: 2\n",
+    );
+    assert_eq!(chosen.model.map(|model| model.name).as_deref(), Some("GPT-OSS 20B"));
     let own = yaml(
         "language_model:\n  num_layers: 24\n  hidden_size: 1024\n  num_attention_heads: 16\n  ffn_hidden_size: null\n\
          model_parallel:\n  tensor_model_parallel_size: 2\nmicro_batch_size: 2\nseq_length: 1024\n",

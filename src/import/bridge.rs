@@ -73,6 +73,7 @@ pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Argumen
         }
     }
     launched.model = launched.model.take().or_else(|| of_module(document));
+    note_base(document);
     launched.open |= document.has("modules")
         || !document.keys("system").is_empty()
         || document.has("tensor_model_parallel_size")
@@ -121,12 +122,25 @@ fn sections(document: &Document) -> Vec<String> {
     sections
 }
 
-/// The catalogue's model that a module of Primus names, such as `llama3_8B.yaml`.
+/// Names the file that a module of Primus builds on: what it sets stands nowhere here.
+fn note_base(document: &Document) {
+    for module in document.keys("modules") {
+        let path = format!("modules.{module}.config");
+        if let Some(base) = document.word(&path) {
+            let message = format!("`{base}` is not read: what it alone sets is taken as not set");
+            let place = document.place(&path).unwrap_or_default_place();
+            let finding = Finding::warning("not-read", message).at(&place);
+            document.note(finding.expected("repeat under `overrides` what bears on time and memory"));
+        }
+    }
+}
+
+/// The catalogue's model that a module of Primus names, such as `llama3_8B.yaml` or `${MODEL:llama3_8B}.yaml`.
 fn of_module(document: &Document) -> Option<crate::model::Model> {
     document.keys("modules").iter().find_map(|module| {
         let path = format!("modules.{module}.model");
         let name = document.word(&path)?;
-        let model = super::known::of_recipe(defaulted(&name).trim_end_matches(".yaml"))?;
+        let model = super::known::of_recipe(defaulted(name.trim_end_matches(".yaml")))?;
         let place = document.place(&path).unwrap_or_default_place();
         let finding = Finding::note("assumed", format!("`{name}` is read as {}", model.name)).at(&place);
         document.note(finding.expected("another: --model"));
