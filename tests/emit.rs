@@ -212,8 +212,13 @@ fn what_torchtitan_and_accelerate_check_at_the_start_is_refused() {
     assert!(tied("tp=1 pp=1 zero=3").status.success(), "{}", err(&tied("tp=1 pp=1 zero=3")));
     let (why, near) = way_out("accelerate", "llama3-8b", "tp=1 cp=8 zero=3 shard=8 cp-kind=allgather");
     assert!(why.contains("`dp_shard_size` over 1") && !near.contains("shard="), "{why}");
-    let (why, near) = way_out("torchtitan", "qwen3-32b", "tp=16 pp=1 zero=3");
-    assert!(why.contains("8 key-value heads") && near.contains("tp=8"), "{why}");
+    for (framework, model, plan) in [
+        ("torchtitan", "qwen3-32b", "tp=16 pp=1 zero=3"),
+        ("nanotron", "qwen2.5-72b", "tp=16 pp=2 zero=1 recompute=full"),
+    ] {
+        let (why, near) = way_out(framework, model, plan);
+        assert!(why.contains("8 key-value heads") && near.contains("tp=8"), "{why}");
+    }
     // 48 ranks and 8 experts: each expert's 4,096 rows are cut, and 48 does not divide them.
     let uneven =
         |plan: &str| run(&["emit", "torchtitan", "mixtral-8x7b", "dgx-h100-64", "--gpus", "48", "--plan", plan]);

@@ -12,7 +12,7 @@ use crate::workload::Adaptation;
 
 pub(super) const RULES: Rules = Rules {
     problem,
-    shape: &[context_kind, rules::no_experts, rules::recompute_all_or_none],
+    shape: &[context_kind, rules::key_value_heads, rules::no_experts, rules::recompute_all_or_none],
     plan: &[schedule, split, rules::no_offload],
     sharding: &[sharding, rules::no_shard_group, rules::pipeline_outermost],
 };

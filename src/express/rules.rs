@@ -2,6 +2,7 @@
 
 use super::Obstacle;
 use crate::gpu::Format;
+use crate::model::Mixer;
 use crate::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::stack::Dispatcher;
@@ -128,6 +129,26 @@ pub(super) fn reshard_only(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         why: "it frees gathered weights after each pass".into(),
         instead: Some(Plan { reshard_after_forward: true, ..*plan }),
     })
+}
+
+/// Tensor parallelism divides the key-value heads, and copies none.
+///
+/// Source: [torchtitan] `models/common/decoder.py`, `update_from_config`; [nanotron] `config/config.py`: as many as tp or more.
+pub(super) fn key_value_heads(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let Layout { tp, dp, .. } = plan.layout;
+    let attention = problem.model().kinds.iter().filter_map(|layer| match &layer.mixer {
+        Mixer::Attention(attention) => Some(attention.kv_heads),
+        Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => None,
+    });
+    let heads = attention.into_iter().find(|heads| !heads.is_multiple_of(tp))?;
+    let near = (1..=tp).rev().find(|near| tp.is_multiple_of(*near) && heads.is_multiple_of(*near))?;
+    let layout = Layout { tp: near, dp: dp * (tp / near), ..plan.layout };
+    let why = format!("tensor parallelism divides the {heads} key-value heads");
+    Obstacle::of_plan(
+        format!("tp={tp}"),
+        why,
+        Plan { layout, sequence_parallel: plan.sequence_parallel && near > 1, ..*plan },
+    )
 }
 
 /// Weights and products in bf16.

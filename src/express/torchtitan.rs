@@ -3,7 +3,7 @@
 
 use super::model::{SharedMixer, Sizes};
 use super::{Obstacle, Rules, rules};
-use crate::model::{Ffn, Mixer, Norm, QkNorm, Span};
+use crate::model::{Ffn, Norm, QkNorm, Span};
 use crate::plan::{CpKind, Layout, Modules, Plan, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
@@ -11,7 +11,7 @@ use crate::workload::Adaptation;
 
 pub(super) const RULES: Rules = Rules {
     problem,
-    shape: &[context_kind, key_value_heads, rules::no_expert_tensor, recompute],
+    shape: &[context_kind, rules::key_value_heads, rules::no_expert_tensor, recompute],
     plan: &[tied_embeddings, schedule, rules::no_offload],
     sharding: &[sharding, shard_group, expert_grid, even_experts, rules::pipeline_outermost],
 };
@@ -61,24 +61,6 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
 /// `distributed/context_parallel.py`: keys and values are gathered.
 fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     rules::only_context(plan, &[CpKind::AllGather], "it gathers keys and values")
-}
-
-/// `models/common/decoder.py`, `update_from_config`: tensor parallelism divides the key-value heads.
-fn key_value_heads(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let Layout { tp, dp, .. } = plan.layout;
-    let attention = problem.model().kinds.iter().filter_map(|layer| match &layer.mixer {
-        Mixer::Attention(attention) => Some(attention.kv_heads),
-        Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => None,
-    });
-    let heads = attention.into_iter().find(|heads| !heads.is_multiple_of(tp))?;
-    let near = (1..=tp).rev().find(|near| tp.is_multiple_of(*near) && heads.is_multiple_of(*near))?;
-    let layout = Layout { tp: near, dp: dp * (tp / near), ..plan.layout };
-    let why = format!("tensor parallelism divides the {heads} key-value heads");
-    Obstacle::of_plan(
-        format!("tp={tp}"),
-        why,
-        Plan { layout, sequence_parallel: plan.sequence_parallel && near > 1, ..*plan },
-    )
 }
 
 /// `models/common/decoder.py`, `update_from_config`: embeddings that are one with the head stay on one stage.
