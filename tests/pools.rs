@@ -10,7 +10,7 @@ use meshwright::pools::replicas::Shares;
 use meshwright::pools::{Pooled, Way, stages};
 use meshwright::problem::{HbmProfile, Problem, ProblemError};
 use meshwright::refine::{self, refine};
-use meshwright::search::Options;
+use meshwright::search::{Goal, Options, WhatIfs};
 use meshwright::space::{Restrictions, parse_plan};
 use meshwright::stages::{Stage, StagedPlan};
 use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
@@ -170,6 +170,23 @@ fn the_faster_pool_takes_more() {
     let taken: u32 = shares.iter().map(|share| share.replicas * share.micro_batches).sum();
     assert_eq!(taken * beyond.plan.micro_batch, 1024);
     assert!(beyond.step.total() < best.step.total());
+}
+
+/// A search under a ceiling finds what it finds without one, but for what is over it.
+#[test]
+fn a_ceiling_leaves_out_what_is_over_it() {
+    let problem = problem("llama3-8b", leaf("dgx-h100-1k", 64), 128).unwrap();
+    let costs = Costs::new(&problem);
+    let options = Options { top: 12, restrictions: Restrictions::default() };
+    let all = WhatIfs::new(&costs).ask(&options, Goal::Fastest).evaluations;
+    for at in [0, 4, 11] {
+        let ceiling = all[at].step.total();
+        let within = WhatIfs::new(&costs).fastest_within(&options, ceiling).evaluations;
+        let expected: Vec<_> = all.iter().filter(|known| known.step.total() <= ceiling).cloned().collect();
+        assert_eq!(within, expected);
+    }
+    let none = WhatIfs::new(&costs).fastest_within(&options, all[0].step.total() * 0.999).evaluations;
+    assert_eq!(none, []);
 }
 
 /// The pool with less memory sets what its replicas may hold.
