@@ -13,6 +13,7 @@ use meshwright::refine::{self, refine};
 use meshwright::search::{Goal, Options, WhatIfs};
 use meshwright::space::{Restrictions, parse_plan};
 use meshwright::stages::{Stage, StagedPlan};
+use meshwright::units::Seconds;
 use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 const SOURCE: &str = "dgx-superpod-h100";
@@ -100,6 +101,29 @@ fn two_alike_pools_are_one_cluster() {
         let alike = plan.micro_batches(1024) as u32;
         let two = Shares::new(&halves, &plan).price(&[alike, alike]).unwrap_or_else(|| panic!("{text}"));
         let (one, two) = (one.step.total(), two.step.total());
+        assert!((one / two - 1.0).abs() < 1e-12, "{text}: {one} on one cluster, {two} on its halves");
+    }
+}
+
+/// Experts with a pipeline inside each replica: their groups lie inside a pool, and what joins their copies crosses the link as
+/// on the whole.
+#[test]
+fn experts_behind_a_pipeline_are_those_of_one_cluster() {
+    let mut whole = cluster("dgx-h100-1k", 512);
+    whole.levels = vec![level("leaf", 256), level("spine", 512)];
+    let whole = problem("mixtral-8x7b", whole, 1024).unwrap();
+    let halves = pooled("mixtral-8x7b", vec![leaf("dgx-h100-1k", 256), leaf("dgx-h100-1k", 256)], "400 Gb/s", 1024);
+    for text in [
+        "tp=1 pp=4 dp=128 ep=8 schedule=1f1b zero=1 recompute=full order=tp-cp-ep-pp-dp",
+        "tp=2 pp=4 dp=64 ep=4 etp=1 sp=on schedule=interleaved vpp=2 zero=1 recompute=full order=tp-cp-ep-pp-dp",
+    ] {
+        let plan = parse_plan(text, &whole).unwrap();
+        assert!(plan.layout.expert_replicas() > 1);
+        let one = Costs::new(&whole).evaluate_played(&plan);
+        let found = halves.ways(&plan);
+        let alike = found.iter().filter(|mixture| matches!(mixture.way, Way::Replicas { .. }));
+        let two = alike.map(|mixture| mixture.step.total()).reduce(Seconds::min).unwrap_or_else(|| panic!("{text}"));
+        let one = one.step.total();
         assert!((one / two - 1.0).abs() < 1e-12, "{text}: {one} on one cluster, {two} on its halves");
     }
 }

@@ -71,10 +71,6 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions, ceilings: &[Seconds]
 /// Whether no group but the replicas' own leaves a pool.
 fn stays_inside(pooled: &Pooled, plan: &Plan) -> bool {
     let layout = plan.layout;
-    // Replicas of experts are priced as neighbours, which under a pipeline inside a replica they are not.
-    if layout.pp > 1 && pooled.joined()[0].model().is_moe() && layout.expert_replicas() > 1 {
-        return false;
-    }
     pooled.sizes().all(|gpus| {
         let replica = layout.tp * layout.cp * layout.pp;
         let ranks = gpus / layout.pp;
