@@ -161,7 +161,7 @@ fn inside_attention() {
         ("heads=8", "heads=8 kv_heads=3", "8 query heads do not share 3 heads of keys evenly"),
         ("queries=4096", "queries=8192", "no more queries than keys"),
         ("heads=8", "heads=40000", "at most 65535 heads"),
-        ("own", "fa3", "no library's attention"),
+        ("own", "fa3", "no library's attention but cuDNN's"),
     ] {
         let error = time(&mut probe, &FORWARD.replace(from, to)).unwrap_err();
         assert!(matches!(error, ProbeError::Unsupported { .. }) && error.to_string().contains(says), "{error}");

@@ -7,6 +7,7 @@ use cudarc::driver::{result as driver, sys as drv};
 use super::compile::{HEADS, Source, compile, function, module};
 use super::memory::Buffer;
 use super::{Cuda, failed};
+use crate::gpu::AttentionKernel;
 use crate::kernel::Pass;
 use crate::probe::kernel::{Attention, Fused, Kernel, Mask};
 use crate::probe::{Effort, ProbeError, Sample};
@@ -51,7 +52,7 @@ pub fn unsupported(core: &Attention) -> Option<String> {
     let most = u64::from(u32::MAX / 2);
     if kernel != Fused::Own {
         Some(
-            "the probe runs no library's attention; its own bounds it (or: calibrate --kineto, from a PyTorch trace)"
+            "the probe runs no library's attention but cuDNN's; its own bounds it (or: calibrate --kineto, from a PyTorch trace)"
                 .into(),
         )
     } else if pass == Pass::Wgrad {
@@ -71,8 +72,11 @@ pub fn unsupported(core: &Attention) -> Option<String> {
 }
 
 impl Cuda {
-    /// Times the probe's own kernel. Backward is all that it launches: zeros for dq, sums of o·do, the kernel, dq to bf16.
+    /// Times cuDNN's attention, or the probe's own kernel. Backward is all that it launches: zeros for dq, sums of o·do, the kernel, dq to bf16.
     pub(super) fn attention(&mut self, core: &Attention, effort: Effort) -> Result<Sample, ProbeError> {
+        if core.kernel == Fused::Library(AttentionKernel::Cudnn) {
+            return self.library_attention(core, effort);
+        }
         if let Some(why) = unsupported(core) {
             return Err(ProbeError::Unsupported { kernel: Kernel::Attention(*core).to_string(), why });
         }
