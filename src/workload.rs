@@ -84,6 +84,16 @@ pub enum Half {
     Fp16,
 }
 
+impl Half {
+    /// Its name in every framework's files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Bf16 => "bf16",
+            Self::Fp16 => "fp16",
+        }
+    }
+}
+
 /// Number format as `--precision` writes it: that of the bulk products, or the 16-bit one where they have no narrower.
 pub fn precision(format: Format, half: Half) -> String {
     match (format, half) {

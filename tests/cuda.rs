@@ -1,6 +1,7 @@
 //! The GPU probe where no GPU is: a stub driver for its error paths, and NVRTC, which needs none, for its kernels.
 #![cfg(all(feature = "cuda", feature = "cli", target_os = "linux"))]
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
@@ -40,6 +41,14 @@ fn device(name: &str, definitions: &[&str]) -> PathBuf {
     folder
 }
 
+/// The stub's folder before those where libraries are looked for already: a binary with feature `highs` needs its own.
+fn before(libraries: &Path) -> OsString {
+    let known = std::env::var_os("LD_LIBRARY_PATH").unwrap_or_default();
+    let known = std::env::split_paths(&known).filter(|folder| !folder.as_os_str().is_empty());
+    let folders = std::iter::once(libraries.to_owned()).chain(known);
+    std::env::join_paths(folders).unwrap()
+}
+
 fn run(libraries: &Path, args: &[&str]) -> Output {
     let out = libraries.join("samples.toml");
     let _ = std::fs::remove_file(&out);
@@ -47,7 +56,7 @@ fn run(libraries: &Path, args: &[&str]) -> Output {
         .args(args)
         .args(["--quick", "--out"])
         .arg(out)
-        .env("LD_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", before(libraries))
         .env_remove("WORLD_SIZE")
         .output()
         .unwrap()
@@ -117,7 +126,7 @@ fn a_device_without_cublas_says_what_to_install() {
 fn inside(libraries: &Path, part: &str) {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", part, "--ignored", "--nocapture"])
-        .env("LD_LIBRARY_PATH", libraries)
+        .env("LD_LIBRARY_PATH", before(libraries))
         .env("STUB", "1")
         .output()
         .unwrap();

@@ -9,7 +9,6 @@ use super::text::Text;
 use super::{File, Request};
 use crate::express::Target;
 use crate::plan::{CpKind, Layout, Recompute, ZeroStage};
-use crate::workload::Half;
 
 /// The launch script and the YAML.
 pub(super) fn files(request: &Request) -> Vec<File> {
@@ -40,8 +39,7 @@ fn config(request: &Request) -> File {
     text.line("compute_environment: LOCAL_MACHINE");
     text.line("debug: false");
     text.line(format!("distributed_type: {}", if sharded { "FSDP" } else { "MULTI_GPU" }));
-    let half = if problem.workload().half == Half::Fp16 { "fp16" } else { "bf16" };
-    text.line(format!("mixed_precision: {half}"));
+    text.line(format!("mixed_precision: {}", problem.workload().half.name()));
     text.line(format!("num_machines: {nodes}\nnum_processes: {}\nmachine_rank: 0", problem.cluster().gpus));
     if nodes > 1 {
         text.line("main_process_ip: localhost\nmain_process_port: 29500");

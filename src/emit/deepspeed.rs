@@ -11,7 +11,7 @@ use super::text::Text;
 use super::{File, Request};
 use crate::express::{Target, bytes_are};
 use crate::plan::{Layout, Recompute, ZeroStage};
-use crate::workload::{Adaptation, Half};
+use crate::workload::Adaptation;
 
 /// The JSON and the launch script.
 pub(super) fn files(request: &Request) -> Vec<File> {
@@ -30,7 +30,7 @@ fn config(request: &Request) -> File {
     set("train_micro_batch_size_per_gpu", plan.micro_batch.into());
     set("gradient_accumulation_steps", (workload.global_batch / (plan.micro_batch * dp)).into());
     set("gradient_clipping", json!(1.0));
-    let half = if workload.half == Half::Fp16 { "fp16" } else { "bf16" };
+    let half = workload.half.name();
     set(half, json!({ "enabled": true }));
     let gradients = if bytes_are(workload.recipe.gradient, 4.0) { "fp32" } else { half };
     set("data_types", json!({ "grad_accum_dtype": gradients }));

@@ -115,6 +115,7 @@ pub fn emit(target: Target, request: &Request) -> Result<Vec<File>, Refusal> {
     let of_problem = express::problem_obstacles(target, problem);
     let possible = of_problem.is_empty();
     let of_recipe = recipe_obstacle(target, request);
+    let near = of_recipe.as_ref().and_then(|obstacle| obstacle.instead).unwrap_or(*plan);
     let of_stages = request.staged.and_then(|staged| express::stages_obstacle(target, staged));
     let obstacles: Vec<Obstacle> = of_problem
         .into_iter()
@@ -123,7 +124,6 @@ pub fn emit(target: Target, request: &Request) -> Result<Vec<File>, Refusal> {
         .chain(of_stages)
         .collect();
     if !obstacles.is_empty() {
-        let near = recipe_obstacle(target, request).and_then(|obstacle| obstacle.instead).unwrap_or(*plan);
         let nearest = if possible { express::nearest(target, problem, &near).map(Box::new) } else { None };
         return Err(Refusal { target, obstacles, nearest });
     }

@@ -86,6 +86,23 @@ const fn yes() -> bool {
 }
 
 impl Attention {
+    /// Rotary attention over all positions, without biases, norms or anything beside.
+    pub const fn plain(heads: u32, kv_heads: u32, head_dim: u32) -> Self {
+        Self {
+            heads,
+            kv_heads,
+            head_dim,
+            span: Span::Full,
+            qkv_bias: false,
+            out_bias: false,
+            qk_norm: QkNorm::None,
+            sinks: false,
+            output_gate: false,
+            keys_are_values: false,
+            rope: true,
+        }
+    }
+
     /// Elements per token of queries (and gate), keys and values: the width of the fused projection.
     pub fn qkv_width(&self) -> u64 {
         let queries = u64::from(self.heads) * if self.output_gate { 2 } else { 1 };

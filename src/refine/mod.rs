@@ -7,6 +7,7 @@ mod coupled;
 mod cuts;
 mod decompose;
 mod edges;
+pub mod exact;
 mod frontier;
 mod integer;
 mod mixes;

@@ -145,6 +145,12 @@ impl Table {
         (best[n].is_finite()).then_some(best[n])
     }
 
+    /// The least length of a chain over all splits.
+    pub fn shortest(&self, path: &Path) -> Option<f64> {
+        let blend = Blend::of(self.ranks, [(path, 1.0)].into_iter());
+        self.usable(f64::INFINITY).cheapest(|stage, load| blend.price(stage, load)).map(|(sum, _)| sum)
+    }
+
     /// What every split of these stages has: the least heaviest rank, and the longest forward and backward it hides behind.
     ///
     /// The heaviest rank of a split holds at least H parameters, H = the least over splits of their most; of those no more

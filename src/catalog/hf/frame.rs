@@ -2,7 +2,7 @@
 
 use super::HfError;
 use super::fields::Fields;
-use crate::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Norm, QkNorm, Span};
+use crate::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Norm, Span};
 
 /// The longest sequence that is taken from a configuration.
 ///
@@ -110,19 +110,7 @@ impl Frame {
                 return Err(fields.unsupported("num_attention_heads", why));
             }
         };
-        Ok(Attention {
-            heads,
-            kv_heads,
-            head_dim,
-            span: Span::Full,
-            qkv_bias: false,
-            out_bias: false,
-            qk_norm: QkNorm::None,
-            sinks: false,
-            output_gate: false,
-            keys_are_values: false,
-            rope: true,
-        })
+        Ok(Attention::plain(heads, kv_heads, head_dim))
     }
 
     /// The usual attention with `attention_bias` on all four projections.

@@ -116,7 +116,7 @@ pub(super) fn precision(request: &Request, notes: &mut Vec<String>) -> Group {
     let Recipe { weight, gradient, master: _, state } = workload.recipe;
     let mut group = Group::default();
     let half = workload.half;
-    group.on(if half == Half::Fp16 { "fp16" } else { "bf16" });
+    group.on(half.name());
     let fp8 = match workload.format {
         Format::Bf16 | Format::Nvfp4 => None,
         Format::Fp8 if stack.amax_reduction == AmaxReduction::None => Some(("hybrid", "tensorwise")),

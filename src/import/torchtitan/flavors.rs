@@ -3,7 +3,7 @@
 //! Source: [torchtitan] `torchtitan/models/*/__init__.py`, release 0.3.0 (Llama 4: 0.2).
 
 use super::super::known::catalogued;
-use crate::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
+use crate::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm};
 
 /// Flavors that the catalogue has: model, flavor, its name there.
 const OF_CATALOGUE: &[(&str, &str, &str)] = &[
@@ -122,17 +122,8 @@ fn plain(name: String, hidden: u32, vocab: u32, kinds: Vec<Layer>, order: Vec<us
 fn dense(sizes: &Dense) -> Model {
     let Dense { family, flavor, layers, hidden, heads, kv_heads, head_dim, intermediate, vocab, tied } = *sizes;
     let mixer = Mixer::Attention(Attention {
-        heads,
-        kv_heads,
-        head_dim,
-        span: Span::Full,
-        qkv_bias: false,
-        out_bias: false,
         qk_norm: if family == "qwen3" { QkNorm::PerHead } else { QkNorm::None },
-        sinks: false,
-        output_gate: false,
-        keys_are_values: false,
-        rope: true,
+        ..Attention::plain(heads, kv_heads, head_dim)
     });
     let ffn = Ffn::Dense(Mlp { intermediate, gated: true, bias: false });
     let layer = Layer { mixer, ffn, norms: 2, extra_parameters: 0 };
