@@ -189,7 +189,7 @@ fn traces_are_read() {
         names,
         [
             "sustained bf16 forward m=8192 n=6144 k=4096 batch=1 out=2",
-            "attention fa2 forward sequences=1 heads=32 queries=8192 keys=8192 qk=128 v=128 mask=causal",
+            "attention fa2 forward sequences=1 heads=32 kv_heads=8 queries=8192 keys=8192 qk=128 v=128 mask=causal",
             "collective all_gather ranks=8 nodes=1 bytes=67108864",
         ]
     );

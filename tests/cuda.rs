@@ -141,7 +141,8 @@ fn opened() -> Option<Cuda> {
 }
 
 const FORWARD: &str = "attention own forward sequences=2 heads=8 queries=4096 keys=4096 qk=128 v=128 mask=causal";
-const BACKWARD: &str = "attention own dgrad sequences=1 heads=16 queries=1024 keys=4096 qk=192 v=128 mask=causal";
+const BACKWARD: &str =
+    "attention own dgrad sequences=1 heads=16 kv_heads=4 queries=1024 keys=4096 qk=192 v=128 mask=causal";
 
 fn time(probe: &mut Cuda, kernel: &str) -> Result<Sample, ProbeError> {
     probe.time(&kernel.parse().unwrap(), Effort::QUICK)
@@ -166,9 +167,10 @@ fn inside_attention() {
     }
     for (from, to, says) in [
         ("qk=128", "qk=256", "heads of 64/64, 96/96, 128/128, 192/128"),
+        ("heads=8", "heads=8 kv_heads=3", "8 query heads do not share 3 heads of keys evenly"),
         ("queries=4096", "queries=8192", "no more queries than keys"),
         ("heads=8", "heads=40000", "at most 65535 heads"),
-        ("own", "fa3", "no library's attention"),
+        ("own", "fa3", "no library's attention but cuDNN's"),
     ] {
         let error = time(&mut probe, &FORWARD.replace(from, to)).unwrap_err();
         assert!(matches!(error, ProbeError::Unsupported { .. }) && error.to_string().contains(says), "{error}");

@@ -61,6 +61,8 @@ fn checks(root: &Path) -> Vec<Check> {
     let search_path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     checks.extend(libraries(&library_folders(root, &search_path)));
     #[cfg(feature = "cuda")]
+    checks.extend(crate::probe::doctor::cudnn());
+    #[cfg(feature = "cuda")]
     checks.extend(crate::probe::doctor::management());
     checks
 }

@@ -231,7 +231,8 @@ impl Costs<'_> {
         } else {
             self.device.stack.attention
         };
-        self.core(f64::from(attention.heads), (dim, dim), attention.span, kernel, plan, cost);
+        let heads = (f64::from(attention.heads), f64::from(attention.kv_heads));
+        self.core(heads, (dim, dim), attention.span, kernel, plan, cost);
     }
 
     /// Projections, norms and rotary parts of latent attention, and the core.
@@ -251,13 +252,14 @@ impl Costs<'_> {
         cost.forward += self.device.stream(Bytes::new(bytes), 6.0);
         cost.dgrad += self.device.stream(Bytes::new(1.5 * bytes), 8.0);
         let dims = (f64::from(mla.qk_dim()), f64::from(mla.v_dim));
-        self.core(f64::from(mla.heads), dims, Span::Full, self.device.stack.attention, plan, cost);
+        let heads = f64::from(mla.heads);
+        self.core((heads, heads), dims, Span::Full, self.device.stack.attention, plan, cost);
     }
 
-    /// Scores, softmax and context of one rank.
+    /// Scores, softmax and context of one rank; a head of keys is not cut, but copied.
     fn core(
         &self,
-        heads: f64,
+        (heads, kv_heads): (f64, f64),
         (qk_dim, v_dim): (f64, f64),
         span: Span,
         kernel: AttentionKernel,
@@ -268,6 +270,7 @@ impl Costs<'_> {
         let core = Core {
             sequences: f64::from(plan.micro_batch),
             heads: heads / f64::from(plan.layout.tp),
+            kv_heads: (kv_heads / f64::from(plan.layout.tp)).max(1.0),
             seq_len,
             seen: span.mean_keys(seq_len) / seq_len,
             qk_dim,

@@ -11,6 +11,8 @@ pub struct Core {
     pub sequences: f64,
     /// Query heads of this tensor-parallel rank.
     pub heads: f64,
+    /// Heads of keys and values of this rank, which the query heads share; the model's times do not hang on them.
+    pub kv_heads: f64,
     /// Tokens per sequence, of all context-parallel ranks.
     pub seq_len: f64,
     /// Mean share of the sequence that a query sees: 1/2 is causal.

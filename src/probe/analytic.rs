@@ -29,12 +29,13 @@ impl From<&Gemm> for Shape {
 impl From<&Attention> for Core {
     fn from(core: &Attention) -> Self {
         let seen = core.seen();
-        let Attention { kernel: _, pass: _, sequences, heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
+        let Attention { kernel: _, pass: _, sequences, heads, kv_heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
         // Fewer queries than keys is how a rank that gathers the keys sees its share.
         let ranks = (keys as f64 / queries as f64).max(1.0);
         Self {
             sequences: sequences as f64,
             heads: heads as f64,
+            kv_heads: kv_heads as f64,
             seq_len: keys as f64,
             seen,
             qk_dim: qk_dim as f64,

@@ -58,7 +58,7 @@ struct Library {
 }
 
 /// Source of the names that are tried: cudarc 0.19, `get_lib_name_candidates`, which knows no `libnccl.so.2`.
-const LIBRARIES: [Library; 4] = [
+const LIBRARIES: [Library; 5] = [
     Library {
         name: "libcuda",
         loaded_as: &["libcuda.so", "libcuda.so.1"],
@@ -79,6 +79,13 @@ const LIBRARIES: [Library; 4] = [
         comes_as: &["libcublasLt.so.13"],
         needed_for: "matrix products",
         package: "nvidia-cublas-cu12",
+    },
+    Library {
+        name: "libcudnn",
+        loaded_as: &["libcudnn.so", "libcudnn.so.9"],
+        comes_as: &[],
+        needed_for: "attention as frameworks run it (the probe's own only bounds it)",
+        package: "nvidia-cudnn-cu12",
     },
     Library {
         name: "libnccl",
@@ -186,6 +193,20 @@ pub fn hardware(host: &Host) -> Vec<Check> {
         checks.push(Check::new(format!("port {}", port.name), state, found, remedy));
     }
     checks
+}
+
+/// The release of cuDNN that the loader finds, where it finds one.
+#[cfg(feature = "cuda")]
+pub fn cudnn() -> Option<Check> {
+    use super::cuda::{LEAST_CUDNN, cudnn_version, release};
+    let version = cudnn_version()?;
+    let (state, remedy) = if version < LEAST_CUDNN {
+        let least = release(LEAST_CUDNN);
+        (State::Missing, format!("pip install nvidia-cudnn-cu12: attention is timed from {least} on"))
+    } else {
+        (State::Good, String::new())
+    };
+    Some(Check::new("cuDNN", state, release(version), remedy))
 }
 
 /// Clocks, power limit, ECC and links of each GPU, from NVML.

@@ -13,6 +13,7 @@ pub mod ranks;
 pub mod recorded;
 pub mod roofline;
 pub mod sample;
+pub mod sdpa;
 pub mod shapes;
 pub mod tensors;
 mod verdict;

@@ -49,7 +49,7 @@ pub fn kernel_of(call: &Call) -> Option<(Kernel, f64)> {
 /// One kernel of a rank's attention, and how often it runs: a ring of c ranks runs c blocks of s/c queries and keys, half
 /// of each seen, which is the causal share of all.
 fn attention(core: &Core, kernel: AttentionKernel, pass: Pass) -> (Attention, f64) {
-    let Core { sequences, heads, seq_len, seen, qk_dim, v_dim, dropout: _, cut } = *core;
+    let Core { sequences, heads, kv_heads, seq_len, seen, qk_dim, v_dim, dropout: _, cut } = *core;
     let size = |value: f64| (value.round() as u64).max(1);
     let keys = size(seq_len / cut.by_chunks);
     let mask = if (seen - 0.5).abs() < 1e-3 {
@@ -65,6 +65,7 @@ fn attention(core: &Core, kernel: AttentionKernel, pass: Pass) -> (Attention, f6
         pass,
         sequences: size(sequences),
         heads: size(heads / cut.by_heads),
+        kv_heads: size(kv_heads / cut.by_heads),
         queries: size(seq_len / cut.by_chunks / cut.by_queries),
         keys,
         qk_dim: size(qk_dim),

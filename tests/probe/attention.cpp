@@ -87,7 +87,7 @@ static void run(u32 sequences, u32 shares, u32 group, u32 queries, u32 keys, u32
 int main() {
     run(1, 1, 1, 64, 64, 0, 0);
     run(1, 2, 1, 128, 128, 1, 0);
-    run(2, 1, 2, 100, 100, 1, 0); // ragged, grouped queries
+    run(2, 2, 4, 100, 100, 1, 0); // ragged, four query heads to a head of keys
     run(1, 1, 3, 150, 150, 1, 40); // a window, one head of keys
     run(1, 1, 1, 70, 210, 1, 0); // a rank's share of the queries
     run(1, 1, 1, 33, 130, 0, 0); // ragged, all keys

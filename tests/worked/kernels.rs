@@ -47,6 +47,7 @@ fn forward_rate(gpu: &Gpu, kernel: AttentionKernel, heads: f64) -> f64 {
     let core = Core {
         sequences: 1.0,
         heads,
+        kv_heads: heads,
         seq_len: 4096.0,
         seen: 0.5,
         qk_dim: 128.0,
@@ -86,6 +87,7 @@ fn section_2_3_unfused_attention_of_the_22b_layer_takes_1_49_ms() {
     let core = Core {
         sequences: 4.0,
         heads: 8.0,
+        kv_heads: 8.0,
         seq_len: 2048.0,
         seen: 0.5,
         qk_dim: 96.0,

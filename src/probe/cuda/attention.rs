@@ -7,6 +7,7 @@ use cudarc::driver::{result as driver, sys as drv};
 use super::compile::{HEADS, Source, compile, function, module};
 use super::memory::Buffer;
 use super::{Cuda, failed};
+use crate::gpu::AttentionKernel;
 use crate::kernel::Pass;
 use crate::probe::kernel::{Attention, Fused, Kernel, Mask};
 use crate::probe::{Effort, ProbeError, Sample};
@@ -47,11 +48,11 @@ struct Operands {
 
 /// Why the probe cannot run a core, if it cannot.
 pub fn unsupported(core: &Attention) -> Option<String> {
-    let Attention { kernel, pass, sequences, heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
+    let Attention { kernel, pass, sequences, heads, kv_heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
     let most = u64::from(u32::MAX / 2);
     if kernel != Fused::Own {
         Some(
-            "the probe runs no library's attention; its own bounds it (or: calibrate --kineto, from a PyTorch trace)"
+            "the probe runs no library's attention but cuDNN's; its own bounds it (or: calibrate --kineto, from a PyTorch trace)"
                 .into(),
         )
     } else if pass == Pass::Wgrad {
@@ -59,6 +60,8 @@ pub fn unsupported(core: &Attention) -> Option<String> {
     } else if !HEADS.contains(&(qk_dim, v_dim)) {
         let heads: Vec<String> = HEADS.iter().map(|(qk, v)| format!("{qk}/{v}")).collect();
         Some(format!("the probe's attention is of heads of {} (queries and keys / values)", heads.join(", ")))
+    } else if !heads.is_multiple_of(kv_heads) {
+        Some(format!("{heads} query heads do not share {kv_heads} heads of keys evenly"))
     } else if queries > keys {
         Some("the probe's attention has no more queries than keys".into())
     } else if keys > most || sequences.saturating_mul(heads) > MOST_HEADS {
@@ -69,8 +72,11 @@ pub fn unsupported(core: &Attention) -> Option<String> {
 }
 
 impl Cuda {
-    /// Times the probe's own kernel. Backward is all that it launches: zeros for dq, sums of o·do, the kernel, dq to bf16.
+    /// Times cuDNN's attention, or the probe's own kernel. Backward is all that it launches: zeros for dq, sums of o·do, the kernel, dq to bf16.
     pub(super) fn attention(&mut self, core: &Attention, effort: Effort) -> Result<Sample, ProbeError> {
+        if core.kernel == Fused::Library(AttentionKernel::Cudnn) {
+            return self.library_attention(core, effort);
+        }
         if let Some(why) = unsupported(core) {
             return Err(ProbeError::Unsupported { kernel: Kernel::Attention(*core).to_string(), why });
         }
@@ -152,7 +158,7 @@ impl Cuda {
         let mut tensors =
             [of.q.at, of.k.at, of.v.at, of.gradient.at, of.lse.at, of.delta.at, of.dq_sum.at, of.dk.at, of.dv.at];
         let mut sizes = Sizes::of(core);
-        let grid = (core.keys.div_ceil(TILE) as u32, (core.sequences * core.heads) as u32);
+        let grid = (core.keys.div_ceil(TILE) as u32, (core.sequences * core.kv_heads) as u32);
         let shared = backward_shared(core.qk_dim, core.v_dim);
         let mut operands = arguments(&mut tensors, &mut sizes);
         self.start("attention_backward", functions.backward, grid, shared, &mut operands)?;
@@ -190,14 +196,15 @@ struct Sizes {
 }
 
 impl Sizes {
-    /// Each query head has keys of its own: what a core is priced by does not say how many share them.
     fn of(core: &Attention) -> Self {
         let (causal, window) = match core.mask {
             Mask::Full => (0, 0),
             Mask::Causal => (1, 0),
             Mask::Window(width) => (1, u32::try_from(width).unwrap_or(0)),
         };
-        Self { group: 1, queries: core.queries as u32, keys: core.keys as u32, causal, window, scale: scale(core) }
+        let Attention { heads, kv_heads, queries, keys, .. } = *core;
+        let group = (heads / kv_heads) as u32;
+        Self { group, queries: queries as u32, keys: keys as u32, causal, window, scale: scale(core) }
     }
 }
 
@@ -214,8 +221,8 @@ fn scale(core: &Attention) -> f32 {
 
 /// Bytes of q, k, v, o, lse, do, delta, the sum of dq, dq, dk and dv.
 fn operand_bytes(core: &Attention) -> [u64; 11] {
-    let Attention { kernel: _, pass, sequences, heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
-    let (queries, keys) = (sequences * heads * queries, sequences * heads * keys);
+    let Attention { kernel: _, pass, sequences, heads, kv_heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
+    let (queries, keys) = (sequences * heads * queries, sequences * kv_heads * keys);
     let back = u64::from(pass != Pass::Forward);
     [
         2 * queries * qk_dim,

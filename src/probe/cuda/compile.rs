@@ -3,7 +3,7 @@
 use std::ffi::CString;
 
 use cudarc::driver::{result as driver, sys as drv};
-use cudarc::{cublaslt, nccl, nvrtc};
+use cudarc::{cublaslt, cudnn, nccl, nvrtc};
 
 use super::{failed, missing};
 use crate::probe::ProbeError;
@@ -24,6 +24,8 @@ pub struct Libraries {
     pub nvrtc: bool,
     /// Matrix products.
     pub cublas_lt: bool,
+    /// Attention as frameworks run it.
+    pub cudnn: bool,
     /// Collectives.
     pub nccl: bool,
 }
@@ -36,6 +38,7 @@ pub fn libraries() -> Libraries {
             driver: drv::is_culib_present(),
             nvrtc: nvrtc::sys::is_culib_present(),
             cublas_lt: cublaslt::sys::is_culib_present(),
+            cudnn: cudnn::sys::is_culib_present(),
             nccl: nccl::sys::is_culib_present(),
         }
     }

@@ -8,6 +8,7 @@
 mod attention;
 mod collective;
 mod compile;
+mod cudnn;
 mod memory;
 mod product;
 
@@ -29,6 +30,7 @@ use memory::{Buffer, Events};
 use product::{Product, WORKSPACE};
 
 pub use compile::{HEADS, Source, compile};
+pub use cudnn::{LEAST_VERSION as LEAST_CUDNN, Planned, planned, release, version as cudnn_version};
 
 /// Shortest window between two events.
 const WINDOW: Duration = Duration::from_micros(200);
@@ -57,6 +59,7 @@ pub struct Cuda {
     arch: String,
     attention: BTreeMap<(u64, u64), attention::Functions>,
     products: Option<ltsys::cublasLtHandle_t>,
+    cudnn: Option<cudnn::Cudnn>,
     processors: u32,
     cache: usize,
     machine: Machine,
@@ -108,6 +111,7 @@ impl Cuda {
             arch,
             attention: BTreeMap::new(),
             products,
+            cudnn: None,
             processors: processors.unsigned_abs(),
             cache: usize::try_from(cache).unwrap_or(0),
             machine,

@@ -214,6 +214,7 @@ mod tests {
         pass: Pass::Forward,
         sequences: 1,
         heads: 32,
+        kv_heads: 8,
         queries: 8192,
         keys: 8192,
         qk_dim: 128,

@@ -155,6 +155,7 @@ fn attention(name: &str, kernel_name: &str, operator: &Value, dims: &[Vec<u64>])
         pass: if backward { Pass::Dgrad } else { Pass::Forward },
         sequences: q[0],
         heads: q[1],
+        kv_heads: k[1],
         queries: q[2],
         keys: k[2],
         qk_dim: q[3],

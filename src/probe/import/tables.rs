@@ -125,12 +125,13 @@ fn attention(row: &Row) -> Result<Found, String> {
         "0" | "false" => false,
         _ => return Ok(Err("attention that does not say whether it is causal".into())),
     };
-    let dim = row.size("head_dim")?;
+    let (dim, heads) = (row.size("head_dim")?, row.size("heads")?);
     let core = Attention {
         kernel: Fused::Library(kernel),
         pass: if row.text("pass") == "bwd" { Pass::Dgrad } else { Pass::Forward },
         sequences: row.size("batch")?,
-        heads: row.size("heads")?,
+        heads,
+        kv_heads: if row.text("kv_heads").is_empty() { heads } else { row.size("kv_heads")? },
         queries: row.size("seq")?,
         keys: row.size("seq")?,
         qk_dim: dim,

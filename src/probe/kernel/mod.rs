@@ -76,6 +76,8 @@ pub struct Attention {
     pub sequences: u64,
     /// Query heads.
     pub heads: u64,
+    /// Heads of keys and values, each shared by as many query heads.
+    pub kv_heads: u64,
     /// Queries of each sequence.
     pub queries: u64,
     /// Keys of each sequence.

@@ -45,10 +45,13 @@ impl fmt::Display for Kernel {
             Self::Contended(gemm) => write!(f, "contended {gemm}"),
             Self::Sustained(gemm) => write!(f, "sustained {gemm}"),
             Self::Attention(core) => {
-                let Attention { kernel, pass, sequences, heads, queries, keys, qk_dim, v_dim, mask } = core;
+                let Attention { kernel, pass, sequences, heads, kv_heads, queries, keys, qk_dim, v_dim, mask } = core;
                 let kernel = name_of(&ATTENTION_KERNELS, kernel);
-                write!(f, "attention {kernel} {pass} sequences={sequences} heads={heads} queries={queries} ")?;
-                write!(f, "keys={keys} qk={qk_dim} v={v_dim} mask=")?;
+                write!(f, "attention {kernel} {pass} sequences={sequences} heads={heads} ")?;
+                if kv_heads != heads {
+                    write!(f, "kv_heads={kv_heads} ")?;
+                }
+                write!(f, "queries={queries} keys={keys} qk={qk_dim} v={v_dim} mask=")?;
                 match mask {
                     Mask::Full => f.write_str("full"),
                     Mask::Causal => f.write_str("causal"),
@@ -108,6 +111,41 @@ impl<'a> Words<'a> {
             .ok_or_else(|| format!("`{key}={text}` is no size of 1 or more"))
     }
 
+    /// A size that older files leave out.
+    fn size_or(&mut self, key: &str, otherwise: u64) -> Result<u64, String> {
+        let is_next = self.0.clone().next().is_some_and(|word| word.starts_with(&format!("{key}=")));
+        if is_next { self.size(key) } else { Ok(otherwise) }
+    }
+
+    fn attention(&mut self) -> Result<Attention, String> {
+        let kernel = self.named("attention kernel", &ATTENTION_KERNELS)?;
+        let pass = self.named("pass", &PASSES[..2])?;
+        let sequences = self.size("sequences")?;
+        let heads = self.size("heads")?;
+        Ok(Attention {
+            kernel,
+            pass,
+            sequences,
+            heads,
+            kv_heads: self.size_or("kv_heads", heads)?,
+            queries: self.size("queries")?,
+            keys: self.size("keys")?,
+            qk_dim: self.size("qk")?,
+            v_dim: self.size("v")?,
+            mask: match self.text("mask")? {
+                "full" => Mask::Full,
+                "causal" => Mask::Causal,
+                width => Mask::Window(
+                    width
+                        .parse()
+                        .ok()
+                        .filter(|width| *width > 0)
+                        .ok_or_else(|| format!("`mask={width}` is not full, causal or a window"))?,
+                ),
+            },
+        })
+    }
+
     fn gemm(&mut self) -> Result<Gemm, String> {
         let formats = Format::ALL.map(|format| (format_name(format), format));
         Ok(Gemm {
@@ -139,27 +177,7 @@ fn parse(text: &str) -> Result<Kernel, String> {
         "gemm" => Kernel::Gemm(words.gemm()?),
         "contended" => Kernel::Contended(words.gemm()?),
         "sustained" => Kernel::Sustained(words.gemm()?),
-        "attention" => Kernel::Attention(Attention {
-            kernel: words.named("attention kernel", &ATTENTION_KERNELS)?,
-            pass: words.named("pass", &PASSES[..2])?,
-            sequences: words.size("sequences")?,
-            heads: words.size("heads")?,
-            queries: words.size("queries")?,
-            keys: words.size("keys")?,
-            qk_dim: words.size("qk")?,
-            v_dim: words.size("v")?,
-            mask: match words.text("mask")? {
-                "full" => Mask::Full,
-                "causal" => Mask::Causal,
-                width => Mask::Window(
-                    width
-                        .parse()
-                        .ok()
-                        .filter(|width| *width > 0)
-                        .ok_or_else(|| format!("`mask={width}` is not full, causal or a window"))?,
-                ),
-            },
-        }),
+        "attention" => Kernel::Attention(words.attention()?),
         "stream" => Kernel::Stream {
             op: words.named("streaming kernel", &StreamOp::NAMED)?,
             rows: words.size("rows")?,
@@ -204,6 +222,7 @@ mod tests {
             "attention cudnn dgrad sequences=1 heads=8 queries=4096 keys=4096 qk=192 v=128 mask=causal",
             "attention fa3 forward sequences=1 heads=8 queries=4096 keys=4096 qk=128 v=128 mask=1024",
             "attention own dgrad sequences=1 heads=8 queries=4096 keys=8192 qk=128 v=128 mask=causal",
+            "attention own forward sequences=1 heads=8 kv_heads=1 queries=4096 keys=4096 qk=128 v=128 mask=causal",
             "stream swiglu-backward rows=4096 columns=14336",
             "to-host bytes=1048576",
             "launch",
@@ -211,6 +230,14 @@ mod tests {
         ] {
             assert_eq!(text.parse::<Kernel>().unwrap().to_string(), text);
         }
+    }
+
+    #[test]
+    fn files_without_heads_of_keys_have_one_for_each_query_head() {
+        let text = "attention fa2 forward sequences=1 heads=8 queries=64 keys=64 qk=128 v=128 mask=full";
+        let Kernel::Attention(core) = text.parse().unwrap() else { unreachable!() };
+        assert_eq!(core.kv_heads, 8);
+        assert_eq!(text.replace("heads=8", "heads=8 kv_heads=8").parse(), Ok(Kernel::Attention(core)));
     }
 
     #[test]
