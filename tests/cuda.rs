@@ -208,6 +208,75 @@ fn inside_attention_without_memory() {
     assert!(probe.hold(&[90_000_000]).is_ok());
 }
 
+/// A device that works, with a cuDNN of these definitions.
+fn device_with_cudnn(name: &str, definitions: &[&str]) -> PathBuf {
+    let folder = device(name, &["MEMORY=80000000000ull", "MS=1000", "COMPILER=0"]);
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probe/stub_cudnn_api.c");
+    let mut build = Command::new("cc");
+    build.args(["-shared", "-fPIC", "-o"]).arg(folder.join("libcudnn.so.9")).arg(source);
+    assert!(build.args(definitions.iter().map(|text| format!("-D{text}"))).status().unwrap().success());
+    folder
+}
+
+#[test]
+fn attention_of_cudnn_is_run_and_what_stops_it_is_named() {
+    let with = |name, version: u32, engines: u32, runs: u32| {
+        let definitions = [format!("VERSION={version}"), format!("ENGINES={engines}"), format!("RUNS={runs}")];
+        device_with_cudnn(name, &definitions.each_ref().map(String::as_str))
+    };
+    inside(&with("cudnn-works", 92_800, 2, 0), "inside_cudnn");
+    inside(&with("cudnn-old", 90_100, 2, 0), "inside_old_cudnn");
+    inside(&with("cudnn-engines", 92_800, 0, 0), "inside_cudnn_without_engines");
+    inside(&with("cudnn-fails", 92_800, 2, 5000), "inside_cudnn_that_fails");
+    inside(&device("cudnn-none", &["MEMORY=80000000000ull", "MS=1000", "COMPILER=0"]), "inside_without_cudnn");
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_cudnn() {
+    let Some(mut probe) = opened() else { return };
+    for kernel in [FORWARD, BACKWARD] {
+        let kernel = kernel.replace("own", "cudnn").replace("queries=1024", "queries=4096");
+        assert!((time(&mut probe, &kernel).unwrap().median().get() - 1.0).abs() < 1e-9);
+    }
+    let error = time(&mut probe, &BACKWARD.replace("own", "cudnn")).unwrap_err();
+    assert!(error.to_string().contains("no mask of queries that lie evenly among more keys"), "{error}");
+}
+
+/// Is left out with these words, so that the rest is measured.
+fn leaves_out(says: &str) {
+    let Some(mut probe) = opened() else { return };
+    let error = time(&mut probe, &FORWARD.replace("own", "cudnn")).unwrap_err();
+    assert!(matches!(error, ProbeError::Unsupported { .. }) && error.to_string().contains(says), "{error}");
+    assert!(time(&mut probe, FORWARD).is_ok());
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_old_cudnn() {
+    leaves_out("cuDNN 9.1.0 is older than 9.10.2");
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_without_cudnn() {
+    leaves_out("libcudnn.so.9 was not found (pip install nvidia-cudnn-cu12");
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_cudnn_without_engines() {
+    leaves_out("cuDNN has no engine for it");
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_cudnn_that_fails() {
+    let Some(mut probe) = opened() else { return };
+    let error = time(&mut probe, &FORWARD.replace("own", "cudnn")).unwrap_err().to_string();
+    assert!(error.contains("cudnnBackendExecute failed") && error.contains("the stub says so"), "{error}");
+}
+
 /// The bar of a verification, for the layers that it is about.
 #[test]
 fn a_layer_of_true_tensors_takes_what_is_predicted() {

@@ -43,7 +43,7 @@ fn core(text: &str) -> Attention {
 #[test]
 #[ignore = "needs cuDNN and NVRTC on LD_LIBRARY_PATH; .ci/run gets them"]
 fn cudnn_has_engines_for_the_graphs_of_attention() {
-    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("stub-cudnn");
+    let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("stub-described");
     std::fs::create_dir_all(&folder).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probe/stub_cudnn.c");
     for name in ["libcuda.so.1", "libcublasLt.so.12"] {

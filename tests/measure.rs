@@ -152,6 +152,11 @@ fn what_was_measured_changes_the_prediction_and_says_so() {
     code(&run(&folder, &["calibrate", "h100.toml", "--out", "again.toml"]), 0);
     let file = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
     assert_eq!(file("h100.toml"), file("again.toml"));
+    // A folder of calibrations has one of each device and day.
+    let calibrations = folder.join("calibrations");
+    std::fs::create_dir_all(&calibrations).unwrap();
+    code(&run(&folder, &["calibrate", "samples.toml", "--date", "2026-11-22", "--out", "calibrations"]), 0);
+    assert!(calibrations.join("h100-sxm-2026-11-22.toml").exists());
     let plan = |more: &[&str]| {
         let output =
             run(&folder, &[&["plan", "llama3-8b", "dgx-h100-8", "--top", "1", "--format", "json"], more].concat());
@@ -185,6 +190,16 @@ fn a_verification_shows_the_error_before_and_after() {
     assert!(figure("covered") > 0.99, "{total}");
     assert!(figure("predicted_s") / figure("measured_s") < 0.9, "{total}");
     assert!((figure("calibrated_s") / figure("measured_s") - 1.0).abs() < 0.01, "{total}");
+    // Each pass of a layer and the update, too.
+    let parts = json["plans"][0]["parts"].as_array().unwrap();
+    for name in ["forward", "backward", "optimizer"] {
+        let part = parts.iter().find(|part| part["name"] == name).unwrap_or_else(|| panic!("no {name}: {parts:?}"));
+        let figure = |name: &str| part[name].as_f64().unwrap();
+        assert!(figure("covered") > 0.9 && figure("covered") <= 1.0, "{part}");
+        // The products were slower than predicted, and the update has none.
+        assert_eq!(figure("predicted_s") / figure("measured_s") < 0.9, name != "optimizer", "{part}");
+        assert!((figure("calibrated_s") / figure("measured_s") - 1.0).abs() < 0.02, "{part}");
+    }
     let sheets = run(&folder, &[&VERIFY[..], &["--quick", "--probe", "samples.toml", "--format", "markdown"]].concat());
     code(&sheets, 0);
     assert!(out(&sheets).contains("products dgrad") && out(&sheets).contains("confirmed"), "{}", out(&sheets));

@@ -46,7 +46,7 @@ pub struct Args {
     source: Option<String>,
     #[command(flatten)]
     fit: FitArgs,
-    /// File to write [default: stdout].
+    /// File to write, or a folder for a file named after device and day [default: stdout].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
     /// Form of the table of residuals on stderr.
@@ -77,7 +77,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let calibration = Calibration::new(gathered.samples, &source, &gathered.command, &cluster, &stack)?;
     let text = calibration.to_toml(&cluster, &stack);
     match &args.out {
-        Some(path) => std::fs::write(path, &text).with_context(|| format!("{}: cannot be written", path.display()))?,
+        Some(path) if path.is_dir() => {
+            // One file for each device and day.
+            let Machine { date, .. } = &calibration.samples.machine;
+            let path = path.join(format!("{}-{date}.toml", calibration.samples.gpu));
+            write(&path, &text)?;
+            output::talk(&format!("{}: written", path.display()));
+        }
+        Some(path) => write(path, &text)?,
         None => output::print(&text)?,
     }
     let (mut known, mut driven) = (cluster.clone(), stack.clone());
@@ -87,6 +94,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let sheet = sheets::residuals(&calibration, &residuals);
     output::talk(output::sheets(&[sheet], args.format)?.trim_end());
     Ok(Outcome::Answered)
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display()))
 }
 
 /// Samples of all inputs together, the command that a file will name, and their source.

@@ -9,6 +9,7 @@ pub mod doctor;
 pub mod fit;
 pub mod import;
 pub mod kernel;
+pub mod parts;
 pub mod ranks;
 pub mod recorded;
 pub mod roofline;

@@ -92,6 +92,7 @@ mod tests {
             measured_s: Seconds::new(step[0]),
             slowest_s: Seconds::new(step[1]),
             terms: vec![total],
+            parts: Vec::new(),
             peak_bytes: 0.0,
             layers: Vec::new(),
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::parts::{Part, parts};
 use super::shapes::{Measured, Slowest, calls};
 use super::tensors::{self, LayerTensors};
 use super::verdict::verdict;
@@ -111,6 +112,8 @@ pub struct Checked {
     pub slowest_s: Seconds,
     /// Terms that were measured at all, and their sum as the last.
     pub terms: Vec<Term>,
+    /// One layer of each kind, pass by pass, and the update.
+    pub parts: Vec<Part>,
     /// Predicted peak memory of the fullest rank, in bytes.
     pub peak_bytes: f64,
     /// Memory of one layer of each kind, where it was allocated.
@@ -173,6 +176,7 @@ pub fn verify(
                 measured_s: metered.evaluate(plan).step.total(),
                 slowest_s: slowed.evaluate(plan).step.total(),
                 terms: terms(&before, &after, &measured, plan),
+                parts: parts(&before, &after, &measured, plan),
                 peak_bytes: evaluation.footprint.device().get(),
                 layers: layers.clone(),
             }

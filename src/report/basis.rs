@@ -6,12 +6,20 @@ use crate::gpu::{Collective, Figure};
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::sources::Basis;
+use crate::units::Seconds;
+
+/// How each term of a step is known, in the order of [`StepTime::terms`](crate::cost::StepTime::terms); a term that takes no time
+/// leans on nothing.
+pub fn of_terms(problem: &Problem, evaluation: &Evaluation) -> Vec<(&'static str, Seconds, Option<Basis>)> {
+    let known = |name, time: Seconds| (time.get() > 0.0).then(|| of_term(problem, &evaluation.plan, name));
+    evaluation.step.terms().into_iter().map(|(name, time)| (name, time, known(name, time))).collect()
+}
 
 /// How the term of this name is known (names of [`StepTime::terms`](crate::cost::StepTime::terms)).
 ///
 /// What no sample can speak of by itself (waiting for stages, stragglers, point-to-point sends) is known as well as the
 /// device's own curves at best.
-pub fn of_term(problem: &Problem, plan: &Plan, term: &str) -> Basis {
+fn of_term(problem: &Problem, plan: &Plan, term: &str) -> Basis {
     let gpu = &problem.cluster().gpu;
     let format = problem.workload().format;
     let weakest = |figures: &[Figure]| {
@@ -65,12 +73,6 @@ fn curve_of(gpu: &crate::gpu::Gpu, op: Collective, ranks: u32) -> u32 {
 
 /// How the whole step is known: as its weakest term that takes time.
 pub fn of_step(problem: &Problem, evaluation: &Evaluation) -> Basis {
-    evaluation
-        .step
-        .terms()
-        .into_iter()
-        .filter(|(_, time)| time.get() > 0.0)
-        .map(|(name, _)| of_term(problem, &evaluation.plan, name))
-        .reduce(Basis::combine)
-        .unwrap_or(problem.cluster().gpu.basis)
+    let known = of_terms(problem, evaluation).into_iter().filter_map(|(.., basis)| basis);
+    known.reduce(Basis::combine).unwrap_or(problem.cluster().gpu.basis)
 }

@@ -15,14 +15,14 @@ pub fn waterfall(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     let total = evaluation.step.total();
     let mut sheet = Sheet::new(format!("Step time {total}"), &["term", "time", "share", "basis", "from start to end"]);
     let mut start = Seconds::ZERO;
-    for (name, time) in evaluation.step.terms() {
+    for (name, time, known) in basis::of_terms(problem, evaluation) {
         let bar = if time.get() > 0.0 {
             let (from, long) = (start / total * BAR, (time / total * BAR).max(1.0));
             format!("{}{}", ".".repeat(from as usize), "#".repeat(long.round() as usize))
         } else {
             String::new()
         };
-        let known = basis::of_term(problem, &evaluation.plan, name).to_string();
+        let known = known.map_or_else(|| "-".into(), |basis| basis.to_string());
         sheet.push([in_words(name), time.to_string(), percent(time / total), known, bar]);
         start += time;
     }

@@ -14,6 +14,7 @@ use crate::plan::{Layout, Offload, Plan};
 use crate::problem::Problem;
 use crate::refine::ranking::Entry;
 use crate::search::{Change, Ranking};
+use crate::sources::Basis;
 use crate::space::Rejection;
 
 /// Version of every document.
@@ -151,10 +152,13 @@ fn terms(step: &StepTime) -> Map<String, Value> {
     step.terms().into_iter().map(|(name, time)| (format!("{name}_s"), time.get().into())).collect()
 }
 
-/// How each term is known.
+/// How each term is known; `none` where it takes no time.
 fn terms_basis(problem: &Problem, evaluation: &Evaluation) -> Map<String, Value> {
-    let known = |name| basis::of_term(problem, &evaluation.plan, name).to_string();
-    evaluation.step.terms().into_iter().map(|(name, _)| (name.to_owned(), known(name).into())).collect()
+    let known = |basis: Option<Basis>| basis.map_or_else(|| "none".to_owned(), |basis| basis.to_string());
+    basis::of_terms(problem, evaluation)
+        .into_iter()
+        .map(|(name, _, basis)| (name.to_owned(), known(basis).into()))
+        .collect()
 }
 
 /// Tenants in GiB: `weights_gib`, …

@@ -2,6 +2,7 @@
 
 use super::{Sheet, percent, significant};
 use crate::probe::Samples;
+use crate::probe::parts::Part;
 use crate::probe::verify::{Checked, LayerMemory, Term, Verdict, Verification};
 use crate::units::Bytes;
 
@@ -21,7 +22,7 @@ pub fn report(heading: &str, samples: &Samples, verification: &Verification) -> 
     std::iter::once(of)
         .chain([ranking(verification)])
         .chain(memory)
-        .chain(verification.plans.iter().map(terms))
+        .chain(verification.plans.iter().flat_map(|plan| [terms(plan), passes(plan)]))
         .collect()
 }
 
@@ -68,6 +69,7 @@ fn ranking(verification: &Verification) -> Sheet {
             measured_s,
             slowest_s: _,
             terms: _,
+            parts: _,
             peak_bytes,
             layers: _,
         } = plan;
@@ -116,6 +118,29 @@ fn terms(plan: &Checked) -> Sheet {
             percent(term.error_before()),
             calibrated_s.to_string(),
             percent(term.error_after()),
+            percent(*covered),
+        ]);
+    }
+    sheet
+}
+
+/// One plan's layers, pass by pass, and its update.
+fn passes(plan: &Checked) -> Sheet {
+    let columns = ["layer", "measured", "predicted", "error before", "calibrated", "error after", "share measured"];
+    let mut sheet = Sheet::new(
+        "One layer of each kind for one micro-batch, and the update of the rank's shard, with measured kernels",
+        &columns,
+    );
+    for part in &plan.parts {
+        let Part { layer, name, predicted_s, calibrated_s, measured_s, covered } = part;
+        let what = layer.map_or_else(|| (*name).to_owned(), |kind| format!("kind {kind} {name}"));
+        sheet.push([
+            what,
+            measured_s.to_string(),
+            predicted_s.to_string(),
+            percent(part.error_before()),
+            calibrated_s.to_string(),
+            percent(part.error_after()),
             percent(*covered),
         ]);
     }

@@ -52,6 +52,8 @@ type Run<'a> = Box<dyn FnMut(usize) -> Result<(), ProbeError> + 'a>;
 
 /// One GPU, opened.
 pub struct Cuda {
+    // Destroyed before its context is let go.
+    cudnn: Option<cudnn::Cudnn>,
     context: Arc<CudaContext>,
     stream: drv::CUstream,
     beside: drv::CUstream,
@@ -59,7 +61,6 @@ pub struct Cuda {
     arch: String,
     attention: BTreeMap<(u64, u64), attention::Functions>,
     products: Option<ltsys::cublasLtHandle_t>,
-    cudnn: Option<cudnn::Cudnn>,
     processors: u32,
     cache: usize,
     machine: Machine,
