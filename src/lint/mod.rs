@@ -57,7 +57,8 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
         let message = format!("{:?} does not run the schedule {}", imported.framework, plan.schedule);
         findings.push(Finding::error("framework-schedule", message).at_maybe(imported.places.get("vpp")));
     }
-    let priced = rejections.iter().all(|rejection| matches!(rejection, Rejection::OutOfMemory { .. }));
+    let sized = |rejection| matches!(rejection, &Rejection::OutOfMemory { .. } | &Rejection::HostMemory { .. });
+    let priced = rejections.iter().all(sized);
     let evaluation = priced.then(|| costs.evaluate_played(plan));
     let footprints = if priced || space::can_be_sized(plan, problem) { costs.footprints(plan) } else { Vec::new() };
     let mut report =

@@ -146,6 +146,9 @@ pub const fn keys(rejection: &Rejection) -> &'static [&'static str] {
         Rejection::UlyssesHeads { .. } => &["cp-kind", "cp"],
         Rejection::Experts { .. } | Rejection::ExpertGrid { .. } | Rejection::Dense { .. } => &["ep", "etp"],
         Rejection::Combination(_) => &["sp", "zero", "recompute", "etp"],
-        Rejection::Restricted(_) | Rejection::Inexpressible { .. } | Rejection::OutOfMemory { .. } => &[],
+        Rejection::Restricted(_)
+        | Rejection::Inexpressible { .. }
+        | Rejection::OutOfMemory { .. }
+        | Rejection::HostMemory { .. } => &[],
     }
 }

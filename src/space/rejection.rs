@@ -153,6 +153,14 @@ pub enum Rejection {
         /// That rank.
         rank: u32,
     },
+    /// What ranks leave on their host is over its memory.
+    #[error("leaves {needed} on a host, and a host has {available}")]
+    HostMemory {
+        /// Left by the ranks of the fullest host.
+        needed: Bytes,
+        /// Memory of a host.
+        available: Bytes,
+    },
 }
 
 impl Rejection {
@@ -177,6 +185,7 @@ impl Rejection {
             Self::Restricted(_) => "restricted",
             Self::Inexpressible { .. } => "framework",
             Self::OutOfMemory { .. } => "out-of-memory",
+            Self::HostMemory { .. } => "host-memory",
         }
     }
 }
