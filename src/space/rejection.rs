@@ -164,6 +164,11 @@ pub enum Rejection {
 }
 
 impl Rejection {
+    /// Whether the plan runs but for memory, and has a price.
+    pub const fn is_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory { .. } | Self::HostMemory { .. })
+    }
+
     /// Short name for counts.
     pub const fn rule(&self) -> &'static str {
         match self {
