@@ -10,9 +10,10 @@ use meshwright::pools::replicas::Shares;
 use meshwright::pools::{Pooled, Way, stages};
 use meshwright::problem::{HbmProfile, Problem, ProblemError};
 use meshwright::refine::{self, refine};
-use meshwright::search::Options;
+use meshwright::search::{Goal, Options, WhatIfs};
 use meshwright::space::{Restrictions, parse_plan};
 use meshwright::stages::{Stage, StagedPlan};
+use meshwright::units::Seconds;
 use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
 const SOURCE: &str = "dgx-superpod-h100";
@@ -104,6 +105,29 @@ fn two_alike_pools_are_one_cluster() {
     }
 }
 
+/// Experts with a pipeline inside each replica: their groups lie inside a pool, and what joins their copies crosses the link as
+/// on the whole.
+#[test]
+fn experts_behind_a_pipeline_are_those_of_one_cluster() {
+    let mut whole = cluster("dgx-h100-1k", 512);
+    whole.levels = vec![level("leaf", 256), level("spine", 512)];
+    let whole = problem("mixtral-8x7b", whole, 1024).unwrap();
+    let halves = pooled("mixtral-8x7b", vec![leaf("dgx-h100-1k", 256), leaf("dgx-h100-1k", 256)], "400 Gb/s", 1024);
+    for text in [
+        "tp=1 pp=4 dp=128 ep=8 schedule=1f1b zero=1 recompute=full order=tp-cp-ep-pp-dp",
+        "tp=2 pp=4 dp=64 ep=4 etp=1 sp=on schedule=interleaved vpp=2 zero=1 recompute=full order=tp-cp-ep-pp-dp",
+    ] {
+        let plan = parse_plan(text, &whole).unwrap();
+        assert!(plan.layout.expert_replicas() > 1);
+        let one = Costs::new(&whole).evaluate_played(&plan);
+        let found = halves.ways(&plan);
+        let alike = found.iter().filter(|mixture| matches!(mixture.way, Way::Replicas { .. }));
+        let two = alike.map(|mixture| mixture.step.total()).reduce(Seconds::min).unwrap_or_else(|| panic!("{text}"));
+        let one = one.step.total();
+        assert!((one / two - 1.0).abs() < 1e-12, "{text}: {one} on one cluster, {two} on its halves");
+    }
+}
+
 /// The best shares are those of trying every one.
 #[test]
 fn shares_are_those_of_trying_all() {
@@ -170,6 +194,23 @@ fn the_faster_pool_takes_more() {
     let taken: u32 = shares.iter().map(|share| share.replicas * share.micro_batches).sum();
     assert_eq!(taken * beyond.plan.micro_batch, 1024);
     assert!(beyond.step.total() < best.step.total());
+}
+
+/// A search under a ceiling finds what it finds without one, but for what is over it.
+#[test]
+fn a_ceiling_leaves_out_what_is_over_it() {
+    let problem = problem("llama3-8b", leaf("dgx-h100-1k", 64), 128).unwrap();
+    let costs = Costs::new(&problem);
+    let options = Options { top: 12, restrictions: Restrictions::default() };
+    let all = WhatIfs::new(&costs).ask(&options, Goal::Fastest).evaluations;
+    for at in [0, 4, 11] {
+        let ceiling = all[at].step.total();
+        let within = WhatIfs::new(&costs).fastest_within(&options, ceiling).evaluations;
+        let expected: Vec<_> = all.iter().filter(|known| known.step.total() <= ceiling).copied().collect();
+        assert_eq!(within, expected);
+    }
+    let none = WhatIfs::new(&costs).fastest_within(&options, all[0].step.total() * 0.999).evaluations;
+    assert_eq!(none, []);
 }
 
 /// The pool with less memory sets what its replicas may hold.

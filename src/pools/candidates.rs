@@ -1,9 +1,11 @@
 //! Layouts that could use all pools: the best of each pool's view of the whole cluster.
 
+use crate::cost::Costs;
 use crate::plan::Plan;
 use crate::problem::Problem;
-use crate::search::{Options, search};
+use crate::search::{Options, WhatIfs};
 use crate::space::{Restrictions, divisors};
+use crate::units::Seconds;
 
 use super::Pooled;
 
@@ -35,15 +37,26 @@ pub fn only(restrictions: &Restrictions, key: &str, gpus: u32, allowed: impl Fn(
     Some(restrictions)
 }
 
-/// The best plans of each pool's view under restrictions, without repeats.
-pub fn of_views(pooled: &Pooled, restrictions: &Restrictions, batch: u32) -> Vec<Plan> {
-    let options = Options { top: FROM_EACH, restrictions: restrictions.clone() };
+/// The best plans of each pool's view under each of these restrictions, without repeats; none that takes longer there than the
+/// view's own of `ceilings`, where it has one.
+///
+/// The views ask much the same: what one finds is what the next has to beat, which changes nothing of what is found.
+pub fn of_views(pooled: &Pooled, restrictions: &[Restrictions], batch: u32, ceilings: &[Seconds]) -> Vec<Plan> {
+    let views: Vec<Problem> = pooled.joined().iter().map(|problem| problem.with_global_batch(batch)).collect();
+    let costs: Vec<Costs> = views.iter().map(Costs::new).collect();
+    let mut asked: Vec<WhatIfs> = costs.iter().map(WhatIfs::new).collect();
     let mut plans: Vec<Plan> = Vec::new();
-    for problem in pooled.joined() {
-        let view: Problem = problem.with_global_batch(batch);
-        for evaluation in search(&view, &options, &|_, _| ()).evaluations {
-            if !plans.contains(&evaluation.plan) {
-                plans.push(evaluation.plan);
+    for restrictions in restrictions {
+        let options = Options { top: FROM_EACH, restrictions: restrictions.clone() };
+        for at in 0..asked.len() {
+            let ceiling = ceilings.get(at).copied().unwrap_or(Seconds::new(f64::INFINITY));
+            let found = asked[at].fastest_within(&options, ceiling).evaluations;
+            let found: Vec<Plan> = found.into_iter().map(|evaluation| evaluation.plan).collect();
+            asked = asked.into_iter().map(|view| view.starting_from(&found)).collect();
+            for plan in found {
+                if !plans.contains(&plan) {
+                    plans.push(plan);
+                }
             }
         }
     }

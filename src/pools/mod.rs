@@ -15,11 +15,11 @@ pub mod stages;
 
 use crate::cluster::Cluster;
 use crate::cluster::pools::PooledCluster;
-use crate::cost::{Evaluation, Footprint, StepTime};
+use crate::cost::{Costs, Evaluation, Footprint, StepTime};
 use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::refine::Refined;
-use crate::search::{Options, search};
+use crate::search::{Goal, Options, WhatIfs};
 use crate::space::Restrictions;
 use crate::stack::Framework;
 use crate::units::Seconds;
@@ -95,6 +95,9 @@ pub struct Answer {
     pub priced: usize,
 }
 
+/// How much slower than by its speed a pool's view of a plan may be.
+const MOST_UNLIKE: f64 = 1.1;
+
 impl Pooled {
     /// The question, where `problem_of` puts it to a cluster.
     ///
@@ -133,8 +136,9 @@ impl Pooled {
     /// The best mixtures under restrictions, and the best of each pool alone.
     pub fn answer(&self, options: &Options) -> Answer {
         let framework = options.restrictions.framework(self.joined[0].stack().framework);
-        let (mut all, mut priced) = replicas::best(self, options);
         let (staged, refined) = stages::best(self, options);
+        let ceilings = self.ceilings(&staged, options.top, framework);
+        let (mut all, mut priced) = replicas::best(self, options, &ceilings);
         all.extend(staged);
         priced += refined;
         all.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
@@ -159,9 +163,28 @@ impl Pooled {
         found
     }
 
+    /// What a plan of replicas may take in each pool's view, where so many mixtures of stages are known already.
+    ///
+    /// Alike replicas take no less than their plan does in any view, so those over the last that is told are none. Unlike ones
+    /// take no less than their plan does in some view, and in another it is slower by about what the pool is.
+    fn ceilings(&self, staged: &[Mixture], top: usize, framework: Framework) -> Vec<Seconds> {
+        let times = || staged.iter().take(top).map(|mixture| mixture.step.total());
+        let Some(first) = staged.first().filter(|_| staged.len() >= top && framework != Framework::Internal) else {
+            return Vec::new();
+        };
+        let fastest = times().fold(Seconds::new(f64::INFINITY), Seconds::min);
+        let last = times().fold(Seconds::ZERO, Seconds::max) * (1.0 + 1e-9);
+        let whole: Vec<Seconds> = self.joined.iter().map(|problem| stages::whole(problem, &first.plan)).collect();
+        let least = whole.iter().copied().fold(Seconds::new(f64::INFINITY), Seconds::min);
+        whole.iter().map(|own| (fastest * (*own / least) * MOST_UNLIKE).max(last)).collect()
+    }
+
     fn best_alone(&self, restrictions: &Restrictions) -> Vec<Option<Evaluation>> {
         let options = Options { top: 1, restrictions: restrictions.clone() };
-        let best = |problem: &Problem| search(problem, &options, &|_, _| ()).evaluations.into_iter().next();
+        let best = |problem: &Problem| {
+            let costs = Costs::new(problem);
+            WhatIfs::new(&costs).ask(&options, Goal::Fastest).evaluations.into_iter().next()
+        };
         self.alone.iter().map(best).collect()
     }
 }

@@ -32,9 +32,9 @@ struct Part {
 const MOST_SHARED: usize = 12;
 
 /// Mixtures of replicas on pools: of each candidate the alike shares, and of the most promising the best shares; and how many
-/// were priced.
-pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
-    let plans = candidates(pooled, &options.restrictions);
+/// were priced. Nothing is looked for that takes longer in a pool's view than its own of `ceilings`.
+pub fn best(pooled: &Pooled, options: &Options, ceilings: &[Seconds]) -> (Vec<Mixture>, usize) {
+    let plans = candidates(pooled, &options.restrictions, ceilings);
     let mut found: Vec<Mixture> = plans.par_iter().filter_map(|plan| alike(pooled, plan)).collect();
     let mut priced = plans.len();
     let mut promising: Vec<(f64, &Plan)> =
@@ -51,20 +51,19 @@ pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
 }
 
 /// Plans whose replicas fit into pools: tp·cp·pp divides the GPUs of each, expert and shard groups stay inside one.
-fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
+fn candidates(pooled: &Pooled, restrictions: &Restrictions, ceilings: &[Seconds]) -> Vec<Plan> {
     let all = pooled.cluster().gpus();
     let common = common(pooled.sizes());
     let Some(whole) = only(restrictions, "dp", all, |dp| common.is_multiple_of(all / dp)) else { return Vec::new() };
-    let batch = near_batch(pooled.joined()[0].workload().global_batch, all / common);
+    let asked = pooled.joined()[0].workload().global_batch;
+    let batch = near_batch(asked, all / common);
+    let ceilings = if batch == asked { ceilings } else { &[] };
     // Replicas lie in one pool where the pipeline is inside them; one stage alone has no other order.
-    let mut plans = Vec::new();
     let mut inside = whole.clone();
-    if inside.forbid(&format!("order={}", RankOrder::PipelineOutermost)).is_ok() {
-        plans.extend(of_views(pooled, &inside, batch));
-    }
-    if let Some(flat) = only(&whole, "pp", all, |pp| pp == 1) {
-        plans.extend(of_views(pooled, &flat, batch));
-    }
+    let outermost = inside.forbid(&format!("order={}", RankOrder::PipelineOutermost)).is_ok();
+    let flat = only(&whole, "pp", all, |pp| pp == 1);
+    let orders: Vec<Restrictions> = outermost.then_some(inside).into_iter().chain(flat).collect();
+    let mut plans = of_views(pooled, &orders, batch, ceilings);
     plans.retain(|plan| stays_inside(pooled, plan));
     plans
 }
@@ -72,10 +71,6 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
 /// Whether no group but the replicas' own leaves a pool.
 fn stays_inside(pooled: &Pooled, plan: &Plan) -> bool {
     let layout = plan.layout;
-    // Replicas of experts are priced as neighbours, which under a pipeline inside a replica they are not.
-    if layout.pp > 1 && pooled.joined()[0].model().is_moe() && layout.expert_replicas() > 1 {
-        return false;
-    }
     pooled.sizes().all(|gpus| {
         let replica = layout.tp * layout.cp * layout.pp;
         let ranks = gpus / layout.pp;

@@ -7,6 +7,7 @@ use super::{Mixture, Pooled, Way};
 use crate::collective::Fabric;
 use crate::cost::{Costs, Footprint, Mixed, Stager};
 use crate::plan::{Offload, Plan, RankOrder, ZeroStage};
+use crate::problem::Problem;
 use crate::refine::ranking::MOST_STAGES;
 use crate::refine::{self, Freedom, Proof, Refined};
 use crate::search::Options;
@@ -107,7 +108,7 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
     if plain.iter().any(|rule| inside.forbid(rule).is_err()) {
         return Vec::new();
     }
-    let mut plans = of_views(pooled, &inside, batch);
+    let mut plans = of_views(pooled, &[inside], batch, &[]);
     plans.retain(|plan| {
         let (pp, virtual_stages) = (plan.layout.pp, plan.schedule.virtual_stages());
         let alone = virtual_stages == 1 && !plan.schedule.is_bidirectional();
@@ -166,27 +167,25 @@ pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
 /// ```
 fn least(pooled: &Pooled, plan: &Plan) -> Seconds {
     let stage = f64::from(plan.layout.tp * plan.layout.cp * plan.layout.dp);
-    let rate: f64 = pooled
-        .joined()
-        .iter()
-        .zip(pooled.sizes())
-        .map(|(problem, gpus)| {
-            let costs = Costs::new(problem);
-            let stager = Stager::new(&costs, plan);
-            let model = problem.model();
-            let layers = crate::stages::kinds_in_order(model).into_iter();
-            let each: Vec<Seconds> = (0..model.kinds.len())
-                .map(|kind| {
-                    let time = stager.layer(kind, crate::plan::Recompute::None, 0.0).time;
-                    time.forward + time.backward
-                })
-                .collect();
-            let ends = [stager.embedding().1, stager.loss().1].into_iter().map(|time| time.forward + time.backward);
-            let whole: Seconds = layers.map(|kind| each[kind]).chain(ends).sum();
-            f64::from(gpus) / stage / whole.get()
-        })
-        .sum();
+    let pools = pooled.joined().iter().zip(pooled.sizes());
+    let rate: f64 = pools.map(|(problem, gpus)| f64::from(gpus) / stage / whole(problem, plan).get()).sum();
     Seconds::new(plan.micro_batches(pooled.joined()[0].workload().global_batch) / rate)
+}
+
+/// One micro-batch through the whole model at its fastest.
+pub fn whole(problem: &Problem, plan: &Plan) -> Seconds {
+    let costs = Costs::new(problem);
+    let stager = Stager::new(&costs, plan);
+    let model = problem.model();
+    let layers = crate::stages::kinds_in_order(model).into_iter();
+    let each: Vec<Seconds> = (0..model.kinds.len())
+        .map(|kind| {
+            let time = stager.layer(kind, crate::plan::Recompute::None, 0.0).time;
+            time.forward + time.backward
+        })
+        .collect();
+    let ends = [stager.embedding().1, stager.loss().1].into_iter().map(|time| time.forward + time.backward);
+    layers.map(|kind| each[kind]).chain(ends).sum()
 }
 
 /// The best layers of one plan's stages on pools; `None` where none fit or the plan is not legal.

@@ -1,10 +1,13 @@
 //! The stages of one plan over unlike devices: the exact program of one stage a rank, with a table of stages for each kind.
 
-use super::program::{Load, Program};
+use super::blend::length;
+use super::edges::Edges;
+use super::program::Program;
 use super::separable::{self, Answer, Kinds, Split};
 use super::{Freedom, Infeasible, Options, Refined, coupled, cuts, finish};
 use crate::cost::{Mixed, StagedEvaluation, Stager};
 use crate::plan::{Offload, Plan, Recompute};
+use crate::schedule::paths::Path;
 use crate::units::Bytes;
 
 /// Finds layers and recomputation of every stage of a plan whose ranks are of several kinds: `stagers` price it on each,
@@ -46,11 +49,16 @@ pub fn refine_over(
     let price = |split: &Split| mixed.evaluate(&staged(split));
     let step = |split: &Split| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
     let limits = (options.tolerance, options.most_replays);
-    let mut answer = separable::solve(&kinds, coupled::chains(first), mixed.closed_sends().get(), limits, step);
+    let (chains, sends) = (coupled::chains(first), mixed.closed_sends().get());
+    let mut answer = separable::solve(&kinds, chains.clone(), sends, limits, step);
+    let edges = programs.iter().map(Edges::least);
+    let edges =
+        edges.reduce(|a, b| Edges { forward: a.forward.max(b.forward), backward: a.backward.max(b.backward), ..a });
+    let least = Least { line: edges.map(|edges| kinds.line(&edges, sends)).unwrap_or_default(), chains };
     if options.enumerate && coupled::splits(first) <= MOST_SPLITS {
-        every_split(&kinds, first, step, &mut answer);
+        every_split(&kinds, first, &least, step, &mut answer);
     } else if options.enumerate {
-        descend(&kinds, first, step, &mut answer);
+        descend(&kinds, first, &least, step, &mut answer);
     }
     let found = answer.best.as_ref().and_then(|(_, split)| Some((staged(split), price(split)?)));
     let Some((staged, price)) = found else {
@@ -70,11 +78,23 @@ fn split_of(kinds: &Kinds, cuts: &[usize]) -> Option<Split> {
     Some(Split { cuts: cuts.to_vec(), loads })
 }
 
+/// What a split takes at the least: its longest chain, and the line that a step is over its pipeline.
+struct Least {
+    line: (f64, f64),
+    chains: Vec<Path>,
+}
+
+impl Least {
+    fn of(&self, split: &Split) -> f64 {
+        let longest = self.chains.iter().map(|path| length(path, &split.loads)).fold(0.0, f64::max);
+        self.line.0 + self.line.1 * longest
+    }
+}
+
 /// Prices a split that may be faster than what is known, and keeps it if it is.
-fn offer(program: &Program, split: Split, step: &impl Fn(&Split) -> f64, answer: &mut Answer) -> bool {
+fn offer(least: &Least, split: Split, step: &impl Fn(&Split) -> f64, answer: &mut Answer) -> bool {
     let known = answer.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
-    let busiest = split.loads.iter().map(Load::both).fold(0.0, f64::max);
-    if program.stager.micro_batches() * busiest >= known {
+    if least.of(&split) >= known {
         return false;
     }
     let time = step(&split);
@@ -86,12 +106,12 @@ fn offer(program: &Program, split: Split, step: &impl Fn(&Split) -> f64, answer:
 }
 
 /// Looks at every split where there are few: late sends, which no chain counts, may prefer one that the program does not meet.
-fn every_split(kinds: &Kinds, program: &Program, step: impl Fn(&Split) -> f64, answer: &mut Answer) {
+fn every_split(kinds: &Kinds, program: &Program, least: &Least, step: impl Fn(&Split) -> f64, answer: &mut Answer) {
     let mut cuts = vec![0; program.chunks + 1];
     cuts[program.chunks] = program.len();
     coupled::every_cut(program, 1, &mut cuts, &mut |cuts| {
         if let Some(split) = split_of(kinds, cuts) {
-            offer(program, split, &step, answer);
+            offer(least, split, &step, answer);
         }
     });
     if let Some((time, _)) = answer.best {
@@ -100,7 +120,7 @@ fn every_split(kinds: &Kinds, program: &Program, step: impl Fn(&Split) -> f64, a
 }
 
 /// Moves single layers between neighbouring stages while the step gets shorter.
-fn descend(kinds: &Kinds, program: &Program, step: impl Fn(&Split) -> f64, answer: &mut Answer) {
+fn descend(kinds: &Kinds, program: &Program, least: &Least, step: impl Fn(&Split) -> f64, answer: &mut Answer) {
     for _ in 0..MOST_ROUNDS {
         let Some((_, from)) = answer.best.clone() else { return };
         let mut moved = false;
@@ -110,7 +130,7 @@ fn descend(kinds: &Kinds, program: &Program, step: impl Fn(&Split) -> f64, answe
             if cuts::legal(program, &cuts)
                 && let Some(split) = split_of(kinds, &cuts)
             {
-                moved |= offer(program, split, &step, answer);
+                moved |= offer(least, split, &step, answer);
             }
         }
         if !moved {

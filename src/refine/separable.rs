@@ -49,7 +49,7 @@ impl<'p, 'a> Kinds<'p, 'a> {
     }
 
     /// A line under that: its value at none, and its slope.
-    fn line(&self, edges: &Edges, sends: f64) -> (f64, f64) {
+    pub fn line(&self, edges: &Edges, sends: f64) -> (f64, f64) {
         let lines = self.programs.iter().map(|program| edges.line(program, sends));
         lines.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).unwrap_or_default()
     }

@@ -37,6 +37,8 @@ pub(super) struct Wanted {
     pub top: usize,
     /// Bytes that a plan may need.
     pub budget: f64,
+    /// The most that a plan may measure.
+    pub ceiling: f64,
 }
 
 /// A plan with its price.
@@ -51,14 +53,14 @@ struct Candidate {
 pub(super) struct Incumbents {
     pub wanted: Wanted,
     by_layout: BTreeMap<Layout, Candidate>,
-    /// Measure of the last plan asked for.
+    /// Measure of the last plan asked for; the ceiling until so many are known.
     last: f64,
     front: Vec<Candidate>,
 }
 
 impl Incumbents {
     pub fn new(wanted: Wanted) -> Self {
-        Self { wanted, by_layout: BTreeMap::new(), last: f64::INFINITY, front: Vec::new() }
+        Self { wanted, by_layout: BTreeMap::new(), last: wanted.ceiling, front: Vec::new() }
     }
 
     /// Nothing found yet, but nothing worse than these will do.
@@ -109,7 +111,8 @@ impl Incumbents {
         }
         let mut all: Vec<f64> = self.by_layout.values().map(|known| measure(known, objective)).collect();
         all.sort_by(f64::total_cmp);
-        self.last = all.get(self.wanted.top.saturating_sub(1)).copied().unwrap_or(f64::INFINITY);
+        let ceiling = self.wanted.ceiling;
+        self.last = all.get(self.wanted.top.saturating_sub(1)).map_or(ceiling, |last| last.min(ceiling));
         let last = self.last;
         self.by_layout.retain(|_, known| measure(known, objective) <= last);
     }

@@ -126,7 +126,7 @@ fn nearest(
 ) -> Option<NearMiss> {
     let one = Options { top: 1, restrictions: options.restrictions.clone() };
     let space = Space::new(costs, &one.restrictions);
-    let wanted = Wanted { goal: Goal::Best(Objective::Memory), top: 1, budget: f64::INFINITY };
+    let wanted = Wanted { goal: Goal::Best(Objective::Memory), top: 1, budget: f64::INFINITY, ceiling: f64::INFINITY };
     let (found, _) = run(costs, &space, Incumbents::new(wanted), &Parts::default(), control);
     let plan = found.best.into_plans().into_iter().next()?;
     let reason = crate::space::too_large(costs, &plan)?.to_string();
@@ -140,22 +140,22 @@ pub fn search_with(
     goal: Goal,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Ranking {
-    search_from(costs, options, goal, &[], &Parts::default(), control)
+    search_from(costs, options, (goal, f64::INFINITY), &[], &Parts::default(), control)
 }
 
 /// The same from plans that may be good, and with parts that may be priced already. Neither changes what is found: a plan to
-/// start from counts only where it lies in the space and runs.
+/// start from counts only where it lies in the space and runs. Plans whose measure is over `ceiling` are no answer.
 fn search_from(
     costs: &Costs,
     options: &Options,
-    goal: Goal,
+    (goal, ceiling): (Goal, f64),
     seeds: &[Plan],
     parts: &Parts,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Ranking {
     let space = Space::new(costs, &options.restrictions);
     let budget = costs.problem.hbm_budget().get();
-    let mut known = Incumbents::new(Wanted { goal, top: options.top, budget });
+    let mut known = Incumbents::new(Wanted { goal, top: options.top, budget, ceiling });
     for plan in seeds {
         let runs = if space.allows_idle() { check_with_idle(costs, plan) } else { check(costs, plan) };
         if runs.is_empty() && space.allows(plan) {

@@ -7,6 +7,7 @@ use super::tables::Parts;
 use super::{Goal, Options, Ranking, search_from};
 use crate::cost::Costs;
 use crate::plan::Plan;
+use crate::units::Seconds;
 
 /// Answers kept to start from.
 const SEEDS: usize = 64;
@@ -38,9 +39,18 @@ impl<'c> WhatIfs<'c> {
 
     /// The best plans under these options.
     pub fn ask(&self, options: &Options, goal: Goal) -> Ranking {
+        self.ask_within(options, goal, f64::INFINITY)
+    }
+
+    /// The fastest plans under these options that take no longer than `ceiling`.
+    pub fn fastest_within(&self, options: &Options, ceiling: Seconds) -> Ranking {
+        self.ask_within(options, Goal::Fastest, ceiling.get())
+    }
+
+    fn ask_within(&self, options: &Options, goal: Goal, ceiling: f64) -> Ranking {
         let seeds = self.seeds.lock().expect("nobody panics with it").clone();
         let go_on = |_, _| ControlFlow::Continue(());
-        let ranking = search_from(self.costs, options, goal, &seeds, &self.parts, &go_on);
+        let ranking = search_from(self.costs, options, (goal, ceiling), &seeds, &self.parts, &go_on);
         self.remember(ranking.evaluations.iter().map(|evaluation| evaluation.plan));
         ranking
     }
