@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use meshwright::probe::Kernel;
-use meshwright::probe::cuda::{LEAST_CUDNN, cudnn_version, planned, release};
+use meshwright::probe::cuda::{LEAST_CUDNN, Planned, cudnn_version, planned, release};
 use meshwright::probe::kernel::Attention;
 
 /// Properties of a device as cuDNN writes them: compute capability, processors, shared memory of a block, level 2 cache.
@@ -80,12 +80,18 @@ fn inside() {
             "heads=32 kv_heads=32 queries=8192 keys=8192 qk=128 v=128 mask=causal",
             "heads=8 kv_heads=1 queries=8192 keys=8192 qk=128 v=128 mask=1024",
             "heads=16 kv_heads=4 queries=1024 keys=4096 qk=64 v=64 mask=full",
+            "heads=8 kv_heads=2 queries=2048 keys=8192 qk=128 v=128 mask=causal",
+            "heads=8 kv_heads=2 queries=2048 keys=8192 qk=128 v=128 mask=1024",
             "heads=16 kv_heads=16 queries=4096 keys=4096 qk=192 v=128 mask=causal",
         ] {
             for pass in ["forward", "dgrad"] {
                 let text = format!("attention cudnn {pass} sequences=1 {sizes}");
                 match planned(&core(&text), &properties) {
-                    Ok(plan) => println!("{arch} {pass} {sizes}: engine {}, {} bytes", plan.engine, plan.workspace),
+                    Ok(plans) => {
+                        for Planned { engine, workspace } in plans {
+                            println!("{arch} {pass} {sizes}: engine {engine}, {workspace} bytes");
+                        }
+                    }
                     Err(error) => {
                         println!("{arch} {pass} {sizes}: {error}");
                         refused.push(format!("{arch} {pass} {sizes}"));

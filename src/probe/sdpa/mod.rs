@@ -56,7 +56,7 @@ pub enum Place {
     Given(Role),
     /// Nowhere: between two operations.
     Between,
-    /// One number, the same for all.
+    /// One number, the same for all; whole where the element is an index.
     Number(f32),
 }
 
@@ -166,18 +166,14 @@ fn packed(dims: [u64; 4]) -> [u64; 4] {
 }
 
 impl Graph {
-    /// Attention of these sizes, forward with what backward needs, or backward. None where the mask is no plain diagonal:
-    /// fewer queries than keys that lie evenly among them.
-    pub fn of(core: &Attention) -> Option<Self> {
-        if core.queries != core.keys && core.mask != Mask::Full {
-            return None;
-        }
+    /// Attention of these sizes, forward with what backward needs, or backward; fewer queries than keys are the last of them.
+    pub fn of(core: &Attention) -> Self {
         let mut graph = Self::default();
         match core.pass {
             Pass::Forward => graph.forward(core),
             Pass::Dgrad | Pass::Wgrad => graph.backward(core),
         }
-        Some(graph)
+        graph
     }
 
     /// The tensors in memory of the caller's, with their bytes.
@@ -216,6 +212,16 @@ impl Graph {
         self.tensor([1; 4], Element::F32, Place::Number(value))
     }
 
+    /// An index moved along: index + by, less `less`.
+    fn moved(&mut self, index: Id, by: u64, less: u64) -> Id {
+        let dims = self.tensors[index].dims;
+        [(Each::Add, by), (Each::Sub, less)].into_iter().fold(index, |index, (each, by)| {
+            let by = self.tensor([1; 4], Element::I32, Place::Number(by as f32));
+            let out = self.between(dims, Element::I32);
+            self.each(each, index, Some(by), out)
+        })
+    }
+
     fn each(&mut self, each: Each, x: Id, b: Option<Id>, out: Id) -> Id {
         self.operations.push(Operation::Pointwise { each, x, b, chosen_by: None, out });
         out
@@ -245,7 +251,7 @@ impl Graph {
     /// −∞ where a query does not see a key.
     ///
     /// ```text
-    /// causal   row ≥ column            window   column + width > row
+    /// causal   row + keys − queries ≥ column            window   column + width − keys + queries > row
     /// ```
     fn masked(&mut self, mask: Mask, mut scores: Id) -> Id {
         let dims = self.tensors[scores].dims;
@@ -256,7 +262,11 @@ impl Graph {
             let out = graph.between(dims, element);
             graph.each(Each::Index(axis), scores, None, out)
         };
-        let (row, column) = (index(self, 2, Element::I32), index(self, 3, Element::I32));
+        let (mut row, column) = (index(self, 2, Element::I32), index(self, 3, Element::I32));
+        let [_, _, queries, keys] = dims;
+        if queries != keys {
+            row = self.moved(row, keys, queries);
+        }
         scores = self.where_seen(Each::AtLeast, row, column, scores);
         if let Mask::Window(width) = mask {
             let index = |graph: &mut Self, axis| {
@@ -264,7 +274,7 @@ impl Graph {
                 graph.each(Each::Index(axis), scores, None, out)
             };
             let (row, column) = (index(self, 2), index(self, 3));
-            let width = self.number(width as f32);
+            let width = self.number(width as f32 - keys as f32 + queries as f32);
             let past = self.new_each(Each::Add, column, Some(width));
             scores = self.where_seen(Each::Above, past, row, scores);
         }
@@ -367,6 +377,30 @@ impl Graph {
             self.operations.push(Operation::Sum { x: of_each, out });
         }
     }
+}
+
+/// The kernels that a library runs for a core, whose masks are plain diagonals: itself, or where a rank gathers the keys of
+/// all, one for each half of its queries ([transformer-engine]).
+///
+/// ```text
+/// of 2c chunks the first rank has the first, which sees itself, and the last, which sees all, or a window and itself
+/// ```
+///
+/// Every rank's two chunks see as many keys. None where queries and keys are no whole chunks.
+pub fn kernels(core: &Attention) -> Option<Vec<Attention>> {
+    let Attention { queries, keys, mask, .. } = *core;
+    if queries == keys || mask == Mask::Full {
+        return Some(vec![*core]);
+    }
+    if !queries.is_multiple_of(2) || !keys.is_multiple_of(queries) {
+        return None;
+    }
+    let chunk = queries / 2;
+    let seen = match mask {
+        Mask::Full | Mask::Causal => keys,
+        Mask::Window(width) => keys.min(chunk + width),
+    };
+    Some(vec![Attention { queries: chunk, keys: chunk, ..*core }, Attention { queries: chunk, keys: seen, ..*core }])
 }
 
 /// Dimensions of every tensor in memory, of a number for each row, and of the scores.

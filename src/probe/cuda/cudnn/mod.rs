@@ -12,7 +12,7 @@ use super::memory::Buffer;
 use super::{Cuda, failed};
 use crate::kernel::Pass;
 use crate::probe::kernel::{Attention, Kernel};
-use crate::probe::sdpa::{Graph, Role};
+use crate::probe::sdpa::{self, Graph, Role};
 use crate::probe::{Effort, ProbeError, Sample};
 use descriptor::done;
 use plan::{Device, Plan};
@@ -63,13 +63,16 @@ fn refused(core: &Attention, why: String) -> ProbeError {
     ProbeError::Unsupported { kernel: Kernel::Attention(*core).to_string(), why }
 }
 
-/// The graph of a core, where this version takes it.
-fn graph(core: &Attention) -> Result<Graph, ProbeError> {
-    if let Some(why) = unsupported(core, version()) {
-        return Err(refused(core, why));
+/// The kernels of a core, where this version takes them.
+fn kernels(core: &Attention) -> Result<Vec<Attention>, ProbeError> {
+    let uneven =
+        "cuDNN runs a share of the queries as two whole chunks of the keys; the probe's own attention bounds it";
+    let kernels = sdpa::kernels(core).ok_or_else(|| refused(core, uneven.into()))?;
+    let version = version();
+    match kernels.iter().find_map(|kernel| unsupported(kernel, version)) {
+        Some(why) => Err(refused(core, why)),
+        None => Ok(kernels),
     }
-    let uneven = "cuDNN has no mask of queries that lie evenly among more keys; the probe's own attention bounds it";
-    Graph::of(core).ok_or_else(|| refused(core, uneven.into()))
 }
 
 /// What the library would run on a device that need not be there.
@@ -81,15 +84,19 @@ pub struct Planned {
     pub workspace: usize,
 }
 
-/// Builds the plan of a core for a device by its properties (JSON, as the library writes them): what the probe runs, up to the
-/// run.
+/// Builds the plans of a core for a device by its properties (JSON, as the library writes them): what the probe runs, up to
+/// the run.
 ///
 /// # Errors
 /// When the library is not there, or has no engine for it.
-pub fn planned(core: &Attention, properties: &str) -> Result<Planned, ProbeError> {
-    let graph = graph(core)?;
-    let Plan { engine, workspace, .. } = Plan::new(&graph, &Device::described(properties)?)?;
-    Ok(Planned { engine, workspace })
+pub fn planned(core: &Attention, properties: &str) -> Result<Vec<Planned>, ProbeError> {
+    let kernels = kernels(core)?;
+    let device = Device::described(properties)?;
+    let planned = |kernel: &Attention| {
+        let Plan { engine, workspace, .. } = Plan::new(&Graph::of(kernel), &device)?;
+        Ok(Planned { engine, workspace })
+    };
+    kernels.iter().map(planned).collect()
 }
 
 /// The library, opened for a device.
@@ -117,42 +124,57 @@ impl Drop for Cudnn {
 /// Memory of one core: every tensor of either pass.
 type Memory = BTreeMap<Role, Buffer>;
 
+/// One kernel of a core with its memory, as often as the cache asks for.
+struct Stage {
+    plan: Plan,
+    /// What comes before backward.
+    forward: Option<Plan>,
+    sets: Vec<Memory>,
+}
+
 impl Cuda {
     /// Times the library's attention. Backward is of what forward gave.
     pub(super) fn library_attention(&mut self, core: &Attention, effort: Effort) -> Result<Sample, ProbeError> {
-        let wanted = graph(core)?;
+        let kernels = kernels(core)?;
         let handle = match &self.cudnn {
             Some(Cudnn(handle)) => *handle,
             None => self.cudnn.insert(Cudnn::open(self.stream)?).0,
         };
-        let no_engine = |error: ProbeError| refused(core, format!("cuDNN has no engine for it: {error}"));
-        let device = Device::Here(handle);
-        let plan = Plan::new(&wanted, &device).map_err(no_engine)?;
-        let first = match core.pass {
-            Pass::Forward => None,
-            Pass::Dgrad | Pass::Wgrad => {
-                let before = graph(&Attention { pass: Pass::Forward, ..*core })?;
-                Some((Plan::new(&before, &device).map_err(no_engine)?, before))
-            }
-        };
-        let bytes: u64 = wanted.given().map(|(.., bytes)| bytes).sum();
-        let sets: Vec<Memory> =
-            (0..self.sets(bytes as usize)).map(|_| self.memory(&wanted)).collect::<Result<_, ProbeError>>()?;
-        let workspace = first.as_ref().map_or(0, |(plan, _)| plan.workspace).max(plan.workspace);
-        let workspace = Buffer::new(workspace)?;
-        let run = |plan: &Plan, at: usize| {
-            let set = &sets[at % sets.len()];
+        let stages: Vec<Stage> = kernels
+            .iter()
+            .map(|kernel| self.stage(kernel, &Device::Here(handle)))
+            .collect::<Result<_, ProbeError>>()?;
+        let plans = stages.iter().flat_map(|stage| stage.forward.iter().chain([&stage.plan]));
+        let workspace = Buffer::new(plans.map(|plan| plan.workspace).max().unwrap_or(0))?;
+        let run = |plan: &Plan, set: &Memory| {
             plan.run(handle, &|role| set.get(&role).map_or(std::ptr::null_mut(), Buffer::pointer), workspace.pointer())
         };
-        if let Some((plan, _)) = &first {
-            for at in 0..sets.len() {
-                run(plan, at)?;
+        for Stage { plan: _, forward, sets } in &stages {
+            if let Some(forward) = forward {
+                sets.iter().try_for_each(|set| run(forward, set))?;
             }
         }
-        let sample = self.sample(effort, &mut |at| run(&plan, at));
+        let sample = self.sample(effort, &mut |at| {
+            stages.iter().try_for_each(|Stage { plan, sets, .. }| run(plan, &sets[at % sets.len()]))
+        });
         // Nothing is freed under a kernel that runs.
         self.synchronize()?;
         sample
+    }
+
+    fn stage(&self, kernel: &Attention, device: &Device) -> Result<Stage, ProbeError> {
+        let no_engine = |error: ProbeError| refused(kernel, format!("cuDNN has no engine for it: {error}"));
+        let wanted = Graph::of(kernel);
+        let forward = match kernel.pass {
+            Pass::Forward => None,
+            Pass::Dgrad | Pass::Wgrad => {
+                let before = Graph::of(&Attention { pass: Pass::Forward, ..*kernel });
+                Some(Plan::new(&before, device).map_err(no_engine)?)
+            }
+        };
+        let bytes: u64 = wanted.given().map(|(.., bytes)| bytes).sum();
+        let sets = (0..self.sets(bytes as usize)).map(|_| self.memory(&wanted)).collect::<Result<_, ProbeError>>()?;
+        Ok(Stage { plan: Plan::new(&wanted, device).map_err(no_engine)?, forward, sets })
     }
 
     /// Random operands, and room for results.

@@ -50,7 +50,7 @@ pub struct Plan {
     _graph: Descriptor,
     _operations: Vec<Descriptor>,
     _tensors: Vec<Descriptor>,
-    numbers: Vec<(i64, Box<f32>)>,
+    numbers: Vec<(i64, Box<u32>)>,
     given: Vec<(i64, Role)>,
     /// The library's number of the engine.
     pub engine: i64,
@@ -123,7 +123,7 @@ impl Plan {
             self.given.iter().map(|(id, role)| (*id, Address(memory(*role)))).unzip();
         for (id, number) in &self.numbers {
             ids.push(*id);
-            addresses.push(Address(std::ptr::from_ref::<f32>(number).cast_mut().cast()));
+            addresses.push(Address(std::ptr::from_ref::<u32>(number).cast_mut().cast()));
         }
         let pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, &ids)?
@@ -140,9 +140,13 @@ const fn unique(id: usize) -> i64 {
     (id as u64).cast_signed() + 1
 }
 
-fn numbers(graph: &Graph) -> Vec<(i64, Box<f32>)> {
+/// Numbers on the host, by their bits.
+fn numbers(graph: &Graph) -> Vec<(i64, Box<u32>)> {
     let number = |(id, tensor): (usize, &Tensor)| match tensor.place {
-        Place::Number(value) => Some((unique(id), Box::new(value))),
+        Place::Number(value) if tensor.element == Element::I32 => {
+            Some((unique(id), Box::new((value as i32).cast_unsigned())))
+        }
+        Place::Number(value) => Some((unique(id), Box::new(value.to_bits()))),
         Place::Given(_) | Place::Between => None,
     };
     graph.tensors.iter().enumerate().filter_map(number).collect()
@@ -202,8 +206,11 @@ fn operation(operation: &Operation, graph: &Graph, tensors: &[Descriptor]) -> Re
                 .finished("a product")
         }
         Operation::Pointwise { each, x, b, chosen_by, out } => {
-            let precision =
-                if graph.tensors[out].element == Element::Bool { Data::CUDNN_DATA_BOOLEAN } else { fp32[0] };
+            let precision = match (graph.tensors[out].element, each) {
+                (Element::Bool, _) => Data::CUDNN_DATA_BOOLEAN,
+                (Element::I32, Each::Add | Each::Sub) => Data::CUDNN_DATA_INT32,
+                _ => Data::CUDNN_DATA_FLOAT,
+            };
             let how = Descriptor::new(Kind::CUDNN_BACKEND_POINTWISE_DESCRIPTOR)?
                 .with(Name::CUDNN_ATTR_POINTWISE_MODE, &[mode(each)])?
                 .with(Name::CUDNN_ATTR_POINTWISE_MATH_PREC, &[precision])?;
