@@ -92,10 +92,10 @@ mod tests {
                 dispatcher: Dispatcher::AllToAll,
                 order,
             };
-            fullest_host(&plan, &left, 4).get()
+            fullest_host(&plan, &left, 4)
         };
-        assert_eq!(of(1, RankOrder::PipelineOutermost), 16.0);
-        assert_eq!(of(1, RankOrder::DataOutermost), 10.0);
-        assert_eq!(of(2, RankOrder::DataOutermost), 14.0);
+        assert_eq!(of(1, RankOrder::PipelineOutermost), Bytes::new(16.0));
+        assert_eq!(of(1, RankOrder::DataOutermost), Bytes::new(10.0));
+        assert_eq!(of(2, RankOrder::DataOutermost), Bytes::new(14.0));
     }
 }
