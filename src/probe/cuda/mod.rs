@@ -11,6 +11,7 @@ mod compile;
 mod cudnn;
 mod memory;
 mod product;
+mod timed_product;
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -21,13 +22,11 @@ use cudarc::cublaslt::{result as lt, sys as ltsys};
 use cudarc::driver::{CudaContext, result as driver, sys as drv};
 use cudarc::nvrtc;
 
-use super::kernel::{Direction, Gemm, Kernel, StreamOp, name_of};
+use super::kernel::{Direction, Kernel, StreamOp, name_of};
 use super::{Effort, Machine, Probe, ProbeError, Sample};
-use crate::gpu::Format;
 use crate::units::{Bytes, Seconds};
 use compile::libraries;
 use memory::{Buffer, Events};
-use product::{Product, WORKSPACE};
 
 pub use compile::{HEADS, Source, compile};
 pub use cudnn::{LEAST_VERSION as LEAST_CUDNN, Planned, planned, release, version as cudnn_version};
@@ -159,11 +158,22 @@ impl Cuda {
 
     /// Launches a kernel of `kernels/stream.cu` over `rows` × `columns`.
     fn launch(&self, name: &str, operands: [u64; 3], rows: u64, columns: u64) -> Result<(), ProbeError> {
+        let blocks = if name == "empty" { 1 } else { self.processors * 8 };
+        self.launch_on(self.stream, (blocks, 256), name, operands, [rows, columns])
+    }
+
+    /// The same on a stream, with so many blocks of so many threads.
+    fn launch_on(
+        &self,
+        stream: drv::CUstream,
+        (blocks, threads): (u32, u32),
+        name: &str,
+        [mut a, mut b, mut out]: [u64; 3],
+        [mut rows, mut columns]: [u64; 2],
+    ) -> Result<(), ProbeError> {
         let Some(&function) = self.functions.get(name) else {
             return Err(failed(name, "no such kernel"));
         };
-        let [mut a, mut b, mut out] = operands;
-        let (mut rows, mut columns) = (rows, columns);
         let mut arguments: [*mut c_void; 5] = [
             (&raw mut a).cast(),
             (&raw mut b).cast(),
@@ -171,10 +181,9 @@ impl Cuda {
             (&raw mut rows).cast(),
             (&raw mut columns).cast(),
         ];
-        let grid = if name == "empty" { 1 } else { self.processors * 8 };
         // SAFETY: the five arguments are those of every kernel of the file; the callers size the operands by the kernel.
         let launched =
-            unsafe { driver::launch_kernel(function, (grid, 1, 1), (256, 1, 1), 0, self.stream, &mut arguments) };
+            unsafe { driver::launch_kernel(function, (blocks, 1, 1), (threads, 1, 1), 0, stream, &mut arguments) };
         launched.map_err(|error| failed(&format!("launch of {name}"), error))
     }
 
@@ -290,101 +299,6 @@ impl Cuda {
             times.push(Seconds::new(start.elapsed().as_secs_f64() / f64::from(LAUNCHES)));
         }
         Sample::new(times).map_err(|why| failed("launches", why))
-    }
-
-    /// A product by the fastest algorithm that cuBLASLt proposes.
-    fn product(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
-        let mut run = self.prepared(gemm)?;
-        self.sample(effort, &mut |at| run(at))
-    }
-
-    /// The same after seconds of nothing else.
-    fn sustained(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
-        let mut run = self.prepared(gemm)?;
-        let until = Instant::now() + Duration::from_secs(u64::from(effort.soak_seconds));
-        while Instant::now() < until {
-            for at in 0..50 {
-                run(at)?;
-            }
-            self.synchronize()?;
-        }
-        self.sample(Effort { warm_up: 0, ..effort }, &mut |at| run(at))
-    }
-
-    /// The same while another stream copies inside the device.
-    fn contended(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
-        const COPIED: usize = 256 << 20;
-        let mut run = self.prepared(gemm)?;
-        let (from, to) = (self.random(COPIED, "fill")?, Buffer::new(COPIED)?);
-        self.synchronize()?;
-        let sample = self.sample(effort, &mut |at| {
-            // SAFETY: both buffers hold `COPIED` bytes, and live until the context has come to rest below.
-            unsafe { driver::memcpy_dtod_async(to.at, from.at, COPIED, self.beside) }
-                .map_err(|error| failed("cuMemcpyDtoDAsync", error))?;
-            run(at)
-        });
-        self.synchronize()?;
-        sample
-    }
-
-    fn prepared(&self, gemm: &Gemm) -> Result<Run<'_>, ProbeError> {
-        let Some(handle) = self.products else {
-            return Err(missing(
-                "libcublasLt.so was not found: matrix products cannot run",
-                "pip install nvidia-cublas-cu12, and put its lib folder on LD_LIBRARY_PATH",
-            ));
-        };
-        let wide = match gemm.format {
-            Format::Bf16 => 2,
-            Format::Fp8 => 1,
-            Format::Fp8Block | Format::Mxfp8 | Format::Nvfp4 => {
-                return Err(ProbeError::Unsupported {
-                    kernel: gemm.to_string(),
-                    why: "products with a scale per block are not built yet: bf16 and fp8 are".into(),
-                });
-            }
-        };
-        let fill = if wide == 2 { "fill" } else { "fill_bytes" };
-        let Gemm { m, n, k, batch, output_bytes, .. } = *gemm;
-        let bytes = |rows: u64, columns: u64, each: usize| (rows * columns * batch) as usize * each;
-        let stored = if output_bytes >= 8 { 4 } else { 2 };
-        let all = bytes(m, k, wide) + bytes(n, k, wide) + bytes(m, n, stored);
-        // [m, k], [n, k] and the output, as often as the cache asks for.
-        let sets: Vec<[Buffer; 3]> = (0..self.sets(all))
-            .map(|_| {
-                let (a, b) = (self.random(bytes(m, k, wide), fill)?, self.random(bytes(n, k, wide), fill)?);
-                Ok([a, b, self.random(bytes(m, n, stored), "fill")?])
-            })
-            .collect::<Result<_, ProbeError>>()?;
-        let scale = self.random(16, "fill")?;
-        let one = [1.0_f32];
-        // SAFETY: four bytes into a buffer of sixteen.
-        unsafe { driver::memcpy_htod_sync(scale.at, &one) }.map_err(|error| failed("cuMemcpyHtoD", error))?;
-        let workspace = Buffer::new(WORKSPACE)?;
-        let product = Product::new(gemm, handle, &scale)?;
-        let mut best: Option<(Seconds, ltsys::cublasLtMatmulAlgo_t)> = None;
-        for algorithm in product.algorithms()? {
-            let events = Events::new()?;
-            let mut run = |at: usize| product.run(&algorithm, &sets[at % sets.len()], &workspace, self.stream);
-            // An algorithm that the library proposes and then refuses is none.
-            if run(0).is_err() {
-                continue;
-            }
-            let time = self.window(&events, 3, &mut run)?;
-            if best.as_ref().is_none_or(|(least, _)| time < *least) {
-                best = Some((time, algorithm));
-            }
-        }
-        let Some((_, algorithm)) = best else {
-            return Err(ProbeError::Unsupported {
-                kernel: gemm.to_string(),
-                why: "cuBLASLt has no algorithm for it".into(),
-            });
-        };
-        Ok(Box::new(move |at| {
-            let _kept = &scale;
-            product.run(&algorithm, &sets[at % sets.len()], &workspace, self.stream)
-        }))
     }
 }
 

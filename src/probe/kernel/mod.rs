@@ -187,7 +187,7 @@ pub enum Direction {
 pub enum Kernel {
     /// A matrix product, by itself.
     Gemm(Gemm),
-    /// The same while a copy inside the device runs beside it: what communication kernels take from compute (σ).
+    /// The same while copies by as few blocks as a communication kernel has run beside it: what those take from compute (σ).
     Contended(Gemm),
     /// The same after seconds of nothing else: what power and heat leave of the clocks (κ).
     Sustained(Gemm),
