@@ -16,7 +16,7 @@ impl Costs<'_> {
     ///
     /// It is the least that they need: buffers of transfers, the data loader and the system come on top.
     pub fn over_host(&self, plan: &Plan) -> Option<(Bytes, Bytes)> {
-        if plan.offload == Offload::NONE {
+        if plan.offload == Offload::NONE || self.problem.cluster().host_memory.is_none() {
             return None;
         }
         let bare = self.footprints(&Plan { offload: Offload::NONE, ..*plan });
