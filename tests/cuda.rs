@@ -20,15 +20,7 @@ use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 fn stub(name: &str, definitions: &[&str]) -> PathBuf {
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("stub-{name}"));
     std::fs::create_dir_all(&folder).unwrap();
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probe/stub_cuda.c");
-    let built = Command::new("cc")
-        .args(["-shared", "-fPIC", "-o"])
-        .arg(folder.join("libcuda.so"))
-        .args(definitions.iter().map(|definition| format!("-D{definition}")))
-        .arg(source)
-        .status()
-        .unwrap();
-    assert!(built.success());
+    library(&folder.join("libcuda.so"), "stub_cuda.c", definitions);
     folder
 }
 
@@ -208,13 +200,18 @@ fn inside_attention_without_memory() {
     assert!(probe.hold(&[35_000_000]).is_ok());
 }
 
+/// A library from a source of `tests/probe`, with these definitions.
+fn library(to: &Path, source: &str, definitions: &[&str]) {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probe").join(source);
+    let mut build = Command::new("cc");
+    build.args(["-shared", "-fPIC", "-o"]).arg(to).arg(source);
+    assert!(build.args(definitions.iter().map(|text| format!("-D{text}"))).status().unwrap().success());
+}
+
 /// A device that works, with a cuDNN of these definitions.
 fn device_with_cudnn(name: &str, definitions: &[&str]) -> PathBuf {
     let folder = device(name, &["MEMORY=80000000000ull", "MS=1000", "COMPILER=0"]);
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/probe/stub_cudnn_api.c");
-    let mut build = Command::new("cc");
-    build.args(["-shared", "-fPIC", "-o"]).arg(folder.join("libcudnn.so.9")).arg(source);
-    assert!(build.args(definitions.iter().map(|text| format!("-D{text}"))).status().unwrap().success());
+    library(&folder.join("libcudnn.so.9"), "stub_cudnn_api.c", definitions);
     folder
 }
 
@@ -274,6 +271,55 @@ fn inside_cudnn_that_fails() {
     let Some(mut probe) = opened() else { return };
     let error = time(&mut probe, &FORWARD.replace("own", "cudnn")).unwrap_err().to_string();
     assert!(error.contains("cudnnBackendExecute failed") && error.contains("the stub says so"), "{error}");
+}
+
+/// A device that works, with a cuBLASLt of these definitions.
+fn device_with_products(name: &str, definitions: &[&str]) -> PathBuf {
+    let folder = device(name, &["MEMORY=80000000000ull", "MS=1000", "COMPILER=0"]);
+    library(&folder.join("libcublasLt.so"), "stub_cublas.c", definitions);
+    folder
+}
+
+#[test]
+fn products_copies_and_launches_are_timed_and_what_stops_them_is_named() {
+    inside(&device_with_products("products", &["ALGORITHMS=4", "REFUSED=2"]), "inside_products");
+    inside(&device_with_products("no-products", &["ALGORITHMS=4", "REFUSED=4"]), "inside_no_products");
+}
+
+const LIGHT: Effort = Effort { warm_up: 1, repeats: 2, soak_seconds: 0 };
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_products() {
+    let Some(mut probe) = opened() else { return };
+    for kernel in [
+        "gemm bf16 forward m=4096 n=8192 k=1024 batch=1 out=2",
+        "gemm bf16 dgrad m=4096 n=8192 k=1024 batch=8 out=2",
+        "gemm bf16 wgrad m=4096 n=8192 k=1024 batch=1 out=8",
+        "gemm fp8 forward m=4096 n=8192 k=1024 batch=1 out=2",
+        "sustained bf16 forward m=4096 n=8192 k=1024 batch=1 out=2",
+        "contended bf16 forward m=4096 n=8192 k=1024 batch=1 out=2",
+        "stream adam rows=4096 columns=8192",
+        "to-device bytes=268435456",
+        "to-host bytes=268435456",
+    ] {
+        let sample = probe.time(&kernel.parse().unwrap(), LIGHT).unwrap_or_else(|error| panic!("{kernel}: {error}"));
+        assert!((sample.median().get() - 1.0).abs() < 1e-9, "{kernel}");
+    }
+    assert!(probe.time(&"launch".parse().unwrap(), LIGHT).unwrap().median().get() < 1e-3);
+    let error = time(&mut probe, "gemm mxfp8 forward m=64 n=64 k=64 batch=1 out=2").unwrap_err();
+    assert!(
+        matches!(error, ProbeError::Unsupported { .. }) && error.to_string().contains("scale per block"),
+        "{error}"
+    );
+}
+
+#[test]
+#[ignore = "runs in the process that `inside` starts"]
+fn inside_no_products() {
+    let Some(mut probe) = opened() else { return };
+    let error = time(&mut probe, "gemm bf16 forward m=64 n=64 k=64 batch=1 out=2").unwrap_err();
+    assert!(error.to_string().contains("cuBLASLt has no algorithm for it"), "{error}");
 }
 
 /// The bar of a verification, for the layers that it is about.
