@@ -431,3 +431,20 @@ fn pools_are_answered_for_or_refused() {
         assert!(err(&output).contains("pools of unlike GPUs"), "{command:?}: {}", err(&output));
     }
 }
+
+/// What a plan leaves on hosts is refused where it is over their memory, and told where nobody said what they hold.
+#[test]
+fn hosts_of_unknown_memory_are_told_of() {
+    let fixed = ["--fix", "pp=1", "--fix", "zero=3", "--fix", "recompute=none", "--fix", "offload-activations=1"];
+    let sets = [&["--global-batch", "8"], &fixed[..]].concat();
+    let of = |more: &[&str]| run(&[&["plan", "llama3-8b", "h100-512", "--gpus", "8"], &sets[..], more].concat());
+    let unknown = of(&[]);
+    assert_eq!(code(&unknown), 0, "{}", err(&unknown));
+    assert!(err(&unknown).contains("on a host, and the cluster does not say"), "{}", err(&unknown));
+    let known = of(&["--set", "cluster.host_memory=2 TB"]);
+    assert_eq!((code(&known), out(&known)), (0, out(&unknown)));
+    assert!(!err(&known).contains("does not say"), "{}", err(&known));
+    let small = of(&["--set", "cluster.host_memory=8 GB"]);
+    assert_eq!(code(&small), 1);
+    assert!([out(&small), err(&small)].concat().contains("host-memory"), "{}{}", out(&small), err(&small));
+}

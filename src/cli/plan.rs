@@ -18,6 +18,7 @@ use super::{Outcome, OutputFormat, emit, output, pooled};
 use crate::catalog::Overrides;
 use crate::cost::Costs;
 use crate::express::Target;
+use crate::plan::Offload;
 use crate::problem::Problem;
 use crate::refine::ranking::Entry;
 use crate::report::{compare, csv, json, percent, plans, table, why};
@@ -72,6 +73,18 @@ pub struct Args {
     /// Replace files that are there already.
     #[arg(long, requires = "emit")]
     pub(super) force: bool,
+}
+
+/// Says where the fastest plan leaves tensors on hosts of which nobody said how much they hold.
+fn talk_of_hosts(problem: &Problem, ranking: &Ranking) {
+    let unknown = problem.cluster().host_memory.is_none();
+    let leaves = ranking.evaluations.first().filter(|winner| unknown && winner.plan.offload != Offload::NONE);
+    if let Some(winner) = leaves {
+        let left = Costs::new(problem).fullest_host(&winner.plan);
+        output::talk(&format!(
+            "the first plan leaves {left} on a host, and the cluster does not say what a host has: --set cluster.host_memory=\"2 TB\""
+        ));
+    }
 }
 
 /// Answers.
@@ -152,6 +165,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
     };
     output::print(&text)?;
+    talk_of_hosts(&problem, &ranking);
     if !proved {
         output::talk("least energy found, not proved: too many layouts are nearly as fast");
     }

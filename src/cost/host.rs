@@ -23,7 +23,14 @@ impl Costs<'_> {
         self.over_host_of(plan, &bare, &vec![plan.offload; bare.len()])
     }
 
-    /// The same where it is known what each pipeline rank would hold without its offload.
+    /// Bytes that the ranks of the fullest host leave on it.
+    pub fn fullest_host(&self, plan: &Plan) -> Bytes {
+        let bare = self.footprints(&Plan { offload: Offload::NONE, ..*plan });
+        let left: Vec<Bytes> = bare.iter().map(|bare| left_on_host(bare, plan.offload)).collect();
+        fullest_host(plan, &left, self.problem.cluster().gpus_per_node)
+    }
+
+    /// As [`Costs::over_host`], where it is known what each pipeline rank would hold without its offload.
     pub fn over_host_of(&self, plan: &Plan, bare: &[Footprint], offload: &[Offload]) -> Option<(Bytes, Bytes)> {
         let available = self.problem.cluster().host_memory?;
         let left: Vec<Bytes> = bare.iter().zip(offload).map(|(bare, &offload)| left_on_host(bare, offload)).collect();
