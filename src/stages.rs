@@ -58,6 +58,12 @@ pub fn kinds_in_order(model: &Model) -> Vec<usize> {
 }
 
 impl StagedPlan {
+    /// The same stages with nothing left on the host; `None` where nothing is.
+    pub fn on_device(&self) -> Option<Self> {
+        let leaves = self.offload.iter().any(|offload| *offload != Offload::NONE);
+        leaves.then(|| Self { offload: vec![Offload::NONE; self.offload.len()], ..self.clone() })
+    }
+
     /// Stages that hold `counts` layers each, all recomputing as the plan does; multi-token prediction stands where the plan's
     /// split puts it, with the loss unless that names another stage.
     pub fn uniform(model: &Model, plan: &Plan, counts: &[u32]) -> Self {

@@ -389,3 +389,45 @@ fn one_pool_is_answered_as_its_cluster() {
         assert!(of_pool.len() > 500);
     }
 }
+
+/// One pool answers as its cluster does, byte for byte; several are answered for or refused in plain words, by every command that
+/// takes a cluster.
+#[test]
+fn pools_are_answered_for_or_refused() {
+    let one =
+        file("one-pool.toml", "name = \"x\"\nsource = \"y\"\n[[pool]]\nname = \"all\"\ncluster = \"dgx-h100-64\"\n");
+    let one = one.to_str().unwrap();
+    for command in
+        [vec!["plan", "llama3-8b"], vec!["plan", "llama3-8b", "--format", "json"], vec!["explain", "llama3-8b"]]
+    {
+        let [of_pool, of_cluster] = [one, "dgx-h100-64"].map(|cluster| {
+            let output = run(&[&command[..2], &[cluster], &command[2..]].concat());
+            assert_eq!(code(&output), 0, "{}", err(&output));
+            out(&output).replace(one, "dgx-h100-64")
+        });
+        assert_eq!(of_pool, of_cluster, "{command:?}");
+    }
+    let two = file(
+        "two-pools.toml",
+        "name = \"x\"\nsource = \"y\"\n[[pool]]\nname = \"a\"\ncluster = \"dgx-h100-64\"\n[[pool]]\nname = \"b\"\ncluster = \
+         \"h200-1k\"\ngpus = 64\n[[link]]\nbetween = [\"a\", \"b\"]\nefficiency = 0.75\nbandwidth = { value = \"100 Gb/s\", \
+         source = \"y\" }\n",
+    );
+    let two = two.to_str().unwrap();
+    let output = run(&["plan", "llama3-8b", two]);
+    assert_eq!(code(&output), 0, "{}", err(&output));
+    let script = file("of-pools.sh", "torchrun pretrain_gpt.py --num-layers 32\n");
+    for command in [
+        vec!["clusters", two],
+        vec!["lint", script.to_str().unwrap(), two],
+        vec!["plan", "llama3-8b", two, "--pareto"],
+        vec!["plan", "llama3-8b", two, "--sensitivity"],
+        vec!["plan", "llama3-8b", two, "--tokens", "1 T"],
+        vec!["plan", "llama3-8b", two, "--refine", "3"],
+        vec!["explain", "llama3-8b", two, "--why-not", "tp=8"],
+    ] {
+        let output = run(&command);
+        assert_ne!(code(&output), 0, "{command:?}");
+        assert!(err(&output).contains("pools of unlike GPUs"), "{command:?}: {}", err(&output));
+    }
+}

@@ -3,11 +3,13 @@
 mod random;
 
 use meshwright::cost::{Costs, Stager};
-use meshwright::plan::{Modules, Plan, Recompute};
+use meshwright::plan::{Modules, Offload, Plan, Recompute};
 use meshwright::problem::Problem;
 use meshwright::refine::{Infeasible, Options, Proof, Refined, refine};
-use meshwright::space::parse_plan;
+use meshwright::search;
+use meshwright::space::{Restrictions, parse_plan};
 use meshwright::stages::{Mix, Stage, StagedPlan, kinds_in_order};
+use meshwright::units::Bytes;
 use random::{Numbers, spec};
 
 /// Every recomputation of one layer.
@@ -306,6 +308,96 @@ fn dense_models_are_no_slower_than_megatrons_own_split() {
         let most = if model == "llama3-405b" && pp == 8 { 0.01 } else { 1e-9 };
         assert!(refined.proof.gap() <= most, "{model} {plan}: {}", refined.proof);
     }
+}
+
+/// Ranks of one host share its memory: stages that leave more there than it has are refused, by the solver of stages, by the check
+/// of a plan, and by the search.
+#[test]
+fn hosts_are_not_overfilled() {
+    let of = |host: &str| {
+        spec("llama3-8b", "dgx-h100-64", "nemo-25", 64, 4096)
+            .gpus(8)
+            .set("gpu.hbm=50 GB")
+            .set(format!("cluster.host_memory={host}"))
+            .problem()
+    };
+    let left = Offload { optimizer: 1.0, activations: 0.0 };
+    let options = Options { offloads: vec![left], ..Options::default() };
+    let (ample, small) = (of("2 TB"), of("60 GB"));
+    let plan = parse_plan("tp=1 pp=4 mbs=1 zero=1 recompute=full offload-optimizer=1", &ample).unwrap();
+    let costs = Costs::new(&ample);
+    let refined = refine(&costs, &plan, &options).unwrap();
+    check(&ample, &plan, &refined);
+    assert!(refined.staged.offload.iter().all(|offload| *offload == left), "{plan} leaves nothing on the host");
+    // By hand: master weights and two moments of all 8.03 G parameters, 12 B each, lie on the one host.
+    let parameters = ample.model().parameters().total;
+    let costs = Costs::new(&small);
+    match refine(&costs, &plan, &options) {
+        Err(Infeasible::Host { needed, available }) => {
+            assert!((needed.get() / (12.0 * parameters as f64) - 1.0).abs() < 0.01, "{needed}");
+            assert_eq!(available, Bytes::new(60e9));
+        }
+        other => panic!("{other:?}"),
+    }
+    // Where something smaller may be left there, that is chosen.
+    let less = Options { offloads: vec![Offload::NONE, Offload { optimizer: 0.5, ..left }, left], ..options };
+    let refined = refine(&costs, &plan, &less).unwrap();
+    assert!(refined.staged.offload.iter().all(|offload| offload.optimizer < 1.0), "{:?}", refined.staged.offload);
+    assert!(Stager::new(&costs, &plan).over_host(&refined.staged).is_none());
+
+    let refused = meshwright::space::check(&costs, &plan);
+    assert!(refused.iter().any(|why| why.rule() == "host-memory"), "{refused:?}");
+    let mut asked = Restrictions::default();
+    asked.fix("offload-optimizer=1").unwrap();
+    let found = |problem: &Problem| {
+        let options = search::Options { top: 5, restrictions: asked.clone() };
+        search::search(problem, &options, &|_, _| ())
+    };
+    assert!(!found(&ample).evaluations.is_empty());
+    let none = found(&small);
+    assert_eq!(none.evaluations, []);
+    assert!(none.rejections.iter().any(|count| count.rule == "host-memory"), "{:?}", none.rejections);
+}
+
+/// Tied embeddings: one table where both ends stand on one rank without a pipeline, else one at each end, on one rank too where
+/// both ends do. What the program finds is what brute force does.
+#[test]
+fn tied_embeddings_are_held_where_brute_force_holds_them() {
+    let tied = spec("gemma3-27b", "dgx-h100-64", "nemo-25", 8, 4096).set("model.layers=l g l");
+    assert!(tied.problem().model().tied_embeddings);
+    let untied = tied.set("model.tied_embeddings=false");
+    let (mut compared, mut told_apart) = (0, 0);
+    for (gpus, text) in [
+        (1, "tp=1 pp=1 mbs=1"),
+        (2, "tp=1 pp=2 mbs=1 schedule=1f1b"),
+        (2, "tp=1 pp=2 mbs=1 schedule=zb-v"),
+        (2, "tp=1 pp=2 mbs=1 schedule=dualpipe-v"),
+    ] {
+        for hbm in (30..=90).step_by(4) {
+            let found = [&tied, &untied].map(|of| {
+                let problem = of.gpus(gpus).set(format!("gpu.hbm={hbm} GB")).problem();
+                let plan = parse_plan(text, &problem).unwrap();
+                let by_hand = brute_force(&problem, &plan);
+                let found = refine(&Costs::new(&problem), &plan, &Options::default()).ok();
+                if let Some(refined) = &found {
+                    check(&problem, &plan, refined);
+                }
+                let found = found.map(|refined| refined.step().get());
+                let same = match (by_hand, found) {
+                    (Some(best), Some(found)) => (found / best - 1.0).abs() <= 1e-9,
+                    (by_hand, found) => by_hand.is_none() && found.is_none(),
+                };
+                assert!(same, "{text} {hbm} GB: brute force {by_hand:?}, found {found:?}");
+                found
+            });
+            compared += 1;
+            told_apart += usize::from(gpus == 1 && found[0].is_some() && found[1].is_none());
+            if gpus > 1 {
+                assert_eq!(found[0].is_some(), found[1].is_some(), "{text} {hbm} GB: both ends hold a table");
+            }
+        }
+    }
+    assert!(told_apart > 0, "{compared} compared: no ceiling tells one table from two");
 }
 
 /// Fewer layers than stages is said, not tried.

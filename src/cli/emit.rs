@@ -164,7 +164,7 @@ impl<'a> Chosen<'a> {
 pub fn files(target: Target, problem: &Problem, chosen: &Chosen, recipe: &str) -> Option<Vec<File>> {
     let costs = Costs::new(problem);
     let (too_large, illegal): (Vec<Rejection>, Vec<Rejection>) =
-        check(&costs, chosen.plan).into_iter().partition(|rejection| rejection.rule() == "out-of-memory");
+        check(&costs, chosen.plan).into_iter().partition(Rejection::is_of_memory);
     for rejection in &illegal {
         output::talk(&format!("does not run: {rejection}"));
     }

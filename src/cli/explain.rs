@@ -151,5 +151,5 @@ fn pictures(args: &Args, costs: &Costs, plan: &Plan) -> Result<()> {
 
 /// Whether a plan with this flaw still has a price: too large is priced, a degree that divides nothing is not.
 fn has_price(rejection: &Rejection) -> bool {
-    rejection.rule() == "out-of-memory"
+    rejection.is_of_memory()
 }

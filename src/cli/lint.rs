@@ -244,7 +244,7 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
     }
     let (problem, plan) = other_run(problem, plan, gpus, batch, text.as_deref())?;
     let costs = crate::cost::Costs::new(&problem);
-    if let Some(why) = space::check(&costs, &plan).into_iter().find(|why| why.rule() != "out-of-memory") {
+    if let Some(why) = space::check(&costs, &plan).into_iter().find(|why| !why.is_of_memory()) {
         bail!("the plan {plan} does not run there: {why}\n\nhint: batch=… or plan=… of that run");
     }
     let predicted = costs.evaluate(&plan).step.total();

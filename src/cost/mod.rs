@@ -8,6 +8,7 @@ pub mod footprint;
 pub mod fsdp;
 pub mod groups;
 pub mod head;
+pub mod host;
 pub mod layer;
 pub mod maxima;
 pub mod memory;

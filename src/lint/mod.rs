@@ -57,7 +57,7 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
         let message = format!("{:?} does not run the schedule {}", imported.framework, plan.schedule);
         findings.push(Finding::error("framework-schedule", message).at_maybe(imported.places.get("vpp")));
     }
-    let priced = rejections.iter().all(|rejection| matches!(rejection, Rejection::OutOfMemory { .. }));
+    let priced = rejections.iter().all(Rejection::is_of_memory);
     let evaluation = priced.then(|| costs.evaluate_played(plan));
     let footprints = if priced || space::can_be_sized(plan, problem) { costs.footprints(plan) } else { Vec::new() };
     let mut report =
@@ -106,11 +106,11 @@ fn refused(rejection: &Rejection, imported: &Imported, guessed: bool) -> Finding
     let place = rules::keys(rejection).iter().find_map(|key| imported.places.get(*key));
     let source = rules::named(rejection.rule()).map_or("", |rule| rule.source);
     let finding = Finding::error(rejection.rule(), rejection.to_string()).at_maybe(place);
-    if guessed && matches!(rejection, Rejection::OutOfMemory { .. }) {
+    if guessed && rejection.is_of_memory() {
         let expected = "what was not read counts as 1 or as not set: see the other findings first";
         return Finding::warning(rejection.rule(), rejection.to_string()).expected(expected);
     }
-    if source.is_empty() || matches!(rejection, Rejection::OutOfMemory { .. }) {
+    if source.is_empty() || rejection.is_of_memory() {
         finding.expected("more recomputation, sharding or GPUs: see the changes that make it fit")
     } else {
         finding.expected(format!("as {source} has it"))

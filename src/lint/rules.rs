@@ -120,6 +120,7 @@ pub const RULES: &[Rule] = &[
     rule("dense-model", "Expert parallelism has experts.", CONFIG),
     rule("combination", "Settings combine.", "Megatron-LM arguments.py; DeepSpeed pipe/engine.py"),
     rule("out-of-memory", "Every stage fits its device.", MODEL),
+    rule("host-memory", "What the ranks of one host leave there fits its memory.", MODEL),
     rule("predicted", "What the launch is predicted to take.", MODEL),
     rule("fits", "Every stage fits its device with room.", MODEL),
     rule("near-ceiling", "A stage has room for what no formula sees.", MODEL),
@@ -146,6 +147,9 @@ pub const fn keys(rejection: &Rejection) -> &'static [&'static str] {
         Rejection::UlyssesHeads { .. } => &["cp-kind", "cp"],
         Rejection::Experts { .. } | Rejection::ExpertGrid { .. } | Rejection::Dense { .. } => &["ep", "etp"],
         Rejection::Combination(_) => &["sp", "zero", "recompute", "etp"],
-        Rejection::Restricted(_) | Rejection::Inexpressible { .. } | Rejection::OutOfMemory { .. } => &[],
+        Rejection::Restricted(_)
+        | Rejection::Inexpressible { .. }
+        | Rejection::OutOfMemory { .. }
+        | Rejection::HostMemory { .. } => &[],
     }
 }

@@ -221,7 +221,8 @@ fn as_it_is(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, plan: &Plan) -
     let counts = costs.layers_of_chunks(plan, &costs.shape(plan));
     let staged = StagedPlan::uniform(costs.problem.model(), plan, &counts);
     let price = mixed.evaluate(&staged).filter(|_| alone)?;
-    if refine::pools::over(stagers, of_rank, &price).is_some() {
+    let over_hosts = || refine::pools::over_hosts(stagers, of_rank, mixed, &staged).is_some();
+    if refine::pools::over(stagers, of_rank, &price).is_some() || over_hosts() {
         return None;
     }
     let step = price.evaluation.step.total();

@@ -121,6 +121,14 @@ pub enum Infeasible {
         /// Activations of one of them.
         each: Bytes,
     },
+    /// What ranks leave on their host is over its memory.
+    #[error("host: ranks of one host leave {needed} there, over its {available}")]
+    Host {
+        /// Left by the ranks of the fullest host.
+        needed: Bytes,
+        /// Memory of a host.
+        available: Bytes,
+    },
     /// The program does not apply.
     #[error("{0}")]
     Unsupported(&'static str),
@@ -161,14 +169,16 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
     }
     let stager = Stager::new(costs, plan);
     let (staged, price) = as_it_was(costs, &stager, plan);
-    let fits = price.over(costs.problem.hbm_budget()).is_none();
+    let fits = price.over(costs.problem.hbm_budget()).is_none() && stager.over_host(&staged).is_none();
     let before = fits.then(|| price.evaluation.step.total());
     let mut answer = Answer { best: None, bound: f64::INFINITY, replayed: 0, cut_short: false };
     let mut best = before.map(|step| (step, staged, price));
     let mut why: Option<Infeasible> = None;
-    let offloads = offloads(&stager, plan, options);
+    let (mut offloads, mut covered) = offloads(&stager, plan, options);
     let programs = offloads.len();
-    for offload in offloads {
+    let mut next = 0;
+    while let Some(&offload) = offloads.get(next) {
+        next += 1;
         let freedom = Freedom { offload, ..options.freedom };
         let program = Program::new(&stager, plan.recompute, freedom);
         let chunks = program.chunks as u32;
@@ -194,6 +204,12 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
         // The solver's word is not taken: what the evaluator finds too large or slower is not returned.
         let believed = price.over(costs.problem.hbm_budget()).is_none();
         debug_assert!(believed, "the evaluator refutes the program: {:?}", price.over(costs.problem.hbm_budget()));
+        // Hosts are shared by ranks that the program takes one by one: what is too much for them is refused here.
+        if let Some((needed, available)) = stager.over_host(&staged) {
+            why = Some(Infeasible::Host { needed, available });
+            offloads.append(&mut covered); // smaller shares may do
+            continue;
+        }
         if believed && best.as_ref().is_none_or(|(known, ..)| step < *known) {
             best = Some((step, staged, price));
         }
@@ -204,8 +220,9 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
     }
 }
 
-/// What may wait on the host. Activations whose transfer hides behind compute cost nothing: of such shares the largest will do.
-fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> Vec<Offload> {
+/// What may wait on the host, and what of it is covered by the rest. Activations whose transfer hides behind compute cost nothing:
+/// of such shares the largest will do, where the host takes it.
+fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> (Vec<Offload>, Vec<Offload>) {
     let mut all =
         if options.offloads.is_empty() { vec![Offload::NONE, plan.offload] } else { options.offloads.clone() };
     let kinds = 0..stager.costs().problem.model().kinds.len();
@@ -213,10 +230,9 @@ fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> Vec<Offload> {
     let is_free = |share: f64| kinds.clone().all(|kind| time(kind, share) == time(kind, 0.0));
     let free: Vec<f64> = all.iter().map(|o| o.activations).filter(|&share| is_free(share)).collect();
     let most = free.iter().copied().fold(0.0, f64::max);
-    all.retain(|o| !free.contains(&o.activations) || o.activations >= most);
     all.sort_by(|a, b| a.optimizer.total_cmp(&b.optimizer).then(a.activations.total_cmp(&b.activations)));
     all.dedup();
-    all
+    all.into_iter().partition(|o| !free.contains(&o.activations) || o.activations >= most)
 }
 
 /// The best split of one program, with what none beats; `known` = a step that is there already; `programs` share the work that

@@ -5,9 +5,10 @@ use super::edges::Edges;
 use super::program::Program;
 use super::separable::{self, Answer, Kinds, Split};
 use super::{Freedom, Infeasible, Options, Refined, coupled, cuts, finish};
-use crate::cost::{Mixed, StagedEvaluation, Stager};
-use crate::plan::{Offload, Plan, Recompute};
+use crate::cost::{Footprint, Mixed, StagedEvaluation, Stager};
+use crate::plan::{Layout, Offload, Plan, Recompute};
 use crate::schedule::paths::Path;
+use crate::stages::StagedPlan;
 use crate::units::Bytes;
 
 /// Finds layers and recomputation of every stage of a plan whose ranks are of several kinds: `stagers` price it on each,
@@ -68,7 +69,23 @@ pub fn refine_over(
         debug_assert!(false, "the evaluator refutes the program on rank {rank}");
         return Err(Infeasible::Unsupported("the evaluator refutes the program"));
     }
+    if let Some((needed, available)) = over_hosts(stagers, of_rank, mixed, &staged) {
+        return Err(Infeasible::Host { needed, available });
+    }
     Ok(finish(staged, price, None, &answer))
+}
+
+/// What the fullest host of a kind is left, where that is over its memory: stages lie in whole hosts of their own kind, one behind
+/// another.
+pub fn over_hosts(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, staged: &StagedPlan) -> Option<(Bytes, Bytes)> {
+    let bare = mixed.evaluate(&staged.on_device()?)?.footprints;
+    stagers.iter().enumerate().find_map(|(kind, stager)| {
+        let here = (0..of_rank.len()).filter(|&rank| of_rank[rank] == kind);
+        let (bare, offload): (Vec<Footprint>, Vec<Offload>) =
+            here.map(|rank| (bare[rank], staged.offload[rank])).unzip();
+        let layout = Layout { pp: bare.len() as u32, ..staged.plan.layout };
+        stager.costs().over_host_of(&Plan { layout, ..staged.plan }, &bare, &offload)
+    })
 }
 
 /// The stages of these cuts, each with the fastest mix that fits its rank.

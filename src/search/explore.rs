@@ -8,7 +8,7 @@ use super::tables::{Pipe, Recomputes, Tables};
 use crate::cost::Costs;
 use crate::cost::staged::{Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, least_time_of_flow};
 use crate::plan::{Offload, Plan, Recompute, ZeroStage};
-use crate::space::{Rejection, Space, legal};
+use crate::space::{Rejection, Space, legal, too_large_for_hosts};
 use crate::units::{Bytes, Seconds};
 
 /// What was found, and what was counted.
@@ -221,7 +221,9 @@ impl Explorer<'_> {
                 found.counts.sharding += 1;
                 continue;
             }
-            if let Some(why) = self.space.inexpressible(&sharding.of(&pipeline.plan)) {
+            let plan = sharding.of(&pipeline.plan);
+            let refused = self.space.inexpressible(&plan).or_else(|| too_large_for_hosts(self.costs, &plan));
+            if let Some(why) = refused {
                 found.counts.reject(&why, 1);
                 continue;
             }
@@ -236,7 +238,7 @@ impl Explorer<'_> {
             found.counts.priced += 1;
             let price = Price { time, memory };
             if !found.best.is_hopeless(layout, price) {
-                found.best.offer(sharding.of(&pipeline.plan), price);
+                found.best.offer(plan, price);
             }
         }
         if let Some((rejection, count)) = too_large {

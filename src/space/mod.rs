@@ -46,6 +46,7 @@ fn check_all_but_world(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
     illegal(costs, plan, found);
     if found.is_empty() || can_be_sized(plan, costs.problem) {
         found.extend(too_large(costs, plan));
+        found.extend(too_large_for_hosts(costs, plan));
     }
 }
 
@@ -74,6 +75,11 @@ pub fn too_large(costs: &Costs, plan: &Plan) -> Option<Rejection> {
     let fullest = costs.fullest(plan);
     let (needed, available) = (fullest.device(), costs.problem.hbm_budget());
     (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank: fullest.rank })
+}
+
+/// Whether what ranks leave on their hosts is over the memory of one.
+pub fn too_large_for_hosts(costs: &Costs, plan: &Plan) -> Option<Rejection> {
+    costs.over_host(plan).map(|(needed, available)| Rejection::HostMemory { needed, available })
 }
 
 /// Queries of one block of a fused attention kernel: fewer per chunk leave it half empty. Source: specification §2.3.

@@ -153,9 +153,22 @@ pub enum Rejection {
         /// That rank.
         rank: u32,
     },
+    /// What ranks leave on their host is over its memory.
+    #[error("leaves {needed} on a host, and a host has {available}")]
+    HostMemory {
+        /// Left by the ranks of the fullest host.
+        needed: Bytes,
+        /// Memory of a host.
+        available: Bytes,
+    },
 }
 
 impl Rejection {
+    /// Whether the plan runs but for memory, and has a price.
+    pub const fn is_of_memory(&self) -> bool {
+        matches!(self, Self::OutOfMemory { .. } | Self::HostMemory { .. })
+    }
+
     /// Short name for counts.
     pub const fn rule(&self) -> &'static str {
         match self {
@@ -177,6 +190,7 @@ impl Rejection {
             Self::Restricted(_) => "restricted",
             Self::Inexpressible { .. } => "framework",
             Self::OutOfMemory { .. } => "out-of-memory",
+            Self::HostMemory { .. } => "host-memory",
         }
     }
 }

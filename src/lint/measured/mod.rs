@@ -322,7 +322,7 @@ fn next_run(candidates: &[Candidate], hypotheses: &[Hypothesis], runs: &Runs) ->
     let tried = batches.into_iter().flatten().filter_map(|global_batch| {
         let problem = point.problem.changed(|_, workload, _| workload.global_batch = global_batch).ok()?;
         let costs = Costs::new(&problem);
-        if space::check(&costs, &point.plan).iter().any(|why| why.rule() != "out-of-memory") {
+        if space::check(&costs, &point.plan).iter().any(|why| !why.is_of_memory()) {
             return None;
         }
         let first = runs.contexts.first()?;

@@ -1,0 +1,101 @@
+//! What ranks leave on their hosts, and how much of it one host holds.
+
+use super::footprint::Footprint;
+use super::{Costs, Stager};
+use crate::plan::{Offload, Plan, RankOrder};
+use crate::stages::StagedPlan;
+use crate::units::Bytes;
+
+impl Costs<'_> {
+    /// Bytes that the ranks of the fullest host leave on it, and the memory of a host; `None` where that is enough, not known, or
+    /// nothing is left there.
+    ///
+    /// ```text
+    /// host h holds  Σ over its ranks r of  offloaded optimizer states(r) + offloaded activations(r)
+    /// ```
+    ///
+    /// It is the least that they need: buffers of transfers, the data loader and the system come on top.
+    pub fn over_host(&self, plan: &Plan) -> Option<(Bytes, Bytes)> {
+        if plan.offload == Offload::NONE || self.problem.cluster().host_memory.is_none() {
+            return None;
+        }
+        let bare = self.footprints(&Plan { offload: Offload::NONE, ..*plan });
+        self.over_host_of(plan, &bare, &vec![plan.offload; bare.len()])
+    }
+
+    /// The same where it is known what each pipeline rank would hold without its offload.
+    pub fn over_host_of(&self, plan: &Plan, bare: &[Footprint], offload: &[Offload]) -> Option<(Bytes, Bytes)> {
+        let available = self.problem.cluster().host_memory?;
+        let left: Vec<Bytes> = bare.iter().zip(offload).map(|(bare, &offload)| left_on_host(bare, offload)).collect();
+        let needed = fullest_host(plan, &left, self.problem.cluster().gpus_per_node);
+        (needed > available).then_some((needed, available))
+    }
+}
+
+impl Stager<'_> {
+    /// The same of stages that are spelled out.
+    pub fn over_host(&self, staged: &StagedPlan) -> Option<(Bytes, Bytes)> {
+        let on_device = staged.on_device()?;
+        self.costs().over_host_of(&staged.plan, &self.ranks(&on_device).footprints, &staged.offload)
+    }
+}
+
+/// What a rank leaves on its host, of what it would hold on its device.
+fn left_on_host(bare: &Footprint, offload: Offload) -> Bytes {
+    bare.optimizer * offload.optimizer + bare.activations * offload.activations
+}
+
+/// The most that the ranks of one host leave there, where each of pipeline rank s leaves `left[s]`. Ranks fill hosts in their
+/// order.
+fn fullest_host(plan: &Plan, left: &[Bytes], per_host: u32) -> Bytes {
+    let layout = plan.layout;
+    let (stage, period) = match plan.order {
+        RankOrder::PipelineOutermost => (layout.tp * layout.cp * layout.dp, layout.world_size()),
+        // What one replica's hosts hold repeats after so many ranks at the latest.
+        RankOrder::DataOutermost => {
+            let replica = layout.tp * layout.cp * layout.pp;
+            (layout.tp * layout.cp, layout.world_size().min(replica.saturating_mul(per_host)))
+        }
+    };
+    let of_rank = |rank: u32| left[((rank / stage.max(1)) % layout.pp) as usize];
+    let hosts = (0..period).step_by(per_host.max(1) as usize);
+    let of_host = |first: u32| (first..period.min(first + per_host.max(1))).map(of_rank).sum();
+    hosts.map(of_host).fold(Bytes::ZERO, Bytes::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{CpKind, Layout, Recompute, ZeroStage};
+    use crate::schedule::Schedule;
+    use crate::split::LayerSplit;
+    use crate::stack::Dispatcher;
+
+    /// By hand: 16 ranks on hosts of 4, four stages that leave 1, 2, 3 and 4 bytes. With stages outermost a host holds 4 ranks of
+    /// one stage; with replicas outermost and tp 1 one of each; with tp 2 two of two neighbours.
+    #[test]
+    fn hosts_hold_what_their_ranks_leave() {
+        let left: Vec<Bytes> = (1..=4).map(|n| Bytes::new(f64::from(n))).collect();
+        let of = |tp: u32, order: RankOrder| {
+            let plan = Plan {
+                layout: Layout { tp, cp: 1, pp: 4, dp: 4 / tp, ep: 1, etp: tp },
+                sequence_parallel: false,
+                cp_kind: CpKind::Ring,
+                schedule: Schedule::OneFOneB,
+                split: LayerSplit::Even,
+                zero: ZeroStage::One,
+                shard_group: None,
+                reshard_after_forward: true,
+                micro_batch: 1,
+                recompute: Recompute::None,
+                offload: Offload::NONE,
+                dispatcher: Dispatcher::AllToAll,
+                order,
+            };
+            fullest_host(&plan, &left, 4)
+        };
+        assert_eq!(of(1, RankOrder::PipelineOutermost), Bytes::new(16.0));
+        assert_eq!(of(1, RankOrder::DataOutermost), Bytes::new(10.0));
+        assert_eq!(of(2, RankOrder::DataOutermost), Bytes::new(14.0));
+    }
+}
