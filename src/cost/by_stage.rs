@@ -1,5 +1,7 @@
 //! The price of a plan whose stages are spelled out: replayed, under every rank's own memory.
 
+use std::sync::OnceLock;
+
 use super::data::{RankParameters, mirrored};
 use super::layer::LayerCost;
 use super::stage::{ShapeCost, Work, embedding, loss};
@@ -10,7 +12,8 @@ use crate::plan::{Offload, Plan, Recompute};
 use crate::schedule::alive::alive;
 use crate::schedule::closed::{RankTime, bubble, busiest, exposed_sends};
 use crate::schedule::ops::runs;
-use crate::schedule::replay::{StageTime, makespan};
+use crate::schedule::player::Player;
+use crate::schedule::replay::StageTime;
 use crate::stages::{Stage, StagedPlan};
 use crate::units::{Bytes, Seconds};
 
@@ -74,6 +77,8 @@ pub struct Stager<'a> {
     send: Seconds,
     /// Of a bidirectional pipeline that runs.
     pairs: Option<Pairs>,
+    /// The schedule, made ready when it is first played.
+    player: OnceLock<Option<Player>>,
 }
 
 impl<'a> Stager<'a> {
@@ -89,6 +94,7 @@ impl<'a> Stager<'a> {
             alive: alive(plan.schedule, plan.layout.pp, micro_batches),
             send: costs.stage_send(&plan),
             pairs: Pairs::of(costs, &plan),
+            player: OnceLock::new(),
         }
     }
 
@@ -112,6 +118,12 @@ impl<'a> Stager<'a> {
     pub fn plays(&self) -> bool {
         let Plan { schedule, layout, .. } = self.plan;
         layout.pp > 1 && self.micro_batches.fract() == 0.0 && runs(schedule, layout.pp, self.micro_batches as u32)
+    }
+    /// What plays it; none where the replay cannot.
+    pub fn player(&self) -> Option<&Player> {
+        let Plan { schedule, layout, .. } = self.plan;
+        let ready = || if self.plays() { Player::new(schedule, layout.pp, self.micro_batches as u32) } else { None };
+        self.player.get_or_init(ready).as_ref()
     }
     /// One way between neighbouring stages.
     pub const fn send(&self) -> Seconds {
@@ -419,10 +431,8 @@ impl<'a> Stager<'a> {
         if pp == 1 {
             return (busy.both() * m, Seconds::ZERO);
         }
-        if self.plays()
-            && let Some(alone) = makespan(plan.schedule, pp, m as u32, times, Seconds::ZERO)
-        {
-            return (alone, self.closed_sends());
+        if let Some(player) = self.player() {
+            return (player.makespan(times), self.closed_sends());
         }
         (busy.both() * m + bubble(plan.schedule, &ranks, m), self.closed_sends())
     }

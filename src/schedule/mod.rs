@@ -5,6 +5,7 @@ mod bidirectional;
 pub mod closed;
 pub mod ops;
 pub mod paths;
+pub mod player;
 pub mod replay;
 
 use serde::{Deserialize, Serialize};

@@ -1,0 +1,234 @@
+//! A schedule made ready to be played over and over with other stages.
+
+use super::Schedule;
+use super::ops::{Op, Pass, Slot, ops};
+use super::paths::Path;
+use super::replay::StageTime;
+use crate::units::Seconds;
+
+/// What an operation takes: a number of its stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Takes {
+    Forward,
+    Backward,
+    Input,
+    Wgrad,
+    Pair,
+}
+
+/// One operation, or two beside each other, and what it waits for.
+#[derive(Clone, Copy, Debug)]
+struct Placed {
+    takes: Takes,
+    stage: u32,
+    /// Of a pair, the stage of the backward; otherwise the same stage.
+    beside: u32,
+    rank: u32,
+    /// Where its waits begin among all.
+    from: u32,
+}
+
+/// The operations of one step in an order in which each comes behind all it waits for: what it waits for does not depend on how
+/// long stages take, so the step is the longest path. Sends take no time.
+#[derive(Clone, Debug)]
+pub struct Player {
+    placed: Vec<Placed>,
+    waits: Vec<u32>,
+    chunks: usize,
+    /// Whether weight gradients have passes of their own.
+    separate: bool,
+}
+
+impl Player {
+    /// Orders the operations of a schedule. `None` where it does not run ([`super::ops::runs`]).
+    pub fn new(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Self> {
+        let lists = ops(schedule, pp, micro_batches)?;
+        let chunks = (pp * schedule.virtual_stages()) as usize;
+        let index = |op: Op| {
+            let pass = match op.pass {
+                Pass::Forward => 0,
+                Pass::Backward | Pass::Input => 1,
+                Pass::Wgrad => 2,
+            };
+            (pass * micro_batches as usize + op.micro_batch as usize) * chunks + op.stage as usize
+        };
+        let mut done: Vec<Option<u32>> = vec![None; 3 * micro_batches as usize * chunks];
+        let mut next = vec![0; lists.len()];
+        let mut before: Vec<Option<u32>> = vec![None; lists.len()];
+        let separate = schedule.splits_backward() || schedule.is_bidirectional();
+        let all = lists.iter().map(Vec::len).sum();
+        let mut player = Self { placed: Vec::with_capacity(all), waits: Vec::with_capacity(3 * all), chunks, separate };
+        let mut inputs = Vec::new();
+        loop {
+            let mut progressed = false;
+            for (rank, list) in lists.iter().enumerate() {
+                while let Some(&slot) = list.get(next[rank]) {
+                    inputs.clear();
+                    inputs.extend(before[rank]);
+                    let of = |op: Op| done[index(op)];
+                    if !slot
+                        .ops()
+                        .all(|op| needs(op, chunks as u32).all(|need| of(need).map(|at| inputs.push(at)).is_some()))
+                    {
+                        break;
+                    }
+                    let at = player.placed.len() as u32;
+                    player.placed.push(Placed {
+                        takes: takes(slot),
+                        stage: slot.op.stage,
+                        beside: slot.beside.unwrap_or(slot.op).stage,
+                        rank: rank as u32,
+                        from: player.waits.len() as u32,
+                    });
+                    player.waits.extend(&inputs);
+                    for op in slot.ops() {
+                        done[index(op)] = Some(at);
+                    }
+                    before[rank] = Some(at);
+                    next[rank] += 1;
+                    progressed = true;
+                }
+            }
+            if !progressed {
+                break;
+            }
+        }
+        (player.placed.len() == all).then_some(player)
+    }
+
+    /// Operations of a step.
+    pub fn operations(&self) -> usize {
+        self.placed.len()
+    }
+
+    /// How long a step takes: from the first forward to the last gradient.
+    pub fn makespan(&self, stages: &[StageTime]) -> Seconds {
+        Seconds::new(self.ends(stages).into_iter().fold(0.0, f64::max))
+    }
+
+    fn waits_of(&self, at: usize) -> &[u32] {
+        let to = self.placed.get(at + 1).map_or(self.waits.len(), |next| next.from as usize);
+        &self.waits[self.placed[at].from as usize..to]
+    }
+
+    /// When each operation ends.
+    fn ends(&self, stages: &[StageTime]) -> Vec<f64> {
+        let times: Vec<[f64; 5]> = stages
+            .iter()
+            .map(|time| {
+                let StageTime { forward, backward, wgrad, paired } = *time;
+                [forward, backward, backward - wgrad, wgrad, paired].map(Seconds::get)
+            })
+            .collect();
+        let mut ends: Vec<f64> = Vec::with_capacity(self.placed.len());
+        let mut from = 0;
+        for (at, placed) in self.placed.iter().enumerate() {
+            let to = self.placed.get(at + 1).map_or(self.waits.len(), |next| next.from as usize);
+            let start = self.waits[from..to].iter().map(|&before| ends[before as usize]).fold(0.0, f64::max);
+            ends.push(start + times[placed.stage as usize][placed.takes as usize]);
+            from = to;
+        }
+        ends
+    }
+
+    /// The chain of operations that a step waits for: steps with other stage times are no shorter than it either, where a pair
+    /// takes no less than its forward and its backward are said to.
+    pub fn critical_path(&self, stages: &[StageTime]) -> Option<Path> {
+        let ends = self.ends(stages);
+        let mut at = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
+        let mut path = Path::empty(self.placed[at].rank, self.chunks, self.separate);
+        loop {
+            let Placed { takes, stage, beside, .. } = self.placed[at];
+            let (stage, beside) = (stage as usize, beside as usize);
+            match takes {
+                Takes::Forward => path.forward[stage] += 1.0,
+                Takes::Input => path.backward[stage] += 1.0,
+                Takes::Wgrad => path.wgrad[stage] += 1.0,
+                Takes::Backward => path.whole_backward(stage),
+                Takes::Pair => {
+                    path.forward[stage] += 1.0;
+                    path.whole_backward(beside);
+                }
+            }
+            let last = self.waits_of(at).iter().copied().max_by(|&a, &b| ends[a as usize].total_cmp(&ends[b as usize]));
+            match last {
+                Some(before) => at = before as usize,
+                None => return Some(path),
+            }
+        }
+    }
+}
+
+/// What an operation of a model of so many chunks waits for, beside its rank.
+fn needs(op: Op, chunks: u32) -> impl Iterator<Item = Op> {
+    let Op { pass, micro_batch, stage } = op;
+    let at = |pass, stage| Op { pass, micro_batch, stage };
+    let (first, second) = match pass {
+        Pass::Forward => (stage.checked_sub(1).map(|below| at(Pass::Forward, below)), None),
+        Pass::Backward | Pass::Input => {
+            (Some(at(Pass::Forward, stage)), (stage + 1 < chunks).then(|| at(pass, stage + 1)))
+        }
+        Pass::Wgrad => (Some(at(Pass::Input, stage)), None),
+    };
+    first.into_iter().chain(second)
+}
+
+fn takes(slot: Slot) -> Takes {
+    match (slot.beside, slot.op.pass) {
+        (Some(_), _) => Takes::Pair,
+        (None, Pass::Forward) => Takes::Forward,
+        (None, Pass::Backward) => Takes::Backward,
+        (None, Pass::Input) => Takes::Input,
+        (None, Pass::Wgrad) => Takes::Wgrad,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::schedule::replay::makespan;
+
+    /// The same step as the replay's, and a chain as long: of pairs where a pair is its two passes.
+    #[test]
+    fn it_plays_as_the_replay_does() {
+        let mut random = crate::schedule::random(11, 0.2);
+        let schedules = [
+            Schedule::GPipe,
+            Schedule::OneFOneB,
+            Schedule::ZbH1,
+            Schedule::ZbH2,
+            Schedule::ZbV,
+            Schedule::Interleaved { virtual_stages: 2 },
+            Schedule::Interleaved { virtual_stages: 3 },
+            Schedule::LoopedBfs { virtual_stages: 2 },
+            Schedule::DualPipe,
+            Schedule::DualPipeV,
+        ];
+        let mut played = 0;
+        for schedule in schedules {
+            for (pp, m) in [(2, 4), (2, 8), (4, 8), (4, 12), (6, 24)] {
+                let Some(player) = Player::new(schedule, pp, m) else { continue };
+                let chunks = pp * schedule.virtual_stages();
+                let mut time = || Seconds::new(random());
+                let alone: Vec<StageTime> = (0..chunks)
+                    .map(|_| {
+                        let (forward, input, wgrad) = (time(), time(), time());
+                        StageTime { forward, backward: input + wgrad, wgrad, paired: Seconds::ZERO }
+                    })
+                    .collect();
+                let stages: Vec<StageTime> = alone
+                    .iter()
+                    .zip(alone.iter().rev())
+                    .map(|(own, other)| StageTime { paired: own.forward + other.backward, ..*own })
+                    .collect();
+                let step = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs");
+                assert_eq!(player.makespan(&stages), step, "{schedule:?} {pp} {m}");
+                let chain = player.critical_path(&stages).expect("a chain");
+                let length = chain.length(&stages);
+                assert!((length - step).get().abs() < 1e-9, "{schedule:?} {pp} {m}: {length} of {step}");
+                played += 1;
+            }
+        }
+        assert!(played > 40, "{played}");
+    }
+}
