@@ -1,7 +1,7 @@
 //! What no cuts can beat, where ranks own several stages.
 
+use super::branch::{self, Budget};
 use super::configs::Configs;
-use super::decompose::{Budget, Claim, Sides};
 use super::integer::{self, Column};
 use super::network::{Branch, Multipliers, Network};
 use super::program::Program;
@@ -22,14 +22,13 @@ pub struct Bound {
 }
 
 /// A lower bound on the longest chain of every split that fits and whose step is under `known`; and splits that it is made of,
-/// to be played. `line` = the step that a pipeline's length gives; `own` = how many of the chains are the schedule's own.
+/// to be played. `line` = the step that a pipeline's length gives. Chains that are met join the others.
 ///
-/// Some rank i is the busiest, and takes T ≥ T* for a micro-batch, where T* shares the layers out with no regard to their
-/// order ([`Configs::busiest`]). For each rank that it may be, and for T in an interval, prices raise the bound
-/// ([`Sides::raise`]); the interval with the least bound is halved while that helps.
+/// Some rank is the busiest, and takes no less for a micro-batch than where the layers are shared out with no regard to their
+/// order ([`Configs::busiest`]). Beyond that, what the ranks hold is branched on ([`branch::prove`]).
 pub fn of(
     program: &Program,
-    (chains, own): (&[Path], usize),
+    chains: &mut Vec<Path>,
     (known, line): (f64, (f64, f64)),
     tolerance: f64,
     budget: &mut Budget,
@@ -69,10 +68,8 @@ pub fn of(
         let enough = tolerance.max(ENOUGH);
         let goal = (known * (1.0 - enough) - found.line.0) / found.line.1;
         let least = least.max(configs.busiest(program, &network));
-        let sides = Sides::new(program, &network, &configs, chains);
-        let within = (least, found.target / m * (1.0 + 1e-9));
-        let (length, met) = by_claims(program, &sides, &chains[..own], within, (goal, root), budget);
-        found.length = length;
+        let (length, met) = branch::prove(program, &network, &configs, chains, goal, budget);
+        found.length = found.length.max(m * least).max(length);
         found.met.extend(met);
     }
     found.met.sort();
@@ -84,60 +81,13 @@ pub fn of(
     found
 }
 
-/// The least bound over intervals of the busiest rank's time, and over the ranks that it may be.
-fn by_claims(
-    program: &Program,
-    sides: &Sides,
-    own: &[Path],
-    (least, ceiling): (f64, f64),
-    (goal, root): (f64, f64),
-    budget: &mut Budget,
-) -> (f64, Vec<Vec<usize>>) {
-    let mut met = Vec::new();
-    let m = program.stager.micro_batches();
-    let mut intervals = vec![(root.max(m * least), least * (1.0 - 1e-12), ceiling)];
-    for _ in 0..MOST_INTERVALS {
-        let Some(at) = (0..intervals.len()).min_by(|&a, &b| intervals[a].0.total_cmp(&intervals[b].0)) else { break };
-        let (known, low, high) = intervals.swap_remove(at);
-        if known >= goal || high - low <= FINEST * high || budget.left == 0 {
-            intervals.push((known, low, high));
-            break;
-        }
-        let middle = if high > 1.03 * low { low * 1.01 } else { f64::midpoint(low, high) };
-        for (low, high) in [(low, middle), (middle, high)] {
-            let known = known.max(m * low);
-            let mut bound = if known >= goal { known } else { f64::INFINITY };
-            for rank in (0..program.ranks).filter(|_| known < goal) {
-                let Some(chain) = own.iter().rposition(|path| path.rank as usize == rank) else {
-                    bound = known;
-                    break;
-                };
-                let claim = Claim { rank, low, high };
-                let (value, cuts) = sides.raise(sides.start(chain), &claim, goal, ROUNDS, budget);
-                met.extend(cuts.into_iter().rev().take(2));
-                bound = bound.min(value.max(known));
-                if bound <= known {
-                    break; // no rank makes up for it
-                }
-            }
-            intervals.push((bound, low, high));
-        }
-    }
-    (intervals.iter().map(|interval| interval.0).fold(f64::INFINITY, f64::min), met)
-}
-
-/// Rounds of the multipliers with no branch, and of the prices of a claim.
+/// Rounds of the multipliers with no branch.
 const ROOT_ROUNDS: usize = 150;
-const ROUNDS: usize = 160;
-/// Most arcs priced with no branch, and most work for all claims, the same on every machine.
+/// Most arcs priced with no branch, and most work of the branches, the same on every machine.
 const MOST_PRICED: usize = 20_000_000;
-pub const MOST_WORK: usize = 150_000_000;
-/// Most intervals halved.
-const MOST_INTERVALS: usize = 12;
-/// Width below which an interval is not halved, as a share.
-const FINEST: f64 = 1e-3;
+pub const MOST_WORK: usize = 60_000_000;
 /// A proof that is enough: to prove more takes longer than it is worth.
-pub const ENOUGH: f64 = 5e-3;
+pub const ENOUGH: f64 = 9e-3;
 
 /// Most states of the sharing out; beyond, the mean over ranks is the bound.
 const MOST_STATES: usize = 20_000;

@@ -4,6 +4,7 @@ use super::bound::shared_out;
 use super::edges::Edges;
 use super::network::Network;
 use super::program::Program;
+use crate::schedule::paths::Path;
 
 /// Most sets of layers, of all ranks together.
 const MOST: usize = 30_000;
@@ -18,23 +19,87 @@ pub struct Configs {
     pub ranks: Vec<OfRank>,
 }
 
-/// What one rank may hold.
+/// What one rank may hold: layers for each of its stages under a mix of recomputation, one choice after another.
 pub struct OfRank {
     /// Its stages.
     pub chunks: Vec<usize>,
-    /// A shape of the network for each of its stages, one set after another.
-    shapes: Vec<usize>,
-    /// The least time of each set for one micro-batch: no mix that fits is faster.
+    /// The least time of each choice for one micro-batch.
     pub time: Vec<f64>,
-    /// What of that is recomputed beyond the fastest mix.
-    pub extra: Vec<f64>,
+    /// A shape of the network for each stage.
+    shapes: Vec<usize>,
+    /// Forwards of all stages, backwards, weight gradients.
+    times: Vec<f64>,
+    /// What is recomputed on any of the stages, beyond that.
+    floating: Vec<f64>,
+    /// Layers by kind.
+    kinds: Vec<u32>,
 }
 
 impl OfRank {
-    /// The shapes of a set.
-    pub fn shapes(&self, set: usize) -> &[usize] {
-        &self.shapes[set * self.chunks.len()..(set + 1) * self.chunks.len()]
+    /// How many choices.
+    pub fn len(&self) -> usize {
+        self.time.len()
     }
+    /// The shapes of a choice.
+    pub fn shapes(&self, choice: usize) -> &[usize] {
+        &self.shapes[choice * self.chunks.len()..(choice + 1) * self.chunks.len()]
+    }
+    /// Forwards of all its stages, then backwards, then weight gradients.
+    pub fn times(&self, choice: usize) -> &[f64] {
+        let width = 3 * self.chunks.len();
+        &self.times[choice * width..(choice + 1) * width]
+    }
+    /// What a choice adds to a chain, at the least.
+    pub fn length(&self, choice: usize, path: &Path) -> f64 {
+        let (times, v) = (self.times(choice), self.chunks.len());
+        let mut sum = 0.0;
+        for (at, &chunk) in self.chunks.iter().enumerate() {
+            let counted = if path.separate { path.backward[chunk] } else { 0.0 };
+            sum += path.forward[chunk] * times[at]
+                + path.backward[chunk] * times[v + at]
+                + (path.wgrad[chunk] - counted) * times[2 * v + at];
+        }
+        let least = self.chunks.iter().map(|&chunk| path.backward[chunk]).fold(f64::INFINITY, f64::min);
+        sum + self.floating[choice] * least
+    }
+    /// Layers by kind.
+    pub fn kinds(&self, choice: usize) -> &[u32] {
+        let width = self.kinds.len() / self.len();
+        &self.kinds[choice * width..(choice + 1) * width]
+    }
+    /// Layers of each stage.
+    pub fn sizes(&self, choice: usize, network: &Network) -> Vec<u32> {
+        self.shapes(choice).iter().map(|&shape| network.shapes()[shape].counts.iter().sum()).collect()
+    }
+
+    fn push(&mut self, program: &Program, network: &Network, shapes: &[usize], extra: &Extra) {
+        let like = |shape: usize| network.shapes()[shape].like;
+        let of: Vec<[f64; 3]> = self
+            .chunks
+            .iter()
+            .zip(shapes)
+            .map(|(&chunk, &shape)| program.times(chunk, like(shape).0, like(shape).1))
+            .collect();
+        self.times.extend(of.iter().map(|time| time[0]));
+        self.times.extend(of.iter().zip(&extra.of_stage).map(|(time, extra)| time[1] + extra));
+        self.times.extend(of.iter().map(|time| time[2]));
+        let base: f64 = of.iter().map(|time| time[0] + time[1]).sum();
+        self.time.push(base + extra.of_stage.iter().sum::<f64>() + extra.floating);
+        self.floating.push(extra.floating);
+        self.shapes.extend(shapes);
+        let kinds = program.options.len();
+        let counts =
+            (0..kinds).map(|kind| shapes.iter().map(|&shape| network.shapes()[shape].counts[kind]).sum::<u32>());
+        self.kinds.extend(counts);
+    }
+}
+
+/// What a rank recomputes beyond its fastest mixes.
+struct Extra {
+    /// On each of its stages.
+    of_stage: Vec<f64>,
+    /// On any of them.
+    floating: f64,
 }
 
 /// Mixes of one shape whose whole recomputed layers need no more than a working set: none slower and larger than another.
@@ -66,17 +131,21 @@ impl Configs {
                     network.shapes_of(chunk).into_iter().map(|shape| (shape, time(shape))).collect()
                 })
                 .collect();
-            let mut of_rank = OfRank { chunks, shapes: Vec::new(), time: Vec::new(), extra: Vec::new() };
+            let mut of_rank = OfRank {
+                chunks,
+                time: Vec::new(),
+                shapes: Vec::new(),
+                times: Vec::new(),
+                floating: Vec::new(),
+                kinds: Vec::new(),
+            };
             let least: Vec<f64> =
                 of_chunk.iter().map(|list| list.iter().map(|(_, time)| *time).fold(f64::INFINITY, f64::min)).collect();
             let mut found = Vec::new();
             combine(&of_chunk, &least, ceiling, 0.0, &mut Vec::new(), &mut found, left)?;
             for (shapes, time) in found {
-                let Some(extra) = extra(program, network, &mut mixes, rank, &of_rank.chunks, &shapes) else { continue };
-                if time + extra <= ceiling {
-                    of_rank.shapes.extend(&shapes);
-                    of_rank.time.push(time + extra);
-                    of_rank.extra.push(extra);
+                for extra in extras(program, network, &mut mixes, (rank, &of_rank.chunks), &shapes, ceiling - time) {
+                    of_rank.push(program, network, &shapes, &extra);
                 }
             }
             left = left.checked_sub(of_rank.time.len())?;
@@ -192,15 +261,16 @@ fn combine(
     Some(())
 }
 
-/// The least time that a rank recomputes to hold these shapes; less where that is not known. `None` where they never fit.
-fn extra(
+/// What a rank recomputes to hold these shapes, the least or less: for two stages every way to share it that some price would
+/// choose, for more how much it is together. Nothing where they never fit with no more than `ceiling` recomputed.
+fn extras(
     program: &Program,
     network: &Network,
     mixes: &mut [Option<Vec<Stairs>>],
-    rank: usize,
-    chunks: &[usize],
+    (rank, chunks): (usize, &[usize]),
     shapes: &[usize],
-) -> Option<f64> {
+    ceiling: f64,
+) -> Vec<Extra> {
     let like = |shape: usize| network.shapes()[shape].like;
     let loads =
         || chunks.iter().zip(shapes).map(|(&chunk, &shape)| program.fastest(chunk, like(shape).0, like(shape).1));
@@ -208,43 +278,86 @@ fn extra(
     let room = program.room[rank] - states;
     let again = loads().map(|load| load.again).fold(0.0, f64::max);
     let weights = |moment: &[f64]| -> Vec<f64> { chunks.iter().map(|&chunk| moment[chunk / program.ranks]).collect() };
-    let mut most = 0.0_f64;
-    for moment in &program.stager.alive()[rank] {
-        let weights = weights(moment);
-        let kept: f64 = loads().zip(&weights).map(|(load, weight)| load.kept * weight).sum();
-        if kept + again <= room {
-            continue;
+    let tight: Vec<Vec<f64>> = program.stager.alive()[rank]
+        .iter()
+        .map(|moment| weights(moment))
+        .filter(|weights| loads().zip(weights).map(|(load, weight)| load.kept * weight).sum::<f64>() + again > room)
+        .collect();
+    let none = vec![0.0; chunks.len()];
+    if tight.is_empty() {
+        return vec![Extra { of_stage: none, floating: 0.0 }];
+    }
+    for &shape in shapes {
+        if mixes[shape].is_none() {
+            mixes[shape] = Some(stairs(program, like(shape)));
         }
-        for &shape in shapes {
-            if mixes[shape].is_none() {
-                mixes[shape] = Some(stairs(program, like(shape)));
+    }
+    let of: Vec<&Vec<Stairs>> = shapes.iter().filter_map(|&shape| mixes[shape].as_ref()).collect();
+    let mut levels: Vec<f64> = of.iter().flat_map(|list| list.iter().map(|stairs| stairs.again)).collect();
+    levels.sort_by(f64::total_cmp);
+    levels.dedup();
+    let lists = |level: f64| -> Option<Vec<&[(f64, f64)]>> {
+        of.iter().map(|list| list.iter().rev().find(|s| s.again <= level).map(|s| s.steps.as_slice())).collect()
+    };
+    let slack: Vec<f64> = shapes.iter().map(|&shape| program.frontier(like(shape).0, like(shape).1).slack).collect();
+    if let [_, _] = shapes {
+        let mut all: Vec<(f64, f64)> = Vec::new();
+        for level in levels {
+            if let Some(lists) = lists(level) {
+                shared(lists[0], lists[1], &tight, room - level, &mut all);
             }
         }
-        let of: Vec<&Vec<Stairs>> = shapes.iter().filter_map(|&shape| mixes[shape].as_ref()).collect();
-        let mut levels: Vec<f64> = of.iter().flat_map(|list| list.iter().map(|stairs| stairs.again)).collect();
-        levels.sort_by(f64::total_cmp);
-        levels.dedup();
-        let least = levels
+        let less = |extra: f64, at: usize| (extra - slack[at]).max(0.0);
+        let all = all.into_iter().map(|(one, other)| (less(one, 0), less(other, 1)));
+        return lower_hull(all.filter(|(one, other)| one + other <= ceiling).collect())
             .into_iter()
-            .filter_map(|level| {
-                let lists: Option<Vec<&[(f64, f64)]>> = of
-                    .iter()
-                    .map(|list| list.iter().rev().find(|stairs| stairs.again <= level).map(|s| s.steps.as_slice()))
-                    .collect();
-                least_extra(&lists?, &weights, room - level)
-            })
+            .map(|(one, other)| Extra { of_stage: vec![one, other], floating: 0.0 })
+            .collect();
+    }
+    let mut most = 0.0_f64;
+    for weights in &tight {
+        let least = levels
+            .iter()
+            .filter_map(|&level| least_extra(&lists(level)?, weights, room - level))
             .fold(f64::INFINITY, f64::min);
-        if least.is_infinite() {
-            return None;
-        }
         most = most.max(least);
     }
-    let slack: f64 = if most > 0.0 {
-        shapes.iter().map(|&shape| program.frontier(like(shape).0, like(shape).1).slack).sum()
-    } else {
-        0.0
-    };
-    Some((most - slack).max(0.0))
+    let floating = (most - slack.iter().sum::<f64>()).max(0.0);
+    if floating > ceiling { Vec::new() } else { vec![Extra { of_stage: none, floating }] }
+}
+
+/// Adds the pairs of steps, one of each list, that fit at every moment: with each of the first the fastest of the second.
+fn shared(first: &[(f64, f64)], second: &[(f64, f64)], moments: &[Vec<f64>], room: f64, all: &mut Vec<(f64, f64)>) {
+    // As the first is slower and smaller, the second may be faster and larger.
+    let mut at = second.len();
+    for step in first {
+        let fits = |other: &(f64, f64)| moments.iter().all(|w| step.1 * w[0] + other.1 * w[1] <= room);
+        while at > 0 && fits(&second[at - 1]) {
+            at -= 1;
+        }
+        if let Some(other) = second.get(at) {
+            all.push((step.0, other.0));
+        }
+    }
+}
+
+/// The points that the least of some sum with positive weights takes.
+fn lower_hull(mut all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let mut hull: Vec<(f64, f64)> = Vec::new();
+    for next in all {
+        if hull.last().is_some_and(|known| known.1 <= next.1) {
+            continue;
+        }
+        while let [.., before, here] = hull[..] {
+            if (here.1 - before.1) * (next.0 - here.0) < (next.1 - here.1) * (here.0 - before.0) {
+                break;
+            }
+            hull.pop();
+        }
+        hull.push(next);
+    }
+    hull
 }
 
 /// The mixes of layers `a..b` for each working set that one of them needs.
@@ -327,6 +440,29 @@ fn relaxed(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Of pairs that fit, the hull holds the least of every sum with weights that are not negative.
+    #[test]
+    fn the_hull_of_shared_steps_holds_every_least() {
+        let first = [(0.0, 10.0), (1.0, 6.0), (2.5, 5.0), (4.0, 1.0)];
+        let second = [(0.0, 8.0), (0.5, 7.0), (2.0, 5.0), (3.0, 2.0)];
+        let moments = [vec![2.0, 1.0], vec![1.0, 3.0]];
+        for tenths in 40..400 {
+            let room = f64::from(tenths) / 10.0;
+            let fits = |a: f64, b: f64| moments.iter().all(|w| a * w[0] + b * w[1] <= room);
+            let mut found = Vec::new();
+            shared(&first, &second, &moments, room, &mut found);
+            let hull = lower_hull(found);
+            for part in 0..=10 {
+                let weight = f64::from(part) / 10.0;
+                let price = |a: f64, b: f64| weight * a + (1.0 - weight) * b;
+                let pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
+                let least = pairs.filter(|(a, b)| fits(a.1, b.1)).map(|(a, b)| price(a.0, b.0)).reduce(f64::min);
+                let of_hull = hull.iter().map(|&(a, b)| price(a, b)).reduce(f64::min);
+                assert_eq!(least.map(|l| (l * 1e9).round()), of_hull.map(|l| (l * 1e9).round()), "{room} {weight}");
+            }
+        }
+    }
 
     #[test]
     fn two_lists_are_exact_and_more_are_relaxed() {

@@ -5,16 +5,17 @@ use std::collections::BTreeSet;
 use super::Options;
 use super::blend::length;
 use super::bound;
+use super::branch::Budget;
 use super::cuts::{legal, nearest_split, neighbours, starts};
-use super::decompose::Budget;
 use super::edges::Edges;
 use super::integer::{self, Found};
 use super::mixes::{Known, fastest, loads};
+use super::polish::polish;
 use super::program::{Load, Program};
 use super::separable::{Answer, Split};
 use super::walk;
 use crate::schedule::paths::{Path, paths};
-use crate::schedule::replay::{StageTime, critical_path};
+use crate::schedule::replay::StageTime;
 use crate::units::Seconds;
 
 /// All work of one rank.
@@ -121,28 +122,39 @@ impl Search<'_> {
     }
 }
 
+impl Search<'_> {
+    /// Chooses again what the best split recomputes, by what the step waits for.
+    fn polish(&mut self) {
+        if let Some((_, split)) = &self.best
+            && let Some(player) = self.program.player()
+        {
+            let mut split = split.clone();
+            polish(self.program, player, &split.cuts, &mut split.loads);
+            self.play(&split);
+        }
+    }
+}
+
 /// Share of a step by which a played split may surprise the known chains before what it waited for joins them.
 pub const UNFORESEEN: f64 = 2e-4;
 /// Most chains.
 const MOST_CHAINS: usize = 200;
 
-/// What a step of these stages waits for; none where no list of operations is played.
+/// What a step of these stages waits for; none where no list of operations is played, or its passes are not the program's.
 pub fn foreseen(program: &Program, loads: &[Load]) -> Option<Path> {
-    if !program.stager.plays() {
-        return None;
-    }
-    let (plan, m) = (program.stager.plan(), program.stager.micro_batches() as u32);
-    critical_path(plan.schedule, plan.layout.pp, m, &stage_times(loads))
+    program.player()?.critical_path(&stage_times(loads))
 }
 
-/// Stages as the replay takes them.
+/// Stages as the replay takes them; of a pair, what its passes take at the least.
 pub fn stage_times(loads: &[Load]) -> Vec<StageTime> {
     let s = Seconds::new;
-    let time = |load: &Load| {
-        let (forward, backward, wgrad) = (s(load.forward), s(load.backward), s(load.wgrad));
-        StageTime { forward, backward, wgrad, ..StageTime::default() }
+    let time = |(load, other): (&Load, &Load)| StageTime {
+        forward: s(load.forward),
+        backward: s(load.backward),
+        wgrad: s(load.wgrad),
+        paired: s(load.forward + other.backward),
     };
-    loads.iter().map(time).collect()
+    loads.iter().zip(loads.iter().rev()).map(time).collect()
 }
 
 /// Adds to the chains what a split's step waits for.
@@ -179,7 +191,6 @@ pub fn solve(
         seen: BTreeSet::new(),
         known: Known::new(),
     };
-    let own = search.chains.len();
     for start in starts(program) {
         search.descend(start);
     }
@@ -193,10 +204,10 @@ pub fn solve(
     }
     let mut proved = 0.0_f64;
     let mut budget = Budget { left: bound::MOST_WORK / programs };
+    let mut chains = search.chains.clone();
     for _ in 0..MOST_TURNS {
         let before = search.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
-        let chains = search.chains.len();
-        let bound = bound::of(program, (&search.chains, own), (before, search.line), options.tolerance, &mut budget);
+        let bound = bound::of(program, &mut chains, (before, search.line), options.tolerance, &mut budget);
         let (mut length, target) = (bound.length.min(bound.target), bound.target);
         // Only splits faster than what is known are looked at from here on.
         search.line = bound.line;
@@ -218,12 +229,11 @@ pub fn solve(
         }
         proved = proved.max(search.lift(length).min(before));
         let now = search.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
-        if proved >= now * (1.0 - options.tolerance.max(bound::ENOUGH))
-            || (now >= before && search.chains.len() == chains)
-        {
+        if proved >= now * (1.0 - options.tolerance.max(bound::ENOUGH)) || now >= before {
             break;
         }
     }
+    search.polish();
     Answer { best: search.best, bound: proved, replayed: search.replayed, cut_short: search.cut_short }
 }
 

@@ -2,16 +2,17 @@
 
 mod blend;
 mod bound;
+mod branch;
 mod configs;
 mod coupled;
 mod cuts;
-mod decompose;
 mod edges;
 pub mod exact;
 mod frontier;
 mod integer;
 mod mixes;
 mod network;
+mod polish;
 pub mod pools;
 mod program;
 pub mod ranking;

@@ -138,11 +138,6 @@ impl<'a> Network<'a> {
         &self.shapes
     }
 
-    /// The stages that a chunk may be.
-    pub fn arcs(&self, chunk: usize) -> &[Arc] {
-        &self.stages[chunk]
-    }
-
     /// The shapes that a chunk may have.
     pub fn shapes_of(&self, chunk: usize) -> Vec<usize> {
         let mut shapes: Vec<usize> = self.stages[chunk].iter().map(|arc| arc.shape).collect();

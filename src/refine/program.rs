@@ -7,6 +7,7 @@ use std::rc::Rc;
 use crate::cost::Stager;
 use crate::cost::by_stage::LayerOption;
 use crate::plan::{Modules, Offload, Recompute};
+use crate::schedule::player::Player;
 use crate::schedule::replay::StageTime;
 use crate::stages::{Mix, Stage, StagedPlan, kinds_in_order};
 
@@ -385,6 +386,11 @@ impl<'a> Program<'a> {
         }
         mixes.sort();
         mixes
+    }
+
+    /// What plays the stages; none where nothing is played, or two ranks share the work of a stage.
+    pub fn player(&self) -> Option<&Player> {
+        if self.share < 1.0 { None } else { self.stager.player() }
     }
 
     /// What a step takes whatever the split: its sends.

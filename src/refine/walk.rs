@@ -6,8 +6,6 @@ use super::cuts::legal;
 use super::mixes::{Known, fastest, loads};
 use super::program::{Load, Program};
 use crate::schedule::paths::Path;
-use crate::schedule::replay::makespan;
-use crate::units::Seconds;
 
 /// Operations played by one walk, the same on every machine; and most of its steps.
 const MOST_PLAYED: usize = 24_000_000;
@@ -45,14 +43,11 @@ pub fn walk(
     known: &mut Known,
     programs: usize,
 ) -> Option<Vec<usize>> {
-    if !program.stager.plays() || program.chunks < 3 {
+    if program.chunks < 3 {
         return None;
     }
-    let (plan, m) = (program.stager.plan(), program.stager.micro_batches() as u32);
-    let played = |loads: &[Load]| {
-        makespan(plan.schedule, plan.layout.pp, m, &stage_times(loads), Seconds::ZERO)
-            .map_or(f64::INFINITY, Seconds::get)
-    };
+    let player = program.player()?;
+    let played = |loads: &[Load]| player.makespan(&stage_times(loads)).get();
     let floor = |loads: &[Load]| chains.iter().map(|path| length(path, loads)).fold(0.0, f64::max);
     let mut here = start;
     let mut time = played(&loads(program, &here, known)?);
@@ -60,7 +55,7 @@ pub fn walk(
     let mut numbers = Numbers(1);
     let mut left = MOST_PLAYED / programs;
     let steps = MOST_STEPS / programs;
-    let operations = 2 * m as usize * program.chunks;
+    let operations = player.operations();
     for step in 0..steps {
         let cuts = moved(program, &here, &mut numbers);
         let warmth = WARM * COLD.powf(step as f64 / steps as f64);
