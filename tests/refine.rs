@@ -266,15 +266,17 @@ fn plans_that_no_list_plays_are_bounded_by_their_closed_form() {
     assert!(recomputed > 4, "{recomputed} plans recompute: ceilings are too ample");
 }
 
-/// A paired pipeline is played, and bounded by the chains of its passes, each at the least that it takes with a partner or
-/// without: what it waits for is in them, what passes without a partner take beyond is not.
+/// A paired pipeline is played, and bounded by what its ranks work: its bubble, 6.7 % here, is in no chain, for the time of a
+/// pair is no sum over stages; nor are passes alone beyond the fewest of any rank. A closed form, whose bubble is the same for
+/// every split, was proved within 1 %; but it is not what `plan` ranks by.
 #[test]
-fn dual_pipe_v_of_deepseek_is_proved_with_its_bubble() {
+fn dual_pipe_v_of_deepseek_is_proved_but_for_its_bubble() {
     let problem = spec("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096).problem();
     let plan = parse_plan("tp=1 pp=16 schedule=dualpipe-v ep=64 mbs=1", &problem).unwrap();
     let refined = refine(&Costs::new(&problem), &plan, &Options::default()).unwrap();
     check(&problem, &plan, &refined);
-    assert!(refined.proof.gap() <= 0.055, "{}", refined.proof);
+    let bubble = refined.price.evaluation.step.pipeline_bubble / refined.step();
+    assert!(refined.proof.gap() <= bubble + 0.025, "{}, a bubble of {bubble}", refined.proof);
 }
 
 /// Uniform dense models: never slower than Megatron's split that counts embedding and loss as a layer each
@@ -509,8 +511,7 @@ each rank recomputes is then chosen again by what the step waits for. For the bo
 within its own memory (exact for two stages a rank, the linear relaxation for more), together they hold every layer, and no chain
 is longer than the step: a linear program, which microlp solves. What its mean waits for when it is played joins the chains. How
 many layers the stages of a rank hold is branched on, the least bound first. A proof within 0.9 % ends the search, and so does a
-limit on its work. Of a bidirectional pipeline a pair counts as its forward and its backward at their least, which is below what
-passes without a partner take. Where few stages are left that a faster split may have, an integer program over them (good_lp;
+limit on its work. A bidirectional pipeline is bounded by what its ranks work: its waits are in no chain. Where few stages are left that a faster split may have, an integer program over them (good_lp;
 microlp, or HiGHS with feature `highs`) chooses among them: one column a stage, memory as one row for each rank and moment, time as
 one row for each chain.
 

@@ -33,14 +33,6 @@ impl Path {
         Self { rank, forward: none.clone(), backward: none.clone(), wgrad: none, separate, sends: 0.0 }
     }
 
-    /// One backward of a stage with its weight gradients.
-    pub(super) fn whole_backward(&mut self, stage: usize) {
-        self.backward[stage] += 1.0;
-        if self.separate {
-            self.wgrad[stage] += 1.0;
-        }
-    }
-
     /// How long its operations take on these stages, without sends: no step with such stages is shorter.
     pub fn length(&self, stages: &[StageTime]) -> Seconds {
         let Self { rank: _, forward, backward, wgrad, separate, sends: _ } = self;
