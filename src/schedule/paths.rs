@@ -175,7 +175,8 @@ impl Chain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::replay::{critical_path, makespan, replay};
+    use crate::schedule::player::Player;
+    use crate::schedule::replay::{makespan, replay};
 
     /// The length of a chain with its sends.
     fn length(path: &Path, stages: &[StageTime], send: f64) -> f64 {
@@ -218,7 +219,8 @@ mod tests {
                         })
                         .collect();
                     let played = replay(schedule, pp, m, &stages, Seconds::new(send)).expect("has a list");
-                    let critical = critical_path(schedule, pp, m, &stages).expect("has a list");
+                    let player = Player::new(schedule, pp, m).expect("has a list");
+                    let critical = player.critical_path(&stages).expect("no pairs");
                     let alone = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("has a list").get();
                     let met = length(&critical, &stages, 0.0);
                     assert!((met - alone).abs() <= 1e-9 * alone, "{schedule:?} {pp} {m}: {met} {alone}");

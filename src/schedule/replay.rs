@@ -1,10 +1,7 @@
 //! Plays the operations of unequal stages: the oracle of the closed forms.
 
-use std::collections::BTreeMap;
-
 use super::Schedule;
 use super::ops::{Op, Pass, Slot, ops};
-use super::paths::Path;
 use crate::units::Seconds;
 
 /// Work of one chunk of the model on one micro-batch.
@@ -89,48 +86,6 @@ pub fn makespan_over(
 pub fn busy(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime]) -> Option<Vec<Seconds>> {
     let of_rank = |list: &Vec<Slot>| list.iter().map(|slot| length(*slot, stages)).sum();
     Some(ops(schedule, pp, micro_batches)?.iter().map(of_rank).collect())
-}
-
-/// The chain of operations that a played step waits for, without its sends: steps with other stage times are no shorter than
-/// it either. `None` where the schedule does not run, and for the bidirectional ones.
-pub fn critical_path(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime]) -> Option<Path> {
-    if schedule.is_bidirectional() {
-        return None;
-    }
-    let events = replay(schedule, pp, micro_batches, stages, Seconds::ZERO)?.events;
-    let mut at = (0..events.len()).max_by(|&a, &b| events[a].end.get().total_cmp(&events[b].end.get()))?;
-    let mut path = Path::empty(events[at].rank, stages.len(), schedule.splits_backward());
-    // What ended when another began, before it on its rank or as its input, is what it waited for.
-    let mut ending: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
-    for (index, event) in events.iter().enumerate() {
-        ending.entry(event.end.get().to_bits()).or_default().push(index);
-    }
-    loop {
-        let Event { rank, slot: Slot { op, beside: _ }, start, end: _ } = events[at];
-        let visits = match op.pass {
-            Pass::Forward => &mut path.forward,
-            Pass::Backward | Pass::Input => &mut path.backward,
-            Pass::Wgrad => &mut path.wgrad,
-        };
-        visits[op.stage as usize] += 1.0;
-        if start <= Seconds::ZERO {
-            return Some(path);
-        }
-        let feeds = |before: &&usize| {
-            let Event { rank: other, slot: Slot { op: input, .. }, .. } = events[**before];
-            let needs = input.micro_batch == op.micro_batch
-                && match (op.pass, input.pass) {
-                    (Pass::Forward, Pass::Forward) => input.stage + 1 == op.stage,
-                    (Pass::Backward, Pass::Backward) | (Pass::Input, Pass::Input) => input.stage == op.stage + 1,
-                    (Pass::Backward | Pass::Input, Pass::Forward) | (Pass::Wgrad, Pass::Input) => {
-                        input.stage == op.stage
-                    }
-                    _ => false,
-                };
-            **before < at && (other == rank || needs)
-        };
-        at = *ending.get(&start.get().to_bits())?.iter().find(feeds)?;
-    }
 }
 
 /// How long a rank works at once.
