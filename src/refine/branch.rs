@@ -116,7 +116,7 @@ pub fn prove(
         let Some(rank) = here.mixed else {
             if let Some((bound, cuts)) = tree.leaf(here) {
                 proved = proved.min(bound);
-                met.extend(cuts);
+                met.push(cuts);
             }
             continue;
         };
@@ -147,17 +147,16 @@ impl Tree<'_> {
     /// split is left; a program that is not solved leaves the bound that was known.
     fn relax(&mut self, left: Vec<Vec<usize>>, mut rows: Vec<usize>, known: f64, most: usize) -> Option<Branch> {
         let choices: usize = left.iter().map(Vec::len).sum();
-        let unsolved = |left: Vec<Vec<usize>>, rows| Branch { mixed: None, left, rows, bound: known };
         if left.iter().any(Vec::is_empty) {
             return None;
         }
         if !self.budget.spend(ANEW * work(choices, rows.len() + left.len())) {
-            return Some(unsolved(left, rows));
+            return Some(self.unsolved(left, rows, known));
         }
         let mut relaxed = match self.solve(&left, &rows) {
             Ok(relaxed) => relaxed,
             Err(microlp::Error::Infeasible) => return None,
-            Err(_) => return Some(unsolved(left, rows)),
+            Err(_) => return Some(self.unsolved(left, rows, known)),
         };
         let mut bound = known;
         let mut loads = Vec::new();
@@ -172,17 +171,23 @@ impl Tree<'_> {
             }
             let Some(chain) = self.surprise(&loads, &rows, bound * (1.0 + SURPRISE)) else { break };
             rows.push(chain);
-            let row = self.time_row(chain, &left, &relaxed);
+            let row = self.time_row(chain, &left, (&relaxed.shares, relaxed.longest));
             match relaxed.solution.add_constraint(row, ComparisonOp::Ge, 0.0).map(microlp::SolveOutcome::into_solution)
             {
                 Ok(Ok(solution)) => relaxed.solution = solution,
                 Err(microlp::Error::Infeasible) => return None,
-                _ => return Some(unsolved(left, rows)),
+                _ => return Some(self.unsolved(left, rows, bound)),
             }
         }
         let limit = relaxed.solution.var_value(relaxed.longest) * self.goal * (1.0 - BINDING);
         rows.retain(|&chain| length(&self.chains[chain], &loads) >= limit);
         Some(Branch { mixed: self.most_mixed(&left, &relaxed), left, rows, bound })
+    }
+
+    /// A branch of which no more is known: split where it can be.
+    fn unsolved(&self, left: Vec<Vec<usize>>, rows: Vec<usize>, bound: f64) -> Branch {
+        let mixed = (0..left.len()).find(|&rank| self.classes(rank, &left[rank]).len() > 1);
+        Branch { left, rows, bound, mixed }
     }
 
     /// The chain that a mean waits for beyond its rows.
@@ -223,7 +228,7 @@ impl Tree<'_> {
             problem.add_constraint(row, ComparisonOp::Eq, total as f64);
         }
         for &chain in rows {
-            problem.add_constraint(self.time_row_of(chain, left, &shares, longest), ComparisonOp::Ge, 0.0);
+            problem.add_constraint(self.time_row(chain, left, (&shares, longest)), ComparisonOp::Ge, 0.0);
         }
         match problem.solve()?.into_solution() {
             Ok(solution) => Ok(Relaxed { longest, shares, solution }),
@@ -231,16 +236,12 @@ impl Tree<'_> {
         }
     }
 
-    fn time_row(&self, chain: usize, left: &[Vec<usize>], relaxed: &Relaxed) -> Vec<(Variable, f64)> {
-        self.time_row_of(chain, left, &relaxed.shares, relaxed.longest)
-    }
-
-    fn time_row_of(
+    /// The row of a chain: its length is no more than the longest.
+    fn time_row(
         &self,
         chain: usize,
         left: &[Vec<usize>],
-        shares: &[Vec<Variable>],
-        longest: Variable,
+        (shares, longest): (&[Vec<Variable>], Variable),
     ) -> Vec<(Variable, f64)> {
         let path = &self.chains[chain];
         let mut row = row(left, shares, |rank, choice| -self.configs.ranks[rank].length(choice, path) / self.goal);
@@ -289,7 +290,7 @@ impl Tree<'_> {
 
     /// A branch where every rank holds one number of layers for each stage: the cuts are known, and with them the kinds. `None`
     /// where the cuts are no split, or their bound is the goal.
-    fn leaf(&mut self, branch: Branch) -> Option<(f64, Option<Vec<usize>>)> {
+    fn leaf(&mut self, branch: Branch) -> Option<(f64, Vec<usize>)> {
         let mut counts = vec![0; self.program.chunks];
         for (rank, left) in branch.left.iter().enumerate() {
             let size = &self.sizes[rank][*left.first()?];
@@ -302,7 +303,7 @@ impl Tree<'_> {
             cuts.push(cuts[cuts.len() - 1] + count);
         }
         if cuts.last() != Some(&self.program.len()) {
-            return Some((branch.bound, None)); // not solved
+            return None;
         }
         let mut left = branch.left;
         for (rank, left) in left.iter_mut().enumerate() {
@@ -314,7 +315,7 @@ impl Tree<'_> {
             left.retain(|&choice| of_rank.times(choice).iter().zip(&forward).all(|(&a, &b)| alike(a, b)));
         }
         let found = self.relax(left, branch.rows, branch.bound, MOST_JOIN_AT_LEAF)?;
-        Some((found.bound, Some(cuts)))
+        Some((found.bound, cuts))
     }
 }
 

@@ -9,9 +9,8 @@ const MOST_TRIED: usize = 24;
 /// Most rounds over all ranks.
 const MOST_ROUNDS: usize = 6;
 
-/// Moves recomputation between the stages of each rank while the step gets shorter, within its memory. Returns how long the
-/// step then takes.
-pub fn polish(program: &Program, player: &Player, cuts: &[usize], loads: &mut [Load]) -> f64 {
+/// Moves recomputation between the stages of each rank while the step gets shorter, within its memory.
+pub fn polish(program: &Program, player: &Player, cuts: &[usize], loads: &mut [Load]) {
     let time = |loads: &[Load]| player.makespan(&stage_times(loads)).get();
     let mut least = time(loads);
     for _ in 0..MOST_ROUNDS {
@@ -37,7 +36,6 @@ pub fn polish(program: &Program, player: &Player, cuts: &[usize], loads: &mut [L
             break;
         }
     }
-    least
 }
 
 /// Pairs of mixes for two stages of a rank with which it fits, of which none is slower in both than another.
