@@ -8,7 +8,7 @@ use super::known;
 use super::megatron::Unknown;
 use super::{Imported, Kind, Launched};
 use crate::express::nanotron_split;
-use crate::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Moe, Norm, QkNorm, Span};
+use crate::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Moe, Norm, Span};
 use crate::plan::{CpKind, Layout, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::stack::Framework;
@@ -158,18 +158,12 @@ fn model(document: &Document) -> Option<Model> {
     }
     let on = |key: &str| document.switch(&at(key)).unwrap_or(false);
     let qwen = on("is_qwen2_config");
+    let kv_heads = size("num_key_value_heads").unwrap_or(heads);
+    let head_dim = size("head_dim").unwrap_or((hidden / heads).max(1));
     let attention = Attention {
-        heads,
-        kv_heads: size("num_key_value_heads").unwrap_or(heads),
-        head_dim: size("head_dim").unwrap_or((hidden / heads).max(1)),
         span: document.number(&at("sliding_window_size")).filter(|n| *n > 0).map_or(Span::Full, Span::Window),
         qkv_bias: document.switch(&at("attention_bias")).unwrap_or(qwen),
-        out_bias: false,
-        qk_norm: QkNorm::None,
-        sinks: false,
-        output_gate: false,
-        keys_are_values: false,
-        rope: true,
+        ..Attention::plain(heads, kv_heads, head_dim)
     };
     let ffn = if let Some(experts) = document.size(&at("moe_config.num_experts")).filter(|experts| *experts > 1) {
         let of = |key: &str| document.size(&at(&format!("moe_config.{key}")));

@@ -27,6 +27,18 @@ pub struct Op {
     pub stage: u32,
 }
 
+impl Op {
+    /// Its place among all operations of a step, without gaps; a backward has the place of its input gradients.
+    pub(super) const fn index(self, micro_batches: u32, chunks: usize) -> usize {
+        let pass = match self.pass {
+            Pass::Forward => 0,
+            Pass::Backward | Pass::Input => 1,
+            Pass::Wgrad => 2,
+        };
+        (pass * micro_batches as usize + self.micro_batch as usize) * chunks + self.stage as usize
+    }
+}
+
 pub(super) const fn op(pass: Pass, micro_batch: u32, stage: u32) -> Op {
     Op { pass, micro_batch, stage }
 }

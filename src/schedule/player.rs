@@ -42,14 +42,7 @@ impl Player {
     pub fn new(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Self> {
         let lists = ops(schedule, pp, micro_batches)?;
         let chunks = (pp * schedule.virtual_stages()) as usize;
-        let index = |op: Op| {
-            let pass = match op.pass {
-                Pass::Forward => 0,
-                Pass::Backward | Pass::Input => 1,
-                Pass::Wgrad => 2,
-            };
-            (pass * micro_batches as usize + op.micro_batch as usize) * chunks + op.stage as usize
-        };
+        let index = |op: Op| op.index(micro_batches, chunks);
         let mut done: Vec<Option<u32>> = vec![None; 3 * micro_batches as usize * chunks];
         let mut next = vec![0; lists.len()];
         let mut before: Vec<Option<u32>> = vec![None; lists.len()];

@@ -112,14 +112,7 @@ fn play(
 ) -> Option<Seconds> {
     let lists = ops(schedule, pp, micro_batches)?;
     let chunks = stages.len();
-    let index = |op: Op| {
-        let pass = match op.pass {
-            Pass::Forward => 0,
-            Pass::Backward | Pass::Input => 1,
-            Pass::Wgrad => 2,
-        };
-        (pass * micro_batches as usize + op.micro_batch as usize) * chunks + op.stage as usize
-    };
+    let index = |op: Op| op.index(micro_batches, chunks);
     let mut done: Vec<Option<Seconds>> = vec![None; 3 * micro_batches as usize * chunks];
     let mut posts = Posts::new(wires, done.len());
     let mut clock = vec![Seconds::ZERO; pp as usize];
