@@ -8,6 +8,7 @@ mod coupled;
 mod cuts;
 mod edges;
 pub mod exact;
+mod extras;
 mod frontier;
 mod integer;
 mod mixes;

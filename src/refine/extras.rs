@@ -1,0 +1,226 @@
+//! What a rank recomputes to hold what it holds: the least time, within its memory.
+
+use super::network::Network;
+use super::program::Program;
+
+/// What a rank recomputes beyond its fastest mixes.
+pub struct Extra {
+    /// On each of its stages.
+    pub of_stage: Vec<f64>,
+    /// On any of them.
+    pub floating: f64,
+}
+
+/// Mixes of one shape whose whole recomputed layers need no more than a working set: none slower and larger than another.
+pub struct Stairs {
+    again: f64,
+    /// Extra time and bytes of one micro-batch, the fastest first.
+    steps: Vec<(f64, f64)>,
+}
+
+/// What a rank recomputes to hold these shapes, the least or less: for two stages every way to share it that some price would
+/// choose, for more how much it is together. Nothing where they never fit with no more than `ceiling` recomputed.
+pub fn extras(
+    program: &Program,
+    network: &Network,
+    mixes: &mut [Option<Vec<Stairs>>],
+    (rank, chunks): (usize, &[usize]),
+    shapes: &[usize],
+    ceiling: f64,
+) -> Vec<Extra> {
+    let like = |shape: usize| network.shapes()[shape].like;
+    let loads =
+        || chunks.iter().zip(shapes).map(|(&chunk, &shape)| program.fastest(chunk, like(shape).0, like(shape).1));
+    let states: f64 = shapes.iter().map(|&shape| program.states(like(shape).0, like(shape).1)).sum();
+    let room = program.room[rank] - states;
+    let again = loads().map(|load| load.again).fold(0.0, f64::max);
+    let weights = |moment: &[f64]| -> Vec<f64> { chunks.iter().map(|&chunk| moment[chunk / program.ranks]).collect() };
+    let tight: Vec<Vec<f64>> = program.stager.alive()[rank]
+        .iter()
+        .map(|moment| weights(moment))
+        .filter(|weights| loads().zip(weights).map(|(load, weight)| load.kept * weight).sum::<f64>() + again > room)
+        .collect();
+    let none = vec![0.0; chunks.len()];
+    if tight.is_empty() {
+        return vec![Extra { of_stage: none, floating: 0.0 }];
+    }
+    for &shape in shapes {
+        if mixes[shape].is_none() {
+            mixes[shape] = Some(stairs(program, like(shape)));
+        }
+    }
+    let of: Vec<&Vec<Stairs>> = shapes.iter().filter_map(|&shape| mixes[shape].as_ref()).collect();
+    let mut levels: Vec<f64> = of.iter().flat_map(|list| list.iter().map(|stairs| stairs.again)).collect();
+    levels.sort_by(f64::total_cmp);
+    levels.dedup();
+    let lists = |level: f64| -> Option<Vec<&[(f64, f64)]>> {
+        of.iter().map(|list| list.iter().rev().find(|s| s.again <= level).map(|s| s.steps.as_slice())).collect()
+    };
+    let slack: Vec<f64> = shapes.iter().map(|&shape| program.frontier(like(shape).0, like(shape).1).slack).collect();
+    if let [_, _] = shapes {
+        let mut all: Vec<(f64, f64)> = Vec::new();
+        for level in levels {
+            if let Some(lists) = lists(level) {
+                shared(lists[0], lists[1], &tight, room - level, &mut all);
+            }
+        }
+        let less = |extra: f64, at: usize| (extra - slack[at]).max(0.0);
+        let all = all.into_iter().map(|(one, other)| (less(one, 0), less(other, 1)));
+        return lower_hull(all.filter(|(one, other)| one + other <= ceiling).collect())
+            .into_iter()
+            .map(|(one, other)| Extra { of_stage: vec![one, other], floating: 0.0 })
+            .collect();
+    }
+    let mut most = 0.0_f64;
+    for weights in &tight {
+        let least = levels
+            .iter()
+            .filter_map(|&level| least_extra(&lists(level)?, weights, room - level))
+            .fold(f64::INFINITY, f64::min);
+        most = most.max(least);
+    }
+    let floating = (most - slack.iter().sum::<f64>()).max(0.0);
+    if floating > ceiling { Vec::new() } else { vec![Extra { of_stage: none, floating }] }
+}
+
+/// Adds the pairs of steps, one of each list, that fit at every moment: with each of the first the fastest of the second.
+fn shared(first: &[(f64, f64)], second: &[(f64, f64)], moments: &[Vec<f64>], room: f64, all: &mut Vec<(f64, f64)>) {
+    // As the first is slower and smaller, the second may be faster and larger.
+    let mut at = second.len();
+    for step in first {
+        let fits = |other: &(f64, f64)| moments.iter().all(|w| step.1 * w[0] + other.1 * w[1] <= room);
+        while at > 0 && fits(&second[at - 1]) {
+            at -= 1;
+        }
+        if let Some(other) = second.get(at) {
+            all.push((step.0, other.0));
+        }
+    }
+}
+
+/// The points that the least of some sum with positive weights takes.
+fn lower_hull(mut all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+    all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let mut hull: Vec<(f64, f64)> = Vec::new();
+    for next in all {
+        if hull.last().is_some_and(|known| known.1 <= next.1) {
+            continue;
+        }
+        while let [.., before, here] = hull[..] {
+            if (here.1 - before.1) * (next.0 - here.0) < (next.1 - here.1) * (here.0 - before.0) {
+                break;
+            }
+            hull.pop();
+        }
+        hull.push(next);
+    }
+    hull
+}
+
+/// The mixes of layers `a..b` for each working set that one of them needs.
+fn stairs(program: &Program, (a, b): (usize, usize)) -> Vec<Stairs> {
+    let frontier = program.frontier(a, b);
+    let mut levels: Vec<f64> = frontier.points.iter().map(|point| point.again).collect();
+    levels.sort_by(f64::total_cmp);
+    levels.dedup();
+    levels
+        .into_iter()
+        .map(|again| {
+            let mut steps: Vec<(f64, f64)> = Vec::new();
+            for point in frontier.points.iter().filter(|point| point.again <= again) {
+                if steps.last().is_none_or(|known| point.kept < known.1) {
+                    steps.push((point.extra, point.kept));
+                }
+            }
+            Stairs { again, steps }
+        })
+        .collect()
+}
+
+/// The least sum of extra times, one step of each list, whose weighted bytes are within `room`; of several lists the
+/// linear relaxation. `None` where nothing fits.
+fn least_extra(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f64> {
+    match lists {
+        [only] => only.iter().find(|step| step.1 * weights[0] <= room).map(|step| step.0),
+        lists => relaxed(lists, weights, room),
+    }
+}
+
+/// The linear relaxation of [`least_extra`]: steps along the lower hulls, the most bytes for their time first.
+fn relaxed(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f64> {
+    let mut over = -room;
+    let mut edges: Vec<(f64, f64)> = Vec::new(); // extra time, bytes saved
+    for (list, weight) in lists.iter().zip(weights) {
+        let mut hull: Vec<(f64, f64)> = Vec::new();
+        for &step in *list {
+            while let [.., before, here] = hull[..] {
+                if (before.1 - here.1) * (step.0 - here.0) > (here.1 - step.1) * (here.0 - before.0) {
+                    break;
+                }
+                hull.pop();
+            }
+            hull.push(step);
+        }
+        over += hull.first()?.1 * weight;
+        edges.extend(hull.windows(2).map(|pair| (pair[1].0 - pair[0].0, (pair[0].1 - pair[1].1) * weight)));
+    }
+    edges.sort_by(|a, b| (a.0 * b.1).total_cmp(&(b.0 * a.1)));
+    let mut extra = lists.iter().map(|list| list[0].0).sum::<f64>();
+    for (time, bytes) in edges {
+        if over <= 0.0 {
+            break;
+        }
+        let share = if bytes > 0.0 { (over / bytes).min(1.0) } else { 0.0 };
+        extra += time * share;
+        over -= bytes * share;
+    }
+    // Rounding of sums of bytes is not what keeps a rank from fitting.
+    (over <= 1e-6 * room.abs()).then_some(extra)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of pairs that fit, the hull holds the least of every sum with weights that are not negative.
+    #[test]
+    fn the_hull_of_shared_steps_holds_every_least() {
+        let first = [(0.0, 10.0), (1.0, 6.0), (2.5, 5.0), (4.0, 1.0)];
+        let second = [(0.0, 8.0), (0.5, 7.0), (2.0, 5.0), (3.0, 2.0)];
+        let moments = [vec![2.0, 1.0], vec![1.0, 3.0]];
+        for tenths in 40..400 {
+            let room = f64::from(tenths) / 10.0;
+            let fits = |a: f64, b: f64| moments.iter().all(|w| a * w[0] + b * w[1] <= room);
+            let mut found = Vec::new();
+            shared(&first, &second, &moments, room, &mut found);
+            let hull = lower_hull(found);
+            for part in 0..=10 {
+                let weight = f64::from(part) / 10.0;
+                let price = |a: f64, b: f64| weight * a + (1.0 - weight) * b;
+                let pairs = first.iter().flat_map(|a| second.iter().map(move |b| (a, b)));
+                let least = pairs.filter(|(a, b)| fits(a.1, b.1)).map(|(a, b)| price(a.0, b.0)).reduce(f64::min);
+                let of_hull = hull.iter().map(|&(a, b)| price(a, b)).reduce(f64::min);
+                assert_eq!(least.map(|l| (l * 1e9).round()), of_hull.map(|l| (l * 1e9).round()), "{room} {weight}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_relaxed_is_no_more_than_the_least() {
+        let first = [(0.0, 10.0), (1.0, 6.0), (4.0, 1.0)];
+        let second = [(0.0, 8.0), (2.0, 5.0), (3.0, 2.0)];
+        let all = |room: f64| {
+            let sums = first.iter().flat_map(|a| second.iter().map(move |b| (a.0 + b.0, 2.0 * a.1 + b.1)));
+            sums.filter(|sum| sum.1 <= room).map(|sum| sum.0).reduce(f64::min)
+        };
+        for tenths in 0..300 {
+            let room = f64::from(tenths) / 10.0;
+            let exact = all(room);
+            let relaxed = relaxed(&[&first, &second], &[2.0, 1.0], room);
+            match (exact, relaxed) {
+                (Some(exact), Some(relaxed)) => assert!(relaxed <= exact + 1e-12, "{room}: {relaxed} {exact}"),
+                (exact, relaxed) => assert_eq!(exact.is_some(), relaxed.is_some(), "{room}"),
+            }
+        }
+    }
+}
