@@ -6,7 +6,7 @@ use crate::schedule::paths::Path;
 /// A mean of chains, as what one second of each stage's passes counts.
 ///
 /// ```text
-/// length = Σ_S f_S·F_S + β_S·(B_S − W_S) + ω_S·W_S        W: weight gradients with passes of their own
+/// length = Σ_S φ_S·F_S + β_S·B_S + ω_S·W_S
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Blend {
@@ -14,7 +14,7 @@ pub struct Blend {
     pub forward: Vec<f64>,
     /// Backward with weight gradients.
     pub backward: Vec<f64>,
-    /// Weight gradients, less what `backward` counted of them.
+    /// Weight gradients beyond those of the backwards.
     pub wgrad: Vec<f64>,
 }
 
@@ -27,8 +27,7 @@ impl Blend {
             for stage in 0..stages {
                 blend.forward[stage] += weight * path.forward[stage];
                 blend.backward[stage] += weight * path.backward[stage];
-                let counted = if path.separate { path.backward[stage] } else { 0.0 };
-                blend.wgrad[stage] += weight * (path.wgrad[stage] - counted);
+                blend.wgrad[stage] += weight * path.wgrad[stage];
             }
         }
         blend
@@ -48,10 +47,7 @@ pub fn length(path: &Path, loads: &[Load]) -> f64 {
         .iter()
         .enumerate()
         .map(|(stage, load)| {
-            let wgrad = if path.separate { load.wgrad } else { 0.0 };
-            path.forward[stage] * load.forward
-                + path.backward[stage] * (load.backward - wgrad)
-                + path.wgrad[stage] * load.wgrad
+            path.forward[stage] * load.forward + path.backward[stage] * load.backward + path.wgrad[stage] * load.wgrad
         })
         .sum()
 }

@@ -3,7 +3,7 @@
 use super::branch::{self, Budget};
 use super::configs::Configs;
 use super::integer::{self, Column};
-use super::network::{Branch, Multipliers, Network};
+use super::network::{Multipliers, Network};
 use super::program::Program;
 use crate::schedule::paths::Path;
 
@@ -46,15 +46,9 @@ pub fn of(
     if network.is_empty() {
         return nothing;
     }
-    let none = Multipliers {
-        chains: vec![1.0 / chains.len() as f64; chains.len()],
-        memory: vec![0.0; program.ranks],
-        most: vec![0.0; program.ranks],
-        least: 0.0,
-    };
-    let whole = Branch { rank: None, low: least, high: ceiling };
+    let none = Multipliers { chains: vec![1.0 / chains.len() as f64; chains.len()], memory: vec![0.0; program.ranks] };
     let scale = if target.is_finite() { target } else { m * least };
-    let (root, multipliers, met) = network.raise(none, chains, &whole, scale, (ROOT_ROUNDS, &mut MOST_PRICED.clone()));
+    let (root, multipliers, met) = network.raise(none, chains, scale, (ROOT_ROUNDS, &mut MOST_PRICED.clone()));
     if !target.is_finite() {
         return Bound { length: root, met, ..nothing };
     }
@@ -76,7 +70,7 @@ pub fn of(
     found.met.dedup();
     // Rank times are left to the program's own rows: these columns are those of no branch.
     if found.length < found.target * (1.0 - tolerance) {
-        found.columns = network.columns(&multipliers, chains, &whole, found.target, integer::MOST_COLUMNS);
+        found.columns = network.columns(&multipliers, chains, found.target, integer::MOST_COLUMNS);
     }
     found
 }

@@ -55,10 +55,9 @@ impl OfRank {
         let (times, v) = (self.times(choice), self.chunks.len());
         let mut sum = 0.0;
         for (at, &chunk) in self.chunks.iter().enumerate() {
-            let counted = if path.separate { path.backward[chunk] } else { 0.0 };
             sum += path.forward[chunk] * times[at]
                 + path.backward[chunk] * times[v + at]
-                + (path.wgrad[chunk] - counted) * times[2 * v + at];
+                + path.wgrad[chunk] * times[2 * v + at];
         }
         let least = self.chunks.iter().map(|&chunk| path.backward[chunk]).fold(f64::INFINITY, f64::min);
         sum + self.floating[choice] * least

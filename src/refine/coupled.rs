@@ -23,7 +23,7 @@ fn rank_path(program: &Program, rank: usize) -> Path {
     let m = program.stager.micro_batches();
     let here: Vec<f64> =
         (0..program.chunks).map(|chunk| if program.rank_of(chunk) == rank { m } else { 0.0 }).collect();
-    Path { forward: here.clone(), backward: here, ..Path::empty(rank as u32, program.chunks, false) }
+    Path { forward: here.clone(), backward: here, ..Path::empty(rank as u32, program.chunks) }
 }
 
 /// Chains of the schedule; all work of each rank where it has no list.

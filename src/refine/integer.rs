@@ -79,9 +79,8 @@ pub fn choose(program: &Program, columns: &[Column], chains: &[Path], ceiling: f
         }
     }
     let in_chain = |path: &Path, column: &Column| {
-        let wgrad = if path.separate { column.load.wgrad } else { 0.0 };
         path.forward[column.stage] * column.load.forward
-            + path.backward[column.stage] * (column.load.backward - column.load.slack - wgrad)
+            + path.backward[column.stage] * (column.load.backward - column.load.slack)
             + path.wgrad[column.stage] * column.load.wgrad
     };
     for path in chains {

@@ -1,4 +1,4 @@
-//! Splits as paths through a network, priced by multipliers: a lower bound that sees order, memory and the busiest rank at once.
+//! Splits as paths through a network, priced by multipliers: a lower bound that sees order and memory at once.
 
 use std::collections::BTreeMap;
 
@@ -47,31 +47,15 @@ pub struct Multipliers {
     pub chains: Vec<f64>,
     /// Of a rank's memory, in steps for its whole room.
     pub memory: Vec<f64>,
-    /// Of a rank's time beyond the most that it may take, in steps for all of it.
-    pub most: Vec<f64>,
-    /// Of the busiest rank's time below the least that it takes, likewise.
-    pub least: f64,
-}
-
-/// A claim on the splits looked at: the busiest rank takes between `low` and `high` for a micro-batch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Branch {
-    /// Which rank that is; any where none is named.
-    pub rank: Option<usize>,
-    /// It takes at least this.
-    pub low: f64,
-    /// No rank takes more than this.
-    pub high: f64,
 }
 
 /// What prices gave.
 struct Priced {
     value: f64,
     cuts: Vec<usize>,
-    /// Length of each chain, bytes and time of each rank.
+    /// Length of each chain, bytes of each rank.
     lengths: Vec<f64>,
     bytes: Vec<f64>,
-    times: Vec<f64>,
 }
 
 impl<'a> Network<'a> {
@@ -152,31 +136,23 @@ impl<'a> Network<'a> {
     }
 
     /// Every stage under every mix that some split with a sum of no more than `target` may take: the others are slower by these
-    /// multipliers, which are those of no branch. `None` where they are more than `most`.
-    pub fn columns(
-        &self,
-        at: &Multipliers,
-        chains: &[Path],
-        branch: &Branch,
-        target: f64,
-        most: usize,
-    ) -> Option<Vec<Column>> {
+    /// multipliers. `None` where they are more than `most`.
+    pub fn columns(&self, at: &Multipliers, chains: &[Path], target: f64, most: usize) -> Option<Vec<Column>> {
         let program = self.program;
         let n = program.len();
         let blend = Blend::of(program.chunks, chains.iter().zip(at.chains.iter().copied()));
-        let charged: f64 = (at.memory.iter().sum::<f64>() + at.most.iter().sum::<f64>()) * target;
+        let charged: f64 = at.memory.iter().sum::<f64>() * target;
         let priced: Vec<Vec<(Column, f64)>> = (0..program.chunks)
             .map(|stage| {
                 let rank = program.rank_of(stage);
                 let bytes = at.memory[rank] / program.room[rank].max(1.0) * target;
-                let busy = at.most[rank] / branch.high * target;
                 let mut list = Vec::new();
                 for arc in &self.stages[stage] {
                     let frontier = program.frontier(arc.a, arc.b);
                     for point in 0..frontier.points.len() {
                         let load = program.load(stage, arc.a, arc.b, point, &frontier);
-                        let sum = (blend.forward[stage] + busy) * load.forward
-                            + (blend.backward[stage] + busy) * (load.backward - load.slack)
+                        let sum = blend.forward[stage] * load.forward
+                            + blend.backward[stage] * (load.backward - load.slack)
                             + blend.wgrad[stage] * load.wgrad
                             + bytes * (load.kept * self.alive[stage] + program.states(arc.a, arc.b));
                         list.push((Column { stage, a: arc.a, b: arc.b, load }, sum));
@@ -249,32 +225,25 @@ impl<'a> Network<'a> {
         Some((best[n], arcs))
     }
 
-    fn priced(&self, at: &Multipliers, chains: &[Path], branch: &Branch, step: f64) -> Option<Priced> {
+    fn priced(&self, at: &Multipliers, chains: &[Path], step: f64) -> Option<Priced> {
         let program = self.program;
         let n = program.len();
         let blend = Blend::of(program.chunks, chains.iter().zip(at.chains.iter().copied()));
-        let by_rank = |rank: usize| {
-            let room = program.room[rank].max(1.0);
-            let busy =
-                at.most[rank] / branch.high - if branch.rank == Some(rank) { at.least / branch.low } else { 0.0 };
-            (at.memory[rank] / room * step, busy * step)
-        };
-        // By stage: bytes' price, what a second of forward and of backward costs, and the least of each shape's mixes.
-        let prices: Vec<(f64, [f64; 2], Vec<f64>)> = (0..program.chunks)
+        let bytes_of = |rank: usize| at.memory[rank] / program.room[rank].max(1.0) * step;
+        // By stage: bytes' price, and the least of each shape's mixes.
+        let prices: Vec<(f64, Vec<f64>)> = (0..program.chunks)
             .map(|chunk| {
-                let (bytes, busy) = by_rank(program.rank_of(chunk));
-                let (forward, backward) = (blend.forward[chunk] + busy, blend.backward[chunk] + busy);
-                let held = bytes * self.alive[chunk];
-                let mixed = self.shapes.iter().map(|shape| shape.least(backward, held).0).collect();
-                (bytes, [forward, backward], mixed)
+                let bytes = bytes_of(program.rank_of(chunk));
+                let least = |shape: &Shape| shape.least(blend.backward[chunk], bytes * self.alive[chunk]).0;
+                (bytes, self.shapes.iter().map(least).collect())
             })
             .collect();
         let (value, arcs) = self.cheapest(n, |chunk, arc, so_far| {
-            let (bytes, [forward, backward], mixed) = &prices[chunk];
+            let (bytes, mixed) = &prices[chunk];
             let load = program.times(chunk, arc.a, arc.b);
             so_far
-                + forward * load[0]
-                + backward * load[1]
+                + blend.forward[chunk] * load[0]
+                + blend.backward[chunk] * load[1]
                 + blend.wgrad[chunk] * load[2]
                 + mixed[arc.shape]
                 + bytes * program.states(arc.a, arc.b)
@@ -284,42 +253,33 @@ impl<'a> Network<'a> {
             cuts: std::iter::once(0).chain(arcs.iter().map(|arc| arc.b)).collect(),
             lengths: vec![0.0; chains.len()],
             bytes: vec![0.0; program.ranks],
-            times: vec![0.0; program.ranks],
         };
         for (chunk, arc) in arcs.into_iter().enumerate().rev() {
             let rank = program.rank_of(chunk);
-            let (bytes, busy) = by_rank(rank);
             let shape = &self.shapes[arc.shape];
-            let (_, extra, kept) = shape.least(blend.backward[chunk] + busy, bytes * self.alive[chunk]);
+            let (_, extra, kept) = shape.least(blend.backward[chunk], bytes_of(rank) * self.alive[chunk]);
             let [forward, mut backward, wgrad] = program.times(chunk, arc.a, arc.b);
             backward += extra - shape.slack;
-            priced.times[rank] += forward + backward;
             priced.bytes[rank] += kept * self.alive[chunk] + program.states(arc.a, arc.b);
             for (length, path) in priced.lengths.iter_mut().zip(chains) {
-                let counted = if path.separate { path.backward[chunk] } else { 0.0 };
-                *length += path.forward[chunk] * forward
-                    + path.backward[chunk] * backward
-                    + (path.wgrad[chunk] - counted) * wgrad;
+                *length += path.forward[chunk] * forward + path.backward[chunk] * backward + path.wgrad[chunk] * wgrad;
             }
         }
-        let charged: f64 = at.memory.iter().sum::<f64>() + at.most.iter().sum::<f64>();
-        let granted = if branch.rank.is_some() { at.least } else { 0.0 };
-        priced.value += (granted - charged) * step;
+        priced.value -= at.memory.iter().sum::<f64>() * step;
         Some(priced)
     }
 
-    /// Raises the bound on the longest chain of every split that the branch claims, by steps along the subgradient whose length
-    /// Polyak's rule takes from `target`, until it meets the target or has priced
-    /// as many arcs as the budget has. Returns the bound, its multipliers, and the cuts met.
+    /// Raises the bound on the longest chain of every split, by steps along the subgradient whose length Polyak's rule takes from
+    /// `target`, until it meets the target or has priced as many arcs as the budget has. Returns the bound, its multipliers, and
+    /// the cuts met.
     ///
     /// ```text
-    /// L(w, λ, μ, ν) = min over splits of  Σ_k w_k·chain_k + Σ_r λ_r·(held_r/room_r − 1) + Σ_r μ_r·(T_r/high − 1) + ν·(1 − T_i/low)
+    /// L(w, λ) = min over splits of  Σ_k w_k·chain_k + Σ_r λ_r·(held_r/room_r − 1)
     /// ```
     pub fn raise(
         &self,
         start: Multipliers,
         chains: &[Path],
-        branch: &Branch,
         target: f64,
         (rounds, budget): (usize, &mut usize),
     ) -> (f64, Multipliers, Vec<Vec<usize>>) {
@@ -333,7 +293,7 @@ impl<'a> Network<'a> {
                 break;
             }
             *budget = budget.saturating_sub(arcs);
-            let Some(priced) = self.priced(&here, chains, branch, target) else {
+            let Some(priced) = self.priced(&here, chains, target) else {
                 return (f64::INFINITY, here, met);
             };
             if !met.contains(&priced.cuts) {
@@ -362,17 +322,12 @@ impl<'a> Network<'a> {
             }
             let mean = priced.lengths.iter().zip(&here.chains).map(|(l, w)| l * w).sum::<f64>();
             let chain = |length: &f64| length - mean;
-            let rank = |rank: usize| {
-                let over = (priced.bytes[rank] / program.room[rank].max(1.0) - 1.0) * target;
-                (over, (priced.times[rank] / branch.high - 1.0) * target)
-            };
-            let short = branch.rank.map_or(0.0, |rank| (1.0 - priced.times[rank] / branch.low) * target);
+            let over = |rank: usize| (priced.bytes[rank] / program.room[rank].max(1.0) - 1.0) * target;
             let pinned = |multiplier: f64, slope: f64| if multiplier <= 0.0 && slope < 0.0 { 0.0 } else { slope };
-            let mut norm = short.powi(2);
-            norm += priced.lengths.iter().zip(&here.chains).map(|(l, w)| pinned(*w, chain(l)).powi(2)).sum::<f64>();
+            let mut norm =
+                priced.lengths.iter().zip(&here.chains).map(|(l, w)| pinned(*w, chain(l)).powi(2)).sum::<f64>();
             for r in 0..program.ranks {
-                let (bytes, time) = rank(r);
-                norm += pinned(here.memory[r], bytes).powi(2) + pinned(here.most[r], time).powi(2);
+                norm += pinned(here.memory[r], over(r)).powi(2);
             }
             if norm <= 0.0 {
                 break;
@@ -383,11 +338,8 @@ impl<'a> Network<'a> {
             }
             project(&mut here.chains);
             for r in 0..program.ranks {
-                let (bytes, time) = rank(r);
-                here.memory[r] = (here.memory[r] + step * bytes).max(0.0);
-                here.most[r] = (here.most[r] + step * time).max(0.0);
+                here.memory[r] = (here.memory[r] + step * over(r)).max(0.0);
             }
-            here.least = (here.least + step * short).max(0.0);
         }
         (most, best, met)
     }

@@ -8,7 +8,7 @@ use crate::units::Seconds;
 /// How often a chain of dependent operations visits each chunk: its length is a lower bound on the replayed step.
 ///
 /// ```text
-/// T ≥ Σ_S forward_S·F_S + backward_S·B_S + wgrad_S·W_S + sends·q          B without weight gradients where those have passes
+/// T ≥ Σ_S forward_S·F_S + backward_S·B_S + wgrad_S·W_S + sends·q          B with weight gradients, wherever they run
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
@@ -18,32 +18,42 @@ pub struct Path {
     pub forward: Vec<f64>,
     /// Backwards of each chunk.
     pub backward: Vec<f64>,
-    /// Weight gradients of each chunk, where they have passes of their own.
+    /// Weight gradients of each chunk beyond those of its backwards: less than none where it waits for the inputs' alone.
     pub wgrad: Vec<f64>,
-    /// Whether weight gradients have passes of their own: then no backward here counts them.
-    pub separate: bool,
     /// Sends between chunks on different ranks.
     pub sends: f64,
 }
 
 impl Path {
-    /// A chain of no operations yet, of a rank in a pipeline of so many chunks; `separate` = weight gradients have passes.
-    pub fn empty(rank: u32, chunks: usize, separate: bool) -> Self {
+    /// A chain of no operations yet, of a rank in a pipeline of so many chunks.
+    pub fn empty(rank: u32, chunks: usize) -> Self {
         let none = vec![0.0; chunks];
-        Self { rank, forward: none.clone(), backward: none.clone(), wgrad: none, separate, sends: 0.0 }
+        Self { rank, forward: none.clone(), backward: none.clone(), wgrad: none, sends: 0.0 }
     }
 
     /// How long its operations take on these stages, without sends: no step with such stages is shorter.
     pub fn length(&self, stages: &[StageTime]) -> Seconds {
-        let Self { rank: _, forward, backward, wgrad, separate, sends: _ } = self;
+        let Self { rank: _, forward, backward, wgrad, sends: _ } = self;
         let visits = forward.iter().zip(backward).zip(wgrad);
         visits
             .zip(stages)
             .map(|(((&forward, &backward), &wgrad), time)| {
-                let whole = if *separate { time.backward - time.wgrad } else { time.backward };
-                time.forward * forward + whole * backward + time.wgrad * wgrad
+                time.forward * forward + time.backward * backward + time.wgrad * wgrad
             })
             .sum()
+    }
+
+    /// Adds one pass of a stage.
+    pub fn visit(&mut self, pass: Pass, stage: usize) {
+        match pass {
+            Pass::Forward => self.forward[stage] += 1.0,
+            Pass::Backward => self.backward[stage] += 1.0,
+            Pass::Input => {
+                self.backward[stage] += 1.0;
+                self.wgrad[stage] -= 1.0;
+            }
+            Pass::Wgrad => self.wgrad[stage] += 1.0,
+        }
     }
 }
 
@@ -86,13 +96,15 @@ struct Chain {
     schedule: Schedule,
     pp: u32,
     chunks: u32,
+    /// What comes back through a stage: a whole backward, or its inputs' part.
+    back: Pass,
     path: Path,
 }
 
 impl Chain {
     fn new(schedule: Schedule, pp: u32, rank: u32, chunks: u32) -> Self {
-        let path = Path::empty(rank, chunks as usize, schedule.splits_backward());
-        Self { schedule, pp, chunks, path }
+        let back = if schedule.splits_backward() { Pass::Input } else { Pass::Backward };
+        Self { schedule, pp, chunks, back, path: Path::empty(rank, chunks as usize) }
     }
 
     fn hop(&mut self, stage: u32) {
@@ -104,7 +116,7 @@ impl Chain {
     /// Forwards of chunks `from..to`, with the sends that leave them.
     fn forwards(&mut self, from: u32, to: u32) {
         for stage in from..to {
-            self.path.forward[stage as usize] += 1.0;
+            self.path.visit(Pass::Forward, stage as usize);
             if stage + 1 < self.chunks {
                 self.hop(stage);
             }
@@ -114,19 +126,14 @@ impl Chain {
     /// Backwards of chunks `above+1..`, from the last down, with the sends that leave them.
     fn backwards_down_to(&mut self, above: u32) {
         for stage in above + 1..self.chunks {
-            self.path.backward[stage as usize] += 1.0;
+            self.path.visit(self.back, stage as usize);
             self.hop(stage - 1);
         }
     }
 
     fn run(&mut self, list: &[Op]) {
         for op in list {
-            let stage = op.stage as usize;
-            match op.pass {
-                Pass::Forward => self.path.forward[stage] += 1.0,
-                Pass::Backward | Pass::Input => self.path.backward[stage] += 1.0,
-                Pass::Wgrad => self.path.wgrad[stage] += 1.0,
-            }
+            self.path.visit(op.pass, op.stage as usize);
         }
     }
 
@@ -164,7 +171,7 @@ impl Chain {
             && is_backward(*op)
         {
             for stage in 0..op.stage {
-                self.path.backward[stage as usize] += 1.0;
+                self.path.visit(self.back, stage as usize);
                 self.hop(stage);
             }
         }

@@ -33,8 +33,6 @@ pub struct Player {
     placed: Vec<Placed>,
     waits: Vec<u32>,
     chunks: usize,
-    /// Whether weight gradients have passes of their own.
-    separate: bool,
 }
 
 impl Player {
@@ -46,9 +44,8 @@ impl Player {
         let mut done: Vec<Option<u32>> = vec![None; 3 * micro_batches as usize * chunks];
         let mut next = vec![0; lists.len()];
         let mut before: Vec<Option<u32>> = vec![None; lists.len()];
-        let separate = schedule.splits_backward();
         let all = lists.iter().map(Vec::len).sum();
-        let mut player = Self { placed: Vec::with_capacity(all), waits: Vec::with_capacity(3 * all), chunks, separate };
+        let mut player = Self { placed: Vec::with_capacity(all), waits: Vec::with_capacity(3 * all), chunks };
         let mut inputs = Vec::new();
         loop {
             let mut progressed = false;
@@ -129,16 +126,17 @@ impl Player {
         }
         let ends = self.ends(stages);
         let mut at = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
-        let mut path = Path::empty(self.placed[at].rank, self.chunks, self.separate);
+        let mut path = Path::empty(self.placed[at].rank, self.chunks);
         loop {
             let placed = self.placed[at];
-            let visits = match placed.takes {
-                Takes::Forward => &mut path.forward,
-                Takes::Backward | Takes::Input => &mut path.backward,
-                Takes::Wgrad => &mut path.wgrad,
+            let pass = match placed.takes {
+                Takes::Forward => Pass::Forward,
+                Takes::Backward => Pass::Backward,
+                Takes::Input => Pass::Input,
+                Takes::Wgrad => Pass::Wgrad,
                 Takes::Pair => return None,
             };
-            visits[placed.stage as usize] += 1.0;
+            path.visit(pass, placed.stage as usize);
             let last = self.waits_of(at).iter().copied().max_by(|&a, &b| ends[a as usize].total_cmp(&ends[b as usize]));
             match last {
                 Some(before) => at = before as usize,
