@@ -114,6 +114,10 @@ impl<'a> Stager<'a> {
     pub fn alive(&self) -> &[Vec<Vec<f64>>] {
         &self.alive
     }
+    /// What pairs of passes take.
+    pub fn pairs(&self) -> Pairs {
+        self.pairs.unwrap_or(Pairs::NONE)
+    }
     /// Whether the replay can play this plan.
     pub fn plays(&self) -> bool {
         let Plan { schedule, layout, .. } = self.plan;
@@ -162,13 +166,12 @@ impl<'a> Stager<'a> {
     }
 
     /// Work as the schedule plays it: what stays exposed of expert traffic beside compute falls on backward. In the bidirectional
-    /// pipelines, what it takes at the least, for which of its passes find a partner is the rank's affair ([`Pairs`]).
+    /// pipelines, as passes alone: which of them find a partner is the schedule's affair ([`Pairs`]).
     fn time(&self, work: &Work) -> StageTime {
         let (forward, backward) = (work.forward(), work.backward());
-        if let Some(pairs) = &self.pairs {
-            let half = work.ep_beside / 2.0;
-            let (forward, backward) = (pairs.least(forward, half), pairs.least(backward, half));
-            return StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() };
+        if self.pairs.is_some() {
+            let RankTime { forward, backward, wgrad } = work.alone();
+            return StageTime { forward, backward, wgrad, ..StageTime::default() };
         }
         let backward = backward + self.costs.beside(work);
         StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() }

@@ -6,7 +6,7 @@ use crate::schedule::paths::Path;
 /// A mean of chains, as what one second of each stage's passes counts.
 ///
 /// ```text
-/// length = Σ_S φ_S·F_S + β_S·B_S + ω_S·W_S
+/// length = Σ_S φ_S·F_S + β_S·B_S + ω_S·W_S + ε_S·E_S
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct Blend {
@@ -16,18 +16,21 @@ pub struct Blend {
     pub backward: Vec<f64>,
     /// Weight gradients beyond those of the backwards.
     pub wgrad: Vec<f64>,
+    /// Expert traffic, where pairs change what it takes.
+    pub traffic: Vec<f64>,
 }
 
 impl Blend {
     /// Chains with their weights.
     pub fn of<'a>(stages: usize, chains: impl Iterator<Item = (&'a Path, f64)>) -> Self {
         let none = vec![0.0; stages];
-        let mut blend = Self { forward: none.clone(), backward: none.clone(), wgrad: none };
+        let mut blend = Self { forward: none.clone(), backward: none.clone(), wgrad: none.clone(), traffic: none };
         for (path, weight) in chains.filter(|(_, weight)| *weight > 0.0) {
             for stage in 0..stages {
                 blend.forward[stage] += weight * path.forward[stage];
                 blend.backward[stage] += weight * path.backward[stage];
                 blend.wgrad[stage] += weight * path.wgrad[stage];
+                blend.traffic[stage] += weight * path.traffic[stage];
             }
         }
         blend
@@ -38,6 +41,7 @@ impl Blend {
         self.forward[stage] * load.forward
             + self.backward[stage] * (load.backward - load.slack)
             + self.wgrad[stage] * load.wgrad
+            + self.traffic[stage] * load.traffic
     }
 }
 
@@ -47,7 +51,10 @@ pub fn length(path: &Path, loads: &[Load]) -> f64 {
         .iter()
         .enumerate()
         .map(|(stage, load)| {
-            path.forward[stage] * load.forward + path.backward[stage] * load.backward + path.wgrad[stage] * load.wgrad
+            path.forward[stage] * load.forward
+                + path.backward[stage] * load.backward
+                + path.wgrad[stage] * load.wgrad
+                + path.traffic[stage] * load.traffic
         })
         .sum()
 }

@@ -94,10 +94,10 @@ pub fn busiest(program: &Program) -> f64 {
     for &kind in &program.items {
         all[kind] += 1;
     }
-    let time: Vec<f64> = program.options.iter().map(|o| (o[0].time.forward + o[0].time.backward).get()).collect();
+    let time: Vec<f64> = (0..kinds).map(|kind| program.layer_busy(kind)).collect();
     let mut ends = vec![0.0; program.ranks];
     for chunk in 0..program.chunks {
-        ends[program.rank_of(chunk)] += program.fastest(chunk, 0, 0).both();
+        ends[program.rank_of(chunk)] += program.fastest(chunk, 0, 0).busy;
     }
     let whole: f64 = all.iter().zip(&time).map(|(&n, t)| n as f64 * t).sum::<f64>() + ends.iter().sum::<f64>();
     let mean = whole / program.ranks as f64;

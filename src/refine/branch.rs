@@ -251,8 +251,7 @@ impl Tree<'_> {
 
     /// Stages under the mean of all choices; what is recomputed on any of a rank's stages is not in it.
     fn mean(&self, left: &[Vec<usize>], relaxed: &Relaxed) -> Vec<Load> {
-        let none = Load { forward: 0.0, backward: 0.0, wgrad: 0.0, kept: 0.0, again: 0.0, slack: 0.0, point: None };
-        let mut loads = vec![none; self.program.chunks];
+        let mut loads = vec![Load::default(); self.program.chunks];
         for ((of_rank, left), shares) in self.configs.ranks.iter().zip(left).zip(&relaxed.shares) {
             let v = of_rank.chunks.len();
             for (&choice, &share) in left.iter().zip(shares) {
@@ -263,6 +262,7 @@ impl Tree<'_> {
                         loads[chunk].forward += share * times[at];
                         loads[chunk].backward += share * times[v + at];
                         loads[chunk].wgrad += share * times[2 * v + at];
+                        loads[chunk].traffic += share * times[3 * v + at];
                     }
                 }
             }

@@ -28,7 +28,7 @@ pub struct OfRank {
     pub time: Vec<f64>,
     /// A shape of the network for each stage.
     shapes: Vec<usize>,
-    /// Forwards of all stages, backwards, weight gradients.
+    /// Forwards of all stages, backwards, weight gradients, expert traffic.
     times: Vec<f64>,
     /// What is recomputed on any of the stages, beyond that.
     floating: Vec<f64>,
@@ -45,9 +45,9 @@ impl OfRank {
     pub fn shapes(&self, choice: usize) -> &[usize] {
         &self.shapes[choice * self.chunks.len()..(choice + 1) * self.chunks.len()]
     }
-    /// Forwards of all its stages, then backwards, then weight gradients.
+    /// Forwards of all its stages, then backwards, then weight gradients, then expert traffic.
     pub fn times(&self, choice: usize) -> &[f64] {
-        let width = 3 * self.chunks.len();
+        let width = 4 * self.chunks.len();
         &self.times[choice * width..(choice + 1) * width]
     }
     /// What a choice adds to a chain, at the least.
@@ -57,7 +57,8 @@ impl OfRank {
         for (at, &chunk) in self.chunks.iter().enumerate() {
             sum += path.forward[chunk] * times[at]
                 + path.backward[chunk] * times[v + at]
-                + path.wgrad[chunk] * times[2 * v + at];
+                + path.wgrad[chunk] * times[2 * v + at]
+                + path.traffic[chunk] * times[3 * v + at];
         }
         let least = self.chunks.iter().map(|&chunk| path.backward[chunk]).fold(f64::INFINITY, f64::min);
         sum + self.floating[choice] * least
@@ -74,7 +75,7 @@ impl OfRank {
 
     fn push(&mut self, program: &Program, network: &Network, shapes: &[usize], extra: &Extra) {
         let like = |shape: usize| network.shapes()[shape].like;
-        let of: Vec<[f64; 3]> = self
+        let of: Vec<[f64; 4]> = self
             .chunks
             .iter()
             .zip(shapes)
@@ -83,8 +84,10 @@ impl OfRank {
         self.times.extend(of.iter().map(|time| time[0]));
         self.times.extend(of.iter().zip(&extra.of_stage).map(|(time, extra)| time[1] + extra));
         self.times.extend(of.iter().map(|time| time[2]));
-        let base: f64 = of.iter().map(|time| time[0] + time[1]).sum();
-        self.time.push(base + extra.of_stage.iter().sum::<f64>() + extra.floating);
+        self.times.extend(of.iter().map(|time| time[3]));
+        let base: f64 = of.iter().map(|time| program.busy(*time)).sum();
+        let again = extra.of_stage.iter().sum::<f64>() + extra.floating;
+        self.time.push(base + program.slower() * again);
         self.floating.push(extra.floating);
         self.shapes.extend(shapes);
         let kinds = program.options.len();
@@ -129,7 +132,8 @@ impl Configs {
             let mut found = Vec::new();
             combine(&of_chunk, &least, ceiling, 0.0, &mut Vec::new(), &mut found, left)?;
             for (shapes, time) in found {
-                for extra in extras(program, network, &mut mixes, (rank, &of_rank.chunks), &shapes, ceiling - time) {
+                let most = (ceiling - time) / program.slower();
+                for extra in extras(program, network, &mut mixes, (rank, &of_rank.chunks), &shapes, most) {
                     of_rank.push(program, network, &shapes, &extra);
                 }
             }
@@ -203,7 +207,7 @@ impl Configs {
                 let (mut forward, mut own) = (0.0, [0.0; 2]);
                 for (&chunk, &shape) in of_rank.chunks.iter().zip(of_rank.shapes(set)) {
                     let (time, parameters) = times(chunk, shape);
-                    forward += time[0];
+                    forward += time[0] - time[3] / 2.0;
                     own = [own[0] + parameters[0], own[1] + parameters[1]];
                 }
                 longest = [longest[0].max(forward), longest[1].max(ceiling - forward)];

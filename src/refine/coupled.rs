@@ -14,7 +14,7 @@ use super::polish::polish;
 use super::program::{Load, Program};
 use super::separable::{Answer, Split};
 use super::walk;
-use crate::schedule::paths::{Path, paths};
+use crate::schedule::paths::{Pairing, Path, paths};
 use crate::schedule::replay::StageTime;
 use crate::units::Seconds;
 
@@ -23,13 +23,20 @@ fn rank_path(program: &Program, rank: usize) -> Path {
     let m = program.stager.micro_batches();
     let here: Vec<f64> =
         (0..program.chunks).map(|chunk| if program.rank_of(chunk) == rank { m } else { 0.0 }).collect();
-    Path { forward: here.clone(), backward: here, ..Path::empty(rank as u32, program.chunks) }
+    let times = |factor: f64| here.iter().map(|here| here * factor).collect::<Vec<f64>>();
+    let (passes, traffic) = program.stager.pairs().on_average();
+    Path {
+        forward: times(passes),
+        backward: times(passes),
+        traffic: times(traffic),
+        ..Path::empty(rank as u32, program.chunks)
+    }
 }
 
 /// Chains of the schedule; all work of each rank where it has no list.
 pub fn chains(program: &Program) -> Vec<Path> {
     let plan = program.stager.plan();
-    if program.is_closed() {
+    if program.is_closed() || plan.schedule.is_bidirectional() {
         (0..program.ranks).map(|rank| rank_path(program, rank)).collect()
     } else {
         paths(plan.schedule, plan.layout.pp, program.stager.micro_batches() as u32)
@@ -142,17 +149,18 @@ const MOST_CHAINS: usize = 200;
 
 /// What a step of these stages waits for; none where no list of operations is played, or its passes are not the program's.
 pub fn foreseen(program: &Program, loads: &[Load]) -> Option<Path> {
-    program.player()?.critical_path(&stage_times(loads))
+    program.player()?.critical_path(&stage_times(program, loads), program.stager.pairs().pairing())
 }
 
 /// Stages as the replay takes them; of a pair, what its passes take at the least.
-pub fn stage_times(loads: &[Load]) -> Vec<StageTime> {
+pub fn stage_times(program: &Program, loads: &[Load]) -> Vec<StageTime> {
     let s = Seconds::new;
+    let Pairing { slower, traffic } = program.stager.pairs().pairing();
     let time = |(load, other): (&Load, &Load)| StageTime {
         forward: s(load.forward),
         backward: s(load.backward),
         wgrad: s(load.wgrad),
-        paired: s(load.forward + other.backward),
+        paired: s(slower * (load.forward + other.backward) + traffic * (load.traffic + other.traffic)),
     };
     loads.iter().zip(loads.iter().rev()).map(time).collect()
 }

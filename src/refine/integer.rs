@@ -82,6 +82,7 @@ pub fn choose(program: &Program, columns: &[Column], chains: &[Path], ceiling: f
         path.forward[column.stage] * column.load.forward
             + path.backward[column.stage] * (column.load.backward - column.load.slack)
             + path.wgrad[column.stage] * column.load.wgrad
+            + path.traffic[column.stage] * column.load.traffic
     };
     for path in chains {
         let chain: Expression =

@@ -154,6 +154,7 @@ impl<'a> Network<'a> {
                         let sum = blend.forward[stage] * load.forward
                             + blend.backward[stage] * (load.backward - load.slack)
                             + blend.wgrad[stage] * load.wgrad
+                            + blend.traffic[stage] * load.traffic
                             + bytes * (load.kept * self.alive[stage] + program.states(arc.a, arc.b));
                         list.push((Column { stage, a: arc.a, b: arc.b, load }, sum));
                     }
@@ -245,6 +246,7 @@ impl<'a> Network<'a> {
                 + blend.forward[chunk] * load[0]
                 + blend.backward[chunk] * load[1]
                 + blend.wgrad[chunk] * load[2]
+                + blend.traffic[chunk] * load[3]
                 + mixed[arc.shape]
                 + bytes * program.states(arc.a, arc.b)
         })?;
@@ -258,11 +260,14 @@ impl<'a> Network<'a> {
             let rank = program.rank_of(chunk);
             let shape = &self.shapes[arc.shape];
             let (_, extra, kept) = shape.least(blend.backward[chunk], bytes_of(rank) * self.alive[chunk]);
-            let [forward, mut backward, wgrad] = program.times(chunk, arc.a, arc.b);
+            let [forward, mut backward, wgrad, traffic] = program.times(chunk, arc.a, arc.b);
             backward += extra - shape.slack;
             priced.bytes[rank] += kept * self.alive[chunk] + program.states(arc.a, arc.b);
             for (length, path) in priced.lengths.iter_mut().zip(chains) {
-                *length += path.forward[chunk] * forward + path.backward[chunk] * backward + path.wgrad[chunk] * wgrad;
+                *length += path.forward[chunk] * forward
+                    + path.backward[chunk] * backward
+                    + path.wgrad[chunk] * wgrad
+                    + path.traffic[chunk] * traffic;
             }
         }
         priced.value -= at.memory.iter().sum::<f64>() * step;

@@ -61,8 +61,9 @@ pub struct Program<'a> {
     parameters: Vec<[f64; 2]>,
     /// Of the embedding, and of the head.
     tables: [f64; 2],
-    /// Forward, backward and weight-gradient time of the first `i` items under their fastest option.
-    fastest: Vec<[f64; 3]>,
+    /// Forward, backward, weight-gradient time and expert traffic that pairs may hide, of the first `i` items under their fastest
+    /// option.
+    fastest: Vec<[f64; 4]>,
     /// Bytes kept by the first `i` items under their fastest option, and the largest working set.
     kept: Vec<f64>,
     /// What every stage waits for, whatever its layers.
@@ -77,14 +78,18 @@ pub struct Program<'a> {
 }
 
 /// One stage as the program sees it.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Load {
-    /// Forward.
+    /// Forward, alone.
     pub forward: f64,
-    /// Backward with what is recomputed.
+    /// Backward with what is recomputed, alone.
     pub backward: f64,
     /// Weight-gradient part.
     pub wgrad: f64,
+    /// Expert traffic that pairs may hide.
+    pub traffic: f64,
+    /// What a micro-batch takes of its rank, on average, at the least.
+    pub busy: f64,
     /// Bytes kept for one micro-batch.
     pub kept: f64,
     /// Working set of whole recomputed layers.
@@ -96,9 +101,9 @@ pub struct Load {
 }
 
 impl Load {
-    /// Forward and backward.
+    /// What a micro-batch takes of its rank, on average, at the least.
     pub fn both(&self) -> f64 {
-        self.forward + self.backward
+        self.busy
     }
 }
 
@@ -132,7 +137,7 @@ impl<'a> Program<'a> {
         let mtp = state(stager.mtp_parameters());
         let decoder_layers = model.layers() as usize;
         let mut counts = vec![vec![0; model.kinds.len()]];
-        let (mut states, mut kept, mut fastest) = (vec![0.0], vec![0.0], vec![[0.0; 3]]);
+        let (mut states, mut kept, mut fastest) = (vec![0.0], vec![0.0], vec![[0.0; 4]]);
         let mut parameters = vec![[0.0; 2]];
         for (at, &kind) in items.iter().enumerate() {
             let mut next = counts[at].clone();
@@ -144,9 +149,10 @@ impl<'a> Program<'a> {
             parameters.push([dense + (one.dense + projection) * share, experts + one.experts * share]);
             let option = &options[kind][0];
             kept.push(kept[at] + option.kept.get());
-            let [f, b, w] = fastest[at];
+            let [f, b, w, e] = fastest[at];
             let time = option.time;
-            fastest.push([f + time.forward.get(), b + time.backward.get(), w + time.wgrad.get()]);
+            let more = traffic(stager, option) * share;
+            fastest.push([f + time.forward.get(), b + time.backward.get(), w + time.wgrad.get(), e + more]);
         }
         let ranks = plan.schedule.unlike_ranks(plan.layout.pp) as usize;
         let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
@@ -229,29 +235,50 @@ impl<'a> Program<'a> {
         sum
     }
 
-    /// Forward, backward and weight-gradient time of stage `chunk` with items `a..b` under their fastest options.
-    pub fn times(&self, chunk: usize, a: usize, b: usize) -> [f64; 3] {
+    /// What passes and expert traffic take of their rank, on average, at the least.
+    pub fn busy(&self, [forward, backward, _, traffic]: [f64; 4]) -> f64 {
+        let (passes, hidden) = self.stager.pairs().on_average();
+        passes * (forward + backward) + hidden * traffic
+    }
+
+    /// What a second more of a pass takes of its rank, on average, at the least.
+    pub fn slower(&self) -> f64 {
+        self.stager.pairs().on_average().0
+    }
+
+    /// What a layer of a kind takes of its rank under its fastest option.
+    pub fn layer_busy(&self, kind: usize) -> f64 {
+        let option = &self.options[kind][0];
+        let StageTime { forward, backward, wgrad, .. } = option.time;
+        self.busy([forward.get(), backward.get(), wgrad.get(), traffic(self.stager, option) * self.share])
+    }
+
+    /// Forward, backward and weight-gradient time of stage `chunk` with items `a..b` under their fastest options, passes alone, and
+    /// expert traffic that pairs may hide.
+    pub fn times(&self, chunk: usize, a: usize, b: usize) -> [f64; 4] {
         let (ends, from, to) = (self.ends(chunk), self.fastest[a], self.fastest[b]);
-        [to[0] - from[0] + ends[0], to[1] - from[1] + ends[1], to[2] - from[2] + ends[2]]
+        [to[0] - from[0] + ends[0], to[1] - from[1] + ends[1], to[2] - from[2] + ends[2], to[3] - from[3]]
     }
 
     /// The least that the other stages of a stage's rank take, for one micro-batch.
     pub fn least_beside(&self, chunk: usize) -> f64 {
-        let shortest = self.options.iter().map(|o| (o[0].time.forward + o[0].time.backward).get());
-        let shortest = shortest.fold(f64::INFINITY, f64::min);
+        let shortest = (0..self.options.len()).map(|kind| self.layer_busy(kind)).fold(f64::INFINITY, f64::min);
         let others = (0..self.chunks).filter(|&other| other != chunk && self.rank_of(other) == self.rank_of(chunk));
         others
-            .map(|other| self.fastest(other, 0, 0).both() + if self.may_hold(other, 0, 0) { 0.0 } else { shortest })
+            .map(|other| self.fastest(other, 0, 0).busy + if self.may_hold(other, 0, 0) { 0.0 } else { shortest })
             .sum()
     }
 
     /// Stage `chunk` with items `a..b`, every layer under its fastest option, whether that fits or not.
     pub fn fastest(&self, chunk: usize, a: usize, b: usize) -> Load {
-        let [forward, backward, wgrad] = self.times(chunk, a, b);
+        let times = self.times(chunk, a, b);
+        let [forward, backward, wgrad, traffic] = times;
         Load {
             forward,
             backward,
             wgrad,
+            traffic,
+            busy: self.busy(times),
             kept: self.kept[b] - self.kept[a],
             again: self.again_of_fastest(a, b),
             slack: 0.0,
@@ -304,6 +331,8 @@ impl<'a> Program<'a> {
         let point = &frontier.points[at];
         Load {
             backward: base.backward + point.extra,
+            // With `both() - slack` nothing is lost of the slack either.
+            busy: base.busy + self.slower() * point.extra - (self.slower() - 1.0) * frontier.slack,
             kept: point.kept,
             again: point.again,
             slack: frontier.slack,
@@ -398,11 +427,15 @@ impl<'a> Program<'a> {
         self.stager.closed_sends().get()
     }
 
-    /// Whether the chains of the schedule are told by what ranks work alone: where it is not played, and where pairs of passes take
-    /// no sum of what the stages take.
+    /// Whether chains are told by what ranks work alone: where nothing is played, and where two ranks share a stage.
     pub fn is_closed(&self) -> bool {
-        !self.stager.plays() || self.stager.plan().schedule.is_bidirectional()
+        !self.stager.plays() || self.share < 1.0
     }
+}
+
+/// Expert traffic of a layer that pairs may hide.
+fn traffic(stager: &Stager, option: &LayerOption) -> f64 {
+    if stager.plan().schedule.is_bidirectional() { option.work.ep_beside.get() } else { 0.0 }
 }
 
 /// Recomputations of one layer: every set of modules, the whole layer, and what the plan does by itself.

@@ -8,8 +8,10 @@ use crate::units::Seconds;
 /// How often a chain of dependent operations visits each chunk: its length is a lower bound on the replayed step.
 ///
 /// ```text
-/// T ≥ Σ_S forward_S·F_S + backward_S·B_S + wgrad_S·W_S + sends·q          B with weight gradients, wherever they run
+/// T ≥ Σ_S forward_S·F_S + backward_S·B_S + wgrad_S·W_S + traffic_S·E_S + sends·q
 /// ```
+///
+/// F and B are those of passes alone, B with its weight gradients, wherever they run; E is expert traffic that pairs may hide.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
     /// The rank whose operations it follows.
@@ -20,6 +22,8 @@ pub struct Path {
     pub backward: Vec<f64>,
     /// Weight gradients of each chunk beyond those of its backwards: less than none where it waits for the inputs' alone.
     pub wgrad: Vec<f64>,
+    /// Expert traffic of each chunk: what pairs change of it. Nothing where passes do not run in pairs.
+    pub traffic: Vec<f64>,
     /// Sends between chunks on different ranks.
     pub sends: f64,
 }
@@ -28,12 +32,13 @@ impl Path {
     /// A chain of no operations yet, of a rank in a pipeline of so many chunks.
     pub fn empty(rank: u32, chunks: usize) -> Self {
         let none = vec![0.0; chunks];
-        Self { rank, forward: none.clone(), backward: none.clone(), wgrad: none, sends: 0.0 }
+        Self { rank, forward: none.clone(), backward: none.clone(), wgrad: none.clone(), traffic: none, sends: 0.0 }
     }
 
-    /// How long its operations take on these stages, without sends: no step with such stages is shorter.
+    /// How long its operations take on these stages, without sends: no step with such stages is shorter. Of schedules without
+    /// pairs.
     pub fn length(&self, stages: &[StageTime]) -> Seconds {
-        let Self { rank: _, forward, backward, wgrad, sends: _ } = self;
+        let Self { rank: _, forward, backward, wgrad, traffic: _, sends: _ } = self;
         let visits = forward.iter().zip(backward).zip(wgrad);
         visits
             .zip(stages)
@@ -54,6 +59,14 @@ impl Path {
             }
             Pass::Wgrad => self.wgrad[stage] += 1.0,
         }
+    }
+
+    /// Adds a forward of one stage beside a backward of another.
+    pub fn visit_pair(&mut self, forward: usize, backward: usize, pairing: Pairing) {
+        self.forward[forward] += pairing.slower;
+        self.backward[backward] += pairing.slower;
+        self.traffic[forward] += pairing.traffic;
+        self.traffic[backward] += pairing.traffic;
     }
 }
 
@@ -90,6 +103,19 @@ pub fn paths_through(schedule: Schedule, pp: u32, micro_batches: u32, rank: u32)
 
 const fn is_backward(op: Op) -> bool {
     matches!(op.pass, Pass::Backward | Pass::Input)
+}
+
+/// What a pair of passes takes at the least.
+///
+/// ```text
+/// pair ≥ slower·(F + B) + traffic·(E_F + E_B)          F, B: alone; E: expert traffic of the two stages
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pairing {
+    /// Of what the two take alone.
+    pub slower: f64,
+    /// Of the expert traffic of the stage of each; less than nothing, as pairs hide some.
+    pub traffic: f64,
 }
 
 struct Chain {
@@ -227,7 +253,8 @@ mod tests {
                         .collect();
                     let played = replay(schedule, pp, m, &stages, Seconds::new(send)).expect("has a list");
                     let player = Player::new(schedule, pp, m).expect("has a list");
-                    let critical = player.critical_path(&stages).expect("no pairs");
+                    let critical =
+                        player.critical_path(&stages, Pairing { slower: 1.0, traffic: 0.0 }).expect("it runs");
                     let alone = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("has a list").get();
                     let met = length(&critical, &stages, 0.0);
                     assert!((met - alone).abs() <= 1e-9 * alone, "{schedule:?} {pp} {m}: {met} {alone}");

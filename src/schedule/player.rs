@@ -2,7 +2,7 @@
 
 use super::Schedule;
 use super::ops::{Op, Pass, Slot, ops};
-use super::paths::Path;
+use super::paths::{Pairing, Path};
 use super::replay::StageTime;
 use crate::units::Seconds;
 
@@ -118,25 +118,22 @@ impl Player {
         ends
     }
 
-    /// The chain of operations that a step waits for: steps with other stage times are no shorter than it either. `None` where
-    /// passes run in pairs: the time of a pair is no sum over stages.
-    pub fn critical_path(&self, stages: &[StageTime]) -> Option<Path> {
-        if self.placed.iter().any(|placed| placed.takes == Takes::Pair) {
-            return None;
-        }
+    /// The chain of operations that a step waits for: steps with other stage times are no shorter than it either. A pair is of a
+    /// stage and its mirror image, and counts what it takes at the least.
+    pub fn critical_path(&self, stages: &[StageTime], pairing: Pairing) -> Option<Path> {
         let ends = self.ends(stages);
         let mut at = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
         let mut path = Path::empty(self.placed[at].rank, self.chunks);
         loop {
             let placed = self.placed[at];
-            let pass = match placed.takes {
-                Takes::Forward => Pass::Forward,
-                Takes::Backward => Pass::Backward,
-                Takes::Input => Pass::Input,
-                Takes::Wgrad => Pass::Wgrad,
-                Takes::Pair => return None,
-            };
-            path.visit(pass, placed.stage as usize);
+            let stage = placed.stage as usize;
+            match placed.takes {
+                Takes::Forward => path.visit(Pass::Forward, stage),
+                Takes::Backward => path.visit(Pass::Backward, stage),
+                Takes::Input => path.visit(Pass::Input, stage),
+                Takes::Wgrad => path.visit(Pass::Wgrad, stage),
+                Takes::Pair => path.visit_pair(stage, self.chunks - 1 - stage, pairing),
+            }
             let last = self.waits_of(at).iter().copied().max_by(|&a, &b| ends[a as usize].total_cmp(&ends[b as usize]));
             match last {
                 Some(before) => at = before as usize,
@@ -175,7 +172,7 @@ mod tests {
     use super::*;
     use crate::schedule::replay::makespan;
 
-    /// The same step as the replay's, and a chain as long where no passes run in pairs.
+    /// The same step as the replay's, and a chain as long.
     #[test]
     fn it_plays_as_the_replay_does() {
         let mut random = crate::schedule::random(11, 0.2);
@@ -210,12 +207,9 @@ mod tests {
                     .collect();
                 let step = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs");
                 assert_eq!(player.makespan(&stages), step, "{schedule:?} {pp} {m}");
-                let chain = player.critical_path(&stages);
-                assert_eq!(chain.is_none(), schedule.is_bidirectional(), "{schedule:?} {pp} {m}");
-                if let Some(chain) = chain {
-                    let length = chain.length(&stages);
-                    assert!((length - step).get().abs() < 1e-9, "{schedule:?} {pp} {m}: {length} of {step}");
-                }
+                let alone = Pairing { slower: 1.0, traffic: 0.0 };
+                let length = player.critical_path(&stages, alone).expect("it runs").length(&stages);
+                assert!((length - step).get().abs() < 1e-9, "{schedule:?} {pp} {m}: {length} of {step}");
                 played += 1;
             }
         }

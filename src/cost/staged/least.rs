@@ -7,6 +7,7 @@ use crate::cost::{Costs, ShapeCost};
 use crate::plan::Plan;
 use crate::schedule::Schedule;
 use crate::schedule::ops::paired;
+use crate::schedule::paths::Pairing;
 use crate::units::Seconds;
 
 /// A time that no step of a plan's pipeline under ZeRO 0 to 2 beats, told before its flow is priced: `least_flow` without
@@ -122,9 +123,15 @@ pub struct Pairs {
     work: f64,
     /// Its expert traffic, likewise.
     traffic: f64,
+    /// How much slower compute is in a pair, and the share of expert traffic that it may hide.
+    slower: f64,
+    hidden: f64,
 }
 
 impl Pairs {
+    /// Of schedules without pairs: what passes take alone is what they take.
+    pub const NONE: Self = Self { work: 1.0, traffic: 1.0, slower: 1.0, hidden: 0.0 };
+
     /// `None` where the schedule does not run.
     ///
     /// ```text
@@ -133,15 +140,29 @@ impl Pairs {
     pub(in crate::cost) fn of(costs: &Costs, plan: &Plan) -> Option<Self> {
         let (fewest, most) = paired(plan.schedule, plan.layout.pp, costs.whole_micro_batches(plan)?)?;
         let (slower, hidden) = costs.pairing(plan);
-        Some(Self { work: 1.0 + (slower - 1.0) * fewest, traffic: 1.0 - hidden * most })
+        Some(Self { work: 1.0 + (slower - 1.0) * fewest, traffic: 1.0 - hidden * most, slower, hidden })
     }
 
-    /// What passes take for a micro-batch, on average, at the least: their own work, and their expert traffic.
-    pub(in crate::cost) fn least(&self, work: Seconds, traffic: Seconds) -> Seconds {
-        work * self.work + traffic * self.traffic
+    /// What a micro-batch takes of its rank, on average, at the least: so much of what its passes take alone, F + B with their
+    /// traffic E, and so much of E beside, which is less than nothing.
+    ///
+    /// ```text
+    /// work·(F + B − E) + traffic·E  =  work·(F + B) + (traffic − work)·E
+    /// ```
+    pub const fn on_average(&self) -> (f64, f64) {
+        (self.work, self.traffic - self.work)
+    }
+
+    /// What one pair takes at the least, of what its passes take alone: their traffic is half of their stages'.
+    ///
+    /// ```text
+    /// κ·(F + B − E) + (1 − θ)·E,   E = (E_F + E_B)/2
+    /// ```
+    pub fn pairing(&self) -> Pairing {
+        Pairing { slower: self.slower, traffic: (1.0 - self.hidden - self.slower) / 2.0 }
     }
 
     fn of_rank(&self, work: &Work) -> Seconds {
-        self.least(work.forward() + work.backward(), work.ep_beside)
+        (work.forward() + work.backward()) * self.work + work.ep_beside * self.traffic
     }
 }
