@@ -509,11 +509,14 @@ schedule's own, and weights on chains raise the bound.
 Several stages a rank: splits are improved by moving single layers, from several starts and from where an annealed walk ends; what
 each rank recomputes is then chosen again by what the step waits for. For the bound, every rank chooses layers for all its stages
 within its own memory (exact for two stages a rank, the linear relaxation for more), together they hold every layer, and no chain
-is longer than the step: a linear program, which microlp solves. What its mean waits for when it is played joins the chains. How
-many layers the stages of a rank hold is branched on, the least bound first. A proof within 0.9 % ends the search, and so does a
-limit on its work. A bidirectional pipeline is bounded by what its ranks work: its waits are in no chain. Where few stages are left that a faster split may have, an integer program over them (good_lp;
-microlp, or HiGHS with feature `highs`) chooses among them: one column a stage, memory as one row for each rank and moment, time as
-one row for each chain.
+is longer than the step. Chains have prices that weigh 1 together, of which any give a bound: each rank takes the choice that is
+the cheapest under them, such that all hold the model's layers together (a shortest path over ranks and layers held so far), and
+prices follow the subgradient. What the choices wait for when they are played joins the chains; a pair of passes in it counts what
+it takes at the least. How many layers a rank holds is branched on, then how many each of its stages holds, the least bound first;
+choices that no split under the goal has are left out. Choices with no chain over the goal are played as a split. A proof within
+0.9 % ends the search, and so does a limit on its work. Where few stages are left that a faster split may have, an integer program
+over them (good_lp; microlp, or HiGHS with feature `highs`) chooses among them: one column a stage, memory as one row for each rank
+and moment, time as one row for each chain.
 
 Plans of more than 64 stages are not refined (`refine::ranking`): a stage holds a layer or two there.
 

@@ -32,6 +32,7 @@ pub fn of(
     (known, line): (f64, (f64, f64)),
     tolerance: f64,
     budget: &mut Budget,
+    play: &mut dyn FnMut(Vec<usize>) -> f64,
 ) -> Bound {
     let m = program.stager.micro_batches();
     let (length, line, met) = (f64::INFINITY, line, Vec::new());
@@ -60,11 +61,12 @@ pub fn of(
             found.target = (known - narrow.0) / narrow.1;
         }
         let enough = tolerance.max(ENOUGH);
-        let goal = (known * (1.0 - enough) - found.line.0) / found.line.1;
+        let line = found.line;
+        let goal = |known: f64| (known * (1.0 - enough) - line.0) / line.1;
         let least = least.max(configs.busiest(program, &network));
-        let (length, met) = branch::prove(program, &network, &configs, chains, goal, budget);
+        let mut play = |cuts: Vec<usize>| goal(play(cuts));
+        let length = branch::prove(program, &network, &configs, chains, goal(known), (budget, &mut play));
         found.length = found.length.max(m * least).max(length);
-        found.met.extend(met);
     }
     found.met.sort();
     found.met.dedup();
@@ -79,7 +81,7 @@ pub fn of(
 const ROOT_ROUNDS: usize = 150;
 /// Most arcs priced with no branch, and most work of the branches, the same on every machine.
 const MOST_PRICED: usize = 20_000_000;
-pub const MOST_WORK: usize = 60_000_000;
+pub const MOST_WORK: usize = 1_600_000_000;
 /// A proof that is enough: to prove more takes longer than it is worth.
 pub const ENOUGH: f64 = 9e-3;
 

@@ -1,330 +1,207 @@
-//! How many layers each rank's stages hold, branched on until no split that is left is faster than what is known. Only this file
-//! of the layer knows microlp.
+//! How many layers each rank's stages hold, branched on until no split that is left is faster than what is known.
 
-use microlp::{ComparisonOp, OptimizationDirection, Problem, Solution, Variable};
+use rayon::prelude::*;
 
-use super::blend::length;
 use super::configs::Configs;
-use super::coupled::foreseen;
 use super::network::Network;
-use super::program::{Load, Program};
+use super::program::Program;
+use super::raise::{Branch, Raised, Rest, raise};
+use super::weigh::{Field, Pool, Prices};
 use crate::schedule::paths::Path;
 
-/// Share of the longest chain by which a mean may surprise the rows before what it waits for joins them.
-const SURPRISE: f64 = 1.5e-3;
-/// Share by which a row may be shorter than the longest chain and be handed on.
-const BINDING: f64 = 1e-6;
-/// Most chains that join before the first branch, on a branch, and where every rank's layers are known.
-const MOST_JOIN_AT_ROOT: usize = 150;
-const MOST_JOIN: usize = 40;
-const MOST_JOIN_AT_LEAF: usize = 60;
-/// Most chains that are known.
-const MOST_CHAINS: usize = 2000;
-/// What playing an operation takes, in coefficients of a program.
-const PLAY: usize = 1;
-/// What solving a program anew takes, in solutions after one more row.
-const ANEW: usize = 10;
+/// Branches raised at once, whatever the number of threads, so that the answer is the same on all machines.
+const AT_ONCE: usize = 4;
 
-/// What may still be done, the same on every machine: coefficients of the programs that are solved, and operations played.
+/// What may still be done, the same on every machine: multiplications, and operations played.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     /// How much is left.
     pub left: usize,
 }
 
-/// Choices with which a program takes twice the steps of a small one.
-const STEPS: usize = 2500;
-
-/// Coefficients of a program, as often as its steps touch them.
-const fn work(choices: usize, rows: usize) -> usize {
-    choices * rows * (STEPS + choices) / STEPS
-}
-
-impl Budget {
-    fn spend(&mut self, work: usize) -> bool {
-        let enough = self.left >= work;
-        self.left = self.left.saturating_sub(work);
-        enough
-    }
-}
-
-/// Splits that are left.
-#[derive(Clone)]
-struct Branch {
-    /// Choices of each rank.
-    left: Vec<Vec<usize>>,
-    /// The chains that bind them.
-    rows: Vec<usize>,
-    /// Length of the longest chain, as a share of the goal: no split has a shorter one.
-    bound: f64,
-    /// The rank whose choice of layers for its stages is mixed the most; none where every rank has one.
-    mixed: Option<usize>,
-}
-
-/// The linear program over a branch.
-///
-/// ```text
-/// y_rc   share of choice c of rank r        T   the longest chain, as a share of the goal
-///
-/// minimise   T
-/// s.t.       Σ_c y_rc = 1                             every rank holds one choice            (rank)
-///            Σ_r Σ_c layers_q(c)·y_rc = total_q       every layer of kind q is held          (layers)
-///            Σ_r Σ_c length_k(c)·y_rc ≤ goal·T        for every chain k                      (time)
-/// ```
-struct Relaxed {
-    longest: Variable,
-    /// Of each choice left.
-    shares: Vec<Vec<Variable>>,
-    solution: Solution,
-}
-
 /// What is known of all branches.
 struct Tree<'a> {
     program: &'a Program<'a>,
-    configs: &'a Configs,
+    network: &'a Network<'a>,
+    field: Field<'a>,
+    pool: Pool,
     goal: f64,
-    /// Layers of each stage, by rank and choice.
-    sizes: Vec<Vec<Vec<u32>>>,
-    chains: &'a mut Vec<Path>,
-    budget: &'a mut Budget,
+    open: Vec<Branch>,
+    /// The least bound of splits that are not branched any more.
+    proved: f64,
 }
 
-/// A lower bound on the longest chain of every split of these choices, up to `goal`; and cuts that the bound is made of. Chains
-/// that means wait for join the others.
+/// A lower bound on the longest chain of every split of these choices, up to `goal`. Chains that splits wait for join the others;
+/// splits whose chains are shorter than the goal are played, which says what the goal is from then on.
 ///
-/// The branch with the least bound is split into one for each number of layers that a rank's stages may hold.
+/// The branches with the least bounds are split: by how many layers a rank holds, then by how many each of its stages holds.
 pub fn prove(
     program: &Program,
     network: &Network,
     configs: &Configs,
     chains: &mut Vec<Path>,
     goal: f64,
-    budget: &mut Budget,
-) -> (f64, Vec<Vec<usize>>) {
-    let sizes =
-        |of_rank: &super::configs::OfRank| (0..of_rank.len()).map(|choice| of_rank.sizes(choice, network)).collect();
-    let sizes: Vec<Vec<Vec<u32>>> = configs.ranks.iter().map(sizes).collect();
-    let left = configs.ranks.iter().map(|of_rank| (0..of_rank.len()).collect()).collect();
-    let mut tree = Tree { program, configs, goal, sizes, chains, budget };
-    let (mut proved, mut met) = (1.0_f64, Vec::new());
-    let mut open: Vec<Branch> = tree.relax(left, Vec::new(), 0.0, MOST_JOIN_AT_ROOT).into_iter().collect();
-    while let Some(at) = (0..open.len()).min_by(|&a, &b| open[a].bound.total_cmp(&open[b].bound)) {
-        if tree.budget.left == 0 {
+    (budget, play): (&mut Budget, &mut dyn FnMut(Vec<usize>) -> f64),
+) -> f64 {
+    let left: Vec<Vec<usize>> = configs.ranks.iter().map(|of_rank| (0..of_rank.len()).collect()).collect();
+    let even = 1.0 / chains.len() as f64;
+    let prices = Prices {
+        chains: (0..chains.len()).map(|chain| (chain, even)).collect(),
+        kinds: vec![0.0; program.options.len()],
+    };
+    let field = Field::new(program, configs, network, goal);
+    let mut pool = Pool::default();
+    chains.drain(..).for_each(|chain| field.join(&mut pool, chain));
+    let open = vec![Branch { left, prices, bound: 0.0, depth: 0, leaf: false }];
+    let mut tree = Tree { program, network, field, pool, goal, open, proved: f64::INFINITY };
+    while budget.left > 0 {
+        let next = tree.next();
+        if next.is_empty() {
             break;
         }
-        let here = open.swap_remove(at);
-        let Some(rank) = here.mixed else {
-            if let Some((bound, cuts)) = tree.leaf(here) {
-                proved = proved.min(bound);
-                met.push(cuts);
-            }
-            continue;
-        };
-        for class in tree.classes(rank, &here.left[rank]) {
-            let mut left = here.left.clone();
-            left[rank] = class;
-            open.extend(tree.relax(left, here.rows.clone(), here.bound, MOST_JOIN));
+        let before = tree.pool.chains.len();
+        let raised: Vec<Raised> =
+            next.into_par_iter().map(|branch| raise(&tree.field, &tree.pool, branch, tree.goal)).collect();
+        for raised in raised {
+            budget.left = budget.left.saturating_sub(raised.work);
+            tree.take(raised, before, play);
         }
     }
-    (open.iter().map(|branch| branch.bound).fold(proved, f64::min) * goal, met)
+    *chains = tree.pool.chains;
+    tree.open.iter().map(|branch| branch.bound).fold(tree.proved, f64::min).min(tree.goal)
 }
 
 impl Tree<'_> {
-    /// Choices with the same number of layers on each stage.
-    fn classes(&self, rank: usize, left: &[usize]) -> Vec<Vec<usize>> {
-        let sizes = &self.sizes[rank];
-        let mut classes: Vec<Vec<usize>> = Vec::new();
-        for &choice in left {
-            match classes.iter_mut().find(|class| sizes[class[0]] == sizes[choice]) {
-                Some(class) => class.push(choice),
-                None => classes.push(vec![choice]),
-            }
-        }
-        classes
+    /// The branches with the least bounds, of equals the deepest, as far as they are under the goal.
+    fn next(&mut self) -> Vec<Branch> {
+        self.open.sort_by(|a, b| b.bound.total_cmp(&a.bound).then(a.depth.cmp(&b.depth)));
+        let first = self.open.len().saturating_sub(AT_ONCE);
+        let over = self.open[first..].iter().take_while(|branch| branch.bound >= self.goal).count();
+        self.open.split_off(first + over)
     }
 
-    /// Solves a branch, and adds the chains that its mean waits for until there are none or its bound is the goal. `None` where no
-    /// split is left; a program that is not solved leaves the bound that was known.
-    fn relax(&mut self, left: Vec<Vec<usize>>, mut rows: Vec<usize>, known: f64, most: usize) -> Option<Branch> {
-        let choices: usize = left.iter().map(Vec::len).sum();
-        if left.iter().any(Vec::is_empty) {
-            return None;
+    /// Takes note of what was met where so many chains were known, and splits what is left.
+    fn take(&mut self, raised: Raised, before: usize, play: &mut dyn FnMut(Vec<usize>) -> f64) {
+        let places = self.join(raised.fresh, before);
+        if let Some(cuts) = raised.short.and_then(|chosen| self.cuts(&chosen)) {
+            self.goal = play(cuts).min(self.goal);
         }
-        if !self.budget.spend(ANEW * work(choices, rows.len() + left.len())) {
-            return Some(self.unsolved(left, rows, known));
+        let Some(Rest { mut branch, shares, each }) = raised.rest else { return };
+        for (chain, _) in &mut branch.prices.chains {
+            *chain = if *chain < before { *chain } else { places[*chain - before] };
         }
-        let mut relaxed = match self.solve(&left, &rows) {
-            Ok(relaxed) => relaxed,
-            Err(microlp::Error::Infeasible) => return None,
-            Err(_) => return Some(self.unsolved(left, rows, known)),
+        let Some((rank, parts)) = self.parts(&branch, &shares) else {
+            return self.leaf(branch, play);
         };
-        let mut bound = known;
-        let mut loads = Vec::new();
-        for joined in 0..=most {
-            bound = bound.max(relaxed.solution.var_value(relaxed.longest));
-            if bound >= 1.0 {
-                return None;
-            }
-            loads = self.mean(&left, &relaxed);
-            if joined == most || !self.budget.spend(work(choices, rows.len() + left.len())) {
-                break;
-            }
-            let Some(chain) = self.surprise(&loads, &rows, bound * (1.0 + SURPRISE)) else { break };
-            rows.push(chain);
-            let row = self.time_row(chain, &left, (&relaxed.shares, relaxed.longest));
-            match relaxed.solution.add_constraint(row, ComparisonOp::Ge, 0.0).map(microlp::SolveOutcome::into_solution)
-            {
-                Ok(Ok(solution)) => relaxed.solution = solution,
-                Err(microlp::Error::Infeasible) => return None,
-                _ => return Some(self.unsolved(left, rows, bound)),
-            }
-        }
-        let limit = relaxed.solution.var_value(relaxed.longest) * self.goal * (1.0 - BINDING);
-        rows.retain(|&chain| length(&self.chains[chain], &loads) >= limit);
-        Some(Branch { mixed: self.most_mixed(&left, &relaxed), left, rows, bound })
-    }
-
-    /// A branch of which no more is known: split where it can be.
-    fn unsolved(&self, left: Vec<Vec<usize>>, rows: Vec<usize>, bound: f64) -> Branch {
-        let mixed = (0..left.len()).find(|&rank| self.classes(rank, &left[rank]).len() > 1);
-        Branch { left, rows, bound, mixed }
-    }
-
-    /// The chain that a mean waits for beyond its rows.
-    fn surprise(&mut self, loads: &[Load], rows: &[usize], limit: f64) -> Option<usize> {
-        let limit = limit * self.goal;
-        let lengths = self.chains.iter().map(|chain| length(chain, loads)).enumerate();
-        let longest = lengths.max_by(|a, b| a.1.total_cmp(&b.1));
-        if let Some((chain, own)) = longest
-            && own > limit
-            && !rows.contains(&chain)
-        {
-            return Some(chain);
-        }
-        let operations = self.program.player()?.operations();
-        if self.chains.len() >= MOST_CHAINS || !self.budget.spend(PLAY * operations) {
-            return None;
-        }
-        let path = foreseen(self.program, loads)?;
-        if length(&path, loads) <= limit || self.chains.contains(&path) {
-            return None;
-        }
-        self.chains.push(path);
-        Some(self.chains.len() - 1)
-    }
-
-    fn solve(&self, left: &[Vec<usize>], rows: &[usize]) -> Result<Relaxed, microlp::Error> {
-        let mut problem = Problem::new(OptimizationDirection::Minimize);
-        let longest = problem.add_var(1.0, (0.0, f64::INFINITY));
-        let shares: Vec<Vec<Variable>> =
-            left.iter().map(|left| left.iter().map(|_| problem.add_var(0.0, (0.0, 1.0))).collect()).collect();
-        for shares in &shares {
-            let row: Vec<(Variable, f64)> = shares.iter().map(|&share| (share, 1.0)).collect();
-            problem.add_constraint(row, ComparisonOp::Eq, 1.0);
-        }
-        for kind in 0..self.program.options.len() {
-            let total = self.program.items.iter().filter(|&&of| of == kind).count();
-            let row = row(left, &shares, |rank, choice| f64::from(self.configs.ranks[rank].kinds(choice)[kind]));
-            problem.add_constraint(row, ComparisonOp::Eq, total as f64);
-        }
-        for &chain in rows {
-            problem.add_constraint(self.time_row(chain, left, (&shares, longest)), ComparisonOp::Ge, 0.0);
-        }
-        match problem.solve()?.into_solution() {
-            Ok(solution) => Ok(Relaxed { longest, shares, solution }),
-            Err(_) => Err(microlp::Error::InternalError("interrupted".to_owned())),
+        let with = |choice: &usize| branch.left[rank].binary_search(choice).map_or(f64::INFINITY, |at| each[rank][at]);
+        for part in parts {
+            let bound = part.iter().map(with).fold(f64::INFINITY, f64::min).max(branch.bound);
+            let mut left = branch.left.clone();
+            left[rank] = part;
+            self.open.push(Branch { left, prices: branch.prices.clone(), bound, depth: branch.depth + 1, leaf: false });
         }
     }
 
-    /// The row of a chain: its length is no more than the longest.
-    fn time_row(
-        &self,
-        chain: usize,
-        left: &[Vec<usize>],
-        (shares, longest): (&[Vec<Variable>], Variable),
-    ) -> Vec<(Variable, f64)> {
-        let path = &self.chains[chain];
-        let mut row = row(left, shares, |rank, choice| -self.configs.ranks[rank].length(choice, path) / self.goal);
-        row.push((longest, 1.0));
-        row
-    }
-
-    /// Stages under the mean of all choices; what is recomputed on any of a rank's stages is not in it.
-    fn mean(&self, left: &[Vec<usize>], relaxed: &Relaxed) -> Vec<Load> {
-        let mut loads = vec![Load::default(); self.program.chunks];
-        for ((of_rank, left), shares) in self.configs.ranks.iter().zip(left).zip(&relaxed.shares) {
-            let v = of_rank.chunks.len();
-            for (&choice, &share) in left.iter().zip(shares) {
-                let share = relaxed.solution.var_value(share);
-                if share > 0.0 {
-                    let times = of_rank.times(choice);
-                    for (at, &chunk) in of_rank.chunks.iter().enumerate() {
-                        loads[chunk].forward += share * times[at];
-                        loads[chunk].backward += share * times[v + at];
-                        loads[chunk].wgrad += share * times[2 * v + at];
-                        loads[chunk].traffic += share * times[3 * v + at];
-                    }
-                }
-            }
-        }
-        loads
-    }
-
-    /// The rank whose classes are mixed the most; none where every rank has one.
-    fn most_mixed(&self, left: &[Vec<usize>], relaxed: &Relaxed) -> Option<usize> {
-        let of_rank = |rank: usize| -> Option<(f64, usize)> {
-            let classes = self.classes(rank, &left[rank]);
-            if classes.len() < 2 {
-                return None;
-            }
-            let share = |class: &Vec<usize>| -> f64 {
-                let of = left[rank].iter().zip(&relaxed.shares[rank]);
-                of.filter(|(choice, _)| class.contains(choice))
-                    .map(|(_, &share)| relaxed.solution.var_value(share))
-                    .sum()
-            };
-            Some((classes.iter().map(share).fold(0.0, f64::max), rank))
-        };
-        (0..left.len()).filter_map(of_rank).min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, rank)| rank)
-    }
-
-    /// A branch where every rank holds one number of layers for each stage: the cuts are known, and with them the kinds. `None`
-    /// where the cuts are no split, or their bound is the goal.
-    fn leaf(&mut self, branch: Branch) -> Option<(f64, Vec<usize>)> {
-        let mut counts = vec![0; self.program.chunks];
+    /// A branch where every rank holds one number of layers for each stage: the cuts are known, and with them the kinds.
+    fn leaf(&mut self, mut branch: Branch, play: &mut dyn FnMut(Vec<usize>) -> f64) {
+        let mut cuts = vec![0; self.program.chunks + 1];
         for (rank, left) in branch.left.iter().enumerate() {
-            let size = &self.sizes[rank][*left.first()?];
-            for (&chunk, &layers) in self.configs.ranks[rank].chunks.iter().zip(size) {
-                counts[chunk] = layers as usize;
+            let of_rank = &self.field.configs.ranks[rank];
+            for (&chunk, &layers) in of_rank.chunks.iter().zip(&self.field.sizes[rank][left[0]]) {
+                cuts[chunk + 1] = layers as usize;
+            }
+        }
+        for chunk in 1..cuts.len() {
+            cuts[chunk] += cuts[chunk - 1];
+        }
+        for (of_rank, left) in self.field.configs.ranks.iter().zip(&mut branch.left) {
+            left.retain(|&choice| {
+                of_rank.chunks.iter().zip(of_rank.shapes(choice)).all(|(&chunk, &shape)| {
+                    let counts = self.network.shapes()[shape].counts.iter().copied();
+                    self.program.counts_between(cuts[chunk], cuts[chunk + 1]).eq(counts)
+                })
+            });
+        }
+        if branch.left.iter().any(Vec::is_empty) {
+            return;
+        }
+        if !branch.leaf {
+            self.open.push(Branch { depth: branch.depth + 1, leaf: true, ..branch });
+            return;
+        }
+        self.goal = play(cuts).min(self.goal);
+        self.proved = self.proved.min(branch.bound);
+    }
+
+    /// Adds chains to the pool; where those of a branch have come to lie. Others may have met them at the same time.
+    fn join(&mut self, fresh: Pool, before: usize) -> Vec<usize> {
+        let mut places = Vec::with_capacity(fresh.chains.len());
+        for chain in fresh.chains {
+            let at = self.pool.chains[before..].iter().position(|known| *known == chain);
+            places.push(before + at.unwrap_or(self.pool.chains.len() - before));
+            if at.is_none() {
+                self.field.join(&mut self.pool, chain);
+            }
+        }
+        places
+    }
+
+    /// Cuts that give each stage the layers of its rank's choice; `None` where they are no split of these kinds.
+    fn cuts(&self, chosen: &[usize]) -> Option<Vec<usize>> {
+        let program = self.program;
+        let mut shapes = vec![0; program.chunks];
+        for (of_rank, &choice) in self.field.configs.ranks.iter().zip(chosen) {
+            for (&chunk, &shape) in of_rank.chunks.iter().zip(of_rank.shapes(choice)) {
+                shapes[chunk] = shape;
             }
         }
         let mut cuts = vec![0];
-        for count in counts {
-            cuts.push(cuts[cuts.len() - 1] + count);
+        for (chunk, shape) in shapes.into_iter().enumerate() {
+            let (a, shape) = (cuts[chunk], &self.network.shapes()[shape]);
+            let b = a + shape.counts.iter().sum::<u32>() as usize;
+            if b > program.len() || !program.counts_between(a, b).eq(shape.counts.iter().copied()) {
+                return None;
+            }
+            cuts.push(b);
         }
-        if cuts.last() != Some(&self.program.len()) {
-            return None;
-        }
-        let mut left = branch.left;
-        for (rank, left) in left.iter_mut().enumerate() {
-            let of_rank = &self.configs.ranks[rank];
-            let times = |chunk: usize| self.program.times(chunk, cuts[chunk], cuts[chunk + 1]);
-            let forward: Vec<f64> = of_rank.chunks.iter().map(|&chunk| times(chunk)[0]).collect();
-            // Equal forwards, equal kinds: what is recomputed is in the backward.
-            let alike = |a: f64, b: f64| (a - b).abs() <= 1e-9 * a.max(b);
-            left.retain(|&choice| of_rank.times(choice).iter().zip(&forward).all(|(&a, &b)| alike(a, b)));
-        }
-        let found = self.relax(left, branch.rows, branch.bound, MOST_JOIN_AT_LEAF)?;
-        Some((found.bound, cuts))
+        (cuts[program.chunks] == program.len()).then_some(cuts)
     }
-}
 
-/// A row over the choices left, but for zeros.
-fn row(left: &[Vec<usize>], shares: &[Vec<Variable>], of: impl Fn(usize, usize) -> f64) -> Vec<(Variable, f64)> {
-    let mut row = Vec::new();
-    for (rank, (left, shares)) in left.iter().zip(shares).enumerate() {
-        row.extend(shares.iter().zip(left).map(|(&share, &choice)| (share, of(rank, choice))));
+    /// A rank, and its choices in parts: by layers of the rank where they differ on any, else by layers of each stage. The rank
+    /// whose parts are mixed the most; none where every rank has one.
+    fn parts(&self, here: &Branch, shares: &[Vec<(usize, f64)>]) -> Option<(usize, Vec<Vec<usize>>)> {
+        let by_rank = |rank: usize, choice: usize| vec![self.field.sizes[rank][choice].iter().sum::<u32>()];
+        let by_stage = |rank: usize, choice: usize| self.field.sizes[rank][choice].clone();
+        self.most_mixed(here, shares, by_rank).or_else(|| self.most_mixed(here, shares, by_stage))
     }
-    row.retain(|(_, value)| *value != 0.0);
-    row
+
+    fn most_mixed(
+        &self,
+        here: &Branch,
+        shares: &[Vec<(usize, f64)>],
+        key: impl Fn(usize, usize) -> Vec<u32>,
+    ) -> Option<(usize, Vec<Vec<usize>>)> {
+        let mut found: Option<(f64, usize, Vec<Vec<usize>>)> = None;
+        for (rank, left) in here.left.iter().enumerate() {
+            let mut parts: Vec<(Vec<u32>, Vec<usize>)> = Vec::new();
+            for &choice in left {
+                let key = key(rank, choice);
+                match parts.iter_mut().find(|part| part.0 == key) {
+                    Some(part) => part.1.push(choice),
+                    None => parts.push((key, vec![choice])),
+                }
+            }
+            if parts.len() < 2 {
+                continue;
+            }
+            let share = |part: &[usize]| -> f64 {
+                shares[rank].iter().filter(|(choice, _)| part.contains(choice)).map(|(_, share)| share).sum()
+            };
+            let most = parts.iter().map(|part| share(&part.1)).fold(0.0, f64::max);
+            if found.as_ref().is_none_or(|(known, ..)| most < *known) {
+                found = Some((most, rank, parts.into_iter().map(|part| part.1).collect()));
+            }
+        }
+        found.map(|(_, rank, parts)| (rank, parts))
+    }
 }

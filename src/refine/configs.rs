@@ -5,7 +5,6 @@ use super::edges::Edges;
 use super::extras::{Extra, Stairs, extras};
 use super::network::Network;
 use super::program::Program;
-use crate::schedule::paths::Path;
 
 /// Most sets of layers, of all ranks together.
 const MOST: usize = 30_000;
@@ -50,18 +49,9 @@ impl OfRank {
         let width = 4 * self.chunks.len();
         &self.times[choice * width..(choice + 1) * width]
     }
-    /// What a choice adds to a chain, at the least.
-    pub fn length(&self, choice: usize, path: &Path) -> f64 {
-        let (times, v) = (self.times(choice), self.chunks.len());
-        let mut sum = 0.0;
-        for (at, &chunk) in self.chunks.iter().enumerate() {
-            sum += path.forward[chunk] * times[at]
-                + path.backward[chunk] * times[v + at]
-                + path.wgrad[chunk] * times[2 * v + at]
-                + path.traffic[chunk] * times[3 * v + at];
-        }
-        let least = self.chunks.iter().map(|&chunk| path.backward[chunk]).fold(f64::INFINITY, f64::min);
-        sum + self.floating[choice] * least
+    /// What is recomputed on any of the stages of a choice.
+    pub fn floating(&self, choice: usize) -> f64 {
+        self.floating[choice]
     }
     /// Layers by kind.
     pub fn kinds(&self, choice: usize) -> &[u32] {

@@ -86,6 +86,20 @@ impl Search<'_> {
         time
     }
 
+    /// Plays cuts, and goes on from them where they are the fastest; the shortest step that is known.
+    fn try_split(&mut self, cuts: Vec<usize>) -> f64 {
+        let known = self.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
+        if !self.seen.contains(&cuts)
+            && self.replayed < self.most_replays
+            && legal(self.program, &cuts)
+            && let Some(loads) = loads(self.program, &cuts, &mut self.known)
+            && self.play(&Split { cuts: cuts.clone(), loads }) < known
+        {
+            self.descend(cuts);
+        }
+        self.best.as_ref().map_or(known, |(time, _)| *time)
+    }
+
     /// Plays cuts, then moves single layers between stages while the step gets shorter.
     fn descend(&mut self, start: Vec<usize>) {
         let program = self.program;
@@ -149,13 +163,13 @@ const MOST_CHAINS: usize = 200;
 
 /// What a step of these stages waits for; none where no list of operations is played, or its passes are not the program's.
 pub fn foreseen(program: &Program, loads: &[Load]) -> Option<Path> {
-    program.player()?.critical_path(&stage_times(program, loads), program.stager.pairs().pairing())
+    let pairing = program.stager.pairs().pairing();
+    program.player()?.critical_path(&stage_times(pairing, loads), pairing)
 }
 
 /// Stages as the replay takes them; of a pair, what its passes take at the least.
-pub fn stage_times(program: &Program, loads: &[Load]) -> Vec<StageTime> {
+pub fn stage_times(Pairing { slower, traffic }: Pairing, loads: &[Load]) -> Vec<StageTime> {
     let s = Seconds::new;
-    let Pairing { slower, traffic } = program.stager.pairs().pairing();
     let time = |(load, other): (&Load, &Load)| StageTime {
         forward: s(load.forward),
         backward: s(load.backward),
@@ -215,7 +229,9 @@ pub fn solve(
     let mut chains = search.chains.clone();
     for _ in 0..MOST_TURNS {
         let before = search.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
-        let bound = bound::of(program, &mut chains, (before, search.line), options.tolerance, &mut budget);
+        let line = search.line;
+        let mut play = |cuts: Vec<usize>| search.try_split(cuts);
+        let bound = bound::of(program, &mut chains, (before, line), options.tolerance, &mut budget, &mut play);
         let (mut length, target) = (bound.length.min(bound.target), bound.target);
         // Only splits faster than what is known are looked at from here on.
         search.line = bound.line;

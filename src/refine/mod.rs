@@ -16,9 +16,11 @@ mod network;
 mod polish;
 pub mod pools;
 mod program;
+mod raise;
 pub mod ranking;
 mod separable;
 mod walk;
+mod weigh;
 
 use serde::Serialize;
 

@@ -11,7 +11,7 @@ const MOST_ROUNDS: usize = 6;
 
 /// Moves recomputation between the stages of each rank while the step gets shorter, within its memory.
 pub fn polish(program: &Program, player: &Player, cuts: &[usize], loads: &mut [Load]) {
-    let time = |loads: &[Load]| player.makespan(&stage_times(program, loads)).get();
+    let time = |loads: &[Load]| player.makespan(&stage_times(program.stager.pairs().pairing(), loads)).get();
     let mut least = time(loads);
     for _ in 0..MOST_ROUNDS {
         let before = least;

@@ -47,7 +47,7 @@ pub fn walk(
         return None;
     }
     let player = program.player()?;
-    let played = |loads: &[Load]| player.makespan(&stage_times(program, loads)).get();
+    let played = |loads: &[Load]| player.makespan(&stage_times(program.stager.pairs().pairing(), loads)).get();
     let floor = |loads: &[Load]| chains.iter().map(|path| length(path, loads)).fold(0.0, f64::max);
     let mut here = start;
     let mut time = played(&loads(program, &here, known)?);
