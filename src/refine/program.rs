@@ -416,9 +416,7 @@ impl<'a> Program<'a> {
     /// Bytes over its room that a rank is with items `a..b` on stage `chunk` alone, under its smallest mix.
     pub fn least_excess(&self, chunk: usize, a: usize, b: usize) -> f64 {
         let most = self.alive(chunk).fold(0.0, f64::max);
-        let frontier = self.frontier(chunk, a, b);
-        let least = frontier.points.iter().map(|point| point.kept * most + point.again).fold(f64::INFINITY, f64::min);
-        let least = if frontier.points.is_empty() { 0.0 } else { least };
+        let least = self.frontier(chunk, a, b).least_bytes(most);
         self.states(a, b) + least - self.room[self.rank_of(chunk)]
     }
 
