@@ -6,6 +6,7 @@ mod branch;
 mod configs;
 mod coupled;
 mod cuts;
+mod device;
 mod edges;
 pub mod exact;
 mod extras;

@@ -69,7 +69,10 @@ pub fn over_hosts(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, staged: 
 /// Why bidirectional pipelines are refused.
 pub const ONE_WAY: &str = "a rank of a bidirectional pipeline holds a stage of each half, and pools would hold each other's: not over unlike devices";
 
-/// Why stages of a plan's schedule are not shared out over unlike devices, where they are not.
+/// Whether stages of a plan's schedule are shared out over unlike devices.
+///
+/// # Errors
+/// Says why they are not.
 pub fn runs(stager: &Stager) -> Result<(), &'static str> {
     if stager.plan().schedule.is_bidirectional() {
         return Err(ONE_WAY);
