@@ -307,7 +307,7 @@ fn nearest(program: &Program) -> Infeasible {
     let fixed = room - Bytes::new(program.room[rank]);
     let states: f64 = chunks.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
     let working = stager.fixed_bytes(rank as u32);
-    let most = |chunk: usize| program.alive(chunk).fold(0.0, f64::max);
+    let most = |chunk: usize| program.most_alive[chunk];
     let in_flight = chunks.iter().map(|&chunk| most(chunk)).sum::<f64>() / chunks.len() as f64;
     let mut each = 0.0;
     let mut again = 0.0_f64;

@@ -63,6 +63,10 @@ pub struct Program<'a> {
     parameters: Vec<[f64; 2]>,
     /// Of the embedding, and of the head.
     tables: [f64; 2],
+    /// The rank of each stage; of two that hold it, the first.
+    rank_of: Vec<usize>,
+    /// The most micro-batches of each stage's chunk that its rank holds at one of its fullest moments.
+    pub most_alive: Vec<f64>,
     /// What a rank does of a stage's work: all, or half where two ranks hold it.
     pub share: f64,
     /// Bytes that a rank may fill with layers, by rank: room less working set, caches and the model's ends.
@@ -146,10 +150,16 @@ impl<'a> Program<'a> {
                 own.costs().tensor_room().get() - own.fixed_bytes(rank as u32).get()
             })
             .collect();
-        let rank_of =
+        let first_holder =
             |chunk: usize| plan.schedule.holders(chunk as u32, plan.layout.pp).min().unwrap_or_default() as usize;
-        room[rank_of(0)] -= state(table);
-        room[rank_of(chunks - 1)] -= state(head);
+        let rank_of: Vec<usize> = (0..chunks).map(first_holder).collect();
+        let most = |chunk: usize| {
+            let moments = stager.alive()[rank_of[chunk]].iter();
+            moments.map(|moment| moment[chunk / ranks]).fold(0.0, f64::max)
+        };
+        let most_alive = (0..chunks).map(most).collect();
+        room[rank_of[0]] -= state(table);
+        room[rank_of[chunks - 1]] -= state(head);
         let devices = stagers.iter().map(|stager| Device::new(stager, &items, recompute, freedom, share)).collect();
         Self {
             stager,
@@ -164,6 +174,8 @@ impl<'a> Program<'a> {
             states,
             parameters,
             tables: [table.dense * share, head.dense * share],
+            rank_of,
+            most_alive,
             share,
             room,
             sends,
@@ -179,19 +191,12 @@ impl<'a> Program<'a> {
 
     /// The rank of a stage; of two that hold it, the first.
     pub fn rank_of(&self, chunk: usize) -> usize {
-        let plan = self.stager.plan();
-        plan.schedule.holders(chunk as u32, plan.layout.pp).min().unwrap_or_default() as usize
+        self.rank_of[chunk]
     }
 
     /// Whether a stage may hold items `a..b`: only the stages with an end of the model may be empty.
     pub fn may_hold(&self, chunk: usize, a: usize, b: usize) -> bool {
         b > a || chunk == 0 || chunk + 1 == self.chunks
-    }
-
-    /// Micro-batches of a stage's chunk that its rank holds at each of its fullest moments.
-    pub fn alive(&self, chunk: usize) -> impl Iterator<Item = f64> + '_ {
-        let local = chunk / self.ranks;
-        self.stager.alive()[self.rank_of(chunk)].iter().map(move |moment| moment[local])
     }
 
     /// State bytes of items `a..b`.
@@ -312,7 +317,7 @@ impl<'a> Program<'a> {
     /// The fastest mix with which items `a..b` fit alone on the rank of stage `chunk`; `None` if none does.
     pub fn fitting(&self, chunk: usize, a: usize, b: usize) -> Option<Load> {
         let room = self.room[self.rank_of(chunk)] - self.states(a, b);
-        let most = self.alive(chunk).fold(0.0, f64::max);
+        let most = self.most_alive[chunk];
         let base = self.fastest(chunk, a, b);
         if base.kept * most + base.again <= room {
             return Some(base);
@@ -328,7 +333,7 @@ impl<'a> Program<'a> {
 
     /// Bytes over its room that a rank is with items `a..b` on stage `chunk` alone, under its smallest mix.
     pub fn least_excess(&self, chunk: usize, a: usize, b: usize) -> f64 {
-        let most = self.alive(chunk).fold(0.0, f64::max);
+        let most = self.most_alive[chunk];
         let least = self.frontier(chunk, a, b).least_bytes(most);
         self.states(a, b) + least - self.room[self.rank_of(chunk)]
     }
