@@ -3,7 +3,7 @@
 use super::{Fabric, Group, domain};
 use crate::gpu::{Collective, Topology};
 use crate::stack::Dispatcher;
-use crate::units::{Bytes, Seconds};
+use crate::units::{Bytes, BytesPerSec, Seconds};
 
 /// Start-up of expert dispatch inside one domain and across several. Source: specification §3.5.
 mod start {
@@ -35,22 +35,14 @@ pub fn across(fabric: &Fabric, payload: Bytes, group: Group) -> Seconds {
 
 /// Bandwidth of one rank into the network for traffic that goes to every other rank: of each crossed level, the part of
 /// the traffic that crosses it.
-fn rank_bandwidth(fabric: &Fabric, group: Group) -> crate::units::BytesPerSec {
+fn rank_bandwidth(fabric: &Fabric, group: Group) -> BytesPerSec {
     let n = f64::from(group.ranks);
-    let mut below = fabric.domain();
-    let away = 1.0 - f64::from(group.inside(below)) / n;
-    let mut least = f64::INFINITY;
-    for level in &fabric.cluster.levels {
-        let inside = group.inside(below);
-        if inside == group.ranks {
-            break;
-        }
+    let away = 1.0 - f64::from(fabric.inside_domain(group)) / n;
+    fabric.least_of(fabric.crossed(group).map(|(level, inside)| {
         let crossing = (1.0 - f64::from(inside) / n) / away;
         let rate = level.bandwidth.value.get() * level.efficiency * fabric.network_efficiency / level.oversubscription;
-        least = least.min(rate / crossing);
-        below = level.gpus;
-    }
-    if least.is_finite() { crate::units::BytesPerSec::new(least) } else { fabric.cluster.gpu.nic.value * 0.85 }
+        BytesPerSec::new(rate / crossing)
+    }))
 }
 
 /// What one rank sends to the experts of a layer.
@@ -84,7 +76,7 @@ impl Fabric<'_> {
         if group.ranks <= 1 || what.tokens <= 0.0 {
             return Seconds::ZERO;
         }
-        let mut inside = group.inside(self.domain());
+        let mut inside = self.inside_domain(group);
         while !group.ranks.is_multiple_of(inside) {
             inside -= 1;
         }

@@ -4,7 +4,7 @@ mod all_to_all;
 mod domain;
 mod torus;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Level};
 use crate::gpu::{Collective, Topology};
 use crate::stack::Stack;
 use crate::units::{Bytes, BytesPerSec, Seconds};
@@ -72,10 +72,25 @@ impl<'a> Fabric<'a> {
         self.cluster.scale_up.gpus
     }
 
+    /// Ranks of a group in one scale-up domain.
+    pub const fn inside_domain(&self, group: Group) -> u32 {
+        group.inside(self.domain())
+    }
+
     /// Ranks of a group in one scale-up domain, and domains that it spans.
     pub const fn span(&self, group: Group) -> (u32, u32) {
-        let inside = group.inside(self.domain());
+        let inside = self.inside_domain(group);
         (inside, group.ranks.div_ceil(inside))
+    }
+
+    /// The levels that a group crosses, innermost first, each with the ranks of the group inside one unit below it.
+    fn crossed(&self, group: Group) -> impl Iterator<Item = (&'a Level, u32)> {
+        let mut below = self.domain();
+        self.cluster.levels.iter().map_while(move |level| {
+            let inside = group.inside(below);
+            below = level.gpus;
+            (inside != group.ranks).then_some((level, inside))
+        })
     }
 
     /// Bandwidth that one rank of a group sees into the network: the least over the levels that the group crosses, where a
@@ -87,17 +102,19 @@ impl<'a> Fabric<'a> {
     ///
     /// g_{i−1} = ranks of the group inside one unit of the level below: each brings its own rail (§3.4).
     pub fn bus_bandwidth(&self, group: Group) -> BytesPerSec {
-        let mut below = self.domain();
-        let mut least = BytesPerSec::new(f64::INFINITY);
-        for level in &self.cluster.levels {
-            let inside = group.inside(below);
-            if inside == group.ranks {
-                break;
-            }
-            let share = level.efficiency * self.network_efficiency / level.oversubscription;
-            least = least.min(level.bandwidth.value * (share * f64::from(inside)));
-            below = level.gpus;
-        }
+        let shares = self.crossed(group).map(|(level, inside)| self.rate_into(level, f64::from(inside)));
+        self.least_of(shares)
+    }
+
+    /// What `ranks` of one unit below get into a level together.
+    fn rate_into(&self, level: &Level, ranks: f64) -> BytesPerSec {
+        let share = level.efficiency * self.network_efficiency / level.oversubscription;
+        level.bandwidth.value * (share * ranks)
+    }
+
+    /// The least of some bandwidths; of none what the device's own NIC gives.
+    fn least_of(&self, bandwidths: impl Iterator<Item = BytesPerSec>) -> BytesPerSec {
+        let least = bandwidths.fold(BytesPerSec::new(f64::INFINITY), BytesPerSec::min);
         if least.get().is_finite() { least } else { self.cluster.gpu.nic.value * 0.85 }
     }
 
@@ -113,34 +130,13 @@ impl<'a> Fabric<'a> {
 
     /// Whether every switch that a group crosses sums in the network.
     fn sums_in_network(&self, group: Group) -> bool {
-        let mut below = self.domain();
-        let mut all = false;
-        for level in &self.cluster.levels {
-            if group.inside(below) == group.ranks {
-                break;
-            }
-            all = level.in_network_reduction;
-            if !all {
-                return false;
-            }
-            below = level.gpus;
-        }
-        all
+        let mut crossed = self.crossed(group).peekable();
+        crossed.peek().is_some() && crossed.all(|(level, _)| level.in_network_reduction)
     }
 
     /// One way across each level that a group crosses, the slow links between sites among them; `units(level)` times each.
     fn way(&self, group: Group, units: impl Fn(u32) -> f64) -> Seconds {
-        let mut below = self.domain();
-        let mut way = Seconds::ZERO;
-        for level in &self.cluster.levels {
-            let inside = group.inside(below);
-            if inside == group.ranks {
-                break;
-            }
-            way += level.latency * units(group.ranks.div_ceil(inside));
-            below = level.gpus;
-        }
-        way
+        self.crossed(group).map(|(level, inside)| level.latency * units(group.ranks.div_ceil(inside))).sum()
     }
 
     /// What the ways across slow links add to a ring over a group: a part crosses each as often as the ring does.

@@ -118,7 +118,7 @@ impl Costs<'_> {
             }
             CpKind::Ring => self.ring(self.kv_bytes(layer, plan), group, hidden, cost),
             CpKind::Hierarchical => {
-                let inside = context_inside(plan, self.fabric.domain());
+                let inside = self.fabric.inside_domain(group);
                 let near = Group { ranks: inside, stride: group.stride };
                 let far = Group { ranks: group.ranks / inside, stride: group.stride * inside };
                 let exchange = self.ulysses(layer, plan, near);
