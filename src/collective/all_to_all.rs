@@ -1,7 +1,7 @@
 //! All-to-all between experts and between context-parallel ranks.
 
 use super::{Fabric, Group, domain};
-use crate::gpu::{Collective, Topology};
+use crate::gpu::Collective;
 use crate::stack::Dispatcher;
 use crate::units::{Bytes, BytesPerSec, Seconds};
 
@@ -91,8 +91,8 @@ impl Fabric<'_> {
             }
         };
         let local = what.token_bytes * (what.tokens * copies * (r - 1.0) / r);
-        if self.cluster.scale_up.topology == Topology::Torus && group.ranks * group.stride <= self.domain() {
-            return super::torus::time(&self.cluster.scale_up, Collective::AllToAll, local, group);
+        if self.on_torus(group) {
+            return super::torus::time(&self.cluster.scale_up, self.seats, Collective::AllToAll, local, group);
         }
         if domains == 1 {
             let saturation = match what.dispatcher {
