@@ -1,7 +1,8 @@
 //! What the exact programs over cuts say of one stage a rank, for other solvers to be compared with.
 
 use super::program::Program;
-use super::separable::{Kinds, Table};
+use super::separable::Kinds;
+use super::table::Table;
 use super::{Freedom, coupled};
 use crate::cost::Stager;
 use crate::schedule::paths::Path;

@@ -18,6 +18,7 @@ pub mod pools;
 mod program;
 pub mod ranking;
 mod separable;
+mod table;
 mod walk;
 
 use serde::Serialize;
