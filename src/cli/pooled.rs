@@ -160,6 +160,7 @@ fn refuse(args: &Args) -> Result<()> {
         ("--tokens", args.economy.tokens.is_some(), "bills are of one kind of GPU; give each [[pool]] its `price`"),
         ("--sensitivity", args.sensitivity, "it changes one machine, and there are several"),
         ("--allow-idle", args.allow_idle, "all GPUs of all pools are used; make a pool smaller instead"),
+        ("--place", args.place.place.is_some(), "hosts are listed pool by pool"),
         ("--time-limit", args.time_limit.is_some(), "the search over pools is not cut short"),
     ];
     let chosen = "layers of stages over pools are always chosen, and of replicas never";
