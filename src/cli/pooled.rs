@@ -9,9 +9,10 @@ use super::{Outcome, OutputFormat, emit, output};
 use crate::cost::Costs;
 use crate::emit::{File, Request, emit as emit_files};
 use crate::express::{self, Target};
-use crate::plan::Plan;
+use crate::plan::{Plan, RankOrder};
 use crate::pools::hosts::hosts;
 use crate::pools::{Answer, Mixture, Pooled, Way};
+use crate::refine::pools::ONE_WAY;
 use crate::report::hosts::told;
 use crate::report::{explain, json, pools, table};
 use crate::search::Options;
@@ -139,10 +140,14 @@ pub fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
             output::talk(&format!("does not run on pool {}: {rejection}", pool.name));
         }
     }
+    if plan.schedule.is_bidirectional() && plan.order == RankOrder::PipelineOutermost {
+        told = true;
+        output::talk(&format!("stages do not run on pools: {ONE_WAY}"));
+    }
     if !told {
         output::talk(
-            "does not run: neither tp·cp·pp (replicas on pools, order=tp-cp-ep-pp-dp) nor tp·cp·dp (stages on pools, one stage a \
-             rank) divides the GPUs of every pool, or its groups leave one",
+            "does not run: neither tp·cp·pp (replicas on pools, order=tp-cp-ep-pp-dp) nor tp·cp·dp (stages on pools) divides the GPUs \
+             of every pool, or its groups leave one",
         );
     }
 }

@@ -222,7 +222,7 @@ impl Tree<'_> {
             let row: Vec<(Variable, f64)> = shares.iter().map(|&share| (share, 1.0)).collect();
             problem.add_constraint(row, ComparisonOp::Eq, 1.0);
         }
-        for kind in 0..self.program.options.len() {
+        for kind in 0..self.program.layer_kinds() {
             let total = self.program.items.iter().filter(|&&of| of == kind).count();
             let row = row(left, &shares, |rank, choice| f64::from(self.configs.ranks[rank].kinds(choice)[kind]));
             problem.add_constraint(row, ComparisonOp::Eq, total as f64);

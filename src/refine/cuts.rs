@@ -3,22 +3,31 @@
 use super::program::Program;
 
 /// Cuts at the shares of time that each stage should take: ranks alike, and a rank's stages alike but for the model's ends.
+///
+/// ```text
+/// T = (1 + Σ_r ends_r/W_r) / Σ_r 1/W_r          W_r: all layers on rank r
+/// ```
 fn balanced(program: &Program) -> Vec<usize> {
     let n = program.len();
-    let ends: Vec<f64> = (0..program.chunks).map(|chunk| program.fastest(chunk, 0, 0).both()).collect();
-    let layers = program.layers_time(0, n);
-    let mean = (layers + ends.iter().sum::<f64>()) / program.ranks as f64;
-    let mut of_rank = vec![mean; program.ranks];
-    for (chunk, end) in ends.iter().enumerate() {
-        of_rank[program.rank_of(chunk)] -= end;
+    let layers = program.layers_time(0, 0, n);
+    // How much slower a rank is than the first.
+    let mut slower = vec![1.0; program.ranks];
+    let mut ends = vec![0.0; program.ranks];
+    for chunk in 0..program.chunks {
+        let rank = program.rank_of(chunk);
+        slower[rank] = program.layers_time(chunk, 0, n) / layers;
+        ends[rank] += program.fastest(chunk, 0, 0).both();
     }
+    let work = layers + ends.iter().zip(&slower).map(|(end, slower)| end / slower).sum::<f64>();
+    let mean = work / slower.iter().map(|slower| 1.0 / slower).sum::<f64>();
+    let of_rank: Vec<f64> = ends.iter().zip(&slower).map(|(end, slower)| (mean - end) / slower).collect();
     let v = (program.chunks / program.ranks) as f64;
     let mut cuts = vec![0];
     let mut target = 0.0;
     for chunk in 0..program.chunks - 1 {
         target += (of_rank[program.rank_of(chunk)] / v).max(0.0);
         let before = cuts[chunk];
-        let near = |b: usize| (program.layers_time(0, b) - target).abs();
+        let near = |b: usize| (program.layers_time(0, 0, b) - target).abs();
         let cut = (before..=n).min_by(|&a, &b| near(a).total_cmp(&near(b))).unwrap_or(n);
         cuts.push(cut);
     }

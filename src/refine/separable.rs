@@ -20,43 +20,6 @@ pub struct Split {
     pub loads: Vec<Load>,
 }
 
-/// The program on each kind of device that ranks are of, and which kind each stage is of.
-pub struct Kinds<'p, 'a> {
-    programs: &'p [Program<'a>],
-    of_stage: &'p [usize],
-    /// What sends between kinds add to a step for each micro-batch, at most.
-    late: f64,
-}
-
-impl<'p, 'a> Kinds<'p, 'a> {
-    /// `of_stage` names the program of each stage; of the first where it ends. `late` = what sends between kinds add to a step
-    /// for each micro-batch, at most.
-    pub const fn new(programs: &'p [Program<'a>], of_stage: &'p [usize], late: f64) -> Self {
-        Self { programs, of_stage, late }
-    }
-
-    /// The first: for what is the same on all.
-    fn first(&self) -> &'p Program<'a> {
-        &self.programs[0]
-    }
-
-    /// That of a stage.
-    pub fn of(&self, stage: usize) -> &'p Program<'a> {
-        &self.programs[self.of_stage.get(stage).copied().unwrap_or_default()]
-    }
-
-    /// The step that a pipeline's length gives on the kind where it is the least.
-    fn lift(&self, edges: &Edges, pipe: f64) -> f64 {
-        self.programs.iter().map(|program| edges.lift(program, pipe)).fold(f64::INFINITY, f64::min)
-    }
-
-    /// A line under that: its value at none, and its slope.
-    pub fn line(&self, edges: &Edges, sends: f64) -> (f64, f64) {
-        let lines = self.programs.iter().map(|program| edges.line(program, sends));
-        lines.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1))).unwrap_or_default()
-    }
-}
-
 /// Width below which an interval of bottlenecks is no longer halved, as a share.
 const FINEST: f64 = 2e-4;
 /// Most halvings.
@@ -94,28 +57,29 @@ pub struct Answer {
 /// than any chain through rank i, and a chain's length is a sum over stages, so the least over those splits is a shortest
 /// path over cuts. Splits met on the way are replayed. An interval is halved until its bound is over the best replay.
 ///
-/// `step` gives a split's step time; `sends` is what no chain counts; `tolerance` is the gap at which to stop,
+/// `step` gives a split's step time; `tolerance` is the gap at which to stop,
 /// `most_replays` how many splits may be priced.
 pub fn solve(
-    kinds: &Kinds,
+    program: &Program,
     paths: Vec<Path>,
-    sends: f64,
     (tolerance, most_replays): (f64, usize),
     step: impl FnMut(&Split) -> f64,
 ) -> Answer {
-    let program = kinds.first();
+    let sends = program.sends;
     let m = program.stager.micro_batches();
     // A first ceiling: twice the mean; grown while nothing fits under it.
-    let whole = |program: &Program| -> f64 {
-        (0..program.chunks).map(|s| program.fastest(s, 0, if s == 0 { program.len() } else { 0 }).both()).sum()
-    };
-    let whole = kinds.programs.iter().map(whole).fold(0.0, f64::max);
+    let whole: f64 = (0..program.chunks)
+        .map(|chunk| {
+            let [forward, backward, _] = program.longest(chunk, 0, if chunk == 0 { program.len() } else { 0 });
+            forward + backward
+        })
+        .sum();
     let mean = whole / program.chunks as f64;
     let mut ceiling = 2.0 * mean;
     let (table, low) = loop {
-        let table = Table::new(kinds, ceiling * (1.0 + 1e-9));
+        let table = Table::new(program, ceiling * (1.0 + 1e-9));
         if let Some(low) = table.bottleneck() {
-            let enough = low * (m + 2.0 * program.ranks as f64) / m + kinds.late;
+            let enough = low * (m + 2.0 * program.ranks as f64) / m + program.late;
             if ceiling >= enough || ceiling >= whole * 4.0 {
                 break (table, low);
             }
@@ -130,7 +94,7 @@ pub fn solve(
         program,
         table: &table,
         paths,
-        line: kinds.line(&table.edges(program, &table.usable(f64::INFINITY)), sends),
+        line: table.edges(program, &table.usable(f64::INFINITY)).line(program, sends),
         step,
         most_replays,
         best: None,
@@ -155,13 +119,13 @@ pub fn solve(
             let arcs = table.usable(high);
             Rc::new(Under { edges: table.edges(program, &arcs), arcs })
         });
-        let (base_here, slope_here) = kinds.line(&under.edges, sends);
+        let (base_here, slope_here) = under.edges.line(program, sends);
         let goal = (time * (1.0 - tolerance) - base_here) / slope_here;
         let (least, candidates) = interval_bound(program, (&table, &under.arcs), &search.paths, low, goal);
         for cuts in candidates {
             search.offer(cuts);
         }
-        let bound = bound.max(if least.is_finite() { kinds.lift(&under.edges, least + sends) } else { least });
+        let bound = bound.max(if least.is_finite() { under.edges.lift(program, least + sends) } else { least });
         if bound.is_infinite() {
             continue;
         }

@@ -7,7 +7,6 @@ use smallvec::SmallVec;
 use super::blend::Blend;
 use super::edges::Edges;
 use super::program::{Load, Program};
-use super::separable::Kinds;
 use crate::schedule::paths::Path;
 
 /// Every stage that fits, by first item and length, for a ceiling on its time.
@@ -98,10 +97,9 @@ impl Fitting {
 
 impl Table {
     /// Prices every stage whose fastest time is within `ceiling` and that fits its rank.
-    pub fn new(kinds: &Kinds, ceiling: f64) -> Self {
-        let program = kinds.of(0);
+    pub fn new(program: &Program, ceiling: f64) -> Self {
         let alike = Alike::new(program);
-        let stages = (0..program.chunks).map(|stage| Fitting::new(kinds.of(stage), &alike, stage, ceiling)).collect();
+        let stages = (0..program.chunks).map(|stage| Fitting::new(program, &alike, stage, ceiling)).collect();
         Self { ranks: program.chunks, items: program.len(), stages }
     }
 
