@@ -4,6 +4,8 @@ mod random;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use std::process::Command;
+use std::time::Instant;
 
 use meshwright::catalog::{self, Overrides};
 use meshwright::cluster::{Cluster, Level};
@@ -236,4 +238,65 @@ fn host_lists_are_the_placements() {
         }
     }
     assert!(moved >= 4, "of {moved} questions only is the rank order not the best");
+}
+
+/// The list of hosts is written beside Megatron's script, in the rank order that it is for, and its plan reads back.
+#[test]
+fn the_list_of_hosts_is_written() {
+    let folder = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("host-order");
+    let run = |arguments: &[&str]| {
+        let out = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(arguments).output().unwrap();
+        let (text, talk) = (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
+        assert!(out.status.success(), "{arguments:?}: {talk}");
+        text
+    };
+    let question = ["deepseek-v3", "h100-24576", "--set", "cluster.gpus=6144"];
+    let fixed = ["--fix", "tp=4", "--fix", "cp=2", "--fix", "pp=2", "--fix", "ep=256", "--no-refine"];
+    let emitted = ["--emit", "megatron", "--force", "--out", folder.to_str().unwrap(), "--place", "1", "--top", "1"];
+    let table = run(&[&["plan"], &question[..], &fixed, &emitted].concat());
+    assert!(table.contains("with hosts listed in another order"), "{table}");
+    let list = std::fs::read_to_string(folder.join("host-order.txt")).unwrap();
+    let hosts: BTreeSet<u32> = list.lines().filter_map(|line| line.parse().ok()).collect();
+    assert_eq!(hosts, (0..768).collect(), "every host once");
+    let plan = list.lines().find_map(|line| line.strip_prefix("# plan: ")).unwrap();
+    let script = std::fs::read_to_string(folder.join("megatron.sh")).unwrap();
+    let says = |flag: &str| script.contains(flag);
+    assert!(says("--expert-model-parallel-size 256") && !says("--use-tp-pp-dp-mapping"), "{plan}");
+    let explained = run(&[&["explain"], &question[..], &["--plan", plan, "--place"]].concat());
+    assert!(explained.contains("with hosts listed in another order"), "{explained}");
+}
+
+/// The figures of docs/placement.md: `cargo test --test placement -- --ignored --nocapture figures`.
+#[test]
+#[ignore = "prints figures"]
+fn figures() {
+    let deep = |gpus: u32, text: &'static str| {
+        let of = tiered(&Spec { global_batch: 8192, ..llama() }, gpus);
+        let mut cluster = of.cluster().clone();
+        let wider = Level { name: "site".into(), gpus, oversubscription: 32.0, ..cluster.levels[3].clone() };
+        cluster.levels[3].gpus = 4096;
+        cluster.levels.push(wider);
+        let (model, stack) = (of.model().clone(), of.stack().clone());
+        (Problem::new(model, cluster, of.workload().clone(), stack, of.hbm_profile()).unwrap(), text)
+    };
+    let mut all = questions();
+    all.push(deep(32768, "tp=2 cp=4 pp=16 mbs=1 sp=on"));
+    all.push(deep(32768, "tp=2 cp=4 pp=16 mbs=1 sp=on zero=1 shard=64"));
+    all.push(deep(65536, "tp=4 cp=8 pp=16 mbs=1 sp=on zero=1 shard=64"));
+    for (problem, text) in all {
+        let plan = plan(&problem, text);
+        let costs = Costs::new(&problem);
+        for enumerated in [usize::MAX, 0] {
+            let start = Instant::now();
+            let placed = place(&costs, &plan, &Options { enumerated, ..Options::default() }).unwrap();
+            let (before, after) = (placed.in_order.get(), placed.step.get());
+            let gain = placed.gain() * 100.0;
+            println!(
+                "{} GPUs, {text}: {:?}, {before:.4} s to {after:.4} s ({gain:.2} %), {:?}",
+                problem.cluster().gpus,
+                placed.found,
+                start.elapsed()
+            );
+        }
+    }
 }

@@ -2,11 +2,14 @@
 
 use anyhow::Result;
 
+use super::emit::Chosen;
 use super::{OutputFormat, output};
 use crate::cost::Costs;
+use crate::emit::File;
 use crate::placement::{Options, place};
+use crate::plan::Plan;
 use crate::problem::Problem;
-use crate::report::placed::{Document, Entry, nothing, sentence, sheet};
+use crate::report::placed::{Document, Entry, HOST_FILE, host_file, nothing, sentence, sheet};
 use crate::report::{json, table};
 use crate::search::Ranking;
 
@@ -22,6 +25,11 @@ pub struct PlaceArgs {
     pub(super) no_place: bool,
 }
 
+/// A plan, placed.
+pub fn entry(costs: &Costs, place_in_ranking: usize, plan: &Plan) -> Entry {
+    Entry { place: place_in_ranking, plan: *plan, outcome: place(costs, plan, &Options::default()) }
+}
+
 /// Plans that are placed where no number is given, the levels above a domain that the network then needs, and the share of a step
 /// that another order then saves at least.
 const BY_DEFAULT: (u32, usize, f64) = (3, 3, 0.01);
@@ -33,12 +41,20 @@ impl PlaceArgs {
         let most = self.place.unwrap_or(if deep && !self.no_place { BY_DEFAULT.0 } else { 0 });
         let costs = Costs::new(problem);
         let ranked = ranking.evaluations.iter().take(most as usize).enumerate();
-        ranked
-            .map(|(at, evaluation)| {
-                let plan = evaluation.plan;
-                Entry { place: at + 1, plan, outcome: place(&costs, &plan, &Options::default()) }
-            })
-            .collect()
+        ranked.map(|(at, evaluation)| entry(&costs, at + 1, &evaluation.plan)).collect()
+    }
+
+    /// The plan to be written with the rank order that its hosts are listed for, and the list; none where they stay as they stand, or
+    /// where stages were refined for the other rank order.
+    pub fn files(&self, problem: &Problem, entries: &[Entry], chosen: &Chosen) -> Option<(Plan, File)> {
+        let of_plan = entries.iter().find(|entry| entry.plan == *chosen.plan)?;
+        let placed = of_plan.outcome.as_ref().ok().filter(|placed| placed.gain() > self.least())?;
+        if chosen.refined.is_some() && placed.plan != *chosen.plan {
+            output::talk("the order of hosts is not written: its rank order is not that of the refined stages");
+            return None;
+        }
+        let text = host_file(problem, placed)?;
+        Some((placed.plan, File { name: HOST_FILE.into(), text }))
     }
 
     /// The share of a step below which nothing is said.

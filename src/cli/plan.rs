@@ -178,9 +178,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
     output::talk(&counts(&ranking));
     match (target, &args.out, emit::Chosen::fastest(&ranking, &refined)) {
         (Some(target), Some(folder), Some(chosen)) => {
-            let Some(files) = emit::files(target, &problem, &chosen, &args.problem.recipe_name(&problem)) else {
+            let (plan, hosts) = args.place.files(&problem, &placed, &chosen).unzip();
+            let chosen = emit::Chosen { plan: plan.as_ref().unwrap_or(chosen.plan), ..chosen };
+            let Some(mut files) = emit::files(target, &problem, &chosen, &args.problem.recipe_name(&problem)) else {
                 return Ok(Outcome::NoPlan);
             };
+            files.extend(hosts);
             emit::written(folder, &files, Existing::from_force(args.force))?;
             Ok(Outcome::Answered)
         }

@@ -48,7 +48,7 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { enumerated: 400, answers: 8 }
+        Self { enumerated: 1000, answers: 8 }
     }
 }
 

@@ -28,6 +28,9 @@ impl Entry {
     }
 }
 
+/// Name of the list of hosts beside a framework's files.
+pub const HOST_FILE: &str = "host-order.txt";
+
 /// Most runs of hosts that a line lists.
 const MOST_RUNS: usize = 6;
 
@@ -79,6 +82,21 @@ pub fn sentence(problem: &Problem, entries: &[Entry], least: f64) -> String {
         entry.place,
         percent(placed.gain()),
     )
+}
+
+/// The list of hosts as a file for launchers: a host a line, in the order of node ranks; none where the rank order stays.
+pub fn host_file(problem: &Problem, placed: &Placed) -> Option<String> {
+    let hosts = placed.seats.as_ref().and_then(|seats| host_order(problem.cluster(), &placed.plan, seats))?;
+    let head = format!(
+        "# Host of each node rank in turn, counted from 0 as hosts stand in the network, unit by unit.\n\
+         # plan: {}\n# predicted: {} a step, {} with hosts in rank order\n\
+         # Under Slurm, where hosts.txt names the job's hosts as they stand:\n\
+         #   awk 'NR == FNR {{ host[NR - 1] = $1; next }} !/^#/ {{ print host[$1] }}' hosts.txt {HOST_FILE} > ordered.txt\n\
+         #   SLURM_HOSTFILE=ordered.txt srun --distribution=arbitrary …\n",
+        placed.plan, placed.step, placed.in_order
+    );
+    let lines: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+    Some(head + &lines.join("\n") + "\n")
 }
 
 /// Why no other order helps, of the first plan.
