@@ -76,6 +76,26 @@ pub struct Cluster {
     pub source: String,
 }
 
+/// Memory of a host as a file has it: with a source of its own, or with the file's.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged, expecting = "expected bytes such as \"2 TB\", or { value = \"2 TB\", source = \"…\" }")]
+pub enum HostMemory {
+    /// The file's source says it.
+    Plain(Bytes),
+    /// Another does.
+    Sourced(Sourced<Bytes>),
+}
+
+impl HostMemory {
+    /// How much it is.
+    pub fn bytes(self) -> Bytes {
+        match self {
+            Self::Plain(bytes) => bytes,
+            Self::Sourced(sourced) => sourced.value,
+        }
+    }
+}
+
 /// A cluster file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -91,7 +111,7 @@ pub struct ClusterFile {
     /// Host processor.
     pub host: Host,
     /// Memory of one host.
-    pub host_memory: Option<Bytes>,
+    pub host_memory: Option<HostMemory>,
     /// Scale-up domain, where it is not the device's own.
     pub scale_up_gpus: Option<u32>,
     /// Axes of a torus slice, where they are not the device's own.
@@ -124,7 +144,7 @@ impl ClusterFile {
             gpus: self.gpus,
             gpus_per_node: self.gpus_per_node,
             host: self.host,
-            host_memory: self.host_memory,
+            host_memory: self.host_memory.map(HostMemory::bytes),
             scale_up,
             levels: self.level,
             source: self.source,

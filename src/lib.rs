@@ -18,6 +18,7 @@ pub mod least_squares;
 pub mod lint;
 pub mod model;
 pub mod money;
+pub mod placement;
 pub mod plan;
 pub mod pools;
 pub mod probe;

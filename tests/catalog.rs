@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use meshwright::catalog::{self, CatalogError, Overrides};
 use meshwright::gpu::{Format, PeakKind};
+use meshwright::units::Bytes;
 
 fn none() -> Overrides {
     Overrides::default()
@@ -72,6 +73,22 @@ fn every_source_is_known() {
     }
     let unknown: Vec<_> = cited.iter().filter(|key| !known.contains_key(*key)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
+}
+
+/// What a host holds is said with the file's source or with one of its own; a setting takes the place of either.
+#[test]
+fn host_memory_has_the_source_of_its_file_or_its_own() {
+    let of = |name: &str, set: &[&str]| {
+        let cluster = catalog::cluster(name, &Overrides::parse(set).unwrap());
+        cluster.map(|cluster| cluster.host_memory.map(Bytes::get))
+    };
+    assert_eq!(of("dgx-h100-1k", &[]).unwrap(), Some(2e12));
+    assert_eq!(of("mi300x-512", &[]).unwrap(), Some(1850.0 * f64::from(1 << 30)));
+    for name in ["dgx-h100-1k", "mi300x-512", "h800-2048"] {
+        assert_eq!(of(name, &["cluster.host_memory=4 TB"]).unwrap(), Some(4e12), "{name}");
+        let bad = of(name, &["cluster.host_memory=much"]).unwrap_err().to_string();
+        assert!(bad.contains("bytes such as \"2 TB\""), "{name}: {bad}");
+    }
 }
 
 /// Largest difference from the table: datasheets round twice a peak up (2 x 1,307 is printed as 2,615).

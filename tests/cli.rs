@@ -437,7 +437,7 @@ fn pools_are_answered_for_or_refused() {
 fn hosts_of_unknown_memory_are_told_of() {
     let fixed = ["--fix", "pp=1", "--fix", "zero=3", "--fix", "recompute=none", "--fix", "offload-activations=1"];
     let sets = [&["--global-batch", "8"], &fixed[..]].concat();
-    let of = |more: &[&str]| run(&[&["plan", "llama3-8b", "h100-512", "--gpus", "8"], &sets[..], more].concat());
+    let of = |more: &[&str]| run(&[&["plan", "llama3-8b", "h100-24576", "--gpus", "8"], &sets[..], more].concat());
     let unknown = of(&[]);
     assert_eq!(code(&unknown), 0, "{}", err(&unknown));
     assert!(err(&unknown).contains("on a host, and the cluster does not say"), "{}", err(&unknown));

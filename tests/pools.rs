@@ -5,6 +5,7 @@ use meshwright::cluster::pools::{Link, Pool, PooledCluster};
 use meshwright::cluster::{Cluster, Level};
 use meshwright::cost::{Costs, Mixed, Stager};
 use meshwright::gpu::Format;
+use meshwright::model::Model;
 use meshwright::plan::Plan;
 use meshwright::pools::replicas::Shares;
 use meshwright::pools::{Pooled, Way, stages};
@@ -61,8 +62,11 @@ fn pools(clusters: Vec<Cluster>, bandwidth: &str) -> PooledCluster {
 }
 
 fn problem(model: &str, cluster: Cluster, global_batch: u32) -> Result<Problem, ProblemError> {
+    problem_of(catalog::model(model, &Overrides::default()).unwrap(), cluster, global_batch)
+}
+
+fn problem_of(model: Model, cluster: Cluster, global_batch: u32) -> Result<Problem, ProblemError> {
     let none = Overrides::default();
-    let model = catalog::model(model, &none).unwrap();
     let stack = catalog::stack("nemo-25", &none).unwrap();
     let workload = Workload {
         global_batch,
@@ -327,6 +331,8 @@ fn stages_on_alike_pools_are_those_of_one_cluster() {
         "tp=2 pp=8 dp=4 sp=on schedule=1f1b zero=1 mbs=2",
         "tp=4 pp=8 dp=2 sp=on schedule=gpipe zero=0",
         "tp=8 pp=4 dp=2 sp=on schedule=zb-h1 zero=1",
+        "tp=4 pp=4 dp=4 sp=on schedule=interleaved vpp=2 zero=1",
+        "tp=8 pp=2 dp=4 sp=on schedule=interleaved vpp=4 zero=1",
     ] {
         let plan = parse_plan(text, &whole).unwrap();
         let one = refine(&costs, &plan, &refine::Options::default()).unwrap();
@@ -394,6 +400,63 @@ fn stages_on_pools_are_those_of_trying_all() {
         }
     }
     assert!(fitting >= 12, "{fitting} fit, {refused} do not");
+}
+
+/// The same of ranks with several stages; and where only the bound is asked, no split is faster than that.
+#[test]
+fn several_stages_a_rank_on_pools_are_those_of_trying_all() {
+    let mut compared = 0;
+    for ((first, second), bandwidth, (text, shape)) in itertools::iproduct!(
+        [("dgx-h100-1k", "hgx-b200-512"), ("h200-1k", "dgx-h100-1k")],
+        ["400 Gb/s", "2 Gb/s"],
+        [
+            ("tp=8 dp=1 pp=2 sp=on schedule=interleaved vpp=2 zero=1 recompute=none", (1, 1)),
+            ("tp=4 dp=2 pp=3 sp=on schedule=interleaved vpp=2 zero=1 recompute=none", (2, 1)),
+            ("tp=4 dp=2 pp=3 sp=on schedule=looped-bfs vpp=2 zero=0 recompute=full", (1, 2)),
+            ("tp=8 dp=1 pp=2 sp=on schedule=zb-v zero=1 recompute=none", (1, 1)),
+        ]
+    ) {
+        let layers = Overrides::parse(["model.layers=d*9"]).unwrap();
+        let model = catalog::model("llama3-8b", &layers).unwrap();
+        let clusters = pools(vec![leaf(first, 8 * shape.0), leaf(second, 8 * shape.1)], bandwidth);
+        let pooled = Pooled::new(clusters, |cluster| problem_of(model.clone(), cluster, 12)).unwrap();
+        let plan = parse_plan(text, &pooled.joined()[0]).unwrap();
+        let of_rank = in_order(shape.0 as usize, shape.1 as usize);
+        let costs: Vec<Costs> = pooled.joined().iter().map(Costs::new).collect();
+        let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, &plan)).collect();
+        let mixed = Mixed::new(&stagers, &of_rank, |a, b| stages::across(&pooled, &plan, a, b));
+        let mut least: Option<f64> = None;
+        for counts in splits(model.layers(), plan.layout.pp * plan.schedule.virtual_stages()) {
+            let price = mixed.evaluate(&StagedPlan::uniform(&model, &plan, &counts)).unwrap();
+            if refine::pools::over(&stagers, &of_rank, &price).is_none() {
+                let step = price.evaluation.step.total().get();
+                least = Some(least.map_or(step, |known: f64| known.min(step)));
+            }
+        }
+        let least = least.unwrap_or_else(|| panic!("{text} does not fit"));
+        for enumerate in [true, false] {
+            let options = refine::Options { enumerate, ..layers_only() };
+            let found = stages::of_plan(&pooled, &plan, &of_rank, &options).expect("it fits");
+            let Way::Stages { refined, .. } = &found.way else { panic!("stages were asked for") };
+            let (step, proof) = (found.step.total().get(), refined.proof);
+            let what = format!("{text}, {first} + {second}, {bandwidth}: {step}, the best is {least}, {proof}");
+            assert!(step >= least * (1.0 - 1e-9), "{what}");
+            assert!(refined.bound.get() <= least * (1.0 + 1e-9), "{what}, bound {}", refined.bound);
+            assert!(!enumerate || step <= least * (1.0 + 1e-9), "{what}");
+        }
+        compared += 1;
+    }
+    assert_eq!(compared, 16);
+}
+
+/// A bidirectional pipeline is refused: its ranks hold a stage of each half.
+#[test]
+fn bidirectional_stages_on_pools_are_refused() {
+    let pooled = pooled("llama3-8b", vec![leaf("dgx-h100-1k", 16), leaf("hgx-b200-512", 16)], "400 Gb/s", 16);
+    let plan = parse_plan("tp=4 dp=2 pp=4 sp=on schedule=dualpipe-v zero=1", &pooled.joined()[0]).unwrap();
+    assert!(stages::of_plan(&pooled, &plan, &in_order(2, 2), &layers_only()).is_none());
+    let costs = Costs::new(&pooled.joined()[0]);
+    assert_eq!(refine::pools::runs(&Stager::new(&costs, &plan)), Err(refine::pools::ONE_WAY));
 }
 
 /// All ways to give `stages` stages so many layers, those without an end of the model one or more.

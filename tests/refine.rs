@@ -504,7 +504,8 @@ const HOW: &str = "
 
 One stage a rank: the time T of the slowest stage is branched on. Under each interval of T the shortest path over cuts gives the
 least length of a chain of the schedule through each rank that may be the slowest; chains that played splits waited for join the
-schedule's own, and weights on chains raise the bound.
+schedule's own, and weights on chains raise the bound. From the best split met, single layers are moved between stages while the
+step gets shorter.
 
 Several stages a rank: splits are improved by moving single layers, from several starts and from where an annealed walk ends; what
 each rank recomputes is then chosen again by what the step waits for. For the bound, every rank chooses layers for all its stages

@@ -28,6 +28,7 @@ const LAYERS: &[&str] = &[
     "space",
     "search",
     "refine",
+    "placement",
     "pools",
     "catalog",
     "confidence",

@@ -4,13 +4,14 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::placed::entry;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
 use super::{Outcome, OutputFormat, output, pooled};
 use crate::cost::{Costs, Evaluation};
 use crate::plan::Plan;
 use crate::problem::Problem;
-use crate::report::{Sheet, compare, explain, json, svg, trace};
+use crate::report::{Sheet, compare, explain, json, placed, svg, trace};
 use crate::search::{Options, nearest_feasible, search};
 use crate::space::text::parse_plan;
 use crate::space::{Rejection, Restrictions, can_be_sized, check};
@@ -26,6 +27,9 @@ pub struct Args {
     /// Another plan: why the first is better, term by term.
     #[arg(long, value_name = "PLAN")]
     why_not: Option<String>,
+    /// Whether another order of hosts makes it faster.
+    #[arg(long)]
+    place: bool,
     /// Write the step as a Chrome trace, for ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -41,8 +45,10 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<Outcome> {
     let ProblemArgs { model, cluster, options } = &args.problem;
     if let Some(pooled) = options.pooled_for(model, cluster, None)? {
-        if args.why_not.is_some() || args.trace.is_some() || args.svg.is_some() {
-            bail!("--why-not, --trace and --svg do not go with pools of unlike GPUs: name one pool's own cluster");
+        if args.why_not.is_some() || args.place || args.trace.is_some() || args.svg.is_some() {
+            bail!(
+                "--why-not, --place, --trace and --svg do not go with pools of unlike GPUs: name one pool's own cluster"
+            );
         }
         return pooled::explain(&pooled, args.plan.as_deref(), args.format);
     }
@@ -56,11 +62,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let evaluation = rejections.iter().all(has_price).then(|| costs.evaluate_played(&plan));
     let footprints =
         if evaluation.is_some() || can_be_sized(&plan, &problem) { costs.footprints(&plan) } else { Vec::new() };
+    let placed: Vec<_> = evaluation.iter().filter(|_| args.place).map(|_| entry(&costs, 1, &plan)).collect();
     let text = if args.format == OutputFormat::Json {
-        json::with_arguments(
+        let document = json::with_arguments(
             &json::explanation(&costs, evaluation.as_ref(), &footprints, &rejections)?,
             &args.problem.resolved(&problem, None),
-        )?
+        )?;
+        let told: Vec<_> = placed.iter().map(|entry| placed::Document::new(&problem, entry)).collect();
+        if args.place { json::with(&document, "placed", &told)? } else { document }
     } else {
         let mut sheets = Vec::new();
         if let Some(evaluation) = &evaluation {
@@ -73,12 +82,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
         if !rejections.is_empty() {
             sheets.push(explain::reasons(&rejections));
         }
+        sheets.extend(placed::sheet(&problem, &placed, 0.0));
         if let (Some(other), Some(winner)) = (&args.why_not, &evaluation) {
             sheets.extend(why_not(&costs, winner, other)?);
         }
         output::sheets(&sheets, args.format)?
     };
     output::print(&text)?;
+    if let Some(why) = placed::nothing(&placed) {
+        output::talk(&format!("--place: {why}"));
+    }
     pictures(args, &costs, &plan)?;
     for rejection in &rejections {
         output::talk(&format!("does not run: {rejection}"));

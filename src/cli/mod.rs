@@ -14,6 +14,7 @@ mod intervals;
 mod lint;
 mod measure;
 mod output;
+mod placed;
 mod plan;
 mod pooled;
 mod predict;

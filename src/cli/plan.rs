@@ -11,6 +11,7 @@ use serde::de::value::{Error as NameError, StrDeserializer};
 
 use super::economy::{self, EconomyArgs};
 use super::files::Existing;
+use super::placed::PlaceArgs;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
 use super::refined::{self, RefineArgs};
@@ -60,6 +61,8 @@ pub struct Args {
     pub(super) top: u32,
     #[command(flatten)]
     pub(super) refine: RefineArgs,
+    #[command(flatten)]
+    pub(super) place: PlaceArgs,
     /// Form of the answer.
     #[arg(long, value_enum, default_value = "table")]
     pub(super) format: OutputFormat,
@@ -127,11 +130,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
         Some(winner) if args.sensitivity => sensitivity(&problem, &options.restrictions, winner),
         Some(_) | None => Vec::new(),
     };
+    let placed = args.place.entries(&problem, &ranking);
     let text = match args.format {
         OutputFormat::Json => {
             let bills = economy.as_ref().map_or_else(|| Ok(Vec::new()), |economy| economy.bills(&problem, &ranking))?;
             let document = json::ranking_refined(&problem, &ranking, bills, &refined)?;
             let document = json::with_arguments(&document, &args.problem.resolved(&problem, stack_of))?;
+            let document = args.place.json(&problem, &placed, document)?;
             if changes.is_empty() {
                 document
             } else {
@@ -161,7 +166,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
                 None => String::new(),
             };
             let refined = refined::text(&problem, &ranking, &refined, args.format)?;
-            format!("{sheet}\n{why}\n{refined}{bills}")
+            let placed = args.place.text(&problem, &placed, args.format)?;
+            format!("{sheet}\n{why}\n{refined}{placed}{bills}")
         }
     };
     output::print(&text)?;
@@ -172,9 +178,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
     output::talk(&counts(&ranking));
     match (target, &args.out, emit::Chosen::fastest(&ranking, &refined)) {
         (Some(target), Some(folder), Some(chosen)) => {
-            let Some(files) = emit::files(target, &problem, &chosen, &args.problem.recipe_name(&problem)) else {
+            let (plan, hosts) = args.place.files(&problem, &placed, &chosen).unzip();
+            let chosen = emit::Chosen { plan: plan.as_ref().unwrap_or(chosen.plan), ..chosen };
+            let Some(mut files) = emit::files(target, &problem, &chosen, &args.problem.recipe_name(&problem)) else {
                 return Ok(Outcome::NoPlan);
             };
+            files.extend(hosts);
             emit::written(folder, &files, Existing::from_force(args.force))?;
             Ok(Outcome::Answered)
         }

@@ -9,9 +9,10 @@ use super::{Outcome, OutputFormat, emit, output};
 use crate::cost::Costs;
 use crate::emit::{File, Request, emit as emit_files};
 use crate::express::{self, Target};
-use crate::plan::Plan;
+use crate::plan::{Plan, RankOrder};
 use crate::pools::hosts::hosts;
 use crate::pools::{Answer, Mixture, Pooled, Way};
+use crate::refine::pools::ONE_WAY;
 use crate::report::hosts::told;
 use crate::report::{explain, json, pools, table};
 use crate::search::Options;
@@ -139,10 +140,14 @@ pub fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
             output::talk(&format!("does not run on pool {}: {rejection}", pool.name));
         }
     }
+    if plan.schedule.is_bidirectional() && plan.order == RankOrder::PipelineOutermost {
+        told = true;
+        output::talk(&format!("stages do not run on pools: {ONE_WAY}"));
+    }
     if !told {
         output::talk(
-            "does not run: neither tp·cp·pp (replicas on pools, order=tp-cp-ep-pp-dp) nor tp·cp·dp (stages on pools, one stage a \
-             rank) divides the GPUs of every pool, or its groups leave one",
+            "does not run: neither tp·cp·pp (replicas on pools, order=tp-cp-ep-pp-dp) nor tp·cp·dp (stages on pools) divides the GPUs \
+             of every pool, or its groups leave one",
         );
     }
 }
@@ -155,6 +160,7 @@ fn refuse(args: &Args) -> Result<()> {
         ("--tokens", args.economy.tokens.is_some(), "bills are of one kind of GPU; give each [[pool]] its `price`"),
         ("--sensitivity", args.sensitivity, "it changes one machine, and there are several"),
         ("--allow-idle", args.allow_idle, "all GPUs of all pools are used; make a pool smaller instead"),
+        ("--place", args.place.place.is_some(), "hosts are listed pool by pool"),
         ("--time-limit", args.time_limit.is_some(), "the search over pools is not cut short"),
     ];
     let chosen = "layers of stages over pools are always chosen, and of replicas never";

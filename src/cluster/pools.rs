@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Cluster, ClusterFile, Host, Level};
+use super::{Cluster, ClusterFile, Host, HostMemory, Level};
 use crate::gpu::Topology;
 use crate::sources::Sourced;
-use crate::units::{Bytes, BytesPerSec, Seconds, UsdPerHour};
+use crate::units::{BytesPerSec, Seconds, UsdPerHour};
 
 /// What joins two or more pools.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -227,7 +227,7 @@ pub struct PoolFile {
     /// Host processor.
     pub host: Option<Host>,
     /// Memory of one host.
-    pub host_memory: Option<Bytes>,
+    pub host_memory: Option<HostMemory>,
     /// Scale-up domain, where it is not the device's own.
     pub scale_up_gpus: Option<u32>,
     /// Axes of a torus slice, where they are not the device's own.

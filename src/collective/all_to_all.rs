@@ -1,9 +1,9 @@
 //! All-to-all between experts and between context-parallel ranks.
 
 use super::{Fabric, Group, domain};
-use crate::gpu::{Collective, Topology};
+use crate::gpu::Collective;
 use crate::stack::Dispatcher;
-use crate::units::{Bytes, Seconds};
+use crate::units::{Bytes, BytesPerSec, Seconds};
 
 /// Start-up of expert dispatch inside one domain and across several. Source: specification §3.5.
 mod start {
@@ -35,22 +35,14 @@ pub fn across(fabric: &Fabric, payload: Bytes, group: Group) -> Seconds {
 
 /// Bandwidth of one rank into the network for traffic that goes to every other rank: of each crossed level, the part of
 /// the traffic that crosses it.
-fn rank_bandwidth(fabric: &Fabric, group: Group) -> crate::units::BytesPerSec {
+fn rank_bandwidth(fabric: &Fabric, group: Group) -> BytesPerSec {
     let n = f64::from(group.ranks);
-    let mut below = fabric.domain();
-    let away = 1.0 - f64::from(group.inside(below)) / n;
-    let mut least = f64::INFINITY;
-    for level in &fabric.cluster.levels {
-        let inside = group.inside(below);
-        if inside == group.ranks {
-            break;
-        }
+    let away = 1.0 - f64::from(fabric.inside_domain(group)) / n;
+    fabric.least_of(fabric.crossed(group).map(|(level, inside)| {
         let crossing = (1.0 - f64::from(inside) / n) / away;
         let rate = level.bandwidth.value.get() * level.efficiency * fabric.network_efficiency / level.oversubscription;
-        least = least.min(rate / crossing);
-        below = level.gpus;
-    }
-    if least.is_finite() { crate::units::BytesPerSec::new(least) } else { fabric.cluster.gpu.nic.value * 0.85 }
+        BytesPerSec::new(rate / crossing)
+    }))
 }
 
 /// What one rank sends to the experts of a layer.
@@ -84,7 +76,7 @@ impl Fabric<'_> {
         if group.ranks <= 1 || what.tokens <= 0.0 {
             return Seconds::ZERO;
         }
-        let mut inside = group.inside(self.domain());
+        let mut inside = self.inside_domain(group);
         while !group.ranks.is_multiple_of(inside) {
             inside -= 1;
         }
@@ -99,8 +91,8 @@ impl Fabric<'_> {
             }
         };
         let local = what.token_bytes * (what.tokens * copies * (r - 1.0) / r);
-        if self.cluster.scale_up.topology == Topology::Torus && group.ranks * group.stride <= self.domain() {
-            return super::torus::time(&self.cluster.scale_up, Collective::AllToAll, local, group);
+        if self.on_torus(group) {
+            return super::torus::time(&self.cluster.scale_up, self.seats, Collective::AllToAll, local, group);
         }
         if domains == 1 {
             let saturation = match what.dispatcher {

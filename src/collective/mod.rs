@@ -2,15 +2,17 @@
 
 mod all_to_all;
 mod domain;
+mod seats;
 mod torus;
 
-use crate::cluster::Cluster;
+use crate::cluster::{Cluster, Level};
 use crate::gpu::{Collective, Topology};
 use crate::stack::Stack;
 use crate::units::{Bytes, BytesPerSec, Seconds};
 
 pub use all_to_all::Dispatch;
 pub use domain::on_curve;
+pub use seats::{Axis, Seats, units};
 
 /// Ranks of a process group: `ranks` of them, `stride` apart in the rank order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -59,12 +61,14 @@ pub struct Fabric<'a> {
     pub cluster: &'a Cluster,
     /// Multiplies the network's efficiency (a quirk of some stacks).
     pub network_efficiency: f64,
+    /// Where ranks sit; `None` = hosts are listed in rank order.
+    pub seats: Option<&'a Seats>,
 }
 
 impl<'a> Fabric<'a> {
     /// The fabric under a stack.
     pub fn new(cluster: &'a Cluster, stack: &Stack) -> Self {
-        Self { cluster, network_efficiency: stack.quirks.network_efficiency }
+        Self { cluster, network_efficiency: stack.quirks.network_efficiency, seats: None }
     }
 
     /// GPUs of one scale-up domain.
@@ -72,10 +76,42 @@ impl<'a> Fabric<'a> {
         self.cluster.scale_up.gpus
     }
 
+    /// Ranks of a group in one scale-up domain (0), or in one unit of the level so far above it.
+    fn inside(&self, group: Group, above: usize) -> u32 {
+        match self.seats {
+            Some(seats) => seats.inside(group, above),
+            None if above == 0 => group.inside(self.domain()),
+            None => group.inside(self.cluster.levels[above - 1].gpus),
+        }
+    }
+
+    /// Ranks of a group in one scale-up domain.
+    pub fn inside_domain(&self, group: Group) -> u32 {
+        self.inside(group, 0)
+    }
+
+    /// Whether a group lies on one torus.
+    fn on_torus(&self, group: Group) -> bool {
+        let inside = match self.seats {
+            Some(seats) => seats.inside(group, 0) == group.ranks,
+            None => group.ranks * group.stride <= self.domain(),
+        };
+        self.cluster.scale_up.topology == Topology::Torus && inside
+    }
+
     /// Ranks of a group in one scale-up domain, and domains that it spans.
-    pub const fn span(&self, group: Group) -> (u32, u32) {
-        let inside = group.inside(self.domain());
+    pub fn span(&self, group: Group) -> (u32, u32) {
+        let inside = self.inside_domain(group);
         (inside, group.ranks.div_ceil(inside))
+    }
+
+    /// The levels that a group crosses, innermost first, each with the ranks of the group inside one unit below it.
+    fn crossed(&self, group: Group) -> impl Iterator<Item = (&'a Level, u32)> {
+        let levels = self.cluster.levels.iter().enumerate();
+        levels.map_while(move |(below, level)| {
+            let inside = self.inside(group, below);
+            (inside != group.ranks).then_some((level, inside))
+        })
     }
 
     /// Bandwidth that one rank of a group sees into the network: the least over the levels that the group crosses, where a
@@ -87,17 +123,19 @@ impl<'a> Fabric<'a> {
     ///
     /// g_{i−1} = ranks of the group inside one unit of the level below: each brings its own rail (§3.4).
     pub fn bus_bandwidth(&self, group: Group) -> BytesPerSec {
-        let mut below = self.domain();
-        let mut least = BytesPerSec::new(f64::INFINITY);
-        for level in &self.cluster.levels {
-            let inside = group.inside(below);
-            if inside == group.ranks {
-                break;
-            }
-            let share = level.efficiency * self.network_efficiency / level.oversubscription;
-            least = least.min(level.bandwidth.value * (share * f64::from(inside)));
-            below = level.gpus;
-        }
+        let shares = self.crossed(group).map(|(level, inside)| self.rate_into(level, f64::from(inside)));
+        self.least_of(shares)
+    }
+
+    /// What `ranks` of one unit below get into a level together.
+    fn rate_into(&self, level: &Level, ranks: f64) -> BytesPerSec {
+        let share = level.efficiency * self.network_efficiency / level.oversubscription;
+        level.bandwidth.value * (share * ranks)
+    }
+
+    /// The least of some bandwidths; of none what the device's own NIC gives.
+    fn least_of(&self, bandwidths: impl Iterator<Item = BytesPerSec>) -> BytesPerSec {
+        let least = bandwidths.fold(BytesPerSec::new(f64::INFINITY), BytesPerSec::min);
         if least.get().is_finite() { least } else { self.cluster.gpu.nic.value * 0.85 }
     }
 
@@ -113,34 +151,13 @@ impl<'a> Fabric<'a> {
 
     /// Whether every switch that a group crosses sums in the network.
     fn sums_in_network(&self, group: Group) -> bool {
-        let mut below = self.domain();
-        let mut all = false;
-        for level in &self.cluster.levels {
-            if group.inside(below) == group.ranks {
-                break;
-            }
-            all = level.in_network_reduction;
-            if !all {
-                return false;
-            }
-            below = level.gpus;
-        }
-        all
+        let mut crossed = self.crossed(group).peekable();
+        crossed.peek().is_some() && crossed.all(|(level, _)| level.in_network_reduction)
     }
 
     /// One way across each level that a group crosses, the slow links between sites among them; `units(level)` times each.
     fn way(&self, group: Group, units: impl Fn(u32) -> f64) -> Seconds {
-        let mut below = self.domain();
-        let mut way = Seconds::ZERO;
-        for level in &self.cluster.levels {
-            let inside = group.inside(below);
-            if inside == group.ranks {
-                break;
-            }
-            way += level.latency * units(group.ranks.div_ceil(inside));
-            below = level.gpus;
-        }
-        way
+        self.crossed(group).map(|(level, inside)| level.latency * units(group.ranks.div_ceil(inside))).sum()
     }
 
     /// What the ways across slow links add to a ring over a group: a part crosses each as often as the ring does.
@@ -165,8 +182,8 @@ impl<'a> Fabric<'a> {
         if group.ranks <= 1 || payload.get() <= 0.0 {
             return Seconds::ZERO;
         }
-        if self.cluster.scale_up.topology == Topology::Torus && group.ranks * group.stride <= self.domain() {
-            return torus::time(&self.cluster.scale_up, op, payload, group);
+        if self.on_torus(group) {
+            return torus::time(&self.cluster.scale_up, self.seats, op, payload, group);
         }
         let (inside, domains) = self.span(group);
         if domains == 1 {
@@ -199,15 +216,51 @@ impl<'a> Fabric<'a> {
     /// inside a domain  8 us + S/(0.75·uni)          across  15 us + S/(bw·η)          specification §3.8
     /// ```
     pub fn send(&self, payload: Bytes, distance: u32) -> Seconds {
-        if distance < self.domain() {
-            let link = match self.cluster.scale_up.topology {
-                Topology::Switch | Topology::Pcie => self.cluster.scale_up.bandwidth,
-                Topology::Mesh | Topology::Torus => self.cluster.scale_up.pair_bandwidth,
-            };
-            Seconds::micros(send::DOMAIN_START) + payload / (link * send::DOMAIN_SHARE)
-        } else {
-            let far = Group { ranks: 2, stride: distance };
-            Seconds::micros(send::NETWORK_START) + payload / self.network_bandwidth(distance) + self.way(far, |_| 1.0)
+        match self.seats {
+            Some(seats) => self.seated_send(payload, |above| seats.apart(distance, above)),
+            None if distance < self.domain() => self.send_inside(payload),
+            None => self.send_across(payload, self.crossed(Group { ranks: 2, stride: distance }).count()),
         }
+    }
+
+    /// One way from a rank of a ring to the next: that of neighbours in the rank order; where seats are known the slowest, for
+    /// which all wait.
+    pub fn ring_send(&self, payload: Bytes, ring: Group) -> Seconds {
+        match self.seats {
+            Some(_) => {
+                let apart = |above| if self.inside(ring, above) < ring.ranks { 1.0 } else { 0.0 };
+                self.seated_send(payload, apart)
+            }
+            None => self.send(payload, ring.stride),
+        }
+    }
+
+    /// The mean over neighbours, of whom a share `apart(i)` does not sit in one unit i above the domain: what a micro-batch takes on
+    /// its way through a pipeline is the sum over its hops.
+    fn seated_send(&self, payload: Bytes, apart: impl Fn(usize) -> f64) -> Seconds {
+        let levels = self.cluster.levels.len();
+        let beyond = |crossed: usize| if crossed < levels { apart(crossed) } else { 0.0 };
+        let across = |crossed: usize| match beyond(crossed - 1) - beyond(crossed) {
+            share if share > 0.0 => self.send_across(payload, crossed) * share,
+            _ => Seconds::ZERO,
+        };
+        let near = 1.0 - beyond(0);
+        let near = if near > 0.0 { self.send_inside(payload) * near } else { Seconds::ZERO };
+        near + (1..=levels).map(across).sum()
+    }
+
+    fn send_inside(&self, payload: Bytes) -> Seconds {
+        let link = match self.cluster.scale_up.topology {
+            Topology::Switch | Topology::Pcie => self.cluster.scale_up.bandwidth,
+            Topology::Mesh | Topology::Torus => self.cluster.scale_up.pair_bandwidth,
+        };
+        Seconds::micros(send::DOMAIN_START) + payload / (link * send::DOMAIN_SHARE)
+    }
+
+    /// Across the innermost `crossed` levels.
+    fn send_across(&self, payload: Bytes, crossed: usize) -> Seconds {
+        let levels = &self.cluster.levels[..crossed];
+        let network = self.least_of(levels.iter().map(|level| self.rate_into(level, 1.0)));
+        Seconds::micros(send::NETWORK_START) + payload / network + levels.iter().map(|level| level.latency).sum()
     }
 }

@@ -1,6 +1,6 @@
 //! Collectives on a torus of chips (TPU, Trainium).
 
-use super::Group;
+use super::{Group, Seats};
 use crate::gpu::{Collective, ScaleUp};
 use crate::units::{Bytes, Seconds};
 
@@ -17,9 +17,12 @@ const HOP: f64 = 1.0;
 ///
 /// An axis that the group does not fill has no wrap-around: one direction instead of two. S is the whole tensor;
 /// for all-to-all, one rank's send buffer. Source: specification §3.5 and §3.11, after [scaling-book].
-pub fn time(torus: &ScaleUp, op: Collective, payload: Bytes, group: Group) -> Seconds {
+pub fn time(torus: &ScaleUp, seats: Option<&Seats>, op: Collective, payload: Bytes, group: Group) -> Seconds {
     let n = f64::from(group.ranks);
-    let (links, hops) = axes_used(&torus.axes, group);
+    let (links, hops) = match seats {
+        Some(seats) => axes_shared(&torus.axes, seats, group),
+        None => axes_used(&torus.axes, group),
+    };
     let bandwidth = torus.pair_bandwidth * links;
     let gather = |payload: Bytes| (payload / bandwidth * ((n - 1.0) / n)).max(Seconds::micros(HOP * hops));
     match op {
@@ -53,9 +56,25 @@ fn axes_used(axes: &[u32], group: Group) -> (f64, f64) {
     if links == 0.0 { (1.0, f64::from(group.ranks)) } else { (links, hops) }
 }
 
+/// The same of a group that sits where `seats` say. The axes inside it lie nearer: on a part of a torus axis whose neighbours are
+/// s chips apart, s groups share the links (specification §3.11).
+fn axes_shared(axes: &[u32], seats: &Seats, group: Group) -> (f64, f64) {
+    let nearer = Group { ranks: group.stride, stride: 1 };
+    let (mut links, mut hops) = (0.0, 0.0);
+    for ((&length, here), stride) in axes.iter().zip(seats.along(group)).zip(seats.along(nearer)) {
+        if here > 1 {
+            let ways = if here == length { 2.0 } else { 1.0 };
+            links += ways / f64::from(stride);
+            hops += f64::from(here) * f64::from(stride) / ways;
+        }
+    }
+    (links, hops)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::collective::Axis;
     use crate::gpu::Topology;
     use crate::units::BytesPerSec;
 
@@ -70,8 +89,22 @@ mod tests {
             axes: vec![16, 16],
             source: "scaling-book".into(),
         };
-        let gather = |ranks| time(&torus, Collective::AllGather, Bytes::new(268e6), Group { ranks, stride: 1 });
+        let gather = |ranks| time(&torus, None, Collective::AllGather, Bytes::new(268e6), Group { ranks, stride: 1 });
         assert!((gather(16).get() / 1.26e-3 - 1.0).abs() < 0.01, "{:?}", gather(16));
         assert!((gather(256).get() / 0.667e-3 - 1.0).abs() < 0.01, "{:?}", gather(256));
+    }
+
+    /// By hand, 8 × 8 × 16 chips: 8 ranks on a whole axis have both directions and 4 hops; on a half of the third axis, whose
+    /// neighbours are 2 chips apart, half of one direction and 16 hops; on a corner 2 × 2 × 2 one direction of each, 6 hops.
+    #[test]
+    fn axes_are_shared() {
+        let axes = |near: [u32; 3], inside: [u32; 3], far: [u32; 3]| {
+            let axis = |inside: [u32; 3]| Axis { ranks: inside[2], inside: inside.to_vec() };
+            let seats = Seats { axes: vec![axis(near), axis(inside), axis(far)], below: 2 };
+            axes_shared(&[8, 8, 16], &seats, Group { ranks: inside[2], stride: near[2] })
+        };
+        assert_eq!(axes([1, 8, 8], [8, 8, 8], [1, 1, 16]), (2.0, 4.0));
+        assert_eq!(axes([1, 1, 2], [1, 1, 8], [8, 64, 64]), (0.5, 16.0));
+        assert_eq!(axes([1, 1, 1], [2, 4, 8], [4, 16, 128]), (3.0, 6.0));
     }
 }

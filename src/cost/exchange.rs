@@ -118,7 +118,7 @@ impl Costs<'_> {
             }
             CpKind::Ring => self.ring(self.kv_bytes(layer, plan), group, hidden, cost),
             CpKind::Hierarchical => {
-                let inside = context_inside(plan, self.fabric.domain());
+                let inside = self.fabric.inside_domain(group);
                 let near = Group { ranks: inside, stride: group.stride };
                 let far = Group { ranks: group.ranks / inside, stride: group.stride * inside };
                 let exchange = self.ulysses(layer, plan, near);
@@ -139,7 +139,7 @@ impl Costs<'_> {
             return;
         }
         let steps = f64::from(group.ranks - 1);
-        let forward = self.fabric.send(kv / f64::from(group.ranks), group.stride) * steps;
+        let forward = self.fabric.ring_send(kv / f64::from(group.ranks), group) * steps;
         let backward = forward * 2.0;
         let (attention_f, attention_b) = (cost.attention, cost.attention_backward);
         let merge = Seconds::micros(RING_MERGE) * steps;
@@ -166,7 +166,7 @@ impl Costs<'_> {
         let (kv, ranks) = (self.kv_bytes(layer, plan), f64::from(group.ranks));
         let (others, hidden) = (ranks - 1.0, self.device.stack.overlap.cp);
         let gather = self.fabric.time(Collective::AllGather, kv, group, 1.0);
-        let hop = self.fabric.send(kv * 2.0 / ranks, group.stride);
+        let hop = self.fabric.ring_send(kv * 2.0 / ranks, group);
         let (shard_f, shard_b) = (cost.attention * (hidden / ranks), cost.attention_backward * (hidden / ranks));
         let own_kv = kv.get() / ranks / 2.0;
         let context = self.context_elements(layer, plan);

@@ -295,7 +295,7 @@ impl Costs<'_> {
             CpKind::AllGather => Cut { by_queries: ranks, ..whole },
             CpKind::AllToAll => Cut { by_heads: ranks, ..whole },
             CpKind::Hierarchical => {
-                let inside = f64::from(groups::cp(plan).inside(self.fabric.domain()));
+                let inside = f64::from(self.fabric.inside_domain(groups::cp(plan)));
                 Cut { by_heads: inside, by_chunks: ranks / inside, ..whole }
             }
         }

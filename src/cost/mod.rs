@@ -28,7 +28,7 @@ pub mod timeline;
 
 use smallvec::SmallVec;
 
-use crate::collective::Fabric;
+use crate::collective::{Fabric, Seats};
 use crate::kernel::{Device, Meter};
 use crate::model::Ffn;
 use crate::model::parameters::LayerParameters;
@@ -89,6 +89,14 @@ impl<'a> Costs<'a> {
     pub fn metered(mut self, meter: &'a dyn Meter) -> Self {
         self.device.meter = Some(meter);
         self
+    }
+
+    /// The same, of ranks that sit where `seats` say.
+    #[must_use]
+    pub fn seated<'s>(&'s self, seats: &'s Seats) -> Costs<'s> {
+        let mut costs: Costs<'s> = self.clone();
+        costs.fabric.seats = Some(seats);
+        costs
     }
 
     /// Parameters of a layer of a kind.

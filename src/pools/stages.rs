@@ -41,6 +41,7 @@ pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
         tolerance: ROUGH,
         most_replays: ROUGH_REPLAYS,
         enumerate: false,
+        rough: true,
         ..exact.clone()
     };
     let refine = |plans: &[(Seconds, Plan)], options: &refine::Options| -> Vec<Mixture> {
@@ -93,7 +94,7 @@ const TO_THE_END: usize = 3;
 const ROUGH: f64 = 5e-3;
 const ROUGH_REPLAYS: usize = 24;
 
-/// Plans whose stages fill pools: tp·cp·dp divides the GPUs of each, and each rank holds one stage.
+/// Plans whose stages fill pools: tp·cp·dp divides the GPUs of each.
 fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
     let all = pooled.cluster().gpus();
     let common = common(pooled.sizes());
@@ -101,20 +102,19 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
     let Some(mut inside) = only(restrictions, "pp", all, |pp| common.is_multiple_of(all / pp)) else {
         return Vec::new();
     };
-    let plain = [
-        format!("order={}", RankOrder::DataOutermost),
-        "schedule=interleaved,looped-bfs,zb-v,dualpipe-v,dualpipe".into(),
-    ];
-    if plain.iter().any(|rule| inside.forbid(rule).is_err()) {
-        return Vec::new();
-    }
-    let mut plans = of_views(pooled, &[inside], batch, &[]);
+    let mut forbid = |rule: &str| inside.forbid(rule).map(|()| inside.clone());
+    let order = format!("order={}", RankOrder::DataOutermost);
+    let several = forbid(&order).and_then(|_| forbid("schedule=dualpipe-v,dualpipe"));
+    let Ok(several) = several else { return Vec::new() };
+    // Of one stage a rank first: a view's best may all be interleaved.
+    let single = forbid("schedule=interleaved,looped-bfs,zb-v").ok();
+    let asked: Vec<Restrictions> = single.into_iter().chain([several]).collect();
+    let mut plans = of_views(pooled, &asked, batch, &[]);
     plans.retain(|plan| {
-        let (pp, virtual_stages) = (plan.layout.pp, plan.schedule.virtual_stages());
-        let alone = virtual_stages == 1 && !plan.schedule.is_bidirectional();
-        alone
+        let (pp, stages) = (plan.layout.pp, plan.layout.pp * plan.schedule.virtual_stages());
+        !plan.schedule.is_bidirectional()
             && pp > 1
-            && pp <= MOST_STAGES
+            && stages <= MOST_STAGES
             && plan.zero < ZeroStage::Three
             && plan.order == RankOrder::PipelineOutermost
     });
@@ -217,10 +217,10 @@ pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine
 /// The stages that a plan spells out, if they run and fit.
 fn as_it_is(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, plan: &Plan) -> Option<Refined> {
     let costs = stagers[0].costs();
-    let alone = plan.schedule.virtual_stages() == 1 && !plan.schedule.is_bidirectional() && stagers[0].plays();
+    refine::pools::runs(&stagers[0]).ok()?;
     let counts = costs.layers_of_chunks(plan, &costs.shape(plan));
     let staged = StagedPlan::uniform(costs.problem.model(), plan, &counts);
-    let price = mixed.evaluate(&staged).filter(|_| alone)?;
+    let price = mixed.evaluate(&staged)?;
     let over_hosts = || refine::pools::over_hosts(stagers, of_rank, mixed, &staged).is_some();
     if refine::pools::over(stagers, of_rank, &price).is_some() || over_hosts() {
         return None;
@@ -237,7 +237,7 @@ fn as_it_is(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, plan: &Plan) -
 }
 
 fn mixture(refined: Refined, of_rank: &[usize], pools: usize) -> Mixture {
-    let price = &refined.price;
+    let (plan, price) = (refined.staged.plan, &refined.price);
     let fullest = |pool: usize| -> Footprint {
         let here = (0..of_rank.len()).filter(|&rank| of_rank[rank] == pool).map(|rank| price.footprints[rank]);
         here.reduce(|a, b| if b.device() > a.device() { b } else { a }).unwrap_or_default()
@@ -248,7 +248,7 @@ fn mixture(refined: Refined, of_rank: &[usize], pools: usize) -> Mixture {
         plan: spelled_out(&refined.staged),
         step: price.evaluation.step,
         footprints: (0..pools).map(fullest).collect(),
-        slowest: of_rank[busiest],
+        slowest: of_rank[plan.schedule.rank_of(busiest as u32, plan.layout.pp) as usize],
         way: Way::Stages { of_rank: of_rank.to_vec(), refined: Box::new(refined) },
     }
 }

@@ -55,7 +55,7 @@ pub fn of(
     }
     let mut found = Bound { length: root, met, ..nothing };
     if let Some(configs) = Configs::new(program, &network, ceiling) {
-        let narrow = configs.line(program, &network, ceiling, program.sends());
+        let narrow = configs.line(program, &network, ceiling, program.sends);
         if narrow.0 > line.0 {
             found.line = narrow;
             found.target = (known - narrow.0) / narrow.1;
@@ -91,12 +91,12 @@ const MOST_STATES: usize = 20_000;
 /// The least time of the busiest rank over all ways to share the layers out among ranks, whatever their order: each rank takes
 /// a number of each kind; its states and what it keeps for its least in-flight chunk must fit.
 pub fn busiest(program: &Program) -> f64 {
-    let kinds = program.options.len();
+    let kinds = program.layer_kinds();
     let mut all = vec![0_usize; kinds];
     for &kind in &program.items {
         all[kind] += 1;
     }
-    let time: Vec<f64> = (0..kinds).map(|kind| program.layer_busy(kind)).collect();
+    let time = program.least_layers();
     let mut ends = vec![0.0; program.ranks];
     for chunk in 0..program.chunks {
         ends[program.rank_of(chunk)] += program.fastest(chunk, 0, 0).busy;

@@ -47,7 +47,7 @@ pub fn prove(
     let even = 1.0 / chains.len() as f64;
     let prices = Prices {
         chains: (0..chains.len()).map(|chain| (chain, even)).collect(),
-        kinds: vec![0.0; program.options.len()],
+        kinds: vec![0.0; program.layer_kinds()],
     };
     let field = Field::new(program, configs, network, goal);
     let mut pool = Pool::default();

@@ -80,7 +80,7 @@ impl OfRank {
         self.time.push(base + program.slower() * again);
         self.floating.push(extra.floating);
         self.shapes.extend(shapes);
-        let kinds = program.options.len();
+        let kinds = program.layer_kinds();
         let counts =
             (0..kinds).map(|kind| shapes.iter().map(|&shape| network.shapes()[shape].counts[kind]).sum::<u32>());
         self.kinds.extend(counts);
@@ -139,7 +139,7 @@ impl Configs {
         let mut times: Vec<f64> = self.ranks.iter().flat_map(|rank| rank.time.iter().copied()).collect();
         times.sort_by(f64::total_cmp);
         times.dedup();
-        let kinds = program.options.len();
+        let kinds = program.layer_kinds();
         let mut all = vec![0_usize; kinds];
         for &kind in &program.items {
             all[kind] += 1;

@@ -194,18 +194,13 @@ const MOST_TURNS: usize = 3;
 
 /// Moves single layers between stages while the replay gets shorter, from several starts and from the splits that the bound
 /// is made of, until none of them is faster.
-pub fn solve(
-    program: &Program,
-    (options, programs): (&Options, usize),
-    sends: f64,
-    mut step: impl FnMut(&Split) -> f64,
-) -> Answer {
+pub fn solve(program: &Program, (options, programs): (&Options, usize), mut step: impl FnMut(&Split) -> f64) -> Answer {
     let mut search = Search {
         program,
         step: &mut step,
         most_replays: options.most_replays,
         chains: chains(program),
-        line: Edges::least(program).line(program, sends),
+        line: Edges::least(program).line(program, program.sends),
         best: None,
         replayed: 0,
         cut_short: false,
@@ -218,6 +213,10 @@ pub fn solve(
     }
     if search.best.is_none() {
         search.descend(nearest_split(program).1);
+    }
+    if options.rough {
+        let proved = search.lift(program.stager.micro_batches() * bound::busiest(program));
+        return Answer { best: search.best, bound: proved, replayed: search.replayed, cut_short: true };
     }
     if let Some((_, split)) = &search.best
         && let Some(cuts) = walk::walk(program, &search.chains, split.cuts.clone(), &mut search.known, programs)
@@ -283,11 +282,12 @@ pub fn splits(program: &Program) -> f64 {
 
 /// Looks at every split, and says what it proves: the least of the exact times where no rank had to choose what to recompute,
 /// and of the chains' lengths where one had to and holds several stages, for which of them recomputes is then chosen alone.
-pub fn enumerate(program: &Program, sends: f64, mut step: impl FnMut(&Split) -> f64, answer: &mut Answer) {
+pub fn enumerate(program: &Program, mut step: impl FnMut(&Split) -> f64, answer: &mut Answer) {
     let family = chains(program);
     let edges = Edges::least(program);
-    let floor =
-        |loads: &[Load]| edges.lift(program, family.iter().map(|path| length(path, loads)).fold(0.0, f64::max) + sends);
+    let line = edges.line(program, program.sends);
+    let longest = |loads: &[Load]| family.iter().map(|path| length(path, loads)).fold(0.0, f64::max);
+    let floor = |loads: &[Load]| line.0 + line.1 * longest(loads);
     let mut known = Known::new();
     let mut proved = f64::INFINITY;
     let single = program.chunks == program.ranks;

@@ -3,22 +3,31 @@
 use super::program::Program;
 
 /// Cuts at the shares of time that each stage should take: ranks alike, and a rank's stages alike but for the model's ends.
+///
+/// ```text
+/// T = (1 + Σ_r ends_r/W_r) / Σ_r 1/W_r          W_r: all layers on rank r
+/// ```
 fn balanced(program: &Program) -> Vec<usize> {
     let n = program.len();
-    let ends: Vec<f64> = (0..program.chunks).map(|chunk| program.fastest(chunk, 0, 0).both()).collect();
-    let layers = program.layers_time(0, n);
-    let mean = (layers + ends.iter().sum::<f64>()) / program.ranks as f64;
-    let mut of_rank = vec![mean; program.ranks];
-    for (chunk, end) in ends.iter().enumerate() {
-        of_rank[program.rank_of(chunk)] -= end;
+    let layers = program.layers_time(0, 0, n);
+    // How much slower a rank is than the first.
+    let mut slower = vec![1.0; program.ranks];
+    let mut ends = vec![0.0; program.ranks];
+    for chunk in 0..program.chunks {
+        let rank = program.rank_of(chunk);
+        slower[rank] = program.layers_time(chunk, 0, n) / layers;
+        ends[rank] += program.fastest(chunk, 0, 0).both();
     }
+    let work = layers + ends.iter().zip(&slower).map(|(end, slower)| end / slower).sum::<f64>();
+    let mean = work / slower.iter().map(|slower| 1.0 / slower).sum::<f64>();
+    let of_rank: Vec<f64> = ends.iter().zip(&slower).map(|(end, slower)| (mean - end) / slower).collect();
     let v = (program.chunks / program.ranks) as f64;
     let mut cuts = vec![0];
     let mut target = 0.0;
     for chunk in 0..program.chunks - 1 {
         target += (of_rank[program.rank_of(chunk)] / v).max(0.0);
         let before = cuts[chunk];
-        let near = |b: usize| (program.layers_time(0, b) - target).abs();
+        let near = |b: usize| (program.layers_time(0, 0, b) - target).abs();
         let cut = (before..=n).min_by(|&a, &b| near(a).total_cmp(&near(b))).unwrap_or(n);
         cuts.push(cut);
     }
@@ -94,28 +103,29 @@ pub fn neighbours(program: &Program, cuts: &[usize]) -> Vec<Vec<usize>> {
 
 /// The split that comes nearest to fitting under the smallest mixes, and its fullest rank.
 pub fn nearest_split(program: &Program) -> (usize, Vec<usize>) {
-    let excess = |cuts: &[usize]| -> (f64, usize) {
+    // Neighbours share most of their stages.
+    let width = program.len() + 1;
+    let mut known: Vec<Option<f64>> = vec![None; program.chunks * width * width];
+    let mut excess = |cuts: &[usize]| -> (f64, usize) {
         let mut of_rank: Vec<f64> = program.room.iter().map(|room| -room).collect();
         for chunk in 0..program.chunks {
-            let rank = program.rank_of(chunk);
-            of_rank[rank] += program.least_excess(chunk, cuts[chunk], cuts[chunk + 1]) + program.room[rank];
+            let (rank, a, b) = (program.rank_of(chunk), cuts[chunk], cuts[chunk + 1]);
+            let bytes = &mut known[(chunk * width + a) * width + b];
+            of_rank[rank] += *bytes.get_or_insert_with(|| program.least_excess(chunk, a, b) + program.room[rank]);
         }
         let rank = (0..of_rank.len()).max_by(|&a, &b| of_rank[a].total_cmp(&of_rank[b])).unwrap_or(0);
         (of_rank[rank], rank)
     };
-    let mut best = starts(program)
-        .into_iter()
-        .filter(|cuts| legal(program, cuts))
-        .min_by(|a, b| excess(a).0.total_cmp(&excess(b).0));
-    let mut here = best.take().unwrap_or_else(|| balanced(program));
-    let mut least = excess(&here);
+    let starts = starts(program).into_iter().filter(|cuts| legal(program, cuts)).map(|cuts| (excess(&cuts), cuts));
+    let best = starts.min_by(|a, b| a.0.0.total_cmp(&b.0.0));
+    let (mut least, mut here) = best.unwrap_or_else(|| {
+        let cuts = balanced(program);
+        (excess(&cuts), cuts)
+    });
     for _ in 0..program.len() {
-        let near = neighbours(program, &here).into_iter().min_by(|a, b| excess(a).0.total_cmp(&excess(b).0));
-        match near {
-            Some(cuts) if excess(&cuts).0 < least.0 => {
-                least = excess(&cuts);
-                here = cuts;
-            }
+        let near = neighbours(program, &here).into_iter().map(|cuts| (excess(&cuts), cuts));
+        match near.min_by(|a, b| a.0.0.total_cmp(&b.0.0)) {
+            Some((less, cuts)) if less.0 < least.0 => (least, here) = (less, cuts),
             Some(_) | None => break,
         }
     }

@@ -1,6 +1,7 @@
 //! What a step pays around its pipeline: gradients, parameters and updates, as refinement bounds them.
 
 use super::program::Program;
+use crate::cost::Stager;
 use crate::cost::data::RankParameters;
 use crate::units::Seconds;
 
@@ -24,11 +25,14 @@ impl Edges {
         (base, self.lift(program, sends + 1.0) - base)
     }
 
-    /// The bound on a step whose pipeline takes at least `pipe`.
+    /// The bound on a step whose pipeline takes at least `pipe`, on the device where it is the least.
     pub fn lift(&self, program: &Program, pipe: f64) -> f64 {
         let s = Seconds::new;
         let held = RankParameters { dense: self.dense, experts: self.experts };
-        program.stager.bound(s(pipe), held, (s(self.forward), s(self.backward)), program.freedom.offload).get()
+        let on = |stager: &Stager| {
+            stager.bound(s(pipe), held, (s(self.forward), s(self.backward)), program.freedom.offload).get()
+        };
+        program.stagers.iter().map(on).fold(f64::INFINITY, f64::min)
     }
 
     /// What the edges of a step are at their best, whatever the split: parameters shared out evenly; nothing is known of the
@@ -40,8 +44,8 @@ impl Edges {
             let items = if chunk == 0 { n } else { 0 };
             let [dense, experts] = program.parameters(chunk, 0, items);
             all = [all[0] + dense, all[1] + experts];
-            let load = program.fastest(chunk, 0, items);
-            (forward, backward) = (forward + load.forward / program.share, backward + load.backward / program.share);
+            let [own, back, ..] = program.longest(chunk, 0, items);
+            (forward, backward) = (forward + own / program.share, backward + back / program.share);
         }
         let ranks = program.ranks as f64;
         let mean = (all[0] + all[1]) / ranks;

@@ -1,7 +1,7 @@
 //! What the exact programs over cuts say of one stage a rank, for other solvers to be compared with.
 
 use super::program::Program;
-use super::separable::{Kinds, Table};
+use super::table::Table;
 use super::{Freedom, coupled};
 use crate::cost::Stager;
 use crate::schedule::paths::Path;
@@ -27,7 +27,7 @@ pub fn least(stager: &Stager, freedom: Freedom) -> Result<Option<Least>, &'stati
     }
     let program = Program::new(stager, plan.recompute, freedom);
     let chains = coupled::chains(&program);
-    let table = Table::new(&Kinds::new(std::slice::from_ref(&program), &[], 0.0), f64::INFINITY);
+    let table = Table::new(&program, f64::INFINITY);
     let Some(slowest) = table.bottleneck() else { return Ok(None) };
     let of = |path: Path| Some((table.shortest(&path)?, path));
     let chains = chains.into_iter().filter_map(of).map(|(length, path)| (path, Seconds::new(length))).collect();

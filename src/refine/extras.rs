@@ -44,9 +44,9 @@ pub fn extras(
     if tight.is_empty() {
         return vec![Extra { of_stage: none, floating: 0.0 }];
     }
-    for &shape in shapes {
+    for (&chunk, &shape) in chunks.iter().zip(shapes) {
         if mixes[shape].is_none() {
-            mixes[shape] = Some(stairs(program, like(shape)));
+            mixes[shape] = Some(stairs(program, chunk, like(shape)));
         }
     }
     let of: Vec<&Vec<Stairs>> = shapes.iter().filter_map(|&shape| mixes[shape].as_ref()).collect();
@@ -56,7 +56,8 @@ pub fn extras(
     let lists = |level: f64| -> Option<Vec<&[(f64, f64)]>> {
         of.iter().map(|list| list.iter().rev().find(|s| s.again <= level).map(|s| s.steps.as_slice())).collect()
     };
-    let slack: Vec<f64> = shapes.iter().map(|&shape| program.frontier(like(shape).0, like(shape).1).slack).collect();
+    let slack = |(&chunk, &shape): (&usize, &usize)| program.frontier(chunk, like(shape).0, like(shape).1).slack;
+    let slack: Vec<f64> = chunks.iter().zip(shapes).map(slack).collect();
     if let [_, _] = shapes {
         let mut all: Vec<(f64, f64)> = Vec::new();
         for level in levels {
@@ -117,9 +118,9 @@ fn lower_hull(mut all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     hull
 }
 
-/// The mixes of layers `a..b` for each working set that one of them needs.
-fn stairs(program: &Program, (a, b): (usize, usize)) -> Vec<Stairs> {
-    let frontier = program.frontier(a, b);
+/// The mixes of layers `a..b` of a stage for each working set that one of them needs.
+fn stairs(program: &Program, chunk: usize, (a, b): (usize, usize)) -> Vec<Stairs> {
+    let frontier = program.frontier(chunk, a, b);
     let mut levels: Vec<f64> = frontier.points.iter().map(|point| point.again).collect();
     levels.sort_by(f64::total_cmp);
     levels.dedup();

@@ -27,12 +27,23 @@ pub struct Frontier {
     pub points: Vec<Point>,
     /// How much faster a mix of the same memory may be, seconds: what merging lost.
     pub slack: f64,
+    /// The fewest bytes kept with each working set, or a smaller one.
+    smallest: Vec<(f64, f64)>,
 }
 
 impl Frontier {
     /// No layers: one mix of nothing.
     pub fn empty() -> Self {
-        Self { points: vec![Point { extra: 0.0, kept: 0.0, again: 0.0, option: 0, before: 0 }], slack: 0.0 }
+        Self {
+            points: vec![Point { extra: 0.0, kept: 0.0, again: 0.0, option: 0, before: 0 }],
+            slack: 0.0,
+            smallest: vec![(0.0, 0.0)],
+        }
+    }
+
+    /// The fewest bytes that any mix needs where so many micro-batches are alive.
+    pub fn least_bytes(&self, alive: f64) -> f64 {
+        self.smallest.iter().map(|&(again, kept)| kept * alive + again).fold(f64::INFINITY, f64::min)
     }
 
     /// One more layer with these options, the first of which is the fastest.
@@ -66,7 +77,7 @@ impl Frontier {
             points.push(point);
         }
         let (points, lost) = thin(points);
-        Self { points, slack: self.slack + lost }
+        Self { points, slack: self.slack + lost, smallest: least }
     }
 }
 

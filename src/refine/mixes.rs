@@ -32,7 +32,7 @@ pub fn loads(program: &Program, cuts: &[usize], known: &mut Known) -> Option<Vec
         let chosen = known.entry(key).or_insert_with(|| choose(program, cuts, &own, moments, room)).clone()?;
         for (&chunk, at) in own.iter().zip(chosen) {
             let (a, b) = (cuts[chunk], cuts[chunk + 1]);
-            loads[chunk] = program.load(chunk, a, b, at, &program.frontier(a, b));
+            loads[chunk] = program.load(chunk, a, b, at, &program.frontier(chunk, a, b));
         }
     }
     Some(loads)
@@ -48,7 +48,7 @@ const MOST_EXACT: usize = 3;
 
 /// Mixes of a rank with many stages: from the fastest, always the step that saves the most bytes for its time, until all fits.
 fn greedy(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64>], room: f64) -> Option<Vec<usize>> {
-    let frontiers: Vec<_> = own.iter().map(|&chunk| program.frontier(cuts[chunk], cuts[chunk + 1])).collect();
+    let frontiers: Vec<_> = own.iter().map(|&chunk| program.frontier(chunk, cuts[chunk], cuts[chunk + 1])).collect();
     let mut at = vec![0_usize; own.len()];
     let over = |at: &[usize]| -> f64 {
         let point = |i: usize| &frontiers[i].points[at[i]];
@@ -104,7 +104,7 @@ struct Choice {
 fn knapsack(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64>], room: f64) -> Option<Vec<usize>> {
     let mut choices = vec![Choice { extra: 0.0, held: vec![0.0; moments.len()], again: 0.0, points: Vec::new() }];
     for &chunk in own {
-        let frontier = program.frontier(cuts[chunk], cuts[chunk + 1]);
+        let frontier = program.frontier(chunk, cuts[chunk], cuts[chunk + 1]);
         let with = |choice: &Choice, at: usize, point: &Point| Choice {
             extra: choice.extra + point.extra,
             held: choice

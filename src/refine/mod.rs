@@ -6,6 +6,7 @@ mod branch;
 mod configs;
 mod coupled;
 mod cuts;
+mod device;
 mod edges;
 pub mod exact;
 mod extras;
@@ -19,6 +20,7 @@ mod program;
 mod raise;
 pub mod ranking;
 mod separable;
+mod table;
 mod walk;
 mod weigh;
 
@@ -32,7 +34,7 @@ use crate::units::{Bytes, Seconds};
 use edges::Edges;
 pub use program::Freedom;
 use program::Program;
-use separable::{Answer, Kinds, Split};
+use separable::{Answer, Split};
 
 /// How sure it is that no other split is faster.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -152,11 +154,14 @@ pub struct Options {
     pub most_replays: usize,
     /// Whether to look at every split where there are few.
     pub enumerate: bool,
+    /// Whether a split to rank by is enough: of ranks with several stages, no walk, and no proof but what the busiest works.
+    pub rough: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { freedom: Freedom::default(), offloads: Vec::new(), tolerance: 1e-9, most_replays: 400, enumerate: true }
+        let freedom = Freedom::default();
+        Self { freedom, offloads: Vec::new(), tolerance: 1e-9, most_replays: 400, enumerate: true, rough: false }
     }
 }
 
@@ -201,8 +206,7 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
             }
             continue;
         };
-        let points: Vec<Option<usize>> = split.loads.iter().map(|load| load.point).collect();
-        let staged = program.staged(&split.cuts, &points);
+        let staged = program.staged(&split);
         let price = stager.evaluate(&staged);
         let step = price.evaluation.step.total();
         // The solver's word is not taken: what the evaluator finds too large or slower is not returned.
@@ -243,31 +247,31 @@ fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> (Vec<Offload>, V
 /// one plan is worth.
 fn split(program: &Program, options: &Options, known: Option<f64>, programs: usize) -> Answer {
     let stager = program.stager;
-    let sends = program.sends();
     if let Some(known) = known {
-        let least = stager.micro_batches() * bound::busiest(program) + sends;
+        let least = stager.micro_batches() * bound::busiest(program) + program.sends;
         if Edges::least(program).lift(program, least) >= known {
             return Answer { best: None, bound: known, replayed: 0, cut_short: false };
         }
     }
-    let step = |split: &Split| {
-        let points: Vec<Option<usize>> = split.loads.iter().map(|load| load.point).collect();
-        stager.evaluate(&program.staged(&split.cuts, &points)).evaluation.step.total().get()
-    };
-    let mut answer = if program.chunks == program.ranks && (stager.plays() || stager.plan().layout.pp == 1) {
+    let step = |split: &Split| stager.evaluate(&program.staged(split)).evaluation.step.total().get();
+    solve(program, (options, programs), coupled::MOST_ENUMERATED, step)
+}
+
+/// The same with another `step` of a split; every split is looked at where they are no more than `most`.
+fn solve(
+    program: &Program,
+    (options, programs): (&Options, usize),
+    most: f64,
+    mut step: impl FnMut(&Split) -> f64,
+) -> Answer {
+    let mut answer = if program.chunks == program.ranks && (program.stager.plays() || program.ranks == 1) {
         let limits = (options.tolerance, options.most_replays);
-        separable::solve(
-            &Kinds::new(std::slice::from_ref(program), &[], 0.0),
-            coupled::chains(program),
-            sends,
-            limits,
-            step,
-        )
+        separable::solve(program, coupled::chains(program), limits, &mut step)
     } else {
-        coupled::solve(program, (options, programs), sends, step)
+        coupled::solve(program, (options, programs), &mut step)
     };
-    if options.enumerate && coupled::splits(program) <= coupled::MOST_ENUMERATED {
-        coupled::enumerate(program, sends, step, &mut answer);
+    if options.enumerate && coupled::splits(program) <= most {
+        coupled::enumerate(program, &mut step, &mut answer);
     }
     if let Some((time, _)) = answer.best {
         answer.bound = answer.bound.min(time);
@@ -305,12 +309,12 @@ fn nearest(program: &Program) -> Infeasible {
     let fixed = room - Bytes::new(program.room[rank]);
     let states: f64 = chunks.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
     let working = stager.fixed_bytes(rank as u32);
-    let most = |chunk: usize| program.alive(chunk).fold(0.0, f64::max);
+    let most = |chunk: usize| program.most_alive[chunk];
     let in_flight = chunks.iter().map(|&chunk| most(chunk)).sum::<f64>() / chunks.len() as f64;
     let mut each = 0.0;
     let mut again = 0.0_f64;
     for &chunk in &chunks {
-        let frontier = program.frontier(cuts[chunk], cuts[chunk + 1]);
+        let frontier = program.frontier(chunk, cuts[chunk], cuts[chunk + 1]);
         let least = frontier
             .points
             .iter()

@@ -7,7 +7,7 @@ use super::integer::Column;
 use super::program::Program;
 use crate::schedule::paths::Path;
 
-/// Layers of one stage, up to their order: what they take and hold under each mix that some price would choose.
+/// Layers of one stage, up to their order, on one kind of device: what they take and hold under each mix that some price would choose.
 #[derive(Clone, Debug)]
 pub struct Shape {
     /// Items `a..b` of this shape.
@@ -85,9 +85,12 @@ impl<'a> Network<'a> {
                         break;
                     }
                     let depth = |at: usize| at.saturating_sub(program.decoder_layers) as u32;
-                    let key: Vec<u32> = program.counts_between(a, b).chain([depth(b) - depth(a)]).collect();
+                    let key: Vec<u32> = program
+                        .counts_between(a, b)
+                        .chain([depth(b) - depth(a), program.device_of(chunk) as u32])
+                        .collect();
                     let shape = *known.entry(key).or_insert_with(|| {
-                        shapes.push(Shape::new(program, a, b));
+                        shapes.push(Shape::new(program, chunk, a, b));
                         shapes.len() - 1
                     });
                     *reached = true;
@@ -148,7 +151,7 @@ impl<'a> Network<'a> {
                 let bytes = at.memory[rank] / program.room[rank].max(1.0) * target;
                 let mut list = Vec::new();
                 for arc in &self.stages[stage] {
-                    let frontier = program.frontier(arc.a, arc.b);
+                    let frontier = program.frontier(stage, arc.a, arc.b);
                     for point in 0..frontier.points.len() {
                         let load = program.load(stage, arc.a, arc.b, point, &frontier);
                         let sum = blend.forward[stage] * load.forward
@@ -351,8 +354,8 @@ impl<'a> Network<'a> {
 }
 
 impl Shape {
-    fn new(program: &Program, a: usize, b: usize) -> Self {
-        let frontier = program.frontier(a, b);
+    fn new(program: &Program, chunk: usize, a: usize, b: usize) -> Self {
+        let frontier = program.frontier(chunk, a, b);
         let mut hull: Vec<(f64, f64)> = Vec::new();
         for point in &frontier.points {
             let next = (point.extra, point.kept);

@@ -60,7 +60,7 @@ fn exchanges(
         .collect();
     let mixes = |chunk: usize| {
         let (a, b) = (cuts[chunk], cuts[chunk + 1]);
-        let frontier = program.frontier(a, b);
+        let frontier = program.frontier(chunk, a, b);
         (0..frontier.points.len()).map(|at| program.load(chunk, a, b, at, &frontier)).collect::<Vec<Load>>()
     };
     let (first, second) = (mixes(one), mixes(other));

@@ -1,13 +1,10 @@
-//! The stages of one plan over unlike devices: the exact program of one stage a rank, with a table of stages for each kind.
+//! The stages of one plan over unlike devices: the same programs, with what layers take on each kind of device.
 
-use super::blend::length;
-use super::edges::Edges;
 use super::program::Program;
-use super::separable::{self, Answer, Kinds, Split};
-use super::{Freedom, Infeasible, Options, Refined, coupled, cuts, finish};
+use super::separable::Split;
+use super::{Freedom, Infeasible, Options, Refined, coupled, finish, solve};
 use crate::cost::{Footprint, Mixed, StagedEvaluation, Stager};
 use crate::plan::{Layout, Offload, Plan, Recompute};
-use crate::schedule::paths::Path;
 use crate::stages::StagedPlan;
 use crate::units::Bytes;
 
@@ -29,38 +26,19 @@ pub fn refine_over(
 ) -> Result<Refined, Infeasible> {
     let freedom = Freedom { offload, ..options.freedom };
     let plan = Plan { recompute, offload, ..*stagers[0].plan() };
-    if plan.schedule.virtual_stages() > 1 || plan.schedule.is_bidirectional() || !stagers[0].plays() {
-        return Err(Infeasible::Unsupported("only schedules with one stage a rank are refined over unlike devices"));
+    runs(&stagers[0]).map_err(Infeasible::Unsupported)?;
+    let sends = (mixed.closed_sends().get(), mixed.late().get());
+    let program = Program::over(stagers, of_rank, recompute, freedom, sends);
+    let needed = (program.chunks as u32).saturating_sub(2);
+    if needed as usize > program.len() {
+        return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
     }
-    let programs: Vec<Program> = stagers.iter().map(|stager| Program::new(stager, recompute, freedom)).collect();
-    let first = &programs[0];
-    let needed = (first.chunks as u32).saturating_sub(2);
-    if needed as usize > first.len() {
-        return Err(Infeasible::TooFewLayers { stages: needed, layers: first.len() as u32 });
-    }
-    let kinds = Kinds::new(&programs, of_rank, mixed.late().get());
-    let staged = |split: &Split| {
-        let mut staged = first.staged(&split.cuts, &vec![None; first.chunks]);
-        staged.plan = plan;
-        for (chunk, load) in split.loads.iter().enumerate() {
-            staged.stages[chunk].mixes = kinds.of(chunk).mixes(split.cuts[chunk], split.cuts[chunk + 1], load.point);
-        }
-        staged
-    };
+    let staged = |split: &Split| StagedPlan { plan, ..program.staged(split) };
     let price = |split: &Split| mixed.evaluate(&staged(split));
     let step = |split: &Split| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
-    let limits = (options.tolerance, options.most_replays);
-    let (chains, sends) = (coupled::chains(first), mixed.closed_sends().get());
-    let mut answer = separable::solve(&kinds, chains.clone(), sends, limits, step);
-    let edges = programs.iter().map(Edges::least);
-    let edges =
-        edges.reduce(|a, b| Edges { forward: a.forward.max(b.forward), backward: a.backward.max(b.backward), ..a });
-    let least = Least { line: edges.map(|edges| kinds.line(&edges, sends)).unwrap_or_default(), chains };
-    if options.enumerate && coupled::splits(first) <= MOST_SPLITS {
-        every_split(&kinds, first, &least, step, &mut answer);
-    } else if options.enumerate {
-        descend(&kinds, first, &least, step, &mut answer);
-    }
+    // Late sends, which no chain counts, may prefer a split that the program does not meet: more of them are looked at.
+    let most = if program.chunks == program.ranks { MOST_SPLITS } else { coupled::MOST_ENUMERATED };
+    let answer = solve(&program, (options, PROGRAMS), most, step);
     let found = answer.best.as_ref().and_then(|(_, split)| Some((staged(split), price(split)?)));
     let Some((staged, price)) = found else {
         return Err(Infeasible::Unsupported("no layers and recomputation of its stages fit every rank"));
@@ -88,78 +66,24 @@ pub fn over_hosts(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, staged: 
     })
 }
 
-/// The stages of these cuts, each with the fastest mix that fits its rank.
-fn split_of(kinds: &Kinds, cuts: &[usize]) -> Option<Split> {
-    let stages = cuts.windows(2).enumerate();
-    let loads = stages.map(|(chunk, pair)| kinds.of(chunk).fitting(chunk, pair[0], pair[1])).collect::<Option<_>>()?;
-    Some(Split { cuts: cuts.to_vec(), loads })
-}
+/// Why bidirectional pipelines are refused.
+pub const ONE_WAY: &str = "a rank of a bidirectional pipeline holds a stage of each half, and pools would hold each other's: not over unlike devices";
 
-/// What a split takes at the least: its longest chain, and the line that a step is over its pipeline.
-struct Least {
-    line: (f64, f64),
-    chains: Vec<Path>,
-}
-
-impl Least {
-    fn of(&self, split: &Split) -> f64 {
-        let longest = self.chains.iter().map(|path| length(path, &split.loads)).fold(0.0, f64::max);
-        self.line.0 + self.line.1 * longest
+/// Whether stages of a plan's schedule are shared out over unlike devices.
+///
+/// # Errors
+/// Says why they are not.
+pub fn runs(stager: &Stager) -> Result<(), &'static str> {
+    if stager.plan().schedule.is_bidirectional() {
+        return Err(ONE_WAY);
     }
+    if stager.plays() { Ok(()) } else { Err("only schedules that can be played are refined over unlike devices") }
 }
 
-/// Prices a split that may be faster than what is known, and keeps it if it is.
-fn offer(least: &Least, split: Split, step: &impl Fn(&Split) -> f64, answer: &mut Answer) -> bool {
-    let known = answer.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time);
-    if least.of(&split) >= known {
-        return false;
-    }
-    let time = step(&split);
-    answer.replayed += 1;
-    if time < known {
-        answer.best = Some((time, split));
-    }
-    time < known
-}
-
-/// Looks at every split where there are few: late sends, which no chain counts, may prefer one that the program does not meet.
-fn every_split(kinds: &Kinds, program: &Program, least: &Least, step: impl Fn(&Split) -> f64, answer: &mut Answer) {
-    let mut cuts = vec![0; program.chunks + 1];
-    cuts[program.chunks] = program.len();
-    coupled::every_cut(program, 1, &mut cuts, &mut |cuts| {
-        if let Some(split) = split_of(kinds, cuts) {
-            offer(least, split, &step, answer);
-        }
-    });
-    if let Some((time, _)) = answer.best {
-        answer.bound = time;
-    }
-}
-
-/// Moves single layers between neighbouring stages while the step gets shorter.
-fn descend(kinds: &Kinds, program: &Program, least: &Least, step: impl Fn(&Split) -> f64, answer: &mut Answer) {
-    for _ in 0..MOST_ROUNDS {
-        let Some((_, from)) = answer.best.clone() else { return };
-        let mut moved = false;
-        for (cut, up) in itertools::iproduct!(1..program.chunks, [true, false]) {
-            let mut cuts = from.cuts.clone();
-            cuts[cut] = if up { cuts[cut] + 1 } else { cuts[cut].saturating_sub(1) };
-            if cuts::legal(program, &cuts)
-                && let Some(split) = split_of(kinds, &cuts)
-            {
-                moved |= offer(least, split, &step, answer);
-            }
-        }
-        if !moved {
-            return;
-        }
-    }
-}
-
-/// Splits up to which all are looked at: most are left out by their busiest stage alone.
+/// Splits of one stage a rank up to which all are looked at: most are left out by their busiest stage alone.
 const MOST_SPLITS: f64 = 20_000.0;
-/// Most rounds of moves.
-const MOST_ROUNDS: usize = 12;
+/// Share of the work of one plan that a plan over several stages a rank is worth here, where many are asked.
+const PROGRAMS: usize = 4;
 
 /// The first rank that is over its own memory.
 pub fn over(stagers: &[Stager], of_rank: &[usize], price: &StagedEvaluation) -> Option<usize> {

@@ -1,17 +1,16 @@
 //! The program: items in order, what each may recompute, and what each stage and rank may hold.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::cost::Stager;
-use crate::cost::by_stage::LayerOption;
-use crate::plan::{Modules, Offload, Recompute};
+use crate::plan::{Offload, Recompute};
 use crate::schedule::player::Player;
 use crate::schedule::replay::StageTime;
 use crate::stages::{Mix, Stage, StagedPlan, kinds_in_order};
 
+use super::device::Device;
 use super::frontier::{Frontier, Point};
+use super::separable::Split;
 
 /// What the program may change beside the number of layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,8 +38,14 @@ impl Default for Freedom {
 ///            states(r) + Σ_S alive_S·kept(S) + working set ≤ room(r)       every rank fits
 /// ```
 pub struct Program<'a> {
-    /// Prices.
+    /// Prices: those of the first device, which are the same on all but for times and what is kept.
     pub stager: &'a Stager<'a>,
+    /// Prices on each device.
+    pub stagers: &'a [Stager<'a>],
+    /// The device of each rank; the first where it ends.
+    of_rank: &'a [usize],
+    /// What layers take on each device.
+    devices: Vec<Device>,
     /// What may change.
     pub freedom: Freedom,
     /// Kind of each item.
@@ -51,8 +56,6 @@ pub struct Program<'a> {
     pub chunks: usize,
     /// Ranks.
     pub ranks: usize,
-    /// Options of each kind, the fastest first; none dominates another.
-    pub options: Vec<Vec<LayerOption>>,
     /// Items of each kind among the first `i`.
     counts: Vec<Vec<u32>>,
     /// State bytes of the first `i` items.
@@ -61,20 +64,18 @@ pub struct Program<'a> {
     parameters: Vec<[f64; 2]>,
     /// Of the embedding, and of the head.
     tables: [f64; 2],
-    /// Forward, backward, weight-gradient time and expert traffic that pairs may hide, of the first `i` items under their fastest
-    /// option.
-    fastest: Vec<[f64; 4]>,
-    /// Bytes kept by the first `i` items under their fastest option, and the largest working set.
-    kept: Vec<f64>,
-    /// What every stage waits for, whatever its layers.
-    every: StageTime,
-    embedding: StageTime,
-    loss: StageTime,
+    /// The rank of each stage; of two that hold it, the first.
+    rank_of: Vec<usize>,
+    /// The most micro-batches of each stage's chunk that its rank holds at one of its fullest moments.
+    pub most_alive: Vec<f64>,
     /// What a rank does of a stage's work: all, or half where two ranks hold it.
     pub share: f64,
     /// Bytes that a rank may fill with layers, by rank: room less working set, caches and the model's ends.
     pub room: Vec<f64>,
-    frontiers: RefCell<BTreeMap<Vec<u32>, Rc<Frontier>>>,
+    /// What a step takes whatever the split: its sends.
+    pub sends: f64,
+    /// What sends between unlike devices add to a step for each micro-batch, at most.
+    pub late: f64,
 }
 
 /// One stage as the program sees it.
@@ -110,35 +111,32 @@ impl Load {
 impl<'a> Program<'a> {
     /// Writes the program for the plan that a stager prices; `recompute` is what it recomputes on its own.
     pub fn new(stager: &'a Stager<'a>, recompute: Recompute, freedom: Freedom) -> Self {
+        let sends = (stager.closed_sends().get(), 0.0);
+        Self::over(std::slice::from_ref(stager), &[], recompute, freedom, sends)
+    }
+
+    /// The same where ranks are of several devices: `stagers` price the plan on each, `of_rank` says which is whose. A step's sends
+    /// take the first of `sends`, and those between unlike devices add no more than the second for each micro-batch.
+    pub fn over(
+        stagers: &'a [Stager<'a>],
+        of_rank: &'a [usize],
+        recompute: Recompute,
+        freedom: Freedom,
+        (sends, late): (f64, f64),
+    ) -> Self {
+        let stager = &stagers[0];
         let costs = stager.costs();
         let model = costs.problem.model();
         let plan = stager.plan();
         let items = kinds_in_order(model);
         // Where two ranks hold each stage, a rank does and owns half of what its stages ask for, in two copies.
         let share = f64::from(plan.schedule.unlike_ranks(plan.layout.pp)) / f64::from(plan.layout.pp);
-        let shared = |time: StageTime| StageTime {
-            forward: time.forward * share,
-            backward: time.backward * share,
-            wgrad: time.wgrad * share,
-            ..time
-        };
-        let option = |kind: usize, recompute| {
-            let option = stager.layer(kind, recompute, freedom.offload.activations);
-            LayerOption { time: shared(option.time), ..option }
-        };
-        let options: Vec<Vec<LayerOption>> = (0..model.kinds.len())
-            .map(|kind| {
-                let list = if freedom.recompute { recomputes(recompute) } else { vec![plain(recompute)] };
-                undominated(list.into_iter().map(|r| option(kind, r)).collect())
-            })
-            .collect();
         let state = |of| stager.state_bytes(&of, freedom.offload).get() * share;
         let by_kind: Vec<f64> = (0..model.kinds.len()).map(|kind| state(stager.layer_parameters(kind))).collect();
         let mtp = state(stager.mtp_parameters());
         let decoder_layers = model.layers() as usize;
         let mut counts = vec![vec![0; model.kinds.len()]];
-        let (mut states, mut kept, mut fastest) = (vec![0.0], vec![0.0], vec![[0.0; 4]]);
-        let mut parameters = vec![[0.0; 2]];
+        let (mut states, mut parameters) = (vec![0.0], vec![[0.0; 2]]);
         for (at, &kind) in items.iter().enumerate() {
             let mut next = counts[at].clone();
             next[kind] += 1;
@@ -147,41 +145,46 @@ impl<'a> Program<'a> {
             let (one, [dense, experts]) = (stager.layer_parameters(kind), parameters[at]);
             let projection = if at >= decoder_layers { stager.mtp_parameters().dense } else { 0.0 };
             parameters.push([dense + (one.dense + projection) * share, experts + one.experts * share]);
-            let option = &options[kind][0];
-            kept.push(kept[at] + option.kept.get());
-            let [f, b, w, e] = fastest[at];
-            let time = option.time;
-            let more = traffic(stager, option) * share;
-            fastest.push([f + time.forward.get(), b + time.backward.get(), w + time.wgrad.get(), e + more]);
         }
         let ranks = plan.schedule.unlike_ranks(plan.layout.pp) as usize;
         let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
         let (table, head) = stager.table_parameters();
-        let mut room: Vec<f64> =
-            (0..ranks).map(|rank| costs.tensor_room().get() - stager.fixed_bytes(rank as u32).get()).collect();
-        let rank_of =
+        let mut room: Vec<f64> = (0..ranks)
+            .map(|rank| {
+                let own = &stagers[of_rank.get(rank).copied().unwrap_or_default()];
+                own.costs().tensor_room().get() - own.fixed_bytes(rank as u32).get()
+            })
+            .collect();
+        let first_holder =
             |chunk: usize| plan.schedule.holders(chunk as u32, plan.layout.pp).min().unwrap_or_default() as usize;
-        room[rank_of(0)] -= state(table);
-        room[rank_of(chunks - 1)] -= state(head);
+        let rank_of: Vec<usize> = (0..chunks).map(first_holder).collect();
+        let most = |chunk: usize| {
+            let moments = stager.alive()[rank_of[chunk]].iter();
+            moments.map(|moment| moment[chunk / ranks]).fold(0.0, f64::max)
+        };
+        let most_alive = (0..chunks).map(most).collect();
+        room[rank_of[0]] -= state(table);
+        room[rank_of[chunks - 1]] -= state(head);
+        let devices = stagers.iter().map(|stager| Device::new(stager, &items, recompute, freedom, share)).collect();
         Self {
             stager,
+            stagers,
+            of_rank,
+            devices,
             freedom,
             decoder_layers,
             chunks,
             ranks,
-            options,
             counts,
             states,
             parameters,
             tables: [table.dense * share, head.dense * share],
-            fastest,
-            kept,
-            every: shared(stager.maxima().1),
-            embedding: shared(stager.embedding().1),
-            loss: shared(stager.loss().1),
+            rank_of,
+            most_alive,
             share,
             room,
-            frontiers: RefCell::new(BTreeMap::new()),
+            sends,
+            late,
             items,
         }
     }
@@ -193,19 +196,12 @@ impl<'a> Program<'a> {
 
     /// The rank of a stage; of two that hold it, the first.
     pub fn rank_of(&self, chunk: usize) -> usize {
-        let plan = self.stager.plan();
-        plan.schedule.holders(chunk as u32, plan.layout.pp).min().unwrap_or_default() as usize
+        self.rank_of[chunk]
     }
 
     /// Whether a stage may hold items `a..b`: only the stages with an end of the model may be empty.
     pub fn may_hold(&self, chunk: usize, a: usize, b: usize) -> bool {
         b > a || chunk == 0 || chunk + 1 == self.chunks
-    }
-
-    /// Micro-batches of a stage's chunk that its rank holds at each of its fullest moments.
-    pub fn alive(&self, chunk: usize) -> impl Iterator<Item = f64> + '_ {
-        let local = chunk / self.ranks;
-        self.stager.alive()[self.rank_of(chunk)].iter().map(move |moment| moment[local])
     }
 
     /// State bytes of items `a..b`.
@@ -221,18 +217,28 @@ impl<'a> Program<'a> {
         [to[0] - from[0] + first + last, to[1] - from[1]]
     }
 
-    /// Of a stage, whatever its layers: maxima, embedding and loss; forward, backward, weight gradients.
-    fn ends(&self, chunk: usize) -> [f64; 3] {
-        let mut sum = [0.0; 3];
-        for (here, time) in [(true, &self.every), (chunk == 0, &self.embedding), (chunk + 1 == self.chunks, &self.loss)]
-        {
-            if here {
-                sum[0] += time.forward.get();
-                sum[1] += time.backward.get();
-                sum[2] += time.wgrad.get();
-            }
-        }
-        sum
+    /// Which device a stage is on.
+    pub fn device_of(&self, chunk: usize) -> usize {
+        self.of_rank.get(self.rank_of(chunk)).copied().unwrap_or_default()
+    }
+
+    fn device(&self, chunk: usize) -> &Device {
+        &self.devices[self.device_of(chunk)]
+    }
+
+    /// How many kinds of layer there are.
+    pub fn layer_kinds(&self) -> usize {
+        self.devices[0].options.len()
+    }
+
+    /// What one layer of each kind takes of its rank, on the device where it is the fastest.
+    pub fn least_layers(&self) -> Vec<f64> {
+        let on = |device: &Device, kind: usize| {
+            let StageTime { forward, backward, wgrad, .. } = device.options[kind][0].time;
+            self.busy([forward.get(), backward.get(), wgrad.get(), device.traffic[kind]])
+        };
+        let least = |kind| self.devices.iter().map(|device| on(device, kind)).fold(f64::INFINITY, f64::min);
+        (0..self.layer_kinds()).map(least).collect()
     }
 
     /// What passes and expert traffic take of their rank, on average, at the least.
@@ -246,23 +252,27 @@ impl<'a> Program<'a> {
         self.stager.pairs().on_average().0
     }
 
-    /// What a layer of a kind takes of its rank under its fastest option.
-    pub fn layer_busy(&self, kind: usize) -> f64 {
-        let option = &self.options[kind][0];
-        let StageTime { forward, backward, wgrad, .. } = option.time;
-        self.busy([forward.get(), backward.get(), wgrad.get(), traffic(self.stager, option) * self.share])
-    }
-
     /// Forward, backward and weight-gradient time of stage `chunk` with items `a..b` under their fastest options, passes alone, and
     /// expert traffic that pairs may hide.
     pub fn times(&self, chunk: usize, a: usize, b: usize) -> [f64; 4] {
-        let (ends, from, to) = (self.ends(chunk), self.fastest[a], self.fastest[b]);
+        self.times_on(self.device(chunk), chunk, a, b)
+    }
+
+    fn times_on(&self, device: &Device, chunk: usize, a: usize, b: usize) -> [f64; 4] {
+        let (from, to) = (device.fastest[a], device.fastest[b]);
+        let ends = device.ends(chunk == 0, chunk + 1 == self.chunks);
         [to[0] - from[0] + ends[0], to[1] - from[1] + ends[1], to[2] - from[2] + ends[2], to[3] - from[3]]
+    }
+
+    /// The same on the device where that takes the longest, each by itself.
+    pub fn longest(&self, chunk: usize, a: usize, b: usize) -> [f64; 4] {
+        let each = self.devices.iter().map(|device| self.times_on(device, chunk, a, b));
+        each.fold([0.0; 4], |most, own| std::array::from_fn(|at| most[at].max(own[at])))
     }
 
     /// The least that the other stages of a stage's rank take, for one micro-batch.
     pub fn least_beside(&self, chunk: usize) -> f64 {
-        let shortest = (0..self.options.len()).map(|kind| self.layer_busy(kind)).fold(f64::INFINITY, f64::min);
+        let shortest = self.least_layers().into_iter().fold(f64::INFINITY, f64::min);
         let others = (0..self.chunks).filter(|&other| other != chunk && self.rank_of(other) == self.rank_of(chunk));
         others
             .map(|other| self.fastest(other, 0, 0).busy + if self.may_hold(other, 0, 0) { 0.0 } else { shortest })
@@ -273,29 +283,31 @@ impl<'a> Program<'a> {
     pub fn fastest(&self, chunk: usize, a: usize, b: usize) -> Load {
         let times = self.times(chunk, a, b);
         let [forward, backward, wgrad, traffic] = times;
+        let device = self.device(chunk);
         Load {
             forward,
             backward,
             wgrad,
             traffic,
             busy: self.busy(times),
-            kept: self.kept[b] - self.kept[a],
-            again: self.again_of_fastest(a, b),
+            kept: device.kept[b] - device.kept[a],
+            again: self.again_of_fastest(device, a, b),
             slack: 0.0,
             point: None,
         }
     }
 
-    /// Time of items `a..b` alone under their fastest options.
-    pub fn layers_time(&self, a: usize, b: usize) -> f64 {
-        let (from, to) = (self.fastest[a], self.fastest[b]);
+    /// Time of items `a..b` alone under their fastest options, on the device of a stage.
+    pub fn layers_time(&self, chunk: usize, a: usize, b: usize) -> f64 {
+        let fastest = &self.device(chunk).fastest;
+        let (from, to) = (fastest[a], fastest[b]);
         to[0] - from[0] + to[1] - from[1]
     }
 
-    fn again_of_fastest(&self, a: usize, b: usize) -> f64 {
+    fn again_of_fastest(&self, device: &Device, a: usize, b: usize) -> f64 {
         let held = |kind: &usize| self.counts[b][*kind] > self.counts[a][*kind];
-        let kinds = (0..self.options.len()).filter(held);
-        kinds.map(|kind| self.options[kind][0].again.get()).fold(0.0, f64::max)
+        let kinds = (0..device.options.len()).filter(held);
+        kinds.map(|kind| device.options[kind][0].again.get()).fold(0.0, f64::max)
     }
 
     /// Items of each kind among `a..b`.
@@ -303,26 +315,9 @@ impl<'a> Program<'a> {
         self.counts[b].iter().zip(&self.counts[a]).map(|(to, from)| to - from)
     }
 
-    /// Mixes of recomputation of items `a..b`: none slower and larger than another.
-    pub fn frontier(&self, a: usize, b: usize) -> Rc<Frontier> {
-        self.frontier_of(&self.counts_between(a, b).collect::<Vec<u32>>())
-    }
-
-    fn frontier_of(&self, counts: &[u32]) -> Rc<Frontier> {
-        if let Some(known) = self.frontiers.borrow().get(counts) {
-            return Rc::clone(known);
-        }
-        let made = match counts.iter().rposition(|&n| n > 0) {
-            None => Frontier::empty(),
-            Some(kind) => {
-                let mut fewer = counts.to_vec();
-                fewer[kind] -= 1;
-                self.frontier_of(&fewer).with(kind, &self.options[kind])
-            }
-        };
-        let made = Rc::new(made);
-        self.frontiers.borrow_mut().insert(counts.to_vec(), Rc::clone(&made));
-        made
+    /// Mixes of recomputation of items `a..b` on a stage: none slower and larger than another.
+    pub fn frontier(&self, chunk: usize, a: usize, b: usize) -> Rc<Frontier> {
+        self.device(chunk).frontier_of(&self.counts_between(a, b).collect::<Vec<u32>>())
     }
 
     /// Stage `chunk` with items `a..b` under one mix of the frontier.
@@ -344,7 +339,7 @@ impl<'a> Program<'a> {
     /// The fastest mix with which items `a..b` fit alone on the rank of stage `chunk`; `None` if none does.
     pub fn fitting(&self, chunk: usize, a: usize, b: usize) -> Option<Load> {
         let room = self.room[self.rank_of(chunk)] - self.states(a, b);
-        let most = self.alive(chunk).fold(0.0, f64::max);
+        let most = self.most_alive[chunk];
         let base = self.fastest(chunk, a, b);
         if base.kept * most + base.again <= room {
             return Some(base);
@@ -352,7 +347,7 @@ impl<'a> Program<'a> {
         if room < 0.0 {
             return None;
         }
-        let frontier = self.frontier(a, b);
+        let frontier = self.frontier(chunk, a, b);
         let fits = |point: &Point| point.kept * most + point.again <= room;
         let at = frontier.points.iter().position(fits)?;
         Some(self.load(chunk, a, b, at, &frontier))
@@ -360,15 +355,13 @@ impl<'a> Program<'a> {
 
     /// Bytes over its room that a rank is with items `a..b` on stage `chunk` alone, under its smallest mix.
     pub fn least_excess(&self, chunk: usize, a: usize, b: usize) -> f64 {
-        let most = self.alive(chunk).fold(0.0, f64::max);
-        let frontier = self.frontier(a, b);
-        let least = frontier.points.iter().map(|point| point.kept * most + point.again).fold(f64::INFINITY, f64::min);
-        let least = if frontier.points.is_empty() { 0.0 } else { least };
+        let most = self.most_alive[chunk];
+        let least = self.frontier(chunk, a, b).least_bytes(most);
         self.states(a, b) + least - self.room[self.rank_of(chunk)]
     }
 
-    /// The staged plan of these cuts (`chunks + 1` of them) and points of the frontiers.
-    pub fn staged(&self, cuts: &[usize], points: &[Option<usize>]) -> StagedPlan {
+    /// The staged plan of a split.
+    pub fn staged(&self, Split { cuts, loads }: &Split) -> StagedPlan {
         let last = self.chunks - 1;
         let stages = (0..self.chunks)
             .map(|chunk| {
@@ -380,7 +373,7 @@ impl<'a> Program<'a> {
                     mtp: (b - a - decoders) as u32,
                     embedding: chunk == 0,
                     loss: chunk == last,
-                    mixes: self.mixes(a, b, points[chunk]),
+                    mixes: self.mixes(chunk, a, b, loads[chunk].point),
                 }
             })
             .collect();
@@ -392,10 +385,11 @@ impl<'a> Program<'a> {
     }
 
     /// The options that a point of the frontier of `a..b` stands for.
-    pub fn mixes(&self, a: usize, b: usize, point: Option<usize>) -> Vec<Mix> {
+    fn mixes(&self, chunk: usize, a: usize, b: usize, point: Option<usize>) -> Vec<Mix> {
+        let device = self.device(chunk);
         let mut mixes: Vec<Mix> = Vec::new();
         let mut add = |kind: usize, option: usize| {
-            let recompute = self.options[kind][option].recompute;
+            let recompute = device.options[kind][option].recompute;
             match mixes.iter_mut().find(|mix| mix.kind == kind && mix.recompute == recompute) {
                 Some(mix) => mix.layers += 1,
                 None => mixes.push(Mix { kind, recompute, layers: 1 }),
@@ -406,7 +400,7 @@ impl<'a> Program<'a> {
             None => self.items[a..b].iter().for_each(|&kind| add(kind, 0)),
             Some(mut at) => {
                 while let Some(kind) = counts.iter().rposition(|&n| n > 0) {
-                    let point = self.frontier_of(&counts).points[at];
+                    let point = device.frontier_of(&counts).points[at];
                     add(kind, point.option);
                     at = point.before;
                     counts[kind] -= 1;
@@ -422,63 +416,8 @@ impl<'a> Program<'a> {
         if self.share < 1.0 { None } else { self.stager.player() }
     }
 
-    /// What a step takes whatever the split: its sends.
-    pub fn sends(&self) -> f64 {
-        self.stager.closed_sends().get()
-    }
-
     /// Whether chains are told by what ranks work alone: where nothing is played, and where two ranks share a stage.
     pub fn is_closed(&self) -> bool {
         !self.stager.plays() || self.share < 1.0
     }
-}
-
-/// Expert traffic of a layer that pairs may hide.
-fn traffic(stager: &Stager, option: &LayerOption) -> f64 {
-    if stager.plan().schedule.is_bidirectional() { option.work.ep_beside.get() } else { 0.0 }
-}
-
-/// Recomputations of one layer: every set of modules, the whole layer, and what the plan does by itself.
-fn recomputes(own: Recompute) -> Vec<Recompute> {
-    let mut list = vec![Recompute::None, Recompute::Full];
-    for bits in 1_u32..64 {
-        let on = |bit: u32| bits >> bit & 1 == 1;
-        list.push(Recompute::Selective(Modules {
-            core_attn: on(0),
-            layernorm: on(1),
-            act: on(2),
-            mla_up_proj: on(3),
-            mlp: on(4),
-            moe: on(5),
-        }));
-    }
-    if !list.contains(&plain(own)) {
-        list.push(plain(own));
-    }
-    list
-}
-
-/// What one layer does under a plan's recomputation; the first layers of a chunk are spelled out elsewhere.
-const fn plain(recompute: Recompute) -> Recompute {
-    match recompute {
-        Recompute::FirstLayers(_) => Recompute::None,
-        other => other,
-    }
-}
-
-/// Options of which none is as slow and as large as another, the fastest first; of equals, the first listed stays.
-fn undominated(mut all: Vec<LayerOption>) -> Vec<LayerOption> {
-    let key = |o: &LayerOption| (o.time.backward.get(), o.kept.get(), o.again.get());
-    all.sort_by(|a, b| {
-        let (a, b) = (key(a), key(b));
-        a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
-    });
-    let mut kept: Vec<LayerOption> = Vec::new();
-    for option in all {
-        let (_, bytes, again) = key(&option);
-        if !kept.iter().any(|known| known.kept.get() <= bytes && known.again.get() <= again) {
-            kept.push(option);
-        }
-    }
-    kept
 }

@@ -107,7 +107,7 @@ impl<'a> Field<'a> {
             (0..of_rank.len()).flat_map(|choice| of_rank.kinds(choice).iter().map(|&n| f64::from(n))).collect()
         };
         let kinds = configs.ranks.iter().map(kinds).collect();
-        let mut totals = vec![0.0; program.options.len()];
+        let mut totals = vec![0.0; program.layer_kinds()];
         for &kind in &program.items {
             totals[kind] += 1.0;
         }

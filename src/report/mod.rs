@@ -12,6 +12,7 @@ pub mod json;
 pub mod lint;
 pub mod markdown;
 pub mod page;
+pub mod placed;
 pub mod plans;
 pub mod pools;
 pub mod refined;

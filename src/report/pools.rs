@@ -8,7 +8,7 @@ use super::{Sheet, percent, significant};
 use crate::confidence::Confidence;
 use crate::model::flops::AttentionConvention;
 use crate::pools::{Answer, Mixture, Pooled, Share, Way};
-use crate::stages::Stage;
+use crate::stages::StagedPlan;
 use crate::units::{Seconds, UsdPerHour, count};
 
 /// One line that says what was asked.
@@ -48,15 +48,24 @@ pub fn shares(pooled: &Pooled, way: &Way) -> Vec<String> {
             let mut at = 0;
             while at < of_rank.len() {
                 let run = of_rank[at..].iter().take_while(|pool| **pool == of_rank[at]).count();
-                let layers: u32 = refined.staged.stages[at..at + run].iter().map(Stage::all_layers).sum();
+                let layers = layers_of(&refined.staged, |rank| (at..at + run).contains(&rank));
                 let name = &pooled.cluster().pools[of_rank[at]].name;
-                let stages = if run == 1 { format!("stage {at}") } else { format!("stages {at}-{}", at + run - 1) };
-                lines.push(format!("{name}: {stages}, {layers} layers"));
+                // A rank of an interleaved pipeline holds several stages.
+                let what = if refined.staged.plan.schedule.virtual_stages() > 1 { "rank" } else { "stage" };
+                let ranks = if run == 1 { format!("{what} {at}") } else { format!("{what}s {at}-{}", at + run - 1) };
+                lines.push(format!("{name}: {ranks}, {layers} layers"));
                 at += run;
             }
             lines
         }
     }
+}
+
+/// Layers of some pipeline ranks, all their stages together.
+fn layers_of(staged: &StagedPlan, ranks: impl Fn(usize) -> bool) -> u32 {
+    let (schedule, pp) = (staged.plan.schedule, staged.plan.layout.pp);
+    let stages = staged.stages.iter().enumerate();
+    stages.filter(|(stage, _)| ranks(schedule.rank_of(*stage as u32, pp) as usize)).map(|(_, of)| of.all_layers()).sum()
 }
 
 /// What a mixture means for its user.
@@ -316,7 +325,7 @@ impl PoolPart {
             Way::Replicas { shares } => (Some(shares[pool].replicas), Some(shares[pool].micro_batches), None, None),
             Way::Stages { of_rank, refined } => {
                 let stages: Vec<usize> = (0..of_rank.len()).filter(|&rank| of_rank[rank] == pool).collect();
-                let layers = stages.iter().map(|&stage| refined.staged.stages[stage].all_layers()).sum();
+                let layers = layers_of(&refined.staged, |rank| of_rank[rank] == pool);
                 (None, None, Some(stages), Some(layers))
             }
         };

@@ -17,7 +17,8 @@ pub struct StageTime {
     pub paired: Seconds,
 }
 
-/// What joins two neighbouring chunks on unlike links: what a send over it takes beyond one that is counted elsewhere.
+/// What joins two neighbouring chunks on unlike links: what a send over it takes beyond one that is counted elsewhere. Chunks of the
+/// same two ranks share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wire {
     /// Longer on its way.
@@ -114,7 +115,7 @@ fn play(
     let chunks = stages.len();
     let index = |op: Op| op.index(micro_batches, chunks);
     let mut done: Vec<Option<Seconds>> = vec![None; 3 * micro_batches as usize * chunks];
-    let mut posts = Posts::new(wires, done.len());
+    let mut posts = Posts::new(wires, done.len(), pp as usize);
     let mut clock = vec![Seconds::ZERO; pp as usize];
     let mut next = vec![0; pp as usize];
     let last = chunks as u32 - 1;
@@ -147,7 +148,7 @@ fn play(
                 clock[rank] = end;
                 for op in slot.ops() {
                     done[index(op)] = Some(end);
-                    posts.post(op, index(op), end);
+                    posts.post(op, index(op), end, |chunk| schedule.rank_of(chunk, pp) as usize);
                 }
                 played(Event { rank: rank as u32, slot, start, end });
                 next[rank] += 1;
@@ -166,13 +167,16 @@ fn play(
 struct Posts<'w> {
     wires: &'w [Wire],
     arrived: Vec<Option<Seconds>>,
-    free: Vec<[Seconds; 2]>,
+    ranks: usize,
+    /// From each rank to each.
+    free: Vec<Seconds>,
 }
 
 impl<'w> Posts<'w> {
-    fn new(wires: &'w [Wire], operations: usize) -> Self {
+    fn new(wires: &'w [Wire], operations: usize, ranks: usize) -> Self {
         let arrived = if wires.is_empty() { Vec::new() } else { vec![None; operations] };
-        Self { wires, arrived, free: vec![[Seconds::ZERO; 2]; wires.len()] }
+        let free = if wires.is_empty() { Vec::new() } else { vec![Seconds::ZERO; ranks * ranks] };
+        Self { wires, arrived, ranks, free }
     }
 
     /// When the result of an operation is there for the neighbour.
@@ -181,19 +185,21 @@ impl<'w> Posts<'w> {
     }
 
     /// An operation has ended, and its result goes to the neighbour: forward up, gradients down, one after another.
-    fn post(&mut self, op: Op, operation: usize, end: Seconds) {
+    fn post(&mut self, op: Op, operation: usize, end: Seconds, rank_of: impl Fn(u32) -> usize) {
         if self.wires.is_empty() {
             return;
         }
-        let (way, at) = match op.pass {
-            Pass::Forward => (0, Some(op.stage as usize)),
-            Pass::Backward | Pass::Input => (1, (op.stage as usize).checked_sub(1)),
-            Pass::Wgrad => (0, None),
+        // The wire, and the stage at its other end.
+        let way = match op.pass {
+            Pass::Forward => Some((op.stage as usize, op.stage + 1)),
+            Pass::Backward | Pass::Input => op.stage.checked_sub(1).map(|below| (below as usize, below)),
+            Pass::Wgrad => None,
         };
-        self.arrived[operation] = Some(match at.and_then(|at| Some((at, self.wires.get(at)?))) {
-            Some((at, wire)) => {
-                let start = end.max(self.free[at][way]);
-                self.free[at][way] = start + wire.held;
+        self.arrived[operation] = Some(match way.and_then(|(at, to)| Some((self.wires.get(at)?, to))) {
+            Some((wire, to)) => {
+                let free = &mut self.free[rank_of(op.stage) * self.ranks + rank_of(to)];
+                let start = end.max(*free);
+                *free = start + wire.held;
                 start + wire.late
             }
             None => end,
@@ -230,6 +236,17 @@ mod tests {
             rank.wgrad += time.wgrad;
         }
         ranks
+    }
+
+    /// What two ranks send each other for several chunks goes over one wire: here each of 2·8 forwards holds it, and each of as many
+    /// gradients.
+    #[test]
+    fn chunks_of_the_same_ranks_share_a_wire() {
+        let stages = vec![stage(1e-3, 2e-3, 1e-3); 4];
+        let slow = Wire { late: Seconds::ZERO, held: Seconds::new(1.0) };
+        let wires = [slow, Wire::default(), slow];
+        let step = makespan_over(Schedule::LoopedBfs { virtual_stages: 2 }, 2, 8, &stages, &wires).unwrap().get();
+        assert!((30.0..31.0).contains(&step), "{step}");
     }
 
     /// A slow wire in the middle: late sends lengthen the fill and the drain, a wire that is held longer than a stage works

@@ -4,7 +4,7 @@ use super::SweepError;
 use super::choice::Choice;
 use super::file::{Sweep, Task, format};
 use crate::catalog::{self, Overrides, clusters::CLUSTERS};
-use crate::cluster::{Cluster, ClusterFile, Level};
+use crate::cluster::{Cluster, ClusterFile, HostMemory, Level};
 use crate::problem::{HbmProfile, Problem};
 use crate::sources::Sourced;
 use crate::units::BytesPerSec;
@@ -79,7 +79,7 @@ pub fn fat_tree(gpu: &str, gpus: u32, sets: &Overrides) -> Result<Cluster, Sweep
         add("core", gpus);
     }
     let (gpus_per_node, host, host_memory) = match &known {
-        Some(file) => (file.gpus_per_node, file.host, file.host_memory),
+        Some(file) => (file.gpus_per_node, file.host, file.host_memory.clone().map(HostMemory::bytes)),
         None => (SERVER.min(device.scale_up.gpus), crate::cluster::Host::X86, None),
     };
     let name = format!("{gpus} x {}", device.name);

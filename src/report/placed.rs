@@ -1,0 +1,202 @@
+//! Plans with their hosts in another order, for a reader.
+
+use serde::Serialize;
+
+use super::{Sheet, percent};
+use crate::collective::{Seats, units};
+use crate::gpu::Topology;
+use crate::placement::{Found, Placed, Unplaceable, host_order};
+use crate::plan::Plan;
+use crate::problem::Problem;
+
+/// A plan of the ranking, and what placing it came to.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its place in the ranking, from 1.
+    pub place: usize,
+    /// The plan.
+    pub plan: Plan,
+    /// Its placement, or why there is none but the rank order.
+    pub outcome: Result<Placed, Unplaceable>,
+}
+
+impl Entry {
+    /// The placement, where another order of hosts saves more than this share of the step.
+    fn worth(&self, least: f64) -> Option<(&Placed, &Seats)> {
+        let placed = self.outcome.as_ref().ok().filter(|placed| placed.gain() > least)?;
+        Some((placed, placed.seats.as_ref()?))
+    }
+}
+
+/// Name of the list of hosts beside a framework's files.
+pub const HOST_FILE: &str = "host-order.txt";
+
+/// Most runs of hosts that a line lists.
+const MOST_RUNS: usize = 6;
+
+/// The plans that another order of hosts makes faster by more than `least`; `None` where there are none.
+pub fn sheet(problem: &Problem, entries: &[Entry], least: f64) -> Option<Sheet> {
+    let columns = ["#", "plan", "in rank order", "placed", "gain", "one unit holds", "hosts (chips of a torus)"];
+    let mut sheet = Sheet::new("with hosts listed in another order", &columns);
+    for entry in entries {
+        let Some((placed, seats)) = entry.worth(least) else { continue };
+        sheet.push([
+            entry.place.to_string(),
+            placed.plan.to_string(),
+            placed.in_order.to_string(),
+            placed.step.to_string(),
+            percent(placed.gain()),
+            held(problem, &placed.plan, seats).join(";\n"),
+            shortened(&hosts(problem, placed)),
+        ]);
+    }
+    (!sheet.rows.is_empty()).then_some(sheet)
+}
+
+/// How to launch it, and what the numbers are; empty where another order saves no more than `least`.
+pub fn sentence(problem: &Problem, entries: &[Entry], least: f64) -> String {
+    let Some((placed, entry)) = entries.iter().find_map(|entry| Some((entry.worth(least)?.0, entry))) else {
+        return String::new();
+    };
+    let proof = match placed.found {
+        Found::Enumerated(1) => "the one way to fill the units of the network evenly was priced".to_owned(),
+        Found::Enumerated(all) => format!("all {all} ways to fill the units of the network evenly were priced"),
+        Found::Program(priced) => {
+            format!("an integer program chose, and {priced} of its answers were priced: not proved")
+        }
+    };
+    let (what, launch) = if problem.cluster().scale_up.topology == Topology::Torus {
+        (
+            "Chips are counted from 0 along the axes, the first axis first",
+            "give the mesh of devices its chips in that order",
+        )
+    } else {
+        (
+            "Hosts are counted from 0 as they stand, unit by unit",
+            "name them in that order in the file $SLURM_HOSTFILE and add --distribution=arbitrary to srun, or number the nodes so",
+        )
+    };
+    format!(
+        "Plan {} is {} faster where ranks that talk most sit nearest: {proof}. {what}; {launch}. The placed time counts sends between \
+         stages by the levels that each crosses.",
+        entry.place,
+        percent(placed.gain()),
+    )
+}
+
+/// The list of hosts as a file for launchers: a host a line, in the order of node ranks; none where the rank order stays.
+pub fn host_file(problem: &Problem, placed: &Placed) -> Option<String> {
+    let hosts = placed.seats.as_ref().and_then(|seats| host_order(problem.cluster(), &placed.plan, seats))?;
+    let head = format!(
+        "# Host of each node rank in turn, counted from 0 as hosts stand in the network, unit by unit.\n\
+         # plan: {}\n# predicted: {} a step, {} with hosts in rank order\n\
+         # Under Slurm, where hosts.txt names the job's hosts as they stand:\n\
+         #   awk 'NR == FNR {{ host[NR - 1] = $1; next }} !/^#/ {{ print host[$1] }}' hosts.txt {HOST_FILE} > ordered.txt\n\
+         #   SLURM_HOSTFILE=ordered.txt srun --distribution=arbitrary …\n",
+        placed.plan, placed.step, placed.in_order
+    );
+    let lines: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+    Some(head + &lines.join("\n") + "\n")
+}
+
+/// Why no other order helps, of the first plan.
+pub fn nothing(entries: &[Entry]) -> Option<String> {
+    let entry = entries.first()?;
+    match &entry.outcome {
+        Err(why) => Some(why.to_string()),
+        Ok(placed) if placed.seats.is_none() => {
+            Some(format!("rank order {} is as fast as any other order of hosts", entry.plan.order))
+        }
+        Ok(_) => None,
+    }
+}
+
+fn hosts(problem: &Problem, placed: &Placed) -> Vec<u32> {
+    let seats = placed.seats.as_ref();
+    seats.and_then(|seats| host_order(problem.cluster(), &placed.plan, seats)).unwrap_or_default()
+}
+
+/// What one unit of each size above a host holds: `pod: tp 8, dp 24`.
+fn held(problem: &Problem, plan: &Plan, seats: &Seats) -> Vec<String> {
+    let cluster = problem.cluster();
+    let sizes = units(cluster);
+    let below = sizes.len() - cluster.levels.len().max(1);
+    let name = |unit: usize| match unit.checked_sub(below + 1) {
+        Some(level) => cluster.levels[level].name.clone(),
+        None if unit == below => "domain".to_owned(),
+        None => format!("{} chips", sizes[unit]),
+    };
+    let dims = |unit: usize| {
+        let layout = plan.layout;
+        let ends = [layout.tp, layout.tp * layout.cp, layout.tp * layout.cp * layout.dp, layout.world_size()];
+        let mut held = [1; 4];
+        let mut stride = 1;
+        for axis in seats.axes() {
+            stride *= axis.ranks;
+            held[ends.iter().position(|end| stride <= *end).unwrap_or(3)] *= axis.inside[unit];
+        }
+        let named = ["tp", "cp", "dp", "pp"].into_iter().zip(held).filter(|(_, held)| *held > 1);
+        named.map(|(dim, held)| format!("{dim} {held}")).collect::<Vec<_>>().join(", ")
+    };
+    let above_host = (0..sizes.len()).filter(|&unit| sizes[unit] > cluster.gpus_per_node);
+    above_host.map(|unit| format!("{}: {}", name(unit), dims(unit))).collect()
+}
+
+/// A list of hosts with neighbours as runs, cut short.
+fn shortened(hosts: &[u32]) -> String {
+    let mut runs: Vec<(u32, u32)> = Vec::new();
+    for &host in hosts {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == host => *last = host,
+            _ => runs.push((host, host)),
+        }
+    }
+    let run = |(first, last): &(u32, u32)| if first == last { first.to_string() } else { format!("{first}-{last}") };
+    let shown: Vec<String> = runs.iter().take(MOST_RUNS).map(run).collect();
+    shown.join(" ") + if runs.len() > MOST_RUNS { " … (--format json)" } else { "" }
+}
+
+/// One placed plan as JSON.
+#[derive(Debug, Serialize)]
+pub struct Document {
+    plan: String,
+    place: usize,
+    reason: Option<String>,
+    placed: Option<Placement>,
+}
+
+#[derive(Debug, Serialize)]
+struct Placement {
+    /// With the rank order that it is launched with.
+    plan: String,
+    step_time_s: f64,
+    step_time_in_order_s: f64,
+    gain: f64,
+    enumerated: bool,
+    priced: usize,
+    /// For each node rank its host, counted from 0 as they stand; empty where the rank order is as fast.
+    host_order: Vec<u32>,
+}
+
+impl Document {
+    /// Of an entry.
+    pub fn new(problem: &Problem, entry: &Entry) -> Self {
+        let placed = entry.outcome.as_ref().ok().map(|placed| {
+            let (enumerated, priced) = match placed.found {
+                Found::Enumerated(priced) => (true, priced),
+                Found::Program(priced) => (false, priced),
+            };
+            Placement {
+                step_time_s: placed.step.get(),
+                step_time_in_order_s: placed.in_order.get(),
+                gain: placed.gain(),
+                enumerated,
+                priced,
+                plan: placed.plan.to_string(),
+                host_order: hosts(problem, placed),
+            }
+        });
+        let reason = entry.outcome.as_ref().err().map(ToString::to_string);
+        Self { plan: entry.plan.to_string(), place: entry.place, reason, placed }
+    }
+}
