@@ -266,17 +266,27 @@ fn plans_that_no_list_plays_are_bounded_by_their_closed_form() {
     assert!(recomputed > 4, "{recomputed} plans recompute: ceilings are too ample");
 }
 
-/// A paired pipeline is played, and bounded by what its ranks work: its bubble, 6.7 % here, is in no chain, for the time of a
-/// pair is no sum over stages; nor are passes alone beyond the fewest of any rank. A closed form, whose bubble is the same for
-/// every split, was proved within 1 %; but it is not what `plan` ranks by.
+/// Pairs of passes are in chains of their own, at what they take at the least.
 #[test]
-fn dual_pipe_v_of_deepseek_is_proved_but_for_its_bubble() {
+fn dual_pipe_v_of_deepseek_is_proved_within_a_hundredth() {
     let problem = spec("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096).problem();
     let plan = parse_plan("tp=1 pp=16 schedule=dualpipe-v ep=64 mbs=1", &problem).unwrap();
     let refined = refine(&Costs::new(&problem), &plan, &Options::default()).unwrap();
     check(&problem, &plan, &refined);
-    let bubble = refined.price.evaluation.step.pipeline_bubble / refined.step();
-    assert!(refined.proof.gap() <= bubble + 0.025, "{}, a bubble of {bubble}", refined.proof);
+    assert!(refined.proof.gap() <= 0.01, "{}", refined.proof);
+}
+
+/// Branches are raised a few at a time, whatever the number of threads: the same stages and the same proof.
+#[test]
+fn threads_change_nothing() {
+    let problem = spec("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096).problem();
+    let plan = parse_plan("tp=1 pp=16 schedule=dualpipe-v ep=64 mbs=1", &problem).unwrap();
+    let on = |threads: usize| {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+        let refined = pool.install(|| refine(&Costs::new(&problem), &plan, &Options::default()).unwrap());
+        (refined.staged, refined.proof.gap().to_bits())
+    };
+    assert_eq!(on(1), on(3));
 }
 
 /// Uniform dense models: never slower than Megatron's split that counts embedding and loss as a layer each

@@ -172,36 +172,36 @@ impl Tree<'_> {
     fn parts(&self, here: &Branch, shares: &[Vec<(usize, f64)>]) -> Option<(usize, Vec<Vec<usize>>)> {
         let by_rank = |rank: usize, choice: usize| vec![self.field.sizes[rank][choice].iter().sum::<u32>()];
         let by_stage = |rank: usize, choice: usize| self.field.sizes[rank][choice].clone();
-        self.most_mixed(here, shares, by_rank).or_else(|| self.most_mixed(here, shares, by_stage))
+        most_mixed(here, shares, by_rank).or_else(|| most_mixed(here, shares, by_stage))
     }
+}
 
-    fn most_mixed(
-        &self,
-        here: &Branch,
-        shares: &[Vec<(usize, f64)>],
-        key: impl Fn(usize, usize) -> Vec<u32>,
-    ) -> Option<(usize, Vec<Vec<usize>>)> {
-        let mut found: Option<(f64, usize, Vec<Vec<usize>>)> = None;
-        for (rank, left) in here.left.iter().enumerate() {
-            let mut parts: Vec<(Vec<u32>, Vec<usize>)> = Vec::new();
-            for &choice in left {
-                let key = key(rank, choice);
-                match parts.iter_mut().find(|part| part.0 == key) {
-                    Some(part) => part.1.push(choice),
-                    None => parts.push((key, vec![choice])),
-                }
-            }
-            if parts.len() < 2 {
-                continue;
-            }
-            let share = |part: &[usize]| -> f64 {
-                shares[rank].iter().filter(|(choice, _)| part.contains(choice)).map(|(_, share)| share).sum()
-            };
-            let most = parts.iter().map(|part| share(&part.1)).fold(0.0, f64::max);
-            if found.as_ref().is_none_or(|(known, ..)| most < *known) {
-                found = Some((most, rank, parts.into_iter().map(|part| part.1).collect()));
+/// The rank whose choices are mixed the most by a key, and those in parts of equal keys.
+fn most_mixed(
+    here: &Branch,
+    shares: &[Vec<(usize, f64)>],
+    key: impl Fn(usize, usize) -> Vec<u32>,
+) -> Option<(usize, Vec<Vec<usize>>)> {
+    let mut found: Option<(f64, usize, Vec<Vec<usize>>)> = None;
+    for (rank, left) in here.left.iter().enumerate() {
+        let mut parts: Vec<(Vec<u32>, Vec<usize>)> = Vec::new();
+        for &choice in left {
+            let key = key(rank, choice);
+            match parts.iter_mut().find(|part| part.0 == key) {
+                Some(part) => part.1.push(choice),
+                None => parts.push((key, vec![choice])),
             }
         }
-        found.map(|(_, rank, parts)| (rank, parts))
+        if parts.len() < 2 {
+            continue;
+        }
+        let share = |part: &[usize]| -> f64 {
+            shares[rank].iter().filter(|(choice, _)| part.contains(choice)).map(|(_, share)| share).sum()
+        };
+        let most = parts.iter().map(|part| share(&part.1)).fold(0.0, f64::max);
+        if found.as_ref().is_none_or(|(known, ..)| most < *known) {
+            found = Some((most, rank, parts.into_iter().map(|part| part.1).collect()));
+        }
     }
+    found.map(|(_, rank, parts)| (rank, parts))
 }

@@ -203,11 +203,11 @@ impl<'a> Field<'a> {
         let mut at = n;
         let mut chosen = vec![0; cheapest.len()];
         for (rank, list) in cheapest.iter().enumerate().rev() {
-            let before = |layers: &usize| {
-                let so_far = at.checked_sub(*layers).and_then(|rest| tables[rank].get(rest));
-                so_far.is_some_and(|so_far| so_far + list[*layers].0 == tables[rank + 1][at])
+            let before = |layers: usize| {
+                let so_far = at.checked_sub(layers).and_then(|rest| tables[rank].get(rest));
+                so_far.map_or(NEVER, |so_far| so_far + list[layers].0)
             };
-            let layers = (0..list.len()).find(before)?;
+            let layers = (0..list.len()).min_by(|&a, &b| before(a).total_cmp(&before(b)))?;
             chosen[rank] = list[layers].1;
             at -= layers;
         }
