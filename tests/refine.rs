@@ -523,8 +523,8 @@ within its own memory (exact for two stages a rank, the linear relaxation for mo
 is longer than the step. Chains have prices that weigh 1 together, of which any give a bound: each rank takes the choice that is
 the cheapest under them, such that all hold the model's layers together (a shortest path over ranks and layers held so far), and
 prices follow the subgradient. What the choices wait for when they are played joins the chains; a pair of passes in it counts what
-it takes at the least. How many layers a rank holds is branched on, then how many each of its stages holds, the least bound first;
-choices that no split under the goal has are left out. Choices with no chain over the goal are played as a split. A proof within
+it takes at the least. How many layers a rank holds is branched on, then how many each of its stages holds, then what two stages of
+a rank recompute, the least bound first; choices that no split under the goal has are left out. Choices with no chain over the goal are played as a split. A proof within
 0.9 % ends the search, and so does a limit on its work. Where few stages are left that a faster split may have, an integer program
 over them (good_lp; microlp, or HiGHS with feature `highs`) chooses among them: one column a stage, memory as one row for each rank
 and moment, time as one row for each chain.

@@ -81,7 +81,7 @@ pub fn of(
 const ROOT_ROUNDS: usize = 150;
 /// Most arcs priced with no branch, and most work of the branches, the same on every machine.
 const MOST_PRICED: usize = 20_000_000;
-pub const MOST_WORK: usize = 1_600_000_000;
+pub const MOST_WORK: usize = 3_200_000_000;
 /// A proof that is enough: to prove more takes longer than it is worth.
 pub const ENOUGH: f64 = 9e-3;
 

@@ -34,7 +34,8 @@ struct Tree<'a> {
 /// A lower bound on the longest chain of every split of these choices, up to `goal`. Chains that splits wait for join the others;
 /// splits whose chains are shorter than the goal are played, which says what the goal is from then on.
 ///
-/// The branches with the least bounds are split: by how many layers a rank holds, then by how many each of its stages holds.
+/// The branches with the least bounds are split: by how many layers a rank holds, then by how many each of its stages holds, then
+/// by what its stages recompute.
 pub fn prove(
     program: &Program,
     network: &Network,
@@ -91,7 +92,7 @@ impl Tree<'_> {
             *chain = if *chain < before { *chain } else { places[*chain - before] };
         }
         let Some((rank, parts)) = self.parts(&branch, &shares) else {
-            return self.leaf(branch, play);
+            return self.leaf(branch, &shares, play);
         };
         let with = |choice: &usize| branch.left[rank].binary_search(choice).map_or(f64::INFINITY, |at| each[rank][at]);
         for part in parts {
@@ -102,8 +103,9 @@ impl Tree<'_> {
         }
     }
 
-    /// A branch where every rank holds one number of layers for each stage: the cuts are known, and with them the kinds.
-    fn leaf(&mut self, mut branch: Branch, play: &mut dyn FnMut(Vec<usize>) -> f64) {
+    /// A branch where every rank holds one number of layers for each stage: the cuts are known, and with them the kinds. What is
+    /// recomputed is left to choose.
+    fn leaf(&mut self, mut branch: Branch, shares: &[Vec<(usize, f64)>], play: &mut dyn FnMut(Vec<usize>) -> f64) {
         let mut cuts = vec![0; self.program.chunks + 1];
         for (rank, left) in branch.left.iter().enumerate() {
             let of_rank = &self.field.configs.ranks[rank];
@@ -130,6 +132,20 @@ impl Tree<'_> {
             return;
         }
         self.goal = play(cuts).min(self.goal);
+        if let Some((rank, parts)) = halves(&self.field, &branch, shares) {
+            for part in parts {
+                let mut left = branch.left.clone();
+                left[rank] = part;
+                self.open.push(Branch {
+                    left,
+                    prices: branch.prices.clone(),
+                    bound: branch.bound,
+                    depth: branch.depth + 1,
+                    leaf: true,
+                });
+            }
+            return;
+        }
         self.proved = self.proved.min(branch.bound);
     }
 
@@ -204,4 +220,27 @@ fn most_mixed(
         }
     }
     found.map(|(_, rank, parts)| (rank, parts))
+}
+
+/// Choices of the rank whose choices are mixed the most, in two parts about their mean; none where no rank has all that there are
+/// and more than one.
+fn halves(field: &Field, here: &Branch, shares: &[Vec<(usize, f64)>]) -> Option<(usize, Vec<Vec<usize>>)> {
+    let mut found: Option<(f64, usize, usize)> = None;
+    for (rank, left) in here.left.iter().enumerate() {
+        if left.len() < 2 || !field.configs.ranks[rank].listed {
+            continue;
+        }
+        let (mut most, mut sum, mut all) = (0.0_f64, 0.0, 0.0);
+        for (choice, share) in &shares[rank] {
+            most = most.max(*share);
+            sum += share * left.binary_search(choice).unwrap_or_default() as f64;
+            all += share;
+        }
+        if found.is_none_or(|(known, ..)| most < known) {
+            found = Some((most, rank, ((sum / all) as usize + 1).clamp(1, left.len() - 1)));
+        }
+    }
+    let (_, rank, middle) = found?;
+    let (first, second) = here.left[rank].split_at(middle);
+    Some((rank, vec![first.to_vec(), second.to_vec()]))
 }

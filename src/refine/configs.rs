@@ -25,6 +25,8 @@ pub struct OfRank {
     pub chunks: Vec<usize>,
     /// The least time of each choice for one micro-batch.
     pub time: Vec<f64>,
+    /// Whether its choices are all there are: else a mean of some may stand for one that is not listed.
+    pub listed: bool,
     /// A shape of the network for each stage.
     shapes: Vec<usize>,
     /// Forwards of all stages, backwards, weight gradients, expert traffic.
@@ -112,6 +114,7 @@ impl Configs {
             let mut of_rank = OfRank {
                 chunks,
                 time: Vec::new(),
+                listed: true,
                 shapes: Vec::new(),
                 times: Vec::new(),
                 floating: Vec::new(),
@@ -123,7 +126,9 @@ impl Configs {
             combine(&of_chunk, &least, ceiling, 0.0, &mut Vec::new(), &mut found, left)?;
             for (shapes, time) in found {
                 let most = (ceiling - time) / program.slower();
-                for extra in extras(program, network, &mut mixes, (rank, &of_rank.chunks), &shapes, most) {
+                let (extras, all) = extras(program, network, &mut mixes, (rank, &of_rank.chunks), &shapes, most);
+                of_rank.listed &= all;
+                for extra in extras {
                     of_rank.push(program, network, &shapes, &extra);
                 }
             }

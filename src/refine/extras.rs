@@ -11,6 +11,9 @@ pub struct Extra {
     pub floating: f64,
 }
 
+/// Most ways to share recomputation between two stages that are all listed.
+const MOST_LISTED: usize = 24;
+
 /// Mixes of one shape whose whole recomputed layers need no more than a working set: none slower and larger than another.
 pub struct Stairs {
     again: f64,
@@ -18,8 +21,9 @@ pub struct Stairs {
     steps: Vec<(f64, f64)>,
 }
 
-/// What a rank recomputes to hold these shapes, the least or less: for two stages every way to share it that some price would
-/// choose, for more how much it is together. Nothing where they never fit with no more than `ceiling` recomputed.
+/// What a rank recomputes to hold these shapes, the least or less, and whether these are all the ways there are: for two stages
+/// every way to share it of which none is slower on both than another, or where they are many those that some price would choose;
+/// for more how much it is together. Nothing where they never fit with no more than `ceiling` recomputed.
 pub fn extras(
     program: &Program,
     network: &Network,
@@ -27,7 +31,7 @@ pub fn extras(
     (rank, chunks): (usize, &[usize]),
     shapes: &[usize],
     ceiling: f64,
-) -> Vec<Extra> {
+) -> (Vec<Extra>, bool) {
     let like = |shape: usize| network.shapes()[shape].like;
     let loads =
         || chunks.iter().zip(shapes).map(|(&chunk, &shape)| program.fastest(chunk, like(shape).0, like(shape).1));
@@ -42,7 +46,7 @@ pub fn extras(
         .collect();
     let none = vec![0.0; chunks.len()];
     if tight.is_empty() {
-        return vec![Extra { of_stage: none, floating: 0.0 }];
+        return (vec![Extra { of_stage: none, floating: 0.0 }], true);
     }
     for (&chunk, &shape) in chunks.iter().zip(shapes) {
         if mixes[shape].is_none() {
@@ -67,10 +71,11 @@ pub fn extras(
         }
         let less = |extra: f64, at: usize| (extra - slack[at]).max(0.0);
         let all = all.into_iter().map(|(one, other)| (less(one, 0), less(other, 1)));
-        return lower_hull(all.filter(|(one, other)| one + other <= ceiling).collect())
-            .into_iter()
-            .map(|(one, other)| Extra { of_stage: vec![one, other], floating: 0.0 })
-            .collect();
+        let all = undominated(all.filter(|(one, other)| one + other <= ceiling).collect());
+        let all_listed = all.len() <= MOST_LISTED;
+        let listed = if all_listed { all } else { lower_hull(all) };
+        let extra = |(one, other)| Extra { of_stage: vec![one, other], floating: 0.0 };
+        return (listed.into_iter().map(extra).collect(), all_listed);
     }
     let mut most = 0.0_f64;
     for weights in &tight {
@@ -81,7 +86,8 @@ pub fn extras(
         most = most.max(least);
     }
     let floating = (most - slack.iter().sum::<f64>()).max(0.0);
-    if floating > ceiling { Vec::new() } else { vec![Extra { of_stage: none, floating }] }
+    let listed = if floating > ceiling { Vec::new() } else { vec![Extra { of_stage: none, floating }] };
+    (listed, false)
 }
 
 /// Adds the pairs of steps, one of each list, that fit at every moment: with each of the first the fastest of the second.
@@ -99,14 +105,22 @@ fn shared(first: &[(f64, f64)], second: &[(f64, f64)], moments: &[Vec<f64>], roo
     }
 }
 
-/// The points that the least of some sum with positive weights takes.
-fn lower_hull(mut all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+/// The points of which none is as slow in both as another.
+fn undominated(mut all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    let mut kept: Vec<(f64, f64)> = Vec::new();
+    for next in all {
+        if kept.last().is_none_or(|known| next.1 < known.1) {
+            kept.push(next);
+        }
+    }
+    kept
+}
+
+/// Of such points, those that the least of some sum with positive weights takes.
+fn lower_hull(all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let mut hull: Vec<(f64, f64)> = Vec::new();
     for next in all {
-        if hull.last().is_some_and(|known| known.1 <= next.1) {
-            continue;
-        }
         while let [.., before, here] = hull[..] {
             if (here.1 - before.1) * (next.0 - here.0) < (next.1 - here.1) * (here.0 - before.0) {
                 break;

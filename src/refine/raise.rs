@@ -4,7 +4,7 @@ use super::weigh::{Field, Known, Pool, Prices, SURPRISE};
 
 /// Most rounds of prices before the first branch, and on a branch.
 const ROUNDS_AT_ROOT: usize = 4000;
-const ROUNDS: usize = 120;
+const ROUNDS: usize = 150;
 /// Rounds without a better bound after which prices are moved by less; the least pace.
 const PATIENCE: usize = 8;
 const SLOWER: f64 = 0.85;
@@ -71,7 +71,7 @@ fn raised(
     let mut most = f64::NEG_INFINITY;
     let (mut pace, mut stalled) = (1.0, 0);
     let mut shares: Vec<Vec<(usize, f64)>> = vec![Vec::new(); here.left.len()];
-    for _ in 0..if here.depth == 0 || here.leaf { ROUNDS_AT_ROOT } else { ROUNDS } {
+    for _ in 0..if here.depth == 0 { ROUNDS_AT_ROOT } else { ROUNDS } {
         *work += CHOICE * choices + 2 * field.width() * at.chains.len();
         let priced = field.priced(&here.left, &at, known)?;
         for (shares, &chosen) in shares.iter_mut().zip(&priced.chosen) {

@@ -256,8 +256,7 @@ impl<'a> Field<'a> {
         for (of_rank, &choice) in self.configs.ranks.iter().zip(chosen) {
             times.extend_from_slice(&of_rank.times(choice)[..self.parts * of_rank.chunks.len()]);
         }
-        let dot = |counted: &[f64]| counted.iter().zip(&times).map(|(weight, time)| weight * time).sum();
-        at.chains.iter().map(|&(chain, _)| dot(known.counted(chain))).collect()
+        at.chains.iter().map(|&(chain, _)| dot(known.counted(chain), &times)).collect()
     }
 
     /// Moves prices along the subgradient by `pace` of what Polyak's rule gives.
@@ -306,6 +305,18 @@ impl<'a> Field<'a> {
         loads
     }
 
+    /// What chains count of stages, in their order.
+    fn times(&self, loads: &[Load]) -> Vec<f64> {
+        let parts: [fn(&Load) -> f64; 4] = [|l| l.forward, |l| l.backward, |l| l.wgrad, |l| l.traffic];
+        let mut times = Vec::with_capacity(self.width());
+        for of_rank in &self.configs.ranks {
+            for part in &parts[..self.parts] {
+                times.extend(of_rank.chunks.iter().map(|&chunk| part(&loads[chunk])));
+            }
+        }
+        times
+    }
+
     /// The chain that a mean waits for beyond those with a price, if it is at least as long as `limit`; fresh ones join. `played`
     /// counts the operations that this took.
     pub fn surprise(
@@ -315,7 +326,8 @@ impl<'a> Field<'a> {
         mut limit: f64,
         (known, played): (&mut Known, &mut usize),
     ) -> Option<usize> {
-        let lengths = known.chains().map(|chain| length(chain, loads)).enumerate();
+        let times = self.times(loads);
+        let lengths = (0..known.len()).map(|chain| (chain, dot(known.counted(chain), &times)));
         let longest = lengths.max_by(|a, b| a.1.total_cmp(&b.1));
         *played += self.width() * known.len();
         if let Some((chain, own)) = longest
@@ -335,6 +347,19 @@ impl<'a> Field<'a> {
         self.join(&mut known.fresh, path);
         Some(known.len() - 1)
     }
+}
+
+/// A sum of products, in four sums beside each other.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut sums = [0.0; 4];
+    let (first, rest) = (a.chunks_exact(4), b.chunks_exact(4));
+    let last: f64 = first.remainder().iter().zip(rest.remainder()).map(|(a, b)| a * b).sum();
+    for (a, b) in first.zip(rest) {
+        for at in 0..4 {
+            sums[at] += a[at] * b[at];
+        }
+    }
+    sums.iter().sum::<f64>() + last
 }
 
 /// The least price of ranks that hold so many layers together, `most` or fewer, with one rank more.
