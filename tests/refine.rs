@@ -461,7 +461,7 @@ fn write_docs() {
          with layers and recomputation chosen for each stage (after), what is proved (no split and mix of the plan is faster \
          by more), and the wall time of the solver, the shortest of a few",
     );
-    writeln!(text, " on one core of a shared 2-core machine, {profile}.\n").unwrap();
+    writeln!(text, " on a shared 2-core machine, {profile}.\n").unwrap();
     text.push_str(
         "| model | plan | before | after | gain | proof | solver | stages |\n|---|---|---|---|---|---|---|---|\n",
     );
@@ -524,10 +524,10 @@ is longer than the step. Chains have prices that weigh 1 together, of which any 
 the cheapest under them, such that all hold the model's layers together (a shortest path over ranks and layers held so far), and
 prices follow the subgradient. What the choices wait for when they are played joins the chains; a pair of passes in it counts what
 it takes at the least. How many layers a rank holds is branched on, then how many each of its stages holds, then what two stages of
-a rank recompute, the least bound first; choices that no split under the goal has are left out. Choices with no chain over the goal are played as a split. A proof within
-0.9 % ends the search, and so does a limit on its work. Where few stages are left that a faster split may have, an integer program
-over them (good_lp; microlp, or HiGHS with feature `highs`) chooses among them: one column a stage, memory as one row for each rank
-and moment, time as one row for each chain.
+a rank recompute, the least bound first; choices that no split under the goal has are left out. Choices with no chain over the
+goal are played as a split. A proof within 0.9 % ends the search, and so does a limit on its work. Where few stages are left that a
+faster split may have, an integer program over them (good_lp; microlp, or HiGHS with feature `highs`) chooses among them: one
+column a stage, memory as one row for each rank and moment, time as one row for each chain.
 
 Plans of more than 64 stages are not refined (`refine::ranking`): a stage holds a layer or two there.
 
