@@ -79,9 +79,8 @@ impl<'a> Assignment<'a> {
         match measure {
             Measure::Slowest => (time.forward + time.backward).get(),
             Measure::Chain(path) => {
-                let whole = if path.separate { time.backward - time.wgrad } else { time.backward };
                 path.forward[stage] * time.forward.get()
-                    + path.backward[stage] * whole.get()
+                    + path.backward[stage] * time.backward.get()
                     + path.wgrad[stage] * time.wgrad.get()
             }
         }
