@@ -70,16 +70,15 @@ pub fn of(
     }
     found.met.sort();
     found.met.dedup();
-    // Rank times are left to the program's own rows: these columns are those of no branch.
     if found.length < found.target * (1.0 - tolerance) {
         found.columns = network.columns(&multipliers, chains, found.target, integer::MOST_COLUMNS);
     }
     found
 }
 
-/// Rounds of the multipliers with no branch.
+/// Rounds of the network's multipliers.
 const ROOT_ROUNDS: usize = 150;
-/// Most arcs priced with no branch, and most work of the branches, the same on every machine.
+/// Most arcs that they price, and most work of the branches, the same on every machine.
 const MOST_PRICED: usize = 20_000_000;
 pub const MOST_WORK: usize = 3_200_000_000;
 /// A proof that is enough: to prove more takes longer than it is worth.

@@ -2,7 +2,8 @@
 
 use super::weigh::{Field, Known, Pool, Prices, SURPRISE};
 
-/// Most rounds of prices before the first branch, and on a branch.
+/// Most rounds of prices before the first branch, and on a branch. How many are worth their time was tried
+/// on plans of docs/refine.md (docs/decisions/0007-prices-not-programs.md); no bound depends on it but by how near it comes.
 const ROUNDS_AT_ROOT: usize = 4000;
 const ROUNDS: usize = 150;
 /// Rounds without a better bound after which prices are moved by less; the least pace.
