@@ -1,40 +1,21 @@
 //! Finds the fastest parallel layout of a training run on a cluster, and says how sure it is.
+//!
+//! This crate is the application: reports, sweeps and the command line. Its libraries are re-exported, so that one
+//! dependency is enough.
 
-pub mod catalog;
 #[cfg(feature = "cli")]
 pub mod cli;
-pub mod cluster;
-pub mod collective;
-pub mod confidence;
-pub mod cost;
-pub mod emit;
-pub mod express;
-pub mod fit;
-pub mod goodput;
-pub mod gpu;
-pub mod import;
-pub mod kernel;
-pub mod least_squares;
-pub mod lint;
-pub mod model;
-pub mod money;
-pub mod placement;
-pub mod plan;
-pub mod pools;
-pub mod probe;
-pub mod problem;
-pub mod refine;
 pub mod report;
-pub mod runs;
-pub mod schedule;
-pub mod search;
-pub mod sources;
-pub mod space;
-pub mod split;
-pub mod stack;
-pub mod stages;
-pub mod suggest;
 pub mod sweep;
-pub mod units;
-pub mod validate;
-pub mod workload;
+
+#[doc(no_inline)]
+pub use meshwright_engine::{
+    cluster, collective, cost, goodput, gpu, kernel, model, money, plan, problem, schedule, sources, split, stack,
+    stages, suggest, units, workload,
+};
+#[doc(no_inline)]
+pub use meshwright_frameworks::{emit, import, lint};
+#[doc(no_inline)]
+pub use meshwright_lab::{fit, least_squares, probe, runs, validate};
+#[doc(no_inline)]
+pub use meshwright_planner::{catalog, confidence, express, placement, pools, refine, search, space};

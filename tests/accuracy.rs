@@ -12,8 +12,9 @@ use std::path::PathBuf;
 
 use meshwright::catalog::Overrides;
 use meshwright::catalog::fits::{self, FOLDS};
-use meshwright::report::{Sheet, markdown, percent, validate as sheets};
+use meshwright::report::{Sheet, markdown, validate as sheets};
 use meshwright::runs::{self, Prediction, Row};
+use meshwright::units::percent;
 use meshwright::validate::calibrate::coverage;
 use meshwright::validate::filter::Filter;
 use meshwright::validate::sample::{Sample, samples};

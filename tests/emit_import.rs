@@ -6,12 +6,13 @@ use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::cost::split::plainest;
 use meshwright::emit::{Request, emit};
-use meshwright::express::{Hybrid, Target, nanotron_split, nearest, plan_obstacle, problem_obstacles};
+use meshwright::express::{Hybrid, Target, nearest, plan_obstacle, problem_obstacles};
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
 use meshwright::space::{check, parse_plan};
 use meshwright::split::LayerSplit;
+use meshwright::split::nanotron::own_split;
 use random::{Numbers, Spec, ends, plans, spec, spelled_out};
 
 /// Plans of each problem that are tried.
@@ -165,7 +166,7 @@ fn a_hybrid_has_a_letter_a_layer() {
 fn nanotron_cuts_its_own_stages() {
     let text = |model: &str, pp| {
         let model = catalog::model(model, &Overrides::default()).unwrap();
-        nanotron_split(&model, pp).map(|split| split.to_string())
+        own_split(&model, pp).map(|split| split.to_string())
     };
     assert_eq!(text("llama3-8b", 2).as_deref(), Some("first-18"));
     assert_eq!(text("llama3-8b", 4).as_deref(), Some("Et*9|t*9|t*8|t*6L"));
@@ -187,11 +188,11 @@ fn nanotron_may_cut_evenly() {
     let spec =
         spec("llama3-8b", "dgx-h100-64", "nanotron-2025", 128, 8192).set("model.layers=d*33").set("model.vocab=1024");
     let problem = spec.problem();
-    assert_eq!(nanotron_split(problem.model(), 2), Some(LayerSplit::Even), "17 and 16");
+    assert_eq!(own_split(problem.model(), 2), Some(LayerSplit::Even), "17 and 16");
     let plan = parse_plan("tp=4 pp=2 split=even", &problem).unwrap();
     assert_eq!(plan_obstacle(Target::Nanotron, &problem, &plan), None);
     assert_eq!(read_back(Target::Nanotron, &problem, &plan).to_string(), plan.to_string());
     // One layer less, and the first stage has two more than the last: it is left once it is over its half.
     let problem = Spec { sets: vec!["model.vocab=1024".into()], ..spec }.problem();
-    assert_eq!(nanotron_split(problem.model(), 2).unwrap().to_string(), "first-17");
+    assert_eq!(own_split(problem.model(), 2).unwrap().to_string(), "first-17");
 }

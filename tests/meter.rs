@@ -6,8 +6,8 @@ use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::gpu::Format;
 use meshwright::kernel::{Call, Meter};
+use meshwright::plan::text::parse_plan;
 use meshwright::problem::{HbmProfile, Problem};
-use meshwright::space::text::parse_plan;
 use meshwright::units::Seconds;
 use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 

@@ -3,8 +3,9 @@
 mod random;
 
 use meshwright::cost::Costs;
+use meshwright::plan::text::KEYS;
 use meshwright::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
-use meshwright::space::{Restrictions, check, parse_plan, plain_plan, text::KEYS};
+use meshwright::space::{Restrictions, check, parse_plan, plain_plan};
 use meshwright::split::LayerSplit;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;

@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Modules from the bottom up; each may use only itself and those before it.
+/// Modules of all crates from the bottom up; each may use only itself and those before it. Between crates cargo holds the
+/// order; within a crate this list does.
 const LAYERS: &[&str] = &[
     "units",
     "sources",
     "suggest",
-    "least_squares",
     "model",
     "gpu",
     "cluster",
@@ -32,19 +32,20 @@ const LAYERS: &[&str] = &[
     "pools",
     "catalog",
     "confidence",
+    "least_squares",
     "probe",
     "import",
     "lint",
     "runs",
-    "sweep",
+    "emit",
     "validate",
     "fit",
+    "sweep",
     "report",
-    "emit",
     "cli",
 ];
 
-/// Most lines of a file of `src/`.
+/// Most lines of a source file.
 const MOST_LINES: usize = 600;
 
 fn root() -> PathBuf {
@@ -81,18 +82,27 @@ fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with("//")
 }
 
-/// The module that a file of `src/` belongs to: `cost` for `src/cost/data.rs` and for `src/cost.rs`.
-fn module_of(path: &str) -> &str {
-    path.strip_prefix("src/").unwrap().split('/').next().unwrap().trim_end_matches(".rs")
+/// Source files of all crates.
+fn all_sources() -> Vec<(String, String)> {
+    files("crates", "rs").into_iter().chain(files("src", "rs")).filter(|(path, _)| path.contains("src/")).collect()
 }
 
-/// Modules that code names after `crate::`, alone or in braces.
+/// The module that a source file belongs to: `cost` for `crates/engine/src/cost/data.rs` and for `crates/engine/src/cost.rs`.
+fn module_of(path: &str) -> &str {
+    let inside = path.split_once("src/").unwrap().1;
+    inside.split('/').next().unwrap().trim_end_matches(".rs")
+}
+
+/// Modules that code names after `crate::` or the name of one of the crates, alone or in braces.
 fn used_modules(text: &str) -> BTreeSet<String> {
     let code: String = text.lines().filter(|line| !is_comment(line)).collect::<Vec<_>>().join("\n");
     let ident = |text: &str| text.chars().take_while(|c| c.is_alphanumeric() || *c == '_').collect::<String>();
     let mut used = BTreeSet::new();
-    for (at, _) in code.match_indices("crate::") {
-        let rest = &code[at + "crate::".len()..];
+    let roots =
+        ["crate::", "meshwright_engine::", "meshwright_planner::", "meshwright_frameworks::", "meshwright_lab::"];
+    let places = roots.iter().flat_map(|root| code.match_indices(root).map(move |(at, _)| at + root.len()));
+    for at in places {
+        let rest = &code[at..];
         let Some(list) = rest.strip_prefix('{') else {
             used.insert(ident(rest));
             continue;
@@ -121,7 +131,7 @@ fn used_modules(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn modules_use_only_lower_layers() {
-    for (path, text) in files("src", "rs") {
+    for (path, text) in all_sources() {
         let module = module_of(&path);
         if module == "lib" || module == "main" {
             continue;
@@ -146,14 +156,14 @@ fn lists_in_braces_are_read() {
 
 #[test]
 fn every_file_says_what_it_is() {
-    for (path, text) in files("src", "rs").into_iter().chain(files("tests", "rs")) {
+    for (path, text) in all_sources().into_iter().chain(files("tests", "rs")) {
         assert!(text.starts_with("//! "), "{path}: the first line must be `//!`");
     }
 }
 
 #[test]
 fn files_are_short() {
-    for (path, text) in files("src", "rs") {
+    for (path, text) in all_sources() {
         let lines = text.lines().count();
         assert!(lines <= MOST_LINES, "{path}: {lines} lines, over {MOST_LINES}");
     }
@@ -161,7 +171,7 @@ fn files_are_short() {
 
 #[test]
 fn the_binary_keeps_its_libraries() {
-    for (path, text) in files("src", "rs") {
+    for (path, text) in all_sources() {
         if matches!(module_of(&path), "cli" | "main") {
             continue;
         }
@@ -180,13 +190,17 @@ fn the_binary_keeps_its_libraries() {
 /// Calls into the driver and its libraries are in one folder, which prices and judges nothing.
 #[test]
 fn unsafe_code_has_its_place() {
-    for (path, text) in files("src", "rs") {
-        if path.starts_with("src/probe/cuda/") {
+    for (path, text) in all_sources() {
+        if path.starts_with("crates/lab/src/probe/cuda/") {
             continue;
         }
         for name in ["unsafe ", "unsafe_code", "cudarc::"] {
             let found = text.lines().position(|line| !is_comment(line) && line.contains(name));
-            assert!(found.is_none(), "{path}:{}: `{name}` belongs in src/probe/cuda", found.unwrap_or_default() + 1);
+            assert!(
+                found.is_none(),
+                "{path}:{}: `{name}` belongs in crates/lab/src/probe/cuda",
+                found.unwrap_or_default() + 1
+            );
         }
     }
 }
@@ -194,7 +208,7 @@ fn unsafe_code_has_its_place() {
 /// A hash map's order differs from run to run; answers must not.
 #[test]
 fn nothing_is_hashed() {
-    for (path, text) in files("src", "rs") {
+    for (path, text) in all_sources() {
         for name in ["HashMap", "HashSet"] {
             let found = text.lines().position(|line| !is_comment(line) && line.contains(name));
             assert!(found.is_none(), "{path}:{}: use BTree{}", found.unwrap_or_default() + 1, &name[4..]);
@@ -245,7 +259,7 @@ fn sources_are_known_and_used() {
     let text = std::fs::read_to_string(root().join("docs/sources.toml")).unwrap();
     let known: toml::Table = toml::from_str(&text).unwrap();
     let mut wanted: BTreeMap<String, String> = BTreeMap::new();
-    for (path, text) in files("src", "rs").into_iter().chain(files("tests", "rs")) {
+    for (path, text) in all_sources().into_iter().chain(files("tests", "rs")) {
         for key in citations(&text) {
             wanted.entry(key).or_insert_with(|| path.clone());
         }

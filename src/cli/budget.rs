@@ -4,11 +4,11 @@ use anyhow::{Result, bail};
 
 use super::problem::recipe;
 use super::{Outcome, OutputFormat, output};
-use crate::catalog::{self, Overrides};
-use crate::model::Model;
 use crate::report::{Sheet, csv, json};
-use crate::units::{Bytes, count};
-use crate::workload::{RECIPES, Recipe};
+use meshwright_engine::model::Model;
+use meshwright_engine::units::{Bytes, count};
+use meshwright_engine::workload::{RECIPES, Recipe};
+use meshwright_planner::catalog::{self, Overrides};
 
 /// Arguments of `budget`.
 #[derive(Debug, clap::Args)]

@@ -6,14 +6,14 @@ use anyhow::{Context, Result, anyhow, bail};
 
 use super::problem::FitArgs;
 use super::{Outcome, OutputFormat, output};
-use crate::catalog::{self, Overrides};
-use crate::cluster::Cluster;
-use crate::probe::import::{Import, kineto, nccl_tests, tables};
-use crate::probe::sample::check_date;
-use crate::probe::{Calibration, Machine, Samples, fit};
 use crate::report::calibration as sheets;
-use crate::sources::Basis;
-use crate::stack::Stack;
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::sources::Basis;
+use meshwright_engine::stack::Stack;
+use meshwright_lab::probe::import::{Import, kineto, nccl_tests, tables};
+use meshwright_lab::probe::sample::check_date;
+use meshwright_lab::probe::{Calibration, Machine, Samples, fit};
+use meshwright_planner::catalog::{self, Overrides};
 
 /// Arguments of `calibrate`.
 #[derive(Debug, clap::Args)]

@@ -5,10 +5,10 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::{Outcome, OutputFormat, output};
-use crate::catalog::{self, CatalogError, Overrides};
-use crate::cluster::Level;
-use crate::report::{Sheet, json, significant};
-use crate::units::count;
+use crate::report::{Sheet, json};
+use meshwright_engine::cluster::Level;
+use meshwright_engine::units::{count, significant};
+use meshwright_planner::catalog::{self, CatalogError, Overrides};
 
 /// Arguments of the four lists.
 #[derive(Debug, clap::Args)]
@@ -83,7 +83,8 @@ pub fn gpus(args: &Args) -> Result<Outcome> {
             gpu.year.to_string(),
             gpu.hbm.value.to_string(),
             gpu.hbm_bandwidth.value.to_string(),
-            gpu.peak_of(crate::gpu::Format::Bf16).map_or_else(String::new, |peak| significant(peak.as_tflops())),
+            gpu.peak_of(meshwright_engine::gpu::Format::Bf16)
+                .map_or_else(String::new, |peak| significant(peak.as_tflops())),
             gpu.scale_up.gpus.to_string(),
             gpu.basis.to_string(),
         ]);

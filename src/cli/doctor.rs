@@ -6,9 +6,9 @@ use anyhow::Result;
 use serde::Serialize;
 
 use super::{Outcome, OutputFormat, output};
-use crate::probe::device;
-use crate::probe::doctor::{Check, State, hardware, libraries, library_folders};
 use crate::report::{Sheet, json};
+use meshwright_lab::probe::device;
+use meshwright_lab::probe::doctor::{Check, State, hardware, libraries, library_folders};
 
 /// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
@@ -61,8 +61,8 @@ fn checks(root: &Path) -> Vec<Check> {
     let search_path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     checks.extend(libraries(&library_folders(root, &search_path)));
     #[cfg(feature = "cuda")]
-    checks.extend(crate::probe::doctor::cudnn());
+    checks.extend(meshwright_lab::probe::doctor::cudnn());
     #[cfg(feature = "cuda")]
-    checks.extend(crate::probe::doctor::management());
+    checks.extend(meshwright_lab::probe::doctor::management());
     checks
 }

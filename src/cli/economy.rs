@@ -3,14 +3,14 @@
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 
-use crate::catalog::{self, Overrides};
-use crate::cost::{Evaluation, StepTime};
-use crate::goodput::{Goodput, Mode};
-use crate::money::{self, Bill, Market, Rate, Terms};
-use crate::problem::Problem;
 use crate::report::{Sheet, bill};
-use crate::search::{Goal, Objective as Least, Options, Ranking, search};
-use crate::units::{BytesPerSec, Seconds, Tokens, UsdPerHour, count};
+use meshwright_engine::cost::{Evaluation, StepTime};
+use meshwright_engine::goodput::{Goodput, Mode};
+use meshwright_engine::money::{self, Bill, Market, Rate, Terms};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::{BytesPerSec, Seconds, Tokens, UsdPerHour, count};
+use meshwright_planner::catalog::{self, Overrides};
+use meshwright_planner::search::{Goal, Objective as Least, Options, Ranking, search};
 
 /// What is to be as small as can be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

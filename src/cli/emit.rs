@@ -9,17 +9,17 @@ use serde::Deserialize;
 use super::files::{Existing, write_all};
 use super::problem::ProblemArgs;
 use super::{Outcome, output, pooled, refined};
-use crate::catalog;
-use crate::cost::Costs;
-use crate::emit::{File, Request, emit};
-use crate::express::{self, Target};
-use crate::plan::Plan;
-use crate::pools::Pooled;
-use crate::problem::Problem;
-use crate::refine::Refined;
-use crate::refine::ranking::Entry;
-use crate::search::Ranking;
-use crate::space::{Rejection, check, illegal, parse_plan};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_frameworks::emit::{File, Request, emit};
+use meshwright_planner::catalog;
+use meshwright_planner::express::{self, Target};
+use meshwright_planner::pools::Pooled;
+use meshwright_planner::refine::Refined;
+use meshwright_planner::refine::ranking::Entry;
+use meshwright_planner::search::Ranking;
+use meshwright_planner::space::{Rejection, check, illegal, parse_plan};
 
 /// Arguments of `emit`.
 #[derive(Debug, clap::Args)]

@@ -8,13 +8,13 @@ use super::placed::entry;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
 use super::{Outcome, OutputFormat, output, pooled};
-use crate::cost::{Costs, Evaluation};
-use crate::plan::Plan;
-use crate::problem::Problem;
 use crate::report::{Sheet, compare, explain, json, placed, svg, trace};
-use crate::search::{Options, nearest_feasible, search};
-use crate::space::text::parse_plan;
-use crate::space::{Rejection, Restrictions, can_be_sized, check};
+use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::plan::Plan;
+use meshwright_engine::plan::text::parse_plan;
+use meshwright_engine::problem::Problem;
+use meshwright_planner::search::{Options, nearest_feasible, search};
+use meshwright_planner::space::{Rejection, Restrictions, can_be_sized, check};
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::NamedTempFile;
 
-use crate::emit::File;
+use meshwright_frameworks::emit::File;
 
 /// What may happen to files that are there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

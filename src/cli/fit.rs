@@ -1,5 +1,6 @@
 //! `meshwright fit`: constants of the model from measured runs.
 
+use meshwright_engine::units::percent;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -7,15 +8,15 @@ use anyhow::{Context, Result, anyhow};
 
 use super::predict::RunsArgs;
 use super::{Outcome, OutputFormat, output};
-use crate::catalog::Overrides;
-use crate::fit::silicon::{self, Curve, Product, Transfer};
-use crate::fit::steps::{self, Fitted, Weights};
-use crate::fit::{free, report};
-use crate::report::{Sheet, percent, validate as sheets};
-use crate::runs::{self, Row};
-use crate::validate::filter::Filter;
-use crate::validate::sample::{Sample, samples};
-use crate::validate::{Report, cross, score};
+use crate::report::{Sheet, validate as sheets};
+use meshwright_lab::fit::silicon::{self, Curve, Product, Transfer};
+use meshwright_lab::fit::steps::{self, Fitted, Weights};
+use meshwright_lab::fit::{free, report};
+use meshwright_lab::runs::{self, Row};
+use meshwright_lab::validate::filter::Filter;
+use meshwright_lab::validate::sample::{Sample, samples};
+use meshwright_lab::validate::{Report, cross, score};
+use meshwright_planner::catalog::Overrides;
 
 /// Arguments of `fit`.
 #[derive(Debug, clap::Args)]
@@ -169,7 +170,7 @@ fn effect(reports: &[(&str, Report)], rows: &[Row]) -> Sheet {
     let columns = ["", "mean", "median", "p90", "bias", "memory", "mean regret", "best of 3"];
     let mut sheet = Sheet::new(title, &columns);
     for (name, report) in reports {
-        let percent = |value: Option<f64>| value.map_or_else(String::new, crate::report::percent);
+        let percent = |value: Option<f64>| value.map_or_else(String::new, meshwright_engine::units::percent);
         let time = report.time.first().and_then(|class| class.errors);
         let choice = report.choice.classes.first();
         sheet.push([

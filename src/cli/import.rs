@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 
 use super::{Outcome, OutputFormat, output};
-use crate::catalog::{self, Overrides};
-use crate::import::{self, Context, Imported, Kind, Level};
 use crate::report::import as report;
+use meshwright_frameworks::import::{self, Context, Imported, Kind, Level};
+use meshwright_planner::catalog::{self, Overrides};
 
 /// The file, and what it is read with.
 #[derive(Debug, clap::Args)]

@@ -1,17 +1,18 @@
 //! `meshwright intervals`: how sure predictions are, from the errors on measured runs.
 
+use meshwright_engine::units::percent;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::predict::RunsArgs;
 use super::{Outcome, OutputFormat, output};
-use crate::confidence::Table;
-use crate::report::{Sheet, percent};
-use crate::validate::calibrate::{calibrate, coverage};
-use crate::validate::cross;
-use crate::validate::filter::Filter;
-use crate::validate::sample::Sample;
+use crate::report::Sheet;
+use meshwright_lab::validate::calibrate::{calibrate, coverage};
+use meshwright_lab::validate::cross;
+use meshwright_lab::validate::filter::Filter;
+use meshwright_lab::validate::sample::Sample;
+use meshwright_planner::confidence::Table;
 
 /// Arguments of `intervals`.
 #[derive(Debug, clap::Args)]

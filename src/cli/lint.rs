@@ -6,18 +6,18 @@ use clap::ValueEnum;
 use super::import::FileArgs;
 use super::problem::{self, Profile};
 use super::{Outcome, OutputFormat, output};
-use crate::catalog::{self, Overrides};
-use crate::cluster::Cluster;
-use crate::import::{Finding, Imported};
-use crate::lint::measured::{Point, diagnose};
-use crate::lint::{Depth, Report, lint};
-use crate::model::flops::AttentionConvention;
-use crate::plan::Plan;
-use crate::problem::Problem;
 use crate::report::lint as report;
-use crate::space;
-use crate::units::Seconds;
-use crate::workload::{Adaptation, Workload};
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::model::flops::AttentionConvention;
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::Seconds;
+use meshwright_engine::workload::{Adaptation, Workload};
+use meshwright_frameworks::import::{Finding, Imported};
+use meshwright_frameworks::lint::measured::{Point, diagnose};
+use meshwright_frameworks::lint::{Depth, Report, lint};
+use meshwright_planner::catalog::{self, Overrides};
+use meshwright_planner::space;
 
 /// Form of the findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -207,7 +207,11 @@ fn sized(args: &Args, imported: &mut Imported, cluster: &Cluster) -> u32 {
     if let Some(each) = imported.gpus_per_node.filter(|each| *each != cluster.gpus_per_node) {
         let message =
             format!("{each} processes a node, and a node of {} has {} GPUs", cluster.name, cluster.gpus_per_node);
-        let level = if each > cluster.gpus_per_node { crate::import::Level::Error } else { crate::import::Level::Note };
+        let level = if each > cluster.gpus_per_node {
+            meshwright_frameworks::import::Level::Error
+        } else {
+            meshwright_frameworks::import::Level::Note
+        };
         find(Finding::new("node-size", level, message));
     }
     gpus
@@ -243,7 +247,7 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
         }
     }
     let (problem, plan) = other_run(problem, plan, gpus, batch, text.as_deref())?;
-    let costs = crate::cost::Costs::new(&problem);
+    let costs = meshwright_engine::cost::Costs::new(&problem);
     if let Some(why) = space::check(&costs, &plan).into_iter().find(|why| !why.is_of_memory()) {
         bail!("the plan {plan} does not run there: {why}\n\nhint: batch=… or plan=… of that run");
     }
@@ -251,7 +255,7 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
     let lower = value.to_ascii_lowercase();
     let (measured, relative) = if let Some(share) = lower.strip_suffix("mfu") {
         let share = percentage(share)?;
-        let mfu = crate::report::Figures::new(&problem, &costs.evaluate(&plan)).mfu;
+        let mfu = meshwright_engine::cost::Figures::new(&problem, &costs.evaluate(&plan)).mfu;
         if mfu <= 0.0 {
             bail!("the device has no peak for the format");
         }

@@ -8,16 +8,18 @@ use anyhow::{Context, Result, anyhow, bail};
 use super::problem::ProblemOptions;
 use super::progress::Progress;
 use super::{Outcome, output};
-use crate::catalog;
-use crate::cost::Costs;
-use crate::gpu::Gpu;
-use crate::plan::Plan;
-use crate::probe::ranks::Ranks;
-use crate::probe::{Analytic, Effort, Kernel, Machine, Probe, ProbeError, Recorded, Samples, device, roofline, shapes};
-use crate::problem::Problem;
-use crate::search::{Options, search};
-use crate::sources::Basis;
-use crate::space::Restrictions;
+use meshwright_engine::cost::Costs;
+use meshwright_engine::gpu::Gpu;
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::sources::Basis;
+use meshwright_lab::probe::ranks::Ranks;
+use meshwright_lab::probe::{
+    Analytic, Effort, Kernel, Machine, Probe, ProbeError, Recorded, Samples, device, roofline, shapes,
+};
+use meshwright_planner::catalog;
+use meshwright_planner::search::{Options, search};
+use meshwright_planner::space::Restrictions;
 
 /// Arguments of `measure`.
 #[derive(Debug, clap::Args)]
@@ -119,7 +121,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let (cluster, stack) = match &problem {
         Some(problem) => (problem.cluster().clone(), problem.stack().clone()),
         None => (
-            crate::cluster::Cluster::of_one_domain(gpu.clone()),
+            meshwright_engine::cluster::Cluster::of_one_domain(gpu.clone()),
             catalog::stack("nemo-25", &catalog::Overrides::default())?,
         ),
     };
@@ -250,7 +252,7 @@ pub(super) fn open<'a>(args: &ProbeArgs, analytic: Analytic<'a>) -> Result<(Box<
 pub(super) fn cuda(args: &ProbeArgs) -> Result<Box<dyn Probe>> {
     let ranks = Ranks::from_environment(|name| std::env::var(name).ok())?;
     let device = args.device.or(ranks.as_ref().map(|ranks| ranks.local)).unwrap_or(0);
-    let mut cuda = crate::probe::cuda::Cuda::open(device as usize, machine(""))?;
+    let mut cuda = meshwright_lab::probe::cuda::Cuda::open(device as usize, machine(""))?;
     if let Some(ranks) = ranks {
         cuda.join(ranks)?;
     }

@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::probe::ProbeError;
+use meshwright_lab::probe::ProbeError;
 use output::talk;
 
 /// How a command ended, when it ended well.

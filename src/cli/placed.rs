@@ -4,14 +4,14 @@ use anyhow::Result;
 
 use super::emit::Chosen;
 use super::{OutputFormat, output};
-use crate::cost::Costs;
-use crate::emit::File;
-use crate::placement::{Options, place};
-use crate::plan::Plan;
-use crate::problem::Problem;
 use crate::report::placed::{Document, Entry, HOST_FILE, host_file, nothing, sentence, sheet};
 use crate::report::{json, table};
-use crate::search::Ranking;
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_frameworks::emit::File;
+use meshwright_planner::placement::{Options, place};
+use meshwright_planner::search::Ranking;
 
 /// Arguments of placement.
 #[derive(Debug, clap::Args)]

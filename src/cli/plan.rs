@@ -1,5 +1,6 @@
 //! `meshwright plan`: every legal layout, ranked, and why the first is first.
 
+use meshwright_engine::units::percent;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Instant;
@@ -16,16 +17,16 @@ use super::problem::ProblemArgs;
 use super::progress::Progress;
 use super::refined::{self, RefineArgs};
 use super::{Outcome, OutputFormat, emit, output, pooled};
-use crate::catalog::Overrides;
-use crate::cost::Costs;
-use crate::express::Target;
-use crate::plan::Offload;
-use crate::problem::Problem;
-use crate::refine::ranking::Entry;
-use crate::report::{compare, csv, json, percent, plans, table, why};
-use crate::search::{Goal, Options, Proof, Ranking, search_for, sensitivity};
-use crate::space::{Restrictions, check, parse_plan};
-use crate::stack::Framework;
+use crate::report::{compare, csv, json, plans, table, why};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::Offload;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::Framework;
+use meshwright_planner::catalog::Overrides;
+use meshwright_planner::express::Target;
+use meshwright_planner::refine::ranking::Entry;
+use meshwright_planner::search::{Goal, Options, Proof, Ranking, search_for, sensitivity};
+use meshwright_planner::space::{Restrictions, check, parse_plan};
 
 /// Arguments of `plan`.
 #[derive(Debug, clap::Args)]
@@ -213,7 +214,7 @@ fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[Entry])
     if format == OutputFormat::Json {
         output::print(&json::ranking_refined(problem, ranking, Vec::new(), refined)?)?;
     }
-    output::talk(&format!("no feasible plan: {}\n{}", plans::heading(problem), counts(ranking)));
+    output::talk(&format!("no feasible plan: {}\n{}", problem.heading(), counts(ranking)));
     if ranking.rejections.is_empty() {
         output::talk("no plan has the degrees that --fix, --forbid and --for leave on this number of GPUs");
         let reasons = nearest_to_fixed(problem, &args.fix);

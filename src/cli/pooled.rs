@@ -6,17 +6,17 @@ use super::economy::Objective;
 use super::files::Existing;
 use super::plan::{Args, restrictions};
 use super::{Outcome, OutputFormat, emit, output};
-use crate::cost::Costs;
-use crate::emit::{File, Request, emit as emit_files};
-use crate::express::{self, Target};
-use crate::plan::{Plan, RankOrder};
-use crate::pools::hosts::hosts;
-use crate::pools::{Answer, Mixture, Pooled, Way};
-use crate::refine::pools::ONE_WAY;
 use crate::report::hosts::told;
 use crate::report::{explain, json, pools, table};
-use crate::search::Options;
-use crate::space::{Restrictions, check, parse_plan};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::{Plan, RankOrder};
+use meshwright_frameworks::emit::{File, Request, emit as emit_files};
+use meshwright_planner::express::{self, Target};
+use meshwright_planner::pools::hosts::hosts;
+use meshwright_planner::pools::{Answer, Mixture, Pooled, Way};
+use meshwright_planner::refine::pools::ONE_WAY;
+use meshwright_planner::search::Options;
+use meshwright_planner::space::{Restrictions, check, parse_plan};
 
 /// Answers.
 pub fn run(args: &Args, pooled: &Pooled, target: Option<Target>) -> Result<Outcome> {

@@ -1,5 +1,6 @@
 //! `meshwright predict`: published runs, row by row.
 
+use meshwright_engine::units::significant;
 use std::fs::File;
 use std::path::PathBuf;
 
@@ -9,9 +10,9 @@ use serde_json::Value;
 
 use super::problem::FitArgs;
 use super::{Outcome, output};
-use crate::catalog::{Kind, Overrides};
-use crate::report::{Sheet, csv, significant, table};
-use crate::runs::{self, Row};
+use crate::report::{Sheet, csv, table};
+use meshwright_lab::runs::{self, Row};
+use meshwright_planner::catalog::{Kind, Overrides};
 
 /// Form of the predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 
 use super::calibrate;
 use super::output::talk;
-use crate::catalog::{self, Machine, Overrides, fits};
-use crate::cluster::Cluster;
-use crate::confidence;
-use crate::express::Target;
-use crate::gpu::Format;
-use crate::model::Model;
-use crate::pools::Pooled;
-use crate::problem::{HbmProfile, Problem};
-use crate::workload::{self, Adaptation, Half, Optimizer, RECIPES, Recipe, Workload};
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::gpu::Format;
+use meshwright_engine::model::Model;
+use meshwright_engine::problem::{HbmProfile, Problem};
+use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, RECIPES, Recipe, Workload};
+use meshwright_planner::catalog::{self, Machine, Overrides, fits};
+use meshwright_planner::confidence;
+use meshwright_planner::express::Target;
+use meshwright_planner::pools::Pooled;
 
 impl From<Precision> for Half {
     fn from(precision: Precision) -> Self {

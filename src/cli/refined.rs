@@ -3,15 +3,15 @@
 use anyhow::{Result, bail};
 
 use super::{OutputFormat, output};
-use crate::cost::Costs;
-use crate::express::{self, Target};
-use crate::plan::Plan;
-use crate::problem::Problem;
-use crate::refine::ranking::{Entry, MOST_STAGES, refine_ranking};
-use crate::refine::{Freedom, Options, Refined, refine};
 use crate::report::{refined, table};
-use crate::search::Ranking;
-use crate::space::Restrictions;
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_planner::express::{self, Target};
+use meshwright_planner::refine::ranking::{Entry, MOST_STAGES, refine_ranking};
+use meshwright_planner::refine::{Freedom, Options, Refined, refine};
+use meshwright_planner::search::Ranking;
+use meshwright_planner::space::Restrictions;
 
 /// Arguments of refinement.
 #[derive(Debug, clap::Args)]

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, anyhow};
 
 use super::{Outcome, output};
-use crate::catalog::{self, Overrides};
-use crate::runs::log;
-use crate::runs::{Row, Status, predict};
+use meshwright_lab::runs::log;
+use meshwright_lab::runs::{Row, Status, predict};
+use meshwright_planner::catalog::{self, Overrides};
 
 /// What to do with runs.
 #[derive(Debug, clap::Subcommand)]

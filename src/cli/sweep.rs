@@ -322,7 +322,7 @@ impl Progress {
         if said.elapsed() > PAUSE && done > 0 {
             *said = Instant::now();
             let left = self.start.elapsed().as_secs_f64() * (self.all.saturating_sub(done)) as f64 / done as f64;
-            talk(&format!("{done} of {} options, {} left", self.all, crate::units::Seconds::new(left)));
+            talk(&format!("{done} of {} options, {} left", self.all, meshwright_engine::units::Seconds::new(left)));
         }
     }
 

@@ -9,11 +9,11 @@ use serde::Serialize;
 use super::predict::RunsArgs;
 use super::{Outcome, OutputFormat, output};
 use crate::report::{json, scatter, validate as sheets};
-use crate::runs;
-use crate::validate::cross;
-use crate::validate::filter::Filter;
-use crate::validate::sample::samples;
-use crate::validate::{Report, score};
+use meshwright_lab::runs;
+use meshwright_lab::validate::cross;
+use meshwright_lab::validate::filter::Filter;
+use meshwright_lab::validate::sample::samples;
+use meshwright_lab::validate::{Report, score};
 
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]

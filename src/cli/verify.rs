@@ -8,14 +8,14 @@ use serde::Serialize;
 use super::measure::{ProbeArgs, cuda, machine, open, take, top};
 use super::problem::ProblemArgs;
 use super::{Outcome, OutputFormat, output};
-use crate::catalog;
-use crate::cost::Costs;
-use crate::plan::Plan;
-use crate::probe::verify::{LayerMemory, Verdict, Verification, calibrated, memory, verify};
-use crate::probe::{Analytic, Calibration, Kernel, Machine, Probe, ProbeError, Samples, shapes};
-use crate::problem::Problem;
-use crate::report::{json, plans, verify as sheets};
-use crate::sources::Basis;
+use crate::report::{json, verify as sheets};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::sources::Basis;
+use meshwright_lab::probe::verify::{LayerMemory, Verdict, Verification, calibrated, memory, verify};
+use meshwright_lab::probe::{Analytic, Calibration, Kernel, Machine, Probe, ProbeError, Samples, shapes};
+use meshwright_planner::catalog;
 
 /// Arguments of `verify`.
 #[derive(Debug, clap::Args)]
@@ -87,13 +87,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let text = if args.format == OutputFormat::Json {
         json::text(&Document {
             schema: json::SCHEMA,
-            problem: plans::heading(&problem),
+            problem: problem.heading(),
             machine: &samples.machine,
             basis: samples.basis,
             verification: &verification,
         })?
     } else {
-        output::sheets(&sheets::report(&plans::heading(&problem), &samples, &verification), args.format)?
+        output::sheets(&sheets::report(&problem.heading(), &samples, &verification), args.format)?
     };
     output::print(&text)?;
     output::talk(&sheets::in_words(&verification));

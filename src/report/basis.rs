@@ -1,21 +1,21 @@
 //! How each term of a step is known: the weakest of the figures that it leans on.
 
-use crate::collective::Group;
-use crate::cost::{Evaluation, groups};
-use crate::gpu::{Collective, Figure};
-use crate::plan::Plan;
-use crate::problem::Problem;
-use crate::sources::Basis;
-use crate::units::Seconds;
+use meshwright_engine::collective::Group;
+use meshwright_engine::cost::{Evaluation, groups};
+use meshwright_engine::gpu::{Collective, Figure};
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::sources::Basis;
+use meshwright_engine::units::Seconds;
 
-/// How each term of a step is known, in the order of [`StepTime::terms`](crate::cost::StepTime::terms); a term that takes no time
+/// How each term of a step is known, in the order of [`StepTime::terms`](meshwright_engine::cost::StepTime::terms); a term that takes no time
 /// leans on nothing.
 pub fn of_terms(problem: &Problem, evaluation: &Evaluation) -> Vec<(&'static str, Seconds, Option<Basis>)> {
     let known = |name, time: Seconds| (time.get() > 0.0).then(|| of_term(problem, &evaluation.plan, name));
     evaluation.step.terms().into_iter().map(|(name, time)| (name, time, known(name, time))).collect()
 }
 
-/// How the term of this name is known (names of [`StepTime::terms`](crate::cost::StepTime::terms)).
+/// How the term of this name is known (names of [`StepTime::terms`](meshwright_engine::cost::StepTime::terms)).
 ///
 /// What no sample can speak of by itself (waiting for stages, stragglers, point-to-point sends) is known as well as the
 /// device's own curves at best.
@@ -65,7 +65,7 @@ fn of_term(problem: &Problem, plan: &Plan, term: &str) -> Basis {
 }
 
 /// The curve that a group of so many ranks is read from: the next larger one, or else the largest.
-fn curve_of(gpu: &crate::gpu::Gpu, op: Collective, ranks: u32) -> u32 {
+fn curve_of(gpu: &meshwright_engine::gpu::Gpu, op: Collective, ranks: u32) -> u32 {
     let curves = gpu.collectives.get(&op).map_or(&[][..], Vec::as_slice);
     let next = curves.iter().find(|curve| curve.ranks >= ranks).or_else(|| curves.last());
     next.map_or(ranks, |curve| curve.ranks)

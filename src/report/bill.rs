@@ -1,8 +1,9 @@
 //! What a job takes: days, dollars, energy, and where its time goes beside the steps.
 
-use super::{Sheet, in_words, percent, significant};
-use crate::goodput::{Goodput, Losses};
-use crate::money::Bill;
+use super::{Sheet, in_words};
+use meshwright_engine::goodput::{Goodput, Losses};
+use meshwright_engine::money::Bill;
+use meshwright_engine::units::{percent, significant};
 
 /// The bills of the ranked plans.
 pub fn sheet(title: String, bills: &[(Goodput, Bill)]) -> Sheet {
@@ -13,7 +14,7 @@ pub fn sheet(title: String, bills: &[(Goodput, Bill)]) -> Sheet {
             (at + 1).to_string(),
             significant(bill.time.as_days()),
             percent(goodput.effective),
-            crate::units::count(bill.gpu_hours.round()),
+            meshwright_engine::units::count(bill.gpu_hours.round()),
             bill.total.to_string(),
             bill.low.to_string(),
             bill.high.to_string(),

@@ -1,8 +1,9 @@
 //! A calibration for a reader: how well its curves give the samples back, before and after.
 
-use super::{Sheet, percent};
-use crate::probe::Calibration;
-use crate::probe::calibration::Residual;
+use super::Sheet;
+use meshwright_engine::units::percent;
+use meshwright_lab::probe::Calibration;
+use meshwright_lab::probe::calibration::Residual;
 
 /// Residuals by figure.
 pub fn residuals(calibration: &Calibration, residuals: &[Residual]) -> Sheet {

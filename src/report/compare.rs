@@ -1,8 +1,9 @@
 //! Two plans term by term, and what binds a winner.
 
-use super::{Sheet, in_words, percent};
-use crate::cost::Evaluation;
-use crate::search::Change;
+use super::{Sheet, in_words};
+use meshwright_engine::cost::Evaluation;
+use meshwright_engine::units::percent;
+use meshwright_planner::search::Change;
 
 /// A plan against the winner, term by term; the terms that cost most come first.
 pub fn against_winner(winner: &Evaluation, other: &Evaluation) -> Sheet {
@@ -44,7 +45,7 @@ pub fn against_winner(winner: &Evaluation, other: &Evaluation) -> Sheet {
 }
 
 fn signed(seconds: f64) -> String {
-    let size = crate::units::Seconds::new(seconds.abs());
+    let size = meshwright_engine::units::Seconds::new(seconds.abs());
     if seconds < 0.0 { format!("-{size}") } else { format!("+{size}") }
 }
 

@@ -1,11 +1,11 @@
 //! One plan laid open: its step time as a waterfall of terms, its memory rank by rank.
 
-use super::{Figures, Sheet, basis, in_words, percent, significant};
-use crate::confidence::Confidence;
-use crate::cost::{Evaluation, Footprint};
-use crate::problem::Problem;
-use crate::space::Rejection;
-use crate::units::Seconds;
+use super::{Sheet, basis, in_words};
+use meshwright_engine::cost::{Evaluation, Figures, Footprint};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::{Seconds, percent, significant};
+use meshwright_planner::confidence::Confidence;
+use meshwright_planner::space::Rejection;
 
 /// Width of the bar of a term that takes the whole step.
 const BAR: f64 = 40.0;
@@ -64,7 +64,7 @@ pub fn memory(problem: &Problem, footprints: &[Footprint]) -> Sheet {
 pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     let figures = Figures::new(problem, evaluation);
     let sure = Confidence::new(problem, evaluation);
-    let mut sheet = Sheet::new(super::plans::heading(problem), &["figure", "value"]);
+    let mut sheet = Sheet::new(problem.heading(), &["figure", "value"]);
     let rows = [
         ("plan", evaluation.plan.to_string()),
         ("micro-batches", evaluation.plan.micro_batches(problem.workload().global_batch).to_string()),

@@ -1,9 +1,9 @@
 //! A plan over pools as the head of its files says it: which hosts come first, and what was predicted.
 
 use super::pools::{Figures, heading, shares, sure};
-use super::{percent, significant};
-use crate::pools::hosts::Hosts;
-use crate::pools::{Mixture, Pooled};
+use meshwright_engine::units::{percent, significant};
+use meshwright_planner::pools::hosts::Hosts;
+use meshwright_planner::pools::{Mixture, Pooled};
 
 /// The question; then the hosts in the order of their ranks, and what was predicted, a line each.
 pub fn told(pooled: &Pooled, mixture: &Mixture, hosts: &[Hosts]) -> (String, Vec<String>) {

@@ -3,13 +3,13 @@
 use serde::Serialize;
 
 use super::Sheet;
-use crate::catalog::{self, Overrides};
-use crate::import::{Finding, Imported, known};
-use crate::model::Model;
-use crate::split::LayerSplit;
-use crate::stack::Framework;
-use crate::units::count;
-use crate::workload::{RECIPES, Recipe, precision};
+use meshwright_engine::model::Model;
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::stack::Framework;
+use meshwright_engine::units::count;
+use meshwright_engine::workload::{RECIPES, Recipe, precision};
+use meshwright_frameworks::import::{Finding, Imported, known};
+use meshwright_planner::catalog::{self, Overrides};
 
 /// The name of a recipe, or its bytes: `2+4+4+8`.
 pub fn recipe_text(recipe: Recipe) -> String {
@@ -159,11 +159,11 @@ pub fn model_toml(model: &Model) -> Option<String> {
         learned_positions: u32,
         embedding_norm: bool,
         head_bias: bool,
-        norm: crate::model::Norm,
+        norm: meshwright_engine::model::Norm,
         dropout: bool,
         mtp_depth: u32,
         layers: String,
-        layer: std::collections::BTreeMap<char, &'a crate::model::Layer>,
+        layer: std::collections::BTreeMap<char, &'a meshwright_engine::model::Layer>,
     }
     let letters: Vec<char> = ('a'..='z').chain('A'..='Z').collect();
     let mut runs: Vec<(char, u32)> = Vec::new();

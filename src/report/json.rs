@@ -3,19 +3,19 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
+use super::basis;
 use super::ties::Ties;
-use super::{Figures, basis};
-use crate::confidence::Confidence;
-use crate::cost::{Costs, Evaluation, Footprint, StepTime};
-use crate::model::Model;
-use crate::model::flops::AttentionConvention;
-use crate::model::parameters::Parameters;
-use crate::plan::{Layout, Offload, Plan};
-use crate::problem::Problem;
-use crate::refine::ranking::Entry;
-use crate::search::{Change, Ranking};
-use crate::sources::Basis;
-use crate::space::Rejection;
+use meshwright_engine::cost::{Costs, Evaluation, Figures, Footprint, StepTime};
+use meshwright_engine::model::Model;
+use meshwright_engine::model::flops::AttentionConvention;
+use meshwright_engine::model::parameters::Parameters;
+use meshwright_engine::plan::{Layout, Offload, Plan};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::sources::Basis;
+use meshwright_planner::confidence::Confidence;
+use meshwright_planner::refine::ranking::Entry;
+use meshwright_planner::search::{Change, Ranking};
+use meshwright_planner::space::Rejection;
 
 /// Version of every document.
 pub const SCHEMA: u32 = 1;
@@ -59,7 +59,7 @@ pub struct Priced {
     cp_kind: String,
     dispatcher: String,
     order: String,
-    split: crate::split::LayerSplit,
+    split: meshwright_engine::split::LayerSplit,
     offload_optimizer: f64,
     offload_activations: f64,
     step_time_s: f64,
@@ -75,7 +75,7 @@ pub struct Priced {
     interval_class: String,
     interval_runs: u32,
     headroom_gib: f64,
-    basis: crate::sources::Basis,
+    basis: meshwright_engine::sources::Basis,
     terms: Map<String, Value>,
     terms_basis: Map<String, Value>,
     memory: Map<String, Value>,
@@ -201,7 +201,7 @@ struct PlanDocument {
     considered: u64,
     priced: u64,
     rejected: Map<String, Value>,
-    certificate: crate::search::Certificate,
+    certificate: meshwright_planner::search::Certificate,
     nearest_miss: Option<NearestMiss>,
     /// One for each plan, where tokens were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]

@@ -1,16 +1,17 @@
 //! What `lint` found: tables, versioned JSON, and SARIF 2.1.0 for code review.
 
+use meshwright_engine::units::{percent, significant};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::Sheet;
 use super::json::{Priced, Question, RankMemory};
-use super::{Sheet, percent, significant};
-use crate::confidence::Confidence;
-use crate::import::{Finding, Imported, Level, Place};
-use crate::lint::measured::{Diagnosis, Verdict};
-use crate::lint::rules::{RULES, named};
-use crate::lint::{Crossing, Report, Suggestion};
-use crate::problem::Problem;
+use meshwright_engine::problem::Problem;
+use meshwright_frameworks::import::{Finding, Imported, Level, Place};
+use meshwright_frameworks::lint::measured::{Diagnosis, Verdict};
+use meshwright_frameworks::lint::rules::{RULES, named};
+use meshwright_frameworks::lint::{Crossing, Report, Suggestion};
+use meshwright_planner::confidence::Confidence;
 
 /// Findings, one a row; places without the file's name, which stands above.
 pub fn sheet(findings: &[Finding], file: &str) -> Sheet {
@@ -104,8 +105,8 @@ pub struct Answer<'a> {
 struct Document<'a> {
     schema: u32,
     file: &'a str,
-    kind: crate::import::Kind,
-    framework: crate::stack::Framework,
+    kind: meshwright_frameworks::import::Kind,
+    framework: meshwright_engine::stack::Framework,
     command: &'a str,
     ok: bool,
     problem: Option<Question>,

@@ -30,8 +30,6 @@ pub mod validate;
 pub mod verify;
 pub mod why;
 
-pub use crate::cost::Figures;
-
 /// A table before it has a form: a heading, the columns, the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sheet {
@@ -55,41 +53,7 @@ impl Sheet {
     }
 }
 
-/// Three significant digits, as every predicted figure is shown.
-pub fn significant(value: f64) -> String {
-    let digits = match value.abs() {
-        a if a >= 100.0 || a == 0.0 => 0,
-        a if a >= 10.0 => 1,
-        a if a >= 1.0 => 2,
-        _ => 3,
-    };
-    format!("{value:.digits$}")
-}
-
-/// A share as a percentage; what rounds to nothing has no sign.
-pub fn percent(share: f64) -> String {
-    match format!("{:.1} %", share * 100.0) {
-        nothing if nothing == "-0.0 %" => "0.0 %".into(),
-        text => text,
-    }
-}
-
 /// A term's name in words: `tp_comm` is `tp comm`.
 pub fn in_words(name: &str) -> String {
     name.replace('_', " ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn three_digits_are_enough() {
-        assert_eq!(significant(1234.5), "1234");
-        assert_eq!(significant(12.345), "12.3");
-        assert_eq!(significant(1.2345), "1.23");
-        assert_eq!(significant(0.0), "0");
-        assert_eq!(percent(0.4321), "43.2 %");
-        assert_eq!(percent(-0.0004), "0.0 %");
-    }
 }

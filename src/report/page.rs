@@ -10,7 +10,7 @@ use crate::sweep::front;
 use crate::sweep::insight::{BreakEven, Marginal};
 use crate::sweep::record::{Record, Status};
 use crate::sweep::tornado::Bar;
-use crate::units::count;
+use meshwright_engine::units::count;
 
 /// The page around the data.
 const PAGE: &str = include_str!("page.html");

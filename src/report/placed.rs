@@ -1,13 +1,14 @@
 //! Plans with their hosts in another order, for a reader.
 
+use meshwright_engine::units::percent;
 use serde::Serialize;
 
-use super::{Sheet, percent};
-use crate::collective::{Seats, units};
-use crate::gpu::Topology;
-use crate::placement::{Found, Placed, Unplaceable, host_order};
-use crate::plan::Plan;
-use crate::problem::Problem;
+use super::Sheet;
+use meshwright_engine::collective::{Seats, units};
+use meshwright_engine::gpu::Topology;
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_planner::placement::{Found, Placed, Unplaceable, host_order};
 
 /// A plan of the ranking, and what placing it came to.
 #[derive(Clone, Debug)]

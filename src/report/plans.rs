@@ -1,33 +1,17 @@
 //! The ranked plans, the rejections, and the head line of a problem.
 
 use super::ties::Ties;
-use super::{Figures, Sheet, in_words, percent, significant};
-use crate::confidence::Confidence;
-use crate::cost::{Evaluation, StepTime};
-use crate::problem::Problem;
-use crate::search::Ranking;
-use crate::units::count;
+use super::{Sheet, in_words};
+use meshwright_engine::cost::{Evaluation, Figures, StepTime};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::{percent, significant};
+use meshwright_planner::confidence::Confidence;
+use meshwright_planner::search::Ranking;
 
 /// Terms named beside each plan.
 const TERMS_SHOWN: usize = 3;
 /// Share of the step below which a term is not worth its line.
 const LEAST_SHOWN: f64 = 0.005;
-
-/// One line that says what was asked.
-pub fn heading(problem: &Problem) -> String {
-    let (model, cluster, workload) = (problem.model(), problem.cluster(), problem.workload());
-    format!(
-        "{} ({} parameters) on {} x {}, {} sequences of {} tokens, {}, stack {}",
-        model.name,
-        count(model.parameters().total as f64),
-        cluster.gpus,
-        cluster.gpu.name,
-        workload.global_batch,
-        workload.seq_len,
-        workload.precision(),
-        problem.stack().name,
-    )
-}
 
 /// The ranked table.
 pub fn ranked(problem: &Problem, ranking: &Ranking) -> Sheet {
@@ -42,7 +26,7 @@ pub fn ranked(problem: &Problem, ranking: &Ranking) -> Sheet {
         "headroom GiB",
         "where the time goes",
     ];
-    let mut sheet = Sheet::new(heading(problem), &columns);
+    let mut sheet = Sheet::new(problem.heading(), &columns);
     let ties = Ties::of(ranking);
     for (at, evaluation) in ranking.evaluations.iter().enumerate() {
         let figures = Figures::new(problem, evaluation);

@@ -2,14 +2,14 @@
 
 use serde::Serialize;
 
+use super::Sheet;
 use super::plans::where_it_goes;
-use super::refined::{Stages, recomputation};
-use super::{Sheet, percent, significant};
-use crate::confidence::Confidence;
-use crate::model::flops::AttentionConvention;
-use crate::pools::{Answer, Mixture, Pooled, Share, Way};
-use crate::stages::StagedPlan;
-use crate::units::{Seconds, UsdPerHour, count};
+use super::refined::Stages;
+use meshwright_engine::model::flops::AttentionConvention;
+use meshwright_engine::stages::StagedPlan;
+use meshwright_engine::units::{Seconds, UsdPerHour, count, percent, significant};
+use meshwright_planner::confidence::Confidence;
+use meshwright_planner::pools::{Answer, Mixture, Pooled, Share, Way};
 
 /// One line that says what was asked.
 pub fn heading(pooled: &Pooled) -> String {
@@ -123,7 +123,7 @@ fn layers(pooled: &Pooled, mixture: &Mixture) -> String {
         Way::Stages { refined, .. } if refined.before.is_some() => String::new(), // as they were asked for
         Way::Stages { refined, .. } if refined.staged.recomputes_alike() => format!(",\n{}", refined.proof),
         Way::Stages { refined, .. } => {
-            format!(",\n{},\n{}", refined.proof, recomputation(&pooled.joined()[0], &refined.staged))
+            format!(",\n{},\n{}", refined.proof, refined.staged.recomputation(pooled.joined()[0].model().kinds.len()))
         }
     }
 }
@@ -291,7 +291,7 @@ struct PoolShown<'a> {
 struct Priced {
     plan: String,
     #[serde(flatten)]
-    degrees: crate::plan::Plan,
+    degrees: meshwright_engine::plan::Plan,
     way: &'static str,
     pools: Vec<PoolPart>,
     stages: Option<Stages>,

@@ -1,12 +1,13 @@
 //! Refined stages for a reader.
 
+use meshwright_engine::units::{percent, significant};
 use serde::Serialize;
 
-use super::{Sheet, percent, significant};
-use crate::problem::Problem;
-use crate::refine::ranking::Entry;
-use crate::refine::{Proof, Refined};
-use crate::stages::{Mix, Stage, StagedPlan};
+use super::Sheet;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stages::StagedPlan;
+use meshwright_planner::refine::ranking::Entry;
+use meshwright_planner::refine::{Proof, Refined};
 
 /// The refined plans as a table.
 pub fn sheet(problem: &Problem, entries: &[Entry]) -> Sheet {
@@ -26,7 +27,7 @@ pub fn sheet(problem: &Problem, entries: &[Entry]) -> Sheet {
             proof(refined.proof),
             significant(refined.price.evaluation.footprint.device().as_gib()),
             refined.staged.megatron_layout(),
-            recomputation(problem, &refined.staged) + &on_host(&refined.staged),
+            refined.staged.recomputation(problem.model().kinds.len()) + &on_host(&refined.staged),
         ]);
     }
     sheet
@@ -49,47 +50,8 @@ fn proof(proof: Proof) -> String {
     }
 }
 
-/// What stages recompute: one line if they do alike, else runs of stages that do.
-pub fn recomputation(problem: &Problem, staged: &StagedPlan) -> String {
-    let texts: Vec<String> = staged.stages.iter().map(|stage| of_stage(problem, stage)).collect();
-    let filled: Vec<&String> = texts.iter().filter(|text| !text.is_empty()).collect();
-    if let Some(first) = filled.first()
-        && filled.iter().all(|text| text == first)
-        && staged.recomputes_alike()
-    {
-        return (*first).clone();
-    }
-    let mut lines = Vec::new();
-    let mut at = 0;
-    while at < texts.len() {
-        let run = texts[at..].iter().take_while(|text| **text == texts[at]).count();
-        let stages = if run == 1 { format!("{at}") } else { format!("{at}-{}", at + run - 1) };
-        if !texts[at].is_empty() {
-            lines.push(format!("stage {stages}: {}", texts[at]));
-        }
-        at += run;
-    }
-    lines.join(";\n")
-}
-
-fn of_stage(problem: &Problem, stage: &Stage) -> String {
-    let one_kind = problem.model().kinds.len() == 1;
-    let alike = stage.mixes.windows(2).all(|pair| pair[0].recompute == pair[1].recompute);
-    match stage.mixes.first() {
-        None => String::new(),
-        Some(first) if alike => first.recompute.to_string(),
-        Some(_) => {
-            let of = |mix: &Mix| {
-                let kind = if one_kind { String::new() } else { format!(" of kind {}", mix.kind) };
-                format!("{} layers{kind} {}", mix.layers, mix.recompute)
-            };
-            stage.mixes.iter().map(of).collect::<Vec<_>>().join(", ")
-        }
-    }
-}
-
 /// What refinement changed, in words; empty where it changed nothing.
-pub fn sentence(entries: &[Entry], fastest_unrefined: Option<crate::units::Seconds>) -> String {
+pub fn sentence(entries: &[Entry], fastest_unrefined: Option<meshwright_engine::units::Seconds>) -> String {
     let Some((entry, refined)) = entries.iter().find_map(|entry| Some((entry, entry.outcome.as_ref().ok()?))) else {
         return String::new();
     };
@@ -162,7 +124,7 @@ impl Stages {
             Proof::TimeLimit { .. } => "time-limit",
         };
         Self {
-            step_time_before_s: refined.before.map(crate::units::Seconds::get),
+            step_time_before_s: refined.before.map(meshwright_engine::units::Seconds::get),
             step_time_s: refined.step().get(),
             bound_s: refined.bound.get(),
             proof,

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use crate::validate::Point;
+use meshwright_lab::validate::Point;
 
 /// Side of the plot, and the margin for its labels.
 const SIDE: f64 = 640.0;

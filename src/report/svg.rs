@@ -1,11 +1,11 @@
 //! A step as a picture: the pipeline with its bubbles, and the memory of each stage.
 
+use meshwright_engine::units::{percent, significant};
 use std::fmt::Write;
 
-use super::{percent, significant};
-use crate::cost::timeline::Timeline;
-use crate::problem::Problem;
-use crate::schedule::ops::{Op, Pass};
+use meshwright_engine::cost::timeline::Timeline;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::schedule::ops::{Op, Pass};
 
 /// Sizes in pixels.
 mod size {
@@ -159,7 +159,7 @@ fn passes(svg: &mut String, timeline: &Timeline) {
             bottom + 16.0,
             if tick == 5 { "end" } else { "middle" },
             11,
-            &crate::units::Seconds::new(time).to_string(),
+            &meshwright_engine::units::Seconds::new(time).to_string(),
         );
     }
     let has_wgrad = timeline.events.iter().any(|event| event.slot.op.pass == Pass::Wgrad);
@@ -194,7 +194,7 @@ fn memory(svg: &mut String, problem: &Problem, timeline: &Timeline, top: f64) {
     let high = |gib: f64| gib / peak * (bottom - top);
     let width = size::WIDTH - size::LEFT - size::RIGHT;
     let column = (width / f64::from(timeline.plan.layout.pp)).min(size::COLUMN);
-    let names = crate::cost::Footprint::default().tenants().map(|(name, _)| name);
+    let names = meshwright_engine::cost::Footprint::default().tenants().map(|(name, _)| name);
     let keys: Vec<(&str, &str)> = names.into_iter().zip(colour::TENANTS).collect();
     legend(svg, top - 12.0, &keys);
     let every = (16.0 / column).ceil().max(1.0) as u32;

@@ -1,10 +1,10 @@
 //! The sheets of a sweep: options, fronts, break-even rents, steps on axes, what to buy.
 
-use super::{Sheet, percent, significant};
+use super::Sheet;
 use crate::sweep::fleet::{Fleet, Goal, Proof};
 use crate::sweep::insight::{BreakEven, Marginal};
 use crate::sweep::record::{Record, Status};
-use crate::units::{Usd, count};
+use meshwright_engine::units::{Usd, count, percent, significant};
 
 /// Dollars as text.
 fn usd(dollars: f64) -> String {

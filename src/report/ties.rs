@@ -1,8 +1,8 @@
 //! Plans that a prediction cannot tell apart, and which of them to time.
 
-use super::percent;
-use crate::confidence::table;
-use crate::search::Ranking;
+use meshwright_engine::units::percent;
+use meshwright_planner::confidence::table;
+use meshwright_planner::search::Ranking;
 
 /// Fewest and most plans that are worth timing.
 const TO_TIME: (usize, usize) = (3, 5);

@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::cost::timeline::{Parts, Timeline};
-use crate::schedule::ops::{Op, Pass, Slot};
-use crate::schedule::replay::Event;
-use crate::units::{Bytes, Seconds};
+use meshwright_engine::cost::timeline::{Parts, Timeline};
+use meshwright_engine::schedule::ops::{Op, Pass, Slot};
+use meshwright_engine::schedule::replay::Event;
+use meshwright_engine::units::{Bytes, Seconds};
 
 /// Streams of each rank, in the order they are shown.
 const STREAMS: [&str; 6] = ["compute", "TP", "CP", "EP", "PP", "DP"];

@@ -1,10 +1,11 @@
 //! The scoreboard for a reader.
 
-use super::{Sheet, percent};
-use crate::validate::choice::Choice;
-use crate::validate::metrics::Errors;
-use crate::validate::omitted::{Unmeasured, Unpredicted};
-use crate::validate::{Oom, Report};
+use super::Sheet;
+use meshwright_engine::units::{percent, significant};
+use meshwright_lab::validate::choice::Choice;
+use meshwright_lab::validate::metrics::Errors;
+use meshwright_lab::validate::omitted::{Unmeasured, Unpredicted};
+use meshwright_lab::validate::{Oom, Report};
 
 /// Step times by class.
 pub fn time(report: &Report) -> Sheet {
@@ -126,8 +127,8 @@ pub fn worst(report: &Report, most: usize) -> Sheet {
     for point in report.points.iter().take(most) {
         sheet.push([
             point.id.clone(),
-            super::significant(point.measured_s),
-            super::significant(point.predicted_s),
+            significant(point.measured_s),
+            significant(point.predicted_s),
             percent(point.error),
         ]);
     }

@@ -1,10 +1,10 @@
 //! A verification for a launch or purchase file: the machine, the plans by measured step time, their kernels.
 
-use super::{Sheet, percent, significant};
-use crate::probe::Samples;
-use crate::probe::parts::Part;
-use crate::probe::verify::{Checked, LayerMemory, Term, Verdict, Verification};
-use crate::units::Bytes;
+use super::Sheet;
+use meshwright_engine::units::{Bytes, percent, significant};
+use meshwright_lab::probe::Samples;
+use meshwright_lab::probe::parts::Part;
+use meshwright_lab::probe::verify::{Checked, LayerMemory, Term, Verdict, Verification};
 
 /// The sheets of a report, the verdict in the heading of the first.
 pub fn report(heading: &str, samples: &Samples, verification: &Verification) -> Vec<Sheet> {

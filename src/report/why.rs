@@ -2,11 +2,12 @@
 
 use super::plans::largest_terms;
 use super::ties::Ties;
-use super::{Figures, basis, in_words, percent, significant};
-use crate::confidence::Confidence;
-use crate::cost::{Costs, Evaluation};
-use crate::problem::Problem;
-use crate::search::{Ranking, plainer};
+use super::{basis, in_words};
+use meshwright_engine::cost::{Costs, Evaluation, Figures};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::{percent, significant};
+use meshwright_planner::confidence::Confidence;
+use meshwright_planner::search::{Ranking, plainer};
 
 /// Why the first plan of a ranking won, and what binds it; empty for an empty ranking.
 pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {

@@ -12,14 +12,14 @@ use super::choice::{AXES, Changes, Choice};
 use super::digest::Digest;
 use super::fleet::Wanted;
 use super::product::{Product, checked, counted, decoded, most_gpus, positive, product};
-use crate::catalog::{self, Overrides, nearest};
-use crate::goodput::Mode;
-use crate::gpu::Format;
-use crate::model::Model;
-use crate::money::Market;
-use crate::stack::Stack;
-use crate::units::Tokens;
-use crate::workload::{self, Adaptation, Half, Optimizer, Workload};
+use meshwright_engine::goodput::Mode;
+use meshwright_engine::gpu::Format;
+use meshwright_engine::model::Model;
+use meshwright_engine::money::Market;
+use meshwright_engine::stack::Stack;
+use meshwright_engine::units::Tokens;
+use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Workload};
+use meshwright_planner::catalog::{self, Overrides, nearest};
 
 /// A workload as the file has it.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -266,7 +266,7 @@ pub fn mode(name: &str) -> Result<Mode, String> {
 ///
 /// # Errors
 /// Names those there are.
-pub fn terms<'a>(market: &'a Market, name: &str) -> Result<&'a crate::money::Terms, String> {
+pub fn terms<'a>(market: &'a Market, name: &str) -> Result<&'a meshwright_engine::money::Terms, String> {
     market.terms.get(name).ok_or_else(|| {
         let names: Vec<&str> = market.terms.keys().map(String::as_str).collect();
         let near =

@@ -3,12 +3,12 @@
 use super::SweepError;
 use super::choice::Choice;
 use super::file::{Sweep, Task, format};
-use crate::catalog::{self, Overrides, clusters::CLUSTERS};
-use crate::cluster::{Cluster, ClusterFile, HostMemory, Level};
-use crate::problem::{HbmProfile, Problem};
-use crate::sources::Sourced;
-use crate::units::BytesPerSec;
-use crate::workload;
+use meshwright_engine::cluster::{Cluster, ClusterFile, HostMemory, Level};
+use meshwright_engine::problem::{HbmProfile, Problem};
+use meshwright_engine::sources::Sourced;
+use meshwright_engine::units::BytesPerSec;
+use meshwright_engine::workload;
+use meshwright_planner::catalog::{self, Overrides, clusters::CLUSTERS};
 
 /// GPUs of one leaf where no cluster of the catalogue has this GPU. Source: [dgx-superpod-h100].
 const LEAF: u32 = 256;
@@ -65,7 +65,7 @@ pub fn fat_tree(gpu: &str, gpus: u32, sets: &Overrides) -> Result<Cluster, Sweep
             efficiency,
             hop_latency,
             in_network_reduction: false,
-            latency: crate::units::Seconds::ZERO,
+            latency: meshwright_engine::units::Seconds::ZERO,
         });
     };
     let spine = leaf_gpus.saturating_mul(LEAVES);
@@ -80,7 +80,7 @@ pub fn fat_tree(gpu: &str, gpus: u32, sets: &Overrides) -> Result<Cluster, Sweep
     }
     let (gpus_per_node, host, host_memory) = match &known {
         Some(file) => (file.gpus_per_node, file.host, file.host_memory.clone().map(HostMemory::bytes)),
-        None => (SERVER.min(device.scale_up.gpus), crate::cluster::Host::X86, None),
+        None => (SERVER.min(device.scale_up.gpus), meshwright_engine::cluster::Host::X86, None),
     };
     let name = format!("{gpus} x {}", device.name);
     let scale_up = device.scale_up.clone();
@@ -151,7 +151,7 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
         Some(name) => format(name).map_err(|why| SweepError::value("precision", why))?,
         None => task.workload.format,
     };
-    let workload = crate::workload::Workload { format, recipe, ..task.workload.clone() };
+    let workload = meshwright_engine::workload::Workload { format, recipe, ..task.workload.clone() };
     Problem::new(task.model.clone(), cluster, workload, stack, HbmProfile::Normal)
         .map_err(|why| SweepError::value(&task.name, why.to_string().lines().next().unwrap_or_default()))
 }

@@ -24,7 +24,7 @@ pub use choice::Choice;
 pub use file::{Sweep, Task};
 pub use record::{Record, Status};
 
-use crate::catalog::CatalogError;
+use meshwright_planner::catalog::CatalogError;
 
 /// Most options of one sweep.
 pub const MOST_OPTIONS: u64 = 10_000_000;

@@ -7,10 +7,10 @@ use super::choice::{AXES, Changes, Choice};
 use super::file::{format, mode, terms};
 use super::machine;
 use super::{MOST_OPTIONS, SweepError};
-use crate::catalog::{self, Overrides, nearest};
-use crate::cluster::Cluster;
-use crate::money::Market;
-use crate::units::{BytesPerSec, Usd, UsdPerHour, UsdPerJoule};
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::money::Market;
+use meshwright_engine::units::{BytesPerSec, Usd, UsdPerHour, UsdPerJoule};
+use meshwright_planner::catalog::{self, Overrides, nearest};
 
 /// One product of axes.
 #[derive(Clone, Debug)]
@@ -143,7 +143,7 @@ pub(super) fn checked(product: &Product, market: &Market, sets: &Overrides) -> R
     Ok(clusters)
 }
 
-fn currency(error: &crate::units::ParseQuantityError) -> String {
+fn currency(error: &meshwright_engine::units::ParseQuantityError) -> String {
     error.to_string().replacen("\n\nhint:", ": a price has a currency\n\nhint:", 1)
 }
 

@@ -7,15 +7,15 @@ use super::file::{Sweep, mode, terms};
 use super::machine;
 use super::record::{Job, Record, SCHEMA, Status, Totals};
 use super::{SweepError, Task};
-use crate::confidence::Confidence;
-use crate::cost::Evaluation;
-use crate::cost::Figures;
-use crate::money::{self, Kind, Market, Rate, Terms};
-use crate::problem::Problem;
-use crate::search::{Options, search};
-use crate::sources::Sourced;
-use crate::space::Restrictions;
-use crate::units::{Seconds, Usd};
+use meshwright_engine::cost::Evaluation;
+use meshwright_engine::cost::Figures;
+use meshwright_engine::money::{self, Kind, Market, Rate, Terms};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::sources::Sourced;
+use meshwright_engine::units::{Seconds, Usd};
+use meshwright_planner::confidence::Confidence;
+use meshwright_planner::search::{Options, search};
+use meshwright_planner::space::Restrictions;
 
 /// A workload with its best plan on one machine.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ pub fn market(sweep: &Sweep, choice: &Choice) -> Result<(Market, Terms), SweepEr
 }
 
 fn catalog_source() -> String {
-    crate::catalog::SET_SOURCE.to_owned()
+    meshwright_planner::catalog::SET_SOURCE.to_owned()
 }
 
 /// Terms where none are chosen.

@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::choice::Choice;
 use super::file::Sweep;
 use super::solve::{self, Solved};
-use crate::goodput::Mode;
-use crate::units::Seconds;
+use meshwright_engine::goodput::Mode;
+use meshwright_engine::units::Seconds;
 
 /// One bar: dollars with a figure low, and with it high.
 #[derive(Clone, Debug, PartialEq, Serialize)]

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::path::Path;
 
-use meshwright::report::{Sheet, markdown, percent};
+use meshwright::report::{Sheet, markdown};
 use meshwright::runs::Row;
+use meshwright::units::percent;
 use meshwright::validate::metrics::Pair;
 use meshwright::validate::sample::{Sample, outcome};
 use meshwright::validate::{Report, choice, memory_pair, time_pair};

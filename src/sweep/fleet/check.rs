@@ -4,7 +4,7 @@ use super::column::{Candidate, Column, offers_of};
 use super::{Fleet, Goal, Line, Proof, Wanted};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
-use crate::units::Watts;
+use meshwright_engine::units::Watts;
 
 /// Limits at a day.
 #[derive(Clone, Copy, Debug, PartialEq)]

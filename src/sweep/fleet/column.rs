@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::{Goal, Offer, Wanted, racks};
-use crate::money::Kind;
 use crate::sweep::file::Sweep;
 use crate::sweep::record::{Record, Status, Totals};
-use crate::units::Seconds;
+use meshwright_engine::money::Kind;
+use meshwright_engine::units::Seconds;
 
 /// An option as the program sees it.
 #[derive(Clone, Debug)]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::SweepError;
 use super::file::{Sweep, Task};
 use super::record::Record;
-use crate::units::{Seconds, Usd, Watts};
+use meshwright_engine::units::{Seconds, Usd, Watts};
 
 pub use column::Column;
 pub use program::buy;

@@ -11,7 +11,7 @@ use itertools::Itertools;
 use super::{Fleet, Goal, NoFleet, Period, Proof, Wanted, check};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
-use crate::units::Seconds;
+use meshwright_engine::units::Seconds;
 
 #[cfg(feature = "highs")]
 use good_lp::highs as solver;
@@ -261,7 +261,7 @@ fn why_not(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Vec<String> {
     let told = |names: &str, fleet: &Fleet| {
         format!(
             "without {names} it takes {} in {:.1} days, {:.2} MW and {:.0} racks",
-            crate::units::Usd::new(fleet.cost_usd),
+            meshwright_engine::units::Usd::new(fleet.cost_usd),
             fleet.days,
             fleet.peak_mw,
             fleet.racks

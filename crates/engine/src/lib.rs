@@ -1,0 +1,23 @@
+//! The cost model: time and memory of one parallel plan of one model on one cluster.
+//!
+//! Pure functions over values: no file, clock, environment or thread. Entry point: [`cost::Costs::evaluate`], for a
+//! [`problem::Problem`] and a [`plan::Plan`].
+
+pub mod cluster;
+pub mod collective;
+pub mod cost;
+pub mod goodput;
+pub mod gpu;
+pub mod kernel;
+pub mod model;
+pub mod money;
+pub mod plan;
+pub mod problem;
+pub mod schedule;
+pub mod sources;
+pub mod split;
+pub mod stack;
+pub mod stages;
+pub mod suggest;
+pub mod units;
+pub mod workload;

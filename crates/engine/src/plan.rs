@@ -1,0 +1,234 @@
+//! One point of the space: degrees, schedule, sharding, recomputation.
+
+pub mod text;
+
+use serde::{Deserialize, Serialize};
+
+use crate::schedule::Schedule;
+use crate::split::LayerSplit;
+use crate::stack::Dispatcher;
+
+/// The degrees of parallelism. Expert ranks are the (tp, cp, dp) ranks of a stage, folded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Layout {
+    /// Tensor-parallel size (`--tensor-model-parallel-size`).
+    pub tp: u32,
+    /// Context-parallel size (`--context-parallel-size`).
+    pub cp: u32,
+    /// Pipeline-parallel size (`--pipeline-model-parallel-size`).
+    pub pp: u32,
+    /// Data-parallel size, derived: world / (tp·cp·pp).
+    pub dp: u32,
+    /// Expert-parallel size (`--expert-model-parallel-size`).
+    pub ep: u32,
+    /// Expert tensor-parallel size (`--expert-tensor-parallel-size`).
+    pub etp: u32,
+}
+
+impl Layout {
+    /// No parallelism but data parallelism.
+    pub const fn data_parallel(dp: u32) -> Self {
+        Self { tp: 1, cp: 1, pp: 1, dp, ep: 1, etp: 1 }
+    }
+    /// GPUs in use.
+    pub const fn world_size(&self) -> u32 {
+        self.tp * self.cp * self.pp * self.dp
+    }
+    /// Ranks that hold the same dense weights: dp·cp.
+    pub const fn dense_replicas(&self) -> u32 {
+        self.dp * self.cp
+    }
+    /// Ranks that hold the same experts: world / (pp·ep·etp).
+    pub const fn expert_replicas(&self) -> u32 {
+        let ranks = self.tp * self.cp * self.dp;
+        let experts = self.ep * self.etp;
+        if experts >= ranks { 1 } else { ranks / experts }
+    }
+}
+
+/// How a context-parallel group exchanges keys and values (`--cp-comm-type`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CpKind {
+    /// `p2p`: a ring of key-value blocks.
+    #[default]
+    Ring,
+    /// `allgather`: all keys and values at once.
+    AllGather,
+    /// `a2a`: heads for tokens (Ulysses).
+    AllToAll,
+    /// `a2a+p2p`: heads inside the scale-up domain, a ring across.
+    Hierarchical,
+}
+
+/// ZeRO stage: what data-parallel ranks share instead of repeating.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "u8", try_from = "u8")]
+pub enum ZeroStage {
+    /// Nothing (DDP).
+    #[default]
+    Zero,
+    /// Optimizer states (`--use-distributed-optimizer`).
+    One,
+    /// And gradients.
+    Two,
+    /// And weights (FSDP).
+    Three,
+}
+
+impl From<ZeroStage> for u8 {
+    fn from(stage: ZeroStage) -> Self {
+        stage as Self
+    }
+}
+
+impl TryFrom<u8> for ZeroStage {
+    type Error = String;
+    fn try_from(stage: u8) -> Result<Self, String> {
+        match stage {
+            0 => Ok(Self::Zero),
+            1 => Ok(Self::One),
+            2 => Ok(Self::Two),
+            3 => Ok(Self::Three),
+            _ => Err(format!("ZeRO stage {stage} is not 0, 1, 2 or 3")),
+        }
+    }
+}
+
+/// Modules that selective recomputation forgets (`--recompute-modules`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[allow(clippy::struct_excessive_bools)] // a set of six flags that Megatron names one by one
+pub struct Modules {
+    /// `core_attn`: scores, softmax, context of un-fused attention.
+    pub core_attn: bool,
+    /// `layernorm`.
+    pub layernorm: bool,
+    /// `moe_act` (and the MLP's activation).
+    pub act: bool,
+    /// `mla_up_proj`.
+    pub mla_up_proj: bool,
+    /// `mlp`: the dense MLP.
+    pub mlp: bool,
+    /// `moe`: router, dispatch and experts.
+    pub moe: bool,
+}
+
+impl Modules {
+    /// The modules with their Megatron names.
+    pub const fn named(self) -> [(&'static str, bool); 6] {
+        let Self { core_attn, layernorm, act, mla_up_proj, mlp, moe } = self;
+        [
+            ("core_attn", core_attn),
+            ("layernorm", layernorm),
+            ("act", act),
+            ("mla_up_proj", mla_up_proj),
+            ("mlp", mlp),
+            ("moe", moe),
+        ]
+    }
+}
+
+/// What backward computes again instead of having kept it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Recompute {
+    /// Nothing.
+    #[default]
+    None,
+    /// Named modules of every layer.
+    Selective(Modules),
+    /// Every second matrix product (torch's per-op selective checkpointing).
+    PerOp,
+    /// Every other layer.
+    EveryOther,
+    /// All of the first `n` layers of each chunk (`--recompute-method block`).
+    FirstLayers(u32),
+    /// All of every layer (`--recompute-granularity full`).
+    Full,
+}
+
+/// What moves to the host.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Offload {
+    /// Share of the optimizer states (and their update) on the host.
+    pub optimizer: f64,
+    /// Share of the activations that wait on the host between forward and backward.
+    pub activations: f64,
+}
+
+impl Offload {
+    /// Nothing on the host.
+    pub const NONE: Self = Self { optimizer: 0.0, activations: 0.0 };
+}
+
+/// In which order ranks are numbered: the innermost dimension first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RankOrder {
+    /// `tp-cp-ep-dp-pp`: Megatron's default; stages lie far apart.
+    #[default]
+    #[serde(rename = "tp-cp-ep-dp-pp")]
+    PipelineOutermost,
+    /// `tp-cp-ep-pp-dp` (`--use-tp-pp-dp-mapping`): replicas lie far apart.
+    #[serde(rename = "tp-cp-ep-pp-dp")]
+    DataOutermost,
+}
+
+/// A plan: one way to run the problem.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Plan {
+    /// Degrees.
+    #[serde(flatten)]
+    pub layout: Layout,
+    /// Megatron's sequence parallelism (`--sequence-parallel`).
+    pub sequence_parallel: bool,
+    /// Exchange of keys and values.
+    pub cp_kind: CpKind,
+    /// Order of micro-batches.
+    pub schedule: Schedule,
+    /// Layers of each chunk.
+    pub split: LayerSplit,
+    /// What data-parallel ranks share.
+    pub zero: ZeroStage,
+    /// Ranks that share one copy (HSDP, partial distributed optimizer); all dp·cp ranks when absent.
+    pub shard_group: Option<u32>,
+    /// Whether FSDP frees a layer's weights after its forward.
+    pub reshard_after_forward: bool,
+    /// Sequences of one micro-batch.
+    pub micro_batch: u32,
+    /// What backward computes again.
+    pub recompute: Recompute,
+    /// What waits on the host.
+    pub offload: Offload,
+    /// How tokens reach their experts.
+    pub dispatcher: Dispatcher,
+    /// Numbering of ranks.
+    pub order: RankOrder,
+}
+
+impl Plan {
+    /// Micro-batches per step of each replica; not whole where a published batch does not divide.
+    pub fn micro_batches(&self, global_batch: u32) -> f64 {
+        f64::from(global_batch) / (f64::from(self.layout.dp) * f64::from(self.micro_batch))
+    }
+
+    /// Tokens of one micro-batch on one context-parallel rank.
+    pub fn tokens(&self, seq_len: u32) -> f64 {
+        f64::from(self.micro_batch) * f64::from(seq_len) / f64::from(self.layout.cp)
+    }
+
+    /// The share of tokens that norms and residuals of one rank see: 1/tp under sequence parallelism.
+    pub fn sequence_shards(&self) -> f64 {
+        if self.sequence_parallel { f64::from(self.layout.tp) } else { 1.0 }
+    }
+
+    /// Ranks over which ZeRO shards dense weights.
+    pub fn dense_shards(&self) -> u32 {
+        let all = self.layout.dense_replicas();
+        match self.shard_group {
+            Some(group) if group > 1 && group < all && self.zero >= ZeroStage::One => group,
+            Some(_) | None => all,
+        }
+    }
+}

@@ -1,0 +1,166 @@
+//! Model, cluster, workload and stack together, checked once.
+
+use serde::Serialize;
+
+use crate::cluster::Cluster;
+use crate::model::{Model, ModelError};
+use crate::stack::Stack;
+use crate::units::{Bytes, count};
+use crate::workload::Workload;
+
+/// How much of the memory a plan may fill.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum HbmProfile {
+    /// 97 %: nothing else runs there.
+    Tight,
+    /// 92 %.
+    #[default]
+    Normal,
+    /// 75 %: the usual advice for a first launch.
+    Conservative,
+}
+
+impl HbmProfile {
+    /// Share of the memory that a plan's reserved peak may reach (specification §6.5).
+    pub const fn share(self) -> f64 {
+        match self {
+            Self::Tight => 0.97,
+            Self::Normal => 0.92,
+            Self::Conservative => 0.75,
+        }
+    }
+}
+
+/// A problem: what to train, on what, how. To exist is to be legal.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    model: Model,
+    cluster: Cluster,
+    workload: Workload,
+    stack: Stack,
+    hbm_profile: HbmProfile,
+    memory_ceiling: f64,
+}
+
+/// A problem that no plan could solve.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ProblemError {
+    /// The model is not one.
+    #[error("{0}")]
+    Model(#[from] ModelError),
+    /// The cluster is not one.
+    #[error("{0}")]
+    Cluster(String),
+    /// The workload is empty.
+    #[error("{0}")]
+    Workload(String),
+    /// The device has no curve for the format.
+    #[error("{gpu} has no {format} matrix products\n\nhint: it has: {known}")]
+    Format {
+        /// The device.
+        gpu: String,
+        /// The format.
+        format: String,
+        /// What it has.
+        known: String,
+    },
+}
+
+impl Problem {
+    /// The question in one line: model, cluster, batch, precision and software stack.
+    pub fn heading(&self) -> String {
+        format!(
+            "{} ({} parameters) on {} x {}, {} sequences of {} tokens, {}, stack {}",
+            self.model.name,
+            count(self.model.parameters().total as f64),
+            self.cluster.gpus,
+            self.cluster.gpu.name,
+            self.workload.global_batch,
+            self.workload.seq_len,
+            self.workload.precision(),
+            self.stack.name,
+        )
+    }
+
+    /// Checks once what all later code assumes.
+    ///
+    /// # Errors
+    /// An empty batch or sequence, a device without the format, a model or cluster that contradicts itself.
+    pub fn new(
+        model: Model,
+        cluster: Cluster,
+        workload: Workload,
+        stack: Stack,
+        hbm_profile: HbmProfile,
+    ) -> Result<Self, ProblemError> {
+        model.check()?;
+        cluster.check().map_err(ProblemError::Cluster)?;
+        if workload.global_batch == 0 || workload.seq_len == 0 {
+            return Err(ProblemError::Workload("the global batch and the sequence length must be above 0".into()));
+        }
+        if model.learned_positions > 0 && workload.seq_len > model.learned_positions {
+            return Err(ProblemError::Workload(format!(
+                "a sequence of {} tokens is over the {} learned positions of {}",
+                workload.seq_len, model.learned_positions, model.name
+            )));
+        }
+        if !(workload.imbalance >= 1.0 && workload.imbalance.is_finite()) {
+            return Err(ProblemError::Workload("the expert imbalance must be 1 or more".into()));
+        }
+        if !cluster.gpu.gemm.contains_key(&workload.format) {
+            return Err(ProblemError::Format {
+                gpu: cluster.gpu.name.clone(),
+                format: workload.format.to_string(),
+                known: cluster.gpu.gemm.keys().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+            });
+        }
+        Ok(Self { model, cluster, workload, stack, hbm_profile, memory_ceiling: 1.0 })
+    }
+
+    /// What is trained.
+    pub const fn model(&self) -> &Model {
+        &self.model
+    }
+    /// On what.
+    pub const fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+    /// What one step must do.
+    pub const fn workload(&self) -> &Workload {
+        &self.workload
+    }
+    /// With which software.
+    pub const fn stack(&self) -> &Stack {
+        &self.stack
+    }
+    /// How much memory a plan may fill.
+    pub const fn hbm_profile(&self) -> HbmProfile {
+        self.hbm_profile
+    }
+    /// The problem with plans held under a share of the memory, where that is less than the profile's.
+    #[must_use]
+    pub fn under_ceiling(self, share: f64) -> Self {
+        Self { memory_ceiling: share, ..self }
+    }
+    /// The same problem with another number of sequences per step.
+    #[must_use]
+    pub fn with_global_batch(&self, global_batch: u32) -> Self {
+        let mut problem = self.clone();
+        problem.workload.global_batch = global_batch;
+        problem
+    }
+    /// The same problem with another cluster, workload or stack.
+    ///
+    /// # Errors
+    /// As [`Problem::new`].
+    pub fn changed(&self, change: impl FnOnce(&mut Cluster, &mut Workload, &mut Stack)) -> Result<Self, ProblemError> {
+        let Self { model, mut cluster, mut workload, mut stack, hbm_profile, memory_ceiling } = self.clone();
+        change(&mut cluster, &mut workload, &mut stack);
+        Ok(Self::new(model, cluster, workload, stack, hbm_profile)?.under_ceiling(memory_ceiling))
+    }
+    /// Memory that a plan may fill.
+    pub fn hbm_budget(&self) -> Bytes {
+        self.cluster.gpu.hbm.value * self.hbm_profile.share().min(self.memory_ceiling)
+    }
+}

@@ -1,0 +1,118 @@
+//! Quantities as a reader sees them: three digits and the unit of their size.
+
+use std::fmt;
+
+use super::{Bytes, BytesPerSec, FlopsPerSec, Seconds, Usd, UsdPerHour};
+
+impl fmt::Display for Usd {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let (value, unit) = match self.0.abs() {
+            d if d >= 999.5e6 => (self.0 / 1e9, " B"),
+            d if d >= 999.5e3 => (self.0 / 1e6, " M"),
+            d if d >= 9_999.5 => (self.0 / 1e3, " k"),
+            _ => return write!(f, "${:.0}", self.0),
+        };
+        let digits = if value.abs() >= 99.95 {
+            0
+        } else if value.abs() >= 9.995 {
+            1
+        } else {
+            2
+        };
+        write!(f, "${value:.digits$}{unit}")
+    }
+}
+
+impl fmt::Display for UsdPerHour {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "${:.2}/h", self.0)
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        if self.0 >= 0.05 * 1_073_741_824.0 {
+            write!(f, "{:.1} GiB", self.as_gib())
+        } else {
+            write!(f, "{:.1} MiB", self.0 / 1_048_576.0)
+        }
+    }
+}
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        let (value, unit) = match self.0 {
+            0.0 => (0.0, "s"),
+            s if s < 1e-3 => (s * 1e6, "us"),
+            s if s < 1.0 => (s * 1e3, "ms"),
+            s if s < 600.0 => (s, "s"),
+            s if s < 172_800.0 => (s / 3600.0, "h"),
+            s => (s / 86400.0, "d"),
+        };
+        let digits = if value == 0.0 || value >= 100.0 {
+            0
+        } else if value >= 10.0 {
+            1
+        } else {
+            2
+        };
+        write!(f, "{value:.digits$} {unit}")
+    }
+}
+
+impl fmt::Display for BytesPerSec {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        if self.0 >= 1e12 { write!(f, "{:.2} TB/s", self.0 / 1e12) } else { write!(f, "{:.1} GB/s", self.0 / 1e9) }
+    }
+}
+
+impl fmt::Display for FlopsPerSec {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{:.0} TFLOP/s", self.as_tflops())
+    }
+}
+
+/// A count with its magnitude: `405.9 B`, `13.5 k`.
+pub fn count(n: f64) -> String {
+    match n.abs() {
+        a if a >= 1e12 => format!("{:.2} T", n / 1e12),
+        a if a >= 1e9 => format!("{:.1} B", n / 1e9),
+        a if a >= 1e6 => format!("{:.1} M", n / 1e6),
+        a if a >= 1e4 => format!("{:.1} k", n / 1e3),
+        _ => format!("{n}"),
+    }
+}
+
+/// A number with three significant digits.
+pub fn significant(value: f64) -> String {
+    let digits = match value.abs() {
+        a if a >= 100.0 || a == 0.0 => 0,
+        a if a >= 10.0 => 1,
+        a if a >= 1.0 => 2,
+        _ => 3,
+    };
+    format!("{value:.digits$}")
+}
+
+/// A share as a percentage with one digit; a share that rounds to zero has no sign.
+pub fn percent(share: f64) -> String {
+    match format!("{:.1} %", share * 100.0) {
+        zero if zero == "-0.0 %" => "0.0 %".into(),
+        text => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_keep_three_digits() {
+        assert_eq!(significant(1234.5), "1234");
+        assert_eq!(significant(12.345), "12.3");
+        assert_eq!(significant(1.2345), "1.23");
+        assert_eq!(significant(0.0), "0");
+        assert_eq!(percent(0.4321), "43.2 %");
+        assert_eq!(percent(-0.0004), "0.0 %");
+    }
+}

@@ -1,0 +1,77 @@
+//! What stands at the top of every file: the question, the plan, and what was predicted.
+
+use super::Request;
+use meshwright_engine::cost::Figures;
+use meshwright_engine::units::{Bytes, percent, significant};
+use meshwright_planner::confidence::Confidence;
+use meshwright_planner::express::Target;
+
+/// Widest line of a comment.
+const WIDTH: usize = 118;
+
+/// Lines that say what the file runs and what was predicted of it, without a comment mark.
+pub(super) fn lines(target: Target, request: &Request, notes: &[String]) -> Vec<String> {
+    let (problem, evaluation) = (request.costs.problem, request.evaluation);
+    let heading = request.pools.map_or_else(|| problem.heading(), |(heading, _)| heading.to_owned());
+    let mut lines = vec![format!("{target}: {heading}"), format!("plan: {}", evaluation.plan)];
+    if let Some(staged) = request.staged {
+        let recomputed = staged.recomputation(problem.model().kinds.len()).replace('\n', " ");
+        lines.push(format!("stages: {}, recomputing {recomputed}", staged.megatron_layout()));
+    }
+    match request.pools {
+        Some((_, told)) => lines.extend_from_slice(told),
+        None => lines.extend(predicted(request)),
+    }
+    lines.extend(notes.iter().map(|note| format!("note: {note}")));
+    lines.iter().flat_map(|line| wrapped(line)).collect()
+}
+
+/// What was predicted of a plan on one cluster.
+fn predicted(request: &Request) -> Vec<String> {
+    let (problem, evaluation) = (request.costs.problem, request.evaluation);
+    let figures = Figures::new(problem, evaluation);
+    let sure = Confidence::new(problem, evaluation);
+    let gib = |bytes: Bytes| significant(bytes.as_gib());
+    let mut lines = vec![format!(
+        "predicted by meshwright {}: {} a step ({} to {}), {} MFU, {} tokens/s/GPU; rank {} peaks at {} GiB ({} to {}) of {}, \
+         and runs out of memory with a chance of {}",
+        env!("CARGO_PKG_VERSION"),
+        figures.step,
+        sure.step.0,
+        sure.step.1,
+        percent(figures.mfu),
+        significant(figures.tokens_per_second),
+        evaluation.footprint.rank,
+        gib(figures.peak),
+        gib(sure.peak.0),
+        gib(sure.peak.1),
+        gib(problem.cluster().gpu.hbm.value),
+        percent(sure.oom_probability),
+    )];
+    lines.push(format!("nine runs of ten lie in the intervals, which rest on {} published runs", sure.runs));
+    if figures.headroom_gib < 0.0 {
+        lines.push(format!(
+            "WARNING: predicted not to fit: {} GiB over what the profile lets a plan fill",
+            significant(-figures.headroom_gib)
+        ));
+    }
+    lines
+}
+
+/// A line broken at spaces; what follows the first is indented.
+fn wrapped(line: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    let mut current = String::new();
+    for word in line.split(' ') {
+        if !current.is_empty() && current.chars().count() + 1 + word.chars().count() > WIDTH {
+            lines.push(std::mem::replace(&mut current, format!("  {word}")));
+        } else {
+            if !current.is_empty() {
+                current.push(' ');
+            }
+            current.push_str(word);
+        }
+    }
+    lines.push(current);
+    lines
+}

@@ -1,0 +1,130 @@
+//! What training programs that follow Hugging Face's `Trainer` take on their command line.
+//!
+//! Source: [transformers] `training_args.py`: `per_device_train_batch_size`, `gradient_accumulation_steps`,
+//! `gradient_checkpointing`, `fsdp`; the names of model and sequence are those of its examples. ms-swift's and LLaMA-Factory's
+//! `--deepspeed zero3` names a configuration that ships with them; DeepSpeed's examples take `--zero_stage`.
+
+use super::document::{Document, Node, Value};
+use super::finding::{Finding, Place};
+use super::launch::{Launch, Launcher};
+use super::{Imported, Launched, accelerate, deepspeed, known};
+use meshwright_engine::plan::Recompute;
+
+const SEQUENCE: &[&str] = &[
+    "--max_seq_length",
+    "--max_seq_len",
+    "--model_max_length",
+    "--block_size",
+    "--seq_length",
+    "--cutoff_len",
+    "--max_length",
+];
+const MODEL: &[&str] =
+    &["--model", "--model_id_or_path", "--model_name_or_path", "--model_name", "--pretrained_model_name_or_path"];
+
+/// The ZeRO stage of a configuration that a program's name stands for, and whether it offloads.
+pub(crate) fn preset(launch: &Launch) -> Option<(&'static str, bool)> {
+    let name = launch.argument(&["--deepspeed"])?.plain();
+    let stage = ["zero0", "zero1", "zero2", "zero3"].into_iter().position(|stage| name.starts_with(stage))?;
+    let plain = !name.contains(['.', '/']);
+    plain.then(|| (["0", "1", "2", "3"][stage], name.contains("offload")))
+}
+
+/// Whether a program takes its batch as Hugging Face's `Trainer` does.
+pub(crate) fn is_trainer(launch: &Launch) -> bool {
+    let names = ["--per_device_train_batch_size", "--per-device-train-batch-size", "--zero_stage", "--deepspeed_stage"];
+    launch.argument(&names).is_some()
+}
+
+/// Settles a launch without a configuration file: DeepSpeed's stage and offloading, FSDP, or replicas alone.
+pub(crate) fn settle(launch: &Launch, launched: &Launched, file: &str) -> Imported {
+    let line = launch.line;
+    let mut document = Document::new(Node { value: Value::Map(Vec::new()), line }, file);
+    let said = |names: &[&str]| launch.argument(names).filter(|value| value.missing().is_empty());
+    let switch = |name: &str| launch.arguments.iter().any(|word| word.plain() == name);
+    let stage = said(&["--zero_stage", "--zero-stage", "--deepspeed_stage"])
+        .map(|stage| (stage.plain(), stage.line().unwrap_or(line)));
+    let mut imported = if let Some((stage, offload)) = preset(launch) {
+        document.put("zero_optimization.stage", stage, line);
+        if offload {
+            document.put("zero_optimization.offload_optimizer.device", "cpu", line);
+        }
+        document.put("bf16.enabled", "true", line);
+        deepspeed::settle(&document, launched)
+    } else if launch.launcher == Launcher::Deepspeed || stage.is_some() {
+        if let Some((stage, line)) = &stage {
+            document.put("zero_optimization.stage", stage, *line);
+        }
+        if switch("--offload") {
+            document.put("zero_optimization.offload_optimizer.device", "cpu", line);
+        }
+        document.put("bf16.enabled", "true", line);
+        let finding =
+            Finding::warning("needs-code", format!("`{}` makes DeepSpeed's configuration itself", launch.program));
+        let read = if stage.is_some() { "of it, the stage and the batch are read" } else { "its stage is taken as 0" };
+        document.note(finding.at(&Place { file: file.to_owned(), line }).expected(read));
+        deepspeed::settle(&document, launched)
+    } else {
+        let sharding = said(&["--fsdp"]).map(|text| text.plain()).unwrap_or_default();
+        document.put("distributed_type", if sharding.is_empty() { "MULTI_GPU" } else { "FSDP" }, line);
+        if let Some(strategy) =
+            ["hybrid_shard", "full_shard", "shard_grad_op"].iter().find(|way| sharding.contains(**way))
+        {
+            document.put("fsdp_config.fsdp_sharding_strategy", &strategy.to_uppercase(), line);
+        }
+        let off = |value: &str| matches!(value.to_ascii_lowercase().as_str(), "false" | "0" | "no");
+        let half = ["bf16", "fp16"].into_iter().find(|half| {
+            let name = format!("--{half}");
+            switch(&name) && !said(&[name.as_str()]).is_some_and(|value| off(&value.plain()))
+        });
+        document.put("mixed_precision", half.unwrap_or("no"), line);
+        accelerate::settle(&document, launched)
+    };
+    fill(&mut imported, launch, None, file);
+    imported
+}
+
+/// Adds what the program's arguments say and its configuration does not; `accumulation` is what the environment says.
+pub(crate) fn fill(imported: &mut Imported, launch: &Launch, accumulation: Option<u32>, file: &str) {
+    let number = |names: &[&str]| {
+        let dashed: Vec<String> = names.iter().map(|name| format!("--{}", name[2..].replace('_', "-"))).collect();
+        let all: Vec<&str> = names.iter().copied().chain(dashed.iter().map(String::as_str)).collect();
+        let text = launch.argument(&all)?;
+        let value = text.plain().trim().parse::<u32>().ok().filter(|n| *n > 0)?;
+        Some((value, Place { file: file.to_owned(), line: text.line().unwrap_or(launch.line) }))
+    };
+    if let Some((micro, place)) = number(&["--per_device_train_batch_size"])
+        && !imported.places.contains_key("mbs")
+    {
+        imported.plan.micro_batch = micro;
+        imported.places.insert("mbs".into(), place);
+        let steps = number(&["--gradient_accumulation_steps"]).map(|(steps, _)| steps).or(accumulation).unwrap_or(1);
+        if imported.work.global_batch.is_none() && imported.world.is_some() {
+            let dp = imported.plan.layout.dp;
+            imported.work.global_batch = Some(micro.saturating_mul(steps).saturating_mul(dp));
+        }
+    }
+    if let Some((tokens, place)) = number(SEQUENCE)
+        && imported.work.seq_len.is_none()
+    {
+        imported.work.seq_len = Some(tokens);
+        imported.places.insert("seq".into(), place);
+    }
+    let checkpointing = launch.argument(&["--gradient_checkpointing", "--gradient-checkpointing"]);
+    let named = |word: &str| launch.arguments.iter().any(|argument| argument.plain() == word);
+    let given = checkpointing.is_some() || named("--gradient_checkpointing") || named("--gradient-checkpointing");
+    let off =
+        checkpointing.is_some_and(|word| matches!(word.plain().to_ascii_lowercase().as_str(), "false" | "0" | "no"));
+    if given && !off && imported.plan.recompute == Recompute::None {
+        imported.plan.recompute = Recompute::Full;
+    }
+    if imported.model.is_none()
+        && let Some(name) = launch.argument(MODEL)
+        && let Some(model) = known::of_hub(&name.plain())
+    {
+        let place = Place { file: file.to_owned(), line: name.line().unwrap_or(launch.line) };
+        let message = format!("`{}` is read as {}", name.plain(), model.name);
+        imported.findings.push(Finding::note("assumed", message).at(&place).expected("another: --model"));
+        imported.model = Some(model);
+    }
+}

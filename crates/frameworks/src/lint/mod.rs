@@ -1,0 +1,162 @@
+//! A launch file against a cluster: is it legal, does it fit, what crosses which link, what would be faster.
+
+mod better;
+mod links;
+pub mod measured;
+pub mod rules;
+
+use crate::import::{Finding, Imported, Level};
+use meshwright_engine::cost::{Costs, Evaluation, Footprint};
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::stack::Framework;
+use meshwright_planner::confidence::Confidence;
+use meshwright_planner::space::{self, Rejection};
+
+pub use better::{Change, Suggestion};
+pub use links::Crossing;
+
+/// What was found about a plan of a file.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// Everything found, errors first.
+    pub findings: Vec<Finding>,
+    /// The price, where the plan is legal.
+    pub evaluation: Option<Evaluation>,
+    /// Memory of every pipeline rank, where it can be sized.
+    pub footprints: Vec<Footprint>,
+    /// Groups that leave the scale-up domain.
+    pub crossings: Vec<Crossing>,
+    /// Single changes that make it faster, the best first.
+    pub changes: Vec<Suggestion>,
+    /// The fastest plan of the same framework, where it is faster.
+    pub best: Option<Evaluation>,
+}
+
+/// How much of the looking is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Legality and memory: milliseconds.
+    Checks,
+    /// Also single changes and the search for a faster plan.
+    Everything,
+}
+
+/// Looks at what was imported, on a problem made of it.
+pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -> Report {
+    let costs = Costs::new(problem);
+    let mut findings = imported.findings.clone();
+    findings.extend(imported.unknown.iter().map(unknown));
+    let rejections = space::check(&costs, plan);
+    let guessed = findings.iter().any(|finding| GUESSED.contains(&finding.rule));
+    findings.extend(rejections.iter().map(|rejection| refused(rejection, imported, guessed)));
+    // Megatron-DeepSpeed has a flag for ZB-H1, which nobody plans with.
+    let flagged = imported.framework == Framework::MegatronDeepspeed && plan.schedule == Schedule::ZbH1;
+    if !space::runs(imported.framework, plan.schedule) && plan.layout.pp > 1 && !flagged {
+        let message = format!("{:?} does not run the schedule {}", imported.framework, plan.schedule);
+        findings.push(Finding::error("framework-schedule", message).at_maybe(imported.places.get("vpp")));
+    }
+    let priced = rejections.iter().all(Rejection::is_of_memory);
+    let evaluation = priced.then(|| costs.evaluate_played(plan));
+    let footprints = if priced || space::can_be_sized(plan, problem) { costs.footprints(plan) } else { Vec::new() };
+    let mut report =
+        Report { findings, evaluation, footprints, crossings: Vec::new(), changes: Vec::new(), best: None };
+    if let Some(evaluation) = &evaluation {
+        report.findings.push(predicted(problem, evaluation));
+        memory(problem, &mut report.findings, evaluation);
+        report.crossings = links::crossings(problem, plan, evaluation);
+        report.findings.extend(report.crossings.iter().map(|crossing| crossing.finding(imported)));
+        if depth == Depth::Everything {
+            report.changes = better::changes(problem, imported, plan, evaluation);
+            report.findings.extend(report.changes.iter().map(|change| change.finding(imported, evaluation)));
+            report.best = better::best(problem, imported, evaluation);
+            report.findings.extend(
+                report.best.as_ref().map(|best| {
+                    better::finding(best, evaluation, evaluation.footprint.device() <= problem.hbm_budget())
+                }),
+            );
+        }
+    }
+    report.findings.sort_by_key(|finding| finding.level); // stable: in the order of looking within a level
+    report
+}
+
+fn unknown(unknown: &crate::import::Unknown) -> Finding {
+    let values = unknown.values.join(" ");
+    let finding = Finding::warning(
+        "unknown-flag",
+        format!(
+            "`{}{}{values}` is in no release that is known",
+            unknown.name,
+            if values.is_empty() { "" } else { " " }
+        ),
+    );
+    let near = unknown
+        .nearest
+        .as_ref()
+        .map_or_else(|| "a fork's own, or a slip".to_owned(), |near| format!("did you mean `{near}`?"));
+    finding.at(&unknown.place).expected(near)
+}
+
+/// Findings after which the plan is not wholly the file's: what was not read counts as one.
+const GUESSED: [&str; 3] = ["unresolved-variable", "not-training", "wrong-value"];
+
+fn refused(rejection: &Rejection, imported: &Imported, guessed: bool) -> Finding {
+    let place = rules::keys(rejection).iter().find_map(|key| imported.places.get(*key));
+    let source = rules::named(rejection.rule()).map_or("", |rule| rule.source);
+    let finding = Finding::error(rejection.rule(), rejection.to_string()).at_maybe(place);
+    if guessed && rejection.is_of_memory() {
+        let expected = "what was not read counts as 1 or as not set: see the other findings first";
+        return Finding::warning(rejection.rule(), rejection.to_string()).expected(expected);
+    }
+    if source.is_empty() || rejection.is_of_memory() {
+        finding.expected("more recomputation, sharding or GPUs: see the changes that make it fit")
+    } else {
+        finding.expected(format!("as {source} has it"))
+    }
+}
+
+/// The step time with the interval that nine runs of ten are in, for forms that show findings alone.
+fn predicted(problem: &Problem, evaluation: &Evaluation) -> Finding {
+    let sure = Confidence::new(problem, evaluation);
+    let message = format!(
+        "a step is predicted to take {} ({} to {} in nine runs of ten), with a chance of {:.0} % to run out of memory",
+        evaluation.step.total(),
+        sure.step.0,
+        sure.step.1,
+        sure.oom_probability * 100.0
+    );
+    Finding::note("predicted", message)
+}
+
+/// Chance of running out of memory from which it is said.
+const WORTH_SAYING: f64 = 0.05;
+
+fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluation) {
+    let fullest = &evaluation.footprint;
+    let chance = Confidence::new(problem, evaluation).oom_probability;
+    if fullest.device() > problem.hbm_budget() {
+        return;
+    }
+    let message = format!(
+        "rank {} of the pipeline peaks at {:.1} of {:.1} GiB; the chance that it runs out of memory is {:.0} %",
+        fullest.rank,
+        fullest.device().as_gib(),
+        problem.cluster().gpu.hbm.value.as_gib(),
+        chance * 100.0
+    );
+    findings.push(if chance < WORTH_SAYING {
+        Finding::note("fits", message)
+    } else {
+        let advice = "time it before the long run: the chance is that of published runs of its class";
+        Finding::warning("near-ceiling", message).expected(advice)
+    });
+}
+
+impl Report {
+    /// Whether there is an error.
+    pub fn failed(&self) -> bool {
+        self.findings.iter().any(|finding| finding.level == Level::Error)
+    }
+}

@@ -1,0 +1,253 @@
+//! Constants that a fit may move: which, between what bounds, and why they are physical.
+
+use serde::Deserialize;
+use toml::Value;
+
+use super::bounds::Bounds;
+use meshwright_planner::catalog::Overrides;
+use meshwright_planner::catalog::fits::Constant;
+
+/// The constants that are fitted where the user names none.
+const DEFAULT: &str = include_str!("../../../../clusters/fits/free/2026-11.toml");
+
+/// Constants that are fitted together, because the same runs depend on them.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Block {
+    /// Name, for the report.
+    pub name: String,
+    /// The constants.
+    #[serde(rename = "constant")]
+    pub constants: Vec<Free>,
+}
+
+/// One free constant.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Free {
+    /// The values that it sets, as in a fit: `gpu.NAME.key`, `stack.NAME.key`.
+    pub keys: Vec<String>,
+    /// Least.
+    pub low: f64,
+    /// Most.
+    pub high: f64,
+    /// How far off what was known before may be: one standard deviation, in the unit of the value (or of the factor).
+    pub prior: f64,
+    /// Unit of the value, where it has one.
+    pub unit: Option<String>,
+    /// Whether it is a factor on the values that the keys have, instead of their value.
+    #[serde(default)]
+    pub factor: bool,
+    /// What it means.
+    pub why: String,
+}
+
+/// Why a file of free constants cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum FreeError {
+    /// It does not parse.
+    #[error("{0}")]
+    Toml(#[from] toml::de::Error),
+    /// A constant that cannot be moved.
+    #[error("`{key}`: {why}")]
+    Constant {
+        /// Its key.
+        key: String,
+        /// Why.
+        why: String,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    #[serde(rename = "source")]
+    _source: String,
+    block: Vec<Block>,
+}
+
+/// The constants that are fitted where the user names none.
+///
+/// # Errors
+/// Never for the built-in file, which tests read.
+pub fn default_blocks() -> Result<Vec<Block>, FreeError> {
+    blocks(DEFAULT)
+}
+
+/// Reads a file of free constants.
+///
+/// # Errors
+/// When it does not parse, or bounds contain nothing.
+pub fn blocks(text: &str) -> Result<Vec<Block>, FreeError> {
+    let file: File = toml::from_str(text)?;
+    for free in file.block.iter().flat_map(|block| &block.constants) {
+        let key = free.keys.first().cloned().unwrap_or_default();
+        if free.keys.is_empty() {
+            return Err(FreeError::Constant { key, why: "there are no `keys`".into() });
+        }
+        if !(free.low.is_finite() && free.high.is_finite() && free.low < free.high && free.low >= 0.0) {
+            return Err(FreeError::Constant { key, why: format!("no range: {} to {}", free.low, free.high) });
+        }
+        if !(free.prior.is_finite() && free.prior > 0.0) {
+            return Err(FreeError::Constant { key, why: format!("`prior` must be above 0, not {}", free.prior) });
+        }
+    }
+    Ok(file.block)
+}
+
+/// A free constant with the values that its keys have before the fit.
+#[derive(Clone, Debug)]
+pub struct Placed {
+    /// The constant.
+    pub free: Free,
+    /// Block that it is of.
+    pub block: usize,
+    /// Value of each key before the fit, in the constant's unit.
+    base: Vec<f64>,
+}
+
+impl Placed {
+    /// Looks up what the keys of a constant are now.
+    ///
+    /// # Errors
+    /// When a key names no number of the catalogue.
+    pub fn new(free: &Free, block: usize, sets: &Overrides) -> Result<Self, FreeError> {
+        let base = free.keys.iter().map(|key| number_at(key, free.unit.as_deref(), sets)).collect::<Result<_, _>>()?;
+        Ok(Self { free: free.clone(), block, base })
+    }
+
+    /// Bounds.
+    pub fn bounds(&self) -> Bounds {
+        Bounds { low: self.free.low, high: self.free.high }
+    }
+
+    /// Where the fit starts: the present value, or a factor of 1.
+    pub fn start(&self) -> f64 {
+        self.bounds().clamp(if self.free.factor { 1.0 } else { self.base[0] })
+    }
+
+    /// Whether every key has the value of the start.
+    pub fn is_shared(&self) -> bool {
+        self.free.factor || self.base.iter().all(|value| (value - self.base[0]).abs() <= 1e-12)
+    }
+
+    /// Value of each key at `x`, as it stands in a fit.
+    pub fn values(&self, x: f64) -> Vec<(String, Value)> {
+        self.free
+            .keys
+            .iter()
+            .zip(&self.base)
+            .map(|(key, base)| (key.clone(), self.value(if self.free.factor { base * x } else { x })))
+            .collect()
+    }
+
+    /// Value of each key before the fit.
+    pub fn before(&self) -> Vec<Value> {
+        self.base.iter().map(|base| self.value(*base)).collect()
+    }
+
+    /// Four significant digits: more would pretend.
+    fn value(&self, number: f64) -> Value {
+        let rounded = rounded(number);
+        match &self.free.unit {
+            Some(unit) => Value::String(format!("{rounded} {unit}")),
+            None => Value::Float(rounded),
+        }
+    }
+
+    /// The constants at `x`, neither rounded nor with provenance: what an evaluation needs.
+    pub fn exactly(&self, x: f64) -> impl Iterator<Item = Constant> + '_ {
+        self.free.keys.iter().zip(&self.base).map(move |(key, base)| {
+            let number = if self.free.factor { base * x } else { x };
+            let value = match &self.free.unit {
+                Some(unit) => Value::String(format!("{number} {unit}")),
+                None => Value::Float(number),
+            };
+            Constant::plain(key.clone(), value)
+        })
+    }
+}
+
+/// A number to four significant digits.
+pub fn rounded(number: f64) -> f64 {
+    format!("{number:.3e}").parse().unwrap_or(number)
+}
+
+/// The number at a key, under the present overrides, in the unit of the constant.
+fn number_at(key: &str, unit: Option<&str>, sets: &Overrides) -> Result<f64, FreeError> {
+    let fail = |why: String| FreeError::Constant { key: key.to_owned(), why };
+    let value = meshwright_planner::catalog::fits::value_at(key, sets).map_err(|error| fail(error.to_string()))?;
+    let number = match (&value, unit) {
+        (Some(Value::Float(number)), None) => Some(*number),
+        (Some(Value::Integer(number)), None) => Some(*number as f64),
+        (Some(Value::String(text)), Some(unit)) => {
+            text.strip_suffix(unit).and_then(|number| number.trim().parse().ok())
+        }
+        (None, unit) => default_at(key, unit, sets),
+        _ => None,
+    };
+    let unit = unit.map_or_else(String::new, |unit| format!(" in {unit}"));
+    number.ok_or_else(|| fail(format!("is {value:?}, and not a number{unit}")))
+}
+
+/// What a key means that its file leaves out: the value of the entry as it was read, which is in seconds where it is a time.
+fn default_at(key: &str, unit: Option<&str>, sets: &Overrides) -> Option<f64> {
+    let mut keys = key.split('.');
+    let (section, name) = (keys.next()?, keys.next()?);
+    let entry = match section {
+        "gpu" => serde_json::to_value(meshwright_planner::catalog::gpu_with(name, sets).ok()?).ok()?,
+        _ => serde_json::to_value(meshwright_planner::catalog::stack(name, sets).ok()?).ok()?,
+    };
+    let number = keys.try_fold(&entry, |at, key| at.get(key))?.as_f64()?;
+    match unit {
+        None | Some("s") => Some(number),
+        Some("ms") => Some(number * 1e3),
+        Some("us") => Some(number * 1e6),
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_constants_are_in_the_catalogue() {
+        // With what the built-in fit states: the specification leaves some of them out.
+        let sets = Overrides::default();
+        for (at, block) in default_blocks().unwrap().iter().enumerate() {
+            for free in &block.constants {
+                let placed = Placed::new(free, at, &sets).unwrap_or_else(|error| panic!("{}: {error}", block.name));
+                assert!(placed.is_shared(), "{}: {:?} have several values", block.name, free.keys);
+                assert!(!free.why.is_empty());
+            }
+        }
+    }
+
+    #[test]
+    fn units_and_factors_are_kept() {
+        let free = |keys: &[&str], unit: Option<&str>, factor| Free {
+            keys: keys.iter().map(ToString::to_string).collect(),
+            low: 0.0,
+            high: 5.0,
+            prior: 0.1,
+            unit: unit.map(ToOwned::to_owned),
+            factor,
+            why: "a test".into(),
+        };
+        let sets = Overrides::specification();
+        let sync =
+            Placed::new(&free(&["stack.megatron-deepspeed-2022.quirks.sync_per_layer"], Some("ms"), false), 0, &sets);
+        let sync = sync.unwrap();
+        assert!((sync.start() - 2.0).abs() < 1e-12);
+        assert_eq!(sync.values(1.23456)[0].1, Value::String("1.235 ms".into()));
+        let traffic = Placed::new(&free(&["stack.nemo-25.traffic"], None, true), 0, &sets).unwrap();
+        assert_eq!(traffic.values(0.5)[0].1, Value::Float(0.52));
+        let left_out = Placed::new(&free(&["stack.foundry-2023.fsdp_efficiency"], None, false), 0, &sets).unwrap();
+        assert!((left_out.start() - 1.0).abs() < 1e-12, "what a file leaves out has its default");
+        let none =
+            Placed::new(&free(&["stack.foundry-2023.quirks.sync_per_layer"], Some("ms"), false), 0, &sets).unwrap();
+        assert!(none.start().abs() < 1e-12);
+        assert!(Placed::new(&free(&["stack.nemo-25.name"], None, false), 0, &sets).is_err());
+    }
+}

@@ -1,0 +1,52 @@
+//! A fit as a file of constants with their provenance.
+
+use std::fmt::Write;
+
+use toml::Value;
+
+use super::steps::Fitted;
+use meshwright_planner::catalog::fits::{Constant, Fit};
+
+/// The fit that results: the constants of `before`, and after them those that were kept. Both stay where both name one value:
+/// the later holds, and the next fit starts from the earlier.
+pub fn fit(before: Option<&Fit>, name: &str, date: &str, fitted: &[Fitted], rows: &str) -> Fit {
+    let new: Vec<Constant> =
+        fitted.iter().filter(|fitted| fitted.kept).flat_map(|fitted| constants(fitted, rows)).collect();
+    let stated = before.map_or_else(Vec::new, |fit| fit.constants.clone());
+    let constants = stated.into_iter().chain(new).collect();
+    Fit { name: name.to_owned(), date: date.to_owned(), source: super::SOURCE.to_owned(), constants }
+}
+
+fn constants(fitted: &Fitted, rows: &str) -> Vec<Constant> {
+    let folds: Vec<Vec<(String, Value)>> = fitted.folds.iter().map(|x| fitted.placed.values(*x)).collect();
+    let before = fitted.placed.before();
+    fitted
+        .placed
+        .values(fitted.value)
+        .into_iter()
+        .enumerate()
+        .map(|(at, (key, value))| Constant {
+            key,
+            value,
+            source: super::SOURCE.to_owned(),
+            from: format!("meshwright fit --runs {rows}: {}", fitted.placed.free.why),
+            rows: u32::try_from(fitted.runs).ok(),
+            spread: Some(super::free::rounded(fitted.spread())),
+            folds: folds.iter().map(|values| values[at].1.clone()).collect(),
+            was: Some(before[at].clone()),
+            date: None,
+        })
+        .collect()
+}
+
+/// A fit as TOML, under the comment that says what it is.
+///
+/// # Errors
+/// When a value has no TOML form.
+pub fn toml(fit: &Fit, comment: &str) -> Result<String, toml::ser::Error> {
+    let mut out = String::new();
+    for line in comment.lines() {
+        let _ = writeln!(out, "{}", format!("# {line}").trim_end());
+    }
+    Ok(out + &toml::to_string(fit)?)
+}

@@ -1,0 +1,352 @@
+//! Curves of kernels and links, fitted to tables of measured silicon before anything is fitted to whole steps.
+//!
+//! ```text
+//! products      (e_max, K0, ρ, γ)      of T = max(T_flop, T_mem) + t_op + t_table at κ = 1: warm micro-benchmarks
+//! collectives   (α, B∞, S½, β)         of T = α + φ·S/B∞·(1 + (S½/S)^β) inside one scale-up domain
+//! minimise  Σ ρ(ln(predicted/measured)), ρ soft L1
+//! ```
+//!
+//! `t_table` is what a table's benchmark adds to every product, such as a launch or a cast: it is fitted, and left behind.
+//!
+//! A curve is replaced only where five-fold cross-validation over its shapes finds the new one better by a clear margin.
+//! Attention is not fitted here: public tables of forward kernels are those of inference, and of training kernels there are
+//! six lengths on one device.
+
+use serde::Deserialize;
+use toml::Value;
+
+use super::bounds::{self, Bounds};
+use super::free::rounded;
+use crate::least_squares::softened;
+use crate::validate::sample::fold;
+use meshwright_engine::cluster::Host;
+use meshwright_engine::collective::on_curve;
+use meshwright_engine::gpu::{Collective, CollectiveCurve, Format, GemmCurve, Gpu};
+use meshwright_engine::kernel::Device;
+use meshwright_engine::kernel::gemm::Shape;
+use meshwright_engine::units::{Bytes, BytesPerSec, Seconds};
+use meshwright_planner::catalog::fits::{Constant, FOLDS};
+use meshwright_planner::catalog::{CatalogError, Overrides, gpu_with, stack};
+
+/// Key of the source of the tables.
+const SOURCE: &str = "aiconfigurator";
+/// Share by which a new curve's cross-validated error must be under the present one's.
+const MARGIN: f64 = 0.05;
+/// Width of the smooth part of the loss.
+const DELTA: f64 = 0.03;
+/// Bounds of what a table adds to every product, in microseconds, and where the search for it starts.
+const OF_TABLE: (f64, f64) = (0.0, 40.0);
+const FIRST_OF_TABLE: f64 = 3.0;
+/// Fewest samples of a curve.
+const FEWEST: usize = 15;
+/// Smallest buffer that training sends; latency alone is told by the smallest.
+const LEAST_BUFFER: f64 = 4096.0;
+
+/// Devices of the tables, and in the catalogue.
+const GPUS: [(&str, &str); 7] = [
+    ("A100-80GB", "a100-80-sxm"),
+    ("H100", "h100-sxm"),
+    ("H200", "h200-sxm"),
+    ("B200", "b200-sxm"),
+    ("B300", "b300-sxm"),
+    ("GB200", "gb200"),
+    ("GB300", "gb300"),
+];
+
+/// A product that was timed.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Product {
+    /// Device.
+    pub gpu: String,
+    /// `bf16`, `fp8`, `fp8_block` or `nvfp4`.
+    pub dtype: String,
+    /// Rows.
+    pub m: f64,
+    /// Columns.
+    pub n: f64,
+    /// Inner size.
+    pub k: f64,
+    /// Microseconds.
+    pub latency_us: f64,
+}
+
+/// A collective that was timed.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Transfer {
+    /// Device.
+    pub gpu: String,
+    /// `all_reduce`, `all_gather`, `reduce_scatter` or `alltoall`.
+    pub collective: String,
+    /// Ranks.
+    pub n_gpus: u32,
+    /// Bytes of the whole buffer.
+    pub size_bytes: f64,
+    /// Microseconds.
+    pub latency_us: f64,
+}
+
+/// A curve that was fitted.
+#[derive(Clone, Debug)]
+pub struct Curve {
+    /// Key of its table: `gpu.h100-sxm.gemm.bf16`.
+    pub key: String,
+    /// Names and values of its constants, as they stand in a file.
+    pub values: Vec<(&'static str, Value)>,
+    /// Samples.
+    pub samples: usize,
+    /// Median error of the present curve.
+    pub before: f64,
+    /// Median error of the new one, each sample predicted without its fold.
+    pub crossed: f64,
+    /// Whether it replaces the present one.
+    pub kept: bool,
+}
+
+impl Curve {
+    /// Its constants with their provenance, where it is kept.
+    pub fn constants(&self) -> Vec<Constant> {
+        let from = format!(
+            "meshwright fit --silicon: {} samples, median error {:.1} % cross-validated, {:.1} % before",
+            self.samples,
+            self.crossed * 100.0,
+            self.before * 100.0
+        );
+        let constant = |(name, value): &(&str, Value)| Constant {
+            source: SOURCE.into(),
+            from: from.clone(),
+            rows: u32::try_from(self.samples).ok(),
+            ..Constant::plain(format!("{}.{name}", self.key), value.clone())
+        };
+        if self.kept { self.values.iter().map(constant).collect() } else { Vec::new() }
+    }
+}
+
+/// A sample for the loss: which fold it is of, what was measured, and how to predict it.
+struct Sample<T> {
+    of: T,
+    fold: usize,
+    seconds: f64,
+}
+
+/// Fits parameters to samples, and says how well: (the best, median error before, median error without each fold).
+fn fitted<T: Sync>(
+    samples: &[Sample<T>],
+    start: &[f64],
+    bounds: &[Bounds],
+    predict: &(dyn Fn(&[f64], &T) -> f64 + Sync),
+) -> (Vec<f64>, f64, f64) {
+    let error = |x: &[f64], sample: &Sample<T>| (predict(x, &sample.of) / sample.seconds).ln();
+    let best = |without: Option<usize>| {
+        let used: Vec<&Sample<T>> = samples.iter().filter(|sample| without != Some(sample.fold)).collect();
+        let residuals = |x: &[f64]| used.iter().map(|sample| softened(error(x, sample), DELTA)).collect();
+        bounds::descend(&residuals, start, bounds)
+    };
+    let median = |mut errors: Vec<f64>| {
+        errors.sort_by(f64::total_cmp);
+        errors.get(errors.len() / 2).copied().unwrap_or_default()
+    };
+    let before = median(samples.iter().map(|sample| error(start, sample).abs()).collect());
+    let folds: Vec<Vec<f64>> = (0..FOLDS).map(|fold| best(Some(fold))).collect();
+    let crossed = median(samples.iter().map(|sample| error(&folds[sample.fold], sample).abs()).collect());
+    (best(None), before, crossed)
+}
+
+/// Fits the curve of every device and format that the table has enough shapes of.
+///
+/// # Errors
+/// When a device of the catalogue cannot be read.
+pub fn products(table: &[Product], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
+    let stack = stack("nemo-25", sets)?;
+    let mut curves = Vec::new();
+    for (column, name) in GPUS {
+        let gpu = gpu_with(name, sets)?;
+        for (format, present) in &gpu.gemm {
+            let samples: Vec<Sample<Product>> = table
+                .iter()
+                .filter(|product| product.gpu == column && formats(&product.dtype, &gpu).contains(format))
+                .map(|product| Sample {
+                    fold: fold(&format!("{} {} {}", product.m, product.n, product.k), FOLDS as u32) as usize,
+                    seconds: product.latency_us * 1e-6,
+                    of: product.clone(),
+                })
+                .collect();
+            if samples.len() < FEWEST || present.source != SOURCE {
+                continue;
+            }
+            let with = |x: &[f64]| {
+                let mut gpu = gpu.clone();
+                let curve = GemmCurve {
+                    efficiency: x[0],
+                    half_depth: x[1],
+                    intensity_exponent: x[2],
+                    wave_exponent: x[3],
+                    sustained: 1.0,
+                    source: String::new(),
+                };
+                gpu.gemm.insert(*format, curve);
+                gpu
+            };
+            let predict = |x: &[f64], product: &Product| {
+                let gpu = with(x);
+                let device = Device { gpu: &gpu, stack: &stack, format: *format, host: Host::X86, meter: None };
+                let Product { m, n, k, .. } = *product;
+                device.gemm(&Shape { m, n, k, batch: 1.0, output_bytes: 2.0 }, *format).get() + x[4] * 1e-6
+            };
+            let known = [present.efficiency, present.half_depth, present.intensity_exponent, present.wave_exponent];
+            let bounds = [(0.2, 1.0), (0.0, 2000.0), (0.0, 5.0), (0.0, 2.0), OF_TABLE].map(Bounds::from);
+            let of_table = best_of_table(&samples, &known, &predict);
+            let start = [known[0], known[1], known[2], known[3], of_table];
+            let (best, before, crossed) = fitted(&samples, &start, &bounds, &predict);
+            let names = ["efficiency", "half_depth", "intensity_exponent", "wave_exponent"];
+            curves.push(Curve {
+                key: format!("gpu.{name}.gemm.{format}"),
+                values: names.into_iter().zip(best.iter().map(|value| Value::Float(rounded(*value)))).collect(),
+                samples: samples.len(),
+                before,
+                crossed,
+                kept: crossed < before * (1.0 - MARGIN),
+            });
+        }
+    }
+    Ok(curves)
+}
+
+/// What the table's benchmark adds to every product, with the curve as it is: the present curve is judged with its best.
+fn best_of_table(
+    samples: &[Sample<Product>],
+    known: &[f64; 4],
+    predict: &(dyn Fn(&[f64], &Product) -> f64 + Sync),
+) -> f64 {
+    let residuals = |x: &[f64]| {
+        let all = [known[0], known[1], known[2], known[3], x[0]];
+        samples.iter().map(|sample| softened((predict(&all, &sample.of) / sample.seconds).ln(), DELTA)).collect()
+    };
+    bounds::descend(&residuals, &[FIRST_OF_TABLE], &[OF_TABLE.into()])[0]
+}
+
+/// Formats that a column of the table speaks of. On Blackwell the block-scaled product is the microscaled one, and the table's
+/// per-tensor product casts its input too, which says nothing of the product alone.
+fn formats(dtype: &str, gpu: &Gpu) -> Vec<Format> {
+    let blackwell = gpu.gemm.contains_key(&Format::Nvfp4);
+    match dtype {
+        "bf16" => vec![Format::Bf16],
+        "fp8" if !blackwell => vec![Format::Fp8],
+        "fp8_block" if blackwell => vec![Format::Mxfp8],
+        "fp8_block" => vec![Format::Fp8Block],
+        "nvfp4" => vec![Format::Nvfp4],
+        _ => Vec::new(),
+    }
+}
+
+/// Fits the curve of every collective, group size and device that the table has enough sizes of.
+///
+/// # Errors
+/// When a device of the catalogue cannot be read.
+pub fn collectives(table: &[Transfer], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
+    let mut curves = Vec::new();
+    for (column, name) in GPUS {
+        let gpu = gpu_with(name, sets)?;
+        for (op, present) in &gpu.collectives {
+            for (place, known) in present.iter().enumerate() {
+                let samples: Vec<Sample<f64>> = table
+                    .iter()
+                    .filter(|transfer| {
+                        transfer.gpu == column
+                            && transfer.n_gpus == known.ranks
+                            && operation(&transfer.collective) == Some(*op)
+                            && transfer.size_bytes >= LEAST_BUFFER
+                    })
+                    .enumerate()
+                    .map(|(at, transfer)| Sample {
+                        fold: at % FOLDS,
+                        seconds: transfer.latency_us * 1e-6,
+                        of: transfer.size_bytes,
+                    })
+                    .collect();
+                if samples.len() < FEWEST {
+                    continue;
+                }
+                curves.push(link(name, *op, place, known, &samples));
+            }
+        }
+    }
+    Ok(curves)
+}
+
+/// One curve of a collective; parameters are fitted as logarithms where they span decades.
+fn link(name: &str, op: Collective, place: usize, known: &CollectiveCurve, samples: &[Sample<f64>]) -> Curve {
+    let at = |x: &[f64]| CollectiveCurve {
+        ranks: known.ranks,
+        latency: Seconds::micros(x[0].exp()),
+        bandwidth: BytesPerSec::gbytes(x[1].exp()),
+        half_size: Bytes::new(x[2].exp() * 1e6),
+        exponent: x[3],
+    };
+    let predict = |x: &[f64], bytes: &f64| on_curve(&at(x), op, Bytes::new(*bytes), known.ranks).get();
+    let start = [
+        (known.latency.get() * 1e6).ln(),
+        (known.bandwidth.get() / 1e9).ln(),
+        (known.half_size.get() / 1e6).max(1e-3).ln(),
+        known.exponent,
+    ];
+    let bounds = [(0.0, 5.0), (1.0, 8.0), (-6.0, 6.0), (0.1, 1.5)].map(Bounds::from);
+    let (best, before, crossed) = fitted(samples, &start, &bounds, &predict);
+    let text = |number: f64, unit: &str| Value::String(format!("{} {unit}", rounded(number)));
+    let op_name =
+        serde_json::to_value(op).ok().and_then(|value| value.as_str().map(ToOwned::to_owned)).unwrap_or_default();
+    Curve {
+        key: format!("gpu.{name}.collectives.{op_name}.{place}"),
+        values: vec![
+            ("latency", text(best[0].exp(), "us")),
+            ("bandwidth", text(best[1].exp(), "GB/s")),
+            ("half_size", text(best[2].exp(), "MB")),
+            ("exponent", Value::Float(rounded(best[3]))),
+        ],
+        samples: samples.len(),
+        before,
+        crossed,
+        kept: crossed < before * (1.0 - MARGIN),
+    }
+}
+
+fn operation(name: &str) -> Option<Collective> {
+    match name {
+        "all_reduce" => Some(Collective::AllReduce),
+        "all_gather" => Some(Collective::AllGather),
+        "reduce_scatter" => Some(Collective::ReduceScatter),
+        "alltoall" | "all_to_all" => Some(Collective::AllToAll),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_is_found_again_from_its_own_times() {
+        let sets = Overrides::specification();
+        let known = gpu_with("h100-sxm", &sets).unwrap().collectives[&Collective::AllReduce][2].clone();
+        let table: Vec<Transfer> = (12..33)
+            .map(|power| {
+                let size_bytes = 2_f64.powi(power);
+                let seconds = on_curve(&known, Collective::AllReduce, Bytes::new(size_bytes), known.ranks).get();
+                let collective = "all_reduce".to_owned();
+                Transfer { gpu: "H100".into(), collective, n_gpus: known.ranks, size_bytes, latency_us: seconds * 2e6 }
+            })
+            .collect();
+        let found = collectives(&table, &sets).unwrap();
+        assert_eq!(found.len(), 1);
+        assert!(found[0].kept && (found[0].before - 2_f64.ln()).abs() < 1e-6, "half as fast as the curve says");
+        assert!(found[0].crossed < 0.02, "{:?}", found[0]);
+    }
+
+    #[test]
+    fn columns_of_the_table_are_formats() {
+        let sets = Overrides::specification();
+        let gpu = |name| gpu_with(name, &sets).unwrap();
+        assert_eq!(formats("fp8", &gpu("h100-sxm")), [Format::Fp8]);
+        assert_eq!(formats("fp8_block", &gpu("b200-sxm")), [Format::Mxfp8]);
+        assert!(formats("int8", &gpu("h100-sxm")).is_empty());
+    }
+}

@@ -1,0 +1,10 @@
+//! The laboratory: published runs, predictions held against them, constants fitted to them, and kernels timed on a GPU.
+//!
+//! Entry points: [`runs`] maps a published run to a problem and a plan, [`validate`] scores predictions, [`fit`] fits
+//! constants, [`probe`] measures and calibrates.
+
+pub mod fit;
+pub mod least_squares;
+pub mod probe;
+pub mod runs;
+pub mod validate;

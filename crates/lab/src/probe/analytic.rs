@@ -1,0 +1,120 @@
+//! The cost model as a probe: what it predicts for one kernel.
+
+use super::kernel::{Attention, Fused, Gemm, Kernel, group_of};
+use super::{Effort, Machine, Probe, ProbeError, Sample};
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::collective::Fabric;
+use meshwright_engine::gpu::{AttentionKernel, Format};
+use meshwright_engine::kernel::attention::{Core, Cut};
+use meshwright_engine::kernel::gemm::Shape;
+use meshwright_engine::kernel::{Device, Pass};
+use meshwright_engine::stack::Stack;
+use meshwright_engine::units::{Bytes, Seconds};
+
+/// The cost model, asked for one kernel at a time.
+#[derive(Clone, Debug)]
+pub struct Analytic<'a> {
+    cluster: &'a Cluster,
+    stack: &'a Stack,
+    machine: Machine,
+}
+
+impl From<&Gemm> for Shape {
+    fn from(gemm: &Gemm) -> Self {
+        let Gemm { format: _, pass: _, m, n, k, batch, output_bytes } = *gemm;
+        Self { m: m as f64, n: n as f64, k: k as f64, batch: batch as f64, output_bytes: output_bytes as f64 }
+    }
+}
+
+impl From<&Attention> for Core {
+    fn from(core: &Attention) -> Self {
+        let seen = core.seen();
+        let Attention { kernel: _, pass: _, sequences, heads, kv_heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
+        // Fewer queries than keys is how a rank that gathers the keys sees its share.
+        let ranks = (keys as f64 / queries as f64).max(1.0);
+        Self {
+            sequences: sequences as f64,
+            heads: heads as f64,
+            kv_heads: kv_heads as f64,
+            seq_len: keys as f64,
+            seen,
+            qk_dim: qk_dim as f64,
+            v_dim: v_dim as f64,
+            dropout: false,
+            cut: Cut { ranks, by_queries: ranks, ..Cut::WHOLE },
+        }
+    }
+}
+
+impl<'a> Analytic<'a> {
+    /// The model of one device of `cluster` under `stack`.
+    pub fn new(cluster: &'a Cluster, stack: &'a Stack, machine: Machine) -> Self {
+        Self { cluster, stack, machine }
+    }
+
+    /// What the model says, in a loop of this kernel alone: full clocks but for [`Kernel::Sustained`], no extra passes.
+    ///
+    /// ```text
+    /// contended = T·(1 + σ)          sustained = T/κ
+    /// ```
+    ///
+    /// Of the probe's own attention it knows the algorithm alone, and says what FlashAttention-2 takes.
+    pub fn predict(&self, kernel: &Kernel) -> Seconds {
+        match kernel {
+            Kernel::Gemm(gemm) => self.product(gemm),
+            Kernel::Contended(gemm) => self.product(gemm) * (1.0 + self.cluster.gpu.contention.value),
+            Kernel::Sustained(gemm) => {
+                let curves = &self.cluster.gpu.gemm;
+                let curve = curves.get(&gemm.format).unwrap_or(&curves[&Format::Bf16]);
+                self.product(gemm) / curve.sustained
+            }
+            Kernel::Attention(core) => {
+                let mut gpu = self.cluster.gpu.clone();
+                full_clocks(&mut gpu);
+                let device = Device { gpu: &gpu, ..self.device() };
+                let kernel = match core.kernel {
+                    Fused::Library(kernel) => kernel,
+                    Fused::Own => AttentionKernel::Fa2,
+                };
+                let (forward, backward) = device.attention(&core.into(), kernel);
+                if core.pass == Pass::Forward { forward } else { backward }
+            }
+            Kernel::Stream { .. } => {
+                kernel.streamed() / self.device().streaming_bandwidth() + self.cluster.gpu.kernel_gap.value
+            }
+            Kernel::Transfer { bytes, direction: _ } => Bytes::new(*bytes as f64) / self.cluster.gpu.host_link.value,
+            Kernel::Launch => self.stack.launches.host_time(self.cluster.host),
+            Kernel::Collective { op, ranks, nodes, bytes } => {
+                let group = group_of(*ranks, *nodes, u64::from(self.cluster.gpus_per_node));
+                Fabric::new(self.cluster, self.stack).time(*op, Bytes::new(*bytes as f64), group, 1.0)
+            }
+        }
+    }
+
+    fn product(&self, gemm: &Gemm) -> Seconds {
+        let mut gpu = self.cluster.gpu.clone();
+        full_clocks(&mut gpu);
+        Device { gpu: &gpu, ..self.device() }.product(&gemm.into(), gemm.format, gemm.pass)
+    }
+
+    fn device(&self) -> Device<'_> {
+        Device { gpu: &self.cluster.gpu, stack: self.stack, format: Format::Bf16, host: self.cluster.host, meter: None }
+    }
+}
+
+/// A loop of one short kernel does not heat the device.
+fn full_clocks(gpu: &mut meshwright_engine::gpu::Gpu) {
+    for curve in gpu.gemm.values_mut() {
+        curve.sustained = 1.0;
+    }
+}
+
+impl Probe for Analytic<'_> {
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn time(&mut self, kernel: &Kernel, _: Effort) -> Result<Sample, ProbeError> {
+        Sample::new([self.predict(kernel)]).map_err(|why| ProbeError::Unsupported { kernel: kernel.to_string(), why })
+    }
+}

@@ -1,0 +1,250 @@
+//! The probe's own attention: `kernels/attention.cu` on random data, by the algorithms of [flashattention2].
+
+use std::ffi::c_void;
+
+use cudarc::driver::{result as driver, sys as drv};
+
+use super::compile::{HEADS, Source, compile, function, module};
+use super::memory::Buffer;
+use super::{Cuda, failed};
+use crate::probe::kernel::{Attention, Fused, Kernel, Mask};
+use crate::probe::{Effort, ProbeError, Sample};
+use meshwright_engine::gpu::AttentionKernel;
+use meshwright_engine::kernel::Pass;
+
+/// Queries of a block forward and keys of one backward, and queries of a step backward, as in `kernels/attention.cu`.
+const TILE: u64 = 64;
+const STEP: u64 = 32;
+/// Elements between rows in shared memory.
+const PAD: u64 = 8;
+/// Threads of a block.
+const THREADS: u32 = 128;
+/// Most blocks in the second direction of a grid. Source: [cuda-guide], technical specifications.
+const MOST_HEADS: u64 = 65_535;
+
+/// Forward, sums of o·do, backward, and dq to bf16.
+#[derive(Clone, Copy)]
+pub(super) struct Functions {
+    forward: drv::CUfunction,
+    delta: drv::CUfunction,
+    backward: drv::CUfunction,
+    narrow: drv::CUfunction,
+}
+
+/// Operands of one core; those of backward are empty where only forward runs.
+struct Operands {
+    q: Buffer,
+    k: Buffer,
+    v: Buffer,
+    o: Buffer,
+    lse: Buffer,
+    gradient: Buffer,
+    delta: Buffer,
+    dq_sum: Buffer,
+    dq: Buffer,
+    dk: Buffer,
+    dv: Buffer,
+}
+
+/// Why the probe cannot run a core, if it cannot.
+pub fn unsupported(core: &Attention) -> Option<String> {
+    let Attention { kernel, pass, sequences, heads, kv_heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
+    let most = u64::from(u32::MAX / 2);
+    if kernel != Fused::Own {
+        Some(
+            "the probe runs no library's attention but cuDNN's; its own bounds it (or: calibrate --kineto, from a PyTorch trace)"
+                .into(),
+        )
+    } else if pass == Pass::Wgrad {
+        Some("attention has no weights".into())
+    } else if !HEADS.contains(&(qk_dim, v_dim)) {
+        let heads: Vec<String> = HEADS.iter().map(|(qk, v)| format!("{qk}/{v}")).collect();
+        Some(format!("the probe's attention is of heads of {} (queries and keys / values)", heads.join(", ")))
+    } else if !heads.is_multiple_of(kv_heads) {
+        Some(format!("{heads} query heads do not share {kv_heads} heads of keys evenly"))
+    } else if queries > keys {
+        Some("the probe's attention has no more queries than keys".into())
+    } else if keys > most || sequences.saturating_mul(heads) > MOST_HEADS {
+        Some(format!("the probe's attention has at most {MOST_HEADS} heads of all sequences"))
+    } else {
+        None
+    }
+}
+
+impl Cuda {
+    /// Times cuDNN's attention, or the probe's own kernel. Backward is all that it launches: zeros for dq, sums of o·do, the kernel, dq to bf16.
+    pub(super) fn attention(&mut self, core: &Attention, effort: Effort) -> Result<Sample, ProbeError> {
+        if core.kernel == Fused::Library(AttentionKernel::Cudnn) {
+            return self.library_attention(core, effort);
+        }
+        if let Some(why) = unsupported(core) {
+            return Err(ProbeError::Unsupported { kernel: Kernel::Attention(*core).to_string(), why });
+        }
+        let functions = self.functions_of(core.qk_dim, core.v_dim)?;
+        let is_backward = core.pass == Pass::Dgrad;
+        let bytes = operand_bytes(core).iter().sum::<u64>() as usize;
+        let sets: Vec<Operands> =
+            (0..self.sets(bytes)).map(|_| self.operands(core, is_backward)).collect::<Result<_, ProbeError>>()?;
+        if !is_backward {
+            return self.sample(effort, &mut |at| self.forward(functions, core, &sets[at % sets.len()]));
+        }
+        for set in &sets {
+            self.forward(functions, core, set)?;
+        }
+        self.sample(effort, &mut |at| self.backward(functions, core, &sets[at % sets.len()]))
+    }
+
+    /// The kernels for heads of these dimensions, compiled when they are first needed.
+    fn functions_of(&mut self, qk: u64, v: u64) -> Result<Functions, ProbeError> {
+        if let Some(known) = self.attention.get(&(qk, v)) {
+            return Ok(*known);
+        }
+        let module = module(&compile(Source::Attention(qk, v), &self.arch)?, "kernels/attention.cu")?;
+        let get = |name| function(module, name);
+        let functions = Functions {
+            forward: get("attention-forward")?,
+            delta: get("attention-delta")?,
+            backward: get("attention-backward")?,
+            narrow: get("attention-narrow")?,
+        };
+        for (function, bytes) in
+            [(functions.forward, forward_shared(qk, v)), (functions.backward, backward_shared(qk, v))]
+        {
+            let most = drv::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function is of a module that is never unloaded.
+            unsafe { driver::function::set_function_attribute(function, most, bytes.cast_signed()) }
+                .map_err(|error| failed(&format!("cuFuncSetAttribute: {bytes} bytes of shared memory"), error))?;
+        }
+        self.attention.insert((qk, v), functions);
+        Ok(functions)
+    }
+
+    fn operands(&self, core: &Attention, is_backward: bool) -> Result<Operands, ProbeError> {
+        let [q, k, v, o, lse, gradient, delta, dq_sum, dq, dk, dv] = operand_bytes(core).map(|bytes| bytes as usize);
+        let random = |bytes| self.random(bytes, "fill");
+        let empty = |bytes| Buffer::new(if is_backward { bytes } else { 0 });
+        Ok(Operands {
+            q: random(q)?,
+            k: random(k)?,
+            v: random(v)?,
+            o: Buffer::new(o)?,
+            lse: Buffer::new(lse)?,
+            gradient: if is_backward { random(gradient)? } else { Buffer::new(0)? },
+            delta: empty(delta)?,
+            dq_sum: empty(dq_sum)?,
+            dq: empty(dq)?,
+            dk: empty(dk)?,
+            dv: empty(dv)?,
+        })
+    }
+
+    fn forward(&self, functions: Functions, core: &Attention, of: &Operands) -> Result<(), ProbeError> {
+        let (mut tensors, mut sizes) = ([of.q.at, of.k.at, of.v.at, of.o.at, of.lse.at], Sizes::of(core));
+        let grid = (core.queries.div_ceil(TILE) as u32, (core.sequences * core.heads) as u32);
+        let shared = forward_shared(core.qk_dim, core.v_dim);
+        self.start("attention_forward", functions.forward, grid, shared, &mut arguments(&mut tensors, &mut sizes))
+    }
+
+    fn backward(&self, functions: Functions, core: &Attention, of: &Operands) -> Result<(), ProbeError> {
+        let rows = core.sequences * core.heads * core.queries;
+        // SAFETY: the buffer holds so many bytes; the stream orders the zeros before what adds to them.
+        unsafe { driver::memset_d8_async(of.dq_sum.at, 0, of.dq_sum.bytes, self.stream) }
+            .map_err(|error| failed("cuMemsetD8Async", error))?;
+        let (mut o, mut gradient, mut delta, mut all) = (of.o.at, of.gradient.at, of.delta.at, rows);
+        let mut sums: [*mut c_void; 4] =
+            [(&raw mut o).cast(), (&raw mut gradient).cast(), (&raw mut delta).cast(), (&raw mut all).cast()];
+        self.start("attention_delta", functions.delta, (rows.div_ceil(4) as u32, 1), 0, &mut sums)?;
+
+        let mut tensors =
+            [of.q.at, of.k.at, of.v.at, of.gradient.at, of.lse.at, of.delta.at, of.dq_sum.at, of.dk.at, of.dv.at];
+        let mut sizes = Sizes::of(core);
+        let grid = (core.keys.div_ceil(TILE) as u32, (core.sequences * core.kv_heads) as u32);
+        let shared = backward_shared(core.qk_dim, core.v_dim);
+        let mut operands = arguments(&mut tensors, &mut sizes);
+        self.start("attention_backward", functions.backward, grid, shared, &mut operands)?;
+
+        let (mut sum, mut dq, mut elements, mut scale) = (of.dq_sum.at, of.dq.at, rows * core.qk_dim, scale(core));
+        let mut narrowed: [*mut c_void; 4] =
+            [(&raw mut sum).cast(), (&raw mut dq).cast(), (&raw mut elements).cast(), (&raw mut scale).cast()];
+        let blocks = elements.div_ceil(4 * u64::from(THREADS)) as u32;
+        self.start("attention_narrow", functions.narrow, (blocks, 1), 0, &mut narrowed)
+    }
+
+    fn start(
+        &self,
+        name: &str,
+        function: drv::CUfunction,
+        (x, y): (u32, u32),
+        shared: u32,
+        arguments: &mut [*mut c_void],
+    ) -> Result<(), ProbeError> {
+        // SAFETY: the arguments are the kernel's, in its order; `operands` sized the tensors by the same core.
+        let launched =
+            unsafe { driver::launch_kernel(function, (x, y, 1), (THREADS, 1, 1), shared, self.stream, arguments) };
+        launched.map_err(|error| failed(&format!("launch of {name}"), error))
+    }
+}
+
+/// The arguments that follow the tensors.
+struct Sizes {
+    group: u32,
+    queries: u32,
+    keys: u32,
+    causal: u32,
+    window: u32,
+    scale: f32,
+}
+
+impl Sizes {
+    fn of(core: &Attention) -> Self {
+        let (causal, window) = match core.mask {
+            Mask::Full => (0, 0),
+            Mask::Causal => (1, 0),
+            Mask::Window(width) => (1, u32::try_from(width).unwrap_or(0)),
+        };
+        let Attention { heads, kv_heads, queries, keys, .. } = *core;
+        let group = (heads / kv_heads) as u32;
+        Self { group, queries: queries as u32, keys: keys as u32, causal, window, scale: scale(core) }
+    }
+}
+
+fn arguments(tensors: &mut [u64], sizes: &mut Sizes) -> Vec<*mut c_void> {
+    let Sizes { group, queries, keys, causal, window, scale } = sizes;
+    let numbers = [group, queries, keys, causal, window].map(|number| std::ptr::from_mut(number).cast());
+    let tensors = tensors.iter_mut().map(|tensor| std::ptr::from_mut(tensor).cast());
+    tensors.chain(numbers).chain([std::ptr::from_mut(scale).cast()]).collect()
+}
+
+fn scale(core: &Attention) -> f32 {
+    1.0 / (core.qk_dim as f32).sqrt()
+}
+
+/// Bytes of q, k, v, o, lse, do, delta, the sum of dq, dq, dk and dv.
+fn operand_bytes(core: &Attention) -> [u64; 11] {
+    let Attention { kernel: _, pass, sequences, heads, kv_heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
+    let (queries, keys) = (sequences * heads * queries, sequences * kv_heads * keys);
+    let back = u64::from(pass != Pass::Forward);
+    [
+        2 * queries * qk_dim,
+        2 * keys * qk_dim,
+        2 * keys * v_dim,
+        2 * queries * v_dim,
+        4 * queries,
+        back * 2 * queries * v_dim,
+        back * 4 * queries,
+        back * 4 * queries * qk_dim,
+        back * 2 * queries * qk_dim,
+        back * 2 * keys * qk_dim,
+        back * 2 * keys * v_dim,
+    ]
+}
+
+/// Shared memory of a forward block: queries, keys and values.
+const fn forward_shared(qk: u64, v: u64) -> u32 {
+    (2 * TILE * (2 * (qk + PAD) + v + PAD)) as u32
+}
+
+/// Of a backward block: keys and values, queries and output gradients of a step, score gradients.
+const fn backward_shared(qk: u64, v: u64) -> u32 {
+    (2 * ((TILE + STEP) * (qk + PAD + v + PAD) + TILE * (STEP + PAD))) as u32
+}

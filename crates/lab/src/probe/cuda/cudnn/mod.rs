@@ -1,0 +1,213 @@
+//! Attention by cuDNN, as frameworks run it: the graph of [`crate::probe::sdpa`] given to the library's backend.
+
+mod descriptor;
+mod plan;
+
+use std::collections::BTreeMap;
+
+use cudarc::cudnn::sys;
+
+use super::compile::libraries;
+use super::memory::Buffer;
+use super::{Cuda, failed};
+use crate::probe::kernel::{Attention, Kernel};
+use crate::probe::sdpa::{self, Graph, Role};
+use crate::probe::{Effort, ProbeError, Sample};
+use descriptor::done;
+use meshwright_engine::kernel::Pass;
+use plan::{Device, Plan};
+
+/// The oldest release that is called. The two before it compute attention wrongly. Source: [cudnn-frontend],
+/// `sdpa_support_surface.h`.
+pub const LEAST_VERSION: usize = 91_002;
+/// Up to this release, backward of keys that are no multiple of this many reads past them. Source: [cudnn-frontend], the
+/// padding that it works around with.
+const PADDED: (usize, u64) = (91_500, 128);
+/// What to do where the library is not there, or too old.
+const REMEDY: &str = "pip install nvidia-cudnn-cu12, and put its lib folder on LD_LIBRARY_PATH";
+
+/// The library that the loader finds, as 92800 for 9.28.0; none where there is none.
+pub fn version() -> Option<usize> {
+    // SAFETY: the library is there, and the function only answers.
+    libraries().cudnn.then(|| unsafe { sys::cudnnGetVersion() })
+}
+
+/// A version in its usual form.
+pub fn release(version: usize) -> String {
+    format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
+}
+
+/// Why no graph of a core is given to this version, if none is.
+fn unsupported(core: &Attention, version: Option<usize>) -> Option<String> {
+    let Attention { kernel: _, pass, sequences: _, heads, kv_heads, queries: _, keys, qk_dim: _, v_dim: _, mask: _ } =
+        *core;
+    let Some(version) = version else {
+        return Some(format!("libcudnn.so.9 was not found ({REMEDY}); the probe's own attention bounds it"));
+    };
+    if version < LEAST_VERSION {
+        let (is, least) = (release(version), release(LEAST_VERSION));
+        Some(format!("cuDNN {is} is older than {least} ({REMEDY}); the probe's own attention bounds it"))
+    } else if pass == Pass::Wgrad {
+        Some("attention has no weights".into())
+    } else if !heads.is_multiple_of(kv_heads) {
+        Some(format!("{heads} query heads do not share {kv_heads} heads of keys evenly"))
+    } else if pass == Pass::Dgrad && version <= PADDED.0 && !keys.is_multiple_of(PADDED.1) {
+        Some(format!("cuDNN {} runs backward of a multiple of {} keys only", release(version), PADDED.1))
+    } else {
+        None
+    }
+}
+
+/// What stands in the way of a core, as the probe says it.
+fn refused(core: &Attention, why: String) -> ProbeError {
+    ProbeError::Unsupported { kernel: Kernel::Attention(*core).to_string(), why }
+}
+
+/// The kernels of a core, where this version takes them.
+fn kernels(core: &Attention) -> Result<Vec<Attention>, ProbeError> {
+    let uneven =
+        "cuDNN runs a share of the queries as two whole chunks of the keys; the probe's own attention bounds it";
+    let kernels = sdpa::kernels(core).ok_or_else(|| refused(core, uneven.into()))?;
+    let version = version();
+    match kernels.iter().find_map(|kernel| unsupported(kernel, version)) {
+        Some(why) => Err(refused(core, why)),
+        None => Ok(kernels),
+    }
+}
+
+/// What the library would run on a device that need not be there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Planned {
+    /// Its number of the engine.
+    pub engine: i64,
+    /// Bytes that the engine works in.
+    pub workspace: usize,
+}
+
+/// Builds the plans of a core for a device by its properties (JSON, as the library writes them): what the probe runs, up to
+/// the run.
+///
+/// # Errors
+/// When the library is not there, or has no engine for it.
+pub fn planned(core: &Attention, properties: &str) -> Result<Vec<Planned>, ProbeError> {
+    let kernels = kernels(core)?;
+    let device = Device::described(properties)?;
+    let planned = |kernel: &Attention| {
+        let Plan { engine, workspace, .. } = Plan::new(&Graph::of(kernel), &device)?;
+        Ok(Planned { engine, workspace })
+    };
+    kernels.iter().map(planned).collect()
+}
+
+/// The library, opened for a device.
+pub(super) struct Cudnn(sys::cudnnHandle_t);
+
+impl Cudnn {
+    fn open(stream: cudarc::driver::sys::CUstream) -> Result<Self, ProbeError> {
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: the library writes one pointer; the context is current on this thread.
+        done("cudnnCreate", unsafe { sys::cudnnCreate(&raw mut handle) })?;
+        let opened = Self(handle);
+        // SAFETY: the handle and the stream live, and are of one context.
+        done("cudnnSetStream", unsafe { sys::cudnnSetStream(handle, stream.cast()) })?;
+        Ok(opened)
+    }
+}
+
+impl Drop for Cudnn {
+    fn drop(&mut self) {
+        // SAFETY: made by `open`, destroyed once.
+        let _ = unsafe { sys::cudnnDestroy(self.0) };
+    }
+}
+
+/// Memory of one core: every tensor of either pass.
+type Memory = BTreeMap<Role, Buffer>;
+
+/// One kernel of a core with its memory, as often as the cache asks for.
+struct Stage {
+    plan: Plan,
+    /// What comes before backward.
+    forward: Option<Plan>,
+    sets: Vec<Memory>,
+}
+
+impl Cuda {
+    /// Times the library's attention. Backward is of what forward gave.
+    pub(super) fn library_attention(&mut self, core: &Attention, effort: Effort) -> Result<Sample, ProbeError> {
+        let kernels = kernels(core)?;
+        let handle = match &self.cudnn {
+            Some(Cudnn(handle)) => *handle,
+            None => self.cudnn.insert(Cudnn::open(self.stream)?).0,
+        };
+        let stages: Vec<Stage> = kernels
+            .iter()
+            .map(|kernel| self.stage(kernel, &Device::Here(handle)))
+            .collect::<Result<_, ProbeError>>()?;
+        let plans = stages.iter().flat_map(|stage| stage.forward.iter().chain([&stage.plan]));
+        let workspace = Buffer::new(plans.map(|plan| plan.workspace).max().unwrap_or(0))?;
+        let run = |plan: &Plan, set: &Memory| {
+            plan.run(handle, &|role| set.get(&role).map_or(std::ptr::null_mut(), Buffer::pointer), workspace.pointer())
+        };
+        for Stage { plan: _, forward, sets } in &stages {
+            if let Some(forward) = forward {
+                sets.iter().try_for_each(|set| run(forward, set))?;
+            }
+        }
+        let sample = self.sample(effort, &mut |at| {
+            stages.iter().try_for_each(|Stage { plan, sets, .. }| run(plan, &sets[at % sets.len()]))
+        });
+        // Nothing is freed under a kernel that runs.
+        self.synchronize()?;
+        sample
+    }
+
+    fn stage(&self, kernel: &Attention, device: &Device) -> Result<Stage, ProbeError> {
+        let no_engine = |error: ProbeError| refused(kernel, format!("cuDNN has no engine for it: {error}"));
+        let wanted = Graph::of(kernel);
+        let forward = match kernel.pass {
+            Pass::Forward => None,
+            Pass::Dgrad | Pass::Wgrad => {
+                let before = Graph::of(&Attention { pass: Pass::Forward, ..*kernel });
+                Some(Plan::new(&before, device).map_err(no_engine)?)
+            }
+        };
+        let bytes: u64 = wanted.given().map(|(.., bytes)| bytes).sum();
+        let sets = (0..self.sets(bytes as usize)).map(|_| self.memory(&wanted)).collect::<Result<_, ProbeError>>()?;
+        Ok(Stage { plan: Plan::new(&wanted, device).map_err(no_engine)?, forward, sets })
+    }
+
+    /// Random operands, and room for results.
+    fn memory(&self, graph: &Graph) -> Result<Memory, ProbeError> {
+        let buffer = |(_, role, bytes): (usize, Role, u64)| {
+            let bytes = usize::try_from(bytes).map_err(|error| failed("the size of a tensor", error))?;
+            let made = match role {
+                Role::Q | Role::K | Role::V | Role::Gradient => self.random(bytes, "fill")?,
+                Role::O | Role::Stats | Role::Dq | Role::Dk | Role::Dv | Role::Delta | Role::DqSum => {
+                    Buffer::new(bytes)?
+                }
+            };
+            Ok((role, made))
+        };
+        graph.given().map(buffer).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_no_version_runs_is_told_from_what_an_old_one_cannot() {
+        let text =
+            "attention cudnn dgrad sequences=1 heads=6 kv_heads=2 queries=4000 keys=4000 qk=128 v=128 mask=causal";
+        let Kernel::Attention(core) = text.parse().unwrap() else { unreachable!() };
+        let says = |core: &Attention, version| unsupported(core, version).unwrap_or_default();
+        assert!(says(&core, None).contains("pip install nvidia-cudnn-cu12"));
+        assert!(says(&core, Some(90_100)).contains("cuDNN 9.1.0 is older than 9.10.2"));
+        assert!(says(&core, Some(91_002)).contains("cuDNN 9.10.2 runs backward of a multiple of 128 keys only"));
+        assert_eq!(says(&core, Some(91_600)), "");
+        assert_eq!(says(&Attention { pass: Pass::Forward, ..core }, Some(91_002)), "");
+        assert!(says(&Attention { kv_heads: 4, ..core }, Some(92_800)).contains("do not share"));
+    }
+}

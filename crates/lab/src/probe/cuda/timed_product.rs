@@ -1,0 +1,138 @@
+//! Products in a loop, after a load and beside copies: the fastest algorithm that cuBLASLt proposes.
+
+use std::time::{Duration, Instant};
+
+use cudarc::cublaslt::sys as ltsys;
+use cudarc::driver::result as driver;
+
+use super::memory::{Buffer, Events};
+use super::product::{Product, WORKSPACE};
+use super::{Cuda, Run, failed, missing};
+use crate::probe::kernel::Gemm;
+use crate::probe::{Effort, ProbeError, Sample};
+use meshwright_engine::gpu::Format;
+use meshwright_engine::units::Seconds;
+
+/// Blocks, and threads of each, of the copy that stands for communication beside a product. Source: specification §5.1 (NCCL
+/// holds 16 to 32 channels).
+const CHANNELS: (u32, u32) = (24, 512);
+/// Bytes of one such copy: more than caches hold.
+const COPIED: usize = 64 << 20;
+
+/// Copies that last as long as a product, a quarter longer than it takes alone.
+fn copies_beside(product: Seconds, copy: Seconds) -> u32 {
+    (1.25 * product.get() / copy.get().max(1e-9)).ceil().clamp(1.0, 64.0) as u32
+}
+
+impl Cuda {
+    /// A product by the fastest algorithm that cuBLASLt proposes.
+    pub(super) fn product(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
+        let mut run = self.prepared(gemm)?;
+        self.sample(effort, &mut |at| run(at))
+    }
+
+    /// The same after seconds of nothing else.
+    pub(super) fn sustained(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
+        let mut run = self.prepared(gemm)?;
+        let until = Instant::now() + Duration::from_secs(u64::from(effort.soak_seconds));
+        while Instant::now() < until {
+            for at in 0..50 {
+                run(at)?;
+            }
+            self.synchronize()?;
+        }
+        self.sample(Effort { warm_up: 0, ..effort }, &mut |at| run(at))
+    }
+
+    /// The same while copies by as many blocks as NCCL has channels run beside it, for as long as it runs.
+    pub(super) fn contended(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
+        let mut run = self.prepared(gemm)?;
+        let (from, to) = (self.random(COPIED, "fill")?, Buffer::new(COPIED)?);
+        let size = [1, COPIED as u64 / 2];
+        let copy = |stream| self.launch_on(stream, CHANNELS, "copy", [from.at, from.at, to.at], size);
+        let events = Events::new()?;
+        run(0)?;
+        let product = self.window(&events, 3, &mut run)?;
+        let one = self.window(&events, 3, &mut |_| copy(self.stream))?;
+        self.synchronize()?;
+        let copies = copies_beside(product, one);
+        let sample = self.sample(effort, &mut |at| {
+            (0..copies).try_for_each(|_| copy(self.beside))?;
+            run(at)
+        });
+        self.synchronize()?;
+        sample
+    }
+
+    fn prepared(&self, gemm: &Gemm) -> Result<Run<'_>, ProbeError> {
+        let Some(handle) = self.products else {
+            return Err(missing(
+                "libcublasLt.so was not found: matrix products cannot run",
+                "pip install nvidia-cublas-cu12, and put its lib folder on LD_LIBRARY_PATH",
+            ));
+        };
+        let wide = match gemm.format {
+            Format::Bf16 => 2,
+            Format::Fp8 => 1,
+            Format::Fp8Block | Format::Mxfp8 | Format::Nvfp4 => {
+                return Err(ProbeError::Unsupported {
+                    kernel: gemm.to_string(),
+                    why: "products with a scale per block are not built yet: bf16 and fp8 are".into(),
+                });
+            }
+        };
+        let fill = if wide == 2 { "fill" } else { "fill_bytes" };
+        let Gemm { m, n, k, batch, output_bytes, .. } = *gemm;
+        let bytes = |rows: u64, columns: u64, each: usize| (rows * columns * batch) as usize * each;
+        let stored = if output_bytes >= 8 { 4 } else { 2 };
+        let all = bytes(m, k, wide) + bytes(n, k, wide) + bytes(m, n, stored);
+        // [m, k], [n, k] and the output, as often as the cache asks for.
+        let sets: Vec<[Buffer; 3]> = (0..self.sets(all))
+            .map(|_| {
+                let (a, b) = (self.random(bytes(m, k, wide), fill)?, self.random(bytes(n, k, wide), fill)?);
+                Ok([a, b, self.random(bytes(m, n, stored), "fill")?])
+            })
+            .collect::<Result<_, ProbeError>>()?;
+        let scale = self.random(16, "fill")?;
+        let one = [1.0_f32];
+        // SAFETY: four bytes into a buffer of sixteen.
+        unsafe { driver::memcpy_htod_sync(scale.at, &one) }.map_err(|error| failed("cuMemcpyHtoD", error))?;
+        let workspace = Buffer::new(WORKSPACE)?;
+        let product = Product::new(gemm, handle, &scale)?;
+        let mut best: Option<(Seconds, ltsys::cublasLtMatmulAlgo_t)> = None;
+        for algorithm in product.algorithms()? {
+            let events = Events::new()?;
+            let mut run = |at: usize| product.run(&algorithm, &sets[at % sets.len()], &workspace, self.stream);
+            // An algorithm that the library proposes and then refuses is none.
+            if run(0).is_err() {
+                continue;
+            }
+            let time = self.window(&events, 3, &mut run)?;
+            if best.as_ref().is_none_or(|(least, _)| time < *least) {
+                best = Some((time, algorithm));
+            }
+        }
+        let Some((_, algorithm)) = best else {
+            return Err(ProbeError::Unsupported {
+                kernel: gemm.to_string(),
+                why: "cuBLASLt has no algorithm for it".into(),
+            });
+        };
+        Ok(Box::new(move |at| {
+            let _kept = &scale;
+            product.run(&algorithm, &sets[at % sets.len()], &workspace, self.stream)
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_outlast_the_product_and_fit_the_queue() {
+        for (product, copy, count) in [(1400.0, 250.0, 7), (10.0, 250.0, 1), (1e6, 1.0, 64)] {
+            assert_eq!(copies_beside(Seconds::micros(product), Seconds::micros(copy)), count);
+        }
+    }
+}

@@ -1,0 +1,256 @@
+//! The curves of attention kernels, and the occupancy that they share.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{log_error, medians, minimise, rounded};
+use crate::probe::Sample;
+use crate::probe::kernel::{Attention, Fused, Kernel};
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::gpu::{AttentionCurve, AttentionKernel, AttentionOccupancy, Format, Gpu};
+use meshwright_engine::kernel::{Device, Pass};
+use meshwright_engine::stack::Stack;
+use meshwright_engine::units::{FlopsPerSec, Seconds};
+
+/// Lengths below which the half-way length is not fitted; one shape is enough for a rate.
+const LEAST: usize = 3;
+/// Most shapes of one direction that differ only in length, for its occupancy to be left alone.
+const OCCUPANCIES: usize = 3;
+
+/// One parameter of the joint fit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Parameter {
+    Forward(AttentionKernel),
+    Backward(AttentionKernel),
+    HalfSequence(AttentionKernel),
+    OccupancyForward,
+    OccupancyBackward,
+}
+
+fn value(parameter: Parameter, gpu: &Gpu) -> f64 {
+    let curve = |kernel| &gpu.attention[&kernel];
+    match parameter {
+        Parameter::Forward(kernel) => curve(kernel).forward.get(),
+        Parameter::Backward(kernel) => curve(kernel).backward.get(),
+        Parameter::HalfSequence(kernel) => curve(kernel).half_sequence,
+        Parameter::OccupancyForward => gpu.attention_occupancy.forward,
+        Parameter::OccupancyBackward => gpu.attention_occupancy.backward,
+    }
+}
+
+fn set(parameter: Parameter, value: f64, gpu: &mut Gpu) {
+    let mut curve = |kernel, change: &dyn Fn(&mut AttentionCurve)| {
+        if let Some(curve) = gpu.attention.get_mut(&kernel) {
+            change(curve);
+        }
+    };
+    match parameter {
+        Parameter::Forward(kernel) => curve(kernel, &|curve| curve.forward = FlopsPerSec::new(value)),
+        Parameter::Backward(kernel) => curve(kernel, &|curve| curve.backward = FlopsPerSec::new(value)),
+        Parameter::HalfSequence(kernel) => curve(kernel, &|curve| curve.half_sequence = value),
+        Parameter::OccupancyForward => gpu.attention_occupancy.forward = value,
+        Parameter::OccupancyBackward => gpu.attention_occupancy.backward = value,
+    }
+}
+
+/// A library's kernel that was timed.
+type Timed = ((AttentionKernel, Attention), Seconds);
+
+/// A curve for each kernel that was timed and that the device has a curve of, and the occupancy where heads varied.
+///
+/// A direction that was not timed keeps its rate, unless it is predicted slower than the probe's own kernel ran on some
+/// shape: then it gets the rate at which it is not.
+pub fn curves(
+    samples: &BTreeMap<Kernel, Sample>,
+    cluster: &Cluster,
+    stack: &Stack,
+) -> (BTreeMap<AttentionKernel, AttentionCurve>, Option<AttentionOccupancy>) {
+    let timed = medians(samples, |kernel| match kernel {
+        Kernel::Attention(core) => match core.kernel {
+            Fused::Library(kernel) if cluster.gpu.attention.contains_key(&kernel) => Some((kernel, *core)),
+            Fused::Library(_) | Fused::Own => None,
+        },
+        _ => None,
+    });
+    let own = medians(samples, |kernel| match kernel {
+        Kernel::Attention(core) if core.kernel == Fused::Own => Some(*core),
+        _ => None,
+    });
+    let parameters = parameters(&timed);
+    let mut gpu = cluster.gpu.clone();
+    if let Some(curve) = gpu.gemm.get_mut(&Format::Bf16) {
+        curve.sustained = 1.0; // times of short loops, at full clocks
+    }
+    // Rates of the cast formats are a ratio of the stack's; loops are timed in bf16.
+    let stack = Stack { fp8_attention: false, ..stack.clone() };
+    let start: Vec<f64> = parameters.iter().map(|p| value(*p, &gpu).max(1e-3).ln()).collect();
+    let placed = |p: &[f64]| {
+        let mut gpu = gpu.clone();
+        for (parameter, value) in parameters.iter().zip(p) {
+            set(*parameter, value.exp(), &mut gpu);
+        }
+        gpu
+    };
+    let errors = |p: &[f64]| errors(&timed, &placed(p), cluster, &stack);
+    let fitted = if parameters.is_empty() { None } else { minimise(&[start], &errors) };
+    let known: &[Parameter] = if fitted.is_some() { &parameters } else { &[] };
+    let found: Vec<f64> =
+        fitted.map_or_else(Vec::new, |(found, _)| found.iter().map(|p| rounded(p.exp()).ln()).collect());
+    let mut gpu = placed(&found);
+    let raised = raise(&own, &timed, &mut gpu, cluster, &stack);
+    let kernels: BTreeSet<AttentionKernel> = known
+        .iter()
+        .filter_map(|p| match p {
+            Parameter::Forward(kernel) | Parameter::Backward(kernel) | Parameter::HalfSequence(kernel) => Some(*kernel),
+            Parameter::OccupancyForward | Parameter::OccupancyBackward => None,
+        })
+        .chain(raised)
+        .collect();
+    let curves = kernels
+        .into_iter()
+        .map(|kernel| {
+            let AttentionCurve { forward, backward, half_sequence, narrow_heads, source: _ } = gpu.attention[&kernel];
+            let curve = AttentionCurve {
+                forward: FlopsPerSec::new(rounded(forward.get())),
+                backward: FlopsPerSec::new(rounded(backward.get())),
+                half_sequence: rounded(half_sequence),
+                narrow_heads,
+                source: String::new(),
+            };
+            (kernel, curve)
+        })
+        .collect();
+    let occupied = known.contains(&Parameter::OccupancyForward).then(|| AttentionOccupancy {
+        forward: rounded(gpu.attention_occupancy.forward),
+        backward: rounded(gpu.attention_occupancy.backward),
+        source: String::new(),
+    });
+    (curves, occupied)
+}
+
+/// What the samples determine: each rate that was timed, the half-way length where lengths vary, and the
+/// occupancy where the number of blocks varies at one length.
+fn parameters(timed: &[Timed]) -> Vec<Parameter> {
+    let mut parameters = Vec::new();
+    let kernels: BTreeSet<AttentionKernel> = timed.iter().map(|((kernel, _), _)| *kernel).collect();
+    for kernel in kernels {
+        let of = |pass| timed.iter().filter(move |((by, core), _)| *by == kernel && core.pass == pass);
+        if of(Pass::Forward).next().is_some() {
+            parameters.push(Parameter::Forward(kernel));
+        }
+        if of(Pass::Dgrad).next().is_some() {
+            parameters.push(Parameter::Backward(kernel));
+        }
+        let lengths: BTreeSet<u64> =
+            timed.iter().filter(|((by, _), _)| *by == kernel).map(|((_, core), _)| core.queries).collect();
+        if lengths.len() >= LEAST && !parameters.is_empty() {
+            parameters.push(Parameter::HalfSequence(kernel));
+        }
+    }
+    let mut heads_at: BTreeMap<(Pass, u64), BTreeSet<u64>> = BTreeMap::new();
+    for ((_, core), _) in timed {
+        heads_at.entry((core.pass, core.queries)).or_default().insert(core.heads * core.sequences);
+    }
+    let varied = |pass| heads_at.iter().any(|((of, _), heads)| *of == pass && heads.len() > OCCUPANCIES);
+    if !parameters.is_empty() && varied(Pass::Forward) {
+        parameters.push(Parameter::OccupancyForward);
+        if varied(Pass::Dgrad) {
+            parameters.push(Parameter::OccupancyBackward);
+        }
+    }
+    parameters
+}
+
+fn errors(timed: &[Timed], gpu: &Gpu, cluster: &Cluster, stack: &Stack) -> Vec<f64> {
+    let time = |kernel, core: &Attention| predicted(kernel, core, gpu, cluster, stack);
+    timed.iter().map(|((kernel, core), measured)| log_error(time(*kernel, core), *measured)).collect()
+}
+
+fn predicted(kernel: AttentionKernel, core: &Attention, gpu: &Gpu, cluster: &Cluster, stack: &Stack) -> Seconds {
+    let device = Device { gpu, stack, format: Format::Bf16, host: cluster.host, meter: None };
+    let (forward, backward) = device.attention(&core.into(), kernel);
+    if core.pass == Pass::Forward { forward } else { backward }
+}
+
+/// Raises the rates under which a kernel is predicted slower than the probe's own ran, in directions that were not timed
+/// themselves; the kernels whose rates changed.
+fn raise(
+    own: &[(Attention, Seconds)],
+    timed: &[Timed],
+    gpu: &mut Gpu,
+    cluster: &Cluster,
+    stack: &Stack,
+) -> Vec<AttentionKernel> {
+    let mut raised = Vec::new();
+    for kernel in gpu.attention.keys().copied().collect::<Vec<_>>() {
+        for (pass, rate) in [(Pass::Forward, Parameter::Forward(kernel)), (Pass::Dgrad, Parameter::Backward(kernel))] {
+            if timed.iter().any(|((by, core), _)| *by == kernel && core.pass == pass) {
+                continue;
+            }
+            let slower = own
+                .iter()
+                .filter(|(core, _)| {
+                    core.pass == pass && Attention { kernel: Fused::Library(kernel), ..*core }.bound().is_some()
+                })
+                .map(|(core, time)| predicted(kernel, core, gpu, cluster, stack) / *time)
+                .fold(1.0, f64::max);
+            if slower > 1.0 {
+                set(rate, value(rate, gpu) * slower, gpu);
+                raised.push(kernel);
+            }
+        }
+    }
+    raised
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::probe::kernel::Mask;
+    use meshwright_planner::catalog::{self, Overrides};
+
+    const KERNEL: AttentionKernel = AttentionKernel::Fa2;
+    const CORE: Attention = Attention {
+        kernel: Fused::Own,
+        pass: Pass::Forward,
+        sequences: 1,
+        heads: 32,
+        kv_heads: 8,
+        queries: 8192,
+        keys: 8192,
+        qk_dim: 128,
+        v_dim: 128,
+        mask: Mask::Causal,
+    };
+
+    /// Rates of forward and backward after the probe's own kernel took so much of the predicted time, forward.
+    fn rates(share: f64, library_timed: bool) -> ([f64; 2], [f64; 2], Vec<AttentionKernel>) {
+        let sets = Overrides::default();
+        let cluster = catalog::cluster("dgx-h100-8", &sets).unwrap();
+        let stack = catalog::stack("nemo-25", &sets).unwrap();
+        let mut gpu = cluster.gpu.clone();
+        let of = |gpu: &Gpu| [Parameter::Forward(KERNEL), Parameter::Backward(KERNEL)].map(|rate| value(rate, gpu));
+        let before = of(&gpu);
+        let own = [(CORE, predicted(KERNEL, &CORE, &gpu, &cluster, &stack) * share)];
+        let library = Attention { kernel: Fused::Library(KERNEL), ..CORE };
+        let timed = [((KERNEL, library), own[0].1)];
+        let raised = raise(&own, if library_timed { &timed } else { &[] }, &mut gpu, &cluster, &stack);
+        (before, of(&gpu), raised)
+    }
+
+    #[test]
+    fn a_library_is_not_slower_than_the_probe_s_own_kernel() {
+        let (before, after, raised) = rates(0.5, false);
+        assert!((after[0] / before[0] - 2.0).abs() < 1e-9, "{before:?} {after:?}");
+        assert_eq!(after[1].to_bits(), before[1].to_bits());
+        assert!(raised.contains(&KERNEL) && !raised.contains(&AttentionKernel::Unfused));
+    }
+
+    #[test]
+    fn a_slower_kernel_of_the_probe_says_nothing_and_a_timed_rate_stays() {
+        for (share, library_timed) in [(1.5, false), (0.5, true)] {
+            let (before, after, raised) = rates(share, library_timed);
+            assert_eq!(before.map(f64::to_bits), after.map(f64::to_bits));
+            assert!(!raised.contains(&KERNEL));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! The curve of matrix products in each format.
+
+use std::collections::BTreeMap;
+
+use super::{log_error, medians, minimise, rounded};
+use crate::probe::Sample;
+use crate::probe::kernel::{Gemm, Kernel};
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::gpu::{Format, GemmCurve};
+use meshwright_engine::kernel::Device;
+use meshwright_engine::stack::Stack;
+use meshwright_engine::units::Seconds;
+
+/// Shapes below which only the efficiency is fitted, and the form of the curve is kept.
+const WHOLE_CURVE: usize = 12;
+/// Shapes below which nothing is.
+const LEAST: usize = 3;
+/// (K0, ρ, γ) from which a fit also starts: the fitted curves of [aiconfigurator]'s tables lie between them.
+const STARTS: [(f64, f64, f64); 3] = [(100.0, 2.0, 0.05), (70.0, 0.05, 0.6), (200.0, 0.5, 1.2)];
+/// Largest exponents, of intensity (ρ) and filled waves (γ), that a fit may take: far beyond the tables' shapes larger ones
+/// would price small products absurdly. The fits of the specification §2.1 reach 4.0 and 1.2.
+const MOST: (f64, f64) = (4.0, 2.0);
+/// Parameters are logarithms; this stands for "none of it".
+const ALMOST_ZERO: f64 = 1e-3;
+
+/// A curve for each format that was timed and that the device has a peak of; one that has none yet starts from bf16's.
+pub fn curves(samples: &BTreeMap<Kernel, Sample>, cluster: &Cluster, stack: &Stack) -> BTreeMap<Format, GemmCurve> {
+    let gpu = &cluster.gpu;
+    Format::ALL
+        .into_iter()
+        .filter(|format| gpu.peak_of(*format).is_some())
+        .filter_map(|format| {
+            let own = gpu.gemm.get(&format).or_else(|| gpu.gemm.get(&Format::Bf16))?;
+            Some((format, curve(samples, format, own, cluster, stack)?))
+        })
+        .collect()
+}
+
+fn curve(
+    samples: &BTreeMap<Kernel, Sample>,
+    format: Format,
+    own: &GemmCurve,
+    cluster: &Cluster,
+    stack: &Stack,
+) -> Option<GemmCurve> {
+    // Grouped products have a ramp of their own on top of the curve.
+    let pick = |gemm: &Gemm| (gemm.format == format && gemm.batch == 1).then_some(*gemm);
+    let alone = medians(samples, |kernel| if let Kernel::Gemm(gemm) = kernel { pick(gemm) } else { None });
+    let soaked = medians(samples, |kernel| if let Kernel::Sustained(gemm) = kernel { pick(gemm) } else { None });
+    let sustained = sustained(samples, format).unwrap_or(own.sustained);
+    // Traces of training steps know sustained times only: then κ stays, and the curve is fitted under it.
+    let (timed, clocks) = if alone.len() >= LEAST || soaked.len() < LEAST { (alone, 1.0) } else { (soaked, sustained) };
+    if timed.len() < LEAST {
+        return sustained_only(samples, format, own);
+    }
+    let errors = |curve: GemmCurve| errors(&timed, curve, format, cluster, stack);
+    let at = |p: &[f64]| GemmCurve {
+        efficiency: p[0].exp(),
+        half_depth: p.get(1).map_or(own.half_depth, |p| p.exp()),
+        intensity_exponent: p.get(2).map_or(own.intensity_exponent, |p| p.exp().min(MOST.0)),
+        wave_exponent: p.get(3).map_or(own.wave_exponent, |p| p.exp().min(MOST.1)),
+        sustained: clocks,
+        source: own.source.clone(),
+    };
+    let start = own.efficiency.ln();
+    let starts: Vec<Vec<f64>> = if timed.len() < WHOLE_CURVE {
+        vec![vec![start]]
+    } else {
+        [(own.half_depth, own.intensity_exponent, own.wave_exponent)]
+            .into_iter()
+            .chain(STARTS)
+            .map(|(k0, rho, gamma)| {
+                [k0, rho, gamma].into_iter().map(|p| p.max(ALMOST_ZERO).ln()).fold(vec![start], |mut all, p| {
+                    all.push(p);
+                    all
+                })
+            })
+            .collect()
+    };
+    let (found, _) = minimise(&starts, &|p| errors(at(p)))?;
+    let found = at(&found);
+    Some(GemmCurve {
+        efficiency: rounded(found.efficiency),
+        half_depth: rounded(found.half_depth),
+        intensity_exponent: rounded(found.intensity_exponent),
+        wave_exponent: rounded(found.wave_exponent),
+        sustained: rounded(sustained),
+        source: String::new(),
+    })
+}
+
+fn errors(timed: &[(Gemm, Seconds)], curve: GemmCurve, format: Format, cluster: &Cluster, stack: &Stack) -> Vec<f64> {
+    let mut gpu = cluster.gpu.clone();
+    gpu.gemm.insert(format, curve);
+    let device = Device { gpu: &gpu, stack, format, host: cluster.host, meter: None };
+    timed.iter().map(|(gemm, time)| log_error(device.product(&gemm.into(), format, gemm.pass), *time)).collect()
+}
+
+/// κ alone, where only that was timed.
+fn sustained_only(samples: &BTreeMap<Kernel, Sample>, format: Format, own: &GemmCurve) -> Option<GemmCurve> {
+    let sustained = rounded(sustained(samples, format)?);
+    Some(GemmCurve { sustained, source: String::new(), ..own.clone() })
+}
+
+/// κ: the time of a product alone over its time after seconds of load, the middle of all shapes that were timed both ways.
+fn sustained(samples: &BTreeMap<Kernel, Sample>, format: Format) -> Option<f64> {
+    let mut ratios: Vec<f64> = samples
+        .iter()
+        .filter_map(|(kernel, soaked)| {
+            let Kernel::Sustained(gemm) = kernel else { return None };
+            let alone = samples.get(&Kernel::Gemm(*gemm))?;
+            (gemm.format == format).then(|| (alone.median() / soaked.median()).min(1.0))
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios.get(ratios.len() / 2).copied()
+}

@@ -1,0 +1,76 @@
+//! Streaming bandwidth, host link, contention and launches: figures of one number each.
+
+use std::collections::BTreeMap;
+
+use super::{medians, minimise, rounded};
+use crate::probe::Sample;
+use crate::probe::kernel::Kernel;
+use meshwright_engine::gpu::Gpu;
+use meshwright_engine::units::{BytesPerSec, Seconds};
+
+/// Kernels below which the streaming bandwidth is not fitted.
+const LEAST: usize = 3;
+/// A gap is fitted only if some kernel is so short that it counts: its time in gaps.
+const GAPS: f64 = 10.0;
+/// Transfers below this are bounded by their start, not by the link.
+const LARGE_TRANSFER: u64 = 16 << 20;
+
+/// Share of the HBM bandwidth that streaming kernels reach (`e_mem`), and the gap between them (`t_op`) where short kernels
+/// were timed.
+///
+/// ```text
+/// T = bytes/(BW·e_mem) + t_op          specification §2.4
+/// ```
+pub fn streaming(samples: &BTreeMap<Kernel, Sample>, gpu: &Gpu) -> (Option<f64>, Option<Seconds>) {
+    let timed = medians(samples, |kernel| match kernel {
+        Kernel::Stream { .. } => Some(kernel.streamed() / gpu.hbm_bandwidth.value),
+        _ => None,
+    });
+    if timed.len() < LEAST {
+        return (None, None);
+    }
+    let gap = gpu.kernel_gap.value;
+    let short = timed.iter().any(|(_, time)| *time < gap * GAPS);
+    let residuals = |p: &[f64]| {
+        let gap = p.get(1).map_or(gap.get(), |p| p.exp());
+        timed.iter().map(|(floor, time)| ((floor.get() / p[0].exp() + gap) / time.get()).ln()).collect::<Vec<_>>()
+    };
+    let start = gpu.hbm_efficiency.value.ln();
+    let start = if short && timed.len() > LEAST { vec![start, gap.get().max(1e-7).ln()] } else { vec![start] };
+    let Some((found, _)) = minimise(&[start], &residuals) else { return (None, None) };
+    (Some(rounded(found[0].exp()).min(1.0)), found.get(1).map(|gap| Seconds::new(rounded(gap.exp()))))
+}
+
+/// Bandwidth of the host link: of the large transfers in the slower direction.
+pub fn host_link(samples: &BTreeMap<Kernel, Sample>) -> Option<BytesPerSec> {
+    let mut best: BTreeMap<crate::probe::kernel::Direction, f64> = BTreeMap::new();
+    for (kernel, sample) in samples {
+        if let Kernel::Transfer { direction, bytes } = kernel
+            && *bytes >= LARGE_TRANSFER
+        {
+            let rate = *bytes as f64 / sample.median().get();
+            let known = best.entry(*direction).or_default();
+            *known = known.max(rate);
+        }
+    }
+    best.values().copied().reduce(f64::min).map(|rate| BytesPerSec::new(rounded(rate)))
+}
+
+/// σ: how much longer products take beside a copy, the middle of all shapes that were timed both ways.
+pub fn contention(samples: &BTreeMap<Kernel, Sample>) -> Option<f64> {
+    let mut more: Vec<f64> = samples
+        .iter()
+        .filter_map(|(kernel, beside)| {
+            let Kernel::Contended(gemm) = kernel else { return None };
+            let alone = samples.get(&Kernel::Gemm(*gemm))?;
+            Some((beside.median() / alone.median() - 1.0).max(0.0))
+        })
+        .collect();
+    more.sort_by(f64::total_cmp);
+    more.get(more.len() / 2).map(|share| rounded(*share))
+}
+
+/// Host time of one launch.
+pub fn launch(samples: &BTreeMap<Kernel, Sample>) -> Option<Seconds> {
+    samples.get(&Kernel::Launch).map(|sample| Seconds::new(rounded(sample.median().get())))
+}

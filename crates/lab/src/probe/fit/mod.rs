@@ -1,0 +1,137 @@
+//! Samples → curves: what each figure of a device would have to be for the model to give back what was timed.
+
+mod attention;
+mod collective;
+mod gemm;
+mod memory;
+mod network;
+
+use std::collections::BTreeMap;
+
+use super::calibration::{Curves, Residual};
+use super::kernel::{Fused, Kernel};
+use super::{Analytic, Machine, Sample, Samples};
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::gpu::{Collective, Figure};
+use meshwright_engine::stack::Stack;
+use meshwright_engine::units::Seconds;
+
+use crate::least_squares::minimise;
+
+/// Digits that a fitted figure keeps: samples do not know more, and rounding makes files alike on any processor.
+const DIGITS: i32 = 4;
+
+/// A figure to its four significant digits.
+pub(super) fn rounded(value: f64) -> f64 {
+    if value == 0.0 || !value.is_finite() {
+        return value;
+    }
+    let digits = DIGITS - 1 - value.abs().log10().floor() as i32;
+    format!("{:.*e}", (DIGITS - 1) as usize, value).parse().unwrap_or_else(|_| {
+        let scale = 10_f64.powi(digits);
+        (value * scale).round() / scale
+    })
+}
+
+/// ln(predicted / measured): errors of a factor count alike in both directions.
+fn log_error(predicted: Seconds, measured: Seconds) -> f64 {
+    (predicted / measured).ln()
+}
+
+/// Which figure of the device the time of a kernel speaks of; none for the probe's own attention, which no plan runs.
+pub fn figure_of(kernel: &Kernel) -> Option<Figure> {
+    Some(match kernel {
+        Kernel::Gemm(gemm) => Figure::Gemm(gemm.format),
+        Kernel::Sustained(gemm) => Figure::Sustained(gemm.format),
+        Kernel::Contended(_) => Figure::Contention,
+        Kernel::Attention(core) => match core.kernel {
+            Fused::Library(kernel) => Figure::Attention(kernel),
+            Fused::Own => return None,
+        },
+        Kernel::Stream { .. } => Figure::Hbm,
+        Kernel::Transfer { .. } => Figure::HostLink,
+        Kernel::Launch => Figure::Launch,
+        Kernel::Collective { op, ranks, nodes, bytes: _ } if *nodes <= 1 => Figure::Collective(*op, *ranks as u32),
+        Kernel::Collective { .. } => Figure::Network,
+    })
+}
+
+/// The kernels of one kind with their median times.
+fn medians<T>(samples: &BTreeMap<Kernel, Sample>, pick: impl Fn(&Kernel) -> Option<T>) -> Vec<(T, Seconds)> {
+    samples.iter().filter_map(|(kernel, sample)| pick(kernel).map(|kernel| (kernel, sample.median()))).collect()
+}
+
+/// All curves that the samples determine, starting from what `cluster` and `stack` say.
+///
+/// Times are those of loops of one kernel; products and attention are fitted at full clocks, and what a whole step
+/// sustains of them (κ) is the ratio to [`Kernel::Sustained`].
+pub fn fit(samples: &Samples, cluster: &Cluster, stack: &Stack) -> Curves {
+    let of = &samples.of;
+    let gpu = &cluster.gpu;
+    let (hbm_efficiency, kernel_gap) = memory::streaming(of, gpu);
+    // Products and attention are fitted over the gap that was measured with them, where one was.
+    let mut known = cluster.clone();
+    if let Some(gap) = kernel_gap {
+        known.gpu.kernel_gap.value = gap;
+    }
+    let (attention, attention_occupancy) = attention::curves(of, &known, stack);
+    let mut curves = Curves {
+        gemm: gemm::curves(of, &known, stack),
+        attention,
+        attention_occupancy,
+        hbm_efficiency,
+        kernel_gap,
+        host_link: memory::host_link(of),
+        contention: memory::contention(of),
+        launch: memory::launch(of),
+        collectives: [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll]
+            .into_iter()
+            .map(|op| (op, collective::curves(of, op)))
+            .filter(|(_, curves)| !curves.is_empty())
+            .collect(),
+        network: None,
+    };
+    curves.network = network::fit(of, cluster, stack, &curves);
+    curves
+}
+
+/// How well the curves give the samples back, before and after, by figure.
+pub fn residuals(samples: &Samples, before: &Analytic, after: &Analytic) -> Vec<Residual> {
+    let mut by_figure: BTreeMap<Figure, Vec<(f64, f64)>> = BTreeMap::new();
+    for (kernel, sample) in &samples.of {
+        let Some(figure) = figure_of(kernel) else { continue };
+        let error = |model: &Analytic| model.predict(kernel) / sample.median() - 1.0;
+        by_figure.entry(figure).or_default().push((error(before), error(after)));
+    }
+    by_figure
+        .into_iter()
+        .map(|(figure, errors)| {
+            let mean = |of: &dyn Fn(&(f64, f64)) -> f64| errors.iter().map(of).sum::<f64>() / errors.len() as f64;
+            Residual {
+                figure,
+                samples: errors.len(),
+                before: rounded(mean(&|e| e.0.abs())),
+                after: rounded(mean(&|e| e.1.abs())),
+                bias: rounded(mean(&|e| e.1)),
+                worst: rounded(errors.iter().map(|e| e.1).fold(0.0, |a: f64, b| if b.abs() > a.abs() { b } else { a })),
+            }
+        })
+        .collect()
+}
+
+/// The model under a machine that needs no name.
+pub fn analytic<'a>(cluster: &'a Cluster, stack: &'a Stack) -> Analytic<'a> {
+    Analytic::new(cluster, stack, Machine::default())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::rounded;
+
+    #[test]
+    fn four_digits_are_kept() {
+        for (value, kept) in [(0.793_456, 0.7935), (1_234_567.0, 1_235_000.0), (0.0, 0.0), (2.5e-6, 2.5e-6)] {
+            assert!((rounded(value) - kept).abs() <= kept * 1e-12, "{value}");
+        }
+    }
+}

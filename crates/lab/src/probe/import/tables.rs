@@ -1,0 +1,168 @@
+//! Tables of kernel times as CSV: products, attention and collectives by their columns.
+
+use std::collections::BTreeSet;
+
+use super::{Import, ImportError};
+use crate::probe::Sample;
+use crate::probe::kernel::{Attention, Fused, Gemm, Kernel, Mask};
+use meshwright_engine::gpu::{AttentionKernel, Collective, Format};
+use meshwright_engine::kernel::Pass;
+use meshwright_engine::units::Flops;
+
+/// What a table is of, by the columns that it must have.
+const KINDS: [(&str, &[&str]); 3] = [
+    ("products", &["gpu", "dtype", "m", "n", "k", "latency_us"]),
+    ("attention", &["gpu", "pass", "dtype", "impl", "causal", "batch", "seq", "heads", "head_dim"]),
+    ("collectives", &["gpu", "collective", "n_gpus", "nodes", "size_bytes", "latency_us"]),
+];
+
+/// One row, by name of column.
+struct Row<'a> {
+    headers: &'a csv::StringRecord,
+    record: &'a csv::StringRecord,
+}
+
+impl Row<'_> {
+    fn text(&self, column: &str) -> &str {
+        let at = self.headers.iter().position(|header| header == column);
+        at.and_then(|at| self.record.get(at)).unwrap_or_default().trim()
+    }
+
+    fn number(&self, column: &str) -> Result<f64, String> {
+        let text = self.text(column);
+        let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+        number.ok_or_else(|| format!("`{column}` is `{text}`, and must be a number above 0"))
+    }
+
+    fn size(&self, column: &str) -> Result<u64, String> {
+        let number = self.number(column)?;
+        if number.fract() == 0.0 && number < 1e15 { Ok(number as u64) } else { Err(format!("`{column}` is not whole")) }
+    }
+}
+
+/// Reads a table, and keeps the rows of one device: those whose `gpu` is `device`.
+///
+/// # Errors
+/// When the columns are of no known kind, a row does not read, or no row is of the device.
+pub fn read(text: &str, device: &str) -> Result<Import, ImportError> {
+    let form = |why: String| ImportError::Form { what: "table of kernel times", why };
+    let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
+    let headers = reader.headers().map_err(|error| form(error.to_string()))?.clone();
+    let has = |column: &str| headers.iter().any(|header| header == column);
+    let Some((kind, _)) = KINDS.iter().find(|(_, columns)| columns.iter().all(|column| has(column))) else {
+        let kinds: Vec<String> = KINDS.iter().map(|(kind, columns)| format!("{kind}: {}", columns.join(","))).collect();
+        return Err(form(format!("its columns are of no known kind\n\nhint: there are {}", kinds.join("; "))));
+    };
+    let mut import = Import { device: Some(device.to_owned()), ..Import::default() };
+    let mut devices = BTreeSet::new();
+    for (at, record) in reader.records().enumerate() {
+        let place = |why: String| ImportError::Row { row: at + 2, why };
+        let record = record.map_err(|error| place(error.to_string()))?;
+        let row = Row { headers: &headers, record: &record };
+        if !row.text("gpu").eq_ignore_ascii_case(device) {
+            devices.insert(row.text("gpu").to_owned());
+            continue;
+        }
+        let version = row.text("nccl_version");
+        if import.driver.is_none() && !version.is_empty() {
+            import.driver = Some(format!("NCCL {version}"));
+        }
+        let read = match *kind {
+            "products" => product(&row),
+            "attention" => attention(&row),
+            _ => collective(&row),
+        };
+        match read.map_err(place)? {
+            Ok((kernel, us)) => {
+                import.samples.push((kernel, Sample::from_micros([us]).map_err(place)?));
+            }
+            Err(why) => import.leave(why),
+        }
+    }
+    if import.samples.is_empty() && import.left.is_empty() {
+        let names: Vec<&str> = devices.iter().map(String::as_str).collect();
+        return Err(form(format!("no row has gpu `{device}`\n\nhint: there are {}", names.join(", "))));
+    }
+    Ok(import)
+}
+
+/// A kernel with its time in microseconds, or why the model has no such kernel.
+type Found = Result<(Kernel, f64), String>;
+
+fn product(row: &Row) -> Result<Found, String> {
+    let format = match row.text("dtype") {
+        "bf16" | "fp16" => Format::Bf16,
+        "fp8" => Format::Fp8,
+        "fp8_block" | "fp8-block" => Format::Fp8Block,
+        "mxfp8" => Format::Mxfp8,
+        "nvfp4" => Format::Nvfp4,
+        other => return Ok(Err(format!("products in `{other}`"))),
+    };
+    let gemm = Gemm {
+        format,
+        pass: Pass::Forward,
+        m: row.size("m")?,
+        n: row.size("n")?,
+        k: row.size("k")?,
+        batch: 1,
+        output_bytes: 2,
+    };
+    Ok(Ok((Kernel::Gemm(gemm), row.number("latency_us")?)))
+}
+
+fn attention(row: &Row) -> Result<Found, String> {
+    let kernel = match row.text("impl") {
+        "FlashAttention-2" => AttentionKernel::Fa2,
+        "FlashAttention-3" => AttentionKernel::Fa3,
+        "cuDNN" => AttentionKernel::Cudnn,
+        other => return Ok(Err(format!("attention by `{other}`"))),
+    };
+    if !matches!(row.text("dtype"), "bf16" | "fp16" | "bf16/fp16") {
+        return Ok(Err(format!("attention in `{}`", row.text("dtype"))));
+    }
+    let causal = match row.text("causal") {
+        "1" | "true" => true,
+        "0" | "false" => false,
+        _ => return Ok(Err("attention that does not say whether it is causal".into())),
+    };
+    let (dim, heads) = (row.size("head_dim")?, row.size("heads")?);
+    let core = Attention {
+        kernel: Fused::Library(kernel),
+        pass: if row.text("pass") == "bwd" { Pass::Dgrad } else { Pass::Forward },
+        sequences: row.size("batch")?,
+        heads,
+        kv_heads: if row.text("kv_heads").is_empty() { heads } else { row.size("kv_heads")? },
+        queries: row.size("seq")?,
+        keys: row.size("seq")?,
+        qk_dim: dim,
+        v_dim: dim,
+        mask: if causal { Mask::Causal } else { Mask::Full },
+    };
+    let us = if row.text("latency_us").is_empty() {
+        // A table of rates counts the same operations as we do when it halves causal ones.
+        if causal && !row.text("flop_convention").starts_with("causal-half") {
+            return Ok(Err("rates of causal attention that count all pairs".into()));
+        }
+        core.flops() / Flops::new(row.number("tflops")? * 1e12) * 1e6
+    } else {
+        row.number("latency_us")?
+    };
+    Ok(Ok((Kernel::Attention(core), us)))
+}
+
+fn collective(row: &Row) -> Result<Found, String> {
+    let op = match row.text("collective") {
+        "all_reduce" | "allreduce" => Collective::AllReduce,
+        "all_gather" | "allgather" => Collective::AllGather,
+        "reduce_scatter" => Collective::ReduceScatter,
+        "alltoall" | "all_to_all" => Collective::AllToAll,
+        other => return Ok(Err(format!("collective `{other}`"))),
+    };
+    let kernel = Kernel::Collective {
+        op,
+        ranks: row.size("n_gpus")?,
+        nodes: row.size("nodes")?,
+        bytes: row.size("size_bytes")?,
+    };
+    Ok(Ok((kernel, row.number("latency_us")?)))
+}

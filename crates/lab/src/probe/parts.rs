@@ -1,0 +1,80 @@
+//! What a rank does, pass by pass: one layer of each kind for one micro-batch, and the update of its shard.
+
+use serde::Serialize;
+
+use super::shapes::Measured;
+use meshwright_engine::cost::Costs;
+use meshwright_engine::kernel::{Call, Meter};
+use meshwright_engine::plan::Plan;
+use meshwright_engine::units::Seconds;
+
+/// One pass over a layer, or the update.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Part {
+    /// Kind of layer; none for the update.
+    pub layer: Option<usize>,
+    /// Which: `forward`, `backward`, `recompute` or `optimizer`.
+    pub name: &'static str,
+    /// As predicted before.
+    pub predicted_s: Seconds,
+    /// As predicted with the curves through the samples.
+    pub calibrated_s: Seconds,
+    /// With each measured kernel in the place of its predicted time.
+    pub measured_s: Seconds,
+    /// Share of it that measured kernels make up; the rest is as predicted (gaps, what the host does, kernels not measured).
+    pub covered: f64,
+}
+
+impl Part {
+    /// Error of the prediction before calibration.
+    pub fn error_before(&self) -> f64 {
+        self.predicted_s / self.measured_s - 1.0
+    }
+
+    /// Error of the prediction after calibration.
+    pub fn error_after(&self) -> f64 {
+        self.calibrated_s / self.measured_s - 1.0
+    }
+}
+
+/// Kernels that were measured take their predicted time, and all others none.
+#[derive(Debug)]
+struct Known<'a>(&'a Measured);
+
+impl Meter for Known<'_> {
+    fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
+        if self.0.of(call).is_some() { predicted } else { Seconds::ZERO }
+    }
+}
+
+/// Passes of one layer of each kind, and the update, in order; those that take no time are left out.
+fn times(costs: &Costs, plan: &Plan) -> Vec<(Option<usize>, &'static str, Seconds)> {
+    let kinds = 0..costs.problem.model().kinds.len();
+    let passes = kinds.flat_map(|kind| {
+        let layer = costs.layer(kind, plan);
+        [("forward", layer.forward), ("backward", layer.dgrad + layer.wgrad), ("recompute", layer.recompute)]
+            .map(|(name, time)| (Some(kind), name, time))
+    });
+    passes.chain([(None, "optimizer", costs.evaluate(plan).step.optimizer)]).collect()
+}
+
+/// Every part of a plan, priced by the curves before, those through the samples, and the samples themselves.
+pub(super) fn parts(before: &Costs, after: &Costs, measured: &Measured, plan: &Plan) -> Vec<Part> {
+    let known = Known(measured);
+    let metered = times(&Costs::new(after.problem).metered(measured), plan);
+    let covered = times(&Costs::new(after.problem).metered(&known), plan);
+    times(before, plan)
+        .into_iter()
+        .zip(times(after, plan))
+        .zip(metered.into_iter().zip(covered))
+        .filter(|((_, (.., calibrated)), _)| calibrated.get() > 0.0)
+        .map(|(((layer, name, predicted_s), (.., calibrated_s)), ((.., measured_s), (.., known)))| Part {
+            layer,
+            name,
+            predicted_s,
+            calibrated_s,
+            measured_s,
+            covered: known / calibrated_s,
+        })
+        .collect()
+}

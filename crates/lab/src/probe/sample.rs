@@ -1,0 +1,306 @@
+//! Samples: what was timed, on what, when and how, and the file that keeps them.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use serde::{Deserialize, Serialize};
+
+use super::kernel::{Gemm, Kernel};
+use meshwright_engine::gpu::{Format, Gpu};
+use meshwright_engine::sources::Basis;
+use meshwright_engine::units::Seconds;
+
+/// Times of one kernel on one machine, at least one, on a grid of 0.1 ns so that a file gives back what was written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sample {
+    times: Vec<Seconds>,
+}
+
+/// Steps of the grid in a microsecond.
+const GRID: f64 = 1e4;
+/// Shortest and longest time that a sample can hold: a clock tick, and an hour.
+const RANGE_US: std::ops::RangeInclusive<f64> = 1e-3..=3.6e9;
+
+impl Sample {
+    /// Times in the order in which they were taken.
+    ///
+    /// # Errors
+    /// When there is none, or one is no duration between 1 ns and an hour.
+    pub fn new(times: impl IntoIterator<Item = Seconds>) -> Result<Self, String> {
+        Self::from_micros(times.into_iter().map(|time| time.get() * 1e6))
+    }
+
+    /// The same from microseconds.
+    ///
+    /// # Errors
+    /// As [`Sample::new`].
+    pub fn from_micros(times: impl IntoIterator<Item = f64>) -> Result<Self, String> {
+        let times: Vec<Seconds> = times
+            .into_iter()
+            .map(|us| {
+                let good = us.is_finite() && RANGE_US.contains(&us);
+                good.then(|| Seconds::micros((us * GRID).round() / GRID)).ok_or_else(|| format!("{us} us is no time"))
+            })
+            .collect::<Result<_, _>>()?;
+        if times.is_empty() { Err("there are no times".into()) } else { Ok(Self { times }) }
+    }
+
+    /// All times.
+    pub fn times(&self) -> &[Seconds] {
+        &self.times
+    }
+
+    /// Adds those of another sample of the same kernel.
+    pub fn extend(&mut self, other: Self) {
+        self.times.extend(other.times);
+    }
+
+    /// The middle one, or the mean of the two in the middle.
+    pub fn median(&self) -> Seconds {
+        let mut sorted = self.times.clone();
+        sorted.sort_by(|a, b| a.get().total_cmp(&b.get()));
+        let middle = sorted.len() / 2;
+        if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
+    }
+
+    /// Half the distance between the quartiles over the median: how well repeats agree. Zero for a single time.
+    pub fn spread(&self) -> f64 {
+        let mut sorted = self.times.clone();
+        sorted.sort_by(|a, b| a.get().total_cmp(&b.get()));
+        let at = |share: f64| sorted[(share * (sorted.len() - 1) as f64).round() as usize];
+        (at(0.75) - at(0.25)) / self.median() / 2.0
+    }
+}
+
+/// The machine and the software that samples were taken on.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Name of the device as the driver or the source says it.
+    pub device: String,
+    /// Version of the driver, or of the software of a published table.
+    pub driver: String,
+    /// Day on which the samples were taken (or published), as `2026-11-21`.
+    pub date: String,
+    /// Host; empty where it does not matter.
+    #[serde(default)]
+    pub host: String,
+    /// Libraries with their versions.
+    #[serde(default)]
+    pub libraries: Vec<String>,
+    /// Clocks, power limit and ECC, as read before the run.
+    #[serde(default)]
+    pub state: Vec<String>,
+    /// The command that took them.
+    pub command: String,
+}
+
+/// A set of samples of one machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Samples {
+    /// Where they are from.
+    pub machine: Machine,
+    /// Catalogue name of the device.
+    pub gpu: String,
+    /// Timed here, published by others, or predicted.
+    pub basis: Basis,
+    /// By kernel.
+    pub of: BTreeMap<Kernel, Sample>,
+}
+
+/// What a file of samples or a calibration cannot be.
+#[derive(Debug, thiserror::Error)]
+pub enum SamplesError {
+    /// No TOML, or none of this form.
+    #[error("{0}")]
+    Toml(#[from] Box<toml::de::Error>),
+    /// A key of `[samples]` that names no kernel.
+    #[error(transparent)]
+    Kernel(#[from] super::kernel::ParseKernelError),
+    /// Times that are none.
+    #[error("`{kernel}`: {why}")]
+    Times {
+        /// Whose.
+        kernel: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A day that is none.
+    #[error("`{0}` is no day: write it as 2026-11-21")]
+    Date(String),
+}
+
+/// One line of `[samples]`.
+#[derive(Deserialize)]
+pub(super) struct Row {
+    times_us: Vec<f64>,
+}
+
+/// The part of a file that holds samples; a calibration has more.
+#[derive(Deserialize)]
+struct File {
+    gpu: String,
+    basis: Basis,
+    machine: Machine,
+    #[serde(default)]
+    samples: BTreeMap<String, Row>,
+}
+
+impl Samples {
+    /// Reads a file of samples, or the samples of a calibration.
+    ///
+    /// # Errors
+    /// When it is not of this form, a kernel has no such name, or a time is none.
+    pub fn parse(text: &str) -> Result<Self, SamplesError> {
+        let file: File = toml::from_str(text).map_err(Box::new)?;
+        check_date(&file.machine.date)?;
+        Ok(Self { machine: file.machine, gpu: file.gpu, basis: file.basis, of: rows(file.samples)? })
+    }
+
+    /// None yet.
+    pub fn new(gpu: &str, basis: Basis, machine: Machine) -> Self {
+        Self { machine, gpu: gpu.to_owned(), basis, of: BTreeMap::new() }
+    }
+
+    /// Adds a sample to those that there are of this kernel.
+    pub fn add(&mut self, kernel: Kernel, sample: Sample) {
+        match self.of.entry(kernel) {
+            std::collections::btree_map::Entry::Occupied(mut there) => there.get_mut().extend(sample),
+            std::collections::btree_map::Entry::Vacant(place) => {
+                place.insert(sample);
+            }
+        }
+    }
+
+    /// Products with a scale per block, under the name that the device's own curve has: Blackwell runs them as MXFP8.
+    ///
+    /// Source: specification §2.1 (the table's "mxfp8 (block)").
+    pub fn in_formats_of(&mut self, gpu: &Gpu) {
+        if gpu.gemm.contains_key(&Format::Fp8Block) || !gpu.gemm.contains_key(&Format::Mxfp8) {
+            return;
+        }
+        for (kernel, sample) in std::mem::take(&mut self.of) {
+            let renamed = match kernel {
+                Kernel::Gemm(gemm) if gemm.format == Format::Fp8Block => {
+                    Kernel::Gemm(Gemm { format: Format::Mxfp8, ..gemm })
+                }
+                other => other,
+            };
+            self.add(renamed, sample);
+        }
+    }
+
+    /// As a file, which [`parse`](Self::parse) reads back.
+    pub fn to_toml(&self) -> String {
+        let mut text =
+            String::from("# Samples of `meshwright measure`; `meshwright calibrate` makes curves of them.\n");
+        let _ = writeln!(text, "gpu = {}\nbasis = \"{}\"", quoted(&self.gpu), self.basis);
+        text.push_str(&self.machine_toml());
+        text.push_str("\n[samples]\n");
+        for (kernel, sample) in &self.of {
+            let _ = writeln!(text, "\"{kernel}\" = {{ times_us = {} }}", times(sample));
+        }
+        text
+    }
+
+    /// The `[machine]` table.
+    pub(super) fn machine_toml(&self) -> String {
+        let Machine { device, driver, date, host, libraries, state, command } = &self.machine;
+        let list = |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
+        format!(
+            "\n[machine]\ndevice = {}\ndriver = {}\ndate = {}\nhost = {}\nlibraries = [{}]\nstate = [{}]\ncommand = {}\n",
+            quoted(device),
+            quoted(driver),
+            quoted(date),
+            quoted(host),
+            list(libraries),
+            list(state),
+            quoted(command)
+        )
+    }
+}
+
+/// Times of a sample as a TOML array of microseconds.
+pub(super) fn times(sample: &Sample) -> String {
+    let times: Vec<String> = sample.times.iter().map(|time| micros(*time)).collect();
+    format!("[{}]", times.join(", "))
+}
+
+/// A time on the grid, in microseconds, with at least one digit after the point.
+pub(super) fn micros(time: Seconds) -> String {
+    let text = format!("{:.4}", time.get() * 1e6);
+    let short = text.trim_end_matches('0');
+    if short.ends_with('.') { format!("{short}0") } else { short.to_owned() }
+}
+
+/// A TOML string.
+pub(super) fn quoted(text: &str) -> String {
+    toml::Value::String(text.to_owned()).to_string()
+}
+
+/// The samples of a `[samples]` table.
+pub(super) fn rows(rows: BTreeMap<String, Row>) -> Result<BTreeMap<Kernel, Sample>, SamplesError> {
+    rows.into_iter()
+        .map(|(name, row)| {
+            let kernel: Kernel = name.parse()?;
+            let sample =
+                Sample::from_micros(row.times_us).map_err(|why| SamplesError::Times { kernel: name.clone(), why })?;
+            Ok((kernel, sample))
+        })
+        .collect()
+}
+
+/// Whether a text is a day, year first.
+///
+/// # Errors
+/// When it is none.
+pub fn check_date(text: &str) -> Result<(), SamplesError> {
+    let parsed: Option<toml::value::Datetime> = text.parse().ok();
+    let is_day = parsed.is_some_and(|at| at.date.is_some() && at.time.is_none());
+    if is_day { Ok(()) } else { Err(SamplesError::Date(text.to_owned())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn samples() -> Samples {
+        let machine = Machine { device: "NVIDIA H100".into(), date: "2026-11-21".into(), ..Machine::default() };
+        let mut samples = Samples::new("h100-sxm", Basis::Measured, machine);
+        samples.add(Kernel::Launch, Sample::from_micros([3.1, 3.123_456_7]).unwrap());
+        samples
+    }
+
+    #[test]
+    fn a_file_gives_back_what_was_written() {
+        let samples = samples();
+        let text = samples.to_toml();
+        assert!(text.contains("\"launch\" = { times_us = [3.1, 3.1235] }"), "{text}");
+        let again = Samples::parse(&text).unwrap();
+        assert_eq!(again, samples);
+        assert_eq!(again.to_toml(), text);
+    }
+
+    #[test]
+    fn medians_and_spreads() {
+        let sample = Sample::from_micros([4.0, 1.0, 2.0, 3.0, 100.0]).unwrap();
+        assert!((sample.median().get() - 3e-6).abs() < 1e-15);
+        assert!((sample.spread() - 1.0 / 3.0).abs() < 1e-12);
+        assert!(Sample::from_micros([f64::NAN]).is_err() && Sample::from_micros([]).is_err());
+        assert!(Sample::from_micros([-1.0]).is_err());
+    }
+
+    #[test]
+    fn wrong_files_say_what_is_wrong() {
+        let good = samples().to_toml();
+        for (from, to, says) in [
+            ("launch", "lunch", "`lunch` is no kind"),
+            ("3.1,", "-3.1,", "-3.1 us is no time"),
+            ("2026-11-21", "21.11.2026", "is no day"),
+            ("gpu =", "gpus =", "missing field `gpu`"),
+        ] {
+            let error = Samples::parse(&good.replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Which kernels a plan runs, and what its step takes when their times are measured ones.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, PoisonError};
+
+use super::kernel::{Attention, Direction, Fused, Gemm, Kernel, Mask, StreamOp};
+use super::{Effort, Samples};
+use meshwright_engine::collective::Group;
+use meshwright_engine::cost::{Costs, groups};
+use meshwright_engine::gpu::{AttentionKernel, Collective, Format, Gpu};
+use meshwright_engine::kernel::attention::Core;
+use meshwright_engine::kernel::{Call, Meter, Pass};
+use meshwright_engine::plan::{Layout, Plan};
+use meshwright_engine::units::Seconds;
+
+/// Columns of the matrix that stands for a batch of streaming kernels.
+const STREAM_COLUMNS: u64 = 1024;
+
+/// The kernel that a priced call runs, and how often; none where no probe can run it (attention with its scores in memory).
+pub fn kernel_of(call: &Call) -> Option<(Kernel, f64)> {
+    match call {
+        Call::Product { shape, format, pass } => {
+            let size = |value: f64| (value.round() as u64).max(1);
+            let gemm = Gemm {
+                format: *format,
+                pass: *pass,
+                m: size(shape.m),
+                n: size(shape.n),
+                k: size(shape.k),
+                batch: size(shape.batch),
+                output_bytes: size(shape.output_bytes),
+            };
+            Some((Kernel::Gemm(gemm), 1.0))
+        }
+        Call::Attention { core, kernel, pass } if *kernel != AttentionKernel::Unfused => {
+            let (core, times) = attention(core, *kernel, *pass);
+            Some((Kernel::Attention(core), times))
+        }
+        Call::Attention { .. } => None,
+        Call::Stream { traffic, kernels } => {
+            let times = kernels.max(1.0);
+            let each = traffic.get() / times / StreamOp::Copy.bytes_per_element() as f64;
+            let rows = (each / STREAM_COLUMNS as f64).round().max(1.0) as u64;
+            Some((Kernel::Stream { op: StreamOp::Copy, rows, columns: STREAM_COLUMNS }, times))
+        }
+    }
+}
+
+/// One kernel of a rank's attention, and how often it runs: a ring of c ranks runs c blocks of s/c queries and keys, half
+/// of each seen, which is the causal share of all.
+fn attention(core: &Core, kernel: AttentionKernel, pass: Pass) -> (Attention, f64) {
+    let Core { sequences, heads, kv_heads, seq_len, seen, qk_dim, v_dim, dropout: _, cut } = *core;
+    let size = |value: f64| (value.round() as u64).max(1);
+    let keys = size(seq_len / cut.by_chunks);
+    let mask = if (seen - 0.5).abs() < 1e-3 {
+        Mask::Causal
+    } else if seen > 0.5 {
+        Mask::Full
+    } else {
+        // seen = w·(1 − w/2) of the keys, for a window of w
+        Mask::Window(size((1.0 - (1.0 - 2.0 * seen).sqrt()) * seq_len))
+    };
+    let core = Attention {
+        kernel: Fused::Library(kernel),
+        pass,
+        sequences: size(sequences),
+        heads: size(heads / cut.by_heads),
+        kv_heads: size(kv_heads / cut.by_heads),
+        queries: size(seq_len / cut.by_chunks / cut.by_queries),
+        keys,
+        qk_dim: size(qk_dim),
+        v_dim: size(v_dim),
+        mask,
+    };
+    (core, cut.by_chunks)
+}
+
+/// Notes every priced call.
+#[derive(Debug, Default)]
+struct Notes(Mutex<Vec<(Call, Seconds)>>);
+
+impl Meter for Notes {
+    fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((*call, predicted));
+        predicted
+    }
+}
+
+/// Every call that prices one layer of each kind, the two ends and the update of a plan, with its predicted time.
+pub fn calls(costs: &Costs, plan: &Plan) -> Vec<(Call, Seconds)> {
+    let notes = Notes::default();
+    let _ = Costs::new(costs.problem).metered(&notes).evaluate(plan);
+    notes.0.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The kernels that the plans run, the most expensive first, each with the predicted time that hangs on it; beside a
+/// library's attention, the probe's own on the same sizes.
+pub fn wanted(costs: &Costs, plans: &[Plan]) -> Vec<(Kernel, Seconds)> {
+    let mut times: BTreeMap<Kernel, Seconds> = BTreeMap::new();
+    for plan in plans {
+        for (call, predicted) in calls(costs, plan) {
+            let Some((kernel, _)) = kernel_of(&call) else { continue };
+            *times.entry(kernel).or_default() += predicted;
+            if let Kernel::Attention(core) = kernel
+                && let Some(own) = core.bound()
+            {
+                *times.entry(Kernel::Attention(own)).or_default() += predicted;
+            }
+        }
+    }
+    let mut wanted: Vec<(Kernel, Seconds)> = times.into_iter().collect();
+    wanted.sort_by(|a, b| b.1.get().total_cmp(&a.1.get()).then(a.0.cmp(&b.0)));
+    wanted
+}
+
+/// A product large enough to show the clocks.
+const fn large(format: Format) -> Gemm {
+    Gemm { format, pass: Pass::Forward, m: 8192, n: 8192, k: 8192, batch: 1, output_bytes: 2 }
+}
+
+/// What every calibration wants of a device, whatever the plans: clocks under load, contention, bandwidths, launches;
+/// with several ranks, collectives over sizes in each group (ranks and nodes).
+pub fn base(gpu: &Gpu, effort: Effort, groups: &[(u64, u64)]) -> Vec<Kernel> {
+    let quick = effort == Effort::QUICK;
+    let mut kernels = vec![Kernel::Launch];
+    for format in gpu.gemm.keys().filter(|format| matches!(format, Format::Bf16 | Format::Fp8)) {
+        let gemm = large(*format);
+        kernels.extend([Kernel::Gemm(gemm), Kernel::Sustained(gemm), Kernel::Contended(gemm)]);
+    }
+    let rows: &[u64] = if quick { &[64, 8192] } else { &[64, 512, 4096, 16384] };
+    for (_, op) in StreamOp::NAMED {
+        kernels.extend(rows.iter().map(|&rows| Kernel::Stream { op, rows, columns: 8192 }));
+    }
+    for direction in [Direction::ToDevice, Direction::ToHost] {
+        kernels.push(Kernel::Transfer { direction, bytes: 256 << 20 });
+    }
+    for &(ranks, nodes) in groups {
+        let step = if quick { 4 } else { 2 };
+        let sizes = (10..=30).step_by(step).map(|bits| (1_u64 << bits).next_multiple_of(2 * ranks));
+        for bytes in sizes {
+            let all = [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll];
+            kernels.extend(all.map(|op| Kernel::Collective { op, ranks, nodes, bytes }));
+        }
+    }
+    kernels
+}
+
+/// Ranks and nodes of the groups in which the plans talk (tensor, context, expert and data parallel), as far as `world` ranks,
+/// `per_node` on each node, hold whole ones; and of all ranks together. Small groups first.
+pub fn groups(plans: &[Plan], world: u32, per_node: u32) -> Vec<(u64, u64)> {
+    let per_node = per_node.max(1);
+    let nodes_of = |group: Group| (group.ranks * group.stride).div_ceil(per_node).min(group.ranks);
+    let mut shapes: BTreeSet<(u64, u64)> = plans
+        .iter()
+        .flat_map(|plan| {
+            let Layout { tp, cp, ep, etp, .. } = plan.layout;
+            let replicas = plan.layout.dense_replicas();
+            let experts = Group { ranks: ep, stride: etp };
+            [
+                groups::tp(plan),
+                groups::cp(plan),
+                experts,
+                groups::dp(plan, replicas),
+                Group { ranks: cp * tp, stride: 1 },
+            ]
+        })
+        .filter(|group| {
+            group.ranks > 1 && group.ranks.checked_mul(group.stride).is_some_and(|block| world.is_multiple_of(block))
+        })
+        .map(|group| (u64::from(group.ranks), u64::from(nodes_of(group))))
+        .collect();
+    shapes.insert((u64::from(world), u64::from(world.div_ceil(per_node))));
+    shapes.into_iter().filter(|(ranks, _)| *ranks > 1).collect()
+}
+
+/// Prices with measured times: products and attention as loops took them, slowed by what a whole step sustains.
+///
+/// ```text
+/// product T/κ          attention T/√κ          streaming T·kernels
+/// ```
+///
+/// κ is the ratio that was measured, or else the device's own (specification §2.1, §2.3). What was not measured keeps its
+/// predicted time, but for attention that is predicted slower than the probe's own kernel ran: that keeps the kernel's time.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    times: BTreeMap<Kernel, Seconds>,
+    sustained: BTreeMap<Format, f64>,
+}
+
+impl Measured {
+    /// From samples, on a device whose κ are known as well as they are.
+    pub fn new(samples: &Samples, gpu: &Gpu) -> Self {
+        let times = samples.of.iter().map(|(kernel, sample)| (*kernel, sample.median())).collect();
+        let sustained = gpu.gemm.iter().map(|(format, curve)| (*format, curve.sustained)).collect();
+        Self { times, sustained }
+    }
+
+    /// The measured time of a call in a training step.
+    pub fn of(&self, call: &Call) -> Option<Seconds> {
+        let (kernel, count) = kernel_of(call)?;
+        Some(*self.times.get(&kernel)? * count / self.clocks(call))
+    }
+
+    /// The longest that a library's attention takes in a training step: as long as the probe's own kernel.
+    pub fn bound(&self, call: &Call) -> Option<Seconds> {
+        let (Kernel::Attention(core), count) = kernel_of(call)? else { return None };
+        Some(*self.times.get(&Kernel::Attention(core.bound()?))? * count / self.clocks(call))
+    }
+
+    /// What a whole step sustains of the speed in a loop.
+    fn clocks(&self, call: &Call) -> f64 {
+        let clocks = |format: Format| self.sustained.get(&format).or_else(|| self.sustained.get(&Format::Bf16));
+        match call {
+            Call::Product { format, .. } => clocks(*format).copied().unwrap_or(1.0),
+            Call::Attention { .. } => clocks(Format::Bf16).copied().unwrap_or(1.0).sqrt(),
+            Call::Stream { .. } => 1.0,
+        }
+    }
+}
+
+/// The same, with attention as slow as it can be: where only the probe's own kernel was timed, as long as that.
+#[derive(Clone, Copy, Debug)]
+pub struct Slowest<'a>(pub &'a Measured);
+
+impl Meter for Slowest<'_> {
+    fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
+        let Self(measured) = self;
+        measured.of(call).or_else(|| measured.bound(call)).unwrap_or(predicted)
+    }
+}
+
+impl Meter for Measured {
+    fn time(&self, call: &Call, predicted: Seconds) -> Seconds {
+        self.of(call).unwrap_or_else(|| self.bound(call).map_or(predicted, |bound| bound.min(predicted)))
+    }
+}

@@ -1,0 +1,236 @@
+//! The tensors of one layer on one rank, shape by shape: what a framework allocates, where the cost model has formulas.
+//!
+//! They are counted here anew, in whole elements, and allocated on the device; that checks the formulas of specification §6
+//! and the driver's rounding, not a framework's own habits.
+
+use meshwright_engine::cost::Costs;
+use meshwright_engine::gpu::{AttentionKernel, Format};
+use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Moe};
+use meshwright_engine::plan::{Modules, Plan, Recompute, ZeroStage};
+use meshwright_engine::problem::Problem;
+
+/// One tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// What it is.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// The tensors of a layer at the end of its forward, or before the backward of a recomputed one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LayerTensors {
+    /// Weights, gradients, master weights and moments: one buffer each, which the layers of a rank share.
+    pub states: Vec<Tensor>,
+    /// Everything that one micro-batch keeps.
+    pub activations: Vec<Tensor>,
+}
+
+/// Lists a layer's tensors. None for state-space and linear attention, and un-fused scores.
+pub fn of_layer(problem: &Problem, plan: &Plan, kind: usize) -> Option<LayerTensors> {
+    let layer = problem.model().kinds.get(kind)?;
+    if problem.stack().attention == AttentionKernel::Unfused
+        || matches!(layer.mixer, Mixer::Mamba(_) | Mixer::DeltaNet(_))
+    {
+        return None;
+    }
+    let rank = Rank::new(problem, plan);
+    Some(LayerTensors { states: states(problem, plan, &rank.weights(layer)), activations: rank.activations(layer) })
+}
+
+/// A weight on one rank.
+struct Weight {
+    elements: u64,
+    is_expert: bool,
+}
+
+/// What a rank of a plan sees.
+struct Rank<'a> {
+    problem: &'a Problem,
+    plan: &'a Plan,
+    hidden: u64,
+    tp: u64,
+    tokens: u64,
+    /// Tokens of the parts that sequence parallelism shares out.
+    shared_tokens: u64,
+    /// Copies of tokens that experts receive.
+    received: u64,
+    /// Bytes of a stored input of a product.
+    input: u64,
+    forgotten: Modules,
+}
+
+impl<'a> Rank<'a> {
+    fn new(problem: &'a Problem, plan: &'a Plan) -> Self {
+        let costs = Costs::new(problem);
+        let (tokens, tp) = (costs.tokens(plan).ceil() as u64, u64::from(plan.layout.tp));
+        let top_k = problem.model().kinds.iter().filter_map(Layer::moe).map(|moe| moe.top_k).max().unwrap_or(0);
+        Self {
+            problem,
+            plan,
+            hidden: u64::from(problem.model().hidden),
+            tp,
+            tokens,
+            shared_tokens: tokens.div_ceil(plan.sequence_shards() as u64),
+            received: (costs.owned_tokens(plan) * f64::from(top_k)).ceil() as u64,
+            input: if problem.workload().format == Format::Bf16 { 2 } else { 1 },
+            forgotten: if let Recompute::Selective(modules) = plan.recompute { modules } else { Modules::default() },
+        }
+    }
+
+    fn weights(&self, layer: &Layer) -> Vec<Weight> {
+        let mut weights = match &layer.mixer {
+            Mixer::Attention(attention) => self.of_attention(attention),
+            Mixer::Mla(mla) => self.of_mla(mla),
+            Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => Vec::new(),
+        };
+        match &layer.ffn {
+            Ffn::Dense(mlp) => weights.extend(self.of_mlp(mlp)),
+            Ffn::Moe(moe) => weights.extend(self.of_moe(moe)),
+            Ffn::None => {}
+        }
+        let norm = self.hidden * self.problem.model().norm.width();
+        let norms = [layer.mixer != Mixer::None, layer.ffn != Ffn::None].into_iter().filter(|is_there| *is_there);
+        weights.extend(norms.map(|_| Weight { elements: norm, is_expert: false }));
+        weights
+    }
+
+    fn of_attention(&self, attention: &Attention) -> Vec<Weight> {
+        let out = u64::from(attention.heads) * u64::from(attention.head_dim);
+        let small = attention.small_parameters(self.problem.model().hidden, self.problem.model().norm.width());
+        let projections = [self.hidden * attention.qkv_width().div_ceil(self.tp), out.div_ceil(self.tp) * self.hidden];
+        projections.into_iter().chain([small]).map(|elements| Weight { elements, is_expert: false }).collect()
+    }
+
+    fn of_mla(&self, mla: &Mla) -> Vec<Weight> {
+        let projections = mla.projections(self.problem.model().hidden);
+        let weights = projections.iter().map(|projection| {
+            let (input, output) = projection.on_rank(self.tp as f64);
+            Weight { elements: (input * output).ceil() as u64, is_expert: false }
+        });
+        let small = mla.small_parameters(self.problem.model().norm.width());
+        weights.chain([Weight { elements: small, is_expert: false }]).collect()
+    }
+
+    fn of_mlp(&self, mlp: &Mlp) -> Vec<Weight> {
+        let width = u64::from(mlp.intermediate).div_ceil(self.tp);
+        let bias = u64::from(mlp.bias);
+        vec![
+            Weight { elements: mlp.gates() * width * (self.hidden + bias), is_expert: false },
+            Weight { elements: width * self.hidden + bias * self.hidden, is_expert: false },
+        ]
+    }
+
+    fn of_moe(&self, moe: &Moe) -> Vec<Weight> {
+        let layout = &self.plan.layout;
+        let experts = u64::from(moe.experts).div_ceil(u64::from(layout.ep));
+        let width = u64::from(moe.intermediate).div_ceil(u64::from(layout.etp));
+        let (gates, bias) = (moe.expert().gates(), u64::from(moe.bias));
+        let mut weights = vec![
+            Weight { elements: moe.router_parameters(self.problem.model().hidden), is_expert: false },
+            Weight { elements: experts * gates * width * (self.hidden + bias), is_expert: true },
+            Weight { elements: experts * (width + bias) * self.hidden, is_expert: true },
+        ];
+        if let Some(shared) = moe.shared() {
+            weights.extend(self.of_mlp(&shared));
+        }
+        weights
+    }
+
+    /// What one micro-batch keeps, with the statistics of norms and softmax.
+    fn activations(&self, layer: &Layer) -> Vec<Tensor> {
+        let mut all: Vec<(&str, u64)> = Vec::new();
+        let blocks = u64::from(layer.mixer != Mixer::None) + u64::from(layer.ffn != Ffn::None);
+        for _ in 0..blocks {
+            all.push(("block input", 2 * self.shared_tokens * self.hidden));
+            all.push(("norm statistics", 4 * self.shared_tokens));
+            if !self.forgotten.layernorm {
+                all.push(("normed input", self.input * self.shared_tokens * self.hidden));
+            }
+            if self.problem.model().dropout {
+                all.push(("dropout mask", self.shared_tokens * self.hidden));
+            }
+        }
+        match &layer.mixer {
+            Mixer::Attention(attention) => {
+                let heads = u64::from(attention.heads).div_ceil(self.tp);
+                all.push(("queries, keys and values", 2 * self.tokens * attention.qkv_width().div_ceil(self.tp)));
+                all.push(("context", 2 * self.tokens * heads * u64::from(attention.head_dim)));
+                all.push(("softmax statistics", 4 * self.tokens * heads));
+            }
+            Mixer::Mla(mla) => {
+                let heads = u64::from(mla.heads).div_ceil(self.tp);
+                let (qk, v) = (u64::from(mla.qk_dim()), u64::from(mla.v_dim));
+                let ranks = u64::from(mla.q_rank + mla.kv_rank);
+                all.push(("compressions", 2 * self.tokens * (ranks + u64::from(mla.rope_dim))));
+                all.push(("normed compressions", self.input * self.tokens * ranks));
+                if !self.forgotten.mla_up_proj {
+                    all.push(("queries", 2 * self.tokens * heads * qk));
+                    all.push(("keys", 2 * self.tokens * heads * qk));
+                    all.push(("values", 2 * self.tokens * heads * v));
+                }
+                all.push(("context", 2 * self.tokens * heads * v));
+                all.push(("softmax statistics", 4 * self.tokens * heads));
+            }
+            Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => {}
+        }
+        match &layer.ffn {
+            Ffn::Dense(mlp) if !self.forgotten.mlp => all.extend(self.mlp(mlp, self.tokens, self.tp)),
+            Ffn::Moe(moe) if !self.forgotten.moe => {
+                all.push(("dispatched tokens", self.input * self.received * self.hidden));
+                all.extend(self.mlp(&moe.expert(), self.received, u64::from(self.plan.layout.etp)));
+                all.push(("outputs of the experts", 2 * self.received * self.hidden));
+                all.push(("router logits", 4 * self.tokens * u64::from(moe.experts).div_ceil(self.tp)));
+                all.push(("router probabilities", 4 * self.tokens * u64::from(moe.experts).div_ceil(self.tp)));
+                if let Some(shared) = moe.shared() {
+                    all.extend(self.mlp(&shared, self.tokens, self.tp));
+                }
+            }
+            Ffn::Dense(_) | Ffn::Moe(_) | Ffn::None => {}
+        }
+        all.into_iter().map(|(name, bytes)| Tensor { name: name.to_owned(), bytes }).collect()
+    }
+
+    fn mlp(&self, mlp: &Mlp, tokens: u64, shards: u64) -> Vec<(&'static str, u64)> {
+        let width = u64::from(mlp.intermediate).div_ceil(shards);
+        let mut tensors = vec![("gate and up", 2 * tokens * mlp.gates() * width)];
+        if !self.forgotten.act {
+            tensors.push(("activated", self.input * tokens * width));
+        }
+        tensors
+    }
+}
+
+/// Weights, gradients, master weights and two moments, each in one buffer, as distributed optimizers keep them, and each sharded
+/// as the plan's ZeRO stage says.
+fn states(problem: &Problem, plan: &Plan, weights: &[Weight]) -> Vec<Tensor> {
+    let recipe = problem.workload().recipe;
+    let is_frozen = Costs::new(problem).is_lora();
+    let on_device = 1.0 - plan.offload.optimizer;
+    let copies = f64::from(plan.schedule.weight_copies());
+    let buffers = [
+        ("weights", recipe.weight * copies, ZeroStage::Three),
+        ("gradients", recipe.gradient * copies, ZeroStage::Two),
+        ("master weights", recipe.master * on_device, ZeroStage::One),
+        ("first moments", recipe.state / 2.0 * on_device, ZeroStage::One),
+        ("second moments", recipe.state / 2.0 * on_device, ZeroStage::One),
+    ];
+    let elements = |from: ZeroStage| -> u64 {
+        let shards = |weight: &Weight| match (plan.zero >= from, weight.is_expert) {
+            (false, _) => 1,
+            (true, false) => plan.dense_shards(),
+            (true, true) => plan.layout.expert_replicas(),
+        };
+        weights.iter().map(|weight| weight.elements.div_ceil(u64::from(shards(weight)))).sum()
+    };
+    buffers
+        .into_iter()
+        .enumerate()
+        .filter(|(at, (_, bytes, _))| *bytes > 0.0 && (*at == 0 || !is_frozen))
+        .map(|(_, (name, bytes, from))| Tensor {
+            name: name.to_owned(),
+            bytes: (elements(from) as f64 * bytes).ceil() as u64,
+        })
+        .collect()
+}

@@ -1,0 +1,146 @@
+//! The device and the cluster of a row, from its GPU and network columns.
+
+use super::cell::{Cells, text};
+use super::{Refusal, Row, map_stack};
+use meshwright_engine::cluster::{Cluster, Host, Level};
+use meshwright_engine::gpu::Gpu;
+use meshwright_engine::sources::Sourced;
+use meshwright_engine::units::BytesPerSec;
+use meshwright_planner::catalog::{self, Shelf};
+
+/// Names in the column `gpu`, and in the catalogue.
+const GPUS: &[(&str, &str)] = &[
+    ("A100-40GB", "a100-40-sxm"),
+    ("A100-80GB", "a100-80-sxm"),
+    ("A100-80GB-PCIe", "a100-80-pcie"),
+    ("A800-80GB", "a800-sxm"),
+    ("B200", "b200-sxm"),
+    ("B300", "b300-sxm"),
+    ("GB200", "gb200"),
+    ("GB300", "gb300"),
+    ("GH200", "gh200"),
+    ("H100", "h100-sxm"),
+    ("H100-80GB", "h100-sxm"),
+    ("H100-96GB-HBM2e", "h100-96gb-hbm2e"),
+    ("H100-PCIe", "h100-pcie"),
+    ("H20", "h20-sxm"),
+    ("H200", "h200-sxm"),
+    ("H800", "h800-sxm"),
+    ("MI250X", "mi250x"),
+    ("MI300X", "mi300x"),
+    ("MI325X", "mi325x"),
+    ("MI350X", "mi350x"),
+    ("MI355X", "mi355x"),
+    ("V100-16GB", "v100-sxm2-16"),
+    ("V100-32GB", "v100-sxm2-32"),
+];
+/// The host of this framework's B200 runs caps their power: a fact that its authors measured and published.
+const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
+
+/// The device: a name of the table, or of the catalogue.
+pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
+    let name = text(row.gpu.as_ref());
+    let known = GPUS.iter().find(|(column, _)| *column == name).map(|(_, catalogue)| *catalogue);
+    let known = known.or_else(|| catalog::gpu_names().into_iter().find(|catalogue| *catalogue == name));
+    let capped = name == POWER_CAPPED.0 && map_stack::Family::of(row) == map_stack::Family::MegatronWithoutOverlap;
+    match if capped { Some(POWER_CAPPED.1) } else { known } {
+        Some(name) => shelf.gpu(name).map_err(Refusal::Unsupported),
+        None if name.is_empty() => Refusal::unsupported("GPU unknown"),
+        None => Refusal::unsupported(format!("GPU unknown: {name}")),
+    }
+}
+
+/// The cluster: the device's scale-up domains under one network.
+pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu) -> Result<Cluster, Refusal> {
+    let network = text(row.interconnect_inter.as_ref());
+    let bandwidth = match rate(network, f64::from(cells.gpus_per_node)) {
+        Some(value) => Sourced { value, source: "published-runs".into() },
+        None => gpu.nic.clone(),
+    };
+    let cluster = Cluster {
+        name: format!("{} × {}", cells.gpus, gpu.name),
+        gpus: cells.gpus,
+        gpus_per_node: cells.gpus_per_node,
+        host: if matches!(text(row.gpu.as_ref()), "GB200" | "GB300" | "GH200") { Host::Grace } else { Host::X86 },
+        host_memory: None,
+        scale_up: gpu.scale_up.clone(),
+        levels: vec![Level {
+            name: "network".into(),
+            gpus: cells.gpus.max(gpu.scale_up.gpus),
+            bandwidth,
+            oversubscription: 1.0,
+            efficiency: 0.85,
+            hop_latency: if network.contains("EFA") { 1.0 } else { 0.5 },
+            in_network_reduction: false,
+            latency: meshwright_engine::units::Seconds::ZERO,
+        }],
+        gpu,
+        source: "published-runs".into(),
+    };
+    cluster.check().map_err(Refusal::Invalid)?;
+    Ok(cluster)
+}
+
+/// Bandwidth of one GPU into the network, from text such as `8x400Gb IB`, `1600Gbps RoCE per node`, `400Gb/s per GPU`.
+/// Clauses on Ethernet and PCI Express speak of other networks.
+fn rate(text: &str, gpus_per_node: f64) -> Option<BytesPerSec> {
+    let clauses: Vec<&str> = text
+        .split([',', ';'])
+        .filter(|clause| !["Ethernet", "Data bandwidth", "PCIe-NIC"].iter().any(|other| clause.contains(other)))
+        .collect();
+    let text = clauses.join(" ");
+    let gigabits = gigabits(&text)?;
+    let gigabytes = if text.contains("per GPU") {
+        gigabits / 8.0
+    } else if let Some(ports) = ports(&text) {
+        ports * gigabits / 8.0 / gpus_per_node
+    } else if gigabits >= 1000.0 {
+        gigabits / 8.0 / gpus_per_node
+    } else {
+        return None;
+    };
+    (gigabytes > 0.0).then(|| BytesPerSec::gbytes(gigabytes))
+}
+
+/// The number before the first `Gb` that has one of three digits or more.
+fn gigabits(text: &str) -> Option<f64> {
+    text.match_indices("Gb").find_map(|(at, _)| {
+        let before = text[..at].trim_end();
+        let digits = before.len() - before.bytes().rev().take_while(u8::is_ascii_digit).count();
+        before[digits..].parse().ok().filter(|rate| *rate >= 100.0)
+    })
+}
+
+/// The `8` of `8x400Gb` and of `8x ConnectX-7`.
+fn ports(text: &str) -> Option<f64> {
+    text.match_indices('x').find_map(|(at, _)| {
+        let before = &text[..at];
+        let digits = before.len() - before.bytes().rev().take_while(u8::is_ascii_digit).count();
+        before[digits..].parse().ok()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rates_are_read_from_what_sources_print() {
+        let gbytes = |text: &str| rate(text, 8.0).map(|rate| rate.get() / 1e9);
+        for (text, expected) in [
+            ("8x400Gb IB", Some(50.0)),
+            ("4x ConnectX-7 IB NDR 400 Gb/s", Some(25.0)),
+            ("1x Ethernet 100Gb/Sec, 8x NVIDIA Quantum-2 CX7 InfiniBand (400Gb/s)", Some(50.0)),
+            ("1600Gbps RoCE per node", Some(25.0)),
+            ("EFA 3200Gbps per node", Some(50.0)),
+            ("400Gb/s RDMA per GPU", Some(50.0)),
+            ("4x100Gb OmniPath per node (Jean Zay)", Some(6.25)),
+            ("InfiniBand; Data bandwidth for GPU-PCIe: 504 GB/s; PCIe-NIC: 500 GB/s", None),
+            ("100GbE InfiniBand", None),
+            ("single node", None),
+            ("", None),
+        ] {
+            assert_eq!(gbytes(text), expected, "{text}");
+        }
+    }
+}

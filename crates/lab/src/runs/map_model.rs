@@ -1,0 +1,141 @@
+//! The model of a row, from its shape columns.
+
+use super::cell::{Cells, flag, text};
+use super::{Refusal, Row};
+use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
+
+/// Ranks and dimensions of latent attention where a row says only that it is latent: DeepSeek-V3's.
+const LATENT: Mla = Mla { heads: 0, q_rank: 1536, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128 };
+/// Sliding window of GPT-OSS, on every second layer.
+const GPT_OSS_WINDOW: u32 = 128;
+/// Attention chunk of Llama 4, on three layers of four.
+const LLAMA_4_CHUNK: u32 = 8192;
+
+/// What kind of decoder the columns describe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Decoder {
+    /// `RMSNorm`, rotary positions, no bias.
+    Llama,
+    /// `LayerNorm`, rotary positions, no bias.
+    Nemotron,
+    /// `LayerNorm`, `ALiBi`, no bias.
+    Mpt,
+    /// `LayerNorm`, biases, learned positions.
+    Gpt,
+}
+
+impl Decoder {
+    fn of(row: &Row) -> Self {
+        let name = text(row.model_name.as_ref());
+        match flag(row.gated_mlp) {
+            Some(true) => Self::Llama,
+            Some(false) | None if name.contains("Nemotron") => Self::Nemotron,
+            Some(false) | None if name.contains("MPT") => Self::Mpt,
+            Some(false) | None => Self::Gpt,
+        }
+    }
+}
+
+/// The model.
+pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
+    let (Some(layers), Some(hidden), Some(vocab), Some(seq_len)) =
+        (cells.layers, cells.hidden, cells.vocab, cells.seq_len)
+    else {
+        return Refusal::unsupported("model shape unknown");
+    };
+    if layers > 10_000 {
+        return Refusal::invalid(format!("{layers} layers are more than any model has"));
+    }
+    let decoder = Decoder::of(row);
+    let mut kinds: Vec<Layer> = Vec::new();
+    let mut order = Vec::new();
+    for index in 0..layers {
+        let layer = Layer {
+            mixer: mixer(row, cells, decoder, span(row, seq_len, index))?,
+            ffn: ffn(row, cells, decoder, index)?,
+            norms: 2,
+            extra_parameters: 0,
+        };
+        let kind = kinds.iter().position(|known| *known == layer).unwrap_or(kinds.len());
+        if kind == kinds.len() {
+            kinds.push(layer);
+        }
+        order.push(kind);
+    }
+    let gpt = decoder == Decoder::Gpt;
+    let framework = text(row.framework.as_ref());
+    Ok(Model {
+        name: text(row.model_name.as_ref()).to_owned(),
+        source: "published-runs".into(),
+        hidden,
+        vocab,
+        seq_len,
+        tied_embeddings: flag(row.tied_embeddings).unwrap_or(false),
+        learned_positions: if gpt { seq_len } else { 0 },
+        embedding_norm: false,
+        head_bias: false,
+        norm: if decoder == Decoder::Llama { Norm::Rms } else { Norm::Layer },
+        dropout: gpt && (cells.year <= 2022 || framework == "Megatron-LM"),
+        kinds,
+        order,
+        mtp_depth: u32::from(predicts_two_tokens(row)),
+    })
+}
+
+/// Whether the notes say that a multi-token-prediction layer trains too.
+fn predicts_two_tokens(row: &Row) -> bool {
+    let notes = text(row.notes.as_ref());
+    notes.contains("MTP layer on") || notes.contains("w/ MTP")
+}
+
+/// Which keys the layer sees.
+fn span(row: &Row, seq_len: u32, index: u32) -> Span {
+    let name = text(row.model_name.as_ref());
+    if name.contains("GPT-OSS") && index.is_multiple_of(2) {
+        Span::Window(GPT_OSS_WINDOW)
+    } else if name.contains("Llama4") && seq_len > LLAMA_4_CHUNK && index % 4 != 3 {
+        Span::Chunk(LLAMA_4_CHUNK)
+    } else {
+        Span::Full
+    }
+}
+
+fn mixer(row: &Row, cells: &Cells, decoder: Decoder, span: Span) -> Result<Mixer, Refusal> {
+    let (Some(hidden), Some(heads)) = (cells.hidden, cells.heads) else {
+        return Refusal::unsupported("model shape unknown");
+    };
+    if flag(row.mla) == Some(true) {
+        return Ok(Mixer::Mla(Mla { heads, ..LATENT }));
+    }
+    let bias = decoder == Decoder::Gpt;
+    Ok(Mixer::Attention(Attention {
+        heads,
+        kv_heads: cells.kv_heads.unwrap_or(heads),
+        head_dim: cells.head_dim.unwrap_or(hidden / heads),
+        span,
+        qkv_bias: bias,
+        out_bias: bias,
+        qk_norm: QkNorm::None,
+        sinks: text(row.model_name.as_ref()).contains("GPT-OSS"),
+        output_gate: false,
+        keys_are_values: false,
+        rope: matches!(decoder, Decoder::Llama | Decoder::Nemotron),
+    }))
+}
+
+fn ffn(row: &Row, cells: &Cells, decoder: Decoder, index: u32) -> Result<Ffn, Refusal> {
+    let gated = flag(row.gated_mlp).unwrap_or(false);
+    let bias = decoder == Decoder::Gpt;
+    if cells.experts <= 1 || index < cells.dense_layers {
+        return match cells.ffn {
+            Some(0) => Refusal::invalid("`ffn` is 0, and there are dense layers"),
+            Some(intermediate) => Ok(Ffn::Dense(Mlp { intermediate, gated, bias })),
+            None => Refusal::unsupported("model shape unknown: no `ffn`"),
+        };
+    }
+    let (Some(top_k), Some(intermediate)) = (cells.topk, cells.moe_ffn) else {
+        return Refusal::unsupported("model shape unknown: no `topk` or `moe_ffn`");
+    };
+    let shared_intermediate = cells.shared_experts.saturating_mul(intermediate);
+    Ok(Ffn::Moe(Moe { gated, bias, shared_intermediate, ..Moe::gated(cells.experts, top_k, intermediate) }))
+}

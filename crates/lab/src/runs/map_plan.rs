@@ -1,0 +1,211 @@
+//! The plan of a row: its degrees as stated, and its framework's defaults where they are not.
+
+use super::cell::{Cells, text};
+use super::map_stack::{self, Family};
+use super::{Refusal, Row};
+use meshwright_engine::model::Model;
+use meshwright_engine::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::stack::Dispatcher;
+
+/// Largest micro-batch that a blank cell may mean.
+const BLANK_MICRO_BATCH: u32 = 4;
+/// Layers of one chunk where a mixture of experts does not state its chunks.
+const MOE_CHUNK: u32 = 4;
+
+/// The plan.
+pub(super) fn plan(row: &Row, cells: &Cells, family: Family, model: &Model) -> Result<Plan, Refusal> {
+    let Some(global_batch) = cells.global_batch else {
+        return Refusal::unsupported("batch unknown");
+    };
+    let zero = zero_stage(row)?;
+    if zero == ZeroStage::Three && model.is_moe() && cells.ep.is_none() {
+        return Refusal::unsupported("EP degree not stated");
+    }
+    let dp = data_parallel(cells)?;
+    if global_batch < dp {
+        return Refusal::invalid(format!("a global batch of {global_batch} is under the {dp} data-parallel ranks"));
+    }
+    let layout = Layout { tp: cells.tp, cp: cells.cp, pp: cells.pp, dp, ep: cells.ep.unwrap_or(1), etp: 1 };
+    let layout = Layout { etp: expert_tp(cells, family, model, &layout)?, ..layout };
+    let micro_batch = micro_batch(cells, global_batch / dp);
+    let micro_batches = f64::from(global_batch) / (f64::from(dp) * f64::from(micro_batch));
+    let keeps_weights =
+        matches!(family, Family::Automodel | Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager);
+    let pipelined_shards = keeps_weights && zero == ZeroStage::Three && layout.pp > 1;
+    Ok(Plan {
+        layout,
+        sequence_parallel: map_stack::sequence_parallel(row, cells),
+        cp_kind: match family {
+            Family::Meta | Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager => CpKind::AllGather,
+            Family::MegatronLm2024 | Family::Core24 | Family::Core25 | Family::Core26 => CpKind::Ring,
+            _ => CpKind::AllToAll,
+        },
+        schedule: schedule(row, cells, family, model, micro_batches)?,
+        split: if family == Family::Nanotron || (family.is_core() && model.mtp_depth > 0) {
+            LayerSplit::CostBalanced
+        } else {
+            LayerSplit::Even
+        },
+        zero,
+        shard_group: shard_group(text(row.fsdp.as_ref())),
+        reshard_after_forward: !pipelined_shards,
+        micro_batch,
+        recompute: recompute(row, family),
+        offload: Offload::NONE,
+        dispatcher: Dispatcher::AllToAll,
+        order: RankOrder::PipelineOutermost,
+    })
+}
+
+/// The stated degree, or what the others leave; all of them multiply to the GPUs.
+fn data_parallel(cells: &Cells) -> Result<u32, Refusal> {
+    let product = |factors: &[u32]| factors.iter().try_fold(1_u64, |all, &factor| all.checked_mul(u64::from(factor)));
+    let gpus = u64::from(cells.gpus);
+    let mismatch = || {
+        Refusal::Invalid(format!(
+            "tp {} · pp {} · cp {} · dp {} does not multiply to {gpus} GPUs",
+            cells.tp,
+            cells.pp,
+            cells.cp,
+            cells.dp.map_or_else(|| "?".to_owned(), |dp| dp.to_string())
+        ))
+    };
+    let others = product(&[cells.tp, cells.pp, cells.cp]).ok_or_else(mismatch)?;
+    let dp = cells.dp.unwrap_or((gpus / others).max(1) as u32);
+    if others.checked_mul(u64::from(dp)) == Some(gpus) { Ok(dp) } else { Err(mismatch()) }
+}
+
+/// Blank: Megatron-Core splits experts as it splits the rest, where the grid allows it; others do not split them.
+fn expert_tp(cells: &Cells, family: Family, model: &Model, layout: &Layout) -> Result<u32, Refusal> {
+    if !model.is_moe() {
+        return Ok(1);
+    }
+    let block = layout.tp * layout.cp * layout.dp;
+    if let Some(etp) = cells.etp {
+        let folded = u64::from(layout.ep) * u64::from(etp);
+        if folded > u64::from(block) {
+            return Refusal::invalid(format!("ep {} · etp {etp} is over the {block} ranks of a stage", layout.ep));
+        }
+        return Ok(etp);
+    }
+    if layout.ep > block {
+        return Refusal::invalid(format!("ep {} is over the {block} ranks of a stage", layout.ep));
+    }
+    let folded = u64::from(layout.ep) * u64::from(layout.tp);
+    let fits = family.is_core()
+        && model.experts().is_multiple_of(layout.ep)
+        && u64::from(block).is_multiple_of(folded)
+        && layout.ep <= layout.dense_replicas();
+    Ok(if fits { layout.tp } else { 1 })
+}
+
+/// Blank: 3 where `fsdp` says full sharding, else 0.
+fn zero_stage(row: &Row) -> Result<ZeroStage, Refusal> {
+    let Some(stage) = row.zero_stage.filter(|stage| !stage.is_nan()) else {
+        return Ok(if text(row.fsdp.as_ref()).contains("full") { ZeroStage::Three } else { ZeroStage::Zero });
+    };
+    let wrong = || Refusal::Invalid(format!("`zero_stage` is {stage}, and not 0, 1, 2 or 3"));
+    if stage.fract() != 0.0 || !(0.0..=3.0).contains(&stage) {
+        return Err(wrong());
+    }
+    ZeroStage::try_from(stage as u8).map_err(|_| wrong())
+}
+
+/// Blank: 1 in a pipeline, else what a rank has, up to 4. Never more than a rank has.
+fn micro_batch(cells: &Cells, local: u32) -> u32 {
+    let blank = if cells.pp > 1 { 1 } else { local.min(BLANK_MICRO_BATCH) };
+    cells.micro_batch.unwrap_or(blank).min(local).max(1)
+}
+
+fn schedule(row: &Row, cells: &Cells, family: Family, model: &Model, micro_batches: f64) -> Result<Schedule, Refusal> {
+    let stated = text(row.schedule.as_ref());
+    if stated.contains("zero-bubble") {
+        return Ok(Schedule::ZbH1);
+    }
+    let chunks = match cells.vpp {
+        _ if cells.pp == 1 => 1,
+        Some(chunks) => chunks,
+        None if micro_batches < f64::from(cells.pp) => 1,
+        None => blank_chunks(stated, cells.pp, family, model),
+    };
+    if u64::from(cells.pp) * u64::from(chunks) > u64::from(model.layers()) + 2 {
+        return Refusal::invalid(format!(
+            "{} stages of {chunks} chunks are more than {} layers",
+            cells.pp,
+            model.layers()
+        ));
+    }
+    Ok(if chunks > 1 { Schedule::Interleaved { virtual_stages: chunks } } else { Schedule::OneFOneB })
+}
+
+/// Chunks per rank where the row does not say: Megatron-Core takes one layer per chunk, with experts four; an
+/// `interleaved` schedule of others at least two.
+fn blank_chunks(stated: &str, pp: u32, family: Family, model: &Model) -> u32 {
+    let layers = model.layers();
+    if family.is_core() && !model.is_moe() && layers.is_multiple_of(pp) {
+        layers / pp
+    } else if stated.contains("interleaved") {
+        let own = (layers / pp).max(1);
+        (1..=own).rev().find(|chunks| own.is_multiple_of(*chunks) && (own / chunks >= 2 || *chunks == 1)).unwrap_or(1)
+    } else if family.is_core() && model.is_moe() && layers >= 8 * pp {
+        (layers / (MOE_CHUNK * pp)).max(1)
+    } else {
+        1
+    }
+}
+
+/// Blank: the per-operation checkpointing of torchtitan; elsewhere nothing.
+fn recompute(row: &Row, family: Family) -> Recompute {
+    let stated = text(row.recompute.as_ref());
+    let has = |part: &str| stated.contains(part);
+    let modules = Modules {
+        core_attn: has("core_attn"),
+        layernorm: has("layernorm"),
+        act: has("moe_act"),
+        mla_up_proj: has("mla_up"),
+        mlp: has("(mlp") || has("+mlp"),
+        moe: false,
+    };
+    if stated == "full" {
+        Recompute::Full
+    } else if modules != Modules::default() {
+        Recompute::Selective(modules)
+    } else if has("every other") {
+        Recompute::EveryOther
+    } else if has("op") {
+        Recompute::PerOp
+    } else if stated.is_empty() && text(row.framework.as_ref()).contains("torchtitan") {
+        debug_assert!(matches!(family, Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager));
+        Recompute::PerOp
+    } else {
+        Recompute::None
+    }
+}
+
+/// `ZeRO-1 group K`, `hsdp K`, `shard K`.
+fn shard_group(text: &str) -> Option<u32> {
+    if text.contains("FSDP=1") {
+        return None;
+    }
+    ["ZeRO-1 group ", "hsdp ", "shard "].iter().find_map(|label| {
+        let after = &text[text.find(label)? + label.len()..];
+        let digits = after.bytes().take_while(u8::is_ascii_digit).count();
+        after[..digits].parse().ok().filter(|group| *group > 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shard_groups_are_read() {
+        assert_eq!(shard_group("ZeRO-1 group 8"), Some(8));
+        assert_eq!(shard_group("hsdp 128 x dp 4"), Some(128));
+        assert_eq!(shard_group("full(Megatron-FSDP, shard 64)"), Some(64));
+        assert_eq!(shard_group("ZeRO-1 group all dp ranks"), None);
+        assert_eq!(shard_group("full (FSDP=1)"), None);
+    }
+}

@@ -1,0 +1,323 @@
+//! The software of a row: the nearest stack of the catalogue, and what the row itself says.
+
+use super::cell::{Cells, flag, text};
+use super::{Refusal, Row};
+use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
+use meshwright_engine::model::Model;
+use meshwright_engine::plan::{Plan, ZeroStage};
+use meshwright_engine::stack::{Dispatcher, Stack};
+use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe, Workload};
+use meshwright_planner::catalog::Shelf;
+
+/// Whose software it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Family {
+    /// Megatron-DeepSpeed.
+    MegatronDeepspeed,
+    /// Megatron-LM up to 2021.
+    Megatron2021,
+    /// Megatron-LM of 2022.
+    Megatron2022,
+    /// llm-foundry.
+    Foundry,
+    /// `InternEvo`.
+    Internevo,
+    /// nanotron.
+    Nanotron,
+    /// torchtitan of 2024 and fms-fsdp, compiled.
+    Torchtitan,
+    /// torchtitan from 2025 on, which compiles the loss too.
+    Torchtitan2025,
+    /// The same without `torch.compile`.
+    TorchtitanEager,
+    /// Paxml and `MaxText`.
+    Jax,
+    /// Megatron-LM at a commit, timed with all overlap off and routing balanced.
+    MegatronWithoutOverlap,
+    /// `NeMo` Automodel.
+    Automodel,
+    /// Meta's own.
+    Meta,
+    /// Megatron-LM of 2024.
+    MegatronLm2024,
+    /// Megatron-Core with the Transformer Engine of 2024.
+    Core24,
+    /// Of 2025.
+    Core25,
+    /// Of 2026.
+    Core26,
+}
+
+/// Frameworks that name a commit of Megatron-LM.
+const AT_COMMIT: &str = "Megatron-LM @";
+/// Traffic of the AMD submissions' stack, whatever its year: that of 2025.
+const ROCM_TRAFFIC: f64 = 1.04;
+/// Extra passes of dynamic scaling row by row.
+const ROWWISE_PASSES: f64 = 2.0;
+/// Bytes of an fp16 gradient in memory under Megatron-DeepSpeed; bf16 is the catalogue's.
+const DEEPSPEED_FP16_GRADIENT: f64 = 4.0;
+/// Hidden share of tensor-parallel collectives under async TP.
+const ASYNC_TP: f64 = 0.5;
+
+impl Family {
+    /// By framework, and its year or container.
+    pub fn of(row: &Row) -> Self {
+        let framework = text(row.framework.as_ref());
+        let year = row.year.filter(|year| !year.is_nan()).unwrap_or(2025.0);
+        let notes = text(row.notes.as_ref());
+        let has = |part: &str| framework.contains(part);
+        if has("DeepSpeed") {
+            Self::MegatronDeepspeed
+        } else if framework == "Megatron-LM" && year <= 2022.0 {
+            if year <= 2021.0 { Self::Megatron2021 } else { Self::Megatron2022 }
+        } else if has("foundry") {
+            Self::Foundry
+        } else if has("InternEvo") {
+            Self::Internevo
+        } else if has("nanotron") {
+            Self::Nanotron
+        } else if has("torchtitan") || has("fms-fsdp") {
+            if notes.contains("eager") {
+                Self::TorchtitanEager
+            } else if year >= 2025.0 {
+                Self::Torchtitan2025
+            } else {
+                Self::Torchtitan
+            }
+        } else if has("Paxml") || has("MaxText") {
+            Self::Jax
+        } else if framework.starts_with(AT_COMMIT) {
+            Self::MegatronWithoutOverlap
+        } else if has("Automodel") {
+            Self::Automodel
+        } else if framework == "Meta internal" {
+            Self::Meta
+        } else if framework == "Megatron-LM" && year <= 2024.0 {
+            Self::MegatronLm2024
+        } else {
+            match release_year(notes, "container").or_else(|| release_year(framework, "NeMo")).unwrap_or(year) {
+                ..=2024.0 => Self::Core24,
+                2025.0 => Self::Core25,
+                _ => Self::Core26,
+            }
+        }
+    }
+
+    /// Whether it is Megatron-Core.
+    pub fn is_core(self) -> bool {
+        match self {
+            Self::MegatronWithoutOverlap
+            | Self::Meta
+            | Self::MegatronLm2024
+            | Self::Core24
+            | Self::Core25
+            | Self::Core26 => true,
+            Self::MegatronDeepspeed
+            | Self::Megatron2021
+            | Self::Megatron2022
+            | Self::Foundry
+            | Self::Internevo
+            | Self::Nanotron
+            | Self::Torchtitan
+            | Self::Torchtitan2025
+            | Self::TorchtitanEager
+            | Self::Jax
+            | Self::Automodel => false,
+        }
+    }
+
+    /// Name in the catalogue.
+    fn stack(self) -> &'static str {
+        match self {
+            Self::MegatronDeepspeed => "megatron-deepspeed-2022",
+            Self::Megatron2021 => "megatron-2021",
+            Self::Megatron2022 => "megatron-2022",
+            Self::Foundry => "foundry-2023",
+            Self::Internevo => "internevo-2023",
+            Self::Nanotron => "nanotron-2025",
+            Self::Torchtitan => "torchtitan-2024",
+            Self::Torchtitan2025 => "torchtitan-2025",
+            Self::TorchtitanEager => "torchtitan-eager",
+            Self::Jax => "jax-2025",
+            Self::MegatronWithoutOverlap => "simumax-2025",
+            Self::Automodel => "automodel-2025",
+            Self::Meta => "meta-llama3",
+            Self::MegatronLm2024 => "megatron-lm-2024",
+            Self::Core24 => "nemo-24",
+            Self::Core25 => "nemo-25",
+            Self::Core26 => "nemo-26",
+        }
+    }
+}
+
+/// The year of a release: the `25.09` after `container`, or after `NeMo`.
+fn release_year(text: &str, label: &str) -> Option<f64> {
+    let after = text[text.find(label)? + label.len()..].trim_start();
+    let (year, month) = after.split_once('.')?;
+    let whole = year.len() == 2 && month.starts_with(|c: char| c.is_ascii_digit());
+    let year: f64 = if whole { year.parse().ok()? } else { return None };
+    (23.0..30.0).contains(&year).then_some(2000.0 + year)
+}
+
+/// Whether the device is of the generations before H100.
+fn is_old(row: &Row) -> bool {
+    ["A100", "A800", "V100"].iter().any(|old| text(row.gpu.as_ref()).starts_with(old))
+}
+
+/// Number format of the bulk products.
+pub(super) fn format(row: &Row, gpu: &Gpu) -> Result<Format, Refusal> {
+    let detail = text(row.dtype_detail.as_ref());
+    let has = |format: Format| gpu.gemm.contains_key(&format);
+    let format = match text(row.dtype.as_ref()) {
+        "" | "bf16" | "fp16" => Format::Bf16,
+        "fp8" if detail.contains("mxfp8") && has(Format::Mxfp8) => Format::Mxfp8,
+        "fp8" if detail.contains("block") && !detail.contains("32") && has(Format::Fp8Block) => Format::Fp8Block,
+        "fp8" => Format::Fp8,
+        "nvfp4" => Format::Nvfp4,
+        other => return Refusal::unsupported(format!("number format unknown: {other}")),
+    };
+    if has(format) { Ok(format) } else { Refusal::unsupported(format!("{} has no {format} matrix products", gpu.name)) }
+}
+
+/// The stack; sets what of the plan it decides.
+pub(super) fn stack(
+    row: &Row,
+    cells: &Cells,
+    family: Family,
+    gpu: &Gpu,
+    plan: &mut Plan,
+    shelf: &Shelf,
+) -> Result<Stack, Refusal> {
+    let mut stack = shelf.stack(family.stack()).map_err(Refusal::Unsupported)?;
+    let (notes, detail) = (text(row.notes.as_ref()), text(row.dtype_detail.as_ref()));
+    let old = is_old(row);
+    match family {
+        Family::MegatronDeepspeed => {
+            if text(row.dtype.as_ref()) == "fp16" {
+                stack.gradient_bytes = Some(DEEPSPEED_FP16_GRADIENT);
+            }
+        }
+        Family::Megatron2021 => stack.overlap.dp = cells.pp == 1,
+        Family::Foundry => {
+            if old {
+                stack.attention = AttentionKernel::Fa1;
+            }
+            stack.reduce_bytes = if detail == "bf16" { 2.0 } else { 4.0 };
+        }
+        Family::Nanotron => stack.quirks.sync_every_micro_batch = true,
+        Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager => {
+            stack.overlap.tp = if text(row.overlap.as_ref()).contains("async TP") { ASYNC_TP } else { 0.0 };
+            stack.fp8_all_gather = detail.contains("fp8 all-gather");
+            if detail.contains("rowwise") {
+                stack.cast_passes = ROWWISE_PASSES;
+            }
+        }
+        Family::Jax | Family::MegatronWithoutOverlap if old => stack.attention = AttentionKernel::Fa2,
+        Family::Automodel if notes.contains("DeepEP") => stack.dispatcher = Dispatcher::DeepEp,
+        Family::MegatronLm2024 | Family::Core24 | Family::Core25 | Family::Core26 => {
+            stated(row, old, &mut stack);
+        }
+        Family::Jax
+        | Family::MegatronWithoutOverlap
+        | Family::Automodel
+        | Family::Megatron2022
+        | Family::Internevo
+        | Family::Meta => {}
+    }
+    if row.zero_stage.is_none_or(f64::is_nan)
+        && plan.zero == ZeroStage::Zero
+        && let Some(stage) = stack.default_zero.and_then(|stage| ZeroStage::try_from(stage).ok())
+    {
+        plan.zero = stage;
+    }
+    let framework = text(row.framework.as_ref());
+    if framework.contains("ROCm") {
+        stack.traffic = ROCM_TRAFFIC;
+    }
+    if framework == "NeMo Framework" && text(row.gpu.as_ref()) == "A100-80GB" {
+        stack.attention = AttentionKernel::Unfused;
+        stack.scatter_gather = true;
+        stack.overlap.tp = 0.0;
+    }
+    debug_assert!(stack.check().is_ok(), "{} on {}", stack.name, gpu.name);
+    plan.dispatcher = stack.dispatcher;
+    Ok(stack)
+}
+
+/// What rows of the Megatron-Core family say of their software.
+fn stated(row: &Row, old: bool, stack: &mut Stack) {
+    let (notes, overlap) = (text(row.notes.as_ref()), text(row.overlap.as_ref()));
+    let default_tp = stack.overlap.tp;
+    if old {
+        stack.attention = AttentionKernel::Fa2;
+        stack.overlap.tp = 0.0;
+    }
+    let drops = stack.drops_by_all_to_all && notes.contains("tokendrop");
+    let dedup = !drops && (text(row.gpu.as_ref()) != "H100" || notes.contains("deepep") || notes.contains("hybridep"));
+    stack.dispatcher = if dedup { Dispatcher::DeepEp } else { Dispatcher::AllToAll };
+    stack.cuda_graphs =
+        ["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"].iter().any(|graphs| notes.contains(graphs));
+    stack.graphed_experts = notes.contains("cuda graphs: full");
+    stack.fp8_attention = notes.contains("fp8 attention");
+    if overlap.contains("EP a2a overlap") {
+        stack.overlap.ep = 1.0;
+    }
+    if overlap.starts_with("none") {
+        stack.overlap.tp = 0.0;
+        stack.overlap.dp = false;
+        stack.overlap.pp = false;
+    } else if !overlap.is_empty() && overlap != "EP a2a overlap" {
+        stack.overlap.tp = if overlap.contains("tp-comm") { default_tp } else { 0.0 };
+    }
+}
+
+/// Batch, format, bytes per parameter and routing.
+pub(super) fn workload(
+    row: &Row,
+    cells: &Cells,
+    family: Family,
+    model: &Model,
+    stack: &Stack,
+    format: Format,
+) -> Result<Workload, Refusal> {
+    let (Some(global_batch), Some(seq_len)) = (cells.global_batch, cells.seq_len) else {
+        return Refusal::unsupported("batch unknown");
+    };
+    let notes = text(row.notes.as_ref());
+    let drops_tokens = notes.contains("tokendrop");
+    let uneven = model.is_moe()
+        && family.is_core()
+        && family != Family::MegatronWithoutOverlap
+        && !drops_tokens
+        && !notes.contains("balanced");
+    let gradient = stack.gradient_bytes.unwrap_or(stack.reduce_bytes);
+    Ok(Workload {
+        global_batch,
+        seq_len,
+        format,
+        half: Half::default(),
+        recipe: Recipe { weight: 2.0, gradient, master: 4.0, state: 8.0 },
+        optimizer: Optimizer::Elementwise,
+        adaptation: if text(row.purpose.as_ref()) == "lora" { Adaptation::Lora } else { Adaptation::Full },
+        imbalance: if uneven { stack.expert_imbalance } else { 1.0 },
+        drops_tokens,
+    })
+}
+
+/// Whether sequence parallelism is on.
+pub(super) fn sequence_parallel(row: &Row, cells: &Cells) -> bool {
+    cells.tp > 1 && flag(row.sp).unwrap_or(cells.year >= 2023)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_name_their_year() {
+        assert_eq!(release_year("NeMo container 25.09; tokendrop", "container"), Some(2025.0));
+        assert_eq!(release_year("NeMo 24.07", "NeMo"), Some(2024.0));
+        assert_eq!(release_year("sources give VP=12 (24.11-25.02)", "container"), None);
+        assert_eq!(release_year("NeMo/Megatron-Core", "NeMo"), None);
+    }
+}

@@ -1,0 +1,240 @@
+//! A run with its prediction: what was measured, which class it is of, which repeats it has.
+
+use std::collections::BTreeMap;
+
+use crate::runs::{Prediction, Row};
+
+/// A run with its prediction.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample<'a> {
+    /// The run.
+    pub row: &'a Row,
+    /// What is predicted of it.
+    pub prediction: &'a Prediction,
+    /// Share of one measurement that it is: repeats have 1 together.
+    pub weight: f64,
+}
+
+/// Pairs runs with their predictions, and gives repeats one weight together.
+///
+/// Two runs are repeats when nothing that a rule reads differs but the batch of software notes: the same
+/// [`config_group`], GPUs, batch, framework, year, format and options.
+pub fn samples<'a>(rows: &'a [Row], predictions: &'a [Prediction]) -> Vec<Sample<'a>> {
+    let mut repeats: BTreeMap<String, f64> = BTreeMap::new();
+    for row in rows {
+        *repeats.entry(repeat_key(row)).or_default() += 1.0;
+    }
+    rows.iter()
+        .zip(predictions)
+        .map(|(row, prediction)| Sample { row, prediction, weight: 1.0 / repeats[&repeat_key(row)] })
+        .collect()
+}
+
+fn repeat_key(row: &Row) -> String {
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let texts = [&row.framework, &row.dtype_detail, &row.overlap, &row.schedule, &row.recompute, &row.fsdp, &row.notes];
+    let numbers = [row.gpus_total, row.gpus_per_node, row.global_batch, row.year, row.sp, row.zero_stage];
+    let outcome = row.outcome.clone().unwrap_or_default();
+    [config_group(row), outcome]
+        .into_iter()
+        .chain(texts.map(|cell| cell.clone().unwrap_or_default()))
+        .chain(numbers.map(number))
+        .collect::<Vec<_>>()
+        .join("\u{1f}")
+}
+
+/// The configuration of a run: its column `config_group`, or, where that is blank, model, GPU, format, sequence, layout and
+/// micro-batch in one line.
+pub fn config_group(row: &Row) -> String {
+    if let Some(group) = row.config_group.as_ref().filter(|group| !group.is_empty()) {
+        return group.clone();
+    }
+    let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
+    let number = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), |value| value.to_string());
+    format!(
+        "{}|{}|{}|{}|s{}|tp{}pp{}vp{}cp{}ep{}|m{}|{}",
+        text(&row.model_name),
+        text(&row.gpu),
+        text(&row.dtype),
+        purpose(row),
+        number(row.seq_len),
+        number(row.tp),
+        number(row.pp),
+        number(row.vpp),
+        number(row.cp),
+        number(row.ep),
+        number(row.micro_batch),
+        text(&row.fsdp)
+    )
+}
+
+/// What was trained: `pretrain` where the row does not say.
+pub fn purpose(row: &Row) -> &str {
+    row.purpose.as_deref().filter(|purpose| !purpose.is_empty()).unwrap_or("pretrain")
+}
+
+/// How it ended: `ok` where the row does not say.
+pub fn outcome(row: &Row) -> &str {
+    row.outcome.as_deref().filter(|outcome| !outcome.is_empty()).unwrap_or("ok")
+}
+
+/// Measured seconds of a step: the canonical figure, else the stated one, else from tokens per second and GPU.
+pub fn measured(row: &Row) -> Option<f64> {
+    let usable = |value: &f64| value.is_finite() && *value > 0.0;
+    let from_rate = || {
+        let rate = row.tokens_per_s_per_gpu_canon.or(row.tokens_per_s_per_gpu).filter(usable)?;
+        Some(row.global_batch? * row.seq_len? / (rate * row.gpus_total?))
+    };
+    row.step_time_canon_s.filter(usable).or(row.step_time_s.filter(usable)).or_else(from_rate).filter(usable)
+}
+
+/// The set: the name up to its number, so `dgxc-0230` is of `dgxc`.
+pub fn set(row: &Row) -> &str {
+    let id = row.id.as_deref().unwrap_or_default();
+    let set = id.rsplit_once('-').filter(|(_, end)| end.bytes().all(|byte| byte.is_ascii_digit()));
+    set.map_or(id, |(set, _)| set)
+}
+
+/// What the runs of one choice share whatever their layout: model, GPU, format, purpose and sequence, the first five parts of
+/// [`config_group`]. All plans of a choice and all runs of a configuration are of one.
+pub fn family(row: &Row) -> String {
+    const SHARED: usize = 5;
+    let group = config_group(row);
+    let end = group.match_indices('|').nth(SHARED - 1).map_or(group.len(), |(at, _)| at);
+    group[..end].to_owned()
+}
+
+/// The fold of a run: that of its [`family`], so that the plans of one choice are predicted with the same constants.
+pub fn fold_of(row: &Row, folds: u32) -> u32 {
+    salted(&family(row), folds, SALT)
+}
+
+/// Of the numbers below 1000 the one with which folds of the published runs are nearest to equal in runs. Nothing but their
+/// number was looked at.
+const SALT: u32 = 137;
+
+fn salted(family: &str, folds: u32, salt: u32) -> u32 {
+    fold(&format!("{salt}|{family}"), folds)
+}
+
+/// The fold of a name, by a hash that does not change when others come or go (FNV-1a).
+pub fn fold(group: &str, folds: u32) -> u32 {
+    const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
+    const PRIME: u64 = 0x0100_0000_01b3;
+    let hash = group.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
+    ((hash ^ (hash >> 32)) % u64::from(folds.max(1))) as u32
+}
+
+impl Sample<'_> {
+    /// Measured seconds of a step.
+    pub fn measured(&self) -> Option<f64> {
+        measured(self.row)
+    }
+
+    /// The set.
+    pub fn set(&self) -> &str {
+        set(self.row)
+    }
+
+    /// Whether experts are routed.
+    pub fn is_moe(&self) -> bool {
+        self.row.experts.is_some_and(|experts| experts > 1.0)
+    }
+
+    /// Whether Megatron-Core ran it: Megatron-LM since 2023, NeMo, Megatron-Bridge and what is built on them.
+    pub fn is_megatron_core(&self) -> bool {
+        let framework = self.row.framework.as_deref().unwrap_or_default();
+        let old = self.row.year.is_some_and(|year| year < 2023.0);
+        let named = ["Megatron", "NeMo", "Primus"].iter().any(|name| framework.contains(name));
+        named && !old && !["DeepSpeed", "Automodel"].iter().any(|name| framework.contains(name))
+    }
+
+    /// Whether PyTorch's FSDP ran it: llm-foundry, torchtitan, fms-fsdp, Automodel.
+    pub fn is_fsdp(&self) -> bool {
+        let framework = self.row.framework.as_deref().unwrap_or_default();
+        ["FSDP", "torchtitan", "foundry", "Automodel"].iter().any(|name| framework.contains(name))
+    }
+
+    /// Class of its number of GPUs: its place among the classes, and its name.
+    pub fn scale(&self) -> (usize, &'static str) {
+        const MOST: [(f64, &str); 4] =
+            [(8.0, "1-8 GPUs"), (64.0, "9-64 GPUs"), (512.0, "65-512 GPUs"), (2048.0, "513-2048 GPUs")];
+        let gpus = self.row.gpus_total.unwrap_or_default();
+        let place = MOST.iter().position(|(most, _)| gpus <= *most).unwrap_or(MOST.len());
+        (place, MOST.get(place).map_or("over 2048 GPUs", |(_, name)| name))
+    }
+
+    /// Kind of memory figure that the source states.
+    pub fn memory_kind(&self) -> &'static str {
+        let kind = self.row.mem_kind.as_deref().unwrap_or_default();
+        if kind.contains("not stated") {
+            "unstated"
+        } else if kind.contains("smi") {
+            "device"
+        } else if kind.contains("reserved") {
+            "reserved"
+        } else if kind.contains("allocated") {
+            "allocated"
+        } else {
+            "unstated"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn folds_are_stable_and_about_even() {
+        let mut sizes = [0; 5];
+        for group in 0..1000 {
+            sizes[fold(&format!("group {group}"), 5) as usize] += 1;
+        }
+        assert!(sizes.iter().all(|size| (150..250).contains(size)), "{sizes:?}");
+        assert_eq!(fold("a", 5), fold("a", 5));
+    }
+
+    /// The published runs, where this is their tree.
+    fn published() -> Vec<Row> {
+        let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/published/runs.csv");
+        crate::runs::read(std::fs::File::open(path).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn no_other_salt_makes_folds_more_even() {
+        let families: Vec<String> = published().iter().map(family).collect();
+        let uneven = |salt: u32| {
+            let mut sizes = [0_usize; 5];
+            for family in &families {
+                sizes[salted(family, 5, salt) as usize] += 1;
+            }
+            sizes.iter().max().unwrap() - sizes.iter().min().unwrap()
+        };
+        assert!((0..1000).all(|salt| uneven(salt) >= uneven(SALT)), "{}", uneven(SALT));
+    }
+
+    #[test]
+    fn a_fold_holds_whole_choices_and_whole_configurations() {
+        let rows = published();
+        let predictions = vec![crate::runs::predict(&Row::default()); rows.len()];
+        let mut fold_of_name: BTreeMap<String, u32> = BTreeMap::new();
+        for sample in samples(&rows, &predictions) {
+            let fold = fold_of(sample.row, 5);
+            for name in [crate::validate::choice::name(&sample), config_group(sample.row)] {
+                assert_eq!(*fold_of_name.entry(name.clone()).or_insert(fold), fold, "{name}");
+            }
+        }
+        let named = |name: &str| Row { config_group: Some(name.into()), ..Row::default() };
+        assert_eq!(family(&named("a|b|c|d|e|tp1|m1|mp")), "a|b|c|d|e");
+        assert_eq!(family(&named("my own")), "my own");
+    }
+
+    #[test]
+    fn sets_are_names_without_numbers() {
+        let named = |id: &str| Row { id: Some(id.into()), ..Row::default() };
+        let prediction = crate::runs::predict(&Row::default());
+        let set = |id: &str| Sample { row: &named(id), prediction: &prediction, weight: 1.0 }.set().to_owned();
+        assert_eq!((set("dgxc-0230"), set("my-run"), set("")), ("dgxc".into(), "my-run".into(), String::new()));
+    }
+}

@@ -1,0 +1,231 @@
+//! Fits: constants laid over the devices and stacks of the catalogue, each with what it was fitted to.
+//!
+//! The files of `clusters/gpus/` and `clusters/stacks/` hold the specification's own constants. A fit is a file of its own,
+//! so that both stay to be had: `--fit none` is the specification.
+
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
+use toml::{Table, Value};
+
+use super::error::{CatalogError, Kind};
+use super::nearest;
+use super::overrides::place;
+use super::{gpus, read, stacks};
+
+/// Name and text of each, sorted by name.
+pub const FITS: &[(&str, &str)] = &[("2026-11", include_str!("../../../../clusters/fits/2026-11.toml"))];
+/// The fit that is applied where none is asked for.
+pub const DEFAULT: &str = "2026-11";
+/// The name that stands for the specification's own constants.
+pub const NONE: &str = "none";
+
+/// A file of fitted constants.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fit {
+    /// Name as printed.
+    pub name: String,
+    /// Day of the fit.
+    pub date: String,
+    /// Key of the source of what it was fitted to.
+    pub source: String,
+    /// The constants; where two name the same value, the later holds.
+    #[serde(default, rename = "constant")]
+    pub constants: Vec<Constant>,
+}
+
+/// One constant with its provenance.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Constant {
+    /// What it is: `gpu.NAME.key` or `stack.NAME.key`; a `*` at the end of NAME stands for anything.
+    pub key: String,
+    /// Its value, as it would stand in the file that it is laid over.
+    pub value: Value,
+    /// Key of its source in `docs/sources.toml`.
+    pub source: String,
+    /// What it was fitted to, and how, or where it is stated.
+    pub from: String,
+    /// Rows or samples behind it.
+    pub rows: Option<u32>,
+    /// Standard deviation of the value over the folds of cross-validation.
+    pub spread: Option<f64>,
+    /// The value without the configurations of each fold, in the order of the folds; blank where it was not fitted to runs.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub folds: Vec<Value>,
+    /// The value of the specification, for the reader.
+    pub was: Option<Value>,
+    /// Day, where it is not the file's.
+    pub date: Option<String>,
+}
+
+/// Folds of the cross-validation.
+pub const FOLDS: usize = 5;
+
+impl Constant {
+    /// A constant without provenance: for an experiment, not for a file.
+    pub const fn plain(key: String, value: Value) -> Self {
+        Self {
+            key,
+            value,
+            source: String::new(),
+            from: String::new(),
+            rows: None,
+            spread: None,
+            folds: Vec::new(),
+            was: None,
+            date: None,
+        }
+    }
+
+    /// Section, entry and path of the key.
+    fn parts(&self) -> Result<(Kind, &str, Vec<String>), String> {
+        let (section, rest) = self.key.split_once('.').unwrap_or((&self.key, ""));
+        let kind = match section {
+            "gpu" => Kind::Gpu,
+            "stack" => Kind::Stack,
+            _ => return Err("must start with `gpu.` or `stack.`".into()),
+        };
+        let (entry, keys) = rest.split_once('.').unwrap_or((rest, ""));
+        let path: Vec<String> = keys.split('.').map(ToOwned::to_owned).collect();
+        if entry.is_empty() || path.iter().any(String::is_empty) {
+            return Err("must name a value: `gpu.NAME.key` or `stack.NAME.key`".into());
+        }
+        Ok((kind, entry, path))
+    }
+
+    /// Whether it speaks of this entry.
+    fn is_of(&self, kind: Kind, name: &str) -> bool {
+        self.parts().is_ok_and(|(of, pattern, _)| of == kind && covers(pattern, name))
+    }
+
+    /// Lays itself over the text of an entry.
+    pub(super) fn place(&self, table: &mut Table) -> Result<(), CatalogError> {
+        let placed = self.parts().and_then(|(_, _, path)| place(table, &path, self.value.clone(), &self.source));
+        placed.map_err(|why| self.error(why))
+    }
+
+    fn error(&self, why: impl Into<String>) -> CatalogError {
+        CatalogError::Invalid { origin: format!("the constant `{}` of the fit", self.key), why: why.into() }
+    }
+}
+
+fn names(kind: Kind) -> Vec<&'static str> {
+    let list = match kind {
+        Kind::Gpu => gpus::GPUS,
+        Kind::Stack => stacks::STACKS,
+        Kind::Cluster | Kind::Model | Kind::Market | Kind::Fit => &[],
+    };
+    list.iter().map(|(name, _)| *name).collect()
+}
+
+fn covers(pattern: &str, name: &str) -> bool {
+    pattern.strip_suffix('*').map_or(pattern == name, |start| name.starts_with(start))
+}
+
+impl Fit {
+    /// A fit without constants.
+    pub const fn empty() -> Self {
+        Self { name: String::new(), date: String::new(), source: String::new(), constants: Vec::new() }
+    }
+
+    /// Constants of one entry of the catalogue, in the order of the file.
+    pub(super) fn of<'a>(&'a self, kind: Kind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
+        self.constants.iter().filter(move |constant| constant.is_of(kind, name))
+    }
+
+    /// What of it is stated by a source, without what was fitted to runs: where the next fit starts.
+    #[must_use]
+    pub fn stated(&self) -> Self {
+        let constants = self.constants.iter().filter(|constant| constant.spread.is_none()).cloned().collect();
+        Self { constants, ..self.clone() }
+    }
+
+    /// The fit as it is without the configurations of one fold: what may be scored on that fold.
+    #[must_use]
+    pub fn without_fold(&self, fold: usize) -> Self {
+        let mut fit = self.clone();
+        for constant in &mut fit.constants {
+            if let Some(value) = constant.folds.get(fold) {
+                constant.value = value.clone();
+            }
+        }
+        fit
+    }
+
+    /// Checks that every constant names a value that there is, and fits there.
+    ///
+    /// # Errors
+    /// Names the first constant that does not.
+    pub fn check(self: &Arc<Self>) -> Result<(), CatalogError> {
+        let sets = super::Overrides::specification().with_fit(Some(Arc::clone(self)));
+        for constant in &self.constants {
+            let (kind, pattern, _) = constant.parts().map_err(|why| constant.error(why))?;
+            if !matches!(constant.folds.len(), 0 | FOLDS) {
+                return Err(constant.error(format!("`folds` must have {FOLDS} values")));
+            }
+            let known = names(kind);
+            let mut covered = known.iter().filter(|name| covers(pattern, name)).peekable();
+            if covered.peek().is_none() {
+                let near = nearest(pattern, known).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+                return Err(constant.error(format!("there is no {kind} `{pattern}`{near}")));
+            }
+            for name in covered {
+                match kind {
+                    Kind::Gpu => drop(super::gpu_with(name, &sets).map_err(|error| constant.error(error.to_string()))?),
+                    _ => drop(super::stack(name, &sets).map_err(|error| constant.error(error.to_string()))?),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What stands at the key of a constant, under these overrides; none where the key is left to its default.
+///
+/// # Errors
+/// When the key names no entry of the catalogue, or holds a `*`.
+pub fn value_at(key: &str, sets: &super::Overrides) -> Result<Option<Value>, CatalogError> {
+    let constant = Constant::plain(key.to_owned(), Value::Boolean(false));
+    let (kind, name, path) = constant.parts().map_err(|why| constant.error(why))?;
+    let list = if kind == Kind::Gpu { gpus::GPUS } else { stacks::STACKS };
+    let text = read::find(kind, list, name, None)?;
+    let mut table: Table = read::parse(&text, [])?;
+    for fitted in sets.fit().into_iter().flat_map(|fit| fit.of(kind, name)) {
+        fitted.place(&mut table)?;
+    }
+    let mut at = Some(Value::Table(table));
+    for key in path {
+        at = at.and_then(|value| value.get(&key).cloned());
+    }
+    Ok(match at {
+        Some(Value::Table(sourced)) => sourced.get("value").cloned(),
+        plain => plain,
+    })
+}
+
+/// A fit: a name of the catalogue, or a TOML file; `none` is none.
+///
+/// # Errors
+/// When there is none of this name, or a constant of it does not fit.
+pub fn fit(name: &str) -> Result<Option<Arc<Fit>>, CatalogError> {
+    if name == NONE && !Path::new(name).is_file() {
+        return Ok(None);
+    }
+    let text = read::find(Kind::Fit, FITS, name, None)?;
+    let fit: Arc<Fit> = Arc::new(read::parse(&text, [])?);
+    fit.check().map_err(|error| CatalogError::Invalid { origin: text.origin, why: error.to_string() })?;
+    Ok(Some(fit))
+}
+
+/// The fit that is applied where none is asked for.
+pub fn default_fit() -> Arc<Fit> {
+    static FIT: OnceLock<Arc<Fit>> = OnceLock::new();
+    let parsed = || {
+        let text = FITS.iter().find(|(name, _)| *name == DEFAULT).expect("the default fit is built in").1;
+        Arc::new(toml::from_str(text).expect("tests read every built-in fit"))
+    };
+    Arc::clone(FIT.get_or_init(parsed))
+}

@@ -1,0 +1,131 @@
+//! GPT-2 and what came of it: `LayerNorm` with biases, an MLP without gate.
+
+use super::HfError;
+use super::fields::Fields;
+use super::frame::{Frame, POSITIONS, Pattern, Ties, layer, spans};
+use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Norm, QkNorm};
+
+/// Rows before the first of OPT's position table.
+const OPT_OFFSET: u32 = 2;
+
+/// GPT-2: learned positions, biases everywhere, one embedding matrix.
+pub fn gpt2(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Tied)?;
+    let attention = Attention { qkv_bias: true, out_bias: true, rope: false, ..frame.attention(fields)? };
+    let one = layer(attention, Ffn::Dense(frame.plain_mlp(fields, &["n_inner"])?));
+    let learned_positions = fields.given_size(POSITIONS)?.unwrap_or(1024);
+    Ok(Model { learned_positions, ..frame.model(fields, Norm::Layer, frame.repeat(&one)) })
+}
+
+/// GPT-BigCode (`StarCoder` 1, `SantaCoder`): GPT-2 with one head of keys and values.
+pub fn gpt_bigcode(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Tied)?;
+    let all = Attention { qkv_bias: true, out_bias: true, rope: false, ..frame.attention(fields)? };
+    let kv_heads = if fields.flag("multi_query")?.unwrap_or(true) { 1 } else { all.heads };
+    let one = layer(Attention { kv_heads, ..all }, Ffn::Dense(frame.plain_mlp(fields, &["n_inner"])?));
+    let learned_positions = fields.given_size(POSITIONS)?.unwrap_or(1024);
+    Ok(Model { learned_positions, ..frame.model(fields, Norm::Layer, frame.repeat(&one)) })
+}
+
+/// GPT-NeoX and Pythia: rotary positions, two embedding matrices.
+pub fn gpt_neox(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let bias = fields.flag("attention_bias")?.unwrap_or(true);
+    let attention = Attention { qkv_bias: bias, out_bias: bias, ..frame.attention(fields)? };
+    let one = layer(attention, Ffn::Dense(frame.plain_mlp(fields, &["intermediate_size"])?));
+    Ok(frame.model(fields, Norm::Layer, frame.repeat(&one)))
+}
+
+/// OPT; refused where it projects its embedding or norms afterwards (the 350M model).
+pub fn opt(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Tied)?;
+    if fields.given_size(&["word_embed_proj_dim"])?.is_some_and(|dim| dim != frame.hidden) {
+        return Err(fields.unsupported("word_embed_proj_dim", "an embedding narrower than the layers is not modelled"));
+    }
+    for name in ["do_layer_norm_before", "layer_norm_elementwise_affine"] {
+        if !fields.flag(name)?.unwrap_or(true) {
+            return Err(fields.unsupported(name, "only norms with parameters, before the two parts, are modelled"));
+        }
+    }
+    if fields.flag("_remove_final_layer_norm")?.unwrap_or(false) {
+        return Err(fields.unsupported("_remove_final_layer_norm", "a model without a last norm is not modelled"));
+    }
+    let bias = fields.flag("enable_bias")?.unwrap_or(true);
+    let attention = Attention { qkv_bias: bias, out_bias: bias, rope: false, ..frame.attention(fields)? };
+    let mlp = Mlp { bias, ..frame.plain_mlp(fields, &["ffn_dim"])? };
+    let learned_positions = fields.given_size(POSITIONS)?.unwrap_or(2048) + OPT_OFFSET;
+    let one = layer(attention, Ffn::Dense(mlp));
+    Ok(Model { learned_positions, ..frame.model(fields, Norm::Layer, frame.repeat(&one)) })
+}
+
+/// BLOOM: `ALiBi`, and a norm on the embedding.
+pub fn bloom(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Tied)?;
+    let attention = Attention { qkv_bias: true, out_bias: true, rope: false, ..frame.attention(fields)? };
+    let one = layer(attention, Ffn::Dense(frame.plain_mlp(fields, &["n_inner"])?));
+    Ok(Model { embedding_norm: true, ..frame.model(fields, Norm::Layer, frame.repeat(&one)) })
+}
+
+/// Falcon: 7B has one head of keys and one norm, 40B and 180B have grouped heads and two norms.
+pub fn falcon(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Tied)?;
+    let new = fields.flag("new_decoder_architecture")?.unwrap_or(false);
+    let multi_query = fields.flag("multi_query")?.unwrap_or(true);
+    let parallel = fields.flag("parallel_attn")?.unwrap_or(true);
+    let bias = fields.flag("bias")?.unwrap_or(false);
+    let all = frame.attention(fields)?;
+    let kv_heads = match (new, multi_query) {
+        (true, _) => all.kv_heads,
+        (false, true) => 1,
+        (false, false) => all.heads,
+    };
+    let rope = !fields.flag("alibi")?.unwrap_or(false);
+    let given_norms = fields.given_size(&["num_ln_in_parallel_attn"])?;
+    let norms = match (parallel, given_norms) {
+        (false, _) | (true, Some(2)) => 2,
+        (true, None) => {
+            if new {
+                2
+            } else {
+                1
+            }
+        }
+        (true, Some(1)) => 1,
+        (true, Some(_)) => return Err(fields.unsupported("num_ln_in_parallel_attn", "it is 1 or 2")),
+    };
+    let mlp = Mlp { bias, ..frame.plain_mlp(fields, &["ffn_hidden_size"])? };
+    let attention = Attention { kv_heads, qkv_bias: bias, out_bias: bias, rope, ..all };
+    let one = Layer { norms, ..layer(attention, Ffn::Dense(mlp)) };
+    Ok(frame.model(fields, Norm::Layer, frame.repeat(&one)))
+}
+
+/// Phi 1 and 2: one norm before both parts, and a bias on the head.
+pub fn phi(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let qk_norm = if fields.flag("qk_layernorm")?.unwrap_or(false) { QkNorm::PerHead } else { QkNorm::None };
+    let attention = Attention { qkv_bias: true, out_bias: true, qk_norm, ..frame.attention(fields)? };
+    let mlp = frame.plain_mlp(fields, &["intermediate_size"])?;
+    let one = Layer { norms: 1, ..layer(attention, Ffn::Dense(mlp)) };
+    Ok(Model { head_bias: true, ..frame.model(fields, Norm::Layer, frame.repeat(&one)) })
+}
+
+/// `StarCoder` 2: grouped heads and rotary positions.
+pub fn starcoder2(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Tied)?;
+    let bias = fields.flag("use_bias")?.unwrap_or(true);
+    let attention = Attention { qkv_bias: bias, out_bias: bias, ..frame.attention(fields)? };
+    let mlp = Mlp { bias, ..frame.plain_mlp(fields, &["intermediate_size"])? };
+    let window = fields.given_size(&["sliding_window"])?;
+    let one = |span| layer(Attention { span, ..attention.clone() }, Ffn::Dense(mlp.clone()));
+    let spans = spans(fields, frame.layers, window, Pattern::Always)?;
+    Ok(frame.model(fields, Norm::Layer, spans.into_iter().map(one).collect()))
+}
+
+/// Nemotron-4 and Minitron: squared `ReLU`, `LayerNorm` around one.
+pub fn nemotron(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let bias = fields.flag("mlp_bias")?.unwrap_or(false);
+    let mlp = Mlp { intermediate: fields.size(&["intermediate_size"])?, gated: false, bias };
+    let one = layer(frame.biased_attention(fields, None)?, Ffn::Dense(mlp));
+    Ok(frame.model(fields, Norm::Layer, frame.repeat(&one)))
+}

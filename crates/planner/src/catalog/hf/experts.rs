@@ -1,0 +1,190 @@
+//! Families with routed experts: Mixtral, Qwen, `OLMoE`, `DeepSeek`, GLM, GPT-OSS, Llama 4.
+
+use super::HfError;
+use super::fields::Fields;
+use super::frame::{Frame, HEADS, Pattern, Ties, gated_mlp, layer, spans};
+use super::llama::{qwen_spans, qwen3_attention};
+use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
+
+/// Names of the number of experts that a token visits.
+const TOP_K: &[&str] = &["num_experts_per_tok", "experts_per_token", "moe_topk"];
+
+/// Names of the number of routed experts.
+const EXPERTS: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts"];
+
+/// Gated experts without biases or anything shared; their intermediate size is one of `names`.
+fn experts(fields: &Fields, names: &[&'static str]) -> Result<Moe, HfError> {
+    Ok(Moe::gated(fields.size(EXPERTS)?, fields.size(TOP_K)?, fields.size(names)?))
+}
+
+/// Mixtral: every layer has experts, as wide as the dense MLP would be.
+pub fn mixtral(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let window = fields.given_size(&["sliding_window"])?;
+    let attention = frame.attention(fields)?;
+    let moe = experts(fields, &["intermediate_size"])?;
+    let one = |span| layer(Attention { span, ..attention.clone() }, Ffn::Moe(moe.clone()));
+    let spans = spans(fields, frame.layers, window, Pattern::Always)?;
+    Ok(frame.model(fields, Norm::Rms, spans.into_iter().map(one).collect()))
+}
+
+/// `OLMoE`: norms over all queries and all keys.
+pub fn olmoe(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let attention = Attention { qk_norm: QkNorm::Full, ..frame.biased_attention(fields, None)? };
+    let one = layer(attention, Ffn::Moe(experts(fields, &["intermediate_size"])?));
+    Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
+}
+
+/// The feed-forward part of each Qwen layer: experts each `decoder_sparse_step`, but for `mlp_only_layers`.
+pub fn qwen_ffns(fields: &Fields, layers: u32, moe: &Moe) -> Result<Vec<Ffn>, HfError> {
+    let step = fields.given_size(&["decoder_sparse_step"])?.unwrap_or(1);
+    let dense = fields.counts("mlp_only_layers")?;
+    let is_moe = |i: u32| !dense.contains(&i) && (i + 1).is_multiple_of(step);
+    let mlp = if (0..layers).all(is_moe) { None } else { Some(gated_mlp(fields)?) };
+    let one = |i| match &mlp {
+        Some(mlp) if !is_moe(i) => Ffn::Dense(mlp.clone()),
+        Some(_) | None => Ffn::Moe(moe.clone()),
+    };
+    Ok((0..layers).map(one).collect())
+}
+
+/// The experts of Qwen with the shared expert and its gate.
+pub fn qwen_shared(fields: &Fields) -> Result<Moe, HfError> {
+    let shared_intermediate = fields.size(&["shared_expert_intermediate_size"])?;
+    Ok(Moe { shared_intermediate, shared_gate: true, ..experts(fields, &["moe_intermediate_size"])? })
+}
+
+/// Qwen 1.5 and 2 with experts.
+pub fn qwen2_moe(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let qkv_bias = fields.flag("qkv_bias")?.unwrap_or(true);
+    let attention = Attention { qkv_bias, ..frame.attention(fields)? };
+    qwen_layers(&frame, fields, &attention, &qwen_shared(fields)?)
+}
+
+/// Qwen 3 with experts, none of them shared.
+pub fn qwen3_moe(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let attention = qwen3_attention(&frame, fields)?;
+    qwen_layers(&frame, fields, &attention, &experts(fields, &["moe_intermediate_size"])?)
+}
+
+fn qwen_layers(frame: &Frame, fields: &Fields, attention: &Attention, moe: &Moe) -> Result<Model, HfError> {
+    let spans = qwen_spans(fields, frame.layers)?;
+    let ffns = qwen_ffns(fields, frame.layers, moe)?;
+    let one = |(span, ffn)| layer(Attention { span, ..attention.clone() }, ffn);
+    Ok(frame.model(fields, Norm::Rms, spans.into_iter().zip(ffns).map(one).collect()))
+}
+
+/// GPT-OSS: biases everywhere, a sink per head, every second layer sliding.
+pub fn gpt_oss(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let bias = fields.flag("attention_bias")?.unwrap_or(true);
+    let attention = Attention { qkv_bias: bias, out_bias: bias, sinks: true, ..frame.attention_of(fields, Some(64))? };
+    let moe = Moe { bias: true, router_bias: true, ..experts(fields, &["intermediate_size"])? };
+    let window = fields.given_size(&["sliding_window"])?.unwrap_or(128);
+    let one = |span| layer(Attention { span, ..attention.clone() }, Ffn::Moe(moe.clone()));
+    let spans = spans(fields, frame.layers, Some(window), Pattern::AllBut(2))?;
+    Ok(frame.model(fields, Norm::Rms, spans.into_iter().map(one).collect()))
+}
+
+/// The experts of `DeepSeek` and GLM: some dense layers first, shared experts as wide as routed ones.
+fn fine_grained(frame: &Frame, fields: &Fields, limit: u32) -> Result<Vec<Ffn>, HfError> {
+    if fields.given_size(&["moe_layer_freq"])?.is_some_and(|n| n != 1) {
+        return Err(
+            fields.unsupported("moe_layer_freq", "only experts in every layer after the dense ones are modelled")
+        );
+    }
+    let mlp = gated_mlp(fields)?;
+    let first = fields.count(&["first_k_dense_replace"])?;
+    let shared = fields.count(&["n_shared_experts"])?;
+    if fields.count(EXPERTS)? == 0 {
+        return Ok(vec![Ffn::Dense(mlp); frame.layers as usize]);
+    }
+    let routed = experts(fields, &["moe_intermediate_size"])?;
+    let shared_intermediate = fields.product("n_shared_experts", shared, routed.intermediate)?;
+    let moe = Moe { shared_intermediate, group_limit: limit, ..routed };
+    let one = |i| {
+        if i < first { Ffn::Dense(mlp.clone()) } else { Ffn::Moe(moe.clone()) }
+    };
+    Ok((0..frame.layers).map(one).collect())
+}
+
+/// Groups that a token may visit, where routing is limited.
+fn group_limit(fields: &Fields) -> Result<u32, HfError> {
+    let groups = fields.count(&["n_group"])?;
+    let limit = fields.count(&["topk_group"])?;
+    let greedy = fields.text("topk_method")? == Some("greedy");
+    Ok(if greedy || groups <= 1 || limit >= groups { 0 } else { limit })
+}
+
+/// `DeepSeek` V2 and V3, R1, Kimi K2: latent attention.
+pub fn deepseek(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let mla = Mla {
+        heads: fields.size(HEADS)?,
+        q_rank: fields.count(&["q_lora_rank"])?,
+        kv_rank: fields.size(&["kv_lora_rank"])?,
+        nope_dim: fields.size(&["qk_nope_head_dim"])?,
+        rope_dim: fields.size(&["qk_rope_head_dim"])?,
+        v_dim: fields.size(&["v_head_dim"])?,
+    };
+    let one = |ffn| Layer { mixer: Mixer::Mla(mla.clone()), ffn, norms: 2, extra_parameters: 0 };
+    let layers = fine_grained(&frame, fields, group_limit(fields)?)?.into_iter().map(one).collect();
+    let mtp_depth = fields.count(&["num_nextn_predict_layers"])?;
+    Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
+}
+
+/// GLM 4.5 to 4.7: grouped heads with biases, norms on queries and keys in the larger one.
+pub fn glm4_moe(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let normed = fields.flag("use_qk_norm")?.unwrap_or(false);
+    let attention = Attention {
+        qkv_bias: fields.flag("attention_bias")?.unwrap_or(false),
+        qk_norm: if normed { QkNorm::PerHead } else { QkNorm::None },
+        ..frame.attention(fields)?
+    };
+    let one = |ffn| layer(attention.clone(), ffn);
+    let layers = fine_grained(&frame, fields, group_limit(fields)?)?.into_iter().map(one).collect();
+    let mtp_depth = fields.count(&["num_nextn_predict_layers"])?;
+    Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
+}
+
+/// Llama 4: chunked rotary layers but for each fourth, which sees all keys without positions; experts in
+/// each `interleave_moe_layer_step`-th layer, with a shared one. Its norm on queries and keys has no weight.
+pub fn llama4(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let attention = frame.biased_attention(fields, Some(128))?;
+    fields.flag("use_qk_norm")?;
+    let routed = experts(fields, &["intermediate_size"])?;
+    let moe = Moe { shared_intermediate: routed.intermediate, ..routed };
+    let mlp = Mlp { intermediate: fields.size(&["intermediate_size_mlp"])?, gated: true, bias: false };
+    let chunk = fields.given_size(&["attention_chunk_size"])?.unwrap_or(8192);
+    let chunk = if fields.is_null("attention_chunk_size") { Span::Full } else { Span::Chunk(chunk) };
+    let every = fields.given_size(&["no_rope_layer_interval"])?.unwrap_or(4);
+    let ropes = fields.counts("no_rope_layers")?; // 1 where the layer is rotary, despite its name
+    if !ropes.is_empty() && ropes.len() != frame.layers as usize {
+        return Err(fields.unsupported("no_rope_layers", format!("not one entry for each of {} layers", frame.layers)));
+    }
+    let step = fields.given_size(&["interleave_moe_layer_step"])?.unwrap_or(1);
+    let listed = fields.counts("moe_layers")?;
+    let types = fields.per_layer("layer_types", frame.layers)?;
+    let one = |i: u32| {
+        let rope = ropes.get(i as usize).map_or(!(i + 1).is_multiple_of(every), |&rope| rope != 0);
+        let chunked = match types.as_ref().map(|types| types[i as usize]) {
+            None => rope,
+            Some("chunked_attention") => true,
+            Some("full_attention") => false,
+            Some(other) => {
+                return Err(fields.unsupported("layer_types", format!("`{other}` is not a layer of Llama 4")));
+            }
+        };
+        let span = if chunked { chunk } else { Span::Full };
+        let is_moe = if listed.is_empty() { (i + 1).is_multiple_of(step) } else { listed.contains(&i) };
+        let ffn = if is_moe { Ffn::Moe(moe.clone()) } else { Ffn::Dense(mlp.clone()) };
+        Ok(layer(Attention { span, rope, ..attention.clone() }, ffn))
+    };
+    let layers = (0..frame.layers).map(one).collect::<Result<_, _>>()?;
+    Ok(frame.model(fields, Norm::Rms, layers))
+}

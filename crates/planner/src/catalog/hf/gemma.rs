@@ -1,0 +1,103 @@
+//! Gemma 1 to 4: tied embeddings, heads of 256, sandwich norms from the second on.
+
+use super::HfError;
+use super::fields::Fields;
+use super::frame::{Frame, HEADS, Pattern, Ties, Usual, gated_mlp, layer, spans};
+use meshwright_engine::model::{Attention, Ffn, Layer, Model, Moe, Norm, QkNorm, Span};
+
+/// Dimension of a head where the file has none.
+const HEAD_DIM: Option<u32> = Some(256);
+
+/// Gemma 1.
+pub fn gemma(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Tied)?;
+    let one = layer(frame.biased_attention(fields, HEAD_DIM)?, Ffn::Dense(gated_mlp(fields)?));
+    Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
+}
+
+/// Gemma 2: every second layer slides.
+pub fn gemma2(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Tied)?;
+    let attention = frame.biased_attention(fields, HEAD_DIM)?;
+    let window = fields.given_size(&["sliding_window"])?.unwrap_or(4096);
+    let spans = spans(fields, frame.layers, Some(window), Pattern::AllBut(2))?;
+    sandwiched(&frame, fields, &attention, spans)
+}
+
+/// Gemma 3: five of six layers slide; published files leave heads and vocabulary to the class.
+pub fn gemma3(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read_with(fields, Ties::Tied, Usual { vocab: Some(262_208), layers: None })?;
+    let heads = fields.given_size(HEADS)?.unwrap_or(8);
+    let kv_heads = fields.given_size(&["num_key_value_heads"])?.unwrap_or(4);
+    let bias = fields.flag("attention_bias")?.unwrap_or(false);
+    let attention = Attention {
+        heads,
+        kv_heads,
+        head_dim: fields.given_size(&["head_dim"])?.unwrap_or(256),
+        span: Span::Full,
+        qkv_bias: bias,
+        out_bias: bias,
+        qk_norm: QkNorm::PerHead,
+        sinks: false,
+        output_gate: false,
+        keys_are_values: false,
+        rope: true,
+    };
+    let window = fields.given_size(&["sliding_window"])?.unwrap_or(4096);
+    let every = fields.given_size(&["sliding_window_pattern", "_sliding_window_pattern"])?.unwrap_or(6);
+    let spans = spans(fields, frame.layers, Some(window), Pattern::AllBut(every))?;
+    sandwiched(&frame, fields, &attention, spans)
+}
+
+fn sandwiched(frame: &Frame, fields: &Fields, attention: &Attention, spans: Vec<Span>) -> Result<Model, HfError> {
+    let mlp = gated_mlp(fields)?;
+    let one = |span| {
+        let attention = Attention { span, ..attention.clone() };
+        Layer { norms: 4, ..layer(attention, Ffn::Dense(mlp.clone())) }
+    };
+    Ok(frame.model(fields, Norm::Rms, spans.into_iter().map(one).collect()))
+}
+
+/// Gemma 4: global layers have wider heads, fewer of them for keys, and may take keys for values; experts
+/// stand beside a dense MLP. Per-layer embeddings, shared keys and double-wide MLPs (E2B, E4B) are refused.
+pub fn gemma4(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Tied)?;
+    let window = fields.given_size(&["sliding_window"])?.unwrap_or(512);
+    let mut spans = spans(fields, frame.layers, Some(window), Pattern::AllBut(6))?;
+    if let Some(last) = spans.last_mut() {
+        *last = Span::Full;
+    }
+    let local = Attention { qk_norm: QkNorm::PerHead, ..frame.biased_attention(fields, HEAD_DIM)? };
+    let keys_are_values = fields.flag("attention_k_eq_v")?.unwrap_or(false);
+    let global_kv = fields.given_size(&["num_global_key_value_heads"])?.filter(|_| keys_are_values);
+    let global = Attention {
+        head_dim: fields.given_size(&["global_head_dim"])?.unwrap_or(512),
+        kv_heads: global_kv.unwrap_or(local.kv_heads),
+        keys_are_values,
+        ..local.clone()
+    };
+    if fields.given_count(&["hidden_size_per_layer_input"])? != Some(0) {
+        let why = "embeddings per layer are not modelled, and the class has them unless this is 0";
+        return Err(fields.unsupported("hidden_size_per_layer_input", why));
+    }
+    let mlp = gated_mlp(fields)?;
+    let (ffn, norms, extra_parameters) = if fields.flag("enable_moe_block")?.unwrap_or(false) {
+        let experts = fields.size(&["num_experts"])?;
+        let top_k = fields.size(&["top_k_experts", "num_experts_per_tok"])?;
+        let width = fields.size(&["moe_intermediate_size", "expert_intermediate_size"])?;
+        let moe = Moe {
+            router_bias: true, // a scale per expert: as many parameters as a bias
+            dense_intermediate: mlp.intermediate,
+            ..Moe::gated(experts, top_k, width)
+        };
+        (Ffn::Moe(moe), 7, u64::from(frame.hidden)) // the router scales its input, channel by channel
+    } else {
+        (Ffn::Dense(mlp), 4, 0)
+    };
+    let one = |span| {
+        let attention = if span == Span::Full { &global } else { &local };
+        let layer = layer(Attention { span, ..attention.clone() }, ffn.clone());
+        Layer { norms, extra_parameters, ..layer }
+    };
+    Ok(frame.model(fields, Norm::Rms, spans.into_iter().map(one).collect()))
+}

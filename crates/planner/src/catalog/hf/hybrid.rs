@@ -1,0 +1,145 @@
+//! Families that mix attention with a state: Qwen3-Next, Qwen 3.5, Nemotron-H.
+
+use super::HfError;
+use super::experts::{qwen_ffns, qwen_shared};
+use super::fields::{Fields, MOST_LAYERS};
+use super::frame::{Frame, Ties, Usual, gated_mlp, layer};
+use super::llama::qwen3_attention;
+use meshwright_engine::model::{Attention, DeltaNet, Ffn, Layer, Mamba, Mixer, Mlp, Model, Moe, Norm};
+
+/// Qwen3-Next: three of four layers are gated delta rules; experts with a shared one.
+pub fn qwen3_next(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let ffns = qwen_ffns(fields, frame.layers, &qwen_shared(fields)?)?;
+    delta(&frame, fields, ffns)
+}
+
+/// Qwen 3.5, dense.
+pub fn qwen3_5(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let ffns = vec![Ffn::Dense(gated_mlp(fields)?); frame.layers as usize];
+    delta(&frame, fields, ffns)
+}
+
+/// Qwen 3.5 with experts.
+pub fn qwen3_5_moe(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, Ties::Untied)?;
+    let ffns = vec![Ffn::Moe(qwen_shared(fields)?); frame.layers as usize];
+    delta(&frame, fields, ffns)
+}
+
+fn delta(frame: &Frame, fields: &Fields, ffns: Vec<Ffn>) -> Result<Model, HfError> {
+    if !fields.flag("attn_output_gate")?.unwrap_or(true) {
+        return Err(fields.unsupported("attn_output_gate", "the class always gates the output of its attention"));
+    }
+    let attention = Attention { output_gate: true, ..qwen3_attention_of_256(frame, fields)? };
+    let linear = DeltaNet {
+        key_heads: fields.size(&["linear_num_key_heads"])?,
+        value_heads: fields.size(&["linear_num_value_heads"])?,
+        key_dim: fields.size(&["linear_key_head_dim"])?,
+        value_dim: fields.size(&["linear_value_head_dim"])?,
+        conv_kernel: fields.given_size(&["linear_conv_kernel_dim"])?.unwrap_or(4),
+    };
+    let every = fields.given_size(&["full_attention_interval"])?.unwrap_or(4);
+    let types = fields.per_layer("layer_types", frame.layers)?;
+    let one = |(i, ffn): (u32, Ffn)| {
+        let is_full = match types.as_ref().map(|types| types[i as usize]) {
+            None => (i + 1).is_multiple_of(every),
+            Some("full_attention") => true,
+            Some("linear_attention") => false,
+            Some(other) => {
+                return Err(fields.unsupported("layer_types", format!("`{other}` is not a layer of this family")));
+            }
+        };
+        let mixer = if is_full { Mixer::Attention(attention.clone()) } else { Mixer::DeltaNet(linear.clone()) };
+        Ok(Layer { mixer, ffn, norms: 2, extra_parameters: 0 })
+    };
+    let layers = (0..frame.layers).zip(ffns).map(one).collect::<Result<_, _>>()?;
+    let mtp_depth = fields.count(&["mtp_num_hidden_layers"])?;
+    Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
+}
+
+/// Attention with a norm per head; the classes here have heads of 256.
+fn qwen3_attention_of_256(frame: &Frame, fields: &Fields) -> Result<Attention, HfError> {
+    let head_dim = fields.given_size(&["head_dim"])?.unwrap_or(256);
+    Ok(Attention { head_dim, ..qwen3_attention(frame, fields)? })
+}
+
+/// Nemotron-H: each layer is one thing alone, as `hybrid_override_pattern` spells it: `M` Mamba-2,
+/// `*` attention, `-` MLP, `E` experts.
+pub fn nemotron_h(fields: &Fields) -> Result<Model, HfError> {
+    let letters = pattern(fields)?;
+    let spelled = u32::try_from(letters.len()).ok().filter(|&n| n <= MOST_LAYERS);
+    let frame = Frame::read_with(fields, Ties::Untied, Usual { vocab: None, layers: spelled })?;
+    if Some(frame.layers) != spelled {
+        return Err(fields.unsupported("num_hidden_layers", format!("{} layers are spelled out", letters.len())));
+    }
+    let alone = |mixer, ffn| Layer { mixer, ffn, norms: 1, extra_parameters: 0 };
+    let layers = letters
+        .into_iter()
+        .map(|letter| match letter {
+            'M' => Ok(alone(Mixer::Mamba(mamba(fields)?), Ffn::None)),
+            '*' => {
+                let attention = Attention { rope: false, ..frame.biased_attention(fields, Some(128))? };
+                Ok(Layer { norms: 1, ..layer(attention, Ffn::None) })
+            }
+            '-' => Ok(alone(Mixer::None, Ffn::Dense(relu2(fields)?))),
+            'E' => Ok(alone(Mixer::None, Ffn::Moe(relu2_experts(fields)?))),
+            other => Err(fields.unsupported("hybrid_override_pattern", format!("`{other}` is not one of `M*-E`"))),
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(frame.model(fields, Norm::Rms, layers))
+}
+
+/// The letters of the layers, from the pattern or from the list that later files have.
+fn pattern(fields: &Fields) -> Result<Vec<char>, HfError> {
+    if let Some(text) = fields.text("hybrid_override_pattern")? {
+        return Ok(text.chars().collect());
+    }
+    let Some(blocks) = fields.texts("layers_block_type")? else {
+        return Err(fields.missing(&["hybrid_override_pattern", "layers_block_type"]));
+    };
+    let letter = |block| match block {
+        "mamba" | "linear_attention" => Ok('M'),
+        "attention" | "full_attention" => Ok('*'),
+        "mlp" => Ok('-'),
+        "moe" => Ok('E'),
+        other => Err(fields.unsupported("layers_block_type", format!("`{other}` is not a block of Nemotron-H"))),
+    };
+    blocks.into_iter().map(letter).collect()
+}
+
+fn mamba(fields: &Fields) -> Result<Mamba, HfError> {
+    let proj_bias = fields.flag("use_bias")?.unwrap_or(false);
+    if fields.flag("mamba_proj_bias")?.unwrap_or(proj_bias) != proj_bias {
+        return Err(fields.unsupported("mamba_proj_bias", "it does not agree with `use_bias`"));
+    }
+    Ok(Mamba {
+        heads: fields.size(&["mamba_num_heads"])?,
+        head_dim: fields.size(&["mamba_head_dim"])?,
+        groups: fields.size(&["n_groups", "mamba_n_groups"])?,
+        state: fields.size(&["ssm_state_size", "mamba_state_dim"])?,
+        conv_kernel: fields.size(&["conv_kernel", "mamba_d_conv"])?,
+        conv_bias: fields.flag("use_conv_bias")?.or(fields.flag("mamba_conv_bias")?).unwrap_or(true),
+        proj_bias,
+    })
+}
+
+fn relu2(fields: &Fields) -> Result<Mlp, HfError> {
+    let bias = fields.flag("mlp_bias")?.unwrap_or(false);
+    Ok(Mlp { intermediate: fields.size(&["intermediate_size"])?, gated: false, bias })
+}
+
+fn relu2_experts(fields: &Fields) -> Result<Moe, HfError> {
+    if fields.flag("mlp_bias")?.unwrap_or(false) {
+        return Err(fields.unsupported("mlp_bias", "experts with biases are not modelled in this family"));
+    }
+    let shared = fields.count(&["n_shared_experts"])?;
+    if shared > 1 {
+        return Err(fields.unsupported("n_shared_experts", "the class has one at most"));
+    }
+    let shared_intermediate = if shared == 1 { fields.size(&["moe_shared_expert_intermediate_size"])? } else { 0 };
+    let (experts, top_k) = (fields.size(&["n_routed_experts"])?, fields.size(&["num_experts_per_tok"])?);
+    let routed = Moe::gated(experts, top_k, fields.size(&["moe_intermediate_size"])?);
+    Ok(Moe { gated: false, shared_intermediate, ..routed })
+}

@@ -1,0 +1,82 @@
+//! Cluster files with `[[pool]]` tables.
+
+use toml::Table;
+
+use super::{CatalogError, Kind, Machine, Overrides, Setting, is_whole, of_file, read, suggest_whole};
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::cluster::pools::{Pool, PoolFile, PooledCluster, PoolsFile};
+
+/// Whether a cluster file is one of pools.
+pub fn has_pools(text: &read::Text) -> bool {
+    toml::from_str::<Table>(&text.content).is_ok_and(|table| table.contains_key("pool"))
+}
+
+/// The pools of a file; one alone is a cluster of the file's name.
+///
+/// # Errors
+/// What the file says wrongly, with its pool.
+pub fn read(text: &read::Text, sets: &Overrides) -> Result<Machine, CatalogError> {
+    let (whole, inside): (Vec<&Setting>, Vec<&Setting>) = sets.of(Kind::Cluster).partition(|setting| is_whole(setting));
+    let file: PoolsFile = read::parse(text, inside).map_err(|error| suggest_whole(error, sets))?;
+    let PoolsFile { name, pool: pools, link: links, source } = file;
+    let invalid = |why: String| CatalogError::Invalid { origin: text.origin.clone(), why };
+    if pools.is_empty() {
+        return Err(invalid("it has no pool".into()));
+    }
+    if pools.len() == 1 {
+        if !links.is_empty() {
+            return Err(invalid("a [[link]] joins pools, and there is one only".into()));
+        }
+        let pools = pools.into_iter().map(|pool| cluster(pool, (&name, &source), text, &whole, sets));
+        let clusters: Vec<Cluster> = pools.collect::<Result<_, _>>()?;
+        return clusters
+            .into_iter()
+            .next()
+            .map(|cluster| Machine::Cluster(Box::new(cluster)))
+            .ok_or_else(|| invalid("it has no pool".into()));
+    }
+    if let Some(setting) = whole.first() {
+        let why = format!("which pool's `{}` is meant? write it into the file", setting.path[0]);
+        return Err(setting.error(why, None));
+    }
+    let mut read = Vec::new();
+    for pool in pools {
+        let (own, price) = (pool.name.clone(), pool.price);
+        let cluster = cluster(pool, (&own, &source), text, &[], sets)?;
+        read.push(Pool { name: own, cluster, price });
+    }
+    let pooled = PooledCluster { name, pools: read, links, source };
+    pooled.check().map_err(invalid)?;
+    Ok(Machine::Pools(pooled))
+}
+
+/// One pool as a cluster of this name and source: spelled out, or a cluster of the catalogue with another number of GPUs.
+fn cluster(
+    pool: PoolFile,
+    (name, source): (&str, &str),
+    text: &read::Text,
+    whole: &[&Setting],
+    sets: &Overrides,
+) -> Result<Cluster, CatalogError> {
+    let invalid = |why: String| CatalogError::Invalid { origin: text.origin.clone(), why };
+    let Some(base) = &pool.cluster else {
+        let own = pool.name.clone();
+        let file = pool.into_file(name.to_owned(), source.to_owned()).map_err(invalid)?;
+        return of_file(file, text, whole, sets).map_err(|error| match error {
+            CatalogError::Invalid { origin, why } => {
+                CatalogError::Invalid { origin, why: format!("pool `{own}`: {why}") }
+            }
+            other => other,
+        });
+    };
+    if let Some(key) = pool.beside_cluster() {
+        return Err(invalid(format!("pool `{}` has `cluster` and `{key}`: one of them is enough", pool.name)));
+    }
+    let path = text.folder.as_ref().map(|folder| folder.join(base)).filter(|path| path.is_file());
+    let base = path.map_or_else(|| base.clone(), |path| path.display().to_string());
+    let cluster = super::cluster(&base, sets)?;
+    Ok(match pool.gpus {
+        Some(gpus) => cluster.resized(gpus),
+        None => cluster,
+    })
+}

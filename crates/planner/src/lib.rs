@@ -1,0 +1,14 @@
+//! The planner: which plans exist, which of them is fastest under the memory ceiling, and how sure the answer is.
+//!
+//! Entry points: [`catalog`] for the built-in models and clusters, [`space::Space`] for the legal plans,
+//! [`search::search`] for the ranking with its certificate, [`refine`] for layers and recomputation by stage,
+//! [`pools`] for heterogeneous GPUs, [`confidence`] for intervals.
+
+pub mod catalog;
+pub mod confidence;
+pub mod express;
+pub mod placement;
+pub mod pools;
+pub mod refine;
+pub mod search;
+pub mod space;

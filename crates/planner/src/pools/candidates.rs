@@ -1,0 +1,64 @@
+//! Layouts that could use all pools: the best of each pool's view of the whole cluster.
+
+use crate::search::{Options, WhatIfs};
+use crate::space::{Restrictions, divisors};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::Seconds;
+
+use super::Pooled;
+
+/// Layouts taken from each view.
+const FROM_EACH: usize = 12;
+
+/// The greatest number that divides all of these.
+pub fn common(numbers: impl Iterator<Item = u32>) -> u32 {
+    let gcd = |mut a: u32, mut b: u32| {
+        while b > 0 {
+            (a, b) = (b, a % b);
+        }
+        a
+    };
+    numbers.fold(0, gcd)
+}
+
+/// Restrictions under which `key` has only values that `allowed` says; the others of the divisors of `gpus` are forbidden.
+/// `None` where none is allowed.
+pub fn only(restrictions: &Restrictions, key: &str, gpus: u32, allowed: impl Fn(u32) -> bool) -> Option<Restrictions> {
+    let mut restrictions = restrictions.clone();
+    let (fine, others): (Vec<u32>, Vec<u32>) = divisors(gpus).into_iter().partition(|d| allowed(*d));
+    if fine.is_empty() {
+        return None;
+    }
+    for other in others {
+        restrictions.forbid(&format!("{key}={other}")).ok()?;
+    }
+    Some(restrictions)
+}
+
+/// The best plans of each pool's view under each of these restrictions, without repeats; none that takes longer there than the
+/// view's own of `ceilings`, where it has one.
+///
+/// The views ask much the same: what one finds is what the next has to beat, which changes nothing of what is found.
+pub fn of_views(pooled: &Pooled, restrictions: &[Restrictions], batch: u32, ceilings: &[Seconds]) -> Vec<Plan> {
+    let views: Vec<Problem> = pooled.joined().iter().map(|problem| problem.with_global_batch(batch)).collect();
+    let costs: Vec<Costs> = views.iter().map(Costs::new).collect();
+    let mut asked: Vec<WhatIfs> = costs.iter().map(WhatIfs::new).collect();
+    let mut plans: Vec<Plan> = Vec::new();
+    for restrictions in restrictions {
+        let options = Options { top: FROM_EACH, restrictions: restrictions.clone() };
+        for at in 0..asked.len() {
+            let ceiling = ceilings.get(at).copied().unwrap_or(Seconds::new(f64::INFINITY));
+            let found = asked[at].fastest_within(&options, ceiling).evaluations;
+            let found: Vec<Plan> = found.into_iter().map(|evaluation| evaluation.plan).collect();
+            asked = asked.into_iter().map(|view| view.starting_from(&found)).collect();
+            for plan in found {
+                if !plans.contains(&plan) {
+                    plans.push(plan);
+                }
+            }
+        }
+    }
+    plans
+}

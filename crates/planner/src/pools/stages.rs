@@ -1,0 +1,279 @@
+//! Stages on pools: one pool after another holds the stages of the pipeline, with as many layers as its GPUs and memory take.
+
+use rayon::prelude::*;
+
+use super::candidates::{common, of_views, only};
+use super::{Mixture, Pooled, Way};
+use crate::refine::ranking::MOST_STAGES;
+use crate::refine::{self, Freedom, Proof, Refined};
+use crate::search::Options;
+use crate::space::{Restrictions, illegal};
+use meshwright_engine::collective::Fabric;
+use meshwright_engine::cost::{Costs, Footprint, Mixed, Stager};
+use meshwright_engine::plan::{Offload, Plan, RankOrder, ZeroStage};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::stages::StagedPlan;
+use meshwright_engine::units::Seconds;
+
+/// Layouts whose stages are chosen, the least bound first.
+const MOST_REFINED: usize = 32;
+/// Layouts refined at once, on any number of threads: few, for what they find leaves others out.
+const AT_ONCE: usize = 4;
+/// Orders of the pools along the pipeline up to which all are tried.
+const MOST_ORDERS: usize = 6;
+
+/// Mixtures of stages on pools, each with its best layers; and how many were refined.
+///
+/// All are refined roughly, layers alone, in the order of their bound and until that is over what is known; then the first of
+/// each layout to the end.
+pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
+    let plans = candidates(pooled, &options.restrictions);
+    let orders = orders(pooled.joined().len());
+    let mut asked: Vec<(Seconds, Plan)> = plans.into_par_iter().map(|plan| (least(pooled, &plan), plan)).collect();
+    asked.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
+    asked.truncate(MOST_REFINED / orders.len().max(1));
+    let free = options.restrictions.target().is_none() && !options.restrictions.mentions("recompute");
+    let freedom = Freedom { recompute: free, ..Freedom::default() };
+    let exact = refine::Options { freedom, ..refine::Options::default() };
+    let rough = refine::Options {
+        freedom: Freedom { recompute: false, ..freedom },
+        tolerance: ROUGH,
+        most_replays: ROUGH_REPLAYS,
+        enumerate: false,
+        rough: true,
+        ..exact.clone()
+    };
+    let refine = |plans: &[(Seconds, Plan)], options: &refine::Options| -> Vec<Mixture> {
+        let pairs: Vec<(&Plan, &Vec<usize>)> =
+            itertools::iproduct!(plans.iter().map(|(_, plan)| plan), &orders).collect();
+        let of = |(plan, order): &(&Plan, &Vec<usize>)| of_plan(pooled, plan, &of_rank(pooled, plan, order), options);
+        pairs.par_iter().filter_map(of).collect()
+    };
+    let mut found: Vec<Mixture> = Vec::new();
+    let mut refined = 0;
+    for some in asked.chunks(AT_ONCE) {
+        let worst = found.get(options.top.saturating_sub(1)).map(|mixture| mixture.step.total());
+        if worst.is_some_and(|worst| some[0].0 >= worst) {
+            break;
+        }
+        refined += some.len() * orders.len();
+        found.extend(refine(some, &rough));
+        best_of_each_layout(&mut found);
+    }
+    if found.is_empty() && free {
+        // What none of them recomputes by itself may be what fits.
+        found = refine(&asked[..asked.len().min(AT_ONCE)], &exact);
+        best_of_each_layout(&mut found);
+        return (found, refined);
+    }
+    found.truncate(options.top);
+    let again = |(at, mixture): (usize, &Mixture)| match &mixture.way {
+        Way::Stages { of_rank, refined } if at < TO_THE_END => of_plan(pooled, &refined.staged.plan, of_rank, &exact),
+        Way::Stages { .. } | Way::Replicas { .. } => None,
+    };
+    let found: Vec<Mixture> =
+        found.par_iter().enumerate().map(|pair| again(pair).unwrap_or_else(|| pair.1.clone())).collect();
+    (found, refined)
+}
+
+/// The fastest first, one of each layout.
+fn best_of_each_layout(found: &mut Vec<Mixture>) {
+    found.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
+    let mut layouts = Vec::new();
+    found.retain(|mixture| {
+        let new = !layouts.contains(&mixture.plan.layout);
+        layouts.push(mixture.plan.layout);
+        new
+    });
+}
+
+/// Plans that are refined to the end, recomputation and all, as by default of one cluster.
+const TO_THE_END: usize = 3;
+/// When rough refinement stops: a gap that is enough to rank by, and splits replayed.
+const ROUGH: f64 = 5e-3;
+const ROUGH_REPLAYS: usize = 24;
+
+/// Plans whose stages fill pools: tp·cp·dp divides the GPUs of each.
+fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
+    let all = pooled.cluster().gpus();
+    let common = common(pooled.sizes());
+    let batch = pooled.joined()[0].workload().global_batch;
+    let Some(mut inside) = only(restrictions, "pp", all, |pp| common.is_multiple_of(all / pp)) else {
+        return Vec::new();
+    };
+    let mut forbid = |rule: &str| inside.forbid(rule).map(|()| inside.clone());
+    let order = format!("order={}", RankOrder::DataOutermost);
+    let several = forbid(&order).and_then(|_| forbid("schedule=dualpipe-v,dualpipe"));
+    let Ok(several) = several else { return Vec::new() };
+    // Of one stage a rank first: a view's best may all be interleaved.
+    let single = forbid("schedule=interleaved,looped-bfs,zb-v").ok();
+    let asked: Vec<Restrictions> = single.into_iter().chain([several]).collect();
+    let mut plans = of_views(pooled, &asked, batch, &[]);
+    plans.retain(|plan| {
+        let (pp, stages) = (plan.layout.pp, plan.layout.pp * plan.schedule.virtual_stages());
+        !plan.schedule.is_bidirectional()
+            && pp > 1
+            && stages <= MOST_STAGES
+            && plan.zero < ZeroStage::Three
+            && plan.order == RankOrder::PipelineOutermost
+    });
+    plans
+}
+
+/// Orders of the pools along the pipeline.
+fn orders(pools: usize) -> Vec<Vec<usize>> {
+    let mut orders: Vec<Vec<usize>> = vec![Vec::new()];
+    for _ in 0..pools {
+        orders = orders
+            .into_iter()
+            .flat_map(|order| {
+                (0..pools)
+                    .filter(|pool| !order.contains(pool))
+                    .map(|pool| [&order[..], &[pool]].concat())
+                    .collect::<Vec<_>>()
+            })
+            .collect();
+    }
+    orders.truncate(MOST_ORDERS);
+    orders
+}
+
+/// The pool of each pipeline rank.
+fn of_rank(pooled: &Pooled, plan: &Plan, order: &[usize]) -> Vec<usize> {
+    let sizes: Vec<u32> = pooled.sizes().collect();
+    let stage = plan.layout.tp * plan.layout.cp * plan.layout.dp;
+    order.iter().flat_map(|&pool| std::iter::repeat_n(pool, (sizes[pool] / stage) as usize)).collect()
+}
+
+/// Stages of one plan in every order of the pools: as its split spells them out, else with the best layers.
+pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
+    let stage = plan.layout.tp * plan.layout.cp * plan.layout.dp;
+    let apart = plan.layout.pp > 1 && plan.zero < ZeroStage::Three && plan.order == RankOrder::PipelineOutermost;
+    let whole = plan.layout.world_size() == pooled.cluster().gpus();
+    if !apart || !whole || !pooled.sizes().all(|gpus| gpus.is_multiple_of(stage)) {
+        return Vec::new();
+    }
+    let freedom = Freedom { recompute: false, ..Freedom::default() };
+    let options = refine::Options { freedom, ..refine::Options::default() };
+    let of = |order: &Vec<usize>| of_plan(pooled, plan, &of_rank(pooled, plan, order), &options);
+    orders(pooled.joined().len()).iter().filter_map(of).collect()
+}
+
+/// A time that no stages on pools beat: every rank busy, each with its share of the layers as its GPUs run them at their fastest.
+///
+/// ```text
+/// m / Σ_k pp_k/W_k          W_k: one micro-batch through the whole model on pool k
+/// ```
+fn least(pooled: &Pooled, plan: &Plan) -> Seconds {
+    let stage = f64::from(plan.layout.tp * plan.layout.cp * plan.layout.dp);
+    let pools = pooled.joined().iter().zip(pooled.sizes());
+    let rate: f64 = pools.map(|(problem, gpus)| f64::from(gpus) / stage / whole(problem, plan).get()).sum();
+    Seconds::new(plan.micro_batches(pooled.joined()[0].workload().global_batch) / rate)
+}
+
+/// One micro-batch through the whole model at its fastest.
+pub fn whole(problem: &Problem, plan: &Plan) -> Seconds {
+    let costs = Costs::new(problem);
+    let stager = Stager::new(&costs, plan);
+    let model = problem.model();
+    let layers = meshwright_engine::stages::kinds_in_order(model).into_iter();
+    let each: Vec<Seconds> = (0..model.kinds.len())
+        .map(|kind| {
+            let time = stager.layer(kind, meshwright_engine::plan::Recompute::None, 0.0).time;
+            time.forward + time.backward
+        })
+        .collect();
+    let ends = [stager.embedding().1, stager.loss().1].into_iter().map(|time| time.forward + time.backward);
+    layers.map(|kind| each[kind]).chain(ends).sum()
+}
+
+/// The best layers of one plan's stages on pools; `None` where none fit or the plan is not legal.
+pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine::Options) -> Option<Mixture> {
+    let costs: Vec<Costs> = pooled.joined().iter().map(Costs::new).collect();
+    let mut found = Vec::new();
+    illegal(&costs[0], plan, &mut found);
+    if !found.is_empty() {
+        return None;
+    }
+    let stagers: Vec<Stager> = costs.iter().map(|costs| Stager::new(costs, plan)).collect();
+    let mixed = Mixed::new(&stagers, of_rank, |a, b| across(pooled, plan, a, b));
+    if plan.split.is_spelled_out() {
+        return as_it_is(&stagers, of_rank, &mixed, plan).map(|refined| mixture(refined, of_rank, costs.len()));
+    }
+    let mut offloads = vec![plan.offload];
+    if options.freedom.recompute && plan.offload != Offload::NONE {
+        offloads.push(Offload::NONE);
+    }
+    let refined = offloads
+        .into_iter()
+        .filter_map(|offload| {
+            refine::pools::refine_over(&stagers, of_rank, &mixed, (plan.recompute, offload), options).ok()
+        })
+        .min_by(|a, b| a.step().get().total_cmp(&b.step().get()))?;
+    Some(mixture(refined, of_rank, pooled.joined().len()))
+}
+
+/// The stages that a plan spells out, if they run and fit.
+fn as_it_is(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, plan: &Plan) -> Option<Refined> {
+    let costs = stagers[0].costs();
+    refine::pools::runs(&stagers[0]).ok()?;
+    let counts = costs.layers_of_chunks(plan, &costs.shape(plan));
+    let staged = StagedPlan::uniform(costs.problem.model(), plan, &counts);
+    let price = mixed.evaluate(&staged)?;
+    let over_hosts = || refine::pools::over_hosts(stagers, of_rank, mixed, &staged).is_some();
+    if refine::pools::over(stagers, of_rank, &price).is_some() || over_hosts() {
+        return None;
+    }
+    let step = price.evaluation.step.total();
+    Some(Refined {
+        staged,
+        price,
+        before: Some(step),
+        bound: Seconds::ZERO,
+        proof: Proof::WithinGap { gap: 1.0 },
+        replayed: 1,
+    })
+}
+
+fn mixture(refined: Refined, of_rank: &[usize], pools: usize) -> Mixture {
+    let (plan, price) = (refined.staged.plan, &refined.price);
+    let fullest = |pool: usize| -> Footprint {
+        let here = (0..of_rank.len()).filter(|&rank| of_rank[rank] == pool).map(|rank| price.footprints[rank]);
+        here.reduce(|a, b| if b.device() > a.device() { b } else { a }).unwrap_or_default()
+    };
+    let both = |stage: usize| price.stages[stage].forward + price.stages[stage].backward;
+    let busiest = (0..price.stages.len()).reduce(|a, b| if both(b) > both(a) { b } else { a }).unwrap_or_default();
+    Mixture {
+        plan: spelled_out(&refined.staged),
+        step: price.evaluation.step,
+        footprints: (0..pools).map(fullest).collect(),
+        slowest: of_rank[plan.schedule.rank_of(busiest as u32, plan.layout.pp) as usize],
+        way: Way::Stages { of_rank: of_rank.to_vec(), refined: Box::new(refined) },
+    }
+}
+
+/// The plan with the layers of its stages spelled out, and with what they recompute where they do alike.
+fn spelled_out(staged: &StagedPlan) -> Plan {
+    let layers: Vec<u32> = staged.stages.iter().map(|stage| stage.layers).collect();
+    let mtp = staged.stages.iter().map(|stage| stage.mtp).sum();
+    let at = staged.stages.iter().position(|stage| stage.mtp > 0).unwrap_or(layers.len() - 1);
+    let first = staged.stages.iter().find_map(|stage| stage.mixes.first());
+    let recompute = first.filter(|_| staged.recomputes_alike()).map_or(staged.plan.recompute, |mix| mix.recompute);
+    Plan { split: LayerSplit::stages(&layers, mtp, at), recompute, ..staged.plan }
+}
+
+/// One way from a stage in one pool to the next in another, and how long it keeps the link: all ranks of a stage send at once.
+pub fn across(pooled: &Pooled, plan: &Plan, a: usize, b: usize) -> (Seconds, Seconds) {
+    let senders = plan.layout.tp * plan.layout.cp * plan.layout.dp;
+    let one = |from: usize, to: usize| {
+        let problem = &pooled.joined()[from];
+        let cluster = pooled.cluster().towards(from, to, senders);
+        let fabric = Fabric::new(&cluster, problem.stack());
+        let (payload, gather) = Costs::new(problem).stage_payload(plan);
+        let distance = pooled.cluster().pools[from].cluster.gpus;
+        (fabric.send(payload, distance) + gather, payload / fabric.network_bandwidth(distance))
+    };
+    let (there, back) = (one(a, b), one(b, a));
+    (there.0.max(back.0), there.1.max(back.1))
+}

@@ -1,0 +1,149 @@
+//! What layers take on one kind of device, under everything that they may recompute.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::frontier::Frontier;
+use super::program::Freedom;
+use meshwright_engine::cost::Stager;
+use meshwright_engine::cost::by_stage::LayerOption;
+use meshwright_engine::plan::{Modules, Recompute};
+use meshwright_engine::schedule::replay::StageTime;
+
+/// What layers take on one kind of device.
+pub struct Device {
+    /// Options of each kind, the fastest first; none dominates another.
+    pub options: Vec<Vec<LayerOption>>,
+    /// Expert traffic of a layer of each kind that pairs of passes may hide.
+    pub traffic: Vec<f64>,
+    /// Forward, backward, weight-gradient time and that traffic of the first `i` items under their fastest option.
+    pub fastest: Vec<[f64; 4]>,
+    /// Bytes kept by the first `i` items under their fastest option, and the largest working set.
+    pub kept: Vec<f64>,
+    /// What every stage waits for, whatever its layers.
+    every: StageTime,
+    embedding: StageTime,
+    loss: StageTime,
+    frontiers: RefCell<BTreeMap<Vec<u32>, Rc<Frontier>>>,
+}
+
+impl Device {
+    /// Prices the layers of a model whose items are of these kinds; `share` = what a rank does of a stage's work.
+    pub fn new(stager: &Stager, items: &[usize], recompute: Recompute, freedom: Freedom, share: f64) -> Self {
+        // Where two ranks hold each stage, a rank does and owns half of what its stages ask for, in two copies.
+        let shared = |time: StageTime| StageTime {
+            forward: time.forward * share,
+            backward: time.backward * share,
+            wgrad: time.wgrad * share,
+            ..time
+        };
+        let option = |kind: usize, recompute| {
+            let option = stager.layer(kind, recompute, freedom.offload.activations);
+            LayerOption { time: shared(option.time), ..option }
+        };
+        let options: Vec<Vec<LayerOption>> = (0..stager.costs().problem.model().kinds.len())
+            .map(|kind| {
+                let list = if freedom.recompute { recomputes(recompute) } else { vec![plain(recompute)] };
+                undominated(list.into_iter().map(|r| option(kind, r)).collect())
+            })
+            .collect();
+        let paired = stager.plan().schedule.is_bidirectional();
+        let hidden = |option: &LayerOption| if paired { option.work.ep_beside.get() * share } else { 0.0 };
+        let traffic: Vec<f64> = options.iter().map(|options| hidden(&options[0])).collect();
+        let (mut kept, mut fastest) = (vec![0.0], vec![[0.0; 4]]);
+        for (at, &kind) in items.iter().enumerate() {
+            let option = &options[kind][0];
+            kept.push(kept[at] + option.kept.get());
+            let [f, b, w, e] = fastest[at];
+            let time = option.time;
+            fastest.push([f + time.forward.get(), b + time.backward.get(), w + time.wgrad.get(), e + traffic[kind]]);
+        }
+        Self {
+            options,
+            traffic,
+            fastest,
+            kept,
+            every: shared(stager.maxima().1),
+            embedding: shared(stager.embedding().1),
+            loss: shared(stager.loss().1),
+            frontiers: RefCell::new(BTreeMap::new()),
+        }
+    }
+
+    /// Of a stage, whatever its layers: maxima, embedding and loss; forward, backward, weight gradients.
+    pub fn ends(&self, first: bool, last: bool) -> [f64; 3] {
+        let mut sum = [0.0; 3];
+        for (here, time) in [(true, &self.every), (first, &self.embedding), (last, &self.loss)] {
+            if here {
+                sum[0] += time.forward.get();
+                sum[1] += time.backward.get();
+                sum[2] += time.wgrad.get();
+            }
+        }
+        sum
+    }
+
+    /// Mixes of recomputation of so many layers of each kind: none slower and larger than another.
+    pub fn frontier_of(&self, counts: &[u32]) -> Rc<Frontier> {
+        if let Some(known) = self.frontiers.borrow().get(counts) {
+            return Rc::clone(known);
+        }
+        let made = match counts.iter().rposition(|&n| n > 0) {
+            None => Frontier::empty(),
+            Some(kind) => {
+                let mut fewer = counts.to_vec();
+                fewer[kind] -= 1;
+                self.frontier_of(&fewer).with(kind, &self.options[kind])
+            }
+        };
+        let made = Rc::new(made);
+        self.frontiers.borrow_mut().insert(counts.to_vec(), Rc::clone(&made));
+        made
+    }
+}
+
+/// Recomputations of one layer: every set of modules, the whole layer, and what the plan does by itself.
+fn recomputes(own: Recompute) -> Vec<Recompute> {
+    let mut list = vec![Recompute::None, Recompute::Full];
+    for bits in 1_u32..64 {
+        let on = |bit: u32| bits >> bit & 1 == 1;
+        list.push(Recompute::Selective(Modules {
+            core_attn: on(0),
+            layernorm: on(1),
+            act: on(2),
+            mla_up_proj: on(3),
+            mlp: on(4),
+            moe: on(5),
+        }));
+    }
+    if !list.contains(&plain(own)) {
+        list.push(plain(own));
+    }
+    list
+}
+
+/// What one layer does under a plan's recomputation; the first layers of a chunk are spelled out elsewhere.
+const fn plain(recompute: Recompute) -> Recompute {
+    match recompute {
+        Recompute::FirstLayers(_) => Recompute::None,
+        other => other,
+    }
+}
+
+/// Options of which none is as slow and as large as another, the fastest first; of equals, the first listed stays.
+fn undominated(mut all: Vec<LayerOption>) -> Vec<LayerOption> {
+    let key = |o: &LayerOption| (o.time.backward.get(), o.kept.get(), o.again.get());
+    all.sort_by(|a, b| {
+        let (a, b) = (key(a), key(b));
+        a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)).then(a.2.total_cmp(&b.2))
+    });
+    let mut kept: Vec<LayerOption> = Vec::new();
+    for option in all {
+        let (_, bytes, again) = key(&option);
+        if !kept.iter().any(|known| known.kept.get() <= bytes && known.again.get() <= again) {
+            kept.push(option);
+        }
+    }
+    kept
+}

@@ -1,0 +1,92 @@
+//! The stages of one plan over unlike devices: the same programs, with what layers take on each kind of device.
+
+use super::program::Program;
+use super::separable::Split;
+use super::{Freedom, Infeasible, Options, Refined, coupled, finish, solve};
+use meshwright_engine::cost::{Footprint, Mixed, StagedEvaluation, Stager};
+use meshwright_engine::plan::{Layout, Offload, Plan, Recompute};
+use meshwright_engine::stages::StagedPlan;
+use meshwright_engine::units::Bytes;
+
+/// Finds layers and recomputation of every stage of a plan whose ranks are of several kinds: `stagers` price it on each,
+/// `of_rank` says which is whose, `mixed` prices all together; layers recompute `recompute` where they are not free, and all
+/// leave `offload` on the host.
+///
+/// The answer is priced by `mixed`, which knows nothing of the program; each rank is held under its own memory. The bound knows
+/// nothing of late sends between kinds.
+///
+/// # Errors
+/// Says why no stages fit.
+pub fn refine_over(
+    stagers: &[Stager],
+    of_rank: &[usize],
+    mixed: &Mixed,
+    (recompute, offload): (Recompute, Offload),
+    options: &Options,
+) -> Result<Refined, Infeasible> {
+    let freedom = Freedom { offload, ..options.freedom };
+    let plan = Plan { recompute, offload, ..*stagers[0].plan() };
+    runs(&stagers[0]).map_err(Infeasible::Unsupported)?;
+    let sends = (mixed.closed_sends().get(), mixed.late().get());
+    let program = Program::over(stagers, of_rank, recompute, freedom, sends);
+    let needed = (program.chunks as u32).saturating_sub(2);
+    if needed as usize > program.len() {
+        return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
+    }
+    let staged = |split: &Split| StagedPlan { plan, ..program.staged(split) };
+    let price = |split: &Split| mixed.evaluate(&staged(split));
+    let step = |split: &Split| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
+    // Late sends, which no chain counts, may prefer a split that the program does not meet: more of them are looked at.
+    let most = if program.chunks == program.ranks { MOST_SPLITS } else { coupled::MOST_ENUMERATED };
+    let answer = solve(&program, (options, PROGRAMS), most, step);
+    let found = answer.best.as_ref().and_then(|(_, split)| Some((staged(split), price(split)?)));
+    let Some((staged, price)) = found else {
+        return Err(Infeasible::Unsupported("no layers and recomputation of its stages fit every rank"));
+    };
+    if let Some(rank) = over(stagers, of_rank, &price) {
+        debug_assert!(false, "the evaluator refutes the program on rank {rank}");
+        return Err(Infeasible::Unsupported("the evaluator refutes the program"));
+    }
+    if let Some((needed, available)) = over_hosts(stagers, of_rank, mixed, &staged) {
+        return Err(Infeasible::Host { needed, available });
+    }
+    Ok(finish(staged, price, None, &answer))
+}
+
+/// What the fullest host of a kind is left, where that is over its memory: stages lie in whole hosts of their own kind, one behind
+/// another.
+pub fn over_hosts(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, staged: &StagedPlan) -> Option<(Bytes, Bytes)> {
+    let bare = mixed.evaluate(&staged.on_device()?)?.footprints;
+    stagers.iter().enumerate().find_map(|(kind, stager)| {
+        let here = (0..of_rank.len()).filter(|&rank| of_rank[rank] == kind);
+        let (bare, offload): (Vec<Footprint>, Vec<Offload>) =
+            here.map(|rank| (bare[rank], staged.offload[rank])).unzip();
+        let layout = Layout { pp: bare.len() as u32, ..staged.plan.layout };
+        stager.costs().over_host_of(&Plan { layout, ..staged.plan }, &bare, &offload)
+    })
+}
+
+/// Why bidirectional pipelines are refused.
+pub const ONE_WAY: &str = "a rank of a bidirectional pipeline holds a stage of each half, and pools would hold each other's: not over unlike devices";
+
+/// Whether stages of a plan's schedule are shared out over unlike devices.
+///
+/// # Errors
+/// Says why they are not.
+pub fn runs(stager: &Stager) -> Result<(), &'static str> {
+    if stager.plan().schedule.is_bidirectional() {
+        return Err(ONE_WAY);
+    }
+    if stager.plays() { Ok(()) } else { Err("only schedules that can be played are refined over unlike devices") }
+}
+
+/// Splits of one stage a rank up to which all are looked at: most are left out by their busiest stage alone.
+const MOST_SPLITS: f64 = 20_000.0;
+/// Share of the work of one plan that a plan over several stages a rank is worth here, where many are asked.
+const PROGRAMS: usize = 4;
+
+/// The first rank that is over its own memory.
+pub fn over(stagers: &[Stager], of_rank: &[usize], price: &StagedEvaluation) -> Option<usize> {
+    let budget = |rank: usize| -> Bytes { stagers[of_rank[rank]].costs().problem.hbm_budget() };
+    (0..of_rank.len()).find(|&rank| price.footprints[rank].device() > budget(rank))
+}

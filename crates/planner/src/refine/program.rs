@@ -1,0 +1,423 @@
+//! The program: items in order, what each may recompute, and what each stage and rank may hold.
+
+use std::rc::Rc;
+
+use meshwright_engine::cost::Stager;
+use meshwright_engine::plan::{Offload, Recompute};
+use meshwright_engine::schedule::player::Player;
+use meshwright_engine::schedule::replay::StageTime;
+use meshwright_engine::stages::{Mix, Stage, StagedPlan, kinds_in_order};
+
+use super::device::Device;
+use super::frontier::{Frontier, Point};
+use super::separable::Split;
+
+/// What the program may change beside the number of layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Freedom {
+    /// Choose what each layer recomputes; otherwise all do what the plan says.
+    pub recompute: bool,
+    /// Share of activations and of optimizer states left on the host, the same for every rank.
+    pub offload: Offload,
+}
+
+impl Default for Freedom {
+    fn default() -> Self {
+        Self { recompute: true, offload: Offload::NONE }
+    }
+}
+
+/// The program for one plan: which layers lie on which stage, and what they recompute.
+///
+/// Items are the model's layers in order, multi-token-prediction layers behind them. Stage `S` holds items `a..b`.
+///
+/// ```text
+/// minimise   replayed time of the stages
+/// s.t.       cuts ascend from 0 to n                                       every layer has a stage
+///            b > a, but for stages with an end of the model                no stage is empty
+///            states(r) + Σ_S alive_S·kept(S) + working set ≤ room(r)       every rank fits
+/// ```
+pub struct Program<'a> {
+    /// Prices: those of the first device, which are the same on all but for times and what is kept.
+    pub stager: &'a Stager<'a>,
+    /// Prices on each device.
+    pub stagers: &'a [Stager<'a>],
+    /// The device of each rank; the first where it ends.
+    of_rank: &'a [usize],
+    /// What layers take on each device.
+    devices: Vec<Device>,
+    /// What may change.
+    pub freedom: Freedom,
+    /// Kind of each item.
+    pub items: Vec<usize>,
+    /// Decoder layers among them.
+    pub decoder_layers: usize,
+    /// Virtual stages.
+    pub chunks: usize,
+    /// Ranks.
+    pub ranks: usize,
+    /// Items of each kind among the first `i`.
+    counts: Vec<Vec<u32>>,
+    /// State bytes of the first `i` items.
+    states: Vec<f64>,
+    /// Dense and expert parameters of the first `i` items.
+    parameters: Vec<[f64; 2]>,
+    /// Of the embedding, and of the head.
+    tables: [f64; 2],
+    /// The rank of each stage; of two that hold it, the first.
+    rank_of: Vec<usize>,
+    /// The most micro-batches of each stage's chunk that its rank holds at one of its fullest moments.
+    pub most_alive: Vec<f64>,
+    /// What a rank does of a stage's work: all, or half where two ranks hold it.
+    pub share: f64,
+    /// Bytes that a rank may fill with layers, by rank: room less working set, caches and the model's ends.
+    pub room: Vec<f64>,
+    /// What a step takes whatever the split: its sends.
+    pub sends: f64,
+    /// What sends between unlike devices add to a step for each micro-batch, at most.
+    pub late: f64,
+}
+
+/// One stage as the program sees it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Load {
+    /// Forward, alone.
+    pub forward: f64,
+    /// Backward with what is recomputed, alone.
+    pub backward: f64,
+    /// Weight-gradient part.
+    pub wgrad: f64,
+    /// Expert traffic that pairs may hide.
+    pub traffic: f64,
+    /// What a micro-batch takes of its rank, on average, at the least.
+    pub busy: f64,
+    /// Bytes kept for one micro-batch.
+    pub kept: f64,
+    /// Working set of whole recomputed layers.
+    pub again: f64,
+    /// How much less the backward might be had the frontier not been thinned.
+    pub slack: f64,
+    /// Its point in the frontier; none for the fastest options.
+    pub point: Option<usize>,
+}
+
+impl Load {
+    /// What a micro-batch takes of its rank, on average, at the least.
+    pub fn both(&self) -> f64 {
+        self.busy
+    }
+}
+
+impl<'a> Program<'a> {
+    /// Writes the program for the plan that a stager prices; `recompute` is what it recomputes on its own.
+    pub fn new(stager: &'a Stager<'a>, recompute: Recompute, freedom: Freedom) -> Self {
+        let sends = (stager.closed_sends().get(), 0.0);
+        Self::over(std::slice::from_ref(stager), &[], recompute, freedom, sends)
+    }
+
+    /// The same where ranks are of several devices: `stagers` price the plan on each, `of_rank` says which is whose. A step's sends
+    /// take the first of `sends`, and those between unlike devices add no more than the second for each micro-batch.
+    pub fn over(
+        stagers: &'a [Stager<'a>],
+        of_rank: &'a [usize],
+        recompute: Recompute,
+        freedom: Freedom,
+        (sends, late): (f64, f64),
+    ) -> Self {
+        let stager = &stagers[0];
+        let costs = stager.costs();
+        let model = costs.problem.model();
+        let plan = stager.plan();
+        let items = kinds_in_order(model);
+        // Where two ranks hold each stage, a rank does and owns half of what its stages ask for, in two copies.
+        let share = f64::from(plan.schedule.unlike_ranks(plan.layout.pp)) / f64::from(plan.layout.pp);
+        let state = |of| stager.state_bytes(&of, freedom.offload).get() * share;
+        let by_kind: Vec<f64> = (0..model.kinds.len()).map(|kind| state(stager.layer_parameters(kind))).collect();
+        let mtp = state(stager.mtp_parameters());
+        let decoder_layers = model.layers() as usize;
+        let mut counts = vec![vec![0; model.kinds.len()]];
+        let (mut states, mut parameters) = (vec![0.0], vec![[0.0; 2]]);
+        for (at, &kind) in items.iter().enumerate() {
+            let mut next = counts[at].clone();
+            next[kind] += 1;
+            counts.push(next);
+            states.push(states[at] + by_kind[kind] + if at >= decoder_layers { mtp } else { 0.0 });
+            let (one, [dense, experts]) = (stager.layer_parameters(kind), parameters[at]);
+            let projection = if at >= decoder_layers { stager.mtp_parameters().dense } else { 0.0 };
+            parameters.push([dense + (one.dense + projection) * share, experts + one.experts * share]);
+        }
+        let ranks = plan.schedule.unlike_ranks(plan.layout.pp) as usize;
+        let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
+        let (table, head) = stager.table_parameters();
+        let mut room: Vec<f64> = (0..ranks)
+            .map(|rank| {
+                let own = &stagers[of_rank.get(rank).copied().unwrap_or_default()];
+                own.costs().tensor_room().get() - own.fixed_bytes(rank as u32).get()
+            })
+            .collect();
+        let first_holder =
+            |chunk: usize| plan.schedule.holders(chunk as u32, plan.layout.pp).min().unwrap_or_default() as usize;
+        let rank_of: Vec<usize> = (0..chunks).map(first_holder).collect();
+        let most = |chunk: usize| {
+            let moments = stager.alive()[rank_of[chunk]].iter();
+            moments.map(|moment| moment[chunk / ranks]).fold(0.0, f64::max)
+        };
+        let most_alive = (0..chunks).map(most).collect();
+        room[rank_of[0]] -= state(table);
+        room[rank_of[chunks - 1]] -= state(head);
+        let devices = stagers.iter().map(|stager| Device::new(stager, &items, recompute, freedom, share)).collect();
+        Self {
+            stager,
+            stagers,
+            of_rank,
+            devices,
+            freedom,
+            decoder_layers,
+            chunks,
+            ranks,
+            counts,
+            states,
+            parameters,
+            tables: [table.dense * share, head.dense * share],
+            rank_of,
+            most_alive,
+            share,
+            room,
+            sends,
+            late,
+            items,
+        }
+    }
+
+    /// Number of items.
+    pub fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// The rank of a stage; of two that hold it, the first.
+    pub fn rank_of(&self, chunk: usize) -> usize {
+        self.rank_of[chunk]
+    }
+
+    /// Whether a stage may hold items `a..b`: only the stages with an end of the model may be empty.
+    pub fn may_hold(&self, chunk: usize, a: usize, b: usize) -> bool {
+        b > a || chunk == 0 || chunk + 1 == self.chunks
+    }
+
+    /// State bytes of items `a..b`.
+    pub fn states(&self, a: usize, b: usize) -> f64 {
+        self.states[b] - self.states[a]
+    }
+
+    /// Dense and expert parameters of stage `chunk` with items `a..b`.
+    pub fn parameters(&self, chunk: usize, a: usize, b: usize) -> [f64; 2] {
+        let [from, to] = [self.parameters[a], self.parameters[b]];
+        let first = if chunk == 0 { self.tables[0] } else { 0.0 };
+        let last = if chunk + 1 == self.chunks { self.tables[1] } else { 0.0 };
+        [to[0] - from[0] + first + last, to[1] - from[1]]
+    }
+
+    /// Which device a stage is on.
+    pub fn device_of(&self, chunk: usize) -> usize {
+        self.of_rank.get(self.rank_of(chunk)).copied().unwrap_or_default()
+    }
+
+    fn device(&self, chunk: usize) -> &Device {
+        &self.devices[self.device_of(chunk)]
+    }
+
+    /// How many kinds of layer there are.
+    pub fn layer_kinds(&self) -> usize {
+        self.devices[0].options.len()
+    }
+
+    /// What one layer of each kind takes of its rank, on the device where it is the fastest.
+    pub fn least_layers(&self) -> Vec<f64> {
+        let on = |device: &Device, kind: usize| {
+            let StageTime { forward, backward, wgrad, .. } = device.options[kind][0].time;
+            self.busy([forward.get(), backward.get(), wgrad.get(), device.traffic[kind]])
+        };
+        let least = |kind| self.devices.iter().map(|device| on(device, kind)).fold(f64::INFINITY, f64::min);
+        (0..self.layer_kinds()).map(least).collect()
+    }
+
+    /// What passes and expert traffic take of their rank, on average, at the least.
+    pub fn busy(&self, [forward, backward, _, traffic]: [f64; 4]) -> f64 {
+        let (passes, hidden) = self.stager.pairs().on_average();
+        passes * (forward + backward) + hidden * traffic
+    }
+
+    /// What a second more of a pass takes of its rank, on average, at the least.
+    pub fn slower(&self) -> f64 {
+        self.stager.pairs().on_average().0
+    }
+
+    /// Forward, backward and weight-gradient time of stage `chunk` with items `a..b` under their fastest options, passes alone, and
+    /// expert traffic that pairs may hide.
+    pub fn times(&self, chunk: usize, a: usize, b: usize) -> [f64; 4] {
+        self.times_on(self.device(chunk), chunk, a, b)
+    }
+
+    fn times_on(&self, device: &Device, chunk: usize, a: usize, b: usize) -> [f64; 4] {
+        let (from, to) = (device.fastest[a], device.fastest[b]);
+        let ends = device.ends(chunk == 0, chunk + 1 == self.chunks);
+        [to[0] - from[0] + ends[0], to[1] - from[1] + ends[1], to[2] - from[2] + ends[2], to[3] - from[3]]
+    }
+
+    /// The same on the device where that takes the longest, each by itself.
+    pub fn longest(&self, chunk: usize, a: usize, b: usize) -> [f64; 4] {
+        let each = self.devices.iter().map(|device| self.times_on(device, chunk, a, b));
+        each.fold([0.0; 4], |most, own| std::array::from_fn(|at| most[at].max(own[at])))
+    }
+
+    /// The least that the other stages of a stage's rank take, for one micro-batch.
+    pub fn least_beside(&self, chunk: usize) -> f64 {
+        let shortest = self.least_layers().into_iter().fold(f64::INFINITY, f64::min);
+        let others = (0..self.chunks).filter(|&other| other != chunk && self.rank_of(other) == self.rank_of(chunk));
+        others
+            .map(|other| self.fastest(other, 0, 0).busy + if self.may_hold(other, 0, 0) { 0.0 } else { shortest })
+            .sum()
+    }
+
+    /// Stage `chunk` with items `a..b`, every layer under its fastest option, whether that fits or not.
+    pub fn fastest(&self, chunk: usize, a: usize, b: usize) -> Load {
+        let times = self.times(chunk, a, b);
+        let [forward, backward, wgrad, traffic] = times;
+        let device = self.device(chunk);
+        Load {
+            forward,
+            backward,
+            wgrad,
+            traffic,
+            busy: self.busy(times),
+            kept: device.kept[b] - device.kept[a],
+            again: self.again_of_fastest(device, a, b),
+            slack: 0.0,
+            point: None,
+        }
+    }
+
+    /// Time of items `a..b` alone under their fastest options, on the device of a stage.
+    pub fn layers_time(&self, chunk: usize, a: usize, b: usize) -> f64 {
+        let fastest = &self.device(chunk).fastest;
+        let (from, to) = (fastest[a], fastest[b]);
+        to[0] - from[0] + to[1] - from[1]
+    }
+
+    fn again_of_fastest(&self, device: &Device, a: usize, b: usize) -> f64 {
+        let held = |kind: &usize| self.counts[b][*kind] > self.counts[a][*kind];
+        let kinds = (0..device.options.len()).filter(held);
+        kinds.map(|kind| device.options[kind][0].again.get()).fold(0.0, f64::max)
+    }
+
+    /// Items of each kind among `a..b`.
+    pub fn counts_between(&self, a: usize, b: usize) -> impl Iterator<Item = u32> + '_ {
+        self.counts[b].iter().zip(&self.counts[a]).map(|(to, from)| to - from)
+    }
+
+    /// Mixes of recomputation of items `a..b` on a stage: none slower and larger than another.
+    pub fn frontier(&self, chunk: usize, a: usize, b: usize) -> Rc<Frontier> {
+        self.device(chunk).frontier_of(&self.counts_between(a, b).collect::<Vec<u32>>())
+    }
+
+    /// Stage `chunk` with items `a..b` under one mix of the frontier.
+    pub fn load(&self, chunk: usize, a: usize, b: usize, at: usize, frontier: &Frontier) -> Load {
+        let base = self.fastest(chunk, a, b);
+        let point = &frontier.points[at];
+        Load {
+            backward: base.backward + point.extra,
+            // With `both() - slack` nothing is lost of the slack either.
+            busy: base.busy + self.slower() * point.extra - (self.slower() - 1.0) * frontier.slack,
+            kept: point.kept,
+            again: point.again,
+            slack: frontier.slack,
+            point: Some(at),
+            ..base
+        }
+    }
+
+    /// The fastest mix with which items `a..b` fit alone on the rank of stage `chunk`; `None` if none does.
+    pub fn fitting(&self, chunk: usize, a: usize, b: usize) -> Option<Load> {
+        let room = self.room[self.rank_of(chunk)] - self.states(a, b);
+        let most = self.most_alive[chunk];
+        let base = self.fastest(chunk, a, b);
+        if base.kept * most + base.again <= room {
+            return Some(base);
+        }
+        if room < 0.0 {
+            return None;
+        }
+        let frontier = self.frontier(chunk, a, b);
+        let fits = |point: &Point| point.kept * most + point.again <= room;
+        let at = frontier.points.iter().position(fits)?;
+        Some(self.load(chunk, a, b, at, &frontier))
+    }
+
+    /// Bytes over its room that a rank is with items `a..b` on stage `chunk` alone, under its smallest mix.
+    pub fn least_excess(&self, chunk: usize, a: usize, b: usize) -> f64 {
+        let most = self.most_alive[chunk];
+        let least = self.frontier(chunk, a, b).least_bytes(most);
+        self.states(a, b) + least - self.room[self.rank_of(chunk)]
+    }
+
+    /// The staged plan of a split.
+    pub fn staged(&self, Split { cuts, loads }: &Split) -> StagedPlan {
+        let last = self.chunks - 1;
+        let stages = (0..self.chunks)
+            .map(|chunk| {
+                let (a, b) = (cuts[chunk], cuts[chunk + 1]);
+                let decoders = b.min(self.decoder_layers).saturating_sub(a);
+                Stage {
+                    from: a as u32,
+                    layers: decoders as u32,
+                    mtp: (b - a - decoders) as u32,
+                    embedding: chunk == 0,
+                    loss: chunk == last,
+                    mixes: self.mixes(chunk, a, b, loads[chunk].point),
+                }
+            })
+            .collect();
+        StagedPlan {
+            plan: *self.stager.plan(),
+            stages,
+            offload: vec![self.freedom.offload; self.stager.plan().layout.pp as usize],
+        }
+    }
+
+    /// The options that a point of the frontier of `a..b` stands for.
+    fn mixes(&self, chunk: usize, a: usize, b: usize, point: Option<usize>) -> Vec<Mix> {
+        let device = self.device(chunk);
+        let mut mixes: Vec<Mix> = Vec::new();
+        let mut add = |kind: usize, option: usize| {
+            let recompute = device.options[kind][option].recompute;
+            match mixes.iter_mut().find(|mix| mix.kind == kind && mix.recompute == recompute) {
+                Some(mix) => mix.layers += 1,
+                None => mixes.push(Mix { kind, recompute, layers: 1 }),
+            }
+        };
+        let mut counts: Vec<u32> = self.counts_between(a, b).collect();
+        match point {
+            None => self.items[a..b].iter().for_each(|&kind| add(kind, 0)),
+            Some(mut at) => {
+                while let Some(kind) = counts.iter().rposition(|&n| n > 0) {
+                    let point = device.frontier_of(&counts).points[at];
+                    add(kind, point.option);
+                    at = point.before;
+                    counts[kind] -= 1;
+                }
+            }
+        }
+        mixes.sort();
+        mixes
+    }
+
+    /// What plays the stages; none where nothing is played, or two ranks share the work of a stage.
+    pub fn player(&self) -> Option<&Player> {
+        if self.share < 1.0 { None } else { self.stager.player() }
+    }
+
+    /// Whether chains are told by what ranks work alone: where nothing is played, and where two ranks share a stage.
+    pub fn is_closed(&self) -> bool {
+        !self.stager.plays() || self.share < 1.0
+    }
+}

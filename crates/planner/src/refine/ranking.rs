@@ -1,0 +1,69 @@
+//! Refines the best plans of a ranking, and those that came nearest to fitting.
+
+use rayon::prelude::*;
+
+use super::{Infeasible, Options, Refined, refine};
+use crate::search::Ranking;
+use crate::space::{Restrictions, Space};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::{Offload, Plan};
+
+/// A plan whose stages were refined.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Entry {
+    /// Its place in the ranking, from 1; none for a plan that did not fit as it was.
+    pub place: Option<usize>,
+    /// The plan.
+    pub plan: Plan,
+    /// Its stages, or why none fit.
+    pub outcome: Result<Refined, Infeasible>,
+}
+
+/// The first `most` plans of a ranking that have a pipeline, or that recompute to fit, and the plan that failed on memory by
+/// the least, each with its stages; the fastest first, those without stages last. `coupled` = also plans whose ranks own
+/// several stages, which take longer to refine. What may wait on the host is what the search might have left there; where
+/// a framework's files must say it, what the plan leaves there.
+pub fn refine_ranking(
+    costs: &Costs,
+    ranking: &Ranking,
+    restrictions: &Restrictions,
+    (most, coupled): (usize, bool),
+    options: &Options,
+) -> Vec<Entry> {
+    let space = Space::new(costs, restrictions);
+    let ranked = ranking.evaluations.iter().enumerate().map(|(at, evaluation)| (Some(at + 1), evaluation.plan));
+    let near = ranking.nearest.iter().map(|miss| (None, miss.plan));
+    let wanted = |plan: &Plan| worth(plan) && (coupled || plan.schedule.virtual_stages() == 1);
+    let chosen: Vec<(Option<usize>, Plan)> = ranked.take(most).chain(near).filter(|(_, plan)| wanted(plan)).collect();
+    let mut entries: Vec<Entry> = chosen
+        .into_par_iter()
+        .map(|(place, plan)| {
+            let offloads = if restrictions.target().is_some() { vec![plan.offload] } else { offloads(&space, &plan) };
+            let options = Options { offloads, ..options.clone() };
+            Entry { place, plan, outcome: refine(costs, &plan, &options) }
+        })
+        .collect();
+    let time = |entry: &Entry| entry.outcome.as_ref().map_or(f64::INFINITY, |refined| refined.step().get());
+    entries.sort_by(|a, b| time(a).total_cmp(&time(b)));
+    entries
+}
+
+/// What plans of these degrees may leave on the host.
+fn offloads(space: &Space, plan: &Plan) -> Vec<Offload> {
+    let activations = space.offloaded_activations(plan.layout.pp, plan.recompute);
+    let optimizer = space.offloaded_optimizer(plan.zero);
+    let pairs = optimizer
+        .iter()
+        .flat_map(|&optimizer| activations.iter().map(move |&activations| Offload { optimizer, activations }));
+    pairs.chain([plan.offload]).collect()
+}
+
+/// Virtual stages up to which a ranking's plans are refined: beyond, a stage holds a layer or two, and there is little to move.
+pub const MOST_STAGES: u32 = 64;
+
+/// Whether a plan has stages that may differ, or layers that need not recompute alike.
+fn worth(plan: &Plan) -> bool {
+    plan.layout.pp * plan.schedule.virtual_stages() <= MOST_STAGES
+        && plan.zero < meshwright_engine::plan::ZeroStage::Three
+        && (plan.layout.pp > 1 || plan.recompute != meshwright_engine::plan::Recompute::None)
+}

@@ -1,0 +1,297 @@
+//! Every stage that fits its rank, and the splits that are made of them: shortest paths over cuts.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use super::blend::Blend;
+use super::edges::Edges;
+use super::program::{Load, Program};
+use meshwright_engine::schedule::paths::Path;
+
+/// Every stage that fits, by first item and length, for a ceiling on its time.
+pub struct Table {
+    ranks: usize,
+    items: usize,
+    stages: Vec<Fitting>,
+}
+
+/// What one stage may hold. Layers that are alike but for their order are one load.
+struct Fitting {
+    loads: Vec<Load>,
+    /// `of[a]` = the loads of `a..a`, `a..a+1`, … while they fit and stay under the ceiling; none where they do not.
+    of: Vec<Vec<Option<u32>>>,
+}
+
+/// Which stretches of the items are the same layers but for their order: a number of each, `of[a][b - a]`.
+struct Alike {
+    of: Vec<Vec<u32>>,
+    count: usize,
+}
+
+impl Alike {
+    fn new(program: &Program) -> Self {
+        // Items of each kind, and those that are multi-token prediction: what a load depends on beside its stage.
+        let mut known: BTreeMap<SmallVec<[u32; 6]>, u32> = BTreeMap::new();
+        let depth = |at: usize| at.saturating_sub(program.decoder_layers) as u32;
+        let items = program.len();
+        let mut number = |a: usize, b: usize| {
+            let layers = program.counts_between(a, b).chain([depth(b) - depth(a)]).collect();
+            let next = known.len() as u32;
+            *known.entry(layers).or_insert(next)
+        };
+        let of = (0..=items).map(|a| (a..=items).map(|b| number(a, b)).collect()).collect();
+        Self { of, count: known.len() }
+    }
+}
+
+/// What is known of some layers on one stage.
+#[derive(Clone, Copy)]
+enum Known {
+    /// They take longer than the ceiling, or do not fit, nor do more.
+    Beyond,
+    /// They are no stage, but more of them may be.
+    No,
+    /// Their load.
+    Load(u32),
+}
+
+impl Fitting {
+    fn new(program: &Program, alike: &Alike, stage: usize, ceiling: f64) -> Self {
+        let mut loads = Vec::new();
+        let mut of_layers = |a: usize, b: usize| {
+            if program.fastest(stage, a, b).both() > ceiling {
+                return Known::Beyond;
+            }
+            let load = if program.may_hold(stage, a, b) { program.fitting(stage, a, b) } else { None };
+            match load {
+                None if b > a && program.least_excess(stage, a, b) > 0.0 => Known::Beyond,
+                Some(load) if load.both() <= ceiling => {
+                    loads.push(load);
+                    Known::Load(loads.len() as u32 - 1)
+                }
+                None | Some(_) => Known::No,
+            }
+        };
+        let mut known: Vec<Option<Known>> = vec![None; alike.count];
+        let of = alike.of.iter().enumerate().map(|(a, layers)| {
+            let mut here = Vec::new();
+            for (len, &layers) in layers.iter().enumerate() {
+                match *known[layers as usize].get_or_insert_with(|| of_layers(a, a + len)) {
+                    Known::Beyond => break,
+                    Known::No => here.push(None),
+                    Known::Load(load) => here.push(Some(load)),
+                }
+            }
+            here
+        });
+        let of = of.collect();
+        Self { loads, of }
+    }
+
+    /// Ends of stages that begin at `a`, with their loads.
+    fn from(&self, a: usize) -> impl Iterator<Item = (usize, usize)> {
+        self.of[a].iter().enumerate().filter_map(move |(len, load)| Some((a + len, (*load)? as usize)))
+    }
+}
+
+impl Table {
+    /// Prices every stage whose fastest time is within `ceiling` and that fits its rank.
+    pub fn new(program: &Program, ceiling: f64) -> Self {
+        let alike = Alike::new(program);
+        let stages = (0..program.chunks).map(|stage| Fitting::new(program, &alike, stage, ceiling)).collect();
+        Self { ranks: program.chunks, items: program.len(), stages }
+    }
+
+    /// Stages within `high` that lie on some split of stages within `high`.
+    pub fn usable(&self, high: f64) -> Arcs {
+        let n = self.items;
+        let within: Vec<Vec<bool>> = self
+            .stages
+            .iter()
+            .map(|stage| stage.loads.iter().map(|load| load.both() - load.slack <= high).collect())
+            .collect();
+        let mut ends = vec![vec![false; n + 1]; self.ranks + 1]; // from which the rest can be covered
+        ends[self.ranks][n] = true;
+        for stage in (0..self.ranks).rev() {
+            for a in 0..=n {
+                ends[stage][a] = self.stages[stage].from(a).any(|(b, load)| ends[stage + 1][b] && within[stage][load]);
+            }
+        }
+        let mut reached = vec![0];
+        let stages = (0..self.ranks)
+            .map(|stage| {
+                let arcs = StageArcs::new(&self.stages[stage], &within[stage], &reached, &ends[stage + 1]);
+                reached = (0..=n).filter(|&b| !arcs.ending(b).is_empty()).collect();
+                arcs
+            })
+            .collect();
+        Arcs { items: n, stages }
+    }
+
+    /// The least time of the slowest stage over all splits.
+    pub fn bottleneck(&self) -> Option<f64> {
+        let n = self.items;
+        let mut best = vec![f64::INFINITY; n + 1];
+        best[0] = 0.0;
+        for stage in &self.stages {
+            let mut next = vec![f64::INFINITY; n + 1];
+            for (a, &so_far) in best.iter().enumerate().filter(|(_, so_far)| so_far.is_finite()) {
+                for (b, load) in stage.from(a) {
+                    next[b] = next[b].min(so_far.max(stage.loads[load].both()));
+                }
+            }
+            best = next;
+        }
+        (best[n].is_finite()).then_some(best[n])
+    }
+
+    /// The least length of a chain over all splits.
+    pub fn shortest(&self, path: &Path) -> Option<f64> {
+        let blend = Blend::of(self.ranks, [(path, 1.0)].into_iter());
+        self.cheapest(&self.usable(f64::INFINITY), |stage, load| blend.price(stage, load)).map(|(sum, _)| sum)
+    }
+
+    /// What splits of these arcs have: the least heaviest rank, and the longest forward and backward it hides behind.
+    ///
+    /// The heaviest rank of a split holds at least H parameters, H = the least over splits of their most; of those no more
+    /// than the most that any stage here holds are experts, and no more than the most are dense.
+    pub fn edges(&self, program: &Program, arcs: &Arcs) -> Edges {
+        let n = self.items;
+        let mut best = vec![f64::INFINITY; n + 1];
+        best[0] = 0.0;
+        let (mut most, mut forward, mut backward) = ([0.0_f64; 2], 0.0_f64, 0.0_f64);
+        for (stage, arcs) in arcs.stages.iter().enumerate() {
+            let mut next = vec![f64::INFINITY; n + 1];
+            for (b, next) in next.iter_mut().enumerate() {
+                for &(a, _) in arcs.ending(b) {
+                    let [dense, experts] = program.parameters(stage, a as usize, b);
+                    most = [most[0].max(dense), most[1].max(experts)];
+                    *next = next.min(best[a as usize].max(dense + experts));
+                }
+            }
+            for &load in &arcs.loads {
+                let load = self.load(stage, load);
+                (forward, backward) = (forward.max(load.forward), backward.max(load.backward));
+            }
+            best = next;
+        }
+        let least = if best[n].is_finite() { best[n] } else { 0.0 };
+        Edges { dense: (least - most[1]).max(0.0), experts: (least - most[0]).max(0.0), forward, backward }
+    }
+
+    /// Loads of a split.
+    pub fn loads(&self, cuts: &[usize]) -> Option<Vec<Load>> {
+        let stages = self.stages.iter().zip(cuts.windows(2));
+        stages
+            .map(|(stage, cut)| {
+                let id = (*stage.of.get(cut[0])?.get(cut[1].checked_sub(cut[0])?)?)?;
+                Some(stage.loads[id as usize])
+            })
+            .collect()
+    }
+
+    fn load(&self, stage: usize, load: u32) -> &Load {
+        &self.stages[stage].loads[load as usize]
+    }
+
+    /// Whether a stage has a load here that is slower than `low`.
+    pub fn any_slower(&self, arcs: &Arcs, stage: usize, low: f64) -> bool {
+        arcs.stages[stage].loads.iter().any(|&load| self.load(stage, load).both() > low)
+    }
+
+    /// The split whose sum of `price` is the least; loads of infinite price are left out. The sum, and the cuts.
+    pub fn cheapest(&self, arcs: &Arcs, price: impl Fn(usize, &Load) -> f64) -> Option<(f64, Vec<usize>)> {
+        let n = arcs.items;
+        let width = n + 1;
+        let mut prices = vec![f64::INFINITY; self.stages.iter().map(|stage| stage.loads.len()).sum()];
+        let mut first = vec![0]; // of each stage among the prices
+        let mut sums = vec![f64::INFINITY; width * (arcs.stages.len() + 1)];
+        sums[0] = 0.0;
+        for (stage, arcs) in arcs.stages.iter().enumerate() {
+            let loads = &self.stages[stage].loads;
+            let own = &mut prices[first[stage]..first[stage] + loads.len()];
+            first.push(first[stage] + loads.len());
+            for &load in &arcs.loads {
+                own[load as usize] = price(stage, &loads[load as usize]);
+            }
+            let (before, next) = sums[stage * width..(stage + 2) * width].split_at_mut(width);
+            for b in arcs.ends.clone() {
+                let mut least = f64::INFINITY;
+                for &(a, load) in arcs.ending(b) {
+                    let sum = before[a as usize] + own[load as usize];
+                    least = if sum < least { sum } else { least };
+                }
+                next[b] = least;
+            }
+        }
+        let sums = |stage: usize, at: usize| sums[stage * width + at];
+        let whole = sums(arcs.stages.len(), n);
+        if whole.is_infinite() {
+            return None;
+        }
+        let mut cuts = vec![n];
+        for (stage, arcs) in arcs.stages.iter().enumerate().rev() {
+            let b = cuts[cuts.len() - 1];
+            let sum = |&&(a, load): &&(u32, u32)| sums(stage, a as usize) + prices[first[stage] + load as usize];
+            let from = arcs.ending(b).iter().find(|arc| sum(arc) <= sums(stage + 1, b))?;
+            cuts.push(from.0 as usize);
+        }
+        cuts.reverse();
+        Some((whole, cuts))
+    }
+}
+
+/// Stages that some splits have, by what they end with.
+pub struct Arcs {
+    items: usize,
+    stages: Vec<StageArcs>,
+}
+
+/// Those of one stage.
+struct StageArcs {
+    /// First item and load, by end.
+    arcs: Vec<(u32, u32)>,
+    /// Where those of each end begin among them.
+    begin: Vec<u32>,
+    /// The ends that there are.
+    ends: std::ops::Range<usize>,
+    /// The loads that there are.
+    loads: Vec<u32>,
+}
+
+impl StageArcs {
+    /// Stages from what is `reached` to what leads to the end, whose loads are within a ceiling.
+    fn new(stage: &Fitting, within: &[bool], reached: &[usize], to: &[bool]) -> Self {
+        let mut used = vec![false; stage.loads.len()];
+        let (mut arcs, mut begin, mut ends) = (Vec::new(), vec![0], 0..0);
+        let mut reached = reached;
+        for (b, &leads_on) in to.iter().enumerate() {
+            let before = arcs.len();
+            while let [first, rest @ ..] = reached
+                && first + stage.of[*first].len() <= b
+            {
+                reached = rest;
+            }
+            for &a in reached.iter().take_while(|&&a| leads_on && a <= b) {
+                if let Some(&Some(load)) = stage.of[a].get(b - a)
+                    && within[load as usize]
+                {
+                    used[load as usize] = true;
+                    arcs.push((a as u32, load));
+                }
+            }
+            if arcs.len() > before {
+                ends = if before == 0 { b..b + 1 } else { ends.start..b + 1 };
+            }
+            begin.push(arcs.len() as u32);
+        }
+        let loads = (0..used.len()).filter(|&load| used[load]).map(|load| load as u32).collect();
+        Self { arcs, begin, ends, loads }
+    }
+
+    /// Stages that end with `b`.
+    fn ending(&self, b: usize) -> &[(u32, u32)] {
+        &self.arcs[self.begin[b] as usize..self.begin[b + 1] as usize]
+    }
+}

@@ -1,0 +1,286 @@
+//! All plans of one shape: what a rule or a bound leaves out is counted, never looked at.
+
+use std::cell::OnceCell;
+
+use super::certificate::Counts;
+use super::incumbents::Incumbents;
+use super::tables::{Pipe, Recomputes, Tables};
+use crate::space::{Rejection, Space, legal, too_large_for_hosts};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::cost::staged::{
+    Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, least_time_of_flow,
+};
+use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
+use meshwright_engine::units::{Bytes, Seconds};
+
+/// What was found, and what was counted.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub best: Incumbents,
+    pub counts: Counts,
+}
+
+impl Found {
+    pub fn new(best: Incumbents) -> Self {
+        Self { best, counts: Counts::default() }
+    }
+
+    pub fn merge(mut self, other: Self) -> Self {
+        self.counts.add(other.counts);
+        Self { best: self.best.merge(other.best), counts: self.counts }
+    }
+}
+
+/// One shape's way through the tree.
+pub(super) struct Explorer<'e> {
+    pub costs: &'e Costs<'e>,
+    pub space: &'e Space<'e>,
+    pub tables: &'e Tables<'e>,
+    pub known: &'e Incumbents,
+}
+
+/// A shape's layers under each recomputation, priced when they are asked for.
+struct Recomputed<'r> {
+    costs: &'r Costs<'r>,
+    shape: &'r Plan,
+    block: Block,
+    known: Vec<(Recompute, OnceCell<Layers>)>,
+    floor: OnceCell<Layers>,
+}
+
+impl<'r> Recomputed<'r> {
+    fn new(costs: &'r Costs<'r>, shape: &'r Plan, block: Block, recomputes: &[Recompute]) -> Self {
+        let known = recomputes.iter().map(|recompute| (*recompute, OnceCell::new())).collect();
+        Self { costs, shape, block, known, floor: OnceCell::new() }
+    }
+
+    /// Layers that keep no more than under any recomputation.
+    fn floor(&self) -> &Layers {
+        self.floor.get_or_init(|| self.at(0).floor())
+    }
+
+    fn at(&self, place: usize) -> &Layers {
+        let (recompute, cell) = &self.known[place];
+        cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute: *recompute, ..*self.shape }))
+    }
+}
+
+impl Explorer<'_> {
+    /// Every plan of a shape.
+    pub fn explore(&self, shape: &Plan, mixing: &Mixing, feeding: &Feeding) -> Found {
+        let mut found = Found::new(self.known.beside());
+        let block = Block::new(self.costs, shape, mixing, feeding);
+        let layers = Recomputed::new(self.costs, shape, block, self.tables.recomputes());
+        for layout in self.space.layouts(shape) {
+            let plan = Plan { layout, ..*shape };
+            let shardings = self.tables.shardings(&layout);
+            if shardings == 0 {
+                continue;
+            }
+            let pipes = &self.tables.pipes(&plan).pipelines;
+            let mut reasons = Vec::new();
+            legal::batch(self.costs.problem, &plan, &mut reasons);
+            legal::experts(self.costs.problem, &plan, &mut reasons);
+            if let Some(reason) = reasons.first() {
+                let below: u64 = pipes.iter().map(|pipe| pipe.below).sum();
+                found.counts.reject(reason, below * shardings);
+                continue;
+            }
+            for pipe in pipes {
+                self.pipe(&plan, pipe, shardings, &layers, &mut found);
+            }
+        }
+        found
+    }
+
+    /// Every plan of a shape on one layout, schedule and split.
+    fn pipe(&self, plan: &Plan, pipe: &Pipe, shardings: u64, layers: &Recomputed, found: &mut Found) {
+        let (schedule, split) = (pipe.plan.schedule, pipe.plan.split);
+        let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..*plan };
+        if let Some(reason) = legal::first_of_pipeline(self.costs.problem, &plan) {
+            found.counts.reject(&reason, pipe.below * shardings);
+            return;
+        }
+        let all = pipe.below * shardings;
+        let engines = self.tables.engines(plan.layout.pp);
+        let hopeless =
+            |time: Seconds, memory: Bytes, found: &Found| found.best.is_hopeless(&plan.layout, Price { time, memory });
+        // Without recomputation a step is shortest; where there is but one, with that.
+        let (lightest, at) =
+            if let [only] = &pipe.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
+        let bare = layers.at(at);
+        let light = Plan { recompute: lightest, ..plan };
+        let stages = self.tables.stages(&light, pipe, bare);
+        if !engines.gathered && hopeless(least_time_of_flow(self.costs, &light, bare, stages), Bytes::ZERO, found) {
+            found.counts.flow += all;
+            return;
+        }
+        let pipeline = Pipeline::new(self.costs, &light, bare, stages);
+        let slow_gathered = !engines.gathered || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
+        let slow = !engines.replicated || hopeless(pipeline.least_time(), Bytes::ZERO, found);
+        if slow && slow_gathered {
+            found.counts.flow += all;
+            return;
+        }
+        let menu = self.tables.menu(&plan, &pipe.stages);
+        let left_out = pipe.below * menu.inexpressible.0;
+        if let Some(why) = &menu.inexpressible.1 {
+            found.counts.reject(why, left_out);
+        }
+        let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
+        if sharded == 0 {
+            return;
+        }
+        let slow =
+            slow || menu.replicated.is_empty() || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
+        if slow && slow_gathered {
+            found.counts.dominated += menu.dominated * pipe.below;
+            found.counts.flow += all - menu.dominated * pipe.below - left_out;
+            return;
+        }
+        let lean = Loaded::new(self.costs, pipeline.leanest(layers.floor(), pipe.most_offloaded), stages);
+        let (needed, rank) = lean.least_memory(&menu.least);
+        if needed.get() > found.best.wanted.budget {
+            let available = Bytes::new(found.best.wanted.budget);
+            found.counts.reject(&Rejection::OutOfMemory { needed, available, rank }, all - left_out);
+            return;
+        }
+        let budget = Bytes::new(found.best.wanted.budget);
+        let mut enough_forgotten = false;
+        for Recomputes { recompute, at, shares } in &pipe.recomputes {
+            let first_layers = matches!(recompute, Recompute::FirstLayers(_));
+            if first_layers && enough_forgotten {
+                found.counts.dominated += menu.dominated * shares.len() as u64;
+                found.counts.flow += sharded * shares.len() as u64;
+                continue;
+            }
+            let layers = layers.at(*at);
+            let plan = Plan { recompute: *recompute, ..plan };
+            let stages = self.tables.stages(&plan, pipe, layers);
+            found.counts.dominated += menu.dominated * shares.len() as u64;
+            if menu.sharded.is_empty() {
+                let least = least_time_of_flow(self.costs, &plan, layers, stages) + menu.edges;
+                if hopeless(least, Bytes::ZERO, found) {
+                    found.counts.flow += sharded * shares.len() as u64;
+                    enough_forgotten |= first_layers;
+                    continue;
+                }
+            }
+            let on_device = Pipeline::new(self.costs, &plan, layers, stages);
+            for (fewer, &activations) in shares.iter().enumerate() {
+                let pipeline = on_device.with_offloaded(self.costs, activations);
+                let slow =
+                    menu.replicated.is_empty() || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
+                let slow_gathered =
+                    menu.sharded.is_empty() || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
+                if slow && slow_gathered {
+                    // More on the host, or one more layer forgotten, is no faster.
+                    found.counts.flow += sharded * (shares.len() - fewer) as u64;
+                    enough_forgotten |= first_layers && fewer == 0;
+                    break;
+                }
+                let loaded = Loaded::new(self.costs, pipeline, stages);
+                let (needed, rank) = loaded.least_memory(&menu.least);
+                if needed > budget {
+                    found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
+                    continue;
+                }
+                for (list, slow, least) in [
+                    (&menu.replicated, slow, loaded.pipeline.least_time() + menu.edges),
+                    (&menu.sharded, slow_gathered, Seconds::ZERO),
+                ] {
+                    if slow || hopeless(least, needed, found) {
+                        found.counts.flow += list.len() as u64;
+                    } else {
+                        self.shardings(&loaded, list, menu.edges, found);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Every sharding of a list on a pipeline; `edges` = least time at the ends of a step under any of them.
+    fn shardings(&self, loaded: &Loaded, list: &[Sharding], edges: Seconds, found: &mut Found) {
+        let pipeline = &loaded.pipeline;
+        let layout = &pipeline.plan.layout;
+        let budget = Bytes::new(found.best.wanted.budget);
+        let mut flow =
+            if list.first().is_some_and(|sharding| sharding.zero() == ZeroStage::Three) || !pipeline.is_played() {
+                Flow::Closed
+            } else {
+                Flow::Unplayed
+            };
+        let mut too_large: Option<(Rejection, u64)> = None;
+        for (at, sharding) in list.iter().enumerate() {
+            let (memory, rank) = loaded.memory(sharding);
+            if memory > budget {
+                let first = || (Rejection::OutOfMemory { needed: memory, available: budget, rank }, 0);
+                too_large.get_or_insert_with(first).1 += 1;
+                continue;
+            }
+            let mut time = flow.time(self.costs, loaded, sharding);
+            if found.best.is_hopeless(layout, Price { time, memory }) {
+                found.counts.sharding += 1;
+                continue;
+            }
+            let plan = sharding.of(&pipeline.plan);
+            let refused = self.space.inexpressible(&plan).or_else(|| too_large_for_hosts(self.costs, &plan));
+            if let Some(why) = refused {
+                found.counts.reject(&why, 1);
+                continue;
+            }
+            if matches!(flow, Flow::Unplayed) {
+                let Some(played) = self.play(pipeline, edges, found) else {
+                    found.counts.flow += (list.len() - at) as u64;
+                    break;
+                };
+                flow = played;
+                time = flow.time(self.costs, loaded, sharding);
+            }
+            found.counts.priced += 1;
+            let price = Price { time, memory };
+            if !found.best.is_hopeless(layout, price) {
+                found.best.offer(plan, price);
+            }
+        }
+        if let Some((rejection, count)) = too_large {
+            found.counts.reject(&rejection, count);
+        }
+    }
+
+    /// A pipeline as it is played; `None` where its longest chain, or what it takes, leaves no sharding a hope.
+    fn play(&self, pipeline: &Pipeline, edges: Seconds, found: &mut Found) -> Option<Flow> {
+        let hopeless = |flow: Seconds, found: &Found| {
+            let time = pipeline.least_time_played(flow) + edges;
+            found.best.is_hopeless(&pipeline.plan.layout, Price { time, memory: Bytes::ZERO })
+        };
+        let stages = self.costs.stage_times(&pipeline.plan, &pipeline.layers.shape);
+        if hopeless(self.tables.least_flow(&pipeline.plan, &stages), found) {
+            return None;
+        }
+        found.counts.played += 1;
+        let played = self.costs.played_stages(&pipeline.plan, &stages);
+        (!played.is_some_and(|played| hopeless(played, found))).then_some(Flow::Played(played))
+    }
+}
+
+/// What is known of the micro-batches' way through a pipeline.
+enum Flow {
+    /// Its closed form is all there is.
+    Closed,
+    /// It has not been played yet: a bound is known.
+    Unplayed,
+    /// How long it takes as it is played.
+    Played(Option<Seconds>),
+}
+
+impl Flow {
+    /// Step time with a sharding, or no more than it where the flow has not been played.
+    fn time(&self, costs: &Costs, loaded: &Loaded, sharding: &Sharding) -> Seconds {
+        match self {
+            Self::Closed => loaded.played(costs, sharding, None),
+            Self::Unplayed => loaded.bound(costs, sharding),
+            Self::Played(flow) => loaded.played(costs, sharding, *flow),
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Plans around a plan: the nearest that runs, the plainer that is as good, and what binds the winner.
+
+use std::ops::ControlFlow;
+
+use super::{Goal, Options, WhatIfs, search_with};
+use crate::space::{Restrictions, check, divisors};
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::plan::{Layout, Offload, Plan, RankOrder};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::split::LayerSplit;
+
+/// Two runs of one layout differ by this much of their step time; plans closer than that are a tie.
+///
+/// Source: repeated layouts among the published runs, run mapping §2 (3.3 % in one source, 4.1 % in another).
+pub const TIE: f64 = 0.033;
+
+/// Values of a plan by the keys of `--fix`.
+fn values(plan: &Plan) -> Vec<(&'static str, String)> {
+    let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
+    let on = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
+    let mut values = vec![
+        ("tp", tp.to_string()),
+        ("cp", cp.to_string()),
+        ("pp", pp.to_string()),
+        ("dp", dp.to_string()),
+        ("ep", ep.to_string()),
+        ("etp", etp.to_string()),
+        ("mbs", plan.micro_batch.to_string()),
+        ("zero", u8::from(plan.zero).to_string()),
+        ("shard", plan.dense_shards().to_string()),
+        ("recompute", plan.recompute.to_string()),
+        ("offload-optimizer", plan.offload.optimizer.to_string()),
+        ("offload-activations", plan.offload.activations.to_string()),
+        ("order", plan.order.to_string()),
+        ("reshard", on(plan.reshard_after_forward)),
+    ];
+    if tp > 1 {
+        values.push(("sp", on(plan.sequence_parallel)));
+    }
+    if cp > 1 {
+        values.push(("cp-kind", plan.cp_kind.to_string()));
+    }
+    if ep > 1 {
+        values.push(("dispatcher", plan.dispatcher.to_string()));
+    }
+    if pp > 1 {
+        values.push(("schedule", plan.schedule.name().to_owned()));
+        values.push(("split", plan.split.to_string()));
+    }
+    values.push(("vpp", plan.schedule.virtual_stages().to_string()));
+    values
+}
+
+/// What may change, from what costs least to change to what costs most.
+const MEMORY: [&str; 7] =
+    ["recompute", "zero", "shard", "reshard", "offload-optimizer", "offload-activations", "order"];
+const PIPELINE: [&str; 4] = ["mbs", "schedule", "vpp", "split"];
+const LAYOUT: [&str; 4] = ["pp", "dp", "sp", "dispatcher"];
+
+/// The fastest plan that runs and changes as little as can be of a plan that does not: first recomputation alone, then
+/// sharding and offload, the micro-batch and schedule, the pipeline, and last everything.
+pub fn nearest_feasible(costs: &Costs, plan: &Plan) -> Option<Evaluation> {
+    let steps: [&[&[&str]]; 6] =
+        [&[&MEMORY[..1]], &[&MEMORY[..4]], &[&MEMORY], &[&MEMORY, &PIPELINE], &[&MEMORY, &PIPELINE, &LAYOUT], &[]];
+    steps.into_iter().find_map(|free| {
+        let mut restrictions = Restrictions::default();
+        if !free.is_empty() {
+            for (key, value) in values(plan) {
+                let is_free = free.iter().any(|keys| keys.contains(&key));
+                if !is_free && restrictions.fix(&format!("{key}={value}")).is_err() {
+                    return None;
+                }
+            }
+        }
+        best(costs, restrictions)
+    })
+}
+
+fn best(costs: &Costs, restrictions: Restrictions) -> Option<Evaluation> {
+    let go_on = |_, _| ControlFlow::Continue(());
+    let ranking = search_with(costs, &Options { top: 1, restrictions }, Goal::Fastest, &go_on);
+    ranking.evaluations.into_iter().next()
+}
+
+/// The same plan without the choices that gain less than a tie: offload, shard groups, another split than the even one
+/// unless every stage is spelled out, the other rank order.
+pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
+    let most = winner.step.total() * (1.0 + TIE);
+    let mut plain = *winner;
+    let simpler: [fn(Plan) -> Plan; 5] = [
+        |plan| Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan },
+        |plan| Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan },
+        |plan| Plan { shard_group: None, ..plan },
+        |plan| if let LayerSplit::Stages(_) = plan.split { plan } else { Plan { split: LayerSplit::Even, ..plan } },
+        |plan| Plan { order: RankOrder::default(), ..plan },
+    ];
+    for simplify in simpler {
+        let plan = simplify(plain.plan);
+        if plan != plain.plan && check(costs, &plan).is_empty() {
+            let evaluation = costs.evaluate_played(&plan);
+            if evaluation.step.total() <= most {
+                plain = evaluation;
+            }
+        }
+    }
+    (plain.plan != winner.plan).then_some(plain)
+}
+
+/// What became of the winner when one thing was changed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Change {
+    /// What was changed: `tp 8 → 4`, `network +10 %`.
+    pub what: String,
+    /// The best plan then; `None` where nothing runs.
+    pub best: Option<Evaluation>,
+    /// Its step time over the winner's, less one.
+    pub slower: Option<f64>,
+}
+
+/// A change of the machine.
+type Tweak = fn(&mut Cluster);
+
+/// The degrees of a plan that the restrictions leave free, each with the values it could have, ascending.
+fn degrees(problem: &Problem, restrictions: &Restrictions, plan: &Plan) -> Vec<(&'static str, u32, Vec<u32>)> {
+    let gpus = problem.cluster().gpus;
+    let of_gpus = || if restrictions.allows_idle() { (1..=gpus.min(MOST_STEPS)).collect() } else { divisors(gpus) };
+    let Layout { tp, cp, pp, ep, .. } = plan.layout;
+    let model = problem.model();
+    let all = [
+        ("tp", tp, of_gpus()),
+        ("cp", cp, of_gpus()),
+        ("pp", pp, of_gpus()),
+        ("vpp", plan.schedule.virtual_stages(), (1..=model.layers() + 2).collect()),
+        ("ep", ep, divisors(model.experts().max(1))),
+        ("mbs", plan.micro_batch, divisors(problem.workload().global_batch)),
+    ];
+    all.into_iter().filter(|(key, ..)| !restrictions.fixes(key)).collect()
+}
+
+/// Where GPUs may stay idle any degree may be; no layout worth a look has more than these.
+const MOST_STEPS: u32 = 1024;
+
+/// How much more of each machine figure is tried.
+const MORE: f64 = 1.1;
+
+/// Solves again with each degree of the winner one step down and one step up, all else free, and with 10 % more of each figure
+/// of the machine: one sees what binds, and whether the optimum is a peak or a plateau.
+///
+/// A step goes to the next value at which any plan runs.
+pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Evaluation) -> Vec<Change> {
+    let costs = Costs::new(problem);
+    let what_ifs = WhatIfs::new(&costs).starting_from(&[winner.plan]);
+    let mut changes = Vec::new();
+    let of = |what: String, best: Option<Evaluation>| {
+        let slower = best.as_ref().map(|best| best.step.total() / winner.step.total() - 1.0);
+        Change { what, best, slower }
+    };
+    for (key, value, steps) in degrees(problem, restrictions, &winner.plan) {
+        let at = |to: u32| {
+            let mut restrictions = restrictions.clone();
+            restrictions.fix(&format!("{key}={to}")).ok()?;
+            let ranking = what_ifs.ask(&Options { top: 1, restrictions }, Goal::Fastest);
+            ranking.evaluations.into_iter().next().map(|best| (to, best))
+        };
+        let below = steps.iter().rev().filter(|&&to| to < value).find_map(|&to| at(to));
+        let above = steps.iter().filter(|&&to| to > value).find_map(|&to| at(to));
+        for (to, best) in below.into_iter().chain(above) {
+            changes.push(of(format!("{key} {value} → {to}"), Some(best)));
+        }
+    }
+    let machine: [(&str, Tweak); 5] = [
+        ("network +10 %", |cluster| {
+            cluster.gpu.nic.value = cluster.gpu.nic.value * MORE;
+            for level in &mut cluster.levels {
+                level.bandwidth.value = level.bandwidth.value * MORE;
+            }
+        }),
+        ("scale-up links +10 %", |cluster| {
+            for scale_up in [&mut cluster.scale_up, &mut cluster.gpu.scale_up] {
+                scale_up.bandwidth = scale_up.bandwidth * MORE;
+                scale_up.pair_bandwidth = scale_up.pair_bandwidth * MORE;
+            }
+            for curve in cluster.gpu.collectives.values_mut().flatten() {
+                curve.bandwidth = curve.bandwidth * MORE;
+            }
+        }),
+        ("HBM +10 %", |cluster| cluster.gpu.hbm.value = cluster.gpu.hbm.value * MORE),
+        ("HBM bandwidth +10 %", |cluster| cluster.gpu.hbm_bandwidth.value = cluster.gpu.hbm_bandwidth.value * MORE),
+        ("peak +10 %", |cluster| {
+            for peak in cluster.gpu.peak.values_mut() {
+                peak.value = peak.value * MORE;
+            }
+        }),
+    ];
+    for (what, change) in machine {
+        if let Ok(changed) = problem.changed(|cluster, _, _| change(cluster)) {
+            changes.push(of(what.to_owned(), best(&Costs::new(&changed), restrictions.clone())));
+        }
+    }
+    changes
+}

@@ -1,0 +1,355 @@
+//! The values of the lower dimensions: dispatcher, schedule and split, recomputation, offload, sharding, rank order.
+
+use super::Space;
+use crate::express::Target;
+use crate::space::divisors;
+use meshwright_engine::cost::split;
+use meshwright_engine::gpu::AttentionKernel;
+use meshwright_engine::model::Ffn;
+use meshwright_engine::plan::{Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::split::{LayerSplit, nanotron};
+use meshwright_engine::stack::{Dispatcher, Framework};
+
+/// How weights, gradients and states are shared out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sharding {
+    /// ZeRO stage.
+    pub zero: ZeroStage,
+    /// Ranks that share one copy; all when absent.
+    pub shard_group: Option<u32>,
+    /// Whether FSDP frees a layer's weights after its forward.
+    pub reshard_after_forward: bool,
+    /// Share of the optimizer on the host.
+    pub optimizer_on_host: f64,
+    /// Numbering of ranks.
+    pub order: RankOrder,
+}
+
+impl Sharding {
+    /// That of a plan; a group of all replicas is none.
+    pub fn of(plan: &Plan) -> Self {
+        let Plan { zero, shard_group, reshard_after_forward, offload, order, .. } = *plan;
+        let shard_group = shard_group.filter(|&group| group < plan.layout.dense_replicas());
+        Self { zero, shard_group, reshard_after_forward, optimizer_on_host: offload.optimizer, order }
+    }
+
+    /// A plan with this sharding.
+    #[must_use]
+    pub const fn on(&self, plan: &Plan) -> Plan {
+        let Self { zero, shard_group, reshard_after_forward, optimizer_on_host, order } = *self;
+        let offload = Offload { optimizer: optimizer_on_host, activations: plan.offload.activations };
+        Plan { zero, shard_group, reshard_after_forward, offload, order, ..*plan }
+    }
+}
+
+/// Shares of optimizer states or activations that are looked at.
+const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
+
+impl Space<'_> {
+    fn framework(&self) -> Framework {
+        self.restrictions.framework(self.costs.problem.stack().framework)
+    }
+
+    /// Dispatchers: the stack's own, and the plain one that every stack has; all that were asked for by name.
+    pub(super) fn dispatchers(&self, ep: u32) -> Vec<Dispatcher> {
+        let own = self.costs.problem.stack().dispatcher;
+        if ep == 1 {
+            return vec![own];
+        }
+        let has_all = own == Dispatcher::DeepEp || self.restrictions.fixes("dispatcher");
+        let all = if has_all { vec![Dispatcher::DeepEp, Dispatcher::AllToAll] } else { vec![own] };
+        all.into_iter().filter(|d| self.restrictions.allows_word("dispatcher", &d.to_string())).collect()
+    }
+
+    /// Schedules with their splits on `pp` ranks: those that the framework runs, or that were asked for by name.
+    pub fn pipelines(&self, pp: u32) -> Vec<(Schedule, LayerSplit)> {
+        let of = |schedule: Schedule| {
+            let splits = self.splits(pp).into_iter().chain(self.ends(pp, schedule));
+            splits.map(move |split| (schedule, split))
+        };
+        self.schedules(pp).into_iter().flat_map(of).collect()
+    }
+
+    /// Splits that give the first and the last rank layers of their own ([`split::light_ends`]), where the framework has such
+    /// flags.
+    ///
+    /// Source: [megatron-lm] `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`.
+    pub(super) fn ends(&self, pp: u32, schedule: Schedule) -> Vec<LayerSplit> {
+        let folds = matches!(schedule, Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV);
+        if folds || !matches!(self.framework(), Framework::Megatron | Framework::Internal) {
+            return Vec::new();
+        }
+        let asked: Vec<LayerSplit> = self.restrictions.fixed_splits().collect();
+        split::light_ends(self.costs.problem.model().layers(), pp, schedule.virtual_stages())
+            .into_iter()
+            .filter(|ends| !asked.contains(ends) && self.restrictions.allows_word("split", &ends.to_string()))
+            .collect()
+    }
+
+    /// Schedules on `pp` ranks.
+    pub fn schedules(&self, pp: u32) -> Vec<Schedule> {
+        if pp == 1 {
+            let one = vec![Schedule::OneFOneB];
+            return one.into_iter().filter(|_| self.restrictions.allows_number("vpp", 1)).collect();
+        }
+        let most = (self.costs.problem.model().layers() + 2) / pp;
+        let chunked = |make: fn(u32) -> Schedule| (2..=most).map(make).collect::<Vec<_>>();
+        let interleaved = chunked(|virtual_stages| Schedule::Interleaved { virtual_stages });
+        let looped = chunked(|virtual_stages| Schedule::LoopedBfs { virtual_stages });
+        let mut all = vec![Schedule::OneFOneB];
+        all.extend(interleaved);
+        all.extend([
+            Schedule::GPipe,
+            Schedule::ZbH1,
+            Schedule::ZbH2,
+            Schedule::ZbV,
+            Schedule::DualPipe,
+            Schedule::DualPipeV,
+        ]);
+        all.extend(looped);
+        let framework = self.framework();
+        all.retain(|schedule| {
+            (runs(framework, *schedule) || self.restrictions.names_schedule(*schedule))
+                && self.restrictions.allows_word("schedule", schedule.name())
+                && self.restrictions.allows_number("vpp", schedule.virtual_stages())
+        });
+        all
+    }
+
+    /// Splits of the layers that every schedule has: alike chunks, chunks that weigh the head, and those that were asked for by
+    /// name; one stands for all without a pipeline.
+    pub(super) fn splits(&self, pp: u32) -> Vec<LayerSplit> {
+        let own = self.costs.problem.stack().split;
+        if pp == 1 {
+            return vec![own];
+        }
+        let mut all = vec![LayerSplit::Even, LayerSplit::CostBalanced];
+        if self.restrictions.target() == Some(Target::Nanotron) {
+            all = nanotron::own_split(self.costs.problem.model(), pp).into_iter().collect();
+        }
+        for split in self.restrictions.fixed_splits() {
+            if !all.contains(&split) {
+                all.push(split);
+            }
+        }
+        all.into_iter().filter(|split| self.restrictions.allows_word("split", &split.to_string())).collect()
+    }
+
+    /// Recomputations of a pipeline: none, every set of modules that the model has, the first layers of each chunk, all; those
+    /// that the framework knows, or that were asked for by name. The cheapest come first where that is known.
+    ///
+    /// Source: [megatron-lm] `--recompute-granularity`, `--recompute-method block`, `--recompute-modules`; [torchtitan]
+    /// `activation_checkpoint`: full, per-op, every second layer; [deepspeed]: whole layers.
+    pub fn recomputes(&self, pp: u32, schedule: Schedule) -> Vec<Recompute> {
+        let framework = self.framework();
+        let megatron = matches!(
+            framework,
+            Framework::Megatron | Framework::MegatronDeepspeed | Framework::Internal | Framework::Jax
+        );
+        let by_layer = matches!(framework, Framework::Torchtitan | Framework::Fsdp | Framework::Internal);
+        let mut all = vec![Recompute::None];
+        if megatron {
+            all.extend(self.module_sets().into_iter().map(Recompute::Selective));
+        }
+        if by_layer {
+            all.extend([Recompute::PerOp, Recompute::EveryOther]);
+        }
+        if matches!(framework, Framework::Megatron | Framework::MegatronDeepspeed | Framework::Internal) {
+            let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages());
+            all.extend((1..chunk).map(Recompute::FirstLayers));
+        }
+        all.push(Recompute::Full);
+        for fixed in self.restrictions.fixed_recompute() {
+            if !all.contains(&fixed) {
+                all.push(fixed);
+            }
+        }
+        if self.restrictions.names("recompute") {
+            all.retain(|recompute| self.restrictions.allows_word("recompute", &recompute.to_string()));
+        }
+        all
+    }
+
+    /// Sets of modules that differ on this model: each has at least one, and none that another forgets anyway.
+    fn module_sets(&self) -> Vec<Modules> {
+        let problem = self.costs.problem;
+        let model = problem.model();
+        let dense = model.kinds.iter().any(|layer| matches!(layer.ffn, Ffn::Dense(_)));
+        let switch = |has: bool| if has { vec![false, true] } else { vec![false] };
+        let scores = problem.stack().attention == AttentionKernel::Unfused;
+        let all = itertools::iproduct!(
+            switch(true),
+            switch(true),
+            switch(model.has_mla()),
+            switch(scores),
+            switch(dense),
+            switch(model.is_moe())
+        );
+        let none = Modules::default();
+        all.map(|(act, layernorm, mla_up_proj, core_attn, mlp, moe)| Modules {
+            core_attn,
+            layernorm,
+            act,
+            mla_up_proj,
+            mlp,
+            moe,
+        })
+        .filter(|set| *set != none)
+        .filter(|set| !(set.act && (set.mlp || !dense) && (set.moe || !model.is_moe())))
+        .collect()
+    }
+
+    /// Shares of activations that may wait on the host.
+    ///
+    /// Source: [megatron-lm] `transformer_config.py`: `cpu_offloading` runs neither with a pipeline nor beside recomputation.
+    pub fn offloaded_activations(&self, pp: u32, recompute: Recompute) -> Vec<f64> {
+        let can = match self.framework() {
+            Framework::Megatron => pp == 1 && recompute == Recompute::None,
+            Framework::Fsdp | Framework::Internal => true,
+            Framework::MegatronDeepspeed
+            | Framework::Deepspeed
+            | Framework::Torchtitan
+            | Framework::Nanotron
+            | Framework::Internevo
+            | Framework::Jax => false,
+        };
+        self.shares("offload-activations", can)
+    }
+
+    /// Shares of optimizer states that may live on the host.
+    ///
+    /// Source: [megatron-lm] `--optimizer-cpu-offload` with the distributed optimizer; [deepspeed] ZeRO-Offload.
+    pub fn offloaded_optimizer(&self, zero: ZeroStage) -> Vec<f64> {
+        let has = matches!(
+            self.framework(),
+            Framework::Megatron | Framework::MegatronDeepspeed | Framework::Deepspeed | Framework::Internal
+        );
+        self.shares("offload-optimizer", has && zero >= ZeroStage::One)
+    }
+
+    fn shares(&self, key: &str, can: bool) -> Vec<f64> {
+        let asked = self.restrictions.fixed_shares(key);
+        if !asked.is_empty() {
+            return asked;
+        }
+        let all: &[f64] = if can { &SHARES } else { &SHARES[..1] };
+        if !self.restrictions.names(key) {
+            return all.to_vec();
+        }
+        all.iter().copied().filter(|share| self.restrictions.allows_word(key, &share.to_string())).collect()
+    }
+
+    /// ZeRO stages on `pp` ranks: 2 and 3 without a pipeline, 3 with one where FSDP does that, 2 with one in systems of one's own.
+    pub fn zero_stages(&self, pp: u32) -> Vec<ZeroStage> {
+        let mut stages = vec![ZeroStage::One, ZeroStage::Zero];
+        if pp == 1 || self.framework() == Framework::Internal {
+            stages.push(ZeroStage::Two);
+        }
+        if pp == 1 || matches!(self.framework(), Framework::Torchtitan | Framework::Fsdp) {
+            stages.push(ZeroStage::Three);
+        }
+        stages.into_iter().filter(|z| self.restrictions.allows_word("zero", &u8::from(*z).to_string())).collect()
+    }
+
+    /// Shard groups: all replicas, or a divisor of them where the framework has such groups.
+    ///
+    /// Source: [megatron-lm] `--num-distributed-optimizer-instances`; [torchtitan] `data_parallel_replicate_degree` and PyTorch's
+    /// HSDP (ZeRO 3); [deepspeed] MiCS (ZeRO 3).
+    fn shard_groups(&self, zero: ZeroStage, replicas: u32) -> Vec<Option<u32>> {
+        let has = match self.framework() {
+            Framework::Megatron | Framework::Internevo | Framework::Internal => zero >= ZeroStage::One,
+            Framework::Torchtitan | Framework::Fsdp | Framework::Deepspeed | Framework::Jax => zero == ZeroStage::Three,
+            Framework::MegatronDeepspeed | Framework::Nanotron => false,
+        };
+        let has = has || (self.restrictions.fixes("shard") && zero >= ZeroStage::One);
+        let mut groups = Vec::new();
+        if self.restrictions.allows_number("shard", replicas) {
+            groups.push(None);
+        }
+        if has {
+            let proper = divisors(replicas).into_iter().filter(|&g| g > 1 && g < replicas);
+            groups.extend(proper.filter(|g| self.restrictions.allows_number("shard", *g)).map(Some));
+        }
+        groups
+    }
+
+    /// Whether FSDP may keep gathered weights until backward.
+    fn reshards(&self, zero: ZeroStage) -> Vec<bool> {
+        let has = matches!(
+            self.framework(),
+            Framework::Torchtitan | Framework::Fsdp | Framework::Deepspeed | Framework::Internal
+        );
+        let all = if zero == ZeroStage::Three && has { vec![true, false] } else { vec![true] };
+        all.into_iter().filter(|on| self.restrictions.allows_word("reshard", if *on { "on" } else { "off" })).collect()
+    }
+
+    /// Rank orders of a layout that the restrictions allow.
+    fn orders(&self, layout: &Layout) -> Vec<RankOrder> {
+        let all = orders(layout.pp, layout.dp).into_iter();
+        all.filter(|order| self.restrictions.allows_word("order", &order.to_string())).collect()
+    }
+
+    /// Every sharding of a layout but for its share of the optimizer on the host, with the shares there are.
+    pub fn shardings_by_host(&self, layout: &Layout) -> Vec<(Sharding, Vec<f64>)> {
+        let orders = self.orders(layout);
+        let mut all = Vec::new();
+        for zero in self.zero_stages(layout.pp) {
+            let groups = self.shard_groups(zero, layout.dense_replicas());
+            let (reshards, hosts) = (self.reshards(zero), self.offloaded_optimizer(zero));
+            for (&order, &shard_group, &reshard_after_forward) in itertools::iproduct!(&orders, &groups, &reshards) {
+                let optimizer_on_host = 0.0;
+                let sharding = Sharding { zero, shard_group, reshard_after_forward, optimizer_on_host, order };
+                all.push((sharding, hosts.clone()));
+            }
+        }
+        all
+    }
+
+    /// Every sharding of a layout, in a fixed order.
+    pub fn shardings(&self, layout: &Layout) -> Vec<Sharding> {
+        let all = self.shardings_by_host(layout).into_iter();
+        all.flat_map(|(sharding, hosts)| {
+            hosts.into_iter().map(move |optimizer_on_host| Sharding { optimizer_on_host, ..sharding })
+        })
+        .collect()
+    }
+
+    /// How many shardings a layout has.
+    pub fn count_shardings(&self, layout: &Layout) -> u64 {
+        let of_stage = |zero| {
+            let groups = self.shard_groups(zero, layout.dense_replicas()).len();
+            (groups * self.reshards(zero).len() * self.offloaded_optimizer(zero).len()) as u64
+        };
+        let orders = self.orders(layout).len() as u64;
+        self.zero_stages(layout.pp).into_iter().map(of_stage).sum::<u64>() * orders
+    }
+}
+
+/// Whether a framework runs a schedule.
+///
+/// Source: [megatron-lm] (1F1B and interleaved; no zero-bubble or `DualPipe` in core), [torchtitan]
+/// `pipeline_parallel_schedule`, [deepspeed] pipeline engine (1F1B), nanotron `pp_engine` (1f1b, afab).
+pub const fn runs(framework: Framework, schedule: Schedule) -> bool {
+    match framework {
+        Framework::Internal => true,
+        Framework::Megatron | Framework::MegatronDeepspeed | Framework::Internevo => {
+            matches!(schedule, Schedule::OneFOneB | Schedule::Interleaved { .. })
+        }
+        Framework::Torchtitan | Framework::Jax => {
+            !matches!(schedule, Schedule::DualPipe | Schedule::Naive | Schedule::ZbH2)
+        }
+        Framework::Deepspeed => matches!(schedule, Schedule::OneFOneB),
+        Framework::Nanotron => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe),
+        Framework::Fsdp => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe | Schedule::Interleaved { .. }),
+    }
+}
+
+/// Rank orders that differ.
+pub fn orders(pp: u32, dp: u32) -> Vec<RankOrder> {
+    if pp == 1 || dp == 1 {
+        vec![RankOrder::PipelineOutermost]
+    } else {
+        vec![RankOrder::PipelineOutermost, RankOrder::DataOutermost]
+    }
+}

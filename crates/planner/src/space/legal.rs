@@ -1,0 +1,220 @@
+//! What a legal plan is: one rule a function, each with its source.
+
+use super::rejection::Rejection;
+use meshwright_engine::cost::{Costs, split};
+use meshwright_engine::model::Mixer;
+use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::stack::Framework;
+
+/// Rules on the tensor- and context-parallel degrees.
+///
+/// Source: [megatron-lm] `megatron/training/arguments.py`: heads, groups and intermediate sizes divide by tp; groups may be
+/// fewer than tp when tp is a multiple of them; the sequence divides by tp under sequence parallelism and by 2·cp for the
+/// balanced causal split.
+pub fn tensor_and_context(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
+    let (tp, cp, seq_len) = (plan.layout.tp, plan.layout.cp, problem.workload().seq_len);
+    let model = problem.model();
+    for layer in &model.kinds {
+        match &layer.mixer {
+            Mixer::Attention(a) => {
+                heads(tp, a.heads, found);
+                if !a.kv_heads.is_multiple_of(tp) && !tp.is_multiple_of(a.kv_heads) {
+                    push(found, Rejection::KvHeads { tp, kv_heads: a.kv_heads });
+                }
+                ulysses(plan, (a.kv_heads / tp).max(1), found);
+            }
+            Mixer::Mla(m) => {
+                heads(tp, m.heads, found);
+                ulysses(plan, m.heads / tp, found);
+            }
+            Mixer::Mamba(m) => heads(tp, m.heads, found),
+            Mixer::DeltaNet(d) => heads(tp, d.key_heads, found),
+            Mixer::None => {}
+        }
+    }
+    if tp > 1 && plan.sequence_parallel && !(seq_len / cp).is_multiple_of(tp) {
+        push(found, Rejection::Sequence { seq_len: seq_len / cp, by: tp, why: "sequence parallelism over tp" });
+    }
+    if cp > 1 && !seq_len.is_multiple_of(2 * cp) {
+        push(found, Rejection::Sequence { seq_len, by: 2 * cp, why: "twice cp, for the balanced causal split" });
+    }
+}
+
+fn heads(tp: u32, heads: u32, found: &mut Vec<Rejection>) {
+    if !heads.is_multiple_of(tp) {
+        push(found, Rejection::Heads { tp, heads });
+    }
+}
+
+fn ulysses(plan: &Plan, heads: u32, found: &mut Vec<Rejection>) {
+    let cp = plan.layout.cp;
+    if cp > 1 && plan.cp_kind == CpKind::AllToAll && !heads.is_multiple_of(cp) {
+        push(found, Rejection::UlyssesHeads { cp, heads });
+    }
+}
+
+fn push(found: &mut Vec<Rejection>, rejection: Rejection) {
+    if !found.contains(&rejection) {
+        found.push(rejection);
+    }
+}
+
+/// Rules on intermediate sizes.
+pub fn ffn_widths(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
+    let tp = plan.layout.tp;
+    for width in costs.ffn_widths() {
+        if !width.is_multiple_of(tp) {
+            push(found, Rejection::FfnWidth { tp, width });
+        }
+    }
+}
+
+/// Rules on the expert grid: it re-uses the ranks of one stage.
+///
+/// Source: specification §0.2; [megatron-lm]: `--expert-model-parallel-size` divides the experts, and sequence parallelism is
+/// on where experts meet tensor parallelism.
+pub fn experts(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
+    let Layout { tp, cp, dp, ep, etp, .. } = plan.layout;
+    let model = problem.model();
+    if !model.is_moe() {
+        if ep > 1 {
+            found.push(Rejection::Dense { what: "ep" });
+        }
+        if etp > 1 {
+            found.push(Rejection::Dense { what: "etp" });
+        }
+        return;
+    }
+    for moe in model.kinds.iter().filter_map(|layer| layer.moe()) {
+        if !moe.experts.is_multiple_of(ep) {
+            push(found, Rejection::Experts { ep, experts: moe.experts });
+        }
+        if !moe.intermediate.is_multiple_of(etp) {
+            push(found, Rejection::FfnWidth { tp: etp, width: moe.intermediate });
+        }
+    }
+    let ranks = tp * cp * dp;
+    if !u64::from(ranks).is_multiple_of(u64::from(ep) * u64::from(etp)) {
+        found.push(Rejection::ExpertGrid { ep, etp, ranks });
+    }
+    if etp > tp {
+        found.push(Rejection::Combination("etp over tp: experts would be split finer than attention"));
+    }
+    if tp > 1 && !plan.sequence_parallel {
+        found.push(Rejection::Combination("experts under tp > 1 need sequence parallelism"));
+    }
+}
+
+/// Rules on the pipeline.
+///
+/// Source: [megatron-lm] `schedules.py`: interleaving wants whole groups of pp micro-batches; [zero-bubble] and [dualpipe]:
+/// enough micro-batches to fill both directions, as many from one end as from the other. Embedding and loss may each stand for a layer, so that 126 layers lie on
+/// 16 × 8 chunks (§4.3).
+pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
+    let (pp, schedule) = (plan.layout.pp, plan.schedule);
+    let virtual_stages = schedule.virtual_stages();
+    let chunks = pp * virtual_stages;
+    let spare = if plan.split == LayerSplit::Even && chunks > 2 { 2 } else { 0 };
+    let layers = problem.model().layers() + spare;
+    if plan.split.is_spelled_out() {
+        found.extend(
+            spelled_out(problem, plan).err().map(|why| Rejection::Split { split: plan.split.to_string(), why }),
+        );
+    } else if chunks > layers {
+        found.push(Rejection::TooFewLayers { pp, virtual_stages, chunks, layers });
+    }
+    let refuse = |why| Rejection::Schedule { schedule: schedule.to_string(), pp, why };
+    let micro_batches = plan.micro_batches(problem.workload().global_batch);
+    let chunked = matches!(schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
+    let zero_bubble = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV);
+    if chunked && virtual_stages < 2 {
+        found.push(refuse("it needs two chunks a rank or more"));
+    }
+    if (chunked || zero_bubble || schedule == Schedule::DualPipeV) && pp == 1 {
+        found.push(refuse("it needs two ranks or more"));
+    }
+    if schedule == Schedule::DualPipe && !pp.is_multiple_of(2) {
+        found.push(refuse("it needs an even pp"));
+    }
+    if schedule.is_bidirectional() && micro_batches < 2.0 * f64::from(pp) {
+        found.push(refuse("it needs 2·pp micro-batches or more"));
+    }
+    if schedule == Schedule::DualPipe && micro_batches.fract() == 0.0 && !(micro_batches as u32).is_multiple_of(2) {
+        found.push(refuse("it needs an even number of micro-batches, half from each end"));
+    }
+    let whole_groups = micro_batches.fract() != 0.0 || (micro_batches as u32).is_multiple_of(pp);
+    if matches!(schedule, Schedule::Interleaved { .. }) && !whole_groups {
+        found.push(Rejection::InterleavedBatch { micro_batches: micro_batches as u32, pp });
+    }
+}
+
+/// Whether a split that names layers fits the model and the pipeline.
+fn spelled_out(problem: &Problem, plan: &Plan) -> Result<(), String> {
+    let (model, pp, v) = (problem.model(), plan.layout.pp, plan.schedule.virtual_stages());
+    let (layers, chunks) = (model.layers(), pp * v);
+    match plan.split {
+        LayerSplit::Even | LayerSplit::CostBalanced => Ok(()),
+        LayerSplit::Ends { .. } if matches!(plan.schedule, Schedule::ZbV | Schedule::DualPipeV) => {
+            Err(format!("{} folds its stages into a V: spell out all {chunks}", plan.schedule.name()))
+        }
+        LayerSplit::Ends { first, last } => split::fits_ends(first, last, layers, pp, chunks),
+        LayerSplit::Stages(list) => {
+            let (stages, named) = (list.layers().len(), list.layers().iter().map(|n| u64::from(*n)).sum::<u64>());
+            if stages != chunks as usize {
+                Err(format!("it has {stages} stages; pp={pp} with {v} chunks a rank has {chunks}"))
+            } else if named != u64::from(layers) {
+                Err(format!("it holds {named} layers; the model has {layers}"))
+            } else if list.mtp() != model.mtp_depth {
+                let (has, held) = (model.mtp_depth, list.mtp());
+                Err(format!("it holds {held} multi-token-prediction layers (`m`); the model has {has}"))
+            } else {
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The first rule on the pipeline that a plan breaks.
+pub fn first_of_pipeline(problem: &Problem, plan: &Plan) -> Option<Rejection> {
+    let mut found = Vec::new();
+    pipeline(problem, plan, &mut found);
+    found.into_iter().next()
+}
+
+/// The global batch divides by micro-batch · dp. Source: [megatron-lm] `arguments.py`.
+pub fn batch(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
+    let global_batch = problem.workload().global_batch;
+    let (dp, micro_batch) = (plan.layout.dp, plan.micro_batch);
+    if !u64::from(global_batch).is_multiple_of(u64::from(dp) * u64::from(micro_batch)) {
+        found.push(Rejection::Batch { global_batch, dp, micro_batch });
+    }
+}
+
+/// Rules on sharding and what combines.
+///
+/// Source: [torchtitan] (FSDP beside a pipeline), [deepspeed] (ZeRO 2 and 3 do not combine with its pipeline engine; here ZeRO 2
+/// with a pipeline is refused alike), [llama3-infrastructure] §3.3.2 (a system of one's own shards gradients beside a pipeline).
+pub fn sharding(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
+    let can_reduce = problem.stack().framework == Framework::Internal;
+    if plan.zero == ZeroStage::Two && plan.layout.pp > 1 && !can_reduce {
+        found.push(Rejection::Combination("ZeRO 2 would reduce gradients after every micro-batch of the pipeline"));
+    }
+    if let Some(group) = plan.shard_group
+        && (group == 0 || !plan.layout.dense_replicas().is_multiple_of(group) || plan.zero == ZeroStage::Zero)
+    {
+        found.push(Rejection::Combination("a shard group must divide dp·cp, and needs ZeRO 1 or more"));
+    }
+    if plan.sequence_parallel && plan.layout.tp == 1 {
+        found.push(Rejection::Combination("sequence parallelism needs tp > 1"));
+    }
+    let share = |x: f64| (0.0..=1.0).contains(&x);
+    if !share(plan.offload.optimizer) || !share(plan.offload.activations) {
+        found.push(Rejection::Combination("an offloaded share lies between 0 and 1"));
+    }
+    if let Recompute::FirstLayers(0) = plan.recompute {
+        found.push(Rejection::Combination("recomputing the first 0 layers is recomputing none"));
+    }
+}

@@ -1,0 +1,304 @@
+//! The space of plans: which there are, and which are legal.
+
+pub mod dimensions;
+pub mod legal;
+pub mod rejection;
+pub mod restrict;
+
+use std::collections::BTreeMap;
+
+use crate::express::{self, Obstacle, Target};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute};
+use meshwright_engine::problem::Problem;
+
+pub use dimensions::{Sharding, orders, runs};
+pub use meshwright_engine::plan::text::{parse_plan, plain_plan};
+pub use rejection::Rejection;
+pub use restrict::Restrictions;
+
+/// Every reason why a plan is illegal or too large; empty when it runs.
+pub fn check(costs: &Costs, plan: &Plan) -> Vec<Rejection> {
+    let mut found = Vec::new();
+    let gpus = costs.problem.cluster().gpus;
+    let world = world_size(plan);
+    if world != u64::from(gpus) {
+        found.push(Rejection::WorldSize { world, gpus });
+    }
+    check_all_but_world(costs, plan, &mut found);
+    found
+}
+
+/// The same where GPUs may stay idle.
+pub fn check_with_idle(costs: &Costs, plan: &Plan) -> Vec<Rejection> {
+    let mut found = Vec::new();
+    let gpus = costs.problem.cluster().gpus;
+    let world = world_size(plan);
+    if world > u64::from(gpus) {
+        found.push(Rejection::WorldSize { world, gpus });
+    }
+    check_all_but_world(costs, plan, &mut found);
+    found
+}
+
+fn check_all_but_world(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
+    illegal(costs, plan, found);
+    if found.is_empty() || can_be_sized(plan, costs.problem) {
+        found.extend(too_large(costs, plan));
+        found.extend(too_large_for_hosts(costs, plan));
+    }
+}
+
+fn world_size(plan: &Plan) -> u64 {
+    let Layout { tp, cp, pp, dp, .. } = plan.layout;
+    u64::from(tp) * u64::from(cp) * u64::from(pp) * u64::from(dp)
+}
+
+/// Whether memory has a meaning: a chunk for each rank, a whole expert grid.
+pub fn can_be_sized(plan: &Plan, problem: &Problem) -> bool {
+    plan.layout.pp * plan.schedule.virtual_stages() <= problem.model().layers() + 2 && plan.layout.dp > 0
+}
+
+/// Every reason but the number of GPUs and memory.
+pub fn illegal(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
+    legal::tensor_and_context(costs.problem, plan, found);
+    legal::ffn_widths(costs, plan, found);
+    legal::experts(costs.problem, plan, found);
+    legal::pipeline(costs.problem, plan, found);
+    legal::batch(costs.problem, plan, found);
+    legal::sharding(costs.problem, plan, found);
+}
+
+/// Whether the fullest rank is over the ceiling.
+pub fn too_large(costs: &Costs, plan: &Plan) -> Option<Rejection> {
+    let fullest = costs.fullest(plan);
+    let (needed, available) = (fullest.device(), costs.problem.hbm_budget());
+    (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank: fullest.rank })
+}
+
+/// Whether what ranks leave on their hosts is over the memory of one.
+pub fn too_large_for_hosts(costs: &Costs, plan: &Plan) -> Option<Rejection> {
+    costs.over_host(plan).map(|(needed, available)| Rejection::HostMemory { needed, available })
+}
+
+/// Queries of one block of a fused attention kernel: fewer per chunk leave it half empty. Source: specification §2.3.
+const QUERY_BLOCK: u32 = 128;
+/// Largest micro-batch looked at: so many sequences, or so many tokens where that is more sequences.
+const MOST_SEQUENCES: u32 = 16;
+const MOST_TOKENS: u32 = 131_072;
+
+/// Divisors of `n`, ascending.
+pub fn divisors(n: u32) -> Vec<u32> {
+    let root = u32::try_from(u64::from(n).isqrt()).unwrap_or(u32::MAX);
+    let mut small: Vec<u32> = (1..=root).filter(|d| n.is_multiple_of(*d)).collect();
+    let large: Vec<u32> = small.iter().rev().map(|d| n / d).filter(|d| d * d != n).collect();
+    small.extend(large);
+    small.dedup();
+    small
+}
+
+/// Plans that share the price of their layers: tp, cp with its kind, sp, expert grid, dispatcher and micro-batch are fixed.
+pub type Shape = Plan;
+
+/// The values of each dimension for one problem.
+#[derive(Clone, Debug)]
+pub struct Space<'a> {
+    costs: &'a Costs<'a>,
+    restrictions: &'a Restrictions,
+}
+
+impl<'a> Space<'a> {
+    /// The space of a problem under restrictions.
+    pub const fn new(costs: &'a Costs<'a>, restrictions: &'a Restrictions) -> Self {
+        Self { costs, restrictions }
+    }
+
+    /// What its plans must and must not have.
+    pub const fn restrictions(&self) -> &Restrictions {
+        self.restrictions
+    }
+
+    /// Whether plans may leave GPUs idle.
+    pub const fn allows_idle(&self) -> bool {
+        self.restrictions.allows_idle()
+    }
+
+    /// How many plans there are: a product where dimensions are free of each other, a sum where they are not.
+    pub fn size(&self) -> u64 {
+        let mut of_layout: BTreeMap<(u32, u32, u32), u64> = BTreeMap::new();
+        let mut of_pp: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut size = 0;
+        for mix in self.mixes() {
+            let grids = self.grids(&mix).len() as u64;
+            for layout in self.layouts(&mix) {
+                let (pp, key) = (layout.pp, (layout.pp, layout.dp, layout.dense_replicas()));
+                let pipelines = *of_pp.entry(pp).or_insert_with(|| self.count_above_sharding(pp));
+                size += grids * pipelines * *of_layout.entry(key).or_insert_with(|| self.count_shardings(&layout));
+            }
+        }
+        size
+    }
+
+    /// Schedules, splits, recomputations and shares of offloaded activations on `pp` ranks.
+    fn count_above_sharding(&self, pp: u32) -> u64 {
+        let shares = |recompute: Recompute| self.offloaded_activations(pp, recompute).len() as u64;
+        let below = |(schedule, _)| self.recomputes(pp, schedule).into_iter().map(shares).sum::<u64>();
+        self.pipelines(pp).into_iter().map(below).sum()
+    }
+
+    /// Token-mixing parts: tp, sp, cp with its kind, micro-batch, in a fixed order.
+    pub fn mixes(&self) -> Vec<Plan> {
+        let problem = self.costs.problem;
+        let gpus = problem.cluster().gpus;
+        let plain = plain_plan(problem);
+        let mut mixes = Vec::new();
+        for tp in self.degrees("tp", gpus, gpus) {
+            for cp in self.degrees("cp", gpus / tp, self.most_cp()) {
+                for (cp_kind, sequence_parallel) in itertools::iproduct!(self.cp_kinds(cp), self.sequence_parallel(tp))
+                {
+                    let layout = Layout { tp, cp, ..plain.layout };
+                    let shape = Plan { layout, sequence_parallel, cp_kind, ..plain };
+                    let mut found = Vec::new();
+                    legal::tensor_and_context(problem, &shape, &mut found);
+                    legal::ffn_widths(self.costs, &shape, &mut found);
+                    if found.is_empty() {
+                        mixes.extend(self.micro_batches().into_iter().map(|micro_batch| Plan { micro_batch, ..shape }));
+                    }
+                }
+            }
+        }
+        mixes
+    }
+
+    /// Expert grids of a mix: ep, etp and the dispatcher.
+    pub fn grids(&self, mix: &Plan) -> Vec<Shape> {
+        let problem = self.costs.problem;
+        let (tp, gpus) = (mix.layout.tp, u64::from(problem.cluster().gpus));
+        let (expert_sizes, expert_tps) = match problem.model().experts() {
+            0 => (vec![1], vec![1]),
+            experts => (divisors(experts), divisors(tp)),
+        };
+        let mut shapes = Vec::new();
+        for (ep, etp) in itertools::iproduct!(expert_sizes, expert_tps) {
+            let allowed = self.restrictions.allows_number("ep", ep) && self.restrictions.allows_number("etp", etp);
+            if allowed && u64::from(ep) * u64::from(etp) <= gpus {
+                let layout = Layout { ep, etp, ..mix.layout };
+                let dispatchers = self.dispatchers(ep).into_iter();
+                shapes.extend(dispatchers.map(|dispatcher| Plan { layout, dispatcher, ..*mix }));
+            }
+        }
+        shapes
+    }
+
+    /// All shapes, in a fixed order.
+    pub fn shapes(&self) -> Vec<Shape> {
+        self.mixes().iter().flat_map(|mix| self.grids(mix)).collect()
+    }
+
+    /// Context-parallel ranks that still have a block of queries in each of their two chunks of the sequence.
+    fn most_cp(&self) -> u32 {
+        (self.costs.problem.workload().seq_len / (2 * QUERY_BLOCK)).max(1)
+    }
+
+    /// Values of a degree: divisors of what is left of the GPUs, or where GPUs may stay idle any number up to it.
+    fn degrees(&self, key: &str, left: u32, most: u32) -> Vec<u32> {
+        let all: Vec<u32> = if self.restrictions.allows_idle() {
+            (1..=left.min(most).min(self.most_useful(key))).collect()
+        } else {
+            divisors(left)
+        };
+        all.into_iter().filter(|&d| d <= most && self.restrictions.allows_number(key, d)).collect()
+    }
+
+    /// Beyond this no legal plan has the degree: tp divides a width, cp half the sequence.
+    fn most_useful(&self, key: &str) -> u32 {
+        match key {
+            "tp" => self.costs.problem.model().hidden,
+            _ => self.costs.problem.workload().seq_len,
+        }
+    }
+
+    fn sequence_parallel(&self, tp: u32) -> Vec<bool> {
+        let all = if tp > 1 { vec![true, false] } else { vec![false] };
+        all.into_iter().filter(|on| self.restrictions.allows_word("sp", if *on { "on" } else { "off" })).collect()
+    }
+
+    /// Exchanges of context parallelism; one stands for all where there is none.
+    fn cp_kinds(&self, cp: u32) -> Vec<CpKind> {
+        if cp == 1 {
+            return vec![CpKind::Ring];
+        }
+        let all = [CpKind::Ring, CpKind::AllGather, CpKind::AllToAll, CpKind::Hierarchical];
+        all.into_iter().filter(|kind| self.restrictions.allows_word("cp-kind", &kind.to_string())).collect()
+    }
+
+    /// Micro-batch sizes: divisors of the batch up to 16 sequences or 131,072 tokens, or those that were asked for.
+    fn micro_batches(&self) -> Vec<u32> {
+        let workload = self.costs.problem.workload();
+        let most = MOST_SEQUENCES.max(MOST_TOKENS / workload.seq_len);
+        let fixed = self.restrictions.fixes("mbs");
+        divisors(workload.global_batch)
+            .into_iter()
+            .filter(|&b| (fixed || b <= most) && self.restrictions.allows_number("mbs", b))
+            .collect()
+    }
+
+    /// Pipelines and replicas of a shape: pp and dp that use all GPUs; where GPUs may stay idle, any pp with replicas that
+    /// divide the batch.
+    pub fn layouts(&self, shape: &Shape) -> Vec<Layout> {
+        let problem = self.costs.problem;
+        let left = problem.cluster().gpus / (shape.layout.tp * shape.layout.cp);
+        let most = (problem.model().layers() + 2).min(left);
+        let allowed = |key: &'static str| move |d: &u32| self.restrictions.allows_number(key, *d);
+        let layout = |pp: u32, dp: u32| Layout { pp, dp, ..shape.layout };
+        if self.restrictions.allows_idle() {
+            let batches = problem.workload().global_batch / shape.micro_batch.max(1);
+            let replicas: Vec<u32> = divisors(batches).into_iter().filter(allowed("dp")).collect();
+            let sizes = (1..=most).filter(allowed("pp"));
+            return sizes
+                .flat_map(|pp| replicas.iter().filter(move |&&dp| dp <= left / pp).map(move |&dp| layout(pp, dp)))
+                .collect();
+        }
+        divisors(left)
+            .into_iter()
+            .filter(|pp| *pp <= most && allowed("pp")(pp) && allowed("dp")(&(left / pp)))
+            .map(|pp| layout(pp, left / pp))
+            .collect()
+    }
+
+    /// Why the framework that must express every plan cannot express this one.
+    pub fn inexpressible(&self, plan: &Plan) -> Option<Rejection> {
+        let target = self.restrictions.target()?;
+        express::plan_obstacle(target, self.costs.problem, plan).map(|obstacle| refused(target, obstacle))
+    }
+
+    /// Why it cannot express the degrees, sharding and rank order of this plan, whatever else the plan is.
+    pub fn inexpressible_sharding(&self, plan: &Plan) -> Option<Rejection> {
+        let target = self.restrictions.target()?;
+        express::sharding_obstacle(target, self.costs.problem, plan).map(|obstacle| refused(target, obstacle))
+    }
+
+    /// Whether a plan lies in the space; of what it does without (the exchange of one context-parallel rank, the split of one
+    /// stage) nothing is asked.
+    pub fn allows(&self, plan: &Plan) -> bool {
+        let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
+        let numbers =
+            [("tp", tp), ("cp", cp), ("pp", pp), ("dp", dp), ("ep", ep), ("etp", etp), ("mbs", plan.micro_batch)];
+        numbers.into_iter().all(|(key, value)| self.restrictions.allows_number(key, value))
+            && (tp == 1 || self.sequence_parallel(tp).contains(&plan.sequence_parallel))
+            && self.micro_batches().contains(&plan.micro_batch)
+            && (cp == 1 || self.cp_kinds(cp).contains(&plan.cp_kind))
+            && (ep == 1 || self.dispatchers(ep).contains(&plan.dispatcher))
+            && self.schedules(pp).contains(&plan.schedule)
+            && (pp == 1 || self.splits(pp).contains(&plan.split) || self.ends(pp, plan.schedule).contains(&plan.split))
+            && self.recomputes(pp, plan.schedule).contains(&plan.recompute)
+            && self.offloaded_activations(pp, plan.recompute).contains(&plan.offload.activations)
+            && self.shardings(&plan.layout).contains(&Sharding::of(plan))
+            && self.inexpressible(plan).is_none()
+    }
+}
+
+fn refused(target: Target, obstacle: Obstacle) -> Rejection {
+    let Obstacle { what, why, instead: _ } = obstacle;
+    Rejection::Inexpressible { framework: target.title(), what, why: why.into_owned() }
+}

@@ -1,0 +1,277 @@
+//! What the user fixes or forbids: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
+
+use crate::express::Target;
+use meshwright_engine::plan::Recompute;
+use meshwright_engine::plan::text::{self, parse_recompute};
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::stack::Framework;
+use meshwright_engine::suggest;
+
+/// One `key=value` of `--fix` or `--forbid`.
+#[derive(Clone, Debug, PartialEq)]
+struct Rule {
+    key: String,
+    values: Values,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Values {
+    /// A number from .. to, both inside.
+    Range(u32, u32),
+    /// One of these words.
+    Words(Vec<String>),
+}
+
+impl Rule {
+    fn matches(&self, value: &Value) -> bool {
+        match (&self.values, value) {
+            (Values::Range(from, to), Value::Number(n)) => (*from..=*to).contains(n),
+            (Values::Words(words), Value::Number(n)) => words.iter().any(|word| *word == n.to_string()),
+            (Values::Words(words), Value::Word(text)) => words.iter().any(|word| word == text),
+            (Values::Range(from, to), Value::Word(text)) => from == to && *text == from.to_string(),
+        }
+    }
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Value {
+    Number(u32),
+    Word(String),
+}
+
+const NUMBERS: [&str; 9] = ["tp", "cp", "pp", "dp", "ep", "etp", "mbs", "vpp", "shard"];
+const WORDS: [&str; 11] = [
+    "sp",
+    "cp-kind",
+    "schedule",
+    "split",
+    "zero",
+    "reshard",
+    "recompute",
+    "offload-optimizer",
+    "offload-activations",
+    "dispatcher",
+    "order",
+];
+
+/// What the user fixes or forbids.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Restrictions {
+    fixed: Vec<Rule>,
+    forbidden: Vec<Rule>,
+    framework: Option<Framework>,
+    target: Option<Target>,
+    idle: bool,
+}
+
+impl Restrictions {
+    /// Adds `key=value`, `key=a..b` or `key=a,b` to what plans must have.
+    ///
+    /// # Errors
+    /// Names the key that is unknown or the value that it cannot have.
+    pub fn fix(&mut self, item: &str) -> Result<(), String> {
+        let rule = parse(item)?;
+        if self.fixed.iter().any(|known| known.key == rule.key) {
+            return Err(format!("`{}` is fixed twice", rule.key));
+        }
+        self.fixed.push(rule);
+        Ok(())
+    }
+
+    /// Adds `key=value`, `key=a..b` or `key=a,b` to what plans must not have.
+    ///
+    /// # Errors
+    /// Names the key that is unknown or the value that it cannot have.
+    pub fn forbid(&mut self, item: &str) -> Result<(), String> {
+        self.forbidden.push(parse(item)?);
+        Ok(())
+    }
+
+    /// Only what a framework runs; `Internal` is everything.
+    pub const fn for_framework(&mut self, framework: Framework) {
+        self.framework = Some(framework);
+    }
+
+    /// Only what a framework's own files can express: the values that it has of each key that is not fixed already.
+    ///
+    /// What depends on several keys at once is left to [`crate::express::plan_obstacles`].
+    pub fn for_target(&mut self, target: Target, dense: bool) {
+        self.framework = Some(target.framework());
+        self.target = Some(target);
+        for item in target.values(dense) {
+            if let Ok(rule) = parse(item)
+                && !self.fixes(&rule.key)
+            {
+                self.fixed.push(rule);
+            }
+        }
+    }
+
+    /// The framework whose files must express every plan, if one was asked for.
+    pub const fn target(&self) -> Option<Target> {
+        self.target
+    }
+
+    /// Plans may leave GPUs idle.
+    pub const fn allow_idle(&mut self) {
+        self.idle = true;
+    }
+
+    /// Whether plans may leave GPUs idle.
+    pub const fn allows_idle(&self) -> bool {
+        self.idle
+    }
+
+    /// The framework that must run every plan, where the stack is one of `of_stack`.
+    pub fn framework(&self, of_stack: Framework) -> Framework {
+        self.framework.unwrap_or(of_stack)
+    }
+
+    /// Whether a key was fixed.
+    pub(crate) fn fixes(&self, key: &str) -> bool {
+        self.fixed.iter().any(|rule| rule.key == key)
+    }
+
+    /// What they say of some keys, and of the framework.
+    #[must_use]
+    pub fn only(&self, keys: &[&str]) -> Self {
+        let of_keys = |rules: &[Rule]| -> Vec<Rule> {
+            rules.iter().filter(|rule| keys.contains(&rule.key.as_str())).cloned().collect()
+        };
+        Self { fixed: of_keys(&self.fixed), forbidden: of_keys(&self.forbidden), idle: false, ..self.clone() }
+    }
+
+    /// Whether a key was fixed or forbidden.
+    pub fn mentions(&self, key: &str) -> bool {
+        self.fixed.iter().chain(&self.forbidden).any(|rule| rule.key == key)
+    }
+
+    fn allows_value(&self, key: &str, value: &Value) -> bool {
+        let of_key = |rule: &&Rule| rule.key == key;
+        self.fixed.iter().filter(of_key).all(|rule| rule.matches(value))
+            && !self.forbidden.iter().filter(of_key).any(|rule| rule.matches(value))
+    }
+
+    pub(super) fn allows_number(&self, key: &str, value: u32) -> bool {
+        (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, &Value::Number(value))
+    }
+
+    pub(super) fn allows_word(&self, key: &str, value: &str) -> bool {
+        (self.fixed.is_empty() && self.forbidden.is_empty()) || self.allows_value(key, &Value::Word(value.to_owned()))
+    }
+
+    pub(super) fn names_schedule(&self, schedule: Schedule) -> bool {
+        let word = Value::Word(schedule.name().to_owned());
+        self.fixed.iter().any(|rule| rule.key == "schedule" && rule.matches(&word))
+    }
+
+    /// Recomputations that were fixed by name.
+    pub(super) fn fixed_recompute(&self) -> impl Iterator<Item = Recompute> + '_ {
+        self.fixed
+            .iter()
+            .filter(|rule| rule.key == "recompute")
+            .flat_map(|rule| match &rule.values {
+                Values::Words(words) => words.clone(),
+                Values::Range(..) => Vec::new(),
+            })
+            .filter_map(|word| parse_recompute(&word).ok())
+    }
+
+    /// Splits that were fixed by name.
+    pub(super) fn fixed_splits(&self) -> impl Iterator<Item = LayerSplit> + '_ {
+        let words = self.fixed.iter().filter(|rule| rule.key == "split").flat_map(|rule| match &rule.values {
+            Values::Words(words) => words.as_slice(),
+            Values::Range(..) => &[],
+        });
+        words.filter_map(|word| word.parse().ok())
+    }
+
+    /// Whether a key was fixed or forbidden.
+    pub(super) fn names(&self, key: &str) -> bool {
+        self.fixed.iter().chain(&self.forbidden).any(|rule| rule.key == key)
+    }
+
+    /// Shares that were fixed by name.
+    pub(super) fn fixed_shares(&self, key: &str) -> Vec<f64> {
+        let words = |rule: &Rule| match &rule.values {
+            Values::Words(words) => words.iter().filter_map(|word| word.parse().ok()).collect(),
+            Values::Range(..) => Vec::new(),
+        };
+        self.fixed.iter().filter(|rule| rule.key == key).flat_map(words).collect()
+    }
+}
+
+fn parse(item: &str) -> Result<Rule, String> {
+    let (key, text) = item.split_once('=').ok_or_else(|| format!("`{item}` is not key=value, such as tp=8"))?;
+    let (key, text) = (key.trim(), text.trim());
+    let bad = || format!("{key}={text}: write a whole number above 0, or a range such as 1..64");
+    if NUMBERS.contains(&key) {
+        let number = |text: &str| text.trim().parse::<u32>().ok().filter(|n| *n > 0).ok_or_else(bad);
+        let values = if let Some((from, to)) = text.split_once("..") {
+            let (from, to) = (number(from)?, number(to.trim_start_matches('='))?);
+            if from > to {
+                return Err(format!("{key}={text}: the range is empty"));
+            }
+            Values::Range(from, to)
+        } else if text.contains(',') {
+            Values::Words(text.split(',').map(|n| number(n).map(|n| n.to_string())).collect::<Result<_, _>>()?)
+        } else {
+            let n = number(text)?;
+            Values::Range(n, n)
+        };
+        return Ok(Rule { key: key.to_owned(), values });
+    }
+    if WORDS.contains(&key) {
+        let mut words: Vec<String> = text.split(',').map(|word| word.trim().to_owned()).collect();
+        for word in &mut words {
+            known_word(key, word)?;
+            if key == "split" {
+                // as plans write it
+                *word = word.parse::<LayerSplit>().map_err(|why| format!("{key}={word}: {why}"))?.to_string();
+            }
+        }
+        return Ok(Rule { key: key.to_owned(), values: Values::Words(words) });
+    }
+    let keys = NUMBERS.into_iter().chain(WORDS);
+    Err(format!("there is no `{key}` to fix or forbid{}", suggest::keys_hint(key, keys)))
+}
+
+/// Whether a word is one that its key can have.
+fn known_word(key: &str, word: &str) -> Result<(), String> {
+    let known: Vec<&str> = match key {
+        "sp" | "reshard" => vec!["on", "off"],
+        "split" => return Ok(()), // read where it is kept
+        "offload-optimizer" | "offload-activations" => {
+            return match word.parse::<f64>() {
+                Ok(share) if (0.0..=1.0).contains(&share) => Ok(()),
+                Ok(_) | Err(_) => Err(format!("{key}={word}: write a share between 0 and 1")),
+            };
+        }
+        "cp-kind" => text::CP_KINDS.iter().map(|(name, _)| *name).collect(),
+        "schedule" => Schedule::NAMES.to_vec(),
+        "zero" => text::ZERO.iter().map(|(name, _)| *name).collect(),
+        "dispatcher" => text::DISPATCHERS.iter().map(|(name, _)| *name).collect(),
+        "order" => text::ORDERS.iter().map(|(name, _)| *name).collect(),
+        _ => return parse_recompute(word).map(|_| ()),
+    };
+    if known.contains(&word) { Ok(()) } else { Err(format!("{key}={word}: `{word}` is none of: {}", known.join(", "))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_words_and_slips() {
+        let mut restrictions = Restrictions::default();
+        restrictions.fix("ep=1..64").unwrap();
+        restrictions.forbid("schedule=dualpipe,zb-v").unwrap();
+        assert!(restrictions.allows_number("ep", 64) && !restrictions.allows_number("ep", 65));
+        assert!(restrictions.allows_word("schedule", "1f1b") && !restrictions.allows_word("schedule", "zb-v"));
+        for slip in ["tp", "tp=0", "tp=x", "tpp=8", "ep=8..4", "schedule=dualpip", "zero=4", "recompute=some"] {
+            assert!(Restrictions::default().fix(slip).is_err(), "{slip}");
+        }
+        assert!(restrictions.fix("ep=2").is_err(), "fixed twice");
+    }
+}
