@@ -67,7 +67,7 @@ fn every_source_is_known() {
     }
     let known: toml::Table = toml::from_str(include_str!("../docs/sources.toml")).unwrap();
     let mut cited = BTreeSet::new();
-    let texts = [catalog::gpus::GPUS, catalog::clusters::CLUSTERS, catalog::stacks::STACKS].concat();
+    let texts = [catalog::files::GPUS, catalog::files::CLUSTERS, catalog::files::STACKS].concat();
     for (_, text) in texts {
         collect(&toml::Value::Table(toml::from_str(text).unwrap()), &mut cited);
     }
@@ -167,7 +167,7 @@ fn scratch(name: &str, bytes: &[u8]) -> PathBuf {
 }
 
 fn h100() -> &'static str {
-    catalog::gpus::GPUS.iter().find(|(name, _)| *name == "h100-sxm").unwrap().1
+    catalog::files::GPUS.iter().find(|(name, _)| *name == "h100-sxm").unwrap().1
 }
 
 #[test]

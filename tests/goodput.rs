@@ -110,7 +110,7 @@ fn spares_run_out_as_often_as_the_closed_form_says() {
 }
 
 fn market() -> Market {
-    catalog::market(catalog::prices::USUAL, &Overrides::default()).unwrap()
+    catalog::market(catalog::defaults::MARKET, &Overrides::default()).unwrap()
 }
 
 /// The failure rates of the catalogue give back the run that they are from: 419 interruptions in 54 days.

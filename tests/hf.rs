@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use meshwright::catalog::files::MODELS;
 use meshwright::catalog::hf::{HfError, from_config};
-use meshwright::catalog::models::MODELS;
 use meshwright::model::{Layer, Mixer, Model, ModelFile, Span};
 use serde_json::{Value, json};
 

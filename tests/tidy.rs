@@ -290,10 +290,7 @@ fn sources_are_known_and_used() {
 
 #[test]
 fn every_data_file_is_built_in() {
-    use meshwright::catalog::{
-        clusters::CLUSTERS, fits::FITS, gpus::GPUS, models::MODELS, prices::PRICES, stacks::STACKS,
-    };
-    use meshwright::confidence::INTERVALS;
+    use meshwright::catalog::files::{CLUSTERS, FITS, GPUS, INTERVALS, MODELS, PRICES, STACKS};
     for (folder, list) in [
         ("models", MODELS),
         ("clusters", CLUSTERS),

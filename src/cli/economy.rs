@@ -57,7 +57,7 @@ pub struct EconomyArgs {
     #[arg(long, value_name = "PRICE")]
     pub price: Option<UsdPerHour>,
     /// Prices, power and failures: a name of clusters/prices/ or a TOML file.
-    #[arg(long, value_name = "NAME", default_value = catalog::prices::USUAL)]
+    #[arg(long, value_name = "NAME", default_value = catalog::defaults::MARKET)]
     pub market: String,
     /// Where checkpoints go: sync, async, memory [default: that of the market].
     #[arg(long, value_enum, value_name = "MODE")]

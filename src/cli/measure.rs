@@ -17,7 +17,7 @@ use meshwright_lab::probe::ranks::Ranks;
 use meshwright_lab::probe::{
     Analytic, Effort, Kernel, Machine, Probe, ProbeError, Recorded, Samples, device, roofline, shapes,
 };
-use meshwright_planner::catalog;
+use meshwright_planner::catalog::{self, gpu_names};
 use meshwright_planner::search::{Options, search};
 use meshwright_planner::space::Restrictions;
 
@@ -207,7 +207,7 @@ fn gpu(args: &Args, problem: Option<&Problem>, opened: Option<&dyn Probe>) -> Re
     }
     let on_bus = device::read(&args.root).gpus.first().map(|gpu| gpu.name.clone());
     let driver_name = opened.map(|probe| probe.machine().device.clone()).or(on_bus).unwrap_or_default();
-    match device::catalogue_name(&driver_name) {
+    match gpu_names::in_driver(&driver_name) {
         Some(name) => Ok(catalog::gpu(name)?),
         None => bail!("nothing says which device of the catalogue this is\n\nhint: --gpu NAME, or --for MODEL CLUSTER"),
     }
@@ -216,7 +216,7 @@ fn gpu(args: &Args, problem: Option<&Problem>, opened: Option<&dyn Probe>) -> Re
 /// Catalogue name that the samples go under; the device must be the one that they are judged against.
 fn entry(args: &Args, gpu: &Gpu, machine: &Machine) -> Result<String> {
     let of = |name: &str| catalog::gpu(name).is_ok_and(|known| known.name == gpu.name);
-    if let Some(seen) = device::catalogue_name(&machine.device)
+    if let Some(seen) = gpu_names::in_driver(&machine.device)
         && !of(seen)
     {
         bail!(

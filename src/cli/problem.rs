@@ -300,7 +300,7 @@ impl ProblemArgs {
 }
 
 fn default_stack(cluster: &Cluster, target: Option<Target>) -> &'static str {
-    if let Some(target) = target { target.stack() } else { catalog::stacks::usual(&cluster.gpu.vendor) }
+    if let Some(target) = target { target.stack() } else { catalog::defaults::stack(&cluster.gpu.vendor) }
 }
 
 /// Four numbers of bytes, as `2+4+4+8`: weights, gradients, master weights, moments.

@@ -130,7 +130,7 @@ impl Sweep {
         })?;
         let SweepTable { name, market, set, source, workload, options, buy } = table;
         let sets = Overrides::parse(&set)?;
-        let market = catalog::market(market.as_deref().unwrap_or(catalog::prices::USUAL), &sets)?;
+        let market = catalog::market(market.as_deref().unwrap_or(catalog::defaults::MARKET), &sets)?;
         let tables = match options {
             Value::Table(table) => vec![table],
             Value::Array(items) => items

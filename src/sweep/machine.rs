@@ -8,7 +8,7 @@ use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::BytesPerSec;
 use meshwright_engine::workload;
-use meshwright_planner::catalog::{self, Overrides, clusters::CLUSTERS};
+use meshwright_planner::catalog::{self, Overrides, files::CLUSTERS};
 
 /// GPUs of one leaf where no cluster of the catalogue has this GPU. Source: [dgx-superpod-h100].
 const LEAF: u32 = 256;
@@ -143,7 +143,7 @@ pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, S
     let stack = match (choice.get("stack"), &task.stack) {
         (Some(name), _) => catalog::stack(name, &sweep.sets)?,
         (None, Some(stack)) => stack.clone(),
-        (None, None) => catalog::stack(catalog::stacks::usual(&cluster.gpu.vendor), &sweep.sets)?,
+        (None, None) => catalog::stack(catalog::defaults::stack(&cluster.gpu.vendor), &sweep.sets)?,
     };
     let recipe = task.recipe.as_deref().unwrap_or_else(|| stack.usual_recipe());
     let recipe = workload::recipe(recipe).ok_or_else(|| SweepError::value("optimizer", "there is no such recipe"))?;

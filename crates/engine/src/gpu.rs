@@ -278,12 +278,27 @@ pub struct Price {
     pub source: String,
 }
 
+/// Names of a device outside the catalogue.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GpuNames {
+    /// Names in the column `gpu` of tables of runs and of timed kernels; the first is the one that is written.
+    pub runs: Vec<String>,
+    /// Parts of the name that the driver reports.
+    pub driver: Vec<String>,
+    /// Parts of the name that training logs print.
+    pub log: Vec<String>,
+}
+
 /// One device.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
     /// Name as printed.
     pub name: String,
+    /// Names outside the catalogue.
+    #[serde(default, skip_serializing)]
+    pub names: GpuNames,
     /// Maker.
     pub vendor: String,
     /// Year of release.

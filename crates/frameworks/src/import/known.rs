@@ -6,7 +6,7 @@ use meshwright_engine::model::{Ffn, Layer, Model};
 use meshwright_planner::catalog::{self, Overrides};
 
 static KNOWN: LazyLock<Vec<(&'static str, Model)>> = LazyLock::new(|| {
-    let names = catalog::models::MODELS.iter().map(|(name, _)| *name);
+    let names = catalog::files::MODELS.iter().map(|(name, _)| *name);
     names.filter_map(|name| Some((name, catalog::model(name, &Overrides::default()).ok()?))).collect()
 });
 

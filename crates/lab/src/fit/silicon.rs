@@ -42,16 +42,8 @@ const FEWEST: usize = 15;
 /// Smallest buffer that training sends; latency alone is told by the smallest.
 const LEAST_BUFFER: f64 = 4096.0;
 
-/// Devices of the tables, and in the catalogue.
-const GPUS: [(&str, &str); 7] = [
-    ("A100-80GB", "a100-80-sxm"),
-    ("H100", "h100-sxm"),
-    ("H200", "h200-sxm"),
-    ("B200", "b200-sxm"),
-    ("B300", "b300-sxm"),
-    ("GB200", "gb200"),
-    ("GB300", "gb300"),
-];
+/// Devices whose tables the curves are fitted to.
+const GPUS: [&str; 7] = ["a100-80-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"];
 
 /// A product that was timed.
 #[derive(Clone, Debug, Deserialize)]
@@ -158,12 +150,14 @@ fn fitted<T: Sync>(
 pub fn products(table: &[Product], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
     let stack = stack("nemo-25", sets)?;
     let mut curves = Vec::new();
-    for (column, name) in GPUS {
+    for name in GPUS {
         let gpu = gpu_with(name, sets)?;
         for (format, present) in &gpu.gemm {
             let samples: Vec<Sample<Product>> = table
                 .iter()
-                .filter(|product| product.gpu == column && formats(&product.dtype, &gpu).contains(format))
+                .filter(|product| {
+                    gpu.names.runs.contains(&product.gpu) && formats(&product.dtype, &gpu).contains(format)
+                })
                 .map(|product| Sample {
                     fold: fold(&format!("{} {} {}", product.m, product.n, product.k), FOLDS as u32) as usize,
                     seconds: product.latency_us * 1e-6,
@@ -244,14 +238,14 @@ fn formats(dtype: &str, gpu: &Gpu) -> Vec<Format> {
 /// When a device of the catalogue cannot be read.
 pub fn collectives(table: &[Transfer], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
     let mut curves = Vec::new();
-    for (column, name) in GPUS {
+    for name in GPUS {
         let gpu = gpu_with(name, sets)?;
         for (op, present) in &gpu.collectives {
             for (place, known) in present.iter().enumerate() {
                 let samples: Vec<Sample<f64>> = table
                     .iter()
                     .filter(|transfer| {
-                        transfer.gpu == column
+                        gpu.names.runs.contains(&transfer.gpu)
                             && transfer.n_gpus == known.ranks
                             && operation(&transfer.collective) == Some(*op)
                             && transfer.size_bytes >= LEAST_BUFFER

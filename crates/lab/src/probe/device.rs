@@ -6,6 +6,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use meshwright_engine::units::{Bytes, BytesPerSec};
+use meshwright_planner::catalog::gpu_names;
 
 /// PCI vendor of NVIDIA.
 const NVIDIA: &str = "0x10de";
@@ -135,31 +136,6 @@ fn port(adapter: &Path, path: &Path) -> Option<Port> {
     })
 }
 
-/// Names of the driver and the device of the catalogue that each stands for; the first that is part of a name wins.
-const KNOWN: [(&str, &str); 16] = [
-    ("GB300", "gb300"),
-    ("GB200", "gb200"),
-    ("GH200", "gh200"),
-    ("B300", "b300-sxm"),
-    ("B200", "b200-sxm"),
-    ("H200", "h200-sxm"),
-    ("H100 PCIe", "h100-pcie"),
-    ("H100 80GB HBM3", "h100-sxm"),
-    ("H100 SXM", "h100-sxm"),
-    ("H800", "h800-sxm"),
-    ("H20", "h20-sxm"),
-    ("A100-SXM4-40GB", "a100-40-sxm"),
-    ("A100-SXM4-80GB", "a100-80-sxm"),
-    ("A100 80GB PCIe", "a100-80-pcie"),
-    ("A800-SXM4", "a800-sxm"),
-    ("V100-SXM2-32GB", "v100-sxm2-32"),
-];
-
-/// The device of the catalogue that the driver's name stands for.
-pub fn catalogue_name(driver_name: &str) -> Option<&'static str> {
-    KNOWN.iter().find(|(part, _)| driver_name.contains(part)).map(|(_, name)| *name)
-}
-
 /// Why a host makes no cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoCluster {
@@ -188,7 +164,7 @@ pub fn cluster_file(host: &Host, nodes: u32, gpu: Option<&str>, date: &str) -> R
     }
     let device = match gpu {
         Some(gpu) => gpu,
-        None => catalogue_name(&first.name).ok_or_else(|| NoCluster::Unknown(first.name.clone()))?,
+        None => gpu_names::in_driver(&first.name).ok_or_else(|| NoCluster::Unknown(first.name.clone()))?,
     };
     let count = host.gpus.len() as u32;
     let active: Vec<&Port> = host.ports.iter().filter(|port| port.is_active).collect();

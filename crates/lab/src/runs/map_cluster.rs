@@ -6,44 +6,16 @@ use meshwright_engine::cluster::{Cluster, Host, Level};
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::BytesPerSec;
-use meshwright_planner::catalog::{self, Shelf};
+use meshwright_planner::catalog::{Shelf, gpu_names};
 
-/// Names in the column `gpu`, and in the catalogue.
-const GPUS: &[(&str, &str)] = &[
-    ("A100-40GB", "a100-40-sxm"),
-    ("A100-80GB", "a100-80-sxm"),
-    ("A100-80GB-PCIe", "a100-80-pcie"),
-    ("A800-80GB", "a800-sxm"),
-    ("B200", "b200-sxm"),
-    ("B300", "b300-sxm"),
-    ("GB200", "gb200"),
-    ("GB300", "gb300"),
-    ("GH200", "gh200"),
-    ("H100", "h100-sxm"),
-    ("H100-80GB", "h100-sxm"),
-    ("H100-96GB-HBM2e", "h100-96gb-hbm2e"),
-    ("H100-PCIe", "h100-pcie"),
-    ("H20", "h20-sxm"),
-    ("H200", "h200-sxm"),
-    ("H800", "h800-sxm"),
-    ("MI250X", "mi250x"),
-    ("MI300X", "mi300x"),
-    ("MI325X", "mi325x"),
-    ("MI350X", "mi350x"),
-    ("MI355X", "mi355x"),
-    ("V100-16GB", "v100-sxm2-16"),
-    ("V100-32GB", "v100-sxm2-32"),
-];
 /// The host of this framework's B200 runs caps their power: a fact that its authors measured and published.
 const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 
-/// The device: a name of the table, or of the catalogue.
+/// Device of a row, by its name in tables or in the catalogue.
 pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
-    let known = GPUS.iter().find(|(column, _)| *column == name).map(|(_, catalogue)| *catalogue);
-    let known = known.or_else(|| catalog::gpu_names().into_iter().find(|catalogue| *catalogue == name));
     let capped = name == POWER_CAPPED.0 && map_stack::Family::of(row) == map_stack::Family::MegatronWithoutOverlap;
-    match if capped { Some(POWER_CAPPED.1) } else { known } {
+    match if capped { Some(POWER_CAPPED.1) } else { gpu_names::in_runs(name) } {
         Some(name) => shelf.gpu(name).map_err(Refusal::Unsupported),
         None if name.is_empty() => Refusal::unsupported("GPU unknown"),
         None => Refusal::unsupported(format!("GPU unknown: {name}")),

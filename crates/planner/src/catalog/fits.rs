@@ -10,12 +10,11 @@ use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
 use super::error::{CatalogError, Kind};
+use super::files::{FITS, GPUS, STACKS};
 use super::nearest;
 use super::overrides::place;
-use super::{gpus, read, stacks};
+use super::read;
 
-/// Name and text of each, sorted by name.
-pub const FITS: &[(&str, &str)] = &[("2026-11", include_str!("../../../../clusters/fits/2026-11.toml"))];
 /// The fit that is applied where none is asked for.
 pub const DEFAULT: &str = "2026-11";
 /// The name that stands for the specification's own constants.
@@ -114,8 +113,8 @@ impl Constant {
 
 fn names(kind: Kind) -> Vec<&'static str> {
     let list = match kind {
-        Kind::Gpu => gpus::GPUS,
-        Kind::Stack => stacks::STACKS,
+        Kind::Gpu => GPUS,
+        Kind::Stack => STACKS,
         Kind::Cluster | Kind::Model | Kind::Market | Kind::Fit => &[],
     };
     list.iter().map(|(name, _)| *name).collect()
@@ -190,7 +189,7 @@ impl Fit {
 pub fn value_at(key: &str, sets: &super::Overrides) -> Result<Option<Value>, CatalogError> {
     let constant = Constant::plain(key.to_owned(), Value::Boolean(false));
     let (kind, name, path) = constant.parts().map_err(|why| constant.error(why))?;
-    let list = if kind == Kind::Gpu { gpus::GPUS } else { stacks::STACKS };
+    let list = if kind == Kind::Gpu { GPUS } else { STACKS };
     let text = read::find(kind, list, name, None)?;
     let mut table: Table = read::parse(&text, [])?;
     for fitted in sets.fit().into_iter().flat_map(|fit| fit.of(kind, name)) {

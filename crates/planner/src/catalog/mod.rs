@@ -3,18 +3,16 @@
 //! A name is one of the catalogue, or a path to a TOML file of the same form: anything with a `/` or `\` in it, anything
 //! that ends in `.toml`, or the name of a file that exists.
 
-pub mod clusters;
+pub mod defaults;
 mod error;
+pub mod files;
 pub mod fits;
-pub mod gpus;
+pub mod gpu_names;
 pub mod hf;
-pub mod models;
 mod overrides;
 mod pools;
-pub mod prices;
 mod read;
 mod shelf;
-pub mod stacks;
 
 use std::path::Path;
 
@@ -34,7 +32,7 @@ use meshwright_engine::units::BytesPerSec;
 
 /// Names of the built-in models, sorted.
 pub fn model_names() -> Vec<&'static str> {
-    names(models::MODELS)
+    names(files::MODELS)
 }
 
 /// A model: a name of the catalogue, a TOML file, or a Hugging Face `config.json` (or the folder that holds one); with
@@ -53,29 +51,29 @@ pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
         }
         return Ok(hf::from_config(&text, &origin)?);
     }
-    let text = read::find(Kind::Model, models::MODELS, name, None)?;
+    let text = read::find(Kind::Model, files::MODELS, name, None)?;
     let file: ModelFile = read::parse(&text, sets.of(Kind::Model))?;
     file.into_model().map_err(|why| CatalogError::Invalid { origin: text.origin, why: why.to_string() })
 }
 
 /// Names of the built-in devices, sorted.
 pub fn gpu_names() -> Vec<&'static str> {
-    names(gpus::GPUS)
+    names(files::GPUS)
 }
 
 /// Names of the built-in clusters, sorted.
 pub fn cluster_names() -> Vec<&'static str> {
-    names(clusters::CLUSTERS)
+    names(files::CLUSTERS)
 }
 
 /// Names of the built-in stacks, sorted.
 pub fn stack_names() -> Vec<&'static str> {
-    names(stacks::STACKS)
+    names(files::STACKS)
 }
 
 /// Names of the built-in markets, sorted.
 pub fn market_names() -> Vec<&'static str> {
-    names(prices::PRICES)
+    names(files::PRICES)
 }
 
 /// A market, with what the user set of `market.…`.
@@ -83,7 +81,7 @@ pub fn market_names() -> Vec<&'static str> {
 /// # Errors
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
-    let text = read::find(Kind::Market, prices::PRICES, name, None)?;
+    let text = read::find(Kind::Market, files::PRICES, name, None)?;
     let market: Market = read::parse(&text, sets.of(Kind::Market))?;
     match market.check() {
         Ok(()) => Ok(market),
@@ -93,7 +91,7 @@ pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
 
 /// Names of the built-in fits, sorted.
 pub fn fit_names() -> Vec<&'static str> {
-    names(fits::FITS)
+    names(files::FITS)
 }
 
 fn names(list: &[(&'static str, &'static str)]) -> Vec<&'static str> {
@@ -117,7 +115,7 @@ pub fn gpu_with(name: &str, sets: &Overrides) -> Result<Gpu, CatalogError> {
 }
 
 fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, CatalogError> {
-    let text = read::find(Kind::Gpu, gpus::GPUS, name, folder)?;
+    let text = read::find(Kind::Gpu, files::GPUS, name, folder)?;
     let gpu: Gpu = read::parse_fitted(&text, fitted(&text, Kind::Gpu, name, sets), sets.of(Kind::Gpu))?;
     match gpu.check() {
         Ok(()) => Ok(gpu),
@@ -141,7 +139,7 @@ fn fitted<'a>(
 /// # Errors
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
-    let text = read::find(Kind::Stack, stacks::STACKS, name, None)?;
+    let text = read::find(Kind::Stack, files::STACKS, name, None)?;
     let stack: Stack = read::parse_fitted(&text, fitted(&text, Kind::Stack, name, sets), sets.of(Kind::Stack))?;
     match stack.check() {
         Ok(()) => Ok(stack),
@@ -185,7 +183,7 @@ pub enum Machine {
 /// # Errors
 /// As [`cluster`], and when the pools do not fit together.
 pub fn machine(name: &str, sets: &Overrides) -> Result<Machine, CatalogError> {
-    let text = read::find(Kind::Cluster, clusters::CLUSTERS, name, None)?;
+    let text = read::find(Kind::Cluster, files::CLUSTERS, name, None)?;
     if pools::has_pools(&text) {
         return pools::read(&text, sets);
     }

@@ -8,6 +8,7 @@ pub mod table;
 
 use std::sync::OnceLock;
 
+use crate::catalog::files::INTERVALS;
 use meshwright_engine::cost::{Evaluation, Footprint};
 use meshwright_engine::gpu::Figure;
 use meshwright_engine::problem::Problem;
@@ -15,9 +16,6 @@ use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, Seconds};
 
 pub use table::{Apart, Class, LEVELS, Quantiles, Table};
-
-/// Name and text of the built-in tables, sorted by name.
-pub const INTERVALS: &[(&str, &str)] = &[("2026-11", include_str!("../../../../clusters/intervals/2026-11.toml"))];
 
 /// The table that every answer uses.
 pub fn table() -> &'static Table {

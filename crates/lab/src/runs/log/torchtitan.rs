@@ -5,22 +5,7 @@
 
 use super::lines::{after, number_after, year};
 use super::{LoggedRun, Row, shape, steady};
-
-/// Names of devices in `CUDA capacity: …`, and in the column `gpu`, the longer first.
-const GPUS: [(&str, &str); 12] = [
-    ("GB300", "GB300"),
-    ("GB200", "GB200"),
-    ("GH200", "GH200"),
-    ("B300", "B300"),
-    ("B200", "B200"),
-    ("H200", "H200"),
-    ("H100", "H100"),
-    ("H800", "H800"),
-    ("A800", "A800-80GB"),
-    ("A100", "A100-80GB"),
-    ("MI355X", "MI355X"),
-    ("MI300X", "MI300X"),
-];
+use meshwright_planner::catalog::gpu_names;
 
 /// Reads the log, where it has a line of a step.
 pub fn read(text: &str) -> Option<LoggedRun> {
@@ -123,7 +108,7 @@ impl Mesh {
 
 /// `CUDA capacity: NVIDIA H100 with 95.04GiB memory`: the part with more or less memory is another device.
 fn gpu(line: &str) -> Option<String> {
-    let (_, name) = GPUS.into_iter().find(|(part, _)| line.contains(part))?;
+    let name = gpu_names::for_runs(gpu_names::in_log(line)?)?;
     let gib = number_after(line, " with ").unwrap_or_default();
     Some(match name {
         "H100" if gib > 85.0 => "H100-96GB-HBM2e".into(),

@@ -1,0 +1,46 @@
+//! Lists the data files of `models/` and `clusters/`, so that a new file needs no line of code.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+/// Folder below the root, and the name of its list.
+const FOLDERS: [(&str, &str); 7] = [
+    ("models", "MODELS"),
+    ("clusters", "CLUSTERS"),
+    ("clusters/fits", "FITS"),
+    ("clusters/gpus", "GPUS"),
+    ("clusters/intervals", "INTERVALS"),
+    ("clusters/prices", "PRICES"),
+    ("clusters/stacks", "STACKS"),
+];
+
+fn main() {
+    let root = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
+    let mut code = String::new();
+    for (folder, list) in FOLDERS {
+        let folder = root.join(folder);
+        println!("cargo::rerun-if-changed={}", folder.display());
+        writeln!(code, "/// Name and text of each file of the folder, sorted by name.").expect("a string takes text");
+        writeln!(code, "pub const {list}: &[(&str, &str)] = &[").expect("a string takes text");
+        for path in toml_files(&folder) {
+            let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+            writeln!(code, "    ({name:?}, include_str!({path:?})),").expect("a string takes text");
+        }
+        code.push_str("];\n");
+    }
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    fs::write(out.join("files.rs"), code).expect("the build folder can be written");
+}
+
+/// TOML files of a folder without its subfolders, sorted by name.
+fn toml_files(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.expect("a folder lists its files").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+        .map(|path| path.canonicalize().expect("a listed file exists"))
+        .collect();
+    paths.sort_by_key(|path| path.file_stem().map(ToOwned::to_owned));
+    paths
+}
