@@ -65,7 +65,7 @@ fn every_source_is_known() {
             _ => {}
         }
     }
-    let known: toml::Table = toml::from_str(include_str!("../docs/sources.toml")).unwrap();
+    let known: toml::Table = toml::from_str(include_str!("../../docs/sources.toml")).unwrap();
     let mut cited = BTreeSet::new();
     let texts = [catalog::files::GPUS, catalog::files::CLUSTERS, catalog::files::STACKS].concat();
     for (_, text) in texts {
@@ -96,7 +96,7 @@ const ROUNDING: f64 = 0.001;
 
 #[test]
 fn devices_agree_with_the_table() {
-    let mut reader = csv::Reader::from_reader(include_str!("data/gpus.csv").as_bytes());
+    let mut reader = csv::Reader::from_reader(include_str!("../data/gpus.csv").as_bytes());
     let columns = reader.headers().unwrap().clone();
     let mut rows = 0;
     for row in reader.records() {

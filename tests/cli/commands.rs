@@ -1,6 +1,4 @@
 //! The binary as its user meets it: exit codes, data on stdout, talk on stderr, bad input named.
-#![cfg(feature = "cli")]
-
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};

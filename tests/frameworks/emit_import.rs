@@ -1,7 +1,6 @@
 //! What is written for a framework reads back as the same plan.
 
-mod random;
-
+use crate::random::{Numbers, Spec, ends, plans, spec, spelled_out};
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::cost::split::plainest;
@@ -13,7 +12,6 @@ use meshwright::problem::Problem;
 use meshwright::space::{check, parse_plan};
 use meshwright::split::LayerSplit;
 use meshwright::split::nanotron::own_split;
-use random::{Numbers, Spec, ends, plans, spec, spelled_out};
 
 /// Plans of each problem that are tried.
 const TRIED: usize = 60;

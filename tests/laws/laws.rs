@@ -1,7 +1,6 @@
 //! Laws of the price: what must hold for every plan of every problem.
 
-mod random;
-
+use crate::random::{Numbers, Spec, plan_of, plans, spec, specs};
 use meshwright::cost::{Costs, Evaluation};
 use meshwright::gpu::Format;
 use meshwright::model::Model;
@@ -13,7 +12,6 @@ use meshwright::space::{Restrictions, Space};
 use meshwright::units::{Bytes, Seconds};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use random::{Numbers, Spec, plan_of, plans, spec, specs};
 
 /// Room for rounding: sums of some hundred terms in another order.
 const ROUNDING: f64 = 1e-9;

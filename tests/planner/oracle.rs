@@ -1,11 +1,10 @@
-//! The dynamic programs of refinement against HiGHS: `cargo test --features highs --test oracle`.
+//! The dynamic programs of refinement against HiGHS: `cargo test --features highs --test planner oracle`.
 //!
 //! HiGHS is given another formulation: one binary for each layer, stage and recomputation, with no intervals and no frontiers.
 //! Neither solver's word is taken: HiGHS' choice is added up again from its binaries.
 #![cfg(feature = "highs")]
 
-mod random;
-
+use crate::random::{Numbers, spec};
 use good_lp::{Expression, ResolutionError, Solution, SolverModel, Variable, constraint, highs, variable, variables};
 use meshwright::cost::by_stage::LayerOption;
 use meshwright::cost::{Costs, Stager};
@@ -16,7 +15,6 @@ use meshwright::schedule::paths::Path;
 use meshwright::schedule::replay::StageTime;
 use meshwright::space::parse_plan;
 use meshwright::stages::kinds_in_order;
-use random::{Numbers, spec};
 
 /// Options of one kind of layer of which none is as slow and as large as another: what HiGHS chooses among.
 fn options(stager: &Stager, kind: usize) -> Vec<LayerOption> {

@@ -1,7 +1,6 @@
 //! Refined stages: against every split and mix there is, against the plan as it was, against the evaluator.
 
-mod random;
-
+use crate::random::{Numbers, spec};
 use meshwright::cost::{Costs, Stager};
 use meshwright::plan::{Modules, Offload, Plan, Recompute};
 use meshwright::problem::Problem;
@@ -10,7 +9,6 @@ use meshwright::search;
 use meshwright::space::{Restrictions, parse_plan};
 use meshwright::stages::{Mix, Stage, StagedPlan, kinds_in_order};
 use meshwright::units::Bytes;
-use random::{Numbers, spec};
 
 /// Every recomputation of one layer.
 fn recomputes() -> Vec<Recompute> {
@@ -449,14 +447,14 @@ fn timed<T>(mut solve: impl FnMut() -> T) -> (T, f64) {
     }
 }
 
-/// Writes `docs/refine.md`: `cargo test --release --test refine -- --ignored write_docs`. Times of the solver are the machine's.
+/// Writes `docs/refine.md`: `cargo test --release --test planner -- --ignored write_docs`. Times of the solver are the machine's.
 #[test]
 #[ignore = "writes docs/refine.md; solver times depend on the machine"]
 fn write_docs() {
     use std::fmt::Write;
     let profile = if cfg!(debug_assertions) { "dev profile (opt-level 1)" } else { "release profile" };
     let mut text = String::from(
-        "# Refined stages\n\nWritten by `cargo test --release --test refine -- --ignored write_docs`.\n\nFor each plan: the \
+        "# Refined stages\n\nWritten by `cargo test --release --test planner -- --ignored write_docs`.\n\nFor each plan: the \
          replayed step time with the layers that the stack gives its stages and one recomputation for all of them (before), \
          with layers and recomputation chosen for each stage (after), what is proved (no split and mix of the plan is faster \
          by more), and the wall time of the solver, the shortest of a few",

@@ -1,6 +1,4 @@
 //! `meshwright sweep` as its user meets it: expansion, files, crashes, shards, bad input.
-#![cfg(feature = "cli")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;

@@ -1,12 +1,11 @@
 //! Where ranks sit: regular strides as a special case of seats; placements by program and by enumeration.
 
-mod random;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::process::Command;
 use std::time::Instant;
 
+use crate::random::{Numbers, Spec, spec};
 use meshwright::catalog::{self, Overrides};
 use meshwright::cluster::{Cluster, Level};
 use meshwright::collective::{Axis, Dispatch, Fabric, Group, Seats, units};
@@ -18,7 +17,6 @@ use meshwright::problem::Problem;
 use meshwright::space::{check, parse_plan};
 use meshwright::stack::Dispatcher;
 use meshwright::units::Bytes;
-use random::{Numbers, Spec, spec};
 
 fn cluster(name: &str) -> Cluster {
     catalog::cluster(name, &Overrides::default()).unwrap()
@@ -266,7 +264,7 @@ fn the_list_of_hosts_is_written() {
     assert!(explained.contains("with hosts listed in another order"), "{explained}");
 }
 
-/// The figures of docs/placement.md: `cargo test --test placement -- --ignored --nocapture figures`.
+/// The figures of docs/placement.md: `cargo test --test planner -- --ignored --nocapture figures`.
 #[test]
 #[ignore = "prints figures"]
 fn figures() {

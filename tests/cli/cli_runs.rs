@@ -1,6 +1,4 @@
 //! `validate`, `runs from-log` and `--risk` as their user meets them.
-#![cfg(feature = "cli")]
-
 use std::process::Command;
 
 struct Answer {

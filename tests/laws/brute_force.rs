@@ -1,16 +1,14 @@
 //! The search with its bounds, its stages, dominance, batches and threads gives what a plain loop over the whole space gives.
 
-mod random;
-
 use std::collections::BTreeMap;
 
+use crate::random::{Numbers, Spec, spec};
 use meshwright::cost::{Costs, Evaluation};
 use meshwright::express::Target;
 use meshwright::plan::{Layout, Offload, Plan};
 use meshwright::problem::Problem;
 use meshwright::search::{Goal, Objective, Options, Ranking, search, search_for};
 use meshwright::space::{self, Restrictions, Space};
-use random::{Numbers, Spec, spec};
 use std::ops::ControlFlow;
 
 /// Plans returned, each of another layout.

@@ -1,6 +1,4 @@
-//! Whole reports, word for word. `UPDATE_EXPECT=1 cargo test --test goldens` rewrites them; the diff is then the review.
-#![cfg(feature = "cli")]
-
+//! Whole reports, word for word. `UPDATE_EXPECT=1 cargo test --test cli goldens` rewrites them; the diff is then the review.
 use std::process::Command;
 
 use expect_test::expect_file;
@@ -101,6 +99,6 @@ fn a_model_counted() {
 
 #[test]
 fn published_runs_predicted() {
-    let args = ["predict", "--runs", "tests/goldens/runs.csv"];
+    let args = ["predict", "--runs", "tests/cli/goldens/runs.csv"];
     expect_file!["goldens/predict.txt"].assert_eq(&report(&args));
 }

@@ -1,8 +1,7 @@
 //! Runs that lose time in one known place, each measured with the spread of repeated runs: `lint --measured` names the place first
 //! or second, and is not sure where the measurements are not.
 
-mod random;
-
+use crate::random::{Spec, spec};
 use meshwright::cluster::Cluster;
 use meshwright::cost::Costs;
 use meshwright::lint::measured::{Point, Verdict, diagnose};
@@ -10,7 +9,6 @@ use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
 use meshwright::stack::Stack;
 use meshwright::units::Seconds;
-use random::{Spec, spec};
 
 /// Errors of measurements, as shares: what repeated runs of one layout differ by.
 const SPREAD: [f64; 3] = [0.02, -0.03, 0.015];

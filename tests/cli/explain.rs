@@ -1,6 +1,4 @@
 //! One plan laid open: against another, as a trace, as a picture, and what binds the winner.
-#![cfg(feature = "cli")]
-
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::{Command, Output};

@@ -1,6 +1,4 @@
 //! measure → calibrate → plan → verify as a user runs them, on recorded samples and on the files of a made-up host.
-#![cfg(feature = "cli")]
-
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};

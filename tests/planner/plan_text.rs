@@ -1,7 +1,6 @@
 //! A plan written as text reads back as itself; what is no plan is named, and nothing panics.
 
-mod random;
-
+use crate::random::{Numbers, ends, plans, spec, specs, spelled_out};
 use meshwright::cost::Costs;
 use meshwright::plan::text::KEYS;
 use meshwright::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
@@ -9,7 +8,6 @@ use meshwright::space::{Restrictions, check, parse_plan, plain_plan};
 use meshwright::split::LayerSplit;
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
-use random::{Numbers, ends, plans, spec, specs, spelled_out};
 
 #[test]
 fn plans_of_the_space_read_back() {

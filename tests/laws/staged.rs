@@ -1,7 +1,6 @@
 //! The price in stages is the flat price, and its bounds are bounds: on random plans with every choice there is.
 
-mod random;
-
+use crate::random::{Numbers, plan_of, specs, wide_plan};
 use meshwright::cost::staged::{
     Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, Sharding, Stages, layer_bound, least_states,
     least_time_of_flow,
@@ -12,7 +11,6 @@ use meshwright::space::{Restrictions, Space};
 use meshwright::split::LayerSplit;
 use meshwright::stages::StagedPlan;
 use meshwright::units::Seconds;
-use random::{Numbers, plan_of, specs, wide_plan};
 
 /// Relative difference that regrouped sums may have.
 const ROUNDING: f64 = 1e-12;
@@ -85,7 +83,7 @@ fn spelled_out_stages_are_priced_one_by_one() {
         let problem = spec.problem();
         let costs = Costs::new(&problem);
         let mut numbers = Numbers(77);
-        for plan in random::plans(&problem, 60, 78) {
+        for plan in crate::random::plans(&problem, 60, 78) {
             let pp = plan.layout.pp;
             if pp == 1 {
                 continue;
@@ -99,7 +97,7 @@ fn spelled_out_stages_are_priced_one_by_one() {
                 assert!(close(one, two), "{plan}: {one} even, {two} spelled out");
                 alike += 1;
             }
-            let plan = Plan { split: random::spelled_out(&costs, &plan, &mut numbers), ..plan };
+            let plan = Plan { split: crate::random::spelled_out(&costs, &plan, &mut numbers), ..plan };
             let stager = Stager::new(&costs, &plan);
             let first = matches!(plan.recompute, Recompute::FirstLayers(_)); // whose host waits are counted otherwise
             // Exchange beside compute is hidden by rank here and by layer there.

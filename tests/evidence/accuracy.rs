@@ -1,15 +1,14 @@
 //! How right the model is on published runs: `docs/accuracy.md`, and a ratchet under its headline figures.
 //!
-//! `UPDATE_EXPECT=1 cargo test --test accuracy` writes both files anew. A headline figure that got worse is refused even
+//! `UPDATE_EXPECT=1 cargo test --test evidence accuracy` writes both files anew. A headline figure that got worse is refused even
 //! then: who means it edits `tests/published/accuracy.json` by hand, where it shows.
-
-mod missed;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::fs::File;
 use std::path::PathBuf;
 
+use crate::missed::Causes;
 use meshwright::catalog::Overrides;
 use meshwright::catalog::fits::{self, FOLDS};
 use meshwright::report::{Sheet, markdown, validate as sheets};
@@ -19,7 +18,6 @@ use meshwright::validate::calibrate::coverage;
 use meshwright::validate::filter::Filter;
 use meshwright::validate::sample::{Sample, samples};
 use meshwright::validate::{Report, cross, score};
-use missed::Causes;
 
 /// What a headline figure may move by before it counts: it is shown to a tenth of a per cent.
 const SHOWN: f64 = 0.000_5;
@@ -296,7 +294,7 @@ fn missed_bars(scored: &Scored, causes: &Causes) -> String {
     let all = samples(&scored.rows, &scored.crossed);
     let kept: Vec<Sample> =
         all.into_iter().filter(|sample| filters.iter().all(|filter| filter.admits(sample))).collect();
-    missed::document(&scored.report, &kept, causes)
+    crate::missed::document(&scored.report, &kept, causes)
 }
 
 fn document(scored: &Scored) -> String {
@@ -308,7 +306,7 @@ fn document(scored: &Scored) -> String {
     let _ = write!(
         out,
         "# Accuracy\n\n\
-         Written by `UPDATE_EXPECT=1 cargo test --test accuracy`; do not edit. Errors are |predicted/measured − 1| of runs \
+         Written by `UPDATE_EXPECT=1 cargo test --test evidence accuracy`; do not edit. Errors are |predicted/measured − 1| of runs \
          that trained from scratch and ended well (`purpose=pretrain`, `outcome=ok`) in `tests/published/runs.csv`; repeats \
          of one run count once. `meshwright validate --runs tests/published/runs.csv --only purpose=pretrain \
          --witnesses tests/published/witnesses.csv --cross-validated` prints the same.\n\n\

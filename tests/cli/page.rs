@@ -2,8 +2,6 @@
 //!
 //! `CHROMIUM` names the browser where it is not on the path; `PLAYWRIGHT_FROM` a file of the folder that `playwright-core` is
 //! installed in (`npm install playwright-core`) where it is not `tests/page/`.
-#![cfg(feature = "cli")]
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 

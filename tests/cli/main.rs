@@ -1,0 +1,11 @@
+//! The binary as its user meets it.
+#![cfg(feature = "cli")]
+
+mod cli_runs;
+mod commands;
+mod explain;
+mod fleet;
+mod goldens;
+mod measure;
+mod page;
+mod sweep;

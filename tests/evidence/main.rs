@@ -1,0 +1,11 @@
+//! Evidence: predictions against published runs, training logs, calibration.
+
+#[path = "../random/mod.rs"]
+mod random;
+
+mod accuracy;
+mod calibration;
+mod diagnose;
+mod logs;
+mod missed;
+mod published;

@@ -1,0 +1,12 @@
+//! Frameworks: files written, files read back, launch scripts linted.
+
+#[path = "../random/mod.rs"]
+mod random;
+
+mod emit;
+mod emit_import;
+mod import;
+mod import_formats;
+mod import_scripts;
+mod import_splits;
+mod lint;

@@ -1,0 +1,11 @@
+//! Laws of the cost model and of the search: random plans, slow twins, worked numbers.
+
+#[path = "../random/mod.rs"]
+mod random;
+
+mod brute_force;
+mod goodput;
+mod laws;
+mod meter;
+mod staged;
+mod worked;

@@ -1,0 +1,10 @@
+//! The planner: stage refinement, placement, pools, and plans as text.
+
+#[path = "../random/mod.rs"]
+mod random;
+
+mod oracle;
+mod placement;
+mod plan_text;
+mod pools;
+mod refine;
