@@ -30,6 +30,9 @@ pub struct Args {
     /// Whether another order of hosts makes it faster.
     #[arg(long)]
     place: bool,
+    /// Name the function in the source code behind each term of time and tenant of memory.
+    #[arg(long = "where")]
+    origins: bool,
     /// Write the step as a Chrome trace, for ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -82,6 +85,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         if !rejections.is_empty() {
             sheets.push(explain::reasons(&rejections));
         }
+        sheets.extend(args.origins.then(explain::origins));
         sheets.extend(placed::sheet(&problem, &placed, 0.0));
         if let (Some(other), Some(winner)) = (&args.why_not, &evaluation) {
             sheets.extend(why_not(&costs, winner, other)?);

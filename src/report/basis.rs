@@ -1,7 +1,7 @@
 //! How each term of a step is known: the weakest of the figures that it leans on.
 
 use meshwright_engine::collective::Group;
-use meshwright_engine::cost::{Evaluation, groups};
+use meshwright_engine::cost::{Evaluation, Term, groups};
 use meshwright_engine::gpu::{Collective, Figure};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
@@ -10,16 +10,16 @@ use meshwright_engine::units::Seconds;
 
 /// How each term of a step is known, in the order of [`StepTime::terms`](meshwright_engine::cost::StepTime::terms); a term that takes no time
 /// leans on nothing.
-pub fn of_terms(problem: &Problem, evaluation: &Evaluation) -> Vec<(&'static str, Seconds, Option<Basis>)> {
-    let known = |name, time: Seconds| (time.get() > 0.0).then(|| of_term(problem, &evaluation.plan, name));
-    evaluation.step.terms().into_iter().map(|(name, time)| (name, time, known(name, time))).collect()
+pub fn of_terms(problem: &Problem, evaluation: &Evaluation) -> Vec<(Term, Seconds, Option<Basis>)> {
+    let known = |term, time: Seconds| (time.get() > 0.0).then(|| of_term(problem, &evaluation.plan, term));
+    evaluation.step.terms().into_iter().map(|(term, time)| (term, time, known(term, time))).collect()
 }
 
-/// How the term of this name is known (names of [`StepTime::terms`](meshwright_engine::cost::StepTime::terms)).
+/// Basis of one term.
 ///
 /// What no sample can speak of by itself (waiting for stages, stragglers, point-to-point sends) is known as well as the
 /// device's own curves at best.
-fn of_term(problem: &Problem, plan: &Plan, term: &str) -> Basis {
+fn of_term(problem: &Problem, plan: &Plan, term: Term) -> Basis {
     let gpu = &problem.cluster().gpu;
     let format = problem.workload().format;
     let weakest = |figures: &[Figure]| {
@@ -50,17 +50,17 @@ fn of_term(problem: &Problem, plan: &Plan, term: &str) -> Basis {
         weakest(&figures)
     };
     match term {
-        "compute" | "recompute" => kernels(),
-        "tp_comm" if plan.sequence_parallel => collectives(&gather_and_scatter, groups::tp(plan)),
-        "tp_comm" => collectives(&[Collective::AllReduce], groups::tp(plan)),
-        "cp_comm" => collectives(&[Collective::AllGather], groups::cp(plan)),
-        "ep_comm" => collectives(&[Collective::AllToAll], Group { ranks: plan.layout.ep, stride: 1 }),
-        "amax_comm" => collectives(&[Collective::AllReduce], groups::dp(plan, plan.layout.dense_replicas())),
-        "dp_comm" => collectives(&gather_and_scatter, groups::dp(plan, plan.layout.dense_replicas())),
-        "host" => weakest(&[Figure::Launch]),
-        "optimizer" => weakest(&[Figure::Hbm]),
-        "offload" => weakest(&[Figure::HostLink]),
-        _ => gpu.basis,
+        Term::Compute | Term::Recompute => kernels(),
+        Term::TpComm if plan.sequence_parallel => collectives(&gather_and_scatter, groups::tp(plan)),
+        Term::TpComm => collectives(&[Collective::AllReduce], groups::tp(plan)),
+        Term::CpComm => collectives(&[Collective::AllGather], groups::cp(plan)),
+        Term::EpComm => collectives(&[Collective::AllToAll], Group { ranks: plan.layout.ep, stride: 1 }),
+        Term::AmaxComm => collectives(&[Collective::AllReduce], groups::dp(plan, plan.layout.dense_replicas())),
+        Term::DpComm => collectives(&gather_and_scatter, groups::dp(plan, plan.layout.dense_replicas())),
+        Term::Host => weakest(&[Figure::Launch]),
+        Term::Optimizer => weakest(&[Figure::Hbm]),
+        Term::Offload => weakest(&[Figure::HostLink]),
+        Term::PipelineBubble | Term::PpComm | Term::Stragglers => gpu.basis,
     }
 }
 

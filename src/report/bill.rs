@@ -1,6 +1,6 @@
 //! What a job takes: days, dollars, energy, and where its time goes beside the steps.
 
-use super::{Sheet, in_words};
+use super::Sheet;
 use meshwright_engine::goodput::{Goodput, Losses};
 use meshwright_engine::money::Bill;
 use meshwright_engine::units::{percent, significant};
@@ -29,7 +29,7 @@ pub fn sheet(title: String, bills: &[(Goodput, Bill)]) -> Sheet {
 fn lost(goodput: &Goodput) -> String {
     let mut parts: Vec<_> = goodput.losses.parts().into_iter().filter(|(_, share)| *share >= 5e-4).collect();
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    parts.iter().map(|(name, share)| format!("{} {}", in_words(name), percent(*share))).collect::<Vec<_>>().join(", ")
+    parts.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect::<Vec<_>>().join(", ")
 }
 
 /// How a job is interrupted, in words.

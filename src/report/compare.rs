@@ -1,6 +1,6 @@
 //! Two plans term by term, and what binds a winner.
 
-use super::{Sheet, in_words};
+use super::Sheet;
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::units::percent;
 use meshwright_planner::search::Change;
@@ -12,13 +12,13 @@ pub fn against_winner(winner: &Evaluation, other: &Evaluation) -> Sheet {
     let mut sheet = Sheet::new(title, &["term", "this plan", "winner", "difference", "share of the winner's step"]);
     let mut terms: Vec<_> = other.step.terms().into_iter().zip(winner.step.terms()).collect();
     terms.sort_by(|a, b| (b.0.1.get() - b.1.1.get()).total_cmp(&(a.0.1.get() - a.1.1.get())));
-    for ((name, mine), (_, theirs)) in terms {
+    for ((term, mine), (_, theirs)) in terms {
         if mine.get() == 0.0 && theirs.get() == 0.0 {
             continue;
         }
         let difference = mine.get() - theirs.get();
         sheet.push([
-            in_words(name),
+            term.to_string(),
             mine.to_string(),
             theirs.to_string(),
             signed(difference),

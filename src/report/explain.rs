@@ -1,7 +1,7 @@
 //! One plan laid open: its step time as a waterfall of terms, its memory rank by rank.
 
-use super::{Sheet, basis, in_words};
-use meshwright_engine::cost::{Evaluation, Figures, Footprint};
+use super::{Sheet, basis};
+use meshwright_engine::cost::{Evaluation, Figures, Footprint, Tenant, Term};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{Seconds, percent, significant};
 use meshwright_planner::confidence::Confidence;
@@ -15,7 +15,7 @@ pub fn waterfall(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     let total = evaluation.step.total();
     let mut sheet = Sheet::new(format!("Step time {total}"), &["term", "time", "share", "basis", "from start to end"]);
     let mut start = Seconds::ZERO;
-    for (name, time, known) in basis::of_terms(problem, evaluation) {
+    for (term, time, known) in basis::of_terms(problem, evaluation) {
         let bar = if time.get() > 0.0 {
             let (from, long) = (start / total * BAR, (time / total * BAR).max(1.0));
             format!("{}{}", ".".repeat(from as usize), "#".repeat(long.round() as usize))
@@ -23,7 +23,7 @@ pub fn waterfall(problem: &Problem, evaluation: &Evaluation) -> Sheet {
             String::new()
         };
         let known = known.map_or_else(|| "-".into(), |basis| basis.to_string());
-        sheet.push([in_words(name), time.to_string(), percent(time / total), known, bar]);
+        sheet.push([term.to_string(), time.to_string(), percent(time / total), known, bar]);
         start += time;
     }
     sheet.push([
@@ -38,8 +38,8 @@ pub fn waterfall(problem: &Problem, evaluation: &Evaluation) -> Sheet {
 
 /// Memory of every pipeline rank, by tenant, in GiB.
 pub fn memory(problem: &Problem, footprints: &[Footprint]) -> Sheet {
-    let names = Footprint::default().tenants().map(|(name, _)| name);
-    let columns: Vec<&str> = ["rank"].into_iter().chain(names).chain(["peak", "headroom"]).collect();
+    let tenants = Tenant::ALL.iter().map(|tenant| tenant.key());
+    let columns: Vec<&str> = ["rank"].into_iter().chain(tenants).chain(["peak", "headroom"]).collect();
     let title = format!(
         "Memory by pipeline rank, GiB ({:.1} of {:.1} may be filled)",
         problem.hbm_budget().as_gib(),
@@ -56,6 +56,17 @@ pub fn memory(problem: &Problem, footprints: &[Footprint]) -> Sheet {
                 .chain([format!("{:.2}", footprint.device().as_gib()), format!("{headroom:.2}")])
                 .collect(),
         );
+    }
+    sheet
+}
+
+/// The function behind every term of a step and every tenant of memory, with its section of the specification.
+pub fn origins() -> Sheet {
+    let mut sheet = Sheet::new("Where each number is computed", &["number", "function", "file", "specification"]);
+    let terms = Term::ALL.iter().map(|term| (term.to_string(), term.origin()));
+    let tenants = Tenant::ALL.iter().map(|tenant| (format!("{tenant} (memory)"), tenant.origin()));
+    for (number, origin) in terms.chain(tenants) {
+        sheet.push([number, origin.function.into(), origin.file.into(), format!("§{}", origin.section)]);
     }
     sheet
 }

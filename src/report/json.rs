@@ -149,7 +149,7 @@ impl Priced {
 
 /// Terms in seconds: `compute_s`, …
 fn terms(step: &StepTime) -> Map<String, Value> {
-    step.terms().into_iter().map(|(name, time)| (format!("{name}_s"), time.get().into())).collect()
+    step.terms().into_iter().map(|(term, time)| (format!("{}_s", term.key()), time.get().into())).collect()
 }
 
 /// How each term is known; `none` where it takes no time.
@@ -157,13 +157,17 @@ fn terms_basis(problem: &Problem, evaluation: &Evaluation) -> Map<String, Value>
     let known = |basis: Option<Basis>| basis.map_or_else(|| "none".to_owned(), |basis| basis.to_string());
     basis::of_terms(problem, evaluation)
         .into_iter()
-        .map(|(name, _, basis)| (name.to_owned(), known(basis).into()))
+        .map(|(term, _, basis)| (term.key().to_owned(), known(basis).into()))
         .collect()
 }
 
 /// Tenants in GiB: `weights_gib`, …
 fn memory(footprint: &Footprint) -> Map<String, Value> {
-    footprint.tenants().into_iter().map(|(name, bytes)| (format!("{name}_gib"), bytes.as_gib().into())).collect()
+    footprint
+        .tenants()
+        .into_iter()
+        .map(|(tenant, bytes)| (format!("{}_gib", tenant.key()), bytes.as_gib().into()))
+        .collect()
 }
 
 /// The question of a problem.

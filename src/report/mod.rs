@@ -52,8 +52,3 @@ impl Sheet {
         self.rows.push(row.into());
     }
 }
-
-/// A term's name in words: `tp_comm` is `tp comm`.
-pub fn in_words(name: &str) -> String {
-    name.replace('_', " ")
-}

@@ -10,6 +10,7 @@ use crate::sweep::front;
 use crate::sweep::insight::{BreakEven, Marginal};
 use crate::sweep::record::{Record, Status};
 use crate::sweep::tornado::Bar;
+use meshwright_engine::cost::Term;
 use meshwright_engine::units::count;
 
 /// The page around the data.
@@ -81,6 +82,8 @@ struct Data<'a> {
     date: &'a str,
     count: u64,
     none_count: u64,
+    /// Terms of a step, each with its colour.
+    terms: Vec<(Term, &'static str)>,
     workloads: Vec<Workload<'a>>,
     options: Vec<Shown<'a>>,
     none: Vec<Not<'a>>,
@@ -103,6 +106,24 @@ pub struct Beside<'a> {
     pub tornado: Option<(usize, &'a [Bar])>,
     /// What to buy.
     pub fleet: Option<&'a Fleet>,
+}
+
+/// Colour of a term in the charts: a variable of the page's style sheet.
+const fn colour(term: Term) -> &'static str {
+    match term {
+        Term::Compute => "var(--c0)",
+        Term::TpComm | Term::AmaxComm => "var(--c1)",
+        Term::PpComm => "var(--c2)",
+        Term::EpComm => "var(--c3)",
+        Term::CpComm => "var(--c4)",
+        Term::Recompute => "var(--c5)",
+        Term::PipelineBubble => "var(--c6)",
+        Term::Host => "var(--c7)",
+        Term::Stragglers => "var(--bad)",
+        Term::DpComm => "var(--good)",
+        Term::Optimizer => "var(--soft)",
+        Term::Offload => "var(--line)",
+    }
 }
 
 /// Options that cannot do the work, at most.
@@ -130,6 +151,7 @@ pub fn render(sweep: &Sweep, records: &[Record], beside: &Beside) -> serde_json:
         date: &sweep.market.date,
         count: beside.counts.0,
         none_count: beside.counts.1,
+        terms: Term::ALL.iter().map(|term| (*term, colour(*term))).collect(),
         workloads: sweep
             .tasks
             .iter()

@@ -1,8 +1,8 @@
 //! The ranked plans, the rejections, and the head line of a problem.
 
+use super::Sheet;
 use super::ties::Ties;
-use super::{Sheet, in_words};
-use meshwright_engine::cost::{Evaluation, Figures, StepTime};
+use meshwright_engine::cost::{Evaluation, Figures, StepTime, Term};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{percent, significant};
 use meshwright_planner::confidence::Confidence;
@@ -56,10 +56,10 @@ fn significant_count(n: f64) -> String {
 }
 
 /// Terms from the largest, without those that are nothing.
-pub fn largest_terms(step: &StepTime) -> Vec<(&'static str, f64)> {
+pub fn largest_terms(step: &StepTime) -> Vec<(Term, f64)> {
     let total = step.total();
-    let mut terms: Vec<(&str, f64)> =
-        step.terms().into_iter().map(|(name, time)| (name, time / total)).filter(|(_, share)| *share > 0.0).collect();
+    let mut terms: Vec<(Term, f64)> =
+        step.terms().into_iter().map(|(term, time)| (term, time / total)).filter(|(_, share)| *share > 0.0).collect();
     terms.sort_by(|a, b| b.1.total_cmp(&a.1));
     terms
 }
@@ -69,7 +69,7 @@ pub(super) fn where_it_goes(evaluation: &Evaluation) -> String {
         .into_iter()
         .filter(|(_, share)| *share >= LEAST_SHOWN)
         .take(TERMS_SHOWN)
-        .map(|(name, share)| format!("{} {:.0}%", in_words(name), share * 100.0))
+        .map(|(term, share)| format!("{} {:.0}%", term, share * 100.0))
         .collect();
     shown.join(",\n")
 }

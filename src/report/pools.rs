@@ -369,7 +369,12 @@ impl Priced {
             tokens_per_s_per_gpu: figures.tokens_per_second,
             dollars_per_billion_tokens: figures.dollars,
             slowest_pool: pooled.cluster().pools[mixture.slowest].name.clone(),
-            terms: mixture.step.terms().into_iter().map(|(name, time)| (name.to_owned(), time.get().into())).collect(),
+            terms: mixture
+                .step
+                .terms()
+                .into_iter()
+                .map(|(term, time)| (term.key().to_owned(), time.get().into()))
+                .collect(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use meshwright_engine::units::{percent, significant};
 use std::fmt::Write;
 
+use meshwright_engine::cost::Tenant;
 use meshwright_engine::cost::timeline::Timeline;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::ops::{Op, Pass};
@@ -194,8 +195,8 @@ fn memory(svg: &mut String, problem: &Problem, timeline: &Timeline, top: f64) {
     let high = |gib: f64| gib / peak * (bottom - top);
     let width = size::WIDTH - size::LEFT - size::RIGHT;
     let column = (width / f64::from(timeline.plan.layout.pp)).min(size::COLUMN);
-    let names = meshwright_engine::cost::Footprint::default().tenants().map(|(name, _)| name);
-    let keys: Vec<(&str, &str)> = names.into_iter().zip(colour::TENANTS).collect();
+    let names = Tenant::ALL.iter().map(|tenant| tenant.key());
+    let keys: Vec<(&str, &str)> = names.zip(colour::TENANTS).collect();
     legend(svg, top - 12.0, &keys);
     let every = (16.0 / column).ceil().max(1.0) as u32;
     for (rank, footprint) in timeline.footprints.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! Why the winner won: a paragraph in words.
 
+use super::basis;
 use super::plans::largest_terms;
 use super::ties::Ties;
-use super::{basis, in_words};
 use meshwright_engine::cost::{Costs, Evaluation, Figures};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{percent, significant};
@@ -16,7 +16,7 @@ pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
     let spent: Vec<String> = largest_terms(&winner.step)
         .into_iter()
         .take(3)
-        .map(|(name, share)| format!("{} {}", in_words(name), percent(share)))
+        .map(|(term, share)| format!("{term} {}", percent(share)))
         .collect();
     let runner_up = ranking
         .evaluations
@@ -71,10 +71,10 @@ fn against(winner: &Evaluation, second: &Evaluation) -> String {
         .terms()
         .into_iter()
         .zip(second.step.terms())
-        .map(|((name, mine), (_, theirs))| (name, theirs - mine))
+        .map(|((term, mine), (_, theirs))| (term, theirs - mine))
         .max_by(|a, b| a.1.get().total_cmp(&b.1.get()));
     let by = match saved {
-        Some((name, time)) if time.get() > 0.0 => format!(", mostly by {} of {} less", time, in_words(name)),
+        Some((term, time)) if time.get() > 0.0 => format!(", mostly by {time} of {term} less"),
         Some(_) | None => String::new(),
     };
     format!("It beats the next, {}, by {}{by}.", second.plan, percent(gap))

@@ -170,7 +170,7 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
             runs: task.runs,
             plan: evaluation.plan.to_string(),
             step_time_s: figures.step.get(),
-            terms: named(&evaluation.step.terms().map(|(name, time)| (name, time.get()))),
+            terms: named(&evaluation.step.terms().map(|(term, time)| (term.key(), time.get()))),
             mfu: figures.mfu,
             tokens_per_s_per_gpu: figures.tokens_per_second,
             peak_mem_gib: figures.peak.as_gib(),

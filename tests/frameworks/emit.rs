@@ -46,7 +46,13 @@ fn flags_say_what_the_plan_says() {
     ] {
         assert!(text.contains(flag), "{flag} in\n{text}");
     }
-    assert!(!text.contains("--use-tp-pp-dp-mapping") || text.contains("tp-cp-ep-pp-dp"), "{text}");
+}
+
+#[test]
+fn the_rank_order_is_a_flag_where_it_is_not_the_default() {
+    let flag = "--use-tp-pp-dp-mapping";
+    assert!(out(&small("tp=2 pp=2 order=tp-cp-ep-pp-dp")).contains(flag));
+    assert!(!out(&small("tp=2 pp=2")).contains(flag));
 }
 
 #[test]

@@ -90,36 +90,6 @@ fn a_degree_of_one_adds_no_communication() {
     });
 }
 
-/// The search may cut by it only if it is one: on 20,000 plans and more.
-#[test]
-fn the_lower_bound_is_a_lower_bound() {
-    let mut checked = 0;
-    for (index, spec) in specs().iter().enumerate() {
-        let problem = spec.problem();
-        let (costs, restrictions) = (Costs::new(&problem), Restrictions::default());
-        let space = Space::new(&costs, &restrictions);
-        let shapes = space.shapes();
-        let mut numbers = Numbers(40 + index as u64);
-        for _ in 0..300 {
-            let shape = shapes[numbers.below(shapes.len())];
-            let priced = costs.shape(&shape);
-            let bound = costs.lower_bound(&shape, &priced).get();
-            for plan in (0..40).filter_map(|_| plan_of(&costs, &space, &shape, &mut numbers)) {
-                // A shape is priced once for each recomputation; the bound is that of the shape without any.
-                let own = costs.shape(&Plan { recompute: plan.recompute, ..shape });
-                let evaluation = costs.evaluate_shaped(&plan, &own);
-                let time = evaluation.step.total().get();
-                assert!(bound <= time, "{spec:?} {plan}: bound {bound}, price {time}");
-                if checked % 10 == 0 {
-                    assert_eq!(costs.evaluate(&plan), evaluation, "{spec:?} {plan}: its shape is not shared");
-                }
-                checked += 1;
-            }
-        }
-    }
-    assert!(checked >= 20_000, "only {checked}");
-}
-
 /// The problem with its links so many times as fast: network, scale-up domain, and every measured curve.
 fn faster_links(problem: &Problem, network: f64, inside: f64) -> Problem {
     let mut cluster = problem.cluster().clone();

@@ -7,5 +7,6 @@ mod brute_force;
 mod goodput;
 mod laws;
 mod meter;
+mod origins;
 mod staged;
 mod worked;

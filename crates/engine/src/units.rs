@@ -228,17 +228,6 @@ impl Bytes {
     }
 }
 
-impl UsdPerHour {
-    /// `n` dollars for an hour.
-    pub fn per_hour(n: f64) -> Self {
-        Self(n)
-    }
-    /// What so long costs.
-    pub fn during(self, time: Seconds) -> Usd {
-        Usd(self.0 * time.as_hours())
-    }
-}
-
 impl Usd {
     /// What an hour of `life` costs.
     pub fn spread_over(self, life: Seconds) -> UsdPerHour {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::term::Tenant;
 use crate::units::Bytes;
 
 /// What the driver, the libraries and fragmentation take beside the tensors (§6.5): CUDA context and workspaces, NCCL's
@@ -59,18 +60,18 @@ impl Footprint {
     }
 
     /// Every tenant with its name: the one list behind the sums, the tables and the JSON.
-    pub fn tenants(&self) -> [(&'static str, Bytes); 8] {
+    pub fn tenants(&self) -> [(Tenant, Bytes); 8] {
         let Self { rank: _, weights, gradients, optimizer, activations, transient, caches, fragmentation, context } =
             *self;
         [
-            ("weights", weights),
-            ("gradients", gradients),
-            ("optimizer", optimizer),
-            ("activations", activations),
-            ("transient", transient),
-            ("caches", caches),
-            ("fragmentation", fragmentation),
-            ("context", context),
+            (Tenant::Weights, weights),
+            (Tenant::Gradients, gradients),
+            (Tenant::Optimizer, optimizer),
+            (Tenant::Activations, activations),
+            (Tenant::Transient, transient),
+            (Tenant::Caches, caches),
+            (Tenant::Fragmentation, fragmentation),
+            (Tenant::Context, context),
         ]
     }
 

@@ -24,6 +24,7 @@ pub mod stage;
 pub mod staged;
 pub mod step;
 pub mod straggler;
+pub mod term;
 pub mod timeline;
 
 use smallvec::SmallVec;
@@ -43,6 +44,7 @@ pub use footprint::Footprint;
 pub use mixed::Mixed;
 pub use stage::ShapeCost;
 pub use step::{Evaluation, StepTime};
+pub use term::{Tenant, Term};
 
 /// What pricing needs at hand: the problem, its device and fabric, and layers counted by kind.
 #[derive(Clone, Debug)]

@@ -249,30 +249,6 @@ impl Costs<'_> {
         plan.split.mtp_stage((plan.layout.pp * plan.schedule.virtual_stages()) as usize) as u32
     }
 
-    /// A step time that no plan of this shape can beat, whatever its pipeline, replicas and sharding:
-    ///
-    /// ```text
-    /// T ≥ B·t·c/(N·b) · Σ_layers (F + B)          specification §8.1, layer bound
-    /// ```
-    ///
-    /// Every micro-batch visits every layer once, and the N/(t·c) device groups share them at best evenly. Host floors and
-    /// traffic that may run beside compute are left out.
-    pub fn lower_bound(&self, plan: &Plan, shape: &ShapeCost) -> Seconds {
-        let beside = self.device.stack.overlap.ep > 0.0;
-        let layers: Seconds = self
-            .kind_counts()
-            .iter()
-            .zip(&shape.layers)
-            .map(|(&count, cost)| {
-                let exchange = if beside { Seconds::ZERO } else { cost.ep.sum() };
-                let busy = cost.forward + cost.dgrad + cost.wgrad + cost.tp.sum() + cost.cp.sum() + cost.recompute;
-                (busy + exchange) * f64::from(count)
-            })
-            .sum();
-        let groups = f64::from(self.problem.cluster().gpus) / f64::from(plan.layout.tp * plan.layout.cp);
-        layers * (f64::from(self.problem.workload().global_batch) / (groups * f64::from(plan.micro_batch)))
-    }
-
     /// Work of each chunk, in model order: its layers, and the ends of the model where they are.
     pub fn chunk_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
         let chunks = plan.layout.pp * plan.schedule.virtual_stages();

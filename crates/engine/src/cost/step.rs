@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::footprint::Footprint;
 use super::stage::Work;
+use super::term::Term;
 use crate::plan::Plan;
 use crate::units::Seconds;
 
@@ -40,7 +41,7 @@ pub struct StepTime {
 
 impl StepTime {
     /// Every term with its name: the one list behind [`total`](Self::total), the tables and the JSON.
-    pub fn terms(&self) -> [(&'static str, Seconds); 13] {
+    pub fn terms(&self) -> [(Term, Seconds); 13] {
         let Self {
             compute,
             recompute,
@@ -57,19 +58,19 @@ impl StepTime {
             offload,
         } = *self;
         [
-            ("compute", compute),
-            ("recompute", recompute),
-            ("tp_comm", tp_comm),
-            ("cp_comm", cp_comm),
-            ("ep_comm", ep_comm),
-            ("amax_comm", amax_comm),
-            ("host", host),
-            ("pipeline_bubble", pipeline_bubble),
-            ("pp_comm", pp_comm),
-            ("stragglers", stragglers),
-            ("dp_comm", dp_comm),
-            ("optimizer", optimizer),
-            ("offload", offload),
+            (Term::Compute, compute),
+            (Term::Recompute, recompute),
+            (Term::TpComm, tp_comm),
+            (Term::CpComm, cp_comm),
+            (Term::EpComm, ep_comm),
+            (Term::AmaxComm, amax_comm),
+            (Term::Host, host),
+            (Term::PipelineBubble, pipeline_bubble),
+            (Term::PpComm, pp_comm),
+            (Term::Stragglers, stragglers),
+            (Term::DpComm, dp_comm),
+            (Term::Optimizer, optimizer),
+            (Term::Offload, offload),
         ]
     }
 

@@ -61,23 +61,3 @@ impl Failures {
         Seconds::new(1.0 / rate)
     }
 }
-
-/// Mean time to interruption where every GPU fails with `daily` probability a day.
-///
-/// ```text
-/// M = 1 d / (daily·N)
-/// ```
-pub fn from_daily_probability(daily: f64, gpus: u32) -> Seconds {
-    Seconds::days(1.0 / (daily * f64::from(gpus)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Specification §7.1: a primer says ten hours, wrong by 24 times.
-    #[test]
-    fn one_in_ten_thousand_a_day_on_a_thousand_gpus_is_ten_days() {
-        assert!((from_daily_probability(1e-4, 1000).as_days() - 10.0).abs() < 1e-12);
-    }
-}

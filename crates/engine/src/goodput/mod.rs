@@ -97,20 +97,11 @@ pub struct Goodput {
 /// ```
 ///
 /// Exact for failures of constant rate, which may also strike during a checkpoint and a restart [daly-2006]; the drain D of an
-/// asynchronous checkpoint is work that is lost with the checkpoint under way. Its first order is the specification's
-/// [`first_order`].
+/// asynchronous checkpoint is work that is lost with the checkpoint under way. To first order it is the
+/// formula of specification §7.2.
 pub fn useful(interval: Seconds, pause: Seconds, after_failure: Seconds, between_failures: Seconds) -> f64 {
     let m = between_failures;
     interval / (m * ((after_failure / m).exp() * ((interval + pause) / m).exp_m1()))
-}
-
-/// The same to first order.
-///
-/// ```text
-/// η = 1/(1 + δ/τ) · 1/(1 + (τ/2 + R)/M)          specification §7.2
-/// ```
-pub fn first_order(interval: Seconds, pause: Seconds, restart: Seconds, between_failures: Seconds) -> f64 {
-    1.0 / (1.0 + pause / interval) / (1.0 + (interval / 2.0 + restart) / between_failures)
 }
 
 impl Conditions {
@@ -153,6 +144,15 @@ impl Conditions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Share of useful time to first order, as the specification prints it.
+    ///
+    /// ```text
+    /// η = 1/(1 + δ/τ) · 1/(1 + (τ/2 + R)/M)          specification §7.2
+    /// ```
+    fn first_order(interval: Seconds, pause: Seconds, restart: Seconds, between_failures: Seconds) -> f64 {
+        1.0 / (1.0 + pause / interval) / (1.0 + (interval / 2.0 + restart) / between_failures)
+    }
 
     /// Specification §7.2. Its own figures, 0.918 and 0.923, are 0.2 % over what its formula gives at its τ*.
     #[test]

@@ -71,11 +71,6 @@ pub fn stack_names() -> Vec<&'static str> {
     names(files::STACKS)
 }
 
-/// Names of the built-in markets, sorted.
-pub fn market_names() -> Vec<&'static str> {
-    names(files::PRICES)
-}
-
 /// A market, with what the user set of `market.…`.
 ///
 /// # Errors
