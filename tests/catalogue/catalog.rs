@@ -193,6 +193,24 @@ fn an_unknown_key_shows_its_line_and_the_nearest() {
     assert!(error.ends_with("hint: did you mean `hbm_bandwidth`?"), "{error}");
 }
 
+/// A name of two lines would leave its comment in a launch script, and its second line would run.
+#[test]
+fn texts_of_several_lines_are_refused() {
+    let named = |name: &str| h100().replace("\"H100 SXM5 80GB\"", &format!("\"{name}\""));
+    for name in ["H100\\ntouch PWNED\\n#", "H100\\r#", "H100\\u0085#", "H100\\u2028#", "H100\\u0000"] {
+        let error = gpu_error(&named(name));
+        assert!(error.contains("`name` holds a line break or another control character"), "{name}: {error}");
+    }
+    let sets = Overrides::parse([r#"model.name="L\ntouch PWNED""#]).unwrap();
+    let error = catalog::model("llama3-8b", &sets).unwrap_err().to_string();
+    assert!(error.contains("`name` holds a line break"), "{error}");
+    let error = Overrides::parse(["stack.name=a\nb"]).unwrap_err().to_string();
+    assert!(error.contains("must be one line"), "{error}");
+    let config = include_str!("../hf/llama-3.1-8b.json");
+    let model = catalog::hf::from_config(config, "L\ntouch PWNED\n#/config.json").unwrap();
+    assert_eq!(model.name, "Ltouch PWNED#");
+}
+
 #[test]
 fn values_that_cannot_be_are_refused() {
     assert!(gpu_error(&h100().replace("0.793", "nan")).contains("gemm.bf16.efficiency"));

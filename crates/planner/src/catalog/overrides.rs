@@ -7,6 +7,7 @@ use toml::{Table, Value};
 use super::error::{CatalogError, Kind};
 use super::fits::{self, Fit};
 use super::nearest;
+use super::read::is_one_line;
 
 /// Source of a value that the user set.
 pub const SET_SOURCE: &str = "set-on-the-command-line";
@@ -80,6 +81,9 @@ impl Overrides {
 
 fn setting(item: &str) -> Result<Setting, CatalogError> {
     let bad = |why: &str, nearest| Err(CatalogError::Set { item: item.to_owned(), why: why.to_owned(), nearest });
+    if !is_one_line(item) {
+        return bad("it holds a line break or another control character, and must be one line", None);
+    }
     let Some((key, text)) = item.split_once('=') else {
         return bad("write `section.key=value`, such as `cluster.nic=800 Gb/s`", None);
     };

@@ -105,7 +105,7 @@ pub fn parse_fitted<'a, T: DeserializeOwned>(
     };
     let mut value: T = toml::from_str(&text.content).map_err(in_file)?;
     let mut table: Table = toml::from_str(&text.content).map_err(in_file)?;
-    if let Some(why) = bad_number(&table) {
+    if let Some(why) = bad_entry(&table) {
         return Err(CatalogError::Invalid { origin: text.origin.clone(), why });
     }
     let mut fitted = fitted.into_iter().peekable();
@@ -114,7 +114,7 @@ pub fn parse_fitted<'a, T: DeserializeOwned>(
             constant.place(&mut table)?;
         }
         let invalid = |why| CatalogError::Invalid { origin: format!("{} with a fit", text.origin), why };
-        if let Some(why) = bad_number(&table) {
+        if let Some(why) = bad_entry(&table) {
             return Err(invalid(why));
         }
         value = table.clone().try_into().map_err(|error: toml::de::Error| invalid(error.message().to_owned()))?;
@@ -131,7 +131,7 @@ fn set<T: DeserializeOwned>(table: &Table, setting: &Setting) -> Result<(T, Tabl
     for candidate in setting.candidates(table)? {
         match candidate.clone().try_into::<T>() {
             Ok(value) => {
-                return match bad_number(&candidate) {
+                return match bad_entry(&candidate) {
                     Some(why) => Err(setting.error(why, None)),
                     None => Ok((value, candidate)),
                 };
@@ -146,9 +146,22 @@ fn set<T: DeserializeOwned>(table: &Table, setting: &Setting) -> Result<(T, Tabl
     Err(setting.error(if near.is_some() { short } else { &message }, near))
 }
 
-/// The first number that is below zero or not finite: no quantity of the catalogue may be.
-fn bad_number(table: &Table) -> Option<String> {
-    table.iter().find_map(|(key, value)| bad_value(key, value))
+/// The first entry that no file of the catalogue may hold: a number below zero or not finite, or a text of several lines.
+/// Texts end up in comments of launch files, where a second line would be a command.
+fn bad_entry(table: &Table) -> Option<String> {
+    table.iter().find_map(|(key, value)| {
+        let key = if is_one_line(key) { key.clone() } else { return Some(several_lines(&format!("the key {key:?}"))) };
+        bad_value(&key, value)
+    })
+}
+
+/// Whether a text holds no line break and no other control character.
+pub fn is_one_line(text: &str) -> bool {
+    !text.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
+}
+
+fn several_lines(what: &str) -> String {
+    format!("{what} holds a line break or another control character, and must be one line")
 }
 
 fn bad_value(key: &str, value: &Value) -> Option<String> {
@@ -159,6 +172,7 @@ fn bad_value(key: &str, value: &Value) -> Option<String> {
         Value::Table(table) => table.iter().find_map(|(inner, value)| bad_value(&format!("{key}.{inner}"), value)),
         Value::Array(array) => array.iter().find_map(|value| bad_value(key, value)),
         Value::Integer(number) if *number < 0 => Some(format!("`{key}` is {number}, and must be 0 or more")),
+        Value::String(text) if !is_one_line(text) => Some(several_lines(&format!("`{key}`"))),
         Value::Integer(_) | Value::Float(_) | Value::String(_) | Value::Boolean(_) | Value::Datetime(_) => None,
     }
 }

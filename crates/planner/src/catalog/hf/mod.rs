@@ -20,6 +20,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::read::is_one_line;
 use fields::Fields;
 use meshwright_engine::model::{Model, ModelError};
 
@@ -225,12 +226,13 @@ fn read(map: &Map<String, Value>, model_type: &str, origin: &str, path: &'static
     Ok(model)
 }
 
-/// A name to print: the file's, or its folder's where the file is `config.json`.
+/// Name to print, in one line: the file's, or its folder's where the file is `config.json`.
 fn name(origin: &str, model_type: &str) -> String {
     let path = Path::new(origin);
     let stem = path.file_stem().filter(|&stem| stem != "config");
     let folder = path.parent().and_then(Path::file_name);
-    stem.or(folder).map_or_else(|| model_type.to_owned(), |name| name.to_string_lossy().into_owned())
+    let name = stem.or(folder).map_or_else(|| model_type.to_owned(), |name| name.to_string_lossy().into_owned());
+    name.chars().filter(|c| is_one_line(c.encode_utf8(&mut [0; 4]))).collect()
 }
 
 /// Replaces what Python writes and JSON does not have, `NaN` and `Infinity`, without moving a character.
