@@ -293,6 +293,7 @@ fn cited_sections(text: &str) -> BTreeSet<(&'static str, String)> {
     text.match_indices('§')
         .filter_map(|(at, sign)| Some((document(&text[..at])?, number(&text[at + sign.len()..]))))
         .map(|(document, number)| (document, number.trim_end_matches('.').to_owned()))
+        .filter(|(_, number)| !number.is_empty())
         .collect()
 }
 
@@ -325,7 +326,7 @@ fn cited_sections_exist() {
 
 #[test]
 fn sections_are_read() {
-    let cited = cited_sections("/// Source: specification\n/// §7.4, [gpipe] §9, (§4.2) and run mapping §3.");
+    let cited = cited_sections("/// Source: specification\n/// §7.4, [gpipe] §9, (§4.2) and run mapping §3, \"§{}\".");
     let spec = "docs/specification.md";
     let expected = [("docs/run-mapping.md", "3"), (spec, "4.2"), (spec, "7.4")];
     assert!(cited.iter().map(|(document, number)| (*document, number.as_str())).eq(expected), "{cited:?}");
