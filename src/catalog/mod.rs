@@ -8,6 +8,7 @@ mod error;
 pub mod fits;
 pub mod gpus;
 pub mod hf;
+mod like;
 pub mod models;
 mod overrides;
 mod pools;
@@ -84,6 +85,7 @@ pub fn market_names() -> Vec<&'static str> {
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
     let text = read::find(Kind::Market, prices::PRICES, name, None)?;
+    let text = like::joined(text, Kind::Market, prices::PRICES, sets)?;
     let market: Market = read::parse(&text, sets.of(Kind::Market))?;
     match market.check() {
         Ok(()) => Ok(market),
@@ -118,6 +120,7 @@ pub fn gpu_with(name: &str, sets: &Overrides) -> Result<Gpu, CatalogError> {
 
 fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, CatalogError> {
     let text = read::find(Kind::Gpu, gpus::GPUS, name, folder)?;
+    let text = like::joined(text, Kind::Gpu, gpus::GPUS, sets)?;
     let gpu: Gpu = read::parse_fitted(&text, fitted(&text, Kind::Gpu, name, sets), sets.of(Kind::Gpu))?;
     match gpu.check() {
         Ok(()) => Ok(gpu),
@@ -142,6 +145,7 @@ fn fitted<'a>(
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
     let text = read::find(Kind::Stack, stacks::STACKS, name, None)?;
+    let text = like::joined(text, Kind::Stack, stacks::STACKS, sets)?;
     let stack: Stack = read::parse_fitted(&text, fitted(&text, Kind::Stack, name, sets), sets.of(Kind::Stack))?;
     match stack.check() {
         Ok(()) => Ok(stack),
