@@ -22,7 +22,7 @@ const HEAD: &str = "# Published layouts, and what the planner would have picked\
     | run | model | GPUs | published plan | in the space | predicted | picked | predicted | gain |\n\
     | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
 
-/// Error of the model on runs that it was not fitted to. Source: additions to the specification, §10.9.
+/// Error of the model on runs that it was not fitted to. Source: specification §10.9.
 const MODEL_ERROR: f64 = 0.12;
 
 fn main() {

@@ -288,6 +288,66 @@ fn sources_are_known_and_used() {
     assert_eq!(papers.len(), distinct.len(), "docs/sources.toml: a paper stands there under two keys");
 }
 
+/// The document that a `§` belongs to, by what stands before it: a source in brackets is a paper, else the specification.
+fn document(before: &str) -> Option<&'static str> {
+    let before = before.trim_end().to_lowercase();
+    if before.ends_with(']') {
+        return None;
+    }
+    let of_runs = before.ends_with("run mapping") || before.ends_with("run-mapping.md)");
+    Some(if of_runs { "docs/run-mapping.md" } else { "docs/specification.md" })
+}
+
+/// Every section that a text cites, with its document: `specification §4.2`, `run mapping §3`, and `§4.2` alone.
+fn cited_sections(text: &str) -> BTreeSet<(&'static str, String)> {
+    let words = |line: &str| line.trim().trim_start_matches(['/', '!']).trim().to_owned();
+    let text: Vec<String> = text.lines().map(words).collect();
+    let text = text.join(" ");
+    let number = |text: &str| text.chars().take_while(|c| c.is_ascii_digit() || *c == '.').collect::<String>();
+    text.match_indices('§')
+        .filter_map(|(at, sign)| Some((document(&text[..at])?, number(&text[at + sign.len()..]))))
+        .map(|(document, number)| (document, number.trim_end_matches('.').to_owned()))
+        .filter(|(_, number)| !number.is_empty())
+        .collect()
+}
+
+/// Numbers of a document's headings.
+fn headings(document: &str) -> BTreeSet<String> {
+    let text = std::fs::read_to_string(root().join(document)).unwrap();
+    let number =
+        |line: &str| Some(line.trim_start_matches('#').split_whitespace().next()?.trim_end_matches('.').to_owned());
+    text.lines().filter(|line| line.starts_with('#')).filter_map(number).collect()
+}
+
+#[test]
+fn cited_sections_exist() {
+    let known: BTreeMap<&str, BTreeSet<String>> =
+        ["docs/specification.md", "docs/run-mapping.md"].map(|document| (document, headings(document))).into();
+    let mut checked = 0;
+    for (folder, extension) in
+        [("crates", "rs"), ("src", "rs"), ("tests", "rs"), ("benches", "rs"), ("docs", "md"), ("docs", "toml")]
+    {
+        for (path, text) in files(folder, extension) {
+            if path == "tests/tidy.rs" {
+                continue; // its examples
+            }
+            for (document, section) in cited_sections(&text) {
+                assert!(known[document].contains(&section), "{path}: {document} has no §{section}");
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 150, "only {checked} citations were found");
+}
+
+#[test]
+fn sections_are_read() {
+    let cited = cited_sections("/// Source: specification\n/// §7.4, [gpipe] §9, (§4.2) and run mapping §3, \"§{}\".");
+    let spec = "docs/specification.md";
+    let expected = [("docs/run-mapping.md", "3"), (spec, "4.2"), (spec, "7.4")];
+    assert!(cited.iter().map(|(document, number)| (*document, number.as_str())).eq(expected), "{cited:?}");
+}
+
 #[test]
 fn every_data_file_is_built_in() {
     use meshwright::catalog::files::{CLUSTERS, FITS, GPUS, INTERVALS, MODELS, PRICES, STACKS};

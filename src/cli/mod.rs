@@ -9,6 +9,7 @@ mod emit;
 mod explain;
 mod files;
 mod fit;
+mod glossary;
 mod import;
 mod intervals;
 mod lint;
@@ -103,6 +104,8 @@ enum Command {
     Gpus(catalogue::Args),
     /// List the software stacks, or show one.
     Stacks(catalogue::Args),
+    /// Explain the keys of a plan and the terms of its prediction, with the settings of each framework.
+    Glossary(glossary::Args),
     /// Print a completion script.
     Completions(shell::Args),
     /// Print the manual page.
@@ -185,6 +188,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Clusters(args) => catalogue::clusters(&args),
         Command::Gpus(args) => catalogue::gpus(&args),
         Command::Stacks(args) => catalogue::stacks(&args),
+        Command::Glossary(args) => glossary::run(&args),
         Command::Completions(args) => shell::completions(&args),
         Command::Man => shell::man(),
     }

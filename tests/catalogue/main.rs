@@ -1,6 +1,8 @@
 //! The catalogue: built-in files, Hugging Face configurations, overrides.
 
 mod catalog;
+mod examples;
 mod hf;
 mod hf_refused;
 mod overrides;
+mod schema;

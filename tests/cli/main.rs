@@ -5,6 +5,7 @@ mod cli_runs;
 mod commands;
 mod explain;
 mod fleet;
+mod glossary;
 mod goldens;
 mod measure;
 mod page;

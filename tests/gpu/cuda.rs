@@ -380,7 +380,7 @@ fn attention_computes_attention() {
     use meshwright::probe::cuda::HEADS;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let folder = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let kernels = format!("-DATTENTION=\"{}\"", root.join("src/probe/kernels/attention.cu").display());
+    let kernels = format!("-DATTENTION=\"{}\"", root.join("crates/lab/src/probe/kernels/attention.cu").display());
     for (qk, v) in HEADS {
         let program = folder.join(format!("attention-{qk}-{v}"));
         let built = Command::new("c++")

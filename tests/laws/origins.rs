@@ -4,7 +4,8 @@ use meshwright::cost::term::Origin;
 use meshwright::cost::{Tenant, Term};
 
 fn read(file: &str) -> String {
-    std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR"))).unwrap_or_else(|why| panic!("{file}: {why}"))
+    std::fs::read_to_string(format!("{}/{file}", env!("CARGO_MANIFEST_DIR")))
+        .unwrap_or_else(|why| panic!("{file}: {why}"))
 }
 
 fn all() -> Vec<(String, Origin)> {
@@ -18,9 +19,8 @@ fn every_number_names_a_function_that_exists() {
     for (number, Origin { file, function, .. }) in all() {
         let text = read(file);
         let found = text.lines().any(|line| {
-            line.split_once("fn ").is_some_and(|(_, rest)| {
-                rest.strip_prefix(function).is_some_and(|rest| rest.starts_with(['(', '<']))
-            })
+            line.split_once("fn ")
+                .is_some_and(|(_, rest)| rest.strip_prefix(function).is_some_and(|rest| rest.starts_with(['(', '<'])))
         });
         assert!(found, "{number}: {file} has no function `{function}`");
     }

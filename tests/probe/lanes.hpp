@@ -1,6 +1,6 @@
 // A block of a GPU on one thread of a processor: each lane is a coroutine, and what a warp does as one is done when all its
 // lanes have come to it. A warp runs until it waits for the block, the first or the last warp ahead of the others, so that a
-// barrier that is missing shows. It gives the words of src/probe/kernels/warp.cu their meaning by the PTX ISA.
+// barrier that is missing shows. It gives the words of crates/lab/src/probe/kernels/warp.cu their meaning by the PTX ISA.
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>

@@ -5,7 +5,7 @@ pub mod pools;
 use serde::{Deserialize, Serialize};
 
 use crate::gpu::{Gpu, ScaleUp};
-use crate::sources::Sourced;
+use crate::sources::{Sourced, own_source};
 use crate::units::{Bytes, BytesPerSec, Seconds};
 
 /// Processor of the hosts, which sets what one kernel launch costs.
@@ -33,8 +33,10 @@ pub struct Level {
     pub oversubscription: f64,
     /// Share of the wire rate that collectives reach: 0.85 InfiniBand and tuned RoCE, 0.75 plain Ethernet
     /// (specification §3.4).
+    #[serde(default = "tuned_efficiency")]
     pub efficiency: f64,
     /// Ring hops against the 14 us of the specification §3.3: 0.5 InfiniBand or tuned RoCE, 1 EFA and the like.
+    #[serde(default = "tuned_hop")]
     pub hop_latency: f64,
     /// Whether the switches reduce (SHARP).
     #[serde(default)]
@@ -51,6 +53,16 @@ fn is_none(latency: &Seconds) -> bool {
 
 const fn one() -> f64 {
     1.0
+}
+
+/// Of InfiniBand and tuned RoCE. Source: specification §3.4.
+const fn tuned_efficiency() -> f64 {
+    0.85
+}
+
+/// Of InfiniBand and tuned RoCE. Source: specification §3.3.
+const fn tuned_hop() -> f64 {
+    0.5
 }
 
 /// A cluster: alike GPUs, and the levels that join them, innermost first.
@@ -120,6 +132,7 @@ pub struct ClusterFile {
     #[serde(default)]
     pub level: Vec<Level>,
     /// Key of the source.
+    #[serde(default = "own_source")]
     pub source: String,
 }
 
@@ -218,8 +231,8 @@ impl Cluster {
                 gpus,
                 bandwidth: self.gpu.nic.clone(),
                 oversubscription: 1.0,
-                efficiency: 0.85,
-                hop_latency: 0.5,
+                efficiency: tuned_efficiency(),
+                hop_latency: tuned_hop(),
                 in_network_reduction: false,
                 latency: Seconds::ZERO,
             }),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::sources::{Basis, Sourced};
+use crate::sources::{Basis, Sourced, own_source};
 use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Seconds, Usd, UsdPerHour, Watts};
 
 /// Number format of the bulk matrix products.
@@ -99,6 +99,7 @@ pub struct GemmCurve {
     /// Share of that rate which a whole training step sustains under power and heat (κ).
     pub sustained: f64,
     /// Key of the source.
+    #[serde(default = "own_source")]
     pub source: String,
 }
 
@@ -132,6 +133,7 @@ pub struct AttentionCurve {
     #[serde(default = "narrow_heads")]
     pub narrow_heads: f64,
     /// Key of the source.
+    #[serde(default = "own_source")]
     pub source: String,
 }
 
@@ -149,6 +151,7 @@ pub struct AttentionOccupancy {
     /// Backward.
     pub backward: f64,
     /// Key of the source.
+    #[serde(default = "own_source")]
     pub source: String,
 }
 
@@ -259,6 +262,7 @@ pub struct ScaleUp {
     #[serde(default)]
     pub axes: Vec<u32>,
     /// Key of the source.
+    #[serde(default = "own_source")]
     pub source: String,
 }
 
@@ -275,6 +279,7 @@ pub struct Price {
     /// To own: the device with its share of the server, without network and building.
     pub buy: Option<Sourced<Usd>>,
     /// Key of the source.
+    #[serde(default = "own_source")]
     pub source: String,
 }
 
@@ -336,6 +341,7 @@ pub struct Gpu {
     /// Collectives inside it, by ascending group size.
     pub collectives: BTreeMap<Collective, Vec<CollectiveCurve>>,
     /// Key of the source of `collectives`.
+    #[serde(default = "own_source")]
     pub collectives_source: String,
     /// Rent.
     pub price: Option<Price>,

@@ -1,15 +1,77 @@
 //! Where a value comes from, and how surely a prediction is known.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, IntoDeserializer, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+/// Source of a value that a user's file states without one.
+pub const OWN_SOURCE: &str = "this file";
+
+/// The source of a file that names none.
+pub fn own_source() -> String {
+    OWN_SOURCE.to_owned()
+}
 
 /// A value with the key of its source in `docs/sources.toml`.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
+///
+/// Files write it as `{ value = "400 Gb/s", source = "key" }`, or as the plain value, whose source is the file.
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sourced<T> {
     /// The value.
     pub value: T,
     /// Key of the source in `docs/sources.toml`.
     pub source: String,
+}
+
+/// A value as a table of the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table<T> {
+    value: T,
+    #[serde(default = "own_source")]
+    source: String,
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Sourced<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(Either(PhantomData))
+    }
+}
+
+/// Reads a plain value or a table.
+struct Either<T>(PhantomData<T>);
+
+impl<'de, T: Deserialize<'de>> Either<T> {
+    fn plain<E: Error>(from: impl IntoDeserializer<'de, E>) -> Result<Sourced<T>, E> {
+        Ok(Sourced { value: T::deserialize(from.into_deserializer())?, source: own_source() })
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
+    type Value = Sourced<T>;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a value, or { value = …, source = \"…\" }")
+    }
+    fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+        Self::plain(text)
+    }
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Self::Value, E> {
+        Self::plain(value)
+    }
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Self::Value, E> {
+        Self::plain(value)
+    }
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Self::Value, E> {
+        Self::plain(value)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+        let Table { value, source } = Table::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Sourced { value, source })
+    }
 }
 
 /// How a predicted time was come by, from the strongest to the weakest.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Host;
 use crate::gpu::AttentionKernel;
+use crate::sources::own_source;
 use crate::split::LayerSplit;
 use crate::units::{Bytes, Seconds};
 
@@ -161,6 +162,7 @@ pub struct Stack {
     /// Release or period that it describes.
     pub release: String,
     /// Key of the source.
+    #[serde(default = "own_source")]
     pub source: String,
     /// Traffic of streaming kernels against perfectly fused ones (EW).
     pub traffic: f64,

@@ -11,6 +11,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::sources::own_source;
+
 pub use attention::{Attention, Mla, QkNorm, Span};
 pub use ffn::{Ffn, Mlp, Moe};
 pub use recurrent::{DeltaNet, Mamba};
@@ -164,6 +166,7 @@ impl Model {
 #[serde(deny_unknown_fields)]
 pub struct ModelFile {
     name: String,
+    #[serde(default = "own_source")]
     source: String,
     hidden: u32,
     vocab: u32,

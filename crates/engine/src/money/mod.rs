@@ -11,7 +11,7 @@ use crate::cost::StepTime;
 use crate::goodput::{Conditions, Goodput};
 use crate::gpu::Price;
 use crate::problem::Problem;
-use crate::sources::Sourced;
+use crate::sources::{Sourced, own_source};
 use crate::units::{Joules, Seconds, Tokens, Usd, UsdPerHour, UsdPerWatt};
 
 pub use energy::Site;
@@ -49,6 +49,7 @@ pub struct Terms {
     /// Data carried out, once.
     pub egress: Option<Sourced<Usd>>,
     /// Key of the source.
+    #[serde(default = "own_source")]
     pub source: String,
 }
 

@@ -208,7 +208,7 @@ mod tests {
         assert!((exposed.get() - 12.4).abs() < 1e-9, "{exposed:?}");
     }
 
-    /// Korthikanti §4.2.3: stage 0 of an interleaved pipeline holds p·(1 + (p−1)/(p·v)) micro-batches.
+    /// [korthikanti22] §4.2.3: stage 0 of an interleaved pipeline holds p·(1 + (p−1)/(p·v)) micro-batches.
     #[test]
     fn interleaving_holds_more_activations() {
         let held = in_flight(Schedule::Interleaved { virtual_stages: 3 }, 0, 8, 64.0);

@@ -49,7 +49,7 @@ const MOST: usize = 6;
 const LEAST: f64 = 0.01;
 /// Spread of repeated measurements of one layout: from here a change shows (README).
 const SHOWS: f64 = 0.04;
-/// Error of the model between plans (specification, additions §10.9): from here another plan is better, below it is a tie.
+/// Error of the model between plans (specification §10.9): from here another plan is better, below it is a tie.
 const TIE: f64 = 0.12;
 
 /// Switches of the software, with what turns them to the faster side: `(setting, flag)`.

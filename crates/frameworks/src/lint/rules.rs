@@ -71,7 +71,7 @@ pub const RULES: &[Rule] = &[
     rule("without-effect", "What is set has an effect.", ARGUMENTS),
     rule("wrong-value", "A value has its flag's type and range.", "Python argparse, type"),
     rule("no-model", "The model is known.", FILE),
-    rule("no-problem", "The model, the cluster and the workload fit together.", "src/problem.rs"),
+    rule("no-problem", "The model, the cluster and the workload fit together.", "crates/engine/src/problem.rs"),
     rule("assumed", "Batch and sequence are in the file.", FILE),
     rule("cluster-size", "The launch uses the cluster's GPUs.", FILE),
     rule("node-size", "The launch puts as many processes on a node as it has GPUs.", "torchrun, --nproc-per-node"),

@@ -9,6 +9,7 @@ pub mod files;
 pub mod fits;
 pub mod gpu_names;
 pub mod hf;
+mod like;
 mod overrides;
 mod pools;
 mod read;
@@ -77,6 +78,7 @@ pub fn stack_names() -> Vec<&'static str> {
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
     let text = read::find(Kind::Market, files::PRICES, name, None)?;
+    let text = like::joined(text, Kind::Market, files::PRICES, sets)?;
     let market: Market = read::parse(&text, sets.of(Kind::Market))?;
     match market.check() {
         Ok(()) => Ok(market),
@@ -111,6 +113,7 @@ pub fn gpu_with(name: &str, sets: &Overrides) -> Result<Gpu, CatalogError> {
 
 fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, CatalogError> {
     let text = read::find(Kind::Gpu, files::GPUS, name, folder)?;
+    let text = like::joined(text, Kind::Gpu, files::GPUS, sets)?;
     let gpu: Gpu = read::parse_fitted(&text, fitted(&text, Kind::Gpu, name, sets), sets.of(Kind::Gpu))?;
     match gpu.check() {
         Ok(()) => Ok(gpu),
@@ -135,6 +138,7 @@ fn fitted<'a>(
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
     let text = read::find(Kind::Stack, files::STACKS, name, None)?;
+    let text = like::joined(text, Kind::Stack, files::STACKS, sets)?;
     let stack: Stack = read::parse_fitted(&text, fitted(&text, Kind::Stack, name, sets), sets.of(Kind::Stack))?;
     match stack.check() {
         Ok(()) => Ok(stack),

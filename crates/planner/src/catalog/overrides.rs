@@ -126,21 +126,19 @@ impl Setting {
         CatalogError::Set { item: self.item.clone(), why: why.into(), nearest }
     }
 
-    /// The tables that the item may mean, the likeliest first.
+    /// The tables that the item may mean, the likeliest first: each with the plain value, and with its source.
     ///
     /// # Errors
     /// When a key on the way is no table.
-    pub fn candidates(&self, table: &Table) -> Result<Vec<Table>, CatalogError> {
-        let mut candidates = Vec::new();
-        for value in self.values() {
-            candidates.push(self.placed(table, value.clone())?);
+    pub fn candidates(&self, table: &Table) -> Result<Vec<(Table, Table)>, CatalogError> {
+        let candidate = |value: Value| {
             let sourced = Table::from_iter([
-                ("value".to_owned(), value),
+                ("value".to_owned(), value.clone()),
                 ("source".to_owned(), Value::String(SET_SOURCE.to_owned())),
             ]);
-            candidates.push(self.placed(table, Value::Table(sourced))?);
-        }
-        Ok(candidates)
+            Ok((self.placed(table, value)?, self.placed(table, Value::Table(sourced))?))
+        };
+        self.values().into_iter().map(candidate).collect()
     }
 
     /// `table` with `value` at the item's path.

@@ -126,18 +126,24 @@ pub fn parse_fitted<'a, T: DeserializeOwned>(
 }
 
 /// The first reading of a `--set` that makes a value; if none does, what is wrong with the first.
+///
+/// A value that may name its source names the setting.
 fn set<T: DeserializeOwned>(table: &Table, setting: &Setting) -> Result<(T, Table), CatalogError> {
     let mut first = None;
-    for candidate in setting.candidates(table)? {
-        match candidate.clone().try_into::<T>() {
-            Ok(value) => {
-                return match bad_entry(&candidate) {
-                    Some(why) => Err(setting.error(why, None)),
-                    None => Ok((value, candidate)),
-                };
+    for (plain, sourced) in setting.candidates(table)? {
+        let mut wrong = None;
+        for candidate in [sourced, plain] {
+            match candidate.clone().try_into::<T>() {
+                Ok(value) => {
+                    return match bad_entry(&candidate) {
+                        Some(why) => Err(setting.error(why, None)),
+                        None => Ok((value, candidate)),
+                    };
+                }
+                Err(error) => wrong = Some(error),
             }
-            Err(error) => first = first.or(Some(error)),
         }
+        first = first.or(wrong);
     }
     let message = first.map_or_else(|| "has no value".to_owned(), |error| error.message().to_owned());
     let near = nearest_expected(&message);

@@ -1,6 +1,6 @@
 //! How likely times are under a hypothesis.
 
-/// Error of a predicted step time, common to measurements of one model and software (specification, additions §10.9).
+/// Error of a predicted step time, common to measurements of one model and software (specification §10.9).
 pub(super) const COMMON: f64 = 0.12;
 /// Error of each measurement alone. Runs of one layout that were repeated differ by 3–4 % (README); the model's errors on
 /// published runs of one layout at two sizes differ by 3.5 % (rms of 293 pairs without nanotron's sweep).

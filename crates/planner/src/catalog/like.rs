@@ -1,0 +1,55 @@
+//! A file that names a relative of the catalogue: `like = "h100-sxm"`.
+
+use toml::{Table, Value};
+
+use super::error::{CatalogError, Kind};
+use super::overrides::Overrides;
+use super::{fitted, read};
+
+/// The text of a file with its relative's values where it says nothing itself; a file without `like` as it is.
+///
+/// The relative is an entry of the catalogue, under the fit that applies to it; a device's basis is `datasheet` unless its file
+/// states one. Tables are joined key by key, and lists replaced whole.
+///
+/// # Errors
+/// When `like` names no such entry.
+pub(super) fn joined(
+    text: read::Text,
+    kind: Kind,
+    built_in: &'static [(&'static str, &'static str)],
+    sets: &Overrides,
+) -> Result<read::Text, CatalogError> {
+    // What is no TOML is reported by its reader, with its line.
+    let Ok(mut own) = toml::from_str::<Table>(&text.content) else { return Ok(text) };
+    let Some(like) = own.remove("like") else { return Ok(text) };
+    let invalid = |why: String| CatalogError::Invalid { origin: text.origin.clone(), why };
+    let Value::String(like) = like else {
+        return Err(invalid(format!("`like` is the name of a {kind}")));
+    };
+    let relative = read::find(kind, built_in, &like, None)?;
+    if !relative.is_built_in() {
+        return Err(invalid(format!("`like = \"{like}\"` names a file, and a relative is a {kind} of the catalogue")));
+    }
+    let mut table: Table = toml::from_str(&relative.content).map_err(|error| invalid(error.to_string()))?;
+    for constant in fitted(&relative, kind, &like, sets) {
+        constant.place(&mut table)?;
+    }
+    if kind == Kind::Gpu {
+        table.insert("basis".into(), Value::String("datasheet".into()));
+    }
+    join(&mut table, own);
+    let content = toml::to_string(&table).map_err(|error| invalid(error.to_string()))?;
+    Ok(read::Text { origin: format!("{} over {kind} `{like}`", text.origin), content, ..text })
+}
+
+/// Lays `own` over `table`, key by key.
+fn join(table: &mut Table, own: Table) {
+    for (key, value) in own {
+        match (table.get_mut(&key), value) {
+            (Some(Value::Table(below)), Value::Table(above)) => join(below, above),
+            (_, value) => {
+                table.insert(key, value);
+            }
+        }
+    }
+}
