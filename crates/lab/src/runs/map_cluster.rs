@@ -42,7 +42,7 @@ pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
     let known = GPUS.iter().find(|(column, _)| *column == name).map(|(_, catalogue)| *catalogue);
     let known = known.or_else(|| catalog::gpu_names().into_iter().find(|catalogue| *catalogue == name));
-    let capped = name == POWER_CAPPED.0 && map_stack::Family::of(row) == map_stack::Family::MegatronWithoutOverlap;
+    let capped = name == POWER_CAPPED.0 && map_stack::Release::of(row) == map_stack::Release::MegatronWithoutOverlap;
     match if capped { Some(POWER_CAPPED.1) } else { known } {
         Some(name) => shelf.gpu(name).map_err(Refusal::Unsupported),
         None if name.is_empty() => Refusal::unsupported("GPU unknown"),
