@@ -54,8 +54,10 @@ pub use meshwright_engine::{
     stages, suggest, units, workload,
 };
 #[doc(no_inline)]
+pub use meshwright_frameworks as frameworks;
+#[doc(no_inline)]
 pub use meshwright_frameworks::{emit, import, lint};
 #[doc(no_inline)]
 pub use meshwright_lab::{fit, least_squares, probe, runs, validate};
 #[doc(no_inline)]
-pub use meshwright_planner::{catalog, confidence, express, placement, pools, refine, search, space};
+pub use meshwright_planner::{catalog, confidence, limits, placement, pools, refine, search, space};

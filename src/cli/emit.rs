@@ -12,9 +12,9 @@ use super::{Outcome, output, pooled, refined};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_frameworks::emit::{File, Request, emit};
+use meshwright_frameworks::emit::{EmittedFile, Request, emit};
+use meshwright_frameworks::{self as frameworks, Framework};
 use meshwright_planner::catalog;
-use meshwright_planner::express::{self, Target};
 use meshwright_planner::pools::Pooled;
 use meshwright_planner::refine::Refined;
 use meshwright_planner::refine::ranking::Entry;
@@ -76,7 +76,7 @@ impl clap::Args for Asked {
 
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let target = target(&args.framework)?;
+    let framework = framework(&args.framework)?;
     let (problem_args, text) = match (&args.from, &args.problem.0, &args.plan) {
         (Some(path), None, _) => earlier(path, args.rank)?,
         (Some(_), Some(_), _) => bail!("--from says what model and cluster are; leave them out"),
@@ -84,25 +84,30 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
     let ProblemArgs { model, cluster, options } = &problem_args;
-    if let Some(pooled) = options.pooled_for(model, cluster, Some(target))? {
-        return over_pools(args, target, &pooled, (&text, &problem_args.recipe_name(&pooled.joined()[0])));
+    if let Some(pooled) = options.pooled_for(model, cluster, Some(framework))? {
+        return over_pools(args, framework, &pooled, (&text, &problem_args.recipe_name(&pooled.joined()[0])));
     }
-    let problem = problem_args.problem_for(Some(target))?;
+    let problem = problem_args.problem_for(Some(framework))?;
     let plan = parse_plan(&text, &problem).map_err(|why| anyhow!("--plan: {why}"))?;
     let costs = Costs::new(&problem);
     let mut rejections = Vec::new();
     illegal(&costs, &plan, &mut rejections);
     let refines = args.refine && rejections.is_empty(); // what is illegal is told with the files
-    let refined = if refines { Some(refined::expressible(target, &costs, &plan)?) } else { None };
+    let refined = if refines { Some(refined::expressible(framework.limits, &costs, &plan)?) } else { None };
     let chosen = Chosen { plan: &plan, refined: refined.as_ref() };
-    let Some(files) = files(target, &problem, &chosen, &problem_args.recipe_name(&problem)) else {
+    let Some(files) = files(framework, &problem, &chosen, &problem_args.recipe_name(&problem)) else {
         return Ok(Outcome::NoPlan);
     };
     put(args, &files)
 }
 
 /// The files of a plan over pools of unlike GPUs: in the fastest way to use them that the framework runs.
-fn over_pools(args: &Args, target: Target, pooled: &Pooled, (text, recipe): (&str, &str)) -> Result<Outcome> {
+fn over_pools(
+    args: &Args,
+    framework: &'static Framework,
+    pooled: &Pooled,
+    (text, recipe): (&str, &str),
+) -> Result<Outcome> {
     if args.refine {
         bail!("--refine does not go with pools of unlike GPUs: layers of stages over pools are always chosen");
     }
@@ -112,14 +117,14 @@ fn over_pools(args: &Args, target: Target, pooled: &Pooled, (text, recipe): (&st
         pooled::talk_of_reasons(pooled, &plan);
         return Ok(Outcome::NoPlan);
     }
-    match pooled::files(target, pooled, &mixtures, recipe) {
+    match pooled::files(framework, pooled, &mixtures, recipe) {
         Some(files) => put(args, &files),
         None => Ok(Outcome::NoPlan),
     }
 }
 
 /// Writes the files where they were asked for, else prints them.
-fn put(args: &Args, files: &[File]) -> Result<Outcome> {
+fn put(args: &Args, files: &[EmittedFile]) -> Result<Outcome> {
     match &args.out {
         Some(folder) => written(folder, files, Existing::from_force(args.force))?,
         None => output::print(&printed(files))?,
@@ -128,7 +133,7 @@ fn put(args: &Args, files: &[File]) -> Result<Outcome> {
 }
 
 /// Writes files and says where.
-pub fn written(folder: &std::path::Path, files: &[File], existing: Existing) -> Result<()> {
+pub fn written(folder: &std::path::Path, files: &[EmittedFile], existing: Existing) -> Result<()> {
     for path in write_all(folder, files, existing)? {
         output::talk(&format!("wrote {}", path.display()));
     }
@@ -161,7 +166,12 @@ impl<'a> Chosen<'a> {
 }
 
 /// The files of a plan; none where it is illegal or cannot be expressed, and the reasons on stderr.
-pub fn files(target: Target, problem: &Problem, chosen: &Chosen, recipe: &str) -> Option<Vec<File>> {
+pub fn files(
+    framework: &'static Framework,
+    problem: &Problem,
+    chosen: &Chosen,
+    recipe: &str,
+) -> Option<Vec<EmittedFile>> {
     let costs = Costs::new(problem);
     let (too_large, illegal): (Vec<Rejection>, Vec<Rejection>) =
         check(&costs, chosen.plan).into_iter().partition(Rejection::is_of_memory);
@@ -174,7 +184,7 @@ pub fn files(target: Target, problem: &Problem, chosen: &Chosen, recipe: &str) -
     let evaluation =
         chosen.refined.map_or_else(|| costs.evaluate_played(chosen.plan), |refined| refined.price.evaluation);
     let staged = chosen.refined.map(|refined| &refined.staged);
-    match emit(target, &Request { recipe: Some(recipe), staged, ..Request::new(&costs, &evaluation) }) {
+    match emit(framework, &Request { recipe: Some(recipe), staged, ..Request::new(&costs, &evaluation) }) {
         Ok(files) => {
             for rejection in too_large.iter().filter(|_| staged.is_none()) {
                 output::talk(&format!("warning: predicted not to fit: {rejection}"));
@@ -189,31 +199,34 @@ pub fn files(target: Target, problem: &Problem, chosen: &Chosen, recipe: &str) -
 }
 
 /// The plans of a ranking that a framework can express; says on stderr how many it cannot.
-pub fn expressible(target: Option<Target>, problem: &Problem, mut ranking: Ranking) -> Ranking {
-    if let Some(target) = target {
+pub fn expressible(framework: Option<&Framework>, problem: &Problem, mut ranking: Ranking) -> Ranking {
+    if let Some(framework) = framework {
         let found = ranking.evaluations.len();
-        ranking.evaluations.retain(|best| express::plan_obstacles(target, problem, &best.plan).is_empty());
+        ranking.evaluations.retain(|best| framework.limits.plan_obstacles(problem, &best.plan).is_empty());
         let left_out = found - ranking.evaluations.len();
         if left_out > 0 {
-            output::talk(&format!("{left_out} of {found} plans left out: {target} cannot express them"));
+            output::talk(&format!("{left_out} of {found} plans left out: {framework} cannot express them"));
         }
     }
     ranking
 }
 
 /// Whether a framework can train the model at all; says on stderr why not.
-pub fn model_runs(target: Option<Target>, problem: &Problem) -> bool {
-    let obstacles = target.map_or_else(Vec::new, |target| express::problem_obstacles(target, problem));
-    for (target, obstacle) in target.iter().cycle().zip(&obstacles) {
-        output::talk(&format!("{target} cannot run this: {obstacle}"));
+pub fn model_runs(framework: Option<&Framework>, problem: &Problem) -> bool {
+    let obstacles = framework.map_or_else(Vec::new, |framework| framework.limits.problem_obstacles(problem));
+    for (framework, obstacle) in framework.iter().cycle().zip(&obstacles) {
+        output::talk(&format!("{framework} cannot run this: {obstacle}"));
     }
     obstacles.is_empty()
 }
 
-/// A target by name, or the nearest.
-pub fn target(name: &str) -> Result<Target> {
-    Target::named(name).ok_or_else(|| {
-        let names = || Target::NAMES.iter().map(|(name, _)| *name);
+/// The framework of that name.
+///
+/// # Errors
+/// Lists the names there are, the nearest first.
+pub fn framework(name: &str) -> Result<&'static Framework> {
+    frameworks::named(name).ok_or_else(|| {
+        let names = frameworks::names;
         let nearest = catalog::nearest(name, names());
         let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         anyhow!(
@@ -224,7 +237,7 @@ pub fn target(name: &str) -> Result<Target> {
 }
 
 /// One file as it is; several under their names.
-fn printed(files: &[File]) -> String {
+fn printed(files: &[EmittedFile]) -> String {
     match files {
         [file] => file.text.clone(),
         files => {

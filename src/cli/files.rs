@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use tempfile::NamedTempFile;
 
-use meshwright_frameworks::emit::File;
+use meshwright_frameworks::emit::EmittedFile;
 
 /// What may happen to files that are there already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Existing {
 ///
 /// # Errors
 /// Names the file that is there already, or the path that cannot be written.
-pub fn write_all(folder: &Path, files: &[File], existing: Existing) -> Result<Vec<PathBuf>> {
+pub fn write_all(folder: &Path, files: &[EmittedFile], existing: Existing) -> Result<Vec<PathBuf>> {
     let paths: Vec<PathBuf> = files.iter().map(|file| folder.join(&file.name)).collect();
     if existing == Existing::Keep
         && let Some(there) = paths.iter().find(|path| path.symlink_metadata().is_ok())
@@ -58,7 +58,7 @@ pub fn write_all(folder: &Path, files: &[File], existing: Existing) -> Result<Ve
 
 /// Readable by all as any new file, and scripts can be run: temporary files are their owner's alone.
 #[cfg(unix)]
-fn permit(beside: &NamedTempFile, file: &File) -> std::io::Result<()> {
+fn permit(beside: &NamedTempFile, file: &EmittedFile) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let is_script = Path::new(&file.name).extension().is_some_and(|extension| extension == "sh");
     let mode = if is_script { 0o755 } else { 0o644 };
@@ -66,6 +66,6 @@ fn permit(beside: &NamedTempFile, file: &File) -> std::io::Result<()> {
 }
 
 #[cfg(not(unix))]
-fn permit(_: &NamedTempFile, _: &File) -> std::io::Result<()> {
+fn permit(_: &NamedTempFile, _: &EmittedFile) -> std::io::Result<()> {
     Ok(())
 }

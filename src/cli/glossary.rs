@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::{Outcome, OutputFormat, output};
 use crate::report::{Sheet, json};
 use meshwright_engine::suggest;
-use meshwright_planner::express::Target;
+use meshwright_frameworks::named;
 
 /// Arguments of `glossary`.
 #[derive(Debug, clap::Args)]
@@ -129,8 +129,9 @@ fn keys_sheet(keys: &[Key]) -> Sheet {
 }
 
 fn settings_sheet(keys: &[Key]) -> Sheet {
-    let frameworks = [Target::Megatron, Target::Deepspeed, Target::Torchtitan, Target::Nanotron, Target::Accelerate];
-    let columns: Vec<&str> = std::iter::once("key").chain(frameworks.map(Target::title)).collect();
+    let title = |name| named(name).map_or(name, |framework| framework.limits.title);
+    let frameworks = ["megatron", "deepspeed", "torchtitan", "nanotron", "accelerate"].map(title);
+    let columns: Vec<&str> = std::iter::once("key").chain(frameworks).collect();
     let mut sheet = Sheet::new("Settings of the frameworks", &columns);
     for Key { name, megatron, deepspeed, torchtitan, nanotron, accelerate, .. } in keys {
         sheet.push([name, megatron, deepspeed, torchtitan, nanotron, accelerate].map(Clone::clone));

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::{Outcome, OutputFormat, output};
 use crate::report::import as report;
-use meshwright_frameworks::import::{self, Context, Imported, Kind, Level};
+use meshwright_frameworks::import::{self, Context, FileKind, Imported, Severity};
 use meshwright_planner::catalog::{self, Overrides};
 
 /// The file, and what it is read with.
@@ -72,7 +72,7 @@ impl FileArgs {
         let mut imported = import::read(&text, kind, &context)?;
         if let Some(model) = &self.model {
             imported.model = Some(catalog::model(model, &Overrides::default())?);
-            imported.findings.retain(|finding| finding.rule != "missing-flag" || finding.level != Level::Error);
+            imported.findings.retain(|finding| finding.rule != "missing-flag" || finding.level != Severity::Error);
             imported.findings.retain(|finding| !matches!(finding.rule, "assumed-vocabulary"));
         }
         if let (Some(vocab), Some(model)) = (self.vocab, &mut imported.model) {
@@ -83,10 +83,9 @@ impl FileArgs {
     }
 }
 
-fn kind(name: &str) -> Result<Kind> {
-    let known = Kind::NAMES.iter().find(|(known, _)| *known == name);
-    known.map(|(_, kind)| *kind).with_context(|| {
-        let names: Vec<&str> = Kind::NAMES.iter().map(|(name, _)| *name).collect();
+fn kind(name: &str) -> Result<FileKind> {
+    FileKind::named(name).with_context(|| {
+        let names: Vec<&str> = FileKind::names().collect();
         let nearest = catalog::nearest(name, names.iter().copied());
         let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         format!("--kind {name}: there is no such kind of file{nearest}\n\nhint: there are: {}", names.join(", "))
@@ -137,7 +136,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     output::print(&text)?;
     talk(&imported);
-    let failed = imported.findings.iter().any(|finding| finding.level == Level::Error);
+    let failed = imported.findings.iter().any(|finding| finding.level == Severity::Error);
     Ok(if failed { Outcome::NoPlan } else { Outcome::Answered })
 }
 

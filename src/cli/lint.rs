@@ -208,9 +208,9 @@ fn sized(args: &Args, imported: &mut Imported, cluster: &Cluster) -> u32 {
         let message =
             format!("{each} processes a node, and a node of {} has {} GPUs", cluster.name, cluster.gpus_per_node);
         let level = if each > cluster.gpus_per_node {
-            meshwright_frameworks::import::Level::Error
+            meshwright_frameworks::import::Severity::Error
         } else {
-            meshwright_frameworks::import::Level::Note
+            meshwright_frameworks::import::Severity::Note
         };
         find(Finding::new("node-size", level, message));
     }

@@ -9,7 +9,7 @@ use crate::report::{json, table};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_frameworks::emit::File;
+use meshwright_frameworks::emit::EmittedFile;
 use meshwright_planner::placement::{Options, place};
 use meshwright_planner::search::Ranking;
 
@@ -46,7 +46,7 @@ impl PlaceArgs {
 
     /// The plan to be written with the rank order that its hosts are listed for, and the list; none where they stay as they stand, or
     /// where stages were refined for the other rank order.
-    pub fn files(&self, problem: &Problem, entries: &[Entry], chosen: &Chosen) -> Option<(Plan, File)> {
+    pub fn files(&self, problem: &Problem, entries: &[Entry], chosen: &Chosen) -> Option<(Plan, EmittedFile)> {
         let of_plan = entries.iter().find(|entry| entry.plan == *chosen.plan)?;
         let placed = of_plan.outcome.as_ref().ok().filter(|placed| placed.gain() > self.least())?;
         if chosen.refined.is_some() && placed.plan != *chosen.plan {
@@ -54,7 +54,7 @@ impl PlaceArgs {
             return None;
         }
         let text = host_file(problem, placed)?;
-        Some((placed.plan, File { name: HOST_FILE.into(), text }))
+        Some((placed.plan, EmittedFile { name: HOST_FILE.into(), text }))
     }
 
     /// The share of a step below which nothing is said.

@@ -21,9 +21,9 @@ use crate::report::{compare, csv, json, plans, table, why};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Offload;
 use meshwright_engine::problem::Problem;
-use meshwright_engine::stack::Framework;
+use meshwright_engine::stack::Family;
+use meshwright_frameworks::{self as frameworks, Framework};
 use meshwright_planner::catalog::Overrides;
-use meshwright_planner::express::Target;
 use meshwright_planner::refine::ranking::Entry;
 use meshwright_planner::search::{Goal, Options, Proof, Ranking, search_for, sensitivity};
 use meshwright_planner::space::{Restrictions, check, parse_plan};
@@ -93,8 +93,8 @@ fn talk_of_hosts(problem: &Problem, ranking: &Ranking) {
 
 /// Answers.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let target = args.emit.as_deref().map(emit::target).transpose()?;
-    let stack_of = args.framework.as_deref().map_or(target, Target::named);
+    let written = args.emit.as_deref().map(emit::framework).transpose()?;
+    let stack_of = args.framework.as_deref().map_or(written, frameworks::named);
     let ProblemArgs { model, cluster, options } = &args.problem;
     if let Some(pooled) = options.pooled_for(model, cluster, stack_of)? {
         return pooled::run(args, &pooled, stack_of);
@@ -177,11 +177,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
         output::talk("least energy found, not proved: too many layouts are nearly as fast");
     }
     output::talk(&counts(&ranking));
-    match (target, &args.out, emit::Chosen::fastest(&ranking, &refined)) {
-        (Some(target), Some(folder), Some(chosen)) => {
+    match (written, &args.out, emit::Chosen::fastest(&ranking, &refined)) {
+        (Some(framework), Some(folder), Some(chosen)) => {
             let (plan, hosts) = args.place.files(&problem, &placed, &chosen).unzip();
             let chosen = emit::Chosen { plan: plan.as_ref().unwrap_or(chosen.plan), ..chosen };
-            let Some(mut files) = emit::files(target, &problem, &chosen, &args.problem.recipe_name(&problem)) else {
+            let Some(mut files) = emit::files(framework, &problem, &chosen, &args.problem.recipe_name(&problem)) else {
                 return Ok(Outcome::NoPlan);
             };
             files.extend(hosts);
@@ -242,7 +242,11 @@ fn nearest_to_fixed(problem: &Problem, fix: &[String]) -> Vec<String> {
     }
 }
 
-pub(super) fn restrictions(args: &Args, target: Option<Target>, problem: &Problem) -> Result<Restrictions> {
+pub(super) fn restrictions(
+    args: &Args,
+    limited_to: Option<&'static Framework>,
+    problem: &Problem,
+) -> Result<Restrictions> {
     let mut restrictions = Restrictions::default();
     for item in &args.fix {
         restrictions.fix(item).map_err(|why| anyhow!("--fix {item}: {why}"))?;
@@ -253,19 +257,19 @@ pub(super) fn restrictions(args: &Args, target: Option<Target>, problem: &Proble
     if args.allow_idle {
         restrictions.allow_idle();
     }
-    match (&args.framework, target) {
-        (_, Some(target)) => restrictions.for_target(target, !problem.model().is_moe()),
-        (Some(name), None) => restrictions.for_framework(framework(name)?),
+    match (&args.framework, limited_to) {
+        (_, Some(framework)) => restrictions.for_limits(framework.limits, !problem.model().is_moe()),
+        (Some(name), None) => restrictions.for_family(family(name)?),
         (None, None) => {}
     }
     Ok(restrictions)
 }
 
-/// A framework by name; `any` is every schedule there is.
-fn framework(name: &str) -> Result<Framework> {
+/// The family of that name; `any` runs every schedule there is.
+fn family(name: &str) -> Result<Family> {
     if name == "any" {
-        return Ok(Framework::Internal);
+        return Ok(Family::Internal);
     }
     let from: StrDeserializer<NameError> = name.into_deserializer();
-    Framework::deserialize(from).map_err(|error| anyhow!("--for {name}: {error}"))
+    Family::deserialize(from).map_err(|error| anyhow!("--for {name}: {error}"))
 }

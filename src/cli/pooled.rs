@@ -10,8 +10,8 @@ use crate::report::hosts::told;
 use crate::report::{explain, json, pools, table};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{Plan, RankOrder};
-use meshwright_frameworks::emit::{File, Request, emit as emit_files};
-use meshwright_planner::express::{self, Target};
+use meshwright_frameworks::Framework;
+use meshwright_frameworks::emit::{EmittedFile, Request, emit as emit_files};
 use meshwright_planner::pools::hosts::hosts;
 use meshwright_planner::pools::{Answer, Mixture, Pooled, Way};
 use meshwright_planner::refine::pools::ONE_WAY;
@@ -19,13 +19,13 @@ use meshwright_planner::search::Options;
 use meshwright_planner::space::{Restrictions, check, parse_plan};
 
 /// Answers.
-pub fn run(args: &Args, pooled: &Pooled, target: Option<Target>) -> Result<Outcome> {
+pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) -> Result<Outcome> {
     refuse(args)?;
-    let options = Options { top: args.top as usize, restrictions: restrictions(args, target, &pooled.joined()[0])? };
+    let options = Options { top: args.top as usize, restrictions: restrictions(args, framework, &pooled.joined()[0])? };
     let answer = pooled.answer(&options);
     let text = match args.format {
         OutputFormat::Json => {
-            json::with_arguments(&pools::json(pooled, &answer)?, &args.problem.resolved_over_pools(pooled, target))?
+            json::with_arguments(&pools::json(pooled, &answer)?, &args.problem.resolved_over_pools(pooled, framework))?
         }
         OutputFormat::Csv => output::sheets(&[pools::mixtures(pooled, &answer)], args.format)?,
         OutputFormat::Table | OutputFormat::Markdown => {
@@ -45,23 +45,28 @@ pub fn run(args: &Args, pooled: &Pooled, target: Option<Target>) -> Result<Outco
     if answer.mixtures.is_empty() {
         return Ok(Outcome::NoPlan);
     }
-    let asked = args.emit.as_deref().map(emit::target).transpose()?.zip(args.out.as_ref());
-    if let Some((target, folder)) = asked {
+    let asked = args.emit.as_deref().map(emit::framework).transpose()?.zip(args.out.as_ref());
+    if let Some((framework, folder)) = asked {
         let recipe = args.problem.recipe_name(&pooled.joined()[0]);
-        let Some(files) = files(target, pooled, &answer.mixtures, &recipe) else { return Ok(Outcome::NoPlan) };
+        let Some(files) = files(framework, pooled, &answer.mixtures, &recipe) else { return Ok(Outcome::NoPlan) };
         emit::written(folder, &files, Existing::from_force(args.force))?;
     }
     Ok(Outcome::Answered)
 }
 
 /// The files of the fastest mixture that a framework can express; none where it can express none, and the reasons on stderr.
-pub fn files(target: Target, pooled: &Pooled, mixtures: &[Mixture], recipe: &str) -> Option<Vec<File>> {
+pub fn files(
+    framework: &'static Framework,
+    pooled: &Pooled,
+    mixtures: &[Mixture],
+    recipe: &str,
+) -> Option<Vec<EmittedFile>> {
     let mut refusals = Vec::new();
     for mixture in mixtures {
-        match of_mixture(target, pooled, mixture, recipe) {
+        match of_mixture(framework, pooled, mixture, recipe) {
             Ok(files) => {
                 if !refusals.is_empty() {
-                    output::talk(&format!("written is `{}`: {target} cannot express what is faster", mixture.plan));
+                    output::talk(&format!("written is `{}`: {framework} cannot express what is faster", mixture.plan));
                 }
                 return Some(files);
             }
@@ -72,9 +77,14 @@ pub fn files(target: Target, pooled: &Pooled, mixtures: &[Mixture], recipe: &str
     None
 }
 
-fn of_mixture(target: Target, pooled: &Pooled, mixture: &Mixture, recipe: &str) -> Result<Vec<File>, String> {
-    if !mixture.way.runs(target.framework()) {
-        return Err(format!("{target} gives every replica as many micro-batches: {}", mixture.plan));
+fn of_mixture(
+    framework: &'static Framework,
+    pooled: &Pooled,
+    mixture: &Mixture,
+    recipe: &str,
+) -> Result<Vec<EmittedFile>, String> {
+    if !mixture.way.runs(framework.family()) {
+        return Err(format!("{framework} gives every replica as many micro-batches: {}", mixture.plan));
     }
     let hosts = hosts(pooled, mixture).map_err(|why| why.to_string())?;
     let (heading, told) = told(pooled, mixture, &hosts);
@@ -84,13 +94,13 @@ fn of_mixture(target: Target, pooled: &Pooled, mixture: &Mixture, recipe: &str) 
     };
     let problem = &pooled.joined()[mixture.slowest];
     let other =
-        pooled.joined().iter().find_map(|problem| express::problem_obstacles(target, problem).into_iter().next());
+        pooled.joined().iter().find_map(|problem| framework.limits.problem_obstacles(problem).into_iter().next());
     if let Some(obstacle) = other {
-        return Err(format!("{target} cannot run this: {obstacle}"));
+        return Err(format!("{framework} cannot run this: {obstacle}"));
     }
     let (costs, evaluation) = (Costs::new(problem), mixture.evaluation(mixture.slowest));
     let pools = Some((heading.as_str(), told.as_slice()));
-    emit_files(target, &Request { recipe: Some(recipe), staged, pools, ..Request::new(&costs, &evaluation) })
+    emit_files(framework, &Request { recipe: Some(recipe), staged, pools, ..Request::new(&costs, &evaluation) })
         .map_err(|refusal| refusal.to_string())
 }
 

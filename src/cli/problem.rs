@@ -13,9 +13,9 @@ use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Model;
 use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, RECIPES, Recipe, Workload};
+use meshwright_frameworks::Framework;
 use meshwright_planner::catalog::{self, Machine, Overrides, fits};
 use meshwright_planner::confidence;
-use meshwright_planner::express::Target;
 use meshwright_planner::pools::Pooled;
 
 impl From<Precision> for Half {
@@ -160,8 +160,8 @@ impl ProblemArgs {
     }
 
     /// The problem as one framework runs it: where no stack is named, it is that of the framework.
-    pub fn problem_for(&self, target: Option<Target>) -> Result<Problem> {
-        self.options.problem_for(&self.model, &self.cluster, target)
+    pub fn problem_for(&self, framework: Option<&'static Framework>) -> Result<Problem> {
+        self.options.problem_for(&self.model, &self.cluster, framework)
     }
 }
 
@@ -172,7 +172,7 @@ impl ProblemOptions {
     }
 
     /// The problem of this model on this cluster, checked, as one framework runs it; says on stderr what was assumed.
-    pub fn problem_for(&self, model: &str, cluster: &str, target: Option<Target>) -> Result<Problem> {
+    pub fn problem_for(&self, model: &str, cluster: &str, framework: Option<&'static Framework>) -> Result<Problem> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
         let model = catalog::model(model, &sets)?;
         let mut cluster = catalog::cluster(cluster, &sets)?;
@@ -181,7 +181,7 @@ impl ProblemOptions {
         }
         let gpus = cluster.gpus;
         let mut assumed = Vec::new();
-        let problem = self.problem_on((model, cluster), gpus, target, &sets, &mut assumed)?;
+        let problem = self.problem_on((model, cluster), gpus, framework, &sets, &mut assumed)?;
         if !assumed.is_empty() {
             talk(&format!("assumed: {}", assumed.join(", ")));
         }
@@ -189,7 +189,12 @@ impl ProblemOptions {
     }
 
     /// The problem over pools of unlike GPUs, where the cluster has those; says on stderr what was assumed.
-    pub fn pooled_for(&self, model: &str, cluster: &str, target: Option<Target>) -> Result<Option<Pooled>> {
+    pub fn pooled_for(
+        &self,
+        model: &str,
+        cluster: &str,
+        framework: Option<&'static Framework>,
+    ) -> Result<Option<Pooled>> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
         let name = cluster;
         let Machine::Pools(pools) = catalog::machine(cluster, &sets)? else { return Ok(None) };
@@ -208,7 +213,7 @@ impl ProblemOptions {
         let mut assumed = Vec::new();
         let pooled = Pooled::new(pools, |cluster| {
             assumed.clear();
-            self.problem_on((model.clone(), cluster), gpus, target, &sets, &mut assumed)
+            self.problem_on((model.clone(), cluster), gpus, framework, &sets, &mut assumed)
         })?;
         if !assumed.is_empty() {
             talk(&format!("assumed: {}", assumed.join(", ")));
@@ -221,11 +226,11 @@ impl ProblemOptions {
         &self,
         (model, mut cluster): (Model, Cluster),
         gpus: u32,
-        target: Option<Target>,
+        framework: Option<&'static Framework>,
         sets: &Overrides,
         assumed: &mut Vec<String>,
     ) -> Result<Problem> {
-        let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&cluster, target));
+        let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&cluster, framework));
         if self.stack.is_none() {
             assumed.push(format!("--stack {name}"));
         }
@@ -271,10 +276,10 @@ impl ProblemOptions {
 
 impl ProblemArgs {
     /// The same question with nothing left to assume, for a document that another run can read.
-    pub fn resolved(&self, problem: &Problem, target: Option<Target>) -> Self {
+    pub fn resolved(&self, problem: &Problem, framework: Option<&'static Framework>) -> Self {
         let workload = problem.workload();
         let stack = self.options.stack.clone();
-        let stack = stack.unwrap_or_else(|| default_stack(problem.cluster(), target).to_owned());
+        let stack = stack.unwrap_or_else(|| default_stack(problem.cluster(), framework).to_owned());
         let options = ProblemOptions {
             gpus: Some(problem.cluster().gpus),
             global_batch: Some(workload.global_batch),
@@ -287,8 +292,8 @@ impl ProblemArgs {
     }
 
     /// The same over pools, whose file says how many GPUs there are.
-    pub fn resolved_over_pools(&self, pooled: &Pooled, target: Option<Target>) -> Self {
-        let mut resolved = self.resolved(&pooled.joined()[0], target);
+    pub fn resolved_over_pools(&self, pooled: &Pooled, framework: Option<&'static Framework>) -> Self {
+        let mut resolved = self.resolved(&pooled.joined()[0], framework);
         resolved.options.gpus = None;
         resolved
     }
@@ -299,8 +304,8 @@ impl ProblemArgs {
     }
 }
 
-fn default_stack(cluster: &Cluster, target: Option<Target>) -> &'static str {
-    if let Some(target) = target { target.stack() } else { catalog::defaults::stack(&cluster.gpu.vendor) }
+fn default_stack(cluster: &Cluster, framework: Option<&'static Framework>) -> &'static str {
+    if let Some(framework) = framework { framework.stack } else { catalog::defaults::stack(&cluster.gpu.vendor) }
 }
 
 /// Four numbers of bytes, as `2+4+4+8`: weights, gradients, master weights, moments.

@@ -7,7 +7,7 @@ use crate::report::{refined, table};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_planner::express::{self, Target};
+use meshwright_planner::limits::Limits;
 use meshwright_planner::refine::ranking::{Entry, MOST_STAGES, refine_ranking};
 use meshwright_planner::refine::{Freedom, Options, Refined, refine};
 use meshwright_planner::search::Ranking;
@@ -33,11 +33,11 @@ impl RefineArgs {
     /// what a stage holds. Recomputation that was fixed or forbidden, or that one set of flags must say, stays.
     pub fn entries(&self, problem: &Problem, ranking: &Ranking, restrictions: &Restrictions) -> Vec<Entry> {
         let most = self.refine.unwrap_or(BY_DEFAULT);
-        let target = restrictions.target();
-        if self.no_refine || most == 0 || target.is_some_and(|target| !target.names_stages()) {
+        let limits = restrictions.limits();
+        if self.no_refine || most == 0 || limits.is_some_and(|limits| !limits.names_stages) {
             return Vec::new();
         }
-        let recompute = target.is_none() && !restrictions.mentions("recompute");
+        let recompute = limits.is_none() && !restrictions.mentions("recompute");
         let options = Options { freedom: Freedom { recompute, ..Freedom::default() }, ..Options::default() };
         refine_ranking(&Costs::new(problem), ranking, restrictions, (most as usize, self.refine.is_some()), &options)
     }
@@ -47,9 +47,9 @@ impl RefineArgs {
 ///
 /// # Errors
 /// Why no stages fit, or why the framework cannot say them.
-pub fn expressible(target: Target, costs: &Costs, plan: &Plan) -> Result<Refined> {
-    if !target.names_stages() {
-        bail!("{target} does not say which layers a stage holds\n\nhint: leave out --refine");
+pub fn expressible(limits: &Limits, costs: &Costs, plan: &Plan) -> Result<Refined> {
+    if !limits.names_stages {
+        bail!("{limits} does not say which layers a stage holds\n\nhint: leave out --refine");
     }
     let stages = plan.layout.pp * plan.schedule.virtual_stages();
     if stages > MOST_STAGES {
@@ -61,7 +61,7 @@ pub fn expressible(target: Target, costs: &Costs, plan: &Plan) -> Result<Refined
     let options = Options { offloads: vec![plan.offload], ..Options::default() };
     let free = refine(costs, plan, &options);
     if let Ok(refined) = &free
-        && express::stages_obstacle(target, &refined.staged).is_none()
+        && limits.stages_obstacle(&refined.staged).is_none()
     {
         return Ok(free?);
     }

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Sheet;
 use meshwright_engine::model::Model;
 use meshwright_engine::split::LayerSplit;
-use meshwright_engine::stack::Framework;
+use meshwright_engine::stack::Family;
 use meshwright_engine::units::count;
 use meshwright_engine::workload::{RECIPES, Recipe, precision};
 use meshwright_frameworks::import::{Finding, Imported, known};
@@ -56,7 +56,7 @@ pub fn plan_text(imported: &Imported) -> String {
     // A plan says nothing of even stages; these stacks cut otherwise where nothing is said.
     let plan = &imported.plan;
     let own = catalog::stack(imported.stack, &Overrides::default()).map_or(LayerSplit::Even, |stack| stack.split);
-    let otherwise = own != LayerSplit::Even || imported.framework == Framework::Nanotron;
+    let otherwise = own != LayerSplit::Even || imported.family == Family::Nanotron;
     if plan.layout.pp > 1 && plan.split == LayerSplit::Even && otherwise {
         text = text.replacen(" zero=", " split=even zero=", 1);
     }
@@ -68,7 +68,7 @@ pub fn plan_text(imported: &Imported) -> String {
 
 /// What was read, in words.
 pub fn sheet(imported: &Imported, file: &str) -> Sheet {
-    let mut sheet = Sheet::new(format!("{file}: {}", imported.kind.name()), &["what", "value"]);
+    let mut sheet = Sheet::new(format!("{file}: {}", imported.kind), &["what", "value"]);
     let unknown = || "not in the file".to_owned();
     let number = |n: Option<u32>| n.map_or_else(unknown, |n| n.to_string());
     let work = &imported.work;

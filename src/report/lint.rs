@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::Sheet;
 use super::json::{Priced, Question, RankMemory};
 use meshwright_engine::problem::Problem;
-use meshwright_frameworks::import::{Finding, Imported, Level, Place};
+use meshwright_frameworks::import::{Finding, Imported, Place, Severity};
 use meshwright_frameworks::lint::measured::{Diagnosis, Verdict};
 use meshwright_frameworks::lint::rules::{RULES, named};
 use meshwright_frameworks::lint::{Crossing, Report, Suggestion};
@@ -15,12 +15,12 @@ use meshwright_planner::confidence::Confidence;
 
 /// Findings, one a row; places without the file's name, which stands above.
 pub fn sheet(findings: &[Finding], file: &str) -> Sheet {
-    let count = |level: Level| findings.iter().filter(|finding| finding.level == level).count();
+    let count = |level: Severity| findings.iter().filter(|finding| finding.level == level).count();
     let title = format!(
         "{file}: {} errors, {} warnings, {} notes",
-        count(Level::Error),
-        count(Level::Warning),
-        count(Level::Note)
+        count(Severity::Error),
+        count(Severity::Warning),
+        count(Severity::Note)
     );
     let mut sheet = Sheet::new(title, &["level", "line", "what", "expected, or to do", "rule"]);
     for finding in findings {
@@ -105,8 +105,8 @@ pub struct Answer<'a> {
 struct Document<'a> {
     schema: u32,
     file: &'a str,
-    kind: meshwright_frameworks::import::Kind,
-    framework: meshwright_engine::stack::Framework,
+    kind: &'static str,
+    framework: meshwright_engine::stack::Family,
     command: &'a str,
     ok: bool,
     problem: Option<Question>,
@@ -130,7 +130,7 @@ pub fn json(answer: &Answer) -> serde_json::Result<String> {
         schema: super::json::SCHEMA,
         file,
         kind: imported.kind,
-        framework: imported.framework,
+        framework: imported.family,
         command,
         ok: !report.failed(),
         problem: problem.map(super::json::question),

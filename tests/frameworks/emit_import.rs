@@ -5,7 +5,8 @@ use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::cost::split::plainest;
 use meshwright::emit::{Request, emit};
-use meshwright::express::{Hybrid, Target, nearest, plan_obstacle, problem_obstacles};
+use meshwright::frameworks::megatron::hybrid::Hybrid;
+use meshwright::frameworks::{ACCELERATE, DEEPSPEED, Framework, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN};
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
@@ -17,17 +18,21 @@ use meshwright::split::nanotron::own_split;
 const TRIED: usize = 60;
 
 /// The nearest plans that a framework can express to plans of the space, the legal ones.
-fn expressible(target: Target, problem: &Problem, seed: u64) -> Vec<Plan> {
+fn expressible(framework: &'static Framework, problem: &Problem, seed: u64) -> Vec<Plan> {
     let costs = Costs::new(problem);
     let legal = |plan: &Plan| check(&costs, plan).iter().all(|rejection| rejection.rule() == "out-of-memory");
-    plans(problem, TRIED, seed).iter().filter_map(|plan| nearest(target, problem, plan)).filter(legal).collect()
+    plans(problem, TRIED, seed)
+        .iter()
+        .filter_map(|plan| framework.limits.nearest(problem, plan))
+        .filter(legal)
+        .collect()
 }
 
 /// The plan that the launch script and the files beside it say.
-fn read_back(target: Target, problem: &Problem, plan: &Plan) -> Plan {
+fn read_back(framework: &'static Framework, problem: &Problem, plan: &Plan) -> Plan {
     let costs = Costs::new(problem);
     let evaluation = costs.evaluate(plan);
-    let files = emit(target, &Request::new(&costs, &evaluation)).unwrap();
+    let files = emit(framework, &Request::new(&costs, &evaluation)).unwrap();
     let beside = |name: &str| files.iter().find(|file| file.name == name).map(|file| file.text.clone());
     let context = Context { files: &beside, ..Context::alone(&files[0].name) };
     let imported = import::read(&files[0].text, import::kind_of(&files[0].name, &files[0].text), &context)
@@ -36,17 +41,17 @@ fn read_back(target: Target, problem: &Problem, plan: &Plan) -> Plan {
     imported.on(problem.cluster().gpus)
 }
 
-fn round_trip(target: Target, specs: &[Spec]) {
+fn round_trip(framework: &'static Framework, specs: &[Spec]) {
     let mut tried = 0;
     for (index, spec) in specs.iter().enumerate() {
         let problem = spec.problem();
-        assert!(problem_obstacles(target, &problem).is_empty(), "{spec:?}");
-        for plan in expressible(target, &problem, 400 + index as u64) {
-            assert_eq!(read_back(target, &problem, &plan).to_string(), plan.to_string(), "{spec:?}");
+        assert!(framework.limits.problem_obstacles(&problem).is_empty(), "{spec:?}");
+        for plan in expressible(framework, &problem, 400 + index as u64) {
+            assert_eq!(read_back(framework, &problem, &plan).to_string(), plan.to_string(), "{spec:?}");
             tried += 1;
         }
     }
-    assert!(tried >= 10, "{target}: only {tried} plans could be tried");
+    assert!(tried >= 10, "{framework}: only {tried} plans could be tried");
 }
 
 /// The plan with its layers in the plainest words.
@@ -57,12 +62,12 @@ fn plainly(costs: &Costs, plan: &Plan) -> Plan {
 }
 
 /// Plans whose stages are spelled out, or weighed: they read back with the same layers on each stage.
-fn splits_round_trip(target: Target, specs: &[Spec]) {
+fn splits_round_trip(framework: &'static Framework, specs: &[Spec]) {
     let mut tried = 0;
     for (index, spec) in specs.iter().enumerate() {
         let problem = spec.problem();
         let (costs, mut numbers) = (Costs::new(&problem), Numbers(900 + index as u64));
-        for plan in expressible(target, &problem, 500 + index as u64) {
+        for plan in expressible(framework, &problem, 500 + index as u64) {
             if plan.layout.pp == 1 {
                 continue;
             }
@@ -74,32 +79,32 @@ fn splits_round_trip(target: Target, specs: &[Spec]) {
             ] {
                 let plan = Plan { split, ..plan };
                 let legal = check(&costs, &plan).iter().all(|rejection| rejection.rule() == "out-of-memory");
-                if !legal || plan_obstacle(target, &problem, &plan).is_some() {
+                if !legal || framework.limits.plan_obstacle(&problem, &plan).is_some() {
                     continue;
                 }
-                let again = read_back(target, &problem, &plan);
+                let again = read_back(framework, &problem, &plan);
                 assert_eq!(plainly(&costs, &again).to_string(), plainly(&costs, &plan).to_string(), "{plan}");
                 tried += 1;
             }
         }
     }
-    assert!(tried >= 40, "{target}: only {tried} plans could be tried");
+    assert!(tried >= 40, "{framework}: only {tried} plans could be tried");
 }
 
 #[test]
 fn stages_that_are_spelled_out_read_back() {
     let dense = spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192);
     let predicting = spec("deepseek-v3", "h800-2048", "nemo-25", 15360, 4096);
-    for target in [Target::Megatron, Target::MegatronBridge] {
-        splits_round_trip(target, &[dense.clone(), predicting.clone()]);
+    for framework in [&MEGATRON, &MEGATRON_BRIDGE] {
+        splits_round_trip(framework, &[dense.clone(), predicting.clone()]);
     }
-    splits_round_trip(Target::Torchtitan, &[spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192)]);
+    splits_round_trip(&TORCHTITAN, &[spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192)]);
 }
 
 #[test]
 fn megatron_reads_back() {
     round_trip(
-        Target::Megatron,
+        &MEGATRON,
         &[
             spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
             spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
@@ -111,23 +116,23 @@ fn megatron_reads_back() {
 
 #[test]
 fn accelerate_reads_back() {
-    round_trip(Target::Accelerate, &[spec("llama3-8b", "dgx-h100-64", "automodel-2025", 128, 8192)]);
+    round_trip(&ACCELERATE, &[spec("llama3-8b", "dgx-h100-64", "automodel-2025", 128, 8192)]);
 }
 
 #[test]
 fn deepspeed_reads_back() {
-    round_trip(Target::Deepspeed, &[spec("llama3-8b", "dgx-h100-64", "deepspeed-zero3-2022", 128, 8192)]);
+    round_trip(&DEEPSPEED, &[spec("llama3-8b", "dgx-h100-64", "deepspeed-zero3-2022", 128, 8192)]);
 }
 
 #[test]
 fn nanotron_reads_back() {
-    round_trip(Target::Nanotron, &[spec("llama3-8b", "dgx-h100-64", "nanotron-2025", 128, 8192)]);
+    round_trip(&NANOTRON, &[spec("llama3-8b", "dgx-h100-64", "nanotron-2025", 128, 8192)]);
 }
 
 #[test]
 fn megatron_bridge_reads_back() {
     round_trip(
-        Target::MegatronBridge,
+        &MEGATRON_BRIDGE,
         &[
             spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
             spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096),
@@ -139,7 +144,7 @@ fn megatron_bridge_reads_back() {
 #[test]
 fn torchtitan_reads_back() {
     round_trip(
-        Target::Torchtitan,
+        &TORCHTITAN,
         &[
             spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192),
             spec("mixtral-8x7b", "dgx-h100-64", "torchtitan-2024", 256, 4096),
@@ -175,9 +180,9 @@ fn nanotron_cuts_its_own_stages() {
     let own = parse_plan("tp=4 pp=2", &problem).unwrap();
     assert_eq!(own.split.to_string(), "first-18");
     let even = Plan { split: LayerSplit::Even, ..own };
-    let obstacle = plan_obstacle(Target::Nanotron, &problem, &even).unwrap();
+    let obstacle = NANOTRON.limits.plan_obstacle(&problem, &even).unwrap();
     assert!(obstacle.to_string().contains("split=even"), "{obstacle}");
-    assert_eq!(nearest(Target::Nanotron, &problem, &even), Some(own));
+    assert_eq!(NANOTRON.limits.nearest(&problem, &even), Some(own));
 }
 
 /// Where its costs give every stage as many layers as an even split does, that is what the plan says, and reads back.
@@ -188,8 +193,8 @@ fn nanotron_may_cut_evenly() {
     let problem = spec.problem();
     assert_eq!(own_split(problem.model(), 2), Some(LayerSplit::Even), "17 and 16");
     let plan = parse_plan("tp=4 pp=2 split=even", &problem).unwrap();
-    assert_eq!(plan_obstacle(Target::Nanotron, &problem, &plan), None);
-    assert_eq!(read_back(Target::Nanotron, &problem, &plan).to_string(), plan.to_string());
+    assert_eq!(NANOTRON.limits.plan_obstacle(&problem, &plan), None);
+    assert_eq!(read_back(&NANOTRON, &problem, &plan).to_string(), plan.to_string());
     // One layer less, and the first stage has two more than the last: it is left once it is over its half.
     let problem = Spec { sets: vec!["model.vocab=1024".into()], ..spec }.problem();
     assert_eq!(own_split(problem.model(), 2).unwrap().to_string(), "first-17");

@@ -1,16 +1,17 @@
 //! Launch files of every framework, read: what they say, what they leave open, what is wrong with them.
 
-use meshwright::import::{self, Context, Imported, Kind, Level};
+use meshwright::frameworks::MEGATRON;
+use meshwright::import::{self, Context, FileKind, Imported, Severity};
 use meshwright::model::Model;
 use meshwright::plan::{CpKind, Recompute, ZeroStage};
 use meshwright::schedule::Schedule;
 use meshwright::stack::Dispatcher;
 
 fn script(text: &str) -> Imported {
-    import::read(text, Kind::Script, &Context::alone("run.sh")).unwrap_or_else(|error| panic!("{error}"))
+    import::read(text, FileKind::Script, &Context::alone("run.sh")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn rules(imported: &Imported, level: Level) -> Vec<&'static str> {
+fn rules(imported: &Imported, level: Severity) -> Vec<&'static str> {
     imported.findings.iter().filter(|finding| finding.level == level).map(|finding| finding.rule).collect()
 }
 
@@ -61,7 +62,7 @@ fn a_script_is_followed_to_its_launch() {
     let Recompute::Selective(modules) = plan.recompute else { panic!("{:?}", plan.recompute) };
     assert!(modules.layernorm && modules.core_attn && !modules.mlp);
     assert_eq!((imported.work.global_batch, imported.work.seq_len), (Some(1024), Some(8192)));
-    assert!(rules(&imported, Level::Error).is_empty(), "{:?}", imported.findings);
+    assert!(rules(&imported, Severity::Error).is_empty(), "{:?}", imported.findings);
     assert_eq!(imported.places["tp"].line, 19, "the flag's own line, inside of its array");
     assert_eq!(imported.without_effect, ["--lr"]);
     assert!(imported.unknown.is_empty());
@@ -71,7 +72,7 @@ fn a_script_is_followed_to_its_launch() {
 fn the_environment_is_empty_until_it_is_given() {
     let variables = [("TP".to_owned(), "4".to_owned()), ("FAST".to_owned(), "1".to_owned())];
     let context = Context { variables: &variables, ..Context::alone("run.sh") };
-    let imported = import::read(LLAMA, Kind::Script, &context).unwrap();
+    let imported = import::read(LLAMA, FileKind::Script, &context).unwrap();
     assert_eq!((imported.plan.layout.tp, imported.plan.layout.dp), (4, 8));
     assert_eq!(imported.plan.recompute, Recompute::None);
     let assumed = script(LLAMA);
@@ -83,7 +84,7 @@ const SHORT: &str = "--num-layers 32 --hidden-size 4096 --num-attention-heads 32
                      --vocab-size 32000 --max-position-embeddings 4096 ";
 
 fn arguments(more: &str) -> Imported {
-    import::read(&format!("{SHORT}{more}"), Kind::Megatron, &Context::alone("args.txt")).unwrap()
+    import::read(&format!("{SHORT}{more}"), FileKind::Of(&MEGATRON), &Context::alone("args.txt")).unwrap()
 }
 
 #[test]
@@ -122,12 +123,12 @@ fn what_megatron_refuses_is_named() {
         ("--global-batch-size", "missing-value", "no value"),
     ] {
         let imported = arguments(more);
-        let found = imported.findings.iter().find(|f| f.level == Level::Error && f.rule == rule);
+        let found = imported.findings.iter().find(|f| f.level == Severity::Error && f.rule == rule);
         let found = found.unwrap_or_else(|| panic!("{more}: {:?}", imported.findings));
         assert!(found.to_string().contains(words), "{more}: {found}");
         assert!(found.to_string().starts_with("args.txt:1") || rule == "does-not-divide", "{found}");
     }
-    assert!(rules(&arguments(""), Level::Error).is_empty(), "{:?}", arguments("").findings);
+    assert!(rules(&arguments(""), Severity::Error).is_empty(), "{:?}", arguments("").findings);
 }
 
 const HYBRID: &str = "--hidden-size 1024 --ffn-hidden-size 4096 --num-attention-heads 16 --group-query-attention --num-query-groups 4 \
@@ -136,8 +137,9 @@ const HYBRID: &str = "--hidden-size 1024 --ffn-hidden-size 4096 --num-attention-
 
 #[test]
 fn hybrids_are_read_letter_by_letter() {
-    let read =
-        |more: &str| import::read(&format!("{HYBRID} {more}"), Kind::Megatron, &Context::alone("args.txt")).unwrap();
+    let read = |more: &str| {
+        import::read(&format!("{HYBRID} {more}"), FileKind::Of(&MEGATRON), &Context::alone("args.txt")).unwrap()
+    };
     let staged = read("--hybrid-layer-pattern 'M-M*|M-ME|M-M*|M-ME' --num-experts 8 --pipeline-model-parallel-size 2");
     let model = staged.model.as_ref().unwrap();
     assert_eq!((model.layers(), model.kind_counts()), (16, vec![8, 4, 2, 2]));
@@ -148,7 +150,7 @@ fn hybrids_are_read_letter_by_letter() {
     let old = read("--hybrid-override-pattern M-M*M- --is-hybrid-model --num-layers 6");
     assert_eq!(old.model.as_ref().map(Model::layers), Some(6));
     let predicted = read("--hybrid-layer-pattern M-M*/MM");
-    assert!(rules(&predicted, Level::Warning).contains(&"not-modelled"), "{:?}", predicted.findings);
+    assert!(rules(&predicted, Severity::Warning).contains(&"not-modelled"), "{:?}", predicted.findings);
     for (more, rule, words) in [
         ("--hybrid-layer-pattern M-X*", "wrong-value", "one a layer"),
         ("--hybrid-layer-pattern M-ME", "missing-flag", "--num-experts"),
@@ -160,7 +162,7 @@ fn hybrids_are_read_letter_by_letter() {
         ),
     ] {
         let imported = read(more);
-        let found = imported.findings.iter().find(|f| f.level == Level::Error && f.rule == rule);
+        let found = imported.findings.iter().find(|f| f.level == Severity::Error && f.rule == rule);
         assert!(found.is_some_and(|f| f.to_string().contains(words)), "{more}: {:?}", imported.findings);
     }
 }
@@ -169,7 +171,7 @@ fn hybrids_are_read_letter_by_letter() {
 fn recomputation_under_its_older_names_is_read() {
     let old = arguments("--activations-checkpoint-method uniform --activations-checkpoint-num-layers 1");
     assert_eq!(old.plan.recompute, Recompute::Full);
-    assert!(old.unknown.is_empty() && rules(&old, Level::Warning).contains(&"deprecated"), "{:?}", old.findings);
+    assert!(old.unknown.is_empty() && rules(&old, Severity::Warning).contains(&"deprecated"), "{:?}", old.findings);
 }
 
 #[test]
@@ -177,7 +179,7 @@ fn unknown_flags_are_listed_with_their_values() {
     let imported = arguments("--my-own-flag 3 4 --swigl");
     let names: Vec<(&str, usize)> = imported.unknown.iter().map(|u| (u.name.as_str(), u.values.len())).collect();
     assert_eq!(names, [("--my-own-flag", 2)], "`--swigl` is an abbreviation");
-    assert!(rules(&imported, Level::Note).contains(&"abbreviation"));
+    assert!(rules(&imported, Severity::Note).contains(&"abbreviation"));
 }
 
 #[test]
@@ -192,7 +194,7 @@ fn scripts_that_are_none_say_where() {
         ("case $X in a) echo", 1, "case"),
         ("torchrun x.py )", 1, ""),
     ] {
-        match import::read(text, Kind::Script, &Context::alone("bad.sh")) {
+        match import::read(text, FileKind::Script, &Context::alone("bad.sh")) {
             Err(error) => assert!(error.line >= line && error.to_string().contains(words), "{text}: {error}"),
             Ok(imported) => assert!(words.is_empty() && !imported.findings.is_empty(), "{text}"),
         }

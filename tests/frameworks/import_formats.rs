@@ -1,23 +1,24 @@
 //! The configurations of DeepSpeed, torchtitan, Accelerate, nanotron, NeMo and Bridge, alone and behind a launcher.
 
+use meshwright::frameworks;
 use meshwright::gpu::Format;
-use meshwright::import::{self, Context, ImportError, Imported, Kind, Level};
+use meshwright::import::{self, Context, FileKind, ImportError, Imported, Severity};
 use meshwright::model::{Ffn, Model};
 use meshwright::plan::{CpKind, Recompute, ZeroStage};
 use meshwright::schedule::Schedule;
-use meshwright::stack::Framework;
+use meshwright::stack::Family;
 use meshwright::workload::Recipe;
 
-fn read(text: &str, kind: Kind) -> Imported {
+fn read(text: &str, kind: FileKind) -> Imported {
     import::read(text, kind, &Context::alone("file")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn refused(text: &str, kind: Kind) -> ImportError {
+fn refused(text: &str, kind: FileKind) -> ImportError {
     import::read(text, kind, &Context::alone("file")).err().unwrap_or_else(|| panic!("read: {text}"))
 }
 
 fn error<'a>(imported: &'a Imported, rule: &str) -> &'a import::Finding {
-    let found = imported.findings.iter().find(|finding| finding.level == Level::Error && finding.rule == rule);
+    let found = imported.findings.iter().find(|finding| finding.level == Severity::Error && finding.rule == rule);
     found.unwrap_or_else(|| panic!("no {rule}: {:?}", imported.findings))
 }
 
@@ -25,7 +26,7 @@ fn error<'a>(imported: &'a Imported, rule: &str) -> &'a import::Finding {
 fn launched(script: &str, name: &'static str, text: &'static str) -> Imported {
     let files = move |asked: &str| (asked == name).then(|| text.to_owned());
     let context = Context { files: &files, ..Context::alone("run.sh") };
-    import::read(script, Kind::Script, &context).unwrap_or_else(|error| panic!("{error}"))
+    import::read(script, FileKind::Script, &context).unwrap_or_else(|error| panic!("{error}"))
 }
 
 const DEEPSPEED: &str = r#"{
@@ -48,7 +49,7 @@ const DEEPSPEED: &str = r#"{
 fn deepspeed_is_read_with_its_launcher() {
     let imported =
         launched("deepspeed --num_nodes 2 --num_gpus 8 train.py --deepspeed_config ds.json", "ds.json", DEEPSPEED);
-    assert_eq!((imported.kind, imported.world), (Kind::Deepspeed, Some(16)));
+    assert_eq!((imported.kind, imported.world), ("deepspeed", Some(16)));
     let plan = imported.plan;
     assert_eq!((plan.layout.dp, plan.zero, plan.micro_batch), (16, ZeroStage::Three, 4));
     assert!((plan.offload.optimizer - 0.5).abs() < 1e-9);
@@ -62,18 +63,23 @@ fn deepspeed_is_read_with_its_launcher() {
 
 #[test]
 fn deepspeed_refuses_what_its_parser_refuses() {
-    let typo =
-        read(r#"{"zero_optimization": {"stage": 2, "overlap_com": true}, "bf16": {"enabled": true}}"#, Kind::Deepspeed);
+    let typo = read(
+        r#"{"zero_optimization": {"stage": 2, "overlap_com": true}, "bf16": {"enabled": true}}"#,
+        FileKind::Of(&frameworks::DEEPSPEED),
+    );
     assert!(error(&typo, "unknown-key").expected.contains("overlap_comm"));
-    let both = read(r#"{"bf16": {"enabled": true}, "fp16": {"enabled": true}}"#, Kind::Deepspeed);
+    let both = read(r#"{"bf16": {"enabled": true}, "fp16": {"enabled": true}}"#, FileKind::Of(&frameworks::DEEPSPEED));
     assert_eq!(error(&both, "contradiction").rule, "contradiction");
-    let stage = read(r#"{"zero_optimization": {"stage": 4}}"#, Kind::Deepspeed);
+    let stage = read(r#"{"zero_optimization": {"stage": 4}}"#, FileKind::Of(&frameworks::DEEPSPEED));
     assert!(error(&stage, "wrong-value").expected.contains("0, 1, 2 or 3"));
-    let auto = read(r#"{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}"#, Kind::Deepspeed);
+    let auto = read(
+        r#"{"train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}"#,
+        FileKind::Of(&frameworks::DEEPSPEED),
+    );
     assert!(auto.findings.iter().any(|finding| finding.rule == "unresolved-value"));
-    let broken = refused("{\n \"a\": 1,,\n}", Kind::Deepspeed);
+    let broken = refused("{\n \"a\": 1,,\n}", FileKind::Of(&frameworks::DEEPSPEED));
     assert_eq!(broken.line, 2, "{broken}");
-    assert!(refused("{\"a\": 1,\n\"a\": 2}", Kind::Deepspeed).to_string().contains("line 1"));
+    assert!(refused("{\"a\": 1,\n\"a\": 2}", FileKind::Of(&frameworks::DEEPSPEED)).to_string().contains("line 1"));
 }
 
 #[test]
@@ -88,8 +94,8 @@ OPTIONS="$OPTIONS --micro-batch-size 1 --global-batch-size 64 --bf16 --vocab-siz
 CMD="deepspeed --num_nodes 2 --num_gpus $((NUM_GPUS / 2)) pretrain_gpt.py $OPTIONS --deepspeed --deepspeed_config ds.json --zero-stage 1"
 eval $CMD
 "#;
-    let imported = import::read(script, Kind::Script, &Context::alone("run.sh")).unwrap();
-    assert_eq!((imported.framework, imported.world), (Framework::MegatronDeepspeed, Some(16)));
+    let imported = import::read(script, FileKind::Script, &Context::alone("run.sh")).unwrap();
+    assert_eq!((imported.family, imported.world), (Family::MegatronDeepspeed, Some(16)));
     assert_eq!((imported.plan.layout.tp, imported.plan.layout.dp, imported.plan.zero), (2, 8, ZeroStage::One));
     let model = imported.model.unwrap();
     assert_eq!((model.layers(), model.hidden, model.tied_embeddings), (24, 2048, true));
@@ -129,18 +135,24 @@ fn torchtitan_is_read_with_its_overrides() {
     assert_eq!((plan.micro_batch, plan.recompute), (4, Recompute::PerOp));
     assert_eq!((imported.stack, imported.work.format.to_string().as_str()), ("torchtitan-2024", "fp8"));
     assert_eq!(imported.without_effect, ["optimizer.lr"]);
-    let typo = read("[parallelism]\ntensor_parallel_degre = 2\n[trainin]\nseq_len = 1\n", Kind::Torchtitan);
+    let typo = read(
+        "[parallelism]\ntensor_parallel_degre = 2\n[trainin]\nseq_len = 1\n",
+        FileKind::Of(&frameworks::TORCHTITAN),
+    );
     let near: Vec<Option<&str>> = typo.unknown.iter().map(|unknown| unknown.nearest.as_deref()).collect();
     assert_eq!(near, [Some("tensor_parallel_degree"), Some("training")]);
-    assert_eq!(refused("[model]\nname = \n", Kind::Torchtitan).line, 2);
-    assert!(refused("# nothing\n", Kind::Torchtitan).to_string().contains("the file is empty"));
+    assert_eq!(refused("[model]\nname = \n", FileKind::Of(&frameworks::TORCHTITAN)).line, 2);
+    assert!(refused("# nothing\n", FileKind::Of(&frameworks::TORCHTITAN)).to_string().contains("the file is empty"));
 }
 
 #[test]
 fn torchtitan_keeps_what_its_dtypes_say() {
     let with = |keys: &str| {
         let model = "[model]\nname = \"llama3\"\nflavor = \"3B\"\n";
-        read(&format!("{model}[training]\nlocal_batch_size = 1\nseq_len = 8192\n{keys}"), Kind::Torchtitan)
+        read(
+            &format!("{model}[training]\nlocal_batch_size = 1\nseq_len = 8192\n{keys}"),
+            FileKind::Of(&frameworks::TORCHTITAN),
+        )
     };
     let usual = with("");
     assert_eq!((usual.work.recipe.total(), usual.settings.items().len()), (18.0, 0));
@@ -161,7 +173,7 @@ fn torchtitan_pipelines_have_their_names() {
         let text = format!(
             "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\npipeline_parallel_degree = 4\n{schedule}\n"
         );
-        read(&text, Kind::Torchtitan).plan.schedule
+        read(&text, FileKind::Of(&frameworks::TORCHTITAN)).plan.schedule
     };
     assert_eq!(of("pipeline_parallel_schedule = \"Interleaved1F1B\""), Schedule::Interleaved { virtual_stages: 2 });
     assert_eq!(of("pipeline_parallel_schedule = \"ZBVZeroBubble\""), Schedule::ZbV);
@@ -169,7 +181,7 @@ fn torchtitan_pipelines_have_their_names() {
     assert_eq!(of(chunks), Schedule::Interleaved { virtual_stages: 3 }, "34 layers with the ends, 12 stages");
     let registry = import::read(
         "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_8b --parallelism.tensor_parallel_degree 4",
-        Kind::Script,
+        FileKind::Script,
         &Context::alone("run.sh"),
     )
     .unwrap();
@@ -178,7 +190,7 @@ fn torchtitan_pipelines_have_their_names() {
     assert_eq!((registry.work.seq_len, registry.plan.recompute), (Some(8192), Recompute::PerOp));
     assert!(registry.findings.iter().any(|finding| finding.rule == "assumed"));
     let other = "torchrun --nproc_per_node 8 -m torchtitan.train --module llama3 --config llama3_mine";
-    let other = import::read(other, Kind::Script, &Context::alone("run.sh")).unwrap();
+    let other = import::read(other, FileKind::Script, &Context::alone("run.sh")).unwrap();
     assert!(other.findings.iter().any(|finding| finding.rule == "not-read"));
 }
 
@@ -205,16 +217,17 @@ def llama3_70b_pretrain_64gpu_config() -> ConfigContainer:
 fn python_recipes_are_followed() {
     let name = "llama3_70b_pretrain_64gpu_config".to_owned();
     let context = Context { arguments: &[name], ..Context::alone("recipe.py") };
-    assert_eq!(import::kind_of("recipe.py", RECIPE), Kind::Bridge);
-    let recipe = import::read(RECIPE, Kind::Bridge, &context).unwrap();
+    assert_eq!(import::kind_of("recipe.py", RECIPE), FileKind::Of(&frameworks::MEGATRON_BRIDGE));
+    let recipe = import::read(RECIPE, FileKind::Of(&frameworks::MEGATRON_BRIDGE), &context).unwrap();
     assert_eq!(recipe.model.as_ref().and_then(import::known::name_of), Some("llama3-70b"));
     let plan = "tp=2 cp=2 pp=4 dp=4 sp=on cp-kind=a2a schedule=interleaved vpp=5 zero=1 mbs=1 recompute=none";
     assert_eq!(recipe.on(64).to_string(), plan);
     assert_eq!((recipe.work.global_batch, recipe.work.format), (Some(128), Format::Mxfp8));
     let unknown = Context { arguments: &["llama3_70b_pretrain".to_owned()], ..Context::alone("recipe.py") };
-    let error = import::read(RECIPE, Kind::Bridge, &unknown).unwrap_err();
+    let error = import::read(RECIPE, FileKind::Of(&frameworks::MEGATRON_BRIDGE), &unknown).unwrap_err();
     assert!(error.why.contains("llama3_70b_pretrain") && !error.expected.is_empty(), "{error}");
-    let broken = import::read("cfg = (1,\n", Kind::Bridge, &Context::alone("recipe.py")).unwrap_err();
+    let broken = import::read("cfg = (1,\n", FileKind::Of(&frameworks::MEGATRON_BRIDGE), &Context::alone("recipe.py"))
+        .unwrap_err();
     assert_eq!((broken.line, broken.why.as_str()), (1, "`(` is never closed"));
 }
 
@@ -242,7 +255,7 @@ fn torchtitan_registries_are_followed() {
     let context = Context { files: &beside, ..Context::alone("run.sh") };
     let launch = |config: &str| {
         let script = format!("torchrun --nproc_per_node 16 -m torchtitan.train --module llama3 --config {config}");
-        import::read(&script, Kind::Script, &context).unwrap()
+        import::read(&script, FileKind::Script, &context).unwrap()
     };
     let mine = launch("mine");
     assert_eq!(mine.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
@@ -261,7 +274,7 @@ fn trainer_arguments_fill_what_a_json_leaves_open() {
     let script = "deepspeed --num_gpus 8 train.py --deepspeed ds.json --model_name_or_path meta-llama/Llama-3.1-8B \\\n \
                   --per_device_train_batch_size 2 --gradient_accumulation_steps 4 --gradient_checkpointing True \
                   --max_seq_length 4096";
-    let launch = import::read(script, Kind::Script, &context).unwrap();
+    let launch = import::read(script, FileKind::Script, &context).unwrap();
     assert_eq!(launch.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
     assert_eq!(launch.plan.to_string(), "tp=1 cp=1 pp=1 dp=8 zero=3 mbs=2 recompute=full");
     assert_eq!((launch.work.global_batch, launch.work.seq_len), (Some(64), Some(4096)));
@@ -285,7 +298,7 @@ parallelism_config:
 
 #[test]
 fn accelerate_is_read_alone_and_launched() {
-    let imported = read(ACCELERATE, Kind::Accelerate);
+    let imported = read(ACCELERATE, FileKind::Of(&frameworks::ACCELERATE));
     let plan = imported.plan;
     assert_eq!((imported.world, imported.gpus_per_node), (Some(16), Some(8)));
     assert_eq!((plan.layout.tp, plan.layout.dp, plan.shard_group), (2, 8, Some(4)));
@@ -293,12 +306,15 @@ fn accelerate_is_read_alone_and_launched() {
     let wrong =
         launched("accelerate launch --config_file a.yaml --num_processes 32 train.py --lr 1", "a.yaml", ACCELERATE);
     assert!(error(&wrong, "world-size").message.contains("multiply to 16, and there are 32"));
-    let unknown = read("distributed_type: FSDP\nmixed_precision: bf16\nnum_procesess: 8\n", Kind::Accelerate);
+    let unknown = read(
+        "distributed_type: FSDP\nmixed_precision: bf16\nnum_procesess: 8\n",
+        FileKind::Of(&frameworks::ACCELERATE),
+    );
     let found = error(&unknown, "unknown-key");
     assert!(found.expected.contains("num_processes") && found.place.as_ref().unwrap().line == 3);
     let plain = import::read(
         "accelerate launch --use_fsdp --num_processes 8 --fsdp_sharding_strategy SHARD_GRAD_OP --mixed_precision bf16 t.py",
-        Kind::Script,
+        FileKind::Script,
         &Context::alone("run.sh"),
     )
     .unwrap();
@@ -337,12 +353,15 @@ general:
 
 #[test]
 fn nanotron_is_read() {
-    let imported = read(NANOTRON, Kind::Nanotron);
+    let imported = read(NANOTRON, FileKind::Of(&frameworks::NANOTRON));
     assert_eq!(imported.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
     assert_eq!((imported.world, imported.work.global_batch), (Some(64), Some(128)));
     assert!(imported.plan.sequence_parallel && imported.plan.zero == ZeroStage::One);
     assert!((imported.work.recipe.total() - 18.0).abs() < 1e-9);
-    let wrong = read(&NANOTRON.replace("1f1b", "dualpipe").replace("zero_stage: 1", "zero_stage: 3"), Kind::Nanotron);
+    let wrong = read(
+        &NANOTRON.replace("1f1b", "dualpipe").replace("zero_stage: 1", "zero_stage: 3"),
+        FileKind::Of(&frameworks::NANOTRON),
+    );
     let wrongs = wrong.findings.iter().filter(|finding| finding.rule == "wrong-value").count();
     assert_eq!(wrongs, 2, "{:?}", wrong.findings);
     let world = launched("torchrun --nproc_per_node 8 run_train.py --config-file n.yaml", "n.yaml", NANOTRON);
@@ -351,8 +370,12 @@ fn nanotron_is_read() {
 
 #[test]
 fn nanotrons_first_experts_are_as_wide_as_its_mlp() {
-    let with =
-        |more: &str| read(&NANOTRON.replace("    vocab_size:", &format!("{more}    vocab_size:")), Kind::Nanotron);
+    let with = |more: &str| {
+        read(
+            &NANOTRON.replace("    vocab_size:", &format!("{more}    vocab_size:")),
+            FileKind::Of(&frameworks::NANOTRON),
+        )
+    };
     let moe = |imported: &Imported| match &imported.model.as_ref().map(|model| model.kinds[0].ffn.clone()) {
         Some(Ffn::Moe(moe)) => Some((moe.experts, moe.top_k, moe.intermediate)),
         _ => None,
@@ -371,7 +394,7 @@ fn nemo_and_bridge_are_other_spellings() {
                 normalization: rmsnorm\n  activation: fast-swiglu\n  bias: false\n  position_embedding_type: rope\n  \
                 share_embeddings_and_output_weights: false\n  hidden_dropout: 0.0\n  attention_dropout: 0.0\n  \
                 activations_checkpoint_granularity: selective\n  overlap_p2p_comm: true\n  optim:\n    name: distributed_fused_adam\n";
-    let imported = read(nemo, Kind::Bridge);
+    let imported = read(nemo, FileKind::Of(&frameworks::MEGATRON_BRIDGE));
     assert_eq!(imported.model.as_ref().map(|model| model.name.as_str()), Some("Llama 3 8B"), "{:?}", imported.findings);
     assert_eq!((imported.world, imported.plan.layout.dp), (Some(32), 4));
     assert_eq!(
@@ -382,29 +405,29 @@ fn nemo_and_bridge_are_other_spellings() {
                   model.tensor_model_parallel_size=2 model.context_parallel_size=2 train.global_batch_size=64 \
                   train.micro_batch_size=1 model.seq_length=8192 +mixed_precision=bf16_with_mxfp8_mixed \
                   model.cp_comm_type=a2a ddp.use_distributed_optimizer=true ddp.overlap_grad_reduce=true";
-    let bridge = import::read(script, Kind::Script, &Context::alone("run.sh")).unwrap();
+    let bridge = import::read(script, FileKind::Script, &Context::alone("run.sh")).unwrap();
     assert_eq!(bridge.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
     assert_eq!((bridge.plan.layout.tp, bridge.plan.layout.cp, bridge.plan.layout.dp), (2, 2, 4));
     assert_eq!((bridge.plan.cp_kind, bridge.work.format.to_string().as_str()), (CpKind::AllToAll, "mxfp8"));
     let recipe = "MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --bf16: true\n  --swiglu: false\n  \
                   --recompute-modules: \"[layernorm]\"\n  --recompute-granularity: selective\n  --seq-length: 1024\n  \
                   --micro-batch-size: 4\n  --vocab-size: 1000\n  --max-position-embeddings: 1024\n";
-    let own = read(recipe, Kind::Bridge);
+    let own = read(recipe, FileKind::Of(&frameworks::MEGATRON_BRIDGE));
     assert_eq!(own.model.as_ref().map(|model| (model.layers(), model.hidden)), Some((12, 512)));
     assert_eq!((own.plan.micro_batch, own.work.seq_len), (4, Some(1024)));
-    assert!(refused("a: 1\n", Kind::Bridge).to_string().contains("MODEL_ARGS"));
+    assert!(refused("a: 1\n", FileKind::Of(&frameworks::MEGATRON_BRIDGE)).to_string().contains("MODEL_ARGS"));
 }
 
 #[test]
 fn files_are_known_by_name_and_text() {
     for (name, text, kind) in [
-        ("x.sh", "torchrun", Kind::Script),
-        ("args.txt", "--num-layers 2", Kind::Megatron),
-        ("ds.json", "{}", Kind::Deepspeed),
-        ("x.toml", "[model]", Kind::Torchtitan),
-        ("a.yaml", ACCELERATE, Kind::Accelerate),
-        ("n.yml", NANOTRON, Kind::Nanotron),
-        ("m.yaml", "MODEL_ARGS:\n", Kind::Bridge),
+        ("x.sh", "torchrun", FileKind::Script),
+        ("args.txt", "--num-layers 2", FileKind::Of(&frameworks::MEGATRON)),
+        ("ds.json", "{}", FileKind::Of(&frameworks::DEEPSPEED)),
+        ("x.toml", "[model]", FileKind::Of(&frameworks::TORCHTITAN)),
+        ("a.yaml", ACCELERATE, FileKind::Of(&frameworks::ACCELERATE)),
+        ("n.yml", NANOTRON, FileKind::Of(&frameworks::NANOTRON)),
+        ("m.yaml", "MODEL_ARGS:\n", FileKind::Of(&frameworks::MEGATRON_BRIDGE)),
     ] {
         assert_eq!(import::kind_of(name, text), kind, "{name}");
     }
@@ -416,9 +439,9 @@ proptest::proptest! {
     /// No text makes a reader panic, and every error has a line.
     #[test]
     fn no_text_is_too_odd(text in "[ -~\n\t]{0,200}", cut in 0_usize..400) {
-        for (_, kind) in Kind::NAMES {
+        for kind in FileKind::names().filter_map(FileKind::named) {
             for text in [text.clone(), format!("torchrun {text}"), cut_at(DEEPSPEED, cut), cut_at(NANOTRON, cut), cut_at(TITAN, cut)] {
-                if let Err(error) = import::read(&text, *kind, &Context::alone("odd")) {
+                if let Err(error) = import::read(&text, kind, &Context::alone("odd")) {
                     proptest::prop_assert!(error.line >= 1);
                 }
             }
@@ -432,7 +455,7 @@ proptest::proptest! {
                       for i in 1 2; do N=$((N + i)); done\ncase $B in a*) D=1;; *) D=2;; esac\nf() { echo $1; }\n\
                       cat <<EOF > x.json\n{\"a\": $N}\nEOF\nsrun bash -c \"torchrun --nnodes $N p.py ${A[@]} --seq-length $((2**10))\"\n";
         let holed: String = script.chars().enumerate().filter(|(at, _)| *at < from || *at >= from + long).map(|(_, c)| c).collect();
-        let _ = import::read(&holed, Kind::Script, &Context::alone("holed"));
+        let _ = import::read(&holed, FileKind::Script, &Context::alone("holed"));
     }
 }
 

@@ -1,15 +1,16 @@
 //! Launch scripts of forks and of programs around the frameworks: what starts them, where their arguments are, what is open.
 
-use meshwright::import::{self, Context, ImportError, Imported, Kind, Level};
+use meshwright::frameworks::{DEEPSPEED, MEGATRON_BRIDGE};
+use meshwright::import::{self, Context, FileKind, ImportError, Imported, Severity};
 use meshwright::model::{Ffn, Model};
 use meshwright::plan::{Recompute, ZeroStage};
-use meshwright::stack::{Dispatcher, Framework};
+use meshwright::stack::{Dispatcher, Family};
 
 const MODEL: &str =
     "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --vocab-size 32000 --bf16";
 
 fn read(text: &str) -> Result<Imported, ImportError> {
-    import::read(text, Kind::Script, &Context::alone("run.sh"))
+    import::read(text, FileKind::Script, &Context::alone("run.sh"))
 }
 
 fn script(text: &str) -> Imported {
@@ -26,7 +27,7 @@ fn a_launch_behind_two_dashes_is_the_launch() {
         "python submit.py --cluster big --num_nodes 2 -- accelerate launch --num_processes 16 --mixed_precision bf16 \\\n  \
          --use_deepspeed --zero_stage 3 tune.py --per_device_train_batch_size 2 --gradient_checkpointing",
     );
-    assert_eq!((imported.kind, imported.world), (Kind::Accelerate, Some(16)));
+    assert_eq!((imported.kind, imported.world), ("accelerate", Some(16)));
     assert_eq!((imported.plan.zero, imported.plan.micro_batch), (ZeroStage::Three, 2));
     assert_eq!(imported.plan.recompute, Recompute::Full);
 }
@@ -59,7 +60,7 @@ fn loops_printf_and_the_scripts_own_folder_are_followed() {
     let text = "HERE=\"$(cd -- \"$(dirname -- \"${BASH_SOURCE[0]}\")\" &>/dev/null && pwd)\"\n\
                 source \"${HERE}/models/part.sh\"\ntorchrun --nproc_per_node 8 train.py ${MODEL_ARGS[@]} --global-batch-size 8";
     let imported =
-        import::read(text, Kind::Script, &Context { files: &files, ..Context::alone("deep/run.sh") }).unwrap();
+        import::read(text, FileKind::Script, &Context { files: &files, ..Context::alone("deep/run.sh") }).unwrap();
     let model = imported.model.expect("a model");
     let sparse = |layer: usize| matches!(model.kinds[model.order[layer]].ffn, Ffn::Moe(_));
     assert_eq!((0..8).map(sparse).collect::<Vec<_>>(), [false, false, false, true, true, true, true, true]);
@@ -95,12 +96,12 @@ fn swift_is_read_with_what_it_turns_on_itself() {
         "NPROC_PER_NODE=8 \\\nmegatron sft \\\n  --model Qwen/Qwen3-30B-A3B-Base --expert_model_parallel_size 4 \\\n  \
          --sequence_parallel true --overlap_grad_reduce false --micro_batch_size 2 --max_length 8192 --train_type lora",
     );
-    assert_eq!((imported.kind, imported.world), (Kind::Megatron, Some(8)));
+    assert_eq!((imported.kind, imported.world), ("megatron", Some(8)));
     assert_eq!(imported.model.as_ref().map(|model| model.name.as_str()), Some("Qwen3 30B-A3B"));
     assert_eq!((imported.plan.layout.ep, imported.plan.zero, imported.plan.micro_batch), (4, ZeroStage::One, 2));
     assert_eq!((imported.work.seq_len, imported.work.global_batch), (Some(8192), Some(16)));
     assert!(found(&imported, "not-modelled").iter().any(|finding| finding.message.contains("lora")));
-    assert!(imported.findings.iter().all(|finding| finding.level != Level::Error), "{:?}", imported.findings);
+    assert!(imported.findings.iter().all(|finding| finding.level != Severity::Error), "{:?}", imported.findings);
     let unknown = script("NPROC_PER_NODE=8 megatron pt --model Some/Other-7B --expert_model_parallel_size 4");
     assert_eq!(unknown.plan.dispatcher, Dispatcher::AllToAll, "what is said of experts holds without the model");
     assert!(unknown.model.is_none() && found(&unknown, "unknown-model").len() == 1);
@@ -111,20 +112,17 @@ fn programs_without_a_configuration_file_are_read_by_their_arguments() {
     let sharded = script(
         "torchrun --nproc_per_node 8 tune.py --per_device_train_batch_size 4 --bf16 True --fsdp 'full_shard auto_wrap'",
     );
-    assert_eq!(
-        (sharded.framework, sharded.plan.zero, sharded.plan.micro_batch),
-        (Framework::Fsdp, ZeroStage::Three, 4)
-    );
+    assert_eq!((sharded.family, sharded.plan.zero, sharded.plan.micro_batch), (Family::Fsdp, ZeroStage::Three, 4));
     let replicas = script("torchrun --nproc_per_node 8 tune.py --per_device_train_batch_size 4 --bf16 True");
     assert_eq!((replicas.plan.zero, replicas.work.global_batch), (ZeroStage::Zero, Some(32)));
     let named = script(
         "NPROC_PER_NODE=4 swift sft --model Qwen/Qwen3-8B --deepspeed zero3_offload --per_device_train_batch_size 1",
     );
-    assert_eq!((named.kind, named.plan.zero, named.world), (Kind::Deepspeed, ZeroStage::Three, Some(4)));
+    assert_eq!((named.kind, named.plan.zero, named.world), ("deepspeed", ZeroStage::Three, Some(4)));
     assert!(named.plan.offload.optimizer > 0.99);
     let chat =
         script("deepspeed --num_gpus 8 main.py --zero_stage 2 --offload --per_device_train_batch_size 8 --output $OUT");
-    assert_eq!((chat.kind, chat.plan.zero), (Kind::Deepspeed, ZeroStage::Two));
+    assert_eq!((chat.kind, chat.plan.zero), ("deepspeed", ZeroStage::Two));
     assert!(chat.plan.offload.optimizer > 0.99 && !found(&chat, "needs-code").is_empty(), "{:?}", chat.findings);
     let other = read("torchrun --nproc_per_node 8 train.py --lr 3").unwrap_err();
     assert!(other.why.contains("`train.py` is launched with no argument that says how it trains"), "{other}");
@@ -136,18 +134,19 @@ fn what_a_fork_adds_is_a_warning() {
         "torchrun --nproc_per_node 8 train.py {MODEL} --my-own-flag --tokenizer-type MyTokenizer \
          --moe-token-dispatcher-type alltoall_seq --use-precision-aware-optimizer --load my own folder"
     ));
-    let errors: Vec<_> = fork.findings.iter().filter(|finding| finding.level == Level::Error).collect();
+    let errors: Vec<_> = fork.findings.iter().filter(|finding| finding.level == Severity::Error).collect();
     assert!(errors.is_empty(), "{errors:?}");
     assert_eq!((found(&fork, "unknown-value").len(), found(&fork, "deprecated").len()), (1, 1));
     assert_eq!(found(&fork, "stray-word")[0].message, "`own folder` follow no flag that takes them");
     let plain = script(&format!("torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} --tokenizer-type MyTokenizer"));
-    assert_eq!(found(&plain, "unknown-value")[0].level, Level::Error);
+    assert_eq!(found(&plain, "unknown-value")[0].level, Severity::Error);
 }
 
 #[test]
 fn settings_of_other_yaml_files_are_read() {
     let yaml = |text: &str| {
-        import::read(text, Kind::Bridge, &Context::alone("plan.yaml")).unwrap_or_else(|error| panic!("{error}"))
+        import::read(text, FileKind::Of(&MEGATRON_BRIDGE), &Context::alone("plan.yaml"))
+            .unwrap_or_else(|error| panic!("{error}"))
     };
     let primus = yaml(
         "work: ${TEAM:me}\nmodules:\n  pre_trainer:\n    framework: megatron\n    config: base.yaml\n    model: llama3_8B.yaml\n    \
@@ -156,7 +155,7 @@ fn settings_of_other_yaml_files_are_read() {
     );
     assert_eq!(primus.model.as_ref().map(|model| model.name.as_str()), Some("Llama 3 8B"));
     assert_eq!((primus.plan.layout.tp, primus.plan.micro_batch, primus.work.seq_len), (4, 2, Some(8192)));
-    assert!(primus.findings.iter().all(|finding| finding.level != Level::Error), "{:?}", primus.findings);
+    assert!(primus.findings.iter().all(|finding| finding.level != Severity::Error), "{:?}", primus.findings);
     assert!(primus.findings.iter().any(|finding| finding.message.contains("`base.yaml` is not read")));
     let chosen = yaml(
         "modules:\n  pre_trainer:\n    model: ${MODEL:gpt_oss_20B}.yaml\n    overrides:\n      micro_batch_size: 2\n",
@@ -172,16 +171,19 @@ fn settings_of_other_yaml_files_are_read() {
         "model:\n  num_layers: 8\n  hidden_size: 512\n  num_attention_heads: 8\n  num_experts: 4\n  moe_layer_freq: \"[0]+[1]*7\"\n",
     );
     assert_eq!(listed.model.map(|model| model.order.len()), Some(8));
-    assert_eq!(import::kind_of("rl.yaml", "trainer:\n  fsdp_config:\n    param_offload: true\n"), Kind::Bridge);
-    assert_eq!(import::kind_of("ds.conf", "{\n \"zero_optimization\": {\"stage\": 3}}"), Kind::Deepspeed);
+    assert_eq!(
+        import::kind_of("rl.yaml", "trainer:\n  fsdp_config:\n    param_offload: true\n"),
+        FileKind::Of(&MEGATRON_BRIDGE)
+    );
+    assert_eq!(import::kind_of("ds.conf", "{\n \"zero_optimization\": {\"stage\": 3}}"), FileKind::Of(&DEEPSPEED));
 }
 
 #[test]
 fn replicas_of_a_sharded_optimizer_are_counted_on_the_cluster() {
     let text = "def config():\n    cfg = _pretrain_common()\n    cfg.model.num_layers = 8\n    cfg.model.tensor_model_parallel_size = 2\n    \
                 cfg.ddp.use_distributed_optimizer = True\n    cfg.ddp.num_distributed_optimizer_instances = 4\n    return cfg\n";
-    let imported =
-        import::read(text, Kind::Bridge, &Context::alone("bridge.py")).unwrap_or_else(|error| panic!("{error}"));
+    let imported = import::read(text, FileKind::Of(&MEGATRON_BRIDGE), &Context::alone("bridge.py"))
+        .unwrap_or_else(|error| panic!("{error}"));
     assert_eq!((imported.world, imported.plan.shard_group), (None, None));
     assert_eq!(imported.on(64).shard_group, Some(8), "32 replicas in four groups");
     assert_eq!(imported.on(6).shard_group, None, "three replicas are no four groups");

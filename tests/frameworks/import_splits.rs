@@ -1,9 +1,10 @@
 //! Which layers each stage holds, as launch files say it: layouts, first and last stages, layers that the ends stand for.
 
-use meshwright::import::{self, Context, Imported, Kind, Level};
+use meshwright::frameworks::{MEGATRON_BRIDGE, TORCHTITAN};
+use meshwright::import::{self, Context, FileKind, Imported, Severity};
 use meshwright::schedule::Schedule;
 
-fn read(text: &str, kind: Kind) -> Imported {
+fn read(text: &str, kind: FileKind) -> Imported {
     import::read(text, kind, &Context::alone("run.sh")).unwrap_or_else(|error| panic!("{error}"))
 }
 
@@ -14,11 +15,11 @@ fn megatron(layers: u32, flags: &str) -> Imported {
          --num-attention-heads 32 --seq-length 4096 --max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 64 \
          --pipeline-model-parallel-size 8 --bf16 --vocab-size 32000 {flags}"
     );
-    read(&text, Kind::Script)
+    read(&text, FileKind::Script)
 }
 
 fn errors(imported: &Imported) -> Vec<String> {
-    let errors = imported.findings.iter().filter(|finding| finding.level == Level::Error);
+    let errors = imported.findings.iter().filter(|finding| finding.level == Severity::Error);
     errors.map(|finding| format!("{}: {} ({})", finding.rule, finding.message, finding.expected)).collect()
 }
 
@@ -83,7 +84,7 @@ fn torchtitans_own_split_is_read() {
         let text = format!(
             "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[parallelism]\npipeline_parallel_degree = 4\n{keys}\n"
         );
-        read(&text, Kind::Torchtitan)
+        read(&text, FileKind::Of(&TORCHTITAN))
     };
     let split = |keys: &str| of(keys).plan.split.to_string();
     assert_eq!(split(""), "Et*8|t*9|t*8|t*7L");
@@ -114,9 +115,9 @@ fn bridge_and_nemo_say_it_in_lists_and_keys() {
                 encoder_seq_length: 4096\n  num_layers: 30\n  hidden_size: 4096\n  ffn_hidden_size: 14336\n  \
                 num_attention_heads: 32\n  pipeline_model_parallel_size: 8\n  ";
     let keys = "num_layers_in_first_pipeline_stage: 2\n  num_layers_in_last_pipeline_stage: 4\n";
-    assert_eq!(read(&format!("{nemo}{keys}"), Kind::Bridge).plan.split.to_string(), "first-2+last-4");
+    assert_eq!(read(&format!("{nemo}{keys}"), FileKind::Of(&MEGATRON_BRIDGE)).plan.split.to_string(), "first-2+last-4");
     let list = "pipeline_model_parallel_layout: [[embedding, decoder], [decoder, decoder], [decoder], [decoder], \
                 [decoder], [decoder], [decoder, decoder], [decoder, loss]]\n";
     let text = format!("{nemo}{list}").replace("num_layers: 30", "num_layers: 10");
-    assert_eq!(read(&text, Kind::Bridge).plan.split.to_string(), "Et|t*2|(t|)*4t*2|tL");
+    assert_eq!(read(&text, FileKind::Of(&MEGATRON_BRIDGE)).plan.split.to_string(), "Et|t*2|(t|)*4t*2|tL");
 }

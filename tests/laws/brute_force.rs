@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::random::{Numbers, Spec, spec};
 use meshwright::cost::{Costs, Evaluation};
-use meshwright::express::Target;
+use meshwright::frameworks::FRAMEWORKS;
 use meshwright::plan::{Layout, Offload, Plan};
 use meshwright::problem::Problem;
 use meshwright::search::{Goal, Objective, Options, Ranking, search, search_for};
@@ -88,8 +88,8 @@ fn small(numbers: &mut Numbers) -> (Spec, Restrictions) {
         }
         let problem = spec.problem();
         if numbers.below(5) == 0 {
-            let (_, target) = Target::NAMES[numbers.below(Target::NAMES.len())];
-            restrictions.for_target(target, !problem.model().is_moe());
+            let framework = FRAMEWORKS[numbers.below(FRAMEWORKS.len())];
+            restrictions.for_limits(framework.limits, !problem.model().is_moe());
         }
         let costs = Costs::new(&problem);
         for _ in 0..24 {

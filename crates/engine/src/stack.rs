@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::Host;
 use crate::gpu::AttentionKernel;
+use crate::schedule::Schedule;
 use crate::sources::own_source;
 use crate::split::LayerSplit;
 use crate::units::{Bytes, Seconds};
@@ -157,8 +158,9 @@ impl Default for Quirks {
 pub struct Stack {
     /// Name as printed.
     pub name: String,
-    /// Framework that `emit` and constraints know.
-    pub framework: Framework,
+    /// Family of software, which decides what plans it runs.
+    #[serde(rename = "framework")]
+    pub family: Family,
     /// Release or period that it describes.
     pub release: String,
     /// Key of the source.
@@ -328,10 +330,10 @@ impl Stack {
     }
 }
 
-/// A training framework.
+/// A family of training software: frameworks that run the same schedules and shard alike, priced by the same terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Framework {
+pub enum Family {
     /// Megatron-LM, `NeMo`, Megatron-Bridge: all on Megatron-Core.
     Megatron,
     /// Megatron-DeepSpeed (BLOOM, vTrain).
@@ -350,4 +352,23 @@ pub enum Framework {
     Jax,
     /// DeepSeek's own HAI-LLM, and Meta's: published, not to be had.
     Internal,
+}
+
+impl Family {
+    /// Whether it runs a schedule.
+    ///
+    /// Source: [megatron-lm] (1F1B and interleaved; no zero-bubble or `DualPipe` in core), [torchtitan]
+    /// `pipeline_parallel_schedule`, [deepspeed] pipeline engine (1F1B), [nanotron] `pp_engine` (1f1b, afab).
+    pub const fn runs(self, schedule: Schedule) -> bool {
+        match self {
+            Self::Internal => true,
+            Self::Megatron | Self::MegatronDeepspeed | Self::Internevo => {
+                matches!(schedule, Schedule::OneFOneB | Schedule::Interleaved { .. })
+            }
+            Self::Torchtitan | Self::Jax => !matches!(schedule, Schedule::DualPipe | Schedule::Naive | Schedule::ZbH2),
+            Self::Deepspeed => matches!(schedule, Schedule::OneFOneB),
+            Self::Nanotron => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe),
+            Self::Fsdp => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe | Schedule::Interleaved { .. }),
+        }
+    }
 }

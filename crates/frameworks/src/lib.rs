@@ -1,7 +1,28 @@
 //! Training frameworks: a plan as launch files, launch files as a plan, and what is wrong with them on a cluster.
 //!
-//! Entry points: [`emit`], [`import`], [`lint`].
+//! Entry points: [`FRAMEWORKS`] for the table, [`emit`](mod@emit), [`import`], [`lint`]. `README.md` says how a framework is added.
 
+mod accelerate;
+mod deepspeed;
 pub mod emit;
+mod framework;
 pub mod import;
 pub mod lint;
+pub mod megatron;
+mod megatron_bridge;
+mod nanotron;
+mod readers;
+mod rules;
+mod sizes;
+mod table;
+mod torchtitan;
+
+pub use accelerate::ACCELERATE;
+pub use deepspeed::DEEPSPEED;
+pub use framework::{Framework, SettingsReader};
+pub use megatron::MEGATRON;
+pub use megatron_bridge::MEGATRON_BRIDGE;
+pub use nanotron::NANOTRON;
+pub use sizes::{SharedMixer, Sizes};
+pub use table::{FRAMEWORKS, framework_of, named, names};
+pub use torchtitan::TORCHTITAN;

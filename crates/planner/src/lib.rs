@@ -6,7 +6,7 @@
 
 pub mod catalog;
 pub mod confidence;
-pub mod express;
+pub mod limits;
 pub mod placement;
 pub mod pools;
 pub mod refine;

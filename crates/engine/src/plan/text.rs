@@ -6,7 +6,7 @@ use super::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroSt
 use crate::problem::Problem;
 use crate::schedule::Schedule;
 use crate::split::{LayerSplit, nanotron};
-use crate::stack::{Dispatcher, Framework};
+use crate::stack::{Dispatcher, Family};
 use crate::suggest;
 
 /// Keys of a plan, for hints.
@@ -253,7 +253,7 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
     plan.schedule = Schedule::named(name, vpp)
         .ok_or_else(|| format!("schedule={name}: none of: {}", Schedule::NAMES.join(", ")))?;
     plan.sequence_parallel = sp.unwrap_or(plan.layout.tp > 1);
-    if plan.layout.pp > 1 && !seen.contains(&"split") && problem.stack().framework == Framework::Nanotron {
+    if plan.layout.pp > 1 && !seen.contains(&"split") && problem.stack().family == Family::Nanotron {
         plan.split = nanotron::own_split(problem.model(), plan.layout.pp).unwrap_or(plan.split);
     }
     let Layout { tp, cp, pp, .. } = plan.layout;

@@ -1,19 +1,19 @@
-//! What stands at the top of every file: the question, the plan, and what was predicted.
+//! Header of every file: the question, the plan, and the prediction.
 
-use super::Request;
+use super::request::Request;
 use meshwright_engine::cost::Figures;
 use meshwright_engine::units::{Bytes, percent, significant};
 use meshwright_planner::confidence::Confidence;
-use meshwright_planner::express::Target;
+use meshwright_planner::limits::Limits;
 
 /// Widest line of a comment.
 const WIDTH: usize = 118;
 
-/// Lines that say what the file runs and what was predicted of it, without a comment mark.
-pub(super) fn lines(target: Target, request: &Request, notes: &[String]) -> Vec<String> {
+/// Header lines without a comment mark: the plan that the file runs and the prediction for it.
+pub(crate) fn lines(framework: &Limits, request: &Request, notes: &[String]) -> Vec<String> {
     let (problem, evaluation) = (request.costs.problem, request.evaluation);
     let heading = request.pools.map_or_else(|| problem.heading(), |(heading, _)| heading.to_owned());
-    let mut lines = vec![format!("{target}: {heading}"), format!("plan: {}", evaluation.plan)];
+    let mut lines = vec![format!("{framework}: {heading}"), format!("plan: {}", evaluation.plan)];
     if let Some(staged) = request.staged {
         let recomputed = staged.recomputation(problem.model().kinds.len()).replace('\n', " ");
         lines.push(format!("stages: {}, recomputing {recomputed}", staged.megatron_layout()));
@@ -26,7 +26,7 @@ pub(super) fn lines(target: Target, request: &Request, notes: &[String]) -> Vec<
     lines.iter().flat_map(|line| wrapped(line)).collect()
 }
 
-/// What was predicted of a plan on one cluster.
+/// The prediction for a plan on one cluster.
 fn predicted(request: &Request) -> Vec<String> {
     let (problem, evaluation) = (request.costs.problem, request.evaluation);
     let figures = Figures::new(problem, evaluation);

@@ -1,10 +1,10 @@
-//! A text written line by line.
+//! Text of a file under construction.
 
-/// Lines so far.
+/// Lines of a file under construction.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Text(String);
+pub(crate) struct Lines(String);
 
-impl Text {
+impl Lines {
     /// Adds a line, or several where it holds line ends.
     pub fn line(&mut self, line: impl AsRef<str>) {
         self.0.push_str(line.as_ref());
@@ -27,7 +27,7 @@ impl Text {
         self.line(")");
     }
 
-    /// All of it.
+    /// The finished text.
     pub fn into_string(self) -> String {
         self.0
     }

@@ -1,13 +1,13 @@
-//! What was found in a file: where, by which rule, what was read and what was expected.
+//! Findings in a file: place, rule, text that was read and text that was expected.
 
 use std::fmt;
 
 use serde::Serialize;
 
-/// How grave a finding is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum Severity {
     /// The framework refuses it, or it does not run.
     Error,
     /// It runs, but not as it was meant or as fast as it could.
@@ -16,7 +16,7 @@ pub enum Level {
     Note,
 }
 
-impl fmt::Display for Level {
+impl fmt::Display for Severity {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.pad(match self {
             Self::Error => "error",
@@ -46,40 +46,40 @@ impl fmt::Display for Place {
 pub struct Finding {
     /// Name of the rule (docs/lint.md).
     pub rule: &'static str,
-    /// How grave.
-    pub level: Level,
-    /// Where, when it is one line's doing.
+    /// Severity.
+    pub level: Severity,
+    /// File and line, where one line is the cause.
     #[serde(flatten)]
     pub place: Option<Place>,
-    /// What was read, and what is wrong with it.
+    /// Text that was read, and its error.
     pub message: String,
-    /// What was expected, or what to do.
+    /// Text that was expected, or the remedy.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub expected: String,
-    /// What it does to the step time, as a share of it: +0.38 is 38 % lost, or to be won.
+    /// Effect on the step time, as a share of it: +0.38 is 38 % lost, or to be won.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_share: Option<f64>,
 }
 
 impl Finding {
     /// A finding without a place.
-    pub fn new(rule: &'static str, level: Level, message: impl Into<String>) -> Self {
+    pub fn new(rule: &'static str, level: Severity, message: impl Into<String>) -> Self {
         Self { rule, level, place: None, message: message.into(), expected: String::new(), step_share: None }
     }
 
     /// An error.
     pub fn error(rule: &'static str, message: impl Into<String>) -> Self {
-        Self::new(rule, Level::Error, message)
+        Self::new(rule, Severity::Error, message)
     }
 
     /// A warning.
     pub fn warning(rule: &'static str, message: impl Into<String>) -> Self {
-        Self::new(rule, Level::Warning, message)
+        Self::new(rule, Severity::Warning, message)
     }
 
     /// A note.
     pub fn note(rule: &'static str, message: impl Into<String>) -> Self {
-        Self::new(rule, Level::Note, message)
+        Self::new(rule, Severity::Note, message)
     }
 
     /// Says where.

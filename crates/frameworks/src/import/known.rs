@@ -18,8 +18,8 @@ fn without_router_bias(mut layer: Layer) -> Layer {
     layer
 }
 
-/// The same in all that training sees; names, sources and the usual sequence may differ.
-fn alike(a: &Model, b: &Model) -> bool {
+/// Whether two models are identical in training; names, sources and the usual sequence may differ.
+fn identical(a: &Model, b: &Model) -> bool {
     let Model {
         name: _,
         source: _,
@@ -56,13 +56,13 @@ fn alike(a: &Model, b: &Model) -> bool {
 
 /// The catalogue's name of an architecture.
 pub fn name_of(model: &Model) -> Option<&'static str> {
-    KNOWN.iter().find(|(_, known)| alike(model, known) && model.dropout == known.dropout).map(|(name, _)| *name)
+    KNOWN.iter().find(|(_, known)| identical(model, known) && model.dropout == known.dropout).map(|(name, _)| *name)
 }
 
-/// The same model under the catalogue's name for people, where it has one.
+/// The model under the catalogue's display name, where it has one.
 #[must_use]
 pub fn named(mut model: Model) -> Model {
-    if let Some((_, known)) = KNOWN.iter().find(|(_, known)| alike(&model, known)) {
+    if let Some((_, known)) = KNOWN.iter().find(|(_, known)| identical(&model, known)) {
         model.name.clone_from(&known.name);
     }
     model
@@ -72,7 +72,7 @@ pub fn named(mut model: Model) -> Model {
 pub fn vocabulary_of(model: &Model) -> Option<(&'static str, u32)> {
     KNOWN.iter().find_map(|(name, known)| {
         let same = Model { vocab: known.vocab, ..model.clone() };
-        alike(&same, known).then_some((*name, known.vocab))
+        identical(&same, known).then_some((*name, known.vocab))
     })
 }
 

@@ -1,15 +1,15 @@
 //! The launch that a script makes: launcher, GPUs, program, arguments.
 
 use super::finding::{Finding, Place};
-use super::shell::text::{Text, readable};
-use super::shell::{Called, Ran};
+use crate::readers::shell::text::{Text, readable};
+use crate::readers::shell::{Called, Ran};
 
 /// A program and what it is launched with.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
     /// The program: a script or a module.
     pub program: String,
-    /// Its arguments.
+    /// Arguments of the program.
     pub arguments: Vec<Text>,
     /// The launcher's options that were read, such as `--config_file`.
     pub options: Vec<(String, Text)>,
@@ -25,7 +25,7 @@ pub struct Launch {
     pub processes: Option<Text>,
 }
 
-/// What starts the processes.
+/// Launcher of the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Launcher {
     /// The program itself.
@@ -99,7 +99,7 @@ pub fn launches(ran: &Ran) -> Vec<Launch> {
     found
 }
 
-/// So many flags make a training program of any launch.
+/// Fewest flags that make a launch of any program one of training.
 const MANY: usize = 8;
 
 /// Whether a word names a Python file.
@@ -217,7 +217,7 @@ fn split(words: &[Text], plain: bool) -> (Vec<(String, Text)>, &[Text]) {
     (options, &words[words.len()..])
 }
 
-/// What the commands around say of nodes and tasks.
+/// Reads nodes and tasks off the commands around the launcher.
 fn around(words: &[Text], launch: &mut Launch) {
     let mut at = 0;
     while let Some(word) = words.get(at) {
@@ -241,7 +241,7 @@ fn around(words: &[Text], launch: &mut Launch) {
     }
 }
 
-/// What the launcher's own options say of nodes and processes; they win over what is around.
+/// Reads nodes and processes off the launcher's own options, which win over the commands around it.
 fn counted(launch: &mut Launch) {
     let option = |names: &[&str]| {
         launch.options.iter().rfind(|(name, _)| names.contains(&name.as_str())).map(|(_, value)| value.clone())

@@ -1,14 +1,19 @@
 //! Launch scripts: which framework is launched, and where its settings are.
 
-use super::document::{self, Document, Form};
-use super::finding::{Finding, Level, Place};
-use super::launch::{self, Launch, Launcher};
-use super::shell::text::{Text, readable};
-use super::shell::{self, Ran};
-use super::{
-    Context, ImportError, Imported, Kind, Launched, accelerate, bridge, deepspeed, known, megatron, nanotron, swift,
-    torchtitan, trainer,
-};
+use super::context::{Context, ImportError, Launched};
+use super::finding::{Finding, Place, Severity};
+use super::imported::Imported;
+use super::launch::{Launch, Launcher, launches};
+use super::{known, swift, trainer};
+use crate::accelerate::import as accelerate;
+use crate::deepspeed::import as deepspeed;
+use crate::megatron::import as megatron;
+use crate::megatron_bridge::import as bridge;
+use crate::nanotron::import as nanotron;
+use crate::readers::document::{self, Document, Form};
+use crate::readers::shell::text::{Text, readable};
+use crate::readers::shell::{self, Ran};
+use crate::torchtitan::import as torchtitan;
 
 /// Reads a script.
 ///
@@ -28,21 +33,21 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
         expected: expected.into(),
     };
     let ran = shell::run(text, &inputs).map_err(|error| bad(error.line, error.why, ""))?;
-    let launches = launch::launches(&ran);
-    let Some(launch) = launches.first() else {
+    let found = launches(&ran);
+    let Some(launch) = found.first() else {
         if let Some(imported) = of_arrays(&ran, context) {
             return Ok(imported);
         }
         let expected =
             "torchrun, deepspeed, accelerate launch, srun or python with a training program; other files: --kind";
-        let error = ran.findings.iter().find(|finding| finding.level == Level::Error);
+        let error = ran.findings.iter().find(|finding| finding.level == Severity::Error);
         let line = error.and_then(|finding| finding.place.as_ref()).map_or(1, |place| place.line);
         let detail = error.map_or_else(String::new, |finding| format!(": {finding}"));
         return Err(bad(line, format!("nothing is launched by this script{detail}"), expected));
     };
     let mut findings = ran.findings.clone();
     let differs = |other: &&Launch| other.arguments != launch.arguments && other.arguments.len() > 2;
-    let others = launches.iter().skip(1).filter(differs).count();
+    let others = found.iter().skip(1).filter(differs).count();
     if others > 0 {
         let place = Place { file: context.file.to_owned(), line: launch.line };
         let message = format!("{others} other launches; the one of `{}` is read", launch.program);
@@ -111,7 +116,7 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
     });
     if let Some(file) = deepspeed.filter(|_| !has("--num-layers")) {
         let document = configuration(&file, Form::Json, ran, context)?;
-        let mut imported = super::deepspeed::settle(&document, launched);
+        let mut imported = deepspeed::settle(&document, launched);
         trainer::fill(&mut imported, launch, None, context.file);
         return Ok(imported);
     }
@@ -135,7 +140,7 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
         });
     }
     if launch.arguments.iter().any(|word| override_of(&word.plain()).is_some()) {
-        let empty = document::Node { value: document::Value::Map(Vec::new()), line: launch.line };
+        let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line };
         return Ok(of_bridge(Document::new(empty, context.file), launch, launched));
     }
     let list = megatron::Arguments::read(&launch.arguments, context.file);
@@ -174,7 +179,7 @@ fn configuration(file: &Text, form: Form, ran: &Ran, context: &Context) -> Resul
         return Err(ImportError { file: context.file.into(), line, why, expected });
     };
     let shown = if written.is_some() { context.file.to_owned() } else { readable(&name) };
-    let missing = super::shell::text::names(&text);
+    let missing = crate::readers::shell::text::names(&text);
     if let Some(missing) = missing.first() {
         let why = format!("`{}` is written with {missing}, which is not resolved", readable(&name));
         let expected = format!("give --var {}=VALUE", missing.trim_start_matches('$'));
@@ -184,7 +189,7 @@ fn configuration(file: &Text, form: Form, ran: &Ran, context: &Context) -> Resul
     document::parse(&text, form, &inner)
 }
 
-/// What the JSON beside Megatron-DeepSpeed's flags adds: sharding and offloading.
+/// Adds the sharding and offloading of the JSON beside Megatron-DeepSpeed's flags.
 fn overlay(imported: &mut Imported, file: &Text, launched: &Launched, ran: &Ran, context: &Context) {
     let document = match configuration(file, Form::Json, ran, context) {
         Ok(document) => document,
@@ -209,7 +214,7 @@ fn overlay(imported: &mut Imported, file: &Text, launched: &Launched, ran: &Ran,
     imported.plan.zero = beside.plan.zero;
     imported.plan.offload.optimizer = imported.plan.offload.optimizer.max(beside.plan.offload.optimizer);
     let errors =
-        beside.findings.into_iter().filter(|finding| finding.level == Level::Error && finding.rule != "world-size");
+        beside.findings.into_iter().filter(|finding| finding.level == Severity::Error && finding.rule != "world-size");
     imported.findings.extend(errors);
     imported.unknown.extend(beside.unknown);
 }
@@ -220,9 +225,10 @@ fn of_accelerate(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
     };
     let mut document = match option("config_file") {
         Some(file) => configuration(&file, Form::Yaml, ran, context)?,
-        None => {
-            Document::new(document::Node { value: document::Value::Map(Vec::new()), line: launch.line }, context.file)
-        }
+        None => Document::new(
+            document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line },
+            context.file,
+        ),
     };
     for (name, value) in &launch.options {
         let name = name.trim_start_matches('_');
@@ -256,8 +262,9 @@ fn of_accelerate(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
 
 fn of_torchtitan(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
     let file = launch.argument(&["--job.config_file", "--job.config-file"]);
-    let empty =
-        || Document::new(document::Node { value: document::Value::Map(Vec::new()), line: launch.line }, context.file);
+    let empty = || {
+        Document::new(document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line }, context.file)
+    };
     let (module, config) = (launch.argument(&["--module"]), launch.argument(&["--config"]));
     let mut document = match (&file, &module, &config) {
         (Some(file), ..) => configuration(file, Form::Toml, ran, context)?,
@@ -287,7 +294,7 @@ fn of_torchtitan(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
     Ok(torchtitan::settle(&document, launched))
 }
 
-/// What `--module` and `--config` name: a Python file beside the script, one of torchtitan's own, or at least a model.
+/// The document that `--module` and `--config` name: a Python file beside the script, one of torchtitan's own, or at least a model.
 fn registered(module: &str, config: &str, launch: &Launch, context: &Context) -> Result<Document, ImportError> {
     let path = module.replace('.', "/");
     let beside = [
@@ -299,7 +306,7 @@ fn registered(module: &str, config: &str, launch: &Launch, context: &Context) ->
         let inner = Context { file: &name, variables: &[], arguments: &[], files: context.files };
         return torchtitan::of_python(&text, Some(config), &inner);
     }
-    let empty = document::Node { value: document::Value::Map(Vec::new()), line: launch.line };
+    let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line };
     let mut document = Document::new(empty, context.file);
     let flavor = config.strip_prefix(&format!("{module}_")).unwrap_or(config).replace('_', "-");
     document.put("model.name", module, launch.line);
@@ -339,16 +346,5 @@ fn of_bridge(mut document: Document, launch: &Launch, launched: &Launched) -> Im
             format!("the recipe `{recipe}` is read as the model {}; what else it sets is not read", model.name);
         document.note(Finding::warning("not-read", message).expected("repeat what it sets as overrides"));
     }
-    settle_bridge(&document, &mut launched)
-}
-
-/// Settles NeMo's, Bridge's and Megatron's own YAML.
-pub(crate) fn settle_bridge(document: &Document, launched: &mut Launched) -> Imported {
-    let mut list = bridge::arguments(document, launched);
-    list.findings.append(&mut document.findings.borrow_mut());
-    let effect = std::mem::take(&mut list.without_effect);
-    let mut imported = megatron::settle(list, launched);
-    imported.kind = Kind::Bridge;
-    imported.without_effect.extend(effect);
-    imported
+    bridge::settle(&document, &mut launched)
 }

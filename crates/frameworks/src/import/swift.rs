@@ -2,14 +2,17 @@
 //!
 //! Source: [ms-swift] `docs/source_en/Megatron-SWIFT/Command-line-parameters.md`: names, and what is on where nothing is said.
 
+use super::context::{Context, Launched};
 use super::finding::{Finding, Place};
+use super::imported::Imported;
+use super::known;
 use super::launch::Launch;
-use super::megatron::arguments::{Arguments, Arity, options};
-use super::shell::Ran;
-use super::shell::text::{Text, readable};
-use super::{Context, Imported, Launched, known, megatron};
+use crate::megatron::import as megatron;
+use crate::megatron::import::arguments::{Arguments, Arity, options};
+use crate::readers::shell::Ran;
+use crate::readers::shell::text::{Text, readable};
 
-/// What is on where nothing is said.
+/// Arguments that are on by default.
 const USUAL: &[(&str, &str)] = &[
     ("--bf16", ""),
     ("--use-distributed-optimizer", ""),

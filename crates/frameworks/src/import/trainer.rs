@@ -1,13 +1,17 @@
-//! What training programs that follow Hugging Face's `Trainer` take on their command line.
+//! Command lines of training programs that follow Hugging Face's `Trainer`.
 //!
 //! Source: [transformers] `training_args.py`: `per_device_train_batch_size`, `gradient_accumulation_steps`,
 //! `gradient_checkpointing`, `fsdp`; the names of model and sequence are those of its examples. ms-swift's and LLaMA-Factory's
 //! `--deepspeed zero3` names a configuration that ships with them; DeepSpeed's examples take `--zero_stage`.
 
-use super::document::{Document, Node, Value};
+use super::context::Launched;
 use super::finding::{Finding, Place};
+use super::imported::Imported;
+use super::known;
 use super::launch::{Launch, Launcher};
-use super::{Imported, Launched, accelerate, deepspeed, known};
+use crate::accelerate::import as accelerate;
+use crate::deepspeed::import as deepspeed;
+use crate::readers::document::{Document, Node, NodeValue};
 use meshwright_engine::plan::Recompute;
 
 const SEQUENCE: &[&str] = &[
@@ -39,7 +43,7 @@ pub(crate) fn is_trainer(launch: &Launch) -> bool {
 /// Settles a launch without a configuration file: DeepSpeed's stage and offloading, FSDP, or replicas alone.
 pub(crate) fn settle(launch: &Launch, launched: &Launched, file: &str) -> Imported {
     let line = launch.line;
-    let mut document = Document::new(Node { value: Value::Map(Vec::new()), line }, file);
+    let mut document = Document::new(Node { value: NodeValue::Map(Vec::new()), line }, file);
     let said = |names: &[&str]| launch.argument(names).filter(|value| value.missing().is_empty());
     let switch = |name: &str| launch.arguments.iter().any(|word| word.plain() == name);
     let stage = said(&["--zero_stage", "--zero-stage", "--deepspeed_stage"])

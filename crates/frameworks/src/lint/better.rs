@@ -1,19 +1,21 @@
-//! What would be faster: single changes of the plan or its software, and the best plan of the same framework.
+//! Faster alternatives: single changes of the plan or its software, and the best plan of the same framework.
 
 use serde::Serialize;
 
-use crate::import::{Finding, Imported};
+use crate::import::finding::Finding;
+use crate::import::imported::Imported;
+use crate::table::framework_of;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Dispatcher;
 use meshwright_planner::catalog::{self, Overrides};
-use meshwright_planner::express::{self, Obstacle};
+use meshwright_planner::limits::Obstacle;
 use meshwright_planner::search::{Options, search};
 use meshwright_planner::space::{self, Restrictions};
 
-/// What one change is.
+/// A change of the plan or of the software.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Change {
@@ -28,7 +30,7 @@ pub enum Change {
 pub struct Suggestion {
     /// The change.
     pub change: Change,
-    /// What it is, in the framework's words.
+    /// Description in the framework's words.
     pub words: String,
     /// The key of the file that it changes.
     #[serde(skip)]
@@ -73,7 +75,7 @@ pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evalua
     let fits_now = now.footprint.device() <= problem.hbm_budget();
     let mut found: Vec<Suggestion> = neighbours(problem, plan)
         .into_iter()
-        .filter(|(_, _, other)| other != plan && space::runs(imported.framework, other.schedule))
+        .filter(|(_, _, other)| other != plan && imported.family.runs(other.schedule))
         .filter(|(_, _, other)| newly_refused(problem, imported, plan, other).is_none())
         .filter(|(_, _, other)| space::check(&costs, other).is_empty())
         .map(|(key, words, other)| {
@@ -91,12 +93,12 @@ pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evalua
     found
 }
 
-/// What the framework cannot express of another plan, and is not asked to by the file's own.
+/// The first obstacle of another plan that the file's own plan does not meet.
 fn newly_refused(problem: &Problem, imported: &Imported, plan: &Plan, other: &Plan) -> Option<Obstacle> {
-    let target = imported.target()?;
-    let own = express::plan_obstacles(target, problem, plan);
+    let limits = framework_of(imported)?.limits;
+    let own = limits.plan_obstacles(problem, plan);
     let kept = |obstacle: &Obstacle| own.iter().any(|known| known.what == obstacle.what);
-    express::plan_obstacles(target, problem, other).into_iter().find(|obstacle| !kept(obstacle))
+    limits.plan_obstacles(problem, other).into_iter().find(|obstacle| !kept(obstacle))
 }
 
 fn suggestion(
@@ -118,7 +120,7 @@ fn suggestion(
     }
 }
 
-/// The same problem, advised with some room: what is proposed fills 92 % of the memory at most.
+/// The problem with a lower memory ceiling, so that a proposed plan fills 92 % of the memory at most.
 fn with_room(problem: &Problem) -> Problem {
     let profile = match problem.hbm_profile() {
         HbmProfile::Tight => HbmProfile::Normal,
@@ -274,9 +276,9 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
 /// The fastest plan of the same framework, where it is faster than this.
 pub fn best(problem: &Problem, imported: &Imported, now: &Evaluation) -> Option<Evaluation> {
     let mut restrictions = Restrictions::default();
-    match imported.target() {
-        Some(target) => restrictions.for_target(target, !problem.model().is_moe()),
-        None => restrictions.for_framework(imported.framework),
+    match framework_of(imported) {
+        Some(framework) => restrictions.for_limits(framework.limits, !problem.model().is_moe()),
+        None => restrictions.for_family(imported.family),
     }
     let options = Options { top: 1, restrictions };
     let ranking = search(&with_room(problem), &options, &|_, _| {});

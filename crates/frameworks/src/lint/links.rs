@@ -2,7 +2,8 @@
 
 use serde::Serialize;
 
-use crate::import::{Finding, Imported};
+use crate::import::finding::Finding;
+use crate::import::imported::Imported;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::{Layout, Plan};
@@ -21,7 +22,7 @@ pub struct Crossing {
     pub domain: u32,
     /// The level of the network that joins it.
     pub level: String,
-    /// What leaving the domain costs, as a share of the step without it.
+    /// Cost of leaving the domain, as a share of the step without it.
     pub costs: f64,
 }
 
@@ -50,7 +51,7 @@ pub fn crossings(problem: &Problem, plan: &Plan, evaluation: &Evaluation) -> Vec
     groups.into_iter().filter_map(crossing).collect()
 }
 
-/// The same problem on a cluster whose scale-up domain holds `gpus`.
+/// The problem on a cluster whose scale-up domain holds `gpus`.
 pub fn with_domain(problem: &Problem, gpus: u32) -> Option<Problem> {
     let narrower = |cluster: &mut Cluster| {
         cluster.scale_up.gpus = gpus;

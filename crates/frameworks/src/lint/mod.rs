@@ -5,19 +5,20 @@ mod links;
 pub mod measured;
 pub mod rules;
 
-use crate::import::{Finding, Imported, Level};
+use crate::import::finding::{Finding, Severity};
+use crate::import::imported::{Imported, Unknown};
 use meshwright_engine::cost::{Costs, Evaluation, Footprint};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
-use meshwright_engine::stack::Framework;
+use meshwright_engine::stack::Family;
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::space::{self, Rejection};
 
 pub use better::{Change, Suggestion};
 pub use links::Crossing;
 
-/// What was found about a plan of a file.
+/// Findings on the plan of a file.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// Everything found, errors first.
@@ -34,7 +35,7 @@ pub struct Report {
     pub best: Option<Evaluation>,
 }
 
-/// How much of the looking is done.
+/// Depth of the analysis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// Legality and memory: milliseconds.
@@ -52,9 +53,9 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     let guessed = findings.iter().any(|finding| GUESSED.contains(&finding.rule));
     findings.extend(rejections.iter().map(|rejection| refused(rejection, imported, guessed)));
     // Megatron-DeepSpeed has a flag for ZB-H1, which nobody plans with.
-    let flagged = imported.framework == Framework::MegatronDeepspeed && plan.schedule == Schedule::ZbH1;
-    if !space::runs(imported.framework, plan.schedule) && plan.layout.pp > 1 && !flagged {
-        let message = format!("{:?} does not run the schedule {}", imported.framework, plan.schedule);
+    let flagged = imported.family == Family::MegatronDeepspeed && plan.schedule == Schedule::ZbH1;
+    if !imported.family.runs(plan.schedule) && plan.layout.pp > 1 && !flagged {
+        let message = format!("{:?} does not run the schedule {}", imported.family, plan.schedule);
         findings.push(Finding::error("framework-schedule", message).at_maybe(imported.places.get("vpp")));
     }
     let priced = rejections.iter().all(Rejection::is_of_memory);
@@ -82,7 +83,7 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     report
 }
 
-fn unknown(unknown: &crate::import::Unknown) -> Finding {
+fn unknown(unknown: &Unknown) -> Finding {
     let values = unknown.values.join(" ");
     let finding = Finding::warning(
         "unknown-flag",
@@ -157,6 +158,6 @@ fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluatio
 impl Report {
     /// Whether there is an error.
     pub fn failed(&self) -> bool {
-        self.findings.iter().any(|finding| finding.level == Level::Error)
+        self.findings.iter().any(|finding| finding.level == Severity::Error)
     }
 }

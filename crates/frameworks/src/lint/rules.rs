@@ -5,11 +5,11 @@ use meshwright_planner::space::Rejection;
 /// A rule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Rule {
-    /// Its name.
+    /// Name in findings.
     pub name: &'static str,
-    /// What it says.
+    /// Statement that a correct file meets.
     pub says: &'static str,
-    /// Where that is written.
+    /// Source of the rule.
     pub source: &'static str,
 }
 

@@ -14,7 +14,7 @@ const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 /// Device of a row, by its name in tables or in the catalogue.
 pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
-    let capped = name == POWER_CAPPED.0 && map_stack::Family::of(row) == map_stack::Family::MegatronWithoutOverlap;
+    let capped = name == POWER_CAPPED.0 && map_stack::Release::of(row) == map_stack::Release::MegatronWithoutOverlap;
     match if capped { Some(POWER_CAPPED.1) } else { gpu_names::in_runs(name) } {
         Some(name) => shelf.gpu(name).map_err(Refusal::Unsupported),
         None if name.is_empty() => Refusal::unsupported("GPU unknown"),

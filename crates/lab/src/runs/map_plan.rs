@@ -1,7 +1,7 @@
 //! The plan of a row: its degrees as stated, and its framework's defaults where they are not.
 
 use super::cell::{Cells, text};
-use super::map_stack::{self, Family};
+use super::map_stack::{self, Release};
 use super::{Refusal, Row};
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
@@ -15,7 +15,7 @@ const BLANK_MICRO_BATCH: u32 = 4;
 const MOE_CHUNK: u32 = 4;
 
 /// The plan.
-pub(super) fn plan(row: &Row, cells: &Cells, family: Family, model: &Model) -> Result<Plan, Refusal> {
+pub(super) fn plan(row: &Row, cells: &Cells, release: Release, model: &Model) -> Result<Plan, Refusal> {
     let Some(global_batch) = cells.global_batch else {
         return Refusal::unsupported("batch unknown");
     };
@@ -28,22 +28,26 @@ pub(super) fn plan(row: &Row, cells: &Cells, family: Family, model: &Model) -> R
         return Refusal::invalid(format!("a global batch of {global_batch} is under the {dp} data-parallel ranks"));
     }
     let layout = Layout { tp: cells.tp, cp: cells.cp, pp: cells.pp, dp, ep: cells.ep.unwrap_or(1), etp: 1 };
-    let layout = Layout { etp: expert_tp(cells, family, model, &layout)?, ..layout };
+    let layout = Layout { etp: expert_tp(cells, release, model, &layout)?, ..layout };
     let micro_batch = micro_batch(cells, global_batch / dp);
     let micro_batches = f64::from(global_batch) / (f64::from(dp) * f64::from(micro_batch));
-    let keeps_weights =
-        matches!(family, Family::Automodel | Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager);
+    let keeps_weights = matches!(
+        release,
+        Release::Automodel | Release::Torchtitan | Release::Torchtitan2025 | Release::TorchtitanEager
+    );
     let pipelined_shards = keeps_weights && zero == ZeroStage::Three && layout.pp > 1;
     Ok(Plan {
         layout,
         sequence_parallel: map_stack::sequence_parallel(row, cells),
-        cp_kind: match family {
-            Family::Meta | Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager => CpKind::AllGather,
-            Family::MegatronLm2024 | Family::Core24 | Family::Core25 | Family::Core26 => CpKind::Ring,
+        cp_kind: match release {
+            Release::Meta | Release::Torchtitan | Release::Torchtitan2025 | Release::TorchtitanEager => {
+                CpKind::AllGather
+            }
+            Release::MegatronLm2024 | Release::Core24 | Release::Core25 | Release::Core26 => CpKind::Ring,
             _ => CpKind::AllToAll,
         },
-        schedule: schedule(row, cells, family, model, micro_batches)?,
-        split: if family == Family::Nanotron || (family.is_core() && model.mtp_depth > 0) {
+        schedule: schedule(row, cells, release, model, micro_batches)?,
+        split: if release == Release::Nanotron || (release.is_core() && model.mtp_depth > 0) {
             LayerSplit::CostBalanced
         } else {
             LayerSplit::Even
@@ -52,7 +56,7 @@ pub(super) fn plan(row: &Row, cells: &Cells, family: Family, model: &Model) -> R
         shard_group: shard_group(text(row.fsdp.as_ref())),
         reshard_after_forward: !pipelined_shards,
         micro_batch,
-        recompute: recompute(row, family),
+        recompute: recompute(row, release),
         offload: Offload::NONE,
         dispatcher: Dispatcher::AllToAll,
         order: RankOrder::PipelineOutermost,
@@ -78,7 +82,7 @@ fn data_parallel(cells: &Cells) -> Result<u32, Refusal> {
 }
 
 /// Blank: Megatron-Core splits experts as it splits the rest, where the grid allows it; others do not split them.
-fn expert_tp(cells: &Cells, family: Family, model: &Model, layout: &Layout) -> Result<u32, Refusal> {
+fn expert_tp(cells: &Cells, release: Release, model: &Model, layout: &Layout) -> Result<u32, Refusal> {
     if !model.is_moe() {
         return Ok(1);
     }
@@ -94,7 +98,7 @@ fn expert_tp(cells: &Cells, family: Family, model: &Model, layout: &Layout) -> R
         return Refusal::invalid(format!("ep {} is over the {block} ranks of a stage", layout.ep));
     }
     let folded = u64::from(layout.ep) * u64::from(layout.tp);
-    let fits = family.is_core()
+    let fits = release.is_core()
         && model.experts().is_multiple_of(layout.ep)
         && u64::from(block).is_multiple_of(folded)
         && layout.ep <= layout.dense_replicas();
@@ -119,7 +123,13 @@ fn micro_batch(cells: &Cells, local: u32) -> u32 {
     cells.micro_batch.unwrap_or(blank).min(local).max(1)
 }
 
-fn schedule(row: &Row, cells: &Cells, family: Family, model: &Model, micro_batches: f64) -> Result<Schedule, Refusal> {
+fn schedule(
+    row: &Row,
+    cells: &Cells,
+    release: Release,
+    model: &Model,
+    micro_batches: f64,
+) -> Result<Schedule, Refusal> {
     let stated = text(row.schedule.as_ref());
     if stated.contains("zero-bubble") {
         return Ok(Schedule::ZbH1);
@@ -128,7 +138,7 @@ fn schedule(row: &Row, cells: &Cells, family: Family, model: &Model, micro_batch
         _ if cells.pp == 1 => 1,
         Some(chunks) => chunks,
         None if micro_batches < f64::from(cells.pp) => 1,
-        None => blank_chunks(stated, cells.pp, family, model),
+        None => blank_chunks(stated, cells.pp, release, model),
     };
     if u64::from(cells.pp) * u64::from(chunks) > u64::from(model.layers()) + 2 {
         return Refusal::invalid(format!(
@@ -142,14 +152,14 @@ fn schedule(row: &Row, cells: &Cells, family: Family, model: &Model, micro_batch
 
 /// Chunks per rank where the row does not say: Megatron-Core takes one layer per chunk, with experts four; an
 /// `interleaved` schedule of others at least two.
-fn blank_chunks(stated: &str, pp: u32, family: Family, model: &Model) -> u32 {
+fn blank_chunks(stated: &str, pp: u32, release: Release, model: &Model) -> u32 {
     let layers = model.layers();
-    if family.is_core() && !model.is_moe() && layers.is_multiple_of(pp) {
+    if release.is_core() && !model.is_moe() && layers.is_multiple_of(pp) {
         layers / pp
     } else if stated.contains("interleaved") {
         let own = (layers / pp).max(1);
         (1..=own).rev().find(|chunks| own.is_multiple_of(*chunks) && (own / chunks >= 2 || *chunks == 1)).unwrap_or(1)
-    } else if family.is_core() && model.is_moe() && layers >= 8 * pp {
+    } else if release.is_core() && model.is_moe() && layers >= 8 * pp {
         (layers / (MOE_CHUNK * pp)).max(1)
     } else {
         1
@@ -157,7 +167,7 @@ fn blank_chunks(stated: &str, pp: u32, family: Family, model: &Model) -> u32 {
 }
 
 /// Blank: the per-operation checkpointing of torchtitan; elsewhere nothing.
-fn recompute(row: &Row, family: Family) -> Recompute {
+fn recompute(row: &Row, release: Release) -> Recompute {
     let stated = text(row.recompute.as_ref());
     let has = |part: &str| stated.contains(part);
     let modules = Modules {
@@ -177,7 +187,7 @@ fn recompute(row: &Row, family: Family) -> Recompute {
     } else if has("op") {
         Recompute::PerOp
     } else if stated.is_empty() && text(row.framework.as_ref()).contains("torchtitan") {
-        debug_assert!(matches!(family, Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager));
+        debug_assert!(matches!(release, Release::Torchtitan | Release::Torchtitan2025 | Release::TorchtitanEager));
         Recompute::PerOp
     } else {
         Recompute::None

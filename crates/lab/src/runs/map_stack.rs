@@ -9,9 +9,9 @@ use meshwright_engine::stack::{Dispatcher, Stack};
 use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe, Workload};
 use meshwright_planner::catalog::Shelf;
 
-/// Whose software it is.
+/// Software of a published run, by framework and period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Family {
+pub(super) enum Release {
     /// Megatron-DeepSpeed.
     MegatronDeepspeed,
     /// Megatron-LM up to 2021.
@@ -59,7 +59,7 @@ const DEEPSPEED_FP16_GRADIENT: f64 = 4.0;
 /// Hidden share of tensor-parallel collectives under async TP.
 const ASYNC_TP: f64 = 0.5;
 
-impl Family {
+impl Release {
     /// By framework, and its year or container.
     pub fn of(row: &Row) -> Self {
         let framework = text(row.framework.as_ref());
@@ -183,46 +183,46 @@ pub(super) fn format(row: &Row, gpu: &Gpu) -> Result<Format, Refusal> {
 pub(super) fn stack(
     row: &Row,
     cells: &Cells,
-    family: Family,
+    release: Release,
     gpu: &Gpu,
     plan: &mut Plan,
     shelf: &Shelf,
 ) -> Result<Stack, Refusal> {
-    let mut stack = shelf.stack(family.stack()).map_err(Refusal::Unsupported)?;
+    let mut stack = shelf.stack(release.stack()).map_err(Refusal::Unsupported)?;
     let (notes, detail) = (text(row.notes.as_ref()), text(row.dtype_detail.as_ref()));
     let old = is_old(row);
-    match family {
-        Family::MegatronDeepspeed => {
+    match release {
+        Release::MegatronDeepspeed => {
             if text(row.dtype.as_ref()) == "fp16" {
                 stack.gradient_bytes = Some(DEEPSPEED_FP16_GRADIENT);
             }
         }
-        Family::Megatron2021 => stack.overlap.dp = cells.pp == 1,
-        Family::Foundry => {
+        Release::Megatron2021 => stack.overlap.dp = cells.pp == 1,
+        Release::Foundry => {
             if old {
                 stack.attention = AttentionKernel::Fa1;
             }
             stack.reduce_bytes = if detail == "bf16" { 2.0 } else { 4.0 };
         }
-        Family::Nanotron => stack.quirks.sync_every_micro_batch = true,
-        Family::Torchtitan | Family::Torchtitan2025 | Family::TorchtitanEager => {
+        Release::Nanotron => stack.quirks.sync_every_micro_batch = true,
+        Release::Torchtitan | Release::Torchtitan2025 | Release::TorchtitanEager => {
             stack.overlap.tp = if text(row.overlap.as_ref()).contains("async TP") { ASYNC_TP } else { 0.0 };
             stack.fp8_all_gather = detail.contains("fp8 all-gather");
             if detail.contains("rowwise") {
                 stack.cast_passes = ROWWISE_PASSES;
             }
         }
-        Family::Jax | Family::MegatronWithoutOverlap if old => stack.attention = AttentionKernel::Fa2,
-        Family::Automodel if notes.contains("DeepEP") => stack.dispatcher = Dispatcher::DeepEp,
-        Family::MegatronLm2024 | Family::Core24 | Family::Core25 | Family::Core26 => {
+        Release::Jax | Release::MegatronWithoutOverlap if old => stack.attention = AttentionKernel::Fa2,
+        Release::Automodel if notes.contains("DeepEP") => stack.dispatcher = Dispatcher::DeepEp,
+        Release::MegatronLm2024 | Release::Core24 | Release::Core25 | Release::Core26 => {
             stated(row, old, &mut stack);
         }
-        Family::Jax
-        | Family::MegatronWithoutOverlap
-        | Family::Automodel
-        | Family::Megatron2022
-        | Family::Internevo
-        | Family::Meta => {}
+        Release::Jax
+        | Release::MegatronWithoutOverlap
+        | Release::Automodel
+        | Release::Megatron2022
+        | Release::Internevo
+        | Release::Meta => {}
     }
     if row.zero_stage.is_none_or(f64::is_nan)
         && plan.zero == ZeroStage::Zero
@@ -275,7 +275,7 @@ fn stated(row: &Row, old: bool, stack: &mut Stack) {
 pub(super) fn workload(
     row: &Row,
     cells: &Cells,
-    family: Family,
+    release: Release,
     model: &Model,
     stack: &Stack,
     format: Format,
@@ -286,8 +286,8 @@ pub(super) fn workload(
     let notes = text(row.notes.as_ref());
     let drops_tokens = notes.contains("tokendrop");
     let uneven = model.is_moe()
-        && family.is_core()
-        && family != Family::MegatronWithoutOverlap
+        && release.is_core()
+        && release != Release::MegatronWithoutOverlap
         && !drops_tokens
         && !notes.contains("balanced");
     let gradient = stack.gradient_bytes.unwrap_or(stack.reduce_bytes);

@@ -15,7 +15,7 @@ pub use predict::{Prediction, Status, predict, predict_all, predict_all_with};
 pub use row::{Row, RunsError, read};
 
 use cell::Cells;
-use map_stack::Family;
+use map_stack::Release;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{Plan, Recompute};
 use meshwright_engine::problem::{HbmProfile, Problem, ProblemError};
@@ -64,12 +64,12 @@ pub fn problem_with(row: &Row, sets: &Overrides) -> Result<(Problem, Plan), Refu
 fn problem_from(row: &Row, shelf: &Shelf) -> Result<(Problem, Plan), Refusal> {
     let cells = Cells::of(row)?;
     let gpu = map_cluster::gpu(row, shelf)?;
-    let family = Family::of(row);
+    let release = Release::of(row);
     let model = map_model::model(row, &cells)?;
     let format = map_stack::format(row, &gpu)?;
-    let mut plan = map_plan::plan(row, &cells, family, &model)?;
-    let stack = map_stack::stack(row, &cells, family, &gpu, &mut plan, shelf)?;
-    let workload = map_stack::workload(row, &cells, family, &model, &stack, format)?;
+    let mut plan = map_plan::plan(row, &cells, release, &model)?;
+    let stack = map_stack::stack(row, &cells, release, &gpu, &mut plan, shelf)?;
+    let workload = map_stack::workload(row, &cells, release, &model, &stack, format)?;
     let cluster = map_cluster::cluster(row, &cells, gpu)?;
     let problem = Problem::new(model, cluster, workload, stack, HbmProfile::Normal).map_err(|error| match error {
         ProblemError::Format { .. } => Refusal::Unsupported(first_line(&error)),
@@ -77,7 +77,7 @@ fn problem_from(row: &Row, shelf: &Shelf) -> Result<(Problem, Plan), Refusal> {
             Refusal::Invalid(first_line(&error))
         }
     })?;
-    let plan = recompute_where_full(row, family, &problem, plan);
+    let plan = recompute_where_full(row, release, &problem, plan);
     Ok((problem, plan))
 }
 
@@ -86,8 +86,8 @@ fn first_line(error: &ProblemError) -> String {
 }
 
 /// Automodel, where the row does not say, recomputes all of a plan that would not fit.
-fn recompute_where_full(row: &Row, family: Family, problem: &Problem, plan: Plan) -> Plan {
-    if family != Family::Automodel || !cell::text(row.recompute.as_ref()).is_empty() {
+fn recompute_where_full(row: &Row, release: Release, problem: &Problem, plan: Plan) -> Plan {
+    if release != Release::Automodel || !cell::text(row.recompute.as_ref()).is_empty() {
         return plan;
     }
     let needed = Costs::new(problem).fullest(&plan).allocated();

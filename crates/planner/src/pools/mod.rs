@@ -21,7 +21,7 @@ use meshwright_engine::cluster::pools::PooledCluster;
 use meshwright_engine::cost::{Costs, Evaluation, Footprint, StepTime};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_engine::stack::Framework;
+use meshwright_engine::stack::Family;
 use meshwright_engine::units::Seconds;
 
 pub use replicas::Share;
@@ -52,14 +52,14 @@ pub enum Way {
 }
 
 impl Way {
-    /// Whether a framework runs it: those that can be had take alike micro-batches on every replica.
+    /// Whether a family of software runs it: every one that is published takes as many micro-batches on every replica.
     ///
     /// Source: [megatron-lm] `num_microbatches_calculator.py`: global batch / (micro-batch · dp) for every replica;
     /// `pipeline_parallel_layer_layout.py`: any layers on any stage.
-    pub fn runs(&self, framework: Framework) -> bool {
+    pub fn runs(&self, family: Family) -> bool {
         match self {
             Self::Replicas { shares } => {
-                framework == Framework::Internal
+                family == Family::Internal
                     || shares.windows(2).all(|pair| pair[0].micro_batches == pair[1].micro_batches)
             }
             Self::Stages { .. } => true,
@@ -135,14 +135,14 @@ impl Pooled {
 
     /// The best mixtures under restrictions, and the best of each pool alone.
     pub fn answer(&self, options: &Options) -> Answer {
-        let framework = options.restrictions.framework(self.joined[0].stack().framework);
+        let family = options.restrictions.family(self.joined[0].stack().family);
         let (staged, refined) = stages::best(self, options);
-        let ceilings = self.ceilings(&staged, options.top, framework);
+        let ceilings = self.ceilings(&staged, options.top, family);
         let (mut all, mut priced) = replicas::best(self, options, &ceilings);
         all.extend(staged);
         priced += refined;
         all.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
-        let (runs, beyond): (Vec<_>, Vec<_>) = all.into_iter().partition(|mixture| mixture.way.runs(framework));
+        let (runs, beyond): (Vec<_>, Vec<_>) = all.into_iter().partition(|mixture| mixture.way.runs(family));
         let mut mixtures: Vec<Mixture> = Vec::new();
         for mixture in runs {
             if mixtures.len() < options.top && !mixtures.iter().any(|known| known.is_like(&mixture)) {
@@ -167,9 +167,9 @@ impl Pooled {
     ///
     /// Alike replicas take no less than their plan does in any view, so those over the last that is told are none. Unlike ones
     /// take no less than their plan does in some view, and in another it is slower by about what the pool is.
-    fn ceilings(&self, staged: &[Mixture], top: usize, framework: Framework) -> Vec<Seconds> {
+    fn ceilings(&self, staged: &[Mixture], top: usize, family: Family) -> Vec<Seconds> {
         let times = || staged.iter().take(top).map(|mixture| mixture.step.total());
-        let Some(first) = staged.first().filter(|_| staged.len() >= top && framework != Framework::Internal) else {
+        let Some(first) = staged.first().filter(|_| staged.len() >= top && family != Family::Internal) else {
             return Vec::new();
         };
         let fastest = times().fold(Seconds::new(f64::INFINITY), Seconds::min);

@@ -33,7 +33,7 @@ pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
     let mut asked: Vec<(Seconds, Plan)> = plans.into_par_iter().map(|plan| (least(pooled, &plan), plan)).collect();
     asked.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
     asked.truncate(MOST_REFINED / orders.len().max(1));
-    let free = options.restrictions.target().is_none() && !options.restrictions.mentions("recompute");
+    let free = options.restrictions.limits().is_none() && !options.restrictions.mentions("recompute");
     let freedom = Freedom { recompute: free, ..Freedom::default() };
     let exact = refine::Options { freedom, ..refine::Options::default() };
     let rough = refine::Options {

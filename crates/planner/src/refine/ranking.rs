@@ -38,7 +38,7 @@ pub fn refine_ranking(
     let mut entries: Vec<Entry> = chosen
         .into_par_iter()
         .map(|(place, plan)| {
-            let offloads = if restrictions.target().is_some() { vec![plan.offload] } else { offloads(&space, &plan) };
+            let offloads = if restrictions.limits().is_some() { vec![plan.offload] } else { offloads(&space, &plan) };
             let options = Options { offloads, ..options.clone() };
             Entry { place, plan, outcome: refine(costs, &plan, &options) }
         })

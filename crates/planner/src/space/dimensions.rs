@@ -1,15 +1,14 @@
 //! The values of the lower dimensions: dispatcher, schedule and split, recomputation, offload, sharding, rank order.
 
 use super::Space;
-use crate::express::Target;
 use crate::space::divisors;
 use meshwright_engine::cost::split;
 use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::model::Ffn;
 use meshwright_engine::plan::{Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
-use meshwright_engine::split::{LayerSplit, nanotron};
-use meshwright_engine::stack::{Dispatcher, Framework};
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::stack::{Dispatcher, Family};
 
 /// How weights, gradients and states are shared out.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -47,8 +46,8 @@ impl Sharding {
 const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
 impl Space<'_> {
-    fn framework(&self) -> Framework {
-        self.restrictions.framework(self.costs.problem.stack().framework)
+    fn family(&self) -> Family {
+        self.restrictions.family(self.costs.problem.stack().family)
     }
 
     /// Dispatchers: the stack's own, and the plain one that every stack has; all that were asked for by name.
@@ -77,7 +76,7 @@ impl Space<'_> {
     /// Source: [megatron-lm] `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`.
     pub(super) fn ends(&self, pp: u32, schedule: Schedule) -> Vec<LayerSplit> {
         let folds = matches!(schedule, Schedule::ZbV | Schedule::DualPipe | Schedule::DualPipeV);
-        if folds || !matches!(self.framework(), Framework::Megatron | Framework::Internal) {
+        if folds || !matches!(self.family(), Family::Megatron | Family::Internal) {
             return Vec::new();
         }
         let asked: Vec<LayerSplit> = self.restrictions.fixed_splits().collect();
@@ -108,9 +107,9 @@ impl Space<'_> {
             Schedule::DualPipeV,
         ]);
         all.extend(looped);
-        let framework = self.framework();
+        let family = self.family();
         all.retain(|schedule| {
-            (runs(framework, *schedule) || self.restrictions.names_schedule(*schedule))
+            (family.runs(*schedule) || self.restrictions.names_schedule(*schedule))
                 && self.restrictions.allows_word("schedule", schedule.name())
                 && self.restrictions.allows_number("vpp", schedule.virtual_stages())
         });
@@ -125,8 +124,8 @@ impl Space<'_> {
             return vec![own];
         }
         let mut all = vec![LayerSplit::Even, LayerSplit::CostBalanced];
-        if self.restrictions.target() == Some(Target::Nanotron) {
-            all = nanotron::own_split(self.costs.problem.model(), pp).into_iter().collect();
+        if let Some(own_split) = self.restrictions.limits().and_then(|limits| limits.own_split) {
+            all = own_split(self.costs.problem.model(), pp).into_iter().collect();
         }
         for split in self.restrictions.fixed_splits() {
             if !all.contains(&split) {
@@ -142,12 +141,9 @@ impl Space<'_> {
     /// Source: [megatron-lm] `--recompute-granularity`, `--recompute-method block`, `--recompute-modules`; [torchtitan]
     /// `activation_checkpoint`: full, per-op, every second layer; [deepspeed]: whole layers.
     pub fn recomputes(&self, pp: u32, schedule: Schedule) -> Vec<Recompute> {
-        let framework = self.framework();
-        let megatron = matches!(
-            framework,
-            Framework::Megatron | Framework::MegatronDeepspeed | Framework::Internal | Framework::Jax
-        );
-        let by_layer = matches!(framework, Framework::Torchtitan | Framework::Fsdp | Framework::Internal);
+        let family = self.family();
+        let megatron = matches!(family, Family::Megatron | Family::MegatronDeepspeed | Family::Internal | Family::Jax);
+        let by_layer = matches!(family, Family::Torchtitan | Family::Fsdp | Family::Internal);
         let mut all = vec![Recompute::None];
         if megatron {
             all.extend(self.module_sets().into_iter().map(Recompute::Selective));
@@ -155,7 +151,7 @@ impl Space<'_> {
         if by_layer {
             all.extend([Recompute::PerOp, Recompute::EveryOther]);
         }
-        if matches!(framework, Framework::Megatron | Framework::MegatronDeepspeed | Framework::Internal) {
+        if matches!(family, Family::Megatron | Family::MegatronDeepspeed | Family::Internal) {
             let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages());
             all.extend((1..chunk).map(Recompute::FirstLayers));
         }
@@ -204,15 +200,15 @@ impl Space<'_> {
     ///
     /// Source: [megatron-lm] `transformer_config.py`: `cpu_offloading` runs neither with a pipeline nor beside recomputation.
     pub fn offloaded_activations(&self, pp: u32, recompute: Recompute) -> Vec<f64> {
-        let can = match self.framework() {
-            Framework::Megatron => pp == 1 && recompute == Recompute::None,
-            Framework::Fsdp | Framework::Internal => true,
-            Framework::MegatronDeepspeed
-            | Framework::Deepspeed
-            | Framework::Torchtitan
-            | Framework::Nanotron
-            | Framework::Internevo
-            | Framework::Jax => false,
+        let can = match self.family() {
+            Family::Megatron => pp == 1 && recompute == Recompute::None,
+            Family::Fsdp | Family::Internal => true,
+            Family::MegatronDeepspeed
+            | Family::Deepspeed
+            | Family::Torchtitan
+            | Family::Nanotron
+            | Family::Internevo
+            | Family::Jax => false,
         };
         self.shares("offload-activations", can)
     }
@@ -222,8 +218,8 @@ impl Space<'_> {
     /// Source: [megatron-lm] `--optimizer-cpu-offload` with the distributed optimizer; [deepspeed] ZeRO-Offload.
     pub fn offloaded_optimizer(&self, zero: ZeroStage) -> Vec<f64> {
         let has = matches!(
-            self.framework(),
-            Framework::Megatron | Framework::MegatronDeepspeed | Framework::Deepspeed | Framework::Internal
+            self.family(),
+            Family::Megatron | Family::MegatronDeepspeed | Family::Deepspeed | Family::Internal
         );
         self.shares("offload-optimizer", has && zero >= ZeroStage::One)
     }
@@ -243,10 +239,10 @@ impl Space<'_> {
     /// ZeRO stages on `pp` ranks: 2 and 3 without a pipeline, 3 with one where FSDP does that, 2 with one in systems of one's own.
     pub fn zero_stages(&self, pp: u32) -> Vec<ZeroStage> {
         let mut stages = vec![ZeroStage::One, ZeroStage::Zero];
-        if pp == 1 || self.framework() == Framework::Internal {
+        if pp == 1 || self.family() == Family::Internal {
             stages.push(ZeroStage::Two);
         }
-        if pp == 1 || matches!(self.framework(), Framework::Torchtitan | Framework::Fsdp) {
+        if pp == 1 || matches!(self.family(), Family::Torchtitan | Family::Fsdp) {
             stages.push(ZeroStage::Three);
         }
         stages.into_iter().filter(|z| self.restrictions.allows_word("zero", &u8::from(*z).to_string())).collect()
@@ -257,10 +253,10 @@ impl Space<'_> {
     /// Source: [megatron-lm] `--num-distributed-optimizer-instances`; [torchtitan] `data_parallel_replicate_degree` and PyTorch's
     /// HSDP (ZeRO 3); [deepspeed] MiCS (ZeRO 3).
     fn shard_groups(&self, zero: ZeroStage, replicas: u32) -> Vec<Option<u32>> {
-        let has = match self.framework() {
-            Framework::Megatron | Framework::Internevo | Framework::Internal => zero >= ZeroStage::One,
-            Framework::Torchtitan | Framework::Fsdp | Framework::Deepspeed | Framework::Jax => zero == ZeroStage::Three,
-            Framework::MegatronDeepspeed | Framework::Nanotron => false,
+        let has = match self.family() {
+            Family::Megatron | Family::Internevo | Family::Internal => zero >= ZeroStage::One,
+            Family::Torchtitan | Family::Fsdp | Family::Deepspeed | Family::Jax => zero == ZeroStage::Three,
+            Family::MegatronDeepspeed | Family::Nanotron => false,
         };
         let has = has || (self.restrictions.fixes("shard") && zero >= ZeroStage::One);
         let mut groups = Vec::new();
@@ -276,10 +272,7 @@ impl Space<'_> {
 
     /// Whether FSDP may keep gathered weights until backward.
     fn reshards(&self, zero: ZeroStage) -> Vec<bool> {
-        let has = matches!(
-            self.framework(),
-            Framework::Torchtitan | Framework::Fsdp | Framework::Deepspeed | Framework::Internal
-        );
+        let has = matches!(self.family(), Family::Torchtitan | Family::Fsdp | Family::Deepspeed | Family::Internal);
         let all = if zero == ZeroStage::Three && has { vec![true, false] } else { vec![true] };
         all.into_iter().filter(|on| self.restrictions.allows_word("reshard", if *on { "on" } else { "off" })).collect()
     }
@@ -323,25 +316,6 @@ impl Space<'_> {
         };
         let orders = self.orders(layout).len() as u64;
         self.zero_stages(layout.pp).into_iter().map(of_stage).sum::<u64>() * orders
-    }
-}
-
-/// Whether a framework runs a schedule.
-///
-/// Source: [megatron-lm] (1F1B and interleaved; no zero-bubble or `DualPipe` in core), [torchtitan]
-/// `pipeline_parallel_schedule`, [deepspeed] pipeline engine (1F1B), nanotron `pp_engine` (1f1b, afab).
-pub const fn runs(framework: Framework, schedule: Schedule) -> bool {
-    match framework {
-        Framework::Internal => true,
-        Framework::Megatron | Framework::MegatronDeepspeed | Framework::Internevo => {
-            matches!(schedule, Schedule::OneFOneB | Schedule::Interleaved { .. })
-        }
-        Framework::Torchtitan | Framework::Jax => {
-            !matches!(schedule, Schedule::DualPipe | Schedule::Naive | Schedule::ZbH2)
-        }
-        Framework::Deepspeed => matches!(schedule, Schedule::OneFOneB),
-        Framework::Nanotron => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe),
-        Framework::Fsdp => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe | Schedule::Interleaved { .. }),
     }
 }
 

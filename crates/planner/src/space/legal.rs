@@ -7,7 +7,7 @@ use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
-use meshwright_engine::stack::Framework;
+use meshwright_engine::stack::Family;
 
 /// Rules on the tensor- and context-parallel degrees.
 ///
@@ -198,7 +198,7 @@ pub fn batch(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
 /// Source: [torchtitan] (FSDP beside a pipeline), [deepspeed] (ZeRO 2 and 3 do not combine with its pipeline engine; here ZeRO 2
 /// with a pipeline is refused alike), [llama3-infrastructure] §3.3.2 (a system of one's own shards gradients beside a pipeline).
 pub fn sharding(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
-    let can_reduce = problem.stack().framework == Framework::Internal;
+    let can_reduce = problem.stack().family == Family::Internal;
     if plan.zero == ZeroStage::Two && plan.layout.pp > 1 && !can_reduce {
         found.push(Rejection::Combination("ZeRO 2 would reduce gradients after every micro-batch of the pipeline"));
     }

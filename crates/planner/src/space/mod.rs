@@ -7,12 +7,12 @@ pub mod restrict;
 
 use std::collections::BTreeMap;
 
-use crate::express::{self, Obstacle, Target};
+use crate::limits::{Limits, Obstacle};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute};
 use meshwright_engine::problem::Problem;
 
-pub use dimensions::{Sharding, orders, runs};
+pub use dimensions::{Sharding, orders};
 pub use meshwright_engine::plan::text::{parse_plan, plain_plan};
 pub use rejection::Rejection;
 pub use restrict::Restrictions;
@@ -268,14 +268,14 @@ impl<'a> Space<'a> {
 
     /// Why the framework that must express every plan cannot express this one.
     pub fn inexpressible(&self, plan: &Plan) -> Option<Rejection> {
-        let target = self.restrictions.target()?;
-        express::plan_obstacle(target, self.costs.problem, plan).map(|obstacle| refused(target, obstacle))
+        let limits = self.restrictions.limits()?;
+        limits.plan_obstacle(self.costs.problem, plan).map(|obstacle| refused(limits, obstacle))
     }
 
     /// Why it cannot express the degrees, sharding and rank order of this plan, whatever else the plan is.
     pub fn inexpressible_sharding(&self, plan: &Plan) -> Option<Rejection> {
-        let target = self.restrictions.target()?;
-        express::sharding_obstacle(target, self.costs.problem, plan).map(|obstacle| refused(target, obstacle))
+        let limits = self.restrictions.limits()?;
+        limits.sharding_obstacle(self.costs.problem, plan).map(|obstacle| refused(limits, obstacle))
     }
 
     /// Whether a plan lies in the space; of what it does without (the exchange of one context-parallel rank, the split of one
@@ -298,7 +298,7 @@ impl<'a> Space<'a> {
     }
 }
 
-fn refused(target: Target, obstacle: Obstacle) -> Rejection {
+fn refused(limits: &Limits, obstacle: Obstacle) -> Rejection {
     let Obstacle { what, why, instead: _ } = obstacle;
-    Rejection::Inexpressible { framework: target.title(), what, why: why.into_owned() }
+    Rejection::Inexpressible { framework: limits.title, what, why: why.into_owned() }
 }

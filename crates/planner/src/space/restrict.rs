@@ -1,11 +1,11 @@
 //! What the user fixes or forbids: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
 
-use crate::express::Target;
+use crate::limits::Limits;
 use meshwright_engine::plan::Recompute;
 use meshwright_engine::plan::text::{self, parse_recompute};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
-use meshwright_engine::stack::Framework;
+use meshwright_engine::stack::Family;
 use meshwright_engine::suggest;
 
 /// One `key=value` of `--fix` or `--forbid`.
@@ -60,8 +60,8 @@ const WORDS: [&str; 11] = [
 pub struct Restrictions {
     fixed: Vec<Rule>,
     forbidden: Vec<Rule>,
-    framework: Option<Framework>,
-    target: Option<Target>,
+    family: Option<Family>,
+    limits: Option<&'static Limits>,
     idle: bool,
 }
 
@@ -88,18 +88,18 @@ impl Restrictions {
         Ok(())
     }
 
-    /// Only what a framework runs; `Internal` is everything.
-    pub const fn for_framework(&mut self, framework: Framework) {
-        self.framework = Some(framework);
+    /// Keeps only plans that a family of software runs; `Internal` runs every plan.
+    pub const fn for_family(&mut self, family: Family) {
+        self.family = Some(family);
     }
 
-    /// Only what a framework's own files can express: the values that it has of each key that is not fixed already.
+    /// Keeps only plans that a framework's files can express: fixes each key that is not fixed already to the values it has.
     ///
-    /// What depends on several keys at once is left to [`crate::express::plan_obstacles`].
-    pub fn for_target(&mut self, target: Target, dense: bool) {
-        self.framework = Some(target.framework());
-        self.target = Some(target);
-        for item in target.values(dense) {
+    /// Rules on several keys at once are left to [`Limits::plan_obstacles`].
+    pub fn for_limits(&mut self, limits: &'static Limits, dense: bool) {
+        self.family = Some(limits.family);
+        self.limits = Some(limits);
+        for item in (limits.values)(dense) {
             if let Ok(rule) = parse(item)
                 && !self.fixes(&rule.key)
             {
@@ -108,9 +108,9 @@ impl Restrictions {
         }
     }
 
-    /// The framework whose files must express every plan, if one was asked for.
-    pub const fn target(&self) -> Option<Target> {
-        self.target
+    /// Limits of the framework whose files must express every plan, if one was asked for.
+    pub const fn limits(&self) -> Option<&'static Limits> {
+        self.limits
     }
 
     /// Plans may leave GPUs idle.
@@ -123,9 +123,9 @@ impl Restrictions {
         self.idle
     }
 
-    /// The framework that must run every plan, where the stack is one of `of_stack`.
-    pub fn framework(&self, of_stack: Framework) -> Framework {
-        self.framework.unwrap_or(of_stack)
+    /// The family that must run every plan: the one that was asked for, else that of the stack.
+    pub fn family(&self, of_stack: Family) -> Family {
+        self.family.unwrap_or(of_stack)
     }
 
     /// Whether a key was fixed.
@@ -133,7 +133,7 @@ impl Restrictions {
         self.fixed.iter().any(|rule| rule.key == key)
     }
 
-    /// What they say of some keys, and of the framework.
+    /// The restrictions on some keys, and on the framework.
     #[must_use]
     pub fn only(&self, keys: &[&str]) -> Self {
         let of_keys = |rules: &[Rule]| -> Vec<Rule> {

@@ -1,6 +1,6 @@
-//! What may be wrong with a run: how often it is, how much it can do, and what it would do to each measurement.
+//! Causes of a slow run: prior probability, range of grades, and the step time that each grade predicts.
 
-use super::{Context, Point};
+use super::point::{Point, RunProperties};
 use crate::lint::links;
 use meshwright_engine::cluster::Level;
 use meshwright_engine::cost::Costs;
@@ -15,7 +15,7 @@ pub(super) struct Cause {
     pub means: &'static str,
     pub next: &'static str,
     /// Chance that it is at work, before anything is measured.
-    pub prior: fn(&Context) -> f64,
+    pub prior: fn(&RunProperties) -> f64,
     /// The mildest and the worst grade; between them all are equally likely on a logarithmic scale. One grade where both are equal.
     pub range: (f64, f64),
     /// Why no worse.
@@ -23,7 +23,7 @@ pub(super) struct Cause {
     pub unit: &'static str,
     /// Error of what it is said to lose, as a share of that.
     pub error: f64,
-    pub step: fn(&Point, &Context, f64) -> Option<Seconds>,
+    pub step: fn(&Point, &RunProperties, f64) -> Option<Seconds>,
 }
 
 /// Jobs of four nodes whose communication was slow for a time. Source: [greyhound]: 40 %.
@@ -39,17 +39,17 @@ const MISTAKES: f64 = 0.1;
 const LOSS: f64 = 0.25;
 
 /// A mistake of the set-up.
-const fn mistake(_: &Context) -> f64 {
+const fn mistake(_: &RunProperties) -> f64 {
     MISTAKES
 }
 
 /// A slow network is either slow everywhere, or where many talk; with one size of run the two are one.
-fn network(context: &Context) -> f64 {
+fn network(context: &RunProperties) -> f64 {
     if context.least_gpus == context.most_gpus { SLOW_NETWORKS } else { SLOW_NETWORKS / 2.0 }
 }
 
 /// One slow node among all; of however many, for they may have been screened, with as much chance as a mistake has.
-fn one_of_the_nodes(context: &Context) -> f64 {
+fn one_of_the_nodes(context: &RunProperties) -> f64 {
     (1.0 - (1.0 - SLOW_NODES).powf(context.most_nodes)).min(1.0 - MISTAKES)
 }
 
@@ -226,13 +226,13 @@ pub(super) const CAUSES: &[Cause] = &[
 const FULL: f64 = 0.85;
 
 /// The step on a network that reaches a share of its rate.
-fn slower_network(point: &Point, context: &Context, share: f64) -> Option<Seconds> {
+fn slower_network(point: &Point, context: &RunProperties, share: f64) -> Option<Seconds> {
     let slower = |level: &mut Level| level.efficiency *= share;
     let problem = point.problem.changed(|cluster, _, _| cluster.levels.iter_mut().for_each(slower)).ok()?;
     Some(worse(&problem, point, context))
 }
 
 /// The step on a changed problem, never faster than on the true one.
-fn worse(problem: &Problem, point: &Point, context: &Context) -> Seconds {
+fn worse(problem: &Problem, point: &Point, context: &RunProperties) -> Seconds {
     Costs::new(problem).evaluate_played(&point.plan).step.total().max(context.step.total())
 }

@@ -1,11 +1,11 @@
-//! How likely times are under a hypothesis.
+//! Likelihood of measured times under a hypothesis.
 
 /// Error of a predicted step time, common to measurements of one model and software (specification §10.9).
 pub(super) const COMMON: f64 = 0.12;
 /// Error of each measurement alone. Runs of one layout that were repeated differ by 3–4 % (README); the model's errors on
 /// published runs of one layout at two sizes differ by 3.5 % (rms of 293 pairs without nanotron's sweep).
 pub(super) const OWN: f64 = 0.04;
-/// Where only ratios are known, the common error is as good as free.
+/// Standard deviation of the common error where only ratios are known: as good as free.
 pub(super) const FREE: f64 = 10.0;
 /// Slowdown that something else may be, at most, and its logarithm's range (assumption).
 const ANYTHING: f64 = 4.0;

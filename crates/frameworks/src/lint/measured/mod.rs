@@ -11,36 +11,24 @@
 
 mod causes;
 mod likelihood;
+mod point;
 
 use causes::{CAUSES, Cause};
 use likelihood::{COMMON, FREE, OWN, log_density, log_of_anything, log_sum};
+use point::RunProperties;
 use serde::Serialize;
 
-use meshwright_engine::cost::{Costs, StepTime};
-use meshwright_engine::plan::Plan;
-use meshwright_engine::problem::Problem;
-use meshwright_engine::units::Seconds;
+use meshwright_engine::cost::Costs;
 use meshwright_planner::space;
 
-/// One measurement.
-#[derive(Clone, Debug)]
-pub struct Point {
-    /// What was run.
-    pub problem: Problem,
-    /// The plan.
-    pub plan: Plan,
-    /// Its step time.
-    pub measured: Seconds,
-    /// Whether only its ratio to the other measurements is known (an efficiency).
-    pub relative: bool,
-}
+pub use point::Point;
 
 /// One cause, with what it explains.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Diagnosis {
     /// Short name.
     pub cause: &'static str,
-    /// What it means.
+    /// Meaning of the cause.
     pub means: &'static str,
     /// Chance that it was at work before anything was measured.
     pub prior: f64,
@@ -56,7 +44,7 @@ pub struct Diagnosis {
     pub lost_s: Vec<f64>,
     /// Step time that it predicts for each measurement.
     pub explains_s: Vec<f64>,
-    /// What to measure next.
+    /// The measurement to make next.
     pub next: &'static str,
 }
 
@@ -71,7 +59,7 @@ pub struct NextRun {
     pub says: Vec<(&'static str, f64)>,
 }
 
-/// What measurements say.
+/// Diagnosis of a set of measurements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verdict {
     /// Predicted step time of each measurement.
@@ -86,23 +74,10 @@ pub struct Verdict {
     pub within_error: bool,
 }
 
-/// What all causes look at.
-struct Context {
-    step: StepTime,
-    /// GPUs of the largest measurement.
-    most_gpus: u32,
-    /// GPUs of the smallest.
-    least_gpus: u32,
-    /// Nodes of the largest.
-    most_nodes: f64,
-    /// Share of the memory that the fullest rank takes.
-    full: f64,
-}
-
 /// The runs as the model sees them.
 struct Runs<'a> {
     points: &'a [Point],
-    contexts: Vec<Context>,
+    contexts: Vec<RunProperties>,
     measured: Vec<f64>,
     predicted: Vec<f64>,
     /// Error that all predictions share.
@@ -131,7 +106,7 @@ const GRADES: u32 = 16;
 /// Ratio of two times that one measurement tells apart: twice its error.
 const APART: f64 = 2.0 * OWN;
 
-/// What the measurements say; each must be of a legal plan.
+/// The diagnosis of measurements, each of a legal plan.
 pub fn diagnose(points: &[Point]) -> Verdict {
     let runs = runs(points);
     let candidates: Vec<Candidate> = CAUSES.iter().filter_map(|cause| candidate(cause, &runs)).collect();
@@ -155,7 +130,8 @@ fn runs(points: &[Point]) -> Runs<'_> {
     let per_node = points.first().map_or(1, |point| point.problem.cluster().gpus_per_node);
     let (most_gpus, least_gpus) = (gpus().max().unwrap_or(1), gpus().min().unwrap_or(1));
     let most_nodes = f64::from(most_gpus.div_ceil(per_node.max(1)));
-    let contexts: Vec<Context> = points.iter().map(|point| context(point, most_gpus, least_gpus, most_nodes)).collect();
+    let contexts: Vec<RunProperties> =
+        points.iter().map(|point| context(point, most_gpus, least_gpus, most_nodes)).collect();
     Runs {
         points,
         measured: points.iter().map(|point| point.measured.get()).collect(),
@@ -165,13 +141,13 @@ fn runs(points: &[Point]) -> Runs<'_> {
     }
 }
 
-fn context(point: &Point, most_gpus: u32, least_gpus: u32, most_nodes: f64) -> Context {
+fn context(point: &Point, most_gpus: u32, least_gpus: u32, most_nodes: f64) -> RunProperties {
     let evaluation = Costs::new(&point.problem).evaluate_played(&point.plan);
     let full = evaluation.footprint.device() / point.problem.cluster().gpu.hbm.value;
-    Context { step: evaluation.step, most_gpus, least_gpus, most_nodes, full }
+    RunProperties { step: evaluation.step, most_gpus, least_gpus, most_nodes, full }
 }
 
-/// What each grade of a cause loses; none where it does not apply to these runs, or changes nothing.
+/// Seconds that each grade of a cause loses; none where it does not apply to these runs, or changes nothing.
 fn candidate(cause: &'static Cause, runs: &Runs) -> Option<Candidate> {
     let lost = |grade: f64| -> Option<(f64, Vec<f64>)> {
         let each = runs.points.iter().zip(&runs.contexts);
@@ -213,7 +189,7 @@ fn hypotheses(candidates: &[Candidate], runs: &Runs) -> Vec<Hypothesis> {
     found
 }
 
-/// The same causes in every grade that they may have.
+/// The causes of a hypothesis, in every combination of their grades.
 fn hypothesis(candidates: &[Candidate], runs: &Runs, graded: Vec<Vec<(usize, usize)>>) -> Hypothesis {
     let logs: Vec<f64> = graded.iter().map(|at_work| log_of(candidates, runs, at_work)).collect();
     let best = logs.iter().enumerate().max_by(|(_, a), (_, b)| a.total_cmp(b)).map_or(0, |(at, _)| at);
@@ -365,7 +341,7 @@ mod tests {
     fn chances_are_chances() {
         let step = StepTime::default();
         for (most_gpus, least_gpus, most_nodes) in [(8, 8, 1.0), (128, 16, 16.0), (98_304, 8, 12_288.0)] {
-            let context = Context { step, most_gpus, least_gpus, most_nodes, full: 0.5 };
+            let context = RunProperties { step, most_gpus, least_gpus, most_nodes, full: 0.5 };
             for cause in CAUSES {
                 let prior = (cause.prior)(&context);
                 assert!(prior > 0.0 && prior < 1.0, "{}: {prior} on {most_gpus}", cause.name);

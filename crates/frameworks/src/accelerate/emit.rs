@@ -1,0 +1,122 @@
+//! Hugging Face Accelerate: its YAML (DDP, or FSDP2 with a mesh), and a script with the launcher line.
+//!
+//! Keys: [accelerate] `commands/config/config_args.py`, `commands/launch.py`, release 1.15.0. Nested keys that no launch option
+//! has are copied there without complaint, so none is written.
+
+use super::limits::LIMITS;
+use crate::emit::header::lines;
+use crate::emit::launcher::nodes;
+use crate::emit::request::{EmittedFile, Request};
+use crate::emit::text::Lines;
+use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};
+use meshwright_planner::limits::Obstacle;
+
+/// The launch script and the YAML.
+#[allow(clippy::unnecessary_wraps)] // as every framework returns its files
+pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
+    Ok(vec![script(request), config(request)])
+}
+
+/// Name of the YAML.
+const CONFIG: &str = "accelerate.yaml";
+
+/// Sequences that a replica works through in turn.
+fn accumulation(request: &Request) -> u32 {
+    let plan = &request.evaluation.plan;
+    request.costs.problem.workload().global_batch / (plan.micro_batch * plan.layout.dp)
+}
+
+fn config(request: &Request) -> EmittedFile {
+    let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
+    let (nodes, _) = nodes(problem.cluster().gpus, problem.cluster().gpus_per_node);
+    let sharded = plan.zero == ZeroStage::Three;
+    let notes = [format!(
+        "batch and recomputation of sequences of {} tokens are train.py's: micro-batch {}, {} accumulation steps",
+        problem.workload().seq_len,
+        plan.micro_batch,
+        accumulation(request)
+    )];
+    let mut text = Lines::default();
+    text.comments(lines(&LIMITS, request, &notes));
+    text.line("compute_environment: LOCAL_MACHINE");
+    text.line("debug: false");
+    text.line(format!("distributed_type: {}", if sharded { "FSDP" } else { "MULTI_GPU" }));
+    text.line(format!("mixed_precision: {}", problem.workload().half.name()));
+    text.line(format!("num_machines: {nodes}\nnum_processes: {}\nmachine_rank: 0", problem.cluster().gpus));
+    if nodes > 1 {
+        text.line("main_process_ip: localhost\nmain_process_port: 29500");
+    }
+    text.line("rdzv_backend: static\nsame_network: true\nuse_cpu: false\nmain_training_function: main");
+    if sharded {
+        text.line("fsdp_config:");
+        for (key, value) in [
+            ("fsdp_version", "2".to_owned()),
+            ("fsdp_reshard_after_forward", plan.reshard_after_forward.to_string()),
+            ("fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP".into()),
+            ("fsdp_activation_checkpointing", (plan.recompute == Recompute::Full).to_string()),
+            ("fsdp_offload_params", "false".into()),
+            ("fsdp_cpu_ram_efficient_loading", "true".into()),
+            ("fsdp_state_dict_type", "SHARDED_STATE_DICT".into()),
+        ] {
+            text.line(format!("  {key}: {value}"));
+        }
+        mesh(request, &mut text);
+    }
+    EmittedFile { name: CONFIG.into(), text: text.into_string() }
+}
+
+/// The mesh: weights are sharded over `dp_shard_size` and `cp_size` together.
+fn mesh(request: &Request, text: &mut Lines) {
+    let plan = &request.evaluation.plan;
+    let Layout { tp, cp, dp, .. } = plan.layout;
+    let shard = plan.dense_shards() / cp;
+    text.line("parallelism_config:");
+    for (key, size) in [("dp_replicate", dp / shard), ("dp_shard", shard), ("tp", tp), ("cp", cp)] {
+        text.line(format!("  parallelism_config_{key}_size: {size}"));
+    }
+    if cp > 1 {
+        let strategy = if plan.cp_kind == CpKind::Ring { "alltoall" } else { "allgather" };
+        text.line(format!("  parallelism_config_cp_comm_strategy: {strategy}"));
+    }
+}
+
+fn script(request: &Request) -> EmittedFile {
+    let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
+    let (nodes, _) = nodes(problem.cluster().gpus, problem.cluster().gpus_per_node);
+    let mut text = Lines::default();
+    text.line("#!/usr/bin/env bash");
+    text.comments(lines(&LIMITS, request, &[]));
+    text.comments(["train.py, the model's own code, must:"]);
+    text.comments([format!(
+        "  * build {} and read sequences of {} tokens",
+        problem.model().name,
+        problem.workload().seq_len
+    )]);
+    if plan.layout.tp > 1 {
+        text.comments(["  * load it with tp_plan=\"auto\" on the Accelerator's mesh"]);
+    }
+    if plan.layout.cp > 1 {
+        text.comments(["  * run each step in accelerator.maybe_context_parallel(), with scaled_dot_product_attention"]);
+    }
+    let checkpoints = plan.zero == ZeroStage::Zero && plan.recompute == Recompute::Full;
+    if checkpoints {
+        text.comments(["  * call model.gradient_checkpointing_enable()"]);
+    }
+    if nodes > 1 {
+        text.comments(["Run it once a node; under Slurm:"]);
+        text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 bash accelerate.sh"));
+    }
+    text.line("set -euo pipefail\n");
+    text.line(format!("export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={}\n", accumulation(request)));
+    let hosts = if nodes > 1 {
+        " \\\n    --machine_rank \"${SLURM_PROCID:-0}\" --main_process_ip \"${MASTER_ADDR:-localhost}\""
+    } else {
+        ""
+    };
+    text.line(format!(
+        "accelerate launch --config_file {CONFIG}{hosts} \\\n    train.py --per_device_train_batch_size {}{}",
+        plan.micro_batch,
+        if checkpoints { " --gradient_checkpointing True" } else { "" }
+    ));
+    EmittedFile { name: "accelerate.sh".into(), text: text.into_string() }
+}

@@ -1,0 +1,240 @@
+//! Accelerate's YAML: who runs it, and how FSDP, DeepSpeed or a parallelism configuration share the GPUs out.
+//!
+//! Source: [accelerate] `commands/config/config_args.py`, `parallelism_config.py`, `utils/launch.py`, release 1.15.
+
+use crate::import::claim::{Claim, FileSample};
+use crate::import::context::{Context, ImportError, Launched};
+use crate::import::finding::Finding;
+use crate::import::imported::{Imported, Unknown, divides, replicas};
+use crate::readers::document::{self, Document, Form};
+use meshwright_engine::gpu::Format;
+use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};
+use meshwright_engine::stack::Family;
+use meshwright_engine::workload::{Half, Recipe};
+
+/// Keys of the top; others are refused.
+const TOP: &str = "compute_environment distributed_type mixed_precision use_cpu debug num_processes machine_rank num_machines \
+    gpu_ids main_process_ip main_process_port rdzv_backend same_network main_training_function enable_cpu_affinity fp8_config \
+    deepspeed_config fsdp_config parallelism_config megatron_lm_config mpirun_config downcast_bf16 tpu_name tpu_zone \
+    tpu_use_cluster tpu_use_sudo command_file commands tpu_vm tpu_env dynamo_config dynamo_backend gradient_accumulation_steps";
+
+/// Keys of `fsdp_config` that the launcher has an option for.
+const FSDP: &str = "fsdp_version fsdp_sharding_strategy fsdp_reshard_after_forward fsdp_offload_params fsdp_min_num_params \
+    fsdp_auto_wrap_policy fsdp_transformer_layer_cls_to_wrap fsdp_backward_prefetch fsdp_backward_prefetch_policy \
+    fsdp_forward_prefetch fsdp_state_dict_type fsdp_use_orig_params fsdp_cpu_ram_efficient_loading fsdp_sync_module_states \
+    fsdp_activation_checkpointing fsdp_cpu_offload_pin_memory";
+
+/// Name of this kind of file on the command line.
+pub(crate) const KIND: &str = "accelerate";
+
+/// The claim to a file: YAML or JSON with its top keys.
+pub(crate) fn claim(sample: &FileSample) -> Claim {
+    let has = match sample.extension {
+        "json" => sample.has_key("distributed_type"),
+        "yaml" | "yml" => sample.has_line("distributed_type:") || sample.has_line("fsdp_config:"),
+        _ => false,
+    };
+    if has { Claim::Content } else { Claim::None }
+}
+
+/// Reads a file of this kind.
+///
+/// # Errors
+/// A file that does not parse.
+pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
+    Ok(settle(&document::parse(text, Form::Yaml, context)?, &Launched::default()))
+}
+
+/// Settles a configuration.
+pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
+    let kind = document.word("distributed_type").unwrap_or_else(|| "NO".into()).to_ascii_uppercase();
+    let mut imported = Imported::new(KIND, Family::Fsdp, "fsdp-eager-2023");
+    let processes = document.size("num_processes");
+    imported.world = launched.world.or(processes);
+    let nodes = document.size("num_machines").unwrap_or(1);
+    imported.gpus_per_node = imported.world.filter(|world| world.is_multiple_of(nodes)).map(|world| world / nodes);
+    degrees(document, &mut imported);
+    match kind.as_str() {
+        "FSDP" => fsdp(document, &mut imported),
+        "DEEPSPEED" => deepspeed(document, &mut imported),
+        "MEGATRON_LM" => megatron(document, &mut imported),
+        "MULTI_GPU" | "NO" | "MULTI_CPU" | "MULTI_XPU" => imported.plan.zero = ZeroStage::Zero,
+        other => {
+            document.wrong("distributed_type", other, "FSDP, DEEPSPEED, MEGATRON_LM, MULTI_GPU or NO");
+        }
+    }
+    let precision = document.word("mixed_precision").unwrap_or_else(|| "no".into());
+    imported.work.format = match precision.as_str() {
+        "fp8" => Format::Fp8,
+        "bf16" | "fp16" => Format::Bf16,
+        _ => {
+            let place = document.place("mixed_precision");
+            document.note(
+                Finding::warning(
+                    "not-modelled",
+                    "no mixed precision: trained as the model was loaded, products priced as bf16",
+                )
+                .at_maybe(place.as_ref()),
+            );
+            Format::Bf16
+        }
+    };
+    imported.work.half = if precision == "fp16" { Half::Fp16 } else { Half::Bf16 };
+    imported.work.recipe = Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 };
+    document.note(
+        Finding::note("needs-code", "the model, its batch and its sequences are set by the training program")
+            .expected("give --model, --global-batch and --seq-len"),
+    );
+    for key in document.keys("") {
+        if !TOP.split_whitespace().any(|known| known == key)
+            && let Some(place) = document.place(&key)
+        {
+            let finding =
+                Finding::error("unknown-key", format!("`{key}`: Accelerate refuses keys that it does not know"))
+                    .at(&place);
+            let near = meshwright_engine::suggest::nearest(&key, TOP.split_whitespace());
+            document.note(
+                finding.expected(near.map_or_else(|| "remove it".into(), |near| format!("did you mean `{near}`?"))),
+            );
+        }
+    }
+    for key in document.keys("fsdp_config") {
+        let path = format!("fsdp_config.{key}");
+        if !FSDP.split_whitespace().any(|known| known == key)
+            && let Some(place) = document.place(&path)
+        {
+            let nearest = meshwright_engine::suggest::nearest(&key, FSDP.split_whitespace());
+            imported.unknown.push(Unknown { name: path, values: Vec::new(), place, nearest });
+        }
+    }
+    let unknown: Vec<String> = imported.unknown.iter().map(|unknown| unknown.name.clone()).collect();
+    imported.without_effect =
+        document.unread().into_iter().map(|(path, _)| path).filter(|path| !unknown.contains(path)).collect();
+    for (key, path) in [("tp", "tp_size"), ("cp", "cp_size")] {
+        let place = document
+            .place(&format!("parallelism_config.parallelism_config_{path}"))
+            .or_else(|| document.place(&format!("parallelism_config.{path}")));
+        imported.places.extend(place.map(|place| (key.to_owned(), place)));
+    }
+    imported.places.extend(document.place("fsdp_config").map(|place| ("zero".to_owned(), place)));
+    imported.findings = document.findings.take();
+    imported
+}
+
+fn degrees(document: &Document, imported: &mut Imported) {
+    let of = |key: &str| {
+        document
+            .size(&format!("parallelism_config.parallelism_config_{key}"))
+            .or_else(|| document.size(&format!("parallelism_config.{key}")))
+    };
+    let (tp, ring, ulysses) = (of("tp_size").unwrap_or(1), of("cp_size").unwrap_or(1), of("sp_size").unwrap_or(1));
+    let (copies, shards) = (of("dp_replicate_size"), of("dp_shard_size"));
+    let cp = ring.saturating_mul(ulysses);
+    let given = document.has("parallelism_config");
+    let dp = if given {
+        let dp = copies.unwrap_or(1).saturating_mul(shards.unwrap_or(1));
+        let product = u64::from(tp) * u64::from(cp) * u64::from(dp);
+        match imported.world {
+            Some(world) if u64::from(world) != product => {
+                let place = document.place("num_processes").or_else(|| document.place("parallelism_config"));
+                let finding = Finding::error(
+                    "world-size",
+                    format!("the sizes of `parallelism_config` multiply to {product}, and there are {world} processes"),
+                );
+                document
+                    .note(finding.at_maybe(place.as_ref()).expected("dp_replicate·dp_shard·cp·sp·tp = num_processes"));
+            }
+            Some(_) => {}
+            None => imported.world = u32::try_from(product).ok(),
+        }
+        dp
+    } else {
+        imported.world.unwrap_or(1)
+    };
+    imported.plan.layout = Layout { tp, cp, pp: 1, dp, ep: 1, etp: 1 };
+    imported.plan.sequence_parallel = false;
+    let strategy = ["parallelism_config.parallelism_config_cp_comm_strategy", "parallelism_config.cp_comm_strategy"]
+        .into_iter()
+        .find_map(|path| document.word(path));
+    imported.plan.cp_kind = match strategy.as_deref() {
+        _ if ulysses > 1 => CpKind::AllToAll,
+        Some("alltoall") => CpKind::Ring, // torch passes blocks of keys and values round the ring by all-to-all
+        Some(_) | None => CpKind::AllGather,
+    };
+    if copies.unwrap_or(1) > 1 {
+        // Weights are sharded over both together.
+        imported.plan.shard_group = Some(shards.unwrap_or(1).saturating_mul(cp)).filter(|group| *group > 1);
+    }
+}
+
+fn fsdp(document: &Document, imported: &mut Imported) {
+    let at = |key: &str| format!("fsdp_config.{key}");
+    let second = document.word(&at("fsdp_version")).is_some_and(|version| version == "2");
+    let plan = &mut imported.plan;
+    plan.zero = ZeroStage::Three;
+    if second {
+        plan.reshard_after_forward = document.switch(&at("fsdp_reshard_after_forward")).unwrap_or(true);
+    } else {
+        let strategy =
+            document.word(&at("fsdp_sharding_strategy")).or_else(|| document.word(&at("fsdp_reshard_after_forward")));
+        match strategy.as_deref() {
+            Some("FULL_SHARD" | "1" | "true") | None => {}
+            Some("SHARD_GRAD_OP" | "2" | "false") => plan.reshard_after_forward = false,
+            Some("NO_SHARD" | "3") => plan.zero = ZeroStage::Zero,
+            Some("HYBRID_SHARD" | "4") => plan.shard_group = imported.gpus_per_node,
+            Some("HYBRID_SHARD_ZERO2" | "5") => {
+                plan.shard_group = imported.gpus_per_node;
+                plan.reshard_after_forward = false;
+            }
+            Some(other) => document.wrong(
+                &at("fsdp_sharding_strategy"),
+                other,
+                "FULL_SHARD, SHARD_GRAD_OP, NO_SHARD or HYBRID_SHARD",
+            ),
+        }
+    }
+    if plan.shard_group.is_some_and(|group| group >= plan.layout.dense_replicas()) {
+        plan.shard_group = None;
+    }
+    if document.switch(&at("fsdp_activation_checkpointing")).unwrap_or(false) {
+        plan.recompute = Recompute::Full;
+    }
+    if document.switch(&at("fsdp_offload_params")).unwrap_or(false) {
+        plan.offload.optimizer = 1.0;
+    }
+}
+
+fn deepspeed(document: &Document, imported: &mut Imported) {
+    imported.family = Family::Deepspeed;
+    imported.stack = "deepspeed-zero3-2022";
+    if let Some(file) = document.word("deepspeed_config.deepspeed_config_file") {
+        let place = document.place("deepspeed_config.deepspeed_config_file");
+        let finding = Finding::note("unread-file", format!("`{file}` holds the rest"));
+        document.note(finding.at_maybe(place.as_ref()).expected("import or lint that file too"));
+    }
+    let stage = document.number("deepspeed_config.zero_stage").unwrap_or(2);
+    match u8::try_from(stage).ok().and_then(|stage| ZeroStage::try_from(stage).ok()) {
+        Some(stage) => imported.plan.zero = stage,
+        None => document.wrong("deepspeed_config.zero_stage", &stage.to_string(), "0, 1, 2 or 3"),
+    }
+    if document.word("deepspeed_config.offload_optimizer_device").is_some_and(|device| device != "none") {
+        imported.plan.offload.optimizer = 1.0;
+    }
+}
+
+fn megatron(document: &Document, imported: &mut Imported) {
+    imported.family = Family::Megatron;
+    imported.stack = "nemo-24";
+    let size = |key: &str| document.size(&format!("megatron_lm_config.megatron_lm_{key}")).unwrap_or(1);
+    let on = |key: &str| document.switch(&format!("megatron_lm_config.megatron_lm_{key}")).unwrap_or(false);
+    let plan = &mut imported.plan;
+    (plan.layout.tp, plan.layout.pp) = (size("tp_degree"), size("pp_degree"));
+    plan.layout.dp = imported.world.map_or(1, |world| replicas(world, &[plan.layout.tp, plan.layout.pp]));
+    plan.sequence_parallel = on("sequence_parallelism") && plan.layout.tp > 1;
+    plan.zero = if on("use_distributed_optimizer") { ZeroStage::One } else { ZeroStage::Zero };
+    if on("recompute_activations") {
+        plan.recompute =
+            Recompute::Selective(meshwright_engine::plan::Modules { core_attn: true, ..Default::default() });
+    }
+    divides(&mut document.findings.borrow_mut(), imported.world, plan, document.place("megatron_lm_config").as_ref());
+}

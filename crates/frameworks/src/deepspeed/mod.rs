@@ -1,0 +1,17 @@
+//! DeepSpeed with a model of one's own: its JSON and the launcher line.
+
+pub(crate) mod emit;
+pub(crate) mod import;
+pub(crate) mod limits;
+
+use crate::framework::{Framework, SettingsReader, any_recipe};
+
+/// The row of this framework.
+pub static DEEPSPEED: Framework = Framework {
+    limits: &limits::LIMITS,
+    aliases: &[],
+    stack: "deepspeed-zero3-2022",
+    emit: emit::files,
+    recipe_obstacle: any_recipe,
+    reader: SettingsReader { kind: import::KIND, claim: import::claim, read: import::read },
+};

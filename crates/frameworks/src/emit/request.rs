@@ -1,0 +1,53 @@
+//! A request for a plan's files, and the files themselves.
+
+use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::plan::Plan;
+use meshwright_engine::stages::StagedPlan;
+
+/// A plan to be written, with its price and the question that it answers.
+#[derive(Clone, Copy, Debug)]
+pub struct Request<'a> {
+    /// The problem, ready for pricing.
+    pub costs: &'a Costs<'a>,
+    /// The plan with its price.
+    pub evaluation: &'a Evaluation,
+    /// Name of the optimizer recipe, where it was given by name: `sgd` and `muon` have equal bytes per parameter.
+    pub recipe: Option<&'a str>,
+    /// The stages of the plan where they were chosen one by one, as `evaluation` was priced with them; by the plan's split and
+    /// recomputation otherwise.
+    pub staged: Option<&'a StagedPlan>,
+    /// Over heterogeneous pools: the question, and the lines of the header on hosts and prices (`report::hosts`).
+    pub pools: Option<(&'a str, &'a [String])>,
+}
+
+impl<'a> Request<'a> {
+    /// A priced plan as it is.
+    pub const fn new(costs: &'a Costs<'a>, evaluation: &'a Evaluation) -> Self {
+        Self { costs, evaluation, recipe: None, staged: None, pools: None }
+    }
+
+    /// The plan with what its stages share of recomputation, so that flags can say it.
+    pub(crate) fn spelled_out(&self) -> Evaluation {
+        let recompute = self.staged.and_then(StagedPlan::shared_recompute);
+        let plan = Plan { recompute: recompute.unwrap_or(self.evaluation.plan.recompute), ..self.evaluation.plan };
+        Evaluation { plan, ..*self.evaluation }
+    }
+
+    /// Decoder layers of each virtual stage, in model order.
+    pub(crate) fn layers_of_chunks(&self) -> Vec<u32> {
+        let plan = &self.evaluation.plan;
+        match self.staged {
+            Some(staged) => staged.layers_of_stages(),
+            None => self.costs.layers_of_chunks(plan, &self.costs.shape(plan)),
+        }
+    }
+}
+
+/// A file for a launcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EmittedFile {
+    /// Name, without a folder.
+    pub name: String,
+    /// Its contents.
+    pub text: String,
+}

@@ -1,0 +1,74 @@
+//! One training framework as a row of the table.
+
+use std::fmt;
+
+use crate::emit::request::{EmittedFile, Request};
+use crate::import::claim::{Claim, FileSample};
+use crate::import::context::{Context, ImportError};
+use crate::import::imported::Imported;
+use meshwright_engine::stack::Family;
+use meshwright_planner::limits::{Limits, Obstacle};
+
+/// A training framework: plans are restricted to it, written for it and read from its files. Two are equal where their names are.
+pub struct Framework {
+    /// Limits of what its files can express, with its name, title and family.
+    pub limits: &'static Limits,
+    /// Other names on the command line.
+    pub aliases: &'static [&'static str],
+    /// The software profile of the catalogue that is priced where none is named.
+    pub stack: &'static str,
+    /// Writes the files of a plan within the limits; the first is what the launcher runs. The error lists obstacles of the model.
+    pub emit: fn(&Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>>,
+    /// The obstacle of the optimizer recipe that a request names.
+    pub recipe_obstacle: fn(&Request) -> Option<Obstacle>,
+    /// SettingsReader of its files.
+    pub reader: SettingsReader,
+}
+
+/// SettingsReader of a framework's settings.
+pub struct SettingsReader {
+    /// Name of this kind of file on the command line.
+    pub kind: &'static str,
+    /// Strength of the claim to a file whose kind nobody named.
+    pub claim: fn(&FileSample) -> Claim,
+    /// Reads a file.
+    pub read: fn(&str, &Context) -> Result<Imported, ImportError>,
+}
+
+impl Framework {
+    /// Name on the command line.
+    pub const fn name(&self) -> &'static str {
+        self.limits.name
+    }
+
+    /// Family of software that the cost model prices it as.
+    pub const fn family(&self) -> Family {
+        self.limits.family
+    }
+}
+
+impl PartialEq for Framework {
+    fn eq(&self, other: &Self) -> bool {
+        self.limits == other.limits
+    }
+}
+
+impl Eq for Framework {}
+
+impl fmt::Debug for Framework {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_tuple("Framework").field(&self.name()).finish()
+    }
+}
+
+/// The framework's name in prose, as messages begin.
+impl fmt::Display for Framework {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.limits.fmt(f)
+    }
+}
+
+/// No obstacle: every optimizer recipe that the workload allows can be written.
+pub(crate) const fn any_recipe(_: &Request) -> Option<Obstacle> {
+    None
+}

@@ -1,0 +1,192 @@
+//! An imported file: model, workload, plan, and findings.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::finding::{Finding, Place};
+use meshwright_engine::gpu::Format;
+use meshwright_engine::model::Model;
+use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::stack::{Dispatcher, Family};
+use meshwright_engine::workload::{Half, Optimizer, Recipe};
+use meshwright_planner::catalog::{self, Overrides};
+
+/// A flag or key that no known release of its framework has.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Unknown {
+    /// Name as written.
+    pub name: String,
+    /// Values that follow it.
+    pub values: Vec<String>,
+    /// File and line.
+    #[serde(flatten)]
+    pub place: Place,
+    /// The nearest name that a release has.
+    pub nearest: Option<String>,
+}
+
+/// Workload of one step, as far as a file sets it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ImportedWorkload {
+    /// Sequences per step.
+    pub global_batch: Option<u32>,
+    /// Tokens per sequence.
+    pub seq_len: Option<u32>,
+    /// Format of the GEMMs.
+    pub format: Format,
+    /// The 16-bit format of everything else.
+    pub half: Half,
+    /// Bytes per parameter.
+    pub recipe: Recipe,
+    /// Update rule.
+    pub optimizer: Optimizer,
+    /// Whether routing drops surplus tokens.
+    pub drops_tokens: bool,
+}
+
+/// Software settings of a file that differ from the nearest stack of the catalogue: keys below `stack`.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+#[serde(transparent)]
+pub struct StackSettings(Vec<String>);
+
+impl StackSettings {
+    /// Sets a key where its value is not the stack's own.
+    pub fn put<T: Copy + PartialEq + std::fmt::Display>(&mut self, key: &str, value: T, own: T) {
+        if value != own {
+            self.0.push(format!("stack.{key}={value}"));
+        }
+    }
+
+    /// Sets a key to a word.
+    pub fn put_word(&mut self, key: &str, value: &str) {
+        self.0.push(format!("stack.{key}={value}"));
+    }
+
+    /// Items as `--set` takes them.
+    pub fn items(&self) -> &[String] {
+        &self.0
+    }
+}
+
+/// An imported file.
+#[derive(Clone, Debug, Serialize)]
+pub struct Imported {
+    /// Kind of file, by its name on the command line.
+    pub kind: &'static str,
+    /// Family of the software that it configures.
+    #[serde(rename = "framework")]
+    pub family: Family,
+    /// The nearest software stack of the catalogue.
+    pub stack: &'static str,
+    /// Settings of the file that differ from that stack.
+    pub settings: StackSettings,
+    /// GPUs, where the file or its launcher says how many.
+    pub world: Option<u32>,
+    /// GPUs per node, likewise.
+    pub gpus_per_node: Option<u32>,
+    /// The model, where the file describes one.
+    pub model: Option<Model>,
+    /// The workload.
+    pub work: ImportedWorkload,
+    /// Shard groups, where the file counts them and not the ranks of one.
+    #[serde(skip)]
+    pub shard_groups: Option<u32>,
+    /// The plan; `dp` is 1 where `world` is not known.
+    pub plan: Plan,
+    /// Flags that no known release has.
+    pub unknown: Vec<Unknown>,
+    /// Flags that are known, and change neither time nor memory here.
+    pub without_effect: Vec<String>,
+    /// Everything else that is worth knowing.
+    pub findings: Vec<Finding>,
+    /// Line of each setting: keys of a plan, `batch`, `seq`, `heads` and the like.
+    #[serde(skip)]
+    pub places: BTreeMap<String, Place>,
+}
+
+impl Imported {
+    /// An empty one: one GPU, no parallelism.
+    pub(crate) fn new(kind: &'static str, family: Family, stack: &'static str) -> Self {
+        let own = catalog::stack(stack, &Overrides::default()).ok();
+        Self {
+            kind,
+            family,
+            stack,
+            settings: StackSettings::default(),
+            world: None,
+            gpus_per_node: None,
+            model: None,
+            work: ImportedWorkload {
+                global_batch: None,
+                seq_len: None,
+                format: Format::Bf16,
+                half: Half::Bf16,
+                recipe: Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 },
+                optimizer: Optimizer::Elementwise,
+                drops_tokens: false,
+            },
+            shard_groups: None,
+            plan: Plan {
+                layout: Layout::data_parallel(1),
+                sequence_parallel: false,
+                cp_kind: CpKind::Ring,
+                schedule: Schedule::OneFOneB,
+                split: own.as_ref().map_or(LayerSplit::Even, |own| own.split),
+                zero: ZeroStage::Zero,
+                shard_group: None,
+                reshard_after_forward: true,
+                micro_batch: 1,
+                recompute: Recompute::None,
+                offload: Offload::NONE,
+                dispatcher: own.map_or(Dispatcher::AllToAll, |own| own.dispatcher),
+                order: RankOrder::default(),
+            },
+            unknown: Vec::new(),
+            without_effect: Vec::new(),
+            findings: Vec::new(),
+            places: BTreeMap::new(),
+        }
+    }
+
+    /// The plan on so many GPUs: replicas are what is left of them.
+    #[must_use]
+    pub fn on(&self, gpus: u32) -> Plan {
+        let Layout { tp, cp, pp, .. } = self.plan.layout;
+        let mut plan = self.plan;
+        if self.world != Some(gpus) {
+            plan.layout.dp = replicas(gpus, &[tp, cp, pp]);
+            let ranks = plan.layout.dense_replicas();
+            if let Some(groups) = self.shard_groups {
+                plan.shard_group = (groups > 1 && ranks.is_multiple_of(groups)).then(|| ranks / groups);
+            }
+        }
+        plan
+    }
+
+    /// Sequences per step on so many GPUs: as given, or one micro-batch per replica.
+    pub fn batch_on(&self, gpus: u32) -> u32 {
+        let plan = self.on(gpus);
+        self.work.global_batch.unwrap_or_else(|| plan.micro_batch.saturating_mul(plan.layout.dp))
+    }
+}
+
+/// GPUs over the product of degrees, 1 at least.
+pub(crate) fn replicas(gpus: u32, degrees: &[u32]) -> u32 {
+    let others = degrees.iter().fold(1_u32, |product, degree| product.saturating_mul(*degree));
+    (gpus / others).max(1)
+}
+
+/// Says where degrees do not multiply to a divisor of the GPUs.
+pub(crate) fn divides(findings: &mut Vec<Finding>, world: Option<u32>, plan: &Plan, place: Option<&Place>) {
+    let Layout { tp, cp, pp, .. } = plan.layout;
+    let others = u64::from(tp) * u64::from(cp) * u64::from(pp);
+    if let Some(world) = world.filter(|world| !u64::from(*world).is_multiple_of(others)) {
+        let message =
+            format!("tp·cp·pp = {tp}·{cp}·{pp} = {others} does not divide the {world} GPUs that are launched");
+        let finding = Finding::error("world-size", message).at_maybe(place);
+        findings.push(finding.expected(format!("a multiple of {others} GPUs, or smaller degrees")));
+    }
+}

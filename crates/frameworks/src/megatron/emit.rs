@@ -1,0 +1,151 @@
+//! Megatron-LM: one shell script with `torchrun` and every argument of `pretrain_gpt.py`.
+//!
+//! Names and meanings: [megatron-lm] `megatron/training/arguments.py`, release 0.19.2.
+
+mod model;
+mod plan;
+
+use super::hybrid::{Hybrid, is_hybrid};
+use super::limits::LIMITS;
+use crate::emit::flags::{FlagGroup, FlagSetting, FlagValue, quoted};
+use crate::emit::header::lines;
+use crate::emit::launcher::{distributed, nodes};
+use crate::emit::request::{EmittedFile, Request};
+use crate::emit::text::Lines;
+use crate::sizes::Sizes;
+use meshwright_engine::plan::{Offload, Plan, RankOrder, ZeroStage};
+use meshwright_planner::limits::Obstacle;
+
+/// Arguments in groups: the name of the group's shell array, what it is, its flags.
+pub(crate) struct ArgumentGroups {
+    pub groups: Vec<(&'static str, &'static str, FlagGroup)>,
+    /// Assumptions of the prediction that no argument expresses, and arguments that it does not model.
+    pub notes: Vec<String>,
+}
+
+impl ArgumentGroups {
+    /// The arguments of a plan that Megatron-LM can express.
+    pub fn new(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> Self {
+        let mut notes = Vec::new();
+        let groups = vec![
+            ("MODEL_ARGS", "architecture", model::architecture(request, sizes, hybrid, &mut notes)),
+            ("PARALLEL_ARGS", "degrees, pipeline and sharding", plan::parallelism(request)),
+            ("BATCH_ARGS", "batch and sequence", plan::batch(request)),
+            ("PRECISION_ARGS", "number formats and optimizer", plan::precision(request, &mut notes)),
+            ("MEMORY_ARGS", "recomputation and offloading", plan::memory(request, &mut notes)),
+            ("KERNEL_ARGS", "kernels and overlap that the prediction assumed", plan::kernels(request, &mut notes)),
+        ];
+        Self { groups, notes }
+    }
+}
+
+/// Arguments that a run needs beside the plan; to be edited.
+const RUN: [&str; 13] = [
+    "--mock-data",
+    "--tokenizer-type NullTokenizer",
+    "--train-iters 50",
+    "--lr 3e-4",
+    "--min-lr 3e-5",
+    "--lr-decay-style cosine",
+    "--lr-warmup-iters 5",
+    "--clip-grad 1.0",
+    "--weight-decay 0.1",
+    "--log-interval 1",
+    "--log-throughput",
+    "--eval-interval 1000",
+    "--eval-iters 0",
+];
+
+/// The launch script of a plan that Megatron-LM can express.
+pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
+    let model = request.costs.problem.model();
+    if is_hybrid(model) {
+        let hybrid = Hybrid::of(model)?;
+        return Ok(vec![script(request, &hybrid.sizes, Some(&hybrid))]);
+    }
+    Ok(vec![script(request, &Sizes::of(model)?, None)])
+}
+
+/// The obstacle of an optimizer that a request names: offloading needs the precision-aware optimizer, which is Adam.
+///
+/// Source: [megatron-lm] `core/optimizer/optimizer_config.py`.
+pub(crate) fn recipe_obstacle(request: &Request) -> Option<Obstacle> {
+    let plan = request.evaluation.plan;
+    (request.recipe == Some("sgd") && plan.offload.optimizer > 0.0).then(|| Obstacle {
+        what: format!("offload-optimizer={}", plan.offload.optimizer),
+        why: "the hybrid device optimizer is Adam".into(),
+        instead: Some(Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan }),
+    })
+}
+
+fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> EmittedFile {
+    let arguments = ArgumentGroups::new(request, sizes, hybrid);
+    let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
+    let cluster = problem.cluster();
+    let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
+    let mut text = Lines::default();
+    text.line("#!/usr/bin/env bash");
+    text.comments(lines(&LIMITS, request, &arguments.notes));
+    text.comments([rank_order(plan.order), "Run it in a Megatron-LM checkout, once a node; under Slurm:"]);
+    text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash megatron.sh"));
+    text.line("set -euo pipefail\n");
+    if let Some(connections) = connections(request) {
+        text.line(format!("export CUDA_DEVICE_MAX_CONNECTIONS={connections}\n"));
+    }
+    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
+    let mut arrays = vec!["DISTRIBUTED_ARGS"];
+    for (name, what, group) in &arguments.groups {
+        if !group.settings.is_empty() {
+            text.line(format!("\n# {what}"));
+            text.array(name, group.settings.iter().map(written));
+            arrays.push(*name);
+        }
+    }
+    text.line("\n# To be edited: data, tokenizer, learning rate, length of the run.");
+    text.array("RUN_ARGS", RUN);
+    arrays.push("RUN_ARGS");
+    let arrays: Vec<String> = arrays.iter().map(|name| format!("\"${{{name}[@]}}\"")).collect();
+    let program = if hybrid.is_some() { "pretrain_hybrid.py" } else { "pretrain_gpt.py" };
+    text.line(format!("\ntorchrun {} {program} \\\n    {}", arrays[0], arrays[1..].join(" \\\n    ")));
+    EmittedFile { name: "megatron.sh".into(), text: text.into_string() }
+}
+
+/// Comment on the order of ranks.
+pub(crate) const fn rank_order(order: RankOrder) -> &'static str {
+    match order {
+        RankOrder::PipelineOutermost => {
+            "Rank order tp-cp-ep-dp-pp: neighbouring ranks share tensors, stages lie farthest apart."
+        }
+        RankOrder::DataOutermost => {
+            "Rank order tp-cp-ep-pp-dp: neighbouring ranks share tensors, replicas lie farthest apart."
+        }
+    }
+}
+
+/// A flag as it is typed.
+fn written(setting: &FlagSetting) -> String {
+    let FlagSetting { flag, value } = setting;
+    match value {
+        FlagValue::On => format!("--{flag}"),
+        FlagValue::Word(word) => format!("--{flag} {}", quoted(word)),
+        FlagValue::Words(words) => {
+            let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
+            format!("--{flag} {}", words.join(" "))
+        }
+    }
+}
+
+/// Hardware queues: one, so that collectives start before the GEMMs that hide them; FSDP and batch-level expert overlap
+/// want more.
+///
+/// Source: [megatron-lm] `arguments.py`: tp or cp before Blackwell needs 1, FSDP must not have 1.
+pub(crate) fn connections(request: &Request) -> Option<u32> {
+    let plan = &request.evaluation.plan;
+    if plan.zero >= ZeroStage::Two {
+        Some(8)
+    } else if plan::overlaps_experts(request) {
+        Some(32)
+    } else {
+        (plan.layout.tp > 1 || plan.layout.cp > 1).then_some(1)
+    }
+}

@@ -1,0 +1,173 @@
+//! The architecture as Megatron's flags.
+
+use crate::emit::flags::{FlagGroup, folded};
+use crate::emit::request::Request;
+use crate::megatron::hybrid::Hybrid;
+use crate::sizes::{SharedMixer, Sizes};
+use meshwright_engine::model::{Mamba, Norm, QkNorm, Span};
+use meshwright_engine::plan::Layout;
+use meshwright_engine::stack::Dispatcher;
+
+/// Groups of experts where routing is limited to some: DeepSeek-V2's and V3's `n_group`. Source: [hf-deepseek-v3].
+const EXPERT_GROUPS: u32 = 8;
+
+/// Sizes, norms, biases, positions, experts.
+pub(super) fn architecture(
+    request: &Request,
+    sizes: &Sizes,
+    hybrid: Option<&Hybrid>,
+    notes: &mut Vec<String>,
+) -> FlagGroup {
+    let model = request.costs.problem.model();
+    let seq_len = request.costs.problem.workload().seq_len;
+    let mut group = FlagGroup::default();
+    match hybrid {
+        None => group.set("num-layers", model.layers()),
+        Some(hybrid) => pattern(request, hybrid, &mut group),
+    }
+    group.set("hidden-size", model.hidden);
+    if let Some(mlp) = &sizes.dense {
+        group.set("ffn-hidden-size", mlp.intermediate);
+    } else if let Some(moe) = &sizes.moe {
+        group.set("ffn-hidden-size", moe.intermediate);
+    }
+    attention(sizes, &mut group);
+    group.on_if(sizes.gated(), "swiglu");
+    let other = if sizes.gated() { "GeGLU or another gate" } else { "squared ReLU or another function" };
+    notes.push(format!(
+        "rotary base, epsilon and initialisation are Megatron's defaults, the activation is {}; set what the model has \
+         ({other} costs the same)",
+        if sizes.gated() { "SwiGLU" } else { "GELU" }
+    ));
+    group.set("normalization", if model.norm == Norm::Rms { "RMSNorm" } else { "LayerNorm" });
+    let (qkv_bias, out_bias, _) = sizes.biases();
+    if !out_bias {
+        group.on("disable-bias-linear");
+        group.on_if(qkv_bias, "add-qkv-bias");
+    }
+    if hybrid.is_some_and(Hybrid::positionless) && model.learned_positions == 0 {
+        group.set("position-embedding-type", "none");
+        group.set("max-position-embeddings", seq_len);
+    } else {
+        positions(sizes, model.learned_positions, seq_len, &mut group);
+    }
+    if !model.dropout {
+        group.set("attention-dropout", "0.0");
+        group.set("hidden-dropout", "0.0");
+    }
+    group.on_if(!model.tied_embeddings, "untie-embeddings-and-output-weights");
+    group.set("vocab-size", model.vocab);
+    if model.mtp_depth > 0 {
+        group.set("mtp-num-layers", model.mtp_depth);
+    }
+    if sizes.moe.is_some() {
+        experts(request, sizes, &mut group, notes);
+    }
+    group
+}
+
+/// A letter for each layer, with bars between stages; they are the layout of the pipeline too.
+fn pattern(request: &Request, hybrid: &Hybrid, group: &mut FlagGroup) {
+    let Mamba { heads, head_dim, groups, state, conv_kernel: _, conv_bias: _, proj_bias: _ } = hybrid.mamba;
+    group.set("hybrid-layer-pattern", hybrid.pattern(&request.layers_of_chunks()));
+    group.set("mamba-num-heads", heads);
+    group.set("mamba-head-dim", head_dim);
+    group.set("mamba-num-groups", groups);
+    group.set("mamba-state-dim", state);
+}
+
+fn attention(sizes: &Sizes, group: &mut FlagGroup) {
+    match &sizes.mixer {
+        SharedMixer::Attention(a) => {
+            group.set("num-attention-heads", a.heads);
+            if a.kv_heads != a.heads {
+                group.on("group-query-attention");
+                group.set("num-query-groups", a.kv_heads);
+            }
+            group.set("kv-channels", a.head_dim);
+            group.on_if(a.qk_norm == QkNorm::PerHead, "qk-layernorm");
+            group.on_if(a.output_gate, "attention-output-gate");
+            if a.sinks {
+                group.set("softmax-type", "learnable");
+            }
+        }
+        SharedMixer::Mla(m) => {
+            group.set("num-attention-heads", m.heads);
+            group.on("multi-latent-attention");
+            if m.q_rank > 0 {
+                group.set("q-lora-rank", m.q_rank);
+            }
+            group.set("kv-lora-rank", m.kv_rank);
+            group.set("qk-head-dim", m.nope_dim);
+            group.set("qk-pos-emb-head-dim", m.rope_dim);
+            group.set("v-head-dim", m.v_dim);
+            group.on("qk-layernorm");
+            // YaRN that stretches nothing is rotary embedding, and the one whose kernel is fused for latent attention
+            group.set("rope-type", "yarn");
+            group.set("rotary-scaling-factor", "1.0");
+            group.set("mscale", "1.0");
+            group.set("mscale-all-dim", "1.0");
+        }
+    }
+    let windows: Vec<u32> = sizes.spans.iter().map(|span| u32::from(*span != Span::Full)).collect();
+    if let Some(Span::Window(size)) = sizes.spans.iter().find(|span| **span != Span::Full) {
+        group.set("window-size", format!("{},0", size.saturating_sub(1)));
+        if windows.contains(&0) {
+            group.set("window-attn-skip-freq", folded(&windows));
+        }
+    }
+}
+
+fn positions(sizes: &Sizes, learned: u32, seq_len: u32, group: &mut FlagGroup) {
+    if learned > 0 {
+        group.set("position-embedding-type", "learned_absolute");
+        group.set("max-position-embeddings", learned);
+        return;
+    }
+    group.set("position-embedding-type", "rope");
+    group.set("max-position-embeddings", seq_len);
+    if sizes.rope.contains(&false) {
+        let skipped: Vec<u32> = sizes.rope.iter().map(|rope| u32::from(!rope)).collect();
+        group.set("no-rope-freq", folded(&skipped));
+    }
+}
+
+fn experts(request: &Request, sizes: &Sizes, group: &mut FlagGroup, notes: &mut Vec<String>) {
+    let Some(moe) = &sizes.moe else { return };
+    let plan = &request.evaluation.plan;
+    group.set("num-experts", moe.experts);
+    group.set("moe-router-topk", moe.top_k);
+    group.set("moe-ffn-hidden-size", moe.intermediate);
+    if sizes.has_experts.contains(&false) {
+        let frequency: Vec<u32> = sizes.has_experts.iter().map(|has| u32::from(*has)).collect();
+        group.set("moe-layer-freq", folded(&frequency));
+    }
+    if moe.shared_intermediate > 0 {
+        group.set("moe-shared-expert-intermediate-size", moe.shared_intermediate);
+        group.on_if(moe.shared_gate, "moe-shared-expert-gate");
+    }
+    group.on_if(moe.top_k == 1, "moe-router-pre-softmax");
+    if moe.router_bias && !moe.bias {
+        group.set("moe-router-score-function", "sigmoid");
+        group.on("moe-router-enable-expert-bias");
+    }
+    if moe.group_limit > 0 && moe.group_limit < EXPERT_GROUPS && moe.experts.is_multiple_of(EXPERT_GROUPS) {
+        group.set("moe-router-num-groups", EXPERT_GROUPS);
+        group.set("moe-router-group-topk", moe.group_limit);
+        notes.push(format!("routing is limited to {} of {EXPERT_GROUPS} groups, DeepSeek's number", moe.group_limit));
+    }
+    group.set("moe-router-dtype", "fp32");
+    let Layout { tp, ep, .. } = plan.layout;
+    if plan.dispatcher == Dispatcher::DeepEp && tp * ep > 1 {
+        group.set("moe-token-dispatcher-type", "flex");
+        group.set("moe-flex-dispatcher-backend", "deepep");
+    } else {
+        group.set("moe-token-dispatcher-type", "alltoall");
+    }
+    group.on("moe-grouped-gemm");
+    group.on("moe-permute-fusion");
+    group.on_if(moe.bias, "no-bias-dropout-fusion");
+    if request.costs.problem.workload().drops_tokens {
+        group.set("moe-expert-capacity-factor", request.costs.problem.workload().imbalance);
+    }
+}

@@ -1,0 +1,153 @@
+//! Megatron-LM: an argument list, alone or in a launch script.
+
+pub mod arguments;
+mod hybrid;
+mod model;
+mod options;
+mod plan;
+mod rules;
+mod split;
+mod work;
+
+use crate::import::claim::{Claim, FileSample};
+use crate::import::context::{Context, ImportError, Launched};
+use crate::import::finding::{Finding, Severity};
+use crate::import::imported::{Imported, divides};
+use crate::readers::shell;
+use meshwright_engine::stack::Family;
+use meshwright_planner::catalog::{self, Overrides};
+
+pub use arguments::Arguments;
+
+/// Flags that change the step and that no formula here knows.
+const NOT_MODELLED: &[&str] = &[
+    "--fine-grained-activation-offloading",
+    "--offload-modules",
+    "--moe-shared-expert-overlap",
+    "--delay-wgrad-compute",
+    "--tp-comm-overlap-cfg",
+    "--defer-embedding-wgrad-compute",
+    "--overlap-param-gather-with-optimizer-step",
+    "--manual-gc",
+    "--nccl-ub",
+    "--use-sharp",
+    "--moe-permute-fusion",
+    "--moe-router-fusion",
+    "--first-last-layers-bf16",
+    "--distribute-saved-activations",
+    "--outer-dp-sharding-strategy",
+    "--tensor-parallel-num-weight-shards",
+    "--hybrid-context-parallel",
+];
+
+/// Name of this kind of file on the command line.
+pub(crate) const KIND: &str = "megatron";
+
+/// The claim to a file: a list that begins with a flag.
+pub(crate) fn claim(sample: &FileSample) -> Claim {
+    let is_list = !sample.is_settings() && sample.text.trim_start().starts_with("--");
+    if is_list { Claim::Content } else { Claim::None }
+}
+
+/// Reads an argument list without a launcher: comments and line ends mean nothing.
+///
+/// # Errors
+/// A list without arguments, or with a quote or bracket that is not closed.
+pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
+    let bad =
+        |line, why: &str| ImportError { file: context.file.into(), line, why: why.into(), expected: String::new() };
+    let words = shell::words(text, context).map_err(|error| bad(error.line, &error.why))?;
+    if words.is_empty() {
+        return Err(bad(1, "no argument in it"));
+    }
+    Ok(settle(Arguments::read(&words, context.file), &Launched::default()))
+}
+
+/// Settles an argument list into model, workload and plan.
+pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
+    let deepspeed = list.has("--deepspeed") || list.has("--deepspeed_config");
+    let name = if deepspeed { "megatron-deepspeed-2022" } else { "nemo-25" };
+    let mut imported = Imported::new(KIND, if deepspeed { Family::MegatronDeepspeed } else { Family::Megatron }, name);
+    let Ok(stack) = catalog::stack(name, &Overrides::default()) else { return imported };
+    let world = launched.world;
+    imported.model = launched.model.clone().or_else(|| model::model(&mut list));
+    if launched.open {
+        for finding in list.findings.iter_mut().filter(|finding| finding.rule == "missing-flag") {
+            finding.level = Severity::Warning;
+        }
+    }
+    imported.plan = plan::plan(&mut list, imported.model.as_ref(), world, &stack);
+    imported.shard_groups = list.number("--num-distributed-optimizer-instances");
+    imported.work = work::work(&mut list, &imported.plan, world);
+    if !deepspeed {
+        imported.settings = work::settings(&mut list, &stack, &imported.plan);
+    }
+    if deepspeed {
+        // Forks of Megatron-DeepSpeed take words that Megatron-LM does not.
+        for finding in list.findings.iter_mut().filter(|finding| finding.rule == "unknown-value") {
+            finding.level = Severity::Note;
+        }
+    } else if launched.open || !list.unknown.is_empty() {
+        for finding in list.findings.iter_mut().filter(|finding| finding.rule == "unknown-value") {
+            finding.level = Severity::Warning;
+            finding.expected.push_str("; a fork, as other flags tell, may take more");
+        }
+    }
+    let before = list.findings.len();
+    rules::contradictions(&mut list, &imported.plan, deepspeed);
+    if launched.open || !list.unknown.is_empty() {
+        // What is missing may be set by the fork's code, or by the file that this one builds on.
+        let missing = list.findings[before..].iter_mut().filter(|finding| {
+            [" without ", " with no "].iter().any(|part| finding.message.contains(&format!("`{part}")))
+        });
+        missing.for_each(|finding| finding.level = Severity::Warning);
+    }
+    rules::connections(&mut list, &imported.plan, launched.connections.as_deref(), launched.in_script);
+    imported.world = world;
+    let place = list.place("--tensor-model-parallel-size");
+    divides(&mut list.findings, world, &imported.plan, place.as_ref());
+    imported.gpus_per_node = launched.gpus_per_node;
+    for flag in NOT_MODELLED {
+        let _ = list.has(flag);
+        if let Some(place) = list.place(flag) {
+            let finding = Finding::note("not-modelled", format!("`{flag}` changes the step and is not modelled"));
+            list.findings.push(finding.at(&place));
+        }
+    }
+    imported.places = DEGREES.iter().filter_map(|(key, flag)| Some(((*key).to_owned(), list.place(flag)?))).collect();
+    imported.without_effect = list.unused();
+    imported.unknown = list.unknown;
+    imported.findings = list.findings;
+    imported
+}
+
+/// The flags behind the keys of a plan, for places.
+const DEGREES: &[(&str, &str)] = &[
+    ("tp", "--tensor-model-parallel-size"),
+    ("pp", "--pipeline-model-parallel-size"),
+    ("cp", "--context-parallel-size"),
+    ("ep", "--expert-model-parallel-size"),
+    ("etp", "--expert-tensor-parallel-size"),
+    ("vpp", "--num-virtual-stages-per-pipeline-rank"),
+    ("vpp", "--num-layers-per-virtual-pipeline-stage"),
+    ("vpp", "--pipeline-model-parallel-layout"),
+    ("split", "--decoder-last-pipeline-num-layers"),
+    ("split", "--decoder-first-pipeline-num-layers"),
+    ("split", "--pipeline-model-parallel-layout"),
+    ("sp", "--sequence-parallel"),
+    ("mbs", "--micro-batch-size"),
+    ("batch", "--global-batch-size"),
+    ("seq", "--seq-length"),
+    ("heads", "--num-attention-heads"),
+    ("kv", "--num-query-groups"),
+    ("ffn", "--ffn-hidden-size"),
+    ("experts", "--num-experts"),
+    ("layers", "--num-layers"),
+    ("recompute", "--recompute-granularity"),
+    ("recompute", "--recompute-activations"),
+    ("zero", "--use-distributed-optimizer"),
+    ("dispatcher", "--moe-token-dispatcher-type"),
+    ("cp-kind", "--cp-comm-type"),
+    ("zero-stage", "--zero-stage"),
+    ("order", "--use-tp-pp-dp-mapping"),
+];

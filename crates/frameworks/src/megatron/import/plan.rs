@@ -1,0 +1,210 @@
+//! The plan that Megatron's arguments describe.
+//!
+//! Source: [megatron-lm] `megatron/training/arguments.py`, `validate_args`.
+
+use super::arguments::Arguments;
+use super::split::pipeline;
+use crate::import::finding::Finding;
+use meshwright_engine::model::Model;
+use meshwright_engine::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::stack::{Dispatcher, Stack};
+
+/// The plan on `world` GPUs, where their number is known; else on as few as its degrees need.
+pub fn plan(list: &mut Arguments, model: Option<&Model>, world: Option<u32>, stack: &Stack) -> Plan {
+    let tp = list.size("--tensor-model-parallel-size").unwrap_or(1);
+    let pp = list.size("--pipeline-model-parallel-size").unwrap_or(1);
+    let ulysses = list.size("--ds-sequence-parallel-size").unwrap_or(1);
+    let cp = list.size("--context-parallel-size").unwrap_or(1).saturating_mul(ulysses);
+    let ep = list.size("--expert-model-parallel-size").or_else(|| list.size("--moe-expert-parallel-size")).unwrap_or(1);
+    let sparse = model.map_or(ep > 1, Model::is_moe);
+    let etp = list.size("--expert-tensor-parallel-size").unwrap_or(if sparse { tp } else { 1 });
+    let dp = world.map_or(1, |world| crate::import::imported::replicas(world, &[tp, cp, pp]));
+    let layout = Layout { tp, cp, pp, dp, ep, etp };
+    let (split, virtual_stages) = pipeline(list, pp, model);
+    let schedule = if list.has("--enable-zbh1-pipeline") && pp > 1 {
+        Schedule::ZbH1
+    } else if virtual_stages > 1 {
+        Schedule::Interleaved { virtual_stages }
+    } else {
+        Schedule::OneFOneB
+    };
+    let (zero, shard_group) = sharding(list, &layout, world.is_some());
+    Plan {
+        layout,
+        sequence_parallel: list.has("--sequence-parallel") && tp > 1,
+        cp_kind: if ulysses > 1 { CpKind::AllToAll } else { cp_kind(list) },
+        schedule,
+        split: split.unwrap_or(stack.split),
+        zero,
+        shard_group,
+        reshard_after_forward: !list.has("--torch-fsdp2-no-reshard-after-forward"),
+        micro_batch: list.size("--micro-batch-size").unwrap_or(1),
+        recompute: recompute(list),
+        offload: offload(list, model),
+        dispatcher: if sparse { dispatcher(list, &layout, stack) } else { stack.dispatcher },
+        order: if list.has("--use-tp-pp-dp-mapping") { RankOrder::DataOutermost } else { RankOrder::PipelineOutermost },
+    }
+}
+
+fn cp_kind(list: &mut Arguments) -> CpKind {
+    let kinds = list.words("--cp-comm-type").unwrap_or_default();
+    if kinds.iter().any(|kind| *kind != kinds[0]) {
+        let place = list.place("--cp-comm-type");
+        let finding =
+            Finding::warning("not-modelled", format!("layers with different exchanges are priced as `{}`", kinds[0]));
+        list.findings.push(finding.at_maybe(place.as_ref()));
+    }
+    match kinds.first().map(String::as_str) {
+        Some("allgather" | "all_gather") => CpKind::AllGather,
+        Some("a2a") => CpKind::AllToAll,
+        Some("a2a+p2p") => CpKind::Hierarchical,
+        Some("p2p") | None => CpKind::Ring,
+        Some(other) => {
+            list.wrong("--cp-comm-type", other, "p2p, a2a, allgather or a2a+p2p");
+            CpKind::Ring
+        }
+    }
+}
+
+fn sharding(list: &mut Arguments, layout: &Layout, known: bool) -> (ZeroStage, Option<u32>) {
+    let zero = if list.has("--use-torch-fsdp2") {
+        ZeroStage::Three
+    } else if list.has("--use-megatron-fsdp") || list.has("--use-custom-fsdp") {
+        match list.word("--data-parallel-sharding-strategy").as_deref() {
+            Some("optim_grads_params") => ZeroStage::Three,
+            Some("optim_grads") => ZeroStage::Two,
+            Some("optim") => ZeroStage::One,
+            Some(_) | None => ZeroStage::Zero,
+        }
+    } else if list.has("--use-distributed-optimizer") {
+        ZeroStage::One
+    } else {
+        match list.number("--zero-stage") {
+            Some(stage @ 0..=3) => ZeroStage::try_from(stage as u8).unwrap_or_default(),
+            Some(stage) => {
+                list.wrong("--zero-stage", &stage.to_string(), "0, 1, 2 or 3");
+                ZeroStage::Zero
+            }
+            None => ZeroStage::Zero,
+        }
+    };
+    let instances = list.size("--num-distributed-optimizer-instances").unwrap_or(1);
+    let ranks = layout.dense_replicas();
+    let group = (known && instances > 1 && ranks.is_multiple_of(instances)).then(|| ranks / instances);
+    if instances > 1 && group.is_none() && known {
+        let expected = format!("a divisor of the {ranks} ranks with the same weights");
+        list.wrong("--num-distributed-optimizer-instances", &instances.to_string(), &expected);
+    }
+    (zero, group)
+}
+
+fn recompute(list: &mut Arguments) -> Recompute {
+    let granularity = list.word("--recompute-granularity");
+    let method = list.word("--recompute-method");
+    let layers = list.number("--recompute-num-layers").filter(|layers| *layers > 0);
+    let modules = list.words("--recompute-modules");
+    let everything = list.has("--checkpoint-activations")
+        || list.has("--deepspeed-activation-checkpointing")
+        || list.word("--activations-checkpoint-method").is_some();
+    let selective = list.has("--recompute-activations");
+    match granularity.as_deref() {
+        Some("full") => match (method.as_deref(), layers) {
+            (Some("block"), Some(n)) => Recompute::FirstLayers(n),
+            (Some("block" | "uniform"), _) => Recompute::Full,
+            (other, _) => {
+                let place = list.place("--recompute-granularity");
+                let read =
+                    other.map_or_else(|| "no --recompute-method".into(), |word| format!("`--recompute-method {word}`"));
+                let finding = Finding::error("contradiction", format!("`--recompute-granularity full` with {read}"));
+                list.findings.push(
+                    finding
+                        .at_maybe(place.as_ref())
+                        .expected("--recompute-method uniform or block, and --recompute-num-layers"),
+                );
+                Recompute::Full
+            }
+        },
+        Some("selective") => {
+            if method.is_some() {
+                let place = list.place("--recompute-method");
+                let finding =
+                    Finding::error("contradiction", "--recompute-method with `--recompute-granularity selective`");
+                list.findings.push(finding.at_maybe(place.as_ref()).expected("it belongs to `full`: remove it"));
+            }
+            chosen(list, modules)
+        }
+        Some(other) => {
+            list.wrong("--recompute-granularity", other, "full or selective");
+            Recompute::None
+        }
+        None if selective => chosen(list, modules),
+        None if everything => Recompute::Full,
+        None => {
+            if let Some(flag) = ["--recompute-modules", "--recompute-method", "--recompute-num-layers"]
+                .iter()
+                .find(|flag| list.place(flag).is_some())
+            {
+                let place = list.place(flag);
+                let finding =
+                    Finding::warning("contradiction", format!("`{flag}` without --recompute-granularity does nothing"));
+                list.findings.push(finding.at_maybe(place.as_ref()).expected("--recompute-granularity"));
+            }
+            Recompute::None
+        }
+    }
+}
+
+/// Modules by name; `core_attn` where none is named.
+fn chosen(list: &mut Arguments, names: Option<Vec<String>>) -> Recompute {
+    let mut modules = Modules::default();
+    for name in names.unwrap_or_else(|| vec!["core_attn".into()]) {
+        match name.as_str() {
+            "core_attn" => modules.core_attn = true,
+            "layernorm" => modules.layernorm = true,
+            "moe_act" => modules.act = true,
+            "mla_up_proj" => modules.mla_up_proj = true,
+            "mlp" => modules.mlp = true,
+            "moe" => modules.moe = true,
+            "shared_experts" => {
+                let place = list.place("--recompute-modules");
+                let finding = Finding::note("not-modelled", "`shared_experts` is priced as if it were kept");
+                list.findings.push(finding.at_maybe(place.as_ref()));
+            }
+            other => list.wrong(
+                "--recompute-modules",
+                other,
+                "of core_attn, layernorm, moe_act, mla_up_proj, mlp, moe, shared_experts",
+            ),
+        }
+    }
+    if modules == Modules::default() { Recompute::None } else { Recompute::Selective(modules) }
+}
+
+fn offload(list: &mut Arguments, model: Option<&Model>) -> Offload {
+    let fraction = list.real("--optimizer-offload-fraction").unwrap_or(1.0).clamp(0.0, 1.0);
+    let optimizer = list.has("--optimizer-cpu-offload") || list.has("--cpu-optimizer");
+    let layers = list.number("--cpu-offloading-num-layers").unwrap_or(0);
+    let share = model.map_or(0.0, |model| (f64::from(layers) / f64::from(model.layers())).min(1.0));
+    Offload { optimizer: if optimizer { fraction } else { 0.0 }, activations: share }
+}
+
+fn dispatcher(list: &mut Arguments, layout: &Layout, stack: &Stack) -> Dispatcher {
+    let kind = list.word("--moe-token-dispatcher-type");
+    let _ = list.word("--moe-flex-dispatcher-backend");
+    if layout.tp.saturating_mul(layout.ep) == 1 {
+        return stack.dispatcher; // no token leaves its rank
+    }
+    match kind.as_deref() {
+        Some("flex") => Dispatcher::DeepEp,
+        Some("alltoall" | "alltoall_seq") => Dispatcher::AllToAll,
+        Some(_) | None => {
+            let place = list.place("--moe-token-dispatcher-type");
+            let read =
+                if kind.is_none() { "no --moe-token-dispatcher-type is `allgather`, and" } else { "`allgather`" };
+            let finding = Finding::note("not-modelled", format!("{read} is priced as `alltoall`"));
+            list.findings.push(finding.at_maybe(place.as_ref()));
+            Dispatcher::AllToAll
+        }
+    }
+}

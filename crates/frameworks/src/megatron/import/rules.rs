@@ -1,0 +1,154 @@
+//! Combinations of switches that `validate_args` and `TransformerConfig` refuse; degrees are checked by `space::legal`.
+//!
+//! Source: [megatron-lm] `megatron/training/arguments.py` and `megatron/core/transformer/transformer_config.py`, main of
+//! 2026-08-22.
+
+use super::arguments::Arguments;
+use crate::import::finding::Finding;
+use meshwright_engine::plan::Plan;
+
+/// Flags that want another flag: `(flag, any of these, why)`.
+const WANTED: &[(&str, &[&str], &str)] = &[
+    (
+        "--overlap-param-gather",
+        &["--use-distributed-optimizer", "--use-megatron-fsdp"],
+        "it gathers what the distributed optimizer or Megatron FSDP has sharded",
+    ),
+    ("--overlap-param-gather", &["--overlap-grad-reduce"], "Megatron asserts both"),
+    ("--overlap-param-gather-with-optimizer-step", &["--overlap-param-gather"], "Megatron asserts both"),
+    (
+        "--fp8-param-gather",
+        &["--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2"],
+        "FP8 weights are gathered by a sharded optimizer",
+    ),
+    ("--fp8-param-gather", &["--fp8-format"], "FP8 weights need FP8 products"),
+    ("--fp4-param-gather", &["--fp4-format"], "FP4 weights need FP4 products"),
+    ("--fp8-recipe", &["--fp8-format"], "a recipe without a format does nothing"),
+    ("--tp-comm-overlap", &["--sequence-parallel"], "Megatron asserts both"),
+    ("--use-precision-aware-optimizer", &["--use-distributed-optimizer", "--use-megatron-fsdp"], "Megatron asserts it"),
+    ("--moe-ffn-hidden-size", &["--num-experts"], "it is the width of an expert"),
+    ("--num-query-groups", &["--group-query-attention"], "without it Megatron keeps one group per head"),
+    ("--moe-flex-dispatcher-backend", &["--moe-token-dispatcher-type"], "it belongs to the `flex` dispatcher"),
+    ("--moe-pad-expert-input-to-capacity", &["--moe-expert-capacity-factor"], "there is no capacity to pad to"),
+    ("--kv-lora-rank", &["--multi-latent-attention"], "latent attention is off without it"),
+];
+
+/// Flags that cannot stand together.
+const APART: &[(&str, &str, &str)] = &[
+    ("--use-torch-fsdp2", "--use-distributed-optimizer", "FSDP2 shards the optimizer itself"),
+    ("--use-torch-fsdp2", "--fp16", "FSDP2 does not support fp16 yet"),
+    ("--moe-shared-expert-overlap", "--overlap-moe-expert-parallel-comm", "they hide behind the same products"),
+    ("--enable-cuda-graph", "--external-cuda-graph", "one or the other"),
+    ("--train-iters", "--train-samples", "training counts iterations or samples"),
+    ("--lr-warmup-fraction", "--lr-warmup-iters", "one or the other"),
+    ("--lr-warmup-fraction", "--lr-warmup-samples", "one or the other"),
+];
+
+/// Flags that were taken away, and what stands in their place.
+const GONE: &[(&str, &str)] = &[
+    ("--model-parallel-size", "--tensor-model-parallel-size"),
+    ("--batch-size", "--micro-batch-size"),
+    ("--checkpoint-activations", "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"),
+    (
+        "--activations-checkpoint-method",
+        "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1",
+    ),
+    ("--activations-checkpoint-num-layers", "--recompute-num-layers"),
+    ("--DDP-impl", "nothing: there is one implementation"),
+    ("--fp8-hybrid", "--fp8-format hybrid"),
+    ("--fp8-e4m3", "--fp8-format e4m3"),
+    ("--external-cuda-graph", "--cuda-graph-impl transformer_engine"),
+    ("--enable-cuda-graph", "--cuda-graph-impl local"),
+    ("--moe-enable-deepep", "--moe-flex-dispatcher-backend deepep"),
+    ("--use-custom-fsdp", "--use-megatron-fsdp"),
+];
+
+/// Everything that contradicts; `deepspeed` says that older flags are its own.
+pub fn contradictions(list: &mut Arguments, plan: &Plan, deepspeed: bool) {
+    for (flag, others, why) in WANTED {
+        if list.place(flag).is_some() && others.iter().all(|other| list.place(other).is_none()) {
+            let place = list.place(flag);
+            let finding = Finding::error("contradiction", format!("`{flag}` without {}: {why}", others.join(" or ")));
+            list.findings.push(finding.at_maybe(place.as_ref()).expected(format!("add {}", others[0])));
+        }
+    }
+    for (one, other, why) in APART {
+        if let (Some(_), Some(place)) = (list.place(one), list.place(other)) {
+            let finding = Finding::error("contradiction", format!("`{one}` and `{other}` stand together: {why}"));
+            list.findings.push(finding.at(&place).expected("remove one"));
+        }
+    }
+    for (flag, instead) in GONE.iter().filter(|_| !deepspeed) {
+        if list.has(flag) {
+            let place = list.place(flag);
+            let finding =
+                Finding::warning("deprecated", format!("`{flag}` is deprecated or gone")).at_maybe(place.as_ref());
+            list.findings.push(finding.expected(*instead));
+        }
+    }
+    if list.place("--sequence-parallel").is_some() && plan.layout.tp == 1 {
+        let place = list.place("--sequence-parallel");
+        let finding =
+            Finding::note("without-effect", "--sequence-parallel with a tensor-parallel size of 1 is turned off");
+        list.findings.push(finding.at_maybe(place.as_ref()));
+    }
+    if plan.layout.pp > 1 && list.has("--use-torch-fsdp2") {
+        let place = list.place("--use-torch-fsdp2");
+        let finding =
+            Finding::error("contradiction", "--use-torch-fsdp2 with pipeline parallelism").at_maybe(place.as_ref());
+        list.findings.push(finding.expected("--use-megatron-fsdp, or a pipeline size of 1"));
+    }
+    if list.has("--cpu-offloading-num-layers") && plan.layout.pp > 1 {
+        let place = list.place("--cpu-offloading-num-layers");
+        let finding = Finding::error("contradiction", "--cpu-offloading-num-layers with pipeline parallelism");
+        list.findings.push(finding.at_maybe(place.as_ref()).expected("a pipeline size of 1"));
+    }
+    if !deepspeed {
+        layers_per_stage(list, plan);
+    }
+}
+
+/// Layers divide by stages where no other split is given.
+fn layers_per_stage(list: &mut Arguments, plan: &Plan) {
+    let other = [
+        "--pipeline-model-parallel-layout",
+        "--decoder-first-pipeline-num-layers",
+        "--decoder-last-pipeline-num-layers",
+        "--num-virtual-stages-per-pipeline-rank",
+        "--num-layers-per-virtual-pipeline-stage",
+    ];
+    if other.iter().any(|flag| list.place(flag).is_some()) {
+        return;
+    }
+    let Some(layers) = list.size("--num-layers") else { return };
+    let spare = ["--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split"];
+    let counted = layers + spare.into_iter().filter(|flag| list.has(flag)).count() as u32;
+    let pp = plan.layout.pp;
+    if !counted.is_multiple_of(pp) {
+        let place = list.place("--pipeline-model-parallel-size");
+        let finding =
+            Finding::error("does-not-divide", format!("a pipeline size of {pp} does not divide the {counted} layers"));
+        let expected =
+            "a divisor, --account-for-embedding-in-pipeline-split and …-loss-…, or --pipeline-model-parallel-layout";
+        list.findings.push(finding.at_maybe(place.as_ref()).expected(expected));
+    }
+}
+
+/// `CUDA_DEVICE_MAX_CONNECTIONS`: 1 with tensor or context parallelism before Blackwell, more with FSDP.
+pub fn connections(list: &mut Arguments, plan: &Plan, value: Option<&str>, in_script: bool) {
+    let fsdp = list.has("--use-torch-fsdp2") || list.has("--use-megatron-fsdp");
+    if fsdp && value == Some("1") {
+        let finding = Finding::error("contradiction", "CUDA_DEVICE_MAX_CONNECTIONS=1 with FSDP");
+        list.findings.push(finding.expected("8 or more, or not set: with 1 its gathers wait for the products"));
+    } else if in_script
+        && !fsdp
+        && value != Some("1")
+        && plan.layout.tp.max(plan.layout.cp) > 1
+        && !list.has("--overlap-moe-expert-parallel-comm")
+    {
+        let read = value.map_or_else(|| "is not set".into(), |value| format!("is {value}"));
+        let message = format!("CUDA_DEVICE_MAX_CONNECTIONS {read}, with tensor or context parallelism");
+        let finding = Finding::warning("connections", message);
+        list.findings.push(finding.expected("1 on GPUs before Blackwell: Megatron refuses to start else"));
+    }
+}

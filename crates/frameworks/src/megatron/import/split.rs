@@ -1,0 +1,141 @@
+//! Which layers each stage holds, as Megatron's arguments say it.
+//!
+//! Source: [megatron-lm] `megatron/training/arguments.py`, `megatron/core/transformer/transformer_block.py`
+//! (`get_num_layers_to_build`).
+
+use super::arguments::Arguments;
+use super::hybrid;
+use crate::import::finding::Finding;
+use meshwright_engine::cost::split;
+use meshwright_engine::model::Model;
+use meshwright_engine::split::{LayerSplit, parse_layout};
+
+const LAYOUT: &str = "--pipeline-model-parallel-layout";
+const FIRST: &str = "--decoder-first-pipeline-num-layers";
+const LAST: &str = "--decoder-last-pipeline-num-layers";
+const EMBEDDING: &str = "--account-for-embedding-in-pipeline-split";
+const LOSS: &str = "--account-for-loss-in-pipeline-split";
+/// Most chunks that are spelled out one by one: a slip must not take the memory.
+const MOST_CHUNKS: u32 = 100_000;
+
+/// Layers per stage where something says them, and chunks of each rank.
+pub fn pipeline(list: &mut Arguments, pp: u32, model: Option<&Model>) -> (Option<LayerSplit>, u32) {
+    if let Some(stages) = hybrid::stages(list).filter(|stages| pp > 1 && stages.len() > 1) {
+        return barred(list, &stages, pp, model);
+    }
+    together(list);
+    let layout = list.word(LAYOUT).and_then(|text| layout(list, &text, pp, model));
+    let (first, last) = (list.size(FIRST), list.size(LAST));
+    let standing = [list.has(EMBEDDING), list.has(LOSS)];
+    if let Some((split, v)) = layout {
+        return (Some(split), v);
+    }
+    let v = virtual_stages(list, pp, model, standing.iter().filter(|on| **on).count() as u32);
+    let Some(layers) = model.map(Model::layers).filter(|_| pp > 1) else { return (None, v) };
+    let split = if first.is_some() || last.is_some() {
+        Some(LayerSplit::ends(first, last))
+    } else if standing == [true, false] || standing == [false, true] {
+        accounted(layers, standing, pp, v)
+    } else {
+        None
+    };
+    (split, v)
+}
+
+/// Flags that exclude one another.
+fn together(list: &mut Arguments) {
+    let chunked = ["--num-layers-per-virtual-pipeline-stage", "--num-virtual-stages-per-pipeline-rank", LAYOUT];
+    let given: Vec<&str> = chunked.into_iter().filter(|flag| list.place(flag).is_some()).collect();
+    let ends: Vec<&str> = [FIRST, LAST].into_iter().filter(|flag| list.place(flag).is_some()).collect();
+    let beside: Vec<&str> = [LAYOUT, "--num-layers-per-virtual-pipeline-stage", EMBEDDING, LOSS]
+        .into_iter()
+        .filter(|flag| list.place(flag).is_some())
+        .collect();
+    let mut refuse = |flags: &[&str], expected: &str| {
+        let place = list.place(flags[1]);
+        let finding = Finding::error("contradiction", format!("{} are given together", flags.join(" and ")));
+        list.findings.push(finding.at_maybe(place.as_ref()).expected(expected));
+    };
+    if given.len() > 1 {
+        refuse(&given, "no more than one of them");
+    }
+    if let (Some(end), Some(other)) = (ends.first(), beside.first()) {
+        refuse(&[end, other], "the layers of the first and the last rank, or the other");
+    }
+}
+
+/// A layout, in the plainest words that say the same, and the chunks of a rank.
+fn layout(list: &mut Arguments, text: &str, pp: u32, model: Option<&Model>) -> Option<(LayerSplit, u32)> {
+    let stages = match parse_layout(text) {
+        Ok(LayerSplit::Stages(stages)) => stages,
+        Ok(split) => return Some((split, 1)),
+        Err(why) => {
+            list.wrong(LAYOUT, text, &format!("a layout that Megatron reads ({why})"));
+            return None;
+        }
+    };
+    let counts = stages.layers();
+    let chunks = counts.len() as u32;
+    if !chunks.is_multiple_of(pp) {
+        list.wrong(LAYOUT, text, &format!("a multiple of {pp} stages, {chunks} found"));
+        return None;
+    }
+    // As it stands where it does not hold the model's layers, so that what is said of it is what was written.
+    let holds = |model: &Model| model.layers() == counts.iter().sum::<u32>() && model.mtp_depth == stages.mtp();
+    let split = match model {
+        Some(model) if !holds(model) => LayerSplit::Stages(stages),
+        Some(_) | None => split::plainest(counts, pp, stages.mtp(), stages.mtp_stage()),
+    };
+    Some((split, chunks / pp))
+}
+
+/// The layers between the bars of a hybrid's pattern, and the chunks of a rank.
+fn barred(list: &mut Arguments, stages: &[u32], pp: u32, model: Option<&Model>) -> (Option<LayerSplit>, u32) {
+    let chunks = stages.len() as u32;
+    if !chunks.is_multiple_of(pp) {
+        let expected = format!("a multiple of {pp} stages, {chunks} found");
+        list.wrong(hybrid::PATTERN, &stages.len().to_string(), &expected);
+        return (None, 1);
+    }
+    let split = model.map(|_| split::plainest(stages, pp, 0, stages.len() - 1));
+    (split, chunks / pp)
+}
+
+fn virtual_stages(list: &mut Arguments, pp: u32, model: Option<&Model>, standing: u32) -> u32 {
+    let per_chunk = list.size("--num-layers-per-virtual-pipeline-stage");
+    let chunks = list.size("--num-virtual-stages-per-pipeline-rank");
+    let (Some(each), Some(model)) = (per_chunk, model) else { return chunks.unwrap_or(1) };
+    let layers = model.layers() + standing;
+    if layers.is_multiple_of(pp) && (layers / pp).is_multiple_of(each) {
+        return layers / pp / each;
+    }
+    let place = list.place("--num-layers-per-virtual-pipeline-stage");
+    let finding = Finding::error("does-not-divide", format!("{layers} layers on {pp} stages are no chunks of {each}"));
+    list.findings
+        .push(finding.at_maybe(place.as_ref()).expected("layers per stage, a multiple of the layers per chunk"));
+    1
+}
+
+/// Alike chunks where the embedding or the loss stands for a layer of the first or the last; nothing where they do not divide.
+fn accounted(layers: u32, standing: [bool; 2], pp: u32, v: u32) -> Option<LayerSplit> {
+    let chunks = pp.checked_mul(v).filter(|chunks| *chunks <= MOST_CHUNKS)?;
+    let each = (layers + 1).checked_div(chunks).filter(|each| each * chunks == layers + 1)?;
+    let mut counts = vec![each; chunks as usize];
+    let end = if standing[0] { counts.first_mut() } else { counts.last_mut() }?;
+    *end -= 1;
+    Some(split::plainest(&counts, pp, 0, counts.len() - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_embedding_or_a_loss_stands_for_a_layer() {
+        let text = |layers, standing, pp, v| accounted(layers, standing, pp, v).map(|split| split.to_string());
+        assert_eq!(text(31, [false, true], 4, 1).as_deref(), Some("even"), "the last gives first");
+        assert_eq!(text(31, [true, false], 4, 1).as_deref(), Some("first-7"));
+        assert_eq!(text(31, [true, false], 4, 2).as_deref(), Some("Et*3|(t*4|)*6t*4L"));
+        assert_eq!(text(30, [true, false], 4, 1), None);
+    }
+}

@@ -1,0 +1,186 @@
+//! Batch, number format and bytes per parameter; and what the arguments say of the software.
+//!
+//! Source: [megatron-lm] `megatron/training/arguments.py`.
+
+use super::arguments::Arguments;
+use crate::import::finding::Finding;
+use crate::import::imported::{ImportedWorkload, StackSettings};
+use meshwright_engine::gpu::{AttentionKernel, Format};
+use meshwright_engine::plan::Plan;
+use meshwright_engine::stack::{AmaxReduction, Stack};
+use meshwright_engine::workload::{Half, Optimizer, Recipe};
+
+/// Workload of one step.
+pub fn work(list: &mut Arguments, plan: &Plan, world: Option<u32>) -> ImportedWorkload {
+    let seq_len = list.size("--seq-length").or_else(|| list.size("--encoder-seq-length"));
+    if seq_len.is_none() && list.place("--seq-length").is_none() {
+        list.findings.push(Finding::warning("missing-flag", "no --seq-length").expected("it is needed to train"));
+    }
+    let given = list.size("--global-batch-size");
+    if given.is_some() && list.has("--step-batch-size-schedule") {
+        let place = list.place("--step-batch-size-schedule");
+        let finding =
+            Finding::error("contradiction", "--step-batch-size-schedule and --global-batch-size are given together");
+        list.findings.push(finding.at_maybe(place.as_ref()).expected("one of them"));
+    }
+    if list.has("--rampup-batch-size") {
+        let place = list.place("--rampup-batch-size");
+        let finding = Finding::note("not-modelled", "--rampup-batch-size: the batch at its end is priced");
+        list.findings.push(finding.at_maybe(place.as_ref()));
+    }
+    let usual = world.map(|_| plan.micro_batch.saturating_mul(plan.layout.dp));
+    let format = format(list);
+    let optimizer = list.word("--optimizer").unwrap_or_else(|| "adam".into());
+    ImportedWorkload {
+        global_batch: given.or(usual),
+        seq_len,
+        format,
+        half: if list.has("--fp16") && !list.has("--bf16") { Half::Fp16 } else { Half::Bf16 },
+        recipe: recipe(list, &optimizer),
+        optimizer: if optimizer.contains("muon") { Optimizer::Muon } else { Optimizer::Elementwise },
+        drops_tokens: list.has("--moe-expert-capacity-factor"),
+    }
+}
+
+fn format(list: &mut Arguments) -> Format {
+    let (bf16, fp16) = (list.has("--bf16"), list.has("--fp16"));
+    if bf16 && fp16 {
+        let place = list.place("--fp16");
+        let finding = Finding::error("contradiction", "--bf16 and --fp16 are given together").at_maybe(place.as_ref());
+        list.findings.push(finding.expected("one of them"));
+    }
+    let fp8 = list.word("--fp8-format").is_some() || list.has("--fp8-hybrid") || list.has("--fp8-e4m3");
+    let fp4 = list.word("--fp4-format").is_some();
+    if fp8 && fp4 {
+        let place = list.place("--fp4-format");
+        let finding = Finding::error("contradiction", "--fp8-format and --fp4-format are given together");
+        list.findings.push(finding.at_maybe(place.as_ref()).expected("one of them"));
+    }
+    let recipe = list.word("--fp8-recipe");
+    if !bf16 && !fp16 {
+        let finding =
+            Finding::warning("not-modelled", "neither --bf16 nor --fp16: Megatron trains in fp32, priced as bf16");
+        list.findings.push(finding.expected("--bf16"));
+    }
+    match recipe.as_deref() {
+        _ if fp4 => Format::Nvfp4,
+        _ if !fp8 => Format::Bf16,
+        Some("mxfp8") => Format::Mxfp8,
+        Some("blockwise") => Format::Fp8Block,
+        Some(_) | None => Format::Fp8,
+    }
+}
+
+/// Bytes of a state's element.
+fn bytes(list: &mut Arguments, flag: &str, usual: f64) -> f64 {
+    match list.word(flag).as_deref() {
+        Some("fp32") => 4.0,
+        Some("bf16" | "fp16") => 2.0,
+        Some("fp8") => 1.0,
+        Some(_) | None => usual,
+    }
+}
+
+/// Weights, main gradients, master weights and moments, in bytes per parameter.
+fn recipe(list: &mut Arguments, optimizer: &str) -> Recipe {
+    let half =
+        list.has("--grad-reduce-in-bf16") || (list.has("--fp16") && !list.has("--accumulate-allreduce-grads-in-fp32"));
+    let precise = list.has("--use-precision-aware-optimizer");
+    let gradient = bytes(list, "--main-grads-dtype", if half { 2.0 } else { 4.0 });
+    let master = bytes(list, "--main-params-dtype", 4.0);
+    let (first, second) = (bytes(list, "--exp-avg-dtype", 4.0), bytes(list, "--exp-avg-sq-dtype", 4.0));
+    let one_moment = optimizer.contains("muon") || optimizer == "sgd";
+    let changed = gradient < if half { 2.0 } else { 4.0 } || master < 4.0 || first < 4.0 || second < 4.0;
+    if changed && !precise {
+        let flags = ["--main-grads-dtype", "--main-params-dtype", "--exp-avg-dtype", "--exp-avg-sq-dtype"];
+        let place = flags.iter().find_map(|flag| list.place(flag));
+        let finding =
+            Finding::error("contradiction", "narrower optimizer states without --use-precision-aware-optimizer");
+        list.findings.push(finding.at_maybe(place.as_ref()).expected("add it, or remove them"));
+    }
+    Recipe {
+        weight: if list.switch("--fp8-param-gather", false) { 1.0 } else { 2.0 },
+        gradient,
+        master,
+        state: if one_moment { 4.0 } else { first + second },
+    }
+}
+
+/// Which ranks agree on maxima of FP8 tensors: all of a stage under delayed scaling, which is the default recipe.
+fn amax_reduction(list: &mut Arguments) -> Option<AmaxReduction> {
+    let fp8 = list.word("--fp8-format").is_some() || list.has("--fp8-hybrid") || list.has("--fp8-e4m3");
+    if !fp8 {
+        return None;
+    }
+    match list.word("--fp8-recipe").as_deref() {
+        None | Some("delayed") => Some(AmaxReduction::All),
+        Some("tensorwise") => Some(AmaxReduction::None),
+        Some(_) => None,
+    }
+}
+
+/// Software settings of the arguments that differ from the nearest stack of the catalogue.
+pub fn settings(list: &mut Arguments, stack: &Stack, plan: &Plan) -> StackSettings {
+    let mut settings = StackSettings::default();
+    let interleaved = plan.schedule.virtual_stages() > 1;
+    let overlaps = list.has("--overlap-grad-reduce");
+    let gathers = list.has("--overlap-param-gather");
+    let sharded = plan.zero >= meshwright_engine::plan::ZeroStage::Three;
+    if plan.layout.dense_replicas() > 1 {
+        settings.put("overlap.dp", overlaps || gathers || sharded, stack.overlap.dp);
+    }
+    let hidden = if list.has("--tp-comm-overlap") { stack.overlap.tp.max(MEASURED_TP_OVERLAP) } else { 0.0 };
+    if plan.layout.tp > 1 {
+        settings.put("overlap.tp", hidden, stack.overlap.tp);
+    }
+    let p2p = interleaved && !list.has("--no-overlap-p2p-communication");
+    settings.put("overlap.pp", p2p, stack.overlap.pp && interleaved);
+    let beside = list.has("--overlap-moe-expert-parallel-comm");
+    if plan.layout.ep > 1 {
+        settings.put("overlap.ep", f64::from(beside), stack.overlap.ep);
+    }
+    if let Some(reduction) = amax_reduction(list) {
+        settings.put("amax_reduction", reduction, stack.amax_reduction);
+    }
+    let implementation = list.word("--cuda-graph-impl").unwrap_or_else(|| "none".into());
+    let graphs = implementation != "none" || list.has("--enable-cuda-graph") || list.has("--external-cuda-graph");
+    settings.put("cuda_graphs", graphs, stack.cuda_graphs);
+    settings.put("fused_cross_entropy", list.has("--cross-entropy-loss-fusion"), stack.fused_cross_entropy);
+    settings.put("fused_wgrad", !list.has("--no-gradient-accumulation-fusion"), stack.fused_wgrad);
+    let local = list.word("--transformer-impl").is_some_and(|name| name == "local");
+    settings.put("transformer_engine", !local, stack.transformer_engine);
+    let backend = list.word("--attention-backend").unwrap_or_else(|| "auto".into());
+    let flash = list.has("--use-flash-attn");
+    let version = list.number("--flash-attention-version");
+    let kernel = match backend.as_str() {
+        "unfused" | "local" => AttentionKernel::Unfused,
+        "flash" if version == Some(3) => AttentionKernel::Fa3,
+        "flash" => AttentionKernel::Fa2,
+        "fused" => AttentionKernel::Cudnn,
+        _ if local && flash => AttentionKernel::Fa2,
+        _ if local => AttentionKernel::Unfused,
+        _ => stack.attention,
+    };
+    if kernel != stack.attention {
+        settings.put_word("attention", kernel_name(kernel));
+    }
+    let half =
+        list.has("--grad-reduce-in-bf16") || (list.has("--fp16") && !list.has("--accumulate-allreduce-grads-in-fp32"));
+    settings.put("reduce_bytes", if half { 2.0 } else { 4.0 }, stack.reduce_bytes);
+    settings
+}
+
+/// The catalogue's name of a kernel.
+const fn kernel_name(kernel: AttentionKernel) -> &'static str {
+    match kernel {
+        AttentionKernel::Unfused => "unfused",
+        AttentionKernel::Fa1 => "fa1",
+        AttentionKernel::Fa2 => "fa2",
+        AttentionKernel::Cudnn => "cudnn",
+        AttentionKernel::Fa3 => "fa3",
+    }
+}
+
+/// Hidden share of tensor-parallel collectives with Transformer Engine's overlap, where the stack has none: that of the
+/// 2024 and 2025 stacks. Source: [calibration-1-1].
+const MEASURED_TP_OVERLAP: f64 = 0.75;

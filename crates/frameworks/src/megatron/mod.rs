@@ -1,0 +1,18 @@
+//! Megatron-LM: one shell script with every argument of `pretrain_gpt.py`.
+
+pub(crate) mod emit;
+pub mod hybrid;
+pub(crate) mod import;
+pub(crate) mod limits;
+
+use crate::framework::{Framework, SettingsReader};
+
+/// The row of this framework.
+pub static MEGATRON: Framework = Framework {
+    limits: &limits::LIMITS,
+    aliases: &[],
+    stack: "nemo-25",
+    emit: emit::files,
+    recipe_obstacle: emit::recipe_obstacle,
+    reader: SettingsReader { kind: import::KIND, claim: import::claim, read: import::read },
+};

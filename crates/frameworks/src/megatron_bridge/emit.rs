@@ -1,0 +1,210 @@
+//! Megatron-Bridge: a Python file whose `config()` is a whole `ConfigContainer` and which trains it when run.
+//!
+//! The decisions are Megatron-LM's arguments; this file says where each lives in a container. Names: [megatron-bridge]
+//! `megatron/bridge/training/config.py`, `recipes/common.py`, release 0.6.2.
+
+use super::limits::LIMITS;
+use crate::emit::flags::{FlagSetting, FlagValue};
+use crate::emit::header::lines;
+use crate::emit::launcher::nodes;
+use crate::emit::request::{EmittedFile, Request};
+use crate::emit::text::Lines;
+use crate::megatron::emit::{ArgumentGroups, connections, rank_order};
+use crate::rules::bytes_are;
+use crate::sizes::{SharedMixer, Sizes};
+use meshwright_engine::gpu::Format;
+use meshwright_engine::stack::AmaxReduction;
+use meshwright_engine::workload::Half;
+use meshwright_planner::limits::Obstacle;
+
+/// Name of the file.
+const FILE: &str = "megatron_bridge.py";
+
+/// Lines of Python that set a flag: attributes of the container, or none where other code sets it.
+fn attributes(setting: &FlagSetting) -> Vec<String> {
+    let FlagSetting { flag, value } = setting;
+    let set = |path: &str| vec![format!("{path} = {}", python(value))];
+    let name = flag.replace('-', "_");
+    match *flag {
+        // said by the provider's class, by the recipe of formats, or by default
+        "group-query-attention"
+        | "max-position-embeddings"
+        | "bf16"
+        | "fp16"
+        | "fp8-format"
+        | "fp8-recipe"
+        | "fp4-format"
+        | "fp4-recipe"
+        | "fp8-param-gather"
+        | "accumulate-allreduce-grads-in-fp32"
+        | "grad-reduce-in-bf16"
+        | "transformer-impl"
+        | "overlap-grad-reduce"
+        | "overlap-param-gather"
+        | "use-distributed-optimizer"
+        | "tp-comm-overlap"
+        | "no-overlap-p2p-communication"
+        | "overlap-moe-expert-parallel-comm"
+        | "delay-wgrad-compute" => Vec::new(),
+        "swiglu" => vec!["model.gated_linear_unit = True".into(), "model.activation_func = F.silu".into()],
+        "disable-bias-linear" => vec!["model.add_bias_linear = False".into()],
+        "untie-embeddings-and-output-weights" => vec!["model.share_embeddings_and_output_weights = False".into()],
+        "num-experts" => set("model.num_moe_experts"),
+        "no-bias-dropout-fusion" => vec!["model.bias_dropout_fusion = False".into()],
+        "no-gradient-accumulation-fusion" => vec!["model.gradient_accumulation_fusion = False".into()],
+        "num-virtual-stages-per-pipeline-rank" => set("model.virtual_pipeline_model_parallel_size"),
+        "decoder-first-pipeline-num-layers" => set("model.num_layers_in_first_pipeline_stage"),
+        "decoder-last-pipeline-num-layers" => set("model.num_layers_in_last_pipeline_stage"),
+        "window-size" => vec![format!("model.window_size = ({})", plain(value).replace(',', ", "))],
+        "attention-backend" => vec![format!("model.attention_backend = AttnBackend.{}", plain(value))],
+        "cpu-offloading-num-layers" => {
+            vec!["model.cpu_offloading = True".into(), format!("model.cpu_offloading_num_layers = {}", plain(value))]
+        }
+        "micro-batch-size" | "global-batch-size" => set(&format!("train.{name}")),
+        "seq-length" => [set("model.seq_length"), set("dataset.seq_length")].concat(),
+        "use-tp-pp-dp-mapping" => set("dist.use_tp_pp_dp_mapping"),
+        "num-distributed-optimizer-instances" | "data-parallel-sharding-strategy" => set(&format!("ddp.{name}")),
+        "use-megatron-fsdp" => [set("ddp.use_megatron_fsdp"), set("dist.use_megatron_fsdp")].concat(),
+        "ckpt-format" => set("checkpoint.ckpt_format"),
+        "optimizer" => set("optimizer.optimizer"),
+        "exp-avg-dtype" | "exp-avg-sq-dtype" => {
+            let dtype = if plain(value) == "bf16" { "bfloat16" } else { "uint8" };
+            vec![format!("optimizer.{name} = torch.{dtype}")]
+        }
+        "use-precision-aware-optimizer"
+        | "optimizer-cpu-offload"
+        | "optimizer-offload-fraction"
+        | "overlap-cpu-optimizer-d2h-h2d" => set(&format!("optimizer.{name}")),
+        _ => set(&format!("model.{name}")),
+    }
+}
+
+fn plain(value: &FlagValue) -> String {
+    match value {
+        FlagValue::On => String::new(),
+        FlagValue::Word(word) => word.clone(),
+        FlagValue::Words(words) => words.join(" "),
+    }
+}
+
+fn python(value: &FlagValue) -> String {
+    let word = |word: &String| {
+        let literal = word.parse::<f64>().is_ok() || word.starts_with(['[', '(']);
+        if literal { word.clone() } else { format!("{word:?}") }
+    };
+    match value {
+        FlagValue::On => "True".into(),
+        FlagValue::Word(text) => word(text),
+        FlagValue::Words(words) => format!("[{}]", words.iter().map(word).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+const IMPORTS: &str = "\
+import torch
+import torch.nn.functional as F
+from megatron.core.transformer.enums import AttnBackend
+
+from megatron.bridge.models.gpt_provider import GPTModelProvider
+from megatron.bridge.models.mla_provider import MLAModelProvider
+from megatron.bridge.recipes.common import _pretrain_common
+from megatron.bridge.training.comm_overlap import CommOverlapConfig
+from megatron.bridge.training.config import ConfigContainer
+from megatron.bridge.training.mixed_precision import get_mixed_precision_config
+";
+
+/// The Python file.
+pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
+    let sizes = &Sizes::of(request.costs.problem.model())?;
+    let arguments = ArgumentGroups::new(request, sizes, None);
+    let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
+    let cluster = problem.cluster();
+    let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
+    let flags: Vec<&FlagSetting> = arguments.groups.iter().flat_map(|(.., group)| &group.settings).collect();
+    let has = |flag: &str| flags.iter().any(|setting| setting.flag == flag);
+    let yes = |flag: &str| if has(flag) { "True" } else { "False" };
+    let mut text = Lines::default();
+    text.comments(lines(&LIMITS, request, &arguments.notes));
+    text.comments([rank_order(plan.order), "Run it once a node; under Slurm:"]);
+    text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash -c 'torchrun \\"));
+    text.line(format!("#     --nnodes {nodes} --nproc-per-node {per_node} --node-rank $SLURM_PROCID \\"));
+    text.line(format!("#     --master-addr $MASTER_ADDR --master-port 29500 {FILE}'"));
+    text.line(format!("import os\n\n{IMPORTS}"));
+    if let Some(connections) = connections(request) {
+        text.line(format!("os.environ.setdefault(\"CUDA_DEVICE_MAX_CONNECTIONS\", \"{connections}\")\n"));
+    }
+    text.line("\ndef config() -> ConfigContainer:\n    cfg = _pretrain_common()");
+    let provider = if matches!(sizes.mixer, SharedMixer::Mla(_)) { "MLAModelProvider" } else { "GPTModelProvider" };
+    let model = problem.model();
+    text.line(format!(
+        "    cfg.model = {provider}(num_layers={}, hidden_size={}, num_attention_heads={})",
+        model.layers(),
+        model.hidden,
+        sizes.heads()
+    ));
+    for (_, what, group) in &arguments.groups {
+        let lines: Vec<String> = group.settings.iter().flat_map(attributes).collect();
+        if !lines.is_empty() {
+            text.line(format!("\n    # {what}"));
+        }
+        for line in lines {
+            text.line(format!("    cfg.{line}"));
+        }
+    }
+    let chunks = plan.schedule.virtual_stages();
+    if has("pipeline-model-parallel-layout") && plan.layout.pp > 1 && chunks > 1 {
+        // The layout says it too; overlap of experts is checked before it is read.
+        text.line(format!("    cfg.model.virtual_pipeline_model_parallel_size = {chunks}"));
+    }
+    text.line("\n    # formats, gradients and overlap");
+    text.line(format!(
+        "    cfg.mixed_precision = get_mixed_precision_config(\"{}\")",
+        precision(problem.workload().format, problem.workload().half, problem.stack().amax_reduction)
+    ));
+    let narrow = bytes_are(problem.workload().recipe.weight, 1.0);
+    if problem.workload().format != Format::Bf16 {
+        text.line(format!("    cfg.mixed_precision.fp8_param_gather = {}", if narrow { "True" } else { "False" }));
+    }
+    if problem.workload().format == Format::Mxfp8 && !narrow {
+        // The recipe sets it, and it wants weights in MXFP8.
+        text.line("    cfg.mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = False");
+    }
+    for at in ["mixed_precision", "ddp"] {
+        text.line(format!("    cfg.{at}.grad_reduce_in_fp32 = {}", yes("accumulate-allreduce-grads-in-fp32")));
+    }
+    for at in ["ddp", "optimizer"] {
+        text.line(format!("    cfg.{at}.use_distributed_optimizer = {}", yes("use-distributed-optimizer")));
+    }
+    text.line(format!("    cfg.ddp.overlap_grad_reduce = {}", yes("overlap-grad-reduce")));
+    text.line(format!("    cfg.ddp.overlap_param_gather = {}", yes("overlap-param-gather")));
+    text.line(format!(
+        "    cfg.comm_overlap = CommOverlapConfig(\n        tp_comm_overlap={},\n        overlap_grad_reduce={},\n        \
+         overlap_param_gather={},\n        overlap_moe_expert_parallel_comm={},\n        delay_wgrad_compute={},\n    )",
+        yes("tp-comm-overlap"),
+        yes("overlap-grad-reduce"),
+        yes("overlap-param-gather"),
+        yes("overlap-moe-expert-parallel-comm"),
+        yes("delay-wgrad-compute"),
+    ));
+    text.line("\n    # to be edited: data (made up here), tokenizer, learning rate, length of the run");
+    text.line(
+        "    cfg.tokenizer.tokenizer_type = \"NullTokenizer\"\n    cfg.tokenizer.use_tokenizer_vocab_size = False",
+    );
+    text.line(format!("    cfg.tokenizer.vocab_size = {}", model.vocab));
+    text.line("    cfg.train.train_iters = 50\n    cfg.scheduler.lr_warmup_iters = 5\n    return cfg\n\n");
+    text.line("if __name__ == \"__main__\":\n    from megatron.bridge.training.gpt_step import forward_step");
+    text.line("    from megatron.bridge.training.pretrain import pretrain\n\n    pretrain(config(), forward_step)");
+    Ok(vec![EmittedFile { name: FILE.into(), text: text.into_string() }])
+}
+
+/// Name of a recipe of formats.
+fn precision(format: Format, half: Half, amax: AmaxReduction) -> &'static str {
+    match format {
+        Format::Bf16 if matches!(half, Half::Fp16) => "fp16_mixed",
+        Format::Bf16 => "bf16_mixed",
+        Format::Fp8 if amax != AmaxReduction::None => "bf16_with_fp8_delayed_scaling_mixed",
+        Format::Fp8 => "bf16_with_fp8_current_scaling_mixed",
+        Format::Fp8Block => "bf16_with_fp8_subchannel_scaling_mixed",
+        Format::Mxfp8 => "bf16_with_mxfp8_mixed",
+        Format::Nvfp4 => "bf16_with_nvfp4_mixed",
+    }
+}

@@ -1,0 +1,372 @@
+//! Megatron-Bridge's and NeMo's settings, and Megatron's own YAML of arguments: other spellings of the same flags.
+//!
+//! Source: [megatron-bridge] `training/config.py`, `training/mixed_precision.py`, release 0.6.2; NeMo 1's
+//! `megatron_gpt_config.yaml`; [megatron-lm] `tests/functional_tests`, whose recipes hold `MODEL_ARGS`.
+
+use crate::import::claim::{Claim, FileSample};
+use crate::import::context::{Context, ImportError, Launched};
+use crate::import::finding::{Finding, Place};
+use crate::import::imported::Imported;
+use crate::import::known;
+use crate::megatron::import::arguments::{Arguments, Arity, options};
+use crate::megatron::import::settle as settle_arguments;
+use crate::readers::document::{self, Document, Form};
+use crate::readers::python;
+use crate::readers::shell::text::Text;
+
+/// Sections whose keys are arguments.
+const SECTIONS: &[&str] = &[
+    "model",
+    "ddp",
+    "train",
+    "optimizer",
+    "optim",
+    "comm_overlap",
+    "dist",
+    "dataset",
+    "data",
+    "trainer",
+    "model.optim",
+    "model.data",
+    "mixed_precision",
+    "checkpoint",
+];
+
+/// Keys with another name than their flag.
+const RENAMED: &[(&str, &str)] = &[
+    ("encoder_seq_length", "--seq-length"),
+    ("sequence_length", "--seq-length"),
+    ("num_moe_experts", "--num-experts"),
+    ("virtual_pipeline_model_parallel_size", "--num-virtual-stages-per-pipeline-rank"),
+    ("activations_checkpoint_granularity", "--recompute-granularity"),
+    ("activations_checkpoint_method", "--recompute-method"),
+    ("activations_checkpoint_num_layers", "--recompute-num-layers"),
+    ("ub_tp_comm_overlap", "--tp-comm-overlap"),
+    ("overlap_grad_sync", "--overlap-grad-reduce"),
+    ("overlap_param_sync", "--overlap-param-gather"),
+    ("num_layers_in_first_pipeline_stage", "--decoder-first-pipeline-num-layers"),
+    ("num_layers_in_last_pipeline_stage", "--decoder-last-pipeline-num-layers"),
+    ("cpu_offloading_num_layers", "--cpu-offloading-num-layers"),
+    ("account_for_embedding_in_pipeline_split", "--account-for-embedding-in-pipeline-split"),
+    ("account_for_loss_in_pipeline_split", "--account-for-loss-in-pipeline-split"),
+];
+
+/// Keys whose `false` is the flag.
+const INVERTED: &[(&str, &str)] = &[
+    ("add_bias_linear", "--disable-bias-linear"),
+    ("bias", "--disable-bias-linear"),
+    ("share_embeddings_and_output_weights", "--untie-embeddings-and-output-weights"),
+    ("gradient_accumulation_fusion", "--no-gradient-accumulation-fusion"),
+    ("use_tp_pp_dp_mapping_off", "--use-tp-pp-dp-mapping"),
+];
+
+/// Name of this kind of file on the command line.
+pub(crate) const KIND: &str = "bridge";
+
+/// The claim to a file: Python that imports Megatron-Bridge for sure, any YAML where nobody else wants it.
+pub(crate) fn claim(sample: &FileSample) -> Claim {
+    match sample.extension {
+        "py" if sample.text.contains("megatron.bridge") => Claim::Content,
+        "yaml" | "yml" => Claim::Extension,
+        _ => Claim::None,
+    }
+}
+
+/// Reads NeMo's, Bridge's, Megatron's or Primus' settings.
+///
+/// # Errors
+/// A file that does not parse or holds no settings.
+pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
+    if context.is_python() {
+        let wanted = context.configuration();
+        let document = python::parse(text, wanted, context)?;
+        let named = wanted.filter(|_| !document.has("model.num_layers"));
+        let model = named.and_then(known::of_recipe);
+        if let (Some(name), Some(model)) = (named, &model) {
+            let message = format!("`{name}` is read as the model {}", model.name);
+            document.note(Finding::note("assumed", message).expected("another: --model"));
+        }
+        return Ok(settle(&document, &mut Launched { model, ..Launched::default() }));
+    }
+    let document = document::parse(text, Form::Yaml, context)?;
+    if !has_settings(&document) {
+        let why = "none of `model`, `MODEL_ARGS`, `language_model` and `modules` holds settings".to_owned();
+        let expected = "NeMo's, Bridge's, Megatron's or Primus' YAML; another file: --kind".to_owned();
+        return Err(ImportError { file: context.file.into(), line: 1, why, expected });
+    }
+    Ok(settle(&document, &mut Launched::default()))
+}
+
+/// Settles NeMo's, Bridge's and Megatron's own YAML.
+pub(crate) fn settle(document: &Document, launched: &mut Launched) -> Imported {
+    let mut list = arguments(document, launched);
+    list.findings.append(&mut document.findings.borrow_mut());
+    let effect = std::mem::take(&mut list.without_effect);
+    let mut imported = settle_arguments(list, launched);
+    imported.kind = KIND;
+    imported.without_effect.extend(effect);
+    imported
+}
+
+/// The arguments that a document means, and what it says of its launch.
+pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Arguments {
+    let mut list = Arguments::default();
+    for key in document.keys("MODEL_ARGS") {
+        let path = format!("MODEL_ARGS.{key}");
+        let words = document.words(&path).join(" ");
+        given(&mut list, document, &path, &key, &words);
+    }
+    for section in sections(document) {
+        for key in document.keys(&section) {
+            let path = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
+            let is_numbered = key.starts_with(|c: char| c.is_ascii_digit());
+            if document.keys(&path).is_empty() && !is_numbered {
+                setting(&mut list, document, &path, &key);
+            }
+        }
+    }
+    launched.model = launched.model.take().or_else(|| of_module(document));
+    note_base(document);
+    launched.open |= document.has("modules")
+        || !document.keys("system").is_empty()
+        || document.has("tensor_model_parallel_size")
+        || !document.keys("MODEL_ARGS").is_empty() && !document.has("MODEL_ARGS.--num-layers");
+    precision(&mut list, document);
+    let read =
+        |path: &str| path.split('.').next_back().is_some_and(|key| key.starts_with(|c: char| c.is_ascii_digit()));
+    let rest = document.unread().into_iter().map(|(path, _)| path).filter(|path| !read(path));
+    list.without_effect.extend(rest);
+    for path in ["trainer.num_nodes", "trainer.devices"] {
+        let _ = document.word(path);
+    }
+    if let (Some(nodes), Some(each)) = (document.size("trainer.num_nodes"), document.size("trainer.devices")) {
+        launched.world = launched.world.or_else(|| nodes.checked_mul(each));
+        launched.gpus_per_node = launched.gpus_per_node.or(Some(each));
+    }
+    list.findings.append(&mut document.findings.borrow_mut());
+    list
+}
+
+/// Whether anything in it is an argument.
+pub(crate) fn has_settings(document: &Document) -> bool {
+    !document.keys("MODEL_ARGS").is_empty()
+        || sections(document).iter().any(|section| !document.keys(section).is_empty())
+}
+
+/// The sections that hold arguments: those of NeMo and Bridge, of Megatron's `--yaml-cfg`, which has some at its top too, of
+/// FlagScale, whose degrees stand under `system`, and of Primus' modules for Megatron.
+fn sections(document: &Document) -> Vec<String> {
+    let mut sections: Vec<String> = SECTIONS.iter().map(|section| (*section).to_owned()).collect();
+    if document.has("tensor_model_parallel_size") || document.has("num_layers") {
+        sections.push(String::new());
+    }
+    if document.has("language_model") {
+        sections.extend(["language_model", "model_parallel", ""].map(str::to_owned));
+    }
+    if !document.keys("system").is_empty() {
+        sections.extend(["system", "system.precision", "data.tokenizer"].map(str::to_owned));
+    }
+    let of_megatron = |module: &String| {
+        let framework = document.word(&format!("modules.{module}.framework"));
+        framework.is_none_or(|framework| framework.contains("megatron"))
+    };
+    let modules = document.keys("modules").into_iter().filter(of_megatron);
+    sections.extend(modules.map(|module| format!("modules.{module}.overrides")));
+    sections
+}
+
+/// Names the file that a module of Primus builds on: what it sets stands nowhere here.
+fn note_base(document: &Document) {
+    for module in document.keys("modules") {
+        let path = format!("modules.{module}.config");
+        if let Some(base) = document.word(&path) {
+            let message = format!("`{base}` is not read: what it alone sets is taken as not set");
+            let place = document.place(&path).unwrap_or_default_place();
+            let finding = Finding::warning("not-read", message).at(&place);
+            document.note(finding.expected("repeat under `overrides` what bears on time and memory"));
+        }
+    }
+}
+
+/// The catalogue's model that a module of Primus names, such as `llama3_8B.yaml` or `${MODEL:llama3_8B}.yaml`.
+fn of_module(document: &Document) -> Option<meshwright_engine::model::Model> {
+    document.keys("modules").iter().find_map(|module| {
+        let path = format!("modules.{module}.model");
+        let name = document.word(&path)?;
+        let model = known::of_recipe(defaulted(name.trim_end_matches(".yaml")))?;
+        let place = document.place(&path).unwrap_or_default_place();
+        let finding = Finding::note("assumed", format!("`{name}` is read as {}", model.name)).at(&place);
+        document.note(finding.expected("another: --model"));
+        Some(model)
+    })
+}
+
+/// A text whose variable `${NAME:default}` is taken as not set.
+fn defaulted(word: &str) -> &str {
+    let inner = word.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
+    inner.and_then(|inner| inner.split_once(':')).map_or(word, |(_, default)| default.trim_start_matches('-'))
+}
+
+/// Keys whose list is one value of their flag.
+const JOINED: &[&str] = &["moe_layer_freq", "window_attn_skip_freq", "no_rope_freq", "window_size"];
+
+/// The text of a key: of lists all values, of Python's names of kinds and types the last part.
+fn text_of(document: &Document, path: &str, key: &str) -> Option<String> {
+    if key == "pipeline_model_parallel_layout"
+        && let Some(stages) = document.count(path)
+    {
+        return Some(layout_of(document, path, stages));
+    }
+    if document.count(path).is_some() {
+        let (open, between, close) = match key {
+            "window_size" => ("", ",", ""),
+            _ if JOINED.contains(&key) => ("[", ",", "]"),
+            _ => ("", " ", ""),
+        };
+        return Some(format!("{open}{}{close}", document.words(path).join(between)));
+    }
+    let word = defaulted(&document.word(path)?).to_owned();
+    let kind = word.strip_prefix("torch.").or_else(|| word.strip_prefix("AttnBackend."));
+    Some(match kind {
+        Some("bfloat16") => "bf16".into(),
+        Some("float16") => "fp16".into(),
+        Some("float32") => "fp32".into(),
+        Some("uint8") => "fp8".into(),
+        Some(other) => other.into(),
+        None => word,
+    })
+}
+
+/// A layout as lists of layer types, one a stage, in the letters of Megatron's text.
+fn layout_of(document: &Document, path: &str, stages: u32) -> String {
+    let letter = |name: &String| match name.to_ascii_lowercase().as_str() {
+        "embedding" | "e" => "E".to_owned(),
+        "decoder" | "t" => "t".to_owned(),
+        "mtp" | "m" => "m".to_owned(),
+        "loss" | "l" => "L".to_owned(),
+        _ => name.clone(),
+    };
+    let stage = |at| document.words(&format!("{path}.{at}")).iter().map(letter).collect::<String>();
+    (0..stages).map(stage).collect::<Vec<_>>().join("|")
+}
+
+fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
+    let Some(word) = text_of(document, path, key) else { return };
+    let place = document.place(path).unwrap_or_default_place();
+    let joined = JOINED.contains(&key) && document.count(path).is_some();
+    if let Some((_, flag)) = INVERTED.iter().find(|(name, _)| *name == key) {
+        if document.switch(path) == Some(false) {
+            list.add(flag, Vec::new(), place);
+        }
+        return;
+    }
+    let section = path.strip_suffix(key).unwrap_or_default();
+    let beside = |other: &str| document.has(&format!("{section}{other}"));
+    match (key, word.to_ascii_lowercase().as_str()) {
+        ("gated_linear_unit", "true") => return list.add("--swiglu", Vec::new(), place),
+        ("activation", word) => {
+            if word.contains("swiglu") || word.contains("geglu") {
+                list.add("--swiglu", Vec::new(), place);
+            }
+            return;
+        }
+        ("num_query_groups", _) if !list.says("--group-query-attention", "") && !beside("group_query_attention") => {
+            list.add("--group-query-attention", Vec::new(), place.clone());
+        }
+        // The layout has as many stages.
+        ("virtual_pipeline_model_parallel_size", _) if beside("pipeline_model_parallel_layout") => return,
+        ("grad_sync_dtype", "bf16") | ("grad_reduce_in_fp32", "false") => {
+            if !list.says("--grad-reduce-in-bf16", "true") {
+                list.add("--grad-reduce-in-bf16", Vec::new(), place);
+            }
+            return;
+        }
+        ("name", word) => {
+            if word.contains("distributed") {
+                list.add("--use-distributed-optimizer", Vec::new(), place);
+            }
+            return;
+        }
+        ("fp8" | "fp8_hybrid", "true" | "hybrid" | "e4m3") => {
+            let format = if word == "e4m3" { "e4m3" } else { "hybrid" };
+            return list.add("--fp8-format", vec![Text::on(format, place.line)], place);
+        }
+        ("bf16" | "fp16", "true") => return list.add(&format!("--{key}"), Vec::new(), place),
+        ("normalization", "layernorm1p" | "low_precision_layernorm") => return,
+        _ => {}
+    }
+    let renamed = RENAMED.iter().find(|(name, _)| *name == key).map(|(_, flag)| (*flag).to_owned());
+    let flag = renamed.unwrap_or_else(|| format!("--{}", key.replace('_', "-")));
+    if list.says(&flag, &word) {
+        // one setting in two sections: `ddp` and `optimizer`, `model` and `dataset`
+    } else if joined {
+        list.add(&flag, vec![Text::on(&word, place.line)], place);
+    } else if options().contains_key(flag.as_str()) {
+        given(list, document, path, &flag, &word);
+    } else {
+        list.without_effect.push(path.to_owned());
+    }
+}
+
+/// Adds `flag` with the words of its value: `true` is the flag alone, `false` none.
+fn given(list: &mut Arguments, document: &Document, path: &str, flag: &str, words: &str) {
+    let place = document.place(path).unwrap_or_default_place();
+    let arity = options().get(flag).map(|flag| flag.arity);
+    let inner = words.strip_prefix('[').and_then(|words| words.strip_suffix(']'));
+    let words = inner.filter(|inner| !inner.contains(['[', ']'])).unwrap_or(words);
+    match (arity, words.to_ascii_lowercase().as_str()) {
+        (Some(Arity::Switch), "false" | "0") => {
+            list.add(&format!("--no-{}", flag.trim_start_matches('-')), Vec::new(), place);
+        }
+        (Some(Arity::Exactly(0)), "true" | "" | "1") | (Some(Arity::Switch), _) => list.add(flag, Vec::new(), place),
+        (Some(Arity::Exactly(0)), _) | (Some(_), "" | "null") => {}
+        (Some(_), _) => {
+            list.add(flag, words.split_whitespace().map(|word| Text::on(word, place.line)).collect(), place);
+        }
+        (None, _) => list.remember_unknown(flag.to_owned(), &[Text::on(words, place.line)], place),
+    }
+}
+
+/// `mixed_precision: bf16_with_mxfp8_mixed`, `trainer.precision: bf16`.
+fn precision(list: &mut Arguments, document: &Document) {
+    let path = ["mixed_precision.0", "mixed_precision", "trainer.precision"]
+        .into_iter()
+        .find(|path| document.has(path) && document.keys(path).is_empty());
+    let Some((path, name)) = path.and_then(|path| Some((path, document.word(path)?))) else { return };
+    let place = document.place(path).unwrap_or_default_place();
+    let word = |text: &str| vec![Text::on(text, place.line)];
+    let half = if name.contains("fp16") && !name.contains("bf16") { "--fp16" } else { "--bf16" };
+    list.add(half, Vec::new(), place.clone());
+    let eight = if name.contains("mxfp8") || name.ends_with("fp8_mx") {
+        Some("mxfp8")
+    } else if name.contains("subchannel") || name.contains("blockwise") || name.ends_with("fp8_sc") {
+        Some("blockwise")
+    } else if name.contains("current") || name.ends_with("fp8_cs") {
+        Some("tensorwise")
+    } else if name.contains("fp8") {
+        Some("delayed")
+    } else {
+        None
+    };
+    if let Some(recipe) = eight {
+        list.add("--fp8-format", word("hybrid"), place.clone());
+        list.add("--fp8-recipe", word(recipe), place.clone());
+    }
+    if name.contains("nvfp4") {
+        list.add("--fp4-format", word("e2m1"), place.clone());
+    }
+    if !["bf16", "fp16", "16", "fp8", "nvfp4"].iter().any(|known| name.contains(known)) {
+        list.findings.push(Finding::warning("not-modelled", format!("`{path}: {name}` is priced as bf16")).at(&place));
+    }
+}
+
+/// A place, or the first line of nothing: every key that was listed has one.
+trait OrPlace {
+    fn unwrap_or_default_place(self) -> Place;
+}
+
+impl OrPlace for Option<Place> {
+    fn unwrap_or_default_place(self) -> Place {
+        self.unwrap_or(Place { file: String::new(), line: 1 })
+    }
+}

@@ -1,0 +1,17 @@
+//! Megatron-Bridge and NeMo: a Python file with a whole `ConfigContainer`.
+
+pub(crate) mod emit;
+pub(crate) mod import;
+pub(crate) mod limits;
+
+use crate::framework::{Framework, SettingsReader};
+
+/// The row of this framework.
+pub static MEGATRON_BRIDGE: Framework = Framework {
+    limits: &limits::LIMITS,
+    aliases: &["bridge", "nemo"],
+    stack: "nemo-25",
+    emit: emit::files,
+    recipe_obstacle: crate::megatron::emit::recipe_obstacle,
+    reader: SettingsReader { kind: import::KIND, claim: import::claim, read: import::read },
+};

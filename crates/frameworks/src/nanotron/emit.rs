@@ -1,0 +1,137 @@
+//! nanotron: its YAML, and a script with the launcher line.
+//!
+//! Keys: [nanotron] `src/nanotron/config/`, commit 2411b022, which reads strictly.
+
+use super::limits::LIMITS;
+use crate::emit::header::lines;
+use crate::emit::launcher::{distributed, nodes};
+use crate::emit::request::{EmittedFile, Request};
+use crate::emit::text::Lines;
+use crate::sizes::{SharedMixer, Sizes};
+use meshwright_engine::plan::{Layout, Recompute};
+use meshwright_engine::schedule::Schedule;
+use meshwright_planner::limits::Obstacle;
+
+/// The launch script and the YAML.
+pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
+    let sizes = &Sizes::of(request.costs.problem.model())?;
+    Ok(vec![script(request), config(request, sizes)])
+}
+
+/// Name of the YAML.
+const CONFIG: &str = "nanotron.yaml";
+
+/// Settings that a run needs beside the plan; to be edited.
+const RUN: &str = "\
+# To be edited: data, checkpoints, tokenizer, learning rate. Without a dataset, tokens are made up.
+checkpoints:
+  checkpoint_interval: 1000
+  checkpoints_path: checkpoints
+  checkpoints_path_is_shared_file_system: false
+  resume_checkpoint_path: null
+  save_initial_state: false
+data_stages:
+- name: training
+  start_training_step: 1
+  data:
+    dataset: null
+    num_loading_workers: 1
+    seed: 42
+general:
+  project: meshwright
+  run: plan_%date_%jobid
+  seed: 42
+lighteval: null
+logging:
+  iteration_step_info_interval: 1
+  log_level: info
+  log_level_replica: info
+tokenizer:
+  tokenizer_max_length: null
+  tokenizer_name_or_path: gpt2
+  tokenizer_revision: null";
+
+fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
+    let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
+    let (workload, Layout { tp, cp, pp, dp, .. }) = (problem.workload(), plan.layout);
+    let mut notes =
+        vec!["rotary base, epsilon and initialisation are nanotron's defaults: set what the model has".to_owned()];
+    if pp > 1 {
+        notes.push(
+            "nanotron cuts stages by the cost of their blocks: the plan has the layers that it gives them".into(),
+        );
+    }
+    let mut text = Lines::default();
+    text.comments(lines(&LIMITS, request, &notes));
+    text.line("parallelism:");
+    text.line(format!("  dp: {dp}\n  tp: {tp}\n  pp: {pp}"));
+    text.line(format!("  pp_engine: {}", if plan.schedule == Schedule::GPipe { "afab" } else { "1f1b" }));
+    text.line(format!("  context_parallel_size: {cp}\n  expert_parallel_size: 1"));
+    text.line(format!("  tp_mode: {}", if plan.sequence_parallel { "REDUCE_SCATTER" } else { "ALL_REDUCE" }));
+    text.line(format!(
+        "  tp_linear_async_communication: {}",
+        plan.sequence_parallel && problem.stack().overlap.tp > 0.0
+    ));
+    text.line(format!("  recompute_layer: {}", plan.recompute == Recompute::Full));
+    text.line("tokens:");
+    text.line(format!("  sequence_length: {}\n  micro_batch_size: {}", workload.seq_len, plan.micro_batch));
+    text.line(format!("  batch_accumulation_per_replica: {}", workload.global_batch / (plan.micro_batch * dp)));
+    text.line("  train_steps: 100\n  val_check_interval: -1");
+    text.line("optimizer:");
+    text.line(format!("  zero_stage: {}", u8::from(plan.zero)));
+    text.line("  accumulate_grad_in_fp32: true\n  clip_grad: 1.0\n  weight_decay: 0.1");
+    text.line(
+        "  optimizer_factory:\n    name: adamW\n    adam_beta1: 0.9\n    adam_beta2: 0.95\n    adam_eps: 1.0e-08",
+    );
+    text.line("    torch_adam_is_fused: true");
+    text.line(
+        "  learning_rate_scheduler:\n    learning_rate: 0.0003\n    lr_warmup_steps: 5\n    lr_warmup_style: linear",
+    );
+    text.line("    lr_decay_style: cosine\n    lr_decay_steps: 95\n    min_decay_lr: 1.0e-05");
+    architecture(request, sizes, &mut text);
+    text.line(RUN);
+    EmittedFile { name: CONFIG.into(), text: text.into_string() }
+}
+
+fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines) {
+    let (model, plan) = (request.costs.problem.model(), &request.evaluation.plan);
+    let (kv_heads, qkv_bias) = match &sizes.mixer {
+        SharedMixer::Attention(a) => (a.kv_heads, a.qkv_bias),
+        SharedMixer::Mla(m) => (m.heads, false),
+    };
+    text.line("model:\n  dtype: bfloat16\n  ddp_bucket_cap_mb: 25\n  make_vocab_size_divisible_by: 1");
+    text.line("  init_method:\n    std: 0.02\n  model_config:\n    is_qwen2_config: true");
+    for (key, value) in [
+        ("hidden_size", model.hidden.to_string()),
+        ("intermediate_size", sizes.dense.as_ref().map_or(0, |mlp| mlp.intermediate).to_string()),
+        ("num_hidden_layers", model.layers().to_string()),
+        ("num_attention_heads", sizes.heads().to_string()),
+        ("num_key_value_heads", kv_heads.to_string()),
+        ("attention_bias", qkv_bias.to_string()),
+        ("vocab_size", model.vocab.to_string()),
+        ("tie_word_embeddings", model.tied_embeddings.to_string()),
+        ("max_position_embeddings", request.costs.problem.workload().seq_len.to_string()),
+        ("hidden_act", "silu".into()),
+    ] {
+        text.line(format!("    {key}: {value}"));
+    }
+    if plan.layout.cp > 1 {
+        text.line("    _attn_implementation: llama3_ring_attention\n    ring_attn_heads_k_stride: 1");
+    } else {
+        text.line("    _attn_implementation: flash_attention_2");
+    }
+}
+
+fn script(request: &Request) -> EmittedFile {
+    let cluster = request.costs.problem.cluster();
+    let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
+    let mut text = Lines::default();
+    text.line("#!/usr/bin/env bash");
+    text.comments(lines(&LIMITS, request, &[]));
+    text.comments(["Run it in a nanotron checkout, once a node; under Slurm:"]);
+    text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash nanotron.sh"));
+    text.line("set -euo pipefail\n\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n");
+    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
+    text.line(format!("\ntorchrun \"${{DISTRIBUTED_ARGS[@]}}\" run_train.py --config-file {CONFIG}"));
+    EmittedFile { name: "nanotron.sh".into(), text: text.into_string() }
+}

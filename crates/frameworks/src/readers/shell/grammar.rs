@@ -1,0 +1,118 @@
+//! Syntax tree of a script.
+
+use super::text::Text;
+
+/// Commands in order, each with what joins it to the one before.
+pub type List = Vec<(Join, Pipeline)>;
+
+/// Operator before a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Join {
+    /// A line end, `;` or `&`.
+    Then,
+    /// `&&`.
+    And,
+    /// `||`.
+    Or,
+}
+
+/// Commands joined by `|`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pipeline {
+    /// `!` before it.
+    pub negated: bool,
+    /// The commands.
+    pub commands: Vec<Command>,
+}
+
+/// A redirection: `>`, `>>`, `<`, `<<<`; and its target.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Redirect {
+    /// The operator.
+    pub operator: String,
+    /// The file, as written.
+    pub target: Text,
+}
+
+/// A command.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Command {
+    /// Words, unexpanded; assignments before the name are words too.
+    Simple {
+        /// The words.
+        words: Vec<Text>,
+        /// Redirections.
+        redirects: Vec<Redirect>,
+        /// The here-document: its number.
+        heredoc: Option<usize>,
+        /// First line.
+        line: u32,
+    },
+    /// `if … then … elif … else … fi`.
+    If {
+        /// Conditions and what they guard.
+        arms: Vec<(List, List)>,
+        /// The last `else`.
+        otherwise: List,
+        /// First line.
+        line: u32,
+    },
+    /// `case … in … esac`.
+    Case {
+        /// Word that is matched.
+        word: Text,
+        /// Patterns and what they guard.
+        arms: Vec<(Vec<Text>, List)>,
+    },
+    /// `for name in words; do … done`.
+    For {
+        /// The variable.
+        name: String,
+        /// Values that it takes.
+        words: Vec<Text>,
+        /// The body.
+        body: List,
+    },
+    /// `while` or `until … do … done`.
+    While {
+        /// Whether it is `until`.
+        until: bool,
+        /// The condition.
+        condition: List,
+        /// The body.
+        body: List,
+        /// First line.
+        line: u32,
+    },
+    /// `name() { … }`.
+    Function {
+        /// Its name.
+        name: String,
+        /// The body.
+        body: List,
+    },
+    /// `{ … }` or `( … )`.
+    Group(List),
+    /// `[[ … ]]`.
+    Test(Vec<Text>),
+    /// `(( … ))`.
+    Arithmetic(Text),
+}
+
+/// A script, read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Script {
+    /// Commands of the body.
+    pub list: List,
+    /// Bodies of here-documents, and whether variables are expanded in them.
+    pub heredocs: Vec<(Text, bool)>,
+}
+
+/// A script that is none.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SyntaxError {
+    /// The line.
+    pub line: u32,
+    /// Reason.
+    pub why: String,
+}

@@ -1,0 +1,342 @@
+//! Interpreter of a script, which records the commands that it would call.
+
+use std::collections::BTreeMap;
+
+use super::grammar::{Command, Join, List, Pipeline, Script, SyntaxError};
+use super::slurm::slurm_variables;
+use super::syntax;
+use super::text::Text;
+use crate::import::finding::{Finding, Place};
+
+/// Environment of a script.
+pub struct Inputs<'a> {
+    /// Its name, for places.
+    pub file: &'a str,
+    /// Variables of its environment.
+    pub variables: &'a [(String, String)],
+    /// Its arguments, `$1` and on.
+    pub arguments: &'a [String],
+    /// Text of another file, where there is one.
+    pub files: &'a dyn Fn(&str) -> Option<String>,
+}
+
+/// A command that a script would call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Called {
+    /// Its name and arguments.
+    pub words: Vec<Text>,
+    /// The words of the commands around it, such as `srun -N 4` around `bash -c`.
+    pub around: Vec<Text>,
+    /// Its first line.
+    pub line: u32,
+}
+
+/// Record of a run: commands, files, variables.
+#[derive(Debug, Default)]
+pub struct Ran {
+    /// The commands, in order.
+    pub called: Vec<Called>,
+    /// Files that it wrote by here-documents and `echo`.
+    pub written: BTreeMap<String, Text>,
+    /// Variables with one value at its end.
+    pub variables: BTreeMap<String, Text>,
+    /// Arrays at its end.
+    pub arrays: BTreeMap<String, Vec<Text>>,
+    /// Findings on the script.
+    pub findings: Vec<Finding>,
+}
+
+/// Value of a variable.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Variable {
+    /// One text.
+    One(Text),
+    /// An array.
+    List(Vec<Text>),
+    /// An associative array.
+    Map(BTreeMap<String, Text>),
+}
+
+/// Exit status of a command, as far as it is known without the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// With success.
+    Yes,
+    /// With failure.
+    No,
+    /// That depends on the machine.
+    Unknown,
+}
+
+impl Status {
+    /// Success or failure.
+    pub const fn of(yes: bool) -> Self {
+        if yes { Self::Yes } else { Self::No }
+    }
+
+    /// The other one.
+    #[must_use]
+    pub const fn not(self) -> Self {
+        match self {
+            Self::Yes => Self::No,
+            Self::No => Self::Yes,
+            Self::Unknown => Self::Unknown,
+        }
+    }
+}
+
+/// Whether to go on with the next command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    On(Status),
+    Break,
+    Continue,
+    Return,
+}
+
+/// Most commands that are followed: a loop without end must not be one here.
+const MOST_STEPS: u32 = 100_000;
+/// Deepest nesting of functions, sourced files and inner shells.
+pub(super) const DEEPEST: u32 = 50;
+/// Longest text of a variable, in characters: `A=$A$A` in a loop must not take the memory.
+const LONGEST: usize = 1_000_000;
+
+/// A script under way.
+pub struct Shell<'a> {
+    pub(super) inputs: &'a Inputs<'a>,
+    pub(super) variables: BTreeMap<String, Variable>,
+    pub(super) functions: BTreeMap<String, List>,
+    pub(super) heredocs: Vec<(Text, bool)>,
+    pub(super) arguments: Vec<Text>,
+    pub(super) around: Vec<Text>,
+    pub(super) ran: Ran,
+    pub(super) assumed: BTreeMap<String, u32>,
+    pub(super) steps: u32,
+    pub(super) depth: u32,
+}
+
+/// Follows a script.
+///
+/// # Errors
+/// Names the line of a quote, bracket or block that is not closed.
+pub fn run(text: &str, inputs: &Inputs) -> Result<Ran, SyntaxError> {
+    let mut shell = Shell::new(inputs);
+    for (name, value, line) in slurm_variables(text) {
+        if !shell.is_set(&name) {
+            shell.set(&name, Variable::One(Text::on(&value, line)));
+        }
+    }
+    let list = shell.read(&Text::of(text, 1))?;
+    let _ = shell.list(&list);
+    shell.note_assumptions();
+    let Shell { mut ran, variables, .. } = shell;
+    for (name, value) in variables {
+        match value {
+            Variable::One(text) => drop(ran.variables.insert(name, text)),
+            Variable::List(items) => drop(ran.arrays.insert(name, items)),
+            Variable::Map(_) => {}
+        }
+    }
+    Ok(ran)
+}
+
+/// The words of a text without commands, such as an argument list; line ends separate them.
+///
+/// # Errors
+/// Names the line of a quote or bracket that is not closed.
+pub fn words(text: &str, context: &crate::import::context::Context) -> Result<Vec<Text>, SyntaxError> {
+    let (file, variables, arguments) = (context.file, context.variables, context.arguments);
+    let inputs = Inputs { file, variables, arguments, files: context.files };
+    let mut shell = Shell::new(&inputs);
+    let written = syntax::words(&Text::of(text, 1))?;
+    Ok(written.iter().filter(|word| word.plain() != "\\").flat_map(|word| shell.fields(word)).collect())
+}
+
+impl<'a> Shell<'a> {
+    fn new(inputs: &'a Inputs<'a>) -> Self {
+        let mut shell = Self {
+            inputs,
+            variables: BTreeMap::new(),
+            functions: BTreeMap::new(),
+            heredocs: Vec::new(),
+            arguments: inputs.arguments.iter().map(|text| Text::on(text, 0)).collect(),
+            around: Vec::new(),
+            ran: Ran::default(),
+            assumed: BTreeMap::new(),
+            steps: 0,
+            depth: 0,
+        };
+        // Files are looked for beside the script: its folder is where it is started.
+        shell.set("PWD", Variable::One(Text::on(".", 0)));
+        shell.set("BASH_SOURCE", Variable::List(vec![shell.name()]));
+        for (name, value) in inputs.variables {
+            shell.set(name, Variable::One(Text::on(value, 0)));
+        }
+        shell
+    }
+
+    /// The script's name, `$0`, without its folder.
+    pub(super) fn name(&self) -> Text {
+        Text::on(self.inputs.file.rsplit('/').next().unwrap_or_default(), 0)
+    }
+
+    /// File and line of a line of this script.
+    pub fn place(&self, line: u32) -> Place {
+        Place { file: self.inputs.file.to_owned(), line: line.max(1) }
+    }
+
+    /// Keeps a finding.
+    pub fn find(&mut self, finding: Finding) {
+        if !self.ran.findings.contains(&finding) {
+            self.ran.findings.push(finding);
+        }
+    }
+
+    /// That a variable is taken as not set.
+    pub fn assume_unset(&mut self, name: &str, line: u32) {
+        self.assumed.entry(name.trim_start_matches('$').to_owned()).or_insert(line);
+    }
+
+    /// That a default was taken.
+    pub fn took_default(&mut self, name: &str, default: &Text, line: u32) {
+        if !default.0.is_empty() {
+            self.assume_unset(name, line);
+        }
+    }
+
+    fn note_assumptions(&mut self) {
+        if self.assumed.is_empty() {
+            return;
+        }
+        let names: Vec<String> = self.assumed.keys().map(|name| format!("${name}")).collect();
+        let first = self.assumed.values().copied().min().unwrap_or(1);
+        let finding = Finding::note("assumed-unset", format!("taken as not set: {}", names.join(", ")))
+            .at(&self.place(first))
+            .expected("give --var NAME=VALUE, or the script's own arguments after --, where that is wrong");
+        self.find(finding);
+    }
+
+    /// Reads a part of it.
+    pub(super) fn read(&mut self, text: &Text) -> Result<List, SyntaxError> {
+        let base = self.heredocs.len();
+        let Script { list, heredocs } = syntax::parse(text, base)?;
+        self.heredocs.extend(heredocs);
+        Ok(list)
+    }
+
+    /// The arguments, `$1` and on.
+    pub fn arguments(&self) -> &[Text] {
+        &self.arguments
+    }
+
+    /// Sets a variable.
+    pub fn set(&mut self, name: &str, value: Variable) {
+        let long = match &value {
+            Variable::One(text) => text.0.len(),
+            Variable::List(items) => items.iter().map(|item| item.0.len() + 1).sum(),
+            Variable::Map(items) => items.values().map(|item| item.0.len() + 1).sum(),
+        };
+        if long <= LONGEST {
+            self.variables.insert(name.to_owned(), value);
+        }
+    }
+
+    /// Whether a variable is set.
+    pub fn is_set(&self, name: &str) -> bool {
+        self.variables.contains_key(name)
+    }
+
+    /// The one text of a variable: an array's first element.
+    pub fn scalar(&self, name: &str) -> Option<Text> {
+        if let Ok(at) = name.parse::<usize>() {
+            return if at == 0 { Some(self.name()) } else { self.arguments.get(at - 1).cloned() };
+        }
+        match self.variables.get(name)? {
+            Variable::One(text) => Some(text.clone()),
+            Variable::List(items) => items.first().cloned(),
+            Variable::Map(items) => items.get("0").cloned(),
+        }
+    }
+
+    /// All elements of an array.
+    pub fn items(&self, name: &str) -> Option<Vec<Text>> {
+        Some(match self.variables.get(name)? {
+            Variable::One(text) => vec![text.clone()],
+            Variable::List(items) => items.clone(),
+            Variable::Map(items) => items.values().cloned().collect(),
+        })
+    }
+
+    /// One element of an array.
+    pub fn element(&mut self, name: &str, key: &Text) -> Option<Text> {
+        let line = key.line().unwrap_or(1);
+        let word = self.one(key).plain();
+        if let Some(Variable::Map(items)) = self.variables.get(name) {
+            return items.get(&word).cloned();
+        }
+        let index: usize = self.arithmetic(key, line).plain().parse().ok()?;
+        self.items(name)?.get(index).cloned()
+    }
+
+    /// Follows commands in order.
+    pub(super) fn list(&mut self, list: &List) -> Flow {
+        let mut status = Status::Yes;
+        for (join, pipeline) in list {
+            match (join, status) {
+                (Join::And, Status::No) | (Join::Or, Status::Yes | Status::Unknown) => continue,
+                (Join::Then | Join::And | Join::Or, _) => {}
+            }
+            match self.pipeline(pipeline) {
+                Flow::On(ended) => status = ended,
+                other => return other,
+            }
+        }
+        Flow::On(status)
+    }
+
+    fn pipeline(&mut self, pipeline: &Pipeline) -> Flow {
+        let mut status = Status::Yes;
+        for command in &pipeline.commands {
+            match self.command(command) {
+                Flow::On(ended) => status = ended,
+                other => return other,
+            }
+        }
+        if pipeline.commands.len() > 1 && status == Status::Yes {
+            status = Status::Unknown; // what `grep` at the end of a pipe finds depends on the machine
+        }
+        Flow::On(if pipeline.negated { status.not() } else { status })
+    }
+
+    fn command(&mut self, command: &Command) -> Flow {
+        self.steps += 1;
+        if self.steps > MOST_STEPS {
+            return Flow::Return;
+        }
+        match command {
+            Command::Simple { words, redirects, heredoc, line } => self.simple(words, redirects, *heredoc, *line),
+            Command::If { arms, otherwise, line } => self.conditional(arms, otherwise, *line),
+            Command::Case { word, arms } => self.case(word, arms),
+            Command::For { name, words, body } => self.for_loop(name, words, body),
+            Command::While { until, condition, body, line } => self.while_loop(*until, condition, body, *line),
+            Command::Function { name, body } => {
+                self.functions.insert(name.clone(), body.clone());
+                Flow::On(Status::Yes)
+            }
+            Command::Group(body) => self.list(body),
+            Command::Test(words) => Flow::On(self.test(words)),
+            Command::Arithmetic(text) => {
+                let value = self.counted(text);
+                let known = value.missing().is_empty();
+                Flow::On(if known { Status::of(value.plain() != "0") } else { Status::Unknown })
+            }
+        }
+    }
+
+    pub(super) fn condition(&mut self, condition: &List) -> Status {
+        match self.list(condition) {
+            Flow::On(status) => status,
+            Flow::Break | Flow::Continue | Flow::Return => Status::Unknown,
+        }
+    }
+}

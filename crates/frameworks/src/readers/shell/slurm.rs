@@ -1,0 +1,24 @@
+//! Variables that `#SBATCH` lines set.
+
+/// The variables that Slurm makes of `#SBATCH` lines.
+pub fn slurm_variables(text: &str) -> Vec<(String, String, u32)> {
+    let mut found = Vec::new();
+    for (at, row) in text.lines().enumerate().filter(|(_, row)| row.starts_with("#SBATCH")) {
+        let words: Vec<&str> = row.split('#').nth(1).unwrap_or_default().split_whitespace().skip(1).collect();
+        let mut words = words.iter().flat_map(|word| word.splitn(2, '='));
+        while let Some(option) = words.next() {
+            let names: &[&str] = match option {
+                "-N" | "--nodes" => &["SLURM_NNODES", "SLURM_JOB_NUM_NODES"],
+                "--ntasks-per-node" | "--tasks-per-node" => &["SLURM_NTASKS_PER_NODE"],
+                "-n" | "--ntasks" => &["SLURM_NTASKS", "SLURM_NPROCS"],
+                "--gpus-per-node" | "--gres" => &["SLURM_GPUS_PER_NODE", "SLURM_GPUS_ON_NODE"],
+                _ => continue,
+            };
+            let Some(value) = words.next().map(|value| value.rsplit(':').next().unwrap_or(value)) else { break };
+            if value.parse::<u32>().is_ok() {
+                found.extend(names.iter().map(|name| ((*name).to_owned(), value.to_owned(), at as u32 + 1)));
+            }
+        }
+    }
+    found
+}

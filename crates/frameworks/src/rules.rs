@@ -1,0 +1,186 @@
+//! Rules that several frameworks share: each says what a framework lacks, and the plan without it.
+
+use meshwright_engine::gpu::Format;
+use meshwright_engine::model::Mixer;
+use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::Dispatcher;
+use meshwright_engine::workload::{Half, Optimizer, Recipe};
+use meshwright_planner::limits::Obstacle;
+
+/// Whether two counts of bytes per parameter are equal: both are written numbers, not results.
+pub(crate) fn bytes_are(a: f64, b: f64) -> bool {
+    (a - b).abs() < 1e-9
+}
+
+/// Ranks of a pipeline become replicas.
+pub(crate) fn without_pipeline(plan: &Plan) -> Plan {
+    let Layout { pp, dp, .. } = plan.layout;
+    Plan { layout: Layout { pp: 1, dp: dp * pp, ..plan.layout }, ..*plan }
+}
+
+/// Ranks of context parallelism become replicas.
+pub(crate) fn without_context(plan: &Plan) -> Plan {
+    let Layout { cp, dp, .. } = plan.layout;
+    Plan { layout: Layout { cp: 1, dp: dp * cp, ..plan.layout }, ..*plan }
+}
+
+/// Ranks of tensor parallelism become replicas.
+pub(crate) fn without_tensor(plan: &Plan) -> Plan {
+    let Layout { tp, dp, .. } = plan.layout;
+    Plan { layout: Layout { tp: 1, etp: 1, dp: dp * tp, ..plan.layout }, sequence_parallel: false, ..*plan }
+}
+
+/// No pipeline.
+pub(crate) fn no_pipeline(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    (plan.layout.pp > 1).then(|| Obstacle {
+        what: format!("pp={}", plan.layout.pp),
+        why: "it has no pipeline parallelism".into(),
+        instead: Some(without_pipeline(plan)),
+    })
+}
+
+/// No expert parallelism, and none of its tensor parallelism.
+pub(crate) fn no_experts(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let Layout { ep, etp, .. } = plan.layout;
+    (ep > 1 || etp > 1).then(|| Obstacle {
+        what: format!("ep={ep} etp={etp}"),
+        why: "it has no expert parallelism".into(),
+        instead: Some(Plan { layout: Layout { ep: 1, etp: 1, ..plan.layout }, ..*plan }),
+    })
+}
+
+/// Experts are not split by tensor parallelism.
+pub(crate) fn no_expert_tensor(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    (plan.layout.etp > 1).then(|| Obstacle {
+        what: format!("etp={}", plan.layout.etp),
+        why: "experts are whole on their rank".into(),
+        instead: Some(Plan { layout: Layout { etp: 1, ..plan.layout }, ..*plan }),
+    })
+}
+
+/// Tokens reach experts by all-to-all only.
+pub(crate) fn all_to_all_only(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    (plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp).then(|| Obstacle {
+        what: "dispatcher=deepep".into(),
+        why: "tokens reach their experts by all-to-all".into(),
+        instead: Some(Plan { dispatcher: Dispatcher::AllToAll, ..*plan }),
+    })
+}
+
+/// Tensor parallelism keeps whole sequences in norms; experts beside it would want them split.
+pub(crate) fn no_sequence_parallel(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let near =
+        || if problem.model().is_moe() { without_tensor(plan) } else { Plan { sequence_parallel: false, ..*plan } };
+    plan.sequence_parallel.then(|| Obstacle {
+        what: "sp=on".into(),
+        why: "its tensor parallelism does not split norms and residuals".into(),
+        instead: Some(near()),
+    })
+}
+
+/// Only these exchanges of context parallelism; the first is nearest to all others.
+pub(crate) fn only_context(plan: &Plan, kinds: &[CpKind], why: &'static str) -> Option<Obstacle> {
+    if plan.layout.cp == 1 || kinds.contains(&plan.cp_kind) {
+        return None;
+    }
+    let near = kinds.first().map_or_else(|| without_context(plan), |kind| Plan { cp_kind: *kind, ..*plan });
+    Obstacle::of_plan(format!("cp-kind={}", plan.cp_kind), why, near)
+}
+
+/// All layers are recomputed, or none.
+pub(crate) fn recompute_all_or_none(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if matches!(plan.recompute, Recompute::None | Recompute::Full) {
+        return None;
+    }
+    Obstacle::of_plan(
+        format!("recompute={}", plan.recompute),
+        "it recomputes whole layers, all or none",
+        Plan { recompute: Recompute::Full, ..*plan },
+    )
+}
+
+/// Nothing waits on the host.
+pub(crate) fn no_offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    (plan.offload != Offload::NONE).then(|| Obstacle {
+        what: "offload".into(),
+        why: "it cannot put a share of optimizer states or activations alone on the host".into(),
+        instead: Some(Plan { offload: Offload::NONE, ..*plan }),
+    })
+}
+
+/// All replicas share one copy.
+pub(crate) fn no_shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let group = plan.shard_group.filter(|group| *group < plan.layout.dense_replicas())?;
+    Obstacle::of_plan(format!("shard={group}"), "it shards over all replicas", Plan { shard_group: None, ..*plan })
+}
+
+/// Stages are outermost.
+pub(crate) fn pipeline_outermost(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let differs = plan.layout.pp > 1 && plan.layout.dp > 1 && plan.order == RankOrder::DataOutermost;
+    differs.then(|| Obstacle {
+        what: format!("order={}", plan.order),
+        why: "it numbers the ranks of a stage together".into(),
+        instead: Some(Plan { order: RankOrder::PipelineOutermost, ..*plan }),
+    })
+}
+
+/// Weights are freed after the forward pass.
+pub(crate) fn reshard_only(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    (plan.zero == ZeroStage::Three && !plan.reshard_after_forward).then(|| Obstacle {
+        what: "reshard=off".into(),
+        why: "it frees gathered weights after each pass".into(),
+        instead: Some(Plan { reshard_after_forward: true, ..*plan }),
+    })
+}
+
+/// Tensor parallelism divides the key-value heads, and copies none.
+///
+/// Source: [torchtitan] `models/common/decoder.py`, `update_from_config`; [nanotron] `config/config.py`: as many as tp or more.
+pub(crate) fn key_value_heads(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let Layout { tp, dp, .. } = plan.layout;
+    let attention = problem.model().kinds.iter().filter_map(|layer| match &layer.mixer {
+        Mixer::Attention(attention) => Some(attention.kv_heads),
+        Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => None,
+    });
+    let heads = attention.into_iter().find(|heads| !heads.is_multiple_of(tp))?;
+    let near = (1..=tp).rev().find(|near| tp.is_multiple_of(*near) && heads.is_multiple_of(*near))?;
+    let layout = Layout { tp: near, dp: dp * (tp / near), ..plan.layout };
+    let why = format!("tensor parallelism divides the {heads} key-value heads");
+    Obstacle::of_plan(
+        format!("tp={tp}"),
+        why,
+        Plan { layout, sequence_parallel: plan.sequence_parallel && near > 1, ..*plan },
+    )
+}
+
+/// Weights and GEMMs in bf16.
+///
+/// Source: [torchtitan] `config/configs.py`: `mixed_precision_param` is bfloat16 or float32; [nanotron] scales no loss.
+pub(crate) fn no_float16(problem: &Problem) -> Option<Obstacle> {
+    (problem.workload().half == Half::Fp16)
+        .then(|| Obstacle::of_model("--precision fp16", "it scales no loss: plan with --precision bf16"))
+}
+
+/// bf16 GEMMs, bf16 weights, fp32 master weights and Adam's two moments in fp32.
+pub(crate) fn plain_mixed_precision(problem: &Problem, gradients: &[f64]) -> Vec<Obstacle> {
+    let workload = problem.workload();
+    let Recipe { weight, gradient, master, state } = workload.recipe;
+    let mut found = Vec::new();
+    if workload.format != Format::Bf16 {
+        found.push(Obstacle::of_model(
+            format!("--precision {}", workload.format),
+            "products below 16 bits are the model code's own",
+        ));
+    }
+    let known = gradients.iter().any(|bytes| bytes_are(gradient, *bytes));
+    let adam = workload.optimizer == Optimizer::Elementwise && bytes_are(state, 8.0);
+    if !bytes_are(weight, 2.0) || !bytes_are(master, 4.0) || !known || !adam {
+        let gradients: Vec<String> = gradients.iter().map(ToString::to_string).collect();
+        found.push(Obstacle::of_model(
+            format!("{weight} + {gradient} + {master} + {state} B of weight, gradient, master and moments"),
+            format!("it is 2 + {} + 4 + 8: bf16 with Adam in fp32", gradients.join(" or ")),
+        ));
+    }
+    found
+}

@@ -1,0 +1,295 @@
+//! torchtitan: a Python module whose `train()` is the whole configuration, and a script with the launcher line.
+//!
+//! Names: [torchtitan] `torchtitan/config/configs.py`, `models/common/config_utils.py`, release 0.3.0.
+
+use super::limits::LIMITS;
+use crate::emit::header::lines;
+use crate::emit::launcher::{distributed, nodes};
+use crate::emit::request::{EmittedFile, Request};
+use crate::emit::text::Lines;
+use crate::sizes::{SharedMixer, Sizes};
+use meshwright_engine::model::QkNorm;
+use meshwright_engine::plan::{Layout, Recompute, ZeroStage};
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::stack::Dispatcher;
+use meshwright_planner::limits::Obstacle;
+
+/// The launch script and the module.
+pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
+    let sizes = &Sizes::of(request.costs.problem.model())?;
+    Ok(vec![script(request), module(request, sizes)])
+}
+
+/// Name of the module.
+const MODULE: &str = "torchtitan_plan";
+
+const IMPORTS: &str = "\
+from functools import partial
+
+import torch.nn as nn
+
+from torchtitan.components.loss import ChunkedLossWrapper, CrossEntropyLoss
+from torchtitan.components.optimizer import default_adamw
+from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig
+from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC
+from torchtitan.hf_datasets.text_datasets import HuggingFaceTextDataLoader
+from torchtitan.models.common import ComplexRoPE, CosSinRoPE, Embedding, Linear, RMSNorm
+from torchtitan.models.common.config_utils import (
+    get_attention_config,
+    make_ffn_config,
+    make_gqa_config,
+    make_moe_config,
+    make_routed_experts_config,
+    make_router_config,
+)
+from torchtitan.models.common.param_init import skip_param_init
+from torchtitan.trainer import Trainer";
+
+const GQA: &str = "
+from torchtitan.models.qwen3 import model_registry
+from torchtitan.models.qwen3.model import Qwen3Model as Model, Qwen3TransformerBlock as Block";
+
+const MLA: &str = "
+from torchtitan.models.deepseek_v3 import make_mla_attention_config, model_registry
+from torchtitan.models.deepseek_v3.model import DeepSeekV3Model as Model, DeepSeekV3TransformerBlock as Block";
+
+const HELPERS: &str = r#"
+INIT = {"weight": partial(nn.init.normal_, std=0.02), "bias": nn.init.zeros_}
+ONES = {"weight": nn.init.ones_}
+EXPERTS = {name: INIT["weight"] for name in ("w1_EFD", "w2_EDF", "w3_EFD")}
+
+
+def norm(width):
+    return RMSNorm.Config(normalized_shape=width, param_init=ONES)
+
+
+def ffn(width):
+    return make_ffn_config(dim=DIM, hidden_dim=width, w1_param_init=INIT, w2w3_param_init=INIT)
+"#;
+
+const MODEL: &str = r#"
+def block(layer):
+    part = {"moe": _moe()} if HAS_EXPERTS[layer] else {"feed_forward": ffn(FFN)}
+    return Block.Config(attention_norm=norm(DIM), ffn_norm=norm(DIM), attention=attention(layer), **part)
+
+
+def _model():
+    embedding_init = {"weight": skip_param_init} if TIED else {"weight": INIT["weight"]}
+    return Model.Config(
+        dim=DIM,
+        vocab_size=VOCAB,
+        enable_weight_tying=TIED,
+        tok_embeddings=Embedding.Config(num_embeddings=VOCAB, embedding_dim=DIM, param_init=embedding_init),
+        norm=norm(DIM),
+        lm_head=Linear.Config(in_features=DIM, out_features=VOCAB, param_init=INIT),
+        layers=[block(layer) for layer in range(LAYERS)],
+    )
+
+
+def stages(counts):
+    """Module names of each pipeline stage, in model order."""
+    parts, at = [], 0
+    for count in counts:
+        parts.append([f"layers.{layer}" for layer in range(at, at + count)])
+        at += count
+    return [["tok_embeddings"] + parts[0], *parts[1:-1], parts[-1] + ["norm", "lm_head"]]
+
+
+def train() -> Trainer.Config:
+    spec = model_registry("debugmodel")
+    spec.flavor, spec.model = "plan", _model()
+    config = Trainer.Config(
+        model_spec=spec,
+        loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=VOCAB)),
+        training=TrainingConfig(),
+        parallelism=ParallelismConfig(),
+        compile=CompileConfig(),
+        # To be edited: data, tokenizer, learning rate, length of the run.
+        dataloader=HuggingFaceTextDataLoader.Config(dataset="c4_test"),
+        hf_assets_path="./tests/assets/tokenizer",
+        optimizer=default_adamw(lr=3e-4),
+    )
+    config.training.steps = 50
+"#;
+
+fn module(request: &Request, sizes: &Sizes) -> EmittedFile {
+    let mut text = Lines::default();
+    let notes =
+        ["rotary base, epsilon, initialisation and the router's score are to be set as the model has them".to_owned()];
+    text.comments(lines(&LIMITS, request, &notes));
+    text.line(IMPORTS);
+    text.line(&if matches!(sizes.mixer, SharedMixer::Mla(_)) { MLA } else { GQA }[1..]);
+    text.line("");
+    constants(request, sizes, &mut text);
+    text.line(HELPERS);
+    attention(sizes, request, &mut text);
+    experts(request, sizes, &mut text);
+    text.line(MODEL.trim_end());
+    for line in settings(request) {
+        text.line(format!("    config.{line}"));
+    }
+    text.line("    return config");
+    EmittedFile { name: format!("{MODULE}.py"), text: text.into_string() }
+}
+
+fn python(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
+}
+
+fn constants(request: &Request, sizes: &Sizes, text: &mut Lines) {
+    let model = request.costs.problem.model();
+    text.line(format!(
+        "DIM, LAYERS, VOCAB, TIED = {}, {}, {}, {}",
+        model.hidden,
+        model.layers(),
+        model.vocab,
+        python(model.tied_embeddings)
+    ));
+    text.line(format!("FFN = {}", sizes.dense.as_ref().map_or(0, |mlp| mlp.intermediate)));
+    let dense = sizes.has_experts.iter().take_while(|has| !**has).count();
+    if sizes.has_experts[dense..].iter().all(|has| *has) {
+        text.line(format!("HAS_EXPERTS = [False] * {dense} + [True] * {}", sizes.has_experts.len() - dense));
+    } else {
+        let all: Vec<&str> = sizes.has_experts.iter().map(|has| python(*has)).collect();
+        text.line(format!("HAS_EXPERTS = [{}]", all.join(", ")));
+    }
+}
+
+fn attention(sizes: &Sizes, request: &Request, text: &mut Lines) {
+    let seq_len = request.costs.problem.workload().seq_len;
+    text.line("\ndef attention(layer):");
+    match &sizes.mixer {
+        SharedMixer::Attention(a) => {
+            let norm = if a.qk_norm == QkNorm::PerHead { format!("norm({})", a.head_dim) } else { "None".into() };
+            text.line(format!(
+                "    rope = CosSinRoPE.Config(dim={d}, max_seq_len={seq_len}, theta=500000.0)\n    return make_gqa_config(\n        \
+                 dim=DIM,\n        n_heads={heads},\n        n_kv_heads={kv},\n        head_dim={d},\n        \
+                 wqkv_param_init=INIT,\n        wo_param_init=INIT,\n        \
+                 inner_attention=get_attention_config(\"flex\"),\n        fuse_qkv=True,\n        rope=rope,\n        \
+                 qk_norm={norm},\n    )\n",
+                d = a.head_dim,
+                heads = a.heads,
+                kv = a.kv_heads,
+            ));
+        }
+        SharedMixer::Mla(m) => text.line(format!(
+            "    rope = ComplexRoPE.Config(dim={rope}, max_seq_len={seq_len}, theta=10000.0)\n    \
+             return make_mla_attention_config(\n        layer_id=layer,\n        dim=DIM,\n        n_heads={heads},\n        \
+             q_lora_rank={q},\n        kv_lora_rank={kv},\n        qk_nope_head_dim={nope},\n        \
+             qk_rope_head_dim={rope},\n        v_head_dim={v},\n        attn_backend=\"flex\",\n        linear_init=INIT,\n        \
+             norm_init=ONES,\n        depth_init=lambda layer: INIT,\n        rope=rope,\n    )\n",
+            heads = m.heads,
+            q = m.q_rank,
+            kv = m.kv_rank,
+            nope = m.nope_dim,
+            rope = m.rope_dim,
+            v = m.v_dim,
+        )),
+    }
+}
+
+fn experts(request: &Request, sizes: &Sizes, text: &mut Lines) {
+    let Some(moe) = &sizes.moe else { return };
+    let plan = &request.evaluation.plan;
+    let backend = if plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp { "deepep" } else { "standard" };
+    let shared = if moe.shared_intermediate > 0 { format!("ffn({})", moe.shared_intermediate) } else { "None".into() };
+    let limited = if moe.group_limit > 0 && moe.group_limit < 8 && moe.experts.is_multiple_of(8) {
+        format!(", num_expert_groups=8, num_limited_groups={}", moe.group_limit)
+    } else {
+        String::new()
+    };
+    text.line(format!(
+        "\ndef _moe():\n    return make_moe_config(\n        num_experts={n},\n        router=make_router_config(\n            \
+         dim=DIM, num_experts={n}, gate_param_init=INIT, top_k={k}{limited}\n        ),\n        \
+         routed_experts=make_routed_experts_config(\n            dim=DIM,\n            hidden_dim={f},\n            \
+         num_experts={n},\n            top_k={k},\n            param_init=EXPERTS,\n            \
+         comm_backend=\"{backend}\",\n        ),\n        shared_experts={shared},\n    )\n",
+        n = moe.experts,
+        k = moe.top_k,
+        f = moe.intermediate,
+    ));
+}
+
+/// Name of a schedule in torch.distributed.pipelining.
+const fn schedule(schedule: Schedule) -> &'static str {
+    match schedule {
+        Schedule::GPipe | Schedule::Naive => "GPipe",
+        Schedule::OneFOneB | Schedule::ZbH1 | Schedule::ZbH2 => "1F1B",
+        Schedule::Interleaved { .. } => "Interleaved1F1B",
+        Schedule::LoopedBfs { .. } => "LoopedBFS",
+        Schedule::ZbV => "ZBVZeroBubble",
+        Schedule::DualPipeV | Schedule::DualPipe => "DualPipeV",
+    }
+}
+
+/// Whether steps are captured as CUDA graphs: where the prediction assumed it, and neither pipelines nor experts that are
+/// reached through the host's counts forbid it.
+///
+/// Source: [torchtitan] `torchtitan/trainer.py` (`Trainer.Config.__post_init__`), release 0.3.0.
+fn captures(request: &Request) -> bool {
+    let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
+    problem.stack().cuda_graphs && plan.layout.pp == 1 && !problem.model().is_moe()
+}
+
+/// Assignments to the configuration that the plan decides.
+fn settings(request: &Request) -> Vec<String> {
+    let (costs, plan) = (request.costs, &request.evaluation.plan);
+    let (workload, stack) = (costs.problem.workload(), costs.problem.stack());
+    let Layout { tp, cp, pp, dp, ep, .. } = plan.layout;
+    let shard = if plan.zero == ZeroStage::Zero { 1 } else { plan.dense_shards() / cp };
+    let local = if pp > 1 { workload.global_batch / dp } else { plan.micro_batch };
+    let mut lines = vec![
+        format!("training.seq_len = {}", workload.seq_len),
+        format!("training.global_batch_size = {}", workload.global_batch),
+        format!("training.local_batch_size = {local}"),
+        "training.mixed_precision_param = \"bfloat16\"".into(),
+        "training.mixed_precision_reduce = \"float32\"".into(),
+        format!("training.disable_cuda_graphs = {}", python(!captures(request))),
+        format!("parallelism.data_parallel_replicate_degree = {}", dp / shard),
+        format!("parallelism.data_parallel_shard_degree = {shard}"),
+        format!("parallelism.tensor_parallel_degree = {tp}"),
+        format!("parallelism.context_parallel_degree = {cp}"),
+        format!("parallelism.pipeline_parallel_degree = {pp}"),
+        format!("parallelism.expert_parallel_degree = {ep}"),
+    ];
+    if tp > 1 {
+        lines.push(format!("parallelism.enable_sequence_parallel = {}", python(plan.sequence_parallel)));
+    }
+    if plan.zero == ZeroStage::Three {
+        let when = if plan.reshard_after_forward { "always" } else { "never" };
+        lines.push(format!("parallelism.fsdp_reshard_after_forward = \"{when}\""));
+    }
+    if pp > 1 {
+        let counts = request.layers_of_chunks();
+        let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
+        lines.push(format!("parallelism.pipeline_parallel_schedule = \"{}\"", schedule(plan.schedule)));
+        lines.push(format!("parallelism.pipeline_parallel_microbatch_size = {}", plan.micro_batch));
+        lines.push(format!("parallelism.module_fqns_per_model_part = stages([{}])", counts.join(", ")));
+    }
+    lines.push(match plan.recompute {
+        Recompute::Full => "activation_checkpoint = FullAC.Config()".into(),
+        Recompute::PerOp => "activation_checkpoint = SelectiveAC.Config()".into(),
+        Recompute::None | Recompute::EveryOther | Recompute::FirstLayers(_) | Recompute::Selective(_) => {
+            "activation_checkpoint = None".into()
+        }
+    });
+    lines.push(format!("compile.enable = {}", python(stack.transformer_engine)));
+    if tp > 1 && stack.overlap.tp > 0.0 {
+        lines.push("compile.enable_async_tensor_parallel = True".into());
+    }
+    lines
+}
+
+fn script(request: &Request) -> EmittedFile {
+    let cluster = request.costs.problem.cluster();
+    let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
+    let mut text = Lines::default();
+    text.line("#!/usr/bin/env bash");
+    text.comments(lines(&LIMITS, request, &[]));
+    text.comments(["Run it in this folder, once a node; under Slurm:"]);
+    text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash torchtitan.sh"));
+    text.line("set -euo pipefail\n\nexport PYTHONPATH=\"$PWD${PYTHONPATH:+:$PYTHONPATH}\"\n");
+    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
+    text.line(format!("\ntorchrun \"${{DISTRIBUTED_ARGS[@]}}\" -m torchtitan.train --module {MODULE} --config train"));
+    EmittedFile { name: "torchtitan.sh".into(), text: text.into_string() }
+}

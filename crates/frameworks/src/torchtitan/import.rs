@@ -1,0 +1,345 @@
+//! torchtitan's TOML (up to 0.2), its configurations in Python (0.3), and its command line.
+//!
+//! Source: [torchtitan] `torchtitan/config/job_config.py` of 0.2 and `torchtitan/config/configs.py` of 0.3.
+
+mod flavors;
+mod registry;
+mod split;
+
+use crate::import::claim::{Claim, FileSample};
+use crate::import::context::{Context, ImportError, Launched};
+use crate::import::finding::Finding;
+use crate::import::imported::{Imported, Unknown, divides, replicas};
+use crate::readers::document::{self, Document, Form};
+use meshwright_engine::gpu::Format;
+use meshwright_engine::model::Model;
+use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::stack::{Dispatcher, Family};
+use meshwright_engine::workload::Recipe;
+
+pub(crate) use registry::{fill_from_registry, of_python};
+
+/// Sections that are read here key by key.
+const READ: &[(&str, &str)] = &[
+    (
+        "parallelism",
+        "data_parallel_replicate_degree data_parallel_shard_degree fsdp_reshard_after_forward enable_fsdp_symm_mem \
+         tensor_parallel_degree enable_sequence_parallel spmd_backend disable_loss_parallel enable_async_tensor_parallel \
+         enable_compiled_autograd pipeline_parallel_degree module_fqns_per_model_part pipeline_parallel_first_stage_less_layers \
+         pipeline_parallel_last_stage_less_layers pipeline_parallel_layers_per_stage pipeline_parallel_schedule \
+         pipeline_parallel_schedule_csv pipeline_parallel_microbatch_size num_pp_microbatches pipeline_parallel_split_points context_parallel_degree \
+         context_parallel_rotate_method context_parallel_load_balancer context_parallel_ptrr_mask_key expert_parallel_degree \
+         expert_tensor_parallel_degree expert_parallel_comm_backend",
+    ),
+    (
+        "training",
+        "dataset dataset_path local_batch_size batch_size global_batch_size seq_len max_norm steps enable_cpu_offload dtype \
+         mixed_precision_param mixed_precision_reduce gc_freq gc_debug seed deterministic debug_moe_force_load_balance compile \
+         disable_cuda_graphs num_tokens_per_microbatch_per_dp_rank max_context_length warmup_steps",
+    ),
+    (
+        "activation_checkpoint",
+        "mode selective_ac_option per_op_sac_force_recompute_mm_shapes_by_fqns early_stop memory_budget \
+         visualize_memory_budget_pareto preserve_rng_state determinism_check debug",
+    ),
+    ("compile", "enable components backend enable_async_tensor_parallel"),
+    ("model", "name flavor hf_assets_path tokenizer_path converters print_after_conversion norm_type"),
+];
+
+/// Other sections: nothing of them changes the step here.
+const OTHER: &str = "job profiling metrics optimizer lr_scheduler checkpoint float8 mx quantize comm memory_estimation \
+    fault_tolerance experimental validation debug model_spec hf_assets_path dump_folder profiler tokenizer dataloader validator \
+    override loss";
+
+/// Hidden share of tensor-parallel collectives under async TP. Source: [calibration-1-1].
+const ASYNC_TP: f64 = 0.5;
+
+/// Name of this kind of file on the command line.
+pub(crate) const KIND: &str = "torchtitan";
+
+/// The claim to a file: any TOML, and any Python where nobody else wants it.
+pub(crate) fn claim(sample: &FileSample) -> Claim {
+    if matches!(sample.extension, "toml" | "py") { Claim::Extension } else { Claim::None }
+}
+
+/// Reads a file of this kind.
+///
+/// # Errors
+/// A file that does not parse.
+pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
+    let document = if context.is_python() {
+        registry::of_python(text, context.configuration(), context)?
+    } else {
+        document::parse(text, Form::Toml, context)?
+    };
+    Ok(settle(&document, &Launched::default()))
+}
+
+/// Settles a configuration.
+pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
+    let compiled = document.switch("compile.enable").or_else(|| document.switch("training.compile")).unwrap_or(false);
+    let components = document.words("compile.components");
+    let compiled = compiled && (components.is_empty() || components.iter().any(|part| part == "model"));
+    let mut imported =
+        Imported::new(KIND, Family::Torchtitan, if compiled { "torchtitan-2024" } else { "torchtitan-eager" });
+    imported.world = launched.world;
+    imported.gpus_per_node = launched.gpus_per_node;
+    imported.model = model(document);
+    layout(document, &mut imported);
+    batch(document, &mut imported);
+    imported.plan.schedule = schedule(document, &imported);
+    let (pp, v) = (imported.plan.layout.pp, imported.plan.schedule.virtual_stages());
+    if pp > 1 {
+        let layers = imported.model.as_ref().map(Model::layers);
+        imported.plan.split = split::split(document, layers, pp, v).unwrap_or_default();
+    }
+    imported.plan.recompute = recompute(document);
+    software(document, &mut imported);
+    for (section, known) in READ {
+        for key in document.keys(section) {
+            let path = format!("{section}.{key}");
+            if !known.split_whitespace().any(|known| known == key)
+                && let Some(place) = document.place(&path)
+            {
+                let nearest = meshwright_engine::suggest::nearest(&key, known.split_whitespace());
+                imported.unknown.push(Unknown { name: path, values: Vec::new(), place, nearest });
+            }
+        }
+    }
+    for key in document.keys("") {
+        let read = READ.iter().any(|(section, _)| *section == key);
+        if !read
+            && !OTHER.split_whitespace().any(|known| known == key)
+            && let Some(place) = document.place(&key)
+        {
+            let sections = READ.iter().map(|(section, _)| *section).chain(OTHER.split_whitespace());
+            imported.unknown.push(Unknown {
+                nearest: meshwright_engine::suggest::nearest(&key, sections),
+                name: key,
+                values: Vec::new(),
+                place,
+            });
+        }
+    }
+    let unknown: Vec<String> = imported.unknown.iter().map(|unknown| unknown.name.clone()).collect();
+    let left = document.unread().into_iter().map(|(path, _)| path);
+    imported.without_effect = left.filter(|path| !unknown.iter().any(|name| path.starts_with(name.as_str()))).collect();
+    for (key, path) in [
+        ("tp", "tensor_parallel_degree"),
+        ("pp", "pipeline_parallel_degree"),
+        ("cp", "context_parallel_degree"),
+        ("ep", "expert_parallel_degree"),
+        ("zero", "data_parallel_shard_degree"),
+        ("vpp", "pipeline_parallel_schedule"),
+    ] {
+        imported.places.extend(document.place(&format!("parallelism.{path}")).map(|place| (key.to_owned(), place)));
+    }
+    for (key, path) in [
+        ("mbs", "training.local_batch_size"),
+        ("batch", "training.global_batch_size"),
+        ("seq", "training.seq_len"),
+        ("recompute", "activation_checkpoint.mode"),
+    ] {
+        imported.places.extend(document.place(path).map(|place| (key.to_owned(), place)));
+    }
+    imported.findings = document.findings.take();
+    imported
+}
+
+fn model(document: &Document) -> Option<Model> {
+    let (name, flavor) = (document.word("model.name")?, document.word("model.flavor").unwrap_or_default());
+    if let Some(model) = flavors::model(&name, &flavor) {
+        return Some(model);
+    }
+    let place = document.place("model.flavor").or_else(|| document.place("model.name"));
+    let finding = Finding::warning("unknown-model", format!("`{name}` `{flavor}` is no model that is known"));
+    document.note(finding.at_maybe(place.as_ref()).expected("give it with --model"));
+    None
+}
+
+fn layout(document: &Document, imported: &mut Imported) {
+    let degree = |key: &str| document.degree(&format!("parallelism.{key}"));
+    let (tp, cp, pp) = (
+        degree("tensor_parallel_degree").unwrap_or(1),
+        degree("context_parallel_degree").unwrap_or(1),
+        degree("pipeline_parallel_degree").unwrap_or(1),
+    );
+    let copies = degree("data_parallel_replicate_degree").unwrap_or(1);
+    let shards = match (degree("data_parallel_shard_degree"), imported.world) {
+        (Some(shards), _) => {
+            let world =
+                [tp, cp, pp, copies, shards].iter().fold(1_u32, |product, degree| product.saturating_mul(*degree));
+            match imported.world {
+                Some(launched) if launched != world => {
+                    let place = document.place("parallelism.data_parallel_shard_degree");
+                    let finding = Finding::error(
+                        "world-size",
+                        format!("the degrees multiply to {world}, and {launched} GPUs are launched"),
+                    );
+                    document.note(finding.at_maybe(place.as_ref()).expected("−1 takes what is left"));
+                }
+                Some(_) | None => imported.world = Some(world),
+            }
+            shards
+        }
+        (None, Some(world)) => replicas(world, &[tp, cp, pp, copies]),
+        (None, None) => 1,
+    };
+    let plan = &mut imported.plan;
+    plan.layout = Layout {
+        tp,
+        cp,
+        pp,
+        dp: copies.saturating_mul(shards),
+        ep: degree("expert_parallel_degree").unwrap_or(1),
+        etp: degree("expert_tensor_parallel_degree").unwrap_or(1),
+    };
+    plan.sequence_parallel = tp > 1 && document.switch("parallelism.enable_sequence_parallel").unwrap_or(true);
+    let open = degree("data_parallel_shard_degree").is_none();
+    plan.zero = if open || shards.saturating_mul(cp) > 1 { ZeroStage::Three } else { ZeroStage::Zero };
+    plan.shard_group = (copies > 1 && plan.zero == ZeroStage::Three).then(|| shards.saturating_mul(cp));
+    plan.reshard_after_forward = match document.word("parallelism.fsdp_reshard_after_forward").as_deref() {
+        Some("always") => true,
+        Some("never") => false,
+        Some("default") | None => pp == 1,
+        Some(other) => {
+            document.wrong("parallelism.fsdp_reshard_after_forward", other, "default, always or never");
+            true
+        }
+    };
+    let backend = document.word("model_spec.moe_comm_backend");
+    let backend = backend.or_else(|| document.word("parallelism.expert_parallel_comm_backend"));
+    if let Some(backend) = backend {
+        plan.dispatcher = if backend == "standard" { Dispatcher::AllToAll } else { Dispatcher::DeepEp };
+    }
+    plan.cp_kind = match document.word("parallelism.context_parallel_rotate_method").as_deref() {
+        Some("alltoall") => CpKind::Ring,
+        Some(_) | None => CpKind::AllGather,
+    };
+    divides(
+        &mut document.findings.borrow_mut(),
+        imported.world,
+        &imported.plan,
+        document.place("parallelism").as_ref(),
+    );
+}
+
+fn batch(document: &Document, imported: &mut Imported) {
+    let local =
+        document.size("training.local_batch_size").or_else(|| document.size("training.batch_size")).unwrap_or(8);
+    let of_pipeline = match document.size("parallelism.num_pp_microbatches") {
+        Some(parts) => (local / parts).max(1),
+        None => document.size("parallelism.pipeline_parallel_microbatch_size").unwrap_or(1),
+    };
+    let plan = &mut imported.plan;
+    plan.micro_batch = if plan.layout.pp > 1 { of_pipeline } else { local };
+    let whole = document.degree("training.global_batch_size");
+    imported.work.global_batch = whole.or_else(|| imported.world.map(|_| local.saturating_mul(plan.layout.dp)));
+    imported.work.seq_len = document.size("training.seq_len").or_else(|| document.size("training.max_context_length"));
+    if document.switch("training.enable_cpu_offload").unwrap_or(false) {
+        plan.offload.optimizer = 1.0;
+    }
+}
+
+fn schedule(document: &Document, imported: &Imported) -> Schedule {
+    let pp = imported.plan.layout.pp;
+    let name = document.word("parallelism.pipeline_parallel_schedule").unwrap_or_else(|| "1F1B".into());
+    if pp == 1 {
+        return Schedule::OneFOneB;
+    }
+    let layers = imported.model.as_ref().map(Model::layers);
+    let single = ["1f1b", "gpipe"].contains(&name.to_ascii_lowercase().as_str());
+    let usual = if single { 1 } else { 2 }; // torchtitan gives the looped schedules two stages a rank
+    let chunks = split::stages_of_rank(document, layers, pp, usual);
+    match name.to_ascii_lowercase().as_str() {
+        "1f1b" => Schedule::OneFOneB,
+        "gpipe" => Schedule::GPipe,
+        "interleaved1f1b" => Schedule::Interleaved { virtual_stages: chunks.max(2) },
+        "loopedbfs" => Schedule::LoopedBfs { virtual_stages: chunks.max(2) },
+        "zbvzerobubble" => Schedule::ZbV,
+        "dualpipev" => Schedule::DualPipeV,
+        "interleavedzerobubble" => {
+            let place = document.place("parallelism.pipeline_parallel_schedule");
+            document.note(
+                Finding::warning("not-modelled", "InterleavedZeroBubble is priced as Interleaved1F1B")
+                    .at_maybe(place.as_ref()),
+            );
+            Schedule::Interleaved { virtual_stages: chunks.max(2) }
+        }
+        _ => {
+            let known = "1F1B, Interleaved1F1B, GPipe, LoopedBFS, InterleavedZeroBubble, ZBVZeroBubble or DualPipeV";
+            document.wrong("parallelism.pipeline_parallel_schedule", &name, known);
+            Schedule::OneFOneB
+        }
+    }
+}
+
+fn recompute(document: &Document) -> Recompute {
+    let option = document.word("activation_checkpoint.selective_ac_option").unwrap_or_else(|| "2".into());
+    match document.word("activation_checkpoint.mode").as_deref() {
+        Some("none") => Recompute::None,
+        Some("full") => Recompute::Full,
+        Some("selective") | None => match option.as_str() {
+            "op" => Recompute::PerOp,
+            "1" => Recompute::Full,
+            "2" => Recompute::EveryOther,
+            other => {
+                let place = document.place("activation_checkpoint.selective_ac_option");
+                let finding = Finding::warning(
+                    "not-modelled",
+                    format!("every {other}-th layer recomputed is priced as every second"),
+                );
+                document.note(finding.at_maybe(place.as_ref()));
+                Recompute::EveryOther
+            }
+        },
+        Some("memory_budget") => {
+            let place = document.place("activation_checkpoint.mode");
+            document.note(
+                Finding::warning("not-modelled", "a memory budget is priced as per-op recomputation")
+                    .at_maybe(place.as_ref()),
+            );
+            Recompute::PerOp
+        }
+        Some(other) => {
+            document.wrong("activation_checkpoint.mode", other, "none, selective, full or memory_budget");
+            Recompute::None
+        }
+    }
+}
+
+fn software(document: &Document, imported: &mut Imported) {
+    let converters = document.words("model.converters").join(" ");
+    imported.work.format = if converters.contains("mx") {
+        Format::Mxfp8
+    } else if converters.contains("float8") {
+        Format::Fp8
+    } else {
+        Format::Bf16
+    };
+    let is = |path: &str, dtype: &str| document.word(path).as_deref() == Some(dtype);
+    if is("training.dtype", "bfloat16") {
+        // Weights, gradients and moments; nothing is kept in fp32.
+        imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+    }
+    if is("training.mixed_precision_param", "float32") {
+        let place = document.place("training.mixed_precision_param");
+        document.note(Finding::warning("not-modelled", "products in fp32 are priced as bf16").at_maybe(place.as_ref()));
+    }
+    let reduced = if is("training.mixed_precision_reduce", "bfloat16") { 2.0 } else { 4.0 };
+    imported.settings.put("reduce_bytes", reduced, 4.0);
+    if document.switch("optimizer.early_step_in_backward").unwrap_or(false) {
+        let place = document.place("optimizer.early_step_in_backward");
+        let finding =
+            Finding::note("not-modelled", "each gradient is freed once it is applied: memory is less by them");
+        document.note(finding.at_maybe(place.as_ref()));
+    }
+    let on = |paths: [&str; 2]| paths.iter().any(|path| document.switch(path).unwrap_or(false));
+    let async_tp = on(["parallelism.enable_async_tensor_parallel", "compile.enable_async_tensor_parallel"]);
+    if imported.plan.layout.tp > 1 && async_tp {
+        imported.settings.put("overlap.tp", ASYNC_TP, 0.0);
+    }
+    let narrow = on(["float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"]);
+    imported.settings.put("fp8_all_gather", narrow, false);
+}

@@ -1,0 +1,202 @@
+//! Limits of torchtitan. Source: [torchtitan] `torchtitan/config/configs.py`, `distributed/parallel_dims.py`,
+//! `distributed/pipeline_parallel.py`, `models/common/config_utils.py`, release 0.3.0.
+
+use crate::rules;
+use crate::sizes::{SharedMixer, Sizes};
+use meshwright_engine::model::{Ffn, Norm, QkNorm, Span};
+use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, Recompute, ZeroStage};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::stack::Family;
+use meshwright_engine::workload::Adaptation;
+use meshwright_planner::limits::{Limits, Obstacle};
+
+/// Limits of torchtitan.
+pub const LIMITS: Limits = Limits {
+    name: "torchtitan",
+    title: "torchtitan",
+    family: Family::Torchtitan,
+    values: |_| &["cp-kind=allgather", "etp=1", "recompute=none,per-op,full", "zero=0,3", "order=tp-cp-ep-dp-pp"],
+    names_stages: true, // `module_fqns_per_model_part`
+    own_split: None,
+    problem,
+    shape: &[context_kind, rules::key_value_heads, rules::no_expert_tensor, recompute],
+    plan: &[tied_embeddings, schedule, rules::no_offload],
+    sharding: &[sharding, shard_group, expert_grid, even_experts, rules::pipeline_outermost],
+};
+
+/// Its decoders: grouped-query attention (Llama 3, Qwen3) or latent attention (DeepSeek-V3), gated MLPs or experts, no bias.
+fn problem(problem: &Problem) -> Vec<Obstacle> {
+    let model = problem.model();
+    let sizes = match Sizes::of(model) {
+        Ok(sizes) => sizes,
+        Err(found) => return found,
+    };
+    let mut found = Vec::new();
+    let mut refuse = |when: bool, what: &str, why: &'static str| {
+        if when {
+            found.push(Obstacle::of_model(format!("{}: {what}", model.name), why));
+        }
+    };
+    let biases = sizes.biases();
+    refuse(biases != (false, false, false), "biases", "its linear layers have none");
+    refuse(!sizes.gated(), "an MLP without a gate", "its MLPs are gated");
+    refuse(model.norm != Norm::Rms || model.embedding_norm, "other norms than RMSNorm", "its norms are RMSNorm");
+    refuse(
+        model.learned_positions > 0 || sizes.rope.contains(&false),
+        "positions that are not rotary",
+        "they are rotary",
+    );
+    refuse(sizes.spans.iter().any(|span| *span != Span::Full), "windows", "its masks are causal over the document");
+    refuse(model.head_bias, "a bias on the output head", "its head has none");
+    refuse(model.mtp_depth > 0, "multi-token prediction", "it is left out here; plan with --set model.mtp_depth=0");
+    if let SharedMixer::Attention(a) = &sizes.mixer {
+        refuse(a.qk_norm == QkNorm::Full, "a norm over all heads", "it norms each head");
+        refuse(a.sinks || a.output_gate || a.keys_are_values, "attention sinks, gates or shared values", "it has none");
+    }
+    if let Some(moe) = &sizes.moe {
+        refuse(
+            moe.shared_gate || moe.dense_intermediate > 0,
+            "a gated or dense part beside the experts",
+            "it has shared experts only",
+        );
+    }
+    refuse(problem.workload().adaptation == Adaptation::Lora, "LoRA", "this configuration trains all weights");
+    found.extend(rules::no_float16(problem));
+    found.extend(rules::plain_mixed_precision(problem, &[4.0]));
+    found
+}
+
+/// `distributed/context_parallel.py`: keys and values are gathered.
+fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    rules::only_context(plan, &[CpKind::AllGather], "it gathers keys and values")
+}
+
+/// `models/common/decoder.py`, `update_from_config`: embeddings that are one with the head stay on one stage.
+fn tied_embeddings(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.layout.pp == 1 || !problem.model().tied_embeddings {
+        return None;
+    }
+    Obstacle::of_plan(
+        format!("pp={}", plan.layout.pp),
+        "its pipelines do not split tied embeddings",
+        rules::without_pipeline(plan),
+    )
+}
+
+/// `distributed/activation_checkpoint.py`: `FullAC`, `SelectiveAC` (per GEMM) or none.
+fn recompute(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let near = match plan.recompute {
+        Recompute::None | Recompute::PerOp | Recompute::Full => return None,
+        Recompute::EveryOther | Recompute::FirstLayers(_) => Recompute::Full,
+        Recompute::Selective(modules) if modules == Modules::default() => Recompute::None,
+        Recompute::Selective(_) => Recompute::PerOp,
+    };
+    Obstacle::of_plan(
+        format!("recompute={}", plan.recompute),
+        "it recomputes every second GEMM (per-op), whole layers (full), or nothing",
+        Plan { recompute: near, ..*plan },
+    )
+}
+
+/// `pipeline_parallel_schedule`: the schedules of torch.distributed.pipelining.
+fn schedule(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.layout.pp == 1 {
+        return None;
+    }
+    let near = match plan.schedule {
+        Schedule::OneFOneB
+        | Schedule::GPipe
+        | Schedule::Interleaved { .. }
+        | Schedule::LoopedBfs { .. }
+        | Schedule::ZbV
+        | Schedule::DualPipeV => return None,
+        Schedule::Naive => Schedule::GPipe,
+        Schedule::ZbH1 | Schedule::ZbH2 => Schedule::ZbV,
+        Schedule::DualPipe => Schedule::DualPipeV,
+    };
+    Obstacle::of_plan(
+        format!("schedule={}", plan.schedule.name()),
+        "its schedules are 1F1B, Interleaved1F1B, GPipe, LoopedBFS, ZBVZeroBubble and DualPipeV",
+        Plan { schedule: near, ..*plan },
+    )
+}
+
+/// FSDP2 is ZeRO 3; without it, replicas are DDP, and context parallelism is always sharded over.
+fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let why = match plan.zero {
+        ZeroStage::One | ZeroStage::Two => "FSDP2 shards weights too, and may keep them until backward",
+        ZeroStage::Zero if plan.layout.cp > 1 => "FSDP2 shards weights over context-parallel ranks",
+        ZeroStage::Three if plan.layout.dense_replicas() == 1 => {
+            return Obstacle::of_plan(
+                "zero=3",
+                "with one replica there is nothing to shard over",
+                Plan { zero: ZeroStage::Zero, reshard_after_forward: true, ..*plan },
+            );
+        }
+        ZeroStage::Zero | ZeroStage::Three => return None,
+    };
+    Obstacle::of_plan(
+        format!("zero={}", u8::from(plan.zero)),
+        why,
+        match plan.layout.dense_replicas() {
+            1 => Plan { zero: ZeroStage::Zero, ..*plan },
+            _ => Plan { zero: ZeroStage::Three, reshard_after_forward: plan.zero == ZeroStage::Zero, ..*plan },
+        },
+    )
+}
+
+/// Weights are sharded over `data_parallel_shard_degree` and cp together.
+fn shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let group = plan.shard_group.filter(|group| *group < plan.layout.dense_replicas())?;
+    if group.is_multiple_of(plan.layout.cp) {
+        return None;
+    }
+    let why = format!("a shard group holds whole context-parallel groups of {}", plan.layout.cp);
+    Obstacle::of_plan(format!("shard={group}"), why, Plan { shard_group: None, ..*plan })
+}
+
+/// `parallel_dims.py`: `expert_parallel_degree` folds `data_parallel_shard_degree`, cp and tp.
+fn expert_grid(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let Layout { tp, ep, .. } = plan.layout;
+    let shards = if plan.zero == ZeroStage::Zero { 1 } else { plan.dense_shards() };
+    if ep == 1 || (shards * tp).is_multiple_of(ep) {
+        return None;
+    }
+    let why = format!("experts lie on the {} ranks of one shard group and its tensor parallelism", shards * tp);
+    Obstacle::of_plan(format!("ep={ep}"), why, Plan { zero: ZeroStage::Three, shard_group: None, ..*plan })
+}
+
+/// `distributed/fsdp.py`: weights on more ranks than there are experts are cut along their second dimension, and evenly; without
+/// expert parallelism the copies of a shard group count as ranks too, for the mesh holds both.
+fn even_experts(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let moe =
+        problem.model().kinds.iter().find_map(|layer| if let Ffn::Moe(moe) = &layer.ffn { Some(moe) } else { None })?;
+    let Layout { tp, ep, .. } = plan.layout;
+    let (shards, all) = (plan.dense_shards(), plan.layout.dense_replicas());
+    let even = |shards: u32| {
+        let (ranks, each) = if ep > 1 { (shards * tp, shards * tp / ep) } else { (all, shards) };
+        let width = if ep > 1 { moe.intermediate } else { moe.intermediate / tp };
+        ranks <= moe.experts || (problem.model().hidden.is_multiple_of(each) && width.is_multiple_of(each))
+    };
+    if plan.zero == ZeroStage::Zero || even(shards) {
+        return None;
+    }
+    let fewer =
+        (2..shards).rev().find(|fewer| all.is_multiple_of(*fewer) && (fewer * tp).is_multiple_of(ep) && even(*fewer));
+    let near = match fewer {
+        Some(fewer) => Plan { shard_group: Some(fewer), ..*plan },
+        None => Plan { zero: ZeroStage::Zero, shard_group: None, reshard_after_forward: true, ..*plan },
+    };
+    let why = format!(
+        "weights of {} experts on more ranks are cut along {} and {}, which must divide",
+        moe.experts,
+        problem.model().hidden,
+        moe.intermediate
+    );
+    Obstacle::of_plan(
+        if shards == all { format!("zero={}", u8::from(plan.zero)) } else { format!("shard={shards}") },
+        why,
+        near,
+    )
+}

@@ -1,0 +1,165 @@
+//! Limits of a training framework: what its files can express of a plan, one rule a function, each with its reason and the
+//! nearest plan without it.
+//!
+//! The planner knows the type; the frameworks themselves are defined in a crate above it.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use meshwright_engine::model::Model;
+use meshwright_engine::plan::{Plan, RankOrder, Recompute};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::stack::Family;
+use meshwright_engine::stages::StagedPlan;
+
+/// Limits of one framework. Two are equal where their names are.
+pub struct Limits {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Name in prose.
+    pub title: &'static str,
+    /// Family of software that the cost model prices it as.
+    pub family: Family,
+    /// Values of a plan's keys that it can express, as `--fix` writes them, of a dense model or of one with experts; keys of
+    /// which it can express every value are left out.
+    pub values: fn(dense: bool) -> &'static [&'static str],
+    /// Whether its files list the layers of each pipeline stage.
+    pub names_stages: bool,
+    /// The split of a model's layers over `pp` stages that the framework computes itself and no file changes; none where
+    /// plans choose the split.
+    pub own_split: Option<fn(&Model, u32) -> Option<LayerSplit>>,
+    /// Rules on the model and the workload: no plan helps.
+    pub problem: fn(&Problem) -> Vec<Obstacle>,
+    /// Rules on the dimensions that plans of one shape share: tensor, context and expert parallelism, micro-batch, recomputation.
+    pub shape: &'static [PlanRule],
+    /// Rules on the whole plan.
+    pub plan: &'static [PlanRule],
+    /// Rules on degrees, sharding and rank order alone.
+    pub sharding: &'static [PlanRule],
+}
+
+/// One rule: the obstacle that a plan meets, if any.
+pub type PlanRule = fn(&Problem, &Plan) -> Option<Obstacle>;
+
+impl PartialEq for Limits {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Limits {}
+
+impl fmt::Debug for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_tuple("Limits").field(&self.name).finish()
+    }
+}
+
+/// The framework's name in prose, as messages begin.
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(self.title)
+    }
+}
+
+/// One property of a plan or model that a framework cannot express.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Obstacle {
+    /// The property, as the plan or the model writes it.
+    pub what: String,
+    /// The reason, in the framework's terms.
+    pub why: Cow<'static, str>,
+    /// The plan without it; none where no plan helps.
+    pub instead: Option<Plan>,
+}
+
+impl Obstacle {
+    /// An obstacle of a plan, with the nearest plan without it.
+    #[allow(clippy::unnecessary_wraps)] // what a rule returns
+    pub fn of_plan(what: impl Into<String>, why: impl Into<Cow<'static, str>>, instead: Plan) -> Option<Self> {
+        Some(Self { what: what.into(), why: why.into(), instead: Some(instead) })
+    }
+
+    /// An obstacle of the model or the workload, which no plan removes.
+    pub fn of_model(what: impl Into<String>, why: impl Into<Cow<'static, str>>) -> Self {
+        Self { what: what.into(), why: why.into(), instead: None }
+    }
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        write!(f, "{}: {}", self.what, self.why)
+    }
+}
+
+impl Limits {
+    /// Every rule on a plan, in the order in which obstacles are reported.
+    fn rules(&self) -> impl Iterator<Item = &'static PlanRule> {
+        self.shape.iter().chain(self.plan).chain(self.sharding)
+    }
+
+    /// Obstacles of the device, the model and the workload, whatever the plan.
+    pub fn problem_obstacles(&self, problem: &Problem) -> Vec<Obstacle> {
+        let gpu = &problem.cluster().gpu;
+        let supported = ["NVIDIA", "AMD"].contains(&gpu.vendor.as_str());
+        let device =
+            (!supported).then(|| Obstacle::of_model(gpu.name.clone(), "its launcher starts PyTorch on CUDA or ROCm"));
+        device.into_iter().chain((self.problem)(problem)).collect()
+    }
+
+    /// Every obstacle of a plan.
+    pub fn plan_obstacles(&self, problem: &Problem, plan: &Plan) -> Vec<Obstacle> {
+        self.rules().filter_map(|rule| rule(problem, plan)).collect()
+    }
+
+    /// The first obstacle of a plan.
+    pub fn plan_obstacle(&self, problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+        self.rules().find_map(|rule| rule(problem, plan))
+    }
+
+    /// The first obstacle of a plan's degrees, sharding and rank order.
+    pub fn sharding_obstacle(&self, problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+        self.sharding.iter().find_map(|rule| rule(problem, plan))
+    }
+
+    /// The obstacle of stages that were chosen one by one.
+    pub fn stages_obstacle(&self, staged: &StagedPlan) -> Option<Obstacle> {
+        let plan = &staged.plan;
+        if !self.names_stages {
+            let why = "its files do not say which layers a stage holds";
+            return Obstacle::of_plan(format!("stages {}", staged.megatron_layout()), why, *plan);
+        }
+        if staged.shared_recompute().is_some() {
+            return None;
+        }
+        let all = staged.stages.iter().flat_map(|stage| &stage.mixes).map(|mix| mix.recompute);
+        let most = all.clone().find(|recompute| *recompute == Recompute::Full).or_else(|| all.max());
+        Obstacle::of_plan(
+            "stages that recompute differently",
+            "one set of flags says what all stages recompute",
+            Plan { recompute: most.unwrap_or_default(), ..*plan },
+        )
+    }
+
+    /// The nearest plan that the framework can express: each obstacle in turn is replaced by the plan without it. None where no
+    /// plan removes an obstacle.
+    pub fn nearest(&self, problem: &Problem, plan: &Plan) -> Option<Plan> {
+        let mut near = *plan;
+        for _ in 0..MOST_STEPS {
+            match self.plan_obstacle(problem, &near) {
+                None => return Some(canonical_order(near)),
+                Some(obstacle) => near = obstacle.instead?,
+            }
+        }
+        None
+    }
+}
+
+/// Most obstacles that [`Limits::nearest`] removes: each step removes one.
+const MOST_STEPS: usize = 16;
+
+/// A plan with the default rank order where one stage or one replica leaves a single order.
+fn canonical_order(plan: Plan) -> Plan {
+    if plan.layout.pp == 1 || plan.layout.dp == 1 { Plan { order: RankOrder::default(), ..plan } } else { plan }
+}
