@@ -37,64 +37,64 @@ pub use whatif::WhatIfs;
 use incumbents::{Incumbents, Wanted};
 use tables::{Parts, Shapes, Tables};
 
-/// What to search for.
+/// Size and restrictions of a search.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// How many plans to return, each of another layout.
+    /// Number of plans to return, each with a different layout.
     pub top: usize,
-    /// What plans must and must not have.
+    /// Values that plans must or must not have.
     pub restrictions: Restrictions,
 }
 
-/// By what plans are ranked.
+/// Ranking criterion of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Goal {
-    /// The best by one measure, each of another layout.
+    /// The plans of least step time, each with a different layout.
     #[default]
     Fastest,
-    /// The best by another measure.
+    /// The plans with the least value of another objective, each with a different layout.
     Best(Objective),
-    /// Every plan that no other beats in step time, memory and GPUs at once.
+    /// The Pareto front of step time, memory and GPUs.
     Pareto,
 }
 
-/// The plan that came nearest to fitting.
+/// Infeasible plan with the smallest excess of memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NearMiss {
-    /// The plan.
+    /// The plan that does not fit.
     pub plan: Plan,
-    /// By what it failed.
+    /// Message of the rejection, with the memory needed and available.
     pub reason: String,
 }
 
-/// The answer.
+/// Result of a search: the best plans, the counts and the certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranking {
-    /// The best plan of each layout, best first; times are those of the played schedule.
+    /// The best plan of each layout, best first, with simulated step times.
     pub evaluations: Vec<Evaluation>,
-    /// Plans of the space.
+    /// Number of plans of the space.
     pub considered: u64,
-    /// Of those, priced.
+    /// Number of plans evaluated.
     pub priced: u64,
-    /// Of those, never priced: a lower bound says that they are no answer.
+    /// Number of plans excluded by a lower bound without evaluation.
     pub cut_by_bound: u64,
-    /// Plans that cannot run, by rule.
+    /// Number of plans that cannot run, by rule.
     pub rejections: Vec<RuleCount>,
-    /// The plan that failed on memory by least, where none fits.
+    /// Plan that exceeds the memory by least, if no plan fits.
     pub nearest: Option<NearMiss>,
-    /// Where every plan of the space went, and what is proved.
+    /// Counts of all plans of the space, with the optimality status.
     pub certificate: Certificate,
 }
 
-/// Shapes explored at once. Fixed, so that the answer does not depend on the number of threads: few at first, which find good
-/// plans to beat, then more.
+/// Number of shapes searched at once. It is fixed so that the answer does not depend on the number of threads, and small at
+/// first, so that good incumbents are found early.
 fn batch_size(done: usize) -> usize {
     if done < 32 { 8 } else { 64 }
 }
 
-/// Finds the fastest plans; `progress(done, all)` is told of shapes as they end.
+/// Finds the fastest plans; calls `progress(done, all)` as shapes are completed.
 ///
-/// The same inputs give the same answer on any number of threads.
+/// The answer is deterministic: it does not depend on the number of threads.
 pub fn search(problem: &Problem, options: &Options, progress: &(dyn Fn(u64, u64) + Sync)) -> Ranking {
     search_for(problem, options, Goal::Fastest, &|done, all| {
         progress(done, all);
@@ -102,8 +102,8 @@ pub fn search(problem: &Problem, options: &Options, progress: &(dyn Fn(u64, u64)
     })
 }
 
-/// Finds the best plans by any goal; when `control(done, all)` breaks, what was found so far is the answer, and its
-/// certificate says how far from the best it can be.
+/// Finds the best plans by any goal. When `control(done, all)` breaks, the search returns the incumbents so far, with a
+/// certificate that bounds the optimality gap.
 pub fn search_for(
     problem: &Problem,
     options: &Options,
@@ -118,7 +118,7 @@ pub fn search_for(
     Ranking { nearest: nearest(&costs, options, control), ..ranking }
 }
 
-/// The plan that needs the least memory, and that is too much.
+/// Plan of least memory, which exceeds the budget, with the reason why.
 fn nearest(
     costs: &Costs,
     options: &Options,
@@ -133,7 +133,7 @@ fn nearest(
     Some(NearMiss { plan, reason })
 }
 
-/// Searches a problem that is prepared already.
+/// Searches with a cost model that is already prepared.
 pub fn search_with(
     costs: &Costs,
     options: &Options,
@@ -143,8 +143,9 @@ pub fn search_with(
     search_from(costs, options, (goal, f64::INFINITY), &[], &Parts::default(), control)
 }
 
-/// The same from plans that may be good, and with parts that may be priced already. Neither changes what is found: a plan to
-/// start from counts only where it lies in the space and runs. Plans whose measure is over `ceiling` are no answer.
+/// Searches from candidate incumbents (`seeds`) and with layer costs that may already be computed (`parts`). Neither
+/// changes the answer: a seed counts only if it lies in the space and runs. Plans with an objective above `ceiling` are
+/// excluded.
 fn search_from(
     costs: &Costs,
     options: &Options,

@@ -1,4 +1,4 @@
-//! Many questions about one problem: what is priced for one is kept for the next.
+//! What-if searches on one problem that share costs and incumbents.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;
@@ -9,14 +9,14 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::units::Seconds;
 
-/// Answers kept to start from.
+/// Number of earlier answers kept as candidate incumbents.
 const SEEDS: usize = 64;
 
-/// What-ifs on one problem: other degrees fixed or forbidden, other goals, other frameworks.
+/// Series of searches on one problem, with other fixed degrees, goals or frameworks.
 ///
-/// Layers are priced once for all of them, and the plans that answered earlier questions are what later ones have to beat from
-/// the start. The answers are those of [`search_with`](super::search_with); only how many plans each bound cut depends on what
-/// was asked before.
+/// Layer costs are computed once for all searches, and earlier answers serve as incumbents of later ones. The answers equal
+/// those of [`search_with`](super::search_with); only the number of plans that each bound excludes depends on the earlier
+/// searches.
 #[derive(Debug)]
 pub struct WhatIfs<'c> {
     costs: &'c Costs<'c>,
@@ -25,24 +25,24 @@ pub struct WhatIfs<'c> {
 }
 
 impl<'c> WhatIfs<'c> {
-    /// Of a problem that is prepared for pricing.
+    /// Starts a series on a prepared cost model.
     pub fn new(costs: &'c Costs<'c>) -> Self {
         Self { costs, parts: Parts::default(), seeds: Mutex::default() }
     }
 
-    /// Starts from plans of a problem much like this one, too.
+    /// Adds candidate incumbents, such as the answers to a similar problem.
     #[must_use]
     pub fn starting_from(self, plans: &[Plan]) -> Self {
         self.remember(plans.iter().copied());
         self
     }
 
-    /// The best plans under these options.
+    /// Finds the best plans under these options.
     pub fn ask(&self, options: &Options, goal: Goal) -> Ranking {
         self.ask_within(options, goal, f64::INFINITY)
     }
 
-    /// The fastest plans under these options that take no longer than `ceiling`.
+    /// Finds the fastest plans under these options that take at most `ceiling`.
     pub fn fastest_within(&self, options: &Options, ceiling: Seconds) -> Ranking {
         self.ask_within(options, Goal::Fastest, ceiling.get())
     }
