@@ -1,4 +1,4 @@
-//! What the user fixes or forbids: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
+//! Restrictions that the user sets with `--fix` and `--forbid`: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
 
 use crate::express::Target;
 use meshwright_engine::plan::Recompute;
@@ -8,7 +8,7 @@ use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Framework;
 use meshwright_engine::suggest;
 
-/// One `key=value` of `--fix` or `--forbid`.
+/// Values of one key, from one `--fix` or `--forbid`.
 #[derive(Clone, Debug, PartialEq)]
 struct Rule {
     key: String,
@@ -17,9 +17,9 @@ struct Rule {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Values {
-    /// A number from .. to, both inside.
+    /// Numbers from the first to the second, inclusive.
     Range(u32, u32),
-    /// One of these words.
+    /// Words, one of which must match.
     Words(Vec<String>),
 }
 
@@ -55,7 +55,7 @@ const WORDS: [&str; 11] = [
     "order",
 ];
 
-/// What the user fixes or forbids.
+/// Values that plans must have, values that they must not have, and the framework that must run them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Restrictions {
     fixed: Vec<Rule>,
@@ -66,10 +66,11 @@ pub struct Restrictions {
 }
 
 impl Restrictions {
-    /// Adds `key=value`, `key=a..b` or `key=a,b` to what plans must have.
+    /// Adds `key=value`, `key=a..b` or `key=a,b` to the values that plans must have.
     ///
     /// # Errors
-    /// Names the key that is unknown or the value that it cannot have.
+    ///
+    /// Names the unknown key, or the value that the key cannot have.
     pub fn fix(&mut self, item: &str) -> Result<(), String> {
         let rule = parse(item)?;
         if self.fixed.iter().any(|known| known.key == rule.key) {
@@ -79,23 +80,25 @@ impl Restrictions {
         Ok(())
     }
 
-    /// Adds `key=value`, `key=a..b` or `key=a,b` to what plans must not have.
+    /// Adds `key=value`, `key=a..b` or `key=a,b` to the values that plans must not have.
     ///
     /// # Errors
-    /// Names the key that is unknown or the value that it cannot have.
+    ///
+    /// Names the unknown key, or the value that the key cannot have.
     pub fn forbid(&mut self, item: &str) -> Result<(), String> {
         self.forbidden.push(parse(item)?);
         Ok(())
     }
 
-    /// Only what a framework runs; `Internal` is everything.
+    /// Restricts plans to what a framework runs; `Internal` allows everything.
     pub const fn for_framework(&mut self, framework: Framework) {
         self.framework = Some(framework);
     }
 
-    /// Only what a framework's own files can express: the values that it has of each key that is not fixed already.
+    /// Restricts plans to what a framework's own files can express: the values that it supports of each key that is not
+    /// fixed.
     ///
-    /// What depends on several keys at once is left to [`crate::express::plan_obstacles`].
+    /// Rules that depend on several keys at once are left to [`crate::express::plan_obstacles`].
     pub fn for_target(&mut self, target: Target, dense: bool) {
         self.framework = Some(target.framework());
         self.target = Some(target);
@@ -108,12 +111,12 @@ impl Restrictions {
         }
     }
 
-    /// The framework whose files must express every plan, if one was asked for.
+    /// Framework whose files must express every plan, if one was requested.
     pub const fn target(&self) -> Option<Target> {
         self.target
     }
 
-    /// Plans may leave GPUs idle.
+    /// Allows plans that leave GPUs idle.
     pub const fn allow_idle(&mut self) {
         self.idle = true;
     }
@@ -123,7 +126,7 @@ impl Restrictions {
         self.idle
     }
 
-    /// The framework that must run every plan, where the stack is one of `of_stack`.
+    /// Framework that must run every plan; `of_stack` unless another was requested.
     pub fn framework(&self, of_stack: Framework) -> Framework {
         self.framework.unwrap_or(of_stack)
     }
@@ -133,7 +136,7 @@ impl Restrictions {
         self.fixed.iter().any(|rule| rule.key == key)
     }
 
-    /// What they say of some keys, and of the framework.
+    /// Restrictions on these keys alone, with the framework.
     #[must_use]
     pub fn only(&self, keys: &[&str]) -> Self {
         let of_keys = |rules: &[Rule]| -> Vec<Rule> {
@@ -166,7 +169,7 @@ impl Restrictions {
         self.fixed.iter().any(|rule| rule.key == "schedule" && rule.matches(&word))
     }
 
-    /// Recomputations that were fixed by name.
+    /// Recomputations that are fixed by name.
     pub(super) fn fixed_recompute(&self) -> impl Iterator<Item = Recompute> + '_ {
         self.fixed
             .iter()
@@ -178,7 +181,7 @@ impl Restrictions {
             .filter_map(|word| parse_recompute(&word).ok())
     }
 
-    /// Splits that were fixed by name.
+    /// Splits that are fixed by name.
     pub(super) fn fixed_splits(&self) -> impl Iterator<Item = LayerSplit> + '_ {
         let words = self.fixed.iter().filter(|rule| rule.key == "split").flat_map(|rule| match &rule.values {
             Values::Words(words) => words.as_slice(),
@@ -192,7 +195,7 @@ impl Restrictions {
         self.fixed.iter().chain(&self.forbidden).any(|rule| rule.key == key)
     }
 
-    /// Shares that were fixed by name.
+    /// Offloaded shares that are fixed by value.
     pub(super) fn fixed_shares(&self, key: &str) -> Vec<f64> {
         let words = |rule: &Rule| match &rule.values {
             Values::Words(words) => words.iter().filter_map(|word| word.parse().ok()).collect(),
@@ -227,7 +230,7 @@ fn parse(item: &str) -> Result<Rule, String> {
         for word in &mut words {
             known_word(key, word)?;
             if key == "split" {
-                // as plans write it
+                // Normalised to the text of a plan.
                 *word = word.parse::<LayerSplit>().map_err(|why| format!("{key}={word}: {why}"))?.to_string();
             }
         }
@@ -237,7 +240,7 @@ fn parse(item: &str) -> Result<Rule, String> {
     Err(format!("there is no `{key}` to fix or forbid{}", suggest::keys_hint(key, keys)))
 }
 
-/// Whether a word is one that its key can have.
+/// Checks that a key can have a word.
 fn known_word(key: &str, word: &str) -> Result<(), String> {
     let known: Vec<&str> = match key {
         "sp" | "reshard" => vec!["on", "off"],
