@@ -1,4 +1,4 @@
-//! Layouts that could use all pools: the best of each pool's view of the whole cluster.
+//! Candidate layouts that use all pools: the best plans when the whole cluster is taken to have one pool's GPUs.
 
 use crate::search::{Options, WhatIfs};
 use crate::space::{Restrictions, divisors};
@@ -9,10 +9,10 @@ use meshwright_engine::units::Seconds;
 
 use super::Pooled;
 
-/// Layouts taken from each view.
+/// Number of layouts taken from each pool's view.
 const FROM_EACH: usize = 12;
 
-/// The greatest number that divides all of these.
+/// Greatest common divisor of all numbers.
 pub fn common(numbers: impl Iterator<Item = u32>) -> u32 {
     let gcd = |mut a: u32, mut b: u32| {
         while b > 0 {
@@ -23,8 +23,8 @@ pub fn common(numbers: impl Iterator<Item = u32>) -> u32 {
     numbers.fold(0, gcd)
 }
 
-/// Restrictions under which `key` has only values that `allowed` says; the others of the divisors of `gpus` are forbidden.
-/// `None` where none is allowed.
+/// Restrictions that allow only the divisors of `gpus` for which `allowed` is true as values of `key`. `None` if no value
+/// is left.
 pub fn only(restrictions: &Restrictions, key: &str, gpus: u32, allowed: impl Fn(u32) -> bool) -> Option<Restrictions> {
     let mut restrictions = restrictions.clone();
     let (fine, others): (Vec<u32>, Vec<u32>) = divisors(gpus).into_iter().partition(|d| allowed(*d));
@@ -37,10 +37,10 @@ pub fn only(restrictions: &Restrictions, key: &str, gpus: u32, allowed: impl Fn(
     Some(restrictions)
 }
 
-/// The best plans of each pool's view under each of these restrictions, without repeats; none that takes longer there than the
-/// view's own of `ceilings`, where it has one.
+/// Best plans in each pool's view under each set of restrictions, without duplicates and without plans that exceed the
+/// view's entry of `ceilings`.
 ///
-/// The views ask much the same: what one finds is what the next has to beat, which changes nothing of what is found.
+/// The searches share incumbents: one's answers are the others' cutoffs, which does not change the plans found.
 pub fn of_views(pooled: &Pooled, restrictions: &[Restrictions], batch: u32, ceilings: &[Seconds]) -> Vec<Plan> {
     let views: Vec<Problem> = pooled.joined().iter().map(|problem| problem.with_global_batch(batch)).collect();
     let costs: Vec<Costs> = views.iter().map(Costs::new).collect();
