@@ -1,6 +1,6 @@
-//! The built-in clusters, by name.
+//! Built-in clusters by name.
 
-/// Name and text of each, sorted by name.
+/// Name and TOML text of each cluster, sorted by name.
 pub const CLUSTERS: &[(&str, &str)] = &[
     ("a100-40-64", include_str!("../../../../clusters/a100-40-64.toml")),
     ("a100-pcie-8", include_str!("../../../../clusters/a100-pcie-8.toml")),

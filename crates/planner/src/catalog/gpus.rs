@@ -1,6 +1,6 @@
-//! The built-in devices, by name.
+//! Built-in devices by name.
 
-/// Name and text of each, sorted by name.
+/// Name and TOML text of each device, sorted by name.
 pub const GPUS: &[(&str, &str)] = &[
     ("a100-40-sxm", include_str!("../../../../clusters/gpus/a100-40-sxm.toml")),
     ("a100-80-pcie", include_str!("../../../../clusters/gpus/a100-80-pcie.toml")),

@@ -171,19 +171,20 @@ pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
     }
 }
 
-/// What a cluster file holds.
+/// Content of a cluster file: one cluster or several pools.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Machine {
-    /// Alike GPUs.
+    /// Cluster of identical GPUs.
     Cluster(Box<Cluster>),
-    /// Two or more pools of unlike GPUs.
+    /// Two or more pools of heterogeneous GPUs.
     Pools(PooledCluster),
 }
 
-/// A cluster as [`cluster`] reads it, or pools of unlike GPUs: `[[pool]]` tables. One pool is a cluster.
+/// Reads a cluster as [`cluster`] does, or pools of heterogeneous GPUs from `[[pool]]` tables; a single pool is a cluster.
 ///
 /// # Errors
-/// As [`cluster`], and when the pools do not fit together.
+///
+/// As for [`cluster`], and when the pools do not fit together.
 pub fn machine(name: &str, sets: &Overrides) -> Result<Machine, CatalogError> {
     let text = read::find(Kind::Cluster, clusters::CLUSTERS, name, None)?;
     if pools::has_pools(&text) {
@@ -198,7 +199,7 @@ fn is_whole(setting: &Setting) -> bool {
     WHOLE.contains(&setting.path[0].as_str()) && setting.path.len() == 1
 }
 
-/// The cluster of a file, with its device and the settings of the whole.
+/// Reads the cluster of a file, with its device and the settings that apply to the whole.
 fn of_file(
     file: ClusterFile,
     text: &read::Text,

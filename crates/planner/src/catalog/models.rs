@@ -1,6 +1,6 @@
-//! The built-in models: name and text of each file of `models/`.
+//! Built-in models: name and text of each file of `models/`.
 
-/// Name and TOML of each model, by name.
+/// Name and TOML text of each model, sorted by name.
 pub const MODELS: &[(&str, &str)] = &[
     ("bloom-176b", include_str!("../../../../models/bloom-176b.toml")),
     ("deepseek-v2", include_str!("../../../../models/deepseek-v2.toml")),

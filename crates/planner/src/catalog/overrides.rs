@@ -1,4 +1,4 @@
-//! What changes the values of the catalogue for one run: the fit laid over them, then `--set section.key=value`.
+//! Overrides of catalogue values for one run: a fit, then `--set section.key=value`.
 
 use std::sync::Arc;
 
@@ -11,20 +11,20 @@ use super::nearest;
 /// Source of a value that the user set.
 pub const SET_SOURCE: &str = "set-on-the-command-line";
 
-/// One `--set`.
+/// Parsed `--set` item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// As it was written.
+    /// The item as written.
     pub item: String,
-    /// What it changes.
+    /// Kind of entry that it changes.
     pub kind: Kind,
-    /// The keys below the section.
+    /// Keys below the section.
     pub path: Vec<String>,
-    /// The value as text.
+    /// Value as text.
     pub text: String,
 }
 
-/// The fit and all the `--set` of one run.
+/// Fit and `--set` items of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overrides {
     fit: Option<Arc<Fit>>,
@@ -32,7 +32,7 @@ pub struct Overrides {
 }
 
 impl Default for Overrides {
-    /// The default fit and no `--set`.
+    /// Overrides with the default fit and no `--set`.
     fn default() -> Self {
         Self { fit: Some(fits::default_fit()), settings: Vec::new() }
     }
@@ -47,32 +47,33 @@ const SECTIONS: [(&str, Kind); 5] = [
 ];
 
 impl Overrides {
-    /// Nothing is changed: the specification's own constants, without a fit.
+    /// Overrides that change nothing: the specification's own constants, without a fit.
     pub const fn specification() -> Self {
         Self { fit: None, settings: Vec::new() }
     }
 
-    /// The same settings over another fit, or over none.
+    /// Replaces the fit, or removes it.
     #[must_use]
     pub fn with_fit(self, fit: Option<Arc<Fit>>) -> Self {
         Self { fit, ..self }
     }
 
-    /// The fit; none is the specification's own constants.
+    /// Fit in use; `None` means the specification's own constants.
     pub fn fit(&self) -> Option<&Fit> {
         self.fit.as_deref()
     }
 
-    /// Reads `section.key=value`, each as it stood after `--set`; the fit is the default one.
+    /// Parses the text of each `--set`, with the default fit.
     ///
     /// # Errors
-    /// Names the item that is not of this form.
+    ///
+    /// Names the item that is not of the form `section.key=value`.
     pub fn parse<S: AsRef<str>>(items: impl IntoIterator<Item = S>) -> Result<Self, CatalogError> {
         let settings = items.into_iter().map(|item| setting(item.as_ref())).collect::<Result<_, _>>()?;
         Ok(Self { settings, ..Self::default() })
     }
 
-    /// Those of one section, in the order given.
+    /// Settings of one kind of entry, in the order given.
     pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Setting> {
         self.settings.iter().filter(move |setting| setting.kind == kind)
     }
@@ -97,7 +98,7 @@ fn setting(item: &str) -> Result<Setting, CatalogError> {
 }
 
 impl Setting {
-    /// What the text may mean: a TOML literal where it is one, else, or where that does not fit, a string.
+    /// Possible readings of the text: a TOML literal if it is one, then a string.
     fn values(&self) -> Vec<Value> {
         let literal = toml::from_str::<Table>(&format!("value = {}", self.text)).ok();
         let literal = literal.filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
@@ -117,15 +118,16 @@ impl Setting {
         }
     }
 
-    /// The error of this item.
+    /// Error that names this item.
     pub fn error(&self, why: impl Into<String>, nearest: Option<String>) -> CatalogError {
         CatalogError::Set { item: self.item.clone(), why: why.into(), nearest }
     }
 
-    /// The tables that the item may mean, the likeliest first.
+    /// Copies of `table` with the item applied, one for each reading of its value, the likeliest first.
     ///
     /// # Errors
-    /// When a key on the way is no table.
+    ///
+    /// A key on the path is not a table.
     pub fn candidates(&self, table: &Table) -> Result<Vec<Table>, CatalogError> {
         let mut candidates = Vec::new();
         for value in self.values() {
@@ -147,10 +149,11 @@ impl Setting {
     }
 }
 
-/// Puts `value` at `path`; where a value with its source stands there, both are replaced.
+/// Puts `value` at `path`; a value with its source is replaced together with the source.
 ///
 /// # Errors
-/// When a key on the way is no table.
+///
+/// A key on the path is not a table.
 pub fn place(table: &mut Table, path: &[String], value: Value, source: &str) -> Result<(), String> {
     let Some((first, rest)) = path.split_first() else {
         return Err("the key is missing".into());
@@ -177,7 +180,7 @@ pub fn place(table: &mut Table, path: &[String], value: Value, source: &str) -> 
     Ok(())
 }
 
-/// An element of an array of tables, by its place or by its `name`.
+/// Element of an array of tables, by index or by `name`.
 fn element<'a>(array: &'a mut [Value], key: &str) -> Option<&'a mut Value> {
     let named = |value: &Value| value.get("name").and_then(Value::as_str) == Some(key);
     let at = key.parse().ok().or_else(|| array.iter().position(named))?;

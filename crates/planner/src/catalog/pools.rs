@@ -6,15 +6,16 @@ use super::{CatalogError, Kind, Machine, Overrides, Setting, is_whole, of_file, 
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cluster::pools::{Pool, PoolFile, PooledCluster, PoolsFile};
 
-/// Whether a cluster file is one of pools.
+/// Whether a cluster file defines pools.
 pub fn has_pools(text: &read::Text) -> bool {
     toml::from_str::<Table>(&text.content).is_ok_and(|table| table.contains_key("pool"))
 }
 
-/// The pools of a file; one alone is a cluster of the file's name.
+/// Reads the pools of a file; a single pool is a cluster with the file's name.
 ///
 /// # Errors
-/// What the file says wrongly, with its pool.
+///
+/// Names the first error and its pool.
 pub fn read(text: &read::Text, sets: &Overrides) -> Result<Machine, CatalogError> {
     let (whole, inside): (Vec<&Setting>, Vec<&Setting>) = sets.of(Kind::Cluster).partition(|setting| is_whole(setting));
     let file: PoolsFile = read::parse(text, inside).map_err(|error| suggest_whole(error, sets))?;
@@ -50,7 +51,7 @@ pub fn read(text: &read::Text, sets: &Overrides) -> Result<Machine, CatalogError
     Ok(Machine::Pools(pooled))
 }
 
-/// One pool as a cluster of this name and source: spelled out, or a cluster of the catalogue with another number of GPUs.
+/// Reads one pool as a cluster with this name and source: spelled out, or a catalogue cluster with another number of GPUs.
 fn cluster(
     pool: PoolFile,
     (name, source): (&str, &str),

@@ -1,7 +1,7 @@
-//! The built-in markets: prices, power, failures of one date.
+//! Built-in markets: prices, power and failure rates of one date.
 
-/// Name and text of each, sorted by name.
+/// Name and TOML text of each market, sorted by name.
 pub const PRICES: &[(&str, &str)] = &[("market-2026", include_str!("../../../../clusters/prices/market-2026.toml"))];
 
-/// The market that is taken where none is named.
+/// Name of the default market.
 pub const USUAL: &str = "market-2026";

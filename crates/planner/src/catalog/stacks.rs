@@ -1,6 +1,6 @@
-//! The built-in stacks, by name.
+//! Built-in stacks by name.
 
-/// Name and text of each, sorted by name.
+/// Name and TOML text of each stack, sorted by name.
 pub const STACKS: &[(&str, &str)] = &[
     ("automodel-2025", include_str!("../../../../clusters/stacks/automodel-2025.toml")),
     ("deepseek-v3", include_str!("../../../../clusters/stacks/deepseek-v3.toml")),
@@ -24,7 +24,7 @@ pub const STACKS: &[(&str, &str)] = &[
     ("torchtitan-eager", include_str!("../../../../clusters/stacks/torchtitan-eager.toml")),
 ];
 
-/// The stack that is taken where none is named: of Google's devices, and of all others.
+/// Name of the default stack of a vendor: one for Google's devices, one for all others.
 pub fn usual(vendor: &str) -> &'static str {
     if vendor.eq_ignore_ascii_case("google") { "jax-2025" } else { "nemo-25" }
 }

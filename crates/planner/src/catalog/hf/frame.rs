@@ -1,4 +1,4 @@
-//! What every family has: sizes, ties, sequence length, and the usual attention and MLP.
+//! Fields that all families share: sizes, tied embeddings, sequence length, and the usual attention and MLP.
 
 use super::HfError;
 use super::fields::Fields;
@@ -13,38 +13,38 @@ const LONGEST_SEQUENCE: u32 = 8192;
 /// The sequence length where a configuration has none.
 const USUAL_SEQUENCE: u32 = 4096;
 
-/// What the class of a family says of `tie_word_embeddings` where the file does not.
+/// Default of `tie_word_embeddings` in a family's configuration class.
 #[derive(Clone, Copy)]
 pub enum Ties {
-    /// One matrix.
+    /// One matrix serves as embedding and head.
     Tied,
-    /// Two.
+    /// Embedding and head are two matrices.
     Untied,
 }
 
-/// Sizes of the whole where the file does not say them.
+/// Defaults of a family for sizes that the file omits.
 #[derive(Clone, Copy)]
 pub struct Usual {
-    /// Vocabulary of the class.
+    /// Default vocabulary size.
     pub vocab: Option<u32>,
-    /// Layers that are spelled out elsewhere in the file.
+    /// Number of layers, if the file lists them individually.
     pub layers: Option<u32>,
 }
 
-/// The sizes of the whole.
+/// Sizes that all layers of a model share.
 #[derive(Clone, Copy)]
 pub struct Frame {
     /// Hidden size.
     pub hidden: u32,
-    /// Vocabulary.
+    /// Vocabulary size.
     pub vocab: u32,
-    /// Layers.
+    /// Number of layers.
     pub layers: u32,
-    /// Sequence length.
+    /// Training sequence length in tokens.
     pub seq_len: u32,
-    /// One embedding matrix.
+    /// Whether embedding and head share one matrix.
     pub tied: bool,
-    /// Dropout anywhere.
+    /// Whether any dropout rate is above 0.
     pub dropout: bool,
 }
 
@@ -71,7 +71,7 @@ const DROPOUT: &[&str] = &[
 ];
 
 impl Frame {
-    /// Of a configuration whose class ties as `ties` says.
+    /// Reads the sizes of a configuration; `ties` is the family's default for tied embeddings.
     pub fn read(fields: &Fields, ties: Ties) -> Result<Self, HfError> {
         Self::read_with(fields, ties, Usual { vocab: None, layers: None })
     }
