@@ -1,31 +1,31 @@
-//! Where a value comes from, and how surely a prediction is known.
+//! Sources of values, and the basis of predictions.
 
 use serde::{Deserialize, Serialize};
 
-/// A value with the key of its source in `docs/sources.toml`.
+/// Value with the key of its source in `docs/sources.toml`.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sourced<T> {
-    /// The value.
+    /// Value itself.
     pub value: T,
     /// Key of the source in `docs/sources.toml`.
     pub source: String,
 }
 
-/// How a predicted time was come by, from the strongest to the weakest.
+/// Basis of a predicted time, from the strongest to the weakest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// Timed on this very device.
+    /// Measured on this device.
     Measured,
-    /// From curves fitted to public measurements of the same device.
+    /// Predicted from curves fitted to public measurements of this device.
     Calibrated,
-    /// From a datasheet and the curves of a relative.
+    /// Predicted from a datasheet and the curves of a related device.
     Datasheet,
 }
 
 impl Basis {
-    /// A sum is only as good as its weakest term.
+    /// Basis of a sum: that of its weakest term.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         self.max(other)

@@ -1,4 +1,4 @@
-//! Matrix products, alone and grouped by expert.
+//! GEMMs, alone and grouped by expert.
 
 use std::sync::LazyLock;
 
@@ -20,12 +20,12 @@ const TILES: [(f64, f64); 8] = [
     (64.0, 64.0),
 ];
 
-/// An output tile.
+/// Output tile of a GEMM.
 struct Tile {
     size: (f64, f64),
-    /// Its arithmetic intensity against the first's.
+    /// Arithmetic intensity relative to the first tile's.
     intensity: f64,
-    /// The logarithm of that.
+    /// Logarithm of the relative intensity.
     logarithm: f64,
 }
 
@@ -37,10 +37,10 @@ static INTENSITIES: LazyLock<[Tile; 8]> = LazyLock::new(|| {
     })
 });
 
-/// Share of the HBM bandwidth that a product's operands reach. Source: specification §2.1.
+/// Share of the HBM bandwidth that a GEMM's operands reach. Source: specification §2.1.
 const OPERAND_BANDWIDTH: f64 = 0.85;
 
-/// Tokens per expert at which a grouped product runs at half its rate: forward and input gradients, weight gradients.
+/// Tokens per expert at which a grouped GEMM runs at half its rate: forward and input gradients, weight gradients.
 ///
 /// Source: specification §2.2 (M0).
 mod ramp {
@@ -48,29 +48,29 @@ mod ramp {
     pub const WGRAD: f64 = 80.0;
 }
 
-/// One product C[m,n] = A[m,k]·B[k,n], `batch` times in one launch.
+/// Shape of a GEMM C[m,n] = A[m,k]·B[k,n], `batch` times in one launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shape {
     /// Rows of the output.
     pub m: f64,
     /// Columns of the output.
     pub n: f64,
-    /// Inner size.
+    /// Inner dimension of the GEMM.
     pub k: f64,
-    /// Independent products in one launch.
+    /// Independent GEMMs in one launch.
     pub batch: f64,
-    /// Bytes that one output element costs: 2 written; 8 accumulated into fp32, 4 into bf16.
+    /// Bytes moved per output element: 2 written; 8 accumulated into fp32, 4 into bf16.
     pub output_bytes: f64,
 }
 
-/// Time of a linear map's three products.
+/// Times of a linear map's three GEMMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Linear {
-    /// y = x·w.
+    /// Forward, y = x·w.
     pub forward: Seconds,
-    /// dx = dy·wᵀ.
+    /// Input gradients, dx = dy·wᵀ.
     pub dgrad: Seconds,
-    /// dw = xᵀ·dy.
+    /// Weight gradients, dw = xᵀ·dy.
     pub wgrad: Seconds,
 }
 
@@ -83,7 +83,7 @@ impl std::ops::AddAssign for Linear {
     }
 }
 
-/// Share of the peak rate that the best tiling of a product reaches, before start-up.
+/// Share of the peak rate that the best tiling of a GEMM reaches, before start-up.
 ///
 /// ```text
 /// q = max over tiles τ of  u(τ)^γ · (AI(τ)/AI(256×128))^ρ
@@ -113,7 +113,7 @@ fn tiling(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
     best.1.powf(wave) * best.2.powf(intensity)
 }
 
-/// What grouped products lose while each expert's tokens are few:
+/// Slow-down of grouped GEMMs with few tokens per expert:
 ///
 /// ```text
 /// forward, dgrad 1 + 150/tokens     wgrad 1 + 80/tokens          specification §2.2
@@ -129,7 +129,7 @@ fn grouped_ramp(shape: &Shape, pass: Pass) -> f64 {
 }
 
 impl Device<'_> {
-    /// Time of one product.
+    /// Time of one GEMM.
     ///
     /// ```text
     /// T_flop = 2·m·n·k·(1 + K0/k) / (P·e_max·q·κ)
@@ -146,7 +146,7 @@ impl Device<'_> {
         self.product(shape, format, Pass::Forward)
     }
 
-    /// The same, as one of a linear map's three products; grouped ones (`batch` above 1) with their ramp.
+    /// Time of one of a linear map's three GEMMs; grouped ones (`batch` above 1) include their ramp.
     pub fn product(&self, shape: &Shape, format: Format, pass: Pass) -> Seconds {
         if shape.m < 1.0 || shape.n < 1.0 || shape.k < 1.0 {
             return Seconds::ZERO;
@@ -169,11 +169,11 @@ impl Device<'_> {
         self.metered(&Call::Product { shape: *shape, format, pass }, predicted)
     }
 
-    /// The three products of y[tokens, output] = x[tokens, input]·w, with the casts of narrow formats; `batch` experts
-    /// in one launch get `tokens` each.
+    /// Times of the three GEMMs of y[tokens, output] = x[tokens, input]·w, with the casts of narrow formats; each of
+    /// `batch` experts in one launch gets `tokens`.
     ///
     /// Weight gradients accumulate into the gradient buffer (read and write), or are written in bf16 and added by a
-    /// kernel of their own where the stack does not fuse that. Casts: `QF·q_B` bytes per input element (§2.5).
+    /// separate kernel if the stack does not fuse that. Casts: `QF·q_B` bytes per input element (§2.5).
     pub fn linear(&self, tokens: f64, input: f64, output: f64, batch: f64, format: Format) -> Linear {
         let shape = |m, n, k, output_bytes| Shape { m, n, k, batch, output_bytes };
         let accumulate = if self.stack.fused_wgrad { 2.0 * self.stack.reduce_bytes } else { 2.0 };
@@ -199,7 +199,7 @@ impl Device<'_> {
 mod tests {
     use super::*;
 
-    /// The formula as it is written, power by power.
+    /// Reference implementation: the formula with its powers.
     fn plainly(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
         let intensity = |(tm, tn): (f64, f64)| tm * tn / (tm + tn);
         let of_tile = |&(tm, tn): &(f64, f64)| {
