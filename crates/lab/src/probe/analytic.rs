@@ -1,4 +1,4 @@
-//! The cost model as a probe: what it predicts for one kernel.
+//! Cost model as a probe: predicted times of single kernels.
 
 use super::kernel::{Attention, Fused, Gemm, Kernel, group_of};
 use super::{Effort, Machine, Probe, ProbeError, Sample};
@@ -11,7 +11,7 @@ use meshwright_engine::kernel::{Device, Pass};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// The cost model, asked for one kernel at a time.
+/// Probe that answers with the cost model's prediction.
 #[derive(Clone, Debug)]
 pub struct Analytic<'a> {
     cluster: &'a Cluster,
@@ -30,7 +30,7 @@ impl From<&Attention> for Core {
     fn from(core: &Attention) -> Self {
         let seen = core.seen();
         let Attention { kernel: _, pass: _, sequences, heads, kv_heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
-        // Fewer queries than keys is how a rank that gathers the keys sees its share.
+        // A rank that gathers the keys has fewer queries than keys.
         let ranks = (keys as f64 / queries as f64).max(1.0);
         Self {
             sequences: sequences as f64,
@@ -47,12 +47,12 @@ impl From<&Attention> for Core {
 }
 
 impl<'a> Analytic<'a> {
-    /// The model of one device of `cluster` under `stack`.
+    /// Probe for one device of `cluster` under `stack`.
     pub fn new(cluster: &'a Cluster, stack: &'a Stack, machine: Machine) -> Self {
         Self { cluster, stack, machine }
     }
 
-    /// What the model says, in a loop of this kernel alone: full clocks but for [`Kernel::Sustained`], no extra passes.
+    /// Predicted time of a kernel in a loop of its own: full clocks except for [`Kernel::Sustained`], and no extra passes.
     ///
     /// ```text
     /// contended = T·(1 + σ)          sustained = T/κ
@@ -102,7 +102,7 @@ impl<'a> Analytic<'a> {
     }
 }
 
-/// A loop of one short kernel does not heat the device.
+/// Full clocks, since a loop of one short kernel does not heat the device.
 fn full_clocks(gpu: &mut meshwright_engine::gpu::Gpu) {
     for curve in gpu.gemm.values_mut() {
         curve.sustained = 1.0;

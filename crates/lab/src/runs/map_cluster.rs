@@ -1,4 +1,4 @@
-//! The device and the cluster of a row, from its GPU and network columns.
+//! Device and cluster of a row, from its GPU and network columns.
 
 use super::cell::{Cells, text};
 use super::{Refusal, Row, map_stack};
@@ -8,7 +8,7 @@ use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::BytesPerSec;
 use meshwright_planner::catalog::{self, Shelf};
 
-/// Names in the column `gpu`, and in the catalogue.
+/// Names in the column `gpu`, with their catalogue names.
 const GPUS: &[(&str, &str)] = &[
     ("A100-40GB", "a100-40-sxm"),
     ("A100-80GB", "a100-80-sxm"),
@@ -34,10 +34,11 @@ const GPUS: &[(&str, &str)] = &[
     ("V100-16GB", "v100-sxm2-16"),
     ("V100-32GB", "v100-sxm2-32"),
 ];
-/// The host of this framework's B200 runs caps their power: a fact that its authors measured and published.
+/// Device whose host caps its power in this framework's runs, with the capped catalogue entry: measured and published by
+/// the authors.
 const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 
-/// The device: a name of the table, or of the catalogue.
+/// Device of a row: a name of the table, or of the catalogue.
 pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
     let known = GPUS.iter().find(|(column, _)| *column == name).map(|(_, catalogue)| *catalogue);
@@ -50,7 +51,7 @@ pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
     }
 }
 
-/// The cluster: the device's scale-up domains under one network.
+/// Cluster of a row: the device's scale-up domains joined by one network.
 pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu) -> Result<Cluster, Refusal> {
     let network = text(row.interconnect_inter.as_ref());
     let bandwidth = match rate(network, f64::from(cells.gpus_per_node)) {
@@ -82,7 +83,7 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu) -> Result<Cluster, Ref
 }
 
 /// Bandwidth of one GPU into the network, from text such as `8x400Gb IB`, `1600Gbps RoCE per node`, `400Gb/s per GPU`.
-/// Clauses on Ethernet and PCI Express speak of other networks.
+/// Clauses about Ethernet and PCI Express are skipped: they describe other networks.
 fn rate(text: &str, gpus_per_node: f64) -> Option<BytesPerSec> {
     let clauses: Vec<&str> = text
         .split([',', ';'])
@@ -102,7 +103,7 @@ fn rate(text: &str, gpus_per_node: f64) -> Option<BytesPerSec> {
     (gigabytes > 0.0).then(|| BytesPerSec::gbytes(gigabytes))
 }
 
-/// The number before the first `Gb` that has one of three digits or more.
+/// Number of three digits or more before the first `Gb`.
 fn gigabits(text: &str) -> Option<f64> {
     text.match_indices("Gb").find_map(|(at, _)| {
         let before = text[..at].trim_end();
@@ -111,7 +112,7 @@ fn gigabits(text: &str) -> Option<f64> {
     })
 }
 
-/// The `8` of `8x400Gb` and of `8x ConnectX-7`.
+/// Number of ports: the `8` of `8x400Gb` and of `8x ConnectX-7`.
 fn ports(text: &str) -> Option<f64> {
     text.match_indices('x').find_map(|(at, _)| {
         let before = &text[..at];

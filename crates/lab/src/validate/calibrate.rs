@@ -1,7 +1,7 @@
-//! From scored runs to intervals: residuals of predictions that the runs had no part in, by class.
+//! Calibration of prediction intervals: cross-validated residuals of scored runs, by class.
 //!
-//! What a stack or a GPU without data would do is learnt from those that have data, by taking it from them: the constants of
-//! every stack (GPU) give way to the middle of all of them, and the runs are predicted so.
+//! The errors for a stack or GPU without data are learnt from those that have data: the constants of every stack (GPU) are
+//! replaced by the median of all, and the runs are predicted with those.
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use meshwright_planner::catalog::fits::{Constant, Fit, value_at};
 use meshwright_planner::catalog::{CatalogError, Overrides, gpu_names, stack_names};
 use meshwright_planner::confidence::{Apart, Class, LEVELS, Quantiles, Table, table::OfClass};
 
-/// Fewest runs that a class may rest on; a class with fewer rests on a wider one.
+/// Fewest runs for the quantiles of a class; a smaller class uses those of a wider one.
 const FEWEST: f64 = 20.0;
-/// Share of pairs that must be in the predicted order to be told apart.
+/// Share of pairs that must be in the predicted order for the plans to count as distinguishable.
 const IN_ORDER: f64 = 0.9;
-/// Constants of a stack that a fit sets, and of a GPU.
+/// Fitted constants of a stack.
 const OF_STACK: [&str; 3] = ["traffic", "casts", "launches.x86"];
 const OF_GPU: [&str; 6] = [
     "gemm.bf16.sustained",
@@ -30,7 +30,7 @@ const OF_GPU: [&str; 6] = [
     "hbm_efficiency",
 ];
 
-/// A residual with the class of its run.
+/// Residual with the class of its run.
 #[derive(Clone, Copy, Debug)]
 struct Residual {
     class: Class,
@@ -38,10 +38,11 @@ struct Residual {
     weight: f64,
 }
 
-/// Makes the table of a fit from runs. `counts` admits the runs that speak.
+/// Derives the interval table of a fit from runs; `counts` selects the runs.
 ///
 /// # Errors
-/// When a constant of the catalogue cannot be read.
+///
+/// A constant of the catalogue cannot be read.
 pub fn calibrate(
     rows: &[Row],
     sets: &Overrides,
@@ -104,8 +105,8 @@ fn names(samples: &[Sample], name: fn(&Prediction) -> Option<String>) -> Vec<Str
     names
 }
 
-/// Quantiles of a class, rounded outwards; where too few runs are of it, of the same without one distinction after another:
-/// nearness to the limit first, then experts.
+/// Quantiles of a class, rounded outwards. With too few runs, distinctions are dropped one after another: first nearness to
+/// the memory limit, then experts.
 fn quantiles(residuals: &[Residual], class: Class, by_limit: bool) -> Option<Quantiles> {
     let of = |admits: &dyn Fn(&Class) -> bool| -> Vec<(f64, f64)> {
         residuals.iter().filter(|of| admits(&of.class)).map(|of| (of.ratio, of.weight)).collect()
@@ -128,7 +129,7 @@ fn quantiles(residuals: &[Residual], class: Class, by_limit: bool) -> Option<Qua
     Some(found)
 }
 
-/// The overrides under which every stack, or every GPU, is a stranger: its constants are the median of all.
+/// Overrides that give every stack, or every GPU, the median constants of all, as if it had no data of its own.
 fn strangers(sets: &Overrides, known_stack: bool, known_gpu: bool) -> Result<Overrides, CatalogError> {
     let mut constants = Vec::new();
     if !known_stack {
@@ -142,7 +143,7 @@ fn strangers(sets: &Overrides, known_stack: bool, known_gpu: bool) -> Result<Ove
     Ok(sets.clone().with_fit(Some(fit.into())))
 }
 
-/// For every entry that has a value at a key, the median of all entries that do.
+/// Median constants: for every entry that has a value at a key, the median of all entries that do.
 fn medians(section: &str, names: &[&str], keys: &[&str], sets: &Overrides) -> Result<Vec<Constant>, CatalogError> {
     let mut constants = Vec::new();
     for key in keys {
@@ -172,7 +173,7 @@ fn medians(section: &str, names: &[&str], keys: &[&str], sets: &Overrides) -> Re
     Ok(constants)
 }
 
-/// The least gap g such that, of pairs predicted at least g apart, nine of ten are in the predicted order.
+/// Least gap g such that of pairs predicted at least g apart, nine of ten are in the predicted order.
 fn apart(ran: &[Sample]) -> Apart {
     let mut groups: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for sample in ran {
@@ -201,7 +202,7 @@ fn apart(ran: &[Sample]) -> Apart {
     Apart { gap: (gap * 1e3).ceil() / 1e3, pairs: pairs.len() as u32 }
 }
 
-/// Share of runs inside intervals that other folds made: each fold is judged by the residuals of the rest.
+/// Share of runs inside intervals derived from other folds.
 pub fn coverage(rows: &[Row], predictions: &[Prediction], counts: &dyn Fn(&Sample) -> bool) -> Option<f64> {
     let folds = cross::folds(rows);
     let residuals: Vec<(usize, Residual)> = samples(rows, predictions)

@@ -1,10 +1,10 @@
-//! Which runs count: `purpose=pretrain`, `trust=high`.
+//! Filters of runs: `purpose=pretrain`, `trust=high`.
 
 use super::sample::{self, Sample};
 use crate::runs::Row;
 use meshwright_planner::catalog::nearest;
 
-/// Columns that runs can be filtered by.
+/// Columns that filters may use.
 const KEYS: [&str; 12] = [
     "set",
     "gpu",
@@ -20,7 +20,7 @@ const KEYS: [&str; 12] = [
     "gpus_total",
 ];
 
-/// One condition: a column and the values of which it must have one.
+/// Condition on one column, with its allowed values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     key: &'static str,
@@ -28,10 +28,11 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads `column=value` or `column=value,value`.
+    /// Parses `column=value` or `column=value,value`.
     ///
     /// # Errors
-    /// When it is not of this form, or no such column can be filtered by; with the nearest.
+    ///
+    /// The text is not of this form, or filters may not use the column; with the nearest name.
     pub fn parse(item: &str) -> Result<Self, String> {
         let Some((key, values)) = item.split_once('=') else {
             return Err("write `column=value`, such as `purpose=pretrain`".into());
@@ -47,7 +48,7 @@ impl Filter {
         Ok(Self { key, values: values.split(',').map(|value| value.trim().to_owned()).collect() })
     }
 
-    /// Whether a run passes. A blank `purpose` is `pretrain`, a blank `outcome` is `ok`.
+    /// Whether a run passes. A blank `purpose` counts as `pretrain`, a blank `outcome` as `ok`.
     pub fn admits(&self, sample: &Sample) -> bool {
         let cell = cell(sample, self.key);
         self.values.contains(&cell)

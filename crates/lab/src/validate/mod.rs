@@ -1,4 +1,4 @@
-//! Predictions against what was measured: errors by class, memory, running out of it, and what a choice costs.
+//! Validation of predictions: errors of step time and memory by class, out-of-memory predictions, and regret of choices.
 
 pub mod anomaly;
 pub mod calibrate;
@@ -21,57 +21,57 @@ use metrics::{Errors, Pair, errors};
 use omitted::{Unmeasured, Unpredicted, unmeasured, unpredicted};
 use sample::{Sample, outcome};
 
-/// Step times of one class of runs.
+/// Step-time errors of one class of runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimeClass {
-    /// What the class is by: `all`, `set`, `gpu`, …
+    /// Property that defines the class: `all`, `set`, `gpu`, …
     pub by: &'static str,
-    /// The class.
+    /// Value of the property.
     pub class: String,
-    /// Runs with a measured step time.
+    /// Number of runs with a measured step time.
     pub timed: usize,
-    /// Share of them that are predicted at all.
+    /// Share of the timed runs with a prediction.
     pub coverage: f64,
-    /// Errors of those.
+    /// Errors of the predicted runs.
     #[serde(flatten)]
     pub errors: Option<Errors>,
 }
 
-/// Peak memory of one kind of figure.
+/// Peak-memory errors of one kind of figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryClass {
-    /// `allocated`, `reserved`, `device`, `unstated`, or all.
+    /// Kind: `allocated`, `reserved`, `device`, `unstated`, or all.
     pub kind: String,
-    /// Errors.
+    /// Errors of the predictions.
     #[serde(flatten)]
     pub errors: Errors,
 }
 
-/// Running out of memory, as a classification of runs that say how they ended.
+/// Confusion matrix of out-of-memory predictions, over runs with a stated outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Oom {
-    /// Ran, and predicted to fit.
+    /// Runs that ran and were predicted to fit.
     pub true_fits: usize,
-    /// Ran out of memory, and predicted to fit: what costs a user a launch.
+    /// Runs out of memory that were predicted to fit: a failed launch for the user.
     pub false_fits: usize,
-    /// Ran out, and predicted not to fit.
+    /// Runs out of memory that were predicted not to fit.
     pub true_ooms: usize,
-    /// Ran, and predicted not to fit.
+    /// Runs that ran and were predicted not to fit.
     pub false_ooms: usize,
 }
 
 impl Oom {
-    /// Share of what is predicted to fit that ran out.
+    /// Share of the runs predicted to fit that were out of memory.
     pub fn false_fit_share(&self) -> f64 {
         ratio(self.false_fits, self.false_fits + self.true_fits)
     }
 
-    /// Share of what ran out that was predicted to fit.
+    /// Share of the runs out of memory that were predicted to fit.
     pub fn missed_share(&self) -> f64 {
         ratio(self.false_fits, self.false_fits + self.true_ooms)
     }
 
-    /// Share of what ran that was predicted not to fit.
+    /// Share of the runs that ran and were predicted not to fit.
     pub fn false_oom_share(&self) -> f64 {
         ratio(self.false_ooms, self.false_ooms + self.true_fits)
     }
@@ -81,47 +81,47 @@ fn ratio(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// One run that was timed and predicted, for the plot and for who looks for the worst.
+/// Timed run with its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Name of the run.
     pub id: String,
-    /// Whether experts are routed.
+    /// Whether the model routes tokens to experts.
     pub moe: bool,
-    /// Measured seconds of a step.
+    /// Measured step time in seconds.
     pub measured_s: f64,
-    /// Predicted.
+    /// Predicted step time in seconds.
     pub predicted_s: f64,
-    /// `predicted/measured − 1`.
+    /// Relative error: `predicted/measured − 1`.
     pub error: f64,
 }
 
-/// What was found.
+/// Result of a validation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Runs looked at, after the filters.
+    /// Number of runs after the filters.
     pub runs: usize,
-    /// Step times by class; the first is all of them.
+    /// Step-time errors by class; the first class is all runs.
     pub time: Vec<TimeClass>,
-    /// Memory by kind; the first is all of it.
+    /// Memory errors by kind; the first kind is all runs.
     pub memory: Vec<MemoryClass>,
-    /// Running out of memory.
+    /// Confusion matrix of out-of-memory predictions.
     pub oom: Oom,
-    /// Ranking and choosing among measured plans.
+    /// Ranking quality among measured plans.
     pub choice: Choices,
-    /// The same over all groups, without the runs that other runs contradict.
+    /// Ranking quality over all groups without contradicted runs.
     pub choice_uncontradicted: Option<Choice>,
-    /// Runs that other runs contradict, whatever is predicted.
+    /// Runs that other runs contradict, independent of predictions.
     pub anomalies: Vec<Anomaly>,
     /// Runs without a prediction, by reason.
     pub unpredicted: Vec<Unpredicted>,
-    /// Measured cells that are no measurement, and count as blank.
+    /// Measured cells with invalid values, which count as blank.
     pub unmeasured: Vec<Unmeasured>,
-    /// Every timed and predicted run, the worst first.
+    /// Timed and predicted runs, largest error first.
     pub points: Vec<Point>,
 }
 
-/// Scores the samples that pass every filter; `witnesses` are not scored, and may contradict those that are.
+/// Scores the samples that pass every filter; `witnesses` are not scored but may contradict scored runs.
 pub fn score(samples: &[Sample], filters: &[Filter], witnesses: &[Row]) -> Report {
     let kept: Vec<Sample> =
         samples.iter().filter(|sample| filters.iter().all(|filter| filter.admits(sample))).copied().collect();
@@ -146,7 +146,7 @@ pub fn score(samples: &[Sample], filters: &[Filter], witnesses: &[Row]) -> Repor
     }
 }
 
-/// The classes of a run, with what they are by.
+/// Classes of a run: property and value.
 fn classes(sample: &Sample) -> Vec<(&'static str, String)> {
     let text = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "not stated".into());
     let dense = if sample.is_moe() { "MoE" } else { "dense" };
@@ -169,7 +169,7 @@ fn classes(sample: &Sample) -> Vec<(&'static str, String)> {
     classes
 }
 
-/// Order in which the kinds of class are shown.
+/// Order in which class properties are shown.
 const BY: [&str; 9] = ["all", "experts", "family", "set", "GPU", "framework", "stack", "precision", "scale"];
 
 fn time_classes(ran: &[Sample]) -> Vec<TimeClass> {

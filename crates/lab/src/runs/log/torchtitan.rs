@@ -1,4 +1,4 @@
-//! torchtitan: the mesh, the trainer's settings, and a line for every logged step.
+//! Logs of torchtitan: the mesh, the trainer's settings, and a line for every logged step.
 //!
 //! Formats: `torchtitan/components/metrics.py` (`MetricsProcessor.log`), `torchtitan/distributed/parallel_dims.py`,
 //! `torchtitan/trainer.py` ([torchtitan]). `memory` is the most that the allocator reserved on any rank since the last line.
@@ -6,7 +6,7 @@
 use super::lines::{after, number_after, year};
 use super::{LoggedRun, Row, shape, steady};
 
-/// Names of devices in `CUDA capacity: …`, and in the column `gpu`, the longer first.
+/// Device names in `CUDA capacity: …` and in the column `gpu`, longer names first.
 const GPUS: [(&str, &str); 12] = [
     ("GB300", "GB300"),
     ("GB200", "GB200"),
@@ -22,7 +22,7 @@ const GPUS: [(&str, &str); 12] = [
     ("MI300X", "MI300X"),
 ];
 
-/// Reads the log, where it has a line of a step.
+/// Reads a log that has a step line.
 pub fn read(text: &str) -> Option<LoggedRun> {
     let steps: Vec<&str> = text.lines().filter(|line| line.contains("step:") && line.contains("tps:")).collect();
     let rates: Vec<f64> =
@@ -90,7 +90,8 @@ struct Mesh {
 }
 
 impl Mesh {
-    /// `Building device mesh with parallelism: pp=1, …`, or the older `Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]`.
+    /// Parses `Building device mesh with parallelism: pp=1, …`, or the older `Building 2-D device mesh with ['dp_shard',
+    /// 'tp'], [4, 2]`.
     fn of(text: &str) -> Self {
         let mut mesh = Self { replicate: 1.0, shard: 1.0, tp: 1.0, pp: 1.0, cp: 1.0, ep: 1.0 };
         if let Some(line) = text.lines().find(|line| line.contains("mesh with parallelism:")) {
@@ -121,7 +122,8 @@ impl Mesh {
     }
 }
 
-/// `CUDA capacity: NVIDIA H100 with 95.04GiB memory`: the part with more or less memory is another device.
+/// Value of the column `gpu` from `CUDA capacity: NVIDIA H100 with 95.04GiB memory`; parts with another memory size are
+/// other devices.
 fn gpu(line: &str) -> Option<String> {
     let (_, name) = GPUS.into_iter().find(|(part, _)| line.contains(part))?;
     let gib = number_after(line, " with ").unwrap_or_default();
@@ -132,7 +134,7 @@ fn gpu(line: &str) -> Option<String> {
     })
 }
 
-/// The words of the column `recompute`.
+/// Text for the column `recompute`.
 fn recompute(text: &str) -> String {
     let line = text.lines().find(|line| line.contains("activation checkpointing"));
     match line.and_then(|line| after(line, "Applied")) {
