@@ -254,7 +254,7 @@ fn the_list_of_hosts_is_written() {
     let fixed = ["--fix", "tp=4", "--fix", "cp=2", "--fix", "pp=2", "--fix", "ep=256", "--no-refine"];
     let emitted = ["--emit", "megatron", "--force", "--out", folder.to_str().unwrap(), "--place", "1", "--top", "1"];
     let table = run(&[&["plan"], &question[..], &fixed, &emitted].concat());
-    assert!(table.contains("with hosts listed in another order"), "{table}");
+    assert!(table.contains("with reordered hosts"), "{table}");
     let list = std::fs::read_to_string(folder.join("host-order.txt")).unwrap();
     let hosts: BTreeSet<u32> = list.lines().filter_map(|line| line.parse().ok()).collect();
     assert_eq!(hosts, (0..768).collect(), "every host once");
@@ -263,7 +263,7 @@ fn the_list_of_hosts_is_written() {
     let says = |flag: &str| script.contains(flag);
     assert!(says("--expert-model-parallel-size 256") && !says("--use-tp-pp-dp-mapping"), "{plan}");
     let explained = run(&[&["explain"], &question[..], &["--plan", plan, "--place"]].concat());
-    assert!(explained.contains("with hosts listed in another order"), "{explained}");
+    assert!(explained.contains("with reordered hosts"), "{explained}");
 }
 
 /// The figures of docs/placement.md: `cargo test --test placement -- --ignored --nocapture figures`.

@@ -1,4 +1,4 @@
-//! `meshwright emit`: a plan as the files that a framework's launcher takes.
+//! `meshwright emit`: writes a plan as the files that a framework's launcher reads.
 
 use std::path::PathBuf;
 
@@ -28,27 +28,27 @@ pub struct Args {
     framework: String,
     #[command(flatten)]
     problem: Asked,
-    /// The plan: "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster.
+    /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster.
     #[arg(long, value_name = "PLAN", required_unless_present = "from")]
     plan: Option<String>,
-    /// Take model, cluster, workload and plan from a document of `plan --format json` or `explain --format json`.
+    /// Document of `plan --format json` or `explain --format json` to read model, cluster, workload and plan from.
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
     from: Option<PathBuf>,
-    /// Which plan of that document.
+    /// Rank of the plan in that document.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), requires = "from")]
     rank: u32,
-    /// Choose the layers of every stage first, as `plan --refine` does.
+    /// Optimise the layers of every stage first, as `plan --refine` does.
     #[arg(long)]
     refine: bool,
-    /// Folder for the files, which is made where it is not there [default: they are printed].
+    /// Folder for the files, created if missing [default: print them].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Replace files that are there already.
+    /// Overwrite existing files.
     #[arg(long)]
     force: bool,
 }
 
-/// The flags of a problem, which are absent where a document says it all.
+/// Problem flags, which may be omitted when a document gives them.
 #[derive(Debug)]
 struct Asked(Option<ProblemArgs>);
 
@@ -74,12 +74,12 @@ impl clap::Args for Asked {
     }
 }
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let target = target(&args.framework)?;
     let (problem_args, text) = match (&args.from, &args.problem.0, &args.plan) {
         (Some(path), None, _) => earlier(path, args.rank)?,
-        (Some(_), Some(_), _) => bail!("--from says what model and cluster are; leave them out"),
+        (Some(_), Some(_), _) => bail!("--from gives the model and the cluster; leave them out"),
         (None, Some(problem), Some(plan)) => (problem.clone(), plan.clone()),
         (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
@@ -101,10 +101,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
     put(args, &files)
 }
 
-/// The files of a plan over pools of unlike GPUs: in the fastest way to use them that the framework runs.
+/// Files of a plan over pools of heterogeneous GPUs, distributed in the fastest way that the framework runs.
 fn over_pools(args: &Args, target: Target, pooled: &Pooled, (text, recipe): (&str, &str)) -> Result<Outcome> {
     if args.refine {
-        bail!("--refine does not go with pools of unlike GPUs: layers of stages over pools are always chosen");
+        bail!(
+            "--refine does not apply to pools of heterogeneous GPUs: layers of stages on pools are always \
+        optimised"
+        );
     }
     let plan = parse_plan(text, &pooled.joined()[0]).map_err(|why| anyhow!("--plan: {why}"))?;
     let mixtures = pooled.ways(&plan);
@@ -118,7 +121,7 @@ fn over_pools(args: &Args, target: Target, pooled: &Pooled, (text, recipe): (&st
     }
 }
 
-/// Writes the files where they were asked for, else prints them.
+/// Writes the files to the requested folder, else prints them.
 fn put(args: &Args, files: &[File]) -> Result<Outcome> {
     match &args.out {
         Some(folder) => written(folder, files, Existing::from_force(args.force))?,
@@ -127,7 +130,7 @@ fn put(args: &Args, files: &[File]) -> Result<Outcome> {
     Ok(Outcome::Answered)
 }
 
-/// Writes files and says where.
+/// Writes files and reports their paths on stderr.
 pub fn written(folder: &std::path::Path, files: &[File], existing: Existing) -> Result<()> {
     for path in write_all(folder, files, existing)? {
         output::talk(&format!("wrote {}", path.display()));
@@ -135,17 +138,17 @@ pub fn written(folder: &std::path::Path, files: &[File], existing: Existing) -> 
     Ok(())
 }
 
-/// A plan to be written, with its stages where they were chosen one by one.
+/// Plan to write, with its stages if they were optimised.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen<'a> {
-    /// The plan.
+    /// Plan in the ranking.
     pub plan: &'a Plan,
-    /// Its stages and their price.
+    /// Optimised stages with their cost.
     pub refined: Option<&'a Refined>,
 }
 
 impl<'a> Chosen<'a> {
-    /// The fastest of a ranking and of the plans whose stages were refined.
+    /// Fastest among the ranked plans and the plans with refined stages.
     pub fn fastest(ranking: &'a Ranking, refined: &'a [Entry]) -> Option<Self> {
         let best = ranking.evaluations.first();
         let entry = refined.iter().find_map(|entry| Some((entry, entry.outcome.as_ref().ok()?)));
@@ -160,7 +163,7 @@ impl<'a> Chosen<'a> {
     }
 }
 
-/// The files of a plan; none where it is illegal or cannot be expressed, and the reasons on stderr.
+/// Files of a plan; `None` if it is illegal or cannot be expressed, with the reasons on stderr.
 pub fn files(target: Target, problem: &Problem, chosen: &Chosen, recipe: &str) -> Option<Vec<File>> {
     let costs = Costs::new(problem);
     let (too_large, illegal): (Vec<Rejection>, Vec<Rejection>) =
@@ -188,7 +191,7 @@ pub fn files(target: Target, problem: &Problem, chosen: &Chosen, recipe: &str) -
     }
 }
 
-/// The plans of a ranking that a framework can express; says on stderr how many it cannot.
+/// Plans of a ranking that a framework can express; reports on stderr how many it cannot.
 pub fn expressible(target: Option<Target>, problem: &Problem, mut ranking: Ranking) -> Ranking {
     if let Some(target) = target {
         let found = ranking.evaluations.len();
@@ -201,7 +204,7 @@ pub fn expressible(target: Option<Target>, problem: &Problem, mut ranking: Ranki
     ranking
 }
 
-/// Whether a framework can train the model at all; says on stderr why not.
+/// Whether a framework can train the model; reports the reasons on stderr if not.
 pub fn model_runs(target: Option<Target>, problem: &Problem) -> bool {
     let obstacles = target.map_or_else(Vec::new, |target| express::problem_obstacles(target, problem));
     for (target, obstacle) in target.iter().cycle().zip(&obstacles) {
@@ -210,20 +213,20 @@ pub fn model_runs(target: Option<Target>, problem: &Problem) -> bool {
     obstacles.is_empty()
 }
 
-/// A target by name, or the nearest.
+/// Target by name; an error suggests the nearest name.
 pub fn target(name: &str) -> Result<Target> {
     Target::named(name).ok_or_else(|| {
         let names = || Target::NAMES.iter().map(|(name, _)| *name);
         let nearest = catalog::nearest(name, names());
         let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         anyhow!(
-            "no files are written for `{name}`{nearest}\n\nhint: there are: {}",
+            "there is no framework `{name}` to write files for{nearest}\n\nhint: there are: {}",
             names().collect::<Vec<_>>().join(", ")
         )
     })
 }
 
-/// One file as it is; several under their names.
+/// Text of the files: a single one as it is, several each under its name.
 fn printed(files: &[File]) -> String {
     match files {
         [file] => file.text.clone(),
@@ -234,14 +237,14 @@ fn printed(files: &[File]) -> String {
     }
 }
 
-/// What `emit` reads of an earlier document.
+/// Fields that `emit` reads from an earlier document.
 #[derive(Deserialize)]
 struct Document {
     schema: u32,
     arguments: Option<ProblemArgs>,
     #[serde(default)]
     plans: Vec<Planned>,
-    /// The plan of `explain`; of `plan`, a count.
+    /// Plan of an `explain` document; in a `plan` document, a count.
     priced: Option<serde_json::Value>,
 }
 
@@ -250,7 +253,7 @@ struct Planned {
     plan: String,
 }
 
-/// The question and the plan of an earlier document.
+/// Problem flags and plan of an earlier document.
 fn earlier(path: &std::path::Path, rank: u32) -> Result<(ProblemArgs, String)> {
     let origin = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("{origin}: cannot be read"))?;

@@ -1,4 +1,4 @@
-//! `meshwright plan` and `explain` on pools of unlike GPUs.
+//! `meshwright plan` and `explain` on pools of heterogeneous GPUs.
 
 use anyhow::{Result, anyhow, bail};
 
@@ -18,7 +18,7 @@ use meshwright_planner::refine::pools::ONE_WAY;
 use meshwright_planner::search::Options;
 use meshwright_planner::space::{Restrictions, check, parse_plan};
 
-/// Answers.
+/// Runs `plan` on pools.
 pub fn run(args: &Args, pooled: &Pooled, target: Option<Target>) -> Result<Outcome> {
     refuse(args)?;
     let options = Options { top: args.top as usize, restrictions: restrictions(args, target, &pooled.joined()[0])? };
@@ -41,7 +41,7 @@ pub fn run(args: &Args, pooled: &Pooled, target: Option<Target>) -> Result<Outco
         return Ok(Outcome::NoPlan);
     }
     output::print(&text)?;
-    output::talk(&format!("{} ways to share the work out priced", answer.priced));
+    output::talk(&format!("{} distributions over the pools evaluated", answer.priced));
     if answer.mixtures.is_empty() {
         return Ok(Outcome::NoPlan);
     }
@@ -54,14 +54,17 @@ pub fn run(args: &Args, pooled: &Pooled, target: Option<Target>) -> Result<Outco
     Ok(Outcome::Answered)
 }
 
-/// The files of the fastest mixture that a framework can express; none where it can express none, and the reasons on stderr.
+/// Files of the fastest mixture that a framework can express; `None` if it can express none, with the reasons on stderr.
 pub fn files(target: Target, pooled: &Pooled, mixtures: &[Mixture], recipe: &str) -> Option<Vec<File>> {
     let mut refusals = Vec::new();
     for mixture in mixtures {
         match of_mixture(target, pooled, mixture, recipe) {
             Ok(files) => {
                 if !refusals.is_empty() {
-                    output::talk(&format!("written is `{}`: {target} cannot express what is faster", mixture.plan));
+                    output::talk(&format!(
+                        "the files are for `{}`: {target} cannot express the faster plans",
+                        mixture.plan
+                    ));
                 }
                 return Some(files);
             }
@@ -74,7 +77,7 @@ pub fn files(target: Target, pooled: &Pooled, mixtures: &[Mixture], recipe: &str
 
 fn of_mixture(target: Target, pooled: &Pooled, mixture: &Mixture, recipe: &str) -> Result<Vec<File>, String> {
     if !mixture.way.runs(target.framework()) {
-        return Err(format!("{target} gives every replica as many micro-batches: {}", mixture.plan));
+        return Err(format!("{target} gives every replica the same number of micro-batches: {}", mixture.plan));
     }
     let hosts = hosts(pooled, mixture).map_err(|why| why.to_string())?;
     let (heading, told) = told(pooled, mixture, &hosts);
@@ -94,7 +97,7 @@ fn of_mixture(target: Target, pooled: &Pooled, mixture: &Mixture, recipe: &str) 
         .map_err(|refusal| refusal.to_string())
 }
 
-/// `meshwright explain`: every way to run one plan over all pools, the fastest laid open; without a plan, the best there is.
+/// Runs `explain` on pools: all distributions of one plan, with the fastest in detail; without a plan, the best mixture.
 pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Result<Outcome> {
     let problem = &pooled.joined()[0];
     let (mixtures, priced) = if let Some(text) = plan {
@@ -131,7 +134,7 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
     Ok(Outcome::Answered)
 }
 
-/// Why a plan runs over no pools.
+/// Reports on stderr why a plan cannot use the pools.
 pub fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
     let mut told = false;
     for (pool, problem) in pooled.cluster().pools.iter().zip(pooled.joined()) {
@@ -152,24 +155,28 @@ pub fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
     }
 }
 
-/// What is not answered of pools, in one line each.
+/// Refuses options that are not supported with pools, one line each.
 fn refuse(args: &Args) -> Result<()> {
     let asked = [
         ("--pareto", args.pareto, "plans over pools are ranked by step time"),
         ("--objective", args.economy.objective != Objective::StepTime, "plans over pools are ranked by step time"),
-        ("--tokens", args.economy.tokens.is_some(), "bills are of one kind of GPU; give each [[pool]] its `price`"),
-        ("--sensitivity", args.sensitivity, "it changes one machine, and there are several"),
+        (
+            "--tokens",
+            args.economy.tokens.is_some(),
+            "bills are for a single kind of GPU; give each [[pool]] its `price`",
+        ),
+        ("--sensitivity", args.sensitivity, "it changes a single cluster, but there are several pools"),
         ("--allow-idle", args.allow_idle, "all GPUs of all pools are used; make a pool smaller instead"),
         ("--place", args.place.place.is_some(), "hosts are listed pool by pool"),
-        ("--time-limit", args.time_limit.is_some(), "the search over pools is not cut short"),
+        ("--time-limit", args.time_limit.is_some(), "the search over pools has no time limit"),
     ];
-    let chosen = "layers of stages over pools are always chosen, and of replicas never";
+    let chosen = "layers of stages on pools are always optimised, those of replicas never";
     let asked = asked
         .into_iter()
         .chain([("--refine", args.refine.refine.is_some(), chosen), ("--no-refine", args.refine.no_refine, chosen)]);
     for (flag, there, why) in asked {
         if there {
-            bail!("{flag} does not go with pools of unlike GPUs: {why}");
+            bail!("{flag} does not apply to pools of heterogeneous GPUs: {why}");
         }
     }
     Ok(())

@@ -156,7 +156,7 @@ impl PooledCluster {
                     let near = crate::suggest::nearest(name, names());
                     let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                     let all = names().collect::<Vec<_>>().join(", ");
-                    return Err(format!("a [[link]] joins `{name}`, which is no pool{near} (there are: {all})"));
+                    return Err(format!("a [[link]] joins `{name}`, which is not a pool{near} (there are: {all})"));
                 }
                 if link.between[..at].contains(name) {
                     return Err(format!("a [[link]] joins `{name}` to itself"));

@@ -149,7 +149,8 @@ pub fn parse_recompute(text: &str) -> Result<Recompute, String> {
             "moe" => modules.moe = true,
             _ => {
                 return Err(format!(
-                    "recompute={text}: `{name}` is no recomputation\n\nhint: none, full, per-op, every-other, first-N, or \
+                    "recompute={text}: `{name}` is not a recomputation\n\nhint: none, full, per-op, every-other, \
+                    first-N, or \
                      modules joined by +: core_attn, layernorm, act, mla_up_proj, mlp, moe"
                 ));
             }
@@ -180,7 +181,7 @@ fn switch(text: &str, key: &str) -> Result<bool, String> {
 fn one_of<T: Copy>(text: &str, key: &str, known: &[(&str, T)]) -> Result<T, String> {
     known.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        format!("{key}={text}: `{text}` is none of: {}", names.join(", "))
+        format!("{key}={text}: `{text}` is not one of: {}", names.join(", "))
     })
 }
 
@@ -253,7 +254,7 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
     }
     let name = schedule.unwrap_or("1f1b");
     plan.schedule = Schedule::named(name, vpp)
-        .ok_or_else(|| format!("schedule={name}: none of: {}", Schedule::NAMES.join(", ")))?;
+        .ok_or_else(|| format!("schedule={name}: not one of: {}", Schedule::NAMES.join(", ")))?;
     plan.sequence_parallel = sp.unwrap_or(plan.layout.tp > 1);
     if plan.layout.pp > 1 && !seen.contains(&"split") && problem.stack().framework == Framework::Nanotron {
         plan.split = nanotron::own_split(problem.model(), plan.layout.pp).unwrap_or(plan.split);

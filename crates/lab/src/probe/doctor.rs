@@ -253,7 +253,7 @@ fn of_device((at, device): (u32, nvml_wrapper::Device)) -> Vec<Check> {
             what("processes"),
             State::Warning,
             format!("{} run on it", running.len()),
-            "stop them: figures would be theirs too",
+            "stop them: they would distort the figures",
         ));
     }
     checks

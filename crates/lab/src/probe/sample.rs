@@ -41,7 +41,8 @@ impl Sample {
             .into_iter()
             .map(|us| {
                 let good = us.is_finite() && RANGE_US.contains(&us);
-                good.then(|| Seconds::micros((us * GRID).round() / GRID)).ok_or_else(|| format!("{us} us is no time"))
+                good.then(|| Seconds::micros((us * GRID).round() / GRID))
+                    .ok_or_else(|| format!("{us} us is not a valid time"))
             })
             .collect::<Result<_, _>>()?;
         if times.is_empty() { Err("there are no times".into()) } else { Ok(Self { times }) }
@@ -128,7 +129,7 @@ pub enum SamplesError {
         why: String,
     },
     /// A date is invalid.
-    #[error("`{0}` is no day: write it as 2026-11-21")]
+    #[error("`{0}` is not a date: write it as 2026-11-21")]
     Date(String),
 }
 

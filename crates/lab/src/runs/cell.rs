@@ -78,7 +78,7 @@ fn whole(name: &str, value: Option<f64>) -> Result<Option<u32>, Refusal> {
         None => Ok(None),
         Some(value) if value.is_nan() => Ok(None),
         Some(value) if (0.0..=MOST).contains(&value) && value.fract() == 0.0 => Ok(Some(value as u32)),
-        Some(value) => Refusal::invalid(format!("`{name}` is {value}, which is no count")),
+        Some(value) => Refusal::invalid(format!("`{name}` is {value}, which is not a count")),
     }
 }
 

@@ -131,7 +131,7 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
     let (workload, cluster) = (problem.workload(), problem.cluster());
     let step = evaluation.step.total().get();
     if !step.is_finite() || step <= 0.0 {
-        return refused(row, &Refusal::Unsupported(format!("the model says {step} s, which is no time")));
+        return refused(row, &Refusal::Unsupported(format!("the model predicts {step} s, which is not a time")));
     }
     let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len);
     let rate = tokens / step / f64::from(cluster.gpus);

@@ -162,7 +162,8 @@ pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
         Machine::Pools(pooled) => {
             let names: Vec<&str> = pooled.pools.iter().map(|pool| pool.name.as_str()).collect();
             let why = format!(
-                "has pools of unlike GPUs ({}), and this takes alike GPUs\n\nhint: `meshwright plan`, `explain` and `emit` answer for pools; a pool \
+                "has pools of heterogeneous GPUs ({}), but this command needs identical GPUs\n\nhint: `meshwright \
+                plan`, `explain` and `emit` accept pools; a pool \
                  alone is a cluster file of its own",
                 names.join(", ")
             );

@@ -131,16 +131,16 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let chunked = matches!(schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
     let zero_bubble = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV);
     if chunked && virtual_stages < 2 {
-        found.push(refuse("it needs two chunks a rank or more"));
+        found.push(refuse("it needs at least two chunks per rank"));
     }
     if (chunked || zero_bubble || schedule == Schedule::DualPipeV) && pp == 1 {
-        found.push(refuse("it needs two ranks or more"));
+        found.push(refuse("it needs at least two ranks"));
     }
     if schedule == Schedule::DualPipe && !pp.is_multiple_of(2) {
         found.push(refuse("it needs an even pp"));
     }
     if schedule.is_bidirectional() && micro_batches < 2.0 * f64::from(pp) {
-        found.push(refuse("it needs 2·pp micro-batches or more"));
+        found.push(refuse("it needs at least 2·pp micro-batches"));
     }
     if schedule == Schedule::DualPipe && micro_batches.fract() == 0.0 && !(micro_batches as u32).is_multiple_of(2) {
         found.push(refuse("it needs an even number of micro-batches, half from each end"));
@@ -164,12 +164,12 @@ fn spelled_out(problem: &Problem, plan: &Plan) -> Result<(), String> {
         LayerSplit::Stages(list) => {
             let (stages, named) = (list.layers().len(), list.layers().iter().map(|n| u64::from(*n)).sum::<u64>());
             if stages != chunks as usize {
-                Err(format!("it has {stages} stages; pp={pp} with {v} chunks a rank has {chunks}"))
+                Err(format!("it has {stages} stages; pp={pp} with {v} chunks per rank has {chunks}"))
             } else if named != u64::from(layers) {
-                Err(format!("it holds {named} layers; the model has {layers}"))
+                Err(format!("it places {named} layers; the model has {layers}"))
             } else if list.mtp() != model.mtp_depth {
                 let (has, held) = (model.mtp_depth, list.mtp());
-                Err(format!("it holds {held} multi-token-prediction layers (`m`); the model has {has}"))
+                Err(format!("it places {held} multi-token-prediction layers (`m`); the model has {has}"))
             } else {
                 Ok(())
             }
@@ -213,9 +213,9 @@ pub fn sharding(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     }
     let share = |x: f64| (0.0..=1.0).contains(&x);
     if !share(plan.offload.optimizer) || !share(plan.offload.activations) {
-        found.push(Rejection::Combination("an offloaded share lies between 0 and 1"));
+        found.push(Rejection::Combination("an offloaded share is between 0 and 1"));
     }
     if let Recompute::FirstLayers(0) = plan.recompute {
-        found.push(Rejection::Combination("recomputing the first 0 layers is recomputing none"));
+        found.push(Rejection::Combination("recomputing the first 0 layers recomputes none"));
     }
 }

@@ -38,7 +38,7 @@ pub enum Rejection {
         kv_heads: u32,
     },
     /// The model has fewer layers than the pipeline has chunks.
-    #[error("pp={pp} with {virtual_stages} chunks a rank needs {chunks} layers or more; the model has {layers}")]
+    #[error("pp={pp} with {virtual_stages} chunks per rank needs at least {chunks} layers; the model has {layers}")]
     TooFewLayers {
         /// Pipeline-parallel size.
         pp: u32,
@@ -68,7 +68,7 @@ pub enum Rejection {
         why: &'static str,
     },
     /// The global batch does not divide into micro-batches of all replicas.
-    #[error("a global batch of {global_batch} is no multiple of dp·micro-batch = {dp}·{micro_batch}")]
+    #[error("a global batch of {global_batch} is not a multiple of dp·micro-batch = {dp}·{micro_batch}")]
     Batch {
         /// Sequences of one step.
         global_batch: u32,
@@ -154,7 +154,7 @@ pub enum Rejection {
         rank: u32,
     },
     /// Offloaded data exceed the memory of a host.
-    #[error("leaves {needed} on a host, and a host has {available}")]
+    #[error("offloads {needed} to a host that has {available}")]
     HostMemory {
         /// Bytes offloaded by the ranks of the fullest host.
         needed: Bytes,

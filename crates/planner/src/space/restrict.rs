@@ -258,7 +258,11 @@ fn known_word(key: &str, word: &str) -> Result<(), String> {
         "order" => text::ORDERS.iter().map(|(name, _)| *name).collect(),
         _ => return parse_recompute(word).map(|_| ()),
     };
-    if known.contains(&word) { Ok(()) } else { Err(format!("{key}={word}: `{word}` is none of: {}", known.join(", "))) }
+    if known.contains(&word) {
+        Ok(())
+    } else {
+        Err(format!("{key}={word}: `{word}` is not one of: {}", known.join(", ")))
+    }
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub fn unsupported(core: &Attention) -> Option<String> {
         Some("attention has no weights".into())
     } else if !HEADS.contains(&(qk_dim, v_dim)) {
         let heads: Vec<String> = HEADS.iter().map(|(qk, v)| format!("{qk}/{v}")).collect();
-        Some(format!("the probe's attention is of heads of {} (queries and keys / values)", heads.join(", ")))
+        Some(format!("the probe's attention supports heads of {} (queries and keys / values)", heads.join(", ")))
     } else if !heads.is_multiple_of(kv_heads) {
         Some(format!("{heads} query heads do not share {kv_heads} heads of keys evenly"))
     } else if queries > keys {

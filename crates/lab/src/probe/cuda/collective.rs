@@ -65,7 +65,7 @@ impl Cuda {
     pub(super) fn collective(&mut self, kernel: &Kernel, effort: Effort) -> Result<Sample, ProbeError> {
         let unsupported = |why: String| ProbeError::Unsupported { kernel: kernel.to_string(), why };
         let Kernel::Collective { op, ranks, nodes, bytes } = *kernel else {
-            return Err(unsupported("it is no collective".into()));
+            return Err(unsupported("it is not a collective".into()));
         };
         let Some(communicators) = &mut self.ranks else {
             return Err(unsupported("it needs several ranks: start with torchrun or srun".into()));

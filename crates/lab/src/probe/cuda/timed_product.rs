@@ -77,7 +77,7 @@ impl Cuda {
             Format::Fp8Block | Format::Mxfp8 | Format::Nvfp4 => {
                 return Err(ProbeError::Unsupported {
                     kernel: gemm.to_string(),
-                    why: "products with a scale per block are not built yet: bf16 and fp8 are".into(),
+                    why: "block-scaled GEMMs are not supported: bf16 and fp8 are".into(),
                 });
             }
         };

@@ -45,7 +45,7 @@ impl Import {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
     /// The file has the wrong format.
-    #[error("this is no {what}: {why}")]
+    #[error("this is not a valid {what}: {why}")]
     Form {
         /// Expected format.
         what: &'static str,

@@ -76,12 +76,12 @@ fn figures(line: &str) -> Result<Option<(u64, f64)>, String> {
     if words.len() < TIMES + 3 {
         return Err(format!("{} columns, and a line of figures has {} or more", words.len(), TIMES + 3));
     }
-    let number = |word: &str| word.parse::<f64>().map_err(|_| format!("`{word}` is no number"));
+    let number = |word: &str| word.parse::<f64>().map_err(|_| format!("`{word}` is not a number"));
     let times = &words[words.len() - TIMES..];
     if times[3] != "N/A" && number(times[3])? != 0.0 {
         return Err(format!("{} wrong values: these links corrupt data", times[3]));
     }
-    let bytes: u64 = words[0].parse().map_err(|_| format!("`{}` is no number of bytes", words[0]))?;
+    let bytes: u64 = words[0].parse().map_err(|_| format!("`{}` is not a number of bytes", words[0]))?;
     let us = number(times[0])?;
     Ok((bytes > 0).then_some((bytes, us)))
 }

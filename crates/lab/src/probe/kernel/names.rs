@@ -73,7 +73,7 @@ impl fmt::Display for Kernel {
 
 /// Error of a text that names no kernel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no kernel: {why}")]
+#[error("`{text}` is not a kernel: {why}")]
 pub struct ParseKernelError {
     text: String,
     why: String,
@@ -91,7 +91,7 @@ impl<'a> Words<'a> {
         let word = self.next(what)?;
         list.iter().find(|(name, _)| *name == word).map(|(_, value)| *value).ok_or_else(|| {
             let names: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
-            format!("`{word}` is no {what}: there are {}", names.join(", "))
+            format!("`{word}` is not a valid {what}: there are {}", names.join(", "))
         })
     }
 
@@ -99,7 +99,7 @@ impl<'a> Words<'a> {
         let word = self.next(key)?;
         word.strip_prefix(key)
             .and_then(|rest| rest.strip_prefix('='))
-            .ok_or_else(|| format!("`{word}` stands where `{key}=` should"))
+            .ok_or_else(|| format!("`{word}` is in the place of `{key}=`"))
     }
 
     /// Size from 1 to 2^50, so that the product of a few fits a double.
@@ -108,7 +108,7 @@ impl<'a> Words<'a> {
         text.parse()
             .ok()
             .filter(|size| (1..=1 << 50).contains(size))
-            .ok_or_else(|| format!("`{key}={text}` is no size of 1 or more"))
+            .ok_or_else(|| format!("`{key}={text}` is not a size of 1 or more"))
     }
 
     /// Size with a default for older files that omit it.
@@ -194,7 +194,8 @@ fn parse(text: &str) -> Result<Kernel, String> {
         },
         other => {
             return Err(format!(
-                "`{other}` is no kind: there are gemm, contended, sustained, attention, stream, to-device, to-host, launch \
+                "`{other}` is not a kind of kernel: there are gemm, contended, sustained, attention, stream, \
+                to-device, to-host, launch \
                  and collective"
             ));
         }

@@ -43,7 +43,7 @@ pub enum LogError {
         near: Option<String>,
     },
     /// A value does not fit its column.
-    #[error("column `{key}`: `{value}` is no number")]
+    #[error("column `{key}`: `{value}` is not a number")]
     Number {
         /// Name of the column.
         key: String,
