@@ -8,7 +8,7 @@ use meshwright::model::Model;
 use meshwright::plan::{Plan, ZeroStage};
 use meshwright::problem::Problem;
 use meshwright::schedule::Schedule;
-use meshwright::search::{Options, search};
+use meshwright::search::{SearchOptions, search};
 use meshwright::space::{Restrictions, Space};
 use meshwright::units::{Bytes, Seconds};
 use proptest::prelude::*;
@@ -272,7 +272,7 @@ fn small() -> Vec<Spec> {
 }
 
 fn best(problem: &Problem) -> Option<f64> {
-    let options = Options { top: 1, restrictions: Restrictions::default() };
+    let options = SearchOptions { top: 1, restrictions: Restrictions::default() };
     search(problem, &options, &|_, _| ()).evaluations.first().map(|best| best.step.total().get())
 }
 

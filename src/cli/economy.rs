@@ -10,11 +10,11 @@ use meshwright_engine::money::{self, Bill, Market, Rate, Terms};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{BytesPerSec, Seconds, Tokens, UsdPerHour, count};
 use meshwright_planner::catalog::{self, Overrides};
-use meshwright_planner::search::{Goal, Objective as Least, Options, Ranking, search};
+use meshwright_planner::search::{Goal, Objective, Ranking, SearchOptions, search};
 
 /// Quantity to minimise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Objective {
+pub enum ObjectiveFlag {
     /// Seconds of one step.
     #[default]
     StepTime,
@@ -30,13 +30,13 @@ pub enum Objective {
     GpuTime,
 }
 
-impl Objective {
+impl ObjectiveFlag {
     /// Goal of the search; for energy, plans are found by time and ranked afterwards.
     pub const fn goal(self) -> Goal {
         match self {
             Self::StepTime | Self::TimeToTrain | Self::Cost | Self::Energy => Goal::Fastest,
-            Self::Memory => Goal::Best(Least::Memory),
-            Self::GpuTime => Goal::Best(Least::GpuTime),
+            Self::Memory => Goal::Best(Objective::Memory),
+            Self::GpuTime => Goal::Best(Objective::GpuTime),
         }
     }
 }
@@ -49,7 +49,7 @@ pub struct EconomyArgs {
     pub tokens: Option<Tokens>,
     /// Quantity to minimise.
     #[arg(long, value_enum, default_value = "step-time")]
-    pub objective: Objective,
+    pub objective: ObjectiveFlag,
     /// Purchase terms of the GPUs: contract, on-demand, reserved, spot, own.
     #[arg(long, value_name = "NAME", default_value = "contract")]
     pub terms: String,
@@ -107,7 +107,7 @@ impl EconomyArgs {
     /// Economy of a problem; `None` unless the number of tokens is given.
     pub fn economy(&self, problem: &Problem, sets: &Overrides) -> Result<Option<Economy>> {
         let Some(tokens) = self.tokens else {
-            if matches!(self.objective, Objective::Cost | Objective::Energy) {
+            if matches!(self.objective, ObjectiveFlag::Cost | ObjectiveFlag::Energy) {
                 bail!(
                     "--objective needs --tokens, such as --tokens \"15 T\": dollars and energy depend on the number \
                     of tokens"
@@ -166,7 +166,7 @@ impl Economy {
     /// Bills of a ranking as JSON.
     pub fn bills(&self, problem: &Problem, ranking: &Ranking) -> serde_json::Result<Vec<serde_json::Value>> {
         let priced = ranking.evaluations.iter().map(|evaluation| self.bill(problem, evaluation));
-        priced.map(|(goodput, paid)| serde_json::to_value(bill::Document::new(&goodput, &paid))).collect()
+        priced.map(|(goodput, paid)| serde_json::to_value(bill::BillDocument::new(&goodput, &paid))).collect()
     }
 }
 
@@ -183,19 +183,19 @@ const MOST_LAYOUTS: usize = 4096;
 /// E(plan) ≥ E(idle tensor cores)·T(plan)
 /// ```
 pub fn rank(
-    objective: Objective,
+    objective: ObjectiveFlag,
     economy: Option<&Economy>,
     problem: &Problem,
-    options: &Options,
+    options: &SearchOptions,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> (Ranking, bool) {
-    let (Objective::Energy, Some(economy)) = (objective, economy) else {
+    let (ObjectiveFlag::Energy, Some(economy)) = (objective, economy) else {
         return (search(problem, options, progress), true);
     };
     let joules = |e: &Evaluation| economy.bill(problem, e).1.energy.get();
     let mut top = options.top.max(64);
     loop {
-        let mut ranking = search(problem, &Options { top, ..options.clone() }, progress);
+        let mut ranking = search(problem, &SearchOptions { top, ..options.clone() }, progress);
         let exhausted = ranking.evaluations.len() < top;
         let last = ranking.evaluations.last().copied();
         ranking.evaluations.sort_by(|a, b| joules(a).total_cmp(&joules(b))); // stable: ties stay by step time

@@ -13,7 +13,7 @@ use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::plan::text::parse_plan;
 use meshwright_engine::problem::Problem;
-use meshwright_planner::search::{Options, nearest_feasible, search};
+use meshwright_planner::search::{SearchOptions, nearest_feasible, search};
 use meshwright_planner::space::{Rejection, Restrictions, can_be_sized, check};
 
 /// Arguments of `explain`.
@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             &json::explanation(&costs, evaluation.as_ref(), &footprints, &rejections)?,
             &args.problem.resolved(&problem, None),
         )?;
-        let told: Vec<_> = placed.iter().map(|entry| placed::Document::new(&problem, entry)).collect();
+        let told: Vec<_> = placed.iter().map(|entry| placed::PlacedDocument::new(&problem, entry)).collect();
         if args.place { json::with(&document, "placed", &told)? } else { document }
     } else {
         let mut sheets = Vec::new();
@@ -109,7 +109,7 @@ fn plan_of(args: &Args, problem: &Problem) -> Result<Option<Plan>> {
         return parse_plan(text, problem).map(Some).map_err(|why| anyhow!("--plan: {why}"));
     }
     let progress = Progress::new();
-    let options = Options { top: 1, restrictions: Restrictions::default() };
+    let options = SearchOptions { top: 1, restrictions: Restrictions::default() };
     let ranking = search(problem, &options, &|done, all| progress.at(done, all));
     progress.finish();
     Ok(ranking.evaluations.first().map(|evaluation| evaluation.plan))

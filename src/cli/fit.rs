@@ -9,12 +9,12 @@ use anyhow::{Context, Result, anyhow};
 use super::predict::RunsArgs;
 use super::{Outcome, OutputFormat, output};
 use crate::report::{Sheet, validate as sheets};
-use meshwright_lab::fit::silicon::{self, Curve, Product, Transfer};
+use meshwright_lab::fit::silicon::{self, Curve, TimedGemm, Transfer};
 use meshwright_lab::fit::steps::{self, Fitted, Weights};
 use meshwright_lab::fit::{free, report};
 use meshwright_lab::runs::{self, Row};
 use meshwright_lab::validate::filter::Filter;
-use meshwright_lab::validate::sample::{Sample, samples};
+use meshwright_lab::validate::sample::{PredictedRun, samples};
 use meshwright_lab::validate::{Report, cross, score};
 use meshwright_planner::catalog::Overrides;
 
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         sets = kernels(folder, &sets)?;
     }
     let weights = Weights { memory: args.memory_weight, regret: args.regret_weight };
-    let counts = |sample: &Sample| filters.iter().all(|filter| filter.admits(sample));
+    let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
     let fitted = steps::fit(&rows, &sets, &blocks, weights, &counts, &|line| output::talk(line))?;
     let file = args.runs.file_name();
     let fit = report::fit(sets.fit(), &args.name, &args.date, &fitted, &file);
@@ -119,7 +119,7 @@ fn comment(runs: &str, name: &str, date: &str) -> String {
 
 /// Fits the curves of kernels and links; improved curves override the catalogue from here on.
 fn kernels(folder: &Path, sets: &Overrides) -> Result<Overrides> {
-    let products: Vec<Product> = table(&folder.join("gemm.csv"))?;
+    let products: Vec<TimedGemm> = table(&folder.join("gemm.csv"))?;
     let transfers: Vec<Transfer> = table(&folder.join("nccl.csv"))?;
     output::talk(&format!("{} GEMMs and {} collectives to fit curves to", products.len(), transfers.len()));
     let mut curves = silicon::products(&products, sets)?;

@@ -11,7 +11,7 @@ use crate::report::Sheet;
 use meshwright_lab::validate::calibrate::{calibrate, coverage};
 use meshwright_lab::validate::cross;
 use meshwright_lab::validate::filter::Filter;
-use meshwright_lab::validate::sample::Sample;
+use meshwright_lab::validate::sample::PredictedRun;
 use meshwright_planner::confidence::Table;
 
 /// Arguments of `intervals`.
@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
         .collect::<Result<_>>()?;
     let (rows, sets) = args.runs.load()?;
-    let counts = |sample: &Sample| filters.iter().all(|filter| filter.admits(sample));
+    let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
     let Some(table) = calibrate(&rows, &sets, &args.name, &args.date, &counts)? else {
         bail!("{}: too few measured step times and peaks to learn from", args.runs.file_name());
     };

@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let verdict = (!points.is_empty()).then(|| diagnose(&points));
     let command = crate::report::import::command(&imported, args.file.model.as_deref(), Some(&args.cluster));
-    let answer = report::Answer {
+    let answer = report::LintAnswer {
         file: &file,
         imported: &imported,
         problem: made.as_ref().map(|(problem, _)| problem),
@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(if report.failed() { Outcome::NoPlan } else { Outcome::Answered })
 }
 
-fn text(format: Form, answer: &report::Answer) -> Result<String> {
+fn text(format: Form, answer: &report::LintAnswer) -> Result<String> {
     let form = match format {
         Form::Json => return Ok(report::json(answer)?),
         Form::Sarif => return Ok(report::sarif(&answer.report.findings, answer.file)?),

@@ -18,7 +18,7 @@ use meshwright_lab::probe::{
     Analytic, Effort, Kernel, Machine, Probe, ProbeError, Recorded, Samples, device, roofline, shapes,
 };
 use meshwright_planner::catalog;
-use meshwright_planner::search::{Options, search};
+use meshwright_planner::search::{SearchOptions, search};
 use meshwright_planner::space::Restrictions;
 
 /// Arguments of `measure`.
@@ -193,7 +193,7 @@ pub(super) fn take(
 
 /// Top plans in their predicted order.
 pub(super) fn top(problem: &Problem, top: u32) -> Vec<Plan> {
-    let options = Options { top: top as usize, restrictions: Restrictions::default() };
+    let options = SearchOptions { top: top as usize, restrictions: Restrictions::default() };
     search(problem, &options, &|_, _| {}).evaluations.into_iter().map(|evaluation| evaluation.plan).collect()
 }
 

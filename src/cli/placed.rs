@@ -4,13 +4,13 @@ use anyhow::Result;
 
 use super::emit::Chosen;
 use super::{OutputFormat, output};
-use crate::report::placed::{Document, Entry, HOST_FILE, host_file, nothing, sentence, sheet};
+use crate::report::placed::{Entry, HOST_FILE, PlacedDocument, host_file, nothing, sentence, sheet};
 use crate::report::{json, table};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::emit::File;
-use meshwright_planner::placement::{Options, place};
+use meshwright_planner::placement::{PlacementOptions, place};
 use meshwright_planner::search::Ranking;
 
 /// Arguments of placement.
@@ -27,7 +27,7 @@ pub struct PlaceArgs {
 
 /// Placement of one ranked plan.
 pub fn entry(costs: &Costs, place_in_ranking: usize, plan: &Plan) -> Entry {
-    Entry { place: place_in_ranking, plan: *plan, outcome: place(costs, plan, &Options::default()) }
+    Entry { place: place_in_ranking, plan: *plan, outcome: place(costs, plan, &PlacementOptions::default()) }
 }
 
 /// Default number of plans to place, the number of network levels above a domain that it requires, and the least saving to
@@ -81,7 +81,7 @@ impl PlaceArgs {
         if self.place.is_none() && !entries.iter().any(worth) {
             return Ok(document);
         }
-        let told: Vec<Document> = entries.iter().map(|entry| Document::new(problem, entry)).collect();
+        let told: Vec<PlacedDocument> = entries.iter().map(|entry| PlacedDocument::new(problem, entry)).collect();
         json::with(&document, "placed", &told)
     }
 }

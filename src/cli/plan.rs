@@ -25,7 +25,7 @@ use meshwright_engine::stack::Framework;
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::express::Target;
 use meshwright_planner::refine::ranking::Entry;
-use meshwright_planner::search::{Goal, Options, Proof, Ranking, search_for, sensitivity};
+use meshwright_planner::search::{Goal, Ranking, SearchOptions, SearchProof, search_for, sensitivity};
 use meshwright_planner::space::{Restrictions, check, parse_plan};
 
 /// Arguments of `plan`.
@@ -108,7 +108,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.options.set)?)?;
     let progress = Progress::new();
-    let options = Options { top: args.top as usize, restrictions };
+    let options = SearchOptions { top: args.top as usize, restrictions };
     let start = Instant::now();
     let control = |done, all| {
         progress.at(done, all);
@@ -116,7 +116,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let goal = if args.pareto { Goal::Pareto } else { args.economy.objective.goal() };
-    let (ranking, proved) = if args.economy.objective == economy::Objective::Energy {
+    let (ranking, proved) = if args.economy.objective == economy::ObjectiveFlag::Energy {
         economy::rank(args.economy.objective, economy.as_ref(), &problem, &options, &|done, all| {
             progress.at(done, all);
         })
@@ -198,11 +198,11 @@ fn counts(ranking: &Ranking) -> String {
     let certificate = &ranking.certificate;
     let cut: u64 = certificate.cut.iter().map(|cut| cut.count).sum();
     let proof = match (certificate.proof, ranking.evaluations.first()) {
-        (Proof::Optimal, _) => "proved optimal in the model".to_owned(),
-        (Proof::Stopped { .. }, Some(best)) => {
+        (SearchProof::Optimal, _) => "proved optimal in the model".to_owned(),
+        (SearchProof::Stopped { .. }, Some(best)) => {
             format!("stopped early: the best plan may be up to {} faster", percent(certificate.gap(best.step.total())))
         }
-        (Proof::Stopped { .. }, None) => "stopped before a plan was found".to_owned(),
+        (SearchProof::Stopped { .. }, None) => "stopped before a plan was found".to_owned(),
     };
     format!(
         "{} plans: {} evaluated ({} schedules simulated), {} rejected, {} dominated, {cut} cut by lower bounds; \

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, anyhow, bail};
 
-use super::economy::Objective;
+use super::economy::ObjectiveFlag;
 use super::files::Existing;
 use super::plan::{Args, restrictions};
 use super::{Outcome, OutputFormat, emit, output};
@@ -13,15 +13,16 @@ use meshwright_engine::plan::{Plan, RankOrder};
 use meshwright_frameworks::emit::{File, Request, emit as emit_files};
 use meshwright_planner::express::{self, Target};
 use meshwright_planner::pools::hosts::hosts;
-use meshwright_planner::pools::{Answer, Mixture, Pooled, Way};
+use meshwright_planner::pools::{Mixture, Pooled, PooledAnswer, Way};
 use meshwright_planner::refine::pools::ONE_WAY;
-use meshwright_planner::search::Options;
+use meshwright_planner::search::SearchOptions;
 use meshwright_planner::space::{Restrictions, check, parse_plan};
 
 /// Runs `plan` on pools.
 pub fn run(args: &Args, pooled: &Pooled, target: Option<Target>) -> Result<Outcome> {
     refuse(args)?;
-    let options = Options { top: args.top as usize, restrictions: restrictions(args, target, &pooled.joined()[0])? };
+    let options =
+        SearchOptions { top: args.top as usize, restrictions: restrictions(args, target, &pooled.joined()[0])? };
     let answer = pooled.answer(&options);
     let text = match args.format {
         OutputFormat::Json => {
@@ -110,7 +111,7 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
         let priced = ways.len();
         (ways, priced)
     } else {
-        let answer = pooled.answer(&Options { top: 1, restrictions: Restrictions::default() });
+        let answer = pooled.answer(&SearchOptions { top: 1, restrictions: Restrictions::default() });
         (answer.mixtures, answer.priced)
     };
     let Some(best) = mixtures.first() else {
@@ -123,7 +124,7 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
         memory.title = format!("pool {}: {}", pool.name, memory.title);
         sheets.push(memory);
     }
-    let answer = Answer { mixtures, beyond: None, alone: Vec::new(), priced };
+    let answer = PooledAnswer { mixtures, beyond: None, alone: Vec::new(), priced };
     let text = if format == OutputFormat::Json {
         pools::json(pooled, &answer)?
     } else {
@@ -159,7 +160,7 @@ pub fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
 fn refuse(args: &Args) -> Result<()> {
     let asked = [
         ("--pareto", args.pareto, "plans over pools are ranked by step time"),
-        ("--objective", args.economy.objective != Objective::StepTime, "plans over pools are ranked by step time"),
+        ("--objective", args.economy.objective != ObjectiveFlag::StepTime, "plans over pools are ranked by step time"),
         (
             "--tokens",
             args.economy.tokens.is_some(),

@@ -12,7 +12,7 @@ use super::problem::FitArgs;
 use super::{Outcome, output};
 use crate::report::{Sheet, csv, table};
 use meshwright_lab::runs::{self, Row};
-use meshwright_planner::catalog::{Kind, Overrides};
+use meshwright_planner::catalog::{EntryKind, Overrides};
 
 /// Output format of predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -48,7 +48,8 @@ impl RunsArgs {
     /// Rows of the file, and the catalogue overrides.
     pub fn load(&self) -> Result<(Vec<Row>, Overrides)> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
-        if let Some(setting) = [Kind::Model, Kind::Cluster].into_iter().find_map(|kind| sets.of(kind).next()) {
+        if let Some(setting) = [EntryKind::Model, EntryKind::Cluster].into_iter().find_map(|kind| sets.of(kind).next())
+        {
             bail!("--set {}: the rows give model and cluster; only gpu.… and stack.… can be set", setting.item);
         }
         let origin = self.runs.display().to_string();

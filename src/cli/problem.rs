@@ -13,7 +13,7 @@ use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Model;
 use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, RECIPES, Recipe, Workload};
-use meshwright_planner::catalog::{self, Machine, Overrides, fits};
+use meshwright_planner::catalog::{self, ClusterOrPools, Overrides, fits};
 use meshwright_planner::confidence;
 use meshwright_planner::express::Target;
 use meshwright_planner::pools::Pooled;
@@ -193,7 +193,7 @@ impl ProblemOptions {
     pub fn pooled_for(&self, model: &str, cluster: &str, target: Option<Target>) -> Result<Option<Pooled>> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
         let name = cluster;
-        let Machine::Pools(pools) = catalog::machine(cluster, &sets)? else { return Ok(None) };
+        let ClusterOrPools::Pools(pools) = catalog::machine(cluster, &sets)? else { return Ok(None) };
         let model = catalog::model(model, &sets)?;
         if self.gpus.is_some() {
             bail!(

@@ -6,7 +6,7 @@ use anyhow::{Context, Result, anyhow};
 
 use super::{Outcome, output};
 use meshwright_lab::runs::log;
-use meshwright_lab::runs::{Row, Status, predict};
+use meshwright_lab::runs::{PredictionStatus, Row, predict};
 use meshwright_planner::catalog::{self, Overrides};
 
 /// Subcommands of `runs`.
@@ -88,7 +88,7 @@ fn said(origin: &str, steps: usize, row: &Row) {
         return;
     }
     let prediction = predict(row);
-    if prediction.status != Status::Ok {
+    if prediction.status != PredictionStatus::Ok {
         output::talk(&format!("  cannot be predicted: {}", prediction.reason));
     }
 }

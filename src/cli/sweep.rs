@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::output::talk;
 use super::{Outcome, OutputFormat, output};
 use crate::report::{json, page, sweep as sheets, sweep_csv};
-use crate::sweep::fleet::{self, Fleet, NoFleet, Proof};
+use crate::sweep::fleet::{self, Fleet, FleetProof, NoFleet};
 use crate::sweep::insight::{self, BreakEven, Marginal};
 use crate::sweep::record::Record;
 use crate::sweep::run::{self, Shard};
@@ -210,7 +210,7 @@ fn drawn(sweep: &Sweep, selection: &Selection) -> Answer {
         fleet: sweep.wanted.as_ref().map(|wanted| {
             let bought = fleet::buy(sweep, wanted, records)?;
             // Only the fronts and the cheapest options of a large sweep are in memory, so nothing is proved of the others.
-            let proof = if selection.is_whole { bought.proof } else { Proof::Within(f64::INFINITY) };
+            let proof = if selection.is_whole { bought.proof } else { FleetProof::Within(f64::INFINITY) };
             Ok(Fleet { proof, ..bought })
         }),
     }

@@ -49,7 +49,7 @@ pub fn interruptions(goodput: &Goodput) -> String {
 
 /// JSON form of a bill.
 #[derive(Debug, serde::Serialize)]
-pub struct Document {
+pub struct BillDocument {
     days: f64,
     effective: f64,
     gpu_hours: f64,
@@ -68,7 +68,7 @@ pub struct Document {
     losses: Losses,
 }
 
-impl Document {
+impl BillDocument {
     /// JSON form of a goodput and its bill.
     pub fn new(goodput: &Goodput, bill: &Bill) -> Self {
         let Goodput { between_failures, interval, checkpoint, restart, spares, effective, losses } = *goodput;

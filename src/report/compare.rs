@@ -3,7 +3,7 @@
 use super::{Sheet, in_words};
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::units::percent;
-use meshwright_planner::search::Change;
+use meshwright_planner::search::ChangedOptimum;
 
 /// Table of a plan against the winner, term by term, the largest differences first.
 pub fn against_winner(winner: &Evaluation, other: &Evaluation) -> Sheet {
@@ -50,10 +50,10 @@ fn signed(seconds: f64) -> String {
 }
 
 /// Table of the optimum after each change.
-pub fn sensitivity(winner: &Evaluation, changes: &[Change]) -> Sheet {
+pub fn sensitivity(winner: &Evaluation, changes: &[ChangedOptimum]) -> Sheet {
     let title = format!("Sensitivity: {} takes {}", winner.plan, winner.step.total());
     let mut sheet = Sheet::new(title, &["change", "step time", "against it", "best plan then"]);
-    for Change { what, best, slower } in changes {
+    for ChangedOptimum { what, best, slower } in changes {
         let (Some(best), Some(slower)) = (best, slower) else {
             sheet.push([what.clone(), "nothing runs".into(), String::new(), String::new()]);
             continue;

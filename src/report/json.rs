@@ -14,7 +14,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::refine::ranking::Entry;
-use meshwright_planner::search::{Change, Ranking};
+use meshwright_planner::search::{ChangedOptimum, Ranking};
 use meshwright_planner::space::Rejection;
 
 /// Version of every JSON document.
@@ -207,7 +207,7 @@ struct PlanDocument {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bills: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    refined: Vec<super::refined::Document>,
+    refined: Vec<super::refined::RefinedDocument>,
 }
 
 /// JSON answer of `plan`.
@@ -255,7 +255,7 @@ pub fn ranking_refined(
             .as_ref()
             .map(|miss| NearestMiss { plan: miss.plan.to_string(), reason: miss.reason.clone() }),
         bills,
-        refined: refined.iter().map(super::refined::Document::new).collect(),
+        refined: refined.iter().map(super::refined::RefinedDocument::new).collect(),
     })
 }
 
@@ -383,8 +383,8 @@ pub struct Sensitivity<'c> {
 
 impl<'c> Sensitivity<'c> {
     /// JSON form of a change.
-    pub fn new(change: &'c Change) -> Self {
-        let Change { what, best, slower } = change;
+    pub fn new(change: &'c ChangedOptimum) -> Self {
+        let ChangedOptimum { what, best, slower } = change;
         let step_time_s = best.as_ref().map(|best| best.step.total().get());
         Self { what, step_time_s, slower: *slower, plan: best.as_ref().map(|best| best.plan.to_string()) }
     }

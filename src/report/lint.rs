@@ -86,7 +86,7 @@ pub fn next(verdict: &Verdict) -> Sheet {
 }
 
 /// Input and result of one run of `lint`.
-pub struct Answer<'a> {
+pub struct LintAnswer<'a> {
     /// Name of the file.
     pub file: &'a str,
     /// Model, workload and plan read from it.
@@ -125,8 +125,8 @@ struct Document<'a> {
 /// # Errors
 ///
 /// A value has no JSON form.
-pub fn json(answer: &Answer) -> serde_json::Result<String> {
-    let Answer { file, imported, problem, report, verdict, command } = answer;
+pub fn json(answer: &LintAnswer) -> serde_json::Result<String> {
+    let LintAnswer { file, imported, problem, report, verdict, command } = answer;
     super::json::text(&Document {
         schema: super::json::SCHEMA,
         file,

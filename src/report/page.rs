@@ -8,7 +8,7 @@ use crate::sweep::Sweep;
 use crate::sweep::fleet::{Fleet, Line};
 use crate::sweep::front;
 use crate::sweep::insight::{BreakEven, Marginal};
-use crate::sweep::record::{Record, Status};
+use crate::sweep::record::{OptionStatus, Record};
 use crate::sweep::tornado::Bar;
 use meshwright_engine::units::count;
 
@@ -122,7 +122,7 @@ pub fn render(sweep: &Sweep, records: &[Record], beside: &Beside) -> serde_json:
         .filter_map(|(at, record)| shown(record, on_front.contains(&at), on_energy_front.contains(&at)))
         .collect();
     options.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.days.total_cmp(&b.days)));
-    let none = records.iter().filter(|record| record.status == Status::Infeasible).take(MOST_NONE);
+    let none = records.iter().filter(|record| record.status == OptionStatus::Infeasible).take(MOST_NONE);
     let data = Data {
         version: env!("CARGO_PKG_VERSION"),
         name: &sweep.name,

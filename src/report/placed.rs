@@ -8,7 +8,7 @@ use meshwright_engine::collective::{Seats, units};
 use meshwright_engine::gpu::Topology;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_planner::placement::{Found, Placed, Unplaceable, host_order};
+use meshwright_planner::placement::{Placement, PlacementMethod, Unplaceable, host_order};
 
 /// Placement of one plan of the ranking.
 #[derive(Clone, Debug)]
@@ -18,12 +18,12 @@ pub struct Entry {
     /// The plan as ranked.
     pub plan: Plan,
     /// Its placement, or the reason why only the rank order is possible.
-    pub outcome: Result<Placed, Unplaceable>,
+    pub outcome: Result<Placement, Unplaceable>,
 }
 
 impl Entry {
     /// Placement and seats, if the reordering saves more than `least` as a share of the step.
-    fn worth(&self, least: f64) -> Option<(&Placed, &Seats)> {
+    fn worth(&self, least: f64) -> Option<(&Placement, &Seats)> {
         let placed = self.outcome.as_ref().ok().filter(|placed| placed.gain() > least)?;
         Some((placed, placed.seats.as_ref()?))
     }
@@ -60,9 +60,13 @@ pub fn sentence(problem: &Problem, entries: &[Entry], least: f64) -> String {
         return String::new();
     };
     let proof = match placed.found {
-        Found::Enumerated(1) => "the only even placement on the units of the network was evaluated".to_owned(),
-        Found::Enumerated(all) => format!("all {all} even placements on the units of the network were evaluated"),
-        Found::Program(priced) => {
+        PlacementMethod::Enumerated(1) => {
+            "the only even placement on the units of the network was evaluated".to_owned()
+        }
+        PlacementMethod::Enumerated(all) => {
+            format!("all {all} even placements on the units of the network were evaluated")
+        }
+        PlacementMethod::Program(priced) => {
             format!("an integer program chose, and {priced} of its solutions were evaluated: not proved optimal")
         }
     };
@@ -87,7 +91,7 @@ pub fn sentence(problem: &Problem, entries: &[Entry], least: f64) -> String {
 }
 
 /// Host list for launchers: one host per line in the order of node ranks; `None` if the rank order stays.
-pub fn host_file(problem: &Problem, placed: &Placed) -> Option<String> {
+pub fn host_file(problem: &Problem, placed: &Placement) -> Option<String> {
     let hosts = placed.seats.as_ref().and_then(|seats| host_order(problem.cluster(), &placed.plan, seats))?;
     let head = format!(
         "# Host of each node rank in turn, counted from 0 as hosts stand in the network, unit by unit.\n\
@@ -113,7 +117,7 @@ pub fn nothing(entries: &[Entry]) -> Option<String> {
     }
 }
 
-fn hosts(problem: &Problem, placed: &Placed) -> Vec<u32> {
+fn hosts(problem: &Problem, placed: &Placement) -> Vec<u32> {
     let seats = placed.seats.as_ref();
     seats.and_then(|seats| host_order(problem.cluster(), &placed.plan, seats)).unwrap_or_default()
 }
@@ -160,15 +164,15 @@ fn shortened(hosts: &[u32]) -> String {
 
 /// JSON form of a placed plan.
 #[derive(Debug, Serialize)]
-pub struct Document {
+pub struct PlacedDocument {
     plan: String,
     place: usize,
     reason: Option<String>,
-    placed: Option<Placement>,
+    placed: Option<PlacementFigures>,
 }
 
 #[derive(Debug, Serialize)]
-struct Placement {
+struct PlacementFigures {
     /// Plan in the rank order of its launch.
     plan: String,
     step_time_s: f64,
@@ -180,15 +184,15 @@ struct Placement {
     host_order: Vec<u32>,
 }
 
-impl Document {
+impl PlacedDocument {
     /// JSON form of an entry.
     pub fn new(problem: &Problem, entry: &Entry) -> Self {
         let placed = entry.outcome.as_ref().ok().map(|placed| {
             let (enumerated, priced) = match placed.found {
-                Found::Enumerated(priced) => (true, priced),
-                Found::Program(priced) => (false, priced),
+                PlacementMethod::Enumerated(priced) => (true, priced),
+                PlacementMethod::Program(priced) => (false, priced),
             };
-            Placement {
+            PlacementFigures {
                 step_time_s: placed.step.get(),
                 step_time_in_order_s: placed.in_order.get(),
                 gain: placed.gain(),

@@ -9,7 +9,7 @@ use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::{Seconds, UsdPerHour, count, percent, significant};
 use meshwright_planner::confidence::Confidence;
-use meshwright_planner::pools::{Answer, Mixture, Pooled, Share, Way};
+use meshwright_planner::pools::{Mixture, Pooled, PooledAnswer, Share, Way};
 
 /// Header line of a problem over pools.
 pub fn heading(pooled: &Pooled) -> String {
@@ -129,7 +129,7 @@ fn layers(pooled: &Pooled, mixture: &Mixture) -> String {
 }
 
 /// Table of the ranked mixtures.
-pub fn mixtures(pooled: &Pooled, answer: &Answer) -> Sheet {
+pub fn mixtures(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
     let priced = pooled.cluster().pools.iter().all(|pool| pool.price.is_some());
     let mut columns = vec![
         "#",
@@ -174,7 +174,7 @@ fn row(pooled: &Pooled, place: &str, mixture: &Mixture, priced: bool) -> Vec<Str
 }
 
 /// Table of the best plan of each pool by itself.
-pub fn alone(pooled: &Pooled, answer: &Answer) -> Sheet {
+pub fn alone(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
     let mut sheet = Sheet::new(
         "each pool alone, same batch",
         &["pool", "plan", "step time", "MFU", "tokens/s /GPU", "$ / 1e9 tokens"],
@@ -209,7 +209,7 @@ pub fn alone(pooled: &Pooled, answer: &Answer) -> Sheet {
 }
 
 /// Sentences on whether the mixture pays, and how an in-house framework could speed it up.
-pub fn paragraph(pooled: &Pooled, answer: &Answer) -> String {
+pub fn paragraph(pooled: &Pooled, answer: &PooledAnswer) -> String {
     let mut words = Vec::new();
     let fastest = fastest_alone(pooled, answer);
     match (answer.mixtures.first(), fastest) {
@@ -250,7 +250,7 @@ pub fn paragraph(pooled: &Pooled, answer: &Answer) -> String {
 }
 
 /// Pool that is fastest by itself, with its step time.
-fn fastest_alone<'p>(pooled: &'p Pooled, answer: &Answer) -> Option<(&'p str, Seconds)> {
+fn fastest_alone<'p>(pooled: &'p Pooled, answer: &PooledAnswer) -> Option<(&'p str, Seconds)> {
     let each = pooled.cluster().pools.iter().zip(&answer.alone);
     let each = each.filter_map(|(pool, best)| Some((pool.name.as_str(), best.as_ref()?.step.total())));
     each.min_by(|a, b| a.1.get().total_cmp(&b.1.get()))
@@ -379,7 +379,7 @@ impl Priced {
 /// # Errors
 ///
 /// A value has no JSON form.
-pub fn json(pooled: &Pooled, answer: &Answer) -> serde_json::Result<String> {
+pub fn json(pooled: &Pooled, answer: &PooledAnswer) -> serde_json::Result<String> {
     let problem = &pooled.joined()[0];
     let workload = problem.workload();
     let pools = pooled.cluster().pools.iter().zip(pooled.joined());

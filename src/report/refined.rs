@@ -89,7 +89,7 @@ pub fn sentence(entries: &[Entry], fastest_unrefined: Option<meshwright_engine::
 
 /// JSON form of a refined plan.
 #[derive(Debug, Serialize)]
-pub struct Document {
+pub struct RefinedDocument {
     plan: String,
     place: Option<usize>,
     fits: bool,
@@ -140,7 +140,7 @@ impl Stages {
     }
 }
 
-impl Document {
+impl RefinedDocument {
     /// JSON form of an entry.
     pub fn new(entry: &Entry) -> Self {
         Self {

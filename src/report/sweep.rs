@@ -1,9 +1,9 @@
 //! Sheets of a sweep: options, fronts, break-even prices, marginal effects, purchase.
 
 use super::Sheet;
-use crate::sweep::fleet::{Fleet, Goal, Proof};
+use crate::sweep::fleet::{Fleet, FleetGoal, FleetProof};
 use crate::sweep::insight::{BreakEven, Marginal};
-use crate::sweep::record::{Record, Status};
+use crate::sweep::record::{OptionStatus, Record};
 use meshwright_engine::units::{Usd, count, percent, significant};
 
 /// Dollar amount as text.
@@ -54,7 +54,7 @@ fn degrees(plan: &str) -> &str {
 /// Table of infeasible options with their reasons.
 pub fn infeasible(records: &[Record], most: usize) -> Sheet {
     let mut sheet = Sheet::new("Infeasible options", &["option", "why"]);
-    for record in records.iter().filter(|record| record.status == Status::Infeasible).take(most) {
+    for record in records.iter().filter(|record| record.status == OptionStatus::Infeasible).take(most) {
         sheet.push([record.label.clone(), record.reason.clone().unwrap_or_default()]);
     }
     sheet
@@ -106,11 +106,11 @@ pub fn marginals(steps: &[Marginal]) -> Sheet {
 /// Sentence that summarises a fleet and its optimality gap.
 pub fn bought(fleet: &Fleet) -> String {
     let proof = match fleet.proof {
-        Proof::Optimal => "proved optimal".to_owned(),
-        Proof::Within(gap) if gap.is_finite() => {
+        FleetProof::Optimal => "proved optimal".to_owned(),
+        FleetProof::Within(gap) if gap.is_finite() => {
             format!("optimality gap ≤ {:.1} %", gap * 100.0)
         }
-        Proof::Within(_) => "not proved optimal".to_owned(),
+        FleetProof::Within(_) => "not proved optimal".to_owned(),
     };
     format!(
         "{} for {} tokens in {} days, at most {} MW and {:.0} racks; {proof}; {} of {} options after dominance, {} columns",
@@ -126,10 +126,10 @@ pub fn bought(fleet: &Fleet) -> String {
 }
 
 /// Table of the recommended purchase.
-pub fn fleet(fleet: &Fleet, goal: Goal) -> Sheet {
+pub fn fleet(fleet: &Fleet, goal: FleetGoal) -> Sheet {
     let title = match goal {
-        Goal::Cost => "What to buy: least cost",
-        Goal::Tokens => "What to buy: most tokens",
+        FleetGoal::Cost => "What to buy: least cost",
+        FleetGoal::Tokens => "What to buy: most tokens",
     };
     let columns = ["clusters", "option", "GPUs", "from day", "to day", "runs on each", "tokens", "cost"];
     let mut sheet = Sheet::new(title, &columns);

@@ -10,7 +10,7 @@ const TO_TIME: (usize, usize) = (3, 5);
 /// Resolution of a ranking: the plans that tie with the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ties {
-    /// Number of plans, including the first, whose step time is too close to the first to be told apart.
+    /// Number of plans, including the first, whose step time is too close to the first to be distinguished.
     pub tied: usize,
     /// Number of plans shown.
     shown: usize,

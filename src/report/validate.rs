@@ -2,7 +2,7 @@
 
 use super::Sheet;
 use meshwright_engine::units::{percent, significant};
-use meshwright_lab::validate::choice::Choice;
+use meshwright_lab::validate::choice::ChoiceScore;
 use meshwright_lab::validate::metrics::Errors;
 use meshwright_lab::validate::omitted::{Unmeasured, Unpredicted};
 use meshwright_lab::validate::{Oom, Report};
@@ -87,7 +87,7 @@ pub fn choice(report: &Report) -> Sheet {
     let columns =
         ["set", "groups", "plans", "Spearman", "mean regret", "worst", "best of 3", "best of 3 of more than 3"];
     let mut sheet = Sheet::new("Choosing among measured plans of one model, GPUs, batch and sequence", &columns);
-    let mut all: Vec<(String, &Choice)> = report.choice.classes.iter().map(|of| (of.class.clone(), of)).collect();
+    let mut all: Vec<(String, &ChoiceScore)> = report.choice.classes.iter().map(|of| (of.class.clone(), of)).collect();
     if let Some(of) = &report.choice_uncontradicted {
         all.insert(1, (format!("{}, without contradicted runs", of.class), of));
     }

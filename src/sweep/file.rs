@@ -10,8 +10,8 @@ use toml::Value;
 use super::SweepError;
 use super::choice::{AXES, Changes, Choice};
 use super::digest::Digest;
-use super::fleet::Wanted;
-use super::product::{Product, checked, counted, decoded, most_gpus, positive, product};
+use super::fleet::PurchaseRequest;
+use super::product::{AxisProduct, checked, counted, decoded, most_gpus, positive, product};
 use meshwright_engine::goodput::Mode;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Model;
@@ -63,7 +63,7 @@ struct SweepTable {
     source: Option<String>,
     workload: Vec<WorkloadTable>,
     options: Value,
-    buy: Option<Wanted>,
+    buy: Option<PurchaseRequest>,
 }
 
 /// Workload of a sweep, complete except for the machine.
@@ -97,12 +97,12 @@ pub struct Sweep {
     /// Workloads to train.
     pub tasks: Vec<Task>,
     /// Purchase to plan, if the file has one.
-    pub wanted: Option<Wanted>,
+    pub wanted: Option<PurchaseRequest>,
     /// Fingerprint of everything that a result depends on.
     pub digest: String,
     /// Catalogue overrides of the user.
     pub sets: Overrides,
-    products: Vec<Product>,
+    products: Vec<AxisProduct>,
 }
 
 impl Sweep {
@@ -149,7 +149,7 @@ impl Sweep {
                 return Err(in_file("`options` is a table, or a list of tables".into()));
             }
         };
-        let products: Vec<Product> = tables.iter().map(product).collect::<Result<_, _>>()?;
+        let products: Vec<AxisProduct> = tables.iter().map(product).collect::<Result<_, _>>()?;
         counted(&products)?;
         let mut clusters = Vec::new();
         for product in &products {

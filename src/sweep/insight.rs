@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::file::Sweep;
-use super::record::{Record, Status, Totals};
+use super::record::{OptionStatus, Record, Totals};
 
 /// Price of a GPU-hour at which the cheapest options of two GPUs cost the same.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -35,7 +35,7 @@ fn kind(record: &Record) -> &str {
 fn cheapest(records: &[Record]) -> BTreeMap<&str, BTreeMap<&str, &Totals>> {
     let mut best: BTreeMap<&str, BTreeMap<&str, &Totals>> = BTreeMap::new();
     for record in records {
-        if let (Status::Ok, Some(totals)) = (record.status, &record.totals) {
+        if let (OptionStatus::Ok, Some(totals)) = (record.status, &record.totals) {
             let terms = record.choice.get("terms").map_or("", String::as_str);
             let known = best.entry(terms).or_default().entry(kind(record)).or_insert(totals);
             if totals.cost_usd < known.cost_usd {

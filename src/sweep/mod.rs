@@ -23,7 +23,7 @@ pub mod tornado;
 
 pub use choice::Choice;
 pub use file::{Sweep, Task};
-pub use record::{Record, Status};
+pub use record::{OptionStatus, Record};
 
 use meshwright_planner::catalog::CatalogError;
 

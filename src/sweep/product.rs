@@ -14,11 +14,11 @@ use meshwright_planner::catalog::{self, Overrides, nearest};
 
 /// Cartesian product of axes.
 #[derive(Clone, Debug)]
-pub(super) struct Product {
+pub(super) struct AxisProduct {
     pub axes: Vec<(&'static str, Vec<String>)>,
 }
 
-impl Product {
+impl AxisProduct {
     /// Number of combinations of the axes with the given effect.
     pub fn count(&self, changes: Changes) -> u64 {
         let of = |key: &str| AXES.iter().any(|(name, kind)| *name == key && *kind == changes);
@@ -27,7 +27,7 @@ impl Product {
 }
 
 /// The `n`th option of a product; the last axis varies fastest.
-pub(super) fn decoded(product: &Product, mut n: u64) -> Choice {
+pub(super) fn decoded(product: &AxisProduct, mut n: u64) -> Choice {
     let mut choice: Vec<(&'static str, String)> = Vec::with_capacity(product.axes.len());
     for (key, values) in product.axes.iter().rev() {
         let at = n % values.len() as u64;
@@ -43,7 +43,7 @@ pub(super) fn decoded(product: &Product, mut n: u64) -> Choice {
 /// # Errors
 ///
 /// Names an invalid key or value, or a missing axis.
-pub(super) fn product(table: &Table) -> Result<Product, SweepError> {
+pub(super) fn product(table: &Table) -> Result<AxisProduct, SweepError> {
     for key in table.keys() {
         if !AXES.iter().any(|(name, _)| name == key) {
             let near = nearest(key, AXES.iter().map(|(name, _)| *name));
@@ -72,7 +72,7 @@ pub(super) fn product(table: &Table) -> Result<Product, SweepError> {
             "has both `gpu` and `cluster`: a cluster has its own GPU; write two [[options]]",
         )),
         (true, false) if !has("gpus") => Err(SweepError::value("options.gpu", "needs `gpus`, how many of them")),
-        _ => Ok(Product { axes }),
+        _ => Ok(AxisProduct { axes }),
     }
 }
 
@@ -81,7 +81,7 @@ pub(super) fn product(table: &Table) -> Result<Product, SweepError> {
 /// # Errors
 ///
 /// Lists the axes with their number of values.
-pub(super) fn counted(products: &[Product]) -> Result<(), SweepError> {
+pub(super) fn counted(products: &[AxisProduct]) -> Result<(), SweepError> {
     if products.is_empty() {
         return Err(SweepError::Empty("there are no [options]".into()));
     }
@@ -93,7 +93,7 @@ pub(super) fn counted(products: &[Product]) -> Result<(), SweepError> {
         all += product.axes.iter().fold(1_u128, |count, (_, values)| count.saturating_mul(values.len() as u128));
     }
     if all > u128::from(MOST_OPTIONS) {
-        let axes = |product: &Product| {
+        let axes = |product: &AxisProduct| {
             product.axes.iter().map(|(key, values)| format!("{key} {}", values.len())).collect::<Vec<_>>().join(" × ")
         };
         let axes = products.iter().map(axes).collect::<Vec<_>>().join("; ");
@@ -103,7 +103,7 @@ pub(super) fn counted(products: &[Product]) -> Result<(), SweepError> {
 }
 
 /// Checks every value of every axis, and returns the clusters that the options start from.
-pub(super) fn checked(product: &Product, market: &Market, sets: &Overrides) -> Result<Vec<Cluster>, SweepError> {
+pub(super) fn checked(product: &AxisProduct, market: &Market, sets: &Overrides) -> Result<Vec<Cluster>, SweepError> {
     let mut clusters = Vec::new();
     for (key, values) in &product.axes {
         let path = format!("options.{key}");
@@ -150,7 +150,7 @@ fn currency(error: &meshwright_engine::units::ParseQuantityError) -> String {
 }
 
 /// Largest number of GPUs of an option.
-pub(super) fn most_gpus(product: &Product) -> Option<u32> {
+pub(super) fn most_gpus(product: &AxisProduct) -> Option<u32> {
     let (_, values) = product.axes.iter().find(|(key, _)| *key == "gpus")?;
     values.iter().filter_map(|value| machine::whole(value).ok()).max()
 }

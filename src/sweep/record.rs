@@ -10,7 +10,7 @@ pub const SCHEMA: u32 = 1;
 /// Feasibility of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum OptionStatus {
     /// Every workload has a plan.
     Ok,
     /// A workload has no feasible plan, or the option has no price.
@@ -91,7 +91,7 @@ pub struct Record {
     /// Values on all axes.
     pub choice: BTreeMap<String, String>,
     /// Feasibility of the option.
-    pub status: Status,
+    pub status: OptionStatus,
     /// Reason why it is infeasible.
     pub reason: Option<String>,
     /// Name of the device.

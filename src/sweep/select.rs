@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
 
 use super::SweepError;
-use super::record::{Record, Status};
+use super::record::{OptionStatus, Record};
 use super::store;
 
 /// Number of options up to which all records stay in memory.
@@ -44,7 +44,7 @@ impl Front {
 impl Selection {
     /// Selects all records of a sweep in memory.
     pub fn of_all(records: Vec<Record>) -> Self {
-        let infeasible = records.iter().filter(|record| record.status == Status::Infeasible).count() as u64;
+        let infeasible = records.iter().filter(|record| record.status == OptionStatus::Infeasible).count() as u64;
         Self { all: records.len() as u64, infeasible, is_whole: true, records }
     }
 

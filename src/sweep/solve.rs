@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 use super::choice::Choice;
 use super::file::{Sweep, mode, terms};
 use super::machine;
-use super::record::{Job, Record, SCHEMA, Status, Totals};
+use super::record::{Job, OptionStatus, Record, SCHEMA, Totals};
 use super::{SweepError, Task};
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::cost::Figures;
-use meshwright_engine::money::{self, Kind, Market, Rate, Terms};
+use meshwright_engine::money::{self, Market, PurchaseKind, Rate, Terms};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::{Seconds, Usd};
 use meshwright_planner::confidence::Confidence;
-use meshwright_planner::search::{Options, search};
+use meshwright_planner::search::{SearchOptions, search};
 use meshwright_planner::space::Restrictions;
 
 /// Workload with its best plan on one machine.
@@ -37,7 +37,7 @@ pub fn machine(sweep: &Sweep, choice: &Choice) -> Result<Vec<Solved>, String> {
 
 fn task_on(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Solved, String> {
     let problem = machine::problem(sweep, task, choice).map_err(|error| error.to_string())?;
-    let options = Options { top: 1, restrictions: Restrictions::default() };
+    let options = SearchOptions { top: 1, restrictions: Restrictions::default() };
     let ranking = search(&problem, &options, &|_, _| {});
     if let Some(&evaluation) = ranking.evaluations.first() {
         return Ok(Solved { problem, evaluation });
@@ -108,7 +108,7 @@ pub fn record(sweep: &Sweep, option: u64, choice: &Choice, solved: &Result<Vec<S
         option,
         label: sweep.label(choice),
         choice: choice.0.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect(),
-        status: Status::Infeasible,
+        status: OptionStatus::Infeasible,
         reason: None,
         gpu: cluster.as_ref().map_or_else(String::new, |cluster| cluster.gpu.name.clone()),
         gpus: cluster.as_ref().map_or(0, |cluster| cluster.gpus),
@@ -120,7 +120,7 @@ pub fn record(sweep: &Sweep, option: u64, choice: &Choice, solved: &Result<Vec<S
         Ok(solved) => match priced(sweep, choice, solved) {
             Err(why) => record.reason = Some(why),
             Ok((totals, jobs)) => {
-                record.status = Status::Ok;
+                record.status = OptionStatus::Ok;
                 record.totals = Some(totals);
                 record.jobs = jobs;
             }
@@ -187,7 +187,7 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
     let commitment = terms
         .commitment
         .as_ref()
-        .filter(|_| terms.kind == Kind::Rent)
+        .filter(|_| terms.kind == PurchaseKind::Rent)
         .map_or(0.0, |least| f64::from(cluster.gpus) * least.value.as_hours());
     let (low, high) = (soonest / time, latest / time);
     let cost = |price: f64, stretch: f64| price * (gpu_hours * stretch).max(commitment) + beside.get() * stretch;

@@ -54,7 +54,7 @@ pub struct Store {
 
 /// Existing results that a store found on disk.
 #[derive(Debug)]
-pub struct Found {
+pub struct StoredResults {
     /// Options that are done.
     pub done: Done,
     /// Defects of the file, with the remedy taken.
@@ -73,7 +73,7 @@ impl Store {
     ///
     /// The folder cannot be written, or it has results that are not to be resumed, belong to another sweep, or are being
     /// written by another process.
-    pub fn open(folder: &Path, shard: Shard, digest: &str, resume: bool) -> Result<(Self, Found), SweepError> {
+    pub fn open(folder: &Path, shard: Shard, digest: &str, resume: bool) -> Result<(Self, StoredResults), SweepError> {
         std::fs::create_dir_all(folder).map_err(|why| SweepError::results(folder, format!("cannot be made: {why}")))?;
         let finished = folder.join(file_name(shard));
         let part = finished.with_extension("part");
@@ -105,7 +105,7 @@ impl Store {
             .map_err(|why| SweepError::results(&part, format!("its incomplete last line cannot be removed: {why}")))?;
         let done = if is_finished { done } else { from_part };
         let store = Self { finished, part, file: Mutex::new((file, Instant::now())) };
-        Ok((store, Found { done, notes, finished: is_finished }))
+        Ok((store, StoredResults { done, notes, finished: is_finished }))
     }
 
     /// Appends a record.

@@ -159,7 +159,7 @@ pub struct Offload {
 }
 
 impl Offload {
-    /// No offload.
+    /// No offload to the host.
     pub const NONE: Self = Self { optimizer: 0.0, activations: 0.0 };
 }
 

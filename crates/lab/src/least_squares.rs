@@ -12,7 +12,7 @@ const SCALE: f64 = 0.05;
 const PATIENCE: usize = 200;
 
 /// Least-squares problem: minimise the sum of squared residuals.
-pub trait Problem {
+pub trait LeastSquares {
     /// Residuals at a point; their number is constant.
     fn residuals(&self, at: &[f64]) -> Vec<f64>;
 
@@ -30,7 +30,7 @@ pub trait Problem {
 /// Least-squares problem of a function, with derivatives by differences.
 pub struct Function<F>(pub F);
 
-impl<F: Fn(&[f64]) -> Vec<f64>> Problem for Function<F> {
+impl<F: Fn(&[f64]) -> Vec<f64>> LeastSquares for Function<F> {
     fn residuals(&self, at: &[f64]) -> Vec<f64> {
         (self.0)(at)
     }
@@ -55,7 +55,7 @@ struct Adapter<'a, P> {
     at: DVector<f64>,
 }
 
-impl<P: Problem> LeastSquaresProblem<f64, Dyn, Dyn> for Adapter<'_, P> {
+impl<P: LeastSquares> LeastSquaresProblem<f64, Dyn, Dyn> for Adapter<'_, P> {
     type ResidualStorage = Owned<f64, Dyn>;
     type JacobianStorage = Owned<f64, Dyn, Dyn>;
     type ParameterStorage = Owned<f64, Dyn>;
@@ -86,7 +86,7 @@ fn finite(values: Vec<f64>) -> Option<DVector<f64>> {
 
 /// Parameters near `start` that minimise the sum of squared residuals. There must be at least as many residuals as
 /// parameters. If the residuals are not finite at the start, the start is returned.
-pub fn descend(problem: &impl Problem, start: &[f64], stop: Stop) -> Vec<f64> {
+pub fn descend(problem: &impl LeastSquares, start: &[f64], stop: Stop) -> Vec<f64> {
     let adapter = Adapter { problem, at: DVector::from_column_slice(start) };
     let (end, _) = LevenbergMarquardt::new()
         .with_ftol(stop.tolerance)

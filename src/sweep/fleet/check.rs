@@ -1,7 +1,7 @@
 //! Independent check of a purchase: adds it up from the records, day by day, and names the limit that it breaks.
 
 use super::column::{Candidate, Column, offers_of};
-use super::{Fleet, Goal, Line, Proof, Wanted};
+use super::{Fleet, FleetGoal, FleetProof, Line, PurchaseRequest};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
 use meshwright_engine::units::Watts;
@@ -17,7 +17,7 @@ pub struct Limits {
 
 impl Limits {
     /// Tighter limit of the whole plan and of the period that the day is in.
-    pub fn of(wanted: &Wanted, day: f64) -> Self {
+    pub fn of(wanted: &PurchaseRequest, day: f64) -> Self {
         let period = wanted.period.iter().find(|period| day < period.until.as_days() - 1e-9);
         let tighter = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -45,7 +45,7 @@ pub fn tokens_a_day(candidate: &Candidate) -> f64 {
 /// Fleet of a solution of the integer program.
 pub fn fleet(
     sweep: &Sweep,
-    wanted: &Wanted,
+    wanted: &PurchaseRequest,
     candidates: &[Candidate],
     columns: &[Column],
     copies: &[u32],
@@ -72,7 +72,7 @@ pub fn fleet(
             cost_usd,
         };
         match wanted.goal {
-            Goal::Tokens => {
+            FleetGoal::Tokens => {
                 let length = (column.to - column.from) * count;
                 let worked = days[k].min(length);
                 let cost = if candidate.committed_days > 0.0 {
@@ -82,7 +82,7 @@ pub fn fleet(
                 };
                 lines.push(line(copies[k], &[], column.from + worked / count, worked * tokens_a_day(candidate), cost));
             }
-            Goal::Cost => {
+            FleetGoal::Cost => {
                 // Runs that other clusters make are not repeated; the last clusters get the remainder.
                 let mut left = copies[k];
                 while left > 0 {
@@ -125,7 +125,7 @@ pub fn fleet(
         peak_mw: at_once(&peak),
         racks: at_once(&most_racks),
         lines,
-        proof: Proof::Within(f64::INFINITY),
+        proof: FleetProof::Within(f64::INFINITY),
         bound: f64::NEG_INFINITY,
         options: (0, 0),
         columns: 0,
@@ -137,10 +137,10 @@ pub fn fleet(
 /// # Errors
 ///
 /// The first constraint that it breaks.
-pub fn holds(sweep: &Sweep, wanted: &Wanted, records: &[Record], fleet: &Fleet) -> Result<(), String> {
+pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet: &Fleet) -> Result<(), String> {
     const HAIR: f64 = 1.0 + 1e-6;
     let (candidates, _) =
-        super::column::candidates(sweep, &Wanted { offer: wanted.offer.clone(), ..wanted.clone() }, records);
+        super::column::candidates(sweep, &PurchaseRequest { offer: wanted.offer.clone(), ..wanted.clone() }, records);
     let of = |line: &Line| {
         let found = candidates.iter().find(|candidate| candidate.record.option == line.option);
         found.ok_or_else(|| format!("option {} is infeasible", line.option))
@@ -150,7 +150,7 @@ pub fn holds(sweep: &Sweep, wanted: &Wanted, records: &[Record], fleet: &Fleet) 
     {
         return Err(format!("it ends on day {:.2}, after `finish_by`", fleet.days));
     }
-    if wanted.goal == Goal::Cost {
+    if wanted.goal == FleetGoal::Cost {
         for task in &sweep.tasks {
             let made: f64 = fleet
                 .lines

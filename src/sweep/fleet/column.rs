@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{Goal, Offer, Wanted, racks};
+use super::{FleetGoal, Offer, PurchaseRequest, racks};
 use crate::sweep::file::Sweep;
-use crate::sweep::record::{Record, Status, Totals};
-use meshwright_engine::money::Kind;
+use crate::sweep::record::{OptionStatus, Record, Totals};
+use meshwright_engine::money::PurchaseKind;
 use meshwright_engine::units::Seconds;
 
 /// Option that can do the work, with the quantities that the program needs.
@@ -69,13 +69,14 @@ impl Candidate<'_> {
 ///
 /// An option is dominated if another one under the same offers takes no more GPUs, power, racks, commitment, days and
 /// dollars for every workload: it can replace the first in any fleet.
-pub fn candidates<'a>(sweep: &Sweep, wanted: &Wanted, records: &'a [Record]) -> (Vec<Candidate<'a>>, usize) {
+pub fn candidates<'a>(sweep: &Sweep, wanted: &PurchaseRequest, records: &'a [Record]) -> (Vec<Candidate<'a>>, usize) {
     let mut all: Vec<Candidate> = Vec::new();
-    for record in records.iter().filter(|record| record.status == Status::Ok) {
+    for record in records.iter().filter(|record| record.status == OptionStatus::Ok) {
         let Some(totals) = &record.totals else { continue };
         let gpu = record.choice.get("gpu").or_else(|| record.choice.get("cluster")).map_or("", String::as_str);
         let terms = record.choice.get("terms").and_then(|name| sweep.market.terms.get(name));
-        let commitment = terms.filter(|terms| terms.kind == Kind::Rent).and_then(|terms| terms.commitment.as_ref());
+        let commitment =
+            terms.filter(|terms| terms.kind == PurchaseKind::Rent).and_then(|terms| terms.commitment.as_ref());
         let committed_days = commitment.map_or(0.0, |time| time.value.as_days());
         all.push(Candidate { record, totals, racks: racks(sweep, wanted, record), gpu, committed_days });
     }
@@ -101,7 +102,7 @@ pub fn candidates<'a>(sweep: &Sweep, wanted: &Wanted, records: &'a [Record]) -> 
 }
 
 /// Indices of the offers that apply to a candidate.
-pub fn offers_of(wanted: &Wanted, candidate: &Candidate) -> Vec<usize> {
+pub fn offers_of(wanted: &PurchaseRequest, candidate: &Candidate) -> Vec<usize> {
     let terms = candidate.record.choice.get("terms").map(String::as_str);
     let holds =
         |offer: &Offer| offer.gpu == candidate.gpu && offer.terms.as_deref().is_none_or(|wanted| Some(wanted) == terms);
@@ -128,7 +129,7 @@ pub struct Column {
 const MOST_PATTERNS: usize = 600;
 
 /// Starts and ends of periods within the horizon, in days: 0 first, the horizon last.
-pub fn boundaries(wanted: &Wanted, horizon: f64) -> Vec<f64> {
+pub fn boundaries(wanted: &PurchaseRequest, horizon: f64) -> Vec<f64> {
     let mut days = vec![0.0, horizon];
     days.extend(wanted.period.iter().map(|period| period.until.as_days()));
     days.extend(wanted.offer.iter().flat_map(|offer| [offer.from, offer.until]).flatten().map(Seconds::as_days));
@@ -139,7 +140,7 @@ pub fn boundaries(wanted: &Wanted, horizon: f64) -> Vec<f64> {
 }
 
 /// All columns, and whether none was left out.
-pub fn columns(wanted: &Wanted, candidates: &[Candidate], runs: &[u32], horizon: f64) -> (Vec<Column>, bool) {
+pub fn columns(wanted: &PurchaseRequest, candidates: &[Candidate], runs: &[u32], horizon: f64) -> (Vec<Column>, bool) {
     let days = boundaries(wanted, horizon);
     let mut columns = Vec::new();
     let mut is_complete = true;
@@ -160,7 +161,7 @@ pub fn columns(wanted: &Wanted, candidates: &[Candidate], runs: &[u32], horizon:
         for (offer, first, last) in windows {
             for &from in days.iter().filter(|day| **day >= first && **day < last) {
                 match wanted.goal {
-                    Goal::Cost => {
+                    FleetGoal::Cost => {
                         let (patterns, complete) = patterns(candidate, runs, last - from);
                         is_complete &= complete;
                         for runs in patterns {
@@ -168,7 +169,7 @@ pub fn columns(wanted: &Wanted, candidates: &[Candidate], runs: &[u32], horizon:
                             columns.push(Column { candidate: at, offer, from, to: from + used, runs });
                         }
                     }
-                    Goal::Tokens => {
+                    FleetGoal::Tokens => {
                         // Working days are free within a column if it lies within one period that has a budget.
                         let budgets = wanted.period_budgets();
                         let end = budgets.iter().find(|(start, end, _)| *start <= from && from < *end);

@@ -21,7 +21,7 @@ pub use program::buy;
 /// Objective of a purchase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Goal {
+pub enum FleetGoal {
     /// Least dollars for all runs.
     #[default]
     Cost,
@@ -62,10 +62,10 @@ pub struct Period {
 /// Table `[buy]` of a sweep file.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
+pub struct PurchaseRequest {
     /// Objective to optimise.
     #[serde(default)]
-    pub goal: Goal,
+    pub goal: FleetGoal,
     /// Deadline for all runs.
     pub finish_by: Option<Seconds>,
     /// Most dollars in total.
@@ -86,7 +86,7 @@ pub struct Wanted {
     pub time_limit: Option<Seconds>,
 }
 
-impl Wanted {
+impl PurchaseRequest {
     /// Budgets of periods: start and end in days, dollars.
     pub(super) fn period_budgets(&self) -> Vec<(f64, f64, f64)> {
         let starts = std::iter::once(0.0).chain(self.period.iter().map(|period| period.until.as_days()));
@@ -104,7 +104,7 @@ impl Wanted {
     /// Names the invalid field.
     pub fn check(&self, tasks: &[Task]) -> Result<(), SweepError> {
         let bad = |key: &str, why: String| Err(SweepError::value(format!("buy.{key}"), why));
-        if self.goal == Goal::Tokens {
+        if self.goal == FleetGoal::Tokens {
             if tasks.len() != 1 {
                 return bad("goal", format!("most tokens are of one workload, and there are {}", tasks.len()));
             }
@@ -151,7 +151,7 @@ impl Wanted {
 /// Optimality status of a purchase.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Proof {
+pub enum FleetProof {
     /// No fleet is better.
     Optimal,
     /// Optimality gap: no fleet is better by more than this share.
@@ -197,7 +197,7 @@ pub struct Fleet {
     /// Peak number of racks.
     pub racks: f64,
     /// Optimality status.
-    pub proof: Proof,
+    pub proof: FleetProof,
     /// Bound of the objective from the relaxed program, in the objective's unit.
     pub bound: f64,
     /// Number of usable options, before and after dominance.
@@ -222,7 +222,7 @@ pub enum NoFleet {
 const RACK: u32 = 32;
 
 /// Racks of a record's cluster.
-fn racks(sweep: &Sweep, wanted: &Wanted, record: &Record) -> f64 {
+fn racks(sweep: &Sweep, wanted: &PurchaseRequest, record: &Record) -> f64 {
     let choice = sweep.option(record.option).unwrap_or_default();
     let domain = super::machine::cluster(&choice, &sweep.sets).map_or(1, |cluster| cluster.scale_up.gpus);
     let rack = if domain > RACK { domain } else { wanted.gpus_per_rack.unwrap_or(RACK) };

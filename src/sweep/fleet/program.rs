@@ -8,7 +8,7 @@ use good_lp::{
 use super::column::{self, Candidate, Column};
 use itertools::Itertools;
 
-use super::{Fleet, Goal, NoFleet, Period, Proof, Wanted, check};
+use super::{Fleet, FleetGoal, FleetProof, NoFleet, Period, PurchaseRequest, check};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
 use meshwright_engine::units::Seconds;
@@ -47,7 +47,7 @@ enum Nothing {
 
 /// Candidates and columns of a sweep under given limits.
 struct Program<'a> {
-    wanted: &'a Wanted,
+    wanted: &'a PurchaseRequest,
     candidates: &'a [Candidate<'a>],
     columns: &'a [Column],
     runs: &'a [u32],
@@ -78,7 +78,7 @@ impl Program<'_> {
                 vars.add(if is_whole { copies.integer() } else { copies })
             })
             .collect();
-        let is_tokens = self.wanted.goal == Goal::Tokens;
+        let is_tokens = self.wanted.goal == FleetGoal::Tokens;
         let days: Vec<Variable> =
             if is_tokens { self.columns.iter().map(|_| vars.add(variable().min(0.0))).collect() } else { Vec::new() };
         let cost_of = |k: usize| -> Expression {
@@ -165,7 +165,7 @@ impl Program<'_> {
     fn most_copies(&self, column: &Column) -> u32 {
         let candidate = &self.candidates[column.candidate];
         let mut most = match self.wanted.goal {
-            Goal::Cost => column
+            FleetGoal::Cost => column
                 .runs
                 .iter()
                 .zip(self.runs)
@@ -173,7 +173,7 @@ impl Program<'_> {
                 .map(|(own, all)| all.div_ceil(*own))
                 .max()
                 .unwrap_or(1),
-            Goal::Tokens => 100_000,
+            FleetGoal::Tokens => 100_000,
         };
         let mut limit = |room: f64, one: f64| {
             if one > 0.0 {
@@ -198,7 +198,7 @@ impl Program<'_> {
 /// # Errors
 ///
 /// No choice meets all constraints (the conflicting ones are listed), or the solver finds no solution in time.
-pub fn buy(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Result<Fleet, NoFleet> {
+pub fn buy(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Result<Fleet, NoFleet> {
     let (candidates, before) = column::candidates(sweep, wanted, records);
     if candidates.is_empty() {
         return Err(NoFleet::Infeasible(vec!["no option of the sweep is feasible".into()]));
@@ -221,10 +221,11 @@ pub fn buy(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Result<Fleet, 
         Err(_) => f64::NEG_INFINITY,
     };
     let gap = ((answer.objective - relaxed) / answer.objective.abs().max(1e-12)).max(0.0);
-    let proof = if answer.is_optimal && is_complete || gap <= ROUNDING { Proof::Optimal } else { Proof::Within(gap) };
+    let proof =
+        if answer.is_optimal && is_complete || gap <= ROUNDING { FleetProof::Optimal } else { FleetProof::Within(gap) };
     let bound = match wanted.goal {
-        Goal::Cost => relaxed * DOLLARS,
-        Goal::Tokens => -relaxed * TOKENS,
+        FleetGoal::Cost => relaxed * DOLLARS,
+        FleetGoal::Tokens => -relaxed * TOKENS,
     };
     let mut fleet = check::fleet(sweep, wanted, &candidates, &columns, &answer.copies, &answer.days);
     fleet.proof = proof;
@@ -237,13 +238,13 @@ pub fn buy(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Result<Fleet, 
 }
 
 /// Removal of one constraint.
-type Change = fn(&mut Wanted);
+type Change = fn(&mut PurchaseRequest);
 
 /// Which constraints stand in the way: those without which there is an answer, and what it would take.
-fn why_not(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Vec<String> {
+fn why_not(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Vec<String> {
     let of_periods = |is_set: fn(&Period) -> bool| wanted.period.iter().any(is_set);
     let all: [(&str, bool, Change); 6] = [
-        ("finish_by", wanted.finish_by.is_some() && wanted.goal == Goal::Cost, |w| w.finish_by = None),
+        ("finish_by", wanted.finish_by.is_some() && wanted.goal == FleetGoal::Cost, |w| w.finish_by = None),
         ("budget", wanted.budget.is_some(), |w| w.budget = None),
         ("period.budget", of_periods(|p| p.budget.is_some()), |w| {
             w.period.iter_mut().for_each(|period| period.budget = None);
@@ -293,7 +294,7 @@ fn why_not(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Vec<String> {
     reasons
 }
 
-fn relaxed(wanted: &Wanted, changes: &[&Change]) -> Wanted {
+fn relaxed(wanted: &PurchaseRequest, changes: &[&Change]) -> PurchaseRequest {
     let mut relaxed = wanted.clone();
     for change in changes {
         change(&mut relaxed);
@@ -301,7 +302,7 @@ fn relaxed(wanted: &Wanted, changes: &[&Change]) -> Wanted {
     relaxed
 }
 
-fn found(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Option<Fleet> {
+fn found(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Option<Fleet> {
     let (candidates, _) = column::candidates(sweep, wanted, records);
     let runs: Vec<u32> = sweep.tasks.iter().map(|task| task.runs.round() as u32).collect();
     let horizon = wanted.finish_by.map_or(WHENEVER, Seconds::as_days);

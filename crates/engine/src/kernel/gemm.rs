@@ -48,9 +48,9 @@ mod ramp {
     pub const WGRAD: f64 = 80.0;
 }
 
-/// Shape of a GEMM C[m,n] = A[m,k]·B[k,n], `batch` times in one launch.
+/// GemmShape of a GEMM C[m,n] = A[m,k]·B[k,n], `batch` times in one launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
+pub struct GemmShape {
     /// Rows of the output.
     pub m: f64,
     /// Columns of the output.
@@ -94,7 +94,7 @@ impl std::ops::AddAssign for Linear {
 /// it where γ ≥ 0.
 ///
 /// Source: specification §2.1.
-fn tiling(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
+fn tiling(shape: &GemmShape, processors: f64, curve: &GemmCurve) -> f64 {
     let (wave, intensity) = (curve.wave_exponent, curve.intensity_exponent);
     let mut best = (f64::NEG_INFINITY, 0.0, 0.0);
     for tile in INTENSITIES.iter() {
@@ -118,7 +118,7 @@ fn tiling(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
 /// ```text
 /// forward, dgrad 1 + 150/tokens     wgrad 1 + 80/tokens          specification §2.2
 /// ```
-fn grouped_ramp(shape: &Shape, pass: Pass) -> f64 {
+fn grouped_ramp(shape: &GemmShape, pass: Pass) -> f64 {
     if shape.batch <= 1.0 {
         return 1.0;
     }
@@ -142,12 +142,12 @@ impl Device<'_> {
     /// meanwhile ([cutlass-efficient-gemm]; x = `stack.accumulate_exposed`): benchmarks write two bytes.
     ///
     /// Source: specification §2.1. A format without a curve (checked in `Problem::new`) runs as bf16.
-    pub fn gemm(&self, shape: &Shape, format: Format) -> Seconds {
+    pub fn gemm(&self, shape: &GemmShape, format: Format) -> Seconds {
         self.product(shape, format, Pass::Forward)
     }
 
     /// Time of one of a linear map's three GEMMs; grouped ones (`batch` above 1) include their ramp.
-    pub fn product(&self, shape: &Shape, format: Format, pass: Pass) -> Seconds {
+    pub fn product(&self, shape: &GemmShape, format: Format, pass: Pass) -> Seconds {
         if shape.m < 1.0 || shape.n < 1.0 || shape.k < 1.0 {
             return Seconds::ZERO;
         }
@@ -156,7 +156,7 @@ impl Device<'_> {
             None => (Format::Bf16, &self.gpu.gemm[&Format::Bf16]),
         };
         let peak = self.gpu.peak_of(format).expect("every curve has its peak: Gpu::check");
-        let Shape { m, n, k, batch, output_bytes } = *shape;
+        let GemmShape { m, n, k, batch, output_bytes } = *shape;
         let q = tiling(shape, f64::from(self.gpu.processors.value), curve);
         let rate = peak * (curve.efficiency * q * curve.sustained);
         let compute = Flops::new(2.0 * m * n * k * batch * (1.0 + curve.half_depth / k)) / rate;
@@ -175,7 +175,7 @@ impl Device<'_> {
     /// Weight gradients accumulate into the gradient buffer (read and write), or are written in bf16 and added by a
     /// separate kernel if the stack does not fuse that. Casts: `QF·q_B` bytes per input element (§2.5).
     pub fn linear(&self, tokens: f64, input: f64, output: f64, batch: f64, format: Format) -> Linear {
-        let shape = |m, n, k, output_bytes| Shape { m, n, k, batch, output_bytes };
+        let shape = |m, n, k, output_bytes| GemmShape { m, n, k, batch, output_bytes };
         let accumulate = if self.stack.fused_wgrad { 2.0 * self.stack.reduce_bytes } else { 2.0 };
         let mut time = Linear {
             forward: self.product(&shape(tokens, output, input, 2.0), format, Pass::Forward),
@@ -200,7 +200,7 @@ mod tests {
     use super::*;
 
     /// Reference implementation: the formula with its powers.
-    fn plainly(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
+    fn plainly(shape: &GemmShape, processors: f64, curve: &GemmCurve) -> f64 {
         let intensity = |(tm, tn): (f64, f64)| tm * tn / (tm + tn);
         let of_tile = |&(tm, tn): &(f64, f64)| {
             let waves = ((shape.m / tm).ceil() * (shape.n / tn).ceil() * shape.batch / processors).ceil();
@@ -215,7 +215,7 @@ mod tests {
     fn the_best_tiling_is_that_of_the_formula() {
         let sizes = [1.0, 63.0, 64.0, 65.0, 128.0, 200.0, 512.0, 1000.0, 4096.0, 7168.0, 18_432.0];
         for (m, n, batch) in itertools::iproduct!(sizes, sizes, [1.0, 3.0, 16.0]) {
-            let shape = Shape { m, n, k: 512.0, batch, output_bytes: 2.0 };
+            let shape = GemmShape { m, n, k: 512.0, batch, output_bytes: 2.0 };
             for (intensity_exponent, wave_exponent) in
                 itertools::iproduct!([-0.3, 0.0, 0.2, 1.1], [-0.2, 0.0, 0.3, 1.0])
             {

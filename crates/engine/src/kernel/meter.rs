@@ -1,7 +1,7 @@
 //! Meter of kernels: records each kernel call of the cost model, or replaces its time by a measured one.
 
 use super::attention::Core;
-use super::gemm::Shape;
+use super::gemm::GemmShape;
 use crate::gpu::{AttentionKernel, Format};
 use crate::units::{Bytes, Seconds};
 
@@ -31,8 +31,8 @@ impl std::fmt::Display for Pass {
 pub enum Call {
     /// GEMM of a linear map.
     Product {
-        /// Shape of the GEMM.
-        shape: Shape,
+        /// GemmShape of the GEMM.
+        shape: GemmShape,
         /// Format of its operands.
         format: Format,
         /// Pass of the linear map.
@@ -40,7 +40,7 @@ pub enum Call {
     },
     /// Attention core of a layer.
     Attention {
-        /// Shape of the core.
+        /// GemmShape of the core.
         core: Core,
         /// Kernel that computes it.
         kernel: AttentionKernel,

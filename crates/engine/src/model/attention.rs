@@ -227,11 +227,11 @@ pub enum Split {
 }
 
 impl Projection {
-    /// Column-parallel map.
+    /// Creates a column-parallel map.
     pub const fn columns(input: f64, output: f64) -> Self {
         Self { input, output, split: Split::Columns, is_up: false }
     }
-    /// Row-parallel map.
+    /// Creates a row-parallel map.
     pub const fn rows(input: f64, output: f64) -> Self {
         Self { input, output, split: Split::Rows, is_up: false }
     }

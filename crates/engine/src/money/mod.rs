@@ -19,7 +19,7 @@ pub use energy::Site;
 /// Price level of a device's rent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
+pub enum PriceLevel {
     /// Price under a favourable contract.
     Low,
     /// Typical price under a contract.
@@ -33,11 +33,11 @@ pub enum Level {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// Kind of purchase: rented or owned.
-    pub kind: Kind,
+    /// PurchaseKind of purchase: rented or owned.
+    pub kind: PurchaseKind,
     /// Price level of the rent.
     #[serde(default)]
-    pub level: Level,
+    pub level: PriceLevel,
     /// Discount as a share of the rent.
     pub discount: Option<Sourced<f64>>,
     /// Least time to pay for, once for all jobs.
@@ -52,10 +52,10 @@ pub struct Terms {
     pub source: String,
 }
 
-/// Kind of purchase.
+/// PurchaseKind of purchase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
+pub enum PurchaseKind {
     /// Rented by the GPU-hour; electricity and spare nodes are in the price.
     Rent,
     /// Bought and depreciated over its life; electricity and spare nodes are extra.
@@ -207,18 +207,18 @@ pub fn rate(market: &Market, terms: &Terms, cluster: &Cluster, price: Option<Usd
     }
     let listed = cluster.gpu.price.as_ref();
     match terms.kind {
-        Kind::Rent => {
+        PurchaseKind::Rent => {
             let Price { low, typical, high, .. } =
                 listed.ok_or_else(|| MoneyError::NoRent(cluster.gpu.name.clone()))?;
             let off = 1.0 - terms.discount.as_ref().map_or(0.0, |discount| discount.value);
             let usual = match terms.level {
-                Level::Low => *low,
-                Level::Typical => *typical,
-                Level::High => *high,
+                PriceLevel::Low => *low,
+                PriceLevel::Typical => *typical,
+                PriceLevel::High => *high,
             };
             Ok(Rate { usual: usual * off, low: *low * off, high: *high * off })
         }
-        Kind::Own => {
+        PurchaseKind::Own => {
             let buy = listed
                 .and_then(|price| price.buy.as_ref())
                 .ok_or_else(|| MoneyError::NoPurchase(cluster.gpu.name.clone()))?
@@ -282,14 +282,14 @@ pub fn bill(
     let cluster = problem.cluster();
     let time = time_to_train(problem, step.total(), goodput, tokens);
     let spare_gpus = match terms.kind {
-        Kind::Rent => 0.0,
-        Kind::Own => f64::from(goodput.spares) * f64::from(cluster.gpus_per_node),
+        PurchaseKind::Rent => 0.0,
+        PurchaseKind::Own => f64::from(goodput.spares) * f64::from(cluster.gpus_per_node),
     };
     let gpu_hours = (f64::from(cluster.gpus) + spare_gpus) * time.as_hours();
     let energy = market.site.energy(cluster, step, goodput, time);
     let electricity = match terms.kind {
-        Kind::Rent => Usd::ZERO,
-        Kind::Own => market.site.electricity.value * energy,
+        PurchaseKind::Rent => Usd::ZERO,
+        PurchaseKind::Own => market.site.electricity.value * energy,
     };
     let of = |extra: &Option<Sourced<Usd>>| extra.as_ref().map_or(Usd::ZERO, |extra| extra.value);
     let storage = of(&terms.storage_per_month) * (time.as_days() / MONTH) + of(&terms.egress);

@@ -62,7 +62,7 @@ fn keep(most: &mut Vec<Vec<f64>>, now: &[f64]) {
 mod tests {
     use super::*;
 
-    /// With alike chunks the moments give what the closed form gives.
+    /// The moments agree with the closed form for identical chunks.
     #[test]
     fn moments_agree_with_the_closed_form() {
         for schedule in [

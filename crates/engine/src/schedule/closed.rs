@@ -47,12 +47,12 @@ pub fn busiest(ranks: &[RankTime]) -> RankTime {
 ///
 /// Source: specification §4, after [gpipe], [narayanan21] §2.2 and [zero-bubble].
 pub fn bubble(schedule: Schedule, ranks: &[RankTime], micro_batches: f64) -> Seconds {
-    Ranks::of(ranks.iter().map(|rank| (*rank, 1.0))).bubble(schedule, micro_batches)
+    RankSummary::of(ranks.iter().map(|rank| (*rank, 1.0))).bubble(schedule, micro_batches)
 }
 
 /// Summary of the ranks that the closed forms need.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ranks {
+pub struct RankSummary {
     /// Number of ranks.
     count: f64,
     /// Sum over all ranks of forward and backward.
@@ -63,7 +63,7 @@ pub struct Ranks {
     longest: RankTime,
 }
 
-impl Ranks {
+impl RankSummary {
     /// Summary of ranks, each with its multiplicity.
     pub fn of(ranks: impl Iterator<Item = (RankTime, f64)>) -> Self {
         ranks.fold(Self::default(), |all, (rank, times)| Self {

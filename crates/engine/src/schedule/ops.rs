@@ -344,7 +344,7 @@ mod tests {
         }
     }
 
-    /// What the bidirectional schedules cannot run they do not list.
+    /// Bidirectional schedules have no list for sizes that they cannot run.
     #[test]
     fn too_few_micro_batches_have_no_list() {
         for (schedule, pp, m) in [

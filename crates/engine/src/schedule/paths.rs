@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// With alike stages the longest chain is the step itself.
+    /// The critical path is as long as the step for identical stages.
     #[test]
     fn alike_stages_are_met() {
         for schedule in [Schedule::OneFOneB, Schedule::Interleaved { virtual_stages: 2 }] {

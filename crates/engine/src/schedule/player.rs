@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use crate::schedule::replay::makespan;
 
-    /// The same step as the replay's, and a chain as long.
+    /// The simulator agrees with the oracle, and its critical path is as long as the step.
     #[test]
     fn it_plays_as_the_replay_does() {
         let mut random = crate::schedule::random(11, 0.2);

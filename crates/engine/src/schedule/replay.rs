@@ -40,7 +40,7 @@ pub struct Event {
     pub end: Seconds,
 }
 
-/// Simulated step.
+/// Simulated step with all its slots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
     /// Time from the first forward to the last gradient.
@@ -238,8 +238,7 @@ mod tests {
         ranks
     }
 
-    /// What two ranks send each other for several chunks goes over one wire: here each of 2·8 forwards holds it, and each of as many
-    /// gradients.
+    /// Sends between two ranks share one link for all their chunks: here 2·8 forwards occupy it, and as many gradients.
     #[test]
     fn chunks_of_the_same_ranks_share_a_wire() {
         let stages = vec![stage(1e-3, 2e-3, 1e-3); 4];
@@ -361,7 +360,7 @@ mod tests {
         }
     }
 
-    /// The bidirectional pipelines, their passes alike: the closed form is the replay's time, whatever a pair takes.
+    /// Bidirectional pipelines with uniform passes: the closed form is the replay's time, whatever a pair takes.
     #[test]
     fn bidirectional_pipelines_agree_with_their_closed_form() {
         use crate::schedule::closed::dual_pipe;
@@ -406,7 +405,7 @@ mod tests {
         }
     }
 
-    /// A list is played to its end on any stages, and no rank does two things at once.
+    /// Every schedule runs to its end on any stages, and no rank runs two slots at once.
     #[test]
     fn every_schedule_plays_unequal_stages() {
         let mut random = crate::schedule::random(3, 0.1);

@@ -99,7 +99,7 @@ pub fn blocks(text: &str) -> Result<Vec<Block>, FreeError> {
 
 /// Free constant with the values that its keys have before the fit.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct PlacedConstant {
     /// The constant as listed.
     pub free: Free,
     /// Index of its block.
@@ -108,7 +108,7 @@ pub struct Placed {
     base: Vec<f64>,
 }
 
-impl Placed {
+impl PlacedConstant {
     /// Looks up the present values of a constant's keys.
     ///
     /// # Errors
@@ -220,7 +220,8 @@ mod tests {
         let sets = Overrides::default();
         for (at, block) in default_blocks().unwrap().iter().enumerate() {
             for free in &block.constants {
-                let placed = Placed::new(free, at, &sets).unwrap_or_else(|error| panic!("{}: {error}", block.name));
+                let placed =
+                    PlacedConstant::new(free, at, &sets).unwrap_or_else(|error| panic!("{}: {error}", block.name));
                 assert!(placed.is_shared(), "{}: {:?} have several values", block.name, free.keys);
                 assert!(!free.why.is_empty());
             }
@@ -239,18 +240,23 @@ mod tests {
             why: "a test".into(),
         };
         let sets = Overrides::specification();
-        let sync =
-            Placed::new(&free(&["stack.megatron-deepspeed-2022.quirks.sync_per_layer"], Some("ms"), false), 0, &sets);
+        let sync = PlacedConstant::new(
+            &free(&["stack.megatron-deepspeed-2022.quirks.sync_per_layer"], Some("ms"), false),
+            0,
+            &sets,
+        );
         let sync = sync.unwrap();
         assert!((sync.start() - 2.0).abs() < 1e-12);
         assert_eq!(sync.values(1.23456)[0].1, Value::String("1.235 ms".into()));
-        let traffic = Placed::new(&free(&["stack.nemo-25.traffic"], None, true), 0, &sets).unwrap();
+        let traffic = PlacedConstant::new(&free(&["stack.nemo-25.traffic"], None, true), 0, &sets).unwrap();
         assert_eq!(traffic.values(0.5)[0].1, Value::Float(0.52));
-        let left_out = Placed::new(&free(&["stack.foundry-2023.fsdp_efficiency"], None, false), 0, &sets).unwrap();
+        let left_out =
+            PlacedConstant::new(&free(&["stack.foundry-2023.fsdp_efficiency"], None, false), 0, &sets).unwrap();
         assert!((left_out.start() - 1.0).abs() < 1e-12, "what a file leaves out has its default");
         let none =
-            Placed::new(&free(&["stack.foundry-2023.quirks.sync_per_layer"], Some("ms"), false), 0, &sets).unwrap();
+            PlacedConstant::new(&free(&["stack.foundry-2023.quirks.sync_per_layer"], Some("ms"), false), 0, &sets)
+                .unwrap();
         assert!(none.start().abs() < 1e-12);
-        assert!(Placed::new(&free(&["stack.nemo-25.name"], None, false), 0, &sets).is_err());
+        assert!(PlacedConstant::new(&free(&["stack.nemo-25.name"], None, false), 0, &sets).is_err());
     }
 }

@@ -23,7 +23,7 @@ use meshwright_engine::cluster::Host;
 use meshwright_engine::collective::on_curve;
 use meshwright_engine::gpu::{Collective, CollectiveCurve, Format, GemmCurve, Gpu};
 use meshwright_engine::kernel::Device;
-use meshwright_engine::kernel::gemm::Shape;
+use meshwright_engine::kernel::gemm::GemmShape;
 use meshwright_engine::units::{Bytes, BytesPerSec, Seconds};
 use meshwright_planner::catalog::fits::{Constant, FOLDS};
 use meshwright_planner::catalog::{CatalogError, Overrides, gpu_with, stack};
@@ -55,7 +55,7 @@ const GPUS: [(&str, &str); 7] = [
 
 /// Timed GEMM of a table.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Product {
+pub struct TimedGemm {
     /// Name of the device.
     pub gpu: String,
     /// Format: `bf16`, `fp8`, `fp8_block` or `nvfp4`.
@@ -156,13 +156,13 @@ fn fitted<T: Sync>(
 /// # Errors
 ///
 /// A device of the catalogue cannot be read.
-pub fn products(table: &[Product], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
+pub fn products(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
     let stack = stack("nemo-25", sets)?;
     let mut curves = Vec::new();
     for (column, name) in GPUS {
         let gpu = gpu_with(name, sets)?;
         for (format, present) in &gpu.gemm {
-            let samples: Vec<Sample<Product>> = table
+            let samples: Vec<Sample<TimedGemm>> = table
                 .iter()
                 .filter(|product| product.gpu == column && formats(&product.dtype, &gpu).contains(format))
                 .map(|product| Sample {
@@ -187,11 +187,11 @@ pub fn products(table: &[Product], sets: &Overrides) -> Result<Vec<Curve>, Catal
                 gpu.gemm.insert(*format, curve);
                 gpu
             };
-            let predict = |x: &[f64], product: &Product| {
+            let predict = |x: &[f64], product: &TimedGemm| {
                 let gpu = with(x);
                 let device = Device { gpu: &gpu, stack: &stack, format: *format, host: Host::X86, meter: None };
-                let Product { m, n, k, .. } = *product;
-                device.gemm(&Shape { m, n, k, batch: 1.0, output_bytes: 2.0 }, *format).get() + x[4] * 1e-6
+                let TimedGemm { m, n, k, .. } = *product;
+                device.gemm(&GemmShape { m, n, k, batch: 1.0, output_bytes: 2.0 }, *format).get() + x[4] * 1e-6
             };
             let known = [present.efficiency, present.half_depth, present.intensity_exponent, present.wave_exponent];
             let bounds = [(0.2, 1.0), (0.0, 2000.0), (0.0, 5.0), (0.0, 2.0), OF_TABLE].map(Bounds::from);
@@ -215,9 +215,9 @@ pub fn products(table: &[Product], sets: &Overrides) -> Result<Vec<Curve>, Catal
 /// Time that the table's benchmark adds to every GEMM, fitted with the present curve, so that this curve is judged at its
 /// best.
 fn best_of_table(
-    samples: &[Sample<Product>],
+    samples: &[Sample<TimedGemm>],
     known: &[f64; 4],
-    predict: &(dyn Fn(&[f64], &Product) -> f64 + Sync),
+    predict: &(dyn Fn(&[f64], &TimedGemm) -> f64 + Sync),
 ) -> f64 {
     let residuals = |x: &[f64]| {
         let all = [known[0], known[1], known[2], known[3], x[0]];

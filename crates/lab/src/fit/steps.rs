@@ -15,11 +15,11 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::free::{Block, FreeError, Placed};
-use crate::least_squares::{Problem, Stop, descend, softened};
+use super::free::{Block, FreeError, PlacedConstant};
+use crate::least_squares::{LeastSquares, Stop, descend, softened};
 use crate::runs::{Prediction, Row, predict_all_with};
 use crate::validate::anomaly::anomalies;
-use crate::validate::sample::{Sample, config_group, outcome, samples};
+use crate::validate::sample::{PredictedRun, config_group, outcome, samples};
 use crate::validate::{choice, cross};
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::catalog::fits::{Constant, FOLDS, Fit};
@@ -54,7 +54,7 @@ pub struct Weights {
 #[derive(Clone, Debug)]
 pub struct Fitted {
     /// The constant with its values before the fit.
-    pub placed: Placed,
+    pub placed: PlacedConstant,
     /// Value fitted to all runs.
     pub value: f64,
     /// Values fitted without each fold.
@@ -87,7 +87,7 @@ struct Task<'a> {
     /// Rows of each group of plans.
     groups: Vec<Vec<usize>>,
     folds: Vec<usize>,
-    placed: Vec<Placed>,
+    placed: Vec<PlacedConstant>,
     /// Rows whose prediction each constant changes.
     rows_of: Vec<Vec<usize>>,
 }
@@ -119,13 +119,13 @@ pub fn fit(
     sets: &Overrides,
     blocks: &[Block],
     weights: Weights,
-    counts: &dyn Fn(&Sample) -> bool,
+    counts: &dyn Fn(&PredictedRun) -> bool,
     progress: &dyn Fn(&str),
 ) -> Result<Vec<Fitted>, FreeError> {
     let mut placed = Vec::new();
     for (at, block) in blocks.iter().enumerate() {
         for free in &block.constants {
-            placed.push(Placed::new(free, at, sets)?);
+            placed.push(PlacedConstant::new(free, at, sets)?);
         }
     }
     let mut task = Task::new(rows, sets, weights, counts);
@@ -152,13 +152,13 @@ pub fn fit(
 }
 
 impl<'a> Task<'a> {
-    fn new(rows: &'a [Row], sets: &'a Overrides, weights: Weights, counts: &dyn Fn(&Sample) -> bool) -> Self {
+    fn new(rows: &'a [Row], sets: &'a Overrides, weights: Weights, counts: &dyn Fn(&PredictedRun) -> bool) -> Self {
         let predictions = predict_all_with(rows, sets);
         let samples = samples(rows, &predictions);
-        let ran: Vec<Sample> =
+        let ran: Vec<PredictedRun> =
             samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).copied().collect();
         let flagged: Vec<String> = anomalies(&ran, &[]).into_iter().map(|anomaly| anomaly.id).collect();
-        let admitted = |sample: &Sample| {
+        let admitted = |sample: &PredictedRun| {
             outcome(sample.row) == "ok"
                 && counts(sample)
                 && !sample.row.id.as_ref().is_some_and(|id| flagged.contains(id))
@@ -184,9 +184,9 @@ impl<'a> Task<'a> {
     }
 
     /// Sets the constants; those with too few configurations are left out.
-    fn place(&mut self, placed: Vec<Placed>) {
+    fn place(&mut self, placed: Vec<PlacedConstant>) {
         self.placed = placed;
-        let start: Vec<f64> = self.placed.iter().map(Placed::start).collect();
+        let start: Vec<f64> = self.placed.iter().map(PlacedConstant::start).collect();
         let all: Vec<usize> = (0..self.rows.len()).filter(|&at| self.targets[at].weight > 0.0).collect();
         let at_start = self.predict(&start, &all);
         let rows_of: Vec<Vec<usize>> = (0..self.placed.len())
@@ -217,7 +217,7 @@ impl<'a> Task<'a> {
 
     /// Fits to all runs, then without each fold.
     fn fitted(&self, progress: &dyn Fn(&str)) -> Vec<Fitted> {
-        let start: Vec<f64> = self.placed.iter().map(Placed::start).collect();
+        let start: Vec<f64> = self.placed.iter().map(PlacedConstant::start).collect();
         let whole = self.best(&start, None);
         progress("fitted to all runs");
         let folds: Vec<Vec<f64>> = (0..FOLDS)
@@ -303,8 +303,9 @@ struct Descent<'a> {
 impl Descent<'_> {
     /// Values of the constants, clamped to their bounds.
     fn values(&self, at: &[f64]) -> Vec<f64> {
-        let value =
-            |((placed, start), at): ((&Placed, &f64), &f64)| placed.bounds().clamp(start + at * placed.free.prior);
+        let value = |((placed, start), at): ((&PlacedConstant, &f64), &f64)| {
+            placed.bounds().clamp(start + at * placed.free.prior)
+        };
         self.task.placed.iter().zip(self.start).zip(at).map(value).collect()
     }
 
@@ -321,14 +322,15 @@ impl Descent<'_> {
 
     fn with_priors(&self, mut residuals: Vec<f64>, at: &[f64]) -> Vec<f64> {
         residuals.extend_from_slice(at);
-        let outside =
-            |((placed, start), at): ((&Placed, &f64), &f64)| placed.bounds().wall(start + at * placed.free.prior);
+        let outside = |((placed, start), at): ((&PlacedConstant, &f64), &f64)| {
+            placed.bounds().wall(start + at * placed.free.prior)
+        };
         residuals.extend(self.task.placed.iter().zip(self.start).zip(at).map(outside));
         residuals
     }
 }
 
-impl Problem for Descent<'_> {
+impl LeastSquares for Descent<'_> {
     fn residuals(&self, at: &[f64]) -> Vec<f64> {
         self.with_priors(self.task.residuals(&self.figures(at), &self.counted), at)
     }
@@ -352,7 +354,7 @@ impl Problem for Descent<'_> {
     }
 }
 
-fn target(sample: &Sample) -> Target {
+fn target(sample: &PredictedRun) -> Target {
     let gib = sample.row.peak_mem_gib.filter(|peak| peak.is_finite() && *peak > 0.0);
     let seconds = sample.measured();
     let weight = if seconds.is_some() || gib.is_some() { sample.weight } else { 0.0 };

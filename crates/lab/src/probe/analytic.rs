@@ -6,7 +6,7 @@ use meshwright_engine::cluster::Cluster;
 use meshwright_engine::collective::Fabric;
 use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::kernel::attention::{Core, Cut};
-use meshwright_engine::kernel::gemm::Shape;
+use meshwright_engine::kernel::gemm::GemmShape;
 use meshwright_engine::kernel::{Device, Pass};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{Bytes, Seconds};
@@ -19,7 +19,7 @@ pub struct Analytic<'a> {
     machine: Machine,
 }
 
-impl From<&Gemm> for Shape {
+impl From<&Gemm> for GemmShape {
     fn from(gemm: &Gemm) -> Self {
         let Gemm { format: _, pass: _, m, n, k, batch, output_bytes } = *gemm;
         Self { m: m as f64, n: n as f64, k: k as f64, batch: batch as f64, output_bytes: output_bytes as f64 }

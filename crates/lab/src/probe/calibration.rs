@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::Deserialize;
 
 use super::kernel::{COLLECTIVES, Kernel, format_name, name_of};
-use super::sample::{Machine, Row, Samples, SamplesError, check_date, micros, quoted, rows, times};
+use super::sample::{Machine, SampleRow, Samples, SamplesError, check_date, micros, quoted, rows, times};
 use super::{fit, roofline};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::{
@@ -94,7 +94,7 @@ struct File {
     #[serde(default)]
     #[expect(dead_code, reason = "for readers: made again from the samples where needed")]
     residuals: toml::Table,
-    samples: BTreeMap<String, Row>,
+    samples: BTreeMap<String, SampleRow>,
 }
 
 /// Reason why a calibration does not apply.

@@ -38,9 +38,9 @@ pub struct Port {
     pub layer: String,
 }
 
-/// Host as its files describe it.
+/// HostDescription as its files describe it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Host {
+pub struct HostDescription {
     /// GPUs by their PCI address.
     pub gpus: Vec<PciGpu>,
     /// Version of the kernel driver.
@@ -77,9 +77,9 @@ fn field(text: &str, key: &str) -> Option<String> {
 }
 
 /// Reads a host below `root`; missing files leave their fields empty.
-pub fn read(root: &Path) -> Host {
+pub fn read(root: &Path) -> HostDescription {
     let cpu = text(&root.join("proc/cpuinfo")).unwrap_or_default();
-    Host {
+    HostDescription {
         gpus: entries(&root.join("sys/bus/pci/devices")).iter().filter_map(|path| gpu(path, root)).collect(),
         driver: text(&root.join("proc/driver/nvidia/version")).and_then(|text| version(&text)),
         ports: entries(&root.join("sys/class/infiniband"))
@@ -182,7 +182,7 @@ pub enum NoCluster {
 /// # Errors
 ///
 /// The host has no GPU, its GPUs differ, or the catalogue does not know them.
-pub fn cluster_file(host: &Host, nodes: u32, gpu: Option<&str>, date: &str) -> Result<String, NoCluster> {
+pub fn cluster_file(host: &HostDescription, nodes: u32, gpu: Option<&str>, date: &str) -> Result<String, NoCluster> {
     let Some(first) = host.gpus.first() else { return Err(NoCluster::NoGpu) };
     if let Some(other) = host.gpus.iter().find(|gpu| gpu.name != first.name) {
         return Err(NoCluster::Mixed(format!("{}, {}", first.name, other.name)));

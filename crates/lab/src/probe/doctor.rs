@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::device::Host;
+use super::device::HostDescription;
 
 /// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -151,7 +151,7 @@ fn link(path: &Path, name: &str) -> String {
 }
 
 /// Checks of driver, GPUs and adapters, from the host's own files.
-pub fn hardware(host: &Host) -> Vec<Check> {
+pub fn hardware(host: &HostDescription) -> Vec<Check> {
     let mut checks = vec![match &host.driver {
         Some(version) => Check::new("kernel driver", State::Good, version.clone(), ""),
         None => Check::new(

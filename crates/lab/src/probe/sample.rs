@@ -135,7 +135,7 @@ pub enum SamplesError {
 
 /// One line of `[samples]`.
 #[derive(Deserialize)]
-pub(super) struct Row {
+pub(super) struct SampleRow {
     times_us: Vec<f64>,
 }
 
@@ -146,7 +146,7 @@ struct File {
     basis: Basis,
     machine: Machine,
     #[serde(default)]
-    samples: BTreeMap<String, Row>,
+    samples: BTreeMap<String, SampleRow>,
 }
 
 impl Samples {
@@ -243,7 +243,7 @@ pub(super) fn quoted(text: &str) -> String {
 }
 
 /// Samples of a `[samples]` table.
-pub(super) fn rows(rows: BTreeMap<String, Row>) -> Result<BTreeMap<Kernel, Sample>, SamplesError> {
+pub(super) fn rows(rows: BTreeMap<String, SampleRow>) -> Result<BTreeMap<Kernel, Sample>, SamplesError> {
     rows.into_iter()
         .map(|(name, row)| {
             let kernel: Kernel = name.parse()?;

@@ -9,9 +9,9 @@ use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Moe};
 use meshwright_engine::plan::{Modules, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 
-/// Tensor with a name and a size.
+/// NamedTensor with a name and a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tensor {
+pub struct NamedTensor {
     /// Name of the tensor.
     pub name: String,
     /// Size in bytes.
@@ -22,9 +22,9 @@ pub struct Tensor {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerTensors {
     /// Weights, gradients, master weights and moments: one buffer each, shared by the layers of a rank.
-    pub states: Vec<Tensor>,
+    pub states: Vec<NamedTensor>,
     /// Activations kept for one micro-batch.
-    pub activations: Vec<Tensor>,
+    pub activations: Vec<NamedTensor>,
 }
 
 /// Tensors of a layer; `None` for state-space and linear attention, and for unfused scores.
@@ -139,7 +139,7 @@ impl<'a> Rank<'a> {
     }
 
     /// Activations of one micro-batch, with the statistics of norms and softmax.
-    fn activations(&self, layer: &Layer) -> Vec<Tensor> {
+    fn activations(&self, layer: &Layer) -> Vec<NamedTensor> {
         let mut all: Vec<(&str, u64)> = Vec::new();
         let blocks = u64::from(layer.mixer != Mixer::None) + u64::from(layer.ffn != Ffn::None);
         for _ in 0..blocks {
@@ -189,7 +189,7 @@ impl<'a> Rank<'a> {
             }
             Ffn::Dense(_) | Ffn::Moe(_) | Ffn::None => {}
         }
-        all.into_iter().map(|(name, bytes)| Tensor { name: name.to_owned(), bytes }).collect()
+        all.into_iter().map(|(name, bytes)| NamedTensor { name: name.to_owned(), bytes }).collect()
     }
 
     fn mlp(&self, mlp: &Mlp, tokens: u64, shards: u64) -> Vec<(&'static str, u64)> {
@@ -204,7 +204,7 @@ impl<'a> Rank<'a> {
 
 /// Weights, gradients, master weights and two moments, each in one buffer, as distributed optimizers store them, and
 /// sharded by the plan's ZeRO stage.
-fn states(problem: &Problem, plan: &Plan, weights: &[Weight]) -> Vec<Tensor> {
+fn states(problem: &Problem, plan: &Plan, weights: &[Weight]) -> Vec<NamedTensor> {
     let recipe = problem.workload().recipe;
     let is_frozen = Costs::new(problem).is_lora();
     let on_device = 1.0 - plan.offload.optimizer;
@@ -228,7 +228,7 @@ fn states(problem: &Problem, plan: &Plan, weights: &[Weight]) -> Vec<Tensor> {
         .into_iter()
         .enumerate()
         .filter(|(at, (_, bytes, _))| *bytes > 0.0 && (*at == 0 || !is_frozen))
-        .map(|(_, (name, bytes, from))| Tensor {
+        .map(|(_, (name, bytes, from))| NamedTensor {
             name: name.to_owned(),
             bytes: (elements(from) as f64 * bytes).ceil() as u64,
         })

@@ -11,7 +11,7 @@ mod map_stack;
 mod predict;
 mod row;
 
-pub use predict::{Prediction, Status, predict, predict_all, predict_all_with};
+pub use predict::{Prediction, PredictionStatus, predict, predict_all, predict_all_with};
 pub use row::{Row, RunsError, read};
 
 use cell::Cells;
@@ -121,7 +121,7 @@ mod tests {
         }
     }
 
-    fn status(change: impl Fn(&mut Row)) -> Status {
+    fn status(change: impl Fn(&mut Row)) -> PredictionStatus {
         let mut row = row();
         change(&mut row);
         predict(&row).status
@@ -129,26 +129,29 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_unsupported() {
-        assert_eq!(status(|_| {}), Status::Ok);
-        assert_eq!(status(|row| row.layers = None), Status::Unsupported);
-        assert_eq!(status(|row| row.global_batch = None), Status::Unsupported);
-        assert_eq!(status(|row| row.gpu = Some("Abacus".into())), Status::Unsupported);
-        assert_eq!(status(|row| row.dtype = Some("nvfp4".into())), Status::Unsupported);
-        assert_eq!(status(|row| row.tp = None), Status::Unsupported);
+        assert_eq!(status(|_| {}), PredictionStatus::Ok);
+        assert_eq!(status(|row| row.layers = None), PredictionStatus::Unsupported);
+        assert_eq!(status(|row| row.global_batch = None), PredictionStatus::Unsupported);
+        assert_eq!(status(|row| row.gpu = Some("Abacus".into())), PredictionStatus::Unsupported);
+        assert_eq!(status(|row| row.dtype = Some("nvfp4".into())), PredictionStatus::Unsupported);
+        assert_eq!(status(|row| row.tp = None), PredictionStatus::Unsupported);
     }
 
     #[test]
     fn what_cannot_be_is_invalid() {
-        assert_eq!(status(|row| row.dp = Some(4.0)), Status::Invalid);
-        assert_eq!(status(|row| row.global_batch = Some(4.0)), Status::Invalid);
+        assert_eq!(status(|row| row.dp = Some(4.0)), PredictionStatus::Invalid);
+        assert_eq!(status(|row| row.global_batch = Some(4.0)), PredictionStatus::Invalid);
         for wrong in [0.0, -1.0, 1.5, 1e18, f64::INFINITY] {
-            assert_eq!(status(|row| row.hidden = Some(wrong)), Status::Invalid, "{wrong}");
-            assert_eq!(status(|row| row.tp = Some(wrong)), Status::Invalid, "{wrong}");
-            assert_eq!(status(|row| row.micro_batch = Some(wrong)), Status::Invalid, "{wrong}");
+            assert_eq!(status(|row| row.hidden = Some(wrong)), PredictionStatus::Invalid, "{wrong}");
+            assert_eq!(status(|row| row.tp = Some(wrong)), PredictionStatus::Invalid, "{wrong}");
+            assert_eq!(status(|row| row.micro_batch = Some(wrong)), PredictionStatus::Invalid, "{wrong}");
         }
-        assert_eq!(status(|row| row.heads = Some(8192.0)), Status::Invalid);
-        assert_eq!(status(|row| row.ep = Some(64.0)), Status::Ok, "a dense model has no experts to split");
-        assert_eq!(status(|row| (row.tp, row.dp, row.gpus_total) = (Some(1e7), Some(1.0), Some(1e7))), Status::Ok);
+        assert_eq!(status(|row| row.heads = Some(8192.0)), PredictionStatus::Invalid);
+        assert_eq!(status(|row| row.ep = Some(64.0)), PredictionStatus::Ok, "a dense model has no experts to split");
+        assert_eq!(
+            status(|row| (row.tp, row.dp, row.gpus_total) = (Some(1e7), Some(1.0), Some(1e7))),
+            PredictionStatus::Ok
+        );
     }
 
     #[test]

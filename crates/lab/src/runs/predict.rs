@@ -17,7 +17,7 @@ use meshwright_planner::confidence::Confidence;
 /// Outcome of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum PredictionStatus {
     /// The row has a prediction.
     Ok,
     /// The row has too little information, or names something that the model does not support.
@@ -32,7 +32,7 @@ pub struct Prediction {
     /// Name of the row.
     pub id: String,
     /// Whether the row has a prediction.
-    pub status: Status,
+    pub status: PredictionStatus,
     /// Reason why there is none; empty otherwise.
     pub reason: String,
     /// Step time in seconds.
@@ -99,8 +99,8 @@ pub fn predict_all_with(rows: &[Row], sets: &Overrides) -> Vec<Prediction> {
 
 fn refused(row: &Row, refusal: &Refusal) -> Prediction {
     let status = match refusal {
-        Refusal::Unsupported(_) => Status::Unsupported,
-        Refusal::Invalid(_) => Status::Invalid,
+        Refusal::Unsupported(_) => PredictionStatus::Unsupported,
+        Refusal::Invalid(_) => PredictionStatus::Invalid,
     };
     Prediction {
         id: text(row.id.as_ref()).to_owned(),
@@ -142,7 +142,7 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
     let peak = memory(text(row.mem_kind.as_ref()), &evaluation.footprint).as_gib();
     Prediction {
         id: text(row.id.as_ref()).to_owned(),
-        status: Status::Ok,
+        status: PredictionStatus::Ok,
         reason: String::new(),
         step_time_s: Some(step),
         tokens_per_s_per_gpu: Some(rate),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::sample::{Sample, config_group, measured, outcome, purpose, set};
+use super::sample::{PredictedRun, config_group, measured, outcome, purpose, set};
 use crate::runs::Row;
 
 /// Factor above which a slowdown is a contradiction rather than noise: repeats of one layout differ by 4 % in the median
@@ -62,7 +62,7 @@ struct Timed<'a> {
 
 /// Rows that another row of their layout contradicts, by id, each with its worst contradiction. Witnesses are further rows
 /// that may contradict others but are not judged.
-pub fn anomalies(ran: &[Sample], witnesses: &[Row]) -> Vec<Anomaly> {
+pub fn anomalies(ran: &[PredictedRun], witnesses: &[Row]) -> Vec<Anomaly> {
     let judged = ran.iter().map(|sample| (sample.row, true));
     let others = witnesses.iter().filter(|row| outcome(row) == "ok").map(|row| (row, false));
     let mut layouts: BTreeMap<String, Vec<(Timed, bool)>> = BTreeMap::new();

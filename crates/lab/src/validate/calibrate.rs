@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use super::choice;
 use super::cross;
 use super::metrics::Pair;
-use super::sample::{Sample, outcome, samples};
+use super::sample::{PredictedRun, outcome, samples};
 use super::{memory_pair, time_pair};
 use crate::runs::{Prediction, Row};
 use meshwright_planner::catalog::fits::{Constant, Fit, value_at};
 use meshwright_planner::catalog::{CatalogError, Overrides, gpu_names, stack_names};
-use meshwright_planner::confidence::{Apart, Class, LEVELS, Quantiles, Table, table::OfClass};
+use meshwright_planner::confidence::{Apart, LEVELS, Quantiles, RunClass, Table, table::OfClass};
 
 /// Fewest runs for the quantiles of a class; a smaller class uses those of a wider one.
 const FEWEST: f64 = 20.0;
@@ -33,7 +33,7 @@ const OF_GPU: [&str; 6] = [
 /// Residual with the class of its run.
 #[derive(Clone, Copy, Debug)]
 struct Residual {
-    class: Class,
+    class: RunClass,
     ratio: f64,
     weight: f64,
 }
@@ -48,7 +48,7 @@ pub fn calibrate(
     sets: &Overrides,
     name: &str,
     date: &str,
-    counts: &dyn Fn(&Sample) -> bool,
+    counts: &dyn Fn(&PredictedRun) -> bool,
 ) -> Result<Option<Table>, CatalogError> {
     let mut time = Vec::new();
     let mut memory = Vec::new();
@@ -58,7 +58,7 @@ pub fn calibrate(
         let predictions = if known_stack && known_gpu { known.clone() } else { cross::predict(rows, &sets) };
         for sample in samples(rows, &predictions).iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample))
         {
-            let class = Class {
+            let class = RunClass {
                 experts: sample.is_moe(),
                 known_stack,
                 known_gpu,
@@ -69,10 +69,10 @@ pub fn calibrate(
         }
     }
     let known_samples = samples(rows, &known);
-    let admitted: Vec<Sample> =
+    let admitted: Vec<PredictedRun> =
         known_samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).copied().collect();
     let mut classes = Vec::new();
-    for class in Class::all() {
+    for class in RunClass::all() {
         let (Some(time), Some(memory)) = (quantiles(&time, class, true), quantiles(&memory, class, false)) else {
             return Ok(None);
         };
@@ -90,11 +90,11 @@ pub fn calibrate(
     }))
 }
 
-fn residual(class: Class, pair: &Pair) -> Residual {
+fn residual(class: RunClass, pair: &Pair) -> Residual {
     Residual { class, ratio: pair.measured / pair.predicted, weight: pair.weight }
 }
 
-fn names(samples: &[Sample], name: fn(&Prediction) -> Option<String>) -> Vec<String> {
+fn names(samples: &[PredictedRun], name: fn(&Prediction) -> Option<String>) -> Vec<String> {
     let mut names: Vec<String> = samples
         .iter()
         .filter(|sample| sample.measured().is_some())
@@ -107,11 +107,11 @@ fn names(samples: &[Sample], name: fn(&Prediction) -> Option<String>) -> Vec<Str
 
 /// Quantiles of a class, rounded outwards. With too few runs, distinctions are dropped one after another: first nearness to
 /// the memory limit, then experts.
-fn quantiles(residuals: &[Residual], class: Class, by_limit: bool) -> Option<Quantiles> {
-    let of = |admits: &dyn Fn(&Class) -> bool| -> Vec<(f64, f64)> {
+fn quantiles(residuals: &[Residual], class: RunClass, by_limit: bool) -> Option<Quantiles> {
+    let of = |admits: &dyn Fn(&RunClass) -> bool| -> Vec<(f64, f64)> {
         residuals.iter().filter(|of| admits(&of.class)).map(|of| (of.ratio, of.weight)).collect()
     };
-    let same = |other: &Class| other.known_stack == class.known_stack && other.known_gpu == class.known_gpu;
+    let same = |other: &RunClass| other.known_stack == class.known_stack && other.known_gpu == class.known_gpu;
     let candidates = [
         of(&|other| {
             same(other) && other.experts == class.experts && (!by_limit || other.near_limit == class.near_limit)
@@ -174,7 +174,7 @@ fn medians(section: &str, names: &[&str], keys: &[&str], sets: &Overrides) -> Re
 }
 
 /// Least gap g such that of pairs predicted at least g apart, nine of ten are in the predicted order.
-fn apart(ran: &[Sample]) -> Apart {
+fn apart(ran: &[PredictedRun]) -> Apart {
     let mut groups: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for sample in ran {
         if let Some(pair) = time_pair(sample) {
@@ -203,7 +203,7 @@ fn apart(ran: &[Sample]) -> Apart {
 }
 
 /// Share of runs inside intervals derived from other folds.
-pub fn coverage(rows: &[Row], predictions: &[Prediction], counts: &dyn Fn(&Sample) -> bool) -> Option<f64> {
+pub fn coverage(rows: &[Row], predictions: &[Prediction], counts: &dyn Fn(&PredictedRun) -> bool) -> Option<f64> {
     let folds = cross::folds(rows);
     let residuals: Vec<(usize, Residual)> = samples(rows, predictions)
         .iter()
@@ -211,7 +211,7 @@ pub fn coverage(rows: &[Row], predictions: &[Prediction], counts: &dyn Fn(&Sampl
         .filter(|(_, sample)| outcome(sample.row) == "ok" && counts(sample))
         .filter_map(|(at, sample)| {
             let near_limit = sample.prediction.near_limit.unwrap_or(false);
-            let class = Class { experts: sample.is_moe(), known_stack: true, known_gpu: true, near_limit };
+            let class = RunClass { experts: sample.is_moe(), known_stack: true, known_gpu: true, near_limit };
             time_pair(sample).map(|pair| (folds[at], residual(class, &pair)))
         })
         .collect();

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::metrics::{Regret, regret, spearman};
-use super::sample::{Sample, config_group, purpose};
+use super::sample::{PredictedRun, config_group, purpose};
 use super::time_pair;
 
 /// Fewest plans that form a choice.
@@ -28,7 +28,7 @@ pub struct Group {
 
 /// Ranking quality over several groups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Choice {
+pub struct ChoiceScore {
     /// Name of the set, or `all`.
     pub class: String,
     /// Number of groups with three layouts or more.
@@ -51,7 +51,7 @@ pub struct Choice {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choices {
     /// All groups first, then by set; empty without groups.
-    pub classes: Vec<Choice>,
+    pub classes: Vec<ChoiceScore>,
     /// Groups, sorted by descending regret.
     pub groups: Vec<Group>,
 }
@@ -62,7 +62,7 @@ type Plans = BTreeMap<String, Vec<(f64, f64)>>;
 /// Groups runs that share set, model, purpose, GPUs, format, batch and sequence, and scores each group.
 ///
 /// Repeats of one layout count as one plan, with their mean time.
-pub fn choices(ran: &[Sample]) -> Choices {
+pub fn choices(ran: &[PredictedRun]) -> Choices {
     let mut groups: BTreeMap<(String, String), Plans> = BTreeMap::new();
     for sample in ran {
         if let Some(pair) = time_pair(sample) {
@@ -104,7 +104,7 @@ fn mean(repeats: &[(f64, f64)]) -> (f64, f64) {
 }
 
 /// Key of a group: the properties that its runs share.
-pub fn name(sample: &Sample) -> String {
+pub fn name(sample: &PredictedRun) -> String {
     let row = sample.row;
     let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
     let number = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| value.to_string());
@@ -122,7 +122,7 @@ pub fn name(sample: &Sample) -> String {
 }
 
 /// Key of a plan in its group: the properties that differ.
-pub fn layout(sample: &Sample) -> String {
+pub fn layout(sample: &PredictedRun) -> String {
     let row = sample.row;
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let (sp, zero) = (number(row.sp), number(row.zero_stage));
@@ -130,7 +130,7 @@ pub fn layout(sample: &Sample) -> String {
     format!("{}|sp{sp}|zero{zero}|{recompute}", config_group(row))
 }
 
-fn summary(class: &str, groups: &[&Group]) -> Option<Choice> {
+fn summary(class: &str, groups: &[&Group]) -> Option<ChoiceScore> {
     if groups.is_empty() {
         return None;
     }
@@ -139,7 +139,7 @@ fn summary(class: &str, groups: &[&Group]) -> Option<Choice> {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / n)
     };
     let of_three = |group: &&Group| group.regret.best_of_three;
-    Some(Choice {
+    Some(ChoiceScore {
         class: class.to_owned(),
         groups: groups.len(),
         plans: groups.iter().map(|group| group.plans).sum(),

@@ -1,6 +1,6 @@
 //! Filters of runs: `purpose=pretrain`, `trust=high`.
 
-use super::sample::{self, Sample};
+use super::sample::{self, PredictedRun};
 use crate::runs::Row;
 use meshwright_planner::catalog::nearest;
 
@@ -49,13 +49,13 @@ impl Filter {
     }
 
     /// Whether a run passes. A blank `purpose` counts as `pretrain`, a blank `outcome` as `ok`.
-    pub fn admits(&self, sample: &Sample) -> bool {
+    pub fn admits(&self, sample: &PredictedRun) -> bool {
         let cell = cell(sample, self.key);
         self.values.contains(&cell)
     }
 }
 
-fn cell(sample: &Sample, key: &str) -> String {
+fn cell(sample: &PredictedRun, key: &str) -> String {
     let row: &Row = sample.row;
     let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
@@ -89,7 +89,7 @@ mod tests {
     fn blank_cells_have_their_default() {
         let row = Row::default();
         let prediction = crate::runs::predict(&row);
-        let sample = Sample { row: &row, prediction: &prediction, weight: 1.0 };
+        let sample = PredictedRun { row: &row, prediction: &prediction, weight: 1.0 };
         assert!(Filter::parse("purpose=sft,pretrain").unwrap().admits(&sample));
         assert!(!Filter::parse("outcome=oom").unwrap().admits(&sample));
     }

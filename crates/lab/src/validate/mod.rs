@@ -13,13 +13,13 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::runs::{Row, Status};
+use crate::runs::{PredictionStatus, Row};
 use anomaly::{Anomaly, anomalies};
-use choice::{Choice, Choices, choices};
+use choice::{ChoiceScore, Choices, choices};
 use filter::Filter;
 use metrics::{Errors, Pair, errors};
 use omitted::{Unmeasured, Unpredicted, unmeasured, unpredicted};
-use sample::{Sample, outcome};
+use sample::{PredictedRun, outcome};
 
 /// Step-time errors of one class of runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -110,7 +110,7 @@ pub struct Report {
     /// Ranking quality among measured plans.
     pub choice: Choices,
     /// Ranking quality over all groups without contradicted runs.
-    pub choice_uncontradicted: Option<Choice>,
+    pub choice_uncontradicted: Option<ChoiceScore>,
     /// Runs that other runs contradict, independent of predictions.
     pub anomalies: Vec<Anomaly>,
     /// Runs without a prediction, by reason.
@@ -122,12 +122,12 @@ pub struct Report {
 }
 
 /// Scores the samples that pass every filter; `witnesses` are not scored but may contradict scored runs.
-pub fn score(samples: &[Sample], filters: &[Filter], witnesses: &[Row]) -> Report {
-    let kept: Vec<Sample> =
+pub fn score(samples: &[PredictedRun], filters: &[Filter], witnesses: &[Row]) -> Report {
+    let kept: Vec<PredictedRun> =
         samples.iter().filter(|sample| filters.iter().all(|filter| filter.admits(sample))).copied().collect();
-    let ran: Vec<Sample> = kept.iter().filter(|sample| outcome(sample.row) == "ok").copied().collect();
+    let ran: Vec<PredictedRun> = kept.iter().filter(|sample| outcome(sample.row) == "ok").copied().collect();
     let anomalies = anomalies(&ran, witnesses);
-    let uncontradicted: Vec<Sample> = ran
+    let uncontradicted: Vec<PredictedRun> = ran
         .iter()
         .filter(|sample| !anomalies.iter().any(|flagged| flagged.id == sample.prediction.id))
         .copied()
@@ -147,7 +147,7 @@ pub fn score(samples: &[Sample], filters: &[Filter], witnesses: &[Row]) -> Repor
 }
 
 /// Classes of a run: property and value.
-fn classes(sample: &Sample) -> Vec<(&'static str, String)> {
+fn classes(sample: &PredictedRun) -> Vec<(&'static str, String)> {
     let text = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "not stated".into());
     let dense = if sample.is_moe() { "MoE" } else { "dense" };
     let mut classes = vec![
@@ -172,8 +172,8 @@ fn classes(sample: &Sample) -> Vec<(&'static str, String)> {
 /// Order in which class properties are shown.
 const BY: [&str; 9] = ["all", "experts", "family", "set", "GPU", "framework", "stack", "precision", "scale"];
 
-fn time_classes(ran: &[Sample]) -> Vec<TimeClass> {
-    let mut members: BTreeMap<(usize, usize, String), (&'static str, Vec<Sample>)> = BTreeMap::new();
+fn time_classes(ran: &[PredictedRun]) -> Vec<TimeClass> {
+    let mut members: BTreeMap<(usize, usize, String), (&'static str, Vec<PredictedRun>)> = BTreeMap::new();
     for sample in ran.iter().filter(|sample| sample.measured().is_some()) {
         for (by, class) in classes(sample) {
             let place = BY.iter().position(|known| *known == by).unwrap_or(BY.len());
@@ -197,17 +197,17 @@ fn time_classes(ran: &[Sample]) -> Vec<TimeClass> {
 }
 
 /// Predicted and measured step time.
-pub fn time_pair(sample: &Sample) -> Option<Pair> {
+pub fn time_pair(sample: &PredictedRun) -> Option<Pair> {
     Some(Pair { predicted: sample.prediction.step_time_s?, measured: sample.measured()?, weight: sample.weight })
 }
 
 /// Predicted and measured peak memory.
-pub fn memory_pair(sample: &Sample) -> Option<Pair> {
+pub fn memory_pair(sample: &PredictedRun) -> Option<Pair> {
     let measured = sample.row.peak_mem_gib.filter(|peak| peak.is_finite() && *peak > 0.0)?;
     Some(Pair { predicted: sample.prediction.peak_mem_gib?, measured, weight: sample.weight })
 }
 
-fn memory_classes(ran: &[Sample]) -> Vec<MemoryClass> {
+fn memory_classes(ran: &[PredictedRun]) -> Vec<MemoryClass> {
     let mut kinds: BTreeMap<(bool, String), Vec<Pair>> = BTreeMap::new();
     for sample in ran {
         if let Some(pair) = memory_pair(sample) {
@@ -221,9 +221,9 @@ fn memory_classes(ran: &[Sample]) -> Vec<MemoryClass> {
     kinds.into_iter().filter_map(|((_, kind), pairs)| Some(MemoryClass { kind, errors: errors(&pairs)? })).collect()
 }
 
-fn oom(kept: &[Sample]) -> Oom {
+fn oom(kept: &[PredictedRun]) -> Oom {
     let mut oom = Oom::default();
-    for sample in kept.iter().filter(|sample| sample.prediction.status == Status::Ok) {
+    for sample in kept.iter().filter(|sample| sample.prediction.status == PredictionStatus::Ok) {
         match (outcome(sample.row), sample.prediction.fits) {
             ("ok", Some(true)) => oom.true_fits += 1,
             ("ok", Some(false)) => oom.false_ooms += 1,
@@ -235,7 +235,7 @@ fn oom(kept: &[Sample]) -> Oom {
     oom
 }
 
-fn points(ran: &[Sample]) -> Vec<Point> {
+fn points(ran: &[PredictedRun]) -> Vec<Point> {
     let mut points: Vec<Point> = ran
         .iter()
         .filter_map(|sample| {

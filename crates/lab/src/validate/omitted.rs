@@ -4,16 +4,16 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::sample::Sample;
-use crate::runs::Status;
+use super::sample::PredictedRun;
+use crate::runs::PredictionStatus;
 
 /// Runs that have no prediction for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unpredicted {
     /// Reason, as text.
     pub reason: String,
-    /// Status: too little information (`unsupported`), or a contradiction (`invalid`).
-    pub status: Status,
+    /// PredictionStatus: too little information (`unsupported`), or a contradiction (`invalid`).
+    pub status: PredictionStatus,
     /// Number of runs.
     pub runs: usize,
     /// Names of the runs, in the order of the file.
@@ -34,9 +34,10 @@ pub struct Unmeasured {
 }
 
 /// Runs without a prediction by reason, the most frequent first.
-pub fn unpredicted(kept: &[Sample]) -> Vec<Unpredicted> {
+pub fn unpredicted(kept: &[PredictedRun]) -> Vec<Unpredicted> {
     let mut reasons: BTreeMap<&str, Unpredicted> = BTreeMap::new();
-    for Sample { prediction, .. } in kept.iter().filter(|sample| sample.prediction.status != Status::Ok) {
+    for PredictedRun { prediction, .. } in kept.iter().filter(|sample| sample.prediction.status != PredictionStatus::Ok)
+    {
         let of = reasons.entry(&prediction.reason).or_insert_with(|| Unpredicted {
             reason: prediction.reason.clone(),
             status: prediction.status,
@@ -52,8 +53,8 @@ pub fn unpredicted(kept: &[Sample]) -> Vec<Unpredicted> {
 }
 
 /// Invalid measured cells, in the order of the file.
-pub fn unmeasured(kept: &[Sample]) -> Vec<Unmeasured> {
-    let of_row = |sample: &Sample| {
+pub fn unmeasured(kept: &[PredictedRun]) -> Vec<Unmeasured> {
+    let of_row = |sample: &PredictedRun| {
         let wrong = |(column, value): (&'static str, Option<f64>)| {
             let value = value.filter(|value| !(value.is_finite() && *value > 0.0))?;
             Some(Unmeasured {

@@ -6,7 +6,7 @@ use crate::runs::{Prediction, Row};
 
 /// Run with its prediction.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample<'a> {
+pub struct PredictedRun<'a> {
     /// Row of the run.
     pub row: &'a Row,
     /// Prediction of the run.
@@ -19,14 +19,14 @@ pub struct Sample<'a> {
 ///
 /// Two runs are repeats if they differ in nothing that a rule reads, except software notes: they share [`config_group`],
 /// GPUs, batch, framework, year, format and options.
-pub fn samples<'a>(rows: &'a [Row], predictions: &'a [Prediction]) -> Vec<Sample<'a>> {
+pub fn samples<'a>(rows: &'a [Row], predictions: &'a [Prediction]) -> Vec<PredictedRun<'a>> {
     let mut repeats: BTreeMap<String, f64> = BTreeMap::new();
     for row in rows {
         *repeats.entry(repeat_key(row)).or_default() += 1.0;
     }
     rows.iter()
         .zip(predictions)
-        .map(|(row, prediction)| Sample { row, prediction, weight: 1.0 / repeats[&repeat_key(row)] })
+        .map(|(row, prediction)| PredictedRun { row, prediction, weight: 1.0 / repeats[&repeat_key(row)] })
         .collect()
 }
 
@@ -125,7 +125,7 @@ pub fn fold(group: &str, folds: u32) -> u32 {
     ((hash ^ (hash >> 32)) % u64::from(folds.max(1))) as u32
 }
 
-impl Sample<'_> {
+impl PredictedRun<'_> {
     /// Measured step time in seconds.
     pub fn measured(&self) -> Option<f64> {
         measured(self.row)
@@ -234,7 +234,7 @@ mod tests {
     fn sets_are_names_without_numbers() {
         let named = |id: &str| Row { id: Some(id.into()), ..Row::default() };
         let prediction = crate::runs::predict(&Row::default());
-        let set = |id: &str| Sample { row: &named(id), prediction: &prediction, weight: 1.0 }.set().to_owned();
+        let set = |id: &str| PredictedRun { row: &named(id), prediction: &prediction, weight: 1.0 }.set().to_owned();
         assert_eq!((set("dgxc-0230"), set("my-run"), set("")), ("dgxc".into(), "my-run".into(), String::new()));
     }
 }

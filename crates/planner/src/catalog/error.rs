@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-/// Kind of catalogue entry.
+/// EntryKind of catalogue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum EntryKind {
     /// GPU or other accelerator.
     Gpu,
     /// Cluster of devices.
@@ -19,7 +19,7 @@ pub enum Kind {
     Fit,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for EntryKind {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(match self {
             Self::Gpu => "GPU",
@@ -41,8 +41,8 @@ pub enum CatalogError {
         did_you_mean(nearest.as_deref()), names.join(", ")
     )]
     Unknown {
-        /// Kind of entry that was requested.
-        kind: Kind,
+        /// EntryKind of entry that was requested.
+        kind: EntryKind,
         /// Name that was requested.
         name: String,
         /// Nearest name of the catalogue.

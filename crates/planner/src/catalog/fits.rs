@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind};
+use super::error::{CatalogError, EntryKind};
 use super::nearest;
 use super::overrides::place;
 use super::{gpus, read, stacks};
@@ -81,11 +81,11 @@ impl Constant {
     }
 
     /// Section, entry and path of the key.
-    fn parts(&self) -> Result<(Kind, &str, Vec<String>), String> {
+    fn parts(&self) -> Result<(EntryKind, &str, Vec<String>), String> {
         let (section, rest) = self.key.split_once('.').unwrap_or((&self.key, ""));
         let kind = match section {
-            "gpu" => Kind::Gpu,
-            "stack" => Kind::Stack,
+            "gpu" => EntryKind::Gpu,
+            "stack" => EntryKind::Stack,
             _ => return Err("must start with `gpu.` or `stack.`".into()),
         };
         let (entry, keys) = rest.split_once('.').unwrap_or((rest, ""));
@@ -97,7 +97,7 @@ impl Constant {
     }
 
     /// Whether the constant applies to an entry.
-    fn is_of(&self, kind: Kind, name: &str) -> bool {
+    fn is_of(&self, kind: EntryKind, name: &str) -> bool {
         self.parts().is_ok_and(|(of, pattern, _)| of == kind && covers(pattern, name))
     }
 
@@ -112,11 +112,11 @@ impl Constant {
     }
 }
 
-fn names(kind: Kind) -> Vec<&'static str> {
+fn names(kind: EntryKind) -> Vec<&'static str> {
     let list = match kind {
-        Kind::Gpu => gpus::GPUS,
-        Kind::Stack => stacks::STACKS,
-        Kind::Cluster | Kind::Model | Kind::Market | Kind::Fit => &[],
+        EntryKind::Gpu => gpus::GPUS,
+        EntryKind::Stack => stacks::STACKS,
+        EntryKind::Cluster | EntryKind::Model | EntryKind::Market | EntryKind::Fit => &[],
     };
     list.iter().map(|(name, _)| *name).collect()
 }
@@ -132,7 +132,7 @@ impl Fit {
     }
 
     /// Constants of one catalogue entry, in the order of the file.
-    pub(super) fn of<'a>(&'a self, kind: Kind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
+    pub(super) fn of<'a>(&'a self, kind: EntryKind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
         self.constants.iter().filter(move |constant| constant.is_of(kind, name))
     }
 
@@ -175,7 +175,9 @@ impl Fit {
             }
             for name in covered {
                 match kind {
-                    Kind::Gpu => drop(super::gpu_with(name, &sets).map_err(|error| constant.error(error.to_string()))?),
+                    EntryKind::Gpu => {
+                        drop(super::gpu_with(name, &sets).map_err(|error| constant.error(error.to_string()))?)
+                    }
                     _ => drop(super::stack(name, &sets).map_err(|error| constant.error(error.to_string()))?),
                 }
             }
@@ -192,7 +194,7 @@ impl Fit {
 pub fn value_at(key: &str, sets: &super::Overrides) -> Result<Option<Value>, CatalogError> {
     let constant = Constant::plain(key.to_owned(), Value::Boolean(false));
     let (kind, name, path) = constant.parts().map_err(|why| constant.error(why))?;
-    let list = if kind == Kind::Gpu { gpus::GPUS } else { stacks::STACKS };
+    let list = if kind == EntryKind::Gpu { gpus::GPUS } else { stacks::STACKS };
     let text = read::find(kind, list, name, None)?;
     let mut table: Table = read::parse(&text, [])?;
     for fitted in sets.fit().into_iter().flat_map(|fit| fit.of(kind, name)) {
@@ -217,7 +219,7 @@ pub fn fit(name: &str) -> Result<Option<Arc<Fit>>, CatalogError> {
     if name == NONE && !Path::new(name).is_file() {
         return Ok(None);
     }
-    let text = read::find(Kind::Fit, FITS, name, None)?;
+    let text = read::find(EntryKind::Fit, FITS, name, None)?;
     let fit: Arc<Fit> = Arc::new(read::parse(&text, [])?);
     fit.check().map_err(|error| CatalogError::Invalid { origin: text.origin, why: error.to_string() })?;
     Ok(Some(fit))

@@ -18,7 +18,7 @@ pub mod stacks;
 
 use std::path::Path;
 
-pub use error::{CatalogError, Kind, nearest_expected};
+pub use error::{CatalogError, EntryKind, nearest_expected};
 pub use meshwright_engine::suggest::nearest;
 pub use overrides::{Overrides, SET_SOURCE, Setting};
 pub use shelf::Shelf;
@@ -48,13 +48,13 @@ pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
     if config.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
         let text = read::read(&config)?;
         let origin = config.display().to_string();
-        if let Some(setting) = sets.of(Kind::Model).next() {
+        if let Some(setting) = sets.of(EntryKind::Model).next() {
             return Err(setting.error("a config.json takes no settings; write them into the file", None));
         }
         return Ok(hf::from_config(&text, &origin)?);
     }
-    let text = read::find(Kind::Model, models::MODELS, name, None)?;
-    let file: ModelFile = read::parse(&text, sets.of(Kind::Model))?;
+    let text = read::find(EntryKind::Model, models::MODELS, name, None)?;
+    let file: ModelFile = read::parse(&text, sets.of(EntryKind::Model))?;
     file.into_model().map_err(|why| CatalogError::Invalid { origin: text.origin, why: why.to_string() })
 }
 
@@ -83,8 +83,8 @@ pub fn market_names() -> Vec<&'static str> {
 /// # Errors
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
-    let text = read::find(Kind::Market, prices::PRICES, name, None)?;
-    let market: Market = read::parse(&text, sets.of(Kind::Market))?;
+    let text = read::find(EntryKind::Market, prices::PRICES, name, None)?;
+    let market: Market = read::parse(&text, sets.of(EntryKind::Market))?;
     match market.check() {
         Ok(()) => Ok(market),
         Err(why) => Err(CatalogError::Invalid { origin: text.origin, why: why.to_string() }),
@@ -117,8 +117,8 @@ pub fn gpu_with(name: &str, sets: &Overrides) -> Result<Gpu, CatalogError> {
 }
 
 fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, CatalogError> {
-    let text = read::find(Kind::Gpu, gpus::GPUS, name, folder)?;
-    let gpu: Gpu = read::parse_fitted(&text, fitted(&text, Kind::Gpu, name, sets), sets.of(Kind::Gpu))?;
+    let text = read::find(EntryKind::Gpu, gpus::GPUS, name, folder)?;
+    let gpu: Gpu = read::parse_fitted(&text, fitted(&text, EntryKind::Gpu, name, sets), sets.of(EntryKind::Gpu))?;
     match gpu.check() {
         Ok(()) => Ok(gpu),
         Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
@@ -128,7 +128,7 @@ fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, Ca
 /// Constants of the fit for an entry of the catalogue. The user's own files stay as they are.
 fn fitted<'a>(
     text: &read::Text,
-    kind: Kind,
+    kind: EntryKind,
     name: &'a str,
     sets: &'a Overrides,
 ) -> impl Iterator<Item = &'a fits::Constant> {
@@ -141,8 +141,9 @@ fn fitted<'a>(
 /// # Errors
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
-    let text = read::find(Kind::Stack, stacks::STACKS, name, None)?;
-    let stack: Stack = read::parse_fitted(&text, fitted(&text, Kind::Stack, name, sets), sets.of(Kind::Stack))?;
+    let text = read::find(EntryKind::Stack, stacks::STACKS, name, None)?;
+    let stack: Stack =
+        read::parse_fitted(&text, fitted(&text, EntryKind::Stack, name, sets), sets.of(EntryKind::Stack))?;
     match stack.check() {
         Ok(()) => Ok(stack),
         Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
@@ -158,8 +159,8 @@ pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
 /// When there is none of this name, it or its device does not load, or a `--set` does not fit.
 pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
     match machine(name, sets)? {
-        Machine::Cluster(cluster) => Ok(*cluster),
-        Machine::Pools(pooled) => {
+        ClusterOrPools::Cluster(cluster) => Ok(*cluster),
+        ClusterOrPools::Pools(pooled) => {
             let names: Vec<&str> = pooled.pools.iter().map(|pool| pool.name.as_str()).collect();
             let why = format!(
                 "has pools of heterogeneous GPUs ({}), but this command needs identical GPUs\n\nhint: `meshwright \
@@ -174,7 +175,7 @@ pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
 
 /// Content of a cluster file: one cluster or several pools.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Machine {
+pub enum ClusterOrPools {
     /// Cluster of identical GPUs.
     Cluster(Box<Cluster>),
     /// Two or more pools of heterogeneous GPUs.
@@ -186,14 +187,15 @@ pub enum Machine {
 /// # Errors
 ///
 /// As for [`cluster`], and when the pools do not fit together.
-pub fn machine(name: &str, sets: &Overrides) -> Result<Machine, CatalogError> {
-    let text = read::find(Kind::Cluster, clusters::CLUSTERS, name, None)?;
+pub fn machine(name: &str, sets: &Overrides) -> Result<ClusterOrPools, CatalogError> {
+    let text = read::find(EntryKind::Cluster, clusters::CLUSTERS, name, None)?;
     if pools::has_pools(&text) {
         return pools::read(&text, sets);
     }
-    let (whole, inside): (Vec<&Setting>, Vec<&Setting>) = sets.of(Kind::Cluster).partition(|setting| is_whole(setting));
+    let (whole, inside): (Vec<&Setting>, Vec<&Setting>) =
+        sets.of(EntryKind::Cluster).partition(|setting| is_whole(setting));
     let file: ClusterFile = read::parse(&text, inside).map_err(|error| suggest_whole(error, sets))?;
-    of_file(file, &text, &whole, sets).map(|cluster| Machine::Cluster(Box::new(cluster)))
+    of_file(file, &text, &whole, sets).map(|cluster| ClusterOrPools::Cluster(Box::new(cluster)))
 }
 
 fn is_whole(setting: &Setting) -> bool {
@@ -258,7 +260,7 @@ fn suggest_whole(error: CatalogError, sets: &Overrides) -> CatalogError {
     let CatalogError::Set { item, why, nearest } = error else {
         return error;
     };
-    let key = sets.of(Kind::Cluster).find(|setting| setting.item == item).map(|setting| setting.path[0].clone());
+    let key = sets.of(EntryKind::Cluster).find(|setting| setting.item == item).map(|setting| setting.path[0].clone());
     let known = WHOLE.into_iter().chain(nearest.as_deref());
     let nearest = key
         .filter(|_| why.starts_with("unknown field"))

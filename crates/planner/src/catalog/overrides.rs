@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind};
+use super::error::{CatalogError, EntryKind};
 use super::fits::{self, Fit};
 use super::nearest;
 
@@ -16,8 +16,8 @@ pub const SET_SOURCE: &str = "set-on-the-command-line";
 pub struct Setting {
     /// The item as written.
     pub item: String,
-    /// Kind of entry that it changes.
-    pub kind: Kind,
+    /// EntryKind of entry that it changes.
+    pub kind: EntryKind,
     /// Keys below the section.
     pub path: Vec<String>,
     /// Value as text.
@@ -38,12 +38,12 @@ impl Default for Overrides {
     }
 }
 
-const SECTIONS: [(&str, Kind); 5] = [
-    ("cluster", Kind::Cluster),
-    ("gpu", Kind::Gpu),
-    ("stack", Kind::Stack),
-    ("model", Kind::Model),
-    ("market", Kind::Market),
+const SECTIONS: [(&str, EntryKind); 5] = [
+    ("cluster", EntryKind::Cluster),
+    ("gpu", EntryKind::Gpu),
+    ("stack", EntryKind::Stack),
+    ("model", EntryKind::Model),
+    ("market", EntryKind::Market),
 ];
 
 impl Overrides {
@@ -74,7 +74,7 @@ impl Overrides {
     }
 
     /// Settings of one kind of entry, in the order given.
-    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Setting> {
+    pub fn of(&self, kind: EntryKind) -> impl Iterator<Item = &Setting> {
         self.settings.iter().filter(move |setting| setting.kind == kind)
     }
 }

@@ -2,7 +2,7 @@
 
 use toml::Table;
 
-use super::{CatalogError, Kind, Machine, Overrides, Setting, is_whole, of_file, read, suggest_whole};
+use super::{CatalogError, ClusterOrPools, EntryKind, Overrides, Setting, is_whole, of_file, read, suggest_whole};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cluster::pools::{Pool, PoolFile, PooledCluster, PoolsFile};
 
@@ -16,8 +16,9 @@ pub fn has_pools(text: &read::Text) -> bool {
 /// # Errors
 ///
 /// Names the first error and its pool.
-pub fn read(text: &read::Text, sets: &Overrides) -> Result<Machine, CatalogError> {
-    let (whole, inside): (Vec<&Setting>, Vec<&Setting>) = sets.of(Kind::Cluster).partition(|setting| is_whole(setting));
+pub fn read(text: &read::Text, sets: &Overrides) -> Result<ClusterOrPools, CatalogError> {
+    let (whole, inside): (Vec<&Setting>, Vec<&Setting>) =
+        sets.of(EntryKind::Cluster).partition(|setting| is_whole(setting));
     let file: PoolsFile = read::parse(text, inside).map_err(|error| suggest_whole(error, sets))?;
     let PoolsFile { name, pool: pools, link: links, source } = file;
     let invalid = |why: String| CatalogError::Invalid { origin: text.origin.clone(), why };
@@ -33,7 +34,7 @@ pub fn read(text: &read::Text, sets: &Overrides) -> Result<Machine, CatalogError
         return clusters
             .into_iter()
             .next()
-            .map(|cluster| Machine::Cluster(Box::new(cluster)))
+            .map(|cluster| ClusterOrPools::Cluster(Box::new(cluster)))
             .ok_or_else(|| invalid("it has no pool".into()));
     }
     if let Some(setting) = whole.first() {
@@ -48,7 +49,7 @@ pub fn read(text: &read::Text, sets: &Overrides) -> Result<Machine, CatalogError
     }
     let pooled = PooledCluster { name, pools: read, links, source };
     pooled.check().map_err(invalid)?;
-    Ok(Machine::Pools(pooled))
+    Ok(ClusterOrPools::Pools(pooled))
 }
 
 /// Reads one pool as a cluster with this name and source: spelled out, or a catalogue cluster with another number of GPUs.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind, nearest_expected};
+use super::error::{CatalogError, EntryKind, nearest_expected};
 use super::fits::Constant;
 use super::nearest;
 use super::overrides::Setting;
@@ -37,7 +37,7 @@ impl Text {
 ///
 /// Neither exists, or the file cannot be read.
 pub fn find(
-    kind: Kind,
+    kind: EntryKind,
     built_in: &'static [(&'static str, &'static str)],
     name: &str,
     folder: Option<&Path>,

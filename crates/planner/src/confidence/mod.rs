@@ -14,7 +14,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, Seconds};
 
-pub use table::{Apart, Class, LEVELS, Quantiles, Table};
+pub use table::{Apart, LEVELS, Quantiles, RunClass, Table};
 
 /// Name and text of the built-in tables, sorted by name.
 pub const INTERVALS: &[(&str, &str)] = &[("2026-11", include_str!("../../../../clusters/intervals/2026-11.toml"))];
@@ -28,10 +28,10 @@ pub fn table() -> &'static Table {
 /// Share of the memory above which a run counts as near its limit, where allocators start to fragment.
 const NEAR_LIMIT: f64 = 0.9;
 
-/// Class of a plan, which selects the published errors that apply.
-pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> Class {
+/// RunClass of a plan, which selects the published errors that apply.
+pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> RunClass {
     let gpu = &problem.cluster().gpu;
-    Class {
+    RunClass {
         experts: problem.model().is_moe(),
         known_stack: table.stacks.contains(&problem.stack().name),
         known_gpu: table.gpus.contains(&gpu.name) || is_measured(problem),
@@ -57,8 +57,8 @@ pub struct Confidence {
     pub peak: (Bytes, Bytes),
     /// Probability that the plan runs out of memory.
     pub oom_probability: f64,
-    /// Class whose errors the intervals use.
-    pub class: Class,
+    /// RunClass whose errors the intervals use.
+    pub class: RunClass,
     /// Number of published runs behind the interval of the step time.
     pub runs: u32,
 }
@@ -90,7 +90,7 @@ impl Confidence {
 /// Largest predicted share of the memory for which the probability of running out stays at most `risk`.
 pub fn ceiling(problem: &Problem, risk: f64) -> f64 {
     let table = table();
-    let class = Class { near_limit: true, ..class(problem, &Footprint::default(), table) };
+    let class = RunClass { near_limit: true, ..class(problem, &Footprint::default(), table) };
     1.0 / table.memory(class).level(1.0 - risk)
 }
 

@@ -10,10 +10,10 @@ pub const LEVELS: [f64; 21] = [
 /// Quantile levels of the ends of the 90 % interval.
 const ENDS: (f64, f64) = (0.05, 0.95);
 
-/// Class of run: properties on which the size of the prediction error depends.
+/// RunClass of run: properties on which the size of the prediction error depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Class {
+pub struct RunClass {
     /// Whether the model routes tokens to experts.
     pub experts: bool,
     /// Whether the calibration includes runs of this stack.
@@ -24,7 +24,7 @@ pub struct Class {
     pub near_limit: bool,
 }
 
-impl Class {
+impl RunClass {
     /// All sixteen classes.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..16_u8).map(|bits| Self {
@@ -36,7 +36,7 @@ impl Class {
     }
 }
 
-impl std::fmt::Display for Class {
+impl std::fmt::Display for RunClass {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         let Self { experts, known_stack, known_gpu, near_limit } = *self;
         write!(
@@ -150,8 +150,8 @@ pub struct Apart {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfClass {
-    /// Class of the runs.
-    pub class: Class,
+    /// RunClass of the runs.
+    pub class: RunClass,
     /// Quantiles of step times.
     pub time: Quantiles,
     /// Quantiles of peak memory.
@@ -182,16 +182,16 @@ pub struct Table {
 
 impl Table {
     /// Quantiles of step times.
-    pub fn time(&self, class: Class) -> &Quantiles {
+    pub fn time(&self, class: RunClass) -> &Quantiles {
         &self.of(class).time
     }
 
     /// Quantiles of peak memory.
-    pub fn memory(&self, class: Class) -> &Quantiles {
+    pub fn memory(&self, class: RunClass) -> &Quantiles {
         &self.of(class).memory
     }
 
-    fn of(&self, class: Class) -> &OfClass {
+    fn of(&self, class: RunClass) -> &OfClass {
         self.classes.iter().find(|of| of.class == class).expect("Table::check: every class is there")
     }
 
@@ -201,7 +201,7 @@ impl Table {
     ///
     /// A class is missing, or its quantiles are too few or not in order.
     pub fn check(&self) -> Result<(), String> {
-        for class in Class::all() {
+        for class in RunClass::all() {
             let of = self.classes.iter().find(|of| of.class == class).ok_or_else(|| format!("no class: {class}"))?;
             for quantiles in [&of.time, &of.memory] {
                 let ordered = quantiles.values.windows(2).all(|pair| pair[0] <= pair[1]);

@@ -39,14 +39,14 @@ pub enum Unplaceable {
 
 /// Limits on the effort of a placement search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct PlacementOptions {
     /// Largest number of placements to enumerate and evaluate fully; beyond it the integer program chooses.
     pub enumerated: usize,
     /// Number of integer-program solutions to evaluate fully, and of placements to simulate.
     pub answers: usize,
 }
 
-impl Default for Options {
+impl Default for PlacementOptions {
     fn default() -> Self {
         Self { enumerated: 1000, answers: 8 }
     }
@@ -54,7 +54,7 @@ impl Default for Options {
 
 /// Method that found a placement, with its number of full evaluations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum PlacementMethod {
     /// Full enumeration: no placement that fills its units evenly is faster in the closed form.
     Enumerated(usize),
     /// Integer program, whose objective adds the cost of each axis separately; the result is not proved optimal.
@@ -63,7 +63,7 @@ pub enum Found {
 
 /// Fastest placement found for a plan.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Placed {
+pub struct Placement {
     /// The plan in the rank order of its launch: Megatron's default if hosts have the same ranks in either order.
     pub plan: Plan,
     /// Seats of the ranks after hosts are reordered; `None` if no other order is faster.
@@ -73,10 +73,10 @@ pub struct Placed {
     /// Step time with hosts in their own order, by the more favourable estimate: the ranking's or a placement's.
     pub in_order: Seconds,
     /// Method that found the placement.
-    pub found: Found,
+    pub found: PlacementMethod,
 }
 
-impl Placed {
+impl Placement {
     /// Share of the step time that reordering the hosts saves; 0 if the rank order is as good.
     pub fn gain(&self) -> f64 {
         (1.0 - self.step / self.in_order).max(0.0)
@@ -104,7 +104,7 @@ pub fn played_step(costs: &Costs, plan: &Plan, seats: &Seats) -> Seconds {
 /// # Errors
 ///
 /// The reason why only the rank order is possible.
-pub fn place(costs: &Costs, plan: &Plan, options: &Options) -> Result<Placed, Unplaceable> {
+pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<Placement, Unplaceable> {
     let cluster = costs.problem.cluster();
     let asked = plan;
     let plan = &grid::launched(cluster, plan);
@@ -119,10 +119,10 @@ pub fn place(costs: &Costs, plan: &Plan, options: &Options) -> Result<Placed, Un
     let mut priced: Vec<(Seconds, Vec<usize>)>;
     let found = if whole.is_continue() {
         priced = all.into_iter().map(|chosen| (step_of(&chosen), chosen)).collect();
-        Found::Enumerated(priced.len())
+        PlacementMethod::Enumerated(priced.len())
     } else {
         priced = by_program(costs, plan, &grid, first, options.answers);
-        Found::Program(priced.len())
+        PlacementMethod::Program(priced.len())
     };
     priced.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
     let seats = priced.iter().take(options.answers).map(|(_, chosen)| grid.seats(cluster, chosen));
@@ -130,7 +130,7 @@ pub fn place(costs: &Costs, plan: &Plan, options: &Options) -> Result<Placed, Un
     let (step, seats) = played.reduce(|a, b| if b.0 < a.0 { b } else { a }).ok_or(Unplaceable::Units)?;
     let in_order = in_own_order(costs, asked);
     let (seats, step) = if step < in_order { (Some(seats), step) } else { (None, in_order) };
-    Ok(Placed { plan: *plan, seats, step, in_order, found })
+    Ok(Placement { plan: *plan, seats, step, in_order, found })
 }
 
 /// Step time with hosts in their own order: the lesser of the ranking's estimate and the placement's.

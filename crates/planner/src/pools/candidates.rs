@@ -1,6 +1,6 @@
 //! Candidate layouts that use all pools: the best plans when the whole cluster is taken to have one pool's GPUs.
 
-use crate::search::{Options, WhatIfs};
+use crate::search::{SearchOptions, WhatIfs};
 use crate::space::{Restrictions, divisors};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
@@ -47,7 +47,7 @@ pub fn of_views(pooled: &Pooled, restrictions: &[Restrictions], batch: u32, ceil
     let mut asked: Vec<WhatIfs> = costs.iter().map(WhatIfs::new).collect();
     let mut plans: Vec<Plan> = Vec::new();
     for restrictions in restrictions {
-        let options = Options { top: FROM_EACH, restrictions: restrictions.clone() };
+        let options = SearchOptions { top: FROM_EACH, restrictions: restrictions.clone() };
         for at in 0..asked.len() {
             let ceiling = ceilings.get(at).copied().unwrap_or(Seconds::new(f64::INFINITY));
             let found = asked[at].fastest_within(&options, ceiling).evaluations;

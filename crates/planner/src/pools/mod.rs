@@ -14,7 +14,7 @@ pub mod replicas;
 pub mod stages;
 
 use crate::refine::Refined;
-use crate::search::{Goal, Options, WhatIfs};
+use crate::search::{Goal, SearchOptions, WhatIfs};
 use crate::space::Restrictions;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cluster::pools::PooledCluster;
@@ -84,7 +84,7 @@ pub struct Mixture {
 
 /// Result of planning over pools.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
+pub struct PooledAnswer {
     /// Best mixtures that the framework runs, fastest first, each with a different layout.
     pub mixtures: Vec<Mixture>,
     /// Fastest mixture that needs unequal micro-batches, if it beats those that the framework runs.
@@ -135,7 +135,7 @@ impl Pooled {
     }
 
     /// Best mixtures under restrictions, with the best plan of each pool alone.
-    pub fn answer(&self, options: &Options) -> Answer {
+    pub fn answer(&self, options: &SearchOptions) -> PooledAnswer {
         let framework = options.restrictions.framework(self.joined[0].stack().framework);
         let (staged, refined) = stages::best(self, options);
         let ceilings = self.ceilings(&staged, options.top, framework);
@@ -152,7 +152,7 @@ impl Pooled {
         }
         let fastest = mixtures.first().map_or(Seconds::new(f64::INFINITY), |mixture| mixture.step.total());
         let beyond = beyond.into_iter().next().filter(|mixture| mixture.step.total() < fastest);
-        Answer { mixtures, beyond, alone: self.best_alone(&options.restrictions), priced }
+        PooledAnswer { mixtures, beyond, alone: self.best_alone(&options.restrictions), priced }
     }
 
     /// All distributions of one plan over the pools, fastest first: replicas with equal and with optimal shares, and stages
@@ -182,7 +182,7 @@ impl Pooled {
     }
 
     fn best_alone(&self, restrictions: &Restrictions) -> Vec<Option<Evaluation>> {
-        let options = Options { top: 1, restrictions: restrictions.clone() };
+        let options = SearchOptions { top: 1, restrictions: restrictions.clone() };
         let best = |problem: &Problem| {
             let costs = Costs::new(problem);
             WhatIfs::new(&costs).ask(&options, Goal::Fastest).evaluations.into_iter().next()

@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::candidates::{common, of_views, only};
 use super::{Mixture, Pooled, Way};
-use crate::search::Options;
+use crate::search::SearchOptions;
 use crate::space::{Restrictions, check};
 use meshwright_engine::cost::{Costs, StepTime};
 use meshwright_engine::plan::{Plan, RankOrder, ZeroStage};
@@ -33,7 +33,7 @@ const MOST_SHARED: usize = 12;
 
 /// Mixtures of replicas on pools: equal shares for each candidate, optimised shares for the most promising, and the number
 /// of evaluations. Plans that exceed their pool's entry of `ceilings` are excluded.
-pub fn best(pooled: &Pooled, options: &Options, ceilings: &[Seconds]) -> (Vec<Mixture>, usize) {
+pub fn best(pooled: &Pooled, options: &SearchOptions, ceilings: &[Seconds]) -> (Vec<Mixture>, usize) {
     let plans = candidates(pooled, &options.restrictions, ceilings);
     let mut found: Vec<Mixture> = plans.par_iter().filter_map(|plan| alike(pooled, plan)).collect();
     let mut priced = plans.len();

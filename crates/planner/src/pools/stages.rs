@@ -6,7 +6,7 @@ use super::candidates::{common, of_views, only};
 use super::{Mixture, Pooled, Way};
 use crate::refine::ranking::MOST_STAGES;
 use crate::refine::{self, Freedom, Proof, Refined};
-use crate::search::Options;
+use crate::search::SearchOptions;
 use crate::space::{Restrictions, illegal};
 use meshwright_engine::collective::Fabric;
 use meshwright_engine::cost::{Costs, Footprint, Mixed, Stager};
@@ -27,7 +27,7 @@ const MOST_ORDERS: usize = 6;
 ///
 /// All layouts are refined coarsely, layers only, in the order of their bounds until a bound exceeds the cutoff; the best
 /// of each layout are then refined fully.
-pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
+pub fn best(pooled: &Pooled, options: &SearchOptions) -> (Vec<Mixture>, usize) {
     let plans = candidates(pooled, &options.restrictions);
     let orders = orders(pooled.joined().len());
     let mut asked: Vec<(Seconds, Plan)> = plans.into_par_iter().map(|plan| (least(pooled, &plan), plan)).collect();

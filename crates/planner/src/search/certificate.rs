@@ -18,7 +18,7 @@ pub struct RuleCount {
 
 /// Count of the plans that one lower bound excludes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Cut {
+pub struct BoundCount {
     /// Name of the bound: `layer bound`, `flow bound`, `sharding bound` or `not looked at`.
     pub by: &'static str,
     /// Number of plans.
@@ -28,7 +28,7 @@ pub struct Cut {
 /// Optimality status of a search.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Proof {
+pub enum SearchProof {
     /// The search is complete: within the model, no plan is better.
     Optimal,
     /// The search was stopped early; every plan that was not examined takes at least `bound`.
@@ -52,17 +52,17 @@ pub struct Certificate {
     /// Number of plans no better in time or memory than another sharding, on every pipeline.
     pub dominated: u64,
     /// Counts of plans excluded by lower bounds.
-    pub cut: Vec<Cut>,
+    pub cut: Vec<BoundCount>,
     /// Optimality status.
-    pub proof: Proof,
+    pub proof: SearchProof,
 }
 
 impl Certificate {
-    pub(super) fn new(size: u64, counts: &Counts, proof: Proof) -> Self {
+    pub(super) fn new(size: u64, counts: &Counts, proof: SearchProof) -> Self {
         let Counts { priced, played, dominated, flow, sharding, rejected } = counts;
         let rejected = rejected.values().map(|(count, _)| count).sum();
         let seen = priced + rejected + dominated + flow + sharding;
-        let left = if proof == Proof::Optimal { "layer bound" } else { "not looked at" };
+        let left = if proof == SearchProof::Optimal { "layer bound" } else { "not looked at" };
         let cut = [(left, size.saturating_sub(seen)), ("flow bound", *flow), ("sharding bound", *sharding)];
         Self {
             size,
@@ -70,7 +70,7 @@ impl Certificate {
             played: *played,
             rejected,
             dominated: *dominated,
-            cut: cut.into_iter().map(|(by, count)| Cut { by, count }).collect(),
+            cut: cut.into_iter().map(|(by, count)| BoundCount { by, count }).collect(),
             proof,
         }
     }
@@ -84,8 +84,8 @@ impl Certificate {
     /// optimal.
     pub fn gap(&self, best: Seconds) -> f64 {
         match self.proof {
-            Proof::Optimal => 0.0,
-            Proof::Stopped { bound } => (1.0 - bound / best).max(0.0),
+            SearchProof::Optimal => 0.0,
+            SearchProof::Stopped { bound } => (1.0 - bound / best).max(0.0),
         }
     }
 }

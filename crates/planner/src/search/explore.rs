@@ -15,12 +15,12 @@ use meshwright_engine::units::{Bytes, Seconds};
 
 /// Incumbents and counts of a search, or of a part of it.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct SearchState {
     pub best: Incumbents,
     pub counts: Counts,
 }
 
-impl Found {
+impl SearchState {
     pub fn new(best: Incumbents) -> Self {
         Self { best, counts: Counts::default() }
     }
@@ -67,8 +67,8 @@ impl<'r> Recomputed<'r> {
 
 impl Explorer<'_> {
     /// Searches every plan of a shape.
-    pub fn explore(&self, shape: &Plan, mixing: &Mixing, feeding: &Feeding) -> Found {
-        let mut found = Found::new(self.known.beside());
+    pub fn explore(&self, shape: &Plan, mixing: &Mixing, feeding: &Feeding) -> SearchState {
+        let mut found = SearchState::new(self.known.beside());
         let block = Block::new(self.costs, shape, mixing, feeding);
         let layers = Recomputed::new(self.costs, shape, block, self.tables.recomputes());
         for layout in self.space.layouts(shape) {
@@ -94,7 +94,7 @@ impl Explorer<'_> {
     }
 
     /// Searches every plan of a shape on one layout, schedule and split.
-    fn pipe(&self, plan: &Plan, pipe: &Pipe, shardings: u64, layers: &Recomputed, found: &mut Found) {
+    fn pipe(&self, plan: &Plan, pipe: &Pipe, shardings: u64, layers: &Recomputed, found: &mut SearchState) {
         let (schedule, split) = (pipe.plan.schedule, pipe.plan.split);
         let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..*plan };
         if let Some(reason) = legal::first_of_pipeline(self.costs.problem, &plan) {
@@ -103,8 +103,9 @@ impl Explorer<'_> {
         }
         let all = pipe.below * shardings;
         let engines = self.tables.engines(plan.layout.pp);
-        let hopeless =
-            |time: Seconds, memory: Bytes, found: &Found| found.best.is_hopeless(&plan.layout, Price { time, memory });
+        let hopeless = |time: Seconds, memory: Bytes, found: &SearchState| {
+            found.best.is_hopeless(&plan.layout, Price { time, memory })
+        };
         // A step is shortest without recomputation; with a single recomputation on the list, that one gives the bound.
         let (lightest, at) =
             if let [only] = &pipe.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
@@ -201,7 +202,7 @@ impl Explorer<'_> {
 
     /// Evaluates the shardings of a list on a pipeline; `edges` is a lower bound of the time at both ends of a step under
     /// any of them.
-    fn shardings(&self, loaded: &Loaded, list: &[Sharding], edges: Seconds, found: &mut Found) {
+    fn shardings(&self, loaded: &Loaded, list: &[Sharding], edges: Seconds, found: &mut SearchState) {
         let pipeline = &loaded.pipeline;
         let layout = &pipeline.plan.layout;
         let budget = Bytes::new(found.best.wanted.budget);
@@ -250,8 +251,8 @@ impl Explorer<'_> {
     }
 
     /// Simulates a pipeline; `None` if its critical-path bound or its simulated time excludes every sharding.
-    fn play(&self, pipeline: &Pipeline, edges: Seconds, found: &mut Found) -> Option<Flow> {
-        let hopeless = |flow: Seconds, found: &Found| {
+    fn play(&self, pipeline: &Pipeline, edges: Seconds, found: &mut SearchState) -> Option<Flow> {
+        let hopeless = |flow: Seconds, found: &SearchState| {
             let time = pipeline.least_time_played(flow) + edges;
             found.best.is_hopeless(&pipeline.plan.layout, Price { time, memory: Bytes::ZERO })
         };

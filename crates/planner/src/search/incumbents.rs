@@ -32,7 +32,7 @@ impl Objective {
 
 /// Goal and limits of one search.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct SearchTarget {
     pub goal: Goal,
     pub top: usize,
     /// Bytes of device memory that a plan may need.
@@ -51,7 +51,7 @@ struct Candidate {
 /// Best plan of each layout so far, or the Pareto front so far.
 #[derive(Clone, Debug)]
 pub(super) struct Incumbents {
-    pub wanted: Wanted,
+    pub wanted: SearchTarget,
     by_layout: BTreeMap<Layout, Candidate>,
     /// Cutoff: objective of the last of the `top` incumbents, or the ceiling while there are fewer.
     last: f64,
@@ -59,7 +59,7 @@ pub(super) struct Incumbents {
 }
 
 impl Incumbents {
-    pub fn new(wanted: Wanted) -> Self {
+    pub fn new(wanted: SearchTarget) -> Self {
         Self { wanted, by_layout: BTreeMap::new(), last: wanted.ceiling, front: Vec::new() }
     }
 

@@ -1,13 +1,13 @@
-//! The best plans of the whole space, with a proof.
+//! Exact search for the best plans of the whole space, with a certificate of optimality.
 //!
 //! ```text
-//! shapes in the order of their layer bound  →  pipelines, cut by their flow bound  →  shardings, cut by their bound
-//! what is left is played on its real stages; what is played ranks
+//! shapes by ascending layer bound  →  pipelines, cut by their flow bound  →  shardings, cut by their bound
+//! the remaining plans are simulated on their real stages and ranked by that
 //! ```
 //!
-//! Every bound is no longer than the played time (`tests/staged.rs`), and a shape, a pipeline or a sharding is only left
-//! out when its bound is over what it would have to beat. So the answer is that of pricing every plan, and the [`Certificate`]
-//! says how many plans each reason left out; they sum to the size of the space, which is known before.
+//! Every bound is a lower bound of the simulated time (`tests/staged.rs`), and a shape, a pipeline or a sharding is cut only
+//! if its bound exceeds the cutoff. So the answer is that of evaluating every plan, and the [`Certificate`] counts the
+//! plans that each bound and rule excludes; the counts sum to the size of the space, which is known in advance.
 
 mod certificate;
 mod explore;
@@ -27,19 +27,19 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
 
-pub use certificate::{Certificate, Cut, Proof, RuleCount};
+pub use certificate::{BoundCount, Certificate, RuleCount, SearchProof};
 pub use incumbents::Objective;
-pub use neighbours::{Change, TIE, nearest_feasible, plainer, sensitivity};
+pub use neighbours::{ChangedOptimum, TIE, nearest_feasible, plainer, sensitivity};
 
-use explore::{Explorer, Found};
+use explore::{Explorer, SearchState};
 pub use whatif::WhatIfs;
 
-use incumbents::{Incumbents, Wanted};
-use tables::{Parts, Shapes, Tables};
+use incumbents::{Incumbents, SearchTarget};
+use tables::{CostCache, Shapes, Tables};
 
 /// Size and restrictions of a search.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SearchOptions {
     /// Number of plans to return, each with a different layout.
     pub top: usize,
     /// Values that plans must or must not have.
@@ -95,7 +95,7 @@ fn batch_size(done: usize) -> usize {
 /// Finds the fastest plans; calls `progress(done, all)` as shapes are completed.
 ///
 /// The answer is deterministic: it does not depend on the number of threads.
-pub fn search(problem: &Problem, options: &Options, progress: &(dyn Fn(u64, u64) + Sync)) -> Ranking {
+pub fn search(problem: &Problem, options: &SearchOptions, progress: &(dyn Fn(u64, u64) + Sync)) -> Ranking {
     search_for(problem, options, Goal::Fastest, &|done, all| {
         progress(done, all);
         ControlFlow::Continue(())
@@ -106,13 +106,13 @@ pub fn search(problem: &Problem, options: &Options, progress: &(dyn Fn(u64, u64)
 /// certificate that bounds the optimality gap.
 pub fn search_for(
     problem: &Problem,
-    options: &Options,
+    options: &SearchOptions,
     goal: Goal,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Ranking {
     let costs = Costs::new(problem);
     let ranking = search_with(&costs, options, goal, control);
-    if !ranking.evaluations.is_empty() || ranking.certificate.proof != Proof::Optimal {
+    if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
         return ranking;
     }
     Ranking { nearest: nearest(&costs, options, control), ..ranking }
@@ -121,13 +121,14 @@ pub fn search_for(
 /// Plan of least memory, which exceeds the budget, with the reason why.
 fn nearest(
     costs: &Costs,
-    options: &Options,
+    options: &SearchOptions,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Option<NearMiss> {
-    let one = Options { top: 1, restrictions: options.restrictions.clone() };
+    let one = SearchOptions { top: 1, restrictions: options.restrictions.clone() };
     let space = Space::new(costs, &one.restrictions);
-    let wanted = Wanted { goal: Goal::Best(Objective::Memory), top: 1, budget: f64::INFINITY, ceiling: f64::INFINITY };
-    let (found, _) = run(costs, &space, Incumbents::new(wanted), &Parts::default(), control);
+    let wanted =
+        SearchTarget { goal: Goal::Best(Objective::Memory), top: 1, budget: f64::INFINITY, ceiling: f64::INFINITY };
+    let (found, _) = run(costs, &space, Incumbents::new(wanted), &CostCache::default(), control);
     let plan = found.best.into_plans().into_iter().next()?;
     let reason = crate::space::too_large(costs, &plan)?.to_string();
     Some(NearMiss { plan, reason })
@@ -136,11 +137,11 @@ fn nearest(
 /// Searches with a cost model that is already prepared.
 pub fn search_with(
     costs: &Costs,
-    options: &Options,
+    options: &SearchOptions,
     goal: Goal,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Ranking {
-    search_from(costs, options, (goal, f64::INFINITY), &[], &Parts::default(), control)
+    search_from(costs, options, (goal, f64::INFINITY), &[], &CostCache::default(), control)
 }
 
 /// Searches from candidate incumbents (`seeds`) and with layer costs that may already be computed (`parts`). Neither
@@ -148,15 +149,15 @@ pub fn search_with(
 /// excluded.
 fn search_from(
     costs: &Costs,
-    options: &Options,
+    options: &SearchOptions,
     (goal, ceiling): (Goal, f64),
     seeds: &[Plan],
-    parts: &Parts,
+    parts: &CostCache,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Ranking {
     let space = Space::new(costs, &options.restrictions);
     let budget = costs.problem.hbm_budget().get();
-    let mut known = Incumbents::new(Wanted { goal, top: options.top, budget, ceiling });
+    let mut known = Incumbents::new(SearchTarget { goal, top: options.top, budget, ceiling });
     for plan in seeds {
         let runs = if space.allows_idle() { check_with_idle(costs, plan) } else { check(costs, plan) };
         if runs.is_empty() && space.allows(plan) {
@@ -165,7 +166,7 @@ fn search_from(
         }
     }
     let (found, proof) = run(costs, &space, known, parts, control);
-    let Found { best, counts } = found;
+    let SearchState { best, counts } = found;
     let size = space.size();
     let evaluations = best.into_plans().iter().map(|plan| costs.evaluate_played(plan)).collect();
     let certificate = Certificate::new(size, &counts, proof);
@@ -184,9 +185,9 @@ fn run(
     costs: &Costs,
     space: &Space,
     known: Incumbents,
-    parts: &Parts,
+    parts: &CostCache,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
-) -> (Found, Proof) {
+) -> (SearchState, SearchProof) {
     let shapes = Shapes::new(costs, space, parts);
     let fewest = if space.allows_idle() { 1 } else { costs.problem.cluster().gpus };
     let mut bounded: Vec<(Seconds, usize)> = (0..shapes.len())
@@ -198,27 +199,31 @@ fn run(
         .collect();
     bounded.par_sort_by(|a, b| a.0.get().total_cmp(&b.0.get()).then(a.1.cmp(&b.1)));
     let tables = Tables::new(costs, space, parts);
-    let mut found = Found::new(known);
+    let mut found = SearchState::new(known);
     let mut done = 0;
     while done < bounded.len() {
         let batch = &bounded[done..(done + batch_size(done)).min(bounded.len())];
         if found.best.is_hopeless_for_all(batch[0].0) {
-            return (found, Proof::Optimal);
+            return (found, SearchProof::Optimal);
         }
-        let explored: Vec<Found> = batch
+        let explored: Vec<SearchState> = batch
             .par_iter()
             .map(|&(_, index)| {
                 let (plan, mixing, feeding) = shapes.at(index);
                 Explorer { costs, space, tables: &tables, known: &found.best }.explore(&plan, mixing, feeding)
             })
             .collect();
-        found = explored.into_iter().fold(found, Found::merge);
+        found = explored.into_iter().fold(found, SearchState::merge);
         done += batch.len();
         if control(done as u64, bounded.len() as u64).is_break() && done < bounded.len() {
             let bound = bounded[done].0;
-            let proof = if found.best.is_hopeless_for_all(bound) { Proof::Optimal } else { Proof::Stopped { bound } };
+            let proof = if found.best.is_hopeless_for_all(bound) {
+                SearchProof::Optimal
+            } else {
+                SearchProof::Stopped { bound }
+            };
             return (found, proof);
         }
     }
-    (found, Proof::Optimal)
+    (found, SearchProof::Optimal)
 }

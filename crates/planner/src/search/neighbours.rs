@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::{Goal, Options, WhatIfs, search_with};
+use super::{Goal, SearchOptions, WhatIfs, search_with};
 use crate::space::{Restrictions, check, divisors};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cost::{Costs, Evaluation};
@@ -79,7 +79,7 @@ pub fn nearest_feasible(costs: &Costs, plan: &Plan) -> Option<Evaluation> {
 
 fn best(costs: &Costs, restrictions: Restrictions) -> Option<Evaluation> {
     let go_on = |_, _| ControlFlow::Continue(());
-    let ranking = search_with(costs, &Options { top: 1, restrictions }, Goal::Fastest, &go_on);
+    let ranking = search_with(costs, &SearchOptions { top: 1, restrictions }, Goal::Fastest, &go_on);
     ranking.evaluations.into_iter().next()
 }
 
@@ -109,7 +109,7 @@ pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
 
 /// Optimum after one setting or hardware figure is changed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
+pub struct ChangedOptimum {
     /// The change: `tp 8 → 4`, `network +10 %`.
     pub what: String,
     /// Best plan after the change; `None` if no plan runs.
@@ -118,7 +118,7 @@ pub struct Change {
     pub slower: Option<f64>,
 }
 
-/// Change of a hardware figure of the cluster.
+/// ChangedOptimum of a hardware figure of the cluster.
 type Tweak = fn(&mut Cluster);
 
 /// Degrees that the restrictions leave free: key, current value and candidate values in ascending order.
@@ -148,19 +148,19 @@ const MORE: f64 = 1.1;
 /// figure binds, and whether the optimum is a peak or a plateau.
 ///
 /// A degree moves to the next value for which some plan runs; all other settings are free.
-pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Evaluation) -> Vec<Change> {
+pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Evaluation) -> Vec<ChangedOptimum> {
     let costs = Costs::new(problem);
     let what_ifs = WhatIfs::new(&costs).starting_from(&[winner.plan]);
     let mut changes = Vec::new();
     let of = |what: String, best: Option<Evaluation>| {
         let slower = best.as_ref().map(|best| best.step.total() / winner.step.total() - 1.0);
-        Change { what, best, slower }
+        ChangedOptimum { what, best, slower }
     };
     for (key, value, steps) in degrees(problem, restrictions, &winner.plan) {
         let at = |to: u32| {
             let mut restrictions = restrictions.clone();
             restrictions.fix(&format!("{key}={to}")).ok()?;
-            let ranking = what_ifs.ask(&Options { top: 1, restrictions }, Goal::Fastest);
+            let ranking = what_ifs.ask(&SearchOptions { top: 1, restrictions }, Goal::Fastest);
             ranking.evaluations.into_iter().next().map(|best| (to, best))
         };
         let below = steps.iter().rev().filter(|&&to| to < value).find_map(|&to| at(to));

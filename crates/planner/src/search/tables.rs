@@ -20,7 +20,7 @@ use meshwright_engine::units::{Bytes, Seconds};
 /// Cache of costs for several searches of one problem. The costs do not depend on a search's restrictions; menus do and are
 /// stored by them.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct CostCache {
     mixings: RwLock<BTreeMap<MixingKey, Arc<Mixing>>>,
     feedings: RwLock<BTreeMap<FeedingKey, Arc<Feeding>>>,
     stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
@@ -28,7 +28,7 @@ pub(super) struct Parts {
     menus: Mutex<Vec<(Restrictions, Arc<Menus>)>>,
 }
 
-impl Parts {
+impl CostCache {
     fn mixing(&self, costs: &Costs, plan: &Plan) -> Arc<Mixing> {
         let Layout { tp, cp, .. } = plan.layout;
         let key = (tp, plan.sequence_parallel, cp, plan.cp_kind, plan.micro_batch);
@@ -94,7 +94,7 @@ type MixingKey = (u32, bool, u32, CpKind, u32);
 type FeedingKey = (u32, bool, u64, u32, u32, Dispatcher);
 
 impl Shapes {
-    pub fn new(costs: &Costs, space: &Space, parts: &Parts) -> Self {
+    pub fn new(costs: &Costs, space: &Space, parts: &CostCache) -> Self {
         let seq_len = costs.problem.workload().seq_len;
         let mixes = space.mixes();
         let mut keys: BTreeMap<FeedingKey, u32> = BTreeMap::new();
@@ -225,13 +225,13 @@ pub(super) struct Tables<'t> {
     engines: [Engines; 2],
     recomputes: Vec<Recompute>,
     pipes: Vec<OnceLock<Pipes>>,
-    parts: &'t Parts,
+    parts: &'t CostCache,
     menus: Arc<Menus>,
     shardings: RwLock<BTreeMap<(u32, u32, u32), u64>>,
 }
 
 impl<'t> Tables<'t> {
-    pub fn new(costs: &'t Costs<'t>, space: &'t Space<'t>, parts: &'t Parts) -> Self {
+    pub fn new(costs: &'t Costs<'t>, space: &'t Space<'t>, parts: &'t CostCache) -> Self {
         let most = costs.problem.model().layers() as usize + 3;
         let whole_model = space.recomputes(1, Schedule::OneFOneB).into_iter().map(alike);
         Self {

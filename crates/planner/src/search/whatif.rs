@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
-use super::tables::Parts;
-use super::{Goal, Options, Ranking, search_from};
+use super::tables::CostCache;
+use super::{Goal, Ranking, SearchOptions, search_from};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::units::Seconds;
@@ -20,14 +20,14 @@ const SEEDS: usize = 64;
 #[derive(Debug)]
 pub struct WhatIfs<'c> {
     costs: &'c Costs<'c>,
-    parts: Parts,
+    parts: CostCache,
     seeds: Mutex<Vec<Plan>>,
 }
 
 impl<'c> WhatIfs<'c> {
     /// Starts a series on a prepared cost model.
     pub fn new(costs: &'c Costs<'c>) -> Self {
-        Self { costs, parts: Parts::default(), seeds: Mutex::default() }
+        Self { costs, parts: CostCache::default(), seeds: Mutex::default() }
     }
 
     /// Adds candidate incumbents, such as the answers to a similar problem.
@@ -38,16 +38,16 @@ impl<'c> WhatIfs<'c> {
     }
 
     /// Finds the best plans under these options.
-    pub fn ask(&self, options: &Options, goal: Goal) -> Ranking {
+    pub fn ask(&self, options: &SearchOptions, goal: Goal) -> Ranking {
         self.ask_within(options, goal, f64::INFINITY)
     }
 
     /// Finds the fastest plans under these options that take at most `ceiling`.
-    pub fn fastest_within(&self, options: &Options, ceiling: Seconds) -> Ranking {
+    pub fn fastest_within(&self, options: &SearchOptions, ceiling: Seconds) -> Ranking {
         self.ask_within(options, Goal::Fastest, ceiling.get())
     }
 
-    fn ask_within(&self, options: &Options, goal: Goal, ceiling: f64) -> Ranking {
+    fn ask_within(&self, options: &SearchOptions, goal: Goal, ceiling: f64) -> Ranking {
         let seeds = self.seeds.lock().expect("nobody panics with it").clone();
         let go_on = |_, _| ControlFlow::Continue(());
         let ranking = search_from(self.costs, options, (goal, ceiling), &seeds, &self.parts, &go_on);

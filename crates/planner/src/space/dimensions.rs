@@ -13,7 +13,7 @@ use meshwright_engine::stack::{Dispatcher, Framework};
 
 /// Distribution of weights, gradients and optimizer states over the replicas.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sharding {
+pub struct ShardingChoice {
     /// Stage of ZeRO.
     pub zero: ZeroStage,
     /// Number of ranks that share one copy; `None` means all replicas.
@@ -26,8 +26,8 @@ pub struct Sharding {
     pub order: RankOrder,
 }
 
-impl Sharding {
-    /// Sharding of a plan; a shard group of all replicas is normalised to `None`.
+impl ShardingChoice {
+    /// ShardingChoice of a plan; a shard group of all replicas is normalised to `None`.
     pub fn of(plan: &Plan) -> Self {
         let Plan { zero, shard_group, reshard_after_forward, offload, order, .. } = *plan;
         let shard_group = shard_group.filter(|&group| group < plan.layout.dense_replicas());
@@ -292,7 +292,7 @@ impl Space<'_> {
     }
 
     /// Shardings of a layout without optimizer offload, each with the offloaded shares that it allows.
-    pub fn shardings_by_host(&self, layout: &Layout) -> Vec<(Sharding, Vec<f64>)> {
+    pub fn shardings_by_host(&self, layout: &Layout) -> Vec<(ShardingChoice, Vec<f64>)> {
         let orders = self.orders(layout);
         let mut all = Vec::new();
         for zero in self.zero_stages(layout.pp) {
@@ -300,7 +300,7 @@ impl Space<'_> {
             let (reshards, hosts) = (self.reshards(zero), self.offloaded_optimizer(zero));
             for (&order, &shard_group, &reshard_after_forward) in itertools::iproduct!(&orders, &groups, &reshards) {
                 let optimizer_on_host = 0.0;
-                let sharding = Sharding { zero, shard_group, reshard_after_forward, optimizer_on_host, order };
+                let sharding = ShardingChoice { zero, shard_group, reshard_after_forward, optimizer_on_host, order };
                 all.push((sharding, hosts.clone()));
             }
         }
@@ -308,10 +308,10 @@ impl Space<'_> {
     }
 
     /// Every sharding of a layout, in a fixed order.
-    pub fn shardings(&self, layout: &Layout) -> Vec<Sharding> {
+    pub fn shardings(&self, layout: &Layout) -> Vec<ShardingChoice> {
         let all = self.shardings_by_host(layout).into_iter();
         all.flat_map(|(sharding, hosts)| {
-            hosts.into_iter().map(move |optimizer_on_host| Sharding { optimizer_on_host, ..sharding })
+            hosts.into_iter().map(move |optimizer_on_host| ShardingChoice { optimizer_on_host, ..sharding })
         })
         .collect()
     }

@@ -12,7 +12,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute};
 use meshwright_engine::problem::Problem;
 
-pub use dimensions::{Sharding, orders, runs};
+pub use dimensions::{ShardingChoice, orders, runs};
 pub use meshwright_engine::plan::text::{parse_plan, plain_plan};
 pub use rejection::Rejection;
 pub use restrict::Restrictions;
@@ -99,7 +99,7 @@ pub fn divisors(n: u32) -> Vec<u32> {
 
 /// Plan whose tp, cp and its kind, sp, expert grid, dispatcher and micro-batch are fixed: plans of one shape share layer
 /// costs.
-pub type Shape = Plan;
+pub type PlanShape = Plan;
 
 /// Space of the plans of one problem under restrictions.
 #[derive(Clone, Debug)]
@@ -172,7 +172,7 @@ impl<'a> Space<'a> {
     }
 
     /// Expert grids of a mix: ep, etp and dispatcher.
-    pub fn grids(&self, mix: &Plan) -> Vec<Shape> {
+    pub fn grids(&self, mix: &Plan) -> Vec<PlanShape> {
         let problem = self.costs.problem;
         let (tp, gpus) = (mix.layout.tp, u64::from(problem.cluster().gpus));
         let (expert_sizes, expert_tps) = match problem.model().experts() {
@@ -192,7 +192,7 @@ impl<'a> Space<'a> {
     }
 
     /// All shapes of the space, in a fixed order.
-    pub fn shapes(&self) -> Vec<Shape> {
+    pub fn shapes(&self) -> Vec<PlanShape> {
         self.mixes().iter().flat_map(|mix| self.grids(mix)).collect()
     }
 
@@ -245,7 +245,7 @@ impl<'a> Space<'a> {
     }
 
     /// Layouts of a shape: pp and dp that use all GPUs; if GPUs may stay idle, any pp with replicas that divide the batch.
-    pub fn layouts(&self, shape: &Shape) -> Vec<Layout> {
+    pub fn layouts(&self, shape: &PlanShape) -> Vec<Layout> {
         let problem = self.costs.problem;
         let left = problem.cluster().gpus / (shape.layout.tp * shape.layout.cp);
         let most = (problem.model().layers() + 2).min(left);
@@ -293,7 +293,7 @@ impl<'a> Space<'a> {
             && (pp == 1 || self.splits(pp).contains(&plan.split) || self.ends(pp, plan.schedule).contains(&plan.split))
             && self.recomputes(pp, plan.schedule).contains(&plan.recompute)
             && self.offloaded_activations(pp, plan.recompute).contains(&plan.offload.activations)
-            && self.shardings(&plan.layout).contains(&Sharding::of(plan))
+            && self.shardings(&plan.layout).contains(&ShardingChoice::of(plan))
             && self.inexpressible(plan).is_none()
     }
 }

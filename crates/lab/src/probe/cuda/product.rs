@@ -18,7 +18,7 @@ pub const WORKSPACE: usize = 32 << 20;
 const CANDIDATES: usize = 8;
 
 /// GEMM in cuBLASLt's column-major order, so that our rows are its columns.
-pub struct Product {
+pub struct CublasGemm {
     handle: ltsys::cublasLtHandle_t,
     call: ltsys::cublasLtMatmulDesc_t,
     left: ltsys::cublasLtMatrixLayout_t,
@@ -27,7 +27,7 @@ pub struct Product {
     beta: f32,
 }
 
-impl Product {
+impl CublasGemm {
     /// Descriptors of out\[m,n\] = a\[m,k\]·b: column by column that is outᵀ = bᵀ·aᵀ, of n rows and m columns.
     ///
     /// ```text
@@ -161,7 +161,7 @@ impl Product {
     }
 }
 
-impl Drop for Product {
+impl Drop for CublasGemm {
     fn drop(&mut self) {
         // SAFETY: created by `new`, destroyed once.
         unsafe {

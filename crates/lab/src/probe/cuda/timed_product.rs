@@ -6,7 +6,7 @@ use cudarc::cublaslt::sys as ltsys;
 use cudarc::driver::result as driver;
 
 use super::memory::{Buffer, Events};
-use super::product::{Product, WORKSPACE};
+use super::product::{CublasGemm, WORKSPACE};
 use super::{Cuda, Run, failed, missing};
 use crate::probe::kernel::Gemm;
 use crate::probe::{Effort, ProbeError, Sample};
@@ -98,7 +98,7 @@ impl Cuda {
         // SAFETY: four bytes into a buffer of sixteen.
         unsafe { driver::memcpy_htod_sync(scale.at, &one) }.map_err(|error| failed("cuMemcpyHtoD", error))?;
         let workspace = Buffer::new(WORKSPACE)?;
-        let product = Product::new(gemm, handle, &scale)?;
+        let product = CublasGemm::new(gemm, handle, &scale)?;
         let mut best: Option<(Seconds, ltsys::cublasLtMatmulAlgo_t)> = None;
         for algorithm in product.algorithms()? {
             let events = Events::new()?;

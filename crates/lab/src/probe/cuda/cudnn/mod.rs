@@ -15,7 +15,7 @@ use crate::probe::sdpa::{self, Graph, Role};
 use crate::probe::{Effort, ProbeError, Sample};
 use descriptor::done;
 use meshwright_engine::kernel::Pass;
-use plan::{Device, Plan};
+use plan::{ExecutionPlan, PlanDevice};
 
 /// Oldest release that is used. The two releases before it compute attention incorrectly. Source: [cudnn-frontend],
 /// `sdpa_support_surface.h`.
@@ -91,9 +91,9 @@ pub struct Planned {
 /// The library is missing, or has no engine for the core.
 pub fn planned(core: &Attention, properties: &str) -> Result<Vec<Planned>, ProbeError> {
     let kernels = kernels(core)?;
-    let device = Device::described(properties)?;
+    let device = PlanDevice::described(properties)?;
     let planned = |kernel: &Attention| {
-        let Plan { engine, workspace, .. } = Plan::new(&Graph::of(kernel), &device)?;
+        let ExecutionPlan { engine, workspace, .. } = ExecutionPlan::new(&Graph::of(kernel), &device)?;
         Ok(Planned { engine, workspace })
     };
     kernels.iter().map(planned).collect()
@@ -126,9 +126,9 @@ type Memory = BTreeMap<Role, Buffer>;
 
 /// One kernel of a core with its operands, in as many copies as rotation through the cache needs.
 struct Stage {
-    plan: Plan,
+    plan: ExecutionPlan,
     /// Forward plan that must run before backward.
-    forward: Option<Plan>,
+    forward: Option<ExecutionPlan>,
     sets: Vec<Memory>,
 }
 
@@ -142,11 +142,11 @@ impl Cuda {
         };
         let stages: Vec<Stage> = kernels
             .iter()
-            .map(|kernel| self.stage(kernel, &Device::Here(handle)))
+            .map(|kernel| self.stage(kernel, &PlanDevice::Here(handle)))
             .collect::<Result<_, ProbeError>>()?;
         let plans = stages.iter().flat_map(|stage| stage.forward.iter().chain([&stage.plan]));
         let workspace = Buffer::new(plans.map(|plan| plan.workspace).max().unwrap_or(0))?;
-        let run = |plan: &Plan, set: &Memory| {
+        let run = |plan: &ExecutionPlan, set: &Memory| {
             plan.run(handle, &|role| set.get(&role).map_or(std::ptr::null_mut(), Buffer::pointer), workspace.pointer())
         };
         for Stage { plan: _, forward, sets } in &stages {
@@ -162,19 +162,19 @@ impl Cuda {
         sample
     }
 
-    fn stage(&self, kernel: &Attention, device: &Device) -> Result<Stage, ProbeError> {
+    fn stage(&self, kernel: &Attention, device: &PlanDevice) -> Result<Stage, ProbeError> {
         let no_engine = |error: ProbeError| refused(kernel, format!("cuDNN has no engine for it: {error}"));
         let wanted = Graph::of(kernel);
         let forward = match kernel.pass {
             Pass::Forward => None,
             Pass::Dgrad | Pass::Wgrad => {
                 let before = Graph::of(&Attention { pass: Pass::Forward, ..*kernel });
-                Some(Plan::new(&before, device).map_err(no_engine)?)
+                Some(ExecutionPlan::new(&before, device).map_err(no_engine)?)
             }
         };
         let bytes: u64 = wanted.given().map(|(.., bytes)| bytes).sum();
         let sets = (0..self.sets(bytes as usize)).map(|_| self.memory(&wanted)).collect::<Result<_, ProbeError>>()?;
-        Ok(Stage { plan: Plan::new(&wanted, device).map_err(no_engine)?, forward, sets })
+        Ok(Stage { plan: ExecutionPlan::new(&wanted, device).map_err(no_engine)?, forward, sets })
     }
 
     /// Allocates random operands, and memory for results.

@@ -16,16 +16,16 @@ use sys::cudnnPointwiseMode_t as Mode;
 /// Alignment of every tensor in bytes, which the driver's allocations satisfy.
 const ALIGNED: i64 = 16;
 
-/// Device that a plan is for.
-pub enum Device {
-    /// Device of this handle.
+/// PlanDevice that a plan is for.
+pub enum PlanDevice {
+    /// PlanDevice of this handle.
     Here(sys::cudnnHandle_t),
-    /// Device described by its properties; it need not be present.
+    /// PlanDevice described by its properties; it need not be present.
     Described(Descriptor),
 }
 
-impl Device {
-    /// Device from properties in the library's JSON form, from cuDNN 9.8 on.
+impl PlanDevice {
+    /// PlanDevice from properties in the library's JSON form, from cuDNN 9.8 on.
     pub fn described(properties: &str) -> Result<Self, ProbeError> {
         let made = Descriptor::new(Kind::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, properties.as_bytes())?;
@@ -43,7 +43,7 @@ impl Device {
 }
 
 /// Graph with the engine that runs it.
-pub struct Plan {
+pub struct ExecutionPlan {
     // Finalised plan; descriptors are dropped in field order, references first.
     built: Descriptor,
     _config: Descriptor,
@@ -58,10 +58,10 @@ pub struct Plan {
     pub workspace: usize,
 }
 
-impl Plan {
+impl ExecutionPlan {
     /// Builds the plan of the first engine, in the library's own order, that supports the graph: the one that frameworks
     /// run ([cudnn-frontend], mode A, then fallback). The error is the first engine's, or the heuristic's.
-    pub fn new(graph: &Graph, device: &Device) -> Result<Self, ProbeError> {
+    pub fn new(graph: &Graph, device: &PlanDevice) -> Result<Self, ProbeError> {
         let tensors: Vec<Descriptor> = (0_i64..).zip(&graph.tensors).map(tensor).collect::<Result<_, _>>()?;
         let operations: Vec<Descriptor> =
             graph.operations.iter().map(|one| operation(one, graph, &tensors)).collect::<Result<_, _>>()?;
@@ -255,7 +255,7 @@ fn operation(operation: &Operation, graph: &Graph, tensors: &[Descriptor]) -> Re
 }
 
 /// Engines with their settings, the likeliest first.
-fn configs(graph: &Descriptor, mode: Heuristic, device: &Device) -> Result<Vec<Descriptor>, ProbeError> {
+fn configs(graph: &Descriptor, mode: Heuristic, device: &PlanDevice) -> Result<Vec<Descriptor>, ProbeError> {
     let asked = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
         .with(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[graph.raw()])?
         .with(Name::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?;
