@@ -6,7 +6,7 @@ use std::fs::File;
 
 use meshwright::cost::Costs;
 use meshwright::runs;
-use meshwright::search::{Options, TIE, search};
+use meshwright::search::{SearchOptions, TIE, search};
 use meshwright::space::{Restrictions, Space, check};
 
 /// Fewest GPUs of a run that is looked at.
@@ -50,7 +50,7 @@ fn main() {
         };
         let priced = rejections.iter().all(|rule| rule.rule() == "out-of-memory");
         let published = priced.then(|| costs.evaluate_played(&plan).step.total());
-        let ranking = search(&problem, &Options { top: 1, restrictions }, &|_, _| ());
+        let ranking = search(&problem, &SearchOptions { top: 1, restrictions }, &|_, _| ());
         let picked = ranking.evaluations.first();
         let gain = published.zip(picked).map(|(mine, best)| mine / best.step.total() - 1.0);
         let flag = match gain {

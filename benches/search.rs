@@ -13,7 +13,7 @@ use meshwright::gpu::Format;
 use meshwright::plan::Plan;
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::schedule::Schedule;
-use meshwright::search::{Goal, Options, WhatIfs, search_for};
+use meshwright::search::{Goal, SearchOptions, WhatIfs, search_for};
 use meshwright::space::{Restrictions, Space};
 use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 
@@ -100,7 +100,7 @@ fn pricing(problem: &Problem) {
 }
 
 fn searching(name: &str, problem: &Problem, top: usize) {
-    let options = Options { top, restrictions: Restrictions::default() };
+    let options = SearchOptions { top, restrictions: Restrictions::default() };
     let go_on = |_, _| ControlFlow::Continue(());
     let size = search_for(problem, &options, Goal::Fastest, &go_on).certificate.size as f64;
     case(name, size, "plans of the space/s", || {
@@ -157,7 +157,7 @@ fn what_ifs(problem: &Problem) {
     let start = Instant::now();
     let what_ifs = WhatIfs::new(&costs);
     for restrictions in asked {
-        black_box(what_ifs.ask(&Options { top: 1, restrictions }, Goal::Fastest));
+        black_box(what_ifs.ask(&SearchOptions { top: 1, restrictions }, Goal::Fastest));
     }
     println!("{:44} {:.3} s", "1,000 what-ifs on 405B on 24,576 H100", start.elapsed().as_secs_f64());
 }

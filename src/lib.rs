@@ -4,7 +4,7 @@
 //! use meshwright::catalog::{self, Overrides};
 //! use meshwright::gpu::Format;
 //! use meshwright::problem::{HbmProfile, Problem};
-//! use meshwright::search::{Options, search};
+//! use meshwright::search::{SearchOptions, search};
 //! use meshwright::space::Restrictions;
 //! use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe};
 //!
@@ -26,7 +26,7 @@
 //! let problem = Problem::new(model, cluster, workload, catalog::stack("nemo-25", &sets)?, HbmProfile::Normal)?;
 //!
 //! // The best three layouts, and where the time of the first goes.
-//! let options = Options { top: 3, restrictions: Restrictions::default() };
+//! let options = SearchOptions { top: 3, restrictions: Restrictions::default() };
 //! let ranking = search(&problem, &options, &|_done, _all| ());
 //! for found in &ranking.evaluations {
 //!     println!("{}: {}", found.step.total(), found.plan);

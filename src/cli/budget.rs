@@ -1,4 +1,4 @@
-//! `meshwright budget`: memory on the back of an envelope, for any byte recipe.
+//! `meshwright budget`: estimate of the memory from parameters and a byte recipe.
 
 use anyhow::{Result, bail};
 
@@ -15,31 +15,31 @@ use meshwright_planner::catalog::{self, Overrides};
 pub struct Args {
     /// Model: a name (`meshwright models`), a TOML file, or a Hugging Face config.json.
     model: String,
-    /// Recipe of bytes per parameter, or all of them.
+    /// Optimizer recipe (bytes per parameter); all recipes if omitted.
     #[arg(long, value_name = "RECIPE", default_value = "all")]
     optimizer: String,
-    /// Tokens per sequence [default: what the model was trained with].
+    /// Tokens per sequence [default: the model's training length].
     #[arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..))]
     seq_len: Option<u32>,
-    /// Sequences held at once.
+    /// Sequences of a micro-batch.
     #[arg(long, value_name = "B", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     micro_batch: u32,
-    /// Device whose memory is counted [default: 80 GB].
+    /// Device that must fit the model [default: 80 GB of memory].
     #[arg(long, value_name = "NAME")]
     gpu: Option<String>,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
 }
 
-/// Activation values that a layer keeps per token and hidden unit (k). Source: specification §6.2.
+/// Activation values kept per token and hidden unit in a layer (k). Source: specification §6.2.
 const KEPT_PER_UNIT: f64 = 12.0;
-/// Bytes of each (`b_a`): 16-bit.
+/// Bytes per activation value (`b_a`): 16-bit.
 const KEPT_BYTES: f64 = 2.0;
-/// Memory of the device that budgets are usually made for.
+/// Device memory assumed by default.
 const USUAL_HBM: Bytes = Bytes::new(80e9);
 
-/// One recipe's budget.
+/// Memory of a model under one recipe.
 #[derive(serde::Serialize)]
 struct Budget {
     recipe: &'static str,
@@ -83,7 +83,7 @@ impl Budget {
     }
 }
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let model = catalog::model(&args.model, &Overrides::default())?;
     let hbm = match &args.gpu {

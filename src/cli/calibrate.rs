@@ -1,4 +1,4 @@
-//! `meshwright calibrate`: samples in, a calibration file out.
+//! `meshwright calibrate`: fits a calibration file to measured samples.
 
 use std::path::{Path, PathBuf};
 
@@ -18,46 +18,47 @@ use meshwright_planner::catalog::{self, Overrides};
 /// Arguments of `calibrate`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Samples of `meshwright measure`, or calibration files to make again.
+    /// Files of samples from `meshwright measure`, or calibration files to recompute.
     samples: Vec<PathBuf>,
-    /// Device that the samples are of [default: what the samples say].
+    /// Device of the samples [default: as the samples name it].
     #[arg(long, value_name = "NAME")]
     gpu: Option<String>,
-    /// Cluster whose network the collectives across nodes went through.
+    /// Cluster whose network carried the collectives between nodes.
     #[arg(long, value_name = "NAME")]
     cluster: Option<String>,
-    /// Output of nccl-tests; name it after its program where it does not say it: all_reduce_perf.txt.
+    /// Output of nccl-tests; the file name must start with the program's name unless the output has it:
+    /// all_reduce_perf.txt.
     #[arg(long, value_name = "FILE")]
     nccl_tests: Vec<PathBuf>,
     /// Trace of the PyTorch profiler, with record_shapes=True.
     #[arg(long, value_name = "FILE")]
     kineto: Vec<PathBuf>,
-    /// Published table of kernel times (CSV): products, attention or collectives.
+    /// Published table of kernel times (CSV): GEMMs, attention or collectives.
     #[arg(long, value_name = "FILE", requires = "table_device")]
     table: Vec<PathBuf>,
-    /// Device whose rows of the tables count, as their `gpu` column has it.
+    /// Device whose rows of the tables to use, as in their `gpu` column.
     #[arg(long, value_name = "NAME")]
     table_device: Option<String>,
-    /// Day of the samples, as 2026-11-21 [default: what the samples say].
+    /// Date of the samples, such as 2026-11-21 [default: as the samples state it].
     #[arg(long, value_name = "DAY")]
     date: Option<String>,
-    /// Where the samples are from: a key of docs/sources.toml, or words of your own.
+    /// Source of the samples: a key of docs/sources.toml, or free text.
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
     #[command(flatten)]
     fit: FitArgs,
-    /// File to write, or a folder for a file named after device and day [default: stdout].
+    /// File to write, or folder for a file named after device and date [default: stdout].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Form of the table of residuals on stderr.
+    /// Output format of the residual table on stderr.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
 }
 
-/// Where samples are from when nobody says otherwise.
+/// Default source of samples.
 const SOURCE: &str = "measured";
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let mut gathered = gather(args)?;
     if let Some(date) = &args.date {
@@ -65,7 +66,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         gathered.samples.machine.date.clone_from(date);
     }
     if gathered.samples.machine.date.is_empty() {
-        bail!("nothing says on which day the samples were taken\n\nhint: --date 2026-11-21");
+        bail!("the date of the samples is unknown\n\nhint: --date 2026-11-21");
     }
     if gathered.samples.of.is_empty() {
         bail!("there are no samples\n\nhint: give files of `meshwright measure`, --nccl-tests, --kineto or --table");
@@ -78,7 +79,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let text = calibration.to_toml(&cluster, &stack);
     match &args.out {
         Some(path) if path.is_dir() => {
-            // One file for each device and day.
+            // one file for each device and date
             let Machine { date, .. } = &calibration.samples.machine;
             let path = path.join(format!("{}-{date}.toml", calibration.samples.gpu));
             write(&path, &text)?;
@@ -100,7 +101,7 @@ fn write(path: &Path, text: &str) -> Result<()> {
     std::fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display()))
 }
 
-/// Samples of all inputs together, the command that a file will name, and their source.
+/// Samples of all inputs, the command that the file will name, and their source.
 struct Gathered {
     samples: Samples,
     command: String,
@@ -114,7 +115,7 @@ fn gather(args: &Args) -> Result<Gathered> {
     for path in &args.samples {
         let text = read(path)?;
         let origin = || path.display().to_string();
-        // A calibration that is made again keeps its command and source: the same samples give the same file.
+        // A recomputed calibration keeps its command and source, so the same samples give the same file.
         if let Ok(calibration) = Calibration::parse(&text) {
             command.get_or_insert(calibration.command);
             source.get_or_insert(calibration.source);
@@ -138,9 +139,9 @@ fn gather(args: &Args) -> Result<Gathered> {
         (Some(all), Some(_) | None) => all,
         (None, Some(gpu)) => Samples::new(gpu, basis, Machine::default()),
         (None, None) if args.cluster.is_some() || imported => {
-            bail!("nothing says of which device the samples are\n\nhint: --gpu h100-sxm")
+            bail!("the device of the samples is unknown\n\nhint: --gpu h100-sxm")
         }
-        (None, None) => bail!("there is nothing to calibrate from\n\nhint: meshwright calibrate SAMPLES.toml"),
+        (None, None) => bail!("no samples were given\n\nhint: meshwright calibrate SAMPLES.toml"),
     };
     if imported {
         samples.basis = samples.basis.combine(basis);
@@ -153,7 +154,7 @@ fn gather(args: &Args) -> Result<Gathered> {
     Ok(Gathered { samples, command: command.unwrap_or(made), source })
 }
 
-/// The command as it should be typed again: without the folders of its files, and where its answer went.
+/// Command that reproduces the file, without the folders of its inputs and without the output options.
 fn command_line(args: &Args) -> String {
     let mut words = vec!["meshwright calibrate".to_owned()];
     let name = |path: &PathBuf| path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
@@ -201,7 +202,7 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).map_err(|error| anyhow!("{}: cannot be read: {error}", path.display()))
 }
 
-/// The cluster that samples are judged against: the named one, or one scale-up domain of the device.
+/// Cluster that the samples are compared with: the named one, or one scale-up domain of the device.
 pub(super) fn bench(gpu: &str, cluster: Option<&str>, sets: &Overrides) -> Result<(Cluster, Stack)> {
     let device = catalog::gpu_with(gpu, sets)?;
     let stack = catalog::stack("nemo-25", sets)?;
@@ -215,7 +216,7 @@ pub(super) fn bench(gpu: &str, cluster: Option<&str>, sets: &Overrides) -> Resul
     Ok((cluster, stack))
 }
 
-/// Lays a calibration file over a cluster and a stack, and says what it knows better.
+/// Applies a calibration file to a cluster and a stack, and reports on stderr which figures it replaces.
 pub(super) fn lay_over(path: &Path, cluster: &mut Cluster, stack: &mut Stack) -> Result<()> {
     let origin = || format!("--calibration {}", path.display());
     let calibration = Calibration::parse(&read(path).with_context(origin)?).with_context(origin)?;

@@ -1,4 +1,4 @@
-//! `meshwright models`, `clusters`, `gpus`, `stacks`: lists, and one entry with all its values.
+//! `meshwright models`, `clusters`, `gpus`, `stacks`: lists of the catalogue, and single entries with all values.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -10,17 +10,17 @@ use meshwright_engine::cluster::Level;
 use meshwright_engine::units::{count, significant};
 use meshwright_planner::catalog::{self, CatalogError, Overrides};
 
-/// Arguments of the four lists.
+/// Arguments of the four catalogue commands.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// One entry: a name or a file; the list when left out.
+    /// Entry to show: a name or a file; lists all entries if omitted.
     name: Option<String>,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
 }
 
-/// Models.
+/// Lists the models, or shows one.
 pub fn models(args: &Args) -> Result<Outcome> {
     let load = |name: &str| catalog::model(name, &Overrides::default());
     if let Some(name) = &args.name {
@@ -46,7 +46,7 @@ pub fn models(args: &Args) -> Result<Outcome> {
     list(args.format, &sheet)
 }
 
-/// Clusters.
+/// Lists the clusters, or shows one.
 pub fn clusters(args: &Args) -> Result<Outcome> {
     let load = |name: &str| catalog::cluster(name, &Overrides::default());
     if let Some(name) = &args.name {
@@ -68,7 +68,7 @@ pub fn clusters(args: &Args) -> Result<Outcome> {
     list(args.format, &sheet)
 }
 
-/// Devices.
+/// Lists the devices, or shows one.
 pub fn gpus(args: &Args) -> Result<Outcome> {
     if let Some(name) = &args.name {
         return versioned(args.format, &catalog::gpu(name)?);
@@ -92,7 +92,7 @@ pub fn gpus(args: &Args) -> Result<Outcome> {
     list(args.format, &sheet)
 }
 
-/// Software stacks.
+/// Lists the software stacks, or shows one.
 pub fn stacks(args: &Args) -> Result<Outcome> {
     let load = |name: &str| -> Result<_, CatalogError> { catalog::stack(name, &Overrides::default()) };
     if let Some(name) = &args.name {
@@ -106,7 +106,7 @@ pub fn stacks(args: &Args) -> Result<Outcome> {
     list(args.format, &sheet)
 }
 
-/// A level of the network: how many GPUs it joins, at what bandwidth a GPU enters it, and how oversubscribed it is.
+/// Description of a network level: GPUs that it joins, bandwidth of a GPU into it, oversubscription.
 fn level(level: &Level) -> String {
     let Level { name, gpus, bandwidth, oversubscription, .. } = level;
     let over = if *oversubscription > 1.0 { format!(", {oversubscription}:1") } else { String::new() };
@@ -118,7 +118,7 @@ fn list(format: OutputFormat, sheet: &Sheet) -> Result<Outcome> {
     Ok(Outcome::Answered)
 }
 
-/// An entry of the catalogue, with the version of the document first. Values are SI: bytes, bytes/s, FLOP/s, seconds.
+/// Entry of the catalogue as JSON, after the version of the document. Values are SI: bytes, bytes/s, FLOP/s, seconds.
 fn versioned(format: OutputFormat, entry: &impl Serialize) -> Result<Outcome> {
     let mut document = serde_json::Map::from_iter([("schema".to_owned(), Value::from(json::SCHEMA))]);
     if let Value::Object(fields) = serde_json::to_value(entry)? {
@@ -127,7 +127,7 @@ fn versioned(format: OutputFormat, entry: &impl Serialize) -> Result<Outcome> {
     detail(format, &json::text(&document)?)
 }
 
-/// A JSON document as it is, or as two columns.
+/// JSON document unchanged, or as a table of two columns.
 fn detail(format: OutputFormat, document: &str) -> Result<Outcome> {
     let text = match format {
         OutputFormat::Json => document.to_owned(),

@@ -1,4 +1,4 @@
-//! `meshwright doctor`: what stands between this host and a measurement.
+//! `meshwright doctor`: checks whether this host can run measurements.
 
 use std::path::{Path, PathBuf};
 
@@ -13,10 +13,10 @@ use meshwright_lab::probe::doctor::{Check, State, hardware, libraries, library_f
 /// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Read the host's files below this folder.
+    /// Folder below which to read the host's files.
     #[arg(long, value_name = "FOLDER", default_value = "/", hide = true)]
     root: PathBuf,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
 }
@@ -28,7 +28,7 @@ struct Document<'a> {
     checks: &'a [Check],
 }
 
-/// Answers; a host that cannot measure at all is no good outcome.
+/// Runs the command; a host that cannot measure at all is reported by the exit code.
 pub fn run(args: &Args) -> Result<Outcome> {
     let checks = checks(&args.root);
     let vital = ["this build", "kernel driver", "GPUs", "libcuda"];

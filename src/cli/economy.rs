@@ -1,4 +1,4 @@
-//! The flags that make a bill: tokens, terms, market.
+//! Flags of a bill: tokens, purchase terms, market.
 
 use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
@@ -10,33 +10,33 @@ use meshwright_engine::money::{self, Bill, Market, Rate, Terms};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{BytesPerSec, Seconds, Tokens, UsdPerHour, count};
 use meshwright_planner::catalog::{self, Overrides};
-use meshwright_planner::search::{Goal, Objective as Least, Options, Ranking, search};
+use meshwright_planner::search::{Goal, Objective, Ranking, SearchOptions, search};
 
-/// What is to be as small as can be.
+/// Quantity to minimise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Objective {
+pub enum ObjectiveFlag {
     /// Seconds of one step.
     #[default]
     StepTime,
-    /// Days until the tokens are trained, interruptions and all.
+    /// Days to train all tokens, interruptions included.
     TimeToTrain,
-    /// Dollars for the tokens.
+    /// Dollars to train all tokens.
     Cost,
-    /// Megawatt-hours at the wall for the tokens.
+    /// Megawatt-hours at the wall to train all tokens.
     Energy,
     /// Memory of the fullest GPU.
     Memory,
-    /// Step time times the GPUs in use: what matters where --allow-idle leaves some to others.
+    /// Step time × GPUs in use; differs from step time with --allow-idle.
     GpuTime,
 }
 
-impl Objective {
-    /// What the search is to rank by; energy ranks what the search by time found.
+impl ObjectiveFlag {
+    /// Goal of the search; for energy, plans are found by time and ranked afterwards.
     pub const fn goal(self) -> Goal {
         match self {
             Self::StepTime | Self::TimeToTrain | Self::Cost | Self::Energy => Goal::Fastest,
-            Self::Memory => Goal::Best(Least::Memory),
-            Self::GpuTime => Goal::Best(Least::GpuTime),
+            Self::Memory => Goal::Best(Objective::Memory),
+            Self::GpuTime => Goal::Best(Objective::GpuTime),
         }
     }
 }
@@ -44,40 +44,40 @@ impl Objective {
 /// Flags of a bill.
 #[derive(Debug, clap::Args)]
 pub struct EconomyArgs {
-    /// Tokens to train: "15.6 T". With them the answer has days, dollars and megawatt-hours.
+    /// Tokens to train, such as "15.6 T"; adds days, dollars and megawatt-hours to the answer.
     #[arg(long, value_name = "TOKENS")]
     pub tokens: Option<Tokens>,
-    /// What the first plan has least of.
+    /// Quantity to minimise.
     #[arg(long, value_enum, default_value = "step-time")]
-    pub objective: Objective,
-    /// How the GPUs are had: contract, on-demand, reserved, spot, own.
+    pub objective: ObjectiveFlag,
+    /// Purchase terms of the GPUs: contract, on-demand, reserved, spot, own.
     #[arg(long, value_name = "NAME", default_value = "contract")]
     pub terms: String,
-    /// Price of a GPU-hour, such as "2.50 $/h" [default: that of the terms].
+    /// Price of a GPU-hour, such as "2.50 $/h" [default: the price of the terms].
     #[arg(long, value_name = "PRICE")]
     pub price: Option<UsdPerHour>,
-    /// Prices, power and failures: a name of clusters/prices/ or a TOML file.
+    /// Prices, power and failure rates: a name of clusters/prices/ or a TOML file.
     #[arg(long, value_name = "NAME", default_value = catalog::defaults::MARKET)]
     pub market: String,
-    /// Where checkpoints go: sync, async, memory [default: that of the market].
+    /// Checkpoint mode: sync, async, memory [default: the market's].
     #[arg(long, value_enum, value_name = "MODE")]
     pub checkpoints: Option<CheckpointMode>,
-    /// Bandwidth of the whole storage, such as "200 GB/s" [default: grows with the GPUs].
+    /// Total bandwidth of the checkpoint storage, such as "200 GB/s" [default: grows with the number of GPUs].
     #[arg(long, value_name = "BANDWIDTH")]
     pub storage: Option<BytesPerSec>,
-    /// Nodes that stand by [default: enough for 99 of 100 breakages].
+    /// Spare nodes [default: enough for 99 of 100 node failures].
     #[arg(long, value_name = "NODES")]
     pub spares: Option<u32>,
 }
 
-/// Where checkpoints go, on the command line.
+/// Checkpoint mode on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum CheckpointMode {
-    /// To storage, while training waits.
+    /// Write to storage while training waits.
     Sync,
-    /// To host memory, then to storage beside training.
+    /// Copy to host memory, then write to storage during training.
     Async,
-    /// To a peer's memory.
+    /// Copy to the memory of a peer.
     Memory,
 }
 
@@ -91,25 +91,26 @@ impl From<CheckpointMode> for Mode {
     }
 }
 
-/// A market, and the terms chosen from it.
+/// Market with the purchase terms chosen from it.
 pub struct Economy {
-    /// With what the user set.
+    /// Market with the user's overrides.
     pub market: Market,
-    /// The terms.
+    /// Purchase terms.
     pub terms: Terms,
     /// Price of a GPU-hour.
     pub rate: Rate,
-    /// To train.
+    /// Number of tokens to train.
     pub tokens: Tokens,
 }
 
 impl EconomyArgs {
-    /// The economy of a problem; none where no tokens are asked for.
+    /// Economy of a problem; `None` unless the number of tokens is given.
     pub fn economy(&self, problem: &Problem, sets: &Overrides) -> Result<Option<Economy>> {
         let Some(tokens) = self.tokens else {
-            if matches!(self.objective, Objective::Cost | Objective::Energy) {
+            if matches!(self.objective, ObjectiveFlag::Cost | ObjectiveFlag::Energy) {
                 bail!(
-                    "--objective needs --tokens, such as --tokens \"15 T\": dollars and energy are for so many tokens"
+                    "--objective needs --tokens, such as --tokens \"15 T\": dollars and energy depend on the number \
+                    of tokens"
                 );
             }
             return Ok(None);
@@ -136,7 +137,7 @@ impl EconomyArgs {
     }
 }
 
-/// The terms of that name.
+/// Purchase terms by name.
 pub fn terms(market: &Market, name: &str) -> Result<Terms> {
     market.terms.get(name).cloned().ok_or_else(|| {
         let names: Vec<&str> = market.terms.keys().map(String::as_str).collect();
@@ -147,14 +148,14 @@ pub fn terms(market: &Market, name: &str) -> Result<Terms> {
 }
 
 impl Economy {
-    /// Goodput and bill of a priced plan.
+    /// Goodput and bill of an evaluated plan.
     pub fn bill(&self, problem: &Problem, evaluation: &Evaluation) -> (Goodput, Bill) {
         let goodput = self.market.conditions(&self.terms).goodput(problem);
         let step = (&evaluation.step, &goodput);
         (goodput, money::bill(problem, (&self.market, &self.terms), self.rate, step, self.tokens))
     }
 
-    /// The bills of a ranking as a sheet, and what interrupts them.
+    /// Bills of a ranking as a sheet, with a sentence about interruptions.
     pub fn sheet(&self, problem: &Problem, ranking: &Ranking) -> (Sheet, String) {
         let bills: Vec<_> = ranking.evaluations.iter().map(|evaluation| self.bill(problem, evaluation)).collect();
         let title = format!("{} tokens, {}, {} an hour", count(self.tokens.get()), self.market.name, self.rate.usual);
@@ -162,39 +163,39 @@ impl Economy {
         (bill::sheet(title, &bills), interruptions)
     }
 
-    /// The bills of a ranking for programs.
+    /// Bills of a ranking as JSON.
     pub fn bills(&self, problem: &Problem, ranking: &Ranking) -> serde_json::Result<Vec<serde_json::Value>> {
         let priced = ranking.evaluations.iter().map(|evaluation| self.bill(problem, evaluation));
-        priced.map(|(goodput, paid)| serde_json::to_value(bill::Document::new(&goodput, &paid))).collect()
+        priced.map(|(goodput, paid)| serde_json::to_value(bill::BillDocument::new(&goodput, &paid))).collect()
     }
 }
 
-/// Layouts looked at for energy, at most: past them the answer is the best found.
+/// Largest number of layouts ranked by energy; beyond it the answer is not proved optimal.
 const MOST_LAYOUTS: usize = 4096;
 
-/// The ranking for an objective; for energy also whether it is proved.
+/// Ranking for an objective, and whether a ranking by energy is proved.
 ///
-/// On all GPUs of a cluster the fastest step is also the soonest and the cheapest run: neither goodput nor price depends on the
-/// plan. Energy does: a device that waits draws less. The fastest plans of all layouts are ranked by it until no slower one can
-/// have less, for a step of time T takes at least the energy of T at rest:
+/// On all GPUs of a cluster, the plan with the fastest step also finishes first and costs least, since neither goodput nor
+/// price depends on the plan. Energy does depend on it: an idle device draws less power. The fastest plans of all layouts
+/// are ranked by energy until a lower bound excludes the rest: a step of time T takes at least the energy of T at idle:
 ///
 /// ```text
 /// E(plan) ≥ E(idle tensor cores)·T(plan)
 /// ```
 pub fn rank(
-    objective: Objective,
+    objective: ObjectiveFlag,
     economy: Option<&Economy>,
     problem: &Problem,
-    options: &Options,
+    options: &SearchOptions,
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> (Ranking, bool) {
-    let (Objective::Energy, Some(economy)) = (objective, economy) else {
+    let (ObjectiveFlag::Energy, Some(economy)) = (objective, economy) else {
         return (search(problem, options, progress), true);
     };
     let joules = |e: &Evaluation| economy.bill(problem, e).1.energy.get();
     let mut top = options.top.max(64);
     loop {
-        let mut ranking = search(problem, &Options { top, ..options.clone() }, progress);
+        let mut ranking = search(problem, &SearchOptions { top, ..options.clone() }, progress);
         let exhausted = ranking.evaluations.len() < top;
         let last = ranking.evaluations.last().copied();
         ranking.evaluations.sort_by(|a, b| joules(a).total_cmp(&joules(b))); // stable: ties stay by step time

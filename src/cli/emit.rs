@@ -1,4 +1,4 @@
-//! `meshwright emit`: a plan as the files that a framework's launcher takes.
+//! `meshwright emit`: writes a plan as the files that a framework's launcher reads.
 
 use std::path::PathBuf;
 
@@ -28,27 +28,27 @@ pub struct Args {
     framework: String,
     #[command(flatten)]
     problem: Asked,
-    /// The plan: "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster.
+    /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster.
     #[arg(long, value_name = "PLAN", required_unless_present = "from")]
     plan: Option<String>,
-    /// Take model, cluster, workload and plan from a document of `plan --format json` or `explain --format json`.
+    /// Document of `plan --format json` or `explain --format json` to read model, cluster, workload and plan from.
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
     from: Option<PathBuf>,
-    /// Which plan of that document.
+    /// Rank of the plan in that document.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..), requires = "from")]
     rank: u32,
-    /// Choose the layers of every stage first, as `plan --refine` does.
+    /// Optimise the layers of every stage first, as `plan --refine` does.
     #[arg(long)]
     refine: bool,
-    /// Folder for the files, which is made where it is not there [default: they are printed].
+    /// Folder for the files, created if missing [default: print them].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Replace files that are there already.
+    /// Overwrite existing files.
     #[arg(long)]
     force: bool,
 }
 
-/// The flags of a problem, which are absent where a document says it all.
+/// Problem flags, which may be omitted when a document gives them.
 #[derive(Debug)]
 struct Asked(Option<ProblemArgs>);
 
@@ -74,12 +74,12 @@ impl clap::Args for Asked {
     }
 }
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let framework = framework(&args.framework)?;
     let (problem_args, text) = match (&args.from, &args.problem.0, &args.plan) {
         (Some(path), None, _) => earlier(path, args.rank)?,
-        (Some(_), Some(_), _) => bail!("--from says what model and cluster are; leave them out"),
+        (Some(_), Some(_), _) => bail!("--from gives the model and the cluster; leave them out"),
         (None, Some(problem), Some(plan)) => (problem.clone(), plan.clone()),
         (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
@@ -109,7 +109,10 @@ fn over_pools(
     (text, recipe): (&str, &str),
 ) -> Result<Outcome> {
     if args.refine {
-        bail!("--refine does not go with pools of unlike GPUs: layers of stages over pools are always chosen");
+        bail!(
+            "--refine does not apply to pools of heterogeneous GPUs: layers of stages on pools are always \
+        optimised"
+        );
     }
     let plan = parse_plan(text, &pooled.joined()[0]).map_err(|why| anyhow!("--plan: {why}"))?;
     let mixtures = pooled.ways(&plan);
@@ -123,7 +126,7 @@ fn over_pools(
     }
 }
 
-/// Writes the files where they were asked for, else prints them.
+/// Writes the files to the requested folder, else prints them.
 fn put(args: &Args, files: &[EmittedFile]) -> Result<Outcome> {
     match &args.out {
         Some(folder) => written(folder, files, Existing::from_force(args.force))?,
@@ -132,7 +135,7 @@ fn put(args: &Args, files: &[EmittedFile]) -> Result<Outcome> {
     Ok(Outcome::Answered)
 }
 
-/// Writes files and says where.
+/// Writes files and reports their paths on stderr.
 pub fn written(folder: &std::path::Path, files: &[EmittedFile], existing: Existing) -> Result<()> {
     for path in write_all(folder, files, existing)? {
         output::talk(&format!("wrote {}", path.display()));
@@ -140,17 +143,17 @@ pub fn written(folder: &std::path::Path, files: &[EmittedFile], existing: Existi
     Ok(())
 }
 
-/// A plan to be written, with its stages where they were chosen one by one.
+/// Plan to write, with its stages if they were optimised.
 #[derive(Clone, Copy, Debug)]
 pub struct Chosen<'a> {
-    /// The plan.
+    /// Plan in the ranking.
     pub plan: &'a Plan,
-    /// Its stages and their price.
+    /// Optimised stages with their cost.
     pub refined: Option<&'a Refined>,
 }
 
 impl<'a> Chosen<'a> {
-    /// The fastest of a ranking and of the plans whose stages were refined.
+    /// Fastest among the ranked plans and the plans with refined stages.
     pub fn fastest(ranking: &'a Ranking, refined: &'a [Entry]) -> Option<Self> {
         let best = ranking.evaluations.first();
         let entry = refined.iter().find_map(|entry| Some((entry, entry.outcome.as_ref().ok()?)));
@@ -198,7 +201,7 @@ pub fn files(
     }
 }
 
-/// The plans of a ranking that a framework can express; says on stderr how many it cannot.
+/// Plans of a ranking that a framework can express; reports on stderr how many it cannot.
 pub fn expressible(framework: Option<&Framework>, problem: &Problem, mut ranking: Ranking) -> Ranking {
     if let Some(framework) = framework {
         let found = ranking.evaluations.len();
@@ -211,7 +214,7 @@ pub fn expressible(framework: Option<&Framework>, problem: &Problem, mut ranking
     ranking
 }
 
-/// Whether a framework can train the model at all; says on stderr why not.
+/// Whether a framework can train the model; reports the reasons on stderr if not.
 pub fn model_runs(framework: Option<&Framework>, problem: &Problem) -> bool {
     let obstacles = framework.map_or_else(Vec::new, |framework| framework.limits.problem_obstacles(problem));
     for (framework, obstacle) in framework.iter().cycle().zip(&obstacles) {
@@ -220,23 +223,20 @@ pub fn model_runs(framework: Option<&Framework>, problem: &Problem) -> bool {
     obstacles.is_empty()
 }
 
-/// The framework of that name.
-///
-/// # Errors
-/// Lists the names there are, the nearest first.
+/// Target by name; an error suggests the nearest name.
 pub fn framework(name: &str) -> Result<&'static Framework> {
     frameworks::named(name).ok_or_else(|| {
         let names = frameworks::names;
         let nearest = catalog::nearest(name, names());
         let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
         anyhow!(
-            "no files are written for `{name}`{nearest}\n\nhint: there are: {}",
+            "there is no framework `{name}` to write files for{nearest}\n\nhint: there are: {}",
             names().collect::<Vec<_>>().join(", ")
         )
     })
 }
 
-/// One file as it is; several under their names.
+/// Text of the files: a single one as it is, several each under its name.
 fn printed(files: &[EmittedFile]) -> String {
     match files {
         [file] => file.text.clone(),
@@ -247,14 +247,14 @@ fn printed(files: &[EmittedFile]) -> String {
     }
 }
 
-/// What `emit` reads of an earlier document.
+/// Fields that `emit` reads from an earlier document.
 #[derive(Deserialize)]
 struct Document {
     schema: u32,
     arguments: Option<ProblemArgs>,
     #[serde(default)]
     plans: Vec<Planned>,
-    /// The plan of `explain`; of `plan`, a count.
+    /// Plan of an `explain` document; in a `plan` document, a count.
     priced: Option<serde_json::Value>,
 }
 
@@ -263,7 +263,7 @@ struct Planned {
     plan: String,
 }
 
-/// The question and the plan of an earlier document.
+/// Problem flags and plan of an earlier document.
 fn earlier(path: &std::path::Path, rank: u32) -> Result<(ProblemArgs, String)> {
     let origin = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("{origin}: cannot be read"))?;

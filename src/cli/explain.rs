@@ -1,4 +1,4 @@
-//! `meshwright explain`: one plan laid open.
+//! `meshwright explain`: cost and memory of one plan in detail.
 
 use std::path::PathBuf;
 
@@ -13,7 +13,7 @@ use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::plan::text::parse_plan;
 use meshwright_engine::problem::Problem;
-use meshwright_planner::search::{Options, nearest_feasible, search};
+use meshwright_planner::search::{SearchOptions, nearest_feasible, search};
 use meshwright_planner::space::{Rejection, Restrictions, can_be_sized, check};
 
 /// Arguments of `explain`.
@@ -21,13 +21,13 @@ use meshwright_planner::space::{Rejection, Restrictions, can_be_sized, check};
 pub struct Args {
     #[command(flatten)]
     problem: ProblemArgs,
-    /// The plan: "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the fastest].
+    /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the fastest].
     #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
-    /// Another plan: why the first is better, term by term.
+    /// Second plan to compare, term by term.
     #[arg(long, value_name = "PLAN")]
     why_not: Option<String>,
-    /// Whether another order of hosts makes it faster.
+    /// Search for an order of hosts that makes the plan faster.
     #[arg(long)]
     place: bool,
     /// Name the function in the source code behind each term of time and tenant of memory.
@@ -36,21 +36,22 @@ pub struct Args {
     /// Write the step as a Chrome trace, for ui.perfetto.dev.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
-    /// Draw the pipeline with its bubbles and the memory of each stage.
+    /// Write a drawing of the pipeline, its bubbles and the memory of each stage.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
 }
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let ProblemArgs { model, cluster, options } = &args.problem;
     if let Some(pooled) = options.pooled_for(model, cluster, None)? {
         if args.why_not.is_some() || args.place || args.trace.is_some() || args.svg.is_some() {
             bail!(
-                "--why-not, --place, --trace and --svg do not go with pools of unlike GPUs: name one pool's own cluster"
+                "--why-not, --place, --trace and --svg do not apply to pools of heterogeneous GPUs: name one pool's \
+                own cluster"
             );
         }
         return pooled::explain(&pooled, args.plan.as_deref(), args.format);
@@ -71,7 +72,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             &json::explanation(&costs, evaluation.as_ref(), &footprints, &rejections)?,
             &args.problem.resolved(&problem, None),
         )?;
-        let told: Vec<_> = placed.iter().map(|entry| placed::Document::new(&problem, entry)).collect();
+        let told: Vec<_> = placed.iter().map(|entry| placed::PlacedDocument::new(&problem, entry)).collect();
         if args.place { json::with(&document, "placed", &told)? } else { document }
     } else {
         let mut sheets = Vec::new();
@@ -106,19 +107,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(if rejections.is_empty() { Outcome::Answered } else { Outcome::NoPlan })
 }
 
-/// The plan asked about, or the fastest.
+/// Requested plan, or the fastest.
 fn plan_of(args: &Args, problem: &Problem) -> Result<Option<Plan>> {
     if let Some(text) = &args.plan {
         return parse_plan(text, problem).map(Some).map_err(|why| anyhow!("--plan: {why}"));
     }
     let progress = Progress::new();
-    let options = Options { top: 1, restrictions: Restrictions::default() };
+    let options = SearchOptions { top: 1, restrictions: Restrictions::default() };
     let ranking = search(problem, &options, &|done, all| progress.at(done, all));
     progress.finish();
     Ok(ranking.evaluations.first().map(|evaluation| evaluation.plan))
 }
 
-/// Another plan against the winner; one that does not run is compared as the nearest that does.
+/// Comparison of another plan with the winner; an infeasible plan is replaced by its nearest feasible one.
 fn why_not(costs: &Costs, winner: &Evaluation, other: &str) -> Result<Vec<Sheet>> {
     let plan = parse_plan(other, costs.problem).map_err(|why| anyhow!("--why-not: {why}"))?;
     let rejections = check(costs, &plan);
@@ -127,16 +128,16 @@ fn why_not(costs: &Costs, winner: &Evaluation, other: &str) -> Result<Vec<Sheet>
     }
     let mut sheets = vec![explain::reasons(&rejections)];
     if let Some(near) = nearest_feasible(costs, &plan) {
-        output::talk(&format!("--why-not: {plan} does not run; the nearest that does is compared"));
+        output::talk(&format!("--why-not: {plan} does not run; the nearest feasible plan is compared"));
         sheets.push(compare::against_winner(winner, &near));
     }
     Ok(sheets)
 }
 
-/// Says which plan that runs is nearest.
+/// Reports the nearest feasible plan on stderr.
 fn nearest(costs: &Costs, plan: &Plan) {
     if let Some(near) = nearest_feasible(costs, plan) {
-        output::talk(&format!("nearest that runs: {}, {} a step", near.plan, near.step.total()));
+        output::talk(&format!("nearest feasible plan: {}, {} per step", near.plan, near.step.total()));
     }
 }
 
@@ -146,9 +147,9 @@ fn pictures(args: &Args, costs: &Costs, plan: &Plan) -> Result<()> {
     }
     let Some(timeline) = costs.timeline(plan) else {
         bail!(
-            "--trace and --svg: schedule {} cannot play {} micro-batches on {} ranks\n\n\
-             hint: interleaving wants whole groups of pp micro-batches; dualpipe and dualpipe-v want 2·pp or more, dualpipe an \
-             even number of both",
+            "--trace and --svg: schedule {} cannot run {} micro-batches on {} ranks\n\n\
+             hint: interleaving needs whole groups of pp micro-batches; dualpipe and dualpipe-v need at least 2·pp, \
+             and dualpipe an even number of both",
             plan.schedule,
             plan.micro_batches(costs.problem.workload().global_batch),
             plan.layout.pp
@@ -166,7 +167,8 @@ fn pictures(args: &Args, costs: &Costs, plan: &Plan) -> Result<()> {
     Ok(())
 }
 
-/// Whether a plan with this flaw still has a price: too large is priced, a degree that divides nothing is not.
+/// Whether the cost of a plan with this rejection is defined: a plan that is too large has a cost, one whose degrees do not
+/// divide has none.
 fn has_price(rejection: &Rejection) -> bool {
     rejection.is_of_memory()
 }

@@ -1,4 +1,4 @@
-//! Files that are written: whole or not at all, and nothing over what is there without `--force`.
+//! Output files: written completely or not at all, and never over existing files without `--force`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -8,34 +8,35 @@ use tempfile::NamedTempFile;
 
 use meshwright_frameworks::emit::EmittedFile;
 
-/// What may happen to files that are there already.
+/// Treatment of existing files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
-    /// They are kept, and nothing is written.
+    /// Keep them and write nothing.
     Keep,
-    /// They are replaced.
+    /// Replace them.
     Replace,
 }
 
 impl Existing {
-    /// What `--force` says.
+    /// Treatment that `--force` selects.
     pub const fn from_force(force: bool) -> Self {
         if force { Self::Replace } else { Self::Keep }
     }
 }
 
-/// Writes files into a folder, which is made where it is not there; returns their paths.
+/// Writes files into a folder, created if missing, and returns their paths.
 ///
-/// All are written beside their places first and moved there last, so that a full disk leaves none of them half.
+/// All files are written to temporary names first and renamed last, so that a full disk leaves no partial file.
 ///
 /// # Errors
-/// Names the file that is there already, or the path that cannot be written.
+///
+/// Names the existing file, or the path that cannot be written.
 pub fn write_all(folder: &Path, files: &[EmittedFile], existing: Existing) -> Result<Vec<PathBuf>> {
     let paths: Vec<PathBuf> = files.iter().map(|file| folder.join(&file.name)).collect();
     if existing == Existing::Keep
         && let Some(there) = paths.iter().find(|path| path.symlink_metadata().is_ok())
     {
-        bail!("{} is there already\n\nhint: --force replaces it", there.display());
+        bail!("{} already exists\n\nhint: --force replaces it", there.display());
     }
     std::fs::create_dir_all(folder).with_context(|| format!("{}: cannot be made", folder.display()))?;
     let mut ready = Vec::new();
@@ -56,7 +57,7 @@ pub fn write_all(folder: &Path, files: &[EmittedFile], existing: Existing) -> Re
     Ok(paths)
 }
 
-/// Readable by all as any new file, and scripts can be run: temporary files are their owner's alone.
+/// Sets the usual permissions of a new file, and makes scripts executable; temporary files are private to their owner.
 #[cfg(unix)]
 fn permit(beside: &NamedTempFile, file: &EmittedFile) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;

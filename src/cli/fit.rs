@@ -1,4 +1,4 @@
-//! `meshwright fit`: constants of the model from measured runs.
+//! `meshwright fit`: fits constants of the model to measured runs.
 
 use meshwright_engine::units::percent;
 use std::path::{Path, PathBuf};
@@ -9,12 +9,12 @@ use anyhow::{Context, Result, anyhow};
 use super::predict::RunsArgs;
 use super::{Outcome, OutputFormat, output};
 use crate::report::{Sheet, validate as sheets};
-use meshwright_lab::fit::silicon::{self, Curve, Product, Transfer};
+use meshwright_lab::fit::silicon::{self, Curve, TimedGemm, Transfer};
 use meshwright_lab::fit::steps::{self, Fitted, Weights};
 use meshwright_lab::fit::{free, report};
 use meshwright_lab::runs::{self, Row};
 use meshwright_lab::validate::filter::Filter;
-use meshwright_lab::validate::sample::{Sample, samples};
+use meshwright_lab::validate::sample::{PredictedRun, samples};
 use meshwright_lab::validate::{Report, cross, score};
 use meshwright_planner::catalog::Overrides;
 
@@ -23,36 +23,36 @@ use meshwright_planner::catalog::Overrides;
 pub struct Args {
     #[command(flatten)]
     runs: RunsArgs,
-    /// Fit only to runs with this.
+    /// Fit only to runs with this property, such as framework=megatron.
     #[arg(long, value_name = "COLUMN=VALUE", default_value = "purpose=pretrain")]
     only: Vec<String>,
-    /// First fit the curves of kernels and links to the tables of this folder (gemm.csv, nccl.csv).
+    /// Folder of kernel tables (gemm.csv, nccl.csv); the curves of kernels and links are fitted to them first.
     #[arg(long, value_name = "FOLDER")]
     silicon: Option<PathBuf>,
-    /// TOML file of the constants that may move, instead of the built-in list (clusters/fits/free).
+    /// TOML file of the free constants, instead of the built-in list (clusters/fits/free).
     #[arg(long, value_name = "FILE")]
     free: Option<PathBuf>,
-    /// Move only blocks whose name holds this.
+    /// Fit only blocks whose name contains this text.
     #[arg(long, value_name = "NAME")]
     block: Vec<String>,
-    /// Weight of peak memory against step time.
+    /// Weight of peak-memory errors relative to step-time errors.
     #[arg(long, value_name = "W", default_value_t = 0.2)]
     memory_weight: f64,
-    /// Weight of the regret of choosing by prediction against step time.
+    /// Weight of regret (step time lost by choosing on predictions) relative to step-time errors.
     #[arg(long, value_name = "W", default_value_t = 0.1)]
     regret_weight: f64,
     /// Name of the new fit.
     #[arg(long, default_value = "fitted")]
     name: String,
-    /// Day of the fit, as it stands in the file.
+    /// Date of the fit, as written to the file.
     #[arg(long, value_name = "YYYY-MM-DD", default_value = "undated")]
     date: String,
-    /// Write the new fit into this file.
+    /// File to write the new fit to.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let filters: Vec<Filter> = args
         .only
@@ -78,7 +78,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         sets = kernels(folder, &sets)?;
     }
     let weights = Weights { memory: args.memory_weight, regret: args.regret_weight };
-    let counts = |sample: &Sample| filters.iter().all(|filter| filter.admits(sample));
+    let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
     let fitted = steps::fit(&rows, &sets, &blocks, weights, &counts, &|line| output::talk(line))?;
     let file = args.runs.file_name();
     let fit = report::fit(sets.fit(), &args.name, &args.date, &fitted, &file);
@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Answered)
 }
 
-/// What stands over a written fit.
+/// Comment at the top of a fit file.
 fn comment(runs: &str, name: &str, date: &str) -> String {
     format!(
         "Constants laid over the specification's own (version 1.1), applied unless `--fit none` is given; later ones win.\n\
@@ -117,11 +117,11 @@ fn comment(runs: &str, name: &str, date: &str) -> String {
     )
 }
 
-/// Fits curves of kernels and links; those that are better lie over the catalogue from here on.
+/// Fits the curves of kernels and links; improved curves override the catalogue from here on.
 fn kernels(folder: &Path, sets: &Overrides) -> Result<Overrides> {
-    let products: Vec<Product> = table(&folder.join("gemm.csv"))?;
+    let products: Vec<TimedGemm> = table(&folder.join("gemm.csv"))?;
     let transfers: Vec<Transfer> = table(&folder.join("nccl.csv"))?;
-    output::talk(&format!("{} products and {} collectives to fit curves to", products.len(), transfers.len()));
+    output::talk(&format!("{} GEMMs and {} collectives to fit curves to", products.len(), transfers.len()));
     let mut curves = silicon::products(&products, sets)?;
     curves.extend(silicon::collectives(&transfers, sets)?);
     let columns = ["curve", "samples", "median error before", "cross-validated", "kept"];
@@ -145,7 +145,7 @@ fn table<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     reader.deserialize().collect::<Result<_, _>>().with_context(|| origin)
 }
 
-/// Every constant: what it was and is.
+/// Table of all constants, before and after.
 fn constants(fitted: &[Fitted]) -> Sheet {
     let mut sheet = Sheet::new("Constants", &["constant", "was", "is", "spread", "runs", "kept"]);
     for one in fitted {
@@ -164,7 +164,7 @@ fn constants(fitted: &[Fitted]) -> Sheet {
     sheet
 }
 
-/// What the fit does to errors and regret.
+/// Table of errors and regret, before and after.
 fn effect(reports: &[(&str, Report)], rows: &[Row]) -> Sheet {
     let title = format!("Effect on {} runs", rows.len());
     let columns = ["", "mean", "median", "p90", "bias", "memory", "mean regret", "best of 3"];

@@ -1,4 +1,4 @@
-//! `meshwright import`: a framework's file or launch script, read into model, workload and plan.
+//! `meshwright import`: reads a framework's file or launch script into model, workload and plan.
 
 use std::path::{Path, PathBuf};
 
@@ -9,29 +9,29 @@ use crate::report::import as report;
 use meshwright_frameworks::import::{self, Context, FileKind, Imported, Severity};
 use meshwright_planner::catalog::{self, Overrides};
 
-/// The file, and what it is read with.
+/// Flags that name a file to import and complete what it leaves open.
 #[derive(Debug, clap::Args)]
 pub struct FileArgs {
-    /// A launch script, a Megatron argument list, or a framework's configuration.
+    /// Launch script, Megatron argument list, or framework configuration.
     pub file: PathBuf,
-    /// What the file is [default: by its name and text].
+    /// Kind of file [default: by its name and content].
     #[arg(long, value_name = "KIND")]
     pub kind: Option<String>,
-    /// A variable of a script's environment.
+    /// Environment variable of the script: NAME=value.
     #[arg(long, value_name = "NAME=VALUE")]
     pub var: Vec<String>,
-    /// Vocabulary, where the tokenizer decides it.
+    /// Vocabulary size, if only the tokenizer determines it.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     pub vocab: Option<u32>,
-    /// The model, where the file describes none: a name, a TOML file, or a Hugging Face config.json.
+    /// Model, if the file describes none: a name, a TOML file, or a Hugging Face config.json.
     #[arg(long, value_name = "MODEL")]
     pub model: Option<String>,
 }
 
-/// Folders above a script where a file that it names is looked for.
+/// Number of parent folders in which to look for a file that a script names.
 const FOLDERS_ABOVE: usize = 8;
 
-/// Largest file that is read: launch files are kilobytes.
+/// Largest file to read; launch files have kilobytes.
 const LARGEST: u64 = 16 * 1024 * 1024;
 
 fn text_of(path: &Path) -> Result<String> {
@@ -41,16 +41,16 @@ fn text_of(path: &Path) -> Result<String> {
         bail!("{shown}: {size} bytes are more than any launch file has");
     }
     let bytes = std::fs::read(path).with_context(|| format!("{shown}: cannot be read"))?;
-    String::from_utf8(bytes).with_context(|| format!("{shown}: it is no text"))
+    String::from_utf8(bytes).with_context(|| format!("{shown}: it is not text"))
 }
 
 impl FileArgs {
-    /// The file's name as it was given.
+    /// Name of the file as given.
     pub fn name(&self) -> String {
         self.file.display().to_string()
     }
 
-    /// Reads it.
+    /// Reads and parses the file.
     pub fn read(&self, arguments: &[String]) -> Result<Imported> {
         let text = text_of(&self.file)?;
         let name = self.name();
@@ -62,8 +62,8 @@ impl FileArgs {
         let variables = variables.collect::<Result<Vec<_>>>()?;
         let folder = self.file.parent().map(Path::to_path_buf).unwrap_or_default();
         let files = |name: &str| {
-            // Beside the script, where the command runs, or in a folder above the script: most are started from their
-            // repository's root.
+            // next to the script, in the working directory, or in a parent folder of the script, since most scripts are
+            // started from the root of their repository
             let above = folder.ancestors().skip(1).take(FOLDERS_ABOVE).map(|folder| folder.join(name));
             let places = [folder.join(name), PathBuf::from(name)].into_iter().chain(above);
             places.filter(|path| path.is_file()).find_map(|path| text_of(&path).ok())
@@ -88,7 +88,7 @@ fn kind(name: &str) -> Result<FileKind> {
         let names: Vec<&str> = FileKind::names().collect();
         let nearest = catalog::nearest(name, names.iter().copied());
         let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        format!("--kind {name}: there is no such kind of file{nearest}\n\nhint: there are: {}", names.join(", "))
+        format!("--kind {name}: unknown kind of file{nearest}\n\nhint: there are: {}", names.join(", "))
     })
 }
 
@@ -97,24 +97,24 @@ fn kind(name: &str) -> Result<FileKind> {
 pub struct Args {
     #[command(flatten)]
     file: FileArgs,
-    /// Cluster of the command line that is printed.
+    /// Cluster for the command line that is printed.
     #[arg(long, value_name = "CLUSTER")]
     cluster: Option<String>,
-    /// Write the model as a TOML file, which the printed command line then names.
+    /// TOML file to write the model to; the printed command line then names it.
     #[arg(long, value_name = "FILE")]
     model_out: Option<PathBuf>,
-    /// Overwrite it.
+    /// Overwrite an existing file.
     #[arg(long)]
     force: bool,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
-    /// The script's own arguments.
+    /// Arguments of the script itself.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
-/// Answers: 1 where the file has errors.
+/// Runs the command; the exit code is 1 if the file has errors.
 pub fn run(args: &Args) -> Result<Outcome> {
     let imported = args.file.read(&args.arguments)?;
     let mut model = args.file.model.clone();
@@ -150,7 +150,7 @@ fn talk(imported: &Imported) {
     }
 }
 
-/// Writes beside the target first: a half-written file never has its name.
+/// Writes a temporary file and renames it, so that no partial file has the target's name.
 fn write_model(imported: &Imported, path: &Path, force: bool) -> Result<()> {
     let shown = path.display();
     let model = imported.model.as_ref().context("--model-out: the file describes no model")?;

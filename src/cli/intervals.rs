@@ -1,4 +1,4 @@
-//! `meshwright intervals`: how sure predictions are, from the errors on measured runs.
+//! `meshwright intervals`: derives prediction intervals from the errors on measured runs.
 
 use meshwright_engine::units::percent;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use crate::report::Sheet;
 use meshwright_lab::validate::calibrate::{calibrate, coverage};
 use meshwright_lab::validate::cross;
 use meshwright_lab::validate::filter::Filter;
-use meshwright_lab::validate::sample::Sample;
+use meshwright_lab::validate::sample::PredictedRun;
 use meshwright_planner::confidence::Table;
 
 /// Arguments of `intervals`.
@@ -19,21 +19,21 @@ use meshwright_planner::confidence::Table;
 pub struct Args {
     #[command(flatten)]
     runs: RunsArgs,
-    /// Learn only from runs with this.
+    /// Use only runs with this property, such as framework=megatron.
     #[arg(long, value_name = "COLUMN=VALUE", default_value = "purpose=pretrain")]
     only: Vec<String>,
     /// Name of the table.
     #[arg(long, default_value = "calibrated")]
     name: String,
-    /// Day of the calibration, as it stands in the file.
+    /// Date of the calibration, as written to the file.
     #[arg(long, value_name = "YYYY-MM-DD", default_value = "undated")]
     date: String,
-    /// Write the table into this file.
+    /// File to write the table to.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let filters: Vec<Filter> = args
         .only
@@ -41,16 +41,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
         .map(|item| Filter::parse(item).map_err(|why| anyhow!("--only {item}: {why}")))
         .collect::<Result<_>>()?;
     let (rows, sets) = args.runs.load()?;
-    let counts = |sample: &Sample| filters.iter().all(|filter| filter.admits(sample));
+    let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
     let Some(table) = calibrate(&rows, &sets, &args.name, &args.date, &counts)? else {
         bail!("{}: too few measured step times and peaks to learn from", args.runs.file_name());
     };
     output::print(&output::sheets(&[classes(&table)], OutputFormat::Table)?)?;
     if let Some(inside) = coverage(&rows, &cross::predict(&rows, &sets), &counts) {
-        output::talk(&format!("{} of the runs are inside intervals made without their fold", percent(inside)));
+        output::talk(&format!("{} of the runs are inside intervals derived without their fold", percent(inside)));
     }
     output::talk(&format!(
-        "plans predicted over {} apart are in that order nine times of ten ({} pairs)",
+        "plans predicted over {} apart are measured in that order nine times out of ten ({} pairs)",
         percent(table.apart.gap),
         table.apart.pairs
     ));

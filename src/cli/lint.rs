@@ -1,4 +1,4 @@
-//! `meshwright lint`: a launch file against a cluster.
+//! `meshwright lint`: checks a launch file against a cluster.
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum;
@@ -19,19 +19,19 @@ use meshwright_frameworks::lint::{Depth, Report, lint};
 use meshwright_planner::catalog::{self, Overrides};
 use meshwright_planner::space;
 
-/// Form of the findings.
+/// Output format of the findings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Form {
-    /// For people, fitted to the terminal.
+    /// Table for people, fitted to the terminal.
     #[default]
     Table,
-    /// For programs, versioned.
+    /// Versioned JSON for programs.
     Json,
-    /// For code review: SARIF 2.1.0.
+    /// SARIF 2.1.0 for code review.
     Sarif,
-    /// For documents.
+    /// Markdown for documents.
     Markdown,
-    /// For spreadsheets.
+    /// CSV for spreadsheets.
     Csv,
 }
 
@@ -42,43 +42,43 @@ pub struct Args {
     file: FileArgs,
     /// Cluster: a name (`meshwright clusters`) or a TOML file.
     cluster: String,
-    /// GPUs, where the file's launcher does not say how many.
+    /// Number of GPUs, if the file does not give it.
     #[arg(long, value_name = "N")]
     gpus: Option<u32>,
-    /// Sequences per step, over the file's.
+    /// Sequences per step, instead of the file's.
     #[arg(long, value_name = "B")]
     global_batch: Option<u32>,
-    /// Tokens per sequence, over the file's.
+    /// Tokens per sequence, instead of the file's.
     #[arg(long, value_name = "S")]
     seq_len: Option<u32>,
-    /// Bytes per parameter, over the file's.
+    /// Optimizer recipe (bytes per parameter), instead of the file's.
     #[arg(long, value_name = "RECIPE")]
     optimizer: Option<String>,
     /// Software stack [default: the nearest to the file's framework].
     #[arg(long, value_name = "NAME")]
     stack: Option<String>,
-    /// How much of the memory a plan may fill: 97, 92 or 75 %.
+    /// Share of the memory that a plan may fill: tight 97 %, normal 92 %, conservative 75 %.
     #[arg(long, value_enum, default_value = "tight")]
     hbm_profile: Profile,
-    /// Change one value: cluster.nic="800 Gb/s", stack.overlap.dp=true, …
+    /// Override one value: cluster.nic="800 Gb/s", stack.overlap.dp=true, …
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// A measured step, to find where its time is lost: 14.2s, 38%mfu; of another run: 6.1s,gpus=16,batch=128; or two scaling
-    /// efficiencies: 85%,gpus=16 and 40%. Plans of other runs differ as in "85%,gpus=16,plan=tp=8 pp=1".
+    /// Measured step time or MFU to diagnose: 14.2s, 38%mfu; of another run: 6.1s,gpus=16,batch=128; or two scaling
+    /// efficiencies: 85%,gpus=16 and 40%. A run with another plan: "85%,gpus=16,plan=tp=8 pp=1".
     #[arg(long, value_name = "MEASURED")]
     measured: Vec<String>,
-    /// Only what is wrong: legality and memory, no search for a faster plan.
+    /// Check legality and memory only, without the search for faster plans.
     #[arg(long)]
     quick: bool,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
-    /// The script's own arguments.
+    /// Arguments of the script itself.
     #[arg(last = true)]
     arguments: Vec<String>,
 }
 
-/// Answers: 1 where there are errors.
+/// Runs the command; the exit code is 1 if there are errors.
 pub fn run(args: &Args) -> Result<Outcome> {
     let mut imported = args.file.read(&args.arguments)?;
     let sets = Overrides::parse(&args.set)?;
@@ -94,11 +94,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let points = match &made {
         Some((problem, plan)) if report.evaluation.is_some() => points(args, problem, plan)?,
         Some(_) | None if args.measured.is_empty() => Vec::new(),
-        Some(_) | None => bail!("--measured: the plan of the file has no price\n\nhint: without it, lint says why"),
+        Some(_) | None => {
+            bail!("--measured: the plan of the file cannot be evaluated\n\nhint: without it, lint says why")
+        }
     };
     let verdict = (!points.is_empty()).then(|| diagnose(&points));
     let command = crate::report::import::command(&imported, args.file.model.as_deref(), Some(&args.cluster));
-    let answer = report::Answer {
+    let answer = report::LintAnswer {
         file: &file,
         imported: &imported,
         problem: made.as_ref().map(|(problem, _)| problem),
@@ -110,7 +112,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(if report.failed() { Outcome::NoPlan } else { Outcome::Answered })
 }
 
-fn text(format: Form, answer: &report::Answer) -> Result<String> {
+fn text(format: Form, answer: &report::LintAnswer) -> Result<String> {
     let form = match format {
         Form::Json => return Ok(report::json(answer)?),
         Form::Sarif => return Ok(report::sarif(&answer.report.findings, answer.file)?),
@@ -143,7 +145,7 @@ fn unpriced(imported: &Imported) -> Report {
     }
 }
 
-/// The problem and the plan of the file on the cluster; nothing, with a finding, where they do not make one.
+/// Problem and plan of the file on the cluster; `None`, with a finding, if they do not fit together.
 fn problem(args: &Args, imported: &mut Imported, cluster: Cluster) -> Result<Option<(Problem, Plan)>> {
     let Some(model) = imported.model.clone() else {
         let finding = Finding::error("no-model", "the file describes no model").expected("give --model NAME");
@@ -191,13 +193,15 @@ fn problem(args: &Args, imported: &mut Imported, cluster: Cluster) -> Result<Opt
     }
 }
 
-/// GPUs of the launch, and what there is to say of them.
+/// Number of GPUs of the launch, with findings about it.
 fn sized(args: &Args, imported: &mut Imported, cluster: &Cluster) -> u32 {
     let gpus = args.gpus.or(imported.world).unwrap_or(cluster.gpus);
     let mut find = |finding: Finding| imported.findings.push(finding);
     if gpus > cluster.gpus {
         let message = format!("{gpus} GPUs are launched, and {} has {}", cluster.name, cluster.gpus);
-        find(Finding::error("cluster-size", message).expected("fewer, or a larger cluster: priced as if it had them"));
+        find(
+            Finding::error("cluster-size", message).expected("fewer, or a larger cluster: predicted as if it had them"),
+        );
     } else if gpus < cluster.gpus {
         find(Finding::note(
             "cluster-size",
@@ -217,7 +221,7 @@ fn sized(args: &Args, imported: &mut Imported, cluster: &Cluster) -> u32 {
     gpus
 }
 
-/// The measurements of `--measured`.
+/// Measured points of `--measured`.
 fn points(args: &Args, problem: &Problem, plan: &Plan) -> Result<Vec<Point>> {
     let mut found = Vec::new();
     let mut efficiency: Option<(f64, f64)> = None; // of the first relative point, and its step time
@@ -227,7 +231,8 @@ fn points(args: &Args, problem: &Problem, plan: &Plan) -> Result<Vec<Point>> {
     }
     if found.len() == 1 && found[0].relative {
         bail!(
-            "--measured: one scaling efficiency says nothing\n\nhint: give two, of different numbers of GPUs: 85%,gpus=16 and 40%"
+            "--measured: a single scaling efficiency is not enough\n\nhint: give two, of different numbers of GPUs: \
+            85%,gpus=16 and 40%"
         );
     }
     Ok(found)
@@ -243,7 +248,7 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
             "gpus" => gpus = Some(number(value)?),
             "batch" => batch = Some(number(value)?),
             "plan" => text = Some(value.to_owned()),
-            other => bail!("`{other}` is none of gpus, batch and plan"),
+            other => bail!("`{other}` is not one of gpus, batch and plan"),
         }
     }
     let (problem, plan) = other_run(problem, plan, gpus, batch, text.as_deref())?;
@@ -263,14 +268,15 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
     } else if lower.ends_with('%') {
         let share = percentage(&lower)?;
         let work = flops_per_gpu(&problem);
-        // The first efficiency is taken at its predicted time; the others follow from their ratio to it and their work.
+        // The first efficiency is taken at its predicted time; the others follow from their ratio to it and from their
+        // work.
         let (base, time) = *efficiency.get_or_insert((share / work, predicted.get()));
         (Seconds::new(time * base / (share / work)), true)
     } else {
         (lower.parse::<Seconds>().map_err(|why| anyhow!("{why}"))?, false)
     };
     if measured.get() <= 0.0 || !measured.get().is_finite() {
-        bail!("`{value}` is no time of a step");
+        bail!("`{value}` is not a step time");
     }
     Ok(Point { problem, plan, measured, relative })
 }
@@ -287,14 +293,14 @@ fn percentage(text: &str) -> Result<f64> {
     let share = number.map(|n| if text.contains('%') { n / 100.0 } else { n });
     share
         .filter(|share| *share > 0.0 && *share <= 1.0)
-        .ok_or_else(|| anyhow!("`{text}` is no share between 0 and 100 %"))
+        .ok_or_else(|| anyhow!("`{text}` is not a share between 0 and 100 %"))
 }
 
 fn number(text: &str) -> Result<u32> {
     text.trim().parse().ok().filter(|n| *n > 0).ok_or_else(|| anyhow!("`{text}` is not a whole number above 0"))
 }
 
-/// Another run of the same file: more or fewer GPUs, the batch in proportion where none is given.
+/// Variant of the file's run on another number of GPUs; the batch is scaled in proportion unless it is given.
 fn other_run(
     problem: &Problem,
     plan: &Plan,

@@ -1,4 +1,4 @@
-//! `meshwright measure`: times on the GPU at hand the kernels that the top plans need.
+//! `meshwright measure`: times the kernels of the top plans on the local GPU.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -18,72 +18,72 @@ use meshwright_lab::probe::{
     Analytic, Effort, Kernel, Machine, Probe, ProbeError, Recorded, Samples, device, roofline, shapes,
 };
 use meshwright_planner::catalog::{self, gpu_names};
-use meshwright_planner::search::{Options, search};
+use meshwright_planner::search::{SearchOptions, search};
 use meshwright_planner::space::Restrictions;
 
 /// Arguments of `measure`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// Measure what the top plans of this model on this cluster run.
+    /// Model and cluster whose top plans give the kernels to measure.
     #[arg(long = "for", num_args = 2, value_names = ["MODEL", "CLUSTER"])]
     target: Vec<String>,
-    /// How many plans.
+    /// Number of plans.
     #[arg(long, value_name = "K", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
     #[command(flatten)]
     probe: ProbeArgs,
-    /// Device of the catalogue that the GPU is [default: what the driver's name says].
+    /// Catalogue name of the local GPU [default: from the driver's device name].
     #[arg(long, value_name = "NAME")]
     gpu: Option<String>,
-    /// File of the samples; what it holds already is not measured again.
+    /// File of the samples; kernels already in it are not measured again.
     #[arg(long, value_name = "FILE", default_value = "samples.toml")]
     out: PathBuf,
-    /// List what would be measured, and measure nothing.
+    /// List the kernels to measure, and measure nothing.
     #[arg(long)]
     list: bool,
-    /// Write a cluster file of hosts like this one instead of measuring.
+    /// Cluster file to write that describes hosts like this one, instead of measuring.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "list"])]
     write_cluster: Option<PathBuf>,
-    /// Hosts of that cluster.
+    /// Number of hosts of that cluster.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
-    /// Read the host's files below this folder.
+    /// Folder below which to read the host's files.
     #[arg(long, value_name = "FOLDER", default_value = "/", hide = true)]
     root: PathBuf,
     #[command(flatten)]
     options: ProblemOptions,
 }
 
-/// Who times.
+/// Selection of the probe that times kernels.
 #[derive(Debug, clap::Args)]
 pub struct ProbeArgs {
-    /// Who times: `cuda` (the GPU), `model` (the cost model, for a rehearsal), or a file of samples to play back.
+    /// Probe: `cuda` (the GPU), `model` (the cost model, for a dry run), or a file of recorded samples.
     #[arg(long, value_name = "PROBE", default_value = "cuda")]
     pub probe: String,
-    /// GPU of this host [default: the local rank].
+    /// Index of the GPU on this host [default: the local rank].
     #[arg(long, value_name = "N")]
     pub device: Option<u32>,
-    /// Fewer repeats and sizes: at most five minutes on one GPU.
+    /// Use fewer repeats and sizes: at most five minutes on one GPU.
     #[arg(long)]
     pub quick: bool,
 }
 
-/// After so long `--quick` starts no other kernel.
+/// Time after which `--quick` starts no further kernel.
 const QUICK: Duration = Duration::from_secs(280);
 
 impl ProbeArgs {
-    /// Whether the GPU at hand is asked.
+    /// Whether the probe is the local GPU.
     pub fn is_cuda(&self) -> bool {
         self.probe == "cuda"
     }
 
-    /// How often to repeat.
+    /// Number of repeats and sizes.
     pub const fn effort(&self) -> Effort {
         if self.quick { Effort::QUICK } else { Effort::FULL }
     }
 }
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(path) = &args.write_cluster {
         let text = device::cluster_file(&device::read(&args.root), args.nodes, args.gpu.as_deref(), &today())?;
@@ -91,7 +91,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         output::talk(&format!("{}: written", path.display()));
         return Ok(Outcome::Answered);
     }
-    // The GPU first: without one, nothing else need be done to say so.
+    // The GPU is opened first, so that its absence is reported before any other work.
     let opened = if args.probe.is_cuda() && !args.list { Some(cuda(&args.probe)?) } else { None };
     let problem = match args.target.as_slice() {
         [model, cluster] => Some(args.options.problem(model, cluster)?),
@@ -135,7 +135,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     resume(&args.out, &mut samples)?;
     let mut out = args.out.clone();
     if let Some(ranks) = &ranks {
-        // Every rank must come to every collective, and the ranks' files may differ.
+        // Every rank must join every collective, but the ranks' files may differ.
         samples.of.retain(|kernel, _| !matches!(kernel, Kernel::Collective { .. }));
         if ranks.rank > 0 {
             out.as_mut_os_string().push(format!(".rank{}", ranks.rank));
@@ -151,7 +151,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Answered)
 }
 
-/// Times what is wanted, the most expensive first, and writes after each, so that a run that is cut off goes on.
+/// Times the requested kernels, the most expensive first, and writes after each, so that an interrupted run can resume.
 pub(super) fn take(
     probe: &mut dyn Probe,
     wanted: &[Kernel],
@@ -167,10 +167,10 @@ pub(super) fn take(
         if samples.of.contains_key(kernel) {
             continue;
         }
-        // No rank may leave out a collective that another comes to.
+        // No rank may skip a collective that another rank joins.
         let is_shared = matches!(kernel, Kernel::Collective { .. });
         if args.quick && start.elapsed() > QUICK && !is_shared {
-            *left.entry("the five minutes of --quick were over".into()).or_default() += 1;
+            *left.entry("the five minutes of --quick had passed".into()).or_default() += 1;
             continue;
         }
         match probe.time(kernel, args.effort()) {
@@ -191,13 +191,13 @@ pub(super) fn take(
     write(out, &samples.to_toml())
 }
 
-/// Plans in their predicted order.
+/// Top plans in their predicted order.
 pub(super) fn top(problem: &Problem, top: u32) -> Vec<Plan> {
-    let options = Options { top: top as usize, restrictions: Restrictions::default() };
+    let options = SearchOptions { top: top as usize, restrictions: Restrictions::default() };
     search(problem, &options, &|_, _| {}).evaluations.into_iter().map(|evaluation| evaluation.plan).collect()
 }
 
-/// The device that samples are judged against: the plans', the named one, or the one that is there.
+/// Device that samples are compared with: the plans', the named one, or the local one.
 fn gpu(args: &Args, problem: Option<&Problem>, opened: Option<&dyn Probe>) -> Result<Gpu> {
     if let Some(problem) = problem {
         return Ok(problem.cluster().gpu.clone());
@@ -209,11 +209,11 @@ fn gpu(args: &Args, problem: Option<&Problem>, opened: Option<&dyn Probe>) -> Re
     let driver_name = opened.map(|probe| probe.machine().device.clone()).or(on_bus).unwrap_or_default();
     match gpu_names::in_driver(&driver_name) {
         Some(name) => Ok(catalog::gpu(name)?),
-        None => bail!("nothing says which device of the catalogue this is\n\nhint: --gpu NAME, or --for MODEL CLUSTER"),
+        None => bail!("the catalogue name of this device is unknown\n\nhint: --gpu NAME, or --for MODEL CLUSTER"),
     }
 }
 
-/// Catalogue name that the samples go under; the device must be the one that they are judged against.
+/// Catalogue name for the samples; the local device must be the one that they are compared with.
 fn entry(args: &Args, gpu: &Gpu, machine: &Machine) -> Result<String> {
     let of = |name: &str| catalog::gpu(name).is_ok_and(|known| known.name == gpu.name);
     if let Some(seen) = gpu_names::in_driver(&machine.device)
@@ -229,10 +229,11 @@ fn entry(args: &Args, gpu: &Gpu, machine: &Machine) -> Result<String> {
         return Ok(name.clone());
     }
     let name = catalog::gpu_names().into_iter().find(|name| of(name));
-    name.map(ToOwned::to_owned).ok_or_else(|| anyhow!("{} is no device of the catalogue\n\nhint: --gpu FILE", gpu.name))
+    name.map(ToOwned::to_owned)
+        .ok_or_else(|| anyhow!("{} is not a device of the catalogue\n\nhint: --gpu FILE", gpu.name))
 }
 
-/// Opens who times.
+/// Opens the selected probe.
 pub(super) fn open<'a>(args: &ProbeArgs, analytic: Analytic<'a>) -> Result<(Box<dyn Probe + 'a>, Basis)> {
     match args.probe.as_str() {
         "cuda" => Ok((cuda(args)?, Basis::Measured)),
@@ -263,13 +264,14 @@ pub(super) fn cuda(args: &ProbeArgs) -> Result<Box<dyn Probe>> {
 pub(super) fn cuda(_: &ProbeArgs) -> Result<Box<dyn Probe>> {
     Err(ProbeError::Missing {
         what: "this build has no GPU probe".into(),
-        remedy: "cargo install meshwright --features cuda (it needs no CUDA to build); or play samples back with --probe FILE"
+        remedy: "cargo install meshwright --features cuda (it needs no CUDA to build); or use recorded samples with \
+        --probe FILE"
             .into(),
     }
     .into())
 }
 
-/// The machine of samples that are taken now.
+/// Description of this machine for new samples.
 pub(super) fn machine(device: &str) -> Machine {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     Machine {
@@ -281,7 +283,7 @@ pub(super) fn machine(device: &str) -> Machine {
     }
 }
 
-/// The day, as 2026-11-21 (UTC).
+/// Current date (UTC), such as 2026-11-21.
 ///
 /// Days since 1970 to a date of the Gregorian calendar: the days from the first of March of the year 0, in eras of 400
 /// years, then years, then months of 30.6 days.
@@ -301,14 +303,14 @@ fn date(days: u64) -> String {
     format!("{:04}-{month:02}-{day:02}", year + era * 400 + next)
 }
 
-/// Goes on with a file of the same machine.
+/// Resumes from a file of the same machine.
 fn resume(path: &Path, samples: &mut Samples) -> Result<()> {
     let Ok(text) = std::fs::read_to_string(path) else { return Ok(()) };
     let origin = || format!("--out {}", path.display());
     let before = Samples::parse(&text).with_context(origin)?;
     if before.gpu != samples.gpu || before.machine.device != samples.machine.device || before.basis != samples.basis {
         bail!(
-            "{}: it holds samples of {} ({}), and these are of {} ({})\n\nhint: another --out",
+            "{}: it has samples of {} ({}), but these are of {} ({})\n\nhint: another --out",
             origin(),
             before.machine.device,
             before.basis,
@@ -324,7 +326,7 @@ fn resume(path: &Path, samples: &mut Samples) -> Result<()> {
     Ok(())
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file completely or not at all.
 fn write(path: &Path, text: &str) -> Result<()> {
     let origin = || format!("{}: cannot be written", path.display());
     let mut part = path.as_os_str().to_owned();

@@ -1,4 +1,4 @@
-//! The command line: what is asked, who answers, and how errors and signals end.
+//! Command line: parsing, dispatch to the commands, exit codes and signals.
 
 mod budget;
 mod calibrate;
@@ -35,20 +35,20 @@ use clap::{Parser, Subcommand, ValueEnum};
 use meshwright_lab::probe::ProbeError;
 use output::talk;
 
-/// How a command ended, when it ended well.
+/// Outcome of a command that ended without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
-    /// Answered.
+    /// The command answered.
     Answered,
-    /// There is no feasible plan, or the one asked about is not, or a check did not confirm it.
+    /// No plan is feasible, the requested plan is not, or a check did not confirm it.
     NoPlan,
-    /// There is no driver, library or device.
+    /// A driver, library or device is missing.
     NoDevice,
 }
 
-/// Exit code where a driver, library or device is missing.
+/// Exit code when a driver, library or device is missing.
 const NO_DEVICE: u8 = 3;
-/// Exit code of bad input; clap's own too.
+/// Exit code for invalid input, as clap uses it.
 const BAD_INPUT: u8 = 2;
 /// Exit code after Ctrl-C: 128 + SIGINT.
 const INTERRUPTED: i32 = 130;
@@ -65,36 +65,36 @@ struct Cli {
 enum Command {
     /// Rank every legal layout of a model on a cluster.
     Plan(plan::Args),
-    /// Lay one plan open: its time term by term, its memory rank by rank, why it does not run.
+    /// Show one plan in detail: its time term by term, its memory rank by rank, why it does not run.
     Explain(explain::Args),
     /// Workloads × purchase options, each with its best plan: cost, days, energy, what to buy.
     Sweep(sweep::Args),
     /// Read a launch script or a framework's configuration into model, workload and plan.
     Import(import::Args),
-    /// Write a plan as the files that a framework's launcher takes.
+    /// Write a plan as the files that a framework's launcher reads.
     Emit(emit::Args),
-    /// Check a launch file against a cluster: is it legal, does it fit, what crosses which link, what would be faster.
+    /// Check a launch file against a cluster: legality, memory, traffic by link, faster plans.
     Lint(lint::Args),
-    /// Predict published runs, one per row of a CSV file.
+    /// Predict published runs, one for each row of a CSV file.
     Predict(predict::Args),
-    /// Rows for `predict` and `validate` from training logs.
+    /// Convert training logs to rows for `predict` and `validate`.
     #[command(subcommand)]
     Runs(runs::Command),
-    /// Score predictions against measured runs: errors by class, memory, what a choice costs.
+    /// Score predictions against measured runs: errors by class, memory, regret of choices.
     Validate(validate::Args),
     /// Fit constants of the model to measured runs, cross-validated by configuration.
     Fit(fit::Args),
-    /// Learn from the errors on measured runs how sure predictions are.
+    /// Derive prediction intervals from the errors on measured runs.
     Intervals(intervals::Args),
-    /// Say what this host lacks to measure: driver, libraries, links, clocks.
+    /// Check whether this host can run measurements: driver, libraries, links, clocks.
     Doctor(doctor::Args),
-    /// Time on the GPU at hand the kernels that the top plans run.
+    /// Time the kernels of the top plans on the local GPU.
     Measure(measure::Args),
-    /// Check the top plans on the GPU at hand: predicted against measured, and the ranking done again.
+    /// Check the top plans on the local GPU: predicted against measured times, and a new ranking.
     Verify(verify::Args),
-    /// Turn samples of a device into the curves that predictions use.
+    /// Fit the kernel and link curves of a device to measured samples.
     Calibrate(calibrate::Args),
-    /// Weights, gradients, optimizer, activations and the fewest GPUs, on the back of an envelope.
+    /// Estimate weights, gradients, optimizer states, activations and the fewest GPUs that fit.
     Budget(budget::Args),
     /// List the models, or show one.
     Models(catalogue::Args),
@@ -112,24 +112,24 @@ enum Command {
     Man,
 }
 
-/// Form of the answer.
+/// Output format of a command.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum OutputFormat {
-    /// For people, fitted to the terminal.
+    /// Table for people, fitted to the terminal.
     #[default]
     Table,
-    /// For programs, versioned.
+    /// Versioned JSON for programs.
     Json,
-    /// For documents.
+    /// Markdown for documents.
     Markdown,
-    /// For spreadsheets.
+    /// CSV for spreadsheets.
     Csv,
 }
 
-/// Reads the command line, answers, and says how it went: 0 answered, 1 no feasible plan, 2 bad input, 3 no GPU
-/// where one is needed.
+/// Parses the command line, runs the command, and returns the exit code: 0 answered, 1 no feasible plan, 2 invalid input, 3
+/// no GPU where one is needed.
 pub fn run() -> ExitCode {
-    // Without a handler Ctrl-C still ends the process, only with the shell's own words.
+    // Without a handler Ctrl-C still ends the process, only with the shell's own message.
     let _ = ctrlc::set_handler(|| std::process::exit(INTERRUPTED));
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
@@ -146,12 +146,12 @@ pub fn run() -> ExitCode {
     }
 }
 
-/// Whether a driver, library or device is missing, rather than the input wrong.
+/// Whether the error means a missing driver, library or device rather than invalid input.
 fn is_missing(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(ProbeError::Missing { .. })))
 }
 
-/// Help and version are answers, and go to stdout; the rest is bad input.
+/// Help and version go to stdout; anything else is invalid input.
 fn parse_error(error: &clap::Error) -> ExitCode {
     if error.use_stderr() {
         talk(error.render().to_string().trim_end());

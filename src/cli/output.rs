@@ -1,4 +1,4 @@
-//! Data to stdout, talk to stderr. A reader that has gone ends us quietly.
+//! Output: data to stdout, messages to stderr. A closed pipe ends the process without an error.
 
 use std::io::{ErrorKind, Write};
 
@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::OutputFormat;
 use crate::report::{Sheet, csv, markdown, table};
 
-/// Prints data; when nobody reads any more, ends the process with success.
+/// Prints data; if stdout is closed, ends the process with success.
 pub fn print(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
@@ -16,12 +16,12 @@ pub fn print(text: &str) -> Result<()> {
     }
 }
 
-/// Says something to the user. If stderr is closed, nobody wanted to hear it.
+/// Prints a message to stderr; a closed stderr is ignored.
 pub fn talk(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
 }
 
-/// Sheets as text of this form; JSON is made of types, not of sheets, by who asks.
+/// Text of sheets in an output format; JSON comes from the commands' own types, not from sheets.
 pub fn sheets(sheets: &[Sheet], format: OutputFormat) -> Result<String> {
     let parts: Vec<String> = match format {
         OutputFormat::Table => sheets.iter().map(table::render).collect(),
@@ -32,7 +32,7 @@ pub fn sheets(sheets: &[Sheet], format: OutputFormat) -> Result<String> {
     Ok(parts.join("\n"))
 }
 
-/// A sheet as a JSON document, for lists that have no type of their own.
+/// Sheet as a JSON document, for lists that have no type of their own.
 fn objects(sheet: &Sheet) -> Result<String> {
     let rows: Vec<serde_json::Map<String, serde_json::Value>> = sheet
         .rows

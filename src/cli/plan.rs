@@ -1,4 +1,4 @@
-//! `meshwright plan`: every legal layout, ranked, and why the first is first.
+//! `meshwright plan`: ranks every legal layout and explains why the first wins.
 
 use meshwright_engine::units::percent;
 use std::ops::ControlFlow;
@@ -25,7 +25,7 @@ use meshwright_engine::stack::Family;
 use meshwright_frameworks::{self as frameworks, Framework};
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::refine::ranking::Entry;
-use meshwright_planner::search::{Goal, Options, Proof, Ranking, search_for, sensitivity};
+use meshwright_planner::search::{Goal, Ranking, SearchOptions, SearchProof, search_for, sensitivity};
 use meshwright_planner::space::{Restrictions, check, parse_plan};
 
 /// Arguments of `plan`.
@@ -33,65 +33,67 @@ use meshwright_planner::space::{Restrictions, check, parse_plan};
 pub struct Args {
     #[command(flatten)]
     pub(super) problem: ProblemArgs,
-    /// Keep only plans with this: tp=8, ep=1..64, schedule=1f1b, recompute=full.
+    /// Keep only plans with this value: tp=8, ep=1..64, schedule=1f1b, recompute=full.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) fix: Vec<String>,
-    /// Leave plans with this out.
+    /// Leave out plans with this value.
     #[arg(long, value_name = "KEY=VALUE")]
     pub(super) forbid: Vec<String>,
-    /// Keep only plans that this framework can run: megatron, deepspeed, torchtitan, …;
-    /// `any` allows every schedule [default: the framework of the stack].
+    /// Keep only plans that this framework can run: megatron, deepspeed, torchtitan, …; `any` allows every schedule
+    /// [default: the framework of the stack].
     #[arg(long = "for", value_name = "FRAMEWORK")]
     pub(super) framework: Option<String>,
     #[command(flatten)]
     pub(super) economy: EconomyArgs,
-    /// Also plans that leave GPUs idle.
+    /// Also consider plans that leave GPUs idle.
     #[arg(long)]
     pub(super) allow_idle: bool,
-    /// Show every plan that no other beats in step time, memory and GPUs at once.
+    /// Show the Pareto front of step time, memory and GPUs.
     #[arg(long, conflicts_with = "objective")]
     pub(super) pareto: bool,
-    /// Stop after so many seconds; the answer then says how far from the best it can be.
+    /// Stop after this many seconds; the answer then gives the optimality gap.
     #[arg(long, value_name = "SECONDS")]
     pub(super) time_limit: Option<f64>,
-    /// Solve again with each degree one step off and with 10 % more of each figure of the machine.
+    /// Solve again with each degree one step lower and higher, and with 10 % more of each hardware figure.
     #[arg(long)]
     pub(super) sensitivity: bool,
-    /// How many plans to show.
+    /// Number of plans to show.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) top: u32,
     #[command(flatten)]
     pub(super) refine: RefineArgs,
     #[command(flatten)]
     pub(super) place: PlaceArgs,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     pub(super) format: OutputFormat,
-    /// Write the fastest plan, with its stages where refining them made it so, as this framework's files: megatron, megatron-bridge, deepspeed, torchtitan, accelerate,
-    /// nanotron. Without --for it keeps only plans that this framework can express.
+    /// Framework whose files to write for the fastest plan (with refined stages if those make it fastest): megatron,
+    /// megatron-bridge, deepspeed, torchtitan, accelerate, nanotron. Without --for, only plans that this framework can
+    /// express are kept.
     #[arg(long, value_name = "FRAMEWORK", requires = "out")]
     pub(super) emit: Option<String>,
-    /// Folder of the files of --emit, which is made where it is not there.
+    /// Folder for the files of --emit, created if missing.
     #[arg(long, value_name = "DIR", requires = "emit")]
     pub(super) out: Option<PathBuf>,
-    /// Replace files that are there already.
+    /// Overwrite existing files.
     #[arg(long, requires = "emit")]
     pub(super) force: bool,
 }
 
-/// Says where the fastest plan leaves tensors on hosts of which nobody said how much they hold.
+/// Reports on stderr if the fastest plan offloads tensors to hosts of unknown memory.
 fn talk_of_hosts(problem: &Problem, ranking: &Ranking) {
     let unknown = problem.cluster().host_memory.is_none();
     let leaves = ranking.evaluations.first().filter(|winner| unknown && winner.plan.offload != Offload::NONE);
     if let Some(winner) = leaves {
         let left = Costs::new(problem).fullest_host(&winner.plan);
         output::talk(&format!(
-            "the first plan leaves {left} on a host, and the cluster does not say what a host has: --set cluster.host_memory=\"2 TB\""
+            "the first plan offloads {left} to a host, and the memory of the hosts is unknown: --set \
+             cluster.host_memory=\"2 TB\""
         ));
     }
 }
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let written = args.emit.as_deref().map(emit::framework).transpose()?;
     let stack_of = args.framework.as_deref().map_or(written, frameworks::named);
@@ -106,7 +108,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.options.set)?)?;
     let progress = Progress::new();
-    let options = Options { top: args.top as usize, restrictions };
+    let options = SearchOptions { top: args.top as usize, restrictions };
     let start = Instant::now();
     let control = |done, all| {
         progress.at(done, all);
@@ -114,7 +116,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let goal = if args.pareto { Goal::Pareto } else { args.economy.objective.goal() };
-    let (ranking, proved) = if args.economy.objective == economy::Objective::Energy {
+    let (ranking, proved) = if args.economy.objective == economy::ObjectiveFlag::Energy {
         economy::rank(args.economy.objective, economy.as_ref(), &problem, &options, &|done, all| {
             progress.at(done, all);
         })
@@ -174,7 +176,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     output::print(&text)?;
     talk_of_hosts(&problem, &ranking);
     if !proved {
-        output::talk("least energy found, not proved: too many layouts are nearly as fast");
+        output::talk("least energy found, not proved optimal: too many layouts are nearly as fast");
     }
     output::talk(&counts(&ranking));
     match (written, &args.out, emit::Chosen::fastest(&ranking, &refined)) {
@@ -196,19 +198,20 @@ fn counts(ranking: &Ranking) -> String {
     let certificate = &ranking.certificate;
     let cut: u64 = certificate.cut.iter().map(|cut| cut.count).sum();
     let proof = match (certificate.proof, ranking.evaluations.first()) {
-        (Proof::Optimal, _) => "proved optimal in the model".to_owned(),
-        (Proof::Stopped { .. }, Some(best)) => {
-            format!("stopped: the best may be {} faster", percent(certificate.gap(best.step.total())))
+        (SearchProof::Optimal, _) => "proved optimal in the model".to_owned(),
+        (SearchProof::Stopped { .. }, Some(best)) => {
+            format!("stopped early: the best plan may be up to {} faster", percent(certificate.gap(best.step.total())))
         }
-        (Proof::Stopped { .. }, None) => "stopped before a plan was found".to_owned(),
+        (SearchProof::Stopped { .. }, None) => "stopped before a plan was found".to_owned(),
     };
     format!(
-        "{} plans: {} priced ({} schedules played), {} rejected, {} dominated, {cut} cut by lower bounds; {proof}",
+        "{} plans: {} evaluated ({} schedules simulated), {} rejected, {} dominated, {cut} cut by lower bounds; \
+        {proof}",
         certificate.size, certificate.priced, certificate.played, certificate.rejected, certificate.dominated
     )
 }
 
-/// Says by which rules all plans fell, and which came nearest.
+/// Reports the rules that reject all plans, and the nearest plan.
 fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[Entry]) -> Result<Outcome> {
     let format = args.format;
     if format == OutputFormat::Json {
@@ -216,7 +219,7 @@ fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[Entry])
     }
     output::talk(&format!("no feasible plan: {}\n{}", problem.heading(), counts(ranking)));
     if ranking.rejections.is_empty() {
-        output::talk("no plan has the degrees that --fix, --forbid and --for leave on this number of GPUs");
+        output::talk("no combination of degrees satisfies --fix, --forbid and --for on this number of GPUs");
         let reasons = nearest_to_fixed(problem, &args.fix);
         if !reasons.is_empty() {
             output::talk(&format!("--fix {}: {}", args.fix.join(" --fix "), reasons.join("; ")));
@@ -234,7 +237,7 @@ fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[Entry])
     Ok(Outcome::NoPlan)
 }
 
-/// Why the plainest plan with the fixed values does not run; silent where they are ranges or lists.
+/// Reasons why the simplest plan with the fixed values does not run; empty if the values are ranges or lists.
 fn nearest_to_fixed(problem: &Problem, fix: &[String]) -> Vec<String> {
     match parse_plan(&fix.join(" "), problem) {
         Ok(plan) => check(&Costs::new(problem), &plan).iter().map(ToString::to_string).collect(),
@@ -265,7 +268,7 @@ pub(super) fn restrictions(
     Ok(restrictions)
 }
 
-/// The family of that name; `any` runs every schedule there is.
+/// Framework by name; `any` allows every schedule.
 fn family(name: &str) -> Result<Family> {
     if name == "any" {
         return Ok(Family::Internal);

@@ -1,8 +1,8 @@
-//! `meshwright plan` and `explain` on pools of unlike GPUs.
+//! `meshwright plan` and `explain` on pools of heterogeneous GPUs.
 
 use anyhow::{Result, anyhow, bail};
 
-use super::economy::Objective;
+use super::economy::ObjectiveFlag;
 use super::files::Existing;
 use super::plan::{Args, restrictions};
 use super::{Outcome, OutputFormat, emit, output};
@@ -13,15 +13,16 @@ use meshwright_engine::plan::{Plan, RankOrder};
 use meshwright_frameworks::Framework;
 use meshwright_frameworks::emit::{EmittedFile, Request, emit as emit_files};
 use meshwright_planner::pools::hosts::hosts;
-use meshwright_planner::pools::{Answer, Mixture, Pooled, Way};
+use meshwright_planner::pools::{Mixture, Pooled, PooledAnswer, Way};
 use meshwright_planner::refine::pools::ONE_WAY;
-use meshwright_planner::search::Options;
+use meshwright_planner::search::SearchOptions;
 use meshwright_planner::space::{Restrictions, check, parse_plan};
 
-/// Answers.
+/// Runs `plan` on pools.
 pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) -> Result<Outcome> {
     refuse(args)?;
-    let options = Options { top: args.top as usize, restrictions: restrictions(args, framework, &pooled.joined()[0])? };
+    let options =
+        SearchOptions { top: args.top as usize, restrictions: restrictions(args, framework, &pooled.joined()[0])? };
     let answer = pooled.answer(&options);
     let text = match args.format {
         OutputFormat::Json => {
@@ -41,7 +42,7 @@ pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) 
         return Ok(Outcome::NoPlan);
     }
     output::print(&text)?;
-    output::talk(&format!("{} ways to share the work out priced", answer.priced));
+    output::talk(&format!("{} distributions over the pools evaluated", answer.priced));
     if answer.mixtures.is_empty() {
         return Ok(Outcome::NoPlan);
     }
@@ -66,7 +67,10 @@ pub fn files(
         match of_mixture(framework, pooled, mixture, recipe) {
             Ok(files) => {
                 if !refusals.is_empty() {
-                    output::talk(&format!("written is `{}`: {framework} cannot express what is faster", mixture.plan));
+                    output::talk(&format!(
+                        "the files are for `{}`: {framework} cannot express the faster plans",
+                        mixture.plan
+                    ));
                 }
                 return Some(files);
             }
@@ -84,7 +88,7 @@ fn of_mixture(
     recipe: &str,
 ) -> Result<Vec<EmittedFile>, String> {
     if !mixture.way.runs(framework.family()) {
-        return Err(format!("{framework} gives every replica as many micro-batches: {}", mixture.plan));
+        return Err(format!("{framework} gives every replica the same number of micro-batches: {}", mixture.plan));
     }
     let hosts = hosts(pooled, mixture).map_err(|why| why.to_string())?;
     let (heading, told) = told(pooled, mixture, &hosts);
@@ -104,7 +108,7 @@ fn of_mixture(
         .map_err(|refusal| refusal.to_string())
 }
 
-/// `meshwright explain`: every way to run one plan over all pools, the fastest laid open; without a plan, the best there is.
+/// Runs `explain` on pools: all distributions of one plan, with the fastest in detail; without a plan, the best mixture.
 pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Result<Outcome> {
     let problem = &pooled.joined()[0];
     let (mixtures, priced) = if let Some(text) = plan {
@@ -117,7 +121,7 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
         let priced = ways.len();
         (ways, priced)
     } else {
-        let answer = pooled.answer(&Options { top: 1, restrictions: Restrictions::default() });
+        let answer = pooled.answer(&SearchOptions { top: 1, restrictions: Restrictions::default() });
         (answer.mixtures, answer.priced)
     };
     let Some(best) = mixtures.first() else {
@@ -130,7 +134,7 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
         memory.title = format!("pool {}: {}", pool.name, memory.title);
         sheets.push(memory);
     }
-    let answer = Answer { mixtures, beyond: None, alone: Vec::new(), priced };
+    let answer = PooledAnswer { mixtures, beyond: None, alone: Vec::new(), priced };
     let text = if format == OutputFormat::Json {
         pools::json(pooled, &answer)?
     } else {
@@ -141,7 +145,7 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
     Ok(Outcome::Answered)
 }
 
-/// Why a plan runs over no pools.
+/// Reports on stderr why a plan cannot use the pools.
 pub fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
     let mut told = false;
     for (pool, problem) in pooled.cluster().pools.iter().zip(pooled.joined()) {
@@ -162,24 +166,28 @@ pub fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
     }
 }
 
-/// What is not answered of pools, in one line each.
+/// Refuses options that are not supported with pools, one line each.
 fn refuse(args: &Args) -> Result<()> {
     let asked = [
         ("--pareto", args.pareto, "plans over pools are ranked by step time"),
-        ("--objective", args.economy.objective != Objective::StepTime, "plans over pools are ranked by step time"),
-        ("--tokens", args.economy.tokens.is_some(), "bills are of one kind of GPU; give each [[pool]] its `price`"),
-        ("--sensitivity", args.sensitivity, "it changes one machine, and there are several"),
+        ("--objective", args.economy.objective != ObjectiveFlag::StepTime, "plans over pools are ranked by step time"),
+        (
+            "--tokens",
+            args.economy.tokens.is_some(),
+            "bills are for a single kind of GPU; give each [[pool]] its `price`",
+        ),
+        ("--sensitivity", args.sensitivity, "it changes a single cluster, but there are several pools"),
         ("--allow-idle", args.allow_idle, "all GPUs of all pools are used; make a pool smaller instead"),
         ("--place", args.place.place.is_some(), "hosts are listed pool by pool"),
-        ("--time-limit", args.time_limit.is_some(), "the search over pools is not cut short"),
+        ("--time-limit", args.time_limit.is_some(), "the search over pools has no time limit"),
     ];
-    let chosen = "layers of stages over pools are always chosen, and of replicas never";
+    let chosen = "layers of stages on pools are always optimised, those of replicas never";
     let asked = asked
         .into_iter()
         .chain([("--refine", args.refine.refine.is_some(), chosen), ("--no-refine", args.refine.no_refine, chosen)]);
     for (flag, there, why) in asked {
         if there {
-            bail!("{flag} does not go with pools of unlike GPUs: {why}");
+            bail!("{flag} does not apply to pools of heterogeneous GPUs: {why}");
         }
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! `meshwright predict`: published runs, row by row.
+//! `meshwright predict`: predicts published runs, row by row.
 
 use meshwright_engine::units::significant;
 use std::fs::File;
@@ -12,21 +12,21 @@ use super::problem::FitArgs;
 use super::{Outcome, output};
 use crate::report::{Sheet, csv, table};
 use meshwright_lab::runs::{self, Row};
-use meshwright_planner::catalog::{Kind, Overrides};
+use meshwright_planner::catalog::{EntryKind, Overrides};
 
-/// Form of the predictions.
+/// Output format of predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Lines {
-    /// One JSON object a line.
+    /// One JSON object per line.
     #[default]
     Jsonl,
-    /// For spreadsheets.
+    /// CSV for spreadsheets.
     Csv,
-    /// For people.
+    /// Table for people.
     Table,
 }
 
-/// Which runs, and with what constants.
+/// File of runs, and the constants to predict them with.
 #[derive(Debug, clap::Args)]
 pub struct RunsArgs {
     /// CSV of runs (docs/runs.md); `predict` does not read its measured columns.
@@ -34,22 +34,23 @@ pub struct RunsArgs {
     runs: PathBuf,
     #[command(flatten)]
     fit: FitArgs,
-    /// Change one value for every row: gpu.…, stack.…
+    /// Override one value for every row: gpu.…, stack.…
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }
 
 impl RunsArgs {
-    /// Name of the file, without its folders.
+    /// Name of the file without its folders.
     pub fn file_name(&self) -> String {
         self.runs.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 
-    /// The rows, and what changes the catalogue.
+    /// Rows of the file, and the catalogue overrides.
     pub fn load(&self) -> Result<(Vec<Row>, Overrides)> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
-        if let Some(setting) = [Kind::Model, Kind::Cluster].into_iter().find_map(|kind| sets.of(kind).next()) {
-            bail!("--set {}: the rows say their model and cluster; gpu.… and stack.… can be set", setting.item);
+        if let Some(setting) = [EntryKind::Model, EntryKind::Cluster].into_iter().find_map(|kind| sets.of(kind).next())
+        {
+            bail!("--set {}: the rows give model and cluster; only gpu.… and stack.… can be set", setting.item);
         }
         let origin = self.runs.display().to_string();
         let file = File::open(&self.runs).with_context(|| format!("{origin}: cannot be read"))?;
@@ -62,7 +63,7 @@ impl RunsArgs {
 pub struct Args {
     #[command(flatten)]
     runs: RunsArgs,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value = "jsonl")]
     format: Lines,
 }
@@ -70,7 +71,7 @@ pub struct Args {
 /// Columns of the table.
 const SHOWN: [&str; 7] = ["id", "status", "step_time_s", "tokens_per_s_per_gpu", "mfu", "peak_mem_gib", "reason"];
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let (rows, sets) = args.runs.load()?;
     let predictions =

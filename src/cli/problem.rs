@@ -1,4 +1,4 @@
-//! The flags that make a problem, and what is assumed where one is left out.
+//! Flags that define a problem, and the defaults of those left out.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use meshwright_engine::model::Model;
 use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, RECIPES, Recipe, Workload};
 use meshwright_frameworks::Framework;
-use meshwright_planner::catalog::{self, Machine, Overrides, fits};
+use meshwright_planner::catalog::{self, ClusterOrPools, Overrides, fits};
 use meshwright_planner::confidence;
 use meshwright_planner::pools::Pooled;
 
@@ -33,15 +33,15 @@ impl From<Precision> for Half {
 pub enum Precision {
     /// bfloat16.
     Bf16,
-    /// float16, which runs at the same rate.
+    /// float16, with the throughput of bfloat16.
     Fp16,
-    /// 8-bit, one scale per tensor.
+    /// 8-bit with one scale per tensor.
     Fp8,
-    /// 8-bit, a scale per block.
+    /// 8-bit with one scale per block.
     Fp8Block,
-    /// 8-bit, a shared exponent per 32 elements.
+    /// 8-bit with a shared exponent per 32 elements.
     Mxfp8,
-    /// 4-bit.
+    /// 4-bit with a scale per block of 16 elements.
     Nvfp4,
 }
 
@@ -57,15 +57,15 @@ impl From<Precision> for Format {
     }
 }
 
-/// How much of the memory a plan may fill, on the command line.
+/// Share of the memory that a plan may fill, on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// 97 %.
+    /// At most 97 % of the memory.
     Tight,
-    /// 92 %.
+    /// At most 92 % of the memory.
     Normal,
-    /// 75 %.
+    /// At most 75 % of the memory.
     Conservative,
 }
 
@@ -79,22 +79,22 @@ impl From<Profile> for HbmProfile {
     }
 }
 
-/// Which constants to predict with.
+/// Selection of the constants to predict with.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 pub struct FitArgs {
-    /// Constants laid over the specification's own: a name, a TOML file (clusters/fits), or `none`.
+    /// Fitted constants to lay over the specification's: a name, a TOML file (clusters/fits), or `none`.
     #[arg(long, value_name = "FIT", default_value = fits::DEFAULT)]
     fit: String,
 }
 
 impl FitArgs {
-    /// The settings over this fit.
+    /// Overrides with this fit.
     pub fn over(&self, sets: Overrides) -> Result<Overrides> {
         Ok(sets.with_fit(fits::fit(&self.fit)?))
     }
 }
 
-/// What to train, on what, how.
+/// Model, cluster and options of a problem.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProblemArgs {
@@ -106,72 +106,73 @@ pub struct ProblemArgs {
     pub options: ProblemOptions,
 }
 
-/// How to train it, and what is known better than the catalogue knows it.
+/// Workload, stack and overrides of a problem.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ProblemOptions {
-    /// GPUs, where not the cluster's own number.
+    /// Number of GPUs, instead of the cluster's own.
     #[arg(long, value_name = "N")]
     pub gpus: Option<u32>,
     /// Sequences per step [default: about one per GPU, between 128 and 2048, with the odd factors of the GPU count so that
     /// it divides among replicas].
     #[arg(long, value_name = "B")]
     pub global_batch: Option<u32>,
-    /// Tokens per sequence [default: what the model was trained with].
+    /// Tokens per sequence [default: the model's training length].
     #[arg(long, value_name = "S")]
     pub seq_len: Option<u32>,
-    /// Number format of the matrix products.
+    /// Number format of the GEMMs.
     #[arg(long, value_enum, default_value = "bf16")]
     pub precision: Precision,
-    /// Bytes per parameter (names: `meshwright budget MODEL`) [default: megatron, or megatron-bf16-grads where the
-    /// stack reduces gradients in 16 bits].
+    /// Optimizer recipe, as bytes per parameter (names: `meshwright budget MODEL`) [default: megatron, or
+    /// megatron-bf16-grads if the stack reduces gradients in 16 bits].
     #[arg(long, value_name = "RECIPE")]
     pub optimizer: Option<String>,
     /// Software stack: a name (`meshwright stacks`) or a TOML file [default: nemo-25; jax-2025 on TPUs].
     #[arg(long, value_name = "NAME")]
     pub stack: Option<String>,
-    /// How much of the memory a plan may fill: 97, 92 or 75 %.
+    /// Share of the memory that a plan may fill: tight 97 %, normal 92 %, conservative 75 %.
     #[arg(long, value_enum, default_value = "normal")]
     pub hbm_profile: Profile,
-    /// Keep only plans that run out of memory with less than this probability (0.05: one launch in twenty), by the errors
-    /// on published runs; beside what the profile allows.
+    /// Keep only plans whose probability of running out of memory is below this value (0.05: one launch in twenty), by the
+    /// errors on published runs; applies in addition to the profile.
     #[arg(long, value_name = "P")]
     pub risk: Option<f64>,
     /// Train low-rank adapters on a frozen base.
     #[arg(long)]
     pub lora: bool,
-    /// Load of the busiest expert rank over the mean.
+    /// Tokens of the busiest expert rank relative to the mean.
     #[arg(long, value_name = "X", default_value_t = 1.0)]
     pub imbalance: f64,
     #[command(flatten)]
     pub fit: FitArgs,
-    /// Figures measured on such a device, from `meshwright calibrate`; may be given more than once, the later wins.
+    /// Calibration file of the device, from `meshwright calibrate`; if given more than once, later files override earlier
+    /// ones.
     #[arg(long, value_name = "FILE")]
     pub calibration: Vec<PathBuf>,
-    /// Change one value: cluster.nic="800 Gb/s", gpu.hbm="141 GB", model.…, stack.…
+    /// Override one value: cluster.nic="800 Gb/s", gpu.hbm="141 GB", model.…, stack.…
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
 }
 
 impl ProblemArgs {
-    /// The problem, checked; says on stderr what was assumed.
+    /// Validated problem; reports assumptions on stderr.
     pub fn problem(&self) -> Result<Problem> {
         self.problem_for(None)
     }
 
-    /// The problem as one framework runs it: where no stack is named, it is that of the framework.
+    /// Validated problem for one framework, whose stack is the default.
     pub fn problem_for(&self, framework: Option<&'static Framework>) -> Result<Problem> {
         self.options.problem_for(&self.model, &self.cluster, framework)
     }
 }
 
 impl ProblemOptions {
-    /// The problem of this model on this cluster, checked; says on stderr what was assumed.
+    /// Validated problem of this model on this cluster; reports assumptions on stderr.
     pub fn problem(&self, model: &str, cluster: &str) -> Result<Problem> {
         self.problem_for(model, cluster, None)
     }
 
-    /// The problem of this model on this cluster, checked, as one framework runs it; says on stderr what was assumed.
+    /// Validated problem of this model on this cluster for one framework; reports assumptions on stderr.
     pub fn problem_for(&self, model: &str, cluster: &str, framework: Option<&'static Framework>) -> Result<Problem> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
         let model = catalog::model(model, &sets)?;
@@ -197,7 +198,7 @@ impl ProblemOptions {
     ) -> Result<Option<Pooled>> {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
         let name = cluster;
-        let Machine::Pools(pools) = catalog::machine(cluster, &sets)? else { return Ok(None) };
+        let ClusterOrPools::Pools(pools) = catalog::machine(cluster, &sets)? else { return Ok(None) };
         let model = catalog::model(model, &sets)?;
         if self.gpus.is_some() {
             bail!(
@@ -221,7 +222,7 @@ impl ProblemOptions {
         Ok(Some(pooled))
     }
 
-    /// The problem of a model on a cluster, which may be part of `gpus` GPUs; adds to what was assumed.
+    /// Problem of a model on a cluster, which may be part of `gpus` GPUs; adds to the list of assumptions.
     fn problem_on(
         &self,
         (model, mut cluster): (Model, Cluster),
@@ -275,7 +276,7 @@ impl ProblemOptions {
 }
 
 impl ProblemArgs {
-    /// The same question with nothing left to assume, for a document that another run can read.
+    /// Flags with every default filled in, for a document that another run can read.
     pub fn resolved(&self, problem: &Problem, framework: Option<&'static Framework>) -> Self {
         let workload = problem.workload();
         let stack = self.options.stack.clone();
@@ -291,7 +292,7 @@ impl ProblemArgs {
         Self { options, ..self.clone() }
     }
 
-    /// The same over pools, whose file says how many GPUs there are.
+    /// Flags with every default filled in, for pools, whose file gives the number of GPUs.
     pub fn resolved_over_pools(&self, pooled: &Pooled, framework: Option<&'static Framework>) -> Self {
         let mut resolved = self.resolved(&pooled.joined()[0], framework);
         resolved.options.gpus = None;
@@ -308,7 +309,7 @@ fn default_stack(cluster: &Cluster, framework: Option<&'static Framework>) -> &'
     if let Some(framework) = framework { framework.stack } else { catalog::defaults::stack(&cluster.gpu.vendor) }
 }
 
-/// Four numbers of bytes, as `2+4+4+8`: weights, gradients, master weights, moments.
+/// Recipe from four byte counts, as `2+4+4+8`: weights, gradients, master weights, moments.
 fn bytes(text: &str) -> Option<Recipe> {
     let parts: Vec<f64> = text.split('+').map(|part| part.trim().parse().ok()).collect::<Option<_>>()?;
     let [weight, gradient, master, state] = parts.try_into().ok()?;
@@ -317,7 +318,7 @@ fn bytes(text: &str) -> Option<Recipe> {
     (fine(weight) && fine(gradient) && fine(master) && fine(state) && weight > 0.0).then_some(recipe)
 }
 
-/// The byte recipe of that name or of those bytes, or the names there are.
+/// Recipe by name or by its byte counts; an error lists the names.
 pub fn recipe(name: &str) -> Result<Recipe> {
     workload::recipe(name).or_else(|| bytes(name)).ok_or_else(|| {
         let names: Vec<&str> = RECIPES.iter().map(|(name, ..)| *name).collect();

@@ -1,4 +1,4 @@
-//! A bar on stderr, when there is a terminal and the work takes long enough.
+//! Progress bar on stderr, if it is a terminal and the work takes long enough.
 
 use std::io::IsTerminal;
 use std::sync::OnceLock;
@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use indicatif::ProgressBar;
 
-/// Work shorter than this shows nothing.
+/// Duration of work below which no bar appears.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// A bar that appears late or never.
+/// Progress bar that appears after a delay.
 pub struct Progress {
     start: Instant,
     is_seen: bool,
@@ -22,14 +22,14 @@ impl Progress {
         Self { start: Instant::now(), is_seen: std::io::stderr().is_terminal(), bar: OnceLock::new() }
     }
 
-    /// Takes note of `done` of `all`.
+    /// Sets the progress to `done` of `all`.
     pub fn at(&self, done: u64, all: u64) {
         if self.is_seen && self.start.elapsed() > PATIENCE {
             self.bar.get_or_init(|| ProgressBar::new(all)).set_position(done);
         }
     }
 
-    /// Wipes the bar.
+    /// Clears the bar.
     pub fn finish(&self) {
         if let Some(bar) = self.bar.get() {
             bar.finish_and_clear();

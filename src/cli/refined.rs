@@ -1,4 +1,4 @@
-//! `plan --refine`: the stages of the best plans beside the ranking.
+//! `plan --refine`: refined stages of the best plans.
 
 use anyhow::{Result, bail};
 
@@ -16,21 +16,22 @@ use meshwright_planner::space::Restrictions;
 /// Arguments of refinement.
 #[derive(Debug, clap::Args)]
 pub struct RefineArgs {
-    /// Choose layers and recomputation of each stage for the K fastest plans, and for the one that came nearest to fitting
-    /// [default: 3, without those whose ranks own several stages: they take longer].
+    /// Optimise layers and recomputation of each stage for the K fastest plans, and for the plan that is nearest to fitting
+    /// [default: 3, without plans that have several stages per rank, which take longer].
     #[arg(long, value_name = "K")]
     pub(super) refine: Option<u32>,
-    /// Leave all stages alike.
+    /// Keep all stages identical.
     #[arg(long, conflicts_with = "refine")]
     pub(super) no_refine: bool,
 }
 
-/// Plans that are refined where no number is given.
+/// Default number of plans to refine.
 const BY_DEFAULT: u32 = 3;
 
 impl RefineArgs {
-    /// Stages of the best plans; none where they were not asked for, or where the framework that must express them does not say
-    /// what a stage holds. Recomputation that was fixed or forbidden, or that one set of flags must say, stays.
+    /// Refined stages of the best plans; empty if refinement is off, or if the target framework cannot express individual
+    /// stages. Recomputation stays as it is if it is fixed or forbidden, or if the framework has one setting for all
+    /// stages.
     pub fn entries(&self, problem: &Problem, ranking: &Ranking, restrictions: &Restrictions) -> Vec<Entry> {
         let most = self.refine.unwrap_or(BY_DEFAULT);
         let limits = restrictions.limits();
@@ -43,19 +44,21 @@ impl RefineArgs {
     }
 }
 
-/// The stages of one plan that a framework can express: free in what each recomputes where one set of flags still says it.
+/// Refined stages of one plan that a framework can express; each stage chooses its recomputation if the framework's options
+/// allow that.
 ///
 /// # Errors
-/// Why no stages fit, or why the framework cannot say them.
+///
+/// The reason why no stages fit, or why the framework cannot express them.
 pub fn expressible(limits: &Limits, costs: &Costs, plan: &Plan) -> Result<Refined> {
     if !limits.names_stages {
-        bail!("{limits} does not say which layers a stage holds\n\nhint: leave out --refine");
+        bail!("{limits} cannot assign layers to individual stages\n\nhint: leave out --refine");
     }
     let stages = plan.layout.pp * plan.schedule.virtual_stages();
     if stages > MOST_STAGES {
         bail!(
-            "the plan has {stages} stages, and of more than {MOST_STAGES} a stage holds a layer or two: there is little to \
-             move\n\nhint: leave out --refine, or lower vpp"
+            "the plan has {stages} stages; with more than {MOST_STAGES}, a stage has only a layer or two, which \
+            leaves little to optimise\n\nhint: leave out --refine, or lower vpp"
         );
     }
     let options = Options { offloads: vec![plan.offload], ..Options::default() };
@@ -69,7 +72,7 @@ pub fn expressible(limits: &Limits, costs: &Costs, plan: &Plan) -> Result<Refine
     Ok(refine(costs, plan, &Options { freedom, ..options })?)
 }
 
-/// The table of refined plans and what it means; empty where none has stages that fit.
+/// Table of refined plans with an explanation; empty if no plan has stages that fit.
 pub fn text(problem: &Problem, ranking: &Ranking, entries: &[Entry], format: OutputFormat) -> Result<String> {
     if entries.iter().all(|entry| entry.outcome.is_err()) {
         return Ok(String::new());
@@ -81,11 +84,11 @@ pub fn text(problem: &Problem, ranking: &Ranking, entries: &[Entry], format: Out
     Ok(if words.is_empty() { format!("\n{sheet}") } else { format!("\n{sheet}\n{words}\n") })
 }
 
-/// Says of plans that nearly fit why other stages do not help.
+/// Reports why other stages do not make nearly fitting plans fit.
 pub fn talk_of_misses(entries: &[Entry]) {
     for entry in entries {
         if let Err(why) = &entry.outcome {
-            output::talk(&format!("nor with other stages: {}: {why}", entry.plan));
+            output::talk(&format!("no other stages fit either: {}: {why}", entry.plan));
         }
     }
 }

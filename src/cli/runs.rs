@@ -1,4 +1,4 @@
-//! `meshwright runs from-log`: training logs as rows of a file of runs.
+//! `meshwright runs from-log`: converts training logs to rows of a runs file.
 
 use std::path::{Path, PathBuf};
 
@@ -6,35 +6,35 @@ use anyhow::{Context, Result, anyhow};
 
 use super::{Outcome, output};
 use meshwright_lab::runs::log;
-use meshwright_lab::runs::{Row, Status, predict};
+use meshwright_lab::runs::{PredictionStatus, Row, predict};
 use meshwright_planner::catalog::{self, Overrides};
 
-/// What to do with runs.
+/// Subcommands of `runs`.
 #[derive(Debug, clap::Subcommand)]
 pub enum Command {
-    /// Turn logs of Megatron-LM, DeepSpeed and torchtitan into CSV rows for `predict` and `validate`.
+    /// Convert logs of Megatron-LM, DeepSpeed and torchtitan to CSV rows for `predict` and `validate`.
     FromLog(FromLog),
 }
 
 /// Arguments of `runs from-log`.
 #[derive(Debug, clap::Args)]
 pub struct FromLog {
-    /// Logs; each is one run.
+    /// Log files, one for each run.
     #[arg(required = true, value_name = "LOG")]
     logs: Vec<PathBuf>,
-    /// What the logs do not say, or say wrongly: gpu=H100, gpus_per_node=8, interconnect_inter="8x400Gb IB", …
-    /// (columns: docs/runs.md).
+    /// Values that the logs omit or misstate: gpu=H100, gpus_per_node=8, interconnect_inter="8x400Gb IB", … (columns:
+    /// docs/runs.md).
     #[arg(long = "with", value_name = "COLUMN=VALUE")]
     with: Vec<String>,
-    /// Take the shape of this model: a name (`meshwright models`), a TOML file, or a Hugging Face config.json.
+    /// Model whose shape to use: a name (`meshwright models`), a TOML file, or a Hugging Face config.json.
     #[arg(long, value_name = "MODEL")]
     model: Option<String>,
-    /// Write the rows into this file instead of stdout.
+    /// File to write the rows to [default: stdout].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
-/// Answers.
+/// Runs the command.
 pub fn run(command: &Command) -> Result<Outcome> {
     let Command::FromLog(args) = command;
     let cells = args.with.iter().map(|item| cell(item)).collect::<Result<Vec<_>>>()?;
@@ -62,7 +62,7 @@ pub fn run(command: &Command) -> Result<Outcome> {
     Ok(Outcome::Answered)
 }
 
-/// The name of a log without its extension.
+/// File name of a log without its extension.
 fn name(path: &Path) -> String {
     path.file_stem().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
@@ -73,7 +73,7 @@ fn cell(item: &str) -> Result<(String, String)> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-/// Tells what was found, and what a prediction would still need.
+/// Reports on stderr what was found, and what a prediction still needs.
 fn said(origin: &str, steps: usize, row: &Row) {
     let framework = row.framework.as_deref().unwrap_or_default();
     let seconds = row.step_time_canon_s.map_or_else(|| "no step time".to_owned(), |s| format!("{s:.4} s a step"));
@@ -88,7 +88,7 @@ fn said(origin: &str, steps: usize, row: &Row) {
         return;
     }
     let prediction = predict(row);
-    if prediction.status != Status::Ok {
+    if prediction.status != PredictionStatus::Ok {
         output::talk(&format!("  cannot be predicted: {}", prediction.reason));
     }
 }

@@ -9,12 +9,12 @@ use super::{Cli, Outcome, output};
 /// Arguments of `completions`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// The shell.
+    /// Shell to complete for.
     #[arg(value_enum)]
     shell: Shell,
 }
 
-/// A completion script for the shell.
+/// Prints a completion script for the shell.
 pub fn completions(args: &Args) -> Result<Outcome> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "meshwright", &mut script);
@@ -22,7 +22,7 @@ pub fn completions(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Answered)
 }
 
-/// The manual page, in roff.
+/// Prints the manual page in roff.
 pub fn man() -> Result<Outcome> {
     let mut page = Vec::new();
     clap_mangen::Man::new(Cli::command()).render(&mut page)?;

@@ -1,4 +1,4 @@
-//! `meshwright sweep`: workloads × purchase options, and which to buy.
+//! `meshwright sweep`: plans workloads on all purchase options, and recommends what to buy.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::output::talk;
 use super::{Outcome, OutputFormat, output};
 use crate::report::{json, page, sweep as sheets, sweep_csv};
-use crate::sweep::fleet::{self, Fleet, NoFleet, Proof};
+use crate::sweep::fleet::{self, Fleet, FleetProof, NoFleet};
 use crate::sweep::insight::{self, BreakEven, Marginal};
 use crate::sweep::record::Record;
 use crate::sweep::run::{self, Shard};
@@ -26,51 +26,51 @@ use crate::sweep::{Choice, Sweep, front, solve};
 pub struct Args {
     #[command(subcommand)]
     command: Option<Sub>,
-    /// Sweep: a TOML file (examples: clusters/sweeps/).
+    /// Sweep file in TOML (examples: clusters/sweeps/).
     #[arg(required = true)]
     file: Option<PathBuf>,
-    /// Folder for results.jsonl, results.csv and page.html; results go there as they come.
+    /// Folder for results.jsonl, results.csv and page.html; results are appended as they are computed.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
-    /// Go on with the results that are in the folder.
+    /// Resume from the results in the folder.
     #[arg(long, requires = "out")]
     resume: bool,
-    /// Work through one part of the sweep: 3/8 is the third of eight.
+    /// Part of the sweep to work through: 3/8 is the third of eight.
     #[arg(long, value_name = "I/N", requires = "out")]
     shard: Option<Shard>,
-    /// Options to show, cheapest first, beside those on the front.
+    /// Number of cheapest options to show, in addition to the Pareto front.
     #[arg(long, value_name = "K", default_value_t = 10)]
     top: usize,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
 }
 
 #[derive(Debug, clap::Subcommand)]
 enum Sub {
-    /// Join the results of shards into one file, the same as an unsharded sweep writes.
+    /// Merge the results of shards into one file, identical to that of an unsharded sweep.
     Merge(MergeArgs),
 }
 
 #[derive(Debug, clap::Args)]
 struct MergeArgs {
-    /// The sweep file.
+    /// Sweep file in TOML.
     file: PathBuf,
-    /// Folders with results of shards, or their files.
+    /// Folders with results of shards, or the files themselves.
     #[arg(long, value_name = "PATH", required = true, num_args = 1..)]
     from: Vec<PathBuf>,
     /// Folder for results.jsonl, results.csv and page.html.
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
-    /// Options to show, cheapest first, beside those on the front.
+    /// Number of cheapest options to show, in addition to the Pareto front.
     #[arg(long, value_name = "K", default_value_t = 10)]
     top: usize,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
 }
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(Sub::Merge(merge)) = &args.command {
         return merged(merge);
@@ -99,10 +99,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
         store.close()
     } else {
         if found.finished {
-            bail!("{}: holds {} of {all} options and says it is finished", folder.display(), found.done.count());
+            bail!("{}: has {} of {all} options but is marked as finished", folder.display(), found.done.count());
         }
         if found.done.count() > 0 {
-            talk(&format!("going on after {} of {all} options", found.done.count()));
+            talk(&format!("resuming after {} of {all} options", found.done.count()));
         }
         let progress = Progress::new(all);
         run::run(&sweep, shard, &found.done, &|record| store.append(record), &|done| progress.at(done))?;
@@ -125,7 +125,7 @@ fn shard_text(shard: Shard, options: u64) -> String {
     if shard.of == 1 { String::new() } else { format!("; shard {} of {} has {options}", shard.index, shard.of) }
 }
 
-/// Runs without a folder, for small sweeps.
+/// Runs a small sweep in memory, without a folder.
 fn in_memory(sweep: &Sweep, all: u64) -> Result<Vec<Record>> {
     let kept = Mutex::new(Vec::new());
     let progress = Progress::new(all);
@@ -187,7 +187,7 @@ fn merged(args: &MergeArgs) -> Result<Outcome> {
     answer(&sweep, &Selection::read(&target)?, Some((&args.out, &target)), args.top, args.format)
 }
 
-/// What a sweep comes to.
+/// Answer of a sweep: records, fronts, comparisons and purchase.
 struct Answer {
     break_even: Vec<BreakEven>,
     marginals: Vec<Marginal>,
@@ -209,8 +209,8 @@ fn drawn(sweep: &Sweep, selection: &Selection) -> Answer {
         tornado,
         fleet: sweep.wanted.as_ref().map(|wanted| {
             let bought = fleet::buy(sweep, wanted, records)?;
-            // Of a large sweep only the fronts and the cheapest are at hand: no proof about the others.
-            let proof = if selection.is_whole { bought.proof } else { Proof::Within(f64::INFINITY) };
+            // Only the fronts and the cheapest options of a large sweep are in memory, so nothing is proved of the others.
+            let proof = if selection.is_whole { bought.proof } else { FleetProof::Within(f64::INFINITY) };
             Ok(Fleet { proof, ..bought })
         }),
     }
@@ -259,7 +259,7 @@ fn answer(
         }))?,
         OutputFormat::Csv => sweep_csv::text(sweep, records)?,
         OutputFormat::Table | OutputFormat::Markdown => {
-            let title = format!("{}: the front of dollars and days (*), and the cheapest", sweep.name);
+            let title = format!("{}: the Pareto front of dollars and days (*), and the cheapest options", sweep.name);
             let mut list = vec![sheets::options(title, records, &shown, &on_front)];
             if selection.infeasible > 0 {
                 list.push(sheets::infeasible(records, top));
@@ -286,13 +286,13 @@ fn answer(
         None => {}
     }
     if on_front.is_empty() {
-        talk("no option can do the work");
+        talk("no option is feasible");
         return Ok(Outcome::NoPlan);
     }
     Ok(Outcome::Answered)
 }
 
-/// Progress with the time left: a bar on a terminal, else a line now and then.
+/// Progress with the remaining time: a bar on a terminal, else an occasional line.
 struct Progress {
     all: u64,
     start: Instant,
@@ -300,7 +300,7 @@ struct Progress {
     said: Mutex<Instant>,
 }
 
-/// Time between two lines where there is no terminal.
+/// Interval between progress lines without a terminal.
 const PAUSE: Duration = Duration::from_secs(10);
 
 impl Progress {

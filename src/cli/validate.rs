@@ -1,4 +1,4 @@
-//! `meshwright validate`: predictions against measured runs.
+//! `meshwright validate`: scores predictions against measured runs.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -20,23 +20,23 @@ use meshwright_lab::validate::{Report, score};
 pub struct Args {
     #[command(flatten)]
     runs: RunsArgs,
-    /// Count only runs with this: purpose=pretrain, trust=high,medium, set=…, gpu=…, framework=…
+    /// Score only runs with this property: purpose=pretrain, trust=high,medium, set=…, gpu=…, framework=…
     #[arg(long, value_name = "COLUMN=VALUE")]
     only: Vec<String>,
-    /// CSV of further runs of the same sources: not scored, but they may contradict those that are (a layout twice as fast on
-    /// fewer GPUs).
+    /// CSV of further runs of the same sources that are not scored, but may contradict scored ones (for example, a layout
+    /// twice as fast on fewer GPUs).
     #[arg(long, value_name = "FILE")]
     witnesses: Option<PathBuf>,
-    /// Predict each run with the constants that were fitted without its configuration.
+    /// Predict each run with the constants fitted without its configuration.
     #[arg(long)]
     cross_validated: bool,
-    /// How many of the worst runs to list.
+    /// Number of runs with the largest errors to list.
     #[arg(long, value_name = "K", default_value_t = 10)]
     worst: usize,
-    /// Also draw predicted against measured step times into this file.
+    /// SVG file for a plot of predicted against measured step times.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-    /// Form of the answer.
+    /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
 }
@@ -51,7 +51,7 @@ struct Document<'a> {
     report: &'a Report,
 }
 
-/// Answers.
+/// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let filters: Vec<Filter> = args
         .only
@@ -109,7 +109,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(first) = report.unmeasured.first() {
         let line = first.line.map_or_else(String::new, |line| format!("line {line}, "));
         output::talk(&format!(
-            "{} measured cells are no measurement and count as blank; the first: {line}row `{}`, column `{}`: {}",
+            "{} measured cells are invalid and count as blank; the first: {line}row `{}`, column `{}`: {}",
             report.unmeasured.len(),
             first.id,
             first.column,
@@ -117,7 +117,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         ));
     }
     output::talk(&format!(
-        "{} of {} runs counted, {} of them timed and predicted; fit: {fit}",
+        "{} of {} runs selected, {} of them timed and predicted; fit: {fit}",
         report.runs,
         rows.len(),
         report.points.len()

@@ -1,4 +1,4 @@
-//! `meshwright verify`: the top plans checked on the GPU at hand, and the ranking done again.
+//! `meshwright verify`: measures the top plans on the local GPU and ranks them again.
 
 use std::path::PathBuf;
 
@@ -22,15 +22,15 @@ use meshwright_planner::catalog;
 pub struct Args {
     #[command(flatten)]
     problem: ProblemArgs,
-    /// How many plans.
+    /// Number of plans.
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
     #[command(flatten)]
     probe: ProbeArgs,
-    /// File of the samples; what it holds already is not measured again [default: kept nowhere].
+    /// File of the samples; kernels already in it are not measured again [default: no file].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Form of the report.
+    /// Output format of the report.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
 }
@@ -45,7 +45,7 @@ struct Document<'a> {
     verification: &'a Verification,
 }
 
-/// Answers; a verdict other than "confirmed" is a failure.
+/// Runs the command; any verdict other than "confirmed" is a failure.
 pub fn run(args: &Args) -> Result<Outcome> {
     let opened = if args.probe.is_cuda() { Some(cuda(&args.probe)?) } else { None };
     let problem = args.problem.problem()?;
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(if verification.verdict == Verdict::Confirmed { Outcome::Answered } else { Outcome::NoPlan })
 }
 
-/// The plans, each with the memory of its layers where the probe can allocate it.
+/// Plans, each with the measured memory of its layers if the probe can allocate them.
 fn with_memory(problem: &Problem, plans: Vec<Plan>, probe: &mut dyn Probe) -> Result<Vec<(Plan, Vec<LayerMemory>)>> {
     let mut all = Vec::new();
     let mut reason = None;

@@ -1,4 +1,4 @@
-//! How each term of a step is known: the weakest of the figures that it leans on.
+//! Basis of each term of a step: the least reliable of the figures that it depends on.
 
 use meshwright_engine::collective::Group;
 use meshwright_engine::cost::{Evaluation, Term, groups};
@@ -8,8 +8,8 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::Seconds;
 
-/// How each term of a step is known, in the order of [`StepTime::terms`](meshwright_engine::cost::StepTime::terms); a term that takes no time
-/// leans on nothing.
+/// Basis of each term of a step, in the order of [`StepTime::terms`](meshwright_engine::cost::StepTime::terms); a term of
+/// zero length has none.
 pub fn of_terms(problem: &Problem, evaluation: &Evaluation) -> Vec<(Term, Seconds, Option<Basis>)> {
     let known = |term, time: Seconds| (time.get() > 0.0).then(|| of_term(problem, &evaluation.plan, term));
     evaluation.step.terms().into_iter().map(|(term, time)| (term, time, known(term, time))).collect()
@@ -17,8 +17,8 @@ pub fn of_terms(problem: &Problem, evaluation: &Evaluation) -> Vec<(Term, Second
 
 /// Basis of one term.
 ///
-/// What no sample can speak of by itself (waiting for stages, stragglers, point-to-point sends) is known as well as the
-/// device's own curves at best.
+/// Terms that no sample measures directly (pipeline bubbles, stragglers, point-to-point sends) are at best as reliable as
+/// the device's own curves.
 fn of_term(problem: &Problem, plan: &Plan, term: Term) -> Basis {
     let gpu = &problem.cluster().gpu;
     let format = problem.workload().format;
@@ -64,14 +64,14 @@ fn of_term(problem: &Problem, plan: &Plan, term: Term) -> Basis {
     }
 }
 
-/// The curve that a group of so many ranks is read from: the next larger one, or else the largest.
+/// Ranks of the curve used for a group of `ranks`: the next larger one, or else the largest.
 fn curve_of(gpu: &meshwright_engine::gpu::Gpu, op: Collective, ranks: u32) -> u32 {
     let curves = gpu.collectives.get(&op).map_or(&[][..], Vec::as_slice);
     let next = curves.iter().find(|curve| curve.ranks >= ranks).or_else(|| curves.last());
     next.map_or(ranks, |curve| curve.ranks)
 }
 
-/// How the whole step is known: as its weakest term that takes time.
+/// Basis of the whole step: that of its least reliable term of non-zero length.
 pub fn of_step(problem: &Problem, evaluation: &Evaluation) -> Basis {
     let known = of_terms(problem, evaluation).into_iter().filter_map(|(.., basis)| basis);
     known.reduce(Basis::combine).unwrap_or(problem.cluster().gpu.basis)

@@ -1,11 +1,11 @@
-//! What a job takes: days, dollars, energy, and where its time goes beside the steps.
+//! Bill of a job: days, dollars, energy, and losses of time.
 
 use super::Sheet;
 use meshwright_engine::goodput::{Goodput, Losses};
 use meshwright_engine::money::Bill;
 use meshwright_engine::units::{percent, significant};
 
-/// The bills of the ranked plans.
+/// Table of the bills of the ranked plans.
 pub fn sheet(title: String, bills: &[(Goodput, Bill)]) -> Sheet {
     let columns = ["#", "days", "effective", "GPU-hours", "cost", "low price", "high price", "MWh", "t CO2"];
     let mut sheet = Sheet::new(title, &columns);
@@ -25,17 +25,17 @@ pub fn sheet(title: String, bills: &[(Goodput, Bill)]) -> Sheet {
     sheet
 }
 
-/// The losses, largest first.
+/// Losses of time in words, largest first.
 fn lost(goodput: &Goodput) -> String {
     let mut parts: Vec<_> = goodput.losses.parts().into_iter().filter(|(_, share)| *share >= 5e-4).collect();
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
     parts.iter().map(|(name, share)| format!("{name} {}", percent(*share))).collect::<Vec<_>>().join(", ")
 }
 
-/// How a job is interrupted, in words.
+/// Sentence about the interruptions of a job.
 pub fn interruptions(goodput: &Goodput) -> String {
     format!(
-        "Interrupted every {}, back in {}; a checkpoint every {} that stops training for {}; {} spare nodes. {} of \
+        "Interrupted every {}, restarted in {}; a checkpoint every {} pauses training for {}; {} spare nodes. {} of \
          the time is lost: {}.",
         goodput.between_failures,
         goodput.restart,
@@ -47,9 +47,9 @@ pub fn interruptions(goodput: &Goodput) -> String {
     )
 }
 
-/// A bill for programs.
+/// JSON form of a bill.
 #[derive(Debug, serde::Serialize)]
-pub struct Document {
+pub struct BillDocument {
     days: f64,
     effective: f64,
     gpu_hours: f64,
@@ -68,8 +68,8 @@ pub struct Document {
     losses: Losses,
 }
 
-impl Document {
-    /// Of a goodput and what it leads to.
+impl BillDocument {
+    /// JSON form of a goodput and its bill.
     pub fn new(goodput: &Goodput, bill: &Bill) -> Self {
         let Goodput { between_failures, interval, checkpoint, restart, spares, effective, losses } = *goodput;
         let Bill { time, gpu_hours, gpus: _, electricity, storage, total, low, high, energy, carbon_kg } = *bill;

@@ -1,11 +1,11 @@
-//! A calibration for a reader: how well its curves give the samples back, before and after.
+//! Residuals of a calibration, before and after the fit.
 
 use super::Sheet;
 use meshwright_engine::units::percent;
 use meshwright_lab::probe::Calibration;
 use meshwright_lab::probe::calibration::Residual;
 
-/// Residuals by figure.
+/// Table of the residuals by figure.
 pub fn residuals(calibration: &Calibration, residuals: &[Residual]) -> Sheet {
     let machine = &calibration.samples.machine;
     let title = format!(

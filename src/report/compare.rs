@@ -1,11 +1,11 @@
-//! Two plans term by term, and what binds a winner.
+//! Comparison of two plans term by term, and sensitivity of a winner.
 
 use super::Sheet;
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::units::percent;
-use meshwright_planner::search::Change;
+use meshwright_planner::search::ChangedOptimum;
 
-/// A plan against the winner, term by term; the terms that cost most come first.
+/// Table of a plan against the winner, term by term, the largest differences first.
 pub fn against_winner(winner: &Evaluation, other: &Evaluation) -> Sheet {
     let slower = other.step.total() / winner.step.total() - 1.0;
     let title = format!("Why not {}: its step takes {} ({:+.1} %)", other.plan, other.step.total(), slower * 100.0);
@@ -49,11 +49,11 @@ fn signed(seconds: f64) -> String {
     if seconds < 0.0 { format!("-{size}") } else { format!("+{size}") }
 }
 
-/// What became of the winner with each change.
-pub fn sensitivity(winner: &Evaluation, changes: &[Change]) -> Sheet {
+/// Table of the optimum after each change.
+pub fn sensitivity(winner: &Evaluation, changes: &[ChangedOptimum]) -> Sheet {
     let title = format!("Sensitivity: {} takes {}", winner.plan, winner.step.total());
     let mut sheet = Sheet::new(title, &["change", "step time", "against it", "best plan then"]);
-    for Change { what, best, slower } in changes {
+    for ChangedOptimum { what, best, slower } in changes {
         let (Some(best), Some(slower)) = (best, slower) else {
             sheet.push([what.clone(), "nothing runs".into(), String::new(), String::new()]);
             continue;

@@ -4,18 +4,21 @@ use serde_json::Value;
 
 use super::Sheet;
 
-/// A sheet as CSV with a header line.
+/// Renders a sheet as CSV with a header line.
 ///
 /// # Errors
-/// When a row cannot be written, which text in memory never is.
+///
+/// A row cannot be written, which does not happen in memory.
 pub fn render(sheet: &Sheet) -> Result<String, csv::Error> {
     write(&sheet.columns, &sheet.rows)
 }
 
-/// JSON objects as CSV, one a line: nested objects become `outer.inner` columns, and a key that one lacks an empty cell.
+/// Renders JSON objects as CSV, one per line: nested objects become `outer.inner` columns, and missing keys become empty
+/// cells.
 ///
 /// # Errors
-/// When a row cannot be written, which text in memory never is.
+///
+/// A row cannot be written, which does not happen in memory.
 pub fn render_objects(objects: &[Value]) -> Result<String, csv::Error> {
     let flat: Vec<Vec<(String, String)>> = objects.iter().map(flattened).collect();
     let mut columns: Vec<String> = Vec::new();
@@ -24,7 +27,7 @@ pub fn render_objects(objects: &[Value]) -> Result<String, csv::Error> {
             columns.push(key.clone());
         }
     }
-    // An object that is null in one row and open in another has no cell of its own.
+    // An object that is null in one row and expanded in another has no column of its own.
     let open: Vec<String> =
         columns.iter().filter_map(|key| key.rsplit_once('.')).map(|(outer, _)| outer.into()).collect();
     columns.retain(|key| !open.contains(key));

@@ -1,4 +1,4 @@
-//! One plan laid open: its step time as a waterfall of terms, its memory rank by rank.
+//! One plan in detail: its step time as a waterfall of terms, its memory rank by rank.
 
 use super::{Sheet, basis};
 use meshwright_engine::cost::{Evaluation, Figures, Footprint, Tenant, Term};
@@ -7,7 +7,7 @@ use meshwright_engine::units::{Seconds, percent, significant};
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::space::Rejection;
 
-/// Width of the bar of a term that takes the whole step.
+/// Width in characters of the bar of a term that takes the whole step.
 const BAR: f64 = 40.0;
 
 /// The step time as a waterfall: each term starts where the one before it ends.
@@ -71,7 +71,7 @@ pub fn origins() -> Sheet {
     sheet
 }
 
-/// The derived figures.
+/// Table of derived figures: MFU, tokens per second, and others.
 pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     let figures = Figures::new(problem, evaluation);
     let sure = Confidence::new(problem, evaluation);
@@ -95,7 +95,7 @@ pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     sheet
 }
 
-/// Every reason why a plan does not run.
+/// Table of the reasons why a plan does not run.
 pub fn reasons(rejections: &[Rejection]) -> Sheet {
     let mut sheet = Sheet::new("This plan does not run", &["rule", "reason"]);
     for rejection in rejections {

@@ -1,14 +1,14 @@
-//! A plan over pools as the head of its files says it: which hosts come first, and what was predicted.
+//! Header of the files of a plan over pools: the order of hosts and the prediction.
 
 use super::pools::{Figures, heading, shares, sure};
 use meshwright_engine::units::{percent, significant};
 use meshwright_planner::pools::hosts::Hosts;
 use meshwright_planner::pools::{Mixture, Pooled};
 
-/// The question; then the hosts in the order of their ranks, and what was predicted, a line each.
+/// Problem line, then one line for each group of hosts in rank order, and the prediction.
 pub fn told(pooled: &Pooled, mixture: &Mixture, hosts: &[Hosts]) -> (String, Vec<String>) {
     let pools = &pooled.cluster().pools;
-    let mut lines = vec!["list the hosts pool by pool, for ranks follow them:".to_owned()];
+    let mut lines = vec!["list the hosts pool by pool, since ranks follow their order:".to_owned()];
     lines.extend(hosts.iter().map(|Hosts { pool, first, nodes }| {
         let last = first + nodes - 1;
         let ranks = if *nodes == 1 { format!("node rank {first}") } else { format!("node ranks {first} to {last}") };
@@ -21,8 +21,8 @@ pub fn told(pooled: &Pooled, mixture: &Mixture, hosts: &[Hosts]) -> (String, Vec
     let figures = Figures::of_mixture(pooled, mixture);
     let ((fast, slow), risk) = sure(pooled, mixture);
     lines.push(format!(
-        "predicted by meshwright {}: {} a step ({fast} to {slow}), {} MFU, {} tokens/s/GPU; it waits for pool {}, and runs out of \
-         memory with a chance of {}",
+        "predicted by meshwright {}: {} a step ({fast} to {slow}), {} MFU, {} tokens/s/GPU; it waits for pool {}, \
+        and its probability of running out of memory is {}",
         env!("CARGO_PKG_VERSION"),
         mixture.step.total(),
         percent(figures.mfu),

@@ -1,4 +1,4 @@
-//! What was read from a framework's file: a table, versioned JSON, and the command line that prices it.
+//! Imported problem as a table, as versioned JSON, and as a command line.
 
 use serde::Serialize;
 
@@ -11,20 +11,20 @@ use meshwright_engine::workload::{RECIPES, Recipe, precision};
 use meshwright_frameworks::import::{Finding, Imported, known};
 use meshwright_planner::catalog::{self, Overrides};
 
-/// The name of a recipe, or its bytes: `2+4+4+8`.
+/// Name of a recipe, or its byte counts: `2+4+4+8`.
 pub fn recipe_text(recipe: Recipe) -> String {
     let known = RECIPES.iter().find(|(_, known, _)| *known == recipe).map(|(name, ..)| (*name).to_owned());
     let Recipe { weight, gradient, master, state } = recipe;
     known.unwrap_or_else(|| format!("{weight}+{gradient}+{master}+{state}"))
 }
 
-/// A word of a command line, quoted where the shell would split it.
+/// Word of a command line, quoted if the shell would split it.
 fn quoted(word: &str) -> String {
     let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=.,/+:".contains(c));
     if plain && !word.is_empty() { word.to_owned() } else { format!("\"{}\"", word.replace('"', "\\\"")) }
 }
 
-/// The command line that prices what was read; `model` and `cluster` as the user would name them.
+/// Command line that evaluates the imported plan; `model` and `cluster` as the user would name them.
 pub fn command(imported: &Imported, model: Option<&str>, cluster: Option<&str>) -> String {
     let own = imported.model.as_ref().and_then(known::name_of);
     let mut words = vec!["meshwright".to_owned(), "explain".to_owned()];
@@ -50,10 +50,10 @@ pub fn command(imported: &Imported, model: Option<&str>, cluster: Option<&str>) 
     words.join(" ")
 }
 
-/// The plan as text; without `dp` where the number of GPUs is not known.
+/// Plan as text, without `dp` if the number of GPUs is unknown.
 pub fn plan_text(imported: &Imported) -> String {
     let mut text = imported.plan.to_string();
-    // A plan says nothing of even stages; these stacks cut otherwise where nothing is said.
+    // A plan without a split means even stages, but these stacks split differently by default.
     let plan = &imported.plan;
     let own = catalog::stack(imported.stack, &Overrides::default()).map_or(LayerSplit::Even, |stack| stack.split);
     let otherwise = own != LayerSplit::Even || imported.family == Family::Nanotron;
@@ -66,7 +66,7 @@ pub fn plan_text(imported: &Imported) -> String {
     text.split(' ').filter(|word| !word.starts_with("dp=")).collect::<Vec<_>>().join(" ")
 }
 
-/// What was read, in words.
+/// Table of the imported model, workload and plan.
 pub fn sheet(imported: &Imported, file: &str) -> Sheet {
     let mut sheet = Sheet::new(format!("{file}: {}", imported.kind), &["what", "value"]);
     let unknown = || "not in the file".to_owned();
@@ -103,7 +103,7 @@ fn model_text(model: &Model) -> String {
     )
 }
 
-/// Findings as a table.
+/// Table of findings.
 pub fn findings(findings: &[Finding]) -> Sheet {
     let mut sheet = Sheet::new("", &["level", "where", "what", "expected, or to do", "rule"]);
     for finding in findings {
@@ -130,10 +130,11 @@ struct Document<'a> {
     imported: &'a Imported,
 }
 
-/// The answer of `import`, as JSON.
+/// JSON answer of `import`.
 ///
 /// # Errors
-/// When a value has no JSON form.
+///
+/// A value has no JSON form.
 pub fn json(imported: &Imported, file: &str, command: String) -> serde_json::Result<String> {
     super::json::text(&Document {
         schema: super::json::SCHEMA,
@@ -146,7 +147,7 @@ pub fn json(imported: &Imported, file: &str, command: String) -> serde_json::Res
     })
 }
 
-/// A model as a file that the catalogue reads; `None` where it has more kinds of layer than there are letters.
+/// Model as TOML text that the catalogue reads; `None` if it has more kinds of layers than there are letters.
 pub fn model_toml(model: &Model) -> Option<String> {
     #[derive(Serialize)]
     struct File<'a> {

@@ -1,4 +1,4 @@
-//! Versioned JSON. A key that is a quantity ends in its unit.
+//! Versioned JSON documents. A key that is a quantity ends in its unit.
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -14,13 +14,13 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::refine::ranking::Entry;
-use meshwright_planner::search::{Change, Ranking};
+use meshwright_planner::search::{ChangedOptimum, Ranking};
 use meshwright_planner::space::Rejection;
 
-/// Version of every document.
+/// Version of every JSON document.
 pub const SCHEMA: u32 = 1;
 
-/// The question.
+/// JSON form of a problem.
 #[derive(Debug, Serialize)]
 pub struct Question {
     model: String,
@@ -37,7 +37,7 @@ pub struct Question {
     imbalance: f64,
 }
 
-/// A plan with its price.
+/// JSON form of an evaluated plan.
 #[derive(Debug, Serialize)]
 pub struct Priced {
     plan: String,
@@ -82,7 +82,7 @@ pub struct Priced {
 }
 
 impl Priced {
-    /// A plan of a problem with its price.
+    /// JSON form of a plan evaluated for a problem.
     pub fn new(problem: &Problem, evaluation: &Evaluation) -> Self {
         let Plan {
             layout,
@@ -152,7 +152,7 @@ fn terms(step: &StepTime) -> Map<String, Value> {
     step.terms().into_iter().map(|(term, time)| (format!("{}_s", term.key()), time.get().into())).collect()
 }
 
-/// How each term is known; `none` where it takes no time.
+/// Basis of each term; `none` for a term of zero length.
 fn terms_basis(problem: &Problem, evaluation: &Evaluation) -> Map<String, Value> {
     let known = |basis: Option<Basis>| basis.map_or_else(|| "none".to_owned(), |basis| basis.to_string());
     basis::of_terms(problem, evaluation)
@@ -170,7 +170,7 @@ fn memory(footprint: &Footprint) -> Map<String, Value> {
         .collect()
 }
 
-/// The question of a problem.
+/// JSON form of a problem.
 pub(super) fn question(problem: &Problem) -> Question {
     let (cluster, workload) = (problem.cluster(), problem.workload());
     Question {
@@ -207,33 +207,36 @@ struct PlanDocument {
     rejected: Map<String, Value>,
     certificate: meshwright_planner::search::Certificate,
     nearest_miss: Option<NearestMiss>,
-    /// One for each plan, where tokens were asked for.
+    /// One bill for each plan, if tokens were given.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     bills: Vec<Value>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    refined: Vec<super::refined::Document>,
+    refined: Vec<super::refined::RefinedDocument>,
 }
 
-/// The answer of `plan`.
+/// JSON answer of `plan`.
 ///
 /// # Errors
-/// When a value has no JSON form.
+///
+/// A value has no JSON form.
 pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<String> {
     ranking_with_bills(problem, ranking, Vec::new())
 }
 
-/// The answer of `plan --tokens`, with a bill for each plan.
+/// JSON answer of `plan --tokens`, with a bill for each plan.
 ///
 /// # Errors
-/// When a value has no JSON form.
+///
+/// A value has no JSON form.
 pub fn ranking_with_bills(problem: &Problem, ranking: &Ranking, bills: Vec<Value>) -> serde_json::Result<String> {
     ranking_refined(problem, ranking, bills, &[])
 }
 
-/// The answer of `plan` with bills, and with the stages of its best plans.
+/// JSON answer of `plan` with bills and the refined stages of its best plans.
 ///
 /// # Errors
-/// When a value has no JSON form.
+///
+/// A value has no JSON form.
 pub fn ranking_refined(
     problem: &Problem,
     ranking: &Ranking,
@@ -256,7 +259,7 @@ pub fn ranking_refined(
             .as_ref()
             .map(|miss| NearestMiss { plan: miss.plan.to_string(), reason: miss.reason.clone() }),
         bills,
-        refined: refined.iter().map(super::refined::Document::new).collect(),
+        refined: refined.iter().map(super::refined::RefinedDocument::new).collect(),
     })
 }
 
@@ -274,7 +277,7 @@ pub(super) struct RankMemory {
 }
 
 impl RankMemory {
-    /// Memory of one pipeline rank.
+    /// JSON form of the memory of one pipeline rank.
     pub(super) fn new(footprint: &Footprint) -> Self {
         Self { rank: footprint.rank, peak_mem_gib: footprint.device().as_gib(), memory: memory(footprint) }
     }
@@ -290,10 +293,11 @@ struct ExplainDocument {
     ranks: Vec<RankMemory>,
 }
 
-/// The answer of `explain`.
+/// JSON answer of `explain`.
 ///
 /// # Errors
-/// When a value has no JSON form.
+///
+/// A value has no JSON form.
 pub fn explanation(
     costs: &Costs,
     evaluation: Option<&Evaluation>,
@@ -327,10 +331,11 @@ struct ModelDocument<'a> {
     model: &'a Model,
 }
 
-/// The answer of `models NAME`.
+/// JSON answer of `models NAME`.
 ///
 /// # Errors
-/// When a value has no JSON form.
+///
+/// A value has no JSON form.
 pub fn model(model: &Model) -> serde_json::Result<String> {
     text(&ModelDocument {
         schema: SCHEMA,
@@ -349,48 +354,51 @@ pub fn model(model: &Model) -> serde_json::Result<String> {
     })
 }
 
-/// A document with the arguments that another run can start from, under `arguments`.
+/// Adds the arguments that another run can start from to a document, under `arguments`.
 ///
 /// # Errors
-/// When a value has no JSON form, or the document is none.
+///
+/// A value has no JSON form, or the document is not an object.
 pub fn with_arguments(document: &str, arguments: &impl Serialize) -> serde_json::Result<String> {
     with(document, "arguments", arguments)
 }
 
-/// A document with one more entry.
+/// Adds one entry to a document.
 ///
 /// # Errors
-/// When a value has no JSON form, or the document is none.
+///
+/// A value has no JSON form, or the document is not an object.
 pub fn with(document: &str, key: &str, value: &impl Serialize) -> serde_json::Result<String> {
     let mut document: Map<String, Value> = serde_json::from_str(document)?;
     document.insert(key.into(), serde_json::to_value(value)?);
     text(&document)
 }
 
-/// What became of the winner with one thing changed.
+/// JSON form of a sensitivity: the optimum after one change.
 #[derive(Serialize)]
 pub struct Sensitivity<'c> {
     what: &'c str,
-    /// Of the best plan then; absent where nothing runs.
+    /// Step time of the best plan after the change; absent if no plan runs.
     step_time_s: Option<f64>,
-    /// Its step time over the winner's, less one.
+    /// Step time relative to the winner's, minus 1.
     slower: Option<f64>,
     plan: Option<String>,
 }
 
 impl<'c> Sensitivity<'c> {
-    /// Of a change.
-    pub fn new(change: &'c Change) -> Self {
-        let Change { what, best, slower } = change;
+    /// JSON form of a change.
+    pub fn new(change: &'c ChangedOptimum) -> Self {
+        let ChangedOptimum { what, best, slower } = change;
         let step_time_s = best.as_ref().map(|best| best.step.total().get());
         Self { what, step_time_s, slower: *slower, plan: best.as_ref().map(|best| best.plan.to_string()) }
     }
 }
 
-/// Any document with its line end.
+/// Serialises a document with a final line break.
 ///
 /// # Errors
-/// When a value has no JSON form.
+///
+/// A value has no JSON form.
 pub fn text(document: &impl Serialize) -> serde_json::Result<String> {
     serde_json::to_string_pretty(document).map(|text| text + "\n")
 }

@@ -1,4 +1,4 @@
-//! What `lint` found: tables, versioned JSON, and SARIF 2.1.0 for code review.
+//! Findings of `lint` as tables, as versioned JSON, and as SARIF 2.1.0 for code review.
 
 use meshwright_engine::units::{percent, significant};
 use serde::Serialize;
@@ -13,7 +13,7 @@ use meshwright_frameworks::lint::rules::{RULES, named};
 use meshwright_frameworks::lint::{Crossing, Report, Suggestion};
 use meshwright_planner::confidence::Confidence;
 
-/// Findings, one a row; places without the file's name, which stands above.
+/// Table of findings, one per row; positions omit the file name, which is in the title.
 pub fn sheet(findings: &[Finding], file: &str) -> Sheet {
     let count = |level: Severity| findings.iter().filter(|finding| finding.level == level).count();
     let title = format!(
@@ -36,7 +36,7 @@ pub fn sheet(findings: &[Finding], file: &str) -> Sheet {
     sheet
 }
 
-/// The diagnosis of measured steps: one cause a row.
+/// Table of the diagnosed causes of measured steps, one per row.
 pub fn verdict(verdict: &Verdict) -> Sheet {
     let seconds = |times: &[f64]| times.iter().map(|time| significant(*time)).collect::<Vec<_>>().join(" / ");
     let title = format!(
@@ -45,7 +45,7 @@ pub fn verdict(verdict: &Verdict) -> Sheet {
         seconds(&verdict.predicted_s),
         if verdict.within_error { ": within the model's own error" } else { "" }
     );
-    let mut sheet = Sheet::new(title, &["cause", "likelihood", "grade that fits best", "lost s", "explains s"]);
+    let mut sheet = Sheet::new(title, &["cause", "likelihood", "best-fitting severity", "lost s", "explains s"]);
     for cause in shown(verdict) {
         sheet.push([
             cause.cause.to_owned(),
@@ -61,14 +61,14 @@ pub fn verdict(verdict: &Verdict) -> Sheet {
     sheet
 }
 
-/// Likelihood from which a cause is worth a line.
+/// Likelihood from which a cause is shown.
 const WORTH_A_LINE: f64 = 0.01;
 
 fn shown(verdict: &Verdict) -> impl Iterator<Item = &Diagnosis> {
     verdict.causes.iter().filter(|cause| cause.likelihood >= WORTH_A_LINE)
 }
 
-/// What the likely causes mean, and what to measure next.
+/// Sentences about the likely causes and the next measurement to take.
 pub fn next(verdict: &Verdict) -> Sheet {
     let mut sheet = Sheet::new("What to measure next", &["cause", "what it means", "measure next"]);
     for cause in shown(verdict) {
@@ -78,26 +78,26 @@ pub fn next(verdict: &Verdict) -> Sheet {
         let says = run.says.iter().map(|(cause, time)| format!("{} s if it is {cause}", significant(*time)));
         sheet.push([
             run.says.iter().map(|(cause, _)| *cause).collect::<Vec<_>>().join(" or "),
-            format!("another batch tells them apart: {} sequences on {} GPUs", run.global_batch, run.gpus),
+            format!("another batch size distinguishes them: {} sequences on {} GPUs", run.global_batch, run.gpus),
             says.collect::<Vec<_>>().join(", "),
         ]);
     }
     sheet
 }
 
-/// What one run of `lint` looked at and found.
-pub struct Answer<'a> {
-    /// The file.
+/// Input and result of one run of `lint`.
+pub struct LintAnswer<'a> {
+    /// Name of the file.
     pub file: &'a str,
-    /// What was read from it.
+    /// Model, workload and plan read from it.
     pub imported: &'a Imported,
-    /// The problem, where there is one.
+    /// Problem on the cluster, if the file defines one.
     pub problem: Option<&'a Problem>,
-    /// What was found.
+    /// Findings and faster plans.
     pub report: &'a Report,
-    /// The diagnosis of measured steps.
+    /// Diagnosis of the measured steps.
     pub verdict: Option<&'a Verdict>,
-    /// The command line that prices the plan.
+    /// Command line that evaluates the plan.
     pub command: &'a str,
 }
 
@@ -120,12 +120,13 @@ struct Document<'a> {
     findings: &'a [Finding],
 }
 
-/// As versioned JSON.
+/// JSON answer of `lint`.
 ///
 /// # Errors
-/// When a value has no JSON form.
-pub fn json(answer: &Answer) -> serde_json::Result<String> {
-    let Answer { file, imported, problem, report, verdict, command } = answer;
+///
+/// A value has no JSON form.
+pub fn json(answer: &LintAnswer) -> serde_json::Result<String> {
+    let LintAnswer { file, imported, problem, report, verdict, command } = answer;
     super::json::text(&Document {
         schema: super::json::SCHEMA,
         file,
@@ -147,10 +148,11 @@ pub fn json(answer: &Answer) -> serde_json::Result<String> {
     })
 }
 
-/// As SARIF 2.1.0.
+/// Findings as SARIF 2.1.0.
 ///
 /// # Errors
-/// When a value has no JSON form.
+///
+/// A value has no JSON form.
 pub fn sarif(findings: &[Finding], file: &str) -> serde_json::Result<String> {
     let rules: Vec<Value> = RULES
         .iter()
@@ -202,7 +204,7 @@ fn hex(digit: u8) -> char {
     char::from_digit(u32::from(digit), 16).unwrap_or('0').to_ascii_uppercase()
 }
 
-/// A path as a URI: what may not stand in one is encoded.
+/// Path as a percent-encoded URI.
 fn uri_of(path: &str) -> String {
     let mut uri = String::new();
     for byte in path.bytes() {

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::Sheet;
 
-/// A sheet as a heading and a pipe table.
+/// Renders a sheet as a heading and a pipe table.
 pub fn render(sheet: &Sheet) -> String {
     let mut text = String::new();
     let mut line = |cells: &[String]| {

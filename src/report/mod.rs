@@ -1,4 +1,4 @@
-//! What is shown: sheets of text for people, versioned JSON and CSV for programs, all from the library's own types.
+//! Reports: text sheets for people, versioned JSON and CSV for programs, all from the library's own types.
 
 pub mod basis;
 pub mod bill;
@@ -30,24 +30,24 @@ pub mod validate;
 pub mod verify;
 pub mod why;
 
-/// A table before it has a form: a heading, the columns, the rows.
+/// Table independent of its output format: a title, the columns, the rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Sheet {
-    /// Heading; empty for none.
+    /// Title; empty for none.
     pub title: String,
-    /// Name of each column, with its unit.
+    /// Names of the columns, with their units.
     pub columns: Vec<String>,
-    /// As many cells in each row as there are columns.
+    /// Cells by row, as many as there are columns.
     pub rows: Vec<Vec<String>>,
 }
 
 impl Sheet {
-    /// A sheet with these columns and no row yet.
+    /// Creates a sheet with these columns and no rows.
     pub fn new(title: impl Into<String>, columns: &[&str]) -> Self {
         Self { title: title.into(), columns: columns.iter().map(ToString::to_string).collect(), rows: Vec::new() }
     }
 
-    /// Adds a row.
+    /// Appends a row of cells.
     pub fn push<const N: usize>(&mut self, row: [String; N]) {
         self.rows.push(row.into());
     }

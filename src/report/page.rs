@@ -1,4 +1,4 @@
-//! A sweep as one HTML page that needs no network: its data, and the script that draws it, are in the file.
+//! Sweep as a self-contained HTML page: the data and the script that draws it are in the file.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use crate::sweep::Sweep;
 use crate::sweep::fleet::{Fleet, Line};
 use crate::sweep::front;
 use crate::sweep::insight::{BreakEven, Marginal};
-use crate::sweep::record::{Record, Status};
+use crate::sweep::record::{OptionStatus, Record};
 use crate::sweep::tornado::Bar;
 use meshwright_engine::cost::Term;
 use meshwright_engine::units::count;
 
-/// The page around the data.
+/// Template of the page.
 const PAGE: &str = include_str!("page.html");
-/// Where the data goes.
+/// Marker that the data replace.
 const MARK: &str = "/*DATA*/";
 
 #[derive(Serialize)]
@@ -93,18 +93,18 @@ struct Data<'a> {
     fleet: Option<Bought<'a>>,
 }
 
-/// What a page shows beside the records.
+/// Results shown in addition to the records.
 #[derive(Clone, Copy, Debug)]
 pub struct Beside<'a> {
-    /// Options of the sweep, and those of them that cannot do the work.
+    /// Number of options of the sweep, and of infeasible ones.
     pub counts: (u64, u64),
-    /// Prices at which GPUs are even.
+    /// Break-even prices of pairs of GPUs.
     pub break_even: &'a [BreakEven],
-    /// Steps on axes.
+    /// Marginal effects of steps on axes.
     pub marginals: &'a [Marginal],
-    /// The option of the tornado, by its place in the records, and its bars.
+    /// Option of the tornado chart, as an index into the records, and its bars.
     pub tornado: Option<(usize, &'a [Bar])>,
-    /// What to buy.
+    /// Recommended purchase.
     pub fleet: Option<&'a Fleet>,
 }
 
@@ -126,13 +126,14 @@ const fn colour(term: Term) -> &'static str {
     }
 }
 
-/// Options that cannot do the work, at most.
+/// Largest number of infeasible options listed.
 const MOST_NONE: usize = 200;
 
-/// The page.
+/// Renders the page.
 ///
 /// # Errors
-/// When a value has no JSON form.
+///
+/// A value has no JSON form.
 pub fn render(sweep: &Sweep, records: &[Record], beside: &Beside) -> serde_json::Result<String> {
     let on_front = front::of(records, |totals| (totals.days, totals.cost_usd));
     let on_energy_front = front::of(records, |totals| (totals.days, totals.energy_mwh));
@@ -142,7 +143,7 @@ pub fn render(sweep: &Sweep, records: &[Record], beside: &Beside) -> serde_json:
         .filter_map(|(at, record)| shown(record, on_front.contains(&at), on_energy_front.contains(&at)))
         .collect();
     options.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.days.total_cmp(&b.days)));
-    let none = records.iter().filter(|record| record.status == Status::Infeasible).take(MOST_NONE);
+    let none = records.iter().filter(|record| record.status == OptionStatus::Infeasible).take(MOST_NONE);
     let data = Data {
         version: env!("CARGO_PKG_VERSION"),
         name: &sweep.name,

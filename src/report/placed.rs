@@ -1,4 +1,4 @@
-//! Plans with their hosts in another order, for a reader.
+//! Plans with an optimised order of hosts.
 
 use meshwright_engine::units::percent;
 use serde::Serialize;
@@ -8,37 +8,37 @@ use meshwright_engine::collective::{Seats, units};
 use meshwright_engine::gpu::Topology;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_planner::placement::{Found, Placed, Unplaceable, host_order};
+use meshwright_planner::placement::{Placement, PlacementMethod, Unplaceable, host_order};
 
-/// A plan of the ranking, and what placing it came to.
+/// Placement of one plan of the ranking.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Its place in the ranking, from 1.
+    /// Rank in the ranking, from 1.
     pub place: usize,
-    /// The plan.
+    /// The plan as ranked.
     pub plan: Plan,
-    /// Its placement, or why there is none but the rank order.
-    pub outcome: Result<Placed, Unplaceable>,
+    /// Its placement, or the reason why only the rank order is possible.
+    pub outcome: Result<Placement, Unplaceable>,
 }
 
 impl Entry {
-    /// The placement, where another order of hosts saves more than this share of the step.
-    fn worth(&self, least: f64) -> Option<(&Placed, &Seats)> {
+    /// Placement and seats, if the reordering saves more than `least` as a share of the step.
+    fn worth(&self, least: f64) -> Option<(&Placement, &Seats)> {
         let placed = self.outcome.as_ref().ok().filter(|placed| placed.gain() > least)?;
         Some((placed, placed.seats.as_ref()?))
     }
 }
 
-/// Name of the list of hosts beside a framework's files.
+/// File name of the host list next to a framework's files.
 pub const HOST_FILE: &str = "host-order.txt";
 
-/// Most runs of hosts that a line lists.
+/// Largest number of host ranges listed in one line.
 const MOST_RUNS: usize = 6;
 
-/// The plans that another order of hosts makes faster by more than `least`; `None` where there are none.
+/// Table of the plans that a reordering speeds up by more than `least`; `None` if there are none.
 pub fn sheet(problem: &Problem, entries: &[Entry], least: f64) -> Option<Sheet> {
     let columns = ["#", "plan", "in rank order", "placed", "gain", "one unit holds", "hosts (chips of a torus)"];
-    let mut sheet = Sheet::new("with hosts listed in another order", &columns);
+    let mut sheet = Sheet::new("with reordered hosts", &columns);
     for entry in entries {
         let Some((placed, seats)) = entry.worth(least) else { continue };
         sheet.push([
@@ -54,16 +54,20 @@ pub fn sheet(problem: &Problem, entries: &[Entry], least: f64) -> Option<Sheet> 
     (!sheet.rows.is_empty()).then_some(sheet)
 }
 
-/// How to launch it, and what the numbers are; empty where another order saves no more than `least`.
+/// Sentences on how to launch the placement and how to read the table; empty if a reordering saves at most `least`.
 pub fn sentence(problem: &Problem, entries: &[Entry], least: f64) -> String {
     let Some((placed, entry)) = entries.iter().find_map(|entry| Some((entry.worth(least)?.0, entry))) else {
         return String::new();
     };
     let proof = match placed.found {
-        Found::Enumerated(1) => "the one way to fill the units of the network evenly was priced".to_owned(),
-        Found::Enumerated(all) => format!("all {all} ways to fill the units of the network evenly were priced"),
-        Found::Program(priced) => {
-            format!("an integer program chose, and {priced} of its answers were priced: not proved")
+        PlacementMethod::Enumerated(1) => {
+            "the only even placement on the units of the network was evaluated".to_owned()
+        }
+        PlacementMethod::Enumerated(all) => {
+            format!("all {all} even placements on the units of the network were evaluated")
+        }
+        PlacementMethod::Program(priced) => {
+            format!("an integer program chose, and {priced} of its solutions were evaluated: not proved optimal")
         }
     };
     let (what, launch) = if problem.cluster().scale_up.topology == Topology::Torus {
@@ -78,15 +82,16 @@ pub fn sentence(problem: &Problem, entries: &[Entry], least: f64) -> String {
         )
     };
     format!(
-        "Plan {} is {} faster where ranks that talk most sit nearest: {proof}. {what}; {launch}. The placed time counts sends between \
+        "Plan {} is {} faster when ranks with the most traffic are nearest to each other: {proof}. {what}; \
+        {launch}. The placed time counts sends between \
          stages by the levels that each crosses.",
         entry.place,
         percent(placed.gain()),
     )
 }
 
-/// The list of hosts as a file for launchers: a host a line, in the order of node ranks; none where the rank order stays.
-pub fn host_file(problem: &Problem, placed: &Placed) -> Option<String> {
+/// Host list for launchers: one host per line in the order of node ranks; `None` if the rank order stays.
+pub fn host_file(problem: &Problem, placed: &Placement) -> Option<String> {
     let hosts = placed.seats.as_ref().and_then(|seats| host_order(problem.cluster(), &placed.plan, seats))?;
     let head = format!(
         "# Host of each node rank in turn, counted from 0 as hosts stand in the network, unit by unit.\n\
@@ -100,24 +105,24 @@ pub fn host_file(problem: &Problem, placed: &Placed) -> Option<String> {
     Some(head + &lines.join("\n") + "\n")
 }
 
-/// Why no other order helps, of the first plan.
+/// Reason why no other order helps the first plan.
 pub fn nothing(entries: &[Entry]) -> Option<String> {
     let entry = entries.first()?;
     match &entry.outcome {
         Err(why) => Some(why.to_string()),
         Ok(placed) if placed.seats.is_none() => {
-            Some(format!("rank order {} is as fast as any other order of hosts", entry.plan.order))
+            Some(format!("rank order {} is as fast as any other host order", entry.plan.order))
         }
         Ok(_) => None,
     }
 }
 
-fn hosts(problem: &Problem, placed: &Placed) -> Vec<u32> {
+fn hosts(problem: &Problem, placed: &Placement) -> Vec<u32> {
     let seats = placed.seats.as_ref();
     seats.and_then(|seats| host_order(problem.cluster(), &placed.plan, seats)).unwrap_or_default()
 }
 
-/// What one unit of each size above a host holds: `pod: tp 8, dp 24`.
+/// Ranks in one unit of each size above a host: `pod: tp 8, dp 24`.
 fn held(problem: &Problem, plan: &Plan, seats: &Seats) -> Vec<String> {
     let cluster = problem.cluster();
     let sizes = units(cluster);
@@ -143,7 +148,7 @@ fn held(problem: &Problem, plan: &Plan, seats: &Seats) -> Vec<String> {
     above_host.map(|unit| format!("{}: {}", name(unit), dims(unit))).collect()
 }
 
-/// A list of hosts with neighbours as runs, cut short.
+/// List of hosts with consecutive ones as ranges, truncated.
 fn shortened(hosts: &[u32]) -> String {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &host in hosts {
@@ -157,37 +162,37 @@ fn shortened(hosts: &[u32]) -> String {
     shown.join(" ") + if runs.len() > MOST_RUNS { " … (--format json)" } else { "" }
 }
 
-/// One placed plan as JSON.
+/// JSON form of a placed plan.
 #[derive(Debug, Serialize)]
-pub struct Document {
+pub struct PlacedDocument {
     plan: String,
     place: usize,
     reason: Option<String>,
-    placed: Option<Placement>,
+    placed: Option<PlacementFigures>,
 }
 
 #[derive(Debug, Serialize)]
-struct Placement {
-    /// With the rank order that it is launched with.
+struct PlacementFigures {
+    /// Plan in the rank order of its launch.
     plan: String,
     step_time_s: f64,
     step_time_in_order_s: f64,
     gain: f64,
     enumerated: bool,
     priced: usize,
-    /// For each node rank its host, counted from 0 as they stand; empty where the rank order is as fast.
+    /// Host of each node rank, counted from 0 in the cluster's own order; empty if the rank order is as fast.
     host_order: Vec<u32>,
 }
 
-impl Document {
-    /// Of an entry.
+impl PlacedDocument {
+    /// JSON form of an entry.
     pub fn new(problem: &Problem, entry: &Entry) -> Self {
         let placed = entry.outcome.as_ref().ok().map(|placed| {
             let (enumerated, priced) = match placed.found {
-                Found::Enumerated(priced) => (true, priced),
-                Found::Program(priced) => (false, priced),
+                PlacementMethod::Enumerated(priced) => (true, priced),
+                PlacementMethod::Program(priced) => (false, priced),
             };
-            Placement {
+            PlacementFigures {
                 step_time_s: placed.step.get(),
                 step_time_in_order_s: placed.in_order.get(),
                 gain: placed.gain(),

@@ -1,4 +1,4 @@
-//! The ranked plans, the rejections, and the head line of a problem.
+//! Ranked plans, rejections, and the header line of a problem.
 
 use super::Sheet;
 use super::ties::Ties;
@@ -8,12 +8,12 @@ use meshwright_engine::units::{percent, significant};
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::search::Ranking;
 
-/// Terms named beside each plan.
+/// Number of terms shown next to each plan.
 const TERMS_SHOWN: usize = 3;
-/// Share of the step below which a term is not worth its line.
+/// Share of the step below which a term is omitted.
 const LEAST_SHOWN: f64 = 0.005;
 
-/// The ranked table.
+/// Table of the ranked plans.
 pub fn ranked(problem: &Problem, ranking: &Ranking) -> Sheet {
     let columns = [
         "#",
@@ -55,7 +55,7 @@ fn significant_count(n: f64) -> String {
     if n.fract() == 0.0 { format!("{n:.0}") } else { format!("{n:.2}") }
 }
 
-/// Terms from the largest, without those that are nothing.
+/// Terms as shares of the step, largest first, without negligible ones.
 pub fn largest_terms(step: &StepTime) -> Vec<(Term, f64)> {
     let total = step.total();
     let mut terms: Vec<(Term, f64)> =
@@ -74,7 +74,7 @@ pub(super) fn where_it_goes(evaluation: &Evaluation) -> String {
     shown.join(",\n")
 }
 
-/// Rejections counted by rule, the most frequent first.
+/// Table of rejections by rule, the most frequent first.
 pub fn rejected(ranking: &Ranking) -> Sheet {
     let mut sheet = Sheet::new("rejected, by rule", &["rule", "plans", "for example"]);
     let mut rules: Vec<_> = ranking.rejections.iter().collect();

@@ -1,4 +1,4 @@
-//! Plans over pools of unlike GPUs for a reader.
+//! Reports on plans over pools of heterogeneous GPUs.
 
 use serde::Serialize;
 
@@ -9,9 +9,9 @@ use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::{Seconds, UsdPerHour, count, percent, significant};
 use meshwright_planner::confidence::Confidence;
-use meshwright_planner::pools::{Answer, Mixture, Pooled, Share, Way};
+use meshwright_planner::pools::{Mixture, Pooled, PooledAnswer, Share, Way};
 
-/// One line that says what was asked.
+/// Header line of a problem over pools.
 pub fn heading(pooled: &Pooled) -> String {
     let problem = &pooled.joined()[0];
     let (model, workload) = (problem.model(), problem.workload());
@@ -33,7 +33,7 @@ fn pool_in_words(gpus: u32, gpu: &str) -> String {
     format!("{gpus} x {gpu}")
 }
 
-/// What each pool does, a line each.
+/// Share of each pool, one line each.
 pub fn shares(pooled: &Pooled, way: &Way) -> Vec<String> {
     let names = pooled.cluster().pools.iter().map(|pool| pool.name.as_str());
     match way {
@@ -50,7 +50,7 @@ pub fn shares(pooled: &Pooled, way: &Way) -> Vec<String> {
                 let run = of_rank[at..].iter().take_while(|pool| **pool == of_rank[at]).count();
                 let layers = layers_of(&refined.staged, |rank| (at..at + run).contains(&rank));
                 let name = &pooled.cluster().pools[of_rank[at]].name;
-                // A rank of an interleaved pipeline holds several stages.
+                // a rank of an interleaved pipeline has several stages
                 let what = if refined.staged.plan.schedule.virtual_stages() > 1 { "rank" } else { "stage" };
                 let ranks = if run == 1 { format!("{what} {at}") } else { format!("{what}s {at}-{}", at + run - 1) };
                 lines.push(format!("{name}: {ranks}, {layers} layers"));
@@ -61,14 +61,14 @@ pub fn shares(pooled: &Pooled, way: &Way) -> Vec<String> {
     }
 }
 
-/// Layers of some pipeline ranks, all their stages together.
+/// Total number of layers of the selected pipeline ranks.
 fn layers_of(staged: &StagedPlan, ranks: impl Fn(usize) -> bool) -> u32 {
     let (schedule, pp) = (staged.plan.schedule, staged.plan.layout.pp);
     let stages = staged.stages.iter().enumerate();
     stages.filter(|(stage, _)| ranks(schedule.rank_of(*stage as u32, pp) as usize)).map(|(_, of)| of.all_layers()).sum()
 }
 
-/// What a mixture means for its user.
+/// Throughput, MFU and price of a mixture.
 pub(super) struct Figures {
     pub(super) tokens_per_second: f64,
     pub(super) mfu: f64,
@@ -107,7 +107,7 @@ impl Figures {
     }
 }
 
-/// The widest interval of any pool's part, and the largest probability of running out of memory.
+/// Widest interval of any pool's share, and the largest probability of running out of memory.
 pub(super) fn sure(pooled: &Pooled, mixture: &Mixture) -> ((Seconds, Seconds), f64) {
     let each =
         pooled.joined().iter().enumerate().map(|(pool, problem)| Confidence::new(problem, &mixture.evaluation(pool)));
@@ -116,7 +116,7 @@ pub(super) fn sure(pooled: &Pooled, mixture: &Mixture) -> ((Seconds, Seconds), f
     })
 }
 
-/// What is proved of the layers of stages, and what they recompute where they do not alike.
+/// Optimality gap of the layers of stages, and their recomputation if it differs by stage.
 fn layers(pooled: &Pooled, mixture: &Mixture) -> String {
     match &mixture.way {
         Way::Replicas { .. } => String::new(),
@@ -128,8 +128,8 @@ fn layers(pooled: &Pooled, mixture: &Mixture) -> String {
     }
 }
 
-/// The ranked mixtures.
-pub fn mixtures(pooled: &Pooled, answer: &Answer) -> Sheet {
+/// Table of the ranked mixtures.
+pub fn mixtures(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
     let priced = pooled.cluster().pools.iter().all(|pool| pool.price.is_some());
     let mut columns = vec![
         "#",
@@ -173,8 +173,8 @@ fn row(pooled: &Pooled, place: &str, mixture: &Mixture, priced: bool) -> Vec<Str
     row
 }
 
-/// The best plan of each pool by itself.
-pub fn alone(pooled: &Pooled, answer: &Answer) -> Sheet {
+/// Table of the best plan of each pool by itself.
+pub fn alone(pooled: &Pooled, answer: &PooledAnswer) -> Sheet {
     let mut sheet = Sheet::new(
         "each pool alone, same batch",
         &["pool", "plan", "step time", "MFU", "tokens/s /GPU", "$ / 1e9 tokens"],
@@ -208,8 +208,8 @@ pub fn alone(pooled: &Pooled, answer: &Answer) -> Sheet {
     sheet
 }
 
-/// Whether the mixture is worth it, and what another framework would make of it.
-pub fn paragraph(pooled: &Pooled, answer: &Answer) -> String {
+/// Sentences on whether the mixture pays, and how an in-house framework could speed it up.
+pub fn paragraph(pooled: &Pooled, answer: &PooledAnswer) -> String {
     let mut words = Vec::new();
     let fastest = fastest_alone(pooled, answer);
     match (answer.mixtures.first(), fastest) {
@@ -227,11 +227,11 @@ pub fn paragraph(pooled: &Pooled, answer: &Answer) -> String {
                 ));
             }
         }
-        (Some(_), None) => words.push("No pool alone holds the model.".into()),
+        (Some(_), None) => words.push("The model fits no single pool.".into()),
         (None, Some((name, alone))) => {
             words.push(format!("No plan uses all pools; pool {name} alone takes {alone}."));
         }
-        (None, None) => words.push("No plan uses all pools, and none a pool alone.".into()),
+        (None, None) => words.push("No plan uses all pools, and no plan fits a single pool.".into()),
     }
     if let Some(best) = answer.mixtures.first() {
         let slowest = &pooled.cluster().pools[best.slowest].name;
@@ -239,8 +239,8 @@ pub fn paragraph(pooled: &Pooled, answer: &Answer) -> String {
     }
     if let Some(beyond) = &answer.beyond {
         words.push(format!(
-            "With shares by speed ({}), {} would take {}: replicas with unlike numbers of micro-batches are not run by \
-             Megatron-Core or the others; --for any counts them.",
+            "With shares by speed ({}), {} would take {}: Megatron-Core and the other available frameworks do not \
+            run replicas with unequal numbers of micro-batches; --for any includes such plans.",
             shares(pooled, &beyond.way).join(", "),
             beyond.plan,
             beyond.step.total()
@@ -249,8 +249,8 @@ pub fn paragraph(pooled: &Pooled, answer: &Answer) -> String {
     words.join(" ")
 }
 
-/// The pool that is fastest by itself, with its step time.
-fn fastest_alone<'p>(pooled: &'p Pooled, answer: &Answer) -> Option<(&'p str, Seconds)> {
+/// Pool that is fastest by itself, with its step time.
+fn fastest_alone<'p>(pooled: &'p Pooled, answer: &PooledAnswer) -> Option<(&'p str, Seconds)> {
     let each = pooled.cluster().pools.iter().zip(&answer.alone);
     let each = each.filter_map(|(pool, best)| Some((pool.name.as_str(), best.as_ref()?.step.total())));
     each.min_by(|a, b| a.1.get().total_cmp(&b.1.get()))
@@ -308,10 +308,10 @@ struct Priced {
 #[derive(Serialize)]
 struct PoolPart {
     pool: String,
-    /// Replicas that live there, and what each takes.
+    /// Number of replicas in the pool.
     replicas: Option<u32>,
     micro_batches: Option<u32>,
-    /// Pipeline ranks that live there, and the layers that they hold.
+    /// Pipeline ranks in the pool.
     stages: Option<Vec<usize>>,
     layers: Option<u32>,
     peak_mem_gib: f64,
@@ -379,11 +379,12 @@ impl Priced {
     }
 }
 
-/// The answer as JSON.
+/// JSON answer for pools.
 ///
 /// # Errors
-/// When a value is no JSON.
-pub fn json(pooled: &Pooled, answer: &Answer) -> serde_json::Result<String> {
+///
+/// A value has no JSON form.
+pub fn json(pooled: &Pooled, answer: &PooledAnswer) -> serde_json::Result<String> {
     let problem = &pooled.joined()[0];
     let workload = problem.workload();
     let pools = pooled.cluster().pools.iter().zip(pooled.joined());

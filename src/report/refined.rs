@@ -1,4 +1,4 @@
-//! Refined stages for a reader.
+//! Reports on refined stages.
 
 use meshwright_engine::units::{percent, significant};
 use serde::Serialize;
@@ -9,11 +9,10 @@ use meshwright_engine::stages::StagedPlan;
 use meshwright_planner::refine::ranking::Entry;
 use meshwright_planner::refine::{Proof, Refined};
 
-/// The refined plans as a table.
+/// Table of the refined plans.
 pub fn sheet(problem: &Problem, entries: &[Entry]) -> Sheet {
-    let columns =
-        ["#", "plan", "before", "refined", "gain", "no split is faster", "peak GiB", "stages", "recomputation"];
-    let mut sheet = Sheet::new("with layers and recomputation chosen for each stage", &columns);
+    let columns = ["#", "plan", "before", "refined", "gain", "optimality gap", "peak GiB", "stages", "recomputation"];
+    let mut sheet = Sheet::new("with layers and recomputation optimised for each stage", &columns);
     for entry in entries {
         let Ok(refined) = &entry.outcome else { continue };
         let before = refined.before.map_or_else(|| "does not fit".to_owned(), |time| time.to_string());
@@ -33,7 +32,7 @@ pub fn sheet(problem: &Problem, entries: &[Entry]) -> Sheet {
     sheet
 }
 
-/// What waits on the host, where anything does.
+/// Offloaded tensors in words; empty if there are none.
 fn on_host(staged: &StagedPlan) -> String {
     let Some(offload) = staged.offload.first() else { return String::new() };
     let share = |what: &str, share: f64| {
@@ -45,12 +44,12 @@ fn on_host(staged: &StagedPlan) -> String {
 fn proof(proof: Proof) -> String {
     match proof {
         Proof::Optimal => "proved".into(),
-        Proof::WithinGap { gap } => format!("by over {:.2} %", gap * 100.0),
-        Proof::TimeLimit { gap } => format!("by over {:.2} % (search cut short)", gap * 100.0),
+        Proof::WithinGap { gap } => format!("≤ {:.2} %", gap * 100.0),
+        Proof::TimeLimit { gap } => format!("≤ {:.2} % (search stopped early)", gap * 100.0),
     }
 }
 
-/// What refinement changed, in words; empty where it changed nothing.
+/// Sentences on the effect of refinement; empty if it changed nothing.
 pub fn sentence(entries: &[Entry], fastest_unrefined: Option<meshwright_engine::units::Seconds>) -> String {
     let Some((entry, refined)) = entries.iter().find_map(|entry| Some((entry, entry.outcome.as_ref().ok()?))) else {
         return String::new();
@@ -62,22 +61,23 @@ pub fn sentence(entries: &[Entry], fastest_unrefined: Option<meshwright_engine::
     };
     match (refined.before, fastest_unrefined) {
         (None, None) => format!(
-            "A plan fits only thanks to refinement: {} with stages {} takes {}; with alike stages and one recomputation for \
-             all layers nothing fits.{flags}",
+            "Only refinement makes a plan fit: {} with stages {} takes {}; with identical stages and one \
+            recomputation for all layers, no plan fits.{flags}",
             entry.plan,
             refined.staged.megatron_layout(),
             refined.step()
         ),
         (None, Some(fastest)) if refined.step() < fastest => format!(
-            "The fastest plan exists only thanks to refinement: {} does not fit with alike stages; with stages {} it takes \
-             {}, {} less than the fastest that does.{flags}",
+            "Only refinement makes the fastest plan fit: {} does not fit with identical stages; with stages {} it \
+             takes {}, {} less than the fastest plan that fits without it.{flags}",
             entry.plan,
             refined.staged.megatron_layout(),
             refined.step(),
             percent(1.0 - refined.step() / fastest)
         ),
         (_, Some(fastest)) if refined.step() < fastest => format!(
-            "Refined, {} is the fastest: stages {} take {}, {} less than the fastest plan with alike stages.{flags}",
+            "Refined, {} is the fastest: stages {} take {}, {} less than the fastest plan with identical \
+            stages.{flags}",
             entry.plan,
             refined.staged.megatron_layout(),
             refined.step(),
@@ -87,9 +87,9 @@ pub fn sentence(entries: &[Entry], fastest_unrefined: Option<meshwright_engine::
     }
 }
 
-/// One refined plan as JSON.
+/// JSON form of a refined plan.
 #[derive(Debug, Serialize)]
-pub struct Document {
+pub struct RefinedDocument {
     plan: String,
     place: Option<usize>,
     fits: bool,
@@ -97,7 +97,7 @@ pub struct Document {
     refined: Option<Stages>,
 }
 
-/// Stages with their price.
+/// JSON form of refined stages with their cost.
 #[derive(Debug, Serialize)]
 pub struct Stages {
     step_time_before_s: Option<f64>,
@@ -115,7 +115,7 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Of refined stages.
+    /// JSON form of refined stages.
     pub fn new(refined: &Refined) -> Self {
         let ends = refined.staged.first_and_last();
         let proof = match refined.proof {
@@ -140,8 +140,8 @@ impl Stages {
     }
 }
 
-impl Document {
-    /// Of an entry.
+impl RefinedDocument {
+    /// JSON form of an entry.
     pub fn new(entry: &Entry) -> Self {
         Self {
             plan: entry.plan.to_string(),

@@ -1,19 +1,19 @@
-//! Predicted against measured step times as an SVG: both axes logarithmic, the diagonal, and 10 % on both sides of it.
+//! Scatter plot of predicted against measured step times as SVG: logarithmic axes, the diagonal, and a 10 % band.
 
 use std::fmt::Write;
 
 use meshwright_lab::validate::Point;
 
-/// Side of the plot, and the margin for its labels.
+/// Side of the plot in pixels, and the margin for its labels.
 const SIDE: f64 = 640.0;
 const MARGIN: f64 = 64.0;
-/// Colours of dense models and of those with experts: apart for the colour-blind too.
+/// Colours of dense and MoE models, distinguishable with colour blindness.
 const DENSE: &str = "#0072b2";
 const MOE: &str = "#d55e00";
-/// The band that is drawn.
+/// Half-width of the band around the diagonal.
 const BAND: f64 = 0.1;
 
-/// The plot; each point tells its run, figures and error on hover.
+/// Renders the plot; a point shows its run, figures and error on hover.
 pub fn svg(points: &[Point]) -> String {
     let (low, high) = decades(points);
     let place = |seconds: f64| (seconds.log10() - low) / (high - low) * SIDE;
@@ -84,7 +84,7 @@ pub fn svg(points: &[Point]) -> String {
     out
 }
 
-/// The whole decades that hold every figure.
+/// Exponents of the decades that enclose all figures.
 fn decades(points: &[Point]) -> (f64, f64) {
     let logs = || points.iter().flat_map(|point| [point.measured_s.log10(), point.predicted_s.log10()]);
     let low = logs().fold(f64::INFINITY, f64::min).floor();

@@ -1,4 +1,4 @@
-//! A step as a picture: the pipeline with its bubbles, and the memory of each stage.
+//! Drawing of a step: the pipeline with its bubbles, and the memory of each stage.
 
 use meshwright_engine::units::{percent, significant};
 use std::fmt::Write;
@@ -18,14 +18,14 @@ mod size {
     pub const MEMORY: f64 = 240.0;
     pub const BETWEEN: f64 = 92.0;
     pub const BOTTOM: f64 = 40.0;
-    /// Highest row of a rank and highest column of a rank's memory.
+    /// Largest height of a rank's row and of a rank's memory column.
     pub const ROW: f64 = 34.0;
     pub const COLUMN: f64 = 64.0;
-    /// Narrowest slice that is drawn alone; narrower ones of one kind are joined.
+    /// Width below which slices of one kind are joined.
     pub const SLICE: f64 = 0.8;
 }
 
-/// Colours of passes and of tenants, which people with either colour blindness can tell apart (Okabe and Ito).
+/// Colours of passes and tenants, distinguishable with colour blindness (Okabe and Ito).
 mod colour {
     pub const FORWARD: &str = "#56B4E9";
     pub const BACKWARD: &str = "#E69F00";
@@ -36,7 +36,7 @@ mod colour {
         ["#0072B2", "#56B4E9", "#009E73", "#E69F00", "#CC79A7", "#F0E442", "#999999", "#555555"];
 }
 
-/// The picture.
+/// Renders the drawing.
 pub fn picture(problem: &Problem, timeline: &Timeline) -> String {
     let mut svg = String::new();
     let height = size::TOP + rows_height(timeline) + size::BETWEEN + size::MEMORY + size::BOTTOM;
@@ -80,7 +80,7 @@ fn row_height(timeline: &Timeline) -> f64 {
     (size::TIMELINE / f64::from(timeline.plan.layout.pp)).min(size::ROW)
 }
 
-/// Text with what XML reserves written out.
+/// Text element with XML special characters escaped.
 fn text(svg: &mut String, x: f64, y: f64, anchor: &str, size: u32, words: &str) {
     let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" font-size="{size}">{words}</text>"#);
@@ -90,7 +90,7 @@ fn rect(svg: &mut String, x: f64, y: f64, width: f64, height: f64, fill: &str) {
     let _ = writeln!(svg, r#"<rect x="{x:.2}" y="{y:.2}" width="{width:.2}" height="{height:.2}" fill="{fill}"/>"#);
 }
 
-/// Of a slice, and of its lower half where it is a pair.
+/// Fill of a slice, and of its lower half for a pair of passes.
 type Fill = (&'static str, Option<&'static str>);
 
 const fn colour_of(op: Op) -> &'static str {
@@ -101,7 +101,7 @@ const fn colour_of(op: Op) -> &'static str {
     }
 }
 
-/// One row per rank; joined where passes are narrower than a pixel.
+/// Draws one row per rank; passes narrower than a pixel are joined.
 fn passes(svg: &mut String, timeline: &Timeline) {
     let edges = timeline.step.dp_comm + timeline.step.optimizer;
     let whole = (timeline.makespan + edges).get();
@@ -116,7 +116,7 @@ fn passes(svg: &mut String, timeline: &Timeline) {
             text(svg, size::LEFT - 6.0, y + row / 2.0 + 4.0, "end", 11, &format!("rank {rank}"));
         }
         rect(svg, size::LEFT, y, at(timeline.makespan.get()) - size::LEFT, row - gap, colour::IDLE);
-        // A pair is one colour above the other.
+        // A pair is drawn as one colour above the other.
         let mut draw = |start: f64, end: f64, (fill, below): Fill| {
             let (width, height) = (seam(end - start), row - gap);
             rect(svg, start, y, width, height, fill);
@@ -172,7 +172,7 @@ fn passes(svg: &mut String, timeline: &Timeline) {
     legend(svg, bottom + 36.0, &keys);
 }
 
-/// A slice keeps a hair's breadth to the next where it is wide enough to show one.
+/// Gap to the next slice, if the slice is wide enough to show one.
 fn seam(width: f64) -> f64 {
     if width > 4.0 { width - 0.6 } else { width }
 }
@@ -186,7 +186,7 @@ fn legend(svg: &mut String, y: f64, keys: &[(&str, &str)]) {
     }
 }
 
-/// One column per rank, its tenants stacked, and the line that it may fill.
+/// Draws one column per rank with its tenants stacked, and a line at the memory budget.
 fn memory(svg: &mut String, problem: &Problem, timeline: &Timeline, top: f64) {
     let budget = problem.hbm_budget().as_gib();
     let hbm = problem.cluster().gpu.hbm.value.as_gib();
@@ -214,7 +214,7 @@ fn memory(svg: &mut String, problem: &Problem, timeline: &Timeline, top: f64) {
         }
     }
     text(svg, size::LEFT, bottom + 28.0, "start", 11, "memory of each pipeline rank at its peak, GiB");
-    for (gib, name, dash) in [(budget, "may be filled", "6 3"), (hbm, "HBM", "none")] {
+    for (gib, name, dash) in [(budget, "memory budget", "6 3"), (hbm, "HBM", "none")] {
         let y = bottom - high(gib);
         let _ = writeln!(
             svg,

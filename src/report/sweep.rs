@@ -1,22 +1,22 @@
-//! The sheets of a sweep: options, fronts, break-even rents, steps on axes, what to buy.
+//! Sheets of a sweep: options, fronts, break-even prices, marginal effects, purchase.
 
 use super::Sheet;
-use crate::sweep::fleet::{Fleet, Goal, Proof};
+use crate::sweep::fleet::{Fleet, FleetGoal, FleetProof};
 use crate::sweep::insight::{BreakEven, Marginal};
-use crate::sweep::record::{Record, Status};
+use crate::sweep::record::{OptionStatus, Record};
 use meshwright_engine::units::{Usd, count, percent, significant};
 
-/// Dollars as text.
+/// Dollar amount as text.
 fn usd(dollars: f64) -> String {
     Usd::new(dollars).to_string()
 }
 
-/// A change with its sign.
+/// Percent change with its sign.
 fn change(share: f64) -> String {
     format!("{:+.1} %", share * 100.0)
 }
 
-/// The options in this order, those on the front marked.
+/// Table of options in the given order, with those on the front marked.
 pub fn options(title: String, records: &[Record], order: &[usize], on_front: &[usize]) -> Sheet {
     let columns = ["option", "front", "cost", "from", "to", "days", "from", "to", "MWh", "effective", "best plan"];
     let mut sheet = Sheet::new(title, &columns);
@@ -41,7 +41,7 @@ pub fn options(title: String, records: &[Record], order: &[usize], on_front: &[u
     sheet
 }
 
-/// The degrees of a plan: its text up to the first word that is none.
+/// Degrees of a plan: its text up to the first word that is not a degree.
 fn degrees(plan: &str) -> &str {
     let is_degree = |word: &str| {
         let (key, value) = word.split_once('=').unwrap_or_default();
@@ -51,16 +51,16 @@ fn degrees(plan: &str) -> &str {
     &plan[..length.saturating_sub(1).min(plan.len())]
 }
 
-/// Options that cannot do the work, and why.
+/// Table of infeasible options with their reasons.
 pub fn infeasible(records: &[Record], most: usize) -> Sheet {
-    let mut sheet = Sheet::new("Cannot do the work", &["option", "why"]);
-    for record in records.iter().filter(|record| record.status == Status::Infeasible).take(most) {
+    let mut sheet = Sheet::new("Infeasible options", &["option", "why"]);
+    for record in records.iter().filter(|record| record.status == OptionStatus::Infeasible).take(most) {
         sheet.push([record.label.clone(), record.reason.clone().unwrap_or_default()]);
     }
     sheet
 }
 
-/// Prices at which GPUs are even.
+/// Table of break-even prices.
 pub fn break_even(points: &[BreakEven]) -> Sheet {
     let title = "Break-even prices of a GPU-hour, each GPU at its cheapest option";
     let mut sheet = Sheet::new(title, &["terms", "GPU", "beats", "below", "now", ""]);
@@ -75,18 +75,18 @@ pub fn break_even(points: &[BreakEven]) -> Sheet {
             match (point.wins, point.is_close) {
                 (true, false) => "cheaper now".to_owned(),
                 (true, true) => "cheaper now, within the error".to_owned(),
-                (false, false) => "dearer now".to_owned(),
-                (false, true) => "dearer now, within the error".to_owned(),
+                (false, false) => "more expensive now".to_owned(),
+                (false, true) => "more expensive now, within the error".to_owned(),
             },
         ]);
     }
     sheet
 }
 
-/// What one step on an axis is worth.
+/// Table of the marginal effect of one step on each axis.
 pub fn marginals(steps: &[Marginal]) -> Sheet {
     let columns = ["axis", "from", "to", "time", "least", "most", "cost", "energy", "pairs"];
-    let mut sheet = Sheet::new("What one step is worth, all else equal", &columns);
+    let mut sheet = Sheet::new("Effect of one step on each axis, all else equal", &columns);
     for step in steps {
         sheet.push([
             step.axis.replace('_', " "),
@@ -103,14 +103,14 @@ pub fn marginals(steps: &[Marginal]) -> Sheet {
     sheet
 }
 
-/// A fleet in one sentence, with its proof.
+/// Sentence that summarises a fleet and its optimality gap.
 pub fn bought(fleet: &Fleet) -> String {
     let proof = match fleet.proof {
-        Proof::Optimal => "proved optimal".to_owned(),
-        Proof::Within(gap) if gap.is_finite() => {
-            format!("best found, not proved: none is better by more than {:.1} %", gap * 100.0)
+        FleetProof::Optimal => "proved optimal".to_owned(),
+        FleetProof::Within(gap) if gap.is_finite() => {
+            format!("optimality gap ≤ {:.1} %", gap * 100.0)
         }
-        Proof::Within(_) => "best found, not proved".to_owned(),
+        FleetProof::Within(_) => "not proved optimal".to_owned(),
     };
     format!(
         "{} for {} tokens in {} days, at most {} MW and {:.0} racks; {proof}; {} of {} options after dominance, {} columns",
@@ -125,11 +125,11 @@ pub fn bought(fleet: &Fleet) -> String {
     )
 }
 
-/// What to buy.
-pub fn fleet(fleet: &Fleet, goal: Goal) -> Sheet {
+/// Table of the recommended purchase.
+pub fn fleet(fleet: &Fleet, goal: FleetGoal) -> Sheet {
     let title = match goal {
-        Goal::Cost => "What to buy: fewest dollars",
-        Goal::Tokens => "What to buy: most tokens",
+        FleetGoal::Cost => "What to buy: least cost",
+        FleetGoal::Tokens => "What to buy: most tokens",
     };
     let columns = ["clusters", "option", "GPUs", "from day", "to day", "runs on each", "tokens", "cost"];
     let mut sheet = Sheet::new(title, &columns);

@@ -1,4 +1,4 @@
-//! A sweep as CSV: one line an option, the same columns on every line.
+//! Sweep as CSV: one line per option, with the same columns on every line.
 
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -7,7 +7,7 @@ use crate::sweep::choice::AXES;
 use crate::sweep::record::{Job, Record, Totals};
 use crate::sweep::{Sweep, SweepError, store};
 
-/// The columns: option, axes of the sweep, totals, then those of each workload.
+/// Column names: option, axes of the sweep, totals, then each workload.
 pub fn columns(sweep: &Sweep) -> Vec<String> {
     let mut columns: Vec<String> = ["option", "status", "reason"].map(str::to_owned).into();
     columns.extend(AXES.iter().map(|(name, _)| (*name).to_owned()));
@@ -51,7 +51,7 @@ fn job(job: Option<&Job>) -> [(&'static str, String); 8] {
     ]
 }
 
-/// The cells of a record.
+/// Cells of a record.
 pub fn row(sweep: &Sweep, record: &Record) -> Vec<String> {
     let status = if record.totals.is_some() { "ok" } else { "infeasible" };
     let mut row = vec![record.option.to_string(), status.to_owned(), record.reason.clone().unwrap_or_default()];
@@ -65,10 +65,11 @@ pub fn row(sweep: &Sweep, record: &Record) -> Vec<String> {
     row
 }
 
-/// Records in memory.
+/// CSV text of records in memory.
 ///
 /// # Errors
-/// When a row cannot be written, which text in memory never is.
+///
+/// A row cannot be written, which does not happen in memory.
 pub fn text(sweep: &Sweep, records: &[Record]) -> Result<String, csv::Error> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(columns(sweep))?;
@@ -79,10 +80,11 @@ pub fn text(sweep: &Sweep, records: &[Record]) -> Result<String, csv::Error> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A finished results file, line by line.
+/// Converts a finished results file to CSV, line by line.
 ///
 /// # Errors
-/// When one cannot be read or the other not written.
+///
+/// The input cannot be read or the output cannot be written.
 pub fn write(sweep: &Sweep, results: &Path, to: &Path) -> Result<(), SweepError> {
     let failed = |why: &dyn std::fmt::Display| SweepError::results(to, format!("cannot be written: {why}"));
     let file = std::fs::File::create(to).map_err(|why| failed(&why))?;

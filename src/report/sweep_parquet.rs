@@ -1,4 +1,4 @@
-//! A sweep as Parquet: the columns of the CSV, text and numbers apart. Feature `parquet`.
+//! Sweep as Parquet: the columns of the CSV, typed as text or number. Feature `parquet`.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,20 +15,21 @@ use crate::sweep::choice::AXES;
 use crate::sweep::record::Record;
 use crate::sweep::{Sweep, SweepError, store};
 
-/// Rows of one row group.
+/// Number of rows in a row group.
 const GROUP: usize = 10_000;
 
-/// Whether a column holds text.
+/// Whether a column contains text.
 fn is_text(column: &str) -> bool {
     ["status", "reason", "gpu_name"].contains(&column)
         || AXES.iter().any(|(name, _)| *name == column)
         || column.ends_with(".plan")
 }
 
-/// A finished results file, group by group.
+/// Converts a finished results file to Parquet, group by group.
 ///
 /// # Errors
-/// When one cannot be read or the other not written.
+///
+/// The input cannot be read or the output cannot be written.
 pub fn write(sweep: &Sweep, results: &Path, to: &Path) -> Result<(), SweepError> {
     let failed = |why: &dyn std::fmt::Display| SweepError::results(to, format!("cannot be written: {why}"));
     let columns = columns(sweep);
@@ -65,7 +66,7 @@ fn schema(columns: &[String]) -> Result<Type, ParquetError> {
     Type::group_type_builder("sweep").with_fields(fields).build()
 }
 
-/// One row group; an empty cell is null.
+/// Writes one row group; an empty cell is null.
 fn group(
     writer: &mut SerializedFileWriter<std::fs::File>,
     columns: &[String],

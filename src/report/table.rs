@@ -6,17 +6,17 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle
 
 use super::Sheet;
 
-/// Width where there is no terminal.
+/// Width in characters without a terminal.
 const WIDTH: u16 = 100;
 
-/// A sheet under its heading: a table, or records one below the other where the terminal is too narrow for its words.
+/// Renders a sheet under its title: as a table, or as records below each other if the terminal is too narrow.
 pub fn render(sheet: &Sheet) -> String {
     let words: u16 = (0..sheet.columns.len()).map(|at| longest_word(sheet, at) + GAP).fold(0, u16::saturating_add);
     let body = if words > width() + GAP { records(sheet) } else { table(sheet) };
     if sheet.title.is_empty() { format!("{body}\n") } else { format!("{}\n{body}\n", wrapped(&sheet.title)) }
 }
 
-/// Each row as lines of `column: cell`, with an empty line between rows.
+/// Renders each row as lines of `column: cell`, with an empty line between rows.
 fn records(sheet: &Sheet) -> String {
     let record = |row: &Vec<String>| {
         let lines = sheet.columns.iter().zip(row).filter(|(_, cell)| !cell.is_empty());
@@ -48,7 +48,7 @@ fn table(sheet: &Sheet) -> String {
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
-/// Width of the gap between two columns, beside the padding of a cell.
+/// Width of the gap between two columns, in addition to the cell padding.
 const GAP: u16 = 1;
 
 fn width() -> u16 {
@@ -56,7 +56,7 @@ fn width() -> u16 {
     terminal.unwrap_or(WIDTH)
 }
 
-/// Prose in lines that fit.
+/// Prose wrapped to the width of the terminal.
 pub fn wrapped(text: &str) -> String {
     let mut lines: Vec<String> = Vec::new();
     let most = usize::from(width());
@@ -78,7 +78,7 @@ fn longest_word(sheet: &Sheet, at: usize) -> u16 {
     u16::try_from(longest.unwrap_or(1).max(1)).unwrap_or(WIDTH)
 }
 
-/// Figures stand to the right, words to the left.
+/// Whether a cell is a figure, which is aligned to the right.
 fn is_figure(cell: &str) -> bool {
     cell.starts_with(|c: char| c.is_ascii_digit() || c == '-')
 }

@@ -4,22 +4,22 @@ use meshwright_engine::units::percent;
 use meshwright_planner::confidence::table;
 use meshwright_planner::search::Ranking;
 
-/// Fewest and most plans that are worth timing.
+/// Fewest and most plans to recommend for timing.
 const TO_TIME: (usize, usize) = (3, 5);
 
-/// How far the ranking may be trusted.
+/// Resolution of a ranking: the plans that tie with the first.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ties {
-    /// Plans, the first among them, whose step time is too near to that of the first to be told apart from it.
+    /// Number of plans, including the first, whose step time is too close to the first to be distinguished.
     pub tied: usize,
-    /// Plans that are shown.
+    /// Number of plans shown.
     shown: usize,
-    /// The gap at which they could be.
+    /// Difference in step time needed to tell two plans apart.
     gap: f64,
 }
 
 impl Ties {
-    /// Of a ranking, by the gap at which nine measured pairs of ten were in the predicted order.
+    /// Ties of a ranking, by the difference at which nine of ten measured pairs were in the predicted order.
     pub fn of(ranking: &Ranking) -> Self {
         let gap = table().apart.gap;
         let times: Vec<f64> = ranking.evaluations.iter().map(|evaluation| evaluation.step.total().get()).collect();
@@ -27,13 +27,13 @@ impl Ties {
         Self { tied: times.iter().filter(|time| **time < first * (1.0 + gap)).count(), shown: times.len(), gap }
     }
 
-    /// A plan's place in the ranking, from 0; those tied with the first are marked.
+    /// Rank of a plan as text, from the index `at`; those that tie with the first are marked.
     pub fn place(&self, at: usize) -> String {
         if self.tied > 1 && at < self.tied { format!("{} =", at + 1) } else { (at + 1).to_string() }
     }
 
-    /// Places, from 1, of the plans to time before one is chosen: the tied ones, three to five; none where the first stands
-    /// alone.
+    /// Ranks, from 1, of the plans to time before choosing one: the tied ones, three to five; empty if the first does not
+    /// tie.
     pub fn to_time(&self) -> Vec<usize> {
         if self.tied < 2 {
             return Vec::new();
@@ -41,14 +41,15 @@ impl Ties {
         (1..=self.tied.clamp(TO_TIME.0, TO_TIME.1).min(self.shown)).collect()
     }
 
-    /// What to do about it.
+    /// Sentence that recommends which plans to time.
     pub fn advice(&self) -> String {
         let gap = percent(self.gap);
         let to_time = self.to_time();
         match to_time.as_slice() {
             [] if self.shown > 1 => {
                 format!(
-                    "The next plan is over {gap} slower: measured plans so far apart were in the predicted order nine times of ten."
+                    "The next plan is over {gap} slower: measured plans that differ this much were in the predicted \
+                    order nine times out of ten."
                 )
             }
             [] => String::new(),

@@ -1,4 +1,4 @@
-//! A step as a Chrome trace, for Perfetto (ui.perfetto.dev) and chrome://tracing.
+//! Step as a Chrome trace, for Perfetto (ui.perfetto.dev) and chrome://tracing.
 
 use serde_json::{Value, json};
 
@@ -7,20 +7,22 @@ use meshwright_engine::schedule::ops::{Op, Pass, Slot};
 use meshwright_engine::schedule::replay::Event;
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// Streams of each rank, in the order they are shown.
+/// Streams of each rank, in display order.
 const STREAMS: [&str; 6] = ["compute", "TP", "CP", "EP", "PP", "DP"];
 
 fn microseconds(time: Seconds) -> f64 {
     time.get() * 1e6
 }
 
-/// The trace: one process per pipeline rank with its compute, TP, CP, EP, PP and DP streams, and a counter of its memory.
+/// Renders the trace: one process per pipeline rank with its compute, TP, CP, EP, PP and DP streams, and a counter of its
+/// memory.
 ///
-/// Exposed communication of a pass stands on its own stream behind the pass's compute; expert traffic that a pair hides, beside
-/// it. Times are in microseconds, as the format asks for.
+/// Exposed communication of a pass is on its own stream after the pass's compute; expert traffic that a pair hides is next
+/// to it. Times are in microseconds, as the format requires.
 ///
 /// # Errors
-/// When a value has no JSON form.
+///
+/// A value has no JSON form.
 pub fn chrome(timeline: &Timeline) -> serde_json::Result<String> {
     let mut events = Vec::new();
     let ranks = timeline.plan.layout.pp;
@@ -67,7 +69,7 @@ fn name(op: Op) -> String {
     format!("{letter} micro-batch {} chunk {}", op.micro_batch, op.stage)
 }
 
-/// What of an operation runs where, as if it were alone.
+/// Streams of an operation with their durations, as if it ran alone.
 fn parts(timeline: &Timeline, op: Op, length: Seconds) -> Parts {
     let (forward, backward) = timeline.parts[op.stage as usize];
     match op.pass {
@@ -77,7 +79,7 @@ fn parts(timeline: &Timeline, op: Op, length: Seconds) -> Parts {
     }
 }
 
-/// What a rank does at once: its compute, then what of its communication nothing hides, then the sends to the next stages.
+/// Events of a rank: compute, then its exposed communication, then the sends to the next stages.
 fn passes(timeline: &Timeline, event: &Event, into: &mut Vec<Value>) {
     let (Slot { op, beside }, length) = (event.slot, event.end - event.start);
     let own = parts(timeline, op, length);
@@ -112,7 +114,7 @@ fn passes(timeline: &Timeline, event: &Event, into: &mut Vec<Value>) {
     }
 }
 
-/// Whether what an operation gives goes to another rank.
+/// Whether the output of an operation goes to another rank.
 fn leaves(timeline: &Timeline, op: Op) -> bool {
     let (schedule, pp) = (timeline.plan.schedule, timeline.plan.layout.pp);
     let next = match op.pass {
@@ -123,7 +125,7 @@ fn leaves(timeline: &Timeline, op: Op) -> bool {
     next.is_some_and(|next| schedule.rank_of(next, pp) != schedule.rank_of(op.stage, pp))
 }
 
-/// Gradients, parameters and update after a rank's last pass, as far as nothing hides them.
+/// Exposed gradient exchange, parameter gather and update after a rank's last pass.
 fn edges(timeline: &Timeline, rank: u32, into: &mut Vec<Value>) {
     let ends = timeline.events.iter().filter(|event| event.rank == rank).map(|event| event.end);
     let mut at = ends.fold(Seconds::ZERO, Seconds::max);
@@ -138,7 +140,7 @@ fn edges(timeline: &Timeline, rank: u32, into: &mut Vec<Value>) {
     }
 }
 
-/// Memory of a rank: what is always there, and activations that come with forwards and go with backwards.
+/// Memory of a rank: the constant part, and activations that forwards allocate and backwards free.
 fn memory(timeline: &Timeline, rank: u32, into: &mut Vec<Value>) {
     let footprint = &timeline.footprints[rank as usize];
     let fixed = footprint.device() - footprint.activations;

@@ -1,13 +1,13 @@
-//! The scoreboard for a reader.
+//! Scores of a validation.
 
 use super::Sheet;
 use meshwright_engine::units::{percent, significant};
-use meshwright_lab::validate::choice::Choice;
+use meshwright_lab::validate::choice::ChoiceScore;
 use meshwright_lab::validate::metrics::Errors;
 use meshwright_lab::validate::omitted::{Unmeasured, Unpredicted};
 use meshwright_lab::validate::{Oom, Report};
 
-/// Step times by class.
+/// Table of step-time errors by class.
 pub fn time(report: &Report) -> Sheet {
     let columns = ["by", "class", "timed", "predicted", "mean", "median", "p90", "worst", "bias"];
     let mut sheet = Sheet::new("Step time: |predicted / measured - 1|; repeats count once", &columns);
@@ -29,7 +29,7 @@ pub fn time(report: &Report) -> Sheet {
     sheet
 }
 
-/// Peak memory by kind of figure.
+/// Table of peak-memory errors by kind of figure.
 pub fn memory(report: &Report) -> Sheet {
     let mut sheet = Sheet::new("Peak memory", &["kind of figure", "n", "mean", "median", "p90", "worst", "bias"]);
     for class in &report.memory {
@@ -47,7 +47,7 @@ pub fn memory(report: &Report) -> Sheet {
     sheet
 }
 
-/// Running out of memory.
+/// Table of out-of-memory predictions.
 pub fn oom(report: &Report) -> Sheet {
     let oom = &report.oom;
     let Oom { true_fits, false_fits, true_ooms, false_ooms } = *oom;
@@ -59,7 +59,7 @@ pub fn oom(report: &Report) -> Sheet {
     sheet
 }
 
-/// Runs without a prediction, by reason.
+/// Table of runs without a prediction, by reason.
 pub fn unpredicted(report: &Report) -> Sheet {
     const NAMED: usize = 5;
     let mut sheet = Sheet::new("Not predicted", &["runs", "why", "which"]);
@@ -71,10 +71,10 @@ pub fn unpredicted(report: &Report) -> Sheet {
     sheet
 }
 
-/// Cells that are no measurement.
+/// Table of cells that are not measurements.
 pub fn unmeasured(report: &Report) -> Sheet {
     let columns = ["run", "line", "column", "value"];
-    let mut sheet = Sheet::new("Measured cells that are no measurement, read as blank", &columns);
+    let mut sheet = Sheet::new("Invalid measured cells, read as blank", &columns);
     for Unmeasured { id, line, column, value } in &report.unmeasured {
         let line = line.map_or_else(String::new, |line| line.to_string());
         sheet.push([id.clone(), line, (*column).to_owned(), value.clone()]);
@@ -82,14 +82,14 @@ pub fn unmeasured(report: &Report) -> Sheet {
     sheet
 }
 
-/// Ranking and regret.
+/// Table of ranking quality and regret.
 pub fn choice(report: &Report) -> Sheet {
     let columns =
         ["set", "groups", "plans", "Spearman", "mean regret", "worst", "best of 3", "best of 3 of more than 3"];
     let mut sheet = Sheet::new("Choosing among measured plans of one model, GPUs, batch and sequence", &columns);
-    let mut all: Vec<(String, &Choice)> = report.choice.classes.iter().map(|of| (of.class.clone(), of)).collect();
+    let mut all: Vec<(String, &ChoiceScore)> = report.choice.classes.iter().map(|of| (of.class.clone(), of)).collect();
     if let Some(of) = &report.choice_uncontradicted {
-        all.insert(1, (format!("{}, without runs that others contradict", of.class), of));
+        all.insert(1, (format!("{}, without contradicted runs", of.class), of));
     }
     for (name, class) in all {
         sheet.push([
@@ -106,9 +106,9 @@ pub fn choice(report: &Report) -> Sheet {
     sheet
 }
 
-/// Runs that other runs contradict.
+/// Table of runs that other runs contradict.
 pub fn anomalies(report: &Report) -> Sheet {
-    let title = "Runs that another run contradicts, whatever is predicted";
+    let title = "Runs that another run contradicts, independent of predictions";
     let mut sheet = Sheet::new(title, &["run", "slower", "than", "although"]);
     for anomaly in &report.anomalies {
         sheet.push([
@@ -121,7 +121,7 @@ pub fn anomalies(report: &Report) -> Sheet {
     sheet
 }
 
-/// The runs that are furthest off.
+/// Table of the runs with the largest errors.
 pub fn worst(report: &Report, most: usize) -> Sheet {
     let mut sheet = Sheet::new("Furthest off", &["run", "measured s", "predicted s", "error"]);
     for point in report.points.iter().take(most) {

@@ -1,4 +1,4 @@
-//! A verification for a launch or purchase file: the machine, the plans by measured step time, their kernels.
+//! Report of a verification: the machine, the plans by measured step time, their kernels.
 
 use super::Sheet;
 use meshwright_engine::units::{Bytes, percent, significant};
@@ -6,7 +6,7 @@ use meshwright_lab::probe::Samples;
 use meshwright_lab::probe::parts::Part;
 use meshwright_lab::probe::verify::{Checked, LayerMemory, Term, Verdict, Verification};
 
-/// The sheets of a report, the verdict in the heading of the first.
+/// Sheets of a report, with the verdict in the title of the first.
 pub fn report(heading: &str, samples: &Samples, verification: &Verification) -> Vec<Sheet> {
     let machine = &samples.machine;
     let mut of = Sheet::new(format!("{heading}: {}", verification.verdict), &["what", "on what"]);
@@ -26,10 +26,10 @@ pub fn report(heading: &str, samples: &Samples, verification: &Verification) -> 
         .collect()
 }
 
-/// A layer of each kind as it was allocated.
+/// Table of the allocated memory of one layer of each kind.
 fn memory(verification: &Verification) -> Sheet {
     let columns = ["plan", "layer kind", "allocated GiB", "predicted GiB", "error"];
-    let mut sheet = Sheet::new("Memory of one layer on one rank: states, and what one micro-batch keeps", &columns);
+    let mut sheet = Sheet::new("Memory of one layer on one rank: states, and activations of one micro-batch", &columns);
     for plan in &verification.plans {
         for layer in &plan.layers {
             let LayerMemory { kind, predicted_bytes, allocated_bytes } = *layer;
@@ -45,7 +45,7 @@ fn memory(verification: &Verification) -> Sheet {
     sheet
 }
 
-/// Plans by measured step time.
+/// Table of the plans by measured step time.
 fn ranking(verification: &Verification) -> Sheet {
     let columns = [
         "#",
@@ -89,7 +89,7 @@ fn ranking(verification: &Verification) -> Sheet {
     sheet
 }
 
-/// One plan's kernels: a layer of each kind, the two ends and the update, once.
+/// Table of one plan's kernels: a layer of each kind, embedding and loss, and the update, once each.
 fn terms(plan: &Checked) -> Sheet {
     let columns = ["kernels", "measured", "predicted", "error before", "calibrated", "error after", "share measured"];
     let mut sheet = Sheet::new(plan.plan.clone(), &columns);
@@ -124,7 +124,7 @@ fn terms(plan: &Checked) -> Sheet {
     sheet
 }
 
-/// One plan's layers, pass by pass, and its update.
+/// Table of one plan's layers, pass by pass, and its update.
 fn passes(plan: &Checked) -> Sheet {
     let columns = ["layer", "measured", "predicted", "error before", "calibrated", "error after", "share measured"];
     let mut sheet = Sheet::new(
@@ -147,7 +147,7 @@ fn passes(plan: &Checked) -> Sheet {
     sheet
 }
 
-/// The verdict in a sentence.
+/// Verdict as a sentence.
 pub fn in_words(verification: &Verification) -> String {
     match verification.verdict {
         Verdict::Confirmed => {
@@ -162,13 +162,14 @@ pub fn in_words(verification: &Verification) -> String {
             )
         }
         Verdict::Inaccurate => {
-            "inaccurate: the predicted winner wins, but calibrated kernel times are over 5 % off the \
-                                measured ones, or a layer's memory over 2 %: the curves or formulas do not fit"
+            "inaccurate: the predicted winner wins, but calibrated kernel times deviate by over 5 % from the \
+            measured ones, or a layer's memory by over 2 %: the curves or formulas do not fit"
                 .into()
         }
         Verdict::Inconclusive => {
-            "inconclusive: less than 90 % of the kernel time was measured or bounded, the winner hangs on how fast \
-             attention is, or the samples are the model's own\n\nhint: the lines `left …` say what was not measured, and why"
+            "inconclusive: less than 90 % of the kernel time was measured or bounded, the winner depends on the \
+            speed of attention, or the samples are the model's own\n\nhint: the lines `left …` say what was not \
+            measured, and why"
                 .into()
         }
     }

@@ -1,4 +1,4 @@
-//! Why the winner won: a paragraph in words.
+//! Explanation of why the winner won, as a paragraph.
 
 use super::basis;
 use super::plans::largest_terms;
@@ -9,7 +9,7 @@ use meshwright_engine::units::{percent, significant};
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::search::{Ranking, plainer};
 
-/// Why the first plan of a ranking won, and what binds it; empty for an empty ranking.
+/// Paragraph on why the first plan of a ranking won and what binds it; empty for an empty ranking.
 pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
     let Some(winner) = ranking.evaluations.first() else { return String::new() };
     let figures = Figures::new(problem, winner);
@@ -21,7 +21,7 @@ pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
     let runner_up = ranking
         .evaluations
         .get(1)
-        .map_or_else(|| "No other plan is left to compare it with.".to_owned(), |second| against(winner, second));
+        .map_or_else(|| "There is no other plan to compare it with.".to_owned(), |second| against(winner, second));
     format!(
         "Why {}: a step takes {}, of which {}. {runner_up} {}{} Device curves: {}. {} {}",
         winner.plan,
@@ -37,12 +37,12 @@ pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
     .to_owned()
 }
 
-/// How far published runs like this one were from their prediction.
+/// Sentence on the prediction error of similar published runs.
 fn sure(problem: &Problem, winner: &Evaluation) -> String {
     let sure = Confidence::new(problem, winner);
     format!(
-        "Of {} published runs like it ({}), nine of ten put its step between {} and {}; it runs out of memory with a \
-         probability of {}.",
+        "Of {} published runs like it ({}), nine of ten imply a step between {} and {}; its probability of running \
+        out of memory is {}.",
         sure.runs,
         sure.class,
         sure.step.0,
@@ -51,19 +51,15 @@ fn sure(problem: &Problem, winner: &Evaluation) -> String {
     )
 }
 
-/// The same layout without the choices that gain less than measurements differ by.
+/// Sentence on a simpler plan within run-to-run noise.
 fn plainer_plan(problem: &Problem, winner: &Evaluation) -> String {
     plainer(&Costs::new(problem), winner).map_or_else(String::new, |plain| {
         let slower = plain.step.total() / winner.step.total() - 1.0;
-        format!(
-            " As good within what repeated runs differ by (3.3 %), and plainer: {} ({:+.1} %).",
-            plain.plan,
-            slower * 100.0
-        )
+        format!(" A simpler plan is within run-to-run noise (3.3 %): {} ({:+.1} %).", plain.plan, slower * 100.0)
     })
 }
 
-/// The gap to the next plan, and the term that makes it.
+/// Sentence on the gap to the next plan and the term that causes it.
 fn against(winner: &Evaluation, second: &Evaluation) -> String {
     let gap = second.step.total() / winner.step.total() - 1.0;
     let saved = winner
@@ -74,7 +70,7 @@ fn against(winner: &Evaluation, second: &Evaluation) -> String {
         .map(|((term, mine), (_, theirs))| (term, theirs - mine))
         .max_by(|a, b| a.1.get().total_cmp(&b.1.get()));
     let by = match saved {
-        Some((term, time)) if time.get() > 0.0 => format!(", mostly by {time} of {term} less"),
+        Some((term, time)) if time.get() > 0.0 => format!(", mostly through {time} less {term}"),
         Some(_) | None => String::new(),
     };
     format!("It beats the next, {}, by {}{by}.", second.plan, percent(gap))

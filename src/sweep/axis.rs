@@ -1,13 +1,13 @@
-//! One axis: a value, a list, or a range.
+//! Values of one axis: a single value, a list, or a range.
 
 use toml::Value;
 
 use super::SweepError;
 
-/// Most values of one range: more is a slip.
+/// Largest number of values in a range; more is taken for an error.
 const MOST_VALUES: usize = 1_000_000;
 
-/// The values of an axis, as text.
+/// Values of an axis, as text.
 ///
 /// * `8192`, `"400 Gb/s"`: one value.
 /// * `[8192, 16384]`: a list.
@@ -48,14 +48,14 @@ fn scalar(key: &str, value: &Value) -> Result<String, SweepError> {
     }
 }
 
-/// A number and what follows it.
+/// Number and the text after it.
 fn split(text: &str) -> Option<(f64, &str)> {
     let end = text.find(|c: char| !(c.is_ascii_digit() || matches!(c, '.' | '_' | '-' | '+'))).unwrap_or(text.len());
     let number = text[..end].replace('_', "").parse().ok()?;
     Some((number, &text[end..]))
 }
 
-/// A number and its unit, or what is wrong.
+/// Number and unit of a text, or an error.
 fn number<'a>(key: &str, text: &'a str) -> Result<(f64, &'a str), SweepError> {
     split(text).ok_or_else(|| SweepError::value(key, format!("`{text}` does not start with a number")))
 }
@@ -92,7 +92,7 @@ fn range_of(
         }
         (Some(_), Some(_)) | (None, None) => return Err(bad("a range needs either `step` or `times`".into())),
     };
-    // A hair over the end, so that 0.1 + 0.1 + 0.1 is 0.3.
+    // a margin over the end, so that rounding does not exclude it: 0.1 + 0.1 + 0.1 counts as 0.3
     let inside = |value: f64| value <= high * (1.0 + 1e-12);
     let mut values = Vec::new();
     for n in 0.. {

@@ -1,15 +1,15 @@
-//! One option: a value for each axis that the sweep names.
+//! Choice of one option: a value for each axis that the sweep names.
 
-/// What an axis changes.
+/// Effect of an axis on the results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// The machine or how it is used: another search.
+    /// Changes the machine or its use, and so needs a search of its own.
     Machine,
-    /// Prices, failures, storage: the same plan, another bill.
+    /// Changes prices, failures or storage: the plan stays, the bill changes.
     Bill,
 }
 
-/// Every axis there is, slowest first: those that change the machine, then those that change the bill.
+/// All axes, slowest first: those that change the machine, then those that change the bill.
 pub const AXES: &[(&str, Changes)] = &[
     ("cluster", Changes::Machine),
     ("gpu", Changes::Machine),
@@ -34,12 +34,12 @@ pub const AXES: &[(&str, Changes)] = &[
 pub struct Choice(pub Vec<(&'static str, String)>);
 
 impl Choice {
-    /// The value of an axis.
+    /// Value of an axis, if the option has one.
     pub fn get(&self, axis: &str) -> Option<&str> {
         self.0.iter().find(|(key, _)| *key == axis).map(|(_, value)| value.as_str())
     }
 
-    /// The part that a search depends on.
+    /// Values of the axes on which a search depends.
     #[must_use]
     pub fn machine(&self) -> Self {
         let machine = |key: &str| AXES.iter().any(|(name, changes)| *name == key && *changes == Changes::Machine);

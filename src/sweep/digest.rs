@@ -1,8 +1,8 @@
-//! A fingerprint of everything that a result depends on, so that results of two sweeps never mix.
+//! Fingerprint of everything that a result depends on, so that results of different sweeps are never mixed.
 
 use serde::Serialize;
 
-/// FNV-1a, 64 bits: one pass, the same on every machine.
+/// FNV-1a hash of 64 bits, identical on every machine.
 #[derive(Clone, Debug)]
 pub struct Digest(u64);
 
@@ -13,7 +13,7 @@ impl Default for Digest {
 }
 
 impl Digest {
-    /// Takes in a text.
+    /// Adds a text to the hash.
     #[must_use]
     pub fn text(mut self, text: &str) -> Self {
         for byte in text.bytes().chain([0]) {
@@ -22,14 +22,14 @@ impl Digest {
         self
     }
 
-    /// Takes in a value by its JSON.
+    /// Adds a value to the hash, as JSON.
     #[must_use]
     pub fn value(self, value: &impl Serialize) -> Self {
         let text = serde_json::to_string(value).unwrap_or_else(|error| error.to_string());
         self.text(&text)
     }
 
-    /// As text.
+    /// Hash as hexadecimal text.
     pub fn hex(&self) -> String {
         format!("{:016x}", self.0)
     }

@@ -1,4 +1,4 @@
-//! A sweep file: workloads, options, and what to buy.
+//! Sweep file: workloads, options, and the purchase to plan.
 
 use std::path::Path;
 
@@ -10,8 +10,8 @@ use toml::Value;
 use super::SweepError;
 use super::choice::{AXES, Changes, Choice};
 use super::digest::Digest;
-use super::fleet::Wanted;
-use super::product::{Product, checked, counted, decoded, most_gpus, positive, product};
+use super::fleet::PurchaseRequest;
+use super::product::{AxisProduct, checked, counted, decoded, most_gpus, positive, product};
 use meshwright_engine::goodput::Mode;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Model;
@@ -21,7 +21,7 @@ use meshwright_engine::units::Tokens;
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Workload};
 use meshwright_planner::catalog::{self, Overrides, nearest};
 
-/// A workload as the file has it.
+/// Workload table of a sweep file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct WorkloadTable {
@@ -52,7 +52,7 @@ const fn balanced() -> f64 {
     1.0
 }
 
-/// The file.
+/// Top-level table of a sweep file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct SweepTable {
@@ -63,53 +63,54 @@ struct SweepTable {
     source: Option<String>,
     workload: Vec<WorkloadTable>,
     options: Value,
-    buy: Option<Wanted>,
+    buy: Option<PurchaseRequest>,
 }
 
-/// A workload of a sweep, ready but for the machine.
+/// Workload of a sweep, complete except for the machine.
 #[derive(Clone, Debug, Serialize)]
 pub struct Task {
     /// Name in the results.
     pub name: String,
-    /// What is trained.
+    /// Model to train.
     pub model: Model,
-    /// On how many tokens.
+    /// Number of tokens to train.
     pub tokens: Tokens,
-    /// How often.
+    /// Number of training runs.
     pub runs: f64,
-    /// What one step must do.
+    /// Batch, sequence and format of one step.
     pub workload: Workload,
-    /// The software; the usual of the machine where none is named.
+    /// Software stack; the machine's default if `None`.
     pub stack: Option<Stack>,
-    /// Name of the byte recipe; the usual of the stack where none is named.
+    /// Name of the byte recipe; the stack's default if `None`.
     pub recipe: Option<String>,
 }
 
-/// A sweep: workloads × options.
+/// Sweep of workloads × options.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// Name as printed.
     pub name: String,
-    /// Where its sizes are from, for the reader.
+    /// Source of its sizes, for the reader.
     pub source: Option<String>,
-    /// Prices, power and failures.
+    /// Prices, power and failure rates.
     pub market: Market,
-    /// What is trained.
+    /// Workloads to train.
     pub tasks: Vec<Task>,
-    /// What is to be bought.
-    pub wanted: Option<Wanted>,
+    /// Purchase to plan, if the file has one.
+    pub wanted: Option<PurchaseRequest>,
     /// Fingerprint of everything that a result depends on.
     pub digest: String,
-    /// What the user set of the catalogue.
+    /// Catalogue overrides of the user.
     pub sets: Overrides,
-    products: Vec<Product>,
+    products: Vec<AxisProduct>,
 }
 
 impl Sweep {
     /// Reads a sweep file.
     ///
     /// # Errors
-    /// Names line, key or value that does not make a sweep, an expansion to nothing or to too much.
+    ///
+    /// Names the line, key or value that is invalid, or an expansion to no options or too many.
     pub fn read(path: &Path) -> Result<Self, SweepError> {
         let origin = path.display().to_string();
         let text = std::fs::read_to_string(path)
@@ -117,10 +118,11 @@ impl Sweep {
         Self::parse(&text, &origin)
     }
 
-    /// Reads the text of a sweep file.
+    /// Parses the text of a sweep file.
     ///
     /// # Errors
-    /// As [`read`](Self::read).
+    ///
+    /// As for [`read`](Self::read).
     pub fn parse(text: &str, origin: &str) -> Result<Self, SweepError> {
         let in_file = |why: String| SweepError::File { origin: origin.to_owned(), why };
         let table: SweepTable = toml::from_str(text).map_err(|error| {
@@ -147,7 +149,7 @@ impl Sweep {
                 return Err(in_file("`options` is a table, or a list of tables".into()));
             }
         };
-        let products: Vec<Product> = tables.iter().map(product).collect::<Result<_, _>>()?;
+        let products: Vec<AxisProduct> = tables.iter().map(product).collect::<Result<_, _>>()?;
         counted(&products)?;
         let mut clusters = Vec::new();
         for product in &products {
@@ -179,17 +181,17 @@ impl Sweep {
         Ok(Self { name, source, market, tasks, wanted: buy, digest, sets, products })
     }
 
-    /// Options of the sweep.
+    /// Number of options of the sweep.
     pub fn options(&self) -> u64 {
         self.products.iter().map(|product| product.count(Changes::Machine) * product.count(Changes::Bill)).sum()
     }
 
-    /// Machines of the sweep: options that share a search count once.
+    /// Number of machines of the sweep; options that share a search count once.
     pub fn machines(&self) -> u64 {
         self.products.iter().map(|product| product.count(Changes::Machine)).sum()
     }
 
-    /// The options of one machine: the number of the first, and all of them.
+    /// Options of one machine, after the number of the first.
     pub fn machine(&self, mut machine: u64) -> (u64, Vec<Choice>) {
         let mut first = 0;
         for product in &self.products {
@@ -204,7 +206,7 @@ impl Sweep {
         (first, Vec::new())
     }
 
-    /// One option.
+    /// Choice of one option, by its number.
     pub fn option(&self, mut option: u64) -> Option<Choice> {
         for product in &self.products {
             let count = product.count(Changes::Machine) * product.count(Changes::Bill);
@@ -216,7 +218,7 @@ impl Sweep {
         None
     }
 
-    /// Axes with more than one value, with the values in the order of the file.
+    /// Axes with more than one value, with their values in the order of the file.
     pub fn varied(&self) -> Vec<(&'static str, Vec<String>)> {
         let mut varied: Vec<(&'static str, Vec<String>)> = Vec::new();
         for (name, _) in AXES {
@@ -235,7 +237,7 @@ impl Sweep {
         varied
     }
 
-    /// The part of a choice that differs between options.
+    /// Label of a choice: its values on the axes that vary.
     pub fn label(&self, choice: &Choice) -> String {
         let varied = self.varied();
         let differs = |key: &str| varied.iter().any(|(name, _)| *name == key);
@@ -244,28 +246,31 @@ impl Sweep {
     }
 }
 
-/// A number format by name.
+/// Number format by name.
 ///
 /// # Errors
-/// Names those there are.
+///
+/// Lists the valid names.
 pub fn format(name: &str) -> Result<Format, String> {
     let from: StrDeserializer<NameError> = name.into_deserializer();
     Format::deserialize(from).map_err(|error| error.to_string())
 }
 
-/// A checkpoint mode by name.
+/// Checkpoint mode by name.
 ///
 /// # Errors
-/// Names those there are.
+///
+/// Lists the valid names.
 pub fn mode(name: &str) -> Result<Mode, String> {
     let from: StrDeserializer<NameError> = name.into_deserializer();
     Mode::deserialize(from).map_err(|error| error.to_string())
 }
 
-/// Terms by name.
+/// Purchase terms by name.
 ///
 /// # Errors
-/// Names those there are.
+///
+/// Lists the valid names.
 pub fn terms<'a>(market: &'a Market, name: &str) -> Result<&'a meshwright_engine::money::Terms, String> {
     market.terms.get(name).ok_or_else(|| {
         let names: Vec<&str> = market.terms.keys().map(String::as_str).collect();

@@ -1,6 +1,6 @@
-//! What cannot be bettered in one figure without losing in another.
+//! Pareto front of records: those that no other improves in one figure without being worse in another.
 
-use super::record::{Record, Status, Totals};
+use super::record::{OptionStatus, Record, Totals};
 
 /// Places of the points that no other is at least as good as in both and better in one, by the first figure.
 ///
@@ -28,7 +28,7 @@ pub fn of(records: &[Record], figures: impl Fn(&Totals) -> (f64, f64)) -> Vec<us
     let points: Vec<(f64, f64)> = records
         .iter()
         .map(|record| match (&record.status, &record.totals) {
-            (Status::Ok, Some(totals)) => figures(totals),
+            (OptionStatus::Ok, Some(totals)) => figures(totals),
             _ => (f64::INFINITY, f64::INFINITY),
         })
         .collect();

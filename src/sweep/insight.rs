@@ -1,41 +1,41 @@
-//! What follows for a buyer: prices at which one GPU beats another, and what one more step on an axis is worth.
+//! Conclusions for a buyer: break-even prices of GPUs, and marginal effects of one step on an axis.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::file::Sweep;
-use super::record::{Record, Status, Totals};
+use super::record::{OptionStatus, Record, Totals};
 
-/// A price of a GPU-hour at which the cheapest options of two GPUs cost the same.
+/// Price of a GPU-hour at which the cheapest options of two GPUs cost the same.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct BreakEven {
-    /// Terms of both; empty where the sweep names none.
+    /// Purchase terms of both; empty if the sweep names none.
     pub terms: String,
-    /// The GPU whose price is asked for.
+    /// GPU whose break-even price this is.
     pub gpu: String,
-    /// The one to be beaten.
+    /// GPU that it is compared with.
     pub against: String,
-    /// Below this it costs less.
+    /// Break-even price; below it, `gpu` costs less.
     pub usd_per_gpu_hour: f64,
-    /// What it costs now.
+    /// Current price of `gpu`.
     pub now_usd_per_gpu_hour: f64,
-    /// Whether it costs less now.
+    /// Whether `gpu` costs less at its current price.
     pub wins: bool,
-    /// Whether the two intervals of cost overlap: the answer could be the other.
+    /// Whether the two cost intervals overlap, so that the order is uncertain.
     pub is_close: bool,
 }
 
-/// What a record is called after in a comparison: the GPU or cluster of its choice.
+/// Name of a record in a comparison: the GPU or cluster of its choice.
 fn kind(record: &Record) -> &str {
     record.choice.get("gpu").or_else(|| record.choice.get("cluster")).map_or(&record.gpu, |name| name)
 }
 
-/// The cheapest option of each GPU under each terms.
+/// Cheapest option of each GPU under each set of purchase terms.
 fn cheapest(records: &[Record]) -> BTreeMap<&str, BTreeMap<&str, &Totals>> {
     let mut best: BTreeMap<&str, BTreeMap<&str, &Totals>> = BTreeMap::new();
     for record in records {
-        if let (Status::Ok, Some(totals)) = (record.status, &record.totals) {
+        if let (OptionStatus::Ok, Some(totals)) = (record.status, &record.totals) {
             let terms = record.choice.get("terms").map_or("", String::as_str);
             let known = best.entry(terms).or_default().entry(kind(record)).or_insert(totals);
             if totals.cost_usd < known.cost_usd {
@@ -72,28 +72,28 @@ pub fn break_even(records: &[Record]) -> Vec<BreakEven> {
     points
 }
 
-/// What changing one axis from one value to the next does, all else equal.
+/// Effect of changing one axis from one value to the next, all else equal.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Marginal {
-    /// The axis.
+    /// Name of the axis.
     pub axis: String,
-    /// From.
+    /// Value before the step.
     pub from: String,
-    /// To.
+    /// Value after the step.
     pub to: String,
-    /// Pairs of options that differ in nothing else.
+    /// Number of pairs of options that differ in nothing else.
     pub pairs: usize,
     /// Geometric mean of the change in days, as a share.
     pub days: f64,
-    /// Least and most of it.
+    /// Smallest and largest change in days, as shares.
     pub days_range: (f64, f64),
-    /// The same for dollars.
+    /// Geometric mean of the change in dollars, as a share.
     pub cost: f64,
-    /// The same for energy.
+    /// Geometric mean of the change in energy, as a share.
     pub energy: f64,
 }
 
-/// Marginal values of every axis with more than one value, in the order of the sweep.
+/// Marginal effects on every axis with more than one value, in the order of the sweep.
 pub fn marginals(sweep: &Sweep, records: &[Record]) -> Vec<Marginal> {
     let mut marginals = Vec::new();
     for (axis, values) in sweep.varied() {

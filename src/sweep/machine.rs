@@ -1,4 +1,4 @@
-//! From a choice to a machine, and with a task to a problem.
+//! Clusters of choices, and problems of tasks on them.
 
 use super::SweepError;
 use super::choice::Choice;
@@ -10,41 +10,45 @@ use meshwright_engine::units::BytesPerSec;
 use meshwright_engine::workload;
 use meshwright_planner::catalog::{self, Overrides, files::CLUSTERS};
 
-/// GPUs of one leaf where no cluster of the catalogue has this GPU. Source: [dgx-superpod-h100].
+/// GPUs of one leaf if no catalogue cluster has this GPU. Source: [dgx-superpod-h100].
 const LEAF: u32 = 256;
-/// Leaves under one spine: 64-port switches. Source: [dgx-superpod-h100].
+/// Leaves below one spine, with 64-port switches. Source: [dgx-superpod-h100].
 const LEAVES: u32 = 8;
 /// Share of the wire rate that collectives reach on InfiniBand and tuned RoCE. Source: specification §3.4.
 const EFFICIENCY: f64 = 0.85;
-/// Ring hops against the reference. Source: specification §3.3.
+/// Latency of ring hops relative to the reference. Source: specification §3.3.
 const HOP_LATENCY: f64 = 0.5;
 /// GPUs of an x86 server.
 const SERVER: u32 = 8;
 
-/// A whole number above 0.
+/// Parses a whole number above 0.
 ///
 /// # Errors
-/// Says that it is none.
+///
+/// The text is not such a number.
 pub fn whole(text: &str) -> Result<u32, String> {
     let number = text.replace('_', "").parse::<u32>().ok().filter(|n| *n > 0);
     number.ok_or_else(|| format!("`{text}` is not a whole number above 0"))
 }
 
-/// A ratio of 1 or more.
+/// Parses a ratio of 1 or more.
 ///
 /// # Errors
-/// Says that it is none.
+///
+/// The text is not such a ratio.
 pub fn ratio(text: &str) -> Result<f64, String> {
     let ratio = text.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio >= 1.0);
     ratio.ok_or_else(|| format!("`{text}` is not a ratio of 1 or more"))
 }
 
-/// So many GPUs of one kind on a fat tree of full bisection: leaves, eight of them under a spine, a core over all.
+/// Cluster of `gpus` GPUs of one kind on a fat tree of full bisection: leaves, eight of them below a spine, a core above
+/// all.
 ///
-/// Nodes, hosts and leaves are those of the catalogue's cluster of that GPU, where it has one.
+/// Nodes, hosts and leaves are those of the catalogue's cluster of that GPU, if it has one.
 ///
 /// # Errors
-/// When there is no such GPU.
+///
+/// The catalogue has no such GPU.
 pub fn fat_tree(gpu: &str, gpus: u32, sets: &Overrides) -> Result<Cluster, SweepError> {
     let device = catalog::gpu_with(gpu, sets)?;
     let known =
@@ -97,10 +101,11 @@ pub fn fat_tree(gpu: &str, gpus: u32, sets: &Overrides) -> Result<Cluster, Sweep
     })
 }
 
-/// The machine of a choice.
+/// Cluster of a choice.
 ///
 /// # Errors
-/// When its parts do not fit together.
+///
+/// Its parts do not fit together.
 pub fn cluster(choice: &Choice, sets: &Overrides) -> Result<Cluster, SweepError> {
     let number =
         |axis: &str| choice.get(axis).map(|text| whole(text).map_err(|why| SweepError::value(axis, why))).transpose();
@@ -134,10 +139,11 @@ pub fn cluster(choice: &Choice, sets: &Overrides) -> Result<Cluster, SweepError>
     Ok(cluster)
 }
 
-/// The problem of a task on the machine of a choice.
+/// Problem of a task on the machine of a choice.
 ///
 /// # Errors
-/// Why there is none: a format that the GPU lacks, parts that do not fit together.
+///
+/// The GPU lacks a format, or the parts do not fit together.
 pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, SweepError> {
     let cluster = cluster(choice, &sweep.sets)?;
     let stack = match (choice.get("stack"), &task.stack) {

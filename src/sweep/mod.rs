@@ -1,8 +1,9 @@
-//! Sweeps: workloads × purchase options, each with its own best plan, and what follows for who buys.
+//! Sweeps: workloads × purchase options, each with its own best plan, and conclusions for the buyer.
 //!
-//! A sweep file lists workloads and options ([`file`]); lists and ranges multiply ([`axis`]). Axes that change the machine come
-//! before those that only change its price, so that all prices of one machine are neighbours and share one search ([`solve`]).
-//! Results go to disk as they come ([`store`]); the finished file is in the order of the options, whatever the threads did.
+//! A sweep file lists workloads and options ([`file`]); lists and ranges multiply ([`axis`]). Axes that change the machine
+//! come before those that only change its price, so that all prices of one machine are adjacent and share one search
+//! ([`solve`]). Results are written as they are computed ([`store`]); the finished file is in the order of the options on
+//! any number of threads.
 
 pub mod axis;
 pub mod choice;
@@ -22,63 +23,63 @@ pub mod tornado;
 
 pub use choice::Choice;
 pub use file::{Sweep, Task};
-pub use record::{Record, Status};
+pub use record::{OptionStatus, Record};
 
 use meshwright_planner::catalog::CatalogError;
 
-/// Most options of one sweep.
+/// Largest number of options of one sweep.
 pub const MOST_OPTIONS: u64 = 10_000_000;
 
-/// A sweep that cannot be run, or a results file that cannot be used.
+/// Error in a sweep file or a results file.
 #[derive(Debug, thiserror::Error)]
 pub enum SweepError {
-    /// The file cannot be read, or is not of its form.
+    /// The file cannot be read, or is not a sweep file.
     #[error("{origin}: {why}")]
     File {
-        /// The file.
+        /// Path of the file.
         origin: String,
-        /// What is wrong, and where.
+        /// Error and its position.
         why: String,
     },
-    /// A name of the catalogue.
+    /// A name is not in the catalogue.
     #[error("{0}")]
     Catalog(#[from] CatalogError),
-    /// A value of the sweep that does not make an option.
+    /// A value of the sweep is invalid.
     #[error("{key}: {why}")]
     Value {
-        /// Where it stands.
+        /// Key of the value.
         key: String,
-        /// What is wrong.
+        /// Reason why it is invalid.
         why: String,
     },
-    /// No option.
+    /// The sweep has no options.
     #[error("the sweep expands to no option: {0}")]
     Empty(String),
-    /// Too many options.
+    /// The sweep has too many options.
     #[error("the sweep expands to {count} options, over {MOST_OPTIONS}\n\nhint: the axes have {axes} values")]
     TooMany {
-        /// How many.
+        /// Number of options.
         count: String,
-        /// Values of each axis.
+        /// Number of values of each axis.
         axes: String,
     },
-    /// A results file.
+    /// A results file cannot be used.
     #[error("{path}: {why}")]
     Results {
-        /// The file.
+        /// Path of the file.
         path: String,
-        /// What is wrong.
+        /// Reason, in words.
         why: String,
     },
 }
 
 impl SweepError {
-    /// A value that does not fit its key.
+    /// Error of a value that does not fit its key.
     pub fn value(key: impl Into<String>, why: impl std::fmt::Display) -> Self {
         Self::Value { key: key.into(), why: why.to_string() }
     }
 
-    /// A results file that cannot be used.
+    /// Error of a results file that cannot be used.
     pub fn results(path: &std::path::Path, why: impl std::fmt::Display) -> Self {
         Self::Results { path: path.display().to_string(), why: why.to_string() }
     }

@@ -1,4 +1,4 @@
-//! Products of axes: what `[options]` expands to, counted and checked before anything is searched.
+//! Cartesian products of axes: the options of a sweep, counted and checked before any search.
 
 use toml::Table;
 
@@ -12,22 +12,22 @@ use meshwright_engine::money::Market;
 use meshwright_engine::units::{BytesPerSec, Usd, UsdPerHour, UsdPerJoule};
 use meshwright_planner::catalog::{self, Overrides, nearest};
 
-/// One product of axes.
+/// Cartesian product of axes.
 #[derive(Clone, Debug)]
-pub(super) struct Product {
+pub(super) struct AxisProduct {
     pub axes: Vec<(&'static str, Vec<String>)>,
 }
 
-impl Product {
-    /// How many options it has, of the axes that change so much.
+impl AxisProduct {
+    /// Number of combinations of the axes with the given effect.
     pub fn count(&self, changes: Changes) -> u64 {
         let of = |key: &str| AXES.iter().any(|(name, kind)| *name == key && *kind == changes);
         self.axes.iter().filter(|(key, _)| of(key)).map(|(_, values)| values.len() as u64).product()
     }
 }
 
-/// The `n`th option of a product: the last axis turns fastest.
-pub(super) fn decoded(product: &Product, mut n: u64) -> Choice {
+/// The `n`th option of a product; the last axis varies fastest.
+pub(super) fn decoded(product: &AxisProduct, mut n: u64) -> Choice {
     let mut choice: Vec<(&'static str, String)> = Vec::with_capacity(product.axes.len());
     for (key, values) in product.axes.iter().rev() {
         let at = n % values.len() as u64;
@@ -41,8 +41,9 @@ pub(super) fn decoded(product: &Product, mut n: u64) -> Choice {
 /// Reads a table of axes.
 ///
 /// # Errors
-/// Names a key or value that is none, and what is missing.
-pub(super) fn product(table: &Table) -> Result<Product, SweepError> {
+///
+/// Names an invalid key or value, or a missing axis.
+pub(super) fn product(table: &Table) -> Result<AxisProduct, SweepError> {
     for key in table.keys() {
         if !AXES.iter().any(|(name, _)| name == key) {
             let near = nearest(key, AXES.iter().map(|(name, _)| *name));
@@ -71,15 +72,16 @@ pub(super) fn product(table: &Table) -> Result<Product, SweepError> {
             "has both `gpu` and `cluster`: a cluster has its own GPU; write two [[options]]",
         )),
         (true, false) if !has("gpus") => Err(SweepError::value("options.gpu", "needs `gpus`, how many of them")),
-        _ => Ok(Product { axes }),
+        _ => Ok(AxisProduct { axes }),
     }
 }
 
-/// Refuses products that hold nothing or too much.
+/// Refuses products that are empty or too large.
 ///
 /// # Errors
-/// Names the axes.
-pub(super) fn counted(products: &[Product]) -> Result<(), SweepError> {
+///
+/// Lists the axes with their number of values.
+pub(super) fn counted(products: &[AxisProduct]) -> Result<(), SweepError> {
     if products.is_empty() {
         return Err(SweepError::Empty("there are no [options]".into()));
     }
@@ -91,7 +93,7 @@ pub(super) fn counted(products: &[Product]) -> Result<(), SweepError> {
         all += product.axes.iter().fold(1_u128, |count, (_, values)| count.saturating_mul(values.len() as u128));
     }
     if all > u128::from(MOST_OPTIONS) {
-        let axes = |product: &Product| {
+        let axes = |product: &AxisProduct| {
             product.axes.iter().map(|(key, values)| format!("{key} {}", values.len())).collect::<Vec<_>>().join(" × ")
         };
         let axes = products.iter().map(axes).collect::<Vec<_>>().join("; ");
@@ -100,8 +102,8 @@ pub(super) fn counted(products: &[Product]) -> Result<(), SweepError> {
     Ok(())
 }
 
-/// Checks every value of every axis, and returns the machines that they start from.
-pub(super) fn checked(product: &Product, market: &Market, sets: &Overrides) -> Result<Vec<Cluster>, SweepError> {
+/// Checks every value of every axis, and returns the clusters that the options start from.
+pub(super) fn checked(product: &AxisProduct, market: &Market, sets: &Overrides) -> Result<Vec<Cluster>, SweepError> {
     let mut clusters = Vec::new();
     for (key, values) in &product.axes {
         let path = format!("options.{key}");
@@ -147,13 +149,13 @@ fn currency(error: &meshwright_engine::units::ParseQuantityError) -> String {
     error.to_string().replacen("\n\nhint:", ": a price has a currency\n\nhint:", 1)
 }
 
-/// The most GPUs of an option.
-pub(super) fn most_gpus(product: &Product) -> Option<u32> {
+/// Largest number of GPUs of an option.
+pub(super) fn most_gpus(product: &AxisProduct) -> Option<u32> {
     let (_, values) = product.axes.iter().find(|(key, _)| *key == "gpus")?;
     values.iter().filter_map(|value| machine::whole(value).ok()).max()
 }
 
-/// Refuses what is not above 0.
+/// Refuses a value that is not above 0.
 pub(super) fn positive(key: &str, value: f64) -> Result<(), SweepError> {
     if value > 0.0 { Ok(()) } else { Err(SweepError::value(key, "must be above 0")) }
 }

@@ -1,110 +1,110 @@
-//! One line of results: an option, its best plans, what it takes.
+//! Record of one option: its best plans and totals, one line of a results file.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// Version of a line.
+/// Version of the record format.
 pub const SCHEMA: u32 = 1;
 
-/// Whether an option can do the work.
+/// Feasibility of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
+pub enum OptionStatus {
     /// Every workload has a plan.
     Ok,
-    /// A workload has none, or the option has no price.
+    /// A workload has no feasible plan, or the option has no price.
     Infeasible,
 }
 
 /// One workload on an option.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Job {
-    /// The workload.
+    /// Name of the workload.
     pub workload: String,
-    /// How often it runs.
+    /// Number of training runs.
     pub runs: f64,
-    /// The fastest plan.
+    /// Fastest plan, as text.
     pub plan: String,
-    /// Step time.
+    /// Step time in seconds.
     pub step_time_s: f64,
-    /// Its terms in seconds.
+    /// Terms of the step time in seconds.
     pub terms: BTreeMap<String, f64>,
-    /// Model FLOP/s over the peak.
+    /// Model FLOP/s relative to the peak.
     pub mfu: f64,
     /// Tokens per second and GPU.
     pub tokens_per_s_per_gpu: f64,
-    /// Peak of the fullest rank.
+    /// Memory of the fullest rank in GiB.
     pub peak_mem_gib: f64,
     /// Days of one run.
     pub days: f64,
     /// Dollars of one run.
     pub cost_usd: f64,
-    /// Share of the time that advances the model.
+    /// Goodput: share of the time that advances the model.
     pub effective: f64,
-    /// Shares of the time that do not.
+    /// Losses as shares of the time.
     pub losses: BTreeMap<String, f64>,
-    /// Hours between interruptions.
+    /// Mean hours between interruptions.
     pub between_failures_h: f64,
 }
 
-/// All workloads, each as often as it runs, one after the other.
+/// Totals of all workloads with all their runs, one after the other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Totals {
-    /// Days.
+    /// Days in total.
     pub days: f64,
-    /// From here, by the model's interval.
+    /// Days at the short end of the prediction interval.
     pub days_low: f64,
-    /// To here.
+    /// Days at the long end of the prediction interval.
     pub days_high: f64,
-    /// Dollars.
+    /// Dollars in total.
     pub cost_usd: f64,
-    /// With the interval's shortest time and the low price.
+    /// Dollars at the short end of the interval and the low price.
     pub cost_low_usd: f64,
-    /// With the interval's longest time and the high price.
+    /// Dollars at the long end of the interval and the high price.
     pub cost_high_usd: f64,
-    /// Dollars for one GPU-hour.
+    /// Dollars per GPU-hour.
     pub usd_per_gpu_hour: f64,
-    /// GPU-hours paid for.
+    /// GPU-hours to pay for.
     pub gpu_hours: f64,
-    /// At the wall.
+    /// Energy at the wall in MWh.
     pub energy_mwh: f64,
-    /// Emitted.
+    /// Emissions in kg CO₂.
     pub co2_kg: f64,
-    /// Most power at the wall.
+    /// Peak power at the wall in MW.
     pub peak_mw: f64,
     /// Share of the time that advances models.
     pub effective: f64,
 }
 
-/// One line of results.
+/// Results of one option.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// Version.
+    /// Version of the record format.
     pub schema: u32,
     /// Fingerprint of the sweep.
     pub sweep: String,
     /// Number of the option, from 0.
     pub option: u64,
-    /// What makes it differ.
+    /// Label: values on the axes that vary.
     pub label: String,
-    /// Its value on every axis.
+    /// Values on all axes.
     pub choice: BTreeMap<String, String>,
-    /// Whether it can do the work.
-    pub status: Status,
-    /// Why not.
+    /// Feasibility of the option.
+    pub status: OptionStatus,
+    /// Reason why it is infeasible.
     pub reason: Option<String>,
-    /// Device.
+    /// Name of the device.
     pub gpu: String,
-    /// How many.
+    /// Number of GPUs.
     pub gpus: u32,
-    /// All workloads together.
+    /// Totals of all workloads.
     pub totals: Option<Totals>,
-    /// Each workload.
+    /// Results of each workload.
     pub jobs: Vec<Job>,
 }
 
-/// What a results file is read for first.
+/// Leading fields of a record, enough to check and order a results file.
 #[derive(Debug, Deserialize)]
 pub struct Head {
     /// Fingerprint of the sweep.

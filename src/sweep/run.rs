@@ -1,4 +1,4 @@
-//! Works through the machines of a sweep on every core, and hands on each record as it comes.
+//! Parallel run of a sweep: solves its machines on every core and passes on each record.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -9,12 +9,12 @@ use super::record::Record;
 use super::solve;
 use super::{SweepError, store::Done};
 
-/// One part of a sweep: machines `index − 1`, `index − 1 + of`, …
+/// Shard of a sweep: machines `index − 1`, `index − 1 + of`, …
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shard {
-    /// From 1.
+    /// Index of the shard, from 1.
     pub index: u64,
-    /// How many there are.
+    /// Number of shards.
     pub of: u64,
 }
 
@@ -36,13 +36,13 @@ impl std::str::FromStr for Shard {
 }
 
 impl Shard {
-    /// Its machines.
+    /// Machines of the shard.
     pub fn machines(self, sweep: &Sweep) -> impl Iterator<Item = u64> + use<> {
         let all = sweep.machines();
         (self.index - 1..all).step_by(usize::try_from(self.of).unwrap_or(usize::MAX))
     }
 
-    /// How many options it has.
+    /// Number of options in the shard.
     pub fn options(self, sweep: &Sweep) -> u64 {
         if self.of == 1 {
             return sweep.options();
@@ -51,10 +51,11 @@ impl Shard {
     }
 }
 
-/// Solves what is not done; `sink` gets every record once, in no order; `progress(done)` counts options.
+/// Solves the options that are not done. `sink` gets every record once, in any order; `progress(done)` counts options.
 ///
 /// # Errors
-/// The first of `sink`: nothing after it is begun.
+///
+/// The first error of `sink`, after which no machine is started.
 pub fn run(
     sweep: &Sweep,
     shard: Shard,

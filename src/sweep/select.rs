@@ -1,33 +1,34 @@
-//! The records that reports are made of: all of a small sweep; of a large one the fronts, the cheapest, and the best of each GPU.
+//! Selection of the records for reports: all of a small sweep; of a large one the fronts, the cheapest, and the best of
+//! each GPU.
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
 
 use super::SweepError;
-use super::record::{Record, Status};
+use super::record::{OptionStatus, Record};
 use super::store;
 
-/// Options up to which all records are kept in memory.
+/// Number of options up to which all records stay in memory.
 const MOST_WHOLE: u64 = 20_000;
-/// Cheapest options kept of a larger sweep.
+/// Number of cheapest options selected from a larger sweep.
 const MOST_CHEAP: usize = 1000;
-/// Options kept of those that cannot do the work.
+/// Number of infeasible options selected.
 const MOST_NONE: u64 = 200;
 
-/// Records for a report.
+/// Selected records of a sweep.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// The records, by option.
+    /// Records in the order of their options.
     pub records: Vec<Record>,
-    /// Options of the sweep.
+    /// Number of options of the sweep.
     pub all: u64,
-    /// Of those, that cannot do the work.
+    /// Number of infeasible options.
     pub infeasible: u64,
-    /// Whether no record was left out.
+    /// Whether all records were selected.
     pub is_whole: bool,
 }
 
-/// Points that no later one beats, as they come.
+/// Pareto front that accepts points one at a time.
 #[derive(Default)]
 struct Front(Vec<(f64, f64, u64)>);
 
@@ -41,16 +42,17 @@ impl Front {
 }
 
 impl Selection {
-    /// All records of a sweep that is in memory.
+    /// Selects all records of a sweep in memory.
     pub fn of_all(records: Vec<Record>) -> Self {
-        let infeasible = records.iter().filter(|record| record.status == Status::Infeasible).count() as u64;
+        let infeasible = records.iter().filter(|record| record.status == OptionStatus::Infeasible).count() as u64;
         Self { all: records.len() as u64, infeasible, is_whole: true, records }
     }
 
-    /// From a finished file.
+    /// Selects from a finished results file.
     ///
     /// # Errors
-    /// When it cannot be read.
+    ///
+    /// The file cannot be read.
     pub fn read(path: &Path) -> Result<Self, SweepError> {
         let (mut all, mut infeasible) = (0_u64, 0_u64);
         let (mut by_cost, mut by_energy) = (Front::default(), Front::default());
@@ -87,7 +89,7 @@ impl Selection {
         Ok(Self { records, all, infeasible, is_whole })
     }
 
-    /// Places of the records that can do the work, cheapest first.
+    /// Indices of the feasible records, cheapest first.
     pub fn cheapest(&self) -> Vec<usize> {
         let cost = |at: &usize| self.records[*at].totals.as_ref().map_or(f64::INFINITY, |totals| totals.cost_usd);
         let mut order: Vec<usize> = (0..self.records.len()).filter(|at| self.records[*at].totals.is_some()).collect();

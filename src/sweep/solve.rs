@@ -1,42 +1,43 @@
-//! One machine: a search for each workload, then a bill for each of its prices.
+//! Solution of one machine: a search for each workload, then a bill for each of its prices.
 
 use std::collections::BTreeMap;
 
 use super::choice::Choice;
 use super::file::{Sweep, mode, terms};
 use super::machine;
-use super::record::{Job, Record, SCHEMA, Status, Totals};
+use super::record::{Job, OptionStatus, Record, SCHEMA, Totals};
 use super::{SweepError, Task};
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::cost::Figures;
-use meshwright_engine::money::{self, Kind, Market, Rate, Terms};
+use meshwright_engine::money::{self, Market, PurchaseKind, Rate, Terms};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::{Seconds, Usd};
 use meshwright_planner::confidence::Confidence;
-use meshwright_planner::search::{Options, search};
+use meshwright_planner::search::{SearchOptions, search};
 use meshwright_planner::space::Restrictions;
 
-/// A workload with its best plan on one machine.
+/// Workload with its best plan on one machine.
 #[derive(Clone, Debug)]
 pub struct Solved {
-    /// The problem.
+    /// Problem of the workload on the machine.
     pub problem: Problem,
-    /// The fastest plan.
+    /// Evaluation of the fastest plan.
     pub evaluation: Evaluation,
 }
 
-/// The best plan of every workload on a machine.
+/// Best plan of every workload on a machine.
 ///
 /// # Errors
-/// In words, why a workload has none.
+///
+/// The reason why a workload has no plan, as text.
 pub fn machine(sweep: &Sweep, choice: &Choice) -> Result<Vec<Solved>, String> {
     sweep.tasks.iter().map(|task| task_on(sweep, task, choice)).collect()
 }
 
 fn task_on(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Solved, String> {
     let problem = machine::problem(sweep, task, choice).map_err(|error| error.to_string())?;
-    let options = Options { top: 1, restrictions: Restrictions::default() };
+    let options = SearchOptions { top: 1, restrictions: Restrictions::default() };
     let ranking = search(&problem, &options, &|_, _| {});
     if let Some(&evaluation) = ranking.evaluations.first() {
         return Ok(Solved { problem, evaluation });
@@ -44,14 +45,15 @@ fn task_on(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Solved, String
     let rules: Vec<&str> = ranking.rejections.iter().map(|rule| rule.rule).collect();
     Err(ranking.nearest.map_or_else(
         || format!("{} has no legal plan: {}", task.name, rules.join(", ")),
-        |miss| format!("{} fits nowhere; nearest miss: {}", task.name, miss.reason),
+        |miss| format!("no plan of {} fits; nearest miss: {}", task.name, miss.reason),
     ))
 }
 
-/// The market of an option: what its own axes change of the sweep's.
+/// Market of an option: the sweep's, with the changes of the option's axes.
 ///
 /// # Errors
-/// When a value does not fit its axis.
+///
+/// A value does not fit its axis.
 pub fn market(sweep: &Sweep, choice: &Choice) -> Result<(Market, Terms), SweepError> {
     let mut market = sweep.market.clone();
     let named = |key: &str, why: &dyn std::fmt::Display| SweepError::value(key, why);
@@ -83,7 +85,7 @@ fn catalog_source() -> String {
     meshwright_planner::catalog::SET_SOURCE.to_owned()
 }
 
-/// Terms where none are chosen.
+/// Default purchase terms.
 const USUAL_TERMS: &str = "contract";
 
 /// Price of a GPU-hour of an option.
@@ -97,7 +99,7 @@ fn rate(market: &Market, terms: &Terms, choice: &Choice, problem: &Problem) -> R
     money::rate(market, terms, &cluster, price).map_err(|why| why.to_string())
 }
 
-/// The record of an option whose machine is solved.
+/// Record of an option on a solved machine.
 pub fn record(sweep: &Sweep, option: u64, choice: &Choice, solved: &Result<Vec<Solved>, String>) -> Record {
     let cluster = machine::cluster(choice, &sweep.sets).ok();
     let mut record = Record {
@@ -106,7 +108,7 @@ pub fn record(sweep: &Sweep, option: u64, choice: &Choice, solved: &Result<Vec<S
         option,
         label: sweep.label(choice),
         choice: choice.0.iter().map(|(key, value)| ((*key).to_owned(), value.clone())).collect(),
-        status: Status::Infeasible,
+        status: OptionStatus::Infeasible,
         reason: None,
         gpu: cluster.as_ref().map_or_else(String::new, |cluster| cluster.gpu.name.clone()),
         gpus: cluster.as_ref().map_or(0, |cluster| cluster.gpus),
@@ -118,7 +120,7 @@ pub fn record(sweep: &Sweep, option: u64, choice: &Choice, solved: &Result<Vec<S
         Ok(solved) => match priced(sweep, choice, solved) {
             Err(why) => record.reason = Some(why),
             Ok((totals, jobs)) => {
-                record.status = Status::Ok;
+                record.status = OptionStatus::Ok;
                 record.totals = Some(totals);
                 record.jobs = jobs;
             }
@@ -127,14 +129,15 @@ pub fn record(sweep: &Sweep, option: u64, choice: &Choice, solved: &Result<Vec<S
     record
 }
 
-/// Bills of all workloads, and their sum.
+/// Bills of all workloads, and their totals.
 ///
 /// ```text
 /// days = Σ runs·days      dollars = Σ runs·bill, and at least the commitment
 /// ```
 ///
 /// # Errors
-/// In words, why there is no bill.
+///
+/// The reason why there is no bill, as text.
 pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Totals, Vec<Job>), String> {
     let (market, terms) = market(sweep, choice).map_err(|error| error.to_string())?;
     let Some(first) = solved.first() else { return Err("there is no workload".into()) };
@@ -149,7 +152,7 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
     for (task, Solved { problem, evaluation }) in sweep.tasks.iter().zip(solved) {
         let goodput = conditions.goodput(problem);
         if goodput.effective <= 0.0 {
-            return Err(format!("{} never gets anywhere: interrupted every {}", task.name, goodput.between_failures));
+            return Err(format!("{} makes no progress: interrupted every {}", task.name, goodput.between_failures));
         }
         let bill = money::bill(problem, (&market, &terms), rate, (&evaluation.step, &goodput), task.tokens);
         let figures = Figures::new(problem, evaluation);
@@ -184,7 +187,7 @@ pub fn priced(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Result<(Tota
     let commitment = terms
         .commitment
         .as_ref()
-        .filter(|_| terms.kind == Kind::Rent)
+        .filter(|_| terms.kind == PurchaseKind::Rent)
         .map_or(0.0, |least| f64::from(cluster.gpus) * least.value.as_hours());
     let (low, high) = (soonest / time, latest / time);
     let cost = |price: f64, stretch: f64| price * (gpu_hours * stretch).max(commitment) + beside.get() * stretch;

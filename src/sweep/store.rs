@@ -1,7 +1,8 @@
-//! Results on disk: one line an option, appended as it comes; ordered and renamed when all are there.
+//! Results on disk: one line per option, appended as it is computed, ordered and renamed when complete.
 //!
-//! A line is written whole by one call, so a process that dies loses at most what it had in hand. A torn last line is cut off
-//! on resume, and its option done again. The finished file is made beside the other and renamed over: it is never half there.
+//! Each line is written by one call, so an interrupted process loses at most the options in progress. On resume, a torn
+//! last line is cut off and its option repeated. The finished file is written under a temporary name and renamed, so it is
+//! never incomplete.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
@@ -13,17 +14,17 @@ use super::SweepError;
 use super::record::{Head, Record};
 use super::run::Shard;
 
-/// Which options are on disk.
+/// Set of the options that are on disk.
 #[derive(Clone, Debug, Default)]
 pub struct Done(Vec<u64>);
 
 impl Done {
-    /// Whether an option is there.
+    /// Whether an option is on disk.
     pub fn has(&self, option: u64) -> bool {
         self.0.get((option / 64) as usize).is_some_and(|bits| bits >> (option % 64) & 1 == 1)
     }
 
-    /// Takes note of an option.
+    /// Marks an option as done.
     pub fn add(&mut self, option: u64) {
         let at = (option / 64) as usize;
         if self.0.len() <= at {
@@ -32,7 +33,7 @@ impl Done {
         self.0[at] |= 1 << (option % 64);
     }
 
-    /// How many are there.
+    /// Number of options that are done.
     pub fn count(&self) -> u64 {
         self.0.iter().map(|bits| u64::from(bits.count_ones())).sum()
     }
@@ -43,7 +44,7 @@ pub fn file_name(shard: Shard) -> String {
     if shard.of == 1 { "results.jsonl".into() } else { format!("results-{}-of-{}.jsonl", shard.index, shard.of) }
 }
 
-/// A results file that is being written.
+/// Results file that is being written.
 #[derive(Debug)]
 pub struct Store {
     finished: PathBuf,
@@ -51,27 +52,28 @@ pub struct Store {
     file: Mutex<(File, Instant)>,
 }
 
-/// What a store found on disk.
+/// Existing results that a store found on disk.
 #[derive(Debug)]
-pub struct Found {
-    /// Options that are there.
+pub struct StoredResults {
+    /// Options that are done.
     pub done: Done,
-    /// What was wrong, and what is done about it.
+    /// Defects of the file, with the remedy taken.
     pub notes: Vec<String>,
-    /// Whether the file was finished already.
+    /// Whether the file is already finished.
     pub finished: bool,
 }
 
-/// Longest time that lines wait for the disk itself.
+/// Longest time before appended lines are synchronised to disk.
 const SYNC: Duration = Duration::from_secs(1);
 
 impl Store {
     /// Opens the results of a shard in a folder.
     ///
     /// # Errors
-    /// A folder that cannot be written, results that are there and not to be resumed, or are of another sweep, or are being
+    ///
+    /// The folder cannot be written, or it has results that are not to be resumed, belong to another sweep, or are being
     /// written by another process.
-    pub fn open(folder: &Path, shard: Shard, digest: &str, resume: bool) -> Result<(Self, Found), SweepError> {
+    pub fn open(folder: &Path, shard: Shard, digest: &str, resume: bool) -> Result<(Self, StoredResults), SweepError> {
         std::fs::create_dir_all(folder).map_err(|why| SweepError::results(folder, format!("cannot be made: {why}")))?;
         let finished = folder.join(file_name(shard));
         let part = finished.with_extension("part");
@@ -79,7 +81,7 @@ impl Store {
         if let Some(path) = there.filter(|_| !resume) {
             return Err(SweepError::results(
                 path,
-                "holds results already\n\nhint: --resume goes on with them; another --out leaves them alone",
+                "holds results already\n\nhint: --resume continues from them; another --out keeps them",
             ));
         }
         let is_finished = finished.exists();
@@ -100,16 +102,17 @@ impl Store {
         }
         let (from_part, whole) = known(&part, digest, &mut notes)?;
         file.set_len(whole)
-            .map_err(|why| SweepError::results(&part, format!("its torn end cannot be cut off: {why}")))?;
+            .map_err(|why| SweepError::results(&part, format!("its incomplete last line cannot be removed: {why}")))?;
         let done = if is_finished { done } else { from_part };
         let store = Self { finished, part, file: Mutex::new((file, Instant::now())) };
-        Ok((store, Found { done, notes, finished: is_finished }))
+        Ok((store, StoredResults { done, notes, finished: is_finished }))
     }
 
     /// Appends a record.
     ///
     /// # Errors
-    /// When the disk does not take it.
+    ///
+    /// The file cannot be written.
     pub fn append(&self, record: &Record) -> Result<(), SweepError> {
         let failed = |why: &dyn std::fmt::Display| SweepError::results(&self.part, format!("cannot be written: {why}"));
         let mut line = serde_json::to_string(record).map_err(|why| failed(&why))?;
@@ -124,10 +127,11 @@ impl Store {
         Ok(())
     }
 
-    /// Orders the lines, and gives the file its name.
+    /// Orders the lines, and renames the file to its final name.
     ///
     /// # Errors
-    /// When the disk does not take it. The unordered lines stay.
+    ///
+    /// The file cannot be written; the unordered lines stay.
     pub fn finish(self) -> Result<PathBuf, SweepError> {
         let Self { finished, part, file } = self;
         drop(file);
@@ -136,17 +140,17 @@ impl Store {
         Ok(finished)
     }
 
-    /// Leaves a finished file alone.
+    /// Closes the store and keeps the finished file as it is.
     pub fn close(self) -> PathBuf {
         let Self { finished, part, file } = self;
         drop(file);
-        // An empty file beside a finished one: losing it loses nothing.
+        // the file beside a finished one is empty, so a failure to remove it does no harm
         let _ = std::fs::remove_file(part);
         finished
     }
 }
 
-/// The options of a file, and how many of its bytes are whole lines.
+/// Options of a file, and the number of its bytes in complete lines.
 fn known(path: &Path, digest: &str, notes: &mut Vec<String>) -> Result<(Done, u64), SweepError> {
     let mut done = Done::default();
     let mut whole = 0;
@@ -154,7 +158,7 @@ fn known(path: &Path, digest: &str, notes: &mut Vec<String>) -> Result<(Done, u6
     lines(path, &mut |bytes| {
         line_number += 1;
         if bytes.last() != Some(&b'\n') {
-            notes.push(format!("{}: line {line_number} is torn; its option is done again", path.display()));
+            notes.push(format!("{}: line {line_number} is incomplete; its option is computed again", path.display()));
             return Ok(());
         }
         whole += bytes.len() as u64;
@@ -165,7 +169,10 @@ fn known(path: &Path, digest: &str, notes: &mut Vec<String>) -> Result<(Done, u6
                 return Err(SweepError::results(path, format!("{why}\n\nhint: another --out, or remove it")));
             }
             Err(_) => {
-                notes.push(format!("{}: line {line_number} is no result; its option is done again", path.display()));
+                notes.push(format!(
+                    "{}: line {line_number} is not a result; its option is computed again",
+                    path.display()
+                ));
             }
         }
         Ok(())
@@ -173,10 +180,11 @@ fn known(path: &Path, digest: &str, notes: &mut Vec<String>) -> Result<(Done, u6
     Ok((done, whole))
 }
 
-/// Calls for each line with its end.
+/// Calls a function for each line, with its line break.
 ///
 /// # Errors
-/// When the file cannot be read, and what the caller's function says.
+///
+/// The file cannot be read, or the function fails.
 pub fn lines(path: &Path, each: &mut dyn FnMut(&[u8]) -> Result<(), SweepError>) -> Result<(), SweepError> {
     let failed = |why| SweepError::results(path, format!("cannot be read: {why}"));
     let mut reader = BufReader::new(File::open(path).map_err(failed)?);
@@ -190,7 +198,7 @@ pub fn lines(path: &Path, each: &mut dyn FnMut(&[u8]) -> Result<(), SweepError>)
     }
 }
 
-/// Writes the lines of some files in the order of their options, each option once, and renames the result into place.
+/// Writes the lines of several files in the order of their options, each option once, and renames the result into place.
 fn ordered(from: &[&Path], to: &Path) -> Result<u64, SweepError> {
     let mut places: Vec<(u64, u32, u64, u32)> = Vec::new(); // option, file, offset, length
     for (at, path) in from.iter().enumerate() {
@@ -225,10 +233,11 @@ fn ordered(from: &[&Path], to: &Path) -> Result<u64, SweepError> {
     Ok(places.len() as u64)
 }
 
-/// Merges results of shards; returns how many options the file has.
+/// Merges the results of shards, and returns the options of the merged file.
 ///
 /// # Errors
-/// Files of different sweeps, options that differ between files, a folder that cannot be written.
+///
+/// The files belong to different sweeps, an option differs between files, or the folder cannot be written.
 pub fn merge(from: &[PathBuf], to: &Path, digest: &str) -> Result<Done, SweepError> {
     let mut notes = Vec::new();
     let mut all = Done::default();
@@ -237,7 +246,7 @@ pub fn merge(from: &[PathBuf], to: &Path, digest: &str) -> Result<Done, SweepErr
         if let Some(note) = notes.first() {
             return Err(SweepError::results(
                 path,
-                format!("is not whole: {note}\n\nhint: run its shard again with --resume"),
+                format!("is incomplete: {note}\n\nhint: run its shard again with --resume"),
             ));
         }
         for option in (0..done.0.len() as u64 * 64).filter(|option| done.has(*option)) {
@@ -252,10 +261,11 @@ pub fn merge(from: &[PathBuf], to: &Path, digest: &str) -> Result<Done, SweepErr
     Ok(all)
 }
 
-/// All records of a finished file that `keep` wants.
+/// Records of a finished file that `keep` accepts.
 ///
 /// # Errors
-/// When it cannot be read.
+///
+/// The file cannot be read.
 pub fn records(path: &Path, keep: &dyn Fn(&Record) -> bool) -> Result<Vec<Record>, SweepError> {
     let mut records = Vec::new();
     lines(path, &mut |bytes| {

@@ -1,4 +1,4 @@
-//! How the cost of one option moves with what is not sure.
+//! Sensitivity of an option's cost to uncertain figures, as bars of a tornado chart.
 
 use serde::Serialize;
 
@@ -8,22 +8,22 @@ use super::solve::{self, Solved};
 use meshwright_engine::goodput::Mode;
 use meshwright_engine::units::Seconds;
 
-/// One bar: dollars with a figure low, and with it high.
+/// Bar of a tornado chart: cost with one figure low, and with it high.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bar {
-    /// What moves.
+    /// Name of the figure.
     pub what: String,
-    /// From.
+    /// Low value, as text.
     pub low: String,
-    /// To.
+    /// High value, as text.
     pub high: String,
-    /// Dollars at the low end.
+    /// Dollars at the low value.
     pub low_usd: f64,
-    /// Dollars at the high end.
+    /// Dollars at the high value.
     pub high_usd: f64,
 }
 
-/// The bars of an option, widest first. Its plan stays; only the bill is made again.
+/// Bars of an option, widest first. The plan stays fixed; only the bill is recomputed.
 pub fn bars(sweep: &Sweep, choice: &Choice, solved: &[Solved]) -> Vec<Bar> {
     let cost = |change: &dyn Fn(&mut Sweep)| {
         let mut changed = sweep.clone();

@@ -13,7 +13,7 @@ use meshwright::gpu::{AttentionCurve, AttentionOccupancy, CollectiveCurve, GemmC
 use meshwright::model::{Attention, DeltaNet, Layer, Mamba, Mla, Mlp, ModelFile, Moe};
 use meshwright::money::{Market, Own, Site, Terms};
 use meshwright::stack::{Launches, Overlap, Quirks, Stack};
-use meshwright::sweep::fleet::{Offer, Period, Wanted};
+use meshwright::sweep::fleet::{Offer, Period, PurchaseRequest};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -113,7 +113,7 @@ fn keys_of_markets() {
 #[test]
 fn keys_of_sweeps() {
     let sweep = &schema("sweep")["$defs"];
-    same::<Wanted>(&sweep["Wanted"]);
+    same::<PurchaseRequest>(&sweep["PurchaseRequest"]);
     same::<Offer>(&sweep["Offer"]);
     same::<Period>(&sweep["Period"]);
 }

@@ -311,7 +311,7 @@ fn pools_of_unlike_gpus_are_planned_together() {
     for (args, word) in [
         (vec!["explain", "llama3-8b", path, "--trace", "x.json"], "--trace"),
         (vec!["plan", "llama3-8b", path, "--no-refine"], "always chosen"),
-        (vec!["clusters", path], "pools of unlike GPUs"),
+        (vec!["clusters", path], "pools of heterogeneous GPUs"),
         (vec!["plan", "llama3-8b", path, "--gpus", "8"], "--gpus"),
         (vec!["plan", "llama3-8b", path, "--pareto"], "--pareto"),
         (vec!["plan", "llama3-8b", path, "--set", "cluster.gpus=8"], "which pool"),
@@ -369,9 +369,9 @@ fn plans_over_pools_are_written_with_their_hosts() {
     let part = file("part.toml", &POOLS.replace("gpus = 8", "gpus = 4"));
     let output = run(&["emit", "megatron", "llama3-8b", part.to_str().unwrap(), "--plan", "tp=4 pp=3 dp=1 sp=on"]);
     assert_eq!(code(&output), 1);
-    assert!(err(&output).contains("no whole hosts of 8"), "{}", err(&output));
+    assert!(err(&output).contains("do not fill whole hosts of 8"), "{}", err(&output));
     let refined = run(&["emit", "megatron", "llama3-8b", path, "--plan", split, "--refine"]);
-    assert!(err(&refined).contains("always chosen"), "{}", err(&refined));
+    assert!(err(&refined).contains("always optimised"), "{}", err(&refined));
 }
 
 #[test]
@@ -426,7 +426,7 @@ fn pools_are_answered_for_or_refused() {
     ] {
         let output = run(&command);
         assert_ne!(code(&output), 0, "{command:?}");
-        assert!(err(&output).contains("pools of unlike GPUs"), "{command:?}: {}", err(&output));
+        assert!(err(&output).contains("pools of heterogeneous GPUs"), "{command:?}: {}", err(&output));
     }
 }
 
@@ -438,10 +438,10 @@ fn hosts_of_unknown_memory_are_told_of() {
     let of = |more: &[&str]| run(&[&["plan", "llama3-8b", "h100-24576", "--gpus", "8"], &sets[..], more].concat());
     let unknown = of(&[]);
     assert_eq!(code(&unknown), 0, "{}", err(&unknown));
-    assert!(err(&unknown).contains("on a host, and the cluster does not say"), "{}", err(&unknown));
+    assert!(err(&unknown).contains("the memory of the hosts is unknown"), "{}", err(&unknown));
     let known = of(&["--set", "cluster.host_memory=2 TB"]);
     assert_eq!((code(&known), out(&known)), (0, out(&unknown)));
-    assert!(!err(&known).contains("does not say"), "{}", err(&known));
+    assert!(!err(&known).contains("memory of the hosts is unknown"), "{}", err(&known));
     let small = of(&["--set", "cluster.host_memory=8 GB"]);
     assert_eq!(code(&small), 1);
     assert!([out(&small), err(&small)].concat().contains("host-memory"), "{}{}", out(&small), err(&small));

@@ -68,13 +68,13 @@ fn a_plan_that_does_not_run_is_compared_as_the_nearest_that_does() {
     let output = run(&args);
     let talk = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(out(&output).contains("out-of-memory"), "{talk}");
-    assert!(talk.contains("the nearest that does is compared"), "{talk}");
+    assert!(talk.contains("the nearest feasible plan is compared"), "{talk}");
 
     let args = [&DEEP[..], &["--plan", "tp=4 cp=1 pp=2 mbs=4 zero=0 recompute=none"]].concat();
     let output = run(&args);
     let talk = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1), "{talk}");
-    let near = talk.lines().find(|line| line.contains("nearest that runs: ")).unwrap_or_else(|| panic!("{talk}"));
+    let near = talk.lines().find(|line| line.contains("nearest feasible plan: ")).unwrap_or_else(|| panic!("{talk}"));
     // Recomputation and sharding come before anything else is changed.
     assert!(near.contains("tp=4 cp=1 pp=2") && near.contains("mbs=4"), "{near}");
 }

@@ -4,8 +4,8 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use meshwright::sweep::fleet::{self, Fleet, NoFleet, Proof};
-use meshwright::sweep::record::{Record, Status};
+use meshwright::sweep::fleet::{self, Fleet, FleetProof, NoFleet};
+use meshwright::sweep::record::{OptionStatus, Record};
 use meshwright::sweep::run::{self, Shard};
 use meshwright::sweep::store::Done;
 use meshwright::sweep::{Sweep, insight};
@@ -46,7 +46,7 @@ fn bought(records: &[Record], table: &str) -> Fleet {
 fn fewest_dollars_are_those_of_a_plain_reckoning() {
     let sweep = Sweep::parse(JOBS, "test").unwrap();
     let records = records(&sweep);
-    assert!(records.iter().all(|record| record.status == Status::Ok));
+    assert!(records.iter().all(|record| record.status == OptionStatus::Ok));
     for days in [3.0, 6.0, 12.0, 100.0] {
         let cheapest = records
             .iter()
@@ -59,7 +59,7 @@ fn fewest_dollars_are_those_of_a_plain_reckoning() {
         }
         let fleet = bought(&records, &format!("finish_by = \"{days} d\""));
         assert!((fleet.cost_usd / (7.0 * cheapest) - 1.0).abs() < 1e-6, "{days} d: {} {cheapest}", fleet.cost_usd);
-        assert!(fleet.days <= days && fleet.proof == Proof::Optimal, "{fleet:?}");
+        assert!(fleet.days <= days && fleet.proof == FleetProof::Optimal, "{fleet:?}");
         assert_eq!(
             fleet.lines.iter().flat_map(|line| line.runs.iter().map(|(_, n)| n * line.clusters)).sum::<u32>(),
             7
@@ -158,7 +158,7 @@ fn ready_sweeps_run() {
         }
         let sweep = Sweep::parse(&text, name).unwrap();
         let records = records(&sweep);
-        assert!(records.iter().any(|record| record.status == Status::Ok), "{name}: {:?}", records[0].reason);
+        assert!(records.iter().any(|record| record.status == OptionStatus::Ok), "{name}: {:?}", records[0].reason);
         if let Some(wanted) = &sweep.wanted {
             let fleet = fleet::buy(&sweep, wanted, &records).unwrap();
             assert!(fleet.cost_usd <= 2e6 && fleet.days <= 180.0, "{name}: {fleet:?}");

@@ -138,7 +138,7 @@ fn a_killed_sweep_goes_on_where_it_was_and_ends_with_the_same_bytes() {
     let resumed = run(&[&args[..], &["--resume"]].concat());
     let talk = text(&resumed.stderr);
     assert_eq!(resumed.status.code(), Some(0), "{talk}");
-    assert!(talk.contains("torn") && talk.contains(&format!("going on after {kept} of 128")), "{talk}");
+    assert!(talk.contains("incomplete") && talk.contains(&format!("resuming after {kept} of 128")), "{talk}");
     assert_eq!(std::fs::read(cut.join("results.jsonl")).unwrap(), bytes);
 
     // Finished: nothing is done again, and one thread writes the same.

@@ -16,7 +16,7 @@ use meshwright::runs::{self, Prediction, Row};
 use meshwright::units::percent;
 use meshwright::validate::calibrate::coverage;
 use meshwright::validate::filter::Filter;
-use meshwright::validate::sample::{Sample, samples};
+use meshwright::validate::sample::{PredictedRun, samples};
 use meshwright::validate::{Report, cross, score};
 
 /// What a headline figure may move by before it counts: it is shown to a tenth of a per cent.
@@ -65,7 +65,7 @@ impl Scored {
         let report = of(&crossed);
         let fitted = of(&runs::predict_all_with(&rows, &sets));
         let specification = of(&runs::predict_all_with(&rows, &Overrides::specification()));
-        let counts = |sample: &Sample| filters.iter().all(|filter| filter.admits(sample));
+        let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
         let coverage = coverage(&rows, &crossed, &counts).unwrap();
         Self { rows, crossed, report, fitted, specification, coverage }
     }
@@ -292,7 +292,7 @@ fn furthest(scored: &Scored, causes: &Causes) -> Sheet {
 fn missed_bars(scored: &Scored, causes: &Causes) -> String {
     let filters = only(&["purpose=pretrain"]);
     let all = samples(&scored.rows, &scored.crossed);
-    let kept: Vec<Sample> =
+    let kept: Vec<PredictedRun> =
         all.into_iter().filter(|sample| filters.iter().all(|filter| filter.admits(sample))).collect();
     crate::missed::document(&scored.report, &kept, causes)
 }

@@ -1,7 +1,7 @@
 //! Logs of the frameworks as rows. The excerpts are ours, in the format that each framework prints.
 
 use meshwright::runs::log::{self, LogError, LoggedRun};
-use meshwright::runs::{self, Row, Status};
+use meshwright::runs::{self, PredictionStatus, Row};
 
 fn logged(name: &str) -> LoggedRun {
     let path = format!("{}/tests/logs/{name}.log", env!("CARGO_MANIFEST_DIR"));
@@ -34,7 +34,7 @@ fn megatron_says_its_shape_layout_time_and_memory() {
     assert_eq!(row.overlap.as_deref(), Some("grad-reduce, param-gather"));
     assert_eq!(log::missing(&row), ["gpu"]);
     let prediction = runs::predict(&with(row, &[("gpu", "H100")]));
-    assert_eq!(prediction.status, Status::Ok, "{}", prediction.reason);
+    assert_eq!(prediction.status, PredictionStatus::Ok, "{}", prediction.reason);
     let seconds = prediction.step_time_s.unwrap();
     assert!((5.0..45.0).contains(&seconds), "{seconds}");
 }
@@ -56,7 +56,7 @@ fn megatron_with_experts_that_ran_out_of_memory() {
     assert_eq!(row.notes.as_deref(), Some("MTP layer on; deepep"));
     assert!(row.overlap.as_deref().unwrap().contains("EP a2a overlap"));
     let prediction = runs::predict(&with(row, &[("gpu", "H100"), ("year", "2025")]));
-    assert_eq!(prediction.status, Status::Ok, "{}", prediction.reason);
+    assert_eq!(prediction.status, PredictionStatus::Ok, "{}", prediction.reason);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn deepspeed_says_its_batch_rate_and_memory() {
     let row = log::of_model(&meshwright::catalog::model("llama2-13b", &sets).unwrap(), row);
     let row = with(row, &[("gpu", "A100-80GB"), ("gpus_per_node", "8")]);
     assert_eq!(log::missing(&row), [] as [&str; 0]);
-    assert_eq!(runs::predict(&row).status, Status::Ok);
+    assert_eq!(runs::predict(&row).status, PredictionStatus::Ok);
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn torchtitan_says_all_but_its_network() {
     assert_eq!((row.recompute.as_deref(), row.notes.as_deref()), (Some("selective op"), None));
     assert_eq!(log::missing(&row), [] as [&str; 0]);
     let prediction = runs::predict(&row);
-    assert_eq!((prediction.status, prediction.stack.as_deref()), (Status::Ok, Some("torchtitan 2025")));
+    assert_eq!((prediction.status, prediction.stack.as_deref()), (PredictionStatus::Ok, Some("torchtitan 2025")));
 }
 
 #[test]

@@ -11,7 +11,7 @@ use meshwright::report::{Sheet, markdown};
 use meshwright::runs::Row;
 use meshwright::units::percent;
 use meshwright::validate::metrics::Pair;
-use meshwright::validate::sample::{Sample, outcome};
+use meshwright::validate::sample::{PredictedRun, outcome};
 use meshwright::validate::{Report, choice, memory_pair, time_pair};
 
 /// Fewest runs that a list of step times names.
@@ -107,8 +107,8 @@ struct Bar {
     of: &'static str,
     at: f64,
     unit: &'static str,
-    pair: fn(&Sample) -> Option<Pair>,
-    counts: fn(&Sample) -> bool,
+    pair: fn(&PredictedRun) -> Option<Pair>,
+    counts: fn(&PredictedRun) -> bool,
 }
 
 const BARS: [Bar; 6] = [
@@ -124,7 +124,7 @@ const TIME: Bar = Bar { title: "Step time, all", of: "time", at: 0.085, unit: "s
 const MEMORY: Bar =
     Bar { title: "Peak memory, all", of: "memory", at: 0.07, unit: "GiB", pair: memory_pair, counts: |_| true };
 
-fn is_stated(sample: &Sample) -> bool {
+fn is_stated(sample: &PredictedRun) -> bool {
     ["allocated", "reserved"].contains(&sample.memory_kind())
 }
 
@@ -148,8 +148,8 @@ fn what(row: &Row) -> String {
 }
 
 /// The list of one bar; empty where it is met.
-fn missed(bar: &Bar, ran: &[Sample], causes: &Causes) -> String {
-    let mut pairs: Vec<(&Sample, Pair)> = ran
+fn missed(bar: &Bar, ran: &[PredictedRun], causes: &Causes) -> String {
+    let mut pairs: Vec<(&PredictedRun, Pair)> = ran
         .iter()
         .filter(|sample| (bar.counts)(sample))
         .filter_map(|sample| Some((sample, (bar.pair)(sample)?)))
@@ -213,9 +213,9 @@ fn missed(bar: &Bar, ran: &[Sample], causes: &Causes) -> String {
 }
 
 /// Runs that are predicted to fit and ran out.
-fn false_fits(kept: &[Sample], causes: &Causes) -> String {
+fn false_fits(kept: &[PredictedRun], causes: &Causes) -> String {
     let mut sheet = Sheet::new("", &["run", "what", "plan", "predicted GiB", "kind", "cause"]);
-    let ran_out: Vec<&Sample> = kept.iter().filter(|sample| outcome(sample.row) == "oom").collect();
+    let ran_out: Vec<&PredictedRun> = kept.iter().filter(|sample| outcome(sample.row) == "oom").collect();
     for sample in ran_out.iter().filter(|sample| sample.prediction.fits == Some(true)) {
         let id = sample.prediction.id.as_str();
         let (kind, words) = causes.needed(id, "fits");
@@ -235,14 +235,14 @@ fn false_fits(kept: &[Sample], causes: &Causes) -> String {
 }
 
 /// One plan: its first run, predicted and measured time in the mean of its repeats.
-fn mean<'a>(repeats: &[(&'a Sample<'a>, Pair)]) -> (&'a Sample<'a>, f64, f64) {
+fn mean<'a>(repeats: &[(&'a PredictedRun<'a>, Pair)]) -> (&'a PredictedRun<'a>, f64, f64) {
     let n = repeats.len() as f64;
     let of = |time: fn(&Pair) -> f64| repeats.iter().map(|(_, pair)| time(pair)).sum::<f64>() / n;
     (repeats[0].0, of(|pair| pair.predicted), of(|pair| pair.measured))
 }
 
 /// Choices that cost the most.
-fn regrets(report: &Report, ran: &[Sample], causes: &Causes) -> String {
+fn regrets(report: &Report, ran: &[PredictedRun], causes: &Causes) -> String {
     const BAR: f64 = 0.05;
     let groups = &report.choice.groups;
     let sum: f64 = groups.iter().map(|group| group.regret.first).sum();
@@ -253,17 +253,18 @@ fn regrets(report: &Report, ran: &[Sample], causes: &Causes) -> String {
     let mut sheet = Sheet::new("", &["choice", "chosen", "s", "best", "s", "regret", "of the sum", "kind", "cause"]);
     let dear = groups.iter().filter(|group| group.regret.first > BAR);
     for group in dear {
-        let mut plans: BTreeMap<String, Vec<(&Sample, Pair)>> = BTreeMap::new();
+        let mut plans: BTreeMap<String, Vec<(&PredictedRun, Pair)>> = BTreeMap::new();
         for sample in ran.iter().filter(|sample| choice::name(sample) == group.name) {
             if let Some(pair) = time_pair(sample) {
                 plans.entry(choice::layout(sample)).or_default().push((sample, pair));
             }
         }
-        let plans: Vec<(&Sample, f64, f64)> = plans.values().map(|repeats| mean(repeats)).collect();
+        let plans: Vec<(&PredictedRun, f64, f64)> = plans.values().map(|repeats| mean(repeats)).collect();
         let chosen = plans.iter().min_by(|a, b| a.1.total_cmp(&b.1)).unwrap();
         let best = plans.iter().min_by(|a, b| a.2.total_cmp(&b.2)).unwrap();
         let (kind, words) = causes.needed(&chosen.0.prediction.id, "choice");
-        let shown = |(sample, ..): &(&Sample, f64, f64)| format!("{}: {}", sample.prediction.id, plan(sample.row));
+        let shown =
+            |(sample, ..): &(&PredictedRun, f64, f64)| format!("{}: {}", sample.prediction.id, plan(sample.row));
         sheet.push([
             group.name.clone(),
             shown(chosen),
@@ -285,8 +286,8 @@ fn regrets(report: &Report, ran: &[Sample], causes: &Causes) -> String {
 }
 
 /// Every bar that is missed, with the runs that miss it; `kept` are those that count.
-pub fn document(report: &Report, kept: &[Sample], causes: &Causes) -> String {
-    let ran: Vec<Sample> = kept.iter().filter(|sample| outcome(sample.row) == "ok").copied().collect();
+pub fn document(report: &Report, kept: &[PredictedRun], causes: &Causes) -> String {
+    let ran: Vec<PredictedRun> = kept.iter().filter(|sample| outcome(sample.row) == "ok").copied().collect();
     let mut out = String::from(
         "For each bar that is missed: the fewest runs without which it would be met, ten at the least, with what each adds to \
          the miss. Nothing is tuned to them, and they stay in every figure. Kinds of cause:\n\n",

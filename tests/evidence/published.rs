@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use meshwright::catalog::Overrides;
-use meshwright::runs::{self, Prediction, Status};
+use meshwright::runs::{self, Prediction, PredictionStatus};
 use serde::Deserialize;
 
 /// Relative difference that counts as agreement.
@@ -69,9 +69,9 @@ fn memory_agrees_with_the_reference() {
 #[test]
 fn as_many_rows_are_supported_as_by_the_reference() {
     let predictions = predictions();
-    let supported = predictions.iter().filter(|prediction| prediction.status == Status::Ok).count();
+    let supported = predictions.iter().filter(|prediction| prediction.status == PredictionStatus::Ok).count();
     let mut refused: Vec<&str> =
-        predictions.iter().filter(|p| p.status != Status::Ok).map(|p| p.reason.as_str()).collect();
+        predictions.iter().filter(|p| p.status != PredictionStatus::Ok).map(|p| p.reason.as_str()).collect();
     refused.sort_unstable();
     println!("{supported} of {}; refused: {refused:#?}", predictions.len());
     assert!(supported >= 690, "{supported}");

@@ -274,7 +274,7 @@ fn stages_that_were_chosen_are_written_where_a_framework_can_say_them() {
     for framework in ["deepspeed", "accelerate", "nanotron"] {
         let output = plan(framework, "pp=4");
         assert_eq!((output.status.code(), out(&output).as_str()), (Some(2), ""), "{framework}");
-        assert!(err(&output).contains("which layers a stage holds"), "{}", err(&output));
+        assert!(err(&output).contains("layers to individual stages"), "{}", err(&output));
     }
 }
 

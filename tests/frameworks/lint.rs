@@ -251,7 +251,7 @@ fn bad_measurements_are_named() {
         ("85%", "two"),
         ("120%mfu", "share"),
         ("9 s,gpus=x", "whole number"),
-        ("9 s,nodes=2", "none of"),
+        ("9 s,nodes=2", "not one of"),
         ("9 s,gpus=12", "does not run there"),
     ] {
         let output = run(&["lint", path.to_str().unwrap(), "dgx-h100-1k", "--quick", "--measured", measured]);
@@ -321,7 +321,7 @@ fn a_split_is_checked_against_the_model() {
     assert!(answer["plan"].as_str().is_none_or(|plan| plan.contains("split=first-18+last-18")), "{answer}");
     for (flags, named) in [
         ("--decoder-first-pipeline-num-layers 18 --decoder-last-pipeline-num-layers 19", "do not divide"),
-        ("--pipeline-model-parallel-layout 'Et*20|(t*20|)*2t*21L'", "holds 81 layers"),
+        ("--pipeline-model-parallel-layout 'Et*20|(t*20|)*2t*21L'", "places 81 layers"),
     ] {
         let (answer, code) = json(&script("split.sh", &with(flags)), &["--quick"]);
         let found = findings(&answer, "split");

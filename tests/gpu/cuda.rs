@@ -309,7 +309,7 @@ fn inside_products() {
     assert!(probe.time(&"launch".parse().unwrap(), LIGHT).unwrap().median().get() < 1e-3);
     let error = time(&mut probe, "gemm mxfp8 forward m=64 n=64 k=64 batch=1 out=2").unwrap_err();
     assert!(
-        matches!(error, ProbeError::Unsupported { .. }) && error.to_string().contains("scale per block"),
+        matches!(error, ProbeError::Unsupported { .. }) && error.to_string().contains("block-scaled GEMMs"),
         "{error}"
     );
 }

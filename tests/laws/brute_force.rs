@@ -7,7 +7,7 @@ use meshwright::cost::{Costs, Evaluation};
 use meshwright::frameworks::FRAMEWORKS;
 use meshwright::plan::{Layout, Offload, Plan};
 use meshwright::problem::Problem;
-use meshwright::search::{Goal, Objective, Options, Ranking, search, search_for};
+use meshwright::search::{Goal, Objective, Ranking, SearchOptions, search, search_for};
 use meshwright::space::{self, Restrictions, Space};
 use std::ops::ControlFlow;
 
@@ -156,8 +156,8 @@ fn best(evaluations: &[Evaluation], measure: impl Fn(&Evaluation) -> f64) -> Vec
     ranked
 }
 
-fn options(restrictions: &Restrictions) -> Options {
-    Options { top: TOP, restrictions: restrictions.clone() }
+fn options(restrictions: &Restrictions) -> SearchOptions {
+    SearchOptions { top: TOP, restrictions: restrictions.clone() }
 }
 
 fn agree(what: &str, found: &Ranking, expected: &[f64], measure: impl Fn(&Evaluation) -> f64) {

@@ -1,14 +1,14 @@
 //! Laws of the price: what must hold for every plan of every problem.
 
-use crate::random::{Numbers, Spec, plan_of, plans, spec, specs};
+use crate::random::{Spec, plans, spec, specs};
 use meshwright::cost::{Costs, Evaluation};
 use meshwright::gpu::Format;
 use meshwright::model::Model;
 use meshwright::plan::{Plan, ZeroStage};
 use meshwright::problem::Problem;
 use meshwright::schedule::Schedule;
-use meshwright::search::{Options, search};
-use meshwright::space::{Restrictions, Space};
+use meshwright::search::{SearchOptions, search};
+use meshwright::space::Restrictions;
 use meshwright::units::{Bytes, Seconds};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -240,7 +240,7 @@ fn small() -> Vec<Spec> {
 }
 
 fn best(problem: &Problem) -> Option<f64> {
-    let options = Options { top: 1, restrictions: Restrictions::default() };
+    let options = SearchOptions { top: 1, restrictions: Restrictions::default() };
     search(problem, &options, &|_, _| ()).evaluations.first().map(|best| best.step.total().get())
 }
 

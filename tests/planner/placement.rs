@@ -11,7 +11,7 @@ use meshwright::cluster::{Cluster, Level};
 use meshwright::collective::{Axis, Dispatch, Fabric, Group, Seats, units};
 use meshwright::cost::Costs;
 use meshwright::gpu::Collective;
-use meshwright::placement::{self, Found, Grid, Options, Unplaceable, place};
+use meshwright::placement::{self, Grid, PlacementMethod, PlacementOptions, Unplaceable, place};
 use meshwright::plan::{Plan, RankOrder};
 use meshwright::problem::Problem;
 use meshwright::space::{check, parse_plan};
@@ -138,9 +138,14 @@ fn placements_are_never_slower_than_rank_orders() {
     for (problem, text) in questions() {
         let plan = plan(&problem, text);
         let costs = Costs::new(&problem);
-        let by = |enumerated: usize| place(&costs, &plan, &Options { enumerated, ..Options::default() }).unwrap();
+        let by = |enumerated: usize| {
+            place(&costs, &plan, &PlacementOptions { enumerated, ..PlacementOptions::default() }).unwrap()
+        };
         let (all, program) = (by(usize::MAX), by(0));
-        assert!(matches!(all.found, Found::Enumerated(_)) && matches!(program.found, Found::Program(_)), "{text}");
+        assert!(
+            matches!(all.found, PlacementMethod::Enumerated(_)) && matches!(program.found, PlacementMethod::Program(_)),
+            "{text}"
+        );
         assert!(all.step <= all.in_order && program.step <= program.in_order, "{text}");
         let replica = plan.layout.tp * plan.layout.cp;
         for order in [RankOrder::PipelineOutermost, RankOrder::DataOutermost] {
@@ -203,7 +208,7 @@ fn host_lists_are_the_placements() {
     for (problem, text) in questions() {
         let cluster = problem.cluster();
         let costs = Costs::new(&problem);
-        let placed = place(&costs, &plan(&problem, text), &Options::default()).unwrap();
+        let placed = place(&costs, &plan(&problem, text), &PlacementOptions::default()).unwrap();
         let plan = placed.plan;
         let Some(seats) = placed.seats else { continue };
         moved += 1;
@@ -252,7 +257,7 @@ fn the_list_of_hosts_is_written() {
     let fixed = ["--fix", "tp=4", "--fix", "cp=2", "--fix", "pp=2", "--fix", "ep=256", "--no-refine"];
     let emitted = ["--emit", "megatron", "--force", "--out", folder.to_str().unwrap(), "--place", "1", "--top", "1"];
     let table = run(&[&["plan"], &question[..], &fixed, &emitted].concat());
-    assert!(table.contains("with hosts listed in another order"), "{table}");
+    assert!(table.contains("with reordered hosts"), "{table}");
     let list = std::fs::read_to_string(folder.join("host-order.txt")).unwrap();
     let hosts: BTreeSet<u32> = list.lines().filter_map(|line| line.parse().ok()).collect();
     assert_eq!(hosts, (0..768).collect(), "every host once");
@@ -261,7 +266,7 @@ fn the_list_of_hosts_is_written() {
     let says = |flag: &str| script.contains(flag);
     assert!(says("--expert-model-parallel-size 256") && !says("--use-tp-pp-dp-mapping"), "{plan}");
     let explained = run(&[&["explain"], &question[..], &["--plan", plan, "--place"]].concat());
-    assert!(explained.contains("with hosts listed in another order"), "{explained}");
+    assert!(explained.contains("with reordered hosts"), "{explained}");
 }
 
 /// The figures of docs/placement.md: `cargo test --test planner -- --ignored --nocapture figures`.
@@ -286,7 +291,7 @@ fn figures() {
         let costs = Costs::new(&problem);
         for enumerated in [usize::MAX, 0] {
             let start = Instant::now();
-            let placed = place(&costs, &plan, &Options { enumerated, ..Options::default() }).unwrap();
+            let placed = place(&costs, &plan, &PlacementOptions { enumerated, ..PlacementOptions::default() }).unwrap();
             let (before, after) = (placed.in_order.get(), placed.step.get());
             let gain = placed.gain() * 100.0;
             println!(

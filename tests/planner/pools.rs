@@ -1,6 +1,6 @@
 //! Pools of unlike GPUs: against one cluster, against trying everything, and what a bad file is told.
 
-use meshwright::catalog::{self, Machine, Overrides};
+use meshwright::catalog::{self, ClusterOrPools, Overrides};
 use meshwright::cluster::pools::{Link, Pool, PooledCluster};
 use meshwright::cluster::{Cluster, Level};
 use meshwright::cost::{Costs, Mixed, Stager};
@@ -11,7 +11,7 @@ use meshwright::pools::replicas::Shares;
 use meshwright::pools::{Pooled, Way, stages};
 use meshwright::problem::{HbmProfile, Problem, ProblemError};
 use meshwright::refine::{self, refine};
-use meshwright::search::{Goal, Options, WhatIfs};
+use meshwright::search::{Goal, SearchOptions, WhatIfs};
 use meshwright::space::{Restrictions, parse_plan};
 use meshwright::stages::{Stage, StagedPlan};
 use meshwright::units::Seconds;
@@ -187,7 +187,7 @@ fn the_faster_pool_takes_more() {
     let mut restrictions = Restrictions::default();
     restrictions.fix("zero=1").unwrap();
     restrictions.fix("pp=1").unwrap();
-    let answer = pooled.answer(&Options { top: 3, restrictions });
+    let answer = pooled.answer(&SearchOptions { top: 3, restrictions });
     let best = answer.mixtures.first().expect("a plan");
     let Way::Replicas { shares } = &best.way else { panic!("one stage needs no pipeline") };
     assert_eq!(shares[0].micro_batches, shares[1].micro_batches, "Megatron-Core takes alike numbers");
@@ -205,7 +205,7 @@ fn the_faster_pool_takes_more() {
 fn a_ceiling_leaves_out_what_is_over_it() {
     let problem = problem("llama3-8b", leaf("dgx-h100-1k", 64), 128).unwrap();
     let costs = Costs::new(&problem);
-    let options = Options { top: 12, restrictions: Restrictions::default() };
+    let options = SearchOptions { top: 12, restrictions: Restrictions::default() };
     let all = WhatIfs::new(&costs).ask(&options, Goal::Fastest).evaluations;
     for at in [0, 4, 11] {
         let ceiling = all[at].step.total();
@@ -234,7 +234,7 @@ fn every_pool_has_its_own_ceiling() {
     assert!(Shares::new(&both, small).price(&[1, 1]).is_some());
 }
 
-fn read(text: &str) -> Result<Machine, String> {
+fn read(text: &str) -> Result<ClusterOrPools, String> {
     use std::sync::atomic::{AtomicUsize, Ordering};
     static FILES: AtomicUsize = AtomicUsize::new(0);
     let name = format!("pools-{}.toml", FILES.fetch_add(1, Ordering::Relaxed));
@@ -262,7 +262,7 @@ efficiency = 0.75
 
 #[test]
 fn a_file_of_pools_is_read() {
-    let Machine::Pools(pooled) = read(POOLS).unwrap() else { panic!("it has two pools") };
+    let ClusterOrPools::Pools(pooled) = read(POOLS).unwrap() else { panic!("it has two pools") };
     assert_eq!(pooled.gpus(), 768);
     assert_eq!(pooled.pools[1].cluster.gpu.name, "H200 SXM 141GB");
     let joined = pooled.joined(0);
@@ -278,7 +278,7 @@ fn one_pool_is_a_cluster() {
     let pool = "name = \"x\"\nsource = \"meshwright-estimates\"\n[[pool]]\nname = \"a\"\ngpu = \"h100-sxm\"\ngpus = 8\n\
                 gpus_per_node = 8\nhost = \"x86\"\n";
     assert_eq!(read(own).unwrap(), read(pool).unwrap());
-    assert!(matches!(read(own).unwrap(), Machine::Cluster(_)));
+    assert!(matches!(read(own).unwrap(), ClusterOrPools::Cluster(_)));
 }
 
 #[test]

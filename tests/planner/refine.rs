@@ -358,7 +358,7 @@ fn hosts_are_not_overfilled() {
     let mut asked = Restrictions::default();
     asked.fix("offload-optimizer=1").unwrap();
     let found = |problem: &Problem| {
-        let options = search::Options { top: 5, restrictions: asked.clone() };
+        let options = search::SearchOptions { top: 5, restrictions: asked.clone() };
         search::search(problem, &options, &|_, _| ())
     };
     assert!(!found(&ample).evaluations.is_empty());

@@ -1,4 +1,4 @@
-//! The bandwidth hierarchy: which links join a given set of ranks.
+//! Cluster: the bandwidth hierarchy that joins its GPUs.
 
 pub mod pools;
 
@@ -8,27 +8,27 @@ use crate::gpu::{Gpu, ScaleUp};
 use crate::sources::{Sourced, own_source};
 use crate::units::{Bytes, BytesPerSec, Seconds};
 
-/// Processor of the hosts, which sets what one kernel launch costs.
+/// Processor of the hosts, which decides the host time of a kernel launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Host {
-    /// x86 servers.
+    /// Server with x86 processors.
     X86,
-    /// NVIDIA Grace.
+    /// Server with NVIDIA Grace processors.
     Grace,
 }
 
-/// One level of the network above the scale-up domain.
+/// Network level above the scale-up domain.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Level {
-    /// Name: `leaf`, `pod`, `spine`.
+    /// Name, such as `leaf`, `pod` or `spine`.
     pub name: String,
-    /// GPUs that one unit of this level joins.
+    /// Number of GPUs that one unit of this level joins.
     pub gpus: u32,
     /// Bandwidth of one GPU into this level, one direction.
     pub bandwidth: Sourced<BytesPerSec>,
-    /// Down-links over up-links: 1 is full bisection.
+    /// Oversubscription: down-links over up-links; 1 is full bisection.
     #[serde(default = "one")]
     pub oversubscription: f64,
     /// Share of the wire rate that collectives reach: 0.85 InfiniBand and tuned RoCE, 0.75 plain Ethernet
@@ -38,10 +38,10 @@ pub struct Level {
     /// Ring hops against the 14 us of the specification §3.3: 0.5 InfiniBand or tuned RoCE, 1 EFA and the like.
     #[serde(default = "tuned_hop")]
     pub hop_latency: f64,
-    /// Whether the switches reduce (SHARP).
+    /// Whether the switches reduce in the network (SHARP).
     #[serde(default)]
     pub in_network_reduction: bool,
-    /// One way across, beside what hops through a network take anyway: of links between sites.
+    /// Additional one-way latency of links between sites, beyond that of network hops.
     #[serde(default, skip_serializing_if = "is_none")]
     pub latency: Seconds,
 }
@@ -65,41 +65,41 @@ const fn tuned_hop() -> f64 {
     0.5
 }
 
-/// A cluster: alike GPUs, and the levels that join them, innermost first.
+/// Cluster of identical GPUs with the levels that join them, innermost first.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cluster {
     /// Name as printed.
     pub name: String,
-    /// The device.
+    /// Device of the cluster.
     pub gpu: Gpu,
-    /// How many.
+    /// Number of GPUs.
     pub gpus: u32,
-    /// Per node: the unit of launchers and of failures.
+    /// GPUs per node, the unit of launchers and of failures.
     pub gpus_per_node: u32,
-    /// Host processor.
+    /// Processor of the hosts.
     pub host: Host,
     /// Memory of one host.
     pub host_memory: Option<Bytes>,
-    /// The scale-up domain as built here.
+    /// Scale-up domain as built in this cluster.
     pub scale_up: ScaleUp,
-    /// The levels above it, by ascending size; the last joins all.
+    /// Network levels above the domain, by ascending size; the last joins all GPUs.
     pub levels: Vec<Level>,
     /// Key of its source, or the path of the file it was read from.
     pub source: String,
 }
 
-/// Memory of a host as a file has it: with a source of its own, or with the file's.
+/// Host memory in a file: with its own source, or with the file's.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged, expecting = "expected bytes such as \"2 TB\", or { value = \"2 TB\", source = \"…\" }")]
 pub enum HostMemory {
-    /// The file's source says it.
+    /// Value with the file's source.
     Plain(Bytes),
-    /// Another does.
+    /// Value with its own source.
     Sourced(Sourced<Bytes>),
 }
 
 impl HostMemory {
-    /// How much it is.
+    /// Size of the memory.
     pub fn bytes(self) -> Bytes {
         match self {
             Self::Plain(bytes) => bytes,
@@ -108,7 +108,7 @@ impl HostMemory {
     }
 }
 
-/// A cluster file.
+/// Cluster file before its device is resolved.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ClusterFile {
@@ -116,19 +116,19 @@ pub struct ClusterFile {
     pub name: String,
     /// Catalogue name of the device.
     pub gpu: String,
-    /// How many.
+    /// Number of GPUs.
     pub gpus: u32,
-    /// Per node.
+    /// GPUs per node.
     pub gpus_per_node: u32,
-    /// Host processor.
+    /// Processor of the hosts.
     pub host: Host,
     /// Memory of one host.
     pub host_memory: Option<HostMemory>,
-    /// Scale-up domain, where it is not the device's own.
+    /// GPUs in a scale-up domain, if it differs from the device's own.
     pub scale_up_gpus: Option<u32>,
-    /// Axes of a torus slice, where they are not the device's own.
+    /// Axes of a torus slice, if they differ from the device's own.
     pub scale_up_axes: Option<Vec<u32>>,
-    /// The levels above.
+    /// Network levels above the domain.
     #[serde(default)]
     pub level: Vec<Level>,
     /// Key of the source.
@@ -137,10 +137,11 @@ pub struct ClusterFile {
 }
 
 impl ClusterFile {
-    /// Joins the file with its device.
+    /// Combines the file with its device.
     ///
     /// # Errors
-    /// Names what does not fit together.
+    ///
+    /// Names the fields that contradict each other.
     pub fn into_cluster(self, gpu: Gpu) -> Result<Cluster, String> {
         let mut scale_up = gpu.scale_up.clone();
         if let Some(gpus) = self.scale_up_gpus {
@@ -168,10 +169,11 @@ impl ClusterFile {
 }
 
 impl Cluster {
-    /// Checks what every plan would trip over.
+    /// Validates the cluster.
     ///
     /// # Errors
-    /// Names what is wrong, with its numbers.
+    ///
+    /// Names the invalid field, with its numbers.
     pub fn check(&self) -> Result<(), String> {
         self.gpu.check()?;
         if self.gpus == 0 {
@@ -205,7 +207,7 @@ impl Cluster {
         Ok(())
     }
 
-    /// One scale-up domain of a device, and nothing above it: where samples of one device are judged.
+    /// Cluster of a single scale-up domain, for comparison with samples of one device.
     pub fn of_one_domain(gpu: Gpu) -> Self {
         Self {
             name: format!("one domain of {}", gpu.name),
@@ -220,7 +222,7 @@ impl Cluster {
         }
     }
 
-    /// The same cluster with another number of GPUs: the last level grows as needed.
+    /// Cluster resized to another number of GPUs; the last level grows as needed.
     #[must_use]
     pub fn resized(mut self, gpus: u32) -> Self {
         self.gpus = gpus;

@@ -1,4 +1,4 @@
-//! One device: peaks, memory, and the curves of its kernels and its scale-up links.
+//! Device: peaks, memory, and the curves of its kernels and scale-up links.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::sources::{Basis, Sourced, own_source};
 use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Seconds, Usd, UsdPerHour, Watts};
 
-/// Number format of the bulk matrix products.
+/// Number format of most GEMMs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Format {
@@ -24,10 +24,10 @@ pub enum Format {
 }
 
 impl Format {
-    /// All formats.
+    /// All formats, widest first.
     pub const ALL: [Self; 5] = [Self::Bf16, Self::Fp8, Self::Fp8Block, Self::Mxfp8, Self::Nvfp4];
 
-    /// Bytes of one operand element in a matrix product.
+    /// Bytes of one operand element in a GEMM.
     ///
     /// Source: specification §1.5 (NVFP4: 0.5 + 1/16; the scales of the 8-bit formats are below 4 % and left out).
     pub const fn element_bytes(self) -> f64 {
@@ -38,7 +38,7 @@ impl Format {
         }
     }
 
-    /// Bytes that casting one element to this format moves: read, write, and write transposed.
+    /// Bytes moved to cast one element to this format: read, write, and transposed write.
     ///
     /// Source: specification §2.5.
     pub const fn cast_bytes(self) -> f64 {
@@ -50,7 +50,7 @@ impl Format {
         }
     }
 
-    /// The peak that this format's curve and MFU refer to.
+    /// Peak that this format's curve and MFU refer to.
     pub const fn peak(self) -> PeakKind {
         match self {
             Self::Bf16 => PeakKind::Bf16,
@@ -72,50 +72,50 @@ impl std::fmt::Display for Format {
     }
 }
 
-/// A tensor-core rate of the datasheet.
+/// Kind of tensor-core peak in a datasheet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PeakKind {
-    /// 16-bit.
+    /// 16-bit peak (bf16, fp16).
     Bf16,
-    /// 8-bit.
+    /// 8-bit peak (FP8).
     Fp8,
-    /// 4-bit.
+    /// 4-bit peak (FP4).
     Fp4,
 }
 
-/// Efficiency curve of matrix products in one format (specification §2.1).
+/// Efficiency curve of GEMMs in one format (specification §2.1).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct GemmCurve {
-    /// Share of the peak that the best large product reaches (`e_max`).
+    /// Share of the peak that the best large GEMM reaches (`e_max`).
     pub efficiency: f64,
-    /// Inner size K at which half the time is start-up (`K0`).
+    /// Inner dimension K at which half the time is start-up (`K0`).
     pub half_depth: f64,
-    /// How much smaller tiles lose (ρ): power of their arithmetic intensity.
+    /// Loss of smaller tiles (ρ): exponent of their arithmetic intensity.
     pub intensity_exponent: f64,
-    /// How much a partly filled last wave loses (γ): power of the filled share.
+    /// Loss of a partly filled last wave (γ): exponent of the filled share.
     pub wave_exponent: f64,
-    /// Share of that rate which a whole training step sustains under power and heat (κ).
+    /// Share of that rate that a whole training step sustains under power and heat limits (κ).
     pub sustained: f64,
     /// Key of the source.
     #[serde(default = "own_source")]
     pub source: String,
 }
 
-/// Which attention kernel a stack runs.
+/// Attention kernel of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttentionKernel {
-    /// Batched products with the scores written to memory (2021–22).
+    /// Batched GEMMs with the scores written to memory (2021–22).
     Unfused,
-    /// `FlashAttention` 1.
+    /// `FlashAttention` version 1.
     Fa1,
-    /// `FlashAttention` 2.
+    /// `FlashAttention` version 2.
     Fa2,
-    /// cuDNN's fused attention.
+    /// Fused attention of cuDNN.
     Cudnn,
-    /// `FlashAttention` 3.
+    /// `FlashAttention` version 3.
     Fa3,
 }
 
@@ -129,7 +129,7 @@ pub struct AttentionCurve {
     pub backward: FlopsPerSec,
     /// Sequence length at which half the rate is reached (`s0`).
     pub half_sequence: f64,
-    /// Speed with heads of 64 against heads of 128.
+    /// Speed with head dimension 64 relative to 128.
     #[serde(default = "narrow_heads")]
     pub narrow_heads: f64,
     /// Key of the source.
@@ -137,58 +137,58 @@ pub struct AttentionCurve {
     pub source: String,
 }
 
-/// Of kernels that were not measured with heads of 64. Source: specification §2.3 (`H_f`, `H_b`).
+/// Default of kernels that were not measured with head dimension 64. Source: specification §2.3 (`H_f`, `H_b`).
 const fn narrow_heads() -> f64 {
     0.76
 }
 
-/// How many blocks per processor half-fill the device, forward and backward (χ of specification §2.3).
+/// Number of blocks per processor that half-fill the device (χ of specification §2.3).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct AttentionOccupancy {
-    /// Forward.
+    /// Value for forward.
     pub forward: f64,
-    /// Backward.
+    /// Value for backward.
     pub backward: f64,
     /// Key of the source.
     #[serde(default = "own_source")]
     pub source: String,
 }
 
-/// A collective operation.
+/// Collective communication operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Collective {
-    /// Sum to all.
+    /// Sum of all buffers, to every rank.
     AllReduce,
-    /// Concatenate to all.
+    /// Concatenation of all shares, to every rank.
     AllGather,
-    /// Sum, a share to each.
+    /// Sum of all buffers, one share to each rank.
     ReduceScatter,
-    /// A share from each to each.
+    /// One share from each rank to each rank.
     AllToAll,
 }
 
-/// A figure of a device or its surroundings that can be measured by itself.
+/// Figure of a device or its surroundings that can be measured separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Figure {
-    /// The curve of matrix products in a format.
+    /// GEMM curve of a format.
     Gemm(Format),
-    /// What a whole step sustains of it (κ).
+    /// Share of the GEMM rate that a whole step sustains (κ).
     Sustained(Format),
-    /// The curve of an attention kernel.
+    /// Curve of an attention kernel.
     Attention(AttentionKernel),
-    /// What streaming kernels reach of the HBM bandwidth, and the gap between kernels.
+    /// Efficiency of streaming kernels on HBM, and the gap between kernels.
     Hbm,
-    /// The link to the host.
+    /// Bandwidth of the link to the host.
     HostLink,
-    /// What communication takes from compute beside it (σ).
+    /// Slow-down of compute by concurrent communication (σ).
     Contention,
-    /// What one launch costs the host.
+    /// Host time of one kernel launch.
     Launch,
-    /// The curve of a collective over so many GPUs of one scale-up domain.
+    /// Curve of a collective over this number of GPUs in one scale-up domain.
     Collective(Collective, u32),
-    /// What collectives reach of the network.
+    /// Efficiency of collectives on the network.
     Network,
 }
 
@@ -216,19 +216,19 @@ impl std::fmt::Display for Figure {
     }
 }
 
-/// Saturation of a collective over `ranks` GPUs of one scale-up domain (specification §3.2).
+/// Saturation curve of a collective over `ranks` GPUs of one scale-up domain (specification §3.2).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct CollectiveCurve {
-    /// GPUs in the group.
+    /// Number of GPUs in the group.
     pub ranks: u32,
-    /// Fixed time (α).
+    /// Fixed latency (α).
     pub latency: Seconds,
     /// Bus bandwidth of very large buffers (B∞).
     pub bandwidth: BytesPerSec,
-    /// Buffer at which half of it is reached (S½).
+    /// Buffer size at which half of it is reached (S½).
     pub half_size: Bytes,
-    /// Sharpness (β).
+    /// Sharpness of the curve (β).
     pub exponent: f64,
 }
 
@@ -236,23 +236,23 @@ pub struct CollectiveCurve {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Topology {
-    /// Any subset sees the full bandwidth.
+    /// Switched: any subset of devices has the full bandwidth.
     Switch,
     /// Direct links: a group of n sees n−1 of them (xGMI, Gaudi).
     Mesh,
-    /// A torus of chips (TPU, Trainium).
+    /// Torus of chips (TPU, Trainium).
     Torus,
-    /// A PCI Express tree through the host.
+    /// PCI Express tree through the host.
     Pcie,
 }
 
-/// The scale-up domain that the device is sold in.
+/// Scale-up domain in which the device is sold.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct ScaleUp {
-    /// Devices in one domain.
+    /// Number of devices in one domain.
     pub gpus: u32,
-    /// Wiring.
+    /// Wiring of the domain.
     pub topology: Topology,
     /// Bandwidth of one device, one direction.
     pub bandwidth: BytesPerSec,
@@ -266,17 +266,17 @@ pub struct ScaleUp {
     pub source: String,
 }
 
-/// What an hour costs to rent.
+/// Rental price of a GPU-hour, and purchase price.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Price {
-    /// A good contract.
+    /// Price under a favourable contract.
     pub low: UsdPerHour,
-    /// The usual.
+    /// Typical price under a contract.
     pub typical: UsdPerHour,
-    /// On demand from a large cloud.
+    /// Price on demand from a large cloud.
     pub high: UsdPerHour,
-    /// To own: the device with its share of the server, without network and building.
+    /// Purchase price: the device with its share of the server, without network and building.
     pub buy: Option<Sourced<Usd>>,
     /// Key of the source.
     #[serde(default = "own_source")]
@@ -295,7 +295,7 @@ pub struct GpuNames {
     pub log: Vec<String>,
 }
 
-/// One device.
+/// GPU or other accelerator.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
@@ -304,67 +304,67 @@ pub struct Gpu {
     /// Names outside the catalogue.
     #[serde(default, skip_serializing)]
     pub names: GpuNames,
-    /// Maker.
+    /// Name of the manufacturer.
     pub vendor: String,
     /// Year of release.
     pub year: u32,
     /// Streaming multiprocessors (compute units, tensor cores).
     pub processors: Sourced<u32>,
-    /// Memory.
+    /// Memory capacity.
     pub hbm: Sourced<Bytes>,
-    /// Its bandwidth.
+    /// Bandwidth of the memory.
     pub hbm_bandwidth: Sourced<BytesPerSec>,
-    /// Share of it that streaming kernels reach (`e_mem`).
+    /// Share of the memory bandwidth that streaming kernels reach (`e_mem`).
     pub hbm_efficiency: Sourced<f64>,
-    /// Link to the host, one direction.
+    /// Bandwidth of the link to the host, one direction.
     pub host_link: Sourced<BytesPerSec>,
-    /// Network interface, one direction, as usually built.
+    /// Bandwidth of the network interface, one direction, as usually built.
     pub nic: Sourced<BytesPerSec>,
-    /// Board power.
+    /// Board power limit (TDP).
     pub tdp: Sourced<Watts>,
-    /// Gap between dependent kernels that is not hidden (`t_op`).
+    /// Exposed gap between dependent kernels (`t_op`).
     pub kernel_gap: Sourced<Seconds>,
-    /// Slow-down of compute while a communication kernel runs beside it (σ).
+    /// Slow-down of compute by a concurrent communication kernel (σ).
     pub contention: Sourced<f64>,
-    /// How the kernel curves were come by.
+    /// Basis of the kernel curves.
     pub basis: Basis,
-    /// Dense peaks.
+    /// Dense peak rates.
     pub peak: BTreeMap<PeakKind, Sourced<FlopsPerSec>>,
-    /// Matrix products.
+    /// GEMM curves by format.
     pub gemm: BTreeMap<Format, GemmCurve>,
-    /// Fused attention kernels.
+    /// Curves of the fused attention kernels.
     pub attention: BTreeMap<AttentionKernel, AttentionCurve>,
     /// Occupancy of attention kernels.
     pub attention_occupancy: AttentionOccupancy,
-    /// The scale-up domain.
+    /// Scale-up domain of the device.
     pub scale_up: ScaleUp,
-    /// Collectives inside it, by ascending group size.
+    /// Curves of collectives inside the domain, by ascending group size.
     pub collectives: BTreeMap<Collective, Vec<CollectiveCurve>>,
     /// Key of the source of `collectives`.
     #[serde(default = "own_source")]
     pub collectives_source: String,
-    /// Rent.
+    /// Rental and purchase price.
     pub price: Option<Price>,
-    /// Figures that a calibration replaced, and how those are known; the others are known as `basis` says.
+    /// Figures that a calibration replaced, with their basis; the others have `basis`.
     #[serde(skip)]
     pub calibrated: BTreeMap<Figure, Basis>,
 }
 
-/// Power at idle against the board's limit. Source: specification §2.1, version 1.1.
+/// Idle power relative to the board's limit. Source: specification §2.1, version 1.1.
 pub const IDLE_POWER: f64 = 0.12;
 
 impl Gpu {
-    /// How a figure is known.
+    /// Basis of a figure.
     pub fn basis_of(&self, figure: Figure) -> Basis {
         self.calibrated.get(&figure).copied().unwrap_or(self.basis)
     }
 
-    /// Dense peak of a format.
+    /// Dense peak rate of a format.
     pub fn peak_of(&self, format: Format) -> Option<FlopsPerSec> {
         self.peak.get(&format.peak()).map(|peak| peak.value)
     }
 
-    /// The device with its board held to `limit`: sustained clocks fall with the cube root of the power above idle.
+    /// Device under the power limit `limit`: sustained clocks fall with the cube root of the power above idle.
     ///
     /// ```text
     /// κ(P) = κ(P_ref)·((P − P_idle)/(P_ref − P_idle))^(1/3)          P_idle = 0.12·P_ref
@@ -385,7 +385,7 @@ impl Gpu {
         self
     }
 
-    /// The attention kernel to use when `wanted` has no curve here: the nearest older, else the nearest newer.
+    /// Curve of an attention kernel, or of the nearest older one, else of the nearest newer one.
     pub fn attention_curve(&self, wanted: AttentionKernel) -> Option<&AttentionCurve> {
         self.attention
             .range(..=wanted)
@@ -394,9 +394,10 @@ impl Gpu {
             .map(|(_, curve)| curve)
     }
 
-    /// Checks what every plan would trip over.
+    /// Validates the device.
     ///
     /// # Errors
+    ///
     /// Names the field that is missing, zero or out of its range.
     pub fn check(&self) -> Result<(), String> {
         let positive = [

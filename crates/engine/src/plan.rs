@@ -1,4 +1,4 @@
-//! One point of the space: degrees, schedule, sharding, recomputation.
+//! Plan: degrees, schedule, sharding, recomputation and the other choices of one layout.
 
 pub mod text;
 
@@ -8,7 +8,7 @@ use crate::schedule::Schedule;
 use crate::split::LayerSplit;
 use crate::stack::Dispatcher;
 
-/// The degrees of parallelism. Expert ranks are the (tp, cp, dp) ranks of a stage, folded.
+/// Degrees of parallelism. Expert-parallel ranks are the (tp, cp, dp) ranks of a stage, folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Layout {
     /// Tensor-parallel size (`--tensor-model-parallel-size`).
@@ -26,19 +26,19 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// No parallelism but data parallelism.
+    /// Layout with data parallelism alone.
     pub const fn data_parallel(dp: u32) -> Self {
         Self { tp: 1, cp: 1, pp: 1, dp, ep: 1, etp: 1 }
     }
-    /// GPUs in use.
+    /// Number of GPUs in use.
     pub const fn world_size(&self) -> u32 {
         self.tp * self.cp * self.pp * self.dp
     }
-    /// Ranks that hold the same dense weights: dp·cp.
+    /// Number of ranks with identical dense weights: dp·cp.
     pub const fn dense_replicas(&self) -> u32 {
         self.dp * self.cp
     }
-    /// Ranks that hold the same experts: world / (pp·ep·etp).
+    /// Number of ranks with identical experts: world / (pp·ep·etp).
     pub const fn expert_replicas(&self) -> u32 {
         let ranks = self.tp * self.cp * self.dp;
         let experts = self.ep * self.etp;
@@ -46,7 +46,7 @@ impl Layout {
     }
 }
 
-/// How a context-parallel group exchanges keys and values (`--cp-comm-type`).
+/// Exchange of keys and values in a context-parallel group (`--cp-comm-type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CpKind {
@@ -61,18 +61,18 @@ pub enum CpKind {
     Hierarchical,
 }
 
-/// ZeRO stage: what data-parallel ranks share instead of repeating.
+/// ZeRO stage: tensors that data-parallel ranks shard instead of replicating.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "u8", try_from = "u8")]
 pub enum ZeroStage {
-    /// Nothing (DDP).
+    /// No sharding (DDP).
     #[default]
     Zero,
-    /// Optimizer states (`--use-distributed-optimizer`).
+    /// Shards optimizer states (`--use-distributed-optimizer`).
     One,
-    /// And gradients.
+    /// Shards optimizer states and gradients.
     Two,
-    /// And weights (FSDP).
+    /// Shards optimizer states, gradients and weights (FSDP).
     Three,
 }
 
@@ -95,18 +95,18 @@ impl TryFrom<u8> for ZeroStage {
     }
 }
 
-/// Modules that selective recomputation forgets (`--recompute-modules`).
+/// Modules that selective recomputation covers (`--recompute-modules`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[allow(clippy::struct_excessive_bools)] // a set of six flags that Megatron names one by one
 pub struct Modules {
-    /// `core_attn`: scores, softmax, context of un-fused attention.
+    /// `core_attn`: scores, softmax and context of unfused attention.
     pub core_attn: bool,
-    /// `layernorm`.
+    /// `layernorm`: the norms of a layer.
     pub layernorm: bool,
     /// `moe_act` (and the MLP's activation).
     pub act: bool,
-    /// `mla_up_proj`.
+    /// `mla_up_proj`: up-projections of latent attention.
     pub mla_up_proj: bool,
     /// `mlp`: the dense MLP.
     pub mlp: bool,
@@ -115,7 +115,7 @@ pub struct Modules {
 }
 
 impl Modules {
-    /// The modules with their Megatron names.
+    /// All modules with their Megatron names.
     pub const fn named(self) -> [(&'static str, bool); 6] {
         let Self { core_attn, layernorm, act, mla_up_proj, mlp, moe } = self;
         [
@@ -129,86 +129,86 @@ impl Modules {
     }
 }
 
-/// What backward computes again instead of having kept it.
+/// Activations that backward recomputes instead of keeping.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Recompute {
-    /// Nothing.
+    /// No recomputation.
     #[default]
     None,
     /// Named modules of every layer.
     Selective(Modules),
-    /// Every second matrix product (torch's per-op selective checkpointing).
+    /// Every second GEMM (torch's selective checkpointing per operation).
     PerOp,
     /// Every other layer.
     EveryOther,
-    /// All of the first `n` layers of each chunk (`--recompute-method block`).
+    /// The first `n` layers of each chunk, whole (`--recompute-method block`).
     FirstLayers(u32),
-    /// All of every layer (`--recompute-granularity full`).
+    /// Every layer, whole (`--recompute-granularity full`).
     Full,
 }
 
-/// What moves to the host.
+/// Shares of tensors that are offloaded to the host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Offload {
-    /// Share of the optimizer states (and their update) on the host.
+    /// Share of the optimizer states, with their update, on the host.
     pub optimizer: f64,
-    /// Share of the activations that wait on the host between forward and backward.
+    /// Share of the activations offloaded between forward and backward.
     pub activations: f64,
 }
 
 impl Offload {
-    /// Nothing on the host.
+    /// No offload to the host.
     pub const NONE: Self = Self { optimizer: 0.0, activations: 0.0 };
 }
 
-/// In which order ranks are numbered: the innermost dimension first.
+/// Order in which ranks are numbered, innermost dimension first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum RankOrder {
-    /// `tp-cp-ep-dp-pp`: Megatron's default; stages lie far apart.
+    /// `tp-cp-ep-dp-pp`, Megatron's default: stages are far apart.
     #[default]
     #[serde(rename = "tp-cp-ep-dp-pp")]
     PipelineOutermost,
-    /// `tp-cp-ep-pp-dp` (`--use-tp-pp-dp-mapping`): replicas lie far apart.
+    /// `tp-cp-ep-pp-dp` (`--use-tp-pp-dp-mapping`): replicas are far apart.
     #[serde(rename = "tp-cp-ep-pp-dp")]
     DataOutermost,
 }
 
-/// A plan: one way to run the problem.
+/// Plan: one way to run a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Plan {
-    /// Degrees.
+    /// Degrees of parallelism.
     #[serde(flatten)]
     pub layout: Layout,
     /// Megatron's sequence parallelism (`--sequence-parallel`).
     pub sequence_parallel: bool,
-    /// Exchange of keys and values.
+    /// Exchange of keys and values in context parallelism.
     pub cp_kind: CpKind,
-    /// Order of micro-batches.
+    /// Pipeline schedule.
     pub schedule: Schedule,
-    /// Layers of each chunk.
+    /// Split of the layers into chunks.
     pub split: LayerSplit,
-    /// What data-parallel ranks share.
+    /// ZeRO stage of the data-parallel ranks.
     pub zero: ZeroStage,
-    /// Ranks that share one copy (HSDP, partial distributed optimizer); all dp·cp ranks when absent.
+    /// Number of ranks that share one copy (HSDP, partial distributed optimizer); all dp·cp ranks if `None`.
     pub shard_group: Option<u32>,
-    /// Whether FSDP frees a layer's weights after its forward.
+    /// Whether FSDP frees a layer's gathered weights after its forward pass.
     pub reshard_after_forward: bool,
     /// Sequences of one micro-batch.
     pub micro_batch: u32,
-    /// What backward computes again.
+    /// Activations that backward recomputes.
     pub recompute: Recompute,
-    /// What waits on the host.
+    /// Tensors offloaded to the host.
     pub offload: Offload,
-    /// How tokens reach their experts.
+    /// Token dispatcher of expert parallelism.
     pub dispatcher: Dispatcher,
-    /// Numbering of ranks.
+    /// Order in which ranks are numbered.
     pub order: RankOrder,
 }
 
 impl Plan {
-    /// Micro-batches per step of each replica; not whole where a published batch does not divide.
+    /// Micro-batches per step of each replica; fractional if a published batch does not divide.
     pub fn micro_batches(&self, global_batch: u32) -> f64 {
         f64::from(global_batch) / (f64::from(self.layout.dp) * f64::from(self.micro_batch))
     }
@@ -218,12 +218,12 @@ impl Plan {
         f64::from(self.micro_batch) * f64::from(seq_len) / f64::from(self.layout.cp)
     }
 
-    /// The share of tokens that norms and residuals of one rank see: 1/tp under sequence parallelism.
+    /// Number of ranks that divide the tokens of norms and residuals: tp under sequence parallelism, else 1.
     pub fn sequence_shards(&self) -> f64 {
         if self.sequence_parallel { f64::from(self.layout.tp) } else { 1.0 }
     }
 
-    /// Ranks over which ZeRO shards dense weights.
+    /// Number of ranks over which ZeRO shards dense weights.
     pub fn dense_shards(&self) -> u32 {
         let all = self.layout.dense_replicas();
         match self.shard_group {

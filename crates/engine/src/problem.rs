@@ -1,4 +1,4 @@
-//! Model, cluster, workload and stack together, checked once.
+//! Planning problem: model, cluster, workload and stack, validated together.
 
 use serde::Serialize;
 
@@ -8,16 +8,16 @@ use crate::stack::Stack;
 use crate::units::{Bytes, count};
 use crate::workload::Workload;
 
-/// How much of the memory a plan may fill.
+/// Share of the memory that a plan may fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum HbmProfile {
-    /// 97 %: nothing else runs there.
+    /// At most 97 %: no other process uses the device.
     Tight,
-    /// 92 %.
+    /// At most 92 %, the default.
     #[default]
     Normal,
-    /// 75 %: the usual advice for a first launch.
+    /// At most 75 %: the usual advice for a first launch.
     Conservative,
 }
 
@@ -32,7 +32,7 @@ impl HbmProfile {
     }
 }
 
-/// A problem: what to train, on what, how. To exist is to be legal.
+/// Planning problem: model, cluster, workload and stack. Every value is valid.
 #[derive(Clone, Debug)]
 pub struct Problem {
     model: Model,
@@ -43,32 +43,32 @@ pub struct Problem {
     memory_ceiling: f64,
 }
 
-/// A problem that no plan could solve.
+/// Reason why no plan could solve a problem.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProblemError {
-    /// The model is not one.
+    /// The model is invalid.
     #[error("{0}")]
     Model(#[from] ModelError),
-    /// The cluster is not one.
+    /// The cluster is invalid.
     #[error("{0}")]
     Cluster(String),
-    /// The workload is empty.
+    /// The workload is invalid.
     #[error("{0}")]
     Workload(String),
     /// The device has no curve for the format.
     #[error("{gpu} has no {format} matrix products\n\nhint: it has: {known}")]
     Format {
-        /// The device.
+        /// Name of the device.
         gpu: String,
-        /// The format.
+        /// Name of the format.
         format: String,
-        /// What it has.
+        /// Formats that the device has.
         known: String,
     },
 }
 
 impl Problem {
-    /// The question in one line: model, cluster, batch, precision and software stack.
+    /// Description in one line: model, cluster, batch, precision and software stack.
     pub fn heading(&self) -> String {
         format!(
             "{} ({} parameters) on {} x {}, {} sequences of {} tokens, {}, stack {}",
@@ -83,10 +83,11 @@ impl Problem {
         )
     }
 
-    /// Checks once what all later code assumes.
+    /// Validates the parts and combines them.
     ///
     /// # Errors
-    /// An empty batch or sequence, a device without the format, a model or cluster that contradicts itself.
+    ///
+    /// The batch or sequence is empty, the device lacks the format, or the model or cluster is invalid.
     pub fn new(
         model: Model,
         cluster: Cluster,
@@ -118,48 +119,49 @@ impl Problem {
         Ok(Self { model, cluster, workload, stack, hbm_profile, memory_ceiling: 1.0 })
     }
 
-    /// What is trained.
+    /// Model to train.
     pub const fn model(&self) -> &Model {
         &self.model
     }
-    /// On what.
+    /// Cluster to train on.
     pub const fn cluster(&self) -> &Cluster {
         &self.cluster
     }
-    /// What one step must do.
+    /// Workload of one step.
     pub const fn workload(&self) -> &Workload {
         &self.workload
     }
-    /// With which software.
+    /// Software stack in use.
     pub const fn stack(&self) -> &Stack {
         &self.stack
     }
-    /// How much memory a plan may fill.
+    /// Share of the memory that a plan may fill.
     pub const fn hbm_profile(&self) -> HbmProfile {
         self.hbm_profile
     }
-    /// The problem with plans held under a share of the memory, where that is less than the profile's.
+    /// Problem with a lower ceiling on the share of the memory, if `share` is below the profile's.
     #[must_use]
     pub fn under_ceiling(self, share: f64) -> Self {
         Self { memory_ceiling: share, ..self }
     }
-    /// The same problem with another number of sequences per step.
+    /// Problem with another global batch.
     #[must_use]
     pub fn with_global_batch(&self, global_batch: u32) -> Self {
         let mut problem = self.clone();
         problem.workload.global_batch = global_batch;
         problem
     }
-    /// The same problem with another cluster, workload or stack.
+    /// Problem with a changed cluster, workload or stack.
     ///
     /// # Errors
-    /// As [`Problem::new`].
+    ///
+    /// As for [`Problem::new`].
     pub fn changed(&self, change: impl FnOnce(&mut Cluster, &mut Workload, &mut Stack)) -> Result<Self, ProblemError> {
         let Self { model, mut cluster, mut workload, mut stack, hbm_profile, memory_ceiling } = self.clone();
         change(&mut cluster, &mut workload, &mut stack);
         Ok(Self::new(model, cluster, workload, stack, hbm_profile)?.under_ceiling(memory_ceiling))
     }
-    /// Memory that a plan may fill.
+    /// Memory budget of a plan on one device.
     pub fn hbm_budget(&self) -> Bytes {
         self.cluster.gpu.hbm.value * self.hbm_profile.share().min(self.memory_ceiling)
     }

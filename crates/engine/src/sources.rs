@@ -1,4 +1,4 @@
-//! Where a value comes from, and how surely a prediction is known.
+//! Sources of values, and the basis of predictions.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -15,12 +15,10 @@ pub fn own_source() -> String {
     OWN_SOURCE.to_owned()
 }
 
-/// A value with the key of its source in `docs/sources.toml`.
-///
-/// Files write it as `{ value = "400 Gb/s", source = "key" }`, or as the plain value, whose source is the file.
+/// Value with the key of its source in `docs/sources.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sourced<T> {
-    /// The value.
+    /// Value itself.
     pub value: T,
     /// Key of the source in `docs/sources.toml`.
     pub source: String,
@@ -74,20 +72,20 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for Either<T> {
     }
 }
 
-/// How a predicted time was come by, from the strongest to the weakest.
+/// Basis of a predicted time, from the strongest to the weakest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Basis {
-    /// Timed on this very device.
+    /// Measured on this device.
     Measured,
-    /// From curves fitted to public measurements of the same device.
+    /// Predicted from curves fitted to public measurements of this device.
     Calibrated,
-    /// From a datasheet and the curves of a relative.
+    /// Predicted from a datasheet and the curves of a related device.
     Datasheet,
 }
 
 impl Basis {
-    /// A sum is only as good as its weakest term.
+    /// Basis of a sum: that of its weakest term.
     #[must_use]
     pub fn combine(self, other: Self) -> Self {
         self.max(other)

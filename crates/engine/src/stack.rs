@@ -1,4 +1,4 @@
-//! What the training software does: one profile per framework and release.
+//! Software stack: the behaviour of a framework and release.
 
 use std::fmt;
 
@@ -11,27 +11,27 @@ use crate::sources::own_source;
 use crate::split::LayerSplit;
 use crate::units::{Bytes, Seconds};
 
-/// How tokens reach their experts.
+/// Token dispatcher of expert parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Dispatcher {
-    /// NCCL all-to-all: every copy of a token crosses on its own (`--moe-token-dispatcher-type alltoall`).
+    /// NCCL all-to-all: every copy of a token is sent separately (`--moe-token-dispatcher-type alltoall`).
     AllToAll,
     /// One copy per destination rank (`flex` with DeepEP or `HybridEP`).
     DeepEp,
 }
 
-/// Which ranks agree on the largest values of FP8 tensors that scale with delay. Source: [megatron-lm] `parallel_state.py`,
+/// Ranks that reduce the maxima of FP8 tensors with delayed scaling. Source: [megatron-lm] `parallel_state.py`,
 /// `get_amax_reduction_group`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AmaxReduction {
-    /// None: its scaling needs no maxima of other ranks, or does not ask for them.
+    /// No ranks: the scaling needs no maxima of other ranks, or does not request them.
     #[default]
     None,
-    /// Tensor and context parallel ranks (`--tp-only-amax-red`).
+    /// Tensor- and context-parallel ranks (`--tp-only-amax-red`).
     Tp,
-    /// Data parallel ranks too.
+    /// Tensor-, context- and data-parallel ranks.
     All,
 }
 
@@ -45,25 +45,25 @@ impl fmt::Display for AmaxReduction {
     }
 }
 
-/// Kernel launches of one layer and micro-batch, and what the host pays for each (specification §2.9).
+/// Kernel launches of one layer and micro-batch, with their host times (specification §2.9).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Launches {
-    /// Forward.
+    /// Number of launches in forward.
     pub forward: f64,
-    /// Backward.
+    /// Number of launches in backward.
     pub backward: f64,
-    /// Per local expert, forward, in bf16; twice that backward.
+    /// Launches per local expert in forward, in bf16; backward has twice as many.
     #[serde(default)]
     pub per_expert_bf16: f64,
-    /// The same in narrower formats.
+    /// Launches per local expert in forward, in narrower formats.
     #[serde(default)]
     pub per_expert_narrow: f64,
-    /// Launches of the experts count by themselves, times this: the host reads the token counts back before it can launch
-    /// them, so none of them is queued while earlier kernels run. Zero lets the whole layer's launches run ahead.
+    /// Weight of the experts' launches as a floor of their own: the host reads the token counts back before it can launch
+    /// them, so they cannot be queued while earlier kernels run. Zero lets all launches of the layer run ahead.
     #[serde(default)]
     pub expert_wait: f64,
-    /// Whether each of those launches costs the device its gap too: an expert's casts are kernels of their own.
+    /// Whether each of those launches adds a kernel gap on the device, since an expert's casts are separate kernels.
     #[serde(default)]
     pub expert_gaps: bool,
     /// Host time of one launch on x86.
@@ -73,7 +73,7 @@ pub struct Launches {
 }
 
 impl Launches {
-    /// Host time of one launch.
+    /// Host time of one launch on this host processor.
     pub const fn host_time(&self, host: Host) -> Seconds {
         match host {
             Host::X86 => self.x86,
@@ -82,15 +82,15 @@ impl Launches {
     }
 }
 
-/// What communication hides behind compute (specification §5).
+/// Overlap of communication with compute (specification §5).
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Overlap {
     /// Hidden share of tensor-parallel collectives (θ_tp).
     pub tp: f64,
-    /// Whether gradients and parameters move behind backward and forward.
+    /// Whether gradient and parameter traffic overlaps with backward and forward.
     pub dp: bool,
-    /// Whether that window spans the interleaved chunks (§5.2, version 1.1).
+    /// Whether that overlap spans the interleaved chunks (§5.2, version 1.1).
     #[serde(default)]
     pub dp_interleaved_window: bool,
     /// Whether stage-to-stage sends are asynchronous.
@@ -112,13 +112,14 @@ const fn one() -> f64 {
     1.0
 }
 
-/// Costs that one framework has and others do not. Zero and one are "none".
+/// Costs that are specific to one framework; zero or one means none.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Quirks {
     /// Host synchronisation per layer and micro-batch, a third of it forward.
     pub sync_per_layer: Seconds,
-    /// The same where routing drops no tokens and no CUDA graph runs: the host reads the token counts back.
+    /// Host synchronisation per layer and micro-batch with dropless routing and without CUDA graphs: the host reads the
+    /// token counts back.
     pub moe_sync_per_layer: Seconds,
     /// Floor of a layer's four tensor-parallel collectives when pp > 1, per doubling of tp (nanotron).
     pub tp_floor: Seconds,
@@ -126,13 +127,13 @@ pub struct Quirks {
     pub cross_domain_tp_latency: Seconds,
     /// Efficiency of tensor-parallel collectives that leave the scale-up domain (nanotron).
     pub cross_domain_tp_efficiency: f64,
-    /// Multiplies the network's efficiency.
+    /// Factor on the network's efficiency.
     pub network_efficiency: f64,
-    /// ZeRO-1 broadcasts parameters owner by owner, each so long (`InternEvo`).
+    /// Time of one owner's broadcast, where ZeRO-1 broadcasts parameters owner by owner (`InternEvo`).
     pub broadcast_per_owner: Seconds,
-    /// Gradients are synchronised after every micro-batch.
+    /// Whether gradients are synchronised after every micro-batch.
     pub sync_every_micro_batch: bool,
-    /// What the host does once a step while the device waits: loading data, clipping, logging.
+    /// Host work per step while the device waits: loading data, clipping, logging.
     pub step_overhead: Seconds,
 }
 
@@ -152,7 +153,7 @@ impl Default for Quirks {
     }
 }
 
-/// A framework at a release, as the cost model sees it.
+/// Framework at a release, with the parameters of the cost model.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Stack {
@@ -161,56 +162,56 @@ pub struct Stack {
     /// Family of software, which decides what plans it runs.
     #[serde(rename = "framework")]
     pub family: Family,
-    /// Release or period that it describes.
+    /// Release or period of the profile.
     pub release: String,
     /// Key of the source.
     #[serde(default = "own_source")]
     pub source: String,
-    /// Traffic of streaming kernels against perfectly fused ones (EW).
+    /// Traffic of streaming kernels relative to perfect fusion (EW).
     pub traffic: f64,
-    /// Share of casts that no producer does on the way (QF).
+    /// Share of casts that are not fused into the producing kernel (QF).
     pub casts: f64,
-    /// Extra traffic of dynamic scaling (version 1.1, §2.5).
+    /// Extra memory passes of dynamic scaling (version 1.1, §2.5).
     #[serde(default = "one")]
     pub cast_passes: f64,
-    /// Whether norms, rotary embedding and residuals are Transformer Engine's.
+    /// Whether norms, rotary embedding and residuals use Transformer Engine.
     pub transformer_engine: bool,
-    /// Attention kernel.
+    /// Attention kernel of the stack.
     pub attention: AttentionKernel,
     /// Whether attention sinks have a fused kernel.
     #[serde(default)]
     pub fused_sinks: bool,
-    /// Whether weight gradients accumulate inside the product.
+    /// Whether weight gradients accumulate inside the GEMM.
     pub fused_wgrad: bool,
-    /// Share of a weight gradient's reading and writing of its fp32 sums that no mathematics hides.
+    /// Exposed share of the reads and writes of a weight gradient's fp32 sums.
     #[serde(default)]
     pub accumulate_exposed: f64,
     /// Whether cross-entropy is one kernel.
     pub fused_cross_entropy: bool,
-    /// Whether CUDA graphs replay the layers.
+    /// Whether CUDA graphs replay the layers' kernels.
     #[serde(default)]
     pub cuda_graphs: bool,
-    /// Whether the graphs hold the experts too: those of a whole iteration do, those of modules do not.
-    /// Source: [megatron-cuda-graphs].
+    /// Whether the CUDA graphs include the experts, as graphs of a whole iteration do and graphs of modules do not. Source:
+    /// [megatron-cuda-graphs].
     #[serde(default)]
     pub graphed_experts: bool,
-    /// Traffic of permuting tokens to their experts and back, against one pass each way.
+    /// Traffic of permuting tokens to their experts and back, relative to one pass each way.
     #[serde(default = "one")]
     pub permute_traffic: f64,
-    /// Whether recomputation of a layer stops once backward has all it needs: before the layer's last product
+    /// Whether recomputation of a layer stops as soon as backward has its inputs, before the layer's last GEMM
     /// (`torch.utils.checkpoint` without re-entry).
     #[serde(default)]
     pub checkpoint_early_stop: bool,
     /// Spread of step times between groups of eight GPUs, as a share of the step.
     #[serde(default = "jitter")]
     pub jitter: f64,
-    /// FP8 attention.
+    /// Whether attention runs in FP8.
     #[serde(default)]
     pub fp8_attention: bool,
-    /// Which ranks agree on maxima under per-tensor FP8.
+    /// Ranks that reduce maxima under per-tensor FP8.
     #[serde(default)]
     pub amax_reduction: AmaxReduction,
-    /// Whether stages send 1/tp each and gather at the receiver (SC'21).
+    /// Whether pipeline ranks send 1/tp of the activations each and gather them at the receiver (SC'21).
     #[serde(default)]
     pub scatter_gather: bool,
     /// Bytes of a gradient element on the wire.
@@ -218,24 +219,24 @@ pub struct Stack {
     /// Bytes of a parameter element on the wire.
     #[serde(default = "two")]
     pub gather_bytes: f64,
-    /// FSDP gathers parameters in 8 bits when products are narrow.
+    /// Whether FSDP gathers parameters in 8 bits when GEMMs use narrow formats.
     #[serde(default)]
     pub fp8_all_gather: bool,
-    /// Bytes of a gradient element in memory, where not `reduce_bytes`.
+    /// Bytes of a gradient element in memory, if not `reduce_bytes`.
     pub gradient_bytes: Option<f64>,
-    /// Size of a gradient bucket; absent is Megatron's rule, max(40 M, 1 M·dp) elements.
+    /// Size of a gradient bucket; by default Megatron's rule, max(40 M, 1 M·dp) elements.
     pub bucket: Option<Bytes>,
-    /// Whether attention over gathered keys and values still runs shard by shard, each result merged into the last in fp32
-    /// (PyTorch's context parallelism). Source: [pytorch-context-parallel].
+    /// Whether attention over gathered keys and values runs shard by shard, with each result merged in fp32 (PyTorch's
+    /// context parallelism). Source: [pytorch-context-parallel].
     #[serde(default)]
     pub attends_by_shard: bool,
     /// Efficiency of FSDP's per-layer collectives.
     #[serde(default = "one")]
     pub fsdp_efficiency: f64,
-    /// Activations against the formula of §6.3: 1.35 for un-fused eager stacks.
+    /// Activation memory relative to the formula of §6.3: 1.35 for unfused eager stacks.
     #[serde(default = "one")]
     pub activation_memory: f64,
-    /// Bytes per logit of the loss head's working set, where not 6 fused and 12 unfused.
+    /// Bytes per logit of the loss head's working set, if not 6 fused and 12 unfused.
     pub logit_bytes: Option<f64>,
     /// Share of a layer's activations that selective checkpointing by operator keeps.
     #[serde(default = "half")]
@@ -243,43 +244,43 @@ pub struct Stack {
     /// Whether Transformer Engine keeps one weight-gradient buffer per weight shape (§6.5).
     #[serde(default)]
     pub wgrad_cache: bool,
-    /// ZeRO stage of a run that states none.
+    /// ZeRO stage of runs that do not state one.
     pub default_zero: Option<u8>,
     /// Default split of layers over stages.
     #[serde(default)]
     pub split: LayerSplit,
-    /// Dispatcher it uses by default.
+    /// Default token dispatcher.
     pub dispatcher: Dispatcher,
-    /// Load of the busiest expert rank where nothing balances routing (ξ).
+    /// Load of the busiest expert rank relative to the mean without balanced routing (ξ).
     #[serde(default = "imbalance")]
     pub expert_imbalance: f64,
     /// Whether only the all-to-all dispatcher can drop tokens.
     #[serde(default)]
     pub drops_by_all_to_all: bool,
-    /// Whether tokens of tensor-parallel experts cross in two hops: to one rank of the expert's group, then gathered within it.
-    /// Source: [megatron-dispatcher].
+    /// Whether tokens of tensor-parallel experts are sent in two hops: to one rank of the expert's group, then gathered
+    /// within it. Source: [megatron-dispatcher].
     #[serde(default)]
     pub gathers_expert_tokens: bool,
-    /// Launches.
+    /// Kernel launches per layer.
     pub launches: Launches,
-    /// Overlap.
+    /// Overlap of communication with compute.
     pub overlap: Overlap,
-    /// What only this framework pays.
+    /// Costs that only this framework has.
     #[serde(default)]
     pub quirks: Quirks,
 }
 
-/// Source: specification §2.8, version 1.1 [P].
+/// Default imbalance. Source: specification §2.8, version 1.1 [P].
 const fn imbalance() -> f64 {
     1.05
 }
 
-/// Source: specification §6.3, version 1.1.
+/// Default share kept by checkpointing per operator. Source: specification §6.3, version 1.1.
 const fn half() -> f64 {
     0.5
 }
 
-/// Source: specification §7.5.
+/// Default jitter. Source: specification §7.5.
 const fn jitter() -> f64 {
     0.01 / 3.0
 }
@@ -289,14 +290,15 @@ const fn two() -> f64 {
 }
 
 impl Stack {
-    /// The byte recipe that is taken where none is named.
+    /// Name of the default byte recipe.
     pub fn usual_recipe(&self) -> &'static str {
         if self.reduce_bytes <= 2.0 { "megatron-bf16-grads" } else { "megatron" }
     }
 
-    /// Checks what every plan would trip over.
+    /// Validates the stack.
     ///
     /// # Errors
+    ///
     /// Names the field that is zero or out of its range.
     pub fn check(&self) -> Result<(), String> {
         let positive = [
@@ -330,27 +332,27 @@ impl Stack {
     }
 }
 
-/// A family of training software: frameworks that run the same schedules and shard alike, priced by the same terms.
+/// Training framework, or family of frameworks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Family {
-    /// Megatron-LM, `NeMo`, Megatron-Bridge: all on Megatron-Core.
+    /// Megatron-LM, `NeMo` and Megatron-Bridge, all on Megatron-Core.
     Megatron,
     /// Megatron-DeepSpeed (BLOOM, vTrain).
     MegatronDeepspeed,
-    /// DeepSpeed with a model of one's own.
+    /// DeepSpeed with the user's own model code.
     Deepspeed,
     /// torchtitan and other FSDP2 with `torch.compile`.
     Torchtitan,
     /// Eager PyTorch FSDP: llm-foundry, `NeMo` Automodel, Accelerate.
     Fsdp,
-    /// nanotron.
+    /// nanotron, by Hugging Face.
     Nanotron,
-    /// `InternEvo`.
+    /// `InternEvo`, by Shanghai AI Laboratory.
     Internevo,
-    /// JAX: `MaxText`, Paxml.
+    /// JAX frameworks: `MaxText`, Paxml.
     Jax,
-    /// DeepSeek's own HAI-LLM, and Meta's: published, not to be had.
+    /// In-house frameworks, such as DeepSeek's HAI-LLM and Meta's: published, but not available.
     Internal,
 }
 

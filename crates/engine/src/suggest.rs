@@ -1,9 +1,9 @@
-//! "Did you mean": the known name nearest to the one that was written.
+//! Suggestions ("did you mean"): the known name nearest to the one that was written.
 
-/// Least likeness of a suggestion: below it, a wrong guess would only confuse.
+/// Least similarity of a suggestion; below it, a wrong guess would only confuse.
 const LIKE_ENOUGH: f64 = 0.7;
 
-/// The candidate most like `word` (Jaro-Winkler, letter case aside), where one is like enough.
+/// Candidate most similar to `word` (Jaro-Winkler, ignoring case), if it is similar enough.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<String> {
     let word = word.to_lowercase();
     candidates
@@ -14,7 +14,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate.to_owned())
 }
 
-/// What to do about a wrong key: the nearest one, where there is one, and all of them.
+/// Hint for an unknown key: the nearest valid key, if one is similar enough, and all valid keys.
 pub fn keys_hint<'a>(word: &str, keys: impl IntoIterator<Item = &'a str> + Clone) -> String {
     let all = keys.clone().into_iter().collect::<Vec<_>>().join(", ");
     match nearest(word, keys) {

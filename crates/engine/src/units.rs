@@ -1,6 +1,6 @@
-//! Quantities that divide: bytes over bytes per second are seconds.
+//! Quantities with units: bytes divided by bytes per second are seconds.
 //!
-//! SI inside, text with a unit outside. This is the one place where a quantity gains or loses its unit.
+//! Values are SI inside and text with a unit outside. Only this module adds or removes the unit of a quantity.
 
 use std::fmt;
 use std::iter::Sum;
@@ -13,7 +13,7 @@ mod shown;
 
 pub use shown::{count, percent, significant};
 
-/// A text that is not the quantity it should be.
+/// Error of a text that is not a valid quantity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` is not {what}\n\nhint: write a number, a space and one of: {units}")]
 pub struct ParseQuantityError {
@@ -56,27 +56,27 @@ macro_rules! quantity {
         pub struct $name(f64);
 
         impl $name {
-            /// Nothing.
+            /// Zero of the quantity.
             pub const ZERO: Self = Self(0.0);
-            /// From the SI value.
+            /// Creates the quantity from its SI value.
             pub const fn new(value: f64) -> Self {
                 Self(value)
             }
-            /// The SI value: for printing, solvers and dimensionless curves.
+            /// SI value, for printing, solvers and dimensionless curves.
             pub const fn get(self) -> f64 {
                 self.0
             }
-            /// The larger of the two.
+            /// Larger of two quantities.
             #[must_use]
             pub fn max(self, other: Self) -> Self {
                 Self(self.0.max(other.0))
             }
-            /// The smaller of the two.
+            /// Smaller of two quantities.
             #[must_use]
             pub fn min(self, other: Self) -> Self {
                 Self(self.0.min(other.0))
             }
-            /// Never below zero.
+            /// Quantity, or zero if it is negative.
             #[must_use]
             pub fn or_zero(self) -> Self {
                 Self(self.0.max(0.0))
@@ -166,7 +166,7 @@ quantity!(
     Flops, "a number of operations", [("FLOP", 1.0), ("GFLOP", 1e9), ("TFLOP", 1e12), ("PFLOP", 1e15), ("EFLOP", 1e18)]
 );
 quantity!(
-    /// A duration.
+    /// A duration, in seconds.
     Seconds, "a duration", [
         ("s", 1.0), ("ms", 1e-3), ("us", 1e-6), ("ns", 1e-9), ("min", 60.0), ("h", 3600.0), ("d", 86400.0),
         ("y", 31_557_600.0),
@@ -183,7 +183,7 @@ quantity!(
     FlopsPerSec, "a rate of computation", [("TFLOP/s", 1e12), ("PFLOP/s", 1e15), ("GFLOP/s", 1e9), ("FLOP/s", 1.0)]
 );
 quantity!(
-    /// Electric power.
+    /// Electric power, in watts.
     Watts, "a power", [("W", 1.0), ("kW", 1e3), ("MW", 1e6)]
 );
 quantity!(
@@ -218,69 +218,69 @@ quantity!(
 );
 
 impl Bytes {
-    /// In GiB (2^30 bytes), for printing and for solvers that like coefficients near 1.
+    /// Size in GiB (2^30 bytes), for printing and for solvers, which need coefficients near 1.
     pub fn as_gib(self) -> f64 {
         self.0 / 1_073_741_824.0
     }
-    /// `n` GiB.
+    /// Size of `n` GiB.
     pub fn gib(n: f64) -> Self {
         Self(n * 1_073_741_824.0)
     }
 }
 
 impl Usd {
-    /// What an hour of `life` costs.
+    /// Cost per hour if the amount is spread over `life`.
     pub fn spread_over(self, life: Seconds) -> UsdPerHour {
         UsdPerHour(self.0 / life.as_hours())
     }
 }
 
 impl Watts {
-    /// In MW, for printing and for solvers.
+    /// Power in MW, for printing and for solvers.
     pub fn as_megawatts(self) -> f64 {
         self.0 / 1e6
     }
 }
 
 impl Joules {
-    /// In MWh, for printing.
+    /// Energy in MWh, for printing.
     pub fn as_mwh(self) -> f64 {
         self.0 / 3.6e9
     }
 }
 
 impl Seconds {
-    /// In hours, for printing and for prices.
+    /// Duration in hours, for printing and for prices.
     pub fn as_hours(self) -> f64 {
         self.0 / 3600.0
     }
-    /// In days, for printing and for solvers.
+    /// Duration in days, for printing and for solvers.
     pub fn as_days(self) -> f64 {
         self.0 / 86400.0
     }
-    /// `n` hours.
+    /// Duration of `n` hours.
     pub fn hours(n: f64) -> Self {
         Self(n * 3600.0)
     }
-    /// `n` days.
+    /// Duration of `n` days.
     pub fn days(n: f64) -> Self {
         Self(n * 86400.0)
     }
-    /// `n` microseconds.
+    /// Duration of `n` microseconds.
     pub fn micros(n: f64) -> Self {
         Self(n * 1e-6)
     }
 }
 
 impl BytesPerSec {
-    /// `n` GB/s.
+    /// Bandwidth of `n` GB/s.
     pub fn gbytes(n: f64) -> Self {
         Self(n * 1e9)
     }
 }
 
 impl FlopsPerSec {
-    /// In TFLOP/s, for printing.
+    /// Rate in TFLOP/s, for printing.
     pub fn as_tflops(self) -> f64 {
         self.0 / 1e12
     }

@@ -1,25 +1,25 @@
-//! What one optimizer step must do: batch, sequence, number format, optimizer.
+//! Workload of one optimizer step: batch, sequence, number format, optimizer.
 
 use serde::{Deserialize, Serialize};
 
 use crate::gpu::Format;
 
-/// Bytes per parameter that training keeps (specification §6.1).
+/// Bytes per parameter in training (specification §6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Recipe {
-    /// Weights that the products read.
+    /// Bytes of the weights that GEMMs read.
     pub weight: f64,
-    /// Gradients.
+    /// Bytes of the gradients.
     pub gradient: f64,
-    /// Master weights.
+    /// Bytes of the master weights.
     pub master: f64,
-    /// Optimizer moments.
+    /// Bytes of the optimizer moments.
     pub state: f64,
 }
 
 impl Recipe {
-    /// All of them.
+    /// Total bytes per parameter.
     pub const fn total(&self) -> f64 {
         let Self { weight, gradient, master, state } = *self;
         weight + gradient + master + state
@@ -46,12 +46,12 @@ pub const RECIPES: &[(&str, Recipe, &str)] = &[
     ("adafactor", Recipe { weight: 2.0, gradient: 2.0, master: 4.0, state: 0.0 }, "factored second moment"),
 ];
 
-/// The recipe of that name.
+/// Recipe by name.
 pub fn recipe(name: &str) -> Option<Recipe> {
     RECIPES.iter().find(|(known, ..)| *known == name).map(|(_, recipe, _)| *recipe)
 }
 
-/// How weights are updated.
+/// Update rule of the weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Optimizer {
@@ -62,18 +62,18 @@ pub enum Optimizer {
     Muon,
 }
 
-/// What is adapted.
+/// Set of trained weights.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Adaptation {
-    /// All weights.
+    /// All weights of the model.
     #[default]
     Full,
     /// Low-rank adapters on a frozen base.
     Lora,
 }
 
-/// The 16-bit format of weights, activations and of products that are not narrower. Both take the same time and memory.
+/// 16-bit format of weights, activations and GEMMs that are not narrower. Both formats take the same time and memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Half {
@@ -85,7 +85,7 @@ pub enum Half {
 }
 
 impl Half {
-    /// Its name in every framework's files.
+    /// Name in every framework's files.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Bf16 => "bf16",
@@ -94,7 +94,7 @@ impl Half {
     }
 }
 
-/// Number format as `--precision` writes it: that of the bulk products, or the 16-bit one where they have no narrower.
+/// Number format as `--precision` writes it: that of most GEMMs, or the 16-bit one.
 pub fn precision(format: Format, half: Half) -> String {
     match (format, half) {
         (Format::Bf16, Half::Fp16) => "fp16".to_owned(),
@@ -102,42 +102,42 @@ pub fn precision(format: Format, half: Half) -> String {
     }
 }
 
-/// What one optimizer step must do.
+/// Work of one optimizer step.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Workload {
-    /// Sequences per step.
+    /// Sequences per step (global batch).
     pub global_batch: u32,
-    /// Tokens per sequence.
+    /// Sequence length in tokens.
     pub seq_len: u32,
-    /// Format of the bulk products.
+    /// Format of most GEMMs.
     pub format: Format,
-    /// The 16-bit format of everything else.
+    /// 16-bit format of all other values.
     pub half: Half,
     /// Bytes per parameter.
     pub recipe: Recipe,
-    /// Update rule.
+    /// Update rule of the weights.
     pub optimizer: Optimizer,
-    /// What is adapted.
+    /// Set of trained weights.
     pub adaptation: Adaptation,
-    /// Load of the busiest expert rank over the mean (ξ, specification §2.8); 1 is balanced.
+    /// Load of the busiest expert rank relative to the mean (ξ, specification §2.8); 1 is balanced.
     pub imbalance: f64,
-    /// Whether routing drops surplus tokens (so that the host need not know their counts).
+    /// Whether routing drops surplus tokens, so that the host need not know their counts.
     pub drops_tokens: bool,
 }
 
 impl Workload {
-    /// Its number format as `--precision` writes it.
+    /// Number format as `--precision` writes it.
     pub fn precision(&self) -> String {
         precision(self.format, self.half)
     }
 }
 
-/// Least and most sequences of the default batch: 2048 x 8192 tokens is what Llama 3 405B was trained with.
+/// Smallest and largest default batch in sequences: 2048 × 8192 tokens is the batch of Llama 3 405B.
 const BATCH: (u32, u32) = (128, 2048);
 
-/// The batch that is taken where none is given: published batches are seldom part of a model's description.
+/// Default global batch, since a model's description seldom includes one.
 ///
-/// One sequence per GPU, times what makes 128 of them; over 2048 GPUs, the odd part of their number times the power of two
+/// One sequence per GPU, in multiples that reach 128; above 2048 GPUs, the odd part of their number times the power of two
 /// that first comes near 2048, so that any such factor of the GPUs may be the data-parallel size (3,072 for 24,576 GPUs).
 pub fn usual_batch(gpus: u32) -> u32 {
     const NEAR: f64 = 0.9;

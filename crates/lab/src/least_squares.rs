@@ -6,14 +6,14 @@ use nalgebra::{DMatrix, DVector, Dyn};
 
 /// Step of the central differences, on parameters of order one (logarithms).
 const STEP: f64 = 1e-5;
-/// Residuals above this weigh linearly, not by their square: a few kernels that no smooth curve meets do not bend it.
+/// Scale above which residuals count linearly instead of quadratically, so that outliers do not bend a smooth curve.
 const SCALE: f64 = 0.05;
-/// Evaluations of the residuals after which a fit stops, as multiples of the parameters.
+/// Largest number of residual evaluations, as a multiple of the number of parameters.
 const PATIENCE: usize = 200;
 
-/// What is made least: the sum of the squares of residuals.
-pub trait Problem {
-    /// The residuals; always as many.
+/// Least-squares problem: minimise the sum of squared residuals.
+pub trait LeastSquares {
+    /// Residuals at a point; their number is constant.
     fn residuals(&self, at: &[f64]) -> Vec<f64>;
 
     /// Derivatives of the residuals by one parameter, by central differences.
@@ -27,26 +27,26 @@ pub trait Problem {
     }
 }
 
-/// A function is a problem whose derivatives are differences.
+/// Least-squares problem of a function, with derivatives by differences.
 pub struct Function<F>(pub F);
 
-impl<F: Fn(&[f64]) -> Vec<f64>> Problem for Function<F> {
+impl<F: Fn(&[f64]) -> Vec<f64>> LeastSquares for Function<F> {
     fn residuals(&self, at: &[f64]) -> Vec<f64> {
         (self.0)(at)
     }
 }
 
-/// How close is close enough.
+/// Stopping criterion of a descent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Stop {
-    /// Relative gain of a step, and relative length of one, below which there is no use in another.
+    /// Relative gain of a step, and relative length of a step, below which the descent stops.
     pub tolerance: f64,
-    /// Most evaluations of the residuals, as a multiple of the parameters.
+    /// Largest number of residual evaluations, as a multiple of the number of parameters.
     pub patience: usize,
 }
 
 impl Stop {
-    /// To the precision of the arithmetic.
+    /// Criterion at the precision of the arithmetic.
     pub const EXACT: Self = Self { tolerance: f64::EPSILON * 30.0, patience: PATIENCE };
 }
 
@@ -55,7 +55,7 @@ struct Adapter<'a, P> {
     at: DVector<f64>,
 }
 
-impl<P: Problem> LeastSquaresProblem<f64, Dyn, Dyn> for Adapter<'_, P> {
+impl<P: LeastSquares> LeastSquaresProblem<f64, Dyn, Dyn> for Adapter<'_, P> {
     type ResidualStorage = Owned<f64, Dyn>;
     type JacobianStorage = Owned<f64, Dyn, Dyn>;
     type ParameterStorage = Owned<f64, Dyn>;
@@ -84,9 +84,9 @@ fn finite(values: Vec<f64>) -> Option<DVector<f64>> {
     values.iter().all(|value| value.is_finite()).then(|| DVector::from_vec(values))
 }
 
-/// The parameters near `start` that make the squares of the residuals least. There must be at least as many residuals as
-/// parameters. Where the residuals are not finite at the start, it is the answer.
-pub fn descend(problem: &impl Problem, start: &[f64], stop: Stop) -> Vec<f64> {
+/// Parameters near `start` that minimise the sum of squared residuals. There must be at least as many residuals as
+/// parameters. If the residuals are not finite at the start, the start is returned.
+pub fn descend(problem: &impl LeastSquares, start: &[f64], stop: Stop) -> Vec<f64> {
     let adapter = Adapter { problem, at: DVector::from_column_slice(start) };
     let (end, _) = LevenbergMarquardt::new()
         .with_ftol(stop.tolerance)
@@ -97,8 +97,8 @@ pub fn descend(problem: &impl Problem, start: &[f64], stop: Stop) -> Vec<f64> {
     end.at.as_slice().to_vec()
 }
 
-/// The residual whose square is the soft L1 loss: as it is where small against the scale, and of the order of its root
-/// where large, so that a run that no physics explains does not bend what explains the others.
+/// Residual whose square is the soft L1 loss: unchanged where small relative to the scale, and of the order of its square
+/// root where large, so that outliers do not dominate the fit.
 ///
 /// ```text
 /// r' = sign(r)·√(2·δ²·(√(1 + (r/δ)²) − 1))          r' → r for r ≪ δ
@@ -110,10 +110,10 @@ pub fn softened(residual: f64, scale: f64) -> f64 {
     residual.signum() * scale * (2.0 * loss).sqrt()
 }
 
-/// The parameters near one of `starts` that make the residuals least, and the soft L1 loss that is left.
+/// Parameters near one of `starts` that minimise the soft L1 loss, with the loss that remains.
 ///
-/// There must be at least as many residuals as parameters; with fewer, or where no start gives finite residuals, there is
-/// no answer. Every start is tried, and the best end wins, the first of equals.
+/// There must be at least as many residuals as parameters; with fewer, or if no start gives finite residuals, the result is
+/// `None`. Every start is tried, and the best result wins, the first among equals.
 pub fn minimise(starts: &[Vec<f64>], residuals: &dyn Fn(&[f64]) -> Vec<f64>) -> Option<(Vec<f64>, f64)> {
     let soft = |at: &[f64]| residuals(at).into_iter().map(|residual| softened(residual, SCALE)).collect::<Vec<f64>>();
     let mut best: Option<(Vec<f64>, f64)> = None;

@@ -1,4 +1,4 @@
-//! The laboratory: published runs, predictions held against them, constants fitted to them, and kernels timed on a GPU.
+//! Laboratory: published runs, scored predictions, fitted constants, and kernels timed on a GPU.
 //!
 //! Entry points: [`runs`] maps a published run to a problem and a plan, [`validate`] scores predictions, [`fit`] fits
 //! constants, [`probe`] measures and calibrates.

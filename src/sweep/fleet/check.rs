@@ -1,23 +1,23 @@
-//! Adds an answer up again from the records, day by day, and says which limit it breaks.
+//! Independent check of a purchase: adds it up from the records, day by day, and names the limit that it breaks.
 
 use super::column::{Candidate, Column, offers_of};
-use super::{Fleet, Goal, Line, Proof, Wanted};
+use super::{Fleet, FleetGoal, FleetProof, Line, PurchaseRequest};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
 use meshwright_engine::units::Watts;
 
-/// Limits at a day.
+/// Limits of power and racks on one day.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Limits {
-    /// Power.
+    /// Most power at the wall, in megawatts.
     pub megawatts: Option<f64>,
-    /// Racks.
+    /// Largest number of racks.
     pub racks: Option<f64>,
 }
 
 impl Limits {
-    /// The tighter of the whole and of the period that the day is in.
-    pub fn of(wanted: &Wanted, day: f64) -> Self {
+    /// Tighter limit of the whole plan and of the period that the day is in.
+    pub fn of(wanted: &PurchaseRequest, day: f64) -> Self {
         let period = wanted.period.iter().find(|period| day < period.until.as_days() - 1e-9);
         let tighter = |a: Option<f64>, b: Option<f64>| match (a, b) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -33,7 +33,7 @@ impl Limits {
     }
 }
 
-/// Tokens that one cluster trains in a day: the first workload's, interruptions and all.
+/// Tokens that one cluster trains in a day of the first workload, interruptions included.
 pub fn tokens_a_day(candidate: &Candidate) -> f64 {
     candidate
         .record
@@ -42,10 +42,10 @@ pub fn tokens_a_day(candidate: &Candidate) -> f64 {
         .map_or(0.0, |job| job.tokens_per_s_per_gpu * f64::from(candidate.record.gpus) * job.effective * 86_400.0)
 }
 
-/// The fleet of an answer.
+/// Fleet of a solution of the integer program.
 pub fn fleet(
     sweep: &Sweep,
-    wanted: &Wanted,
+    wanted: &PurchaseRequest,
     candidates: &[Candidate],
     columns: &[Column],
     copies: &[u32],
@@ -72,7 +72,7 @@ pub fn fleet(
             cost_usd,
         };
         match wanted.goal {
-            Goal::Tokens => {
+            FleetGoal::Tokens => {
                 let length = (column.to - column.from) * count;
                 let worked = days[k].min(length);
                 let cost = if candidate.committed_days > 0.0 {
@@ -82,8 +82,8 @@ pub fn fleet(
                 };
                 lines.push(line(copies[k], &[], column.from + worked / count, worked * tokens_a_day(candidate), cost));
             }
-            Goal::Cost => {
-                // Runs that are made already are not made again: the last clusters get what is left.
+            FleetGoal::Cost => {
+                // Runs that other clusters make are not repeated; the last clusters get the remainder.
                 let mut left = copies[k];
                 while left > 0 {
                     let runs: Vec<u32> = column.runs.iter().zip(&open).map(|(own, open)| (*own).min(*open)).collect();
@@ -125,31 +125,32 @@ pub fn fleet(
         peak_mw: at_once(&peak),
         racks: at_once(&most_racks),
         lines,
-        proof: Proof::Within(f64::INFINITY),
+        proof: FleetProof::Within(f64::INFINITY),
         bound: f64::NEG_INFINITY,
         options: (0, 0),
         columns: 0,
     }
 }
 
-/// Whether a fleet keeps every promise, reckoned from the records alone.
+/// Checks that a fleet keeps every constraint, computed from the records alone.
 ///
 /// # Errors
-/// The promise that it breaks.
-pub fn holds(sweep: &Sweep, wanted: &Wanted, records: &[Record], fleet: &Fleet) -> Result<(), String> {
+///
+/// The first constraint that it breaks.
+pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet: &Fleet) -> Result<(), String> {
     const HAIR: f64 = 1.0 + 1e-6;
     let (candidates, _) =
-        super::column::candidates(sweep, &Wanted { offer: wanted.offer.clone(), ..wanted.clone() }, records);
+        super::column::candidates(sweep, &PurchaseRequest { offer: wanted.offer.clone(), ..wanted.clone() }, records);
     let of = |line: &Line| {
         let found = candidates.iter().find(|candidate| candidate.record.option == line.option);
-        found.ok_or_else(|| format!("option {} is none", line.option))
+        found.ok_or_else(|| format!("option {} is infeasible", line.option))
     };
     if let Some(end) = wanted.finish_by
         && fleet.days > end.as_days() * HAIR
     {
         return Err(format!("it ends on day {:.2}, after `finish_by`", fleet.days));
     }
-    if wanted.goal == Goal::Cost {
+    if wanted.goal == FleetGoal::Cost {
         for task in &sweep.tasks {
             let made: f64 = fleet
                 .lines

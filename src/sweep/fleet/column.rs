@@ -1,36 +1,36 @@
-//! Columns: clusters of one option with the runs that fit.
+//! Columns of the integer program: clusters of one option with the runs that fit.
 
 use std::collections::BTreeSet;
 
-use super::{Goal, Offer, Wanted, racks};
+use super::{FleetGoal, Offer, PurchaseRequest, racks};
 use crate::sweep::file::Sweep;
-use crate::sweep::record::{Record, Status, Totals};
-use meshwright_engine::money::Kind;
+use crate::sweep::record::{OptionStatus, Record, Totals};
+use meshwright_engine::money::PurchaseKind;
 use meshwright_engine::units::Seconds;
 
-/// An option as the program sees it.
+/// Option that can do the work, with the quantities that the program needs.
 #[derive(Clone, Debug)]
 pub struct Candidate<'a> {
-    /// Its record.
+    /// Record of the option.
     pub record: &'a Record,
-    /// Its totals.
+    /// Totals of the record.
     pub totals: &'a Totals,
     /// Racks of one cluster.
     pub racks: f64,
-    /// Value of `gpu` or `cluster`.
+    /// Value of the axis `gpu` or `cluster`.
     pub gpu: &'a str,
-    /// Days that are paid for at least.
+    /// Least number of days to pay for.
     pub committed_days: f64,
 }
 
 impl Candidate<'_> {
-    /// Dollars of one day of one cluster, averaged over its jobs.
+    /// Dollars per day of one cluster, averaged over its jobs.
     pub fn daily(&self) -> f64 {
         self.record.jobs.iter().map(|job| job.cost_usd * job.runs).sum::<f64>()
             / self.record.jobs.iter().map(|job| job.days * job.runs).sum::<f64>()
     }
 
-    /// Dollars of so many runs of each workload on one cluster.
+    /// Dollars of the given runs of each workload on one cluster.
     ///
     /// ```text
     /// Σ runs·dollars + price·N·(commitment − days of the runs)⁺
@@ -43,14 +43,14 @@ impl Candidate<'_> {
         dollars + self.idle((self.committed_days - days).max(0.0))
     }
 
-    /// Share of a cluster's dollars that falls into a stretch of days: it is paid for evenly from its start to its end, or to that
-    /// of its commitment.
+    /// Share of a cluster's dollars that falls within a range of days. The cost is spread evenly from the start to the end
+    /// of the cluster, or of its commitment.
     pub fn paid_within(&self, (start, end): (f64, f64), (from, to): (f64, f64)) -> f64 {
         let to = to.max(from + self.committed_days);
         (end.min(to) - start.max(from)).max(0.0) / (to - from)
     }
 
-    /// Dollars of days that are paid for and not used.
+    /// Dollars of days that are paid for but not used.
     pub fn idle(&self, days: f64) -> f64 {
         self.totals.usd_per_gpu_hour * f64::from(self.record.gpus) * 24.0 * days
     }
@@ -65,22 +65,23 @@ impl Candidate<'_> {
     }
 }
 
-/// Options that can do the work, and how many there were before dominance.
+/// Options that can do the work and are not dominated, with their number before dominance.
 ///
-/// An option goes when another one, under the same offers, takes no more GPUs, power, racks, commitment, days and dollars for every
-/// workload: whatever the fleet, the other can stand in its place.
-pub fn candidates<'a>(sweep: &Sweep, wanted: &Wanted, records: &'a [Record]) -> (Vec<Candidate<'a>>, usize) {
+/// An option is dominated if another one under the same offers takes no more GPUs, power, racks, commitment, days and
+/// dollars for every workload: it can replace the first in any fleet.
+pub fn candidates<'a>(sweep: &Sweep, wanted: &PurchaseRequest, records: &'a [Record]) -> (Vec<Candidate<'a>>, usize) {
     let mut all: Vec<Candidate> = Vec::new();
-    for record in records.iter().filter(|record| record.status == Status::Ok) {
+    for record in records.iter().filter(|record| record.status == OptionStatus::Ok) {
         let Some(totals) = &record.totals else { continue };
         let gpu = record.choice.get("gpu").or_else(|| record.choice.get("cluster")).map_or("", String::as_str);
         let terms = record.choice.get("terms").and_then(|name| sweep.market.terms.get(name));
-        let commitment = terms.filter(|terms| terms.kind == Kind::Rent).and_then(|terms| terms.commitment.as_ref());
+        let commitment =
+            terms.filter(|terms| terms.kind == PurchaseKind::Rent).and_then(|terms| terms.commitment.as_ref());
         let committed_days = commitment.map_or(0.0, |time| time.value.as_days());
         all.push(Candidate { record, totals, racks: racks(sweep, wanted, record), gpu, committed_days });
     }
     let before = all.len();
-    // What is done sooner is paid for sooner: where periods have budgets, nothing stands in another's place.
+    // An option that finishes sooner is paid for sooner, so with budgets by period no option dominates another.
     if !wanted.period_budgets().is_empty() {
         return (all, before);
     }
@@ -100,34 +101,35 @@ pub fn candidates<'a>(sweep: &Sweep, wanted: &Wanted, records: &'a [Record]) -> 
     (left.collect(), before)
 }
 
-/// The offers that hold for a candidate, by place.
-pub fn offers_of(wanted: &Wanted, candidate: &Candidate) -> Vec<usize> {
+/// Indices of the offers that apply to a candidate.
+pub fn offers_of(wanted: &PurchaseRequest, candidate: &Candidate) -> Vec<usize> {
     let terms = candidate.record.choice.get("terms").map(String::as_str);
     let holds =
         |offer: &Offer| offer.gpu == candidate.gpu && offer.terms.as_deref().is_none_or(|wanted| Some(wanted) == terms);
     (0..wanted.offer.len()).filter(|at| holds(&wanted.offer[*at])).collect()
 }
 
-/// One cluster of an option from a day on, with its runs.
+/// One cluster of an option from a given day on, with its runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// Place of the candidate.
+    /// Index of the candidate.
     pub candidate: usize,
-    /// Place of the offer, where there are offers.
+    /// Index of the offer, if the file has offers.
     pub offer: Option<usize>,
-    /// First day.
+    /// First day of the cluster.
     pub from: f64,
-    /// Day on which it is given back.
+    /// Day on which the cluster is returned.
     pub to: f64,
-    /// Runs of each workload; empty where tokens are the goal.
+    /// Number of runs of each workload; empty if the goal is tokens.
     pub runs: Vec<u32>,
 }
 
-/// Most columns of one candidate and start. More are thinned out, and the answer is then no proof.
+/// Largest number of columns for one candidate and start; beyond it, columns are thinned out and the result is not proved
+/// optimal.
 const MOST_PATTERNS: usize = 600;
 
-/// Starts and ends of periods inside the horizon, in days: 0 first, the horizon last.
-pub fn boundaries(wanted: &Wanted, horizon: f64) -> Vec<f64> {
+/// Starts and ends of periods within the horizon, in days: 0 first, the horizon last.
+pub fn boundaries(wanted: &PurchaseRequest, horizon: f64) -> Vec<f64> {
     let mut days = vec![0.0, horizon];
     days.extend(wanted.period.iter().map(|period| period.until.as_days()));
     days.extend(wanted.offer.iter().flat_map(|offer| [offer.from, offer.until]).flatten().map(Seconds::as_days));
@@ -138,7 +140,7 @@ pub fn boundaries(wanted: &Wanted, horizon: f64) -> Vec<f64> {
 }
 
 /// All columns, and whether none was left out.
-pub fn columns(wanted: &Wanted, candidates: &[Candidate], runs: &[u32], horizon: f64) -> (Vec<Column>, bool) {
+pub fn columns(wanted: &PurchaseRequest, candidates: &[Candidate], runs: &[u32], horizon: f64) -> (Vec<Column>, bool) {
     let days = boundaries(wanted, horizon);
     let mut columns = Vec::new();
     let mut is_complete = true;
@@ -159,7 +161,7 @@ pub fn columns(wanted: &Wanted, candidates: &[Candidate], runs: &[u32], horizon:
         for (offer, first, last) in windows {
             for &from in days.iter().filter(|day| **day >= first && **day < last) {
                 match wanted.goal {
-                    Goal::Cost => {
+                    FleetGoal::Cost => {
                         let (patterns, complete) = patterns(candidate, runs, last - from);
                         is_complete &= complete;
                         for runs in patterns {
@@ -167,8 +169,8 @@ pub fn columns(wanted: &Wanted, candidates: &[Candidate], runs: &[u32], horizon:
                             columns.push(Column { candidate: at, offer, from, to: from + used, runs });
                         }
                     }
-                    Goal::Tokens => {
-                        // Days of work are free within a column: it lies within one period that has a budget.
+                    FleetGoal::Tokens => {
+                        // Working days are free within a column if it lies within one period that has a budget.
                         let budgets = wanted.period_budgets();
                         let end = budgets.iter().find(|(start, end, _)| *start <= from && from < *end);
                         let last = end.map_or(last, |(_, end, _)| last.min(*end));
@@ -183,12 +185,12 @@ pub fn columns(wanted: &Wanted, candidates: &[Candidate], runs: &[u32], horizon:
     (columns, is_complete)
 }
 
-/// Days of so many runs, one after the other.
+/// Days of the given runs, one after the other.
 pub fn busy(candidate: &Candidate, runs: &[u32]) -> f64 {
     candidate.record.jobs.iter().zip(runs).map(|(job, runs)| job.days * f64::from(*runs)).sum()
 }
 
-/// Every list of runs that fits into `days`, with at least one run; and whether none was left out.
+/// Every list of at least one run that fits into `days`, and whether none was left out.
 fn patterns(candidate: &Candidate, runs: &[u32], days: f64) -> (Vec<Vec<u32>>, bool) {
     let most: Vec<u32> = candidate
         .record

@@ -1,4 +1,4 @@
-//! What to buy: how many clusters of which option, from when, for which runs.
+//! Purchase planning: how many clusters of which option to buy, from when, for which runs.
 //!
 //! A run stays on one cluster; a fleet may mix kinds. One integer program over columns: a column is one cluster of an option, from
 //! the start of a period, with a list of runs that fit before its window closes. Its coefficients are the records' own days and
@@ -18,75 +18,75 @@ use meshwright_engine::units::{Seconds, Usd, Watts};
 pub use column::Column;
 pub use program::buy;
 
-/// What is to be as small, or as large, as can be.
+/// Objective of a purchase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Goal {
-    /// Fewest dollars for all runs.
+pub enum FleetGoal {
+    /// Least dollars for all runs.
     #[default]
     Cost,
-    /// Most tokens of the one workload.
+    /// Most tokens of a single workload.
     Tokens,
 }
 
-/// When GPUs of one kind can be had.
+/// Availability of one kind of GPU.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Offer {
     /// Value of the axis `gpu` or `cluster`.
     pub gpu: String,
-    /// Terms it holds for; all where none are named.
+    /// Purchase terms that it applies to; all if `None`.
     pub terms: Option<String>,
-    /// From when; now where it is left out.
+    /// Start of availability; now if `None`.
     pub from: Option<Seconds>,
-    /// Until when.
+    /// End of availability; unlimited if `None`.
     pub until: Option<Seconds>,
-    /// Most GPUs at any time.
+    /// Largest number of GPUs at any time.
     pub most: Option<u32>,
 }
 
-/// A stretch of time with limits of its own; it starts where the last one ended.
+/// Time range with its own limits; it starts at the end of the one before.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Period {
-    /// Its end, from the start of all.
+    /// End, counted from the start of the plan.
     pub until: Seconds,
     /// Most power at the wall.
     pub power: Option<Watts>,
-    /// Most racks.
+    /// Largest number of racks.
     pub racks: Option<f64>,
-    /// Most dollars spent within it. A cluster is paid for evenly from its start to its end or that of its commitment.
+    /// Most dollars spent within it. A cluster's cost is spread evenly from its start to its end or that of its commitment.
     pub budget: Option<Usd>,
 }
 
-/// The table `[buy]` of a sweep file.
+/// Table `[buy]` of a sweep file.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Wanted {
-    /// The goal.
+pub struct PurchaseRequest {
+    /// Objective to optimise.
     #[serde(default)]
-    pub goal: Goal,
-    /// When all must be done.
+    pub goal: FleetGoal,
+    /// Deadline for all runs.
     pub finish_by: Option<Seconds>,
-    /// Most dollars.
+    /// Most dollars in total.
     pub budget: Option<Usd>,
     /// Most power at the wall.
     pub power: Option<Watts>,
-    /// Most racks.
+    /// Largest number of racks.
     pub racks: Option<f64>,
-    /// GPUs in one rack where a scale-up domain does not fill it; four servers of eight where it is left out.
+    /// GPUs in one rack, if a scale-up domain does not fill it; by default four servers of eight.
     pub gpus_per_rack: Option<u32>,
-    /// Availability; without any, everything can be had now.
+    /// Availability of GPUs; without offers, everything is available now.
     #[serde(default)]
     pub offer: Vec<Offer>,
-    /// Stretches of time with limits of their own.
+    /// Time ranges with their own limits.
     #[serde(default)]
     pub period: Vec<Period>,
-    /// Time the solver may take.
+    /// Time limit of the solver.
     pub time_limit: Option<Seconds>,
 }
 
-impl Wanted {
+impl PurchaseRequest {
     /// Budgets of periods: start and end in days, dollars.
     pub(super) fn period_budgets(&self) -> Vec<(f64, f64, f64)> {
         let starts = std::iter::once(0.0).chain(self.period.iter().map(|period| period.until.as_days()));
@@ -97,18 +97,19 @@ impl Wanted {
             .collect()
     }
 
-    /// Checks what the program would trip over.
+    /// Checks that the limits are consistent.
     ///
     /// # Errors
-    /// Names the field.
+    ///
+    /// Names the invalid field.
     pub fn check(&self, tasks: &[Task]) -> Result<(), SweepError> {
         let bad = |key: &str, why: String| Err(SweepError::value(format!("buy.{key}"), why));
-        if self.goal == Goal::Tokens {
+        if self.goal == FleetGoal::Tokens {
             if tasks.len() != 1 {
                 return bad("goal", format!("most tokens are of one workload, and there are {}", tasks.len()));
             }
             if self.finish_by.is_none() {
-                return bad("goal", "most tokens need `finish_by`: without an end there is no most".into());
+                return bad("goal", "most tokens need `finish_by`: without a deadline there is no maximum".into());
             }
             if self.budget.is_none()
                 && self.power.is_none()
@@ -118,7 +119,7 @@ impl Wanted {
                 return bad("goal", "most tokens need a limit: budget, power, racks, or `most` of every offer".into());
             }
         } else if let Some(task) = tasks.iter().find(|task| task.runs.fract() != 0.0) {
-            return bad("goal", format!("`{}` runs {} times: what is bought runs whole", task.name, task.runs));
+            return bad("goal", format!("`{}` runs {} times: a purchase needs whole runs", task.name, task.runs));
         }
         if self.finish_by.is_some_and(|end| end.get() <= 0.0) {
             return bad("finish_by", "must be above 0".into());
@@ -137,33 +138,36 @@ impl Wanted {
             if let (Some(from), Some(until)) = (offer.from, offer.until)
                 && until <= from
             {
-                return bad("offer", format!("{} can be had from {from} until {until}, which is no time", offer.gpu));
+                return bad(
+                    "offer",
+                    format!("{} can be had from {from} until {until}, which is an empty period", offer.gpu),
+                );
             }
         }
         Ok(())
     }
 }
 
-/// How far the answer is from the best there could be.
+/// Optimality status of a purchase.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Proof {
-    /// None is better.
+pub enum FleetProof {
+    /// No fleet is better.
     Optimal,
-    /// Best found; none is better by more than this share.
+    /// Optimality gap: no fleet is better by more than this share.
     Within(f64),
 }
 
-/// Some clusters of one option.
+/// Clusters of one option in a fleet.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Line {
-    /// The option.
+    /// Number of the option.
     pub option: u64,
-    /// What makes it differ.
+    /// Label of the option.
     pub label: String,
-    /// How many clusters.
+    /// Number of clusters.
     pub clusters: u32,
-    /// GPUs of one.
+    /// GPUs of one cluster.
     pub gpus: u32,
     /// Start, in days.
     pub from_day: f64,
@@ -171,53 +175,54 @@ pub struct Line {
     pub to_day: f64,
     /// Runs of each workload on each cluster.
     pub runs: Vec<(String, u32)>,
-    /// Tokens on all of them.
+    /// Tokens trained on all of them.
     pub tokens: f64,
-    /// Dollars for all of them.
+    /// Dollars of all of them.
     pub cost_usd: f64,
 }
 
-/// The answer.
+/// Recommended purchase with its totals.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Fleet {
-    /// What is bought.
+    /// Clusters to buy, by option.
     pub lines: Vec<Line>,
-    /// Dollars.
+    /// Dollars in total.
     pub cost_usd: f64,
-    /// Tokens.
+    /// Tokens in total.
     pub tokens: f64,
-    /// When the last run ends, in days.
+    /// Day on which the last run ends.
     pub days: f64,
-    /// Most power at any time.
+    /// Peak power in megawatts.
     pub peak_mw: f64,
-    /// Most racks at any time.
+    /// Peak number of racks.
     pub racks: f64,
-    /// How good it is.
-    pub proof: Proof,
-    /// The best that the relaxed program leaves open, in the goal's own unit.
+    /// Optimality status.
+    pub proof: FleetProof,
+    /// Bound of the objective from the relaxed program, in the objective's unit.
     pub bound: f64,
-    /// Options that could work, before and after dominance.
+    /// Number of usable options, before and after dominance.
     pub options: (usize, usize),
-    /// Columns of the program.
+    /// Number of columns of the program.
     pub columns: usize,
 }
 
-/// There is no fleet.
+/// Reason why there is no fleet.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum NoFleet {
-    /// No choice meets all constraints; which ones stand in the way.
+    /// No choice meets all constraints; lists the conflicting ones.
     #[error("nothing meets all of [buy]: {}", .0.join("; "))]
     Infeasible(Vec<String>),
-    /// The solver gave up, or its answer does not hold.
+    /// The solver failed, or its solution failed the check.
     #[error("{0}")]
     Solver(String),
 }
 
-/// GPUs of one rack: the scale-up domain where it is larger than four servers of eight. Source: [dgx-superpod-h100].
+/// Default number of GPUs in a rack: four servers of eight, or the scale-up domain if it is larger. Source:
+/// [dgx-superpod-h100].
 const RACK: u32 = 32;
 
 /// Racks of a record's cluster.
-fn racks(sweep: &Sweep, wanted: &Wanted, record: &Record) -> f64 {
+fn racks(sweep: &Sweep, wanted: &PurchaseRequest, record: &Record) -> f64 {
     let choice = sweep.option(record.option).unwrap_or_default();
     let domain = super::machine::cluster(&choice, &sweep.sets).map_or(1, |cluster| cluster.scale_up.gpus);
     let rack = if domain > RACK { domain } else { wanted.gpus_per_rack.unwrap_or(RACK) };

@@ -1,4 +1,4 @@
-//! The integer program. Only this file knows good_lp.
+//! Integer program of a purchase; the only file of the module that uses `good_lp`.
 
 use good_lp::{
     Expression, ResolutionError, Solution, SolutionStatus, SolverModel, Variable, WithTimeLimit, constraint, variable,
@@ -8,7 +8,7 @@ use good_lp::{
 use super::column::{self, Candidate, Column};
 use itertools::Itertools;
 
-use super::{Fleet, Goal, NoFleet, Period, Proof, Wanted, check};
+use super::{Fleet, FleetGoal, FleetProof, NoFleet, Period, PurchaseRequest, check};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
 use meshwright_engine::units::Seconds;
@@ -18,36 +18,36 @@ use good_lp::highs as solver;
 #[cfg(not(feature = "highs"))]
 use good_lp::microlp as solver;
 
-/// Seconds for one solution where no limit is given.
+/// Default time limit of one solve, in seconds.
 const TIME_LIMIT: f64 = 20.0;
-/// Days that stand for "whenever" where there is no end: more than any fleet is kept.
+/// Horizon in days if there is no deadline; longer than any fleet is kept.
 const WHENEVER: f64 = 3653.0;
-/// A gap below this is rounding.
+/// Relative gap below which a difference is rounding.
 const ROUNDING: f64 = 1e-6;
-/// Dollars in one unit of the program, so that coefficients are near 1.
+/// Dollars per unit of the program, which keeps coefficients near 1.
 const DOLLARS: f64 = 1e6;
-/// Tokens in one unit of the program.
+/// Tokens per unit of the program.
 const TOKENS: f64 = 1e12;
 
-/// What the program found.
+/// Solution of the integer program.
 struct Answer {
-    /// Copies of each column.
+    /// Number of copies of each column.
     copies: Vec<u32>,
-    /// Days each column's copies work, where tokens are the goal.
+    /// Working days of each column's copies, if the goal is tokens.
     days: Vec<f64>,
     objective: f64,
     is_optimal: bool,
 }
 
-/// Why it found nothing.
+/// Reason why the solver found no solution.
 enum Nothing {
     Infeasible,
     Failed(String),
 }
 
-/// One way to read the sweep: candidates and columns under some limits.
+/// Candidates and columns of a sweep under given limits.
 struct Program<'a> {
-    wanted: &'a Wanted,
+    wanted: &'a PurchaseRequest,
     candidates: &'a [Candidate<'a>],
     columns: &'a [Column],
     runs: &'a [u32],
@@ -78,7 +78,7 @@ impl Program<'_> {
                 vars.add(if is_whole { copies.integer() } else { copies })
             })
             .collect();
-        let is_tokens = self.wanted.goal == Goal::Tokens;
+        let is_tokens = self.wanted.goal == FleetGoal::Tokens;
         let days: Vec<Variable> =
             if is_tokens { self.columns.iter().map(|_| vars.add(variable().min(0.0))).collect() } else { Vec::new() };
         let cost_of = |k: usize| -> Expression {
@@ -87,7 +87,7 @@ impl Program<'_> {
             if !is_tokens {
                 return candidate.cost(&column.runs) / DOLLARS * copies[k];
             }
-            // Committed days are paid as if they were all idle: work in them costs no more.
+            // Committed days are paid for in full, so work in them costs no more.
             if candidate.committed_days > 0.0 {
                 let paid = (column.to - column.from).max(candidate.committed_days);
                 candidate.idle(paid) / DOLLARS * copies[k]
@@ -151,7 +151,7 @@ impl Program<'_> {
         let limit = self.wanted.time_limit.map_or(TIME_LIMIT, Seconds::get);
         let solution = program.with_time_limit(limit).solve().map_err(|error| match error {
             ResolutionError::Infeasible => Nothing::Infeasible,
-            other => Nothing::Failed(format!("the solver gave up: {other}")),
+            other => Nothing::Failed(format!("the solver failed: {other}")),
         })?;
         Ok(Answer {
             copies: copies.iter().map(|copies| solution.value(*copies).round().max(0.0) as u32).collect(),
@@ -161,11 +161,11 @@ impl Program<'_> {
         })
     }
 
-    /// More of a column than this has no use: every run is made, or a limit is reached.
+    /// Upper bound on copies of a column: all runs are made, or a limit is reached.
     fn most_copies(&self, column: &Column) -> u32 {
         let candidate = &self.candidates[column.candidate];
         let mut most = match self.wanted.goal {
-            Goal::Cost => column
+            FleetGoal::Cost => column
                 .runs
                 .iter()
                 .zip(self.runs)
@@ -173,7 +173,7 @@ impl Program<'_> {
                 .map(|(own, all)| all.div_ceil(*own))
                 .max()
                 .unwrap_or(1),
-            Goal::Tokens => 100_000,
+            FleetGoal::Tokens => 100_000,
         };
         let mut limit = |room: f64, one: f64| {
             if one > 0.0 {
@@ -193,14 +193,15 @@ impl Program<'_> {
     }
 }
 
-/// The best fleet for what a sweep's file wants, from its records.
+/// Optimal fleet for the purchase that a sweep file describes, from its records.
 ///
 /// # Errors
-/// When nothing meets all constraints, with those that stand in the way; when the solver finds nothing in its time.
-pub fn buy(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Result<Fleet, NoFleet> {
+///
+/// No choice meets all constraints (the conflicting ones are listed), or the solver finds no solution in time.
+pub fn buy(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Result<Fleet, NoFleet> {
     let (candidates, before) = column::candidates(sweep, wanted, records);
     if candidates.is_empty() {
-        return Err(NoFleet::Infeasible(vec!["no option of the sweep can do the work at all".into()]));
+        return Err(NoFleet::Infeasible(vec!["no option of the sweep is feasible".into()]));
     }
     let runs: Vec<u32> = sweep.tasks.iter().map(|task| task.runs.round() as u32).collect();
     let horizon = wanted.finish_by.map_or(WHENEVER, Seconds::as_days);
@@ -220,10 +221,11 @@ pub fn buy(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Result<Fleet, 
         Err(_) => f64::NEG_INFINITY,
     };
     let gap = ((answer.objective - relaxed) / answer.objective.abs().max(1e-12)).max(0.0);
-    let proof = if answer.is_optimal && is_complete || gap <= ROUNDING { Proof::Optimal } else { Proof::Within(gap) };
+    let proof =
+        if answer.is_optimal && is_complete || gap <= ROUNDING { FleetProof::Optimal } else { FleetProof::Within(gap) };
     let bound = match wanted.goal {
-        Goal::Cost => relaxed * DOLLARS,
-        Goal::Tokens => -relaxed * TOKENS,
+        FleetGoal::Cost => relaxed * DOLLARS,
+        FleetGoal::Tokens => -relaxed * TOKENS,
     };
     let mut fleet = check::fleet(sweep, wanted, &candidates, &columns, &answer.copies, &answer.days);
     fleet.proof = proof;
@@ -231,18 +233,18 @@ pub fn buy(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Result<Fleet, 
     fleet.options = (before, candidates.len());
     fleet.columns = columns.len();
     check::holds(sweep, wanted, records, &fleet)
-        .map_err(|why| NoFleet::Solver(format!("the solver's answer does not hold: {why}")))?;
+        .map_err(|why| NoFleet::Solver(format!("the solver's solution fails the check: {why}")))?;
     Ok(fleet)
 }
 
-/// Takes a constraint away.
-type Change = fn(&mut Wanted);
+/// Removal of one constraint.
+type Change = fn(&mut PurchaseRequest);
 
 /// Which constraints stand in the way: those without which there is an answer, and what it would take.
-fn why_not(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Vec<String> {
+fn why_not(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Vec<String> {
     let of_periods = |is_set: fn(&Period) -> bool| wanted.period.iter().any(is_set);
     let all: [(&str, bool, Change); 6] = [
-        ("finish_by", wanted.finish_by.is_some() && wanted.goal == Goal::Cost, |w| w.finish_by = None),
+        ("finish_by", wanted.finish_by.is_some() && wanted.goal == FleetGoal::Cost, |w| w.finish_by = None),
         ("budget", wanted.budget.is_some(), |w| w.budget = None),
         ("period.budget", of_periods(|p| p.budget.is_some()), |w| {
             w.period.iter_mut().for_each(|period| period.budget = None);
@@ -286,13 +288,13 @@ fn why_not(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Vec<String> {
         reasons.push(if names.is_empty() {
             "no option can do all runs".into()
         } else {
-            format!("more than two of `{}` stand in the way together", names.join("`, `"))
+            format!("more than two of `{}` conflict together", names.join("`, `"))
         });
     }
     reasons
 }
 
-fn relaxed(wanted: &Wanted, changes: &[&Change]) -> Wanted {
+fn relaxed(wanted: &PurchaseRequest, changes: &[&Change]) -> PurchaseRequest {
     let mut relaxed = wanted.clone();
     for change in changes {
         change(&mut relaxed);
@@ -300,7 +302,7 @@ fn relaxed(wanted: &Wanted, changes: &[&Change]) -> Wanted {
     relaxed
 }
 
-fn found(sweep: &Sweep, wanted: &Wanted, records: &[Record]) -> Option<Fleet> {
+fn found(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record]) -> Option<Fleet> {
     let (candidates, _) = column::candidates(sweep, wanted, records);
     let runs: Vec<u32> = sweep.tasks.iter().map(|task| task.runs.round() as u32).collect();
     let horizon = wanted.finish_by.map_or(WHENEVER, Seconds::as_days);

@@ -3,7 +3,7 @@
 use meshwright::cost::Costs;
 use meshwright::gpu::{AttentionKernel, Format, Gpu};
 use meshwright::kernel::attention::{Core, Cut};
-use meshwright::kernel::gemm::Shape;
+use meshwright::kernel::gemm::GemmShape;
 use meshwright::space::parse_plan;
 use meshwright::units::{Bytes, Seconds, Watts};
 
@@ -11,7 +11,7 @@ use super::{
     catalog, close, cluster, device, gpt, model, one_zero_cluster, one_zero_gpu, one_zero_stack, prints, problem, te24,
 };
 
-const A100_QKV: Shape = Shape { m: 8192.0, n: 2304.0, k: 6144.0, batch: 1.0, output_bytes: 2.0 };
+const A100_QKV: GemmShape = GemmShape { m: 8192.0, n: 2304.0, k: 6144.0, batch: 1.0, output_bytes: 2.0 };
 
 #[test]
 fn section_2_1_a_product_on_an_a100_takes_0_951_ms() {
@@ -131,7 +131,7 @@ fn section_2_6_the_head_of_llama_3_8b_takes_19_3_and_32_2_ms() {
     close(head.forward.get(), 19.3e-3, 0.01);
     close(head.backward.get(), 32.2e-3, 0.01);
     let (gpu, stack) = (one_zero_gpu("h100-sxm"), te24());
-    let shape = Shape { m: 8192.0, n: 128_256.0, k: 4096.0, batch: 1.0, output_bytes: 2.0 };
+    let shape = GemmShape { m: 8192.0, n: 128_256.0, k: 4096.0, batch: 1.0, output_bytes: 2.0 };
     close(device(&gpu, &stack).gemm(&shape, Format::Bf16).get(), 14.6e-3, 0.01);
     close(device(&gpu, &stack).stream(Bytes::new(8192.0 * 128_256.0 * 8.0), 0.0).get(), 4.6e-3, 0.01);
 }

@@ -1,4 +1,4 @@
-//! Pools of unlike GPUs: each a cluster of its own, and the links that join them.
+//! Pools of heterogeneous GPUs: each a cluster of its own, and the links that join them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,27 +7,27 @@ use crate::gpu::Topology;
 use crate::sources::Sourced;
 use crate::units::{BytesPerSec, Seconds, UsdPerHour};
 
-/// What joins two or more pools.
+/// Link between two or more pools.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Link {
     /// Names of the pools that it joins.
     pub between: Vec<String>,
-    /// Bandwidth of one GPU into it, one direction.
+    /// Bandwidth of one GPU into the link, one direction.
     pub bandwidth: Sourced<BytesPerSec>,
-    /// One way across, beside what a send through a network takes anyway.
+    /// Additional one-way latency, beyond that of a send through a network.
     pub latency: Option<Sourced<Seconds>>,
-    /// What all GPUs together get through it, one direction; none is enough for all.
+    /// Total bandwidth of all GPUs through the link, one direction; unlimited if `None`.
     pub trunk: Option<Sourced<BytesPerSec>>,
-    /// Down-links over up-links: 1 is full bisection.
+    /// Oversubscription: down-links over up-links; 1 is full bisection.
     #[serde(default = "super::one")]
     pub oversubscription: f64,
-    /// Share of the wire rate that collectives reach, as of a level.
+    /// Share of the wire rate that collectives reach, as for a network level.
     pub efficiency: f64,
 }
 
 impl Link {
-    /// The link as the level that joins `gpus` GPUs, of which `senders` share its trunk.
+    /// The link as a network level that joins `gpus` GPUs, of which `senders` share its trunk.
     pub fn level(&self, gpus: u32, senders: u32) -> Level {
         let mut bandwidth = self.bandwidth.clone();
         if let Some(trunk) = &self.trunk {
@@ -48,63 +48,63 @@ impl Link {
         }
     }
 
-    /// What `senders` GPUs at once each get across.
+    /// Bandwidth of each of `senders` GPUs that send across at once.
     pub fn rate(&self, senders: u32) -> BytesPerSec {
         let level = self.level(0, senders);
         level.bandwidth.value * (level.efficiency / level.oversubscription)
     }
 }
 
-/// One pool of alike GPUs.
+/// Pool of identical GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Pool {
     /// Name as printed.
     pub name: String,
-    /// Its GPUs and the levels that join them.
+    /// GPUs of the pool with the levels that join them.
     pub cluster: Cluster,
-    /// Price of one of its GPUs.
+    /// Price of one GPU-hour.
     pub price: Option<UsdPerHour>,
 }
 
-/// Two or more pools of unlike GPUs.
+/// Two or more pools of heterogeneous GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PooledCluster {
     /// Name as printed.
     pub name: String,
-    /// The pools, in the order of the file.
+    /// Pools in the order of the file.
     pub pools: Vec<Pool>,
-    /// What joins them; every two pools are joined.
+    /// Links between the pools; every two pools are joined.
     pub links: Vec<Link>,
     /// Key of its source, or the path of the file it was read from.
     pub source: String,
 }
 
 impl PooledCluster {
-    /// GPUs of all pools.
+    /// Total number of GPUs.
     pub fn gpus(&self) -> u32 {
         self.pools.iter().map(|pool| pool.cluster.gpus).sum()
     }
 
-    /// What joins two pools.
+    /// Link that joins two pools.
     pub fn link(&self, a: usize, b: usize) -> Option<&Link> {
         let joins = |link: &&Link| [a, b].iter().all(|&pool| link.between.contains(&self.pools[pool].name));
         self.links.iter().find(joins)
     }
 
-    /// The slowest link of any two pools, with `senders` GPUs at once: what a collective over all pools waits for.
+    /// Slowest link between any two pools, with `senders` GPUs at once: the bottleneck of a collective over all pools.
     pub fn slowest_link(&self, senders: u32) -> Option<&Link> {
         let rate = |link: &&Link| link.rate(senders).get();
         self.links.iter().min_by(|a, b| rate(a).total_cmp(&rate(b)))
     }
 
-    /// A cluster of all GPUs as a pool sees it: its own GPUs and levels, and above them the slowest link, which joins the rest.
-    /// What its ranks pay for a group that leaves the pool is priced on it.
+    /// Cluster of all GPUs as seen from one pool: its own GPUs and levels, and above them the slowest link, which joins the
+    /// rest. Communication that leaves the pool is timed on that link.
     pub fn joined(&self, pool: usize) -> Cluster {
         let smallest = self.pools.iter().map(|pool| pool.cluster.gpus).min().unwrap_or_default();
         self.under(pool, self.slowest_link(smallest), smallest)
     }
 
-    /// The same under the link to one other pool, which `senders` GPUs use at once.
+    /// Cluster of all GPUs as seen from one pool, joined by the link to one other pool, which `senders` GPUs use at once.
     pub fn towards(&self, pool: usize, other: usize, senders: u32) -> Cluster {
         self.under(pool, self.link(pool, other), senders)
     }
@@ -123,10 +123,11 @@ impl PooledCluster {
         cluster
     }
 
-    /// Checks what every plan would trip over.
+    /// Validates the pools.
     ///
     /// # Errors
-    /// Names what is wrong, with its numbers.
+    ///
+    /// Names the invalid field, with its numbers.
     pub fn check(&self) -> Result<(), String> {
         for (at, pool) in self.pools.iter().enumerate() {
             if self.pools[..at].iter().any(|known| known.name == pool.name) {
@@ -155,7 +156,7 @@ impl PooledCluster {
                     let near = crate::suggest::nearest(name, names());
                     let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
                     let all = names().collect::<Vec<_>>().join(", ");
-                    return Err(format!("a [[link]] joins `{name}`, which is no pool{near} (there are: {all})"));
+                    return Err(format!("a [[link]] joins `{name}`, which is not a pool{near} (there are: {all})"));
                 }
                 if link.between[..at].contains(name) {
                     return Err(format!("a [[link]] joins `{name}` to itself"));
@@ -195,54 +196,55 @@ impl PooledCluster {
     }
 }
 
-/// A cluster file with `[[pool]]` tables.
+/// Cluster file with `[[pool]]` tables.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolsFile {
     /// Name as printed.
     pub name: String,
-    /// The pools.
+    /// Tables of the pools.
     pub pool: Vec<PoolFile>,
-    /// What joins them.
+    /// Links between the pools.
     #[serde(default)]
     pub link: Vec<Link>,
     /// Key of the source.
     pub source: String,
 }
 
-/// One `[[pool]]`: a cluster of the catalogue, or what a cluster file has.
+/// Table `[[pool]]`: a catalogue cluster by name, or the fields of a cluster file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PoolFile {
     /// Name as printed.
     pub name: String,
-    /// A cluster by name or file; then only `gpus` and `price` may stand beside it.
+    /// Cluster by name or file; only `gpus` and `price` may accompany it.
     pub cluster: Option<String>,
     /// Catalogue name of the device.
     pub gpu: Option<String>,
-    /// How many.
+    /// Number of GPUs.
     pub gpus: Option<u32>,
-    /// Per node.
+    /// GPUs per node.
     pub gpus_per_node: Option<u32>,
-    /// Host processor.
+    /// Processor of the hosts.
     pub host: Option<Host>,
     /// Memory of one host.
     pub host_memory: Option<HostMemory>,
-    /// Scale-up domain, where it is not the device's own.
+    /// GPUs in a scale-up domain, if it differs from the device's own.
     pub scale_up_gpus: Option<u32>,
-    /// Axes of a torus slice, where they are not the device's own.
+    /// Axes of a torus slice, if they differ from the device's own.
     pub scale_up_axes: Option<Vec<u32>>,
-    /// The levels above.
+    /// Network levels above the domain.
     pub level: Option<Vec<Level>>,
-    /// Price of one GPU.
+    /// Price of one GPU-hour.
     pub price: Option<UsdPerHour>,
 }
 
 impl PoolFile {
-    /// The pool as a cluster file of its own, where it names no cluster.
+    /// Converts the pool to a cluster file, if it names no catalogue cluster.
     ///
     /// # Errors
-    /// Names what is left out.
+    ///
+    /// Names the missing field.
     pub fn into_file(self, name: String, source: String) -> Result<ClusterFile, String> {
         let Self {
             name: pool, gpu, gpus, gpus_per_node, host, host_memory, scale_up_gpus, scale_up_axes, level, ..
@@ -262,7 +264,7 @@ impl PoolFile {
         })
     }
 
-    /// The first key that may not stand beside `cluster`.
+    /// Name of the first key that may not accompany `cluster`.
     pub fn beside_cluster(&self) -> Option<&'static str> {
         let Self {
             name: _,

@@ -1,4 +1,4 @@
-//! All-to-all between experts and between context-parallel ranks.
+//! All-to-all collectives, between experts and between context-parallel ranks.
 
 use super::{Fabric, Group, domain};
 use crate::gpu::Collective;
@@ -16,7 +16,7 @@ mod start {
 /// Share of the scale-up bandwidth that kernels with one copy per rank reach. Source: specification §3.5.
 const DEDUP_BANDWIDTH: f64 = 0.80;
 
-/// A plain all-to-all of `payload` bytes per rank across domains: the two parts run at once.
+/// Time of a plain all-to-all of `payload` bytes per rank across domains; its two parts run concurrently.
 ///
 /// ```text
 /// T = max(S·(k−1)/k / network, S·(g−1)/g / B) + 20 us + 5 us·k          specification §3.5
@@ -33,8 +33,8 @@ pub fn across(fabric: &Fabric, payload: Bytes, group: Group) -> Seconds {
     network.max(local) + Seconds::micros(start::PLAIN + start::PLAIN_PER_DOMAIN * k) + fabric.way(group, |_| 1.0)
 }
 
-/// Bandwidth of one rank into the network for traffic that goes to every other rank: of each crossed level, the part of
-/// the traffic that crosses it.
+/// Bandwidth of one rank into the network for traffic to every other rank: each crossed level carries its part of the
+/// traffic.
 fn rank_bandwidth(fabric: &Fabric, group: Group) -> BytesPerSec {
     let n = f64::from(group.ranks);
     let away = 1.0 - f64::from(fabric.inside_domain(group)) / n;
@@ -45,18 +45,18 @@ fn rank_bandwidth(fabric: &Fabric, group: Group) -> BytesPerSec {
     }))
 }
 
-/// What one rank sends to the experts of a layer.
+/// Tokens that one rank sends to the experts of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Dispatch {
-    /// Tokens that the rank owns.
+    /// Number of tokens of the rank.
     pub tokens: f64,
     /// Bytes of one token.
     pub token_bytes: Bytes,
-    /// Experts that a token visits.
+    /// Experts per token (top-k).
     pub top_k: f64,
-    /// Most domains that a token may visit (group-limited routing); infinite without a limit.
+    /// Largest number of domains per token (group-limited routing); infinite without a limit.
     pub most_domains: f64,
-    /// How tokens travel.
+    /// Token dispatcher of the stack.
     pub dispatcher: Dispatcher,
 }
 

@@ -7,7 +7,7 @@ use crate::units::{Bytes, BytesPerSec, Seconds};
 /// Growth of the latency with each doubling beyond the largest measured group. Source: specification §3.2 [A].
 const LATENCY_PER_DOUBLING: f64 = 0.35;
 
-/// The curve of a group of `ranks`: measured, interpolated between measured sizes, or grown beyond the largest.
+/// Curve of a group of `ranks`: measured, interpolated between measured sizes, or extrapolated beyond the largest.
 ///
 /// ```text
 /// beyond n0:  α·(1 + 0.35·log2(n/n0)),  S½·n/n0,  B∞ and β unchanged
@@ -55,7 +55,7 @@ pub fn asymptote(cluster: &Cluster, op: Collective, ranks: u32) -> BytesPerSec {
     curve(cluster, op, ranks).bandwidth
 }
 
-/// Time over a whole group inside one domain.
+/// Time of a collective over a group inside one domain.
 ///
 /// ```text
 /// T = α + φ·S/B∞·(1 + (S½/S)^β)          φ = (n−1)/n, all-reduce 2(n−1)/n
@@ -66,7 +66,7 @@ pub fn time(cluster: &Cluster, op: Collective, payload: Bytes, ranks: u32) -> Se
     on_curve(&curve(cluster, op, ranks), op, payload, ranks)
 }
 
-/// The same on a given curve.
+/// Time of a collective on a given curve.
 pub fn on_curve(curve: &CollectiveCurve, op: Collective, payload: Bytes, ranks: u32) -> Seconds {
     let n = f64::from(ranks);
     let share = if op == Collective::AllReduce { 2.0 } else { 1.0 } * (n - 1.0) / n;

@@ -14,17 +14,17 @@ pub use all_to_all::Dispatch;
 pub use domain::on_curve;
 pub use seats::{Axis, Seats, units};
 
-/// Ranks of a process group: `ranks` of them, `stride` apart in the rank order.
+/// Process group of `ranks` ranks that are `stride` apart in the rank order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Group {
-    /// How many.
+    /// Number of ranks.
     pub ranks: u32,
-    /// Distance between neighbours.
+    /// Distance between neighbours in the rank order.
     pub stride: u32,
 }
 
 impl Group {
-    /// Ranks of this group inside one unit of `gpus` neighbours.
+    /// Ranks of this group inside one unit of `gpus` consecutive ranks.
     pub const fn inside(&self, gpus: u32) -> u32 {
         let fit = gpus / if self.stride == 0 { 1 } else { self.stride };
         if fit < 1 {
@@ -54,19 +54,19 @@ mod send {
     pub const DOMAIN_SHARE: f64 = 0.75;
 }
 
-/// The links of a cluster as one stack uses them.
+/// Links of a cluster as one stack uses them.
 #[derive(Clone, Copy, Debug)]
 pub struct Fabric<'a> {
-    /// The cluster.
+    /// Cluster with its network levels.
     pub cluster: &'a Cluster,
-    /// Multiplies the network's efficiency (a quirk of some stacks).
+    /// Factor on the network's efficiency (a quirk of some stacks).
     pub network_efficiency: f64,
-    /// Where ranks sit; `None` = hosts are listed in rank order.
+    /// Seats of the ranks; `None` if hosts are listed in rank order.
     pub seats: Option<&'a Seats>,
 }
 
 impl<'a> Fabric<'a> {
-    /// The fabric under a stack.
+    /// Creates the fabric of a cluster under a stack.
     pub fn new(cluster: &'a Cluster, stack: &Stack) -> Self {
         Self { cluster, network_efficiency: stack.quirks.network_efficiency, seats: None }
     }
@@ -76,7 +76,7 @@ impl<'a> Fabric<'a> {
         self.cluster.scale_up.gpus
     }
 
-    /// Ranks of a group in one scale-up domain (0), or in one unit of the level so far above it.
+    /// Ranks of a group in one scale-up domain (`above` = 0), or in one unit of the level `above` levels higher.
     fn inside(&self, group: Group, above: usize) -> u32 {
         match self.seats {
             Some(seats) => seats.inside(group, above),
@@ -99,13 +99,13 @@ impl<'a> Fabric<'a> {
         self.cluster.scale_up.topology == Topology::Torus && inside
     }
 
-    /// Ranks of a group in one scale-up domain, and domains that it spans.
+    /// Ranks of a group in one scale-up domain, and number of domains that it spans.
     pub fn span(&self, group: Group) -> (u32, u32) {
         let inside = self.inside_domain(group);
         (inside, group.ranks.div_ceil(inside))
     }
 
-    /// The levels that a group crosses, innermost first, each with the ranks of the group inside one unit below it.
+    /// Levels that a group crosses, innermost first, each with the ranks of the group inside one unit below it.
     fn crossed(&self, group: Group) -> impl Iterator<Item = (&'a Level, u32)> {
         let levels = self.cluster.levels.iter().enumerate();
         levels.map_while(move |(below, level)| {
@@ -127,13 +127,13 @@ impl<'a> Fabric<'a> {
         self.least_of(shares)
     }
 
-    /// What `ranks` of one unit below get into a level together.
+    /// Bandwidth of `ranks` ranks of one unit into a level, together.
     fn rate_into(&self, level: &Level, ranks: f64) -> BytesPerSec {
         let share = level.efficiency * self.network_efficiency / level.oversubscription;
         level.bandwidth.value * (share * ranks)
     }
 
-    /// The least of some bandwidths; of none what the device's own NIC gives.
+    /// Least of several bandwidths; the bandwidth of the device's own NIC if there are none.
     fn least_of(&self, bandwidths: impl Iterator<Item = BytesPerSec>) -> BytesPerSec {
         let least = bandwidths.fold(BytesPerSec::new(f64::INFINITY), BytesPerSec::min);
         if least.get().is_finite() { least } else { self.cluster.gpu.nic.value * 0.85 }
@@ -144,23 +144,24 @@ impl<'a> Fabric<'a> {
         self.bus_bandwidth(Group { ranks: 2, stride: distance.max(self.domain()) })
     }
 
-    /// Ring-hop scale of the innermost network: 0.5 InfiniBand and tuned RoCE, 1 EFA and the like.
+    /// Latency scale of ring hops in the innermost network: 0.5 for InfiniBand and tuned RoCE, 1 for EFA and similar.
     fn hop_latency(&self) -> f64 {
         self.cluster.levels.first().map_or(1.0, |level| level.hop_latency)
     }
 
-    /// Whether every switch that a group crosses sums in the network.
+    /// Whether every switch that a group crosses reduces in the network.
     fn sums_in_network(&self, group: Group) -> bool {
         let mut crossed = self.crossed(group).peekable();
         crossed.peek().is_some() && crossed.all(|(level, _)| level.in_network_reduction)
     }
 
-    /// One way across each level that a group crosses, the slow links between sites among them; `units(level)` times each.
+    /// Sum of the one-way latencies of the levels that a group crosses, such as links between sites, each `units(level)`
+    /// times.
     fn way(&self, group: Group, units: impl Fn(u32) -> f64) -> Seconds {
         self.crossed(group).map(|(level, inside)| level.latency * units(group.ranks.div_ceil(inside))).sum()
     }
 
-    /// What the ways across slow links add to a ring over a group: a part crosses each as often as the ring does.
+    /// Latency that slow links add to a ring over a group: each is crossed as often as by the ring.
     fn ring_way(&self, op: Collective, group: Group) -> Seconds {
         let passes = if op == Collective::AllReduce { 2.0 } else { 1.0 };
         self.way(group, |units| f64::from(units) * passes)
@@ -223,8 +224,8 @@ impl<'a> Fabric<'a> {
         }
     }
 
-    /// One way from a rank of a ring to the next: that of neighbours in the rank order; where seats are known the slowest, for
-    /// which all wait.
+    /// Time of a send from a rank of a ring to the next: of neighbours in the rank order, or with seats, of the slowest
+    /// neighbours, for which all wait.
     pub fn ring_send(&self, payload: Bytes, ring: Group) -> Seconds {
         match self.seats {
             Some(_) => {
@@ -235,8 +236,8 @@ impl<'a> Fabric<'a> {
         }
     }
 
-    /// The mean over neighbours, of whom a share `apart(i)` does not sit in one unit i above the domain: what a micro-batch takes on
-    /// its way through a pipeline is the sum over its hops.
+    /// Mean time of a send over neighbours, of which a share `apart(i)` is in different units i levels above the domain:
+    /// the time of a micro-batch through a pipeline is the sum over its hops.
     fn seated_send(&self, payload: Bytes, apart: impl Fn(usize) -> f64) -> Seconds {
         let levels = self.cluster.levels.len();
         let beyond = |crossed: usize| if crossed < levels { apart(crossed) } else { 0.0 };
@@ -257,7 +258,7 @@ impl<'a> Fabric<'a> {
         Seconds::micros(send::DOMAIN_START) + payload / (link * send::DOMAIN_SHARE)
     }
 
-    /// Across the innermost `crossed` levels.
+    /// Time of a send across the innermost `crossed` levels.
     fn send_across(&self, payload: Bytes, crossed: usize) -> Seconds {
         let levels = &self.cluster.levels[..crossed];
         let network = self.least_of(levels.iter().map(|level| self.rate_into(level, 1.0)));

@@ -1,30 +1,32 @@
-//! Where ranks sit when hosts are not listed in rank order.
+//! Seats of ranks when hosts are not listed in rank order.
 
 use super::Group;
 use crate::cluster::Cluster;
 use crate::gpu::Topology;
 
-/// One axis of the rank grid: ranks that differ in nothing else.
+/// Axis of the rank grid: ranks that differ in nothing else.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Axis {
-    /// How many there are.
+    /// Number of ranks on the axis.
     pub ranks: u32,
-    /// How many of them one unit of each size holds (as [`units`] lists them): neighbours first, each a multiple of the one before.
+    /// Ranks of the axis in one unit of each size (as [`units`] lists them), nearest first; each is a multiple of the one
+    /// before.
     pub inside: Vec<u32>,
 }
 
-/// The rank grid, innermost axis first, stages last (`tp-cp-ep-dp-pp`), with what each unit of the cluster holds of every axis.
+/// Rank grid, innermost axis first, stages last (`tp-cp-ep-dp-pp`), with the ranks of every axis in each unit of the
+/// cluster.
 ///
 /// A group is a range of that order: ranks `stride` apart, `ranks` of them. Regular strides are the grid of one axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Seats {
     pub(super) axes: Vec<Axis>,
-    /// Units below the scale-up domain: axes of a torus.
+    /// Number of units below the scale-up domain: axes of a torus.
     pub(super) below: usize,
 }
 
-/// GPUs of the units that may hold a part of a group, innermost first: axes of a torus multiplied up, the scale-up domain, and each
-/// level but the last, which joins all.
+/// GPUs of the units that may contain a part of a group, innermost first: cumulative products of torus axes, the scale-up
+/// domain, and each level except the last, which joins all.
 pub fn units(cluster: &Cluster) -> Vec<u32> {
     let axes = if cluster.scale_up.topology == Topology::Torus { cluster.scale_up.axes.as_slice() } else { &[] };
     let mut chips = 1;
@@ -42,17 +44,18 @@ pub fn units(cluster: &Cluster) -> Vec<u32> {
 }
 
 impl Seats {
-    /// Ranks on a cluster; `axes` innermost first, stages last, each with one number for each of its [`units`].
+    /// Seats of ranks on a cluster; `axes` innermost first, stages last, each with one number for each of its [`units`].
     pub fn new(cluster: &Cluster, axes: Vec<Axis>) -> Self {
         Self { axes, below: units(cluster).len() - cluster.levels.len().max(1) }
     }
 
-    /// The axes, innermost first.
+    /// Axes of the grid, innermost first.
     pub fn axes(&self) -> &[Axis] {
         &self.axes
     }
 
-    /// Ranks of a group inside one scale-up domain (0) or one unit of the level so far above it; all in the last.
+    /// Ranks of a group inside one scale-up domain (`above` = 0) or one unit of the level `above` levels higher; all in the
+    /// last.
     pub fn inside(&self, group: Group, above: usize) -> u32 {
         self.inside_unit(group, self.below + above)
     }
@@ -66,7 +69,7 @@ impl Seats {
         })
     }
 
-    /// The product over the axes in the group's range of what the unit holds of each, neighbours first.
+    /// Ranks of a group in one unit: the product over the axes in the group's range, nearest first.
     fn inside_unit(&self, group: Group, unit: usize) -> u32 {
         let (from, to) = (group.stride.max(1), group.stride.max(1).saturating_mul(group.ranks));
         let (mut stride, mut inside) = (1, 1);
@@ -82,8 +85,8 @@ impl Seats {
         inside
     }
 
-    /// Share of the neighbours `distance` apart that do not sit in one unit so far above the domain: along the pipeline, of n
-    /// stages in runs of s, (n/s − 1)/(n − 1) of them.
+    /// Share of neighbours `distance` apart that are in different units `above` levels over the domain: along the pipeline,
+    /// of n stages in runs of s, (n/s − 1)/(n − 1) of them.
     pub fn apart(&self, distance: u32, above: usize) -> f64 {
         let stages = self.axes.last().filter(|axis| {
             let ranks: u32 = self.axes.iter().map(|axis| axis.ranks).product();

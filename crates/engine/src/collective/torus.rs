@@ -7,7 +7,7 @@ use crate::units::{Bytes, Seconds};
 /// Start of a hop between neighbouring chips. Source: specification §3.11.
 const HOP: f64 = 1.0;
 
-/// Time over a group that occupies whole axes, innermost first.
+/// Time of a collective over a group that occupies whole axes, innermost first.
 ///
 /// ```text
 /// all-gather, reduce-scatter   max(S·(n−1)/n / ΣW,  hops · 1 us)        ΣW = links of the axes used, both directions
@@ -32,7 +32,7 @@ pub fn time(torus: &ScaleUp, seats: Option<&Seats>, op: Collective, payload: Byt
     }
 }
 
-/// Link directions that a group can use at once, and the hops to its farthest member.
+/// Link directions that a group can use at once, and hops to its farthest member.
 fn axes_used(axes: &[u32], group: Group) -> (f64, f64) {
     let (mut stride, mut left) = (group.stride.max(1), group.ranks);
     let (mut links, mut hops) = (0.0, 0.0);
@@ -56,8 +56,8 @@ fn axes_used(axes: &[u32], group: Group) -> (f64, f64) {
     if links == 0.0 { (1.0, f64::from(group.ranks)) } else { (links, hops) }
 }
 
-/// The same of a group that sits where `seats` say. The axes inside it lie nearer: on a part of a torus axis whose neighbours are
-/// s chips apart, s groups share the links (specification §3.11).
+/// Link directions and hops of a group with known seats. The axes inside it are nearer: on a part of a torus axis whose
+/// neighbours are s chips apart, s groups share the links (specification §3.11).
 fn axes_shared(axes: &[u32], seats: &Seats, group: Group) -> (f64, f64) {
     let nearer = Group { ranks: group.stride, stride: 1 };
     let (mut links, mut hops) = (0.0, 0.0);

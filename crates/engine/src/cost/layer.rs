@@ -3,7 +3,7 @@
 use super::{Costs, groups};
 use crate::gpu::{AttentionKernel, Format};
 use crate::kernel::attention::{Core, Cut};
-use crate::kernel::gemm::Shape;
+use crate::kernel::gemm::GemmShape;
 use crate::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Moe, Span};
 use crate::plan::{CpKind, Plan};
 use crate::units::{Bytes, Seconds};
@@ -378,7 +378,7 @@ impl Costs<'_> {
         cost.experts = Pair { forward: after.forward - before.forward, backward: after.backward - before.backward };
         // Permute and un-permute: 2h(1+k) + 4h·k bytes per owned token.
         let moved = owned * hidden * 2.0 * (1.0 + f64::from(moe.top_k)) + received * hidden * 4.0;
-        let router = Shape { m: owned, n: f64::from(moe.experts), k: hidden, batch: 1.0, output_bytes: 4.0 };
+        let router = GemmShape { m: owned, n: f64::from(moe.experts), k: hidden, batch: 1.0, output_bytes: 4.0 };
         let router = self.device.gemm(&router, Format::Bf16);
         let moved = moved * self.device.stack.permute_traffic;
         cost.forward += self.device.stream(Bytes::new(moved), 6.0) + router;

@@ -3,7 +3,7 @@
 use super::Costs;
 use super::data::{LORA_SHARE, RankParameters};
 use crate::gpu::Format;
-use crate::kernel::gemm::Shape;
+use crate::kernel::gemm::GemmShape;
 use crate::plan::{Plan, ZeroStage};
 use crate::units::{Bytes, Seconds};
 use crate::workload::Optimizer;
@@ -71,7 +71,7 @@ impl Costs<'_> {
         let replicas = f64::from(plan.layout.dense_replicas());
         let (short, long) = (f64::from(model.hidden), heaviest.total() / f64::from(model.hidden) / replicas);
         // Twice the product's time is half its rate; 4·r·c·m + 2·m²·x is three products of m × x × m.
-        let product = Shape { m: short, n: long, k: short, batch: 1.0, output_bytes: 2.0 };
+        let product = GemmShape { m: short, n: long, k: short, batch: 1.0, output_bytes: 2.0 };
         self.device.gemm(&product, Format::Bf16) * (2.0 * 3.0 * NEWTON_SCHULZ)
     }
 }

@@ -6,7 +6,7 @@ use super::step::StepTime;
 use super::{Costs, PerKind, groups, overlap::overlap};
 use crate::gpu::Collective;
 use crate::plan::Plan;
-use crate::schedule::closed::{RankTime, Ranks, dual_pipe, exposed_sends};
+use crate::schedule::closed::{RankSummary, RankTime, dual_pipe, exposed_sends};
 use crate::units::{Bytes, Seconds};
 
 /// Share of a pair's compute that hides expert traffic run beside it. Source: specification §5.5.
@@ -166,7 +166,7 @@ impl Costs<'_> {
         };
         let idle = (Work::default(), RankTime::default());
         let mut busiest = (&idle.0, idle.1);
-        let all = Ranks::of(ranks.map(|(work, times)| {
+        let all = RankSummary::of(ranks.map(|(work, times)| {
             let time = played(work);
             if time.both() > busiest.1.both() {
                 busiest = (work, time);

@@ -1,4 +1,4 @@
-//! What checkpoints cost, and how often to make one.
+//! Checkpoints: their cost, and the optimal interval between them.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,43 +7,43 @@ use crate::sources::Sourced;
 use crate::units::{Bytes, BytesPerSec, Seconds};
 use crate::workload::Adaptation;
 
-/// Where a checkpoint goes, and what waits for it.
+/// Destination of a checkpoint, with the part of its time that stops training.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// To storage, while training waits.
     Sync,
-    /// To host memory, while training waits; from there to storage beside it.
+    /// To host memory while training waits, then to storage during training.
     #[default]
     Async,
-    /// To the memory of a peer's host; storage is not in the way.
+    /// To the memory of a peer's host, without storage.
     Memory,
 }
 
-/// How checkpoints are made.
+/// Checkpointing of a job.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Checkpoints {
-    /// Where to.
+    /// Destination of the checkpoints.
     pub mode: Mode,
     /// Bandwidth of the storage for each GPU of the cluster.
     pub storage_per_gpu: Sourced<BytesPerSec>,
-    /// Bandwidth of the whole storage, where it does not grow with the cluster.
+    /// Bandwidth of the whole storage, if it does not grow with the cluster.
     pub storage: Option<BytesPerSec>,
-    /// All ranks come to a halt and agree.
+    /// Time of a barrier over all ranks.
     pub barrier: Sourced<Seconds>,
-    /// Time between two, where it is not the best.
+    /// Interval between checkpoints, if not the optimal one.
     pub interval: Option<Seconds>,
 }
 
-/// The three times of one checkpoint.
+/// Times of one checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Times {
-    /// Training waits (δ).
+    /// Pause of training (δ).
     pub pause: Seconds,
-    /// From its start until it can be restored, beside training (D).
+    /// Time from its start until it can be restored, during training (D).
     pub drain: Seconds,
-    /// Loading it back.
+    /// Time to load it.
     pub load: Seconds,
 }
 
@@ -93,7 +93,7 @@ impl Checkpoints {
     }
 }
 
-/// Work between two checkpoints that makes the expected run shortest (τ*), exactly.
+/// Optimal work between two checkpoints (τ*), exactly: it minimises the expected time of the run.
 ///
 /// ```text
 /// minimise  (e^((τ+δ)/M) − 1)/τ      so      e^x·(x − δ/M − 1) + 1 = 0,   x = (τ+δ)/M

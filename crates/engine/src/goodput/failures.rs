@@ -1,4 +1,4 @@
-//! How often a job is interrupted: failures of GPUs, of nodes and of switches, and the spot market.
+//! Interruptions of a job: failures of GPUs, nodes and switches, and the spot market.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,22 +6,22 @@ use crate::cluster::Cluster;
 use crate::sources::Sourced;
 use crate::units::Seconds;
 
-/// Mean times between failures that interrupt the job, and what follows one.
+/// Mean times between failures, and recovery times.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Failures {
-    /// Of one GPU with its memory.
+    /// Mean time between failures of one GPU with its memory.
     pub gpu: Sourced<Seconds>,
-    /// Of one node: host, software, the rest.
+    /// Mean time between failures of one node: host, software, the rest.
     pub node: Sourced<Seconds>,
-    /// Of one switch with its cables.
+    /// Mean time between failures of one switch with its cables.
     pub switch: Sourced<Seconds>,
     /// Share of interruptions after which a node must be repaired.
     pub hardware: Sourced<f64>,
-    /// From a failure to the spare or repaired nodes running again: detection, scheduling, start of the processes, warm-up;
-    /// without loading the checkpoint.
+    /// Time from a failure until spare or repaired nodes run again: detection, scheduling, process start, warm-up; without
+    /// loading the checkpoint.
     pub restart: Sourced<Seconds>,
-    /// Time until a broken node is back.
+    /// Time to repair a broken node.
     pub repair: Sourced<Seconds>,
 }
 
@@ -41,7 +41,7 @@ pub fn switches(cluster: &Cluster) -> f64 {
     }
 }
 
-/// Nodes of a cluster.
+/// Number of nodes of a cluster.
 pub fn nodes(cluster: &Cluster) -> u32 {
     cluster.gpus.div_ceil(cluster.gpus_per_node)
 }

@@ -17,48 +17,48 @@ pub use failures::Failures;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Maintenance {
-    /// Time between two.
+    /// Time between two interruptions.
     pub every: Sourced<Seconds>,
-    /// How long one lasts; a restart follows.
+    /// Duration of one interruption; a restart follows.
     pub lasts: Sourced<Seconds>,
 }
 
-/// Everything that interrupts a job, and how it goes on.
+/// Conditions of a job: interruptions, checkpoints and spares.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Conditions {
-    /// What fails.
+    /// Failures of the hardware.
     pub failures: Failures,
-    /// What is planned.
+    /// Planned interruptions of the cluster.
     pub maintenance: Maintenance,
-    /// How checkpoints are made.
+    /// Checkpointing of the job.
     pub checkpoints: Checkpoints,
-    /// Nodes that stand by; as many as run out in less than 1 % of breakages where none is given.
+    /// Number of spare nodes; by default enough to be exhausted in less than 1 % of failures.
     pub spares: Option<u32>,
-    /// Share by which the slowest device lengthens every step, beyond the jitter that the step time has in it.
+    /// Share by which the slowest device lengthens every step, beyond the jitter already in the step time.
     #[serde(default)]
     pub straggler: f64,
-    /// Mean time until the market takes a node back.
+    /// Mean time until the spot market reclaims a node.
     pub spot: Option<Sourced<Seconds>>,
 }
 
-/// Where the time that does not advance the model goes, as shares of the whole.
+/// Losses: shares of the time that do not advance the model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Losses {
-    /// Training waits for a checkpoint.
+    /// Pauses for checkpoints.
     pub checkpoints: f64,
-    /// Work since the last checkpoint, done again.
+    /// Repetition of work since the last checkpoint.
     pub rework: f64,
-    /// Detection, spares or repair, loading, warm-up.
+    /// Restarts: detection, spares or repair, loading, warm-up.
     pub restarts: f64,
-    /// Planned.
+    /// Planned maintenance.
     pub maintenance: f64,
     /// Waiting for the slowest device.
     pub straggler: f64,
 }
 
 impl Losses {
-    /// Each with its name.
+    /// All losses with their names.
     pub fn parts(&self) -> [(&'static str, f64); 5] {
         let Self { checkpoints, rework, restarts, maintenance, straggler } = *self;
         [
@@ -71,7 +71,7 @@ impl Losses {
     }
 }
 
-/// The goodput of a job.
+/// Goodput of a job, with its checkpoints and losses.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Goodput {
     /// Mean time to interruption (M).
@@ -80,13 +80,13 @@ pub struct Goodput {
     pub interval: Seconds,
     /// Times of one checkpoint.
     pub checkpoint: checkpoint::Times,
-    /// From an interruption to work again (R), without the work done again.
+    /// Restart time after an interruption (R), without the repetition of lost work.
     pub restart: Seconds,
-    /// Nodes that stand by.
+    /// Number of spare nodes.
     pub spares: u32,
     /// Share of the time that advances the model (η).
     pub effective: f64,
-    /// The rest.
+    /// Losses, the remaining share of the time.
     pub losses: Losses,
 }
 
@@ -105,7 +105,7 @@ pub fn useful(interval: Seconds, pause: Seconds, after_failure: Seconds, between
 }
 
 impl Conditions {
-    /// The goodput of a problem under these conditions.
+    /// Goodput of a problem under these conditions.
     pub fn goodput(&self, problem: &Problem) -> Goodput {
         let cluster = problem.cluster();
         let spot = self.spot.as_ref().map(|spot| spot.value);

@@ -1,11 +1,11 @@
-//! Hot spares: how many, and what is lost when they run out.
+//! Hot spares: their number, and the loss when they are exhausted.
 
 use crate::units::Seconds;
 
-/// Chance of running out that is small enough.
+/// Accepted probability that the spares are exhausted.
 const RARE: f64 = 0.01;
 
-/// Chance that `spares` or more nodes are under repair when one breaks.
+/// Probability that `spares` or more nodes are under repair when one fails.
 ///
 /// ```text
 /// P(n ≥ s),  n ~ Poisson(a),  a = repair time / time between breakages          specification §7.3
@@ -20,9 +20,10 @@ pub fn exhausted(spares: u32, under_repair: f64) -> f64 {
     (1.0 - below).max(0.0)
 }
 
-/// Fewest spares that run out in less than one breakage of a hundred.
+/// Fewest spares that are exhausted in less than one failure of a hundred.
 pub fn enough(under_repair: f64) -> u32 {
-    // e^-a is 0 in f64 from a = 745 on; there the mean and five deviations are enough.
+    // Largest mean for the exact sum: e^-a is 0 in f64 from a = 745 on, and beyond it the mean plus five deviations is
+    // enough.
     const MOST_EXACT: f64 = 600.0;
     if under_repair > MOST_EXACT {
         return (under_repair + 5.0 * under_repair.sqrt()).ceil() as u32;
@@ -30,7 +31,7 @@ pub fn enough(under_repair: f64) -> u32 {
     (0..=u32::MAX).find(|&spares| exhausted(spares, under_repair) < RARE).unwrap_or(u32::MAX)
 }
 
-/// Time a breakage waits for a node on average.
+/// Mean time that a failure waits for a node.
 ///
 /// ```text
 /// P(exhausted)·repair/(s + 1)          the first of s nodes whose repair is somewhere between its start and its end

@@ -1,42 +1,42 @@
-//! The attention core: scores, softmax, context.
+//! Attention core: scores, softmax and context.
 
 use super::{Call, Device, Pass};
 use crate::gpu::{AttentionKernel, Format};
 use crate::units::{Bytes, Flops, FlopsPerSec, Seconds};
 
-/// What one rank computes of one layer's attention for one micro-batch.
+/// Attention of one layer on one rank for one micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Core {
-    /// Sequences.
+    /// Number of sequences.
     pub sequences: f64,
-    /// Query heads of this tensor-parallel rank.
+    /// Number of query heads on this tensor-parallel rank.
     pub heads: f64,
-    /// Heads of keys and values of this rank, which the query heads share; the model's times do not hang on them.
+    /// Number of key and value heads on this rank, shared by the query heads; the predicted times do not depend on them.
     pub kv_heads: f64,
-    /// Tokens per sequence, of all context-parallel ranks.
+    /// Tokens per sequence over all context-parallel ranks.
     pub seq_len: f64,
-    /// Mean share of the sequence that a query sees: 1/2 is causal.
+    /// Mean share of the sequence that a query attends to: 1/2 is causal.
     pub seen: f64,
-    /// Dimension of queries and keys.
+    /// Head dimension of queries and keys.
     pub qk_dim: f64,
-    /// Dimension of values.
+    /// Head dimension of values.
     pub v_dim: f64,
-    /// Whether the network drops out attention weights.
+    /// Whether attention weights have dropout.
     pub dropout: bool,
-    /// How context parallelism cuts the work.
+    /// Distribution of the work by context parallelism.
     pub cut: Cut,
 }
 
-/// How context parallelism cuts the work of one layer.
+/// Distribution of one layer's work by context parallelism.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cut {
-    /// Context-parallel ranks.
+    /// Number of context-parallel ranks.
     pub ranks: f64,
-    /// Of those, ranks that hold a share of the heads (all-to-all).
+    /// Ranks that each have a share of the heads (all-to-all).
     pub by_heads: f64,
-    /// Of those, ranks that hold a share of the queries.
+    /// Ranks that each have a share of the queries.
     pub by_queries: f64,
-    /// Of those, ranks that pass keys and values round in chunks (ring).
+    /// Ranks that pass keys and values around in chunks (ring).
     pub by_chunks: f64,
 }
 
@@ -45,7 +45,7 @@ impl Cut {
     pub const WHOLE: Self = Self { ranks: 1.0, by_heads: 1.0, by_queries: 1.0, by_chunks: 1.0 };
 }
 
-/// Speed of a head dimension against 128, forward and backward.
+/// Speed of a head dimension relative to 128, forward and backward.
 ///
 /// Source: specification §2.3 (`H_f`, `H_b`); `narrow` is the kernel's own speed with heads of 64.
 fn head_dim_factor(qk_dim: f64, narrow: f64) -> (f64, f64) {
@@ -60,13 +60,13 @@ fn head_dim_factor(qk_dim: f64, narrow: f64) -> (f64, f64) {
     }
 }
 
-/// FLOPs of flash backward against forward: five products instead of two. Source: specification §1.3.
+/// FLOPs of flash backward relative to forward: five GEMMs instead of two. Source: specification §1.3.
 const FLASH_BACKWARD: f64 = 2.5;
 /// Gain of FP8 attention, forward and backward. Source: specification §2.3 [A].
 const FP8_ATTENTION: (f64, f64) = (1.35, 1.2);
 /// Queries of one thread block. Source: specification §2.3.
 const QUERIES_PER_BLOCK: f64 = 128.0;
-/// Slow-down of batched products whose rows lose 16-byte alignment. Source: specification §2.3, version 1.1.
+/// Slow-down of batched GEMMs whose rows lose 16-byte alignment. Source: specification §2.3, version 1.1.
 const MISALIGNED: f64 = 4.0;
 
 impl Device<'_> {

@@ -1,4 +1,4 @@
-//! Matrix products, alone and grouped by expert.
+//! GEMMs, alone and grouped by expert.
 
 use std::sync::LazyLock;
 
@@ -20,12 +20,12 @@ const TILES: [(f64, f64); 8] = [
     (64.0, 64.0),
 ];
 
-/// An output tile.
+/// Output tile of a GEMM.
 struct Tile {
     size: (f64, f64),
-    /// Its arithmetic intensity against the first's.
+    /// Arithmetic intensity relative to the first tile's.
     intensity: f64,
-    /// The logarithm of that.
+    /// Logarithm of the relative intensity.
     logarithm: f64,
 }
 
@@ -37,10 +37,10 @@ static INTENSITIES: LazyLock<[Tile; 8]> = LazyLock::new(|| {
     })
 });
 
-/// Share of the HBM bandwidth that a product's operands reach. Source: specification §2.1.
+/// Share of the HBM bandwidth that a GEMM's operands reach. Source: specification §2.1.
 const OPERAND_BANDWIDTH: f64 = 0.85;
 
-/// Tokens per expert at which a grouped product runs at half its rate: forward and input gradients, weight gradients.
+/// Tokens per expert at which a grouped GEMM runs at half its rate: forward and input gradients, weight gradients.
 ///
 /// Source: specification §2.2 (M0).
 mod ramp {
@@ -48,29 +48,29 @@ mod ramp {
     pub const WGRAD: f64 = 80.0;
 }
 
-/// One product C[m,n] = A[m,k]·B[k,n], `batch` times in one launch.
+/// GemmShape of a GEMM C[m,n] = A[m,k]·B[k,n], `batch` times in one launch.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Shape {
+pub struct GemmShape {
     /// Rows of the output.
     pub m: f64,
     /// Columns of the output.
     pub n: f64,
-    /// Inner size.
+    /// Inner dimension of the GEMM.
     pub k: f64,
-    /// Independent products in one launch.
+    /// Independent GEMMs in one launch.
     pub batch: f64,
-    /// Bytes that one output element costs: 2 written; 8 accumulated into fp32, 4 into bf16.
+    /// Bytes moved per output element: 2 written; 8 accumulated into fp32, 4 into bf16.
     pub output_bytes: f64,
 }
 
-/// Time of a linear map's three products.
+/// Times of a linear map's three GEMMs.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Linear {
-    /// y = x·w.
+    /// Forward, y = x·w.
     pub forward: Seconds,
-    /// dx = dy·wᵀ.
+    /// Input gradients, dx = dy·wᵀ.
     pub dgrad: Seconds,
-    /// dw = xᵀ·dy.
+    /// Weight gradients, dw = xᵀ·dy.
     pub wgrad: Seconds,
 }
 
@@ -83,7 +83,7 @@ impl std::ops::AddAssign for Linear {
     }
 }
 
-/// Share of the peak rate that the best tiling of a product reaches, before start-up.
+/// Share of the peak rate that the best tiling of a GEMM reaches, before start-up.
 ///
 /// ```text
 /// q = max over tiles τ of  u(τ)^γ · (AI(τ)/AI(256×128))^ρ
@@ -94,7 +94,7 @@ impl std::ops::AddAssign for Linear {
 /// it where γ ≥ 0.
 ///
 /// Source: specification §2.1.
-fn tiling(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
+fn tiling(shape: &GemmShape, processors: f64, curve: &GemmCurve) -> f64 {
     let (wave, intensity) = (curve.wave_exponent, curve.intensity_exponent);
     let mut best = (f64::NEG_INFINITY, 0.0, 0.0);
     for tile in INTENSITIES.iter() {
@@ -113,12 +113,12 @@ fn tiling(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
     best.1.powf(wave) * best.2.powf(intensity)
 }
 
-/// What grouped products lose while each expert's tokens are few:
+/// Slow-down of grouped GEMMs with few tokens per expert:
 ///
 /// ```text
 /// forward, dgrad 1 + 150/tokens     wgrad 1 + 80/tokens          specification §2.2
 /// ```
-fn grouped_ramp(shape: &Shape, pass: Pass) -> f64 {
+fn grouped_ramp(shape: &GemmShape, pass: Pass) -> f64 {
     if shape.batch <= 1.0 {
         return 1.0;
     }
@@ -129,7 +129,7 @@ fn grouped_ramp(shape: &Shape, pass: Pass) -> f64 {
 }
 
 impl Device<'_> {
-    /// Time of one product.
+    /// Time of one GEMM.
     ///
     /// ```text
     /// T_flop = 2·m·n·k·(1 + K0/k) / (P·e_max·q·κ)
@@ -142,12 +142,12 @@ impl Device<'_> {
     /// meanwhile ([cutlass-efficient-gemm]; x = `stack.accumulate_exposed`): benchmarks write two bytes.
     ///
     /// Source: specification §2.1. A format without a curve (checked in `Problem::new`) runs as bf16.
-    pub fn gemm(&self, shape: &Shape, format: Format) -> Seconds {
+    pub fn gemm(&self, shape: &GemmShape, format: Format) -> Seconds {
         self.product(shape, format, Pass::Forward)
     }
 
-    /// The same, as one of a linear map's three products; grouped ones (`batch` above 1) with their ramp.
-    pub fn product(&self, shape: &Shape, format: Format, pass: Pass) -> Seconds {
+    /// Time of one of a linear map's three GEMMs; grouped ones (`batch` above 1) include their ramp.
+    pub fn product(&self, shape: &GemmShape, format: Format, pass: Pass) -> Seconds {
         if shape.m < 1.0 || shape.n < 1.0 || shape.k < 1.0 {
             return Seconds::ZERO;
         }
@@ -156,7 +156,7 @@ impl Device<'_> {
             None => (Format::Bf16, &self.gpu.gemm[&Format::Bf16]),
         };
         let peak = self.gpu.peak_of(format).expect("every curve has its peak: Gpu::check");
-        let Shape { m, n, k, batch, output_bytes } = *shape;
+        let GemmShape { m, n, k, batch, output_bytes } = *shape;
         let q = tiling(shape, f64::from(self.gpu.processors.value), curve);
         let rate = peak * (curve.efficiency * q * curve.sustained);
         let compute = Flops::new(2.0 * m * n * k * batch * (1.0 + curve.half_depth / k)) / rate;
@@ -169,13 +169,13 @@ impl Device<'_> {
         self.metered(&Call::Product { shape: *shape, format, pass }, predicted)
     }
 
-    /// The three products of y[tokens, output] = x[tokens, input]·w, with the casts of narrow formats; `batch` experts
-    /// in one launch get `tokens` each.
+    /// Times of the three GEMMs of y[tokens, output] = x[tokens, input]·w, with the casts of narrow formats; each of
+    /// `batch` experts in one launch gets `tokens`.
     ///
     /// Weight gradients accumulate into the gradient buffer (read and write), or are written in bf16 and added by a
-    /// kernel of their own where the stack does not fuse that. Casts: `QF·q_B` bytes per input element (§2.5).
+    /// separate kernel if the stack does not fuse that. Casts: `QF·q_B` bytes per input element (§2.5).
     pub fn linear(&self, tokens: f64, input: f64, output: f64, batch: f64, format: Format) -> Linear {
-        let shape = |m, n, k, output_bytes| Shape { m, n, k, batch, output_bytes };
+        let shape = |m, n, k, output_bytes| GemmShape { m, n, k, batch, output_bytes };
         let accumulate = if self.stack.fused_wgrad { 2.0 * self.stack.reduce_bytes } else { 2.0 };
         let mut time = Linear {
             forward: self.product(&shape(tokens, output, input, 2.0), format, Pass::Forward),
@@ -199,8 +199,8 @@ impl Device<'_> {
 mod tests {
     use super::*;
 
-    /// The formula as it is written, power by power.
-    fn plainly(shape: &Shape, processors: f64, curve: &GemmCurve) -> f64 {
+    /// Reference implementation: the formula with its powers.
+    fn plainly(shape: &GemmShape, processors: f64, curve: &GemmCurve) -> f64 {
         let intensity = |(tm, tn): (f64, f64)| tm * tn / (tm + tn);
         let of_tile = |&(tm, tn): &(f64, f64)| {
             let waves = ((shape.m / tm).ceil() * (shape.n / tn).ceil() * shape.batch / processors).ceil();
@@ -215,7 +215,7 @@ mod tests {
     fn the_best_tiling_is_that_of_the_formula() {
         let sizes = [1.0, 63.0, 64.0, 65.0, 128.0, 200.0, 512.0, 1000.0, 4096.0, 7168.0, 18_432.0];
         for (m, n, batch) in itertools::iproduct!(sizes, sizes, [1.0, 3.0, 16.0]) {
-            let shape = Shape { m, n, k: 512.0, batch, output_bytes: 2.0 };
+            let shape = GemmShape { m, n, k: 512.0, batch, output_bytes: 2.0 };
             for (intensity_exponent, wave_exponent) in
                 itertools::iproduct!([-0.3, 0.0, 0.2, 1.1], [-0.2, 0.0, 0.3, 1.0])
             {

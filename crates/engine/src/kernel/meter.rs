@@ -1,18 +1,18 @@
-//! Every kernel passes here on its way into a price: it can be noted, or its time replaced by a measured one.
+//! Meter of kernels: records each kernel call of the cost model, or replaces its time by a measured one.
 
 use super::attention::Core;
-use super::gemm::Shape;
+use super::gemm::GemmShape;
 use crate::gpu::{AttentionKernel, Format};
 use crate::units::{Bytes, Seconds};
 
-/// Which of a linear map's three products, or which direction of another kernel.
+/// Pass of a linear map, or direction of another kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pass {
-    /// y = x·w.
+    /// Forward, y = x·w.
     Forward,
-    /// dx = dy·wᵀ, and backward of what has no weights.
+    /// Input gradients, dx = dy·wᵀ, and backward of kernels without weights.
     Dgrad,
-    /// dw = xᵀ·dy.
+    /// Weight gradients, dw = xᵀ·dy.
     Wgrad,
 }
 
@@ -26,38 +26,38 @@ impl std::fmt::Display for Pass {
     }
 }
 
-/// One priced kernel, or one batch of streaming kernels.
+/// Call of one kernel, or of a batch of streaming kernels.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Call {
-    /// A matrix product.
+    /// GEMM of a linear map.
     Product {
-        /// Its sizes.
-        shape: Shape,
+        /// GemmShape of the GEMM.
+        shape: GemmShape,
         /// Format of its operands.
         format: Format,
-        /// Which of the three.
+        /// Pass of the linear map.
         pass: Pass,
     },
-    /// An attention core.
+    /// Attention core of a layer.
     Attention {
-        /// Its sizes.
+        /// GemmShape of the core.
         core: Core,
-        /// The kernel.
+        /// Kernel that computes it.
         kernel: AttentionKernel,
-        /// Forward or `Dgrad`.
+        /// Pass: forward or `Dgrad`.
         pass: Pass,
     },
-    /// Streaming kernels.
+    /// Streaming kernels, bound by memory.
     Stream {
         /// Bytes that they move together, with the extra passes of the stack.
         traffic: Bytes,
-        /// How many.
+        /// Number of kernels.
         kernels: f64,
     },
 }
 
-/// Sees each kernel with its predicted time, and says the time to use.
+/// Observer of kernel calls, which may replace their predicted times.
 pub trait Meter: std::fmt::Debug + Sync {
-    /// The time of `call`, which the model prices at `predicted`.
+    /// Time to use for `call`, whose predicted time is `predicted`.
     fn time(&self, call: &Call, predicted: Seconds) -> Seconds;
 }

@@ -11,22 +11,22 @@ use crate::gpu::{Format, Gpu};
 use crate::stack::Stack;
 use crate::units::{Bytes, BytesPerSec, Seconds};
 
-/// A device with the software that drives it.
+/// Device with the software that drives it.
 #[derive(Clone, Copy, Debug)]
 pub struct Device<'a> {
-    /// The device.
+    /// GPU or other accelerator.
     pub gpu: &'a Gpu,
-    /// The software.
+    /// Software stack of the framework.
     pub stack: &'a Stack,
-    /// Format of the bulk products.
+    /// Format of most GEMMs.
     pub format: Format,
-    /// Host processor.
+    /// Processor of the hosts.
     pub host: Host,
-    /// What sees every kernel that is priced; nothing does, by default.
+    /// Observer of all kernel calls; none by default.
     pub meter: Option<&'a dyn Meter>,
 }
 
-/// What is left of the gap between kernels, and of the host's work, when CUDA graphs replay them.
+/// Remaining share of kernel gaps, and of the host's work, when CUDA graphs replay the kernels.
 ///
 /// Source: specification §2.1 (gaps) and §2.9 of version 1.1 (host floor).
 mod graphs {
@@ -35,7 +35,7 @@ mod graphs {
 }
 
 impl Device<'_> {
-    /// The time of a kernel: as predicted, unless a meter knows better.
+    /// Time of a kernel: predicted, or replaced by the meter.
     fn metered(&self, call: &Call, predicted: Seconds) -> Seconds {
         self.meter.map_or(predicted, |meter| meter.time(call, predicted))
     }
@@ -63,13 +63,13 @@ impl Device<'_> {
         self.metered(&Call::Stream { traffic, kernels }, predicted)
     }
 
-    /// The same for kernels that every stack fuses alike (optimizer, gradient norms).
+    /// Time of streaming kernels that every stack fuses equally (optimizer, gradient norms).
     pub fn stream_fused(&self, traffic: Bytes, kernels: f64) -> Seconds {
         let predicted = traffic / self.streaming_bandwidth() + self.gpu.kernel_gap.value * kernels;
         self.metered(&Call::Stream { traffic, kernels }, predicted)
     }
 
-    /// Host time of `launches` kernel launches: below it no layer can run (specification §2.9).
+    /// Host time of `launches` kernel launches, a lower bound of a layer's time (specification §2.9).
     pub fn host_floor(&self, launches: f64) -> Seconds {
         let replayed = if self.stack.cuda_graphs { graphs::HOST } else { 1.0 };
         self.stack.launches.host_time(self.host) * (launches * replayed)

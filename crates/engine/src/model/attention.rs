@@ -2,21 +2,21 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Which keys a query sees.
+/// Attention span: the keys that each query attends to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Span {
-    /// All before it (causal).
+    /// All keys up to the query's position (causal).
     #[default]
     Full,
-    /// The last so many.
+    /// The last keys up to the query's position, at most this many.
     Window(u32),
-    /// Those before it in its own chunk of so many.
+    /// Keys of the query's own chunk of this size, up to its position.
     Chunk(u32),
 }
 
 impl Span {
-    /// Mean number of keys that a query of a causal sequence of `s` tokens sees (σ of the specification §1.3).
+    /// Mean number of keys that a query attends to in a causal sequence of `s` tokens (σ of the specification §1.3).
     ///
     /// ```text
     /// full    s/2
@@ -32,16 +32,16 @@ impl Span {
     }
 }
 
-/// Norms on queries and keys.
+/// Normalisation of queries and keys.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum QkNorm {
-    /// No norm.
+    /// No normalisation.
     #[default]
     None,
-    /// One over a head's dimension, shared by the heads (Qwen3, Gemma 3).
+    /// One weight over a head's dimension, shared by the heads (Qwen3, Gemma 3).
     PerHead,
-    /// Over all heads at once (OLMo 2).
+    /// One weight over all heads (OLMo 2).
     Full,
 }
 
@@ -49,31 +49,31 @@ pub enum QkNorm {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u32,
-    /// Key and value heads.
+    /// Number of key and value heads.
     pub kv_heads: u32,
     /// Dimension of a head.
     pub head_dim: u32,
-    /// Which keys a query sees.
+    /// Attention span of the layer.
     #[serde(default)]
     pub span: Span,
-    /// Biases of the query, key and value projections.
+    /// Whether the query, key and value projections have biases.
     #[serde(default)]
     pub qkv_bias: bool,
-    /// Bias of the output projection.
+    /// Whether the output projection has a bias.
     #[serde(default)]
     pub out_bias: bool,
-    /// Norms on queries and keys.
+    /// Normalisation of queries and keys.
     #[serde(default)]
     pub qk_norm: QkNorm,
-    /// A learned sink per head in the softmax (GPT-OSS).
+    /// Whether the softmax has a learned sink per head (GPT-OSS).
     #[serde(default)]
     pub sinks: bool,
-    /// A sigmoid gate on the output, projected beside the queries (Qwen3-Next).
+    /// Whether a sigmoid gate, projected with the queries, scales the output (Qwen3-Next).
     #[serde(default)]
     pub output_gate: bool,
-    /// Keys serve as values too: no value projection (Gemma 4, global layers).
+    /// Whether keys serve as values, without a value projection (Gemma 4, global layers).
     #[serde(default)]
     pub keys_are_values: bool,
     /// Whether positions are rotary.
@@ -86,7 +86,7 @@ const fn yes() -> bool {
 }
 
 impl Attention {
-    /// Rotary attention over all positions, without biases, norms or anything beside.
+    /// Rotary attention over all positions, without biases, norms or other extras.
     pub const fn plain(heads: u32, kv_heads: u32, head_dim: u32) -> Self {
         Self {
             heads,
@@ -139,7 +139,7 @@ impl Attention {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mla {
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u32,
     /// Rank of the query compression; 0 for a full projection.
     pub q_rank: u32,
@@ -202,40 +202,40 @@ impl Mla {
     }
 }
 
-/// One linear map of a layer, before tensor parallelism.
+/// Linear map of a layer, before tensor parallelism.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Projection {
-    /// Input width.
+    /// Width of the input.
     pub input: f64,
-    /// Output width.
+    /// Width of the output.
     pub output: f64,
-    /// How tensor parallelism splits it.
+    /// Split of the map under tensor parallelism.
     pub split: Split,
     /// Whether it is an up-projection of latent attention, which `mla_up_proj` recomputes.
     pub is_up: bool,
 }
 
-/// How tensor parallelism splits a linear map.
+/// Split of a linear map under tensor parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Split {
-    /// Its output (column parallel).
+    /// Split of the output (column parallel).
     Columns,
-    /// Its input (row parallel).
+    /// Split of the input (row parallel).
     Rows,
-    /// Not at all: every rank holds it.
+    /// No split: every rank has the whole map.
     Whole,
 }
 
 impl Projection {
-    /// Split by output.
+    /// Creates a column-parallel map.
     pub const fn columns(input: f64, output: f64) -> Self {
         Self { input, output, split: Split::Columns, is_up: false }
     }
-    /// Split by input.
+    /// Creates a row-parallel map.
     pub const fn rows(input: f64, output: f64) -> Self {
         Self { input, output, split: Split::Rows, is_up: false }
     }
-    /// On every rank.
+    /// Map that every rank has whole.
     pub const fn whole(input: f64, output: f64) -> Self {
         Self { input, output, split: Split::Whole, is_up: false }
     }

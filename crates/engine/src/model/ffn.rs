@@ -10,7 +10,7 @@ pub enum Ffn {
     Dense(Mlp),
     /// Routed experts, with or without a shared one.
     Moe(Moe),
-    /// None: the layer is a mixer alone (Nemotron-H counts those as layers).
+    /// No feed-forward part: the layer is a mixer alone (Nemotron-H counts those as layers).
     None,
 }
 
@@ -18,7 +18,7 @@ pub enum Ffn {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mlp {
-    /// Intermediate size.
+    /// Intermediate size (F).
     pub intermediate: u32,
     /// Whether a third matrix gates the first (`SwiGLU`, `GeGLU`).
     pub gated: bool,
@@ -33,7 +33,7 @@ impl Mlp {
         if self.gated { 2 } else { 1 }
     }
 
-    /// Weights and biases.
+    /// Number of weights and biases.
     ///
     /// ```text
     /// (G+1)·h·F + β·(G·F + h)          specification §1.1
@@ -43,19 +43,19 @@ impl Mlp {
         (g + 1) * h * f + if self.bias { g * f + h } else { 0 }
     }
 
-    /// Weights alone: what a token multiplies with.
+    /// Number of weights without biases.
     pub fn weights(&self, hidden: u32) -> u64 {
         (self.gates() + 1) * u64::from(hidden) * u64::from(self.intermediate)
     }
 }
 
-/// A mixture of experts.
+/// Mixture of experts with a router.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Moe {
-    /// Routed experts.
+    /// Number of routed experts.
     pub experts: u32,
-    /// Experts that a token visits.
+    /// Number of experts per token (top-k).
     pub top_k: u32,
     /// Intermediate size of one routed expert.
     pub intermediate: u32,
@@ -67,22 +67,22 @@ pub struct Moe {
     /// Intermediate size of the shared experts together; 0 for none.
     #[serde(default)]
     pub shared_intermediate: u32,
-    /// A sigmoid gate on the shared expert (Qwen).
+    /// Whether a sigmoid gate scales the shared expert (Qwen).
     #[serde(default)]
     pub shared_gate: bool,
-    /// A bias per expert in the router.
+    /// Whether the router has a bias per expert.
     #[serde(default)]
     pub router_bias: bool,
-    /// Groups of experts that a token may visit, when routing is limited (DeepSeek); 0 for no limit.
+    /// Largest number of expert groups per token, when routing is limited (DeepSeek); 0 for no limit.
     #[serde(default)]
     pub group_limit: u32,
-    /// Intermediate size of a dense MLP beside the experts (Gemma 4); 0 for none.
+    /// Intermediate size of a dense MLP in parallel with the experts (Gemma 4); 0 for none.
     #[serde(default)]
     pub dense_intermediate: u32,
 }
 
 impl Moe {
-    /// Gated experts without biases, each token visiting `top_k` of them, and nothing beside.
+    /// Gated experts without biases, `top_k` of them per token, and no shared parts.
     pub const fn gated(experts: u32, top_k: u32, intermediate: u32) -> Self {
         Self {
             experts,
@@ -98,24 +98,24 @@ impl Moe {
         }
     }
 
-    /// One routed expert.
+    /// MLP of one routed expert.
     pub const fn expert(&self) -> Mlp {
         Mlp { intermediate: self.intermediate, gated: self.gated, bias: self.bias }
     }
 
-    /// What every token visits beside the routed experts: shared experts, and a dense MLP where there is one.
+    /// MLP that every token uses: shared experts, and a parallel dense MLP if there is one.
     pub const fn shared(&self) -> Option<Mlp> {
         let intermediate = self.shared_intermediate.saturating_add(self.dense_intermediate);
         if intermediate == 0 { None } else { Some(Mlp { intermediate, gated: self.gated, bias: false }) }
     }
 
-    /// The router: a row per expert, its bias, and the shared expert's gate.
+    /// Parameters of the router: a row per expert, its bias, and the shared expert's gate.
     pub fn router_parameters(&self, hidden: u32) -> u64 {
         let (h, e) = (u64::from(hidden), u64::from(self.experts));
         h * e + if self.router_bias { e } else { 0 } + if self.shared_gate { h } else { 0 }
     }
 
-    /// All routed experts of one layer.
+    /// Parameters of all routed experts of one layer.
     pub fn expert_parameters(&self, hidden: u32) -> u64 {
         u64::from(self.experts) * self.expert().parameters(hidden)
     }

@@ -1,19 +1,19 @@
-//! Model FLOPs: what training one token costs by definition, whatever the kernels do.
+//! Model FLOPs: operations of training one token by definition, independent of the kernels.
 
 use super::{Ffn, Layer, Mixer, Model, Span};
 use crate::units::Flops;
 
-/// How published figures count the attention scores of a causal model.
+/// Convention for counting the attention FLOPs of a causal model.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttentionConvention {
-    /// Half the square: what a causal kernel computes (Megatron-Core today, DeepSeek's second figure).
+    /// Half the square, as a causal kernel computes (Megatron-Core today, DeepSeek's second figure).
     Causal,
-    /// The whole square (SC'21, `NeMo` up to 25.07, `PaLM`, llm-foundry).
+    /// The whole square, as SC'21, `NeMo` up to 25.07, `PaLM` and llm-foundry count.
     Full,
 }
 
 impl Layer {
-    /// Weights that one token multiplies with.
+    /// Number of weights that one token multiplies with.
     pub fn matmul_weights(&self, hidden: u32) -> f64 {
         let mixer = match &self.mixer {
             Mixer::Attention(a) => a.weights(hidden),
@@ -65,7 +65,7 @@ impl Model {
     /// F = 3·Σ_layers(2·weights + scores) + 6·V·h·(1 + MTP)          specification §1.4
     /// ```
     ///
-    /// The embedding look-up costs nothing; a multi-token-prediction depth adds a layer, its projection and a head.
+    /// Model FLOPs exclude the embedding look-up; a multi-token-prediction depth adds a layer, its projection and a head.
     pub fn flops_per_token(&self, seq_len: u32, convention: AttentionConvention) -> Flops {
         let (h, s) = (f64::from(self.hidden), f64::from(seq_len));
         let layer = |kind: usize| {

@@ -1,15 +1,15 @@
-//! A bound on the parameters that no size can overflow: what is refused before anything is counted.
+//! Upper bound of a model's parameters that cannot overflow, used to refuse impossible sizes before counting.
 
 use super::{Ffn, Layer, Mixer, Model};
 
 /// Most parameters of a model: a thousand times the largest that was trained, and exact in a 64-bit float.
 pub const MOST_PARAMETERS: f64 = 1e15;
 
-/// Layers' worth of a small term: biases, norms and scalars are at most so many widths.
+/// Number of widths that bound the small terms of a layer: biases, norms and scalars.
 const SMALL: f64 = 8.0;
 
 impl Layer {
-    /// No fewer than the parameters of this layer.
+    /// Upper bound of the parameters of a layer.
     fn weight_bound(&self, hidden: f64) -> f64 {
         let n = |x: u32| f64::from(x);
         let mixer_width = match &self.mixer {
@@ -43,7 +43,7 @@ impl Layer {
 }
 
 impl Model {
-    /// No fewer than the parameters of the whole, about.
+    /// Approximate upper bound of the parameters of the model.
     pub(super) fn weight_bound(&self) -> f64 {
         let h = f64::from(self.hidden);
         let rows = 2.0 * f64::from(self.vocab) + f64::from(self.learned_positions);

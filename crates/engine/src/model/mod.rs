@@ -1,4 +1,4 @@
-//! What is trained: an ordered list of layers between an embedding and a loss head.
+//! Model architecture: an ordered list of layers between an embedding and a loss head.
 
 pub mod attention;
 pub mod ffn;
@@ -30,7 +30,7 @@ pub enum Norm {
 }
 
 impl Norm {
-    /// Parameters per channel (ν of the specification §1.1).
+    /// Number of parameters per channel (ν of the specification §1.1).
     pub const fn width(self) -> u64 {
         match self {
             Self::Rms | Self::LayerNoBias => 1,
@@ -39,7 +39,7 @@ impl Norm {
     }
 }
 
-/// The part of a layer that mixes tokens.
+/// Token-mixing part of a layer.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Mixer {
@@ -59,14 +59,14 @@ pub enum Mixer {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Layer {
-    /// The part that mixes tokens.
+    /// Token-mixing part.
     pub mixer: Mixer,
-    /// The part that works on each token alone.
+    /// Feed-forward part, which processes each token alone.
     pub ffn: Ffn,
     /// Norms over the hidden size: 2 before the two parts, 4 where they are sandwiched, 1 where parallel.
     #[serde(default = "two")]
     pub norms: u32,
-    /// Parameters that belong to no matrix, norm or bias named here (layer scalars and the like).
+    /// Parameters outside all matrices, norms and biases named here, such as layer scalars.
     #[serde(default)]
     pub extra_parameters: u64,
 }
@@ -76,7 +76,7 @@ const fn two() -> u32 {
 }
 
 impl Layer {
-    /// The layer's mixture of experts, if it has one.
+    /// Mixture of experts of the layer, if it has one.
     pub const fn moe(&self) -> Option<&Moe> {
         match &self.ffn {
             Ffn::Moe(moe) => Some(moe),
@@ -85,7 +85,7 @@ impl Layer {
     }
 }
 
-/// A model: what is trained.
+/// Model to train.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Model {
     /// Name as printed.
@@ -94,11 +94,11 @@ pub struct Model {
     pub source: String,
     /// Hidden size.
     pub hidden: u32,
-    /// Vocabulary before padding.
+    /// Vocabulary size before padding.
     pub vocab: u32,
-    /// Sequence length it was trained with: the default of `--seq-len`.
+    /// Sequence length of its training: the default of `--seq-len`.
     pub seq_len: u32,
-    /// Whether input and output embeddings are one matrix.
+    /// Whether input and output embeddings share one matrix.
     pub tied_embeddings: bool,
     /// Rows of a learned position table; 0 for rotary or ALiBi.
     pub learned_positions: u32,
@@ -106,15 +106,15 @@ pub struct Model {
     pub embedding_norm: bool,
     /// Whether the output head has a bias per vocabulary entry (Phi-1/2).
     pub head_bias: bool,
-    /// The norm of the layers.
+    /// Normalisation of the layers.
     pub norm: Norm,
-    /// Whether the network trains with dropout.
+    /// Whether training uses dropout.
     pub dropout: bool,
-    /// The kinds of layer.
+    /// Distinct kinds of layers.
     pub kinds: Vec<Layer>,
-    /// The kind of each layer, in order: indices into `kinds`.
+    /// Kind of each layer, in order: indices into `kinds`.
     pub order: Vec<usize>,
-    /// Multi-token-prediction depth: extra layers of the last kind with a head of their own.
+    /// Multi-token-prediction depth: number of extra layers of the last kind, each with a head.
     pub mtp_depth: u32,
 }
 
@@ -124,7 +124,7 @@ impl Model {
         self.order.len() as u32
     }
 
-    /// Layers of each kind.
+    /// Number of layers of each kind.
     pub fn kind_counts(&self) -> Vec<u32> {
         let mut counts = vec![0; self.kinds.len()];
         for &kind in &self.order {
@@ -133,12 +133,12 @@ impl Model {
         counts
     }
 
-    /// The kind of the multi-token-prediction layers: that of the last layer.
+    /// Kind of the multi-token-prediction layers: that of the last layer.
     pub fn last_kind(&self) -> usize {
         *self.order.last().expect("a model has at least one layer")
     }
 
-    /// The largest number of experts in any layer; 0 for a dense model.
+    /// Largest number of experts in any layer; 0 for a dense model.
     pub fn experts(&self) -> u32 {
         self.kinds.iter().filter_map(Layer::moe).map(|moe| moe.experts).max().unwrap_or(0)
     }
@@ -153,7 +153,7 @@ impl Model {
         self.kinds.iter().any(|layer| matches!(layer.mixer, Mixer::Mla(_)))
     }
 
-    /// Vocabulary padded so that `tp` ranks hold alike shares: to a multiple of 128·tp.
+    /// Vocabulary size padded to a multiple of 128·tp, so that all `tp` ranks have equal shares.
     ///
     /// Source: [megatron-lm] `--make-vocab-size-divisible-by`, default 128.
     pub const fn padded_vocab(&self, tp: u32) -> u32 {
@@ -161,7 +161,7 @@ impl Model {
     }
 }
 
-/// A model file, before its layer string is spelled out.
+/// Model file, before its layer string is expanded.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ModelFile {
@@ -188,35 +188,36 @@ pub struct ModelFile {
     layer: BTreeMap<char, Layer>,
 }
 
-/// A model that cannot be.
+/// Error in a model.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ModelError {
     /// The layer string names a letter that has no `[layer.x]`.
     #[error("`layers` names `{letter}`, and there is no [layer.{letter}]")]
     UnknownLetter {
-        /// The letter.
+        /// Letter without a definition.
         letter: char,
     },
-    /// The layer string cannot be read.
+    /// The layer string does not parse.
     #[error(
         "`layers = \"{text}\"` cannot be read: {why}\n\nhint: letters of [layer.x], `*n` repeats, `( )` group: \"(l*5 g)*10 l*2\""
     )]
     Layers {
-        /// The text.
+        /// Layer string as written.
         text: String,
-        /// What is wrong with it.
+        /// Reason, as text.
         why: String,
     },
-    /// A size that is zero or does not agree with another.
+    /// A size is zero or contradicts another.
     #[error("{0}")]
     Size(String),
 }
 
 impl ModelFile {
-    /// Spells the layers out and checks what every plan would trip over.
+    /// Expands the layer string and validates the model.
     ///
     /// # Errors
-    /// A layer string that cannot be read, or what [`Model::check`] finds.
+    ///
+    /// The layer string does not parse, or [`Model::check`] fails.
     pub fn into_model(self) -> Result<Model, ModelError> {
         let letters: Vec<char> = self.layer.keys().copied().collect();
         let order = spell(&self.layers)?
@@ -245,10 +246,11 @@ impl ModelFile {
 }
 
 impl Model {
-    /// Checks what every plan would trip over: zero sizes, heads that do not group, experts fewer than top-k.
+    /// Validates the model: sizes above zero, heads that form groups, at least top-k experts.
     ///
     /// # Errors
-    /// Names what is wrong, with its numbers.
+    ///
+    /// Names the invalid field, with its numbers.
     pub fn check(&self) -> Result<(), ModelError> {
         let size = |text: String| Err(ModelError::Size(text));
         if self.hidden == 0 || self.vocab == 0 || self.seq_len == 0 || self.order.is_empty() {
@@ -283,10 +285,10 @@ impl Model {
     }
 }
 
-/// Most layers a layer string may spell: a slip such as `d*1000000000` must not take the memory.
+/// Largest number of layers that a layer string may expand to; a slip such as `d*1000000000` must not exhaust the memory.
 const MOST_LAYERS: usize = 100_000;
 
-/// Spells a layer string out: `(l*2 g)*2 l` is `l l g l l g l`.
+/// Expands a layer string: `(l*2 g)*2 l` is `l l g l l g l`.
 fn spell(text: &str) -> Result<Vec<char>, ModelError> {
     let bad = |why: &str| ModelError::Layers { text: text.to_owned(), why: why.to_owned() };
     let mut stack: Vec<Vec<char>> = vec![Vec::new()];

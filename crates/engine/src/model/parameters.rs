@@ -1,45 +1,45 @@
-//! Parameters of a model from its parts, exact to the last one.
+//! Exact parameter counts of a model from its parts.
 
 use serde::Serialize;
 
 use super::{Ffn, Layer, Mixer, Model};
 
-/// Parameters of one layer, by what splits them.
+/// Parameters of one layer, by the way in which they are distributed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LayerParameters {
     /// Mixer with its biases and inner norms.
     pub mixer: u64,
-    /// Dense MLP.
+    /// Dense MLP of the layer.
     pub mlp: u64,
-    /// All routed experts.
+    /// All routed experts together.
     pub experts: u64,
-    /// Shared experts.
+    /// Shared experts together.
     pub shared: u64,
-    /// Router and shared gate.
+    /// Router and gate of the shared expert.
     pub router: u64,
     /// Norms over the hidden size.
     pub norms: u64,
-    /// Anything else.
+    /// Parameters of any other part.
     pub other: u64,
     /// Part of `mixer` that tensor parallelism does not split: down-projections of latent attention and their norms.
     pub mixer_whole: u64,
 }
 
 impl LayerParameters {
-    /// All but the routed experts.
+    /// Parameters without the routed experts.
     pub const fn dense(&self) -> u64 {
         let Self { mixer, mlp, experts: _, shared, router, norms, other, mixer_whole: _ } = *self;
         mixer + mlp + shared + router + norms + other
     }
 
-    /// Those that every tensor-parallel rank holds whole: low-rank down-projections, routers and norms.
+    /// Parameters that every tensor-parallel rank has whole: low-rank down-projections, routers and norms.
     ///
     /// Source: [megatron-lm] `multi_latent_attention.py` (`parallel_mode = "duplicated"`), `moe/router.py`.
     pub const fn whole(&self) -> u64 {
         self.mixer_whole + self.router + self.norms
     }
 
-    /// All of them.
+    /// Sum of all parts.
     pub const fn total(&self) -> u64 {
         self.dense() + self.experts
     }
@@ -48,9 +48,9 @@ impl LayerParameters {
 /// Parameters of a whole model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Parameters {
-    /// All, without multi-token prediction.
+    /// Total, without multi-token prediction.
     pub total: u64,
-    /// Those that one token uses: all but the experts it does not visit.
+    /// Active parameters per token: all except the experts that the token does not use.
     pub active: u64,
     /// Input embedding (and learned positions).
     pub embedding: u64,
@@ -58,17 +58,17 @@ pub struct Parameters {
     pub head: u64,
     /// Mixers: attention, latent attention, state-space blocks.
     pub mixer: u64,
-    /// Dense MLPs.
+    /// Dense MLPs of all layers.
     pub mlp: u64,
-    /// Routed experts.
+    /// Routed experts of all layers.
     pub experts: u64,
-    /// Shared experts.
+    /// Shared experts of all layers.
     pub shared_experts: u64,
-    /// Routers.
+    /// Routers of all layers.
     pub router: u64,
-    /// Norms over the hidden size, the last one and the embedding's among them.
+    /// Norms over the hidden size, including the final norm and the embedding's.
     pub norm: u64,
-    /// Anything else.
+    /// Parameters of any other part.
     pub other: u64,
     /// Multi-token prediction: extra layers and their projections, not in `total`.
     pub mtp: u64,
@@ -103,12 +103,12 @@ impl Layer {
 }
 
 impl Model {
-    /// Parameters of layer kind `kind`.
+    /// Parameters of a layer of this kind.
     pub fn layer_parameters(&self, kind: usize) -> LayerParameters {
         self.kinds[kind].parameters(self.hidden, self.norm.width())
     }
 
-    /// Parameters of the whole, from its parts.
+    /// Parameters of the whole model.
     pub fn parameters(&self) -> Parameters {
         let h = u64::from(self.hidden);
         let embedding = (u64::from(self.vocab) + u64::from(self.learned_positions)) * h;

@@ -1,4 +1,4 @@
-//! Mixers with a state instead of keys: Mamba-2, and the gated delta rule.
+//! Recurrent mixers, which have a state instead of keys: Mamba-2 and the gated delta rule.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use super::attention::Projection;
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mamba {
-    /// State-space heads.
+    /// Number of state-space heads.
     pub heads: u32,
     /// Dimension of a head; `heads · head_dim` is the inner width.
     pub head_dim: u32,
@@ -29,7 +29,7 @@ pub struct Mamba {
 }
 
 impl Mamba {
-    /// Inner width.
+    /// Width of the inner state-space channels.
     pub fn inner(&self) -> u64 {
         u64::from(self.heads) * u64::from(self.head_dim)
     }
@@ -44,7 +44,7 @@ impl Mamba {
         self.inner() + self.conv_width() + u64::from(self.heads)
     }
 
-    /// Its linear maps.
+    /// Linear maps of the block.
     pub fn projections(&self, hidden: u32) -> [Projection; 2] {
         let (h, d) = (f64::from(hidden), self.inner() as f64);
         [Projection::columns(h, self.in_width() as f64), Projection::rows(d, h)]
@@ -69,9 +69,9 @@ impl Mamba {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct DeltaNet {
-    /// Key heads.
+    /// Number of key heads.
     pub key_heads: u32,
-    /// Value heads.
+    /// Number of value heads.
     pub value_heads: u32,
     /// Dimension of a key head.
     pub key_dim: u32,
@@ -97,7 +97,7 @@ impl DeltaNet {
         2 * self.keys() + 2 * self.values() + 2 * u64::from(self.value_heads)
     }
 
-    /// Its linear maps.
+    /// Linear maps of the block.
     pub fn projections(&self, hidden: u32) -> [Projection; 2] {
         let (h, v) = (f64::from(hidden), self.values() as f64);
         [Projection::columns(h, self.in_width() as f64), Projection::rows(v, h)]

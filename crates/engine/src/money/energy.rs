@@ -9,15 +9,15 @@ use crate::gpu::IDLE_POWER;
 use crate::sources::Sourced;
 use crate::units::{Joules, KgPerJoule, Seconds, UsdPerJoule, Watts};
 
-/// What a building draws, pays and emits.
+/// Site of a cluster: power overhead, electricity price and emissions.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Site {
-    /// Power of the building over power of the machines.
+    /// Power usage effectiveness: power of the building over power of the machines.
     pub pue: Sourced<f64>,
-    /// Host, NICs and fans for each GPU of an x86 server.
+    /// Power of host, NICs and fans for each GPU of an x86 server.
     pub host_x86: Sourced<Watts>,
-    /// The same of a Grace tray.
+    /// Power of host, NICs and fans for each GPU of a Grace tray.
     pub host_grace: Sourced<Watts>,
     /// Price of electricity.
     pub electricity: Sourced<UsdPerJoule>,
@@ -25,8 +25,8 @@ pub struct Site {
     pub carbon: Sourced<KgPerJoule>,
 }
 
-/// Share of the power above idle that a device draws while its tensor cores wait, and what they add. Source: specification
-/// §7.4.
+/// Share of the power above idle that a device draws while its tensor cores wait, and the share that they add. Source:
+/// specification §7.4.
 const DYNAMIC: (f64, f64) = (0.45, 0.55);
 
 /// Share of the step in which the tensor cores are busy.
@@ -56,17 +56,17 @@ impl Site {
         }
     }
 
-    /// Critical load of one GPU with its share of the host: what the building must be built for, without cooling.
+    /// Critical load of one GPU with its share of the host: the power that the building must supply, without cooling.
     pub fn critical_load(&self, cluster: &Cluster) -> Watts {
         cluster.gpu.tdp.value + self.host(cluster)
     }
 
-    /// Most power at the wall.
+    /// Peak power at the wall.
     pub fn peak_power(&self, cluster: &Cluster) -> Watts {
         self.critical_load(cluster) * f64::from(cluster.gpus) * self.pue.value
     }
 
-    /// Mean power at the wall: idle during restarts and maintenance, at work else.
+    /// Mean power at the wall: idle during restarts and maintenance, busy otherwise.
     ///
     /// ```text
     /// P = PUE·N·( (1−i)·P_device + i·P_idle + P_host ),  i = restarts + maintenance          specification §7.4
@@ -78,7 +78,7 @@ impl Site {
         (device + self.host(cluster)) * f64::from(cluster.gpus) * self.pue.value
     }
 
-    /// Energy of a job.
+    /// Energy of a job at the wall.
     pub fn energy(&self, cluster: &Cluster, step: &StepTime, goodput: &Goodput, time: Seconds) -> Joules {
         self.mean_power(cluster, step, goodput) * time
     }

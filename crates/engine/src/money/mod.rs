@@ -1,4 +1,4 @@
-//! What a job costs: rent or ownership, energy, emissions. Prices are data ([`Market`]), each with its source.
+//! Cost of a job: rent or ownership, energy, emissions. Prices are data ([`Market`]), each with its source.
 
 pub mod energy;
 
@@ -16,107 +16,108 @@ use crate::units::{Joules, Seconds, Tokens, Usd, UsdPerHour, UsdPerWatt};
 
 pub use energy::Site;
 
-/// Which of a device's three prices.
+/// Price level of a device's rent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Level {
-    /// A good contract.
+pub enum PriceLevel {
+    /// Price under a favourable contract.
     Low,
-    /// The usual.
+    /// Typical price under a contract.
     #[default]
     Typical,
-    /// On demand from a large cloud.
+    /// Price on demand from a large cloud.
     High,
 }
 
-/// How GPUs are had.
+/// Purchase terms of GPUs.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Terms {
-    /// Rented or owned.
-    pub kind: Kind,
-    /// Price that the rent starts from.
+    /// PurchaseKind of purchase: rented or owned.
+    pub kind: PurchaseKind,
+    /// Price level of the rent.
     #[serde(default)]
-    pub level: Level,
-    /// Share taken off it.
+    pub level: PriceLevel,
+    /// Discount as a share of the rent.
     pub discount: Option<Sourced<f64>>,
-    /// Least time that is paid for, once for all jobs.
+    /// Least time to pay for, once for all jobs.
     pub commitment: Option<Sourced<Seconds>>,
-    /// Mean time until the market takes a node back.
+    /// Mean time until the spot market reclaims a node.
     pub interruption: Option<Sourced<Seconds>>,
-    /// Storage, per month of 30 days.
+    /// Storage cost per month of 30 days.
     pub storage_per_month: Option<Sourced<Usd>>,
-    /// Data carried out, once.
+    /// Cost of data egress, once.
     pub egress: Option<Sourced<Usd>>,
     /// Key of the source.
     #[serde(default = "own_source")]
     pub source: String,
 }
 
-/// Rented or owned.
+/// PurchaseKind of purchase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Kind {
-    /// By the GPU-hour; electricity and spare nodes are in the price.
+pub enum PurchaseKind {
+    /// Rented by the GPU-hour; electricity and spare nodes are in the price.
     Rent,
-    /// Bought, written off over its life; electricity and spare nodes come on top.
+    /// Bought and depreciated over its life; electricity and spare nodes are extra.
     Own,
 }
 
-/// What owning costs beside the machines.
+/// Costs of ownership besides the machines.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Own {
-    /// Life of the machines.
+    /// Service life of the machines.
     pub life: Sourced<Seconds>,
-    /// Share of their price that is left at its end.
+    /// Residual value as a share of the purchase price.
     pub residual: Sourced<f64>,
-    /// Network as a share of the machines.
+    /// Cost of the network as a share of the machines.
     pub network: Sourced<f64>,
-    /// Building, for each watt of critical load.
+    /// Cost of the building per watt of critical load.
     pub facility: Sourced<UsdPerWatt>,
-    /// Life of the building.
+    /// Service life of the building.
     pub facility_life: Sourced<Seconds>,
-    /// Share of the machines' life in which they work for someone.
+    /// Share of the machines' life in which they are in use.
     pub utilisation: Sourced<f64>,
 }
 
-/// Prices, power and failures of one date: everything about money that is data.
+/// Market: prices, power and failure rates of one date.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Market {
     /// Name as printed.
     pub name: String,
-    /// When its figures were taken: `2026-05`.
+    /// Date of its figures, such as `2026-05`.
     pub date: String,
-    /// How GPUs can be had, by name.
+    /// Purchase terms by name.
     pub terms: BTreeMap<String, Terms>,
-    /// Ownership.
+    /// Costs of ownership.
     pub own: Own,
-    /// The building.
+    /// Site of the cluster.
     pub site: Site,
-    /// Failures, maintenance, checkpoints.
+    /// Failures, maintenance and checkpoints.
     pub conditions: Conditions,
 }
 
-/// A market that contradicts itself, or terms that cannot be had.
+/// Error in a market or in its terms.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MoneyError {
-    /// No rent is known.
+    /// The device has no rental price.
     #[error("{0} has no [price]: give one, such as `price = \"2.50 $/h\"`")]
     NoRent(String),
-    /// No purchase price is known.
+    /// The device has no purchase price.
     #[error("{0} has no purchase price: give one, such as `buy = \"30000 $\"`, or rent it")]
     NoPurchase(String),
-    /// A share out of its range or a time of nothing.
+    /// A share is out of its range, or a time is zero.
     #[error("{0}")]
     Invalid(String),
 }
 
 impl Market {
-    /// Checks what every bill would trip over.
+    /// Validates the market.
     ///
     /// # Errors
+    ///
     /// Names the field that is out of its range.
     pub fn check(&self) -> Result<(), MoneyError> {
         let invalid = |text: String| Err(MoneyError::Invalid(text));
@@ -163,7 +164,7 @@ impl Market {
         Ok(())
     }
 
-    /// What interrupts a job under these terms.
+    /// Conditions of a job under these terms.
     pub fn conditions(&self, terms: &Terms) -> Conditions {
         Conditions {
             spot: terms.interruption.clone().or_else(|| self.conditions.spot.clone()),
@@ -172,25 +173,25 @@ impl Market {
     }
 }
 
-/// Price of one GPU-hour, and its range.
+/// Price of one GPU-hour with its range.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Rate {
-    /// What is reckoned with.
+    /// Price used for the bill.
     pub usual: UsdPerHour,
-    /// From.
+    /// Low end of the range.
     pub low: UsdPerHour,
-    /// To.
+    /// High end of the range.
     pub high: UsdPerHour,
 }
 
 impl Rate {
-    /// One price, without a range.
+    /// Price without a range.
     pub const fn fixed(price: UsdPerHour) -> Self {
         Self { usual: price, low: price, high: price }
     }
 }
 
-/// What an option's GPUs cost by the hour: of a GPU at work, and of one that stands by.
+/// Cost of a GPU-hour under given terms, for a busy GPU and for a spare.
 ///
 /// ```text
 /// rent   price·(1 − discount)
@@ -207,18 +208,18 @@ pub fn rate(market: &Market, terms: &Terms, cluster: &Cluster, price: Option<Usd
     }
     let listed = cluster.gpu.price.as_ref();
     match terms.kind {
-        Kind::Rent => {
+        PurchaseKind::Rent => {
             let Price { low, typical, high, .. } =
                 listed.ok_or_else(|| MoneyError::NoRent(cluster.gpu.name.clone()))?;
             let off = 1.0 - terms.discount.as_ref().map_or(0.0, |discount| discount.value);
             let usual = match terms.level {
-                Level::Low => *low,
-                Level::Typical => *typical,
-                Level::High => *high,
+                PriceLevel::Low => *low,
+                PriceLevel::Typical => *typical,
+                PriceLevel::High => *high,
             };
             Ok(Rate { usual: usual * off, low: *low * off, high: *high * off })
         }
-        Kind::Own => {
+        PurchaseKind::Own => {
             let buy = listed
                 .and_then(|price| price.buy.as_ref())
                 .ok_or_else(|| MoneyError::NoPurchase(cluster.gpu.name.clone()))?
@@ -232,32 +233,32 @@ pub fn rate(market: &Market, terms: &Terms, cluster: &Cluster, price: Option<Usd
     }
 }
 
-/// What a job takes.
+/// Bill of a job: time, dollars and energy.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Bill {
-    /// From the first step to the last, interruptions and all.
+    /// Time from the first step to the last, interruptions included.
     pub time: Seconds,
-    /// GPU-hours that are paid for.
+    /// GPU-hours to pay for.
     pub gpu_hours: f64,
-    /// GPUs, or their share of what was bought.
+    /// Cost of the GPUs, or their share of the purchase.
     pub gpus: Usd,
-    /// Electricity, where it is not in the rent.
+    /// Cost of electricity, unless the rent includes it.
     pub electricity: Usd,
-    /// Storage and data carried out.
+    /// Cost of storage and egress.
     pub storage: Usd,
-    /// All of it.
+    /// Total cost.
     pub total: Usd,
-    /// With every GPU-hour at its low price.
+    /// Total cost with the low price of a GPU-hour.
     pub low: Usd,
-    /// With every GPU-hour at its high price.
+    /// Total cost with the high price of a GPU-hour.
     pub high: Usd,
-    /// At the wall.
+    /// Energy at the wall.
     pub energy: Joules,
-    /// Emitted, in kilograms of CO2.
+    /// Emissions in kilograms of CO2.
     pub carbon_kg: f64,
 }
 
-/// Time for `tokens`, with all that interrupts.
+/// Time to train `tokens`, interruptions included.
 ///
 /// ```text
 /// t = tokens/(B·s) · T / η          specification §7.4
@@ -271,7 +272,7 @@ pub fn time_to_train(problem: &Problem, step: Seconds, goodput: &Goodput, tokens
 /// Days of one month of storage.
 const MONTH: f64 = 30.0;
 
-/// The bill of a job of so many tokens; commitments count where the jobs of an option are added up.
+/// Bill of a job that trains `tokens`; commitments are added where the jobs of an option are summed.
 pub fn bill(
     problem: &Problem,
     (market, terms): (&Market, &Terms),
@@ -282,14 +283,14 @@ pub fn bill(
     let cluster = problem.cluster();
     let time = time_to_train(problem, step.total(), goodput, tokens);
     let spare_gpus = match terms.kind {
-        Kind::Rent => 0.0,
-        Kind::Own => f64::from(goodput.spares) * f64::from(cluster.gpus_per_node),
+        PurchaseKind::Rent => 0.0,
+        PurchaseKind::Own => f64::from(goodput.spares) * f64::from(cluster.gpus_per_node),
     };
     let gpu_hours = (f64::from(cluster.gpus) + spare_gpus) * time.as_hours();
     let energy = market.site.energy(cluster, step, goodput, time);
     let electricity = match terms.kind {
-        Kind::Rent => Usd::ZERO,
-        Kind::Own => market.site.electricity.value * energy,
+        PurchaseKind::Rent => Usd::ZERO,
+        PurchaseKind::Own => market.site.electricity.value * energy,
     };
     let of = |extra: &Option<Sourced<Usd>>| extra.as_ref().map_or(Usd::ZERO, |extra| extra.value);
     let storage = of(&terms.storage_per_month) * (time.as_days() / MONTH) + of(&terms.egress);

@@ -1,4 +1,4 @@
-//! A plan as one line of text, and back: `tp=8 cp=1 pp=16 vpp=8 zero=1 mbs=1`.
+//! Text form of a plan and its parser: `tp=8 cp=1 pp=16 vpp=8 zero=1 mbs=1`.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::split::{LayerSplit, nanotron};
 use crate::stack::{Dispatcher, Family};
 use crate::suggest;
 
-/// Keys of a plan, for hints.
+/// Keys of a plan's text, for hints.
 pub const KEYS: [&str; 20] = [
     "tp",
     "cp",
@@ -122,10 +122,11 @@ impl fmt::Display for Plan {
     }
 }
 
-/// Reads a recomputation: `none`, `full`, `per-op`, `every-other`, `first-N`, or modules joined by `+`.
+/// Parses a recomputation: `none`, `full`, `per-op`, `every-other`, `first-N`, or modules joined by `+`.
 ///
 /// # Errors
-/// Names the word that is none of them.
+///
+/// Names the unknown word.
 pub fn parse_recompute(text: &str) -> Result<Recompute, String> {
     match text {
         "none" => return Ok(Recompute::None),
@@ -148,7 +149,8 @@ pub fn parse_recompute(text: &str) -> Result<Recompute, String> {
             "moe" => modules.moe = true,
             _ => {
                 return Err(format!(
-                    "recompute={text}: `{name}` is no recomputation\n\nhint: none, full, per-op, every-other, first-N, or \
+                    "recompute={text}: `{name}` is not a recomputation\n\nhint: none, full, per-op, every-other, \
+                    first-N, or \
                      modules joined by +: core_attn, layernorm, act, mla_up_proj, mlp, moe"
                 ));
             }
@@ -179,11 +181,11 @@ fn switch(text: &str, key: &str) -> Result<bool, String> {
 fn one_of<T: Copy>(text: &str, key: &str, known: &[(&str, T)]) -> Result<T, String> {
     known.iter().find(|(name, _)| *name == text).map(|(_, value)| *value).ok_or_else(|| {
         let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
-        format!("{key}={text}: `{text}` is none of: {}", names.join(", "))
+        format!("{key}={text}: `{text}` is not one of: {}", names.join(", "))
     })
 }
 
-/// The plan that says nothing but its GPUs: what is not written takes these values.
+/// Default plan: one GPU per degree except data parallelism; keys that a text omits have its values.
 pub fn plain_plan(problem: &Problem) -> Plan {
     Plan {
         layout: Layout::data_parallel(problem.cluster().gpus),
@@ -202,15 +204,16 @@ pub fn plain_plan(problem: &Problem) -> Plan {
     }
 }
 
-/// Products of degrees up to this, and twice them, can be counted in 32 bits.
+/// Largest product of degrees; twice as much still fits 32 bits.
 const MOST_RANKS: u128 = (1 << 31) - 1;
 
-/// Reads a plan. What is not written: dp is what is left of the GPUs, sequence parallelism is on when tp > 1, etp is 1, ZeRO 1,
-/// micro-batch 1, no recomputation; `vpp` above 1 interleaves; layers are split as the stack does, by nanotron as its own code does.
-/// A shard group of all replicas is none.
+/// Parses a plan. Defaults: dp is the quotient of the GPUs and the other degrees, sequence parallelism is on if tp > 1, etp
+/// is 1, ZeRO 1, micro-batch 1, no recomputation; `vpp` above 1 interleaves; layers are split as in the stack, under
+/// nanotron as by its own code. A shard group of all replicas is normalised to none.
 ///
 /// # Errors
-/// Names the key that is unknown, written twice, or has no such value.
+///
+/// Names the key that is unknown, repeated, or has an invalid value.
 pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
     let mut plan = plain_plan(problem);
     let (mut dp, mut sp, mut schedule, mut vpp) = (None, None, None, 1);
@@ -251,7 +254,7 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
     }
     let name = schedule.unwrap_or("1f1b");
     plan.schedule = Schedule::named(name, vpp)
-        .ok_or_else(|| format!("schedule={name}: none of: {}", Schedule::NAMES.join(", ")))?;
+        .ok_or_else(|| format!("schedule={name}: not one of: {}", Schedule::NAMES.join(", ")))?;
     plan.sequence_parallel = sp.unwrap_or(plan.layout.tp > 1);
     if plan.layout.pp > 1 && !seen.contains(&"split") && problem.stack().family == Family::Nanotron {
         plan.split = nanotron::own_split(problem.model(), plan.layout.pp).unwrap_or(plan.split);

@@ -1,14 +1,16 @@
-//! Which micro-batches of which chunks a rank holds at once.
+//! Micro-batches in flight by chunk, at the moments of peak memory.
 
 use super::Schedule;
 use super::closed::in_flight;
 use super::ops::{Pass, Slot, ops};
 
-/// Micro-batches of each chunk that a rank holds between their forward and backward, at the moments when it holds the most.
+/// Micro-batches of each chunk in flight on each rank, between their forward and backward, at the moments of largest
+/// counts.
 ///
-/// One inner list per such moment, by chunk of the rank (v values; two under `DualPipe`, whose ranks hold two stages); a moment at
-/// which every chunk holds no more than at another is left out. With activations `A` of the chunks, the peak is the largest `Σ alive·A`. Steps whose
-/// micro-batches are not whole, or that the schedule does not run, have one moment: [`in_flight`] of every chunk.
+/// For each rank, one list per such moment with a count for each of its v chunks (two under `DualPipe`, whose ranks have
+/// two stages). A moment that another exceeds in every chunk is left out. With activations `A` of the chunks, the peak
+/// memory is the largest `Σ count·A`. If the micro-batches are not whole, or the schedule does not run, there is one
+/// moment: [`in_flight`] of every chunk.
 pub fn alive(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<Vec<f64>>> {
     let unlike = schedule.unlike_ranks(pp);
     let held = (pp * schedule.virtual_stages() / unlike) as usize;
@@ -46,7 +48,7 @@ fn moments(list: &[Slot], unlike: u32, held: usize) -> Vec<Vec<f64>> {
     most
 }
 
-/// Adds a moment unless another covers it; drops those that it covers.
+/// Adds a moment unless another one dominates it; removes those that it dominates.
 fn keep(most: &mut Vec<Vec<f64>>, now: &[f64]) {
     let covers = |a: &[f64], b: &[f64]| a.iter().zip(b).all(|(a, b)| a >= b);
     if most.iter().any(|known| covers(known, now)) {
@@ -60,7 +62,7 @@ fn keep(most: &mut Vec<Vec<f64>>, now: &[f64]) {
 mod tests {
     use super::*;
 
-    /// With alike chunks the moments give what the closed form gives.
+    /// The moments agree with the closed form for identical chunks.
     #[test]
     fn moments_agree_with_the_closed_form() {
         for schedule in [

@@ -1,15 +1,16 @@
-//! Operations of `DualPipe` and `DualPipeV`: micro-batches go both ways, and forwards hide the traffic of backwards.
+//! Operations of `DualPipe` and `DualPipeV`: micro-batches flow in both directions, and forwards hide the traffic of
+//! backwards.
 
 use std::collections::VecDeque;
 
 use super::ops::{Op, Pass, Slot, op};
 
-/// One of the two ways through a rank.
+/// One of the two directions through a rank.
 #[derive(Clone, Copy, Debug)]
 struct Way {
-    /// The stage that the rank holds on it.
+    /// Stage of the rank in this direction.
     stage: u32,
-    /// The number of its first micro-batch.
+    /// Number of its first micro-batch.
     first: u32,
     forwards: u32,
     backwards: u32,
@@ -31,19 +32,19 @@ impl Way {
     }
 }
 
-/// A rank of a bidirectional pipeline. Ranks mirror each other: only how far one lies from the turn matters, where a way ends
-/// and the other begins. That is the middle of `DualPipe`'s ranks and the last rank of `DualPipeV`.
+/// Rank of a bidirectional pipeline. Ranks are mirror images: only the distance from the turn matters, where one direction
+/// ends and the other begins. That is the middle of `DualPipe`'s ranks and the last rank of `DualPipeV`.
 #[derive(Clone, Debug)]
 pub(super) struct Rank {
-    /// Ranks from a way's entry to the turn, H.
+    /// Number of ranks from the entry of a direction to the turn, H.
     to_turn: u32,
-    /// Ranks before this one, h; the one at the turn has H − 1.
+    /// Number of ranks before this one, h; the one at the turn has H − 1.
     before: u32,
-    /// Micro-batches of one way.
+    /// Micro-batches of one direction.
     micro_batches: u32,
-    /// The way that enters nearer, and the other.
+    /// The direction with the nearer entry, then the other.
     ways: [Way; 2],
-    /// Weight gradients that wait.
+    /// Deferred weight gradients.
     late: VecDeque<Op>,
     slots: Vec<Slot>,
 }
@@ -77,7 +78,7 @@ impl Rank {
         self.slots.push(op.into());
     }
 
-    /// Input gradients; the weight gradients wait.
+    /// Adds an input-gradient pass and defers its weight gradients.
     fn input(&mut self, way: usize) {
         let op = self.ways[way].backward(Pass::Input);
         self.slots.push(op.into());
@@ -95,14 +96,15 @@ impl Rank {
         self.slots.push(Slot { op, beside });
     }
 
-    /// The eight phases, F0 a forward of the nearer way, B1 a backward of the other, I and W its two halves, & a pair:
+    /// Slots of the eight phases: F0 is a forward of the nearer direction, B1 a backward of the other, I and W its two
+    /// halves, & a pair:
     ///
     /// ```text
     /// (H−h−1)·2 × F0     (h+1) × F0 F1     (H−h−1) × I1 W F1     (n − 2H + h + 1) × F0&B1 F1&B0
     /// (H−h−1) × B1 F1&B0     (h+1) × B1 B0, the later half I1 I0     (H−h−1) × W I0     (h+1) × W
     /// ```
     ///
-    /// n = micro-batches of one way. The first pair at the turn is played one after the other. Source: [dualpipe].
+    /// n = micro-batches of one direction. The passes of the first pair at the turn run one after the other. Source: [dualpipe].
     pub fn list(mut self) -> Vec<Slot> {
         let (to_turn, h) = (self.to_turn - self.before - 1, self.before);
         for _ in 0..2 * to_turn {

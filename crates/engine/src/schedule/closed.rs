@@ -1,27 +1,27 @@
-//! Closed forms: the bubble, the sends that stay exposed, and the activations in flight (specification §4).
+//! Closed forms of a schedule: bubble, exposed sends, and activations in flight (specification §4).
 
 use super::Schedule;
 use crate::units::Seconds;
 
-/// Work of one pipeline rank on one micro-batch, all its chunks together.
+/// Work of one pipeline rank on one micro-batch, over all its chunks.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct RankTime {
-    /// Forward.
+    /// Time of forward.
     pub forward: Seconds,
-    /// Backward: input and weight gradients, with what is recomputed.
+    /// Time of backward: input and weight gradients, and recomputation.
     pub backward: Seconds,
-    /// The weight-gradient part of backward.
+    /// Time of the weight gradients, a part of backward.
     pub wgrad: Seconds,
 }
 
 impl RankTime {
-    /// Forward and backward.
+    /// Time of forward and backward together.
     pub fn both(&self) -> Seconds {
         self.forward + self.backward
     }
 }
 
-/// The rank that works longest on a micro-batch.
+/// Rank with the longest forward and backward.
 pub fn busiest(ranks: &[RankTime]) -> RankTime {
     ranks.iter().copied().fold(RankTime::default(), |a, b| if b.both() > a.both() { b } else { a })
 }
@@ -47,24 +47,24 @@ pub fn busiest(ranks: &[RankTime]) -> RankTime {
 ///
 /// Source: specification §4, after [gpipe], [narayanan21] §2.2 and [zero-bubble].
 pub fn bubble(schedule: Schedule, ranks: &[RankTime], micro_batches: f64) -> Seconds {
-    Ranks::of(ranks.iter().map(|rank| (*rank, 1.0))).bubble(schedule, micro_batches)
+    RankSummary::of(ranks.iter().map(|rank| (*rank, 1.0))).bubble(schedule, micro_batches)
 }
 
-/// All that the closed forms know of the ranks.
+/// Summary of the ranks that the closed forms need.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Ranks {
-    /// How many.
+pub struct RankSummary {
+    /// Number of ranks.
     count: f64,
-    /// Of all, forward and backward.
+    /// Sum over all ranks of forward and backward.
     sum: Seconds,
-    /// The longest forward and backward of one rank.
+    /// Longest forward and backward of one rank.
     most: Seconds,
-    /// The longest parts of any.
+    /// Largest forward, backward and weight-gradient time of any rank.
     longest: RankTime,
 }
 
-impl Ranks {
-    /// Ranks, each with how many are like it.
+impl RankSummary {
+    /// Summary of ranks, each with its multiplicity.
     pub fn of(ranks: impl Iterator<Item = (RankTime, f64)>) -> Self {
         ranks.fold(Self::default(), |all, (rank, times)| Self {
             count: all.count + times,
@@ -78,7 +78,7 @@ impl Ranks {
         })
     }
 
-    /// [`bubble`] of these ranks.
+    /// Idle time of the busiest rank: [`bubble`] of these ranks.
     pub fn bubble(&self, schedule: Schedule, micro_batches: f64) -> Seconds {
         let Self { count: p, sum, most, longest } = *self;
         let others = sum - most;

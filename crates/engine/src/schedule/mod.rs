@@ -1,4 +1,4 @@
-//! The order in which a stage runs its micro-batches: bubble, activations in flight, and the operations themselves.
+//! Pipeline schedules: bubble, activations in flight, and the operations of each rank.
 
 pub mod alive;
 mod bidirectional;
@@ -14,38 +14,38 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Schedule {
-    /// One micro-batch at a time through all stages.
+    /// Naive: one micro-batch at a time through all stages.
     Naive,
-    /// All forwards, then all backwards.
+    /// `GPipe`: all forwards, then all backwards.
     GPipe,
-    /// One forward, one backward (PipeDream-flush).
+    /// 1F1B: one forward, one backward (PipeDream-flush).
     #[default]
     #[serde(rename = "1f1b")]
     OneFOneB,
-    /// Megatron's interleaved 1F1B: each rank holds several chunks.
+    /// Interleaved 1F1B of Megatron: each rank has several chunks.
     Interleaved {
         /// Chunks per rank (`--num-virtual-stages-per-pipeline-rank`).
         virtual_stages: u32,
     },
-    /// Zero-bubble H1: weight gradients fill the cool-down; the memory of 1F1B.
+    /// Zero-bubble H1: weight gradients fill the cool-down; memory as for 1F1B.
     ZbH1,
-    /// Zero-bubble H2: more warm-up; twice the memory.
+    /// Zero-bubble H2: longer warm-up, twice the memory.
     ZbH2,
-    /// Zero-bubble V: two chunks per rank in a V; the memory of 1F1B.
+    /// Zero-bubble V: two chunks per rank in a V shape; memory as for 1F1B.
     ZbV,
-    /// `DeepSeek`'s bidirectional pipeline: two copies of the weights.
+    /// `DeepSeek`'s bidirectional pipeline, with two copies of the weights.
     DualPipe,
-    /// Its V-shaped cut: two chunks per rank, one copy.
+    /// V-shaped half of `DualPipe`: two chunks per rank, one copy.
     DualPipeV,
-    /// Breadth-first over looped chunks.
+    /// Breadth-first schedule over looped chunks.
     LoopedBfs {
-        /// Chunks per rank.
+        /// Number of chunks per rank.
         virtual_stages: u32,
     },
 }
 
 impl Schedule {
-    /// Chunks of layers that each rank holds (v).
+    /// Number of chunks per rank (v).
     pub const fn virtual_stages(self) -> u32 {
         match self {
             Self::Interleaved { virtual_stages } | Self::LoopedBfs { virtual_stages } => virtual_stages,
@@ -54,17 +54,17 @@ impl Schedule {
         }
     }
 
-    /// Whether all weight gradients of its list have passes of their own.
+    /// Whether the schedule runs all weight gradients as separate passes.
     pub const fn splits_backward(self) -> bool {
         matches!(self, Self::ZbH1 | Self::ZbH2 | Self::ZbV)
     }
 
-    /// Whether micro-batches go both ways through each rank, forwards beside backwards that hide their traffic.
+    /// Whether micro-batches flow in both directions through each rank, with forwards hiding the traffic of backwards.
     pub const fn is_bidirectional(self) -> bool {
         matches!(self, Self::DualPipe | Self::DualPipeV)
     }
 
-    /// Copies of its weights that each rank holds.
+    /// Copies of the weights on each rank.
     pub const fn weight_copies(self) -> u32 {
         match self {
             Self::DualPipe => 2,
@@ -80,7 +80,7 @@ impl Schedule {
         }
     }
 
-    /// The rank of each chunk in model order, as [`rank_of`](Self::rank_of) has it, without a division for each.
+    /// Rank of each chunk in model order, as by [`rank_of`](Self::rank_of), without a division for each.
     pub fn ranks(self, pp: u32) -> impl Iterator<Item = u32> {
         let folds = matches!(self, Self::ZbV | Self::DualPipeV);
         let (mut at, mut is_back) = (0, false);
@@ -95,7 +95,7 @@ impl Schedule {
         .take((pp * self.virtual_stages()) as usize)
     }
 
-    /// The rank that holds chunk `stage` of `pp` ranks: round and round, or down and up for the V shapes.
+    /// Rank of chunk `stage` on `pp` ranks: round-robin, or down and up for the V shapes.
     pub const fn rank_of(self, stage: u32, pp: u32) -> u32 {
         match self {
             Self::ZbV | Self::DualPipeV => {
@@ -116,14 +116,14 @@ impl Schedule {
         }
     }
 
-    /// Ranks that hold a stage: one, or under `DualPipe` two, which mirror each other.
+    /// Ranks that have a stage: one, or two mirror images under `DualPipe`.
     pub fn holders(self, stage: u32, pp: u32) -> impl Iterator<Item = u32> {
         let rank = self.rank_of(stage, pp);
         let mirrored = matches!(self, Self::DualPipe) && pp > 1;
         std::iter::once(rank).chain(mirrored.then(|| pp - 1 - rank))
     }
 
-    /// Ranks that hold different stages: under `DualPipe` half of them.
+    /// Number of ranks with different stages: half of them under `DualPipe`.
     pub const fn unlike_ranks(self, pp: u32) -> u32 {
         match self {
             Self::DualPipe if pp > 1 => pp / 2,
@@ -131,7 +131,7 @@ impl Schedule {
         }
     }
 
-    /// Name without its chunk count.
+    /// Name without the number of chunks.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Naive => "naive",
@@ -147,11 +147,11 @@ impl Schedule {
         }
     }
 
-    /// All names, for hints.
+    /// All names of schedules, for hints.
     pub const NAMES: [&'static str; 10] =
         ["naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-h2", "zb-v", "dualpipe", "dualpipe-v", "looped-bfs"];
 
-    /// The schedule of that name, with `virtual_stages` chunks where it takes them.
+    /// Schedule by name, with `virtual_stages` chunks if it takes them.
     pub fn named(name: &str, virtual_stages: u32) -> Option<Self> {
         Some(match name {
             "naive" => Self::Naive,

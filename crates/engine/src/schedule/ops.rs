@@ -1,34 +1,34 @@
-//! The operations of each pipeline rank, in order.
+//! Operations of each pipeline rank, in order.
 
 use super::Schedule;
 use super::bidirectional::Rank;
 
-/// Which pass of a micro-batch.
+/// Pass of a micro-batch through a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// Forward.
+    /// Forward pass.
     Forward,
-    /// Backward, all of it.
+    /// Whole backward pass.
     Backward,
-    /// Input gradients alone: the weight gradients have a pass of their own.
+    /// Input gradients alone; the weight gradients are a separate pass.
     Input,
     /// Weight gradients alone.
     Wgrad,
 }
 
-/// One operation of a rank.
+/// Operation of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// Which pass.
+    /// Pass of the operation.
     pub pass: Pass,
-    /// Of which micro-batch.
+    /// Number of the micro-batch.
     pub micro_batch: u32,
-    /// Through which chunk of the model.
+    /// Index of the chunk in model order.
     pub stage: u32,
 }
 
 impl Op {
-    /// Its place among all operations of a step, without gaps; a backward has the place of its input gradients.
+    /// Index among all operations of a step, without gaps; a backward has the index of its input gradients.
     pub(super) const fn index(self, micro_batches: u32, chunks: usize) -> usize {
         let pass = match self.pass {
             Pass::Forward => 0,
@@ -43,17 +43,17 @@ pub(super) const fn op(pass: Pass, micro_batch: u32, stage: u32) -> Op {
     Op { pass, micro_batch, stage }
 }
 
-/// What a rank does at once: one operation, or a forward and a backward that hide each other's traffic.
+/// Concurrent work of a rank: one operation, or a forward and a backward that hide each other's traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Slot {
-    /// The operation; of a pair, the forward.
+    /// The operation; the forward of a pair.
     pub op: Op,
-    /// The backward beside it.
+    /// The backward of a pair.
     pub beside: Option<Op>,
 }
 
 impl Slot {
-    /// Its operations.
+    /// Operations of the slot.
     pub fn ops(self) -> impl Iterator<Item = Op> {
         std::iter::once(self.op).chain(self.beside)
     }
@@ -65,14 +65,13 @@ impl From<Op> for Slot {
     }
 }
 
-/// A slot of one operation.
+/// Slot of a single operation.
 const fn alone(pass: Pass, micro_batch: u32, stage: u32) -> Slot {
     Slot { op: op(pass, micro_batch, stage), beside: None }
 }
 
-/// Whether a schedule can run so many micro-batches on so many ranks: interleaving wants whole groups of pp, the two
-/// bidirectional pipelines want two for each rank or more, and `DualPipe` the same number from both ends of an even number of
-/// ranks.
+/// Whether a schedule can run `micro_batches` on `pp` ranks: interleaving needs whole groups of pp, the two bidirectional
+/// pipelines need at least two per rank, and `DualPipe` needs equal numbers from both ends of an even number of ranks.
 ///
 /// Source: [megatron-lm] `schedules.py`, [dualpipe].
 pub const fn runs(schedule: Schedule, pp: u32, micro_batches: u32) -> bool {
@@ -91,8 +90,8 @@ pub const fn runs(schedule: Schedule, pp: u32, micro_batches: u32) -> bool {
     }
 }
 
-/// Of a stage's forwards, or backwards, in a bidirectional pipeline: the least and the largest share that runs in a pair, over
-/// all stages. `None` where the schedule does not run, or pairs nothing.
+/// Smallest and largest share of a stage's forwards, or backwards, that run in a pair, over all stages of a bidirectional
+/// pipeline. `None` if the schedule does not run, or has no pairs.
 ///
 /// ```text
 /// DualPipe  (m − 2p + 2)/m … (m − p)/m, from (m − 4)/m for p = 2          DualPipeV  (m − 2p + 1)/m … (m − p)/m
@@ -110,15 +109,15 @@ pub fn paired(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<(f64, f
     Some((1.0 - alone / m, 1.0 - p / m))
 }
 
-/// The order of each rank's operations; `None` where the schedule does not run ([`runs`]).
+/// Operations of each rank in order; `None` if the schedule does not run ([`runs`]).
 ///
-/// Micro-batches of `DualPipe` are numbered from the front: the first half enters at stage 0's rank, the second half at the last
-/// rank, which holds a copy of stage 0.
+/// Micro-batches of `DualPipe` are numbered from the front: the first half enters at stage 0's rank, the second half at the
+/// last rank, which has a copy of stage 0.
 pub fn ops(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Vec<Vec<Slot>>> {
     runs(schedule, pp, micro_batches).then(|| (0..pp).map(|rank| ops_of(schedule, pp, micro_batches, rank)).collect())
 }
 
-/// The same of rank `i`, where the schedule runs.
+/// Operations of rank `i`, for a schedule that runs.
 pub(super) fn ops_of(schedule: Schedule, pp: u32, micro_batches: u32, i: u32) -> Vec<Slot> {
     match schedule {
         Schedule::Naive => naive(i, micro_batches),
@@ -144,7 +143,7 @@ fn breadth_first(i: u32, p: u32, v: u32, m: u32) -> Vec<Slot> {
     forward.chain(backward).collect()
 }
 
-/// `min(p−i−1, m)` forwards, then pairs, then the remaining backwards.
+/// 1F1B: `min(p−i−1, m)` forwards, then pairs, then the remaining backwards.
 fn one_f_one_b(i: u32, p: u32, m: u32) -> Vec<Slot> {
     let warm_up = (p - i - 1).min(m);
     let pairs = (0..m - warm_up).flat_map(|k| [alone(Pass::Forward, k + warm_up, i), alone(Pass::Backward, k, i)]);
@@ -178,7 +177,7 @@ fn interleaved(i: u32, p: u32, v: u32, m: u32) -> Vec<Slot> {
         .collect()
 }
 
-/// 1F1B with weight gradients of their own, held back by `delay` micro-batches and done in the cool-down.
+/// 1F1B with separate weight gradients, deferred by `delay` micro-batches and run in the cool-down.
 fn zero_bubble(i: u32, m: u32, warm_up: u32, delay: u32) -> Vec<Slot> {
     let warm_up = warm_up.min(m);
     let mut list = Vec::with_capacity(3 * m as usize);
@@ -202,9 +201,9 @@ fn zero_bubble(i: u32, m: u32, warm_up: u32, delay: u32) -> Vec<Slot> {
     list
 }
 
-/// Two chunks a rank, i on the way down and 2p−1−i on the way up: warm-up of `2(p−i)−1` forwards of the first, i pairs of
-/// forwards, and p−i forwards of the second each with its backward; then both chunks in turn; weight gradients are held back
-/// in the cool-down. A list for 2p−1 micro-batches or more; of fewer, what there is of it.
+/// Zero-bubble V, with two chunks per rank, i on the way down and 2p−1−i on the way up: a warm-up of `2(p−i)−1` forwards of
+/// the first, i pairs of forwards, and p−i forwards of the second each with its backward; then both chunks in turn; weight
+/// gradients are deferred in the cool-down. With fewer than 2p−1 micro-batches, the phases are truncated.
 ///
 /// Source: [zero-bubble] §6, [pytorch-zbv].
 fn zero_bubble_v(i: u32, p: u32, m: u32) -> Vec<Slot> {
@@ -345,7 +344,7 @@ mod tests {
         }
     }
 
-    /// What the bidirectional schedules cannot run they do not list.
+    /// Bidirectional schedules have no list for sizes that they cannot run.
     #[test]
     fn too_few_micro_batches_have_no_list() {
         for (schedule, pp, m) in [

@@ -1,11 +1,11 @@
-//! Chains of operations that a step cannot beat, whatever its stages cost.
+//! Dependency paths through the operations of a step: lower bounds of its time for any stage times.
 
 use super::Schedule;
 use super::ops::{Op, Pass, Slot, ops_of, runs};
 use super::replay::StageTime;
 use crate::units::Seconds;
 
-/// How often a chain of dependent operations visits each chunk: its length is a lower bound on the replayed step.
+/// Path of dependent operations, as visit counts of each chunk. Its length is a lower bound of the simulated step time.
 ///
 /// ```text
 /// T ≥ Σ_S forward_S·F_S + backward_S·B_S + wgrad_S·W_S + traffic_S·E_S + sends·q
@@ -14,29 +14,29 @@ use crate::units::Seconds;
 /// F and B are those of passes alone, B with its weight gradients, wherever they run; E is expert traffic that pairs may hide.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Path {
-    /// The rank whose operations it follows.
+    /// Rank whose operations the path follows.
     pub rank: u32,
-    /// Forwards of each chunk.
+    /// Number of forwards of each chunk.
     pub forward: Vec<f64>,
-    /// Backwards of each chunk.
+    /// Number of backwards of each chunk.
     pub backward: Vec<f64>,
-    /// Weight gradients of each chunk beyond those of its backwards: less than none where it waits for the inputs' alone.
+    /// Number of weight gradients of each chunk beyond those of its backwards; negative where the path waits for input
+    /// gradients alone.
     pub wgrad: Vec<f64>,
-    /// Expert traffic of each chunk: what pairs change of it. Nothing where passes do not run in pairs.
+    /// Change of each chunk's expert traffic by pairs; zero if passes do not run in pairs.
     pub traffic: Vec<f64>,
-    /// Sends between chunks on different ranks.
+    /// Number of sends between chunks on different ranks.
     pub sends: f64,
 }
 
 impl Path {
-    /// A chain of no operations yet, of a rank in a pipeline of so many chunks.
+    /// Path without operations, of a rank in a pipeline of this many chunks.
     pub fn empty(rank: u32, chunks: usize) -> Self {
         let none = vec![0.0; chunks];
         Self { rank, forward: none.clone(), backward: none.clone(), wgrad: none.clone(), traffic: none, sends: 0.0 }
     }
 
-    /// How long its operations take on these stages, without sends: no step with such stages is shorter. Of schedules without
-    /// pairs.
+    /// Length of the path on these stages without sends: a lower bound of the step time, for schedules without pairs.
     pub fn length(&self, stages: &[StageTime]) -> Seconds {
         let Self { rank: _, forward, backward, wgrad, traffic: _, sends: _ } = self;
         let visits = forward.iter().zip(backward).zip(wgrad);
@@ -61,7 +61,7 @@ impl Path {
         }
     }
 
-    /// Adds a forward of one stage beside a backward of another.
+    /// Adds a pair: a forward of one stage with a backward of another.
     pub fn visit_pair(&mut self, forward: usize, backward: usize, pairing: Pairing) {
         self.forward[forward] += pairing.slower;
         self.backward[backward] += pairing.slower;
@@ -70,10 +70,10 @@ impl Path {
     }
 }
 
-/// Chains through each rank: into it, along its operations, and out of it; with and without the two waits for a micro-batch
-/// to come back: the first backward's at the ramp up, the last forward's at the ramp down.
+/// Paths through each rank: into it, along its operations, and out of it. They come with and without the two waits for a
+/// micro-batch to return: that of the first backward at ramp-up, and that of the last forward at ramp-down.
 ///
-/// Empty where the schedule does not run, and for the bidirectional ones: the time of a pair is no sum over stages.
+/// Empty if the schedule does not run, and for bidirectional schedules, where the time of a pair is not a sum over stages.
 pub fn paths(schedule: Schedule, pp: u32, micro_batches: u32) -> Vec<Path> {
     let mut found = Vec::new();
     for path in (0..pp).flat_map(|rank| paths_through(schedule, pp, micro_batches, rank)) {
@@ -84,7 +84,7 @@ pub fn paths(schedule: Schedule, pp: u32, micro_batches: u32) -> Vec<Path> {
     found
 }
 
-/// The same through one rank.
+/// Paths through one rank.
 pub fn paths_through(schedule: Schedule, pp: u32, micro_batches: u32, rank: u32) -> Vec<Path> {
     if schedule.is_bidirectional() || !runs(schedule, pp, micro_batches) {
         return Vec::new();
@@ -105,16 +105,16 @@ const fn is_backward(op: Op) -> bool {
     matches!(op.pass, Pass::Backward | Pass::Input)
 }
 
-/// What a pair of passes takes at the least.
+/// Lower bound of the time of a pair of passes.
 ///
 /// ```text
 /// pair ≥ slower·(F + B) + traffic·(E_F + E_B)          F, B: alone; E: expert traffic of the two stages
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pairing {
-    /// Of what the two take alone.
+    /// Factor on the time of the two passes alone.
     pub slower: f64,
-    /// Of the expert traffic of the stage of each; less than nothing, as pairs hide some.
+    /// Factor on the expert traffic of both stages; negative, as pairs hide a part.
     pub traffic: f64,
 }
 
@@ -122,7 +122,7 @@ struct Chain {
     schedule: Schedule,
     pp: u32,
     chunks: u32,
-    /// What comes back through a stage: a whole backward, or its inputs' part.
+    /// Returning pass through a stage: a whole backward, or its input gradients.
     back: Pass,
     path: Path,
 }
@@ -163,7 +163,7 @@ impl Chain {
         }
     }
 
-    /// Whether the chain exists: the wait up comes before the wait down.
+    /// Follows the rank's operations; returns whether the path exists, since the wait up must come before the wait down.
     fn follow(&mut self, list: &[Op], up: bool, down: bool) -> bool {
         let Some(first_backward) = list.iter().position(|op| is_backward(*op)) else { return false };
         let Some(last_forward) = list.iter().rposition(|op| op.pass == Pass::Forward) else { return false };
@@ -273,7 +273,7 @@ mod tests {
         }
     }
 
-    /// With alike stages the longest chain is the step itself.
+    /// The critical path is as long as the step for identical stages.
     #[test]
     fn alike_stages_are_met() {
         for schedule in [Schedule::OneFOneB, Schedule::Interleaved { virtual_stages: 2 }] {

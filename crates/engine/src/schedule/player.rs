@@ -1,4 +1,4 @@
-//! A schedule made ready to be played over and over with other stages.
+//! Schedule simulator that is prepared once and run with many stage times.
 
 use super::Schedule;
 use super::ops::{Op, Pass, Slot, ops};
@@ -6,7 +6,7 @@ use super::paths::{Pairing, Path};
 use super::replay::StageTime;
 use crate::units::Seconds;
 
-/// What an operation takes: a number of its stage.
+/// Duration of an operation, as the kind of its stage's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Takes {
     Forward,
@@ -16,18 +16,18 @@ enum Takes {
     Pair,
 }
 
-/// One operation, or two beside each other, and what it waits for.
+/// Operation, or pair of operations, with its dependencies.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
     takes: Takes,
     stage: u32,
     rank: u32,
-    /// Where its waits begin among all.
+    /// Start of its dependencies in the common list.
     from: u32,
 }
 
-/// The operations of one step in an order in which each comes behind all it waits for: what it waits for does not depend on how
-/// long stages take, so the step is the longest path. Sends take no time.
+/// Operations of one step in topological order. The dependencies do not depend on stage times, so the step time is the
+/// longest path. Sends take no time.
 #[derive(Clone, Debug)]
 pub struct Player {
     placed: Vec<Placed>,
@@ -36,7 +36,7 @@ pub struct Player {
 }
 
 impl Player {
-    /// Orders the operations of a schedule. `None` where it does not run ([`super::ops::runs`]).
+    /// Orders the operations of a schedule. `None` if it does not run ([`super::ops::runs`]).
     pub fn new(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Self> {
         let lists = ops(schedule, pp, micro_batches)?;
         let chunks = (pp * schedule.virtual_stages()) as usize;
@@ -83,12 +83,12 @@ impl Player {
         (player.placed.len() == all).then_some(player)
     }
 
-    /// Operations of a step.
+    /// Number of operations in a step.
     pub fn operations(&self) -> usize {
         self.placed.len()
     }
 
-    /// How long a step takes: from the first forward to the last gradient.
+    /// Step time from the first forward to the last gradient.
     pub fn makespan(&self, stages: &[StageTime]) -> Seconds {
         Seconds::new(self.ends(stages).into_iter().fold(0.0, f64::max))
     }
@@ -98,7 +98,7 @@ impl Player {
         &self.waits[self.placed[at].from as usize..to]
     }
 
-    /// When each operation ends.
+    /// End time of each operation.
     fn ends(&self, stages: &[StageTime]) -> Vec<f64> {
         let times: Vec<[f64; 5]> = stages
             .iter()
@@ -118,8 +118,8 @@ impl Player {
         ends
     }
 
-    /// The chain of operations that a step waits for: steps with other stage times are no shorter than it either. A pair is of a
-    /// stage and its mirror image, and counts what it takes at the least.
+    /// Critical path of a step: a lower bound of the step time for any other stage times. A pair consists of a stage and
+    /// its mirror image, and counts with its lower bound.
     pub fn critical_path(&self, stages: &[StageTime], pairing: Pairing) -> Option<Path> {
         let ends = self.ends(stages);
         let mut at = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
@@ -143,7 +143,7 @@ impl Player {
     }
 }
 
-/// What an operation of a model of so many chunks waits for, beside its rank.
+/// Dependencies of an operation, in a model of `chunks` chunks, besides the order on its rank.
 fn needs(op: Op, chunks: u32) -> impl Iterator<Item = Op> {
     let Op { pass, micro_batch, stage } = op;
     let at = |pass, stage| Op { pass, micro_batch, stage };
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
     use crate::schedule::replay::makespan;
 
-    /// The same step as the replay's, and a chain as long.
+    /// The simulator agrees with the oracle, and its critical path is as long as the step.
     #[test]
     fn it_plays_as_the_replay_does() {
         let mut random = crate::schedule::random(11, 0.2);

@@ -1,65 +1,65 @@
-//! Plays the operations of unequal stages: the oracle of the closed forms.
+//! Simulation of the operations of heterogeneous stages: the oracle of the closed forms.
 
 use super::Schedule;
 use super::ops::{Op, Pass, Slot, ops};
 use crate::units::Seconds;
 
-/// Work of one chunk of the model on one micro-batch.
+/// Times of one chunk of the model for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageTime {
-    /// Forward.
+    /// Time of forward.
     pub forward: Seconds,
-    /// Backward, with weight gradients.
+    /// Time of backward, with weight gradients.
     pub backward: Seconds,
-    /// The weight-gradient part of it.
+    /// Time of the weight gradients, a part of backward.
     pub wgrad: Seconds,
-    /// Its forward beside the backward of its rank's other chunk, where the schedule is bidirectional.
+    /// Time of its forward paired with the backward of its rank's other chunk, for bidirectional schedules.
     pub paired: Seconds,
 }
 
-/// What joins two neighbouring chunks on unlike links: what a send over it takes beyond one that is counted elsewhere. Chunks of the
-/// same two ranks share it.
+/// Link between two neighbouring chunks of a heterogeneous pipeline: time of a send beyond what is counted elsewhere.
+/// Chunks of the same two ranks share it.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Wire {
-    /// Longer on its way.
+    /// Additional latency of a send.
     pub late: Seconds,
-    /// Before the next may follow in the same direction.
+    /// Time that a send occupies the link before the next in its direction.
     pub held: Seconds,
 }
 
-/// What a rank did at once, as it was played.
+/// Simulated slot of a rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Event {
-    /// The rank.
+    /// Number of the rank.
     pub rank: u32,
-    /// The operation, or two beside each other.
+    /// Operation, or pair of operations.
     pub slot: Slot,
-    /// When it began.
+    /// Start time of the slot.
     pub start: Seconds,
-    /// When it ended.
+    /// End time of the slot.
     pub end: Seconds,
 }
 
-/// A played step.
+/// Simulated step with all its slots.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Trace {
-    /// From the first forward to the last gradient.
+    /// Time from the first forward to the last gradient.
     pub makespan: Seconds,
-    /// Everything, in the order it was placed.
+    /// Simulated slots of all ranks, in the order in which they were scheduled.
     pub events: Vec<Event>,
 }
 
-/// Plays one step of `micro_batches` through `stages` (one per chunk, in model order) on `pp` ranks; `send` = one way
+/// Simulates one step of `micro_batches` through `stages` (one per chunk, in model order) on `pp` ranks; `send` = latency
 /// between neighbouring chunks on different ranks, asynchronous.
 ///
-/// `None` where the schedule does not run ([`super::ops::runs`]).
+/// `None` if the schedule does not run ([`super::ops::runs`]).
 pub fn replay(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime], send: Seconds) -> Option<Trace> {
     let mut events = Vec::new();
     let makespan = play(schedule, pp, micro_batches, stages, (send, &[]), |event| events.push(event))?;
     Some(Trace { makespan, events })
 }
 
-/// Only how long that takes.
+/// Simulated step time, without the trace.
 pub fn makespan(
     schedule: Schedule,
     pp: u32,
@@ -70,7 +70,7 @@ pub fn makespan(
     play(schedule, pp, micro_batches, stages, (send, &[]), |_| ())
 }
 
-/// How long that takes where `wires[i]` joins chunks i and i + 1, and sends over others take no time.
+/// Simulated step time if `wires[i]` joins chunks i and i + 1; other sends take no time.
 pub fn makespan_over(
     schedule: Schedule,
     pp: u32,
@@ -81,15 +81,15 @@ pub fn makespan_over(
     play(schedule, pp, micro_batches, stages, (Seconds::ZERO, wires), |_| ())
 }
 
-/// What each rank works in a step, all its operations together.
+/// Busy time of each rank in a step, over all its operations.
 ///
-/// `None` where the schedule does not run.
+/// `None` if the schedule does not run.
 pub fn busy(schedule: Schedule, pp: u32, micro_batches: u32, stages: &[StageTime]) -> Option<Vec<Seconds>> {
     let of_rank = |list: &Vec<Slot>| list.iter().map(|slot| length(*slot, stages)).sum();
     Some(ops(schedule, pp, micro_batches)?.iter().map(of_rank).collect())
 }
 
-/// How long a rank works at once.
+/// Duration of a slot.
 fn length(slot: Slot, stages: &[StageTime]) -> Seconds {
     let time = stages[slot.op.stage as usize];
     if slot.beside.is_some() {
@@ -120,7 +120,7 @@ fn play(
     let mut next = vec![0; pp as usize];
     let last = chunks as u32 - 1;
     let hop = |a: u32, b: u32| if schedule.rank_of(a, pp) == schedule.rank_of(b, pp) { Seconds::ZERO } else { send };
-    // The earliest start that the operation's inputs allow, or `None` while they are not there.
+    // earliest start that the operation's inputs allow, or `None` while they are not available
     let ready = |op: Op, done: &[Option<Seconds>], posts: &Posts| -> Option<Seconds> {
         let of = |pass, stage| done[index(Op { pass, micro_batch: op.micro_batch, stage })];
         let from = |pass, stage| posts.arrived(done, index(Op { pass, micro_batch: op.micro_batch, stage }));
@@ -163,12 +163,12 @@ fn play(
     complete.then(|| clock.into_iter().fold(Seconds::ZERO, Seconds::max))
 }
 
-/// Sends over wires of their own: when each arrives, and when each wire is free.
+/// Sends over individual links: arrival times, and the time when each link is free.
 struct Posts<'w> {
     wires: &'w [Wire],
     arrived: Vec<Option<Seconds>>,
     ranks: usize,
-    /// From each rank to each.
+    /// Time when the link from each rank to each rank is free.
     free: Vec<Seconds>,
 }
 
@@ -179,17 +179,17 @@ impl<'w> Posts<'w> {
         Self { wires, arrived, ranks, free }
     }
 
-    /// When the result of an operation is there for the neighbour.
+    /// Arrival time of an operation's result at the neighbour.
     fn arrived(&self, done: &[Option<Seconds>], operation: usize) -> Option<Seconds> {
         if self.wires.is_empty() { done[operation] } else { self.arrived[operation] }
     }
 
-    /// An operation has ended, and its result goes to the neighbour: forward up, gradients down, one after another.
+    /// Sends the result of a finished operation to the neighbour, forward up and gradients down, one after another.
     fn post(&mut self, op: Op, operation: usize, end: Seconds, rank_of: impl Fn(u32) -> usize) {
         if self.wires.is_empty() {
             return;
         }
-        // The wire, and the stage at its other end.
+        // the link, and the stage at its other end
         let way = match op.pass {
             Pass::Forward => Some((op.stage as usize, op.stage + 1)),
             Pass::Backward | Pass::Input => op.stage.checked_sub(1).map(|below| (below as usize, below)),
@@ -238,8 +238,7 @@ mod tests {
         ranks
     }
 
-    /// What two ranks send each other for several chunks goes over one wire: here each of 2·8 forwards holds it, and each of as many
-    /// gradients.
+    /// Sends between two ranks share one link for all their chunks: here 2·8 forwards occupy it, and as many gradients.
     #[test]
     fn chunks_of_the_same_ranks_share_a_wire() {
         let stages = vec![stage(1e-3, 2e-3, 1e-3); 4];
@@ -361,7 +360,7 @@ mod tests {
         }
     }
 
-    /// The bidirectional pipelines, their passes alike: the closed form is the replay's time, whatever a pair takes.
+    /// Bidirectional pipelines with uniform passes: the closed form is the replay's time, whatever a pair takes.
     #[test]
     fn bidirectional_pipelines_agree_with_their_closed_form() {
         use crate::schedule::closed::dual_pipe;
@@ -406,7 +405,7 @@ mod tests {
         }
     }
 
-    /// A list is played to its end on any stages, and no rank does two things at once.
+    /// Every schedule runs to its end on any stages, and no rank runs two slots at once.
     #[test]
     fn every_schedule_plays_unequal_stages() {
         let mut random = crate::schedule::random(3, 0.1);

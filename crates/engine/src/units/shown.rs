@@ -1,4 +1,4 @@
-//! Quantities as a reader sees them: three digits and the unit of their size.
+//! Formatting of quantities: three significant digits and a unit of suitable size.
 
 use std::fmt;
 
@@ -72,7 +72,7 @@ impl fmt::Display for FlopsPerSec {
     }
 }
 
-/// A count with its magnitude: `405.9 B`, `13.5 k`.
+/// Count with a magnitude: `405.9 B`, `13.5 k`.
 pub fn count(n: f64) -> String {
     match n.abs() {
         a if a >= 1e12 => format!("{:.2} T", n / 1e12),
@@ -83,7 +83,7 @@ pub fn count(n: f64) -> String {
     }
 }
 
-/// A number with three significant digits.
+/// Number with three significant digits.
 pub fn significant(value: f64) -> String {
     let digits = match value.abs() {
         a if a >= 100.0 || a == 0.0 => 0,
@@ -94,7 +94,7 @@ pub fn significant(value: f64) -> String {
     format!("{value:.digits$}")
 }
 
-/// A share as a percentage with one digit; a share that rounds to zero has no sign.
+/// Share as a percentage with one decimal; a share that rounds to zero has no sign.
 pub fn percent(share: f64) -> String {
     match format!("{:.1} %", share * 100.0) {
         zero if zero == "-0.0 %" => "0.0 %".into(),

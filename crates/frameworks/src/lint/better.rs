@@ -12,7 +12,7 @@ use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Dispatcher;
 use meshwright_planner::catalog::{self, Overrides};
 use meshwright_planner::limits::Obstacle;
-use meshwright_planner::search::{Options, search};
+use meshwright_planner::search::{SearchOptions, search};
 use meshwright_planner::space::{self, Restrictions};
 
 /// A change of the plan or of the software.
@@ -280,7 +280,7 @@ pub fn best(problem: &Problem, imported: &Imported, now: &Evaluation) -> Option<
         Some(framework) => restrictions.for_limits(framework.limits, !problem.model().is_moe()),
         None => restrictions.for_family(imported.family),
     }
-    let options = Options { top: 1, restrictions };
+    let options = SearchOptions { top: 1, restrictions };
     let ranking = search(&with_room(problem), &options, &|_, _| {});
     let fits_now = now.footprint.device() <= problem.hbm_budget();
     let best = ranking.evaluations.into_iter().next()?;

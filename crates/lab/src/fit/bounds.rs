@@ -1,18 +1,18 @@
-//! Least squares inside bounds: parameters count as shares of their ranges, and what lies outside is pulled back.
+//! Least squares with bounds: parameters are scaled to their ranges, and a penalty keeps them inside.
 
 use crate::least_squares::{Function, Stop, descend as free_descent};
 
-/// Residual of a parameter that lies outside by the width of its range: so much that none stays there.
+/// Penalty residual of a parameter outside by the width of its range; large enough that none stays there.
 const WALL: f64 = 1e3;
-/// Where a curve is known well enough.
+/// Stopping criterion of a curve fit.
 const STOP: Stop = Stop { tolerance: 1e-7, patience: 40 };
 
-/// Bounds of one number.
+/// Lower and upper bound of a number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bounds {
-    /// Least.
+    /// Least allowed value.
     pub low: f64,
-    /// Most.
+    /// Largest allowed value.
     pub high: f64,
 }
 
@@ -23,23 +23,23 @@ impl From<(f64, f64)> for Bounds {
 }
 
 impl Bounds {
-    /// The value nearest inside.
+    /// Nearest value inside the bounds.
     pub fn clamp(&self, value: f64) -> f64 {
         value.max(self.low).min(self.high)
     }
 
-    /// High less low.
+    /// Width of the range.
     pub fn width(&self) -> f64 {
         self.high - self.low
     }
 
-    /// The residual of a value: none inside.
+    /// Penalty residual of a value; zero inside the bounds.
     pub fn wall(&self, value: f64) -> f64 {
         (value - self.clamp(value)) / self.width() * WALL
     }
 }
 
-/// The parameters inside `bounds`, near `start`, that make the squares of the residuals least.
+/// Parameters inside `bounds`, near `start`, that minimise the sum of squared residuals.
 pub fn descend(residuals: &dyn Fn(&[f64]) -> Vec<f64>, start: &[f64], bounds: &[Bounds]) -> Vec<f64> {
     let values = |shares: &[f64]| -> Vec<f64> {
         shares.iter().zip(bounds).map(|(share, bounds)| bounds.low + share * bounds.width()).collect()

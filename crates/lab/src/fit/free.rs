@@ -1,4 +1,4 @@
-//! Constants that a fit may move: which, between what bounds, and why they are physical.
+//! Free constants of a fit: their keys, bounds and physical meaning.
 
 use serde::Deserialize;
 use toml::Value;
@@ -7,7 +7,7 @@ use super::bounds::Bounds;
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::catalog::fits::Constant;
 
-/// The constants that are fitted where the user names none.
+/// Built-in list of free constants.
 const DEFAULT: &str = include_str!("../../../../clusters/fits/free/2026-11.toml");
 
 /// Constants that are fitted together, because the same runs depend on them.
@@ -16,44 +16,44 @@ const DEFAULT: &str = include_str!("../../../../clusters/fits/free/2026-11.toml"
 pub struct Block {
     /// Name, for the report.
     pub name: String,
-    /// The constants.
+    /// Constants of the block.
     #[serde(rename = "constant")]
     pub constants: Vec<Free>,
 }
 
-/// One free constant.
+/// Free constant of a fit.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Free {
-    /// The values that it sets, as in a fit: `gpu.NAME.key`, `stack.NAME.key`.
+    /// Keys that it sets, as in a fit: `gpu.NAME.key`, `stack.NAME.key`.
     pub keys: Vec<String>,
-    /// Least.
+    /// Least allowed value.
     pub low: f64,
-    /// Most.
+    /// Largest allowed value.
     pub high: f64,
-    /// How far off what was known before may be: one standard deviation, in the unit of the value (or of the factor).
+    /// Standard deviation of the prior, in the unit of the value (or of the factor).
     pub prior: f64,
-    /// Unit of the value, where it has one.
+    /// Unit of the value, if it has one.
     pub unit: Option<String>,
-    /// Whether it is a factor on the values that the keys have, instead of their value.
+    /// Whether it multiplies the values of the keys instead of replacing them.
     #[serde(default)]
     pub factor: bool,
-    /// What it means.
+    /// Physical meaning of the constant.
     pub why: String,
 }
 
-/// Why a file of free constants cannot be used.
+/// Error in a file of free constants.
 #[derive(Debug, thiserror::Error)]
 pub enum FreeError {
-    /// It does not parse.
+    /// The file does not parse.
     #[error("{0}")]
     Toml(#[from] toml::de::Error),
-    /// A constant that cannot be moved.
+    /// A constant cannot be fitted.
     #[error("`{key}`: {why}")]
     Constant {
-        /// Its key.
+        /// Key of the constant.
         key: String,
-        /// Why.
+        /// Reason, as text.
         why: String,
     },
 }
@@ -66,18 +66,20 @@ struct File {
     block: Vec<Block>,
 }
 
-/// The constants that are fitted where the user names none.
+/// Free constants of the built-in list.
 ///
 /// # Errors
-/// Never for the built-in file, which tests read.
+///
+/// None for the built-in file, which tests read.
 pub fn default_blocks() -> Result<Vec<Block>, FreeError> {
     blocks(DEFAULT)
 }
 
-/// Reads a file of free constants.
+/// Parses a file of free constants.
 ///
 /// # Errors
-/// When it does not parse, or bounds contain nothing.
+///
+/// The text does not parse, or the bounds of a constant are empty.
 pub fn blocks(text: &str) -> Result<Vec<Block>, FreeError> {
     let file: File = toml::from_str(text)?;
     for free in file.block.iter().flat_map(|block| &block.constants) {
@@ -95,43 +97,44 @@ pub fn blocks(text: &str) -> Result<Vec<Block>, FreeError> {
     Ok(file.block)
 }
 
-/// A free constant with the values that its keys have before the fit.
+/// Free constant with the values that its keys have before the fit.
 #[derive(Clone, Debug)]
-pub struct Placed {
-    /// The constant.
+pub struct PlacedConstant {
+    /// The constant as listed.
     pub free: Free,
-    /// Block that it is of.
+    /// Index of its block.
     pub block: usize,
     /// Value of each key before the fit, in the constant's unit.
     base: Vec<f64>,
 }
 
-impl Placed {
-    /// Looks up what the keys of a constant are now.
+impl PlacedConstant {
+    /// Looks up the present values of a constant's keys.
     ///
     /// # Errors
-    /// When a key names no number of the catalogue.
+    ///
+    /// A key names no number of the catalogue.
     pub fn new(free: &Free, block: usize, sets: &Overrides) -> Result<Self, FreeError> {
         let base = free.keys.iter().map(|key| number_at(key, free.unit.as_deref(), sets)).collect::<Result<_, _>>()?;
         Ok(Self { free: free.clone(), block, base })
     }
 
-    /// Bounds.
+    /// Bounds of the value.
     pub fn bounds(&self) -> Bounds {
         Bounds { low: self.free.low, high: self.free.high }
     }
 
-    /// Where the fit starts: the present value, or a factor of 1.
+    /// Starting value: the present value, or a factor of 1.
     pub fn start(&self) -> f64 {
         self.bounds().clamp(if self.free.factor { 1.0 } else { self.base[0] })
     }
 
-    /// Whether every key has the value of the start.
+    /// Whether all keys have the starting value.
     pub fn is_shared(&self) -> bool {
         self.free.factor || self.base.iter().all(|value| (value - self.base[0]).abs() <= 1e-12)
     }
 
-    /// Value of each key at `x`, as it stands in a fit.
+    /// Value of each key at `x`, as written to a fit.
     pub fn values(&self, x: f64) -> Vec<(String, Value)> {
         self.free
             .keys
@@ -146,7 +149,7 @@ impl Placed {
         self.base.iter().map(|base| self.value(*base)).collect()
     }
 
-    /// Four significant digits: more would pretend.
+    /// Value rounded to four significant digits; the data support no more.
     fn value(&self, number: f64) -> Value {
         let rounded = rounded(number);
         match &self.free.unit {
@@ -155,7 +158,7 @@ impl Placed {
         }
     }
 
-    /// The constants at `x`, neither rounded nor with provenance: what an evaluation needs.
+    /// Constants at `x`, without rounding and provenance, for an evaluation.
     pub fn exactly(&self, x: f64) -> impl Iterator<Item = Constant> + '_ {
         self.free.keys.iter().zip(&self.base).map(move |(key, base)| {
             let number = if self.free.factor { base * x } else { x };
@@ -173,7 +176,7 @@ pub fn rounded(number: f64) -> f64 {
     format!("{number:.3e}").parse().unwrap_or(number)
 }
 
-/// The number at a key, under the present overrides, in the unit of the constant.
+/// Number at a key under the present overrides, in the unit of the constant.
 fn number_at(key: &str, unit: Option<&str>, sets: &Overrides) -> Result<f64, FreeError> {
     let fail = |why: String| FreeError::Constant { key: key.to_owned(), why };
     let value = meshwright_planner::catalog::fits::value_at(key, sets).map_err(|error| fail(error.to_string()))?;
@@ -190,7 +193,7 @@ fn number_at(key: &str, unit: Option<&str>, sets: &Overrides) -> Result<f64, Fre
     number.ok_or_else(|| fail(format!("is {value:?}, and not a number{unit}")))
 }
 
-/// What a key means that its file leaves out: the value of the entry as it was read, which is in seconds where it is a time.
+/// Default value of a key that its file omits, from the parsed entry; times are in seconds.
 fn default_at(key: &str, unit: Option<&str>, sets: &Overrides) -> Option<f64> {
     let mut keys = key.split('.');
     let (section, name) = (keys.next()?, keys.next()?);
@@ -217,7 +220,8 @@ mod tests {
         let sets = Overrides::default();
         for (at, block) in default_blocks().unwrap().iter().enumerate() {
             for free in &block.constants {
-                let placed = Placed::new(free, at, &sets).unwrap_or_else(|error| panic!("{}: {error}", block.name));
+                let placed =
+                    PlacedConstant::new(free, at, &sets).unwrap_or_else(|error| panic!("{}: {error}", block.name));
                 assert!(placed.is_shared(), "{}: {:?} have several values", block.name, free.keys);
                 assert!(!free.why.is_empty());
             }
@@ -236,18 +240,23 @@ mod tests {
             why: "a test".into(),
         };
         let sets = Overrides::specification();
-        let sync =
-            Placed::new(&free(&["stack.megatron-deepspeed-2022.quirks.sync_per_layer"], Some("ms"), false), 0, &sets);
+        let sync = PlacedConstant::new(
+            &free(&["stack.megatron-deepspeed-2022.quirks.sync_per_layer"], Some("ms"), false),
+            0,
+            &sets,
+        );
         let sync = sync.unwrap();
         assert!((sync.start() - 2.0).abs() < 1e-12);
         assert_eq!(sync.values(1.23456)[0].1, Value::String("1.235 ms".into()));
-        let traffic = Placed::new(&free(&["stack.nemo-25.traffic"], None, true), 0, &sets).unwrap();
+        let traffic = PlacedConstant::new(&free(&["stack.nemo-25.traffic"], None, true), 0, &sets).unwrap();
         assert_eq!(traffic.values(0.5)[0].1, Value::Float(0.52));
-        let left_out = Placed::new(&free(&["stack.foundry-2023.fsdp_efficiency"], None, false), 0, &sets).unwrap();
+        let left_out =
+            PlacedConstant::new(&free(&["stack.foundry-2023.fsdp_efficiency"], None, false), 0, &sets).unwrap();
         assert!((left_out.start() - 1.0).abs() < 1e-12, "what a file leaves out has its default");
         let none =
-            Placed::new(&free(&["stack.foundry-2023.quirks.sync_per_layer"], Some("ms"), false), 0, &sets).unwrap();
+            PlacedConstant::new(&free(&["stack.foundry-2023.quirks.sync_per_layer"], Some("ms"), false), 0, &sets)
+                .unwrap();
         assert!(none.start().abs() < 1e-12);
-        assert!(Placed::new(&free(&["stack.nemo-25.name"], None, false), 0, &sets).is_err());
+        assert!(PlacedConstant::new(&free(&["stack.nemo-25.name"], None, false), 0, &sets).is_err());
     }
 }

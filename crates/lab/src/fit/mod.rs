@@ -1,5 +1,5 @@
-//! Fitting global, physical constants: kernels and links to tables of measured silicon, then a few constants of whole steps
-//! to published runs, cross-validated by choice: all plans of one model, GPU and sequence in one fold.
+//! Fits of global, physical constants: kernels and links to tables of measured silicon, then a few constants of whole steps
+//! to published runs. Cross-validated by choice: all plans of one model, GPU and sequence are in one fold.
 
 pub mod bounds;
 pub mod free;
@@ -7,5 +7,5 @@ pub mod report;
 pub mod silicon;
 pub mod steps;
 
-/// Key of the source of what is fitted to runs.
+/// Key of the source of constants fitted to runs.
 pub const SOURCE: &str = "published-runs";

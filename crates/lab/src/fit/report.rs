@@ -1,4 +1,4 @@
-//! A fit as a file of constants with their provenance.
+//! Files of fitted constants with their provenance.
 
 use std::fmt::Write;
 
@@ -7,8 +7,8 @@ use toml::Value;
 use super::steps::Fitted;
 use meshwright_planner::catalog::fits::{Constant, Fit};
 
-/// The fit that results: the constants of `before`, and after them those that were kept. Both stay where both name one value:
-/// the later holds, and the next fit starts from the earlier.
+/// Resulting fit: the constants of `before`, then the accepted ones of `fitted`. Where both set one value, the later
+/// overrides the earlier, which remains as the starting point of the next fit.
 pub fn fit(before: Option<&Fit>, name: &str, date: &str, fitted: &[Fitted], rows: &str) -> Fit {
     let new: Vec<Constant> =
         fitted.iter().filter(|fitted| fitted.kept).flat_map(|fitted| constants(fitted, rows)).collect();
@@ -39,10 +39,11 @@ fn constants(fitted: &Fitted, rows: &str) -> Vec<Constant> {
         .collect()
 }
 
-/// A fit as TOML, under the comment that says what it is.
+/// Fit as TOML, with a comment at the top.
 ///
 /// # Errors
-/// When a value has no TOML form.
+///
+/// A value has no TOML form.
 pub fn toml(fit: &Fit, comment: &str) -> Result<String, toml::ser::Error> {
     let mut out = String::new();
     for line in comment.lines() {

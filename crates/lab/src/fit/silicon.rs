@@ -6,7 +6,7 @@
 //! minimise  Σ ρ(ln(predicted/measured)), ρ soft L1
 //! ```
 //!
-//! `t_table` is what a table's benchmark adds to every product, such as a launch or a cast: it is fitted, and left behind.
+//! `t_table` is the time that a table's benchmark adds to every GEMM, such as a launch or a cast: it is fitted, then discarded.
 //!
 //! A curve is replaced only where five-fold cross-validation over its shapes finds the new one better by a clear margin.
 //! Attention is not fitted here: public tables of forward kernels are those of inference, and of training kernels there are
@@ -23,79 +23,79 @@ use meshwright_engine::cluster::Host;
 use meshwright_engine::collective::on_curve;
 use meshwright_engine::gpu::{Collective, CollectiveCurve, Format, GemmCurve, Gpu};
 use meshwright_engine::kernel::Device;
-use meshwright_engine::kernel::gemm::Shape;
+use meshwright_engine::kernel::gemm::GemmShape;
 use meshwright_engine::units::{Bytes, BytesPerSec, Seconds};
 use meshwright_planner::catalog::fits::{Constant, FOLDS};
 use meshwright_planner::catalog::{CatalogError, Overrides, gpu_with, stack};
 
 /// Key of the source of the tables.
 const SOURCE: &str = "aiconfigurator";
-/// Share by which a new curve's cross-validated error must be under the present one's.
+/// Relative margin by which a new curve's cross-validated error must beat the present one's.
 const MARGIN: f64 = 0.05;
-/// Width of the smooth part of the loss.
+/// Width of the quadratic part of the loss.
 const DELTA: f64 = 0.03;
-/// Bounds of what a table adds to every product, in microseconds, and where the search for it starts.
+/// Bounds and starting value of the time that a table's benchmark adds to every GEMM, in microseconds.
 const OF_TABLE: (f64, f64) = (0.0, 40.0);
 const FIRST_OF_TABLE: f64 = 3.0;
 /// Fewest samples of a curve.
 const FEWEST: usize = 15;
-/// Smallest buffer that training sends; latency alone is told by the smallest.
+/// Smallest buffer of training traffic, in bytes; the smallest buffers determine the latency alone.
 const LEAST_BUFFER: f64 = 4096.0;
 
 /// Devices whose tables the curves are fitted to.
 const GPUS: [&str; 7] = ["a100-80-sxm", "h100-sxm", "h200-sxm", "b200-sxm", "b300-sxm", "gb200", "gb300"];
 
-/// A product that was timed.
+/// Timed GEMM of a table.
 #[derive(Clone, Debug, Deserialize)]
-pub struct Product {
-    /// Device.
+pub struct TimedGemm {
+    /// Name of the device.
     pub gpu: String,
-    /// `bf16`, `fp8`, `fp8_block` or `nvfp4`.
+    /// Format: `bf16`, `fp8`, `fp8_block` or `nvfp4`.
     pub dtype: String,
-    /// Rows.
+    /// Rows of the output.
     pub m: f64,
-    /// Columns.
+    /// Columns of the output.
     pub n: f64,
-    /// Inner size.
+    /// Inner dimension of the GEMM.
     pub k: f64,
-    /// Microseconds.
+    /// Latency in microseconds.
     pub latency_us: f64,
 }
 
-/// A collective that was timed.
+/// Timed collective of a table.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Transfer {
-    /// Device.
+    /// Name of the device.
     pub gpu: String,
-    /// `all_reduce`, `all_gather`, `reduce_scatter` or `alltoall`.
+    /// Collective: `all_reduce`, `all_gather`, `reduce_scatter` or `alltoall`.
     pub collective: String,
-    /// Ranks.
+    /// Number of ranks.
     pub n_gpus: u32,
     /// Bytes of the whole buffer.
     pub size_bytes: f64,
-    /// Microseconds.
+    /// Latency in microseconds.
     pub latency_us: f64,
 }
 
-/// A curve that was fitted.
+/// Fitted curve with its errors.
 #[derive(Clone, Debug)]
 pub struct Curve {
     /// Key of its table: `gpu.h100-sxm.gemm.bf16`.
     pub key: String,
-    /// Names and values of its constants, as they stand in a file.
+    /// Names and values of its constants, as in a file.
     pub values: Vec<(&'static str, Value)>,
-    /// Samples.
+    /// Number of samples.
     pub samples: usize,
     /// Median error of the present curve.
     pub before: f64,
-    /// Median error of the new one, each sample predicted without its fold.
+    /// Cross-validated median error of the new curve.
     pub crossed: f64,
-    /// Whether it replaces the present one.
+    /// Whether the new curve replaces the present one.
     pub kept: bool,
 }
 
 impl Curve {
-    /// Its constants with their provenance, where it is kept.
+    /// Constants with their provenance; empty unless the curve is accepted.
     pub fn constants(&self) -> Vec<Constant> {
         let from = format!(
             "meshwright fit --silicon: {} samples, median error {:.1} % cross-validated, {:.1} % before",
@@ -113,14 +113,14 @@ impl Curve {
     }
 }
 
-/// A sample for the loss: which fold it is of, what was measured, and how to predict it.
+/// Sample of a fit: its fold, its measured time, and its prediction as a function of the parameters.
 struct Sample<T> {
     of: T,
     fold: usize,
     seconds: f64,
 }
 
-/// Fits parameters to samples, and says how well: (the best, median error before, median error without each fold).
+/// Fitted parameters, median error before, and cross-validated median error.
 fn fitted<T: Sync>(
     samples: &[Sample<T>],
     start: &[f64],
@@ -143,17 +143,18 @@ fn fitted<T: Sync>(
     (best(None), before, crossed)
 }
 
-/// Fits the curve of every device and format that the table has enough shapes of.
+/// Fits the GEMM curve of every device and format with enough shapes in the table.
 ///
 /// # Errors
-/// When a device of the catalogue cannot be read.
-pub fn products(table: &[Product], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
+///
+/// A device of the catalogue cannot be read.
+pub fn products(table: &[TimedGemm], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
     let stack = stack("nemo-25", sets)?;
     let mut curves = Vec::new();
     for name in GPUS {
         let gpu = gpu_with(name, sets)?;
         for (format, present) in &gpu.gemm {
-            let samples: Vec<Sample<Product>> = table
+            let samples: Vec<Sample<TimedGemm>> = table
                 .iter()
                 .filter(|product| {
                     gpu.names.runs.contains(&product.gpu) && formats(&product.dtype, &gpu).contains(format)
@@ -180,11 +181,11 @@ pub fn products(table: &[Product], sets: &Overrides) -> Result<Vec<Curve>, Catal
                 gpu.gemm.insert(*format, curve);
                 gpu
             };
-            let predict = |x: &[f64], product: &Product| {
+            let predict = |x: &[f64], product: &TimedGemm| {
                 let gpu = with(x);
                 let device = Device { gpu: &gpu, stack: &stack, format: *format, host: Host::X86, meter: None };
-                let Product { m, n, k, .. } = *product;
-                device.gemm(&Shape { m, n, k, batch: 1.0, output_bytes: 2.0 }, *format).get() + x[4] * 1e-6
+                let TimedGemm { m, n, k, .. } = *product;
+                device.gemm(&GemmShape { m, n, k, batch: 1.0, output_bytes: 2.0 }, *format).get() + x[4] * 1e-6
             };
             let known = [present.efficiency, present.half_depth, present.intensity_exponent, present.wave_exponent];
             let bounds = [(0.2, 1.0), (0.0, 2000.0), (0.0, 5.0), (0.0, 2.0), OF_TABLE].map(Bounds::from);
@@ -205,11 +206,12 @@ pub fn products(table: &[Product], sets: &Overrides) -> Result<Vec<Curve>, Catal
     Ok(curves)
 }
 
-/// What the table's benchmark adds to every product, with the curve as it is: the present curve is judged with its best.
+/// Time that the table's benchmark adds to every GEMM, fitted with the present curve, so that this curve is judged at its
+/// best.
 fn best_of_table(
-    samples: &[Sample<Product>],
+    samples: &[Sample<TimedGemm>],
     known: &[f64; 4],
-    predict: &(dyn Fn(&[f64], &Product) -> f64 + Sync),
+    predict: &(dyn Fn(&[f64], &TimedGemm) -> f64 + Sync),
 ) -> f64 {
     let residuals = |x: &[f64]| {
         let all = [known[0], known[1], known[2], known[3], x[0]];
@@ -218,8 +220,8 @@ fn best_of_table(
     bounds::descend(&residuals, &[FIRST_OF_TABLE], &[OF_TABLE.into()])[0]
 }
 
-/// Formats that a column of the table speaks of. On Blackwell the block-scaled product is the microscaled one, and the table's
-/// per-tensor product casts its input too, which says nothing of the product alone.
+/// Formats that a column of the table describes. On Blackwell the block-scaled GEMM is the microscaled one; the table's
+/// per-tensor GEMM includes the cast of its input, so it is not used.
 fn formats(dtype: &str, gpu: &Gpu) -> Vec<Format> {
     let blackwell = gpu.gemm.contains_key(&Format::Nvfp4);
     match dtype {
@@ -232,10 +234,11 @@ fn formats(dtype: &str, gpu: &Gpu) -> Vec<Format> {
     }
 }
 
-/// Fits the curve of every collective, group size and device that the table has enough sizes of.
+/// Fits the curve of every collective, group size and device with enough sizes in the table.
 ///
 /// # Errors
-/// When a device of the catalogue cannot be read.
+///
+/// A device of the catalogue cannot be read.
 pub fn collectives(table: &[Transfer], sets: &Overrides) -> Result<Vec<Curve>, CatalogError> {
     let mut curves = Vec::new();
     for name in GPUS {
@@ -267,7 +270,7 @@ pub fn collectives(table: &[Transfer], sets: &Overrides) -> Result<Vec<Curve>, C
     Ok(curves)
 }
 
-/// One curve of a collective; parameters are fitted as logarithms where they span decades.
+/// Fits one curve of a collective; parameters that span decades are fitted as logarithms.
 fn link(name: &str, op: Collective, place: usize, known: &CollectiveCurve, samples: &[Sample<f64>]) -> Curve {
     let at = |x: &[f64]| CollectiveCurve {
         ranks: known.ranks,

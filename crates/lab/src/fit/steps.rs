@@ -15,53 +15,53 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::free::{Block, FreeError, Placed};
-use crate::least_squares::{Problem, Stop, descend, softened};
+use super::free::{Block, FreeError, PlacedConstant};
+use crate::least_squares::{LeastSquares, Stop, descend, softened};
 use crate::runs::{Prediction, Row, predict_all_with};
 use crate::validate::anomaly::anomalies;
-use crate::validate::sample::{Sample, config_group, outcome, samples};
+use crate::validate::sample::{PredictedRun, config_group, outcome, samples};
 use crate::validate::{choice, cross};
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::catalog::fits::{Constant, FOLDS, Fit};
 
-/// Where squares become absolute values (δ of ρ): errors above are of runs that something else explains.
+/// Residual at which the loss changes from quadratic to linear (δ of ρ).
 const DELTA: f64 = 0.06;
-/// Spread of residuals that is no constant's fault (s): what a good fit leaves.
+/// Standard deviation of the residuals of a good fit (s).
 const SPREAD: f64 = 0.08;
-/// Power of the measurements of a configuration that it weighs: rows of one configuration err together.
+/// Exponent of a configuration's weight in its number of measurements, since the errors of its rows are correlated.
 const OF_CONFIGURATION: f64 = 0.75;
-/// Step of the differences, in units of σ.
+/// Step of the forward differences, in units of σ.
 const STEP: f64 = 0.02;
-/// Where the constants are known well enough: predictions have kinks, so that the last digits are noise.
+/// Stopping criterion of the fit; predictions have kinks, so finer steps follow noise.
 const STOP: Stop = Stop { tolerance: 1e-4, patience: 2 };
-/// Relative difference of predicted times within which a choice is soft.
+/// Relative difference of predicted times at which the soft choice distinguishes plans.
 const SOFTNESS: f64 = 0.03;
-/// A constant that moves by less than so many standard deviations over the folds stays where it was.
+/// Standard deviations over the folds by which a constant must move to be accepted.
 const SIGNIFICANT: f64 = 2.0;
 /// Fewest configurations that a constant may be fitted to.
 const FEWEST_GROUPS: usize = 5;
 
-/// What to weigh.
+/// Weights of the loss terms.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Weights {
-    /// Of memory against step time (M).
+    /// Weight of memory errors relative to step-time errors (M).
     pub memory: f64,
-    /// Of regret against step time (R).
+    /// Weight of regret relative to step-time errors (R).
     pub regret: f64,
 }
 
-/// One fitted constant.
+/// Fitted constant with its cross-validation.
 #[derive(Clone, Debug)]
 pub struct Fitted {
-    /// The constant and what it was.
-    pub placed: Placed,
-    /// Its value from all runs.
+    /// The constant with its values before the fit.
+    pub placed: PlacedConstant,
+    /// Value fitted to all runs.
     pub value: f64,
-    /// Its values without each fold.
+    /// Values fitted without each fold.
     pub folds: [f64; FOLDS],
-    /// Runs that depend on it.
+    /// Number of runs that depend on it.
     pub runs: usize,
-    /// Whether it moved by more than its spread, so that it is kept.
+    /// Whether it moved significantly and is accepted.
     pub kept: bool,
 }
 
@@ -77,17 +77,17 @@ impl Fitted {
     }
 }
 
-/// The runs that are fitted to, with all that does not change while constants move.
+/// Fit problem: runs, targets and all that stays fixed while constants vary.
 struct Task<'a> {
     rows: &'a [Row],
     sets: &'a Overrides,
     weights: Weights,
-    /// Measured seconds and GiB of each row that counts, and its weight.
+    /// Measured seconds and GiB of each scored row, with its weight.
     targets: Vec<Target>,
-    /// Rows of each group that is a choice.
+    /// Rows of each group of plans.
     groups: Vec<Vec<usize>>,
     folds: Vec<usize>,
-    placed: Vec<Placed>,
+    placed: Vec<PlacedConstant>,
     /// Rows whose prediction each constant changes.
     rows_of: Vec<Vec<usize>>,
 }
@@ -99,32 +99,33 @@ struct Target {
     weight: f64,
 }
 
-/// Predicted seconds and GiB.
+/// Predicted seconds and GiB of a row.
 type Figures = (Option<f64>, Option<f64>);
 
 fn figures(prediction: &Prediction) -> Figures {
     (prediction.step_time_s, prediction.peak_mem_gib)
 }
 
-/// Fits the constants of `blocks` to the rows that `counts` admits; `progress` is told of every round.
+/// Fits the constants of `blocks` to the rows that `counts` selects; calls `progress` in every round.
 ///
-/// Returns every constant that enough runs depend on: those that moved by no more than their spread over the folds are
-/// marked, and the others fitted again without them.
+/// Returns every constant that enough runs depend on. Constants that moved by no more than their spread over the folds are
+/// marked as not accepted, and the others are fitted again without them.
 ///
 /// # Errors
-/// When a constant is not in the catalogue.
+///
+/// A constant is not in the catalogue.
 pub fn fit(
     rows: &[Row],
     sets: &Overrides,
     blocks: &[Block],
     weights: Weights,
-    counts: &dyn Fn(&Sample) -> bool,
+    counts: &dyn Fn(&PredictedRun) -> bool,
     progress: &dyn Fn(&str),
 ) -> Result<Vec<Fitted>, FreeError> {
     let mut placed = Vec::new();
     for (at, block) in blocks.iter().enumerate() {
         for free in &block.constants {
-            placed.push(Placed::new(free, at, sets)?);
+            placed.push(PlacedConstant::new(free, at, sets)?);
         }
     }
     let mut task = Task::new(rows, sets, weights, counts);
@@ -151,13 +152,13 @@ pub fn fit(
 }
 
 impl<'a> Task<'a> {
-    fn new(rows: &'a [Row], sets: &'a Overrides, weights: Weights, counts: &dyn Fn(&Sample) -> bool) -> Self {
+    fn new(rows: &'a [Row], sets: &'a Overrides, weights: Weights, counts: &dyn Fn(&PredictedRun) -> bool) -> Self {
         let predictions = predict_all_with(rows, sets);
         let samples = samples(rows, &predictions);
-        let ran: Vec<Sample> =
+        let ran: Vec<PredictedRun> =
             samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).copied().collect();
         let flagged: Vec<String> = anomalies(&ran, &[]).into_iter().map(|anomaly| anomaly.id).collect();
-        let admitted = |sample: &Sample| {
+        let admitted = |sample: &PredictedRun| {
             outcome(sample.row) == "ok"
                 && counts(sample)
                 && !sample.row.id.as_ref().is_some_and(|id| flagged.contains(id))
@@ -182,10 +183,10 @@ impl<'a> Task<'a> {
         Self { rows, sets, weights, targets, groups, folds, placed: Vec::new(), rows_of: Vec::new() }
     }
 
-    /// Takes these constants; those that too few configurations depend on are left out.
-    fn place(&mut self, placed: Vec<Placed>) {
+    /// Sets the constants; those with too few configurations are left out.
+    fn place(&mut self, placed: Vec<PlacedConstant>) {
         self.placed = placed;
-        let start: Vec<f64> = self.placed.iter().map(Placed::start).collect();
+        let start: Vec<f64> = self.placed.iter().map(PlacedConstant::start).collect();
         let all: Vec<usize> = (0..self.rows.len()).filter(|&at| self.targets[at].weight > 0.0).collect();
         let at_start = self.predict(&start, &all);
         let rows_of: Vec<Vec<usize>> = (0..self.placed.len())
@@ -216,7 +217,7 @@ impl<'a> Task<'a> {
 
     /// Fits to all runs, then without each fold.
     fn fitted(&self, progress: &dyn Fn(&str)) -> Vec<Fitted> {
-        let start: Vec<f64> = self.placed.iter().map(Placed::start).collect();
+        let start: Vec<f64> = self.placed.iter().map(PlacedConstant::start).collect();
         let whole = self.best(&start, None);
         progress("fitted to all runs");
         let folds: Vec<Vec<f64>> = (0..FOLDS)
@@ -237,7 +238,7 @@ impl<'a> Task<'a> {
             .collect()
     }
 
-    /// The constants that are best for all rows but those of a fold.
+    /// Constants that minimise the loss over all rows except those of a fold.
     fn best(&self, start: &[f64], without: Option<usize>) -> Vec<f64> {
         let counted: Vec<usize> = (0..self.rows.len())
             .filter(|&at| self.targets[at].weight > 0.0 && without.is_none_or(|fold| self.folds[at] != fold))
@@ -252,7 +253,7 @@ impl<'a> Task<'a> {
         predict_all_with(&rows, &sets).iter().map(figures).collect()
     }
 
-    /// One residual for each time, peak and group of plans of the rows that count.
+    /// Residuals: one for each time, peak and group of plans of the scored rows.
     fn residuals(&self, figures: &[Figures], counted: &[usize]) -> Vec<f64> {
         let Weights { memory, regret } = self.weights;
         let scaled = |error: f64, weight: f64| weight.sqrt() * softened(error, DELTA) / SPREAD;
@@ -270,8 +271,8 @@ impl<'a> Task<'a> {
         all
     }
 
-    /// Σ p_i·(measured_i/best − 1) of a group, where p is a soft choice of the least predicted:
-    /// p_i ∝ exp(−(predicted_i/least − 1)/0.03).
+    /// Soft regret of a group: Σ p_i·(measured_i/best − 1), where p is a soft choice of the least predicted: p_i ∝
+    /// exp(−(predicted_i/least − 1)/0.03).
     fn soft_regret(&self, group: &[usize], figures: &[Figures], counted: &[usize]) -> f64 {
         let plans: Vec<(f64, f64)> = group
             .iter()
@@ -289,25 +290,26 @@ impl<'a> Task<'a> {
     }
 }
 
-/// A descent from the start, in units of what each constant may be off (σ).
+/// Descent from the start, in units of each constant's prior σ.
 struct Descent<'a> {
     task: &'a Task<'a>,
     start: &'a [f64],
-    /// Rows that count, in order.
+    /// Scored rows, in order.
     counted: Vec<usize>,
-    /// What was predicted last, and where: differences start from it.
+    /// Last predictions and their point, from which differences start.
     last: RefCell<(Vec<f64>, Vec<Figures>)>,
 }
 
 impl Descent<'_> {
-    /// The constants, inside their bounds.
+    /// Values of the constants, clamped to their bounds.
     fn values(&self, at: &[f64]) -> Vec<f64> {
-        let value =
-            |((placed, start), at): ((&Placed, &f64), &f64)| placed.bounds().clamp(start + at * placed.free.prior);
+        let value = |((placed, start), at): ((&PlacedConstant, &f64), &f64)| {
+            placed.bounds().clamp(start + at * placed.free.prior)
+        };
         self.task.placed.iter().zip(self.start).zip(at).map(value).collect()
     }
 
-    /// Predictions by row, from the last where it was here.
+    /// Predictions by row, cached at the last point.
     fn figures(&self, at: &[f64]) -> Vec<Figures> {
         if self.last.borrow().0 != at {
             let mut figures = vec![(None, None); self.task.rows.len()];
@@ -320,24 +322,25 @@ impl Descent<'_> {
 
     fn with_priors(&self, mut residuals: Vec<f64>, at: &[f64]) -> Vec<f64> {
         residuals.extend_from_slice(at);
-        let outside =
-            |((placed, start), at): ((&Placed, &f64), &f64)| placed.bounds().wall(start + at * placed.free.prior);
+        let outside = |((placed, start), at): ((&PlacedConstant, &f64), &f64)| {
+            placed.bounds().wall(start + at * placed.free.prior)
+        };
         residuals.extend(self.task.placed.iter().zip(self.start).zip(at).map(outside));
         residuals
     }
 }
 
-impl Problem for Descent<'_> {
+impl LeastSquares for Descent<'_> {
     fn residuals(&self, at: &[f64]) -> Vec<f64> {
         self.with_priors(self.task.residuals(&self.figures(at), &self.counted), at)
     }
 
-    /// Forward differences over the rows that the constant touches.
+    /// Forward differences over the rows that the constant affects.
     fn derivatives(&self, at: &[f64], which: usize) -> Vec<f64> {
         let here = self.residuals(at);
         let mut figures = self.figures(at);
         let mut moved = at.to_vec();
-        // Away from the nearer bound, so that a constant at its bound still has a slope.
+        // Step away from the nearer bound, so that a constant at its bound still has a slope.
         let bounds = self.task.placed[which].bounds();
         let value = self.values(at)[which];
         let step = if bounds.high - value < value - bounds.low { -STEP } else { STEP };
@@ -351,14 +354,14 @@ impl Problem for Descent<'_> {
     }
 }
 
-fn target(sample: &Sample) -> Target {
+fn target(sample: &PredictedRun) -> Target {
     let gib = sample.row.peak_mem_gib.filter(|peak| peak.is_finite() && *peak > 0.0);
     let seconds = sample.measured();
     let weight = if seconds.is_some() || gib.is_some() { sample.weight } else { 0.0 };
     Target { seconds, gib, weight }
 }
 
-/// The overrides with further constants after those of their fit; what is named anew replaces what it was.
+/// Overrides with further constants appended to their fit; later values override earlier ones.
 pub fn with(sets: &Overrides, constants: impl IntoIterator<Item = Constant>) -> Overrides {
     let new: Vec<Constant> = constants.into_iter().collect();
     let mut fit = sets.fit().cloned().unwrap_or_else(Fit::empty);

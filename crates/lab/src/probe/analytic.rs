@@ -1,4 +1,4 @@
-//! The cost model as a probe: what it predicts for one kernel.
+//! Cost model as a probe: predicted times of single kernels.
 
 use super::kernel::{Attention, Fused, Gemm, Kernel, group_of};
 use super::{Effort, Machine, Probe, ProbeError, Sample};
@@ -6,12 +6,12 @@ use meshwright_engine::cluster::Cluster;
 use meshwright_engine::collective::Fabric;
 use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::kernel::attention::{Core, Cut};
-use meshwright_engine::kernel::gemm::Shape;
+use meshwright_engine::kernel::gemm::GemmShape;
 use meshwright_engine::kernel::{Device, Pass};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// The cost model, asked for one kernel at a time.
+/// Probe that answers with the cost model's prediction.
 #[derive(Clone, Debug)]
 pub struct Analytic<'a> {
     cluster: &'a Cluster,
@@ -19,7 +19,7 @@ pub struct Analytic<'a> {
     machine: Machine,
 }
 
-impl From<&Gemm> for Shape {
+impl From<&Gemm> for GemmShape {
     fn from(gemm: &Gemm) -> Self {
         let Gemm { format: _, pass: _, m, n, k, batch, output_bytes } = *gemm;
         Self { m: m as f64, n: n as f64, k: k as f64, batch: batch as f64, output_bytes: output_bytes as f64 }
@@ -30,7 +30,7 @@ impl From<&Attention> for Core {
     fn from(core: &Attention) -> Self {
         let seen = core.seen();
         let Attention { kernel: _, pass: _, sequences, heads, kv_heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
-        // Fewer queries than keys is how a rank that gathers the keys sees its share.
+        // A rank that gathers the keys has fewer queries than keys.
         let ranks = (keys as f64 / queries as f64).max(1.0);
         Self {
             sequences: sequences as f64,
@@ -47,12 +47,12 @@ impl From<&Attention> for Core {
 }
 
 impl<'a> Analytic<'a> {
-    /// The model of one device of `cluster` under `stack`.
+    /// Probe for one device of `cluster` under `stack`.
     pub fn new(cluster: &'a Cluster, stack: &'a Stack, machine: Machine) -> Self {
         Self { cluster, stack, machine }
     }
 
-    /// What the model says, in a loop of this kernel alone: full clocks but for [`Kernel::Sustained`], no extra passes.
+    /// Predicted time of a kernel in a loop of its own: full clocks except for [`Kernel::Sustained`], and no extra passes.
     ///
     /// ```text
     /// contended = T·(1 + σ)          sustained = T/κ
@@ -102,7 +102,7 @@ impl<'a> Analytic<'a> {
     }
 }
 
-/// A loop of one short kernel does not heat the device.
+/// Full clocks, since a loop of one short kernel does not heat the device.
 fn full_clocks(gpu: &mut meshwright_engine::gpu::Gpu) {
     for curve in gpu.gemm.values_mut() {
         curve.sustained = 1.0;

@@ -1,4 +1,4 @@
-//! A calibration: samples of one machine, the curves through them, how well they fit, and what they change.
+//! Calibration: samples of one machine, the curves fitted to them, their residuals, and the figures that they replace.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -6,7 +6,7 @@ use std::fmt::Write;
 use serde::Deserialize;
 
 use super::kernel::{COLLECTIVES, Kernel, format_name, name_of};
-use super::sample::{Machine, Row, Samples, SamplesError, check_date, micros, quoted, rows, times};
+use super::sample::{Machine, SampleRow, Samples, SamplesError, check_date, micros, quoted, rows, times};
 use super::{fit, roofline};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::{
@@ -16,69 +16,69 @@ use meshwright_engine::sources::Basis;
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{BytesPerSec, Seconds};
 
-/// What collectives reach of the network above the scale-up domain.
+/// Efficiency of collectives on the network above the scale-up domain.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Network {
-    /// Share of the wire rate.
+    /// Share of the wire rate that collectives reach.
     pub efficiency: f64,
-    /// Ring hops against the 14 us of the specification §3.3.
+    /// Latency of ring hops relative to the 14 us of the specification §3.3.
     pub hop_latency: f64,
 }
 
-/// The figures that samples determined; the others stay as the catalogue has them.
+/// Figures that samples determined; the others keep their catalogue values.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Curves {
-    /// Matrix products, with κ.
+    /// GEMM curves by format, with κ.
     pub gemm: BTreeMap<Format, GemmCurve>,
-    /// Attention kernels.
+    /// Attention curves by kernel.
     pub attention: BTreeMap<AttentionKernel, AttentionCurve>,
-    /// Their occupancy.
+    /// Occupancy of the attention kernels.
     pub attention_occupancy: Option<AttentionOccupancy>,
     /// Share of the HBM bandwidth that streaming kernels reach.
     pub hbm_efficiency: Option<f64>,
     /// Gap between dependent kernels.
     pub kernel_gap: Option<Seconds>,
-    /// Link to the host.
+    /// Bandwidth of the link to the host.
     pub host_link: Option<BytesPerSec>,
     /// Slow-down of compute beside communication (σ).
     pub contention: Option<f64>,
     /// Host time of one launch.
     pub launch: Option<Seconds>,
-    /// Collectives inside the scale-up domain.
+    /// Curves of collectives inside the scale-up domain.
     pub collectives: BTreeMap<Collective, Vec<CollectiveCurve>>,
-    /// Collectives across it.
+    /// Efficiency of collectives that leave the scale-up domain.
     pub network: Option<Network>,
 }
 
-/// How well one figure's curve gives its samples back: mean absolute error before and after, mean and largest error.
+/// Residuals of one figure's curve, before and after the fit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Residual {
-    /// The figure.
+    /// Figure that the samples determine.
     pub figure: Figure,
-    /// Kernels.
+    /// Number of kernels.
     pub samples: usize,
     /// Mean absolute relative error of the catalogue's curve.
     pub before: f64,
-    /// The same of the fitted one.
+    /// Mean absolute relative error of the fitted curve.
     pub after: f64,
-    /// Mean relative error of the fitted one.
+    /// Mean relative error of the fitted curve.
     pub bias: f64,
-    /// Its largest.
+    /// Largest relative error of the fitted curve.
     pub worst: f64,
 }
 
-/// Samples with the curves through them.
+/// Samples with the curves fitted to them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
-    /// Key of the source of the samples in `docs/sources.toml`, or what they are: `measured`.
+    /// Source of the samples: a key of `docs/sources.toml`, or `measured`.
     pub source: String,
-    /// The samples.
+    /// Samples of the machine.
     pub samples: Samples,
-    /// The command that made the file.
+    /// Command that produced the file.
     pub command: String,
-    /// The curves.
+    /// Curves fitted to the samples.
     pub curves: Curves,
 }
 
@@ -94,30 +94,31 @@ struct File {
     #[serde(default)]
     #[expect(dead_code, reason = "for readers: made again from the samples where needed")]
     residuals: toml::Table,
-    samples: BTreeMap<String, Row>,
+    samples: BTreeMap<String, SampleRow>,
 }
 
-/// Why a calibration does not apply.
+/// Reason why a calibration does not apply.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ApplyError {
-    /// It is of another device.
+    /// The calibration is of another device.
     #[error("the calibration is of {of}, and the cluster is of {cluster}")]
     OtherDevice {
-        /// The calibration's.
+        /// Device of the calibration.
         of: String,
-        /// The cluster's.
+        /// Device of the cluster.
         cluster: String,
     },
-    /// With it, the device contradicts itself.
+    /// The calibrated device has inconsistent figures.
     #[error("the calibration does not fit the device: {0}")]
     Invalid(String),
 }
 
 impl Calibration {
-    /// Fits curves to samples, starting from what the catalogue knows of the device.
+    /// Fits curves to samples, starting from the catalogue's figures of the device.
     ///
     /// # Errors
-    /// When a sample beats physics.
+    ///
+    /// A sample is faster than the datasheet allows.
     pub fn new(
         samples: Samples,
         source: &str,
@@ -132,10 +133,11 @@ impl Calibration {
         Ok(Self { source: source.to_owned(), samples, command: command.to_owned(), curves })
     }
 
-    /// Reads a calibration file.
+    /// Parses a calibration file.
     ///
     /// # Errors
-    /// When it is not of this form.
+    ///
+    /// The text is not a calibration.
     pub fn parse(text: &str) -> Result<Self, SamplesError> {
         let file: File = toml::from_str(text).map_err(Box::new)?;
         let File { gpu, basis, source, command, machine, curves, residuals: _, samples } = file;
@@ -143,7 +145,7 @@ impl Calibration {
         Ok(Self { source, samples: Samples { machine, gpu, basis, of: rows(samples)? }, command, curves })
     }
 
-    /// Which figures it replaces.
+    /// Figures that the calibration replaces.
     pub fn figures(&self) -> Vec<Figure> {
         let Curves {
             gemm,
@@ -184,10 +186,11 @@ impl Calibration {
         figures
     }
 
-    /// Replaces what was measured: curves of the device, efficiency of the network, launches of the stack.
+    /// Replaces the measured figures: curves of the device, efficiency of the network, launches of the stack.
     ///
     /// # Errors
-    /// When it is of another device, or makes the device contradict itself.
+    ///
+    /// The calibration is of another device, or makes its figures inconsistent.
     pub fn apply(&self, gpu_name: &str, cluster: &mut Cluster, stack: &mut Stack) -> Result<(), ApplyError> {
         if gpu_name != cluster.gpu.name {
             return Err(ApplyError::OtherDevice { of: gpu_name.to_owned(), cluster: cluster.gpu.name.clone() });
@@ -239,10 +242,10 @@ impl Calibration {
         cluster.gpu.check().and_then(|()| cluster.check()).map_err(ApplyError::Invalid)
     }
 
-    /// As a file. The same samples give the same bytes.
+    /// Text of the calibration file; equal samples give equal bytes.
     pub fn to_toml(&self, cluster: &Cluster, stack: &Stack) -> String {
         let (mut known, mut driven) = (cluster.clone(), stack.clone());
-        // A calibration that contradicts its device is written all the same, so that it can be looked at.
+        // An inconsistent calibration is written too, so that it can be inspected.
         let _ = self.apply(&cluster.gpu.name, &mut known, &mut driven);
         let (before, after) = (fit::analytic(cluster, stack), fit::analytic(&known, &driven));
         let mut text = String::from("# Written by `meshwright calibrate`: the same samples give the same bytes.\n");

@@ -1,6 +1,6 @@
-//! The machine as its own files describe it: GPUs on PCI Express, the driver, InfiniBand, memory.
+//! Description of a host from its own files: GPUs on PCI Express, driver, InfiniBand, memory.
 //!
-//! Everything is read below a root, so that a test can stand a fixture in the place of `/`.
+//! All files are read below a root folder, so that a test can use a fixture in place of `/`.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -8,41 +8,41 @@ use std::path::{Path, PathBuf};
 use meshwright_engine::units::{Bytes, BytesPerSec};
 use meshwright_planner::catalog::gpu_names;
 
-/// PCI vendor of NVIDIA.
+/// PCI vendor id of NVIDIA.
 const NVIDIA: &str = "0x10de";
 
-/// A GPU as the PCI bus shows it.
+/// GPU on the PCI bus.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PciGpu {
     /// Address on the bus.
     pub address: String,
-    /// Name by the driver; empty without one.
+    /// Name from the driver; empty without one.
     pub name: String,
-    /// Link as it is now: speed and lanes.
+    /// Present link: speed and number of lanes.
     pub link: Option<(String, u32)>,
-    /// Link as it could be.
+    /// Best possible link: speed and number of lanes.
     pub best_link: Option<(String, u32)>,
-    /// NUMA node; negative where there is none.
+    /// NUMA node; negative if there is none.
     pub numa: i32,
 }
 
-/// A port of an InfiniBand or RoCE adapter.
+/// Port of an InfiniBand or RoCE adapter.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Port {
-    /// Adapter and port, as `mlx5_0/1`.
+    /// Adapter and port, such as `mlx5_0/1`.
     pub name: String,
     /// Whether the link is up.
     pub is_active: bool,
-    /// Rate of one direction.
+    /// Bandwidth of one direction.
     pub rate: BytesPerSec,
-    /// `InfiniBand` or `Ethernet`.
+    /// Link layer: `InfiniBand` or `Ethernet`.
     pub layer: String,
 }
 
-/// What the files of a host say.
+/// HostDescription as its files describe it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Host {
-    /// GPUs by address.
+pub struct HostDescription {
+    /// GPUs by their PCI address.
     pub gpus: Vec<PciGpu>,
     /// Version of the kernel driver.
     pub driver: Option<String>,
@@ -50,7 +50,7 @@ pub struct Host {
     pub ports: Vec<Port>,
     /// Memory of the host.
     pub memory: Option<Bytes>,
-    /// Name of the processor, as `/proc/cpuinfo` has it.
+    /// Name of the processor from `/proc/cpuinfo`.
     pub processor: String,
 }
 
@@ -69,7 +69,7 @@ fn last(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// `key : value` of a file of `/proc`.
+/// Value of `key : value` in a file of `/proc`.
 fn field(text: &str, key: &str) -> Option<String> {
     text.lines()
         .filter_map(|line| line.split_once(':'))
@@ -77,10 +77,10 @@ fn field(text: &str, key: &str) -> Option<String> {
         .map(|(_, value)| value.trim().to_owned())
 }
 
-/// Reads a host below `root`; what is not there is left out.
-pub fn read(root: &Path) -> Host {
+/// Reads a host below `root`; missing files leave their fields empty.
+pub fn read(root: &Path) -> HostDescription {
     let cpu = text(&root.join("proc/cpuinfo")).unwrap_or_default();
-    Host {
+    HostDescription {
         gpus: entries(&root.join("sys/bus/pci/devices")).iter().filter_map(|path| gpu(path, root)).collect(),
         driver: text(&root.join("proc/driver/nvidia/version")).and_then(|text| version(&text)),
         ports: entries(&root.join("sys/class/infiniband"))
@@ -96,14 +96,14 @@ pub fn read(root: &Path) -> Host {
     }
 }
 
-/// The number in `NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  …`.
+/// Version number in `NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15  …`.
 fn version(text: &str) -> Option<String> {
     let line = text.lines().find(|line| line.starts_with("NVRM version"))?;
     let is_version = |word: &&str| word.contains('.') && word.chars().all(|c| c.is_ascii_digit() || c == '.');
     line.split_whitespace().find(is_version).map(ToOwned::to_owned)
 }
 
-/// A GPU: NVIDIA's, of class 3D controller or VGA.
+/// GPU at a PCI path: NVIDIA's, of class 3D controller or VGA.
 fn gpu(path: &Path, root: &Path) -> Option<PciGpu> {
     let class = text(&path.join("class"))?;
     if text(&path.join("vendor"))? != NVIDIA || !(class.starts_with("0x0302") || class.starts_with("0x0300")) {
@@ -124,7 +124,7 @@ fn gpu(path: &Path, root: &Path) -> Option<PciGpu> {
     })
 }
 
-/// A port; its rate reads `400 Gb/sec (4X NDR)`.
+/// Port of an adapter; its rate reads `400 Gb/sec (4X NDR)`.
 fn port(adapter: &Path, path: &Path) -> Option<Port> {
     let rate = text(&path.join("rate"))?;
     let gbits: f64 = rate.split_whitespace().next()?.parse().ok()?;
@@ -136,28 +136,29 @@ fn port(adapter: &Path, path: &Path) -> Option<Port> {
     })
 }
 
-/// Why a host makes no cluster file.
+/// Reason why no cluster file can describe a host.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NoCluster {
-    /// No GPU.
+    /// The host has no GPU.
     #[error("there is no NVIDIA GPU on the PCI bus of this host")]
     NoGpu,
-    /// GPUs that differ.
+    /// The GPUs of the host differ.
     #[error("this host has different GPUs: {0}\n\nhint: a cluster file is of one device; write it by hand")]
     Mixed(String),
-    /// A name that the catalogue does not know.
+    /// The catalogue does not know the GPU's name.
     #[error("the catalogue has no device for `{0}`\n\nhint: say which with --gpu NAME (`meshwright gpus`)")]
     Unknown(String),
 }
 
-/// A cluster file of `nodes` hosts like this one; `gpu` is the catalogue's name, where the driver's does not say it.
+/// Cluster file of `nodes` hosts like this one; `gpu` is the catalogue name, if the driver's name does not determine it.
 ///
-/// The bandwidth of a GPU into the network is that of all active ports over the GPUs. Efficiency and hop latency are those
-/// of the specification §3.3 and §3.4: measure them with nccl-tests.
+/// The bandwidth of a GPU into the network is that of all active ports divided by the GPUs. Efficiency and hop latency are
+/// those of the specification §3.3 and §3.4 until nccl-tests measure them.
 ///
 /// # Errors
-/// When there is no GPU, they differ, or the catalogue does not know them.
-pub fn cluster_file(host: &Host, nodes: u32, gpu: Option<&str>, date: &str) -> Result<String, NoCluster> {
+///
+/// The host has no GPU, its GPUs differ, or the catalogue does not know them.
+pub fn cluster_file(host: &HostDescription, nodes: u32, gpu: Option<&str>, date: &str) -> Result<String, NoCluster> {
     let Some(first) = host.gpus.first() else { return Err(NoCluster::NoGpu) };
     if let Some(other) = host.gpus.iter().find(|gpu| gpu.name != first.name) {
         return Err(NoCluster::Mixed(format!("{}, {}", first.name, other.name)));
@@ -173,7 +174,7 @@ pub fn cluster_file(host: &Host, nodes: u32, gpu: Option<&str>, date: &str) -> R
     let grace =
         host.processor.contains("Grace") || ["GB200", "GB300", "GH200"].iter().any(|part| first.name.contains(part));
     let source = format!("this machine, read on {date}");
-    // NVLink joins the boards of a host; on Grace it joins hosts, and the catalogue says how many.
+    // NVLink joins the GPUs of a host; on Grace it joins hosts, and the catalogue gives their number.
     let domain = if grace { String::new() } else { format!("scale_up_gpus = {count}\n") };
     let memory =
         host.memory.map_or_else(String::new, |memory| format!("host_memory = \"{:.0} GiB\"\n", memory.as_gib()));

@@ -1,18 +1,18 @@
-//! What stands between this host and a measurement: driver, libraries, links, clocks.
+//! Checks of whether this host can run measurements: driver, libraries, links, clocks.
 
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::device::Host;
+use super::device::HostDescription;
 
-/// How a check went.
+/// Result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// As it should be.
+    /// The host is as it should be.
     Good,
-    /// Measurements run, and may be worse than the machine could do.
+    /// Measurements run, but may be slower than the machine allows.
     Warning,
     /// Some measurements cannot run.
     Missing,
@@ -28,27 +28,28 @@ impl std::fmt::Display for State {
     }
 }
 
-/// One check.
+/// Check of one property of the host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Check {
-    /// What was looked at.
+    /// Property that was checked.
     pub what: String,
-    /// How it is.
+    /// Result of the check.
     pub state: State,
-    /// What was found.
+    /// Finding, as text.
     pub found: String,
-    /// What to do; empty where nothing is to be done.
+    /// Remedy; empty if none is needed.
     pub remedy: String,
 }
 
 impl Check {
-    /// A check.
+    /// Creates a check.
     pub fn new(what: impl Into<String>, state: State, found: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self { what: what.into(), state, found: found.into(), remedy: remedy.into() }
     }
 }
 
-/// A library with the names that the probe's loader tries, the names that it comes under, and what needs it.
+/// Library with the names that the probe's loader tries, the names of its packages' files, and the measurements that need
+/// it.
 struct Library {
     name: &'static str,
     loaded_as: &'static [&'static str],
@@ -57,7 +58,7 @@ struct Library {
     package: &'static str,
 }
 
-/// Source of the names that are tried: cudarc 0.19, `get_lib_name_candidates`, which knows no `libnccl.so.2`.
+/// Source of the names that are tried: cudarc 0.19, `get_lib_name_candidates`, which does not try `libnccl.so.2`.
 const LIBRARIES: [Library; 5] = [
     Library {
         name: "libcuda",
@@ -107,7 +108,7 @@ pub fn library_folders(root: &Path, search_path: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Whether each library would be found by the names under which the probe asks for it.
+/// Checks whether the probe's loader would find each library.
 pub fn libraries(folders: &[PathBuf]) -> Vec<Check> {
     let find = |names: &[&str]| {
         folders.iter().flat_map(|folder| names.iter().map(move |name| folder.join(name))).find(|path| path.exists())
@@ -143,14 +144,14 @@ pub fn libraries(folders: &[PathBuf]) -> Vec<Check> {
         .collect()
 }
 
-/// The link that makes a versioned library be found.
+/// Command for the symbolic link that lets the loader find a versioned library.
 fn link(path: &Path, name: &str) -> String {
     let folder = path.parent().map_or_else(String::new, |folder| folder.display().to_string());
     format!("ln -s {} {folder}/{name} (or the link in a folder of your own, first on LD_LIBRARY_PATH)", path.display())
 }
 
-/// Driver, GPUs and adapters, from the host's own files.
-pub fn hardware(host: &Host) -> Vec<Check> {
+/// Checks of driver, GPUs and adapters, from the host's own files.
+pub fn hardware(host: &HostDescription) -> Vec<Check> {
     let mut checks = vec![match &host.driver {
         Some(version) => Check::new("kernel driver", State::Good, version.clone(), ""),
         None => Check::new(
@@ -195,7 +196,7 @@ pub fn hardware(host: &Host) -> Vec<Check> {
     checks
 }
 
-/// The release of cuDNN that the loader finds, where it finds one.
+/// Check of the cuDNN release that the loader finds, if it finds one.
 #[cfg(feature = "cuda")]
 pub fn cudnn() -> Option<Check> {
     use super::cuda::{LEAST_CUDNN, cudnn_version, release};
@@ -209,7 +210,7 @@ pub fn cudnn() -> Option<Check> {
     Some(Check::new("cuDNN", state, release(version), remedy))
 }
 
-/// Clocks, power limit, ECC and links of each GPU, from NVML.
+/// Checks of clocks, power limit, ECC and links of each GPU, from NVML.
 #[cfg(feature = "cuda")]
 pub fn management() -> Vec<Check> {
     let nvml = match nvml_wrapper::Nvml::init() {
@@ -252,7 +253,7 @@ fn of_device((at, device): (u32, nvml_wrapper::Device)) -> Vec<Check> {
             what("processes"),
             State::Warning,
             format!("{} run on it", running.len()),
-            "stop them: figures would be theirs too",
+            "stop them: they would distort the figures",
         ));
     }
     checks

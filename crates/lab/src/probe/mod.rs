@@ -1,4 +1,4 @@
-//! Numbers from hardware: what can be timed, who times it, and how samples become the curves of a device.
+//! Measurements on hardware: kernels to time, probes that time them, and curves fitted to the samples.
 
 pub mod analytic;
 pub mod calibration;
@@ -28,39 +28,41 @@ pub use kernel::Kernel;
 pub use recorded::Recorded;
 pub use sample::{Machine, Sample, Samples};
 
-/// How often a kernel is repeated.
+/// Number of repeats of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Effort {
-    /// Runs before the clock starts.
+    /// Number of runs before timing starts.
     pub warm_up: u32,
-    /// Timed runs.
+    /// Number of timed runs.
     pub repeats: u32,
-    /// How long a sustained load lasts before it is timed, in seconds.
+    /// Duration of the load before a sustained measurement, in seconds.
     pub soak_seconds: u32,
 }
 
 impl Effort {
-    /// For a look: minutes for a whole plan.
+    /// Effort for a quick check: minutes for a whole plan.
     pub const QUICK: Self = Self { warm_up: 3, repeats: 10, soak_seconds: 2 };
-    /// For a calibration that others will use.
+    /// Effort for a calibration that others will use.
     pub const FULL: Self = Self { warm_up: 10, repeats: 50, soak_seconds: 10 };
 }
 
-/// Who can time a kernel: the cost model, a recording, or a GPU.
+/// Source of kernel times: the cost model, a recording, or a GPU.
 pub trait Probe {
-    /// The machine that its samples are from.
+    /// Machine of the samples.
     fn machine(&self) -> &Machine;
 
     /// Times one kernel.
     ///
     /// # Errors
-    /// When the kernel was not recorded, the device cannot run it, or the driver fails.
+    ///
+    /// The kernel was not recorded, the device cannot run it, or the driver fails.
     fn time(&mut self, kernel: &Kernel, effort: Effort) -> Result<Sample, ProbeError>;
 
-    /// Allocates tensors of these sizes all at once, and says how much of the device's memory went.
+    /// Allocates tensors of these sizes together, and returns the device memory that they take.
     ///
     /// # Errors
-    /// When there is no device, or not so much memory.
+    ///
+    /// There is no device, or its memory does not suffice.
     fn hold(&mut self, sizes: &[u64]) -> Result<Bytes, ProbeError> {
         Err(ProbeError::Unsupported {
             kernel: format!("{} tensors", sizes.len()),
@@ -69,51 +71,51 @@ pub trait Probe {
     }
 }
 
-/// Why there is no sample.
+/// Reason why there is no sample.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProbeError {
-    /// A driver, library or device is not there.
+    /// A driver, library or device is missing.
     #[error("{what}\n\nhint: {remedy}")]
     Missing {
-        /// What.
+        /// Name of what is missing.
         what: String,
-        /// What to do about it.
+        /// Instruction for the user.
         remedy: String,
     },
-    /// The recording does not hold it.
+    /// The recording does not have the kernel.
     #[error("`{kernel}` is not among the {known} recorded kernels")]
     NotRecorded {
-        /// What was asked for.
+        /// Requested kernel.
         kernel: String,
-        /// How many there are.
+        /// Number of recorded kernels.
         known: usize,
     },
-    /// The device, or this probe, cannot run it.
+    /// The device or the probe cannot run the kernel.
     #[error("`{kernel}` cannot run here: {why}")]
     Unsupported {
-        /// What was asked for.
+        /// Requested kernel.
         kernel: String,
-        /// Why not.
+        /// Reason, as text.
         why: String,
     },
-    /// A call failed.
+    /// A library call failed.
     #[error("{call} failed: {why}")]
     Failed {
-        /// The call, with its arguments.
+        /// The call with its arguments.
         call: String,
-        /// The library's own words.
+        /// Error message of the library.
         why: String,
     },
-    /// A time that the device cannot reach: the measurement is wrong, not the device fast.
+    /// A time is below the device's physical limit, so the measurement is wrong.
     #[error("`{kernel}` took {time}, and {limit} allows no less than {floor}: the measurement is wrong")]
     BeatsPhysics {
-        /// What was timed.
+        /// Kernel that was timed.
         kernel: String,
-        /// What came out.
+        /// Time that was measured.
         time: Seconds,
-        /// The least time.
+        /// Least possible time.
         floor: Seconds,
-        /// What bounds it.
+        /// Resource that limits the time.
         limit: &'static str,
     },
 }

@@ -1,4 +1,4 @@
-//! What a rank does, pass by pass: one layer of each kind for one micro-batch, and the update of its shard.
+//! Work of a rank, pass by pass: one layer of each kind for one micro-batch, and the update of its shard.
 
 use serde::Serialize;
 
@@ -11,17 +11,17 @@ use meshwright_engine::units::Seconds;
 /// One pass over a layer, or the update.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// Kind of layer; none for the update.
+    /// Kind of layer; `None` for the update.
     pub layer: Option<usize>,
-    /// Which: `forward`, `backward`, `recompute` or `optimizer`.
+    /// Name: `forward`, `backward`, `recompute` or `optimizer`.
     pub name: &'static str,
-    /// As predicted before.
+    /// Time predicted before calibration.
     pub predicted_s: Seconds,
-    /// As predicted with the curves through the samples.
+    /// Time predicted with the calibrated curves.
     pub calibrated_s: Seconds,
-    /// With each measured kernel in the place of its predicted time.
+    /// Time with measured kernels in place of their predictions.
     pub measured_s: Seconds,
-    /// Share of it that measured kernels make up; the rest is as predicted (gaps, what the host does, kernels not measured).
+    /// Share covered by measured kernels; the rest is predicted (gaps, host time, kernels that were not measured).
     pub covered: f64,
 }
 
@@ -37,7 +37,7 @@ impl Part {
     }
 }
 
-/// Kernels that were measured take their predicted time, and all others none.
+/// Meter that counts the predicted time of measured kernels alone.
 #[derive(Debug)]
 struct Known<'a>(&'a Measured);
 
@@ -47,7 +47,7 @@ impl Meter for Known<'_> {
     }
 }
 
-/// Passes of one layer of each kind, and the update, in order; those that take no time are left out.
+/// Times of the passes over one layer of each kind, and of the update, in order; passes of zero length are left out.
 fn times(costs: &Costs, plan: &Plan) -> Vec<(Option<usize>, &'static str, Seconds)> {
     let kinds = 0..costs.problem.model().kinds.len();
     let passes = kinds.flat_map(|kind| {
@@ -58,7 +58,7 @@ fn times(costs: &Costs, plan: &Plan) -> Vec<(Option<usize>, &'static str, Second
     passes.chain([(None, "optimizer", costs.evaluate(plan).step.optimizer)]).collect()
 }
 
-/// Every part of a plan, priced by the curves before, those through the samples, and the samples themselves.
+/// Parts of a plan, timed by the curves before and after calibration, and by the samples.
 pub(super) fn parts(before: &Costs, after: &Costs, measured: &Measured, plan: &Plan) -> Vec<Part> {
     let known = Known(measured);
     let metered = times(&Costs::new(after.problem).metered(measured), plan);

@@ -1,4 +1,4 @@
-//! Ranks that find each other as `torchrun` and `srun` start them, and share an id of NCCL's in each group over TCP.
+//! Rendezvous of ranks started by `torchrun` or `srun`, which share an NCCL id in each group over TCP.
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -10,29 +10,29 @@ use meshwright_engine::collective::Group;
 
 /// Bytes of an NCCL unique id.
 pub const ID_BYTES: usize = 128;
-/// First words on every connection, so that a stranger's does not take a rank's place.
+/// Greeting on every connection, so that an unrelated client cannot take a rank's place.
 const GREETING: &[u8; 16] = b"meshwright-nccl2";
-/// How long ranks wait for each other.
+/// Time that ranks wait for each other.
 const PATIENCE: Duration = Duration::from_mins(2);
-/// How long a connection may stay silent: a stranger must not hold up the ranks behind it.
+/// Time that a connection may stay silent, so that an unrelated client does not delay the ranks behind it.
 const SILENCE: Duration = Duration::from_secs(5);
 /// Time between two attempts to reach rank 0.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// One rank of several.
+/// Rank of a distributed measurement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ranks {
-    /// This one.
+    /// Number of this rank.
     pub rank: u32,
-    /// How many.
+    /// Number of all ranks.
     pub world: u32,
-    /// This one on its node: the GPU that it uses.
+    /// Number of this rank on its node, which is the GPU that it uses.
     pub local: u32,
-    /// Ranks of each node.
+    /// Number of ranks on each node.
     pub per_node: u32,
-    /// Where rank 0 listens.
+    /// Address on which rank 0 listens.
     pub address: String,
-    /// How long to wait for the others.
+    /// Time to wait for the other ranks.
     pub patience: Duration,
 }
 
@@ -41,13 +41,14 @@ fn failed(call: impl Into<String>, why: impl std::fmt::Display) -> ProbeError {
 }
 
 impl Ranks {
-    /// From the environment of `torchrun` (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) or `srun`
-    /// (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, with MASTER_ADDR set by hand); none where one process is alone.
+    /// Reads the environment of `torchrun` (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT) or `srun`
+    /// (SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, with MASTER_ADDR set by hand); `None` for a single process.
     ///
     /// MASTER_PORT belongs to torchrun's own store, so the port after it is used.
     ///
     /// # Errors
-    /// When a variable is no number, or several ranks have no MASTER_ADDR.
+    ///
+    /// A variable is not a number, or several ranks have no MASTER_ADDR.
     pub fn from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Option<Self>, ProbeError> {
         let number = |names: [&str; 2], default: u32| -> Result<u32, ProbeError> {
             let Some((name, text)) = names.iter().find_map(|name| variable(name).map(|text| (*name, text))) else {
@@ -84,20 +85,21 @@ impl Ranks {
         }))
     }
 
-    /// The first rank of this one's group, and its place in it; none where the ranks do not make whole groups.
+    /// First rank of this rank's group, and its index in the group; `None` if the ranks do not form whole groups.
     ///
-    /// A group is `ranks` ranks that lie `stride` apart; groups that interleave fill blocks of `ranks · stride` ranks.
+    /// A group is `ranks` ranks that are `stride` apart; groups that interleave fill blocks of `ranks · stride` ranks.
     pub fn place(&self, group: Group) -> Option<(u32, u32)> {
         let Group { ranks, stride } = group;
         let block = ranks.checked_mul(stride).filter(|block| *block > 0 && self.world.is_multiple_of(*block))?;
         Some((self.rank / block * block + self.rank % stride, self.rank / stride % ranks))
     }
 
-    /// The first rank of each group makes an id, and the others of the group get it, by way of rank 0. All ranks call it at
-    /// once; `round` counts the calls, so that a rank that is ahead waits.
+    /// Id of this rank's group: its first rank creates the id, and the others receive it through rank 0. All ranks call it
+    /// at once; `round` counts the calls, so that a rank that is ahead waits.
     ///
     /// # Errors
-    /// When the ranks do not make whole groups, an id cannot be made, rank 0 cannot listen, or a rank does not come in time.
+    ///
+    /// The ranks do not form whole groups, an id cannot be created, rank 0 cannot listen, or a rank is late.
     pub fn exchange(
         &self,
         group: Group,
@@ -113,7 +115,7 @@ impl Ranks {
         if self.rank == 0 { self.serve(group, round, id) } else { self.fetch(round, &id) }
     }
 
-    /// Takes an id of each other rank, and gives back its group's; connections that do not greet are turned away.
+    /// Accepts an id from each other rank, and answers with its group's; connections without the greeting are refused.
     fn serve(&self, group: Group, round: u32, own: [u8; ID_BYTES]) -> Result<[u8; ID_BYTES], ProbeError> {
         let call = || format!("listening on {}", self.address);
         let listener = TcpListener::bind(&self.address).map_err(|error| failed(call(), error))?;
@@ -123,7 +125,7 @@ impl Ranks {
         while come.len() + 1 < self.world as usize {
             match listener.accept() {
                 Ok((stream, _)) => {
-                    // A rank that lost its connection comes again.
+                    // A rank that lost its connection connects again.
                     if let Some((rank, id)) = greeted(&stream, self.world, round) {
                         come.insert(rank, (stream, id));
                     }
@@ -168,7 +170,7 @@ impl Ranks {
     fn attempt(&self, round: u32, id: &[u8; ID_BYTES]) -> std::io::Result<[u8; ID_BYTES]> {
         let addresses: Vec<SocketAddr> = self.address.to_socket_addrs()?.collect();
         let mut stream = TcpStream::connect(addresses.as_slice())?;
-        // The answer comes when the last rank is there.
+        // The answer arrives after the last rank has connected.
         stream.set_read_timeout(Some(self.patience))?;
         stream.write_all(GREETING)?;
         stream.write_all(&self.rank.to_be_bytes())?;
@@ -180,7 +182,7 @@ impl Ranks {
     }
 }
 
-/// The rank that a connection greets as, with the id that it brings; none for a stranger's, or one of another round.
+/// Rank and id that a connection presents; `None` for an unrelated client or another round.
 fn greeted(mut stream: &TcpStream, world: u32, round: u32) -> Option<(u32, [u8; ID_BYTES])> {
     stream.set_nonblocking(false).ok()?;
     stream.set_read_timeout(Some(SILENCE)).ok()?;
@@ -188,7 +190,7 @@ fn greeted(mut stream: &TcpStream, world: u32, round: u32) -> Option<(u32, [u8; 
     stream.read_exact(words.as_flattened_mut()).ok()?;
     let mut id = [0; ID_BYTES];
     let [greeting @ .., rank, their_round] = words;
-    // A stranger may send nothing more.
+    // An unrelated client may send nothing more.
     if greeting.as_flattened() != GREETING.as_slice() {
         return None;
     }

@@ -1,15 +1,15 @@
-//! A probe that plays samples back: what runs where no GPU is.
+//! Probe that answers from recorded samples, for hosts without a GPU.
 
 use super::{Effort, Kernel, Machine, Probe, ProbeError, Sample, Samples};
 
-/// Samples, as if they were taken now.
+/// Probe that answers from recorded samples.
 #[derive(Clone, Debug)]
 pub struct Recorded {
     samples: Samples,
 }
 
 impl Recorded {
-    /// Plays these samples back.
+    /// Creates a probe from samples.
     pub const fn new(samples: Samples) -> Self {
         Self { samples }
     }

@@ -1,12 +1,12 @@
-//! The least time that a device's datasheet allows a kernel: a faster measurement is a wrong one.
+//! Roofline: the least time that a device's datasheet allows a kernel; a faster measurement is wrong.
 
 use super::kernel::{Fused, Gemm, Kernel};
 use super::{ProbeError, Sample};
 use meshwright_engine::gpu::{Collective, Format, Gpu};
 use meshwright_engine::units::{Bytes, FlopsPerSec, Seconds};
 
-/// How far a sample may pass the datasheet: its peaks are at the boost clock (1830 MHz on an H100 SXM), the driver lets
-/// the clock go higher (1980 MHz, `nvidia-smi -q -d CLOCK`), and single times jitter.
+/// Factor by which a sample may exceed the datasheet: its peaks are at the boost clock (1830 MHz on an H100 SXM), the
+/// driver may clock higher (1980 MHz, `nvidia-smi -q -d CLOCK`), and single times jitter.
 const ABOVE_DATASHEET: f64 = 1.1;
 
 /// The least time of a kernel and what sets it; none where the datasheet says nothing about it.
@@ -48,9 +48,10 @@ pub fn floor(kernel: &Kernel, gpu: &Gpu) -> Option<(Seconds, &'static str)> {
     }
 }
 
-/// Whether the median of a sample keeps to the floor.
+/// Checks that the median of a sample is not below the least time.
 ///
 /// # Errors
+///
 /// Names the kernel, its time and the least one.
 pub fn check(kernel: &Kernel, sample: &Sample, gpu: &Gpu) -> Result<(), ProbeError> {
     let Some((floor, limit)) = floor(kernel, gpu) else { return Ok(()) };

@@ -1,4 +1,4 @@
-//! Samples: what was timed, on what, when and how, and the file that keeps them.
+//! Samples: measured times with machine, date and method, and the file that stores them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -10,52 +10,55 @@ use meshwright_engine::gpu::{Format, Gpu};
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::Seconds;
 
-/// Times of one kernel on one machine, at least one, on a grid of 0.1 ns so that a file gives back what was written.
+/// Times of one kernel on one machine, at least one, rounded to 0.1 ns so that a file reproduces them exactly.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sample {
     times: Vec<Seconds>,
 }
 
-/// Steps of the grid in a microsecond.
+/// Grid steps in a microsecond.
 const GRID: f64 = 1e4;
-/// Shortest and longest time that a sample can hold: a clock tick, and an hour.
+/// Range of valid times in microseconds: from a clock tick to an hour.
 const RANGE_US: std::ops::RangeInclusive<f64> = 1e-3..=3.6e9;
 
 impl Sample {
-    /// Times in the order in which they were taken.
+    /// Creates a sample from times in the order of measurement.
     ///
     /// # Errors
-    /// When there is none, or one is no duration between 1 ns and an hour.
+    ///
+    /// The list is empty, or a time is not between 1 ns and an hour.
     pub fn new(times: impl IntoIterator<Item = Seconds>) -> Result<Self, String> {
         Self::from_micros(times.into_iter().map(|time| time.get() * 1e6))
     }
 
-    /// The same from microseconds.
+    /// Creates a sample from microseconds.
     ///
     /// # Errors
-    /// As [`Sample::new`].
+    ///
+    /// As for [`Sample::new`].
     pub fn from_micros(times: impl IntoIterator<Item = f64>) -> Result<Self, String> {
         let times: Vec<Seconds> = times
             .into_iter()
             .map(|us| {
                 let good = us.is_finite() && RANGE_US.contains(&us);
-                good.then(|| Seconds::micros((us * GRID).round() / GRID)).ok_or_else(|| format!("{us} us is no time"))
+                good.then(|| Seconds::micros((us * GRID).round() / GRID))
+                    .ok_or_else(|| format!("{us} us is not a valid time"))
             })
             .collect::<Result<_, _>>()?;
         if times.is_empty() { Err("there are no times".into()) } else { Ok(Self { times }) }
     }
 
-    /// All times.
+    /// All times in the order of measurement.
     pub fn times(&self) -> &[Seconds] {
         &self.times
     }
 
-    /// Adds those of another sample of the same kernel.
+    /// Appends the times of another sample of the same kernel.
     pub fn extend(&mut self, other: Self) {
         self.times.extend(other.times);
     }
 
-    /// The middle one, or the mean of the two in the middle.
+    /// Median time: the middle one, or the mean of the two in the middle.
     pub fn median(&self) -> Seconds {
         let mut sorted = self.times.clone();
         sorted.sort_by(|a, b| a.get().total_cmp(&b.get()));
@@ -63,7 +66,7 @@ impl Sample {
         if sorted.len().is_multiple_of(2) { (sorted[middle - 1] + sorted[middle]) / 2.0 } else { sorted[middle] }
     }
 
-    /// Half the distance between the quartiles over the median: how well repeats agree. Zero for a single time.
+    /// Relative spread: half the interquartile range over the median. Zero for a single time.
     pub fn spread(&self) -> f64 {
         let mut sorted = self.times.clone();
         sorted.sort_by(|a, b| a.get().total_cmp(&b.get()));
@@ -72,17 +75,17 @@ impl Sample {
     }
 }
 
-/// The machine and the software that samples were taken on.
+/// Machine and software of a set of samples.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
-    /// Name of the device as the driver or the source says it.
+    /// Name of the device from the driver or the source.
     pub device: String,
     /// Version of the driver, or of the software of a published table.
     pub driver: String,
-    /// Day on which the samples were taken (or published), as `2026-11-21`.
+    /// Date of measurement or publication, as `2026-11-21`.
     pub date: String,
-    /// Host; empty where it does not matter.
+    /// Name of the host; empty if it does not matter.
     #[serde(default)]
     pub host: String,
     /// Libraries with their versions.
@@ -91,78 +94,79 @@ pub struct Machine {
     /// Clocks, power limit and ECC, as read before the run.
     #[serde(default)]
     pub state: Vec<String>,
-    /// The command that took them.
+    /// Command that took the samples.
     pub command: String,
 }
 
-/// A set of samples of one machine.
+/// Set of samples of one machine.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
-    /// Where they are from.
+    /// Machine of the samples.
     pub machine: Machine,
     /// Catalogue name of the device.
     pub gpu: String,
-    /// Timed here, published by others, or predicted.
+    /// Basis: measured here, published by others, or predicted.
     pub basis: Basis,
-    /// By kernel.
+    /// Samples by kernel.
     pub of: BTreeMap<Kernel, Sample>,
 }
 
-/// What a file of samples or a calibration cannot be.
+/// Error in a file of samples or a calibration.
 #[derive(Debug, thiserror::Error)]
 pub enum SamplesError {
-    /// No TOML, or none of this form.
+    /// The text is not TOML of the expected form.
     #[error("{0}")]
     Toml(#[from] Box<toml::de::Error>),
-    /// A key of `[samples]` that names no kernel.
+    /// A key of `[samples]` names no kernel.
     #[error(transparent)]
     Kernel(#[from] super::kernel::ParseKernelError),
-    /// Times that are none.
+    /// The times of a kernel are invalid.
     #[error("`{kernel}`: {why}")]
     Times {
-        /// Whose.
+        /// Name of the kernel.
         kernel: String,
-        /// What is wrong.
+        /// Reason, as text.
         why: String,
     },
-    /// A day that is none.
-    #[error("`{0}` is no day: write it as 2026-11-21")]
+    /// A date is invalid.
+    #[error("`{0}` is not a date: write it as 2026-11-21")]
     Date(String),
 }
 
 /// One line of `[samples]`.
 #[derive(Deserialize)]
-pub(super) struct Row {
+pub(super) struct SampleRow {
     times_us: Vec<f64>,
 }
 
-/// The part of a file that holds samples; a calibration has more.
+/// Part of a file that has the samples; a calibration has more.
 #[derive(Deserialize)]
 struct File {
     gpu: String,
     basis: Basis,
     machine: Machine,
     #[serde(default)]
-    samples: BTreeMap<String, Row>,
+    samples: BTreeMap<String, SampleRow>,
 }
 
 impl Samples {
-    /// Reads a file of samples, or the samples of a calibration.
+    /// Parses a file of samples, or the samples of a calibration.
     ///
     /// # Errors
-    /// When it is not of this form, a kernel has no such name, or a time is none.
+    ///
+    /// The form is wrong, a kernel name is unknown, or a time is invalid.
     pub fn parse(text: &str) -> Result<Self, SamplesError> {
         let file: File = toml::from_str(text).map_err(Box::new)?;
         check_date(&file.machine.date)?;
         Ok(Self { machine: file.machine, gpu: file.gpu, basis: file.basis, of: rows(file.samples)? })
     }
 
-    /// None yet.
+    /// Creates an empty set of samples.
     pub fn new(gpu: &str, basis: Basis, machine: Machine) -> Self {
         Self { machine, gpu: gpu.to_owned(), basis, of: BTreeMap::new() }
     }
 
-    /// Adds a sample to those that there are of this kernel.
+    /// Adds a sample to those of its kernel.
     pub fn add(&mut self, kernel: Kernel, sample: Sample) {
         match self.of.entry(kernel) {
             std::collections::btree_map::Entry::Occupied(mut there) => there.get_mut().extend(sample),
@@ -172,7 +176,7 @@ impl Samples {
         }
     }
 
-    /// Products with a scale per block, under the name that the device's own curve has: Blackwell runs them as MXFP8.
+    /// Renames block-scaled GEMMs to the format for which the device has a curve: Blackwell runs them as MXFP8.
     ///
     /// Source: specification §2.1 (the table's "mxfp8 (block)").
     pub fn in_formats_of(&mut self, gpu: &Gpu) {
@@ -190,7 +194,7 @@ impl Samples {
         }
     }
 
-    /// As a file, which [`parse`](Self::parse) reads back.
+    /// Text of the file, which [`parse`](Self::parse) reads back.
     pub fn to_toml(&self) -> String {
         let mut text =
             String::from("# Samples of `meshwright measure`; `meshwright calibrate` makes curves of them.\n");
@@ -203,7 +207,7 @@ impl Samples {
         text
     }
 
-    /// The `[machine]` table.
+    /// Text of the `[machine]` table.
     pub(super) fn machine_toml(&self) -> String {
         let Machine { device, driver, date, host, libraries, state, command } = &self.machine;
         let list = |items: &[String]| items.iter().map(|item| quoted(item)).collect::<Vec<_>>().join(", ");
@@ -226,20 +230,20 @@ pub(super) fn times(sample: &Sample) -> String {
     format!("[{}]", times.join(", "))
 }
 
-/// A time on the grid, in microseconds, with at least one digit after the point.
+/// Time on the grid in microseconds, with at least one decimal.
 pub(super) fn micros(time: Seconds) -> String {
     let text = format!("{:.4}", time.get() * 1e6);
     let short = text.trim_end_matches('0');
     if short.ends_with('.') { format!("{short}0") } else { short.to_owned() }
 }
 
-/// A TOML string.
+/// Quoted TOML string.
 pub(super) fn quoted(text: &str) -> String {
     toml::Value::String(text.to_owned()).to_string()
 }
 
-/// The samples of a `[samples]` table.
-pub(super) fn rows(rows: BTreeMap<String, Row>) -> Result<BTreeMap<Kernel, Sample>, SamplesError> {
+/// Samples of a `[samples]` table.
+pub(super) fn rows(rows: BTreeMap<String, SampleRow>) -> Result<BTreeMap<Kernel, Sample>, SamplesError> {
     rows.into_iter()
         .map(|(name, row)| {
             let kernel: Kernel = name.parse()?;
@@ -250,10 +254,11 @@ pub(super) fn rows(rows: BTreeMap<String, Row>) -> Result<BTreeMap<Kernel, Sampl
         .collect()
 }
 
-/// Whether a text is a day, year first.
+/// Checks that a text is a date, year first.
 ///
 /// # Errors
-/// When it is none.
+///
+/// The text is not a date.
 pub fn check_date(text: &str) -> Result<(), SamplesError> {
     let parsed: Option<toml::value::Datetime> = text.parse().ok();
     let is_day = parsed.is_some_and(|at| at.date.is_some() && at.time.is_none());

@@ -1,4 +1,4 @@
-//! Which kernels a plan runs, and what its step takes when their times are measured ones.
+//! Kernels that a plan runs, and its step time with measured kernel times.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
@@ -16,7 +16,7 @@ use meshwright_engine::units::Seconds;
 /// Columns of the matrix that stands for a batch of streaming kernels.
 const STREAM_COLUMNS: u64 = 1024;
 
-/// The kernel that a priced call runs, and how often; none where no probe can run it (attention with its scores in memory).
+/// Kernel of a costed call, and its number of runs; `None` if no probe can run it (attention with its scores in memory).
 pub fn kernel_of(call: &Call) -> Option<(Kernel, f64)> {
     match call {
         Call::Product { shape, format, pass } => {
@@ -46,8 +46,8 @@ pub fn kernel_of(call: &Call) -> Option<(Kernel, f64)> {
     }
 }
 
-/// One kernel of a rank's attention, and how often it runs: a ring of c ranks runs c blocks of s/c queries and keys, half
-/// of each seen, which is the causal share of all.
+/// Kernel of a rank's attention, and its number of runs: a ring of c ranks runs c blocks of s/c queries and keys, each half
+/// masked, which is the causal share of all.
 fn attention(core: &Core, kernel: AttentionKernel, pass: Pass) -> (Attention, f64) {
     let Core { sequences, heads, kv_heads, seq_len, seen, qk_dim, v_dim, dropout: _, cut } = *core;
     let size = |value: f64| (value.round() as u64).max(1);
@@ -75,7 +75,7 @@ fn attention(core: &Core, kernel: AttentionKernel, pass: Pass) -> (Attention, f6
     (core, cut.by_chunks)
 }
 
-/// Notes every priced call.
+/// Meter that records every call.
 #[derive(Debug, Default)]
 struct Notes(Mutex<Vec<(Call, Seconds)>>);
 
@@ -86,15 +86,15 @@ impl Meter for Notes {
     }
 }
 
-/// Every call that prices one layer of each kind, the two ends and the update of a plan, with its predicted time.
+/// Calls that cost one layer of each kind, embedding and loss, and the update of a plan, with their predicted times.
 pub fn calls(costs: &Costs, plan: &Plan) -> Vec<(Call, Seconds)> {
     let notes = Notes::default();
     let _ = Costs::new(costs.problem).metered(&notes).evaluate(plan);
     notes.0.into_inner().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The kernels that the plans run, the most expensive first, each with the predicted time that hangs on it; beside a
-/// library's attention, the probe's own on the same sizes.
+/// Kernels of several plans, the most expensive first, with the predicted time that each accounts for; a library's
+/// attention is followed by the probe's own of the same sizes.
 pub fn wanted(costs: &Costs, plans: &[Plan]) -> Vec<(Kernel, Seconds)> {
     let mut times: BTreeMap<Kernel, Seconds> = BTreeMap::new();
     for plan in plans {
@@ -113,13 +113,13 @@ pub fn wanted(costs: &Costs, plans: &[Plan]) -> Vec<(Kernel, Seconds)> {
     wanted
 }
 
-/// A product large enough to show the clocks.
+/// GEMM large enough to measure sustained clocks.
 const fn large(format: Format) -> Gemm {
     Gemm { format, pass: Pass::Forward, m: 8192, n: 8192, k: 8192, batch: 1, output_bytes: 2 }
 }
 
-/// What every calibration wants of a device, whatever the plans: clocks under load, contention, bandwidths, launches;
-/// with several ranks, collectives over sizes in each group (ranks and nodes).
+/// Kernels for every calibration of a device: clocks under load, contention, bandwidths, launches; with several ranks,
+/// collectives over sizes in each group (ranks and nodes).
 pub fn base(gpu: &Gpu, effort: Effort, groups: &[(u64, u64)]) -> Vec<Kernel> {
     let quick = effort == Effort::QUICK;
     let mut kernels = vec![Kernel::Launch];
@@ -145,8 +145,8 @@ pub fn base(gpu: &Gpu, effort: Effort, groups: &[(u64, u64)]) -> Vec<Kernel> {
     kernels
 }
 
-/// Ranks and nodes of the groups in which the plans talk (tensor, context, expert and data parallel), as far as `world` ranks,
-/// `per_node` on each node, hold whole ones; and of all ranks together. Small groups first.
+/// Ranks and nodes of the groups in which the plans communicate (tensor, context, expert and data parallel), if `world`
+/// ranks, `per_node` on each node, contain whole groups; then of all ranks. Small groups first.
 pub fn groups(plans: &[Plan], world: u32, per_node: u32) -> Vec<(u64, u64)> {
     let per_node = per_node.max(1);
     let nodes_of = |group: Group| (group.ranks * group.stride).div_ceil(per_node).min(group.ranks);
@@ -173,7 +173,7 @@ pub fn groups(plans: &[Plan], world: u32, per_node: u32) -> Vec<(u64, u64)> {
     shapes.into_iter().filter(|(ranks, _)| *ranks > 1).collect()
 }
 
-/// Prices with measured times: products and attention as loops took them, slowed by what a whole step sustains.
+/// Meter with measured times: GEMMs and attention as timed in loops, slowed by what a whole step sustains.
 ///
 /// ```text
 /// product T/κ          attention T/√κ          streaming T·kernels
@@ -188,26 +188,26 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// From samples, on a device whose κ are known as well as they are.
+    /// Creates the meter from samples, for a device with known κ.
     pub fn new(samples: &Samples, gpu: &Gpu) -> Self {
         let times = samples.of.iter().map(|(kernel, sample)| (*kernel, sample.median())).collect();
         let sustained = gpu.gemm.iter().map(|(format, curve)| (*format, curve.sustained)).collect();
         Self { times, sustained }
     }
 
-    /// The measured time of a call in a training step.
+    /// Measured time of a call in a training step.
     pub fn of(&self, call: &Call) -> Option<Seconds> {
         let (kernel, count) = kernel_of(call)?;
         Some(*self.times.get(&kernel)? * count / self.clocks(call))
     }
 
-    /// The longest that a library's attention takes in a training step: as long as the probe's own kernel.
+    /// Upper bound of a library's attention in a training step: the time of the probe's own kernel.
     pub fn bound(&self, call: &Call) -> Option<Seconds> {
         let (Kernel::Attention(core), count) = kernel_of(call)? else { return None };
         Some(*self.times.get(&Kernel::Attention(core.bound()?))? * count / self.clocks(call))
     }
 
-    /// What a whole step sustains of the speed in a loop.
+    /// Factor from the speed in a loop to that in a whole step.
     fn clocks(&self, call: &Call) -> f64 {
         let clocks = |format: Format| self.sustained.get(&format).or_else(|| self.sustained.get(&Format::Bf16));
         match call {
@@ -218,7 +218,7 @@ impl Measured {
     }
 }
 
-/// The same, with attention as slow as it can be: where only the probe's own kernel was timed, as long as that.
+/// Meter with upper bounds of attention: if only the probe's own kernel was timed, its time.
 #[derive(Clone, Copy, Debug)]
 pub struct Slowest<'a>(pub &'a Measured);
 

@@ -1,7 +1,7 @@
-//! The tensors of one layer on one rank, shape by shape: what a framework allocates, where the cost model has formulas.
+//! Tensors of one layer on one rank, shape by shape: a framework's allocations, as opposed to the cost model's formulas.
 //!
-//! They are counted here anew, in whole elements, and allocated on the device; that checks the formulas of specification §6
-//! and the driver's rounding, not a framework's own habits.
+//! They are counted independently, in whole elements, and allocated on the device; that checks the formulas of
+//! specification §6 and the driver's rounding, not a framework's own habits.
 
 use meshwright_engine::cost::Costs;
 use meshwright_engine::gpu::{AttentionKernel, Format};
@@ -9,25 +9,25 @@ use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Moe};
 use meshwright_engine::plan::{Modules, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 
-/// One tensor.
+/// NamedTensor with a name and a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Tensor {
-    /// What it is.
+pub struct NamedTensor {
+    /// Name of the tensor.
     pub name: String,
-    /// Its size.
+    /// Size in bytes.
     pub bytes: u64,
 }
 
-/// The tensors of a layer at the end of its forward, or before the backward of a recomputed one.
+/// Tensors of a layer at the end of its forward pass, or before the backward pass of a recomputed one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LayerTensors {
-    /// Weights, gradients, master weights and moments: one buffer each, which the layers of a rank share.
-    pub states: Vec<Tensor>,
-    /// Everything that one micro-batch keeps.
-    pub activations: Vec<Tensor>,
+    /// Weights, gradients, master weights and moments: one buffer each, shared by the layers of a rank.
+    pub states: Vec<NamedTensor>,
+    /// Activations kept for one micro-batch.
+    pub activations: Vec<NamedTensor>,
 }
 
-/// Lists a layer's tensors. None for state-space and linear attention, and un-fused scores.
+/// Tensors of a layer; `None` for state-space and linear attention, and for unfused scores.
 pub fn of_layer(problem: &Problem, plan: &Plan, kind: usize) -> Option<LayerTensors> {
     let layer = problem.model().kinds.get(kind)?;
     if problem.stack().attention == AttentionKernel::Unfused
@@ -39,24 +39,24 @@ pub fn of_layer(problem: &Problem, plan: &Plan, kind: usize) -> Option<LayerTens
     Some(LayerTensors { states: states(problem, plan, &rank.weights(layer)), activations: rank.activations(layer) })
 }
 
-/// A weight on one rank.
+/// Weight matrix on one rank.
 struct Weight {
     elements: u64,
     is_expert: bool,
 }
 
-/// What a rank of a plan sees.
+/// View of one rank of a plan.
 struct Rank<'a> {
     problem: &'a Problem,
     plan: &'a Plan,
     hidden: u64,
     tp: u64,
     tokens: u64,
-    /// Tokens of the parts that sequence parallelism shares out.
+    /// Tokens in the parts that sequence parallelism divides.
     shared_tokens: u64,
-    /// Copies of tokens that experts receive.
+    /// Token copies that the rank's experts receive.
     received: u64,
-    /// Bytes of a stored input of a product.
+    /// Bytes per element of a stored GEMM input.
     input: u64,
     forgotten: Modules,
 }
@@ -138,8 +138,8 @@ impl<'a> Rank<'a> {
         weights
     }
 
-    /// What one micro-batch keeps, with the statistics of norms and softmax.
-    fn activations(&self, layer: &Layer) -> Vec<Tensor> {
+    /// Activations of one micro-batch, with the statistics of norms and softmax.
+    fn activations(&self, layer: &Layer) -> Vec<NamedTensor> {
         let mut all: Vec<(&str, u64)> = Vec::new();
         let blocks = u64::from(layer.mixer != Mixer::None) + u64::from(layer.ffn != Ffn::None);
         for _ in 0..blocks {
@@ -189,7 +189,7 @@ impl<'a> Rank<'a> {
             }
             Ffn::Dense(_) | Ffn::Moe(_) | Ffn::None => {}
         }
-        all.into_iter().map(|(name, bytes)| Tensor { name: name.to_owned(), bytes }).collect()
+        all.into_iter().map(|(name, bytes)| NamedTensor { name: name.to_owned(), bytes }).collect()
     }
 
     fn mlp(&self, mlp: &Mlp, tokens: u64, shards: u64) -> Vec<(&'static str, u64)> {
@@ -202,9 +202,9 @@ impl<'a> Rank<'a> {
     }
 }
 
-/// Weights, gradients, master weights and two moments, each in one buffer, as distributed optimizers keep them, and each sharded
-/// as the plan's ZeRO stage says.
-fn states(problem: &Problem, plan: &Plan, weights: &[Weight]) -> Vec<Tensor> {
+/// Weights, gradients, master weights and two moments, each in one buffer, as distributed optimizers store them, and
+/// sharded by the plan's ZeRO stage.
+fn states(problem: &Problem, plan: &Plan, weights: &[Weight]) -> Vec<NamedTensor> {
     let recipe = problem.workload().recipe;
     let is_frozen = Costs::new(problem).is_lora();
     let on_device = 1.0 - plan.offload.optimizer;
@@ -228,7 +228,7 @@ fn states(problem: &Problem, plan: &Plan, weights: &[Weight]) -> Vec<Tensor> {
         .into_iter()
         .enumerate()
         .filter(|(at, (_, bytes, _))| *bytes > 0.0 && (*at == 0 || !is_frozen))
-        .map(|(_, (name, bytes, from))| Tensor {
+        .map(|(_, (name, bytes, from))| NamedTensor {
             name: name.to_owned(),
             bytes: (elements(from) as f64 * bytes).ceil() as u64,
         })

@@ -1,33 +1,33 @@
-//! What a check on a device says of the plans.
+//! Verdict of a check of plans on a device.
 
 use serde::Serialize;
 
 use super::verify::Checked;
 use meshwright_engine::units::Seconds;
 
-/// Least share of the predicted kernel time that must be measured, or bounded by the probe's own attention, for a verdict; by
-/// choice, no source sets it.
+/// Least share of the predicted kernel time that must be measured, or bounded by the probe's own attention; a choice,
+/// without a source.
 pub const LEAST_COVERED: f64 = 0.9;
-/// Least share that must be measured itself: a bound alone confirms no step time. A majority, by choice too.
+/// Least share that must be measured itself, since a bound alone confirms no step time; a majority, by choice.
 pub const LEAST_MEASURED: f64 = 0.5;
-/// Largest error of the calibrated kernel time of a verdict that confirms.
+/// Largest error of the calibrated kernel time for confirmation.
 pub const MOST_ERROR: f64 = 0.05;
-/// Largest error of a layer's memory of a verdict that confirms.
+/// Largest error of a layer's memory for confirmation.
 pub const MOST_MEMORY_ERROR: f64 = 0.02;
-/// Two plans nearer than this are a tie: repeats of one measurement differ by as much.
+/// Relative difference below which two plans tie; repeats of one measurement differ by as much.
 pub const TIE: f64 = 0.03;
 
-/// What the check says.
+/// Verdict on the predicted ranking.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
-    /// The predicted winner wins, or ties, and calibrated kernel times are within 5 % of measured.
+    /// The predicted winner wins or ties, and calibrated kernel times are within 5 % of measured.
     Confirmed,
-    /// Another plan wins.
+    /// Another plan is faster when measured.
     Overturned,
-    /// The winner wins, but calibrated kernel times are further off than 5 %, or a layer's memory than 2 %.
+    /// The winner is confirmed, but calibrated kernel times are off by more than 5 %, or a layer's memory by more than 2 %.
     Inaccurate,
-    /// Too little was measured, or nothing but the model was asked.
+    /// Too little was measured, or only the model was asked.
     Inconclusive,
 }
 
@@ -42,7 +42,7 @@ impl std::fmt::Display for Verdict {
     }
 }
 
-/// The verdict on plans that were checked.
+/// Verdict on checked plans.
 pub(super) fn verdict(plans: &[Checked]) -> Verdict {
     let known = |plan: &Checked| {
         let known = plan.total().map(|total| (total.covered, total.covered + total.bounded));
@@ -51,7 +51,7 @@ pub(super) fn verdict(plans: &[Checked]) -> Verdict {
     if plans.is_empty() || !plans.iter().all(known) {
         return Verdict::Inconclusive;
     }
-    // The winner must win by measured times, and also with attention as slow as it can be.
+    // The winner must win by measured times, and also with attention at its upper bound.
     let wins = |time: fn(&Checked) -> Seconds| {
         let best = plans.iter().map(|plan| time(plan).get()).fold(f64::INFINITY, f64::min);
         plans.iter().find(|plan| plan.place_before == 1).is_none_or(|winner| time(winner).get() <= best * (1.0 + TIE))
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
     use crate::probe::verify::{LayerMemory, Term};
 
-    /// A plan that was predicted at this place: its measured and slowest step, the share measured and bounded, and the error of its
-    /// calibrated kernels.
+    /// Plan with this predicted place: measured and slowest step, shares measured and bounded, and error of its calibrated
+    /// kernels.
     fn plan(place: usize, step: [f64; 2], share: [f64; 2], error: f64) -> Checked {
         let total = Term {
             name: "all kernels".into(),

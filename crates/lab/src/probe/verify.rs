@@ -1,4 +1,4 @@
-//! The top plans checked on a device: predicted against measured by kind of kernel, and the ranking done again.
+//! Verification of the top plans on a device: predicted against measured times by kind of kernel, and a new ranking.
 
 use std::collections::BTreeMap;
 
@@ -17,24 +17,24 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::Seconds;
 
-/// One kind of kernel of a plan: what a layer of each kind, the two ends and the update take together.
+/// Kernels of one kind in a plan: a layer of each kind, embedding and loss, and the update together.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Term {
-    /// Which.
+    /// Name of the kind.
     pub name: String,
-    /// As predicted before.
+    /// Time predicted before calibration.
     pub predicted_s: Seconds,
-    /// As predicted with the curves through the samples.
+    /// Time predicted with the calibrated curves.
     pub calibrated_s: Seconds,
-    /// As measured.
+    /// Measured time of the kernels.
     pub measured_s: Seconds,
-    /// Share of the predicted time that was measured; errors are of that share.
+    /// Share of the predicted time that was measured; errors refer to that share.
     pub covered: f64,
-    /// Share of the predicted time of which the probe's own attention says only how long it takes at most.
+    /// Share of the predicted time that is only bounded by the probe's own attention.
     pub bounded: f64,
-    /// That share as predicted with the curves through the samples.
+    /// Bounded share as predicted with the calibrated curves.
     pub bounded_s: Seconds,
-    /// That share as long as it can be: the time of the probe's own attention.
+    /// Upper bound of that share: the time of the probe's own attention.
     pub at_most_s: Seconds,
 }
 
@@ -50,14 +50,14 @@ impl Term {
     }
 }
 
-/// Memory of one layer of a plan on one rank: its states, and what one micro-batch keeps.
+/// Memory of one layer of a plan on one rank: its states, and the activations of one micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct LayerMemory {
-    /// Kind of layer.
+    /// Kind of layer, as an index.
     pub kind: usize,
-    /// As the cost model's formulas have it.
+    /// Bytes by the cost model's formulas.
     pub predicted_bytes: f64,
-    /// As the driver allocated the same tensors.
+    /// Bytes that the driver allocated for the same tensors.
     pub allocated_bytes: f64,
 }
 
@@ -68,14 +68,15 @@ impl LayerMemory {
     }
 }
 
-/// Most layers that are allocated together, and the bytes that they may take: the driver gives whole pages, and of one small
-/// layer alone they would count for more than they do on a rank.
+/// Largest number of layers to allocate together, and their largest size: the driver allocates whole pages, which would
+/// distort the size of a single small layer.
 const TOGETHER: (u64, u64) = (8, 16 << 30);
 
-/// Allocates layers of each kind of a plan, as many together as bring little rounding, and says what one takes.
+/// Memory of one layer of each kind of a plan, from an allocation of as many layers as make rounding small.
 ///
 /// # Errors
-/// When the probe has no memory, or too little.
+///
+/// The probe has no memory, or too little.
 pub fn memory(problem: &Problem, plan: &Plan, probe: &mut dyn Probe) -> Result<Vec<LayerMemory>, ProbeError> {
     let costs = Costs::new(problem);
     let mut found = Vec::new();
@@ -95,48 +96,48 @@ pub fn memory(problem: &Problem, plan: &Plan, probe: &mut dyn Probe) -> Result<V
     Ok(found)
 }
 
-/// One plan with its terms.
+/// Plan with its measured terms.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Checked {
-    /// The plan.
+    /// The plan as text.
     pub plan: String,
-    /// Place by predicted step time, from 1.
+    /// Rank by predicted step time, from 1.
     pub place_before: usize,
-    /// Place by measured step time, from 1.
+    /// Rank by measured step time, from 1.
     pub place_after: usize,
-    /// Step time as predicted.
+    /// Predicted step time.
     pub predicted_s: Seconds,
-    /// Step time with measured kernels; communication as predicted or calibrated.
+    /// Step time with measured kernels; communication is predicted or calibrated.
     pub measured_s: Seconds,
-    /// The same with attention as slow as it can be, where only the probe's own kernel was timed.
+    /// Step time with attention at its upper bound, where only the probe's own kernel was timed.
     pub slowest_s: Seconds,
-    /// Terms that were measured at all, and their sum as the last.
+    /// Measured terms, followed by their sum.
     pub terms: Vec<Term>,
     /// One layer of each kind, pass by pass, and the update.
     pub parts: Vec<Part>,
     /// Predicted peak memory of the fullest rank, in bytes.
     pub peak_bytes: f64,
-    /// Memory of one layer of each kind, where it was allocated.
+    /// Memory of one layer of each kind that was allocated.
     pub layers: Vec<LayerMemory>,
 }
 
 impl Checked {
-    /// The sum of the terms.
+    /// Sum of the terms.
     pub fn total(&self) -> Option<&Term> {
         self.terms.last()
     }
 }
 
-/// The whole check.
+/// Result of a verification.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Verification {
-    /// What it says.
+    /// Verdict on the ranking.
     pub verdict: Verdict,
-    /// The plans, by measured step time.
+    /// Plans, by measured step time.
     pub plans: Vec<Checked>,
 }
 
-/// Name of the kind of kernel that a call is.
+/// Name of a call's kind of kernel.
 fn term_of(call: &Call) -> &'static str {
     match call {
         Call::Product { pass: Pass::Forward, .. } => "products forward",
@@ -148,10 +149,10 @@ fn term_of(call: &Call) -> &'static str {
     }
 }
 
-/// Checks plans, given in their predicted order, against samples of the device.
+/// Verifies plans, given in their predicted order, with samples of the device.
 ///
-/// `calibrated` is the problem with the curves through the same samples; `layers` is what [`memory`] says of each plan. Step times are the cost model's own, with each
-/// measured kernel in the place of its predicted time.
+/// `calibrated` is the problem with the curves fitted to these samples; `layers` is the result of [`memory`] for each plan.
+/// Step times are the cost model's, with measured kernels in place of their predictions.
 pub fn verify(
     problem: &Problem,
     calibrated: &Problem,
@@ -186,7 +187,7 @@ pub fn verify(
     for (at, plan) in checked.iter_mut().enumerate() {
         plan.place_after = at + 1;
     }
-    // The model's own times confirm nothing.
+    // Predictions of the model confirm nothing.
     let verdict = if samples.basis == Basis::Datasheet { Verdict::Inconclusive } else { verdict(&checked) };
     Verification { verdict, plans: checked }
 }
@@ -194,7 +195,7 @@ pub fn verify(
 fn terms(before: &Costs, after: &Costs, measured: &Measured, plan: &Plan) -> Vec<Term> {
     let calibrated = calls(after, plan);
     let mut sums: BTreeMap<&str, Sums> = BTreeMap::new();
-    // The same plan makes the same calls in the same order, whatever the curves.
+    // A plan makes the same calls in the same order with any curves.
     for ((call, predicted), (_, calibrated)) in calls(before, plan).into_iter().zip(calibrated) {
         let sum = sums.entry(term_of(&call)).or_default();
         sum.all += predicted;
@@ -247,10 +248,11 @@ impl Sums {
     }
 }
 
-/// The problem with the curves of a calibration.
+/// Problem with the curves of a calibration.
 ///
 /// # Errors
-/// When the calibration does not fit its device.
+///
+/// The calibration does not fit its device.
 pub fn calibrated(problem: &Problem, calibration: &Calibration) -> Result<Problem, String> {
     let (mut cluster, mut stack) = (problem.cluster().clone(), problem.stack().clone());
     let name = cluster.gpu.name.clone();

@@ -1,11 +1,11 @@
-//! Cells as numbers that make sense: whole, above 0, small enough.
+//! Validated numeric cells: whole, above 0, and small enough.
 
 use super::{Refusal, Row};
 
 /// Largest count that a cell may hold: no sequence, vocabulary or cluster is larger, and 128 times it fits 32 bits.
 const MOST: f64 = 1e7;
 
-/// The counts of a row, checked. Blank is `None`.
+/// Counts of a row after validation. Blank cells are `None`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cells {
     pub year: u32,
@@ -36,7 +36,7 @@ pub(super) struct Cells {
 }
 
 impl Cells {
-    /// The counts of a row.
+    /// Validates the counts of a row.
     pub fn of(row: &Row) -> Result<Self, Refusal> {
         let need = |name: &str, value| match positive(name, value)? {
             Some(count) => Ok(count),
@@ -78,7 +78,7 @@ fn whole(name: &str, value: Option<f64>) -> Result<Option<u32>, Refusal> {
         None => Ok(None),
         Some(value) if value.is_nan() => Ok(None),
         Some(value) if (0.0..=MOST).contains(&value) && value.fract() == 0.0 => Ok(Some(value as u32)),
-        Some(value) => Refusal::invalid(format!("`{name}` is {value}, which is no count")),
+        Some(value) => Refusal::invalid(format!("`{name}` is {value}, which is not a count")),
     }
 }
 

@@ -1,4 +1,4 @@
-//! The device and the cluster of a row, from its GPU and network columns.
+//! Device and cluster of a row, from its GPU and network columns.
 
 use super::cell::{Cells, text};
 use super::{Refusal, Row, map_stack};
@@ -8,10 +8,11 @@ use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::BytesPerSec;
 use meshwright_planner::catalog::{Shelf, gpu_names};
 
-/// The host of this framework's B200 runs caps their power: a fact that its authors measured and published.
+/// Device whose host caps its power in this framework's runs, with the capped catalogue entry: measured and published by
+/// the authors.
 const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 
-/// Device of a row, by its name in tables or in the catalogue.
+/// Device of a row: a name of the table, or of the catalogue.
 pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
     let capped = name == POWER_CAPPED.0 && map_stack::Release::of(row) == map_stack::Release::MegatronWithoutOverlap;
@@ -22,7 +23,7 @@ pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
     }
 }
 
-/// The cluster: the device's scale-up domains under one network.
+/// Cluster of a row: the device's scale-up domains joined by one network.
 pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu) -> Result<Cluster, Refusal> {
     let network = text(row.interconnect_inter.as_ref());
     let bandwidth = match rate(network, f64::from(cells.gpus_per_node)) {
@@ -54,7 +55,7 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu) -> Result<Cluster, Ref
 }
 
 /// Bandwidth of one GPU into the network, from text such as `8x400Gb IB`, `1600Gbps RoCE per node`, `400Gb/s per GPU`.
-/// Clauses on Ethernet and PCI Express speak of other networks.
+/// Clauses about Ethernet and PCI Express are skipped: they describe other networks.
 fn rate(text: &str, gpus_per_node: f64) -> Option<BytesPerSec> {
     let clauses: Vec<&str> = text
         .split([',', ';'])
@@ -74,7 +75,7 @@ fn rate(text: &str, gpus_per_node: f64) -> Option<BytesPerSec> {
     (gigabytes > 0.0).then(|| BytesPerSec::gbytes(gigabytes))
 }
 
-/// The number before the first `Gb` that has one of three digits or more.
+/// Number of three digits or more before the first `Gb`.
 fn gigabits(text: &str) -> Option<f64> {
     text.match_indices("Gb").find_map(|(at, _)| {
         let before = text[..at].trim_end();
@@ -83,7 +84,7 @@ fn gigabits(text: &str) -> Option<f64> {
     })
 }
 
-/// The `8` of `8x400Gb` and of `8x ConnectX-7`.
+/// Number of ports: the `8` of `8x400Gb` and of `8x ConnectX-7`.
 fn ports(text: &str) -> Option<f64> {
     text.match_indices('x').find_map(|(at, _)| {
         let before = &text[..at];

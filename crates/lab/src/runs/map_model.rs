@@ -1,17 +1,17 @@
-//! The model of a row, from its shape columns.
+//! Model of a row, from its shape columns.
 
 use super::cell::{Cells, flag, text};
 use super::{Refusal, Row};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
 
-/// Ranks and dimensions of latent attention where a row says only that it is latent: DeepSeek-V3's.
+/// Ranks and dimensions of latent attention for rows that give none: those of DeepSeek-V3.
 const LATENT: Mla = Mla { heads: 0, q_rank: 1536, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128 };
 /// Sliding window of GPT-OSS, on every second layer.
 const GPT_OSS_WINDOW: u32 = 128;
 /// Attention chunk of Llama 4, on three layers of four.
 const LLAMA_4_CHUNK: u32 = 8192;
 
-/// What kind of decoder the columns describe.
+/// Kind of decoder that the columns describe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Decoder {
     /// `RMSNorm`, rotary positions, no bias.
@@ -36,7 +36,7 @@ impl Decoder {
     }
 }
 
-/// The model.
+/// Model of a row.
 pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
     let (Some(layers), Some(hidden), Some(vocab), Some(seq_len)) =
         (cells.layers, cells.hidden, cells.vocab, cells.seq_len)
@@ -82,13 +82,13 @@ pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
     })
 }
 
-/// Whether the notes say that a multi-token-prediction layer trains too.
+/// Whether the notes mention a multi-token-prediction layer that is trained too.
 fn predicts_two_tokens(row: &Row) -> bool {
     let notes = text(row.notes.as_ref());
     notes.contains("MTP layer on") || notes.contains("w/ MTP")
 }
 
-/// Which keys the layer sees.
+/// Attention span of a layer.
 fn span(row: &Row, seq_len: u32, index: u32) -> Span {
     let name = text(row.model_name.as_ref());
     if name.contains("GPT-OSS") && index.is_multiple_of(2) {

@@ -1,4 +1,4 @@
-//! The plan of a row: its degrees as stated, and its framework's defaults where they are not.
+//! Plan of a row: its stated degrees, and its framework's defaults for the rest.
 
 use super::cell::{Cells, text};
 use super::map_stack::{self, Release};
@@ -9,12 +9,12 @@ use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Dispatcher;
 
-/// Largest micro-batch that a blank cell may mean.
+/// Largest micro-batch to assume for a blank cell.
 const BLANK_MICRO_BATCH: u32 = 4;
-/// Layers of one chunk where a mixture of experts does not state its chunks.
+/// Layers of one chunk of a mixture of experts that does not state its chunks.
 const MOE_CHUNK: u32 = 4;
 
-/// The plan.
+/// Plan of a row.
 pub(super) fn plan(row: &Row, cells: &Cells, release: Release, model: &Model) -> Result<Plan, Refusal> {
     let Some(global_batch) = cells.global_batch else {
         return Refusal::unsupported("batch unknown");
@@ -63,7 +63,7 @@ pub(super) fn plan(row: &Row, cells: &Cells, release: Release, model: &Model) ->
     })
 }
 
-/// The stated degree, or what the others leave; all of them multiply to the GPUs.
+/// Data-parallel size: the stated one, or the quotient of the GPUs and the other degrees.
 fn data_parallel(cells: &Cells) -> Result<u32, Refusal> {
     let product = |factors: &[u32]| factors.iter().try_fold(1_u64, |all, &factor| all.checked_mul(u64::from(factor)));
     let gpus = u64::from(cells.gpus);
@@ -81,7 +81,8 @@ fn data_parallel(cells: &Cells) -> Result<u32, Refusal> {
     if others.checked_mul(u64::from(dp)) == Some(gpus) { Ok(dp) } else { Err(mismatch()) }
 }
 
-/// Blank: Megatron-Core splits experts as it splits the rest, where the grid allows it; others do not split them.
+/// Expert tensor-parallel size. If blank, Megatron-Core uses the tensor-parallel size where the grid allows it; others use
+/// 1.
 fn expert_tp(cells: &Cells, release: Release, model: &Model, layout: &Layout) -> Result<u32, Refusal> {
     if !model.is_moe() {
         return Ok(1);
@@ -105,7 +106,7 @@ fn expert_tp(cells: &Cells, release: Release, model: &Model, layout: &Layout) ->
     Ok(if fits { layout.tp } else { 1 })
 }
 
-/// Blank: 3 where `fsdp` says full sharding, else 0.
+/// ZeRO stage. If blank, 3 where `fsdp` means full sharding, else 0.
 fn zero_stage(row: &Row) -> Result<ZeroStage, Refusal> {
     let Some(stage) = row.zero_stage.filter(|stage| !stage.is_nan()) else {
         return Ok(if text(row.fsdp.as_ref()).contains("full") { ZeroStage::Three } else { ZeroStage::Zero });
@@ -117,7 +118,7 @@ fn zero_stage(row: &Row) -> Result<ZeroStage, Refusal> {
     ZeroStage::try_from(stage as u8).map_err(|_| wrong())
 }
 
-/// Blank: 1 in a pipeline, else what a rank has, up to 4. Never more than a rank has.
+/// Sequences per micro-batch, at most those of a rank. If blank, 1 in a pipeline, else the rank's own, up to 4.
 fn micro_batch(cells: &Cells, local: u32) -> u32 {
     let blank = if cells.pp > 1 { 1 } else { local.min(BLANK_MICRO_BATCH) };
     cells.micro_batch.unwrap_or(blank).min(local).max(1)
@@ -150,8 +151,8 @@ fn schedule(
     Ok(if chunks > 1 { Schedule::Interleaved { virtual_stages: chunks } } else { Schedule::OneFOneB })
 }
 
-/// Chunks per rank where the row does not say: Megatron-Core takes one layer per chunk, with experts four; an
-/// `interleaved` schedule of others at least two.
+/// Chunks per rank of a row that does not state them: Megatron-Core takes one layer per chunk, four with experts; an
+/// `interleaved` schedule of other frameworks has at least two.
 fn blank_chunks(stated: &str, pp: u32, release: Release, model: &Model) -> u32 {
     let layers = model.layers();
     if release.is_core() && !model.is_moe() && layers.is_multiple_of(pp) {
@@ -166,7 +167,7 @@ fn blank_chunks(stated: &str, pp: u32, release: Release, model: &Model) -> u32 {
     }
 }
 
-/// Blank: the per-operation checkpointing of torchtitan; elsewhere nothing.
+/// Recomputation. If blank, per-operation checkpointing on torchtitan, else none.
 fn recompute(row: &Row, release: Release) -> Recompute {
     let stated = text(row.recompute.as_ref());
     let has = |part: &str| stated.contains(part);
@@ -194,7 +195,7 @@ fn recompute(row: &Row, release: Release) -> Recompute {
     }
 }
 
-/// `ZeRO-1 group K`, `hsdp K`, `shard K`.
+/// Size of a shard group from `ZeRO-1 group K`, `hsdp K` or `shard K`.
 fn shard_group(text: &str) -> Option<u32> {
     if text.contains("FSDP=1") {
         return None;

@@ -1,4 +1,4 @@
-//! The software of a row: the nearest stack of the catalogue, and what the row itself says.
+//! Software of a row: the nearest stack of the catalogue, with the settings that the row states.
 
 use super::cell::{Cells, flag, text};
 use super::{Refusal, Row};
@@ -9,58 +9,58 @@ use meshwright_engine::stack::{Dispatcher, Stack};
 use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe, Workload};
 use meshwright_planner::catalog::Shelf;
 
-/// Software of a published run, by framework and period.
+/// Framework family of a row, with its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
-    /// Megatron-DeepSpeed.
+    /// Megatron-DeepSpeed, by Microsoft.
     MegatronDeepspeed,
     /// Megatron-LM up to 2021.
     Megatron2021,
     /// Megatron-LM of 2022.
     Megatron2022,
-    /// llm-foundry.
+    /// llm-foundry, by MosaicML.
     Foundry,
-    /// `InternEvo`.
+    /// `InternEvo`, by Shanghai AI Laboratory.
     Internevo,
-    /// nanotron.
+    /// nanotron, by Hugging Face.
     Nanotron,
-    /// torchtitan of 2024 and fms-fsdp, compiled.
+    /// torchtitan of 2024, and fms-fsdp, both compiled.
     Torchtitan,
     /// torchtitan from 2025 on, which compiles the loss too.
     Torchtitan2025,
-    /// The same without `torch.compile`.
+    /// torchtitan without `torch.compile`.
     TorchtitanEager,
-    /// Paxml and `MaxText`.
+    /// Paxml and `MaxText`, on JAX.
     Jax,
     /// Megatron-LM at a commit, timed with all overlap off and routing balanced.
     MegatronWithoutOverlap,
-    /// `NeMo` Automodel.
+    /// `NeMo` Automodel, on FSDP.
     Automodel,
-    /// Meta's own.
+    /// Meta's in-house framework.
     Meta,
     /// Megatron-LM of 2024.
     MegatronLm2024,
     /// Megatron-Core with the Transformer Engine of 2024.
     Core24,
-    /// Of 2025.
+    /// Megatron-Core of 2025.
     Core25,
-    /// Of 2026.
+    /// Megatron-Core of 2026.
     Core26,
 }
 
-/// Frameworks that name a commit of Megatron-LM.
+/// Prefix of framework names that state a commit of Megatron-LM.
 const AT_COMMIT: &str = "Megatron-LM @";
-/// Traffic of the AMD submissions' stack, whatever its year: that of 2025.
+/// Traffic factor of the AMD submissions' stack of any year, as for 2025.
 const ROCM_TRAFFIC: f64 = 1.04;
-/// Extra passes of dynamic scaling row by row.
+/// Extra memory passes of dynamic scaling by row.
 const ROWWISE_PASSES: f64 = 2.0;
-/// Bytes of an fp16 gradient in memory under Megatron-DeepSpeed; bf16 is the catalogue's.
+/// Bytes of an fp16 gradient in memory under Megatron-DeepSpeed; the bf16 value is the catalogue's.
 const DEEPSPEED_FP16_GRADIENT: f64 = 4.0;
 /// Hidden share of tensor-parallel collectives under async TP.
 const ASYNC_TP: f64 = 0.5;
 
 impl Release {
-    /// By framework, and its year or container.
+    /// Release of a row, from its framework and its year or container.
     pub fn of(row: &Row) -> Self {
         let framework = text(row.framework.as_ref());
         let year = row.year.filter(|year| !year.is_nan()).unwrap_or(2025.0);
@@ -103,7 +103,7 @@ impl Release {
         }
     }
 
-    /// Whether it is Megatron-Core.
+    /// Whether the family is Megatron-Core.
     pub fn is_core(self) -> bool {
         match self {
             Self::MegatronWithoutOverlap
@@ -126,7 +126,7 @@ impl Release {
         }
     }
 
-    /// Name in the catalogue.
+    /// Name of the stack in the catalogue.
     fn stack(self) -> &'static str {
         match self {
             Self::MegatronDeepspeed => "megatron-deepspeed-2022",
@@ -150,7 +150,7 @@ impl Release {
     }
 }
 
-/// The year of a release: the `25.09` after `container`, or after `NeMo`.
+/// Year of a release such as the `25.09` after `container` or `NeMo`.
 fn release_year(text: &str, label: &str) -> Option<f64> {
     let after = text[text.find(label)? + label.len()..].trim_start();
     let (year, month) = after.split_once('.')?;
@@ -159,12 +159,12 @@ fn release_year(text: &str, label: &str) -> Option<f64> {
     (23.0..30.0).contains(&year).then_some(2000.0 + year)
 }
 
-/// Whether the device is of the generations before H100.
+/// Whether the device is older than the H100 generation.
 fn is_old(row: &Row) -> bool {
     ["A100", "A800", "V100"].iter().any(|old| text(row.gpu.as_ref()).starts_with(old))
 }
 
-/// Number format of the bulk products.
+/// Number format of most GEMMs.
 pub(super) fn format(row: &Row, gpu: &Gpu) -> Result<Format, Refusal> {
     let detail = text(row.dtype_detail.as_ref());
     let has = |format: Format| gpu.gemm.contains_key(&format);
@@ -179,7 +179,7 @@ pub(super) fn format(row: &Row, gpu: &Gpu) -> Result<Format, Refusal> {
     if has(format) { Ok(format) } else { Refusal::unsupported(format!("{} has no {format} matrix products", gpu.name)) }
 }
 
-/// The stack; sets what of the plan it decides.
+/// Stack of a row; also sets the plan values that the stack decides.
 pub(super) fn stack(
     row: &Row,
     cells: &Cells,
@@ -244,7 +244,7 @@ pub(super) fn stack(
     Ok(stack)
 }
 
-/// What rows of the Megatron-Core family say of their software.
+/// Applies the software settings that rows of the Megatron-Core family state.
 fn stated(row: &Row, old: bool, stack: &mut Stack) {
     let (notes, overlap) = (text(row.notes.as_ref()), text(row.overlap.as_ref()));
     let default_tp = stack.overlap.tp;
@@ -271,7 +271,7 @@ fn stated(row: &Row, old: bool, stack: &mut Stack) {
     }
 }
 
-/// Batch, format, bytes per parameter and routing.
+/// Workload of a row: batch, format, bytes per parameter and routing.
 pub(super) fn workload(
     row: &Row,
     cells: &Cells,
@@ -304,7 +304,7 @@ pub(super) fn workload(
     })
 }
 
-/// Whether sequence parallelism is on.
+/// Whether sequence parallelism is enabled.
 pub(super) fn sequence_parallel(row: &Row, cells: &Cells) -> bool {
     cells.tp > 1 && flag(row.sp).unwrap_or(cells.year >= 2023)
 }

@@ -1,6 +1,6 @@
-//! Published runs: from the columns of a row to a problem and a plan, and to what the engine predicts of them.
+//! Published runs: mapping of a row to a problem and a plan, and to a prediction.
 //!
-//! Rules look at what a run was, never at its name, its source or what was measured. They are listed in `docs/runs.md`.
+//! Rules use the properties of a run, never its name, source or measurements. They are listed in `docs/runs.md`.
 
 mod cell;
 pub mod log;
@@ -11,7 +11,7 @@ mod map_stack;
 mod predict;
 mod row;
 
-pub use predict::{Prediction, Status, predict, predict_all, predict_all_with};
+pub use predict::{Prediction, PredictionStatus, predict, predict_all, predict_all_with};
 pub use row::{Row, RunsError, read};
 
 use cell::Cells;
@@ -21,10 +21,10 @@ use meshwright_engine::plan::{Plan, Recompute};
 use meshwright_engine::problem::{HbmProfile, Problem, ProblemError};
 use meshwright_planner::catalog::{Overrides, Shelf};
 
-/// Why a row has no prediction.
+/// Reason why a row has no prediction.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// The row does not say enough, or says what the model does not know.
+    /// The row has too little information, or names something that the model does not support.
     #[error("{0}")]
     Unsupported(String),
     /// The row contradicts itself.
@@ -41,26 +41,28 @@ impl Refusal {
     }
 }
 
-/// Share of the memory above which a stack that recomputes only where it must does so.
+/// Share of the memory above which a stack that recomputes on demand does so.
 const FITS: f64 = 0.95;
 
-/// What a row ran, with the default fit.
+/// Problem and plan of a row, with the default fit.
 ///
 /// # Errors
-/// When the row says too little, contradicts itself, or names what the model does not know.
+///
+/// The row has too little information, contradicts itself, or names something that the model does not support.
 pub fn problem_of(row: &Row) -> Result<(Problem, Plan), Refusal> {
     problem_with(row, &Overrides::default())
 }
 
-/// What a row ran, with this fit and what the user set of `gpu.…` and `stack.…`.
+/// Problem and plan of a row, with a given fit and the user's overrides of `gpu.…` and `stack.…`.
 ///
 /// # Errors
-/// When the row says too little, contradicts itself, or names what the model does not know.
+///
+/// The row has too little information, contradicts itself, or names something that the model does not support.
 pub fn problem_with(row: &Row, sets: &Overrides) -> Result<(Problem, Plan), Refusal> {
     problem_from(row, &Shelf::new(sets))
 }
 
-/// The same from a catalogue that is read once.
+/// Problem and plan of a row, with a catalogue that is read once.
 fn problem_from(row: &Row, shelf: &Shelf) -> Result<(Problem, Plan), Refusal> {
     let cells = Cells::of(row)?;
     let gpu = map_cluster::gpu(row, shelf)?;
@@ -85,7 +87,7 @@ fn first_line(error: &ProblemError) -> String {
     error.to_string().lines().next().unwrap_or_default().to_owned()
 }
 
-/// Automodel, where the row does not say, recomputes all of a plan that would not fit.
+/// Full recomputation for an Automodel plan that would not fit without it, if the row states none.
 fn recompute_where_full(row: &Row, release: Release, problem: &Problem, plan: Plan) -> Plan {
     if release != Release::Automodel || !cell::text(row.recompute.as_ref()).is_empty() {
         return plan;
@@ -119,7 +121,7 @@ mod tests {
         }
     }
 
-    fn status(change: impl Fn(&mut Row)) -> Status {
+    fn status(change: impl Fn(&mut Row)) -> PredictionStatus {
         let mut row = row();
         change(&mut row);
         predict(&row).status
@@ -127,26 +129,29 @@ mod tests {
 
     #[test]
     fn what_is_unknown_is_unsupported() {
-        assert_eq!(status(|_| {}), Status::Ok);
-        assert_eq!(status(|row| row.layers = None), Status::Unsupported);
-        assert_eq!(status(|row| row.global_batch = None), Status::Unsupported);
-        assert_eq!(status(|row| row.gpu = Some("Abacus".into())), Status::Unsupported);
-        assert_eq!(status(|row| row.dtype = Some("nvfp4".into())), Status::Unsupported);
-        assert_eq!(status(|row| row.tp = None), Status::Unsupported);
+        assert_eq!(status(|_| {}), PredictionStatus::Ok);
+        assert_eq!(status(|row| row.layers = None), PredictionStatus::Unsupported);
+        assert_eq!(status(|row| row.global_batch = None), PredictionStatus::Unsupported);
+        assert_eq!(status(|row| row.gpu = Some("Abacus".into())), PredictionStatus::Unsupported);
+        assert_eq!(status(|row| row.dtype = Some("nvfp4".into())), PredictionStatus::Unsupported);
+        assert_eq!(status(|row| row.tp = None), PredictionStatus::Unsupported);
     }
 
     #[test]
     fn what_cannot_be_is_invalid() {
-        assert_eq!(status(|row| row.dp = Some(4.0)), Status::Invalid);
-        assert_eq!(status(|row| row.global_batch = Some(4.0)), Status::Invalid);
+        assert_eq!(status(|row| row.dp = Some(4.0)), PredictionStatus::Invalid);
+        assert_eq!(status(|row| row.global_batch = Some(4.0)), PredictionStatus::Invalid);
         for wrong in [0.0, -1.0, 1.5, 1e18, f64::INFINITY] {
-            assert_eq!(status(|row| row.hidden = Some(wrong)), Status::Invalid, "{wrong}");
-            assert_eq!(status(|row| row.tp = Some(wrong)), Status::Invalid, "{wrong}");
-            assert_eq!(status(|row| row.micro_batch = Some(wrong)), Status::Invalid, "{wrong}");
+            assert_eq!(status(|row| row.hidden = Some(wrong)), PredictionStatus::Invalid, "{wrong}");
+            assert_eq!(status(|row| row.tp = Some(wrong)), PredictionStatus::Invalid, "{wrong}");
+            assert_eq!(status(|row| row.micro_batch = Some(wrong)), PredictionStatus::Invalid, "{wrong}");
         }
-        assert_eq!(status(|row| row.heads = Some(8192.0)), Status::Invalid);
-        assert_eq!(status(|row| row.ep = Some(64.0)), Status::Ok, "a dense model has no experts to split");
-        assert_eq!(status(|row| (row.tp, row.dp, row.gpus_total) = (Some(1e7), Some(1.0), Some(1e7))), Status::Ok);
+        assert_eq!(status(|row| row.heads = Some(8192.0)), PredictionStatus::Invalid);
+        assert_eq!(status(|row| row.ep = Some(64.0)), PredictionStatus::Ok, "a dense model has no experts to split");
+        assert_eq!(
+            status(|row| (row.tp, row.dp, row.gpus_total) = (Some(1e7), Some(1.0), Some(1e7))),
+            PredictionStatus::Ok
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the engine says of a row.
+//! Predictions of rows.
 
 use rayon::prelude::*;
 use serde::Serialize;
@@ -14,64 +14,64 @@ use meshwright_engine::workload::Adaptation;
 use meshwright_planner::catalog::{Overrides, Shelf};
 use meshwright_planner::confidence::Confidence;
 
-/// Whether a row has a prediction.
+/// Outcome of a prediction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Status {
-    /// It has.
+pub enum PredictionStatus {
+    /// The row has a prediction.
     Ok,
-    /// It says too little, or what the model does not know.
+    /// The row has too little information, or names something that the model does not support.
     Unsupported,
-    /// It contradicts itself.
+    /// The row contradicts itself.
     Invalid,
 }
 
-/// The prediction of one row.
+/// Prediction of one row.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     /// Name of the row.
     pub id: String,
-    /// Whether there is one.
-    pub status: Status,
-    /// Why not; empty where there is one.
+    /// Whether the row has a prediction.
+    pub status: PredictionStatus,
+    /// Reason why there is none; empty otherwise.
     pub reason: String,
-    /// Seconds of a step.
+    /// Step time in seconds.
     pub step_time_s: Option<f64>,
     /// Tokens per second and GPU.
     pub tokens_per_s_per_gpu: Option<f64>,
-    /// Model TFLOP/s per GPU, attention counted half.
+    /// Model TFLOP/s per GPU, with half the attention FLOPs (causal).
     pub tflops_per_gpu_causal: Option<f64>,
-    /// The same, attention counted whole.
+    /// Model TFLOP/s per GPU, with all attention FLOPs.
     pub tflops_per_gpu_full: Option<f64>,
     /// Causal model FLOP/s over the dense peak of the row's format.
     pub mfu: Option<f64>,
-    /// Peak memory of the fullest rank, of the row's kind: what the device shows, what is reserved, or what is allocated.
+    /// Peak memory of the fullest rank in GiB, by the row's kind of figure: device, reserved or allocated.
     pub peak_mem_gib: Option<f64>,
-    /// The stack of the catalogue that the row was taken for.
+    /// Name of the catalogue stack that stands for the row's software.
     pub stack: Option<String>,
-    /// The device of the catalogue that the row was taken for.
+    /// Name of the catalogue device that stands for the row's GPU.
     pub gpu: Option<String>,
-    /// The fastest step of the interval that nine runs of ten are in.
+    /// Lower end of the 90 % interval of the step time, in seconds.
     pub step_time_p05_s: Option<f64>,
-    /// The slowest.
+    /// Upper end of the 90 % interval of the step time, in seconds.
     pub step_time_p95_s: Option<f64>,
-    /// The least of the interval of `peak_mem_gib`.
+    /// Lower end of the 90 % interval of `peak_mem_gib`.
     pub peak_mem_p05_gib: Option<f64>,
-    /// The most.
+    /// Upper end of the 90 % interval of `peak_mem_gib`.
     pub peak_mem_p95_gib: Option<f64>,
-    /// Probability that it runs out of memory.
+    /// Probability that the run is out of memory.
     pub oom_probability: Option<f64>,
-    /// Whether over nine tenths of the memory are predicted to be in use.
+    /// Whether the predicted memory exceeds nine tenths of the device's.
     pub near_limit: Option<bool>,
-    /// What the device would show at the peak.
+    /// Peak memory as the device would report it, in GiB.
     pub device_mem_gib: Option<f64>,
-    /// Whether the tool would say that it fits: that figure within the share of the memory that may be filled.
+    /// Whether `device_mem_gib` is within the share of the memory that may be filled.
     pub fits: Option<bool>,
-    /// Where the step's time goes.
+    /// Step time by term.
     pub terms: Option<StepTime>,
 }
 
-/// Adapters skip the weight gradients of the base: two passes of three.
+/// FLOPs of training adapters relative to full training: without the base's weight gradients, two passes of three.
 const LORA_FLOPS: f64 = 2.0 / 3.0;
 
 /// Predicts one row with the default fit.
@@ -91,7 +91,7 @@ pub fn predict_all(rows: &[Row]) -> Vec<Prediction> {
     predict_all_with(rows, &Overrides::default())
 }
 
-/// The same with this fit and what the user set of `gpu.…` and `stack.…`.
+/// Predicts all rows with a given fit and the user's overrides of `gpu.…` and `stack.…`.
 pub fn predict_all_with(rows: &[Row], sets: &Overrides) -> Vec<Prediction> {
     let shelf = Shelf::new(sets);
     rows.par_iter().map(|row| predict_from(row, &shelf)).collect()
@@ -99,8 +99,8 @@ pub fn predict_all_with(rows: &[Row], sets: &Overrides) -> Vec<Prediction> {
 
 fn refused(row: &Row, refusal: &Refusal) -> Prediction {
     let status = match refusal {
-        Refusal::Unsupported(_) => Status::Unsupported,
-        Refusal::Invalid(_) => Status::Invalid,
+        Refusal::Unsupported(_) => PredictionStatus::Unsupported,
+        Refusal::Invalid(_) => PredictionStatus::Invalid,
     };
     Prediction {
         id: text(row.id.as_ref()).to_owned(),
@@ -131,7 +131,7 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
     let (workload, cluster) = (problem.workload(), problem.cluster());
     let step = evaluation.step.total().get();
     if !step.is_finite() || step <= 0.0 {
-        return refused(row, &Refusal::Unsupported(format!("the model says {step} s, which is no time")));
+        return refused(row, &Refusal::Unsupported(format!("the model predicts {step} s, which is not a time")));
     }
     let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len);
     let rate = tokens / step / f64::from(cluster.gpus);
@@ -142,7 +142,7 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
     let peak = memory(text(row.mem_kind.as_ref()), &evaluation.footprint).as_gib();
     Prediction {
         id: text(row.id.as_ref()).to_owned(),
-        status: Status::Ok,
+        status: PredictionStatus::Ok,
         reason: String::new(),
         step_time_s: Some(step),
         tokens_per_s_per_gpu: Some(rate),
@@ -164,7 +164,7 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
     }
 }
 
-/// The figure that a source's tool would show.
+/// Memory figure of the kind that a source reports.
 fn memory(kind: &str, footprint: &Footprint) -> Bytes {
     if kind.contains("smi") {
         footprint.device()

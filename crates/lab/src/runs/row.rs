@@ -1,21 +1,21 @@
-//! One row of a file of published runs, and how such a file is read.
+//! Rows of a file of published runs, and the reader of such files.
 
 use std::io::Read;
 
 use serde::{Deserialize, Serialize};
 
-/// A published run. Empty cells, and columns that a file lacks, are `None`.
+/// Published run. Empty cells, and columns that a file lacks, are `None`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize, Serialize)]
 #[serde(default)]
 pub struct Row {
-    /// Line of its file where it begins, from 1; none where it was not read from one.
+    /// Line of its file where it begins, from 1; `None` if it was not read from a file.
     #[serde(skip)]
     pub line: Option<u64>,
     /// Name of the row in its file.
     pub id: Option<String>,
-    /// Where it was published. No rule reads it.
+    /// Publication that reports it. No rule reads it.
     pub source: Option<String>,
-    /// Whether the source itself was seen.
+    /// Whether the source itself was consulted.
     pub source_seen: Option<String>,
     /// Year of the measurement.
     pub year: Option<f64>,
@@ -23,27 +23,27 @@ pub struct Row {
     pub framework: Option<String>,
     /// `pretrain`, `sft` or `lora`.
     pub purpose: Option<String>,
-    /// Model.
+    /// Name of the model.
     pub model_name: Option<String>,
-    /// Layers.
+    /// Number of layers.
     pub layers: Option<f64>,
     /// Hidden size.
     pub hidden: Option<f64>,
     /// Intermediate size of a dense MLP.
     pub ffn: Option<f64>,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: Option<f64>,
-    /// Key and value heads; blank is as many as query heads.
+    /// Number of key and value heads; blank means the number of query heads.
     pub kv_heads: Option<f64>,
     /// Dimension of a head; blank is hidden / heads.
     pub head_dim: Option<f64>,
-    /// Vocabulary before padding.
+    /// Vocabulary size before padding.
     pub vocab: Option<f64>,
-    /// Tokens per sequence.
+    /// Sequence length in tokens.
     pub seq_len: Option<f64>,
     /// Routed experts per layer; blank, 0 and 1 are dense.
     pub experts: Option<f64>,
-    /// Experts that a token visits.
+    /// Number of experts per token.
     pub topk: Option<f64>,
     /// Intermediate size of one expert.
     pub moe_ffn: Option<f64>,
@@ -51,27 +51,27 @@ pub struct Row {
     pub shared_experts: Option<f64>,
     /// Leading layers without experts.
     pub dense_layers: Option<f64>,
-    /// Whether attention is latent (0 or 1).
+    /// Whether attention is latent, 0 or 1.
     pub mla: Option<f64>,
-    /// Whether MLPs are gated (0 or 1).
+    /// Whether MLPs are gated, 0 or 1.
     pub gated_mlp: Option<f64>,
-    /// Whether input and output embeddings are one (0 or 1).
+    /// Whether input and output embeddings are tied, 0 or 1.
     pub tied_embeddings: Option<f64>,
     /// Billions of parameters, as stated. No rule reads it.
     #[serde(rename = "params_total_B")]
     pub params_total_b: Option<f64>,
-    /// Those that one token visits. No rule reads it.
+    /// Billions of active parameters per token, as stated. No rule reads it.
     #[serde(rename = "params_active_B")]
     pub params_active_b: Option<f64>,
-    /// Device.
+    /// Name of the device.
     pub gpu: Option<String>,
-    /// Devices in use.
+    /// Number of devices in use.
     pub gpus_total: Option<f64>,
     /// Devices of one node; blank is 8.
     pub gpus_per_node: Option<f64>,
     /// Links inside the node.
     pub interconnect_intra: Option<String>,
-    /// Network between nodes.
+    /// Network between the nodes.
     pub interconnect_inter: Option<String>,
     /// `bf16`, `fp16`, `fp8` or `nvfp4`.
     pub dtype: Option<String>,
@@ -79,7 +79,7 @@ pub struct Row {
     pub dtype_detail: Option<String>,
     /// Tensor-parallel size.
     pub tp: Option<f64>,
-    /// Sequence parallelism (0 or 1).
+    /// Sequence parallelism, 0 or 1.
     pub sp: Option<f64>,
     /// Pipeline-parallel size.
     pub pp: Option<f64>,
@@ -93,9 +93,9 @@ pub struct Row {
     pub ep: Option<f64>,
     /// Expert tensor-parallel size.
     pub etp: Option<f64>,
-    /// `ZeRO` stage.
+    /// Stage of `ZeRO`.
     pub zero_stage: Option<f64>,
-    /// Sharding, in words.
+    /// Sharding, as free text.
     pub fsdp: Option<String>,
     /// Sequences per micro-batch.
     pub micro_batch: Option<f64>,
@@ -103,56 +103,56 @@ pub struct Row {
     pub global_batch: Option<f64>,
     /// Micro-batches per step, as stated. No rule reads it.
     pub grad_accum: Option<f64>,
-    /// What backward computes again.
+    /// Recomputation, as free text.
     pub recompute: Option<String>,
-    /// What communication hides behind compute.
+    /// Overlap of communication with compute, as free text.
     pub overlap: Option<String>,
-    /// Pipeline schedule.
+    /// Name of the pipeline schedule.
     pub schedule: Option<String>,
-    /// Measured. No rule reads it.
+    /// Measured step time in seconds, as stated. No rule reads it.
     pub step_time_s: Option<f64>,
-    /// Measured. No rule reads it.
+    /// Measured tokens per second and GPU, as stated. No rule reads it.
     pub tokens_per_s_per_gpu: Option<f64>,
-    /// Measured. No rule reads it.
+    /// Measured model TFLOP/s per GPU, as stated. No rule reads it.
     pub tflops_per_gpu: Option<f64>,
-    /// How the source counts FLOPs. No rule reads it.
+    /// FLOP formula of the source. No rule reads it.
     pub flop_formula: Option<String>,
-    /// Measured. No rule reads it.
+    /// Measured MFU, as stated. No rule reads it.
     pub mfu: Option<f64>,
-    /// Peak behind `mfu`. No rule reads it.
+    /// Peak TFLOP/s behind `mfu`. No rule reads it.
     pub mfu_peak_tflops: Option<f64>,
-    /// Measured. No rule reads it.
+    /// Measured hardware FLOP/s utilisation, as stated. No rule reads it.
     pub hfu: Option<f64>,
-    /// Measured. No rule reads it.
+    /// Measured peak memory in GiB, as stated. No rule reads it.
     pub peak_mem_gib: Option<f64>,
-    /// What kind of memory figure the source states.
+    /// Kind of memory figure: allocated, reserved or device.
     pub mem_kind: Option<String>,
-    /// `ok` or `oom`. No rule reads it.
+    /// Outcome, `ok` or `oom`. No rule reads it.
     pub outcome: Option<String>,
-    /// The measured step time to score against. No rule reads it.
+    /// Measured step time in seconds to score against. No rule reads it.
     pub step_time_canon_s: Option<f64>,
-    /// The same as a rate. No rule reads it.
+    /// Measured tokens per second and GPU to score against. No rule reads it.
     pub tokens_per_s_per_gpu_canon: Option<f64>,
-    /// What that was derived from. No rule reads it.
+    /// Figure that the canonical columns are derived from. No rule reads it.
     pub canon_from: Option<String>,
-    /// What else the source says.
+    /// Further remarks of the source.
     pub notes: Option<String>,
-    /// How far the row is trusted. No rule reads it.
+    /// Trust in the row: high, medium or low. No rule reads it.
     pub trust: Option<String>,
-    /// Rows of one configuration. No rule reads it.
+    /// Name of the configuration that several rows share. No rule reads it.
     pub config_group: Option<String>,
-    /// Checks of the row's arithmetic. No rule reads it.
+    /// Arithmetic checks of the row. No rule reads it.
     pub arith_check: Option<String>,
-    /// Their result. No rule reads it.
+    /// Result of the arithmetic checks. No rule reads it.
     pub arith_status: Option<String>,
-    /// Measured over computed. No rule reads it.
+    /// Measured over computed TFLOP/s with all attention FLOPs. No rule reads it.
     pub tflops_over_full: Option<f64>,
-    /// Measured over computed. No rule reads it.
+    /// Measured over computed TFLOP/s with causal attention FLOPs. No rule reads it.
     pub tflops_over_causal: Option<f64>,
 }
 
 impl Row {
-    /// The measured cells that predictions are compared with, by column.
+    /// Measured cells that predictions are compared with, by column.
     pub const fn measured_cells(&self) -> [(&'static str, Option<f64>); 5] {
         [
             ("step_time_s", self.step_time_s),
@@ -164,7 +164,7 @@ impl Row {
     }
 }
 
-/// Columns without which no row can be mapped.
+/// Columns that every row needs for its mapping.
 const ESSENTIAL: [&str; 12] = [
     "id",
     "framework",
@@ -180,7 +180,7 @@ const ESSENTIAL: [&str; 12] = [
     "global_batch",
 ];
 
-/// Why a file of runs cannot be read.
+/// Error in a file of runs.
 #[derive(Debug, thiserror::Error)]
 pub enum RunsError {
     /// The header lacks columns that every row needs.
@@ -188,30 +188,31 @@ pub enum RunsError {
         "the header lacks the columns {columns}\n\nhint: unknown cells may stay empty, but these columns must exist"
     )]
     MissingColumns {
-        /// Their names.
+        /// Names of the missing columns.
         columns: String,
     },
-    /// A cell is not of its column's kind.
+    /// A cell has the wrong type for its column.
     #[error("line {line}, column `{column}`: `{value}`: {why}")]
     Cell {
         /// Line of the file, from 1.
         line: u64,
-        /// Column.
+        /// Name of the column.
         column: String,
-        /// What stands there.
+        /// Content of the cell.
         value: String,
-        /// What is wrong with it.
+        /// Reason why it is wrong.
         why: String,
     },
-    /// A row that is no CSV: too many or too few cells, or no text.
+    /// A row is not valid CSV: too many or too few cells, or not text.
     #[error("{0}")]
     Csv(#[from] csv::Error),
 }
 
-/// Reads a file of runs, in its order. Columns that it does not know are ignored.
+/// Reads a file of runs in its order. Unknown columns are ignored.
 ///
 /// # Errors
-/// When an essential column is missing, a row has too many or too few cells, or a number is none; with line and column.
+///
+/// An essential column is missing, a row has too many or too few cells, or a number is invalid; with line and column.
 pub fn read(reader: impl Read) -> Result<Vec<Row>, RunsError> {
     let mut file = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(reader);
     let header = file.headers()?.clone();

@@ -1,30 +1,30 @@
-//! Measurements that contradict one another. No prediction is looked at: only rows beside rows.
+//! Contradictions between measurements; predictions are not used.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::sample::{Sample, config_group, measured, outcome, purpose, set};
+use super::sample::{PredictedRun, config_group, measured, outcome, purpose, set};
 use crate::runs::Row;
 
-/// Factor above which a step that should be no slower is no noise: repeats of one layout differ by 4 % in the median and by
-/// 31 % in the worst tenth.
+/// Factor above which a slowdown is a contradiction rather than noise: repeats of one layout differ by 4 % in the median
+/// and by 31 % in the worst tenth.
 pub const FACTOR: f64 = 2.0;
 
-/// What two rows contradict.
+/// Rule that two rows contradict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Rule {
-    /// The same layout with more replicas, and no more work for each, takes over twice as long.
+    /// One layout with more replicas, and no more work for each, takes over twice as long.
     SlowerOnMoreGpus,
-    /// The same layout with larger micro-batches takes over twice as long.
+    /// One layout with larger micro-batches takes over twice as long.
     SlowerWithLargerMicroBatch,
-    /// The same layout, GPUs and batch, twice measured, over twice as long.
+    /// Two measurements of one layout, GPU count and batch differ by over a factor of two.
     RepeatsDisagree,
 }
 
 impl Rule {
-    /// In words.
+    /// Rule as text.
     pub const fn words(self) -> &'static str {
         match self {
             Self::SlowerOnMoreGpus => {
@@ -36,33 +36,33 @@ impl Rule {
     }
 }
 
-/// A row that another contradicts.
+/// Row that another row contradicts.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Anomaly {
-    /// The slow row.
+    /// Name of the slow row.
     pub id: String,
-    /// What it contradicts.
+    /// Rule that it contradicts.
     pub rule: Rule,
-    /// The row that it is compared with.
+    /// Name of the row that it is compared with.
     pub against: String,
-    /// How much slower it is.
+    /// Ratio of the step times.
     pub factor: f64,
 }
 
-/// A measured row, as the rules compare it.
+/// Measured row with the figures that the rules compare.
 struct Timed<'a> {
     id: &'a str,
     gpus: f64,
     batch: f64,
     micro_batch: f64,
-    /// Micro-batches of one replica times their size: the sequences of one replica.
+    /// Sequences of one replica: micro-batches × their size.
     local: f64,
     seconds: f64,
 }
 
-/// Rows that another row of the same layout contradicts, by id; each with its worst contradiction. Witnesses are further rows
-/// that may contradict, and are not judged themselves.
-pub fn anomalies(ran: &[Sample], witnesses: &[Row]) -> Vec<Anomaly> {
+/// Rows that another row of their layout contradicts, by id, each with its worst contradiction. Witnesses are further rows
+/// that may contradict others but are not judged.
+pub fn anomalies(ran: &[PredictedRun], witnesses: &[Row]) -> Vec<Anomaly> {
     let judged = ran.iter().map(|sample| (sample.row, true));
     let others = witnesses.iter().filter(|row| outcome(row) == "ok").map(|row| (row, false));
     let mut layouts: BTreeMap<String, Vec<(Timed, bool)>> = BTreeMap::new();
@@ -87,7 +87,7 @@ pub fn anomalies(ran: &[Sample], witnesses: &[Row]) -> Vec<Anomaly> {
     found.into_values().collect()
 }
 
-/// The rule by which `slow` should take no longer than `fast`, rows of one layout.
+/// Rule by which `slow` should take no longer than `fast`; both rows have one layout.
 fn contradiction(slow: &Timed, fast: &Timed) -> Option<Rule> {
     let same = |a: f64, b: f64| (a - b).abs() < 0.5;
     let (gpus, batch) = (same(slow.gpus, fast.gpus), same(slow.batch, fast.batch));
@@ -118,7 +118,7 @@ fn timed(row: &Row) -> Option<Timed<'_>> {
     })
 }
 
-/// All that must be equal of two rows to be compared: everything but GPUs, batch and micro-batch.
+/// Key of comparable rows: everything except GPUs, batch and micro-batch.
 fn layout(row: &Row) -> String {
     let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
@@ -133,7 +133,7 @@ fn layout(row: &Row) -> String {
         .join("\u{1f}")
 }
 
-/// The `m2` of a configuration.
+/// Whether a part of a configuration is its micro-batch, such as `m2`.
 fn is_micro_batch(part: &str) -> bool {
     part.strip_prefix('m').is_some_and(|size| !size.is_empty() && size.bytes().all(|byte| byte.is_ascii_digit()))
 }

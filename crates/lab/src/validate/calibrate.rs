@@ -1,25 +1,25 @@
-//! From scored runs to intervals: residuals of predictions that the runs had no part in, by class.
+//! Calibration of prediction intervals: cross-validated residuals of scored runs, by class.
 //!
-//! What a stack or a GPU without data would do is learnt from those that have data, by taking it from them: the constants of
-//! every stack (GPU) give way to the middle of all of them, and the runs are predicted so.
+//! The errors for a stack or GPU without data are learnt from those that have data: the constants of every stack (GPU) are
+//! replaced by the median of all, and the runs are predicted with those.
 
 use std::collections::BTreeMap;
 
 use super::choice;
 use super::cross;
 use super::metrics::Pair;
-use super::sample::{Sample, outcome, samples};
+use super::sample::{PredictedRun, outcome, samples};
 use super::{memory_pair, time_pair};
 use crate::runs::{Prediction, Row};
 use meshwright_planner::catalog::fits::{Constant, Fit, value_at};
 use meshwright_planner::catalog::{CatalogError, Overrides, gpu_names, stack_names};
-use meshwright_planner::confidence::{Apart, Class, LEVELS, Quantiles, Table, table::OfClass};
+use meshwright_planner::confidence::{Apart, LEVELS, Quantiles, RunClass, Table, table::OfClass};
 
-/// Fewest runs that a class may rest on; a class with fewer rests on a wider one.
+/// Fewest runs for the quantiles of a class; a smaller class uses those of a wider one.
 const FEWEST: f64 = 20.0;
-/// Share of pairs that must be in the predicted order to be told apart.
+/// Share of pairs that must be in the predicted order for the plans to count as distinguishable.
 const IN_ORDER: f64 = 0.9;
-/// Constants of a stack that a fit sets, and of a GPU.
+/// Fitted constants of a stack.
 const OF_STACK: [&str; 3] = ["traffic", "casts", "launches.x86"];
 const OF_GPU: [&str; 6] = [
     "gemm.bf16.sustained",
@@ -30,24 +30,25 @@ const OF_GPU: [&str; 6] = [
     "hbm_efficiency",
 ];
 
-/// A residual with the class of its run.
+/// Residual with the class of its run.
 #[derive(Clone, Copy, Debug)]
 struct Residual {
-    class: Class,
+    class: RunClass,
     ratio: f64,
     weight: f64,
 }
 
-/// Makes the table of a fit from runs. `counts` admits the runs that speak.
+/// Derives the interval table of a fit from runs; `counts` selects the runs.
 ///
 /// # Errors
-/// When a constant of the catalogue cannot be read.
+///
+/// A constant of the catalogue cannot be read.
 pub fn calibrate(
     rows: &[Row],
     sets: &Overrides,
     name: &str,
     date: &str,
-    counts: &dyn Fn(&Sample) -> bool,
+    counts: &dyn Fn(&PredictedRun) -> bool,
 ) -> Result<Option<Table>, CatalogError> {
     let mut time = Vec::new();
     let mut memory = Vec::new();
@@ -57,7 +58,7 @@ pub fn calibrate(
         let predictions = if known_stack && known_gpu { known.clone() } else { cross::predict(rows, &sets) };
         for sample in samples(rows, &predictions).iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample))
         {
-            let class = Class {
+            let class = RunClass {
                 experts: sample.is_moe(),
                 known_stack,
                 known_gpu,
@@ -68,10 +69,10 @@ pub fn calibrate(
         }
     }
     let known_samples = samples(rows, &known);
-    let admitted: Vec<Sample> =
+    let admitted: Vec<PredictedRun> =
         known_samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).copied().collect();
     let mut classes = Vec::new();
-    for class in Class::all() {
+    for class in RunClass::all() {
         let (Some(time), Some(memory)) = (quantiles(&time, class, true), quantiles(&memory, class, false)) else {
             return Ok(None);
         };
@@ -89,11 +90,11 @@ pub fn calibrate(
     }))
 }
 
-fn residual(class: Class, pair: &Pair) -> Residual {
+fn residual(class: RunClass, pair: &Pair) -> Residual {
     Residual { class, ratio: pair.measured / pair.predicted, weight: pair.weight }
 }
 
-fn names(samples: &[Sample], name: fn(&Prediction) -> Option<String>) -> Vec<String> {
+fn names(samples: &[PredictedRun], name: fn(&Prediction) -> Option<String>) -> Vec<String> {
     let mut names: Vec<String> = samples
         .iter()
         .filter(|sample| sample.measured().is_some())
@@ -104,13 +105,13 @@ fn names(samples: &[Sample], name: fn(&Prediction) -> Option<String>) -> Vec<Str
     names
 }
 
-/// Quantiles of a class, rounded outwards; where too few runs are of it, of the same without one distinction after another:
-/// nearness to the limit first, then experts.
-fn quantiles(residuals: &[Residual], class: Class, by_limit: bool) -> Option<Quantiles> {
-    let of = |admits: &dyn Fn(&Class) -> bool| -> Vec<(f64, f64)> {
+/// Quantiles of a class, rounded outwards. With too few runs, distinctions are dropped one after another: first nearness to
+/// the memory limit, then experts.
+fn quantiles(residuals: &[Residual], class: RunClass, by_limit: bool) -> Option<Quantiles> {
+    let of = |admits: &dyn Fn(&RunClass) -> bool| -> Vec<(f64, f64)> {
         residuals.iter().filter(|of| admits(&of.class)).map(|of| (of.ratio, of.weight)).collect()
     };
-    let same = |other: &Class| other.known_stack == class.known_stack && other.known_gpu == class.known_gpu;
+    let same = |other: &RunClass| other.known_stack == class.known_stack && other.known_gpu == class.known_gpu;
     let candidates = [
         of(&|other| {
             same(other) && other.experts == class.experts && (!by_limit || other.near_limit == class.near_limit)
@@ -128,7 +129,7 @@ fn quantiles(residuals: &[Residual], class: Class, by_limit: bool) -> Option<Qua
     Some(found)
 }
 
-/// The overrides under which every stack, or every GPU, is a stranger: its constants are the median of all.
+/// Overrides that give every stack, or every GPU, the median constants of all, as if it had no data of its own.
 fn strangers(sets: &Overrides, known_stack: bool, known_gpu: bool) -> Result<Overrides, CatalogError> {
     let mut constants = Vec::new();
     if !known_stack {
@@ -142,7 +143,7 @@ fn strangers(sets: &Overrides, known_stack: bool, known_gpu: bool) -> Result<Ove
     Ok(sets.clone().with_fit(Some(fit.into())))
 }
 
-/// For every entry that has a value at a key, the median of all entries that do.
+/// Median constants: for every entry that has a value at a key, the median of all entries that do.
 fn medians(section: &str, names: &[&str], keys: &[&str], sets: &Overrides) -> Result<Vec<Constant>, CatalogError> {
     let mut constants = Vec::new();
     for key in keys {
@@ -172,8 +173,8 @@ fn medians(section: &str, names: &[&str], keys: &[&str], sets: &Overrides) -> Re
     Ok(constants)
 }
 
-/// The least gap g such that, of pairs predicted at least g apart, nine of ten are in the predicted order.
-fn apart(ran: &[Sample]) -> Apart {
+/// Least gap g such that of pairs predicted at least g apart, nine of ten are in the predicted order.
+fn apart(ran: &[PredictedRun]) -> Apart {
     let mut groups: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
     for sample in ran {
         if let Some(pair) = time_pair(sample) {
@@ -201,8 +202,8 @@ fn apart(ran: &[Sample]) -> Apart {
     Apart { gap: (gap * 1e3).ceil() / 1e3, pairs: pairs.len() as u32 }
 }
 
-/// Share of runs inside intervals that other folds made: each fold is judged by the residuals of the rest.
-pub fn coverage(rows: &[Row], predictions: &[Prediction], counts: &dyn Fn(&Sample) -> bool) -> Option<f64> {
+/// Share of runs inside intervals derived from other folds.
+pub fn coverage(rows: &[Row], predictions: &[Prediction], counts: &dyn Fn(&PredictedRun) -> bool) -> Option<f64> {
     let folds = cross::folds(rows);
     let residuals: Vec<(usize, Residual)> = samples(rows, predictions)
         .iter()
@@ -210,7 +211,7 @@ pub fn coverage(rows: &[Row], predictions: &[Prediction], counts: &dyn Fn(&Sampl
         .filter(|(_, sample)| outcome(sample.row) == "ok" && counts(sample))
         .filter_map(|(at, sample)| {
             let near_limit = sample.prediction.near_limit.unwrap_or(false);
-            let class = Class { experts: sample.is_moe(), known_stack: true, known_gpu: true, near_limit };
+            let class = RunClass { experts: sample.is_moe(), known_stack: true, known_gpu: true, near_limit };
             time_pair(sample).map(|pair| (folds[at], residual(class, &pair)))
         })
         .collect();

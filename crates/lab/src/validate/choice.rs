@@ -1,68 +1,68 @@
-//! Choosing among measured plans: does the ranking hold, and what does its first choice cost?
+//! Ranking quality: rank correlation, and regret of the first choice, among measured plans.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
 use super::metrics::{Regret, regret, spearman};
-use super::sample::{Sample, config_group, purpose};
+use super::sample::{PredictedRun, config_group, purpose};
 use super::time_pair;
 
-/// Fewest plans that make a choice.
+/// Fewest plans that form a choice.
 pub const FEWEST: usize = 3;
 
-/// One group of runs that differ in their layout alone.
+/// Group of runs that differ only in their layout.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Group {
-    /// Set, model, GPU, number of them, format, batch and sequence.
+    /// Name from set, model, GPU, GPU count, format, batch and sequence.
     pub name: String,
     /// Set of the runs.
     pub set: String,
-    /// Layouts, repeats counted once.
+    /// Number of layouts, with repeats counted once.
     pub plans: usize,
-    /// Rank correlation of predicted and measured step time.
+    /// Rank correlation of predicted and measured step times.
     pub spearman: Option<f64>,
-    /// What choosing by prediction costs.
+    /// Regret of choosing by prediction.
     pub regret: Regret,
 }
 
-/// Ranking and regret over a set of groups.
+/// Ranking quality over several groups.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Choice {
-    /// Set, or all.
+pub struct ChoiceScore {
+    /// Name of the set, or `all`.
     pub class: String,
-    /// Groups of three layouts or more.
+    /// Number of groups with three layouts or more.
     pub groups: usize,
-    /// Layouts in them.
+    /// Number of layouts in them.
     pub plans: usize,
     /// Mean rank correlation.
     pub mean_spearman: Option<f64>,
-    /// Mean regret of the plan ranked first.
+    /// Mean regret of the plan that is predicted fastest.
     pub mean_regret: f64,
-    /// Its maximum.
+    /// Largest regret of the plan that is predicted fastest.
     pub worst_regret: f64,
-    /// Mean regret of the best of the three ranked first.
+    /// Mean regret of the best of the three plans predicted fastest.
     pub mean_best_of_three: f64,
-    /// The same over groups of more than three, where it is not 0 by itself.
+    /// Mean regret of the best of three over groups of more than three, where it is not 0 by construction.
     pub mean_best_of_three_of_more: Option<f64>,
 }
 
-/// Choices by set, and each group.
+/// Ranking quality by set, and by group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Choices {
-    /// All groups, then by set; empty where there is no group.
-    pub classes: Vec<Choice>,
-    /// The groups, the dearest choice first.
+    /// All groups first, then by set; empty without groups.
+    pub classes: Vec<ChoiceScore>,
+    /// Groups, sorted by descending regret.
     pub groups: Vec<Group>,
 }
 
-/// Predicted and measured times of each layout, repeats beside one another.
+/// Predicted and measured times of each layout, with its repeats.
 type Plans = BTreeMap<String, Vec<(f64, f64)>>;
 
-/// Groups runs that share set, model, purpose, GPUs, format, batch and sequence, and scores each choice.
+/// Groups runs that share set, model, purpose, GPUs, format, batch and sequence, and scores each group.
 ///
-/// Repeats of one layout are one plan, at their mean.
-pub fn choices(ran: &[Sample]) -> Choices {
+/// Repeats of one layout count as one plan, with their mean time.
+pub fn choices(ran: &[PredictedRun]) -> Choices {
     let mut groups: BTreeMap<(String, String), Plans> = BTreeMap::new();
     for sample in ran {
         if let Some(pair) = time_pair(sample) {
@@ -103,8 +103,8 @@ fn mean(repeats: &[(f64, f64)]) -> (f64, f64) {
     (sum.0 / n, sum.1 / n)
 }
 
-/// What the runs of a group share.
-pub fn name(sample: &Sample) -> String {
+/// Key of a group: the properties that its runs share.
+pub fn name(sample: &PredictedRun) -> String {
     let row = sample.row;
     let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
     let number = |value: Option<f64>| value.map_or_else(|| "?".to_owned(), |value| value.to_string());
@@ -121,8 +121,8 @@ pub fn name(sample: &Sample) -> String {
     )
 }
 
-/// What differs between the plans of a group.
-pub fn layout(sample: &Sample) -> String {
+/// Key of a plan in its group: the properties that differ.
+pub fn layout(sample: &PredictedRun) -> String {
     let row = sample.row;
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let (sp, zero) = (number(row.sp), number(row.zero_stage));
@@ -130,7 +130,7 @@ pub fn layout(sample: &Sample) -> String {
     format!("{}|sp{sp}|zero{zero}|{recompute}", config_group(row))
 }
 
-fn summary(class: &str, groups: &[&Group]) -> Option<Choice> {
+fn summary(class: &str, groups: &[&Group]) -> Option<ChoiceScore> {
     if groups.is_empty() {
         return None;
     }
@@ -139,7 +139,7 @@ fn summary(class: &str, groups: &[&Group]) -> Option<Choice> {
         (!values.is_empty()).then(|| values.iter().sum::<f64>() / n)
     };
     let of_three = |group: &&Group| group.regret.best_of_three;
-    Some(Choice {
+    Some(ChoiceScore {
         class: class.to_owned(),
         groups: groups.len(),
         plans: groups.iter().map(|group| group.plans).sum(),

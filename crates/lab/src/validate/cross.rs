@@ -1,5 +1,5 @@
-//! Cross-validation: every run is predicted with constants that neither its configuration nor another plan of its choice had a
-//! part in (`docs/decisions/0006-folds-by-choice.md`).
+//! Cross-validation: every run is predicted with constants fitted without its configuration and without the other plans of
+//! its choice (`docs/decisions/0006-folds-by-choice.md`).
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::runs::{Prediction, Row, predict_all_with};
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::catalog::fits::FOLDS;
 
-/// The fold of each row: rows of one choice share theirs, and rows of one configuration.
+/// Fold of each row; rows of one choice or one configuration share a fold.
 pub fn folds(rows: &[Row]) -> Vec<usize> {
     rows.iter().map(|row| fold_of(row, FOLDS as u32) as usize).collect()
 }
 
-/// Predicts every row with what the fit was without the row's fold. Constants that name no folds were not fitted to runs.
+/// Predicts every row with the fit obtained without the row's fold. Constants without folds were not fitted to runs.
 pub fn predict(rows: &[Row], sets: &Overrides) -> Vec<Prediction> {
     let folds = folds(rows);
     let mut found: Vec<(usize, Prediction)> = Vec::with_capacity(rows.len());

@@ -1,10 +1,10 @@
-//! Which runs count: `purpose=pretrain`, `trust=high`.
+//! Filters of runs: `purpose=pretrain`, `trust=high`.
 
-use super::sample::{self, Sample};
+use super::sample::{self, PredictedRun};
 use crate::runs::Row;
 use meshwright_planner::catalog::nearest;
 
-/// Columns that runs can be filtered by.
+/// Columns that filters may use.
 const KEYS: [&str; 12] = [
     "set",
     "gpu",
@@ -20,7 +20,7 @@ const KEYS: [&str; 12] = [
     "gpus_total",
 ];
 
-/// One condition: a column and the values of which it must have one.
+/// Condition on one column, with its allowed values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Filter {
     key: &'static str,
@@ -28,10 +28,11 @@ pub struct Filter {
 }
 
 impl Filter {
-    /// Reads `column=value` or `column=value,value`.
+    /// Parses `column=value` or `column=value,value`.
     ///
     /// # Errors
-    /// When it is not of this form, or no such column can be filtered by; with the nearest.
+    ///
+    /// The text is not of this form, or filters may not use the column; with the nearest name.
     pub fn parse(item: &str) -> Result<Self, String> {
         let Some((key, values)) = item.split_once('=') else {
             return Err("write `column=value`, such as `purpose=pretrain`".into());
@@ -47,14 +48,14 @@ impl Filter {
         Ok(Self { key, values: values.split(',').map(|value| value.trim().to_owned()).collect() })
     }
 
-    /// Whether a run passes. A blank `purpose` is `pretrain`, a blank `outcome` is `ok`.
-    pub fn admits(&self, sample: &Sample) -> bool {
+    /// Whether a run passes. A blank `purpose` counts as `pretrain`, a blank `outcome` as `ok`.
+    pub fn admits(&self, sample: &PredictedRun) -> bool {
         let cell = cell(sample, self.key);
         self.values.contains(&cell)
     }
 }
 
-fn cell(sample: &Sample, key: &str) -> String {
+fn cell(sample: &PredictedRun, key: &str) -> String {
     let row: &Row = sample.row;
     let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
     let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
@@ -88,7 +89,7 @@ mod tests {
     fn blank_cells_have_their_default() {
         let row = Row::default();
         let prediction = crate::runs::predict(&row);
-        let sample = Sample { row: &row, prediction: &prediction, weight: 1.0 };
+        let sample = PredictedRun { row: &row, prediction: &prediction, weight: 1.0 };
         assert!(Filter::parse("purpose=sft,pretrain").unwrap().admits(&sample));
         assert!(!Filter::parse("outcome=oom").unwrap().admits(&sample));
     }

@@ -1,45 +1,45 @@
-//! Figures of merit. Pure functions of numbers; no one of them knows what a run is.
+//! Error metrics: pure functions of numbers.
 
 use serde::Serialize;
 
-/// One prediction beside what was measured.
+/// Prediction with its measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pair {
-    /// Predicted.
+    /// Predicted value.
     pub predicted: f64,
-    /// Measured, above 0.
+    /// Measured value, above 0.
     pub measured: f64,
-    /// Weight: repeats of one measurement share 1.
+    /// Weight; repeats of one measurement share a weight of 1.
     pub weight: f64,
 }
 
 impl Pair {
-    /// Signed relative error, `predicted/measured − 1`.
+    /// Signed relative error: `predicted/measured − 1`.
     pub fn error(&self) -> f64 {
         self.predicted / self.measured - 1.0
     }
 }
 
-/// Errors of a set of pairs. Shares, not per cent; empty sets have none.
+/// Weighted error statistics of a set of pairs, as shares; empty sets have none.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Errors {
-    /// Pairs.
+    /// Number of pairs.
     pub n: usize,
-    /// Measurements: the sum of their weights.
+    /// Number of measurements: the sum of the weights.
     pub weight: f64,
-    /// Mean of `|predicted/measured − 1|` (MAPE).
+    /// Mean absolute percentage error (MAPE): mean of `|predicted/measured − 1|`.
     pub mean_ape: f64,
-    /// Its median.
+    /// Median of the absolute relative error.
     pub median_ape: f64,
-    /// Its 90th percentile.
+    /// 90th percentile of the absolute relative error.
     pub p90_ape: f64,
-    /// Its maximum.
+    /// Maximum of the absolute relative error.
     pub worst_ape: f64,
-    /// Mean of `predicted/measured − 1`.
+    /// Bias: mean of `predicted/measured − 1`.
     pub bias: f64,
 }
 
-/// Errors of pairs, each weighted.
+/// Weighted error statistics of pairs.
 pub fn errors(pairs: &[Pair]) -> Option<Errors> {
     let weight: f64 = pairs.iter().map(|pair| pair.weight).sum();
     if pairs.is_empty() || weight <= 0.0 {
@@ -58,7 +58,7 @@ pub fn errors(pairs: &[Pair]) -> Option<Errors> {
     })
 }
 
-/// The least value that has at least a share `q` of the weight at or below it. 0 for no values.
+/// Weighted quantile: the least value with at least a share `q` of the weight at or below it. 0 for an empty list.
 pub fn quantile(values: &[(f64, f64)], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -73,7 +73,8 @@ pub fn quantile(values: &[(f64, f64)], q: f64) -> f64 {
     sorted.last().map_or(0.0, |(value, _)| *value)
 }
 
-/// Rank correlation of two lists of one length; ties take their mean rank. None under 2 values, or where one list is flat.
+/// Spearman's rank correlation of two lists of equal length; ties take their mean rank. `None` for fewer than 2 values or a
+/// constant list.
 pub fn spearman(a: &[f64], b: &[f64]) -> Option<f64> {
     let (a, b) = (ranks(a), ranks(b));
     let n = a.len() as f64;
@@ -102,16 +103,16 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     ranks
 }
 
-/// What a choice among measured plans costs.
+/// Regret of a choice among measured plans.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Regret {
-    /// Measured time of the plan predicted fastest, over the best measured, less 1.
+    /// Measured time of the plan predicted fastest, relative to the best measured, minus 1.
     pub first: f64,
-    /// The same for the best measured of the three predicted fastest.
+    /// Best measured time of the three plans predicted fastest, relative to the best measured, minus 1.
     pub best_of_three: f64,
 }
 
-/// Regret of choosing by prediction among `(predicted, measured)`; none where there is no choice.
+/// Regret of choosing by prediction among pairs `(predicted, measured)`; `None` for fewer than two plans.
 pub fn regret(plans: &[(f64, f64)]) -> Option<Regret> {
     const TRIED: usize = 3;
     let mut by_prediction = plans.to_vec();

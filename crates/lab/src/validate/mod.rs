@@ -1,4 +1,4 @@
-//! Predictions against what was measured: errors by class, memory, running out of it, and what a choice costs.
+//! Validation of predictions: errors of step time and memory by class, out-of-memory predictions, and regret of choices.
 
 pub mod anomaly;
 pub mod calibrate;
@@ -13,65 +13,65 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::runs::{Row, Status};
+use crate::runs::{PredictionStatus, Row};
 use anomaly::{Anomaly, anomalies};
-use choice::{Choice, Choices, choices};
+use choice::{ChoiceScore, Choices, choices};
 use filter::Filter;
 use metrics::{Errors, Pair, errors};
 use omitted::{Unmeasured, Unpredicted, unmeasured, unpredicted};
-use sample::{Sample, outcome};
+use sample::{PredictedRun, outcome};
 
-/// Step times of one class of runs.
+/// Step-time errors of one class of runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct TimeClass {
-    /// What the class is by: `all`, `set`, `gpu`, …
+    /// Property that defines the class: `all`, `set`, `gpu`, …
     pub by: &'static str,
-    /// The class.
+    /// Value of the property.
     pub class: String,
-    /// Runs with a measured step time.
+    /// Number of runs with a measured step time.
     pub timed: usize,
-    /// Share of them that are predicted at all.
+    /// Share of the timed runs with a prediction.
     pub coverage: f64,
-    /// Errors of those.
+    /// Errors of the predicted runs.
     #[serde(flatten)]
     pub errors: Option<Errors>,
 }
 
-/// Peak memory of one kind of figure.
+/// Peak-memory errors of one kind of figure.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MemoryClass {
-    /// `allocated`, `reserved`, `device`, `unstated`, or all.
+    /// Kind: `allocated`, `reserved`, `device`, `unstated`, or all.
     pub kind: String,
-    /// Errors.
+    /// Errors of the predictions.
     #[serde(flatten)]
     pub errors: Errors,
 }
 
-/// Running out of memory, as a classification of runs that say how they ended.
+/// Confusion matrix of out-of-memory predictions, over runs with a stated outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Oom {
-    /// Ran, and predicted to fit.
+    /// Runs that ran and were predicted to fit.
     pub true_fits: usize,
-    /// Ran out of memory, and predicted to fit: what costs a user a launch.
+    /// Runs out of memory that were predicted to fit: a failed launch for the user.
     pub false_fits: usize,
-    /// Ran out, and predicted not to fit.
+    /// Runs out of memory that were predicted not to fit.
     pub true_ooms: usize,
-    /// Ran, and predicted not to fit.
+    /// Runs that ran and were predicted not to fit.
     pub false_ooms: usize,
 }
 
 impl Oom {
-    /// Share of what is predicted to fit that ran out.
+    /// Share of the runs predicted to fit that were out of memory.
     pub fn false_fit_share(&self) -> f64 {
         ratio(self.false_fits, self.false_fits + self.true_fits)
     }
 
-    /// Share of what ran out that was predicted to fit.
+    /// Share of the runs out of memory that were predicted to fit.
     pub fn missed_share(&self) -> f64 {
         ratio(self.false_fits, self.false_fits + self.true_ooms)
     }
 
-    /// Share of what ran that was predicted not to fit.
+    /// Share of the runs that ran and were predicted not to fit.
     pub fn false_oom_share(&self) -> f64 {
         ratio(self.false_ooms, self.false_ooms + self.true_fits)
     }
@@ -81,53 +81,53 @@ fn ratio(part: usize, whole: usize) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// One run that was timed and predicted, for the plot and for who looks for the worst.
+/// Timed run with its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Point {
     /// Name of the run.
     pub id: String,
-    /// Whether experts are routed.
+    /// Whether the model routes tokens to experts.
     pub moe: bool,
-    /// Measured seconds of a step.
+    /// Measured step time in seconds.
     pub measured_s: f64,
-    /// Predicted.
+    /// Predicted step time in seconds.
     pub predicted_s: f64,
-    /// `predicted/measured − 1`.
+    /// Relative error: `predicted/measured − 1`.
     pub error: f64,
 }
 
-/// What was found.
+/// Result of a validation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
-    /// Runs looked at, after the filters.
+    /// Number of runs after the filters.
     pub runs: usize,
-    /// Step times by class; the first is all of them.
+    /// Step-time errors by class; the first class is all runs.
     pub time: Vec<TimeClass>,
-    /// Memory by kind; the first is all of it.
+    /// Memory errors by kind; the first kind is all runs.
     pub memory: Vec<MemoryClass>,
-    /// Running out of memory.
+    /// Confusion matrix of out-of-memory predictions.
     pub oom: Oom,
-    /// Ranking and choosing among measured plans.
+    /// Ranking quality among measured plans.
     pub choice: Choices,
-    /// The same over all groups, without the runs that other runs contradict.
-    pub choice_uncontradicted: Option<Choice>,
-    /// Runs that other runs contradict, whatever is predicted.
+    /// Ranking quality over all groups without contradicted runs.
+    pub choice_uncontradicted: Option<ChoiceScore>,
+    /// Runs that other runs contradict, independent of predictions.
     pub anomalies: Vec<Anomaly>,
     /// Runs without a prediction, by reason.
     pub unpredicted: Vec<Unpredicted>,
-    /// Measured cells that are no measurement, and count as blank.
+    /// Measured cells with invalid values, which count as blank.
     pub unmeasured: Vec<Unmeasured>,
-    /// Every timed and predicted run, the worst first.
+    /// Timed and predicted runs, largest error first.
     pub points: Vec<Point>,
 }
 
-/// Scores the samples that pass every filter; `witnesses` are not scored, and may contradict those that are.
-pub fn score(samples: &[Sample], filters: &[Filter], witnesses: &[Row]) -> Report {
-    let kept: Vec<Sample> =
+/// Scores the samples that pass every filter; `witnesses` are not scored but may contradict scored runs.
+pub fn score(samples: &[PredictedRun], filters: &[Filter], witnesses: &[Row]) -> Report {
+    let kept: Vec<PredictedRun> =
         samples.iter().filter(|sample| filters.iter().all(|filter| filter.admits(sample))).copied().collect();
-    let ran: Vec<Sample> = kept.iter().filter(|sample| outcome(sample.row) == "ok").copied().collect();
+    let ran: Vec<PredictedRun> = kept.iter().filter(|sample| outcome(sample.row) == "ok").copied().collect();
     let anomalies = anomalies(&ran, witnesses);
-    let uncontradicted: Vec<Sample> = ran
+    let uncontradicted: Vec<PredictedRun> = ran
         .iter()
         .filter(|sample| !anomalies.iter().any(|flagged| flagged.id == sample.prediction.id))
         .copied()
@@ -146,8 +146,8 @@ pub fn score(samples: &[Sample], filters: &[Filter], witnesses: &[Row]) -> Repor
     }
 }
 
-/// The classes of a run, with what they are by.
-fn classes(sample: &Sample) -> Vec<(&'static str, String)> {
+/// Classes of a run: property and value.
+fn classes(sample: &PredictedRun) -> Vec<(&'static str, String)> {
     let text = |cell: &Option<String>| cell.clone().unwrap_or_else(|| "not stated".into());
     let dense = if sample.is_moe() { "MoE" } else { "dense" };
     let mut classes = vec![
@@ -169,11 +169,11 @@ fn classes(sample: &Sample) -> Vec<(&'static str, String)> {
     classes
 }
 
-/// Order in which the kinds of class are shown.
+/// Order in which class properties are shown.
 const BY: [&str; 9] = ["all", "experts", "family", "set", "GPU", "framework", "stack", "precision", "scale"];
 
-fn time_classes(ran: &[Sample]) -> Vec<TimeClass> {
-    let mut members: BTreeMap<(usize, usize, String), (&'static str, Vec<Sample>)> = BTreeMap::new();
+fn time_classes(ran: &[PredictedRun]) -> Vec<TimeClass> {
+    let mut members: BTreeMap<(usize, usize, String), (&'static str, Vec<PredictedRun>)> = BTreeMap::new();
     for sample in ran.iter().filter(|sample| sample.measured().is_some()) {
         for (by, class) in classes(sample) {
             let place = BY.iter().position(|known| *known == by).unwrap_or(BY.len());
@@ -197,17 +197,17 @@ fn time_classes(ran: &[Sample]) -> Vec<TimeClass> {
 }
 
 /// Predicted and measured step time.
-pub fn time_pair(sample: &Sample) -> Option<Pair> {
+pub fn time_pair(sample: &PredictedRun) -> Option<Pair> {
     Some(Pair { predicted: sample.prediction.step_time_s?, measured: sample.measured()?, weight: sample.weight })
 }
 
 /// Predicted and measured peak memory.
-pub fn memory_pair(sample: &Sample) -> Option<Pair> {
+pub fn memory_pair(sample: &PredictedRun) -> Option<Pair> {
     let measured = sample.row.peak_mem_gib.filter(|peak| peak.is_finite() && *peak > 0.0)?;
     Some(Pair { predicted: sample.prediction.peak_mem_gib?, measured, weight: sample.weight })
 }
 
-fn memory_classes(ran: &[Sample]) -> Vec<MemoryClass> {
+fn memory_classes(ran: &[PredictedRun]) -> Vec<MemoryClass> {
     let mut kinds: BTreeMap<(bool, String), Vec<Pair>> = BTreeMap::new();
     for sample in ran {
         if let Some(pair) = memory_pair(sample) {
@@ -221,9 +221,9 @@ fn memory_classes(ran: &[Sample]) -> Vec<MemoryClass> {
     kinds.into_iter().filter_map(|((_, kind), pairs)| Some(MemoryClass { kind, errors: errors(&pairs)? })).collect()
 }
 
-fn oom(kept: &[Sample]) -> Oom {
+fn oom(kept: &[PredictedRun]) -> Oom {
     let mut oom = Oom::default();
-    for sample in kept.iter().filter(|sample| sample.prediction.status == Status::Ok) {
+    for sample in kept.iter().filter(|sample| sample.prediction.status == PredictionStatus::Ok) {
         match (outcome(sample.row), sample.prediction.fits) {
             ("ok", Some(true)) => oom.true_fits += 1,
             ("ok", Some(false)) => oom.false_ooms += 1,
@@ -235,7 +235,7 @@ fn oom(kept: &[Sample]) -> Oom {
     oom
 }
 
-fn points(ran: &[Sample]) -> Vec<Point> {
+fn points(ran: &[PredictedRun]) -> Vec<Point> {
     let mut points: Vec<Point> = ran
         .iter()
         .filter_map(|sample| {

@@ -1,42 +1,43 @@
-//! What a scoreboard leaves out, and why: runs without a prediction, and cells that are no measurement.
+//! Omissions of a validation, with reasons: runs without a prediction, and invalid measured cells.
 
 use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::sample::Sample;
-use crate::runs::Status;
+use super::sample::PredictedRun;
+use crate::runs::PredictionStatus;
 
-/// Runs without a prediction, for one reason.
+/// Runs that have no prediction for one reason.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Unpredicted {
-    /// Why they have none.
+    /// Reason, as text.
     pub reason: String,
-    /// Whether the run says too little (`unsupported`) or contradicts itself (`invalid`).
-    pub status: Status,
-    /// How many they are.
+    /// PredictionStatus: too little information (`unsupported`), or a contradiction (`invalid`).
+    pub status: PredictionStatus,
+    /// Number of runs.
     pub runs: usize,
-    /// Their names, in the order of the file.
+    /// Names of the runs, in the order of the file.
     pub ids: Vec<String>,
 }
 
-/// A measured cell that is none: zero, negative or not finite. It is read as if it were blank.
+/// Invalid measured cell: zero, negative or not finite. It counts as blank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Unmeasured {
     /// Name of the run.
     pub id: String,
-    /// Line of its file.
+    /// Line of its file, from 1.
     pub line: Option<u64>,
-    /// Column.
+    /// Name of the column.
     pub column: &'static str,
-    /// What stands there, as text: JSON has no infinity.
+    /// Content as text, since JSON has no infinity.
     pub value: String,
 }
 
-/// The runs without a prediction by reason, the most frequent first.
-pub fn unpredicted(kept: &[Sample]) -> Vec<Unpredicted> {
+/// Runs without a prediction by reason, the most frequent first.
+pub fn unpredicted(kept: &[PredictedRun]) -> Vec<Unpredicted> {
     let mut reasons: BTreeMap<&str, Unpredicted> = BTreeMap::new();
-    for Sample { prediction, .. } in kept.iter().filter(|sample| sample.prediction.status != Status::Ok) {
+    for PredictedRun { prediction, .. } in kept.iter().filter(|sample| sample.prediction.status != PredictionStatus::Ok)
+    {
         let of = reasons.entry(&prediction.reason).or_insert_with(|| Unpredicted {
             reason: prediction.reason.clone(),
             status: prediction.status,
@@ -51,9 +52,9 @@ pub fn unpredicted(kept: &[Sample]) -> Vec<Unpredicted> {
     all
 }
 
-/// The measured cells that are none, in the order of the file.
-pub fn unmeasured(kept: &[Sample]) -> Vec<Unmeasured> {
-    let of_row = |sample: &Sample| {
+/// Invalid measured cells, in the order of the file.
+pub fn unmeasured(kept: &[PredictedRun]) -> Vec<Unmeasured> {
+    let of_row = |sample: &PredictedRun| {
         let wrong = |(column, value): (&'static str, Option<f64>)| {
             let value = value.filter(|value| !(value.is_finite() && *value > 0.0))?;
             Some(Unmeasured {

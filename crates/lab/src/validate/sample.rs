@@ -1,32 +1,32 @@
-//! A run with its prediction: what was measured, which class it is of, which repeats it has.
+//! Samples: runs with their predictions, classes and repeats.
 
 use std::collections::BTreeMap;
 
 use crate::runs::{Prediction, Row};
 
-/// A run with its prediction.
+/// Run with its prediction.
 #[derive(Clone, Copy, Debug)]
-pub struct Sample<'a> {
-    /// The run.
+pub struct PredictedRun<'a> {
+    /// Row of the run.
     pub row: &'a Row,
-    /// What is predicted of it.
+    /// Prediction of the run.
     pub prediction: &'a Prediction,
-    /// Share of one measurement that it is: repeats have 1 together.
+    /// Weight: repeats of one measurement share a weight of 1.
     pub weight: f64,
 }
 
-/// Pairs runs with their predictions, and gives repeats one weight together.
+/// Pairs runs with their predictions, and gives repeats a common weight of 1.
 ///
-/// Two runs are repeats when nothing that a rule reads differs but the batch of software notes: the same
-/// [`config_group`], GPUs, batch, framework, year, format and options.
-pub fn samples<'a>(rows: &'a [Row], predictions: &'a [Prediction]) -> Vec<Sample<'a>> {
+/// Two runs are repeats if they differ in nothing that a rule reads, except software notes: they share [`config_group`],
+/// GPUs, batch, framework, year, format and options.
+pub fn samples<'a>(rows: &'a [Row], predictions: &'a [Prediction]) -> Vec<PredictedRun<'a>> {
     let mut repeats: BTreeMap<String, f64> = BTreeMap::new();
     for row in rows {
         *repeats.entry(repeat_key(row)).or_default() += 1.0;
     }
     rows.iter()
         .zip(predictions)
-        .map(|(row, prediction)| Sample { row, prediction, weight: 1.0 / repeats[&repeat_key(row)] })
+        .map(|(row, prediction)| PredictedRun { row, prediction, weight: 1.0 / repeats[&repeat_key(row)] })
         .collect()
 }
 
@@ -43,7 +43,7 @@ fn repeat_key(row: &Row) -> String {
         .join("\u{1f}")
 }
 
-/// The configuration of a run: its column `config_group`, or, where that is blank, model, GPU, format, sequence, layout and
+/// Configuration of a run: its column `config_group`, or if that is blank, model, GPU, format, sequence, layout and
 /// micro-batch in one line.
 pub fn config_group(row: &Row) -> String {
     if let Some(group) = row.config_group.as_ref().filter(|group| !group.is_empty()) {
@@ -68,17 +68,17 @@ pub fn config_group(row: &Row) -> String {
     )
 }
 
-/// What was trained: `pretrain` where the row does not say.
+/// Purpose of a run; `pretrain` if blank.
 pub fn purpose(row: &Row) -> &str {
     row.purpose.as_deref().filter(|purpose| !purpose.is_empty()).unwrap_or("pretrain")
 }
 
-/// How it ended: `ok` where the row does not say.
+/// Outcome of a run; `ok` if blank.
 pub fn outcome(row: &Row) -> &str {
     row.outcome.as_deref().filter(|outcome| !outcome.is_empty()).unwrap_or("ok")
 }
 
-/// Measured seconds of a step: the canonical figure, else the stated one, else from tokens per second and GPU.
+/// Measured step time in seconds: the canonical figure, else the stated one, else from tokens per second and GPU.
 pub fn measured(row: &Row) -> Option<f64> {
     let usable = |value: &f64| value.is_finite() && *value > 0.0;
     let from_rate = || {
@@ -88,15 +88,15 @@ pub fn measured(row: &Row) -> Option<f64> {
     row.step_time_canon_s.filter(usable).or(row.step_time_s.filter(usable)).or_else(from_rate).filter(usable)
 }
 
-/// The set: the name up to its number, so `dgxc-0230` is of `dgxc`.
+/// Set of a run: its name up to the number, so `dgxc-0230` belongs to `dgxc`.
 pub fn set(row: &Row) -> &str {
     let id = row.id.as_deref().unwrap_or_default();
     let set = id.rsplit_once('-').filter(|(_, end)| end.bytes().all(|byte| byte.is_ascii_digit()));
     set.map_or(id, |(set, _)| set)
 }
 
-/// What the runs of one choice share whatever their layout: model, GPU, format, purpose and sequence, the first five parts of
-/// [`config_group`]. All plans of a choice and all runs of a configuration are of one.
+/// Family of a run: model, GPU, format, purpose and sequence, the first five parts of [`config_group`]. All plans of a
+/// choice and all runs of a configuration belong to one family.
 pub fn family(row: &Row) -> String {
     const SHARED: usize = 5;
     let group = config_group(row);
@@ -104,20 +104,20 @@ pub fn family(row: &Row) -> String {
     group[..end].to_owned()
 }
 
-/// The fold of a run: that of its [`family`], so that the plans of one choice are predicted with the same constants.
+/// Fold of a run, by its [`family`], so that all plans of a choice are predicted with the same constants.
 pub fn fold_of(row: &Row, folds: u32) -> u32 {
     salted(&family(row), folds, SALT)
 }
 
-/// Of the numbers below 1000 the one with which folds of the published runs are nearest to equal in runs. Nothing but their
-/// number was looked at.
+/// Salt of the hash, chosen among numbers below 1000 so that folds of the published runs are nearest to equal in size. Only
+/// their sizes were considered.
 const SALT: u32 = 137;
 
 fn salted(family: &str, folds: u32, salt: u32) -> u32 {
     fold(&format!("{salt}|{family}"), folds)
 }
 
-/// The fold of a name, by a hash that does not change when others come or go (FNV-1a).
+/// Fold of a name, by a hash that does not change when others are added or removed (FNV-1a).
 pub fn fold(group: &str, folds: u32) -> u32 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
@@ -125,23 +125,23 @@ pub fn fold(group: &str, folds: u32) -> u32 {
     ((hash ^ (hash >> 32)) % u64::from(folds.max(1))) as u32
 }
 
-impl Sample<'_> {
-    /// Measured seconds of a step.
+impl PredictedRun<'_> {
+    /// Measured step time in seconds.
     pub fn measured(&self) -> Option<f64> {
         measured(self.row)
     }
 
-    /// The set.
+    /// Set of the run.
     pub fn set(&self) -> &str {
         set(self.row)
     }
 
-    /// Whether experts are routed.
+    /// Whether the model routes tokens to experts.
     pub fn is_moe(&self) -> bool {
         self.row.experts.is_some_and(|experts| experts > 1.0)
     }
 
-    /// Whether Megatron-Core ran it: Megatron-LM since 2023, NeMo, Megatron-Bridge and what is built on them.
+    /// Whether the framework is Megatron-Core: Megatron-LM since 2023, NeMo, Megatron-Bridge and frameworks built on them.
     pub fn is_megatron_core(&self) -> bool {
         let framework = self.row.framework.as_deref().unwrap_or_default();
         let old = self.row.year.is_some_and(|year| year < 2023.0);
@@ -149,13 +149,13 @@ impl Sample<'_> {
         named && !old && !["DeepSpeed", "Automodel"].iter().any(|name| framework.contains(name))
     }
 
-    /// Whether PyTorch's FSDP ran it: llm-foundry, torchtitan, fms-fsdp, Automodel.
+    /// Whether the framework is PyTorch's FSDP: llm-foundry, torchtitan, fms-fsdp, Automodel.
     pub fn is_fsdp(&self) -> bool {
         let framework = self.row.framework.as_deref().unwrap_or_default();
         ["FSDP", "torchtitan", "foundry", "Automodel"].iter().any(|name| framework.contains(name))
     }
 
-    /// Class of its number of GPUs: its place among the classes, and its name.
+    /// Class by number of GPUs: its index, and its name.
     pub fn scale(&self) -> (usize, &'static str) {
         const MOST: [(f64, &str); 4] =
             [(8.0, "1-8 GPUs"), (64.0, "9-64 GPUs"), (512.0, "65-512 GPUs"), (2048.0, "513-2048 GPUs")];
@@ -234,7 +234,7 @@ mod tests {
     fn sets_are_names_without_numbers() {
         let named = |id: &str| Row { id: Some(id.into()), ..Row::default() };
         let prediction = crate::runs::predict(&Row::default());
-        let set = |id: &str| Sample { row: &named(id), prediction: &prediction, weight: 1.0 }.set().to_owned();
+        let set = |id: &str| PredictedRun { row: &named(id), prediction: &prediction, weight: 1.0 }.set().to_owned();
         assert_eq!((set("dgxc-0230"), set("my-run"), set("")), ("dgxc".into(), "my-run".into(), String::new()));
     }
 }

@@ -1,25 +1,25 @@
-//! What can be wrong with a name, a file or a `--set`.
+//! Errors of the catalogue: an unknown name, an invalid file, an invalid `--set`.
 
 use std::fmt;
 
-/// What a name stands for.
+/// EntryKind of catalogue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// A device.
+pub enum EntryKind {
+    /// GPU or other accelerator.
     Gpu,
-    /// A cluster.
+    /// Cluster of devices.
     Cluster,
-    /// A software stack.
+    /// Software stack: framework and release.
     Stack,
-    /// A model.
+    /// Model architecture.
     Model,
-    /// Prices, power and failures.
+    /// Market: prices, power and failure rates.
     Market,
-    /// A fit: constants laid over devices and stacks.
+    /// Fit: constants laid over devices and stacks.
     Fit,
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for EntryKind {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         f.write_str(match self {
             Self::Gpu => "GPU",
@@ -41,60 +41,60 @@ pub enum CatalogError {
         did_you_mean(nearest.as_deref()), names.join(", ")
     )]
     Unknown {
-        /// What was looked for.
-        kind: Kind,
-        /// The name.
+        /// EntryKind of entry that was requested.
+        kind: EntryKind,
+        /// Name that was requested.
         name: String,
-        /// The nearest name there is.
+        /// Nearest name of the catalogue.
         nearest: Option<String>,
-        /// All names.
+        /// All names of that kind.
         names: Vec<&'static str>,
     },
-    /// A file that cannot be read.
+    /// A file cannot be read.
     #[error("{path}: cannot be read: {why}")]
     Unreadable {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// Why; part of the message, so not its source too.
+        /// Cause; part of the message, so it is not the error's source too.
         why: std::io::Error,
     },
-    /// A file that was read and is no text to parse.
+    /// A file is not a text to parse.
     #[error("{path}: {why}")]
     NotText {
-        /// Its path.
+        /// Path of the file.
         path: String,
-        /// What it is instead.
+        /// Description of its content.
         why: &'static str,
     },
-    /// TOML that does not parse, or has a key or value that does not belong there.
+    /// A TOML file does not parse, or has an unknown key or value.
     #[error("{origin}: {}{}", error.to_string().trim_end(), hint(nearest.as_deref()))]
     Toml {
-        /// The file.
+        /// Path or name of the file.
         origin: String,
         /// The parser's message, with line, column and key.
         error: Box<toml::de::Error>,
-        /// The nearest key or word that would have been understood.
+        /// Nearest key or word that is valid there.
         nearest: Option<String>,
     },
-    /// A `config.json` that is none that is known.
+    /// A `config.json` is not of a known family.
     #[error(transparent)]
     Config(#[from] super::hf::HfError),
-    /// Values that do not fit together.
+    /// Values of a file contradict each other.
     #[error("{origin}: {why}")]
     Invalid {
-        /// The file.
+        /// Path or name of the file.
         origin: String,
-        /// What is wrong, with its numbers.
+        /// Contradiction, with its numbers.
         why: String,
     },
-    /// A `--set` that cannot be applied.
+    /// A `--set` cannot be applied.
     #[error("--set {item}: {why}{}", hint(nearest.as_deref()))]
     Set {
-        /// As it was written.
+        /// The item as written.
         item: String,
-        /// What is wrong.
+        /// Reason for the refusal.
         why: String,
-        /// The nearest key or word that would have been understood.
+        /// Nearest key or word that is valid there.
         nearest: Option<String>,
     },
 }

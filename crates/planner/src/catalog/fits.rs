@@ -1,4 +1,4 @@
-//! Fits: constants laid over the devices and stacks of the catalogue, each with what it was fitted to.
+//! Fits: constants laid over the devices and stacks of the catalogue, with their provenance.
 //!
 //! The files of `clusters/gpus/` and `clusters/stacks/` hold the specification's own constants. A fit is a file of its own,
 //! so that both stay to be had: `--fit none` is the specification.
@@ -9,18 +9,18 @@ use std::sync::{Arc, OnceLock};
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind};
+use super::error::{CatalogError, EntryKind};
 use super::files::{FITS, GPUS, STACKS};
 use super::nearest;
 use super::overrides::place;
 use super::read;
 
-/// The fit that is applied where none is asked for.
+/// Name of the fit that applies by default.
 pub const DEFAULT: &str = "2026-11";
-/// The name that stands for the specification's own constants.
+/// Name that selects the specification's own constants.
 pub const NONE: &str = "none";
 
-/// A file of fitted constants.
+/// Set of fitted constants.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fit {
@@ -28,43 +28,43 @@ pub struct Fit {
     pub name: String,
     /// Day of the fit.
     pub date: String,
-    /// Key of the source of what it was fitted to.
+    /// Key of the source of the fitted data.
     pub source: String,
-    /// The constants; where two name the same value, the later holds.
+    /// Constants in order; a later one overrides an earlier one of the same value.
     #[serde(default, rename = "constant")]
     pub constants: Vec<Constant>,
 }
 
-/// One constant with its provenance.
+/// Fitted constant with its provenance.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
-    /// What it is: `gpu.NAME.key` or `stack.NAME.key`; a `*` at the end of NAME stands for anything.
+    /// Key of the value: `gpu.NAME.key` or `stack.NAME.key`; a trailing `*` in NAME matches anything.
     pub key: String,
-    /// Its value, as it would stand in the file that it is laid over.
+    /// Value, in the form of the file that it overrides.
     pub value: Value,
     /// Key of its source in `docs/sources.toml`.
     pub source: String,
-    /// What it was fitted to, and how, or where it is stated.
+    /// Data and method of the fit, or the place where the value is stated.
     pub from: String,
-    /// Rows or samples behind it.
+    /// Number of rows or samples behind it.
     pub rows: Option<u32>,
-    /// Standard deviation of the value over the folds of cross-validation.
+    /// Standard deviation of the value over the cross-validation folds.
     pub spread: Option<f64>,
-    /// The value without the configurations of each fold, in the order of the folds; blank where it was not fitted to runs.
+    /// Value fitted without the runs of each fold, in the order of the folds; empty if it was not fitted to runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub folds: Vec<Value>,
-    /// The value of the specification, for the reader.
+    /// Value in the specification, for comparison.
     pub was: Option<Value>,
-    /// Day, where it is not the file's.
+    /// Day of the constant, if it differs from the file's.
     pub date: Option<String>,
 }
 
-/// Folds of the cross-validation.
+/// Number of cross-validation folds.
 pub const FOLDS: usize = 5;
 
 impl Constant {
-    /// A constant without provenance: for an experiment, not for a file.
+    /// Constant without provenance, for experiments only.
     pub const fn plain(key: String, value: Value) -> Self {
         Self {
             key,
@@ -80,11 +80,11 @@ impl Constant {
     }
 
     /// Section, entry and path of the key.
-    fn parts(&self) -> Result<(Kind, &str, Vec<String>), String> {
+    fn parts(&self) -> Result<(EntryKind, &str, Vec<String>), String> {
         let (section, rest) = self.key.split_once('.').unwrap_or((&self.key, ""));
         let kind = match section {
-            "gpu" => Kind::Gpu,
-            "stack" => Kind::Stack,
+            "gpu" => EntryKind::Gpu,
+            "stack" => EntryKind::Stack,
             _ => return Err("must start with `gpu.` or `stack.`".into()),
         };
         let (entry, keys) = rest.split_once('.').unwrap_or((rest, ""));
@@ -95,12 +95,12 @@ impl Constant {
         Ok((kind, entry, path))
     }
 
-    /// Whether it speaks of this entry.
-    fn is_of(&self, kind: Kind, name: &str) -> bool {
+    /// Whether the constant applies to an entry.
+    fn is_of(&self, kind: EntryKind, name: &str) -> bool {
         self.parts().is_ok_and(|(of, pattern, _)| of == kind && covers(pattern, name))
     }
 
-    /// Lays itself over the text of an entry.
+    /// Overrides the value in the text of an entry.
     pub(super) fn place(&self, table: &mut Table) -> Result<(), CatalogError> {
         let placed = self.parts().and_then(|(_, _, path)| place(table, &path, self.value.clone(), &self.source));
         placed.map_err(|why| self.error(why))
@@ -111,11 +111,11 @@ impl Constant {
     }
 }
 
-fn names(kind: Kind) -> Vec<&'static str> {
+fn names(kind: EntryKind) -> Vec<&'static str> {
     let list = match kind {
-        Kind::Gpu => GPUS,
-        Kind::Stack => STACKS,
-        Kind::Cluster | Kind::Model | Kind::Market | Kind::Fit => &[],
+        EntryKind::Gpu => GPUS,
+        EntryKind::Stack => STACKS,
+        EntryKind::Cluster | EntryKind::Model | EntryKind::Market | EntryKind::Fit => &[],
     };
     list.iter().map(|(name, _)| *name).collect()
 }
@@ -130,19 +130,19 @@ impl Fit {
         Self { name: String::new(), date: String::new(), source: String::new(), constants: Vec::new() }
     }
 
-    /// Constants of one entry of the catalogue, in the order of the file.
-    pub(super) fn of<'a>(&'a self, kind: Kind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
+    /// Constants of one catalogue entry, in the order of the file.
+    pub(super) fn of<'a>(&'a self, kind: EntryKind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
         self.constants.iter().filter(move |constant| constant.is_of(kind, name))
     }
 
-    /// What of it is stated by a source, without what was fitted to runs: where the next fit starts.
+    /// Fit without the constants that were fitted to runs: the starting point of the next fit.
     #[must_use]
     pub fn stated(&self) -> Self {
         let constants = self.constants.iter().filter(|constant| constant.spread.is_none()).cloned().collect();
         Self { constants, ..self.clone() }
     }
 
-    /// The fit as it is without the configurations of one fold: what may be scored on that fold.
+    /// Fit with the values obtained without one fold, to score that fold.
     #[must_use]
     pub fn without_fold(&self, fold: usize) -> Self {
         let mut fit = self.clone();
@@ -154,10 +154,11 @@ impl Fit {
         fit
     }
 
-    /// Checks that every constant names a value that there is, and fits there.
+    /// Checks that every constant names an existing key with a valid value.
     ///
     /// # Errors
-    /// Names the first constant that does not.
+    ///
+    /// Names the first invalid constant.
     pub fn check(self: &Arc<Self>) -> Result<(), CatalogError> {
         let sets = super::Overrides::specification().with_fit(Some(Arc::clone(self)));
         for constant in &self.constants {
@@ -173,7 +174,9 @@ impl Fit {
             }
             for name in covered {
                 match kind {
-                    Kind::Gpu => drop(super::gpu_with(name, &sets).map_err(|error| constant.error(error.to_string()))?),
+                    EntryKind::Gpu => {
+                        drop(super::gpu_with(name, &sets).map_err(|error| constant.error(error.to_string()))?)
+                    }
                     _ => drop(super::stack(name, &sets).map_err(|error| constant.error(error.to_string()))?),
                 }
             }
@@ -182,14 +185,15 @@ impl Fit {
     }
 }
 
-/// What stands at the key of a constant, under these overrides; none where the key is left to its default.
+/// Value at the key of a constant under these overrides; `None` if the entry leaves the key to its default.
 ///
 /// # Errors
-/// When the key names no entry of the catalogue, or holds a `*`.
+///
+/// The key names no entry of the catalogue, or contains a `*`.
 pub fn value_at(key: &str, sets: &super::Overrides) -> Result<Option<Value>, CatalogError> {
     let constant = Constant::plain(key.to_owned(), Value::Boolean(false));
     let (kind, name, path) = constant.parts().map_err(|why| constant.error(why))?;
-    let list = if kind == Kind::Gpu { GPUS } else { STACKS };
+    let list = if kind == EntryKind::Gpu { GPUS } else { STACKS };
     let text = read::find(kind, list, name, None)?;
     let mut table: Table = read::parse(&text, [])?;
     for fitted in sets.fit().into_iter().flat_map(|fit| fit.of(kind, name)) {
@@ -205,21 +209,22 @@ pub fn value_at(key: &str, sets: &super::Overrides) -> Result<Option<Value>, Cat
     })
 }
 
-/// A fit: a name of the catalogue, or a TOML file; `none` is none.
+/// Fit by name or path; `none` gives no fit.
 ///
 /// # Errors
-/// When there is none of this name, or a constant of it does not fit.
+///
+/// No fit has this name, or one of its constants is invalid.
 pub fn fit(name: &str) -> Result<Option<Arc<Fit>>, CatalogError> {
     if name == NONE && !Path::new(name).is_file() {
         return Ok(None);
     }
-    let text = read::find(Kind::Fit, FITS, name, None)?;
+    let text = read::find(EntryKind::Fit, FITS, name, None)?;
     let fit: Arc<Fit> = Arc::new(read::parse(&text, [])?);
     fit.check().map_err(|error| CatalogError::Invalid { origin: text.origin, why: error.to_string() })?;
     Ok(Some(fit))
 }
 
-/// The fit that is applied where none is asked for.
+/// Fit that applies by default.
 pub fn default_fit() -> Arc<Fit> {
     static FIT: OnceLock<Arc<Fit>> = OnceLock::new();
     let parsed = || {

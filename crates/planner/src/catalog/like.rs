@@ -2,7 +2,7 @@
 
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind};
+use super::error::{CatalogError, EntryKind};
 use super::overrides::Overrides;
 use super::{fitted, read};
 
@@ -15,7 +15,7 @@ use super::{fitted, read};
 /// When `like` names no such entry.
 pub(super) fn joined(
     text: read::Text,
-    kind: Kind,
+    kind: EntryKind,
     built_in: &'static [(&'static str, &'static str)],
     sets: &Overrides,
 ) -> Result<read::Text, CatalogError> {
@@ -34,7 +34,7 @@ pub(super) fn joined(
     for constant in fitted(&relative, kind, &like, sets) {
         constant.place(&mut table)?;
     }
-    if kind == Kind::Gpu {
+    if kind == EntryKind::Gpu {
         table.insert("basis".into(), Value::String("datasheet".into()));
     }
     join(&mut table, own);

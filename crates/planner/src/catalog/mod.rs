@@ -17,7 +17,7 @@ mod shelf;
 
 use std::path::Path;
 
-pub use error::{CatalogError, Kind, nearest_expected};
+pub use error::{CatalogError, EntryKind, nearest_expected};
 pub use meshwright_engine::suggest::nearest;
 pub use overrides::{Overrides, SET_SOURCE, Setting};
 pub use shelf::Shelf;
@@ -47,13 +47,13 @@ pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
     if config.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
         let text = read::read(&config)?;
         let origin = config.display().to_string();
-        if let Some(setting) = sets.of(Kind::Model).next() {
+        if let Some(setting) = sets.of(EntryKind::Model).next() {
             return Err(setting.error("a config.json takes no settings; write them into the file", None));
         }
         return Ok(hf::from_config(&text, &origin)?);
     }
-    let text = read::find(Kind::Model, files::MODELS, name, None)?;
-    let file: ModelFile = read::parse(&text, sets.of(Kind::Model))?;
+    let text = read::find(EntryKind::Model, files::MODELS, name, None)?;
+    let file: ModelFile = read::parse(&text, sets.of(EntryKind::Model))?;
     file.into_model().map_err(|why| CatalogError::Invalid { origin: text.origin, why: why.to_string() })
 }
 
@@ -77,9 +77,9 @@ pub fn stack_names() -> Vec<&'static str> {
 /// # Errors
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
-    let text = read::find(Kind::Market, files::PRICES, name, None)?;
-    let text = like::joined(text, Kind::Market, files::PRICES, sets)?;
-    let market: Market = read::parse(&text, sets.of(Kind::Market))?;
+    let text = read::find(EntryKind::Market, files::PRICES, name, None)?;
+    let text = like::joined(text, EntryKind::Market, files::PRICES, sets)?;
+    let market: Market = read::parse(&text, sets.of(EntryKind::Market))?;
     match market.check() {
         Ok(()) => Ok(market),
         Err(why) => Err(CatalogError::Invalid { origin: text.origin, why: why.to_string() }),
@@ -112,9 +112,9 @@ pub fn gpu_with(name: &str, sets: &Overrides) -> Result<Gpu, CatalogError> {
 }
 
 fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, CatalogError> {
-    let text = read::find(Kind::Gpu, files::GPUS, name, folder)?;
-    let text = like::joined(text, Kind::Gpu, files::GPUS, sets)?;
-    let gpu: Gpu = read::parse_fitted(&text, fitted(&text, Kind::Gpu, name, sets), sets.of(Kind::Gpu))?;
+    let text = read::find(EntryKind::Gpu, files::GPUS, name, folder)?;
+    let text = like::joined(text, EntryKind::Gpu, files::GPUS, sets)?;
+    let gpu: Gpu = read::parse_fitted(&text, fitted(&text, EntryKind::Gpu, name, sets), sets.of(EntryKind::Gpu))?;
     match gpu.check() {
         Ok(()) => Ok(gpu),
         Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
@@ -124,7 +124,7 @@ fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, Ca
 /// Constants of the fit for an entry of the catalogue. The user's own files stay as they are.
 fn fitted<'a>(
     text: &read::Text,
-    kind: Kind,
+    kind: EntryKind,
     name: &'a str,
     sets: &'a Overrides,
 ) -> impl Iterator<Item = &'a fits::Constant> {
@@ -137,9 +137,10 @@ fn fitted<'a>(
 /// # Errors
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
-    let text = read::find(Kind::Stack, files::STACKS, name, None)?;
-    let text = like::joined(text, Kind::Stack, files::STACKS, sets)?;
-    let stack: Stack = read::parse_fitted(&text, fitted(&text, Kind::Stack, name, sets), sets.of(Kind::Stack))?;
+    let text = read::find(EntryKind::Stack, files::STACKS, name, None)?;
+    let text = like::joined(text, EntryKind::Stack, files::STACKS, sets)?;
+    let stack: Stack =
+        read::parse_fitted(&text, fitted(&text, EntryKind::Stack, name, sets), sets.of(EntryKind::Stack))?;
     match stack.check() {
         Ok(()) => Ok(stack),
         Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
@@ -155,11 +156,12 @@ pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
 /// When there is none of this name, it or its device does not load, or a `--set` does not fit.
 pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
     match machine(name, sets)? {
-        Machine::Cluster(cluster) => Ok(*cluster),
-        Machine::Pools(pooled) => {
+        ClusterOrPools::Cluster(cluster) => Ok(*cluster),
+        ClusterOrPools::Pools(pooled) => {
             let names: Vec<&str> = pooled.pools.iter().map(|pool| pool.name.as_str()).collect();
             let why = format!(
-                "has pools of unlike GPUs ({}), and this takes alike GPUs\n\nhint: `meshwright plan`, `explain` and `emit` answer for pools; a pool \
+                "has pools of heterogeneous GPUs ({}), but this command needs identical GPUs\n\nhint: `meshwright \
+                plan`, `explain` and `emit` accept pools; a pool \
                  alone is a cluster file of its own",
                 names.join(", ")
             );
@@ -168,34 +170,36 @@ pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
     }
 }
 
-/// What a cluster file holds.
+/// Content of a cluster file: one cluster or several pools.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Machine {
-    /// Alike GPUs.
+pub enum ClusterOrPools {
+    /// Cluster of identical GPUs.
     Cluster(Box<Cluster>),
-    /// Two or more pools of unlike GPUs.
+    /// Two or more pools of heterogeneous GPUs.
     Pools(PooledCluster),
 }
 
-/// A cluster as [`cluster`] reads it, or pools of unlike GPUs: `[[pool]]` tables. One pool is a cluster.
+/// Reads a cluster as [`cluster`] does, or pools of heterogeneous GPUs from `[[pool]]` tables; a single pool is a cluster.
 ///
 /// # Errors
-/// As [`cluster`], and when the pools do not fit together.
-pub fn machine(name: &str, sets: &Overrides) -> Result<Machine, CatalogError> {
-    let text = read::find(Kind::Cluster, files::CLUSTERS, name, None)?;
+///
+/// As for [`cluster`], and when the pools do not fit together.
+pub fn machine(name: &str, sets: &Overrides) -> Result<ClusterOrPools, CatalogError> {
+    let text = read::find(EntryKind::Cluster, files::CLUSTERS, name, None)?;
     if pools::has_pools(&text) {
         return pools::read(&text, sets);
     }
-    let (whole, inside): (Vec<&Setting>, Vec<&Setting>) = sets.of(Kind::Cluster).partition(|setting| is_whole(setting));
+    let (whole, inside): (Vec<&Setting>, Vec<&Setting>) =
+        sets.of(EntryKind::Cluster).partition(|setting| is_whole(setting));
     let file: ClusterFile = read::parse(&text, inside).map_err(|error| suggest_whole(error, sets))?;
-    of_file(file, &text, &whole, sets).map(|cluster| Machine::Cluster(Box::new(cluster)))
+    of_file(file, &text, &whole, sets).map(|cluster| ClusterOrPools::Cluster(Box::new(cluster)))
 }
 
 fn is_whole(setting: &Setting) -> bool {
     WHOLE.contains(&setting.path[0].as_str()) && setting.path.len() == 1
 }
 
-/// The cluster of a file, with its device and the settings of the whole.
+/// Reads the cluster of a file, with its device and the settings that apply to the whole.
 fn of_file(
     file: ClusterFile,
     text: &read::Text,
@@ -253,7 +257,7 @@ fn suggest_whole(error: CatalogError, sets: &Overrides) -> CatalogError {
     let CatalogError::Set { item, why, nearest } = error else {
         return error;
     };
-    let key = sets.of(Kind::Cluster).find(|setting| setting.item == item).map(|setting| setting.path[0].clone());
+    let key = sets.of(EntryKind::Cluster).find(|setting| setting.item == item).map(|setting| setting.path[0].clone());
     let known = WHOLE.into_iter().chain(nearest.as_deref());
     let nearest = key
         .filter(|_| why.starts_with("unknown field"))

@@ -1,10 +1,10 @@
-//! What changes the values of the catalogue for one run: the fit laid over them, then `--set section.key=value`.
+//! Overrides of catalogue values for one run: a fit, then `--set section.key=value`.
 
 use std::sync::Arc;
 
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind};
+use super::error::{CatalogError, EntryKind};
 use super::fits::{self, Fit};
 use super::nearest;
 use super::read::is_one_line;
@@ -12,20 +12,20 @@ use super::read::is_one_line;
 /// Source of a value that the user set.
 pub const SET_SOURCE: &str = "set-on-the-command-line";
 
-/// One `--set`.
+/// Parsed `--set` item.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
-    /// As it was written.
+    /// The item as written.
     pub item: String,
-    /// What it changes.
-    pub kind: Kind,
-    /// The keys below the section.
+    /// EntryKind of entry that it changes.
+    pub kind: EntryKind,
+    /// Keys below the section.
     pub path: Vec<String>,
-    /// The value as text.
+    /// Value as text.
     pub text: String,
 }
 
-/// The fit and all the `--set` of one run.
+/// Fit and `--set` items of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overrides {
     fit: Option<Arc<Fit>>,
@@ -33,48 +33,49 @@ pub struct Overrides {
 }
 
 impl Default for Overrides {
-    /// The default fit and no `--set`.
+    /// Overrides with the default fit and no `--set`.
     fn default() -> Self {
         Self { fit: Some(fits::default_fit()), settings: Vec::new() }
     }
 }
 
-const SECTIONS: [(&str, Kind); 5] = [
-    ("cluster", Kind::Cluster),
-    ("gpu", Kind::Gpu),
-    ("stack", Kind::Stack),
-    ("model", Kind::Model),
-    ("market", Kind::Market),
+const SECTIONS: [(&str, EntryKind); 5] = [
+    ("cluster", EntryKind::Cluster),
+    ("gpu", EntryKind::Gpu),
+    ("stack", EntryKind::Stack),
+    ("model", EntryKind::Model),
+    ("market", EntryKind::Market),
 ];
 
 impl Overrides {
-    /// Nothing is changed: the specification's own constants, without a fit.
+    /// Overrides that change nothing: the specification's own constants, without a fit.
     pub const fn specification() -> Self {
         Self { fit: None, settings: Vec::new() }
     }
 
-    /// The same settings over another fit, or over none.
+    /// Replaces the fit, or removes it.
     #[must_use]
     pub fn with_fit(self, fit: Option<Arc<Fit>>) -> Self {
         Self { fit, ..self }
     }
 
-    /// The fit; none is the specification's own constants.
+    /// Fit in use; `None` means the specification's own constants.
     pub fn fit(&self) -> Option<&Fit> {
         self.fit.as_deref()
     }
 
-    /// Reads `section.key=value`, each as it stood after `--set`; the fit is the default one.
+    /// Parses the text of each `--set`, with the default fit.
     ///
     /// # Errors
-    /// Names the item that is not of this form.
+    ///
+    /// Names the item that is not of the form `section.key=value`.
     pub fn parse<S: AsRef<str>>(items: impl IntoIterator<Item = S>) -> Result<Self, CatalogError> {
         let settings = items.into_iter().map(|item| setting(item.as_ref())).collect::<Result<_, _>>()?;
         Ok(Self { settings, ..Self::default() })
     }
 
-    /// Those of one section, in the order given.
-    pub fn of(&self, kind: Kind) -> impl Iterator<Item = &Setting> {
+    /// Settings of one kind of entry, in the order given.
+    pub fn of(&self, kind: EntryKind) -> impl Iterator<Item = &Setting> {
         self.settings.iter().filter(move |setting| setting.kind == kind)
     }
 }
@@ -101,7 +102,7 @@ fn setting(item: &str) -> Result<Setting, CatalogError> {
 }
 
 impl Setting {
-    /// What the text may mean: a TOML literal where it is one, else, or where that does not fit, a string.
+    /// Possible readings of the text: a TOML literal if it is one, then a string.
     fn values(&self) -> Vec<Value> {
         let literal = toml::from_str::<Table>(&format!("value = {}", self.text)).ok();
         let literal = literal.filter(|table| table.len() == 1).and_then(|mut table| table.remove("value"));
@@ -121,15 +122,16 @@ impl Setting {
         }
     }
 
-    /// The error of this item.
+    /// Error that names this item.
     pub fn error(&self, why: impl Into<String>, nearest: Option<String>) -> CatalogError {
         CatalogError::Set { item: self.item.clone(), why: why.into(), nearest }
     }
 
-    /// The tables that the item may mean, the likeliest first: each with the plain value, and with its source.
+    /// Copies of `table` with the item applied, one for each reading of its value, the likeliest first.
     ///
     /// # Errors
-    /// When a key on the way is no table.
+    ///
+    /// A key on the path is not a table.
     pub fn candidates(&self, table: &Table) -> Result<Vec<(Table, Table)>, CatalogError> {
         let candidate = |value: Value| {
             let sourced = Table::from_iter([
@@ -149,10 +151,11 @@ impl Setting {
     }
 }
 
-/// Puts `value` at `path`; where a value with its source stands there, both are replaced.
+/// Puts `value` at `path`; a value with its source is replaced together with the source.
 ///
 /// # Errors
-/// When a key on the way is no table.
+///
+/// A key on the path is not a table.
 pub fn place(table: &mut Table, path: &[String], value: Value, source: &str) -> Result<(), String> {
     let Some((first, rest)) = path.split_first() else {
         return Err("the key is missing".into());
@@ -179,7 +182,7 @@ pub fn place(table: &mut Table, path: &[String], value: Value, source: &str) -> 
     Ok(())
 }
 
-/// An element of an array of tables, by its place or by its `name`.
+/// Element of an array of tables, by index or by `name`.
 fn element<'a>(array: &'a mut [Value], key: &str) -> Option<&'a mut Value> {
     let named = |value: &Value| value.get("name").and_then(Value::as_str) == Some(key);
     let at = key.parse().ok().or_else(|| array.iter().position(named))?;

@@ -2,21 +2,23 @@
 
 use toml::Table;
 
-use super::{CatalogError, Kind, Machine, Overrides, Setting, is_whole, of_file, read, suggest_whole};
+use super::{CatalogError, ClusterOrPools, EntryKind, Overrides, Setting, is_whole, of_file, read, suggest_whole};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cluster::pools::{Pool, PoolFile, PooledCluster, PoolsFile};
 
-/// Whether a cluster file is one of pools.
+/// Whether a cluster file defines pools.
 pub fn has_pools(text: &read::Text) -> bool {
     toml::from_str::<Table>(&text.content).is_ok_and(|table| table.contains_key("pool"))
 }
 
-/// The pools of a file; one alone is a cluster of the file's name.
+/// Reads the pools of a file; a single pool is a cluster with the file's name.
 ///
 /// # Errors
-/// What the file says wrongly, with its pool.
-pub fn read(text: &read::Text, sets: &Overrides) -> Result<Machine, CatalogError> {
-    let (whole, inside): (Vec<&Setting>, Vec<&Setting>) = sets.of(Kind::Cluster).partition(|setting| is_whole(setting));
+///
+/// Names the first error and its pool.
+pub fn read(text: &read::Text, sets: &Overrides) -> Result<ClusterOrPools, CatalogError> {
+    let (whole, inside): (Vec<&Setting>, Vec<&Setting>) =
+        sets.of(EntryKind::Cluster).partition(|setting| is_whole(setting));
     let file: PoolsFile = read::parse(text, inside).map_err(|error| suggest_whole(error, sets))?;
     let PoolsFile { name, pool: pools, link: links, source } = file;
     let invalid = |why: String| CatalogError::Invalid { origin: text.origin.clone(), why };
@@ -32,7 +34,7 @@ pub fn read(text: &read::Text, sets: &Overrides) -> Result<Machine, CatalogError
         return clusters
             .into_iter()
             .next()
-            .map(|cluster| Machine::Cluster(Box::new(cluster)))
+            .map(|cluster| ClusterOrPools::Cluster(Box::new(cluster)))
             .ok_or_else(|| invalid("it has no pool".into()));
     }
     if let Some(setting) = whole.first() {
@@ -47,10 +49,10 @@ pub fn read(text: &read::Text, sets: &Overrides) -> Result<Machine, CatalogError
     }
     let pooled = PooledCluster { name, pools: read, links, source };
     pooled.check().map_err(invalid)?;
-    Ok(Machine::Pools(pooled))
+    Ok(ClusterOrPools::Pools(pooled))
 }
 
-/// One pool as a cluster of this name and source: spelled out, or a cluster of the catalogue with another number of GPUs.
+/// Reads one pool as a cluster with this name and source: spelled out, or a catalogue cluster with another number of GPUs.
 fn cluster(
     pool: PoolFile,
     (name, source): (&str, &str),

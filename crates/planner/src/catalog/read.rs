@@ -1,4 +1,4 @@
-//! From a name or a path to a value: the text, then TOML, then what the user set.
+//! Reading of an entry: its text, then TOML, then the user's overrides.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
-use super::error::{CatalogError, Kind, nearest_expected};
+use super::error::{CatalogError, EntryKind, nearest_expected};
 use super::fits::Constant;
 use super::nearest;
 use super::overrides::Setting;
@@ -14,29 +14,30 @@ use super::overrides::Setting;
 /// Largest file that is read: a hundred times the longest of the catalogue would still be far below.
 const MOST_BYTES: u64 = 16 << 20;
 
-/// A text and where it is from.
+/// Text of an entry and its origin.
 pub struct Text {
-    /// For messages.
+    /// Path or name, for messages.
     pub origin: String,
-    /// The folder that paths in it are relative to; none for the built-in ones.
+    /// Folder that relative paths refer to; `None` for built-in entries.
     pub folder: Option<PathBuf>,
-    /// The text.
+    /// Content of the file.
     pub content: String,
 }
 
 impl Text {
-    /// Whether it is of the catalogue, and not a file of the user's.
+    /// Whether the text is built in, not a file of the user's.
     pub const fn is_built_in(&self) -> bool {
         self.folder.is_none()
     }
 }
 
-/// The text of a catalogue name, or of the user's own file.
+/// Text of a catalogue name, or of the user's own file.
 ///
 /// # Errors
-/// When there is neither, or the file cannot be read.
+///
+/// Neither exists, or the file cannot be read.
 pub fn find(
-    kind: Kind,
+    kind: EntryKind,
     built_in: &'static [(&'static str, &'static str)],
     name: &str,
     folder: Option<&Path>,
@@ -56,10 +57,11 @@ pub fn find(
     Err(CatalogError::Unknown { kind, name: name.to_owned(), nearest: nearest(name, names.iter().copied()), names })
 }
 
-/// The text of a file.
+/// Text of a file.
 ///
 /// # Errors
-/// When it cannot be read, is a folder, is empty, is too large or is not UTF-8.
+///
+/// The file cannot be read, is a folder, is empty, is too large or is not UTF-8.
 pub fn read(path: &Path) -> Result<String, CatalogError> {
     let unreadable = |why| CatalogError::Unreadable { path: path.display().to_string(), why };
     let not_text = |why| Err(CatalogError::NotText { path: path.display().to_string(), why });
@@ -78,9 +80,10 @@ pub fn read(path: &Path) -> Result<String, CatalogError> {
     String::from_utf8(bytes).or_else(|_| not_text("is not UTF-8 text"))
 }
 
-/// The value of a text, with what the user set.
+/// Value of a text, with the user's overrides.
 ///
 /// # Errors
+///
 /// Names line, column and key, or the `--set` that does not fit.
 pub fn parse<'a, T: DeserializeOwned>(
     text: &Text,
@@ -89,10 +92,11 @@ pub fn parse<'a, T: DeserializeOwned>(
     parse_fitted(text, [], settings)
 }
 
-/// The value of a text, with the constants of a fit laid over it, then with what the user set.
+/// Value of a text with the constants of a fit, then with the user's overrides.
 ///
 /// # Errors
-/// Names line, column and key, or the constant or the `--set` that does not fit.
+///
+/// Names line, column and key, or the constant or `--set` that does not fit.
 pub fn parse_fitted<'a, T: DeserializeOwned>(
     text: &Text,
     fitted: impl IntoIterator<Item = &'a Constant>,
@@ -125,9 +129,7 @@ pub fn parse_fitted<'a, T: DeserializeOwned>(
     Ok(value)
 }
 
-/// The first reading of a `--set` that makes a value; if none does, what is wrong with the first.
-///
-/// A value that may name its source names the setting.
+/// First reading of a `--set` that yields a valid value, or the error of the first reading.
 fn set<T: DeserializeOwned>(table: &Table, setting: &Setting) -> Result<(T, Table), CatalogError> {
     let mut first = None;
     for (plain, sourced) in setting.candidates(table)? {
@@ -152,8 +154,7 @@ fn set<T: DeserializeOwned>(table: &Table, setting: &Setting) -> Result<(T, Tabl
     Err(setting.error(if near.is_some() { short } else { &message }, near))
 }
 
-/// The first entry that no file of the catalogue may hold: a number below zero or not finite, or a text of several lines.
-/// Texts end up in comments of launch files, where a second line would be a command.
+/// First number that is negative or not finite; no quantity of the catalogue may be.
 fn bad_entry(table: &Table) -> Option<String> {
     table.iter().find_map(|(key, value)| {
         let key = if is_one_line(key) { key.clone() } else { return Some(several_lines(&format!("the key {key:?}"))) };

@@ -1,4 +1,4 @@
-//! Devices and stacks read once and taken many times: a file of runs names few of them, over and over.
+//! Cache of devices and stacks: a file of runs names few of them, many times.
 
 use std::sync::OnceLock;
 
@@ -6,7 +6,7 @@ use super::{Overrides, gpu_names, gpu_with, stack, stack_names};
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::stack::Stack;
 
-/// The catalogue under one set of overrides. An entry is read when it is first asked for.
+/// Catalogue under one set of overrides; each entry is read on first use.
 #[derive(Debug)]
 pub struct Shelf<'a> {
     sets: &'a Overrides,
@@ -15,7 +15,7 @@ pub struct Shelf<'a> {
 }
 
 impl<'a> Shelf<'a> {
-    /// An empty shelf.
+    /// Creates an empty cache.
     pub fn new(sets: &'a Overrides) -> Self {
         Self {
             sets,
@@ -24,10 +24,11 @@ impl<'a> Shelf<'a> {
         }
     }
 
-    /// A device of the catalogue.
+    /// Device of the catalogue.
     ///
     /// # Errors
-    /// As [`gpu_with`], in words.
+    ///
+    /// The message of [`gpu_with`].
     pub fn gpu(&self, name: &str) -> Result<Gpu, String> {
         let load = || gpu_with(name, self.sets).map_err(|error| error.to_string());
         self.gpus
@@ -36,10 +37,11 @@ impl<'a> Shelf<'a> {
             .map_or_else(load, |(_, entry)| entry.get_or_init(load).clone())
     }
 
-    /// A stack of the catalogue.
+    /// Stack of the catalogue.
     ///
     /// # Errors
-    /// As [`stack`], in words.
+    ///
+    /// The message of [`stack`].
     pub fn stack(&self, name: &str) -> Result<Stack, String> {
         let load = || stack(name, self.sets).map_err(|error| error.to_string());
         self.stacks

@@ -1,4 +1,4 @@
-//! How sure a prediction is: intervals from what the model got wrong on published runs, by class of run.
+//! Confidence of predictions: intervals from the errors on published runs, by class of run.
 //!
 //! Split-conformal: the residuals ln(measured/predicted) of runs that the constants were fitted without, their quantiles
 //! with the correction for a finite sample. The quantiles are data (`clusters/intervals/`), written by
@@ -15,21 +15,21 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, Seconds};
 
-pub use table::{Apart, Class, LEVELS, Quantiles, Table};
+pub use table::{Apart, LEVELS, Quantiles, RunClass, Table};
 
-/// The table that every answer uses.
+/// Interval table that every prediction uses.
 pub fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
     TABLE.get_or_init(|| toml::from_str(INTERVALS[0].1).expect("tests read the built-in intervals"))
 }
 
-/// Share of the memory above which a run is near its limit: allocators start to defragment there.
+/// Share of the memory above which a run counts as near its limit, where allocators start to fragment.
 const NEAR_LIMIT: f64 = 0.9;
 
-/// The class of a plan: which published errors speak for it.
-pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> Class {
+/// RunClass of a plan, which selects the published errors that apply.
+pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> RunClass {
     let gpu = &problem.cluster().gpu;
-    Class {
+    RunClass {
         experts: problem.model().is_moe(),
         known_stack: table.stacks.contains(&problem.stack().name),
         known_gpu: table.gpus.contains(&gpu.name) || is_measured(problem),
@@ -37,7 +37,7 @@ pub fn class(problem: &Problem, footprint: &Footprint, table: &Table) -> Class {
     }
 }
 
-/// Whether the kernels of a layer were timed on this device: then it is known as well as those that published runs speak of.
+/// Whether the layer kernels were timed on this device, which makes it as well known as the GPUs of published runs.
 fn is_measured(problem: &Problem) -> bool {
     let gpu = &problem.cluster().gpu;
     let format = problem.workload().format;
@@ -46,28 +46,28 @@ fn is_measured(problem: &Problem) -> bool {
         .all(|figure| gpu.basis_of(figure) == Basis::Measured)
 }
 
-/// What a price is worth: nine runs of ten are inside the intervals.
+/// Prediction intervals of one plan; they cover nine runs of ten.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Confidence {
-    /// The fastest and the slowest of the interval of the step time, 5 % outside on each side.
+    /// Interval of the step time, with 5 % of runs below and 5 % above.
     pub step: (Seconds, Seconds),
-    /// The same of the peak memory, as the device shows it.
+    /// Interval of the peak memory, as the device reports it.
     pub peak: (Bytes, Bytes),
     /// Probability that the plan runs out of memory.
     pub oom_probability: f64,
-    /// Class of run.
-    pub class: Class,
-    /// Published runs that the interval of the step time rests on.
+    /// RunClass whose errors the intervals use.
+    pub class: RunClass,
+    /// Number of published runs behind the interval of the step time.
     pub runs: u32,
 }
 
 impl Confidence {
-    /// Of a plan's price.
+    /// Intervals of an evaluated plan, from the built-in table.
     pub fn new(problem: &Problem, evaluation: &Evaluation) -> Self {
         Self::from(problem, &evaluation.footprint, evaluation.step.total(), table())
     }
 
-    /// Of a step time and a footprint under a table.
+    /// Intervals of a step time and a footprint, from a given table.
     pub fn from(problem: &Problem, footprint: &Footprint, step: Seconds, table: &Table) -> Self {
         let class = class(problem, footprint, table);
         let (time, memory) = (table.time(class), table.memory(class));
@@ -85,10 +85,10 @@ impl Confidence {
     }
 }
 
-/// Share of the memory that a predicted peak may reach so that the probability of running out stays under `risk`.
+/// Largest predicted share of the memory for which the probability of running out stays at most `risk`.
 pub fn ceiling(problem: &Problem, risk: f64) -> f64 {
     let table = table();
-    let class = Class { near_limit: true, ..class(problem, &Footprint::default(), table) };
+    let class = RunClass { near_limit: true, ..class(problem, &Footprint::default(), table) };
     1.0 / table.memory(class).level(1.0 - risk)
 }
 

@@ -1,4 +1,4 @@
-//! Quantiles of measured over predicted, by class.
+//! Quantiles of measured/predicted ratios, by class of run.
 
 use serde::{Deserialize, Serialize};
 
@@ -7,25 +7,25 @@ pub const LEVELS: [f64; 21] = [
     0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.975, 0.99,
     0.995,
 ];
-/// Ends of the interval that is shown: 90 % between them.
+/// Quantile levels of the ends of the 90 % interval.
 const ENDS: (f64, f64) = (0.05, 0.95);
 
-/// What a run is like, as far as it tells how wrong a prediction may be.
+/// RunClass of run: properties on which the size of the prediction error depends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Class {
-    /// Experts are routed.
+pub struct RunClass {
+    /// Whether the model routes tokens to experts.
     pub experts: bool,
-    /// Runs of this stack were among those that it was calibrated on.
+    /// Whether the calibration includes runs of this stack.
     pub known_stack: bool,
-    /// Runs of this GPU were.
+    /// Whether the calibration includes runs of this GPU.
     pub known_gpu: bool,
-    /// Over nine tenths of the memory are predicted to be in use.
+    /// Whether the predicted memory exceeds nine tenths of the device's.
     pub near_limit: bool,
 }
 
-impl Class {
-    /// All sixteen.
+impl RunClass {
+    /// All sixteen classes.
     pub fn all() -> impl Iterator<Item = Self> {
         (0..16_u8).map(|bits| Self {
             experts: bits & 1 > 0,
@@ -36,7 +36,7 @@ impl Class {
     }
 }
 
-impl std::fmt::Display for Class {
+impl std::fmt::Display for RunClass {
     fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
         let Self { experts, known_stack, known_gpu, near_limit } = *self;
         write!(
@@ -50,18 +50,18 @@ impl std::fmt::Display for Class {
     }
 }
 
-/// Quantiles of measured/predicted.
+/// Quantiles of the measured/predicted ratio.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Quantiles {
-    /// Runs that they rest on.
+    /// Number of runs behind them.
     pub runs: u32,
-    /// One for each of [`LEVELS`].
+    /// Ratio at each of [`LEVELS`].
     pub values: Vec<f64>,
 }
 
 impl Quantiles {
-    /// Quantiles of ratios, each with a weight; with the correction of split-conformal prediction, so that a new run is
+    /// Weighted quantiles of ratios with the finite-sample correction of split-conformal prediction, so that a new run lies
     /// outside with at most the stated probability:
     ///
     /// ```text
@@ -102,12 +102,12 @@ impl Quantiles {
         Some(Self { runs: n.round() as u32, values: values.into() })
     }
 
-    /// The interval that nine runs of ten are in, as factors on the prediction.
+    /// Interval that covers nine runs of ten, as factors of the prediction.
     pub fn interval(&self) -> (f64, f64) {
         (self.level(ENDS.0), self.level(ENDS.1))
     }
 
-    /// The factor that a share `level` of runs is at or under; between the stored levels on a straight line.
+    /// Factor that a share `level` of runs does not exceed, linear between the stored levels.
     pub fn level(&self, level: f64) -> f64 {
         let points = || LEVELS.iter().copied().zip(self.values.iter().copied());
         let low = points().take_while(|(at, _)| *at <= level + 1e-12).last();
@@ -119,7 +119,8 @@ impl Quantiles {
         }
     }
 
-    /// Share of runs whose factor is over `factor`. Never 0 or 1: a sample of n runs cannot tell less than 1/(n+1).
+    /// Share of runs whose factor exceeds `factor`; never 0 or 1, since a sample of n runs cannot resolve less than
+    /// 1/(n+1).
     pub fn share_above(&self, factor: f64) -> f64 {
         let least = 1.0 / (f64::from(self.runs.max(1)) + 1.0);
         let points: Vec<(f64, f64)> = LEVELS.iter().copied().zip(self.values.iter().copied()).collect();
@@ -135,29 +136,29 @@ impl Quantiles {
     }
 }
 
-/// How far apart two plans of one problem must be predicted to be told apart.
+/// Difference in prediction that is needed to tell two plans of one problem apart.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Apart {
-    /// Of measured pairs predicted at least this far apart (slower/faster − 1), nine of ten were in the predicted order.
+    /// Predicted ratio (slower/faster − 1) from which on nine of ten measured pairs were in the predicted order.
     pub gap: f64,
-    /// Pairs that it rests on.
+    /// Number of pairs behind it.
     pub pairs: u32,
 }
 
-/// Quantiles of one class.
+/// Quantiles of the step time and memory of one class.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfClass {
-    /// The class.
-    pub class: Class,
-    /// Of step times.
+    /// RunClass of the runs.
+    pub class: RunClass,
+    /// Quantiles of step times.
     pub time: Quantiles,
-    /// Of peak memory.
+    /// Quantiles of peak memory.
     pub memory: Quantiles,
 }
 
-/// All that is known of errors.
+/// Table of prediction errors by class, with its provenance.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Table {
@@ -167,39 +168,40 @@ pub struct Table {
     pub date: String,
     /// Key of the source of the runs.
     pub source: String,
-    /// The fit whose errors these are.
+    /// Fit that was in use when the errors were measured.
     pub fit: String,
-    /// Names of the stacks with runs among them.
+    /// Names of the stacks in the calibration runs.
     pub stacks: Vec<String>,
-    /// Names of the GPUs with runs among them.
+    /// Names of the GPUs in the calibration runs.
     pub gpus: Vec<String>,
-    /// When plans can be told apart.
+    /// Difference that tells plans apart.
     pub apart: Apart,
-    /// Every class.
+    /// Quantiles of every class.
     pub classes: Vec<OfClass>,
 }
 
 impl Table {
     /// Quantiles of step times.
-    pub fn time(&self, class: Class) -> &Quantiles {
+    pub fn time(&self, class: RunClass) -> &Quantiles {
         &self.of(class).time
     }
 
     /// Quantiles of peak memory.
-    pub fn memory(&self, class: Class) -> &Quantiles {
+    pub fn memory(&self, class: RunClass) -> &Quantiles {
         &self.of(class).memory
     }
 
-    fn of(&self, class: Class) -> &OfClass {
+    fn of(&self, class: RunClass) -> &OfClass {
         self.classes.iter().find(|of| of.class == class).expect("Table::check: every class is there")
     }
 
-    /// Checks what reading it assumes.
+    /// Checks that every class is present and that its quantiles are complete and ascending.
     ///
     /// # Errors
-    /// When a class is missing, or quantiles are too few or not in order.
+    ///
+    /// A class is missing, or its quantiles are too few or not in order.
     pub fn check(&self) -> Result<(), String> {
-        for class in Class::all() {
+        for class in RunClass::all() {
             let of = self.classes.iter().find(|of| of.class == class).ok_or_else(|| format!("no class: {class}"))?;
             for quantiles in [&of.time, &of.memory] {
                 let ordered = quantiles.values.windows(2).all(|pair| pair[0] <= pair[1]);
@@ -225,13 +227,13 @@ mod tests {
     fn quantiles_have_the_correction_of_a_finite_sample() {
         // 99 ratios 1, 2, … 99: the ⌊100·0.05⌋-th is 5, the ⌈100·0.95⌉-th is 95
         assert_eq!(even(99).interval(), (5.0, 95.0));
-        // 9 ratios cannot say what one run in twenty does: the ends
+        // 9 ratios cannot resolve one run in twenty: the extremes
         assert_eq!(even(9).interval(), (1.0, 9.0));
     }
 
     #[test]
     fn a_new_run_is_inside_as_often_as_promised() {
-        // leave each of 200 out in turn: nine of ten, or a little more, are inside the interval of the others
+        // leave each of 200 out in turn: at least nine of ten are inside the interval of the others
         let ratios: Vec<f64> = (0..200).map(|at| (f64::from(at) * 0.618_034).fract()).collect();
         let inside = (0..ratios.len())
             .filter(|&out| {

@@ -1,4 +1,4 @@
-//! What may sit where: the axes of a plan's rank grid, the units of its cluster, and every way to spread the one over the other.
+//! Grid of a plan's ranks, the units of its cluster, and every way to spread the one over the other.
 
 use std::ops::ControlFlow;
 
@@ -9,27 +9,28 @@ use meshwright_engine::plan::{Plan, RankOrder};
 
 use super::Unplaceable;
 
-/// How many ranks of an axis one unit of each size holds: each a multiple of the one before.
+/// Number of ranks of one axis in a unit of each size; each is a multiple of the one before.
 pub type Spread = Vec<u32>;
 
-/// The placements of a plan: one spread for each axis, so that every unit is filled as one of the shapes says.
+/// Placements of a plan: one spread for each axis, so that every unit is filled according to one of `shapes`.
 #[derive(Clone, Debug)]
 pub struct Grid {
-    /// Ranks of each axis, innermost first, stages last (`tp-cp-ep-dp-pp`).
+    /// Number of ranks of each axis, innermost first, stages last (`tp-cp-ep-dp-pp`).
     pub axes: Vec<u32>,
-    /// Spreads of each axis.
+    /// Candidate spreads of each axis.
     pub spreads: Vec<Vec<Spread>>,
-    /// GPUs of each unit (`collective::units`).
+    /// Number of GPUs of each unit (`collective::units`).
     pub units: Vec<u32>,
-    /// Ranks that each unit holds. No shape divides another; more than one where units are no whole parts of the plan.
+    /// Number of ranks in each unit. No shape divides another; there are several when units are no whole parts of the plan.
     pub shapes: Vec<Vec<u32>>,
 }
 
 impl Grid {
-    /// The placements of a plan.
+    /// Enumerates the spreads of a plan's axes.
     ///
     /// # Errors
-    /// Why there is none but the rank order.
+    ///
+    /// The reason why only the rank order is possible.
     pub fn new(cluster: &Cluster, plan: &Plan) -> Result<Self, Unplaceable> {
         let axes = axes(plan).ok_or(Unplaceable::Groups)?;
         let units = units(cluster);
@@ -58,7 +59,7 @@ impl Grid {
         Ok(Self { spreads: spreads.collect(), shapes: largest(shapes), axes, units })
     }
 
-    /// Calls `visit` with every placement, as the place of one spread for each axis, until it breaks.
+    /// Calls `visit` with every placement, as an index of a spread for each axis, until it breaks.
     pub fn each(&self, mut visit: impl FnMut(&[usize]) -> ControlFlow<()>) -> ControlFlow<()> {
         for shape in &self.shapes {
             self.extend(shape, &mut Vec::new(), &mut visit)?;
@@ -86,7 +87,7 @@ impl Grid {
         ControlFlow::Continue(())
     }
 
-    /// Whether spreads of all axes fill every unit as some shape says.
+    /// Whether the spreads fill every unit according to one of the shapes.
     pub fn is_placement(&self, chosen: &[usize]) -> bool {
         let spreads = || chosen.iter().zip(&self.spreads).map(|(&at, spreads)| &spreads[at]);
         let holds = |unit: usize| spreads().map(|spread| spread[unit]).product::<u32>();
@@ -94,14 +95,14 @@ impl Grid {
             && self.shapes.iter().any(|shape| shape.iter().enumerate().all(|(unit, ranks)| holds(unit) == *ranks))
     }
 
-    /// The seats of a placement.
+    /// Seats of the ranks in a placement.
     pub fn seats(&self, cluster: &Cluster, chosen: &[usize]) -> Seats {
         let axes = self.axes.iter().zip(&self.spreads).zip(chosen);
         Seats::new(cluster, axes.map(|((&ranks, spreads), &at)| Axis { ranks, inside: spreads[at].clone() }).collect())
     }
 }
 
-/// The seats of hosts listed in rank order; `None` where a unit's ranks are no whole part of the grid.
+/// Seats of the ranks when hosts are listed in rank order; `None` if a unit's ranks are no whole part of the grid.
 pub fn in_order(cluster: &Cluster, plan: &Plan, order: RankOrder) -> Option<Seats> {
     let axes = axes(plan)?;
     let held: Vec<Spread> =
@@ -110,20 +111,20 @@ pub fn in_order(cluster: &Cluster, plan: &Plan, order: RankOrder) -> Option<Seat
     Some(Seats::new(cluster, axes.into_iter().enumerate().map(axis).collect()))
 }
 
-/// The plan in Megatron's default rank order, where a host then holds the same ranks; the order of hosts says the rest.
+/// Plan in Megatron's default rank order if its hosts have the same ranks in that order; the order of hosts gives the rest.
 pub(super) fn launched(cluster: &Cluster, plan: &Plan) -> Plan {
     let held = |order| filled(plan, order, &axes(plan)?, whole_host(cluster));
     let default = RankOrder::PipelineOutermost;
     if held(default).is_some() && held(default) == held(plan.order) { Plan { order: default, ..*plan } } else { *plan }
 }
 
-/// GPUs that a launcher cannot tear apart: those of a host. The chips of a torus are listed one by one.
+/// Number of GPUs that a launcher keeps together: those of a host, or 1 for the chips of a torus.
 pub(super) fn whole_host(cluster: &Cluster) -> u32 {
     if cluster.scale_up.topology == Topology::Torus { 1 } else { cluster.gpus_per_node }
 }
 
-/// Ranks of each axis of the grid, innermost first, stages last: the stage's ranks cut wherever a group begins or ends; `None`
-/// where two groups overlap in a part.
+/// Number of ranks on each axis of the grid, innermost first, stages last. The ranks of a stage are cut wherever a group
+/// begins or ends; `None` if two groups overlap in a part.
 fn axes(plan: &Plan) -> Option<Vec<u32>> {
     let layout = &plan.layout;
     let stage = layout.tp * layout.cp * layout.dp;
@@ -145,7 +146,7 @@ fn axes(plan: &Plan) -> Option<Vec<u32>> {
     (before == stage).then_some(axes)
 }
 
-/// What the first `gpus` ranks in an order hold of each axis.
+/// Number of ranks of each axis among the first `gpus` ranks in an order.
 pub(super) fn filled(plan: &Plan, order: RankOrder, axes: &[u32], gpus: u32) -> Option<Spread> {
     let mut left = gpus.min(plan.layout.world_size());
     let mut held = vec![1; axes.len()];
@@ -160,7 +161,7 @@ pub(super) fn filled(plan: &Plan, order: RankOrder, axes: &[u32], gpus: u32) -> 
     Some(held)
 }
 
-/// The axes in the order in which ranks are counted.
+/// Indices of the axes in the order in which ranks are numbered.
 pub(super) fn sequence(plan: &Plan, order: RankOrder, axes: &[u32]) -> Vec<usize> {
     let stages = axes.len() - 1;
     let mut sequence: Vec<usize> = (0..stages).collect();
@@ -174,7 +175,7 @@ pub(super) fn sequence(plan: &Plan, order: RankOrder, axes: &[u32]) -> Vec<usize
     sequence
 }
 
-/// Whether it makes a difference what a unit holds: not where the level above is no slower than the one that it is a unit of.
+/// Whether the ranks in a unit affect the time: not if the level above is as fast as the unit's own.
 fn matters(cluster: &Cluster, units: &[u32], unit: usize) -> bool {
     let domain = units.len() - cluster.levels.len().max(1);
     if unit <= domain {
@@ -189,7 +190,7 @@ fn matters(cluster: &Cluster, units: &[u32], unit: usize) -> bool {
         || above.in_network_reduction != own.in_network_reduction
 }
 
-/// What the blocks of a shape must fit into.
+/// Sizes that the blocks of a shape must fit.
 struct Fit<'a> {
     units: &'a [u32],
     free: &'a [bool],
@@ -199,7 +200,7 @@ struct Fit<'a> {
 }
 
 impl Fit<'_> {
-    /// How many blocks of the last size of `shape` whole and partial units find room for among `gpus` GPUs.
+    /// Number of blocks of the last size of `shape` that fit the whole and partial units of `gpus` GPUs.
     fn blocks(&self, shape: &[u32], gpus: u32) -> u32 {
         let Some((&ranks, below)) = shape.split_last() else { return gpus / self.host };
         let unit = below.len();
@@ -211,7 +212,7 @@ impl Fit<'_> {
         (gpus / inner * self.blocks(below, inner) + self.blocks(below, gpus % inner)) / (ranks.max(self.host) / smaller)
     }
 
-    /// Whether the whole plan finds room.
+    /// Whether the whole plan fits.
     fn holds(&self, shape: &[u32]) -> bool {
         let (unit, ranks) = (self.units[shape.len() - 1], shape[shape.len() - 1]);
         let (unit, ranks) = (unit.max(self.host), ranks.max(self.host));
@@ -220,7 +221,7 @@ impl Fit<'_> {
     }
 }
 
-/// Every filling of units from `shape` on that has room for the whole plan.
+/// Extends `shape` by every filling of the remaining units that leaves room for the whole plan.
 fn grow(fit: &Fit, shape: Vec<u32>, all: &mut Vec<Vec<u32>>) {
     let unit = shape.len();
     if unit > 0 && !fit.holds(&shape) {
@@ -239,7 +240,7 @@ fn grow(fit: &Fit, shape: Vec<u32>, all: &mut Vec<Vec<u32>>) {
     }
 }
 
-/// The fillings that divide no other: a unit that can hold more does.
+/// Fillings that divide no other filling; the larger one is always possible.
 fn largest(mut shapes: Vec<Vec<u32>>) -> Vec<Vec<u32>> {
     shapes.sort_by_key(|shape| std::cmp::Reverse(shape.iter().map(|ranks| u64::from(*ranks)).sum::<u64>()));
     let mut kept: Vec<Vec<u32>> = Vec::new();
@@ -251,7 +252,7 @@ fn largest(mut shapes: Vec<Vec<u32>>) -> Vec<Vec<u32>> {
     kept
 }
 
-/// Every spread of an axis of `ranks` from `spread` on, of which a host holds `of_host`.
+/// Every spread of an axis of `ranks` that continues `spread_so_far` and has `of_host` ranks in a host.
 fn spread(ranks: u32, of_host: u32, free: &[bool], spread_so_far: Spread, all: &mut Vec<Spread>) {
     let unit = spread_so_far.len();
     if unit == free.len() {

@@ -1,4 +1,4 @@
-//! A placement as a list of hosts, for ranks follow hosts.
+//! Placement as a list of hosts: launchers number ranks in the order of the list.
 
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::collective::{Seats, units};
@@ -6,8 +6,8 @@ use meshwright_engine::plan::Plan;
 
 use super::grid::{filled, sequence, whole_host};
 
-/// For each node rank in turn which host it is, counted from 0 as they stand: unit by unit, domain by domain. On a torus, for each
-/// rank its chip. `None` where hosts hold no whole part of the grid.
+/// Host of each node rank, counted from 0 in the cluster's own order: unit by unit, domain by domain. On a torus, the chip
+/// of each rank. `None` if hosts have no whole part of the grid.
 pub fn host_order(cluster: &Cluster, plan: &Plan, seats: &Seats) -> Option<Vec<u32>> {
     let (host, world) = (whole_host(cluster), plan.layout.world_size());
     let ranks: Vec<u32> = seats.axes().iter().map(|axis| axis.ranks).collect();
@@ -43,8 +43,8 @@ pub fn host_order(cluster: &Cluster, plan: &Plan, seats: &Seats) -> Option<Vec<u
     (0..world / host).map(|node| seat.get(place(node)).copied()).collect()
 }
 
-/// The hosts of every block of the last size that units among `gpus` GPUs from `start` on have room for, each block in the order of
-/// the smaller ones that it is made of; `sizes` = GPUs of a unit, ranks of a block.
+/// Hosts of every block of the last size that fits the units among `gpus` GPUs from `start` on. Each block lists its hosts
+/// in the order of its smaller blocks; `sizes` = GPUs of a unit, ranks of a block.
 fn slots(sizes: &[(u32, u32)], host: u32, start: u32, gpus: u32) -> Vec<Vec<u32>> {
     let Some((&(_, ranks), below)) = sizes.split_last() else {
         return (start / host..(start + gpus) / host).map(|at| vec![at]).collect();

@@ -1,7 +1,7 @@
-//! Placement: in which order hosts are listed, so that the ranks that talk most sit nearest.
+//! Placement: the order of hosts that puts ranks with the most traffic nearest to each other.
 //!
-//! Ranks keep the numbers that the framework gives them; which host holds which numbers is the launcher's list of hosts. So what a
-//! host holds stays as the rank order has it, and whole hosts move.
+//! Ranks keep the numbers that the framework gives them; the launcher's list of hosts decides which host gets which
+//! numbers. So the ranks of one host stay as the rank order has them, and whole hosts move.
 
 mod grid;
 mod hosts;
@@ -17,93 +17,94 @@ use meshwright_engine::units::Seconds;
 pub use grid::{Grid, Spread, in_order};
 pub use hosts::host_order;
 
-/// Why hosts in another order are not looked at.
+/// Reason why no other order of hosts is possible or useful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unplaceable {
-    /// Nothing to move.
-    #[error("all ranks sit on one host")]
+    /// The plan runs on a single host.
+    #[error("all ranks are on one host")]
     OneHost,
-    /// The network makes no difference between hosts.
-    #[error("no level above a host is slower than the one below it: hosts are as near in any order")]
+    /// All hosts are equally far apart.
+    #[error("no level above a host is slower than the one below it: the order of hosts makes no difference")]
     AllAlike,
-    /// Groups that overlap in a part.
-    #[error("process groups overlap in a part, so that ranks are no grid")]
+    /// Two groups of the plan overlap in a part.
+    #[error("process groups overlap in a part, so that ranks form no grid")]
     Groups,
-    /// A host holds a part of a group that does not divide it.
-    #[error("a host of {0} GPUs holds no whole part of the rank grid")]
+    /// A host has a part of a group that does not divide the group.
+    #[error("a host of {0} GPUs has no whole part of the rank grid")]
     Host(u32),
-    /// Nothing fits the units of the network.
+    /// No arrangement fits the units of the network.
     #[error("no whole parts of the rank grid fill the units of the network")]
     Units,
 }
 
-/// How much is looked at.
+/// Limits on the effort of a placement search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Options {
-    /// Most placements that are enumerated, each priced wholly; where there are more, the program chooses.
+pub struct PlacementOptions {
+    /// Largest number of placements to enumerate and evaluate fully; beyond it the integer program chooses.
     pub enumerated: usize,
-    /// Answers of the program that are priced wholly, and placements that are played.
+    /// Number of integer-program solutions to evaluate fully, and of placements to simulate.
     pub answers: usize,
 }
 
-impl Default for Options {
+impl Default for PlacementOptions {
     fn default() -> Self {
         Self { enumerated: 1000, answers: 8 }
     }
 }
 
-/// How a placement was found.
+/// Method that found a placement, with its number of full evaluations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Found {
-    /// Every one was priced: none that fills its units evenly is faster in the closed form.
+pub enum PlacementMethod {
+    /// Full enumeration: no placement that fills its units evenly is faster in the closed form.
     Enumerated(usize),
-    /// By the program, whose objective adds up what each axis costs alone: not proved. So many were priced wholly.
+    /// Integer program, whose objective adds the cost of each axis separately; the result is not proved optimal.
     Program(usize),
 }
 
-/// The fastest placement found.
+/// Fastest placement found for a plan.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Placed {
-    /// The plan, with the rank order that it is launched with: Megatron's default where hosts hold the same ranks in either.
+pub struct Placement {
+    /// The plan in the rank order of its launch: Megatron's default if hosts have the same ranks in either order.
     pub plan: Plan,
-    /// Where ranks sit with hosts in another order; `None` where no other is faster.
+    /// Seats of the ranks after hosts are reordered; `None` if no other order is faster.
     pub seats: Option<Seats>,
-    /// The step, played.
+    /// Simulated step time.
     pub step: Seconds,
-    /// The step with hosts listed as they stand, by the counts that flatter it most: the ranking's or a placement's.
+    /// Step time with hosts in their own order, by the more favourable estimate: the ranking's or a placement's.
     pub in_order: Seconds,
-    /// How it was found.
-    pub found: Found,
+    /// Method that found the placement.
+    pub found: PlacementMethod,
 }
 
-impl Placed {
-    /// Share of the step that another order of hosts saves; 0 where the rank order is as good.
+impl Placement {
+    /// Share of the step time that reordering the hosts saves; 0 if the rank order is as good.
     pub fn gain(&self) -> f64 {
         (1.0 - self.step / self.in_order).max(0.0)
     }
 }
 
-/// A plan as placements see it: what its order adds to the seats is in the seats.
+/// Plan without the effects of its rank order, which the seats express instead.
 const fn counted(plan: &Plan) -> Plan {
     Plan { order: RankOrder::PipelineOutermost, ..*plan }
 }
 
-/// The step of a plan whose ranks sit where `seats` say, in the closed form.
+/// Closed-form step time of a plan whose ranks have the given seats.
 pub fn closed_step(costs: &Costs, plan: &Plan, seats: &Seats) -> Seconds {
     costs.seated(seats).evaluate(&counted(plan)).step.total()
 }
 
-/// The same, played.
+/// Simulated step time of a plan whose ranks have the given seats.
 pub fn played_step(costs: &Costs, plan: &Plan, seats: &Seats) -> Seconds {
     costs.seated(seats).evaluate_played(&counted(plan)).step.total()
 }
 
-/// The fastest placement of a plan: enumerated, or chosen by the program. It is never slower than the plan's own rank order, nor than
-/// the other one where hosts hold the same ranks in both and units are whole parts of the grid.
+/// Finds the fastest placement of a plan, by enumeration or by integer program. It is never slower than the plan's own rank
+/// order, nor than the other rank order if hosts have the same ranks in both and units are whole parts of the grid.
 ///
 /// # Errors
-/// Why there is none but the rank order.
-pub fn place(costs: &Costs, plan: &Plan, options: &Options) -> Result<Placed, Unplaceable> {
+///
+/// The reason why only the rank order is possible.
+pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<Placement, Unplaceable> {
     let cluster = costs.problem.cluster();
     let asked = plan;
     let plan = &grid::launched(cluster, plan);
@@ -118,10 +119,10 @@ pub fn place(costs: &Costs, plan: &Plan, options: &Options) -> Result<Placed, Un
     let mut priced: Vec<(Seconds, Vec<usize>)>;
     let found = if whole.is_continue() {
         priced = all.into_iter().map(|chosen| (step_of(&chosen), chosen)).collect();
-        Found::Enumerated(priced.len())
+        PlacementMethod::Enumerated(priced.len())
     } else {
         priced = by_program(costs, plan, &grid, first, options.answers);
-        Found::Program(priced.len())
+        PlacementMethod::Program(priced.len())
     };
     priced.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
     let seats = priced.iter().take(options.answers).map(|(_, chosen)| grid.seats(cluster, chosen));
@@ -129,17 +130,17 @@ pub fn place(costs: &Costs, plan: &Plan, options: &Options) -> Result<Placed, Un
     let (step, seats) = played.reduce(|a, b| if b.0 < a.0 { b } else { a }).ok_or(Unplaceable::Units)?;
     let in_order = in_own_order(costs, asked);
     let (seats, step) = if step < in_order { (Some(seats), step) } else { (None, in_order) };
-    Ok(Placed { plan: *plan, seats, step, in_order, found })
+    Ok(Placement { plan: *plan, seats, step, in_order, found })
 }
 
-/// The step with hosts listed as they stand: as the ranking has it, or as placements are priced where that is less.
+/// Step time with hosts in their own order: the lesser of the ranking's estimate and the placement's.
 fn in_own_order(costs: &Costs, plan: &Plan) -> Seconds {
     let ranked = costs.evaluate_played(plan).step.total();
     let seats = in_order(costs.problem.cluster(), plan, plan.order);
     seats.map_or(ranked, |seats| played_step(costs, plan, &seats).min(ranked))
 }
 
-/// What each spread of each axis adds to the step, the other axes as in `base`.
+/// Seconds that each spread of each axis adds to the step, with the other axes as in `base`.
 pub fn extra(costs: &Costs, plan: &Plan, grid: &Grid, base: &[usize]) -> Vec<Vec<f64>> {
     let cluster = costs.problem.cluster();
     let step_of = |chosen: &[usize]| closed_step(costs, plan, &grid.seats(cluster, chosen)).get();
@@ -155,7 +156,8 @@ pub fn extra(costs: &Costs, plan: &Plan, grid: &Grid, base: &[usize]) -> Vec<Vec
     (0..grid.axes.len()).map(of_axis).collect()
 }
 
-/// The best answers of the program, wholly priced; what axes cost alone is asked around the best so far until that stays.
+/// Best of several integer-program solutions after full evaluation; axis costs are recomputed around the best placement
+/// until it no longer changes.
 fn by_program(
     costs: &Costs,
     plan: &Plan,
@@ -186,7 +188,7 @@ fn by_program(
     }
 }
 
-/// The spreads that the program chooses where each costs `extra`, for comparison with enumeration.
+/// Spreads with the least sum of `extra`, by the integer program; used to compare it with enumeration.
 pub fn choose(grid: &Grid, extra: &[Vec<f64>]) -> Option<Vec<usize>> {
     program::choose(grid, extra, &[])
 }

@@ -1,4 +1,4 @@
-//! Placement as a small integer program. Only this file of the layer knows good_lp.
+//! Placement as a small integer program; the only file of the module that uses `good_lp`.
 
 use good_lp::{Expression, Solution, SolutionStatus, SolverModel, WithTimeLimit, constraint, variable, variables};
 
@@ -9,10 +9,10 @@ use good_lp::highs as solver;
 #[cfg(not(feature = "highs"))]
 use good_lp::microlp as solver;
 
-/// Seconds for one solution. What is not solved in them is no answer.
+/// Time limit of one solve, in seconds; an unfinished solve yields no solution.
 const TIME_LIMIT: f64 = 1.0;
 
-/// Chooses one spread for each axis, `extra[axis][spread]` seconds each, so that their sum is least; none of `known` again.
+/// Spreads of all axes that minimise the sum of `extra[axis][spread]`, in seconds, other than the solutions in `known`.
 ///
 /// ```text
 /// x_ds   0 or 1: axis d has spread s        y_c   0 or 1: units are filled as shape c says
@@ -59,7 +59,7 @@ pub fn choose(grid: &Grid, extra: &[Vec<f64>], known: &[Vec<usize>]) -> Option<V
     (grid.is_placement(&chosen) && !known.contains(&chosen)).then_some(chosen)
 }
 
-/// The primes of a number.
+/// Distinct prime factors of a number.
 fn primes(mut number: u32) -> Vec<u32> {
     let mut primes = Vec::new();
     let mut prime = 2;
@@ -75,7 +75,7 @@ fn primes(mut number: u32) -> Vec<u32> {
     primes
 }
 
-/// How often a prime divides a number.
+/// Exponent of a prime in the factorisation of a number.
 fn exponent(mut number: u32, prime: u32) -> f64 {
     let mut times = 0.0;
     while number.is_multiple_of(prime) {

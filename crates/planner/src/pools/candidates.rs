@@ -1,6 +1,6 @@
-//! Layouts that could use all pools: the best of each pool's view of the whole cluster.
+//! Candidate layouts that use all pools: the best plans when the whole cluster is taken to have one pool's GPUs.
 
-use crate::search::{Options, WhatIfs};
+use crate::search::{SearchOptions, WhatIfs};
 use crate::space::{Restrictions, divisors};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
@@ -9,10 +9,10 @@ use meshwright_engine::units::Seconds;
 
 use super::Pooled;
 
-/// Layouts taken from each view.
+/// Number of layouts taken from each pool's view.
 const FROM_EACH: usize = 12;
 
-/// The greatest number that divides all of these.
+/// Greatest common divisor of all numbers.
 pub fn common(numbers: impl Iterator<Item = u32>) -> u32 {
     let gcd = |mut a: u32, mut b: u32| {
         while b > 0 {
@@ -23,8 +23,8 @@ pub fn common(numbers: impl Iterator<Item = u32>) -> u32 {
     numbers.fold(0, gcd)
 }
 
-/// Restrictions under which `key` has only values that `allowed` says; the others of the divisors of `gpus` are forbidden.
-/// `None` where none is allowed.
+/// Restrictions that allow only the divisors of `gpus` for which `allowed` is true as values of `key`. `None` if no value
+/// is left.
 pub fn only(restrictions: &Restrictions, key: &str, gpus: u32, allowed: impl Fn(u32) -> bool) -> Option<Restrictions> {
     let mut restrictions = restrictions.clone();
     let (fine, others): (Vec<u32>, Vec<u32>) = divisors(gpus).into_iter().partition(|d| allowed(*d));
@@ -37,17 +37,17 @@ pub fn only(restrictions: &Restrictions, key: &str, gpus: u32, allowed: impl Fn(
     Some(restrictions)
 }
 
-/// The best plans of each pool's view under each of these restrictions, without repeats; none that takes longer there than the
-/// view's own of `ceilings`, where it has one.
+/// Best plans in each pool's view under each set of restrictions, without duplicates and without plans that exceed the
+/// view's entry of `ceilings`.
 ///
-/// The views ask much the same: what one finds is what the next has to beat, which changes nothing of what is found.
+/// The searches share incumbents: one's answers are the others' cutoffs, which does not change the plans found.
 pub fn of_views(pooled: &Pooled, restrictions: &[Restrictions], batch: u32, ceilings: &[Seconds]) -> Vec<Plan> {
     let views: Vec<Problem> = pooled.joined().iter().map(|problem| problem.with_global_batch(batch)).collect();
     let costs: Vec<Costs> = views.iter().map(Costs::new).collect();
     let mut asked: Vec<WhatIfs> = costs.iter().map(WhatIfs::new).collect();
     let mut plans: Vec<Plan> = Vec::new();
     for restrictions in restrictions {
-        let options = Options { top: FROM_EACH, restrictions: restrictions.clone() };
+        let options = SearchOptions { top: FROM_EACH, restrictions: restrictions.clone() };
         for at in 0..asked.len() {
             let ceiling = ceilings.get(at).copied().unwrap_or(Seconds::new(f64::INFINITY));
             let found = asked[at].fastest_within(&options, ceiling).evaluations;

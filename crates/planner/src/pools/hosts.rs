@@ -1,33 +1,38 @@
-//! Hosts of pools: in which order a launcher must list them, for ranks follow hosts.
+//! Hosts of pools in the order in which a launcher must list them.
 
 use super::{Mixture, Pooled, Way};
 
-/// Hosts of one pool that follow one another.
+/// Consecutive hosts of one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hosts {
-    /// The pool.
+    /// Index of the pool.
     pub pool: usize,
-    /// The first of them, as a node rank.
+    /// Node rank of the first host.
     pub first: u32,
-    /// How many.
+    /// Number of hosts.
     pub nodes: u32,
 }
 
-/// Why a launcher cannot list the hosts.
+/// Reason why a launcher cannot list the hosts.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unlisted {
-    /// A launcher starts as many processes on every host.
-    #[error("hosts of pool {0} have {1} GPUs and those of pool {2} {3}: launchers start as many processes on each")]
+    /// The hosts of two pools have different numbers of GPUs, but a launcher starts the same number of processes on every
+    /// host.
+    #[error(
+        "hosts of pool {0} have {1} GPUs and those of pool {2} {3}: launchers start the same number of \
+    processes on every host"
+    )]
     UnlikeHosts(String, u32, String, u32),
     /// A pool ends inside a host.
-    #[error("the {1} GPUs of pool {0} are no whole hosts of {2}")]
+    #[error("the {1} GPUs of pool {0} do not fill whole hosts of {2}")]
     PartOfAHost(String, u32, u32),
 }
 
-/// The hosts of each pool in the order of their ranks: replicas pool by pool as the file lists them, stages as the pipeline runs.
+/// Hosts of each pool in rank order: for replicas pool by pool as in the file, for stages in pipeline order.
 ///
 /// # Errors
-/// Where no list of whole hosts says it.
+///
+/// No list of whole hosts expresses the mixture.
 pub fn hosts(pooled: &Pooled, mixture: &Mixture) -> Result<Vec<Hosts>, Unlisted> {
     let pools = &pooled.cluster().pools;
     let each = pools[0].cluster.gpus_per_node;

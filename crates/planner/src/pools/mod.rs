@@ -1,4 +1,4 @@
-//! Pools of unlike GPUs: which layouts use them all, and what each pool does.
+//! Pools of heterogeneous GPUs: layouts that use all pools, and the share of work of each pool.
 //!
 //! A question over pools is one [`Problem`] per pool: its GPUs and levels, with the link above them that joins the rest
 //! ([`PooledCluster::joined`]). Every price comes from those; this layer only shares the work out.
@@ -14,7 +14,7 @@ pub mod replicas;
 pub mod stages;
 
 use crate::refine::Refined;
-use crate::search::{Goal, Options, WhatIfs};
+use crate::search::{Goal, SearchOptions, WhatIfs};
 use crate::space::Restrictions;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cluster::pools::PooledCluster;
@@ -26,7 +26,7 @@ use meshwright_engine::units::Seconds;
 
 pub use replicas::Share;
 
-/// One question over pools.
+/// Planning problem over several pools.
 #[derive(Clone, Debug)]
 pub struct Pooled {
     cluster: PooledCluster,
@@ -34,25 +34,25 @@ pub struct Pooled {
     joined: Vec<Problem>,
 }
 
-/// How a plan uses the pools.
+/// Distribution of a plan over pools.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Way {
-    /// Each replica lives in one pool.
+    /// Each replica runs within one pool.
     Replicas {
-        /// Replicas of each pool, and what each takes.
+        /// Replicas of each pool and their micro-batches.
         shares: Vec<Share>,
     },
-    /// Each pipeline stage lives in one pool.
+    /// Each pipeline stage runs within one pool.
     Stages {
-        /// The pool of each pipeline rank.
+        /// Pool of each pipeline rank.
         of_rank: Vec<usize>,
-        /// Layers and recomputation of each stage, and what is proved of them.
+        /// Layers and recomputation of each stage, with the optimality bound.
         refined: Box<Refined>,
     },
 }
 
 impl Way {
-    /// Whether a family of software runs it: every one that is published takes as many micro-batches on every replica.
+    /// Whether a framework runs it. Available frameworks give every replica the same number of micro-batches.
     ///
     /// Source: [megatron-lm] `num_microbatches_calculator.py`: global batch / (micro-batch · dp) for every replica;
     /// `pipeline_parallel_layer_layout.py`: any layers on any stage.
@@ -67,41 +67,42 @@ impl Way {
     }
 }
 
-/// One way to run a problem over all pools, with its price.
+/// Plan that uses all pools, with its cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Mixture {
-    /// Degrees, schedule and sharding, the same for all pools.
+    /// Degrees, schedule and sharding, which all pools share.
     pub plan: Plan,
-    /// What each pool does.
+    /// Distribution over the pools.
     pub way: Way,
-    /// Step time by term: that of the pool that is ready last.
+    /// Step time by term, of the pool that finishes last.
     pub step: StepTime,
-    /// The fullest rank of each pool.
+    /// Footprint of the fullest rank of each pool.
     pub footprints: Vec<Footprint>,
-    /// The pool that is ready last.
+    /// Index of the pool that finishes last.
     pub slowest: usize,
 }
 
-/// The answer.
+/// Result of planning over pools.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Answer {
-    /// The best mixtures that the framework runs, the fastest first, each of another layout.
+pub struct PooledAnswer {
+    /// Best mixtures that the framework runs, fastest first, each with a different layout.
     pub mixtures: Vec<Mixture>,
-    /// The fastest that only a framework of one's own runs, where it is faster.
+    /// Fastest mixture that needs unequal micro-batches, if it beats those that the framework runs.
     pub beyond: Option<Mixture>,
-    /// The best plan of each pool by itself, for the same batch.
+    /// Best plan of each pool by itself, for the same batch.
     pub alone: Vec<Option<Evaluation>>,
-    /// Mixtures priced.
+    /// Number of mixtures evaluated.
     pub priced: usize,
 }
 
-/// How much slower than by its speed a pool's view of a plan may be.
+/// Margin by which a pool's view of a plan may be slower than its relative speed predicts.
 const MOST_UNLIKE: f64 = 1.1;
 
 impl Pooled {
-    /// The question, where `problem_of` puts it to a cluster.
+    /// Creates the planning problem; `problem_of` builds the problem of one cluster.
     ///
     /// # Errors
+    ///
     /// Those of `problem_of`.
     pub fn new<E>(
         cluster: PooledCluster,
@@ -116,25 +117,25 @@ impl Pooled {
         Ok(Self { cluster, alone, joined })
     }
 
-    /// The pools.
+    /// Cluster with all its pools.
     pub const fn cluster(&self) -> &PooledCluster {
         &self.cluster
     }
-    /// The problem of each pool by itself.
+    /// Problem of each pool by itself.
     pub fn alone(&self) -> &[Problem] {
         &self.alone
     }
-    /// The problem of each pool as part of the whole.
+    /// Problem of each pool as part of the whole.
     pub fn joined(&self) -> &[Problem] {
         &self.joined
     }
-    /// GPUs of each pool.
+    /// Number of GPUs of each pool.
     pub fn sizes(&self) -> impl Iterator<Item = u32> + '_ {
         self.cluster.pools.iter().map(|pool| pool.cluster.gpus)
     }
 
-    /// The best mixtures under restrictions, and the best of each pool alone.
-    pub fn answer(&self, options: &Options) -> Answer {
+    /// Best mixtures under restrictions, with the best plan of each pool alone.
+    pub fn answer(&self, options: &SearchOptions) -> PooledAnswer {
         let family = options.restrictions.family(self.joined[0].stack().family);
         let (staged, refined) = stages::best(self, options);
         let ceilings = self.ceilings(&staged, options.top, family);
@@ -151,11 +152,11 @@ impl Pooled {
         }
         let fastest = mixtures.first().map_or(Seconds::new(f64::INFINITY), |mixture| mixture.step.total());
         let beyond = beyond.into_iter().next().filter(|mixture| mixture.step.total() < fastest);
-        Answer { mixtures, beyond, alone: self.best_alone(&options.restrictions), priced }
+        PooledAnswer { mixtures, beyond, alone: self.best_alone(&options.restrictions), priced }
     }
 
-    /// Every way to run one plan over all pools, the fastest first: replicas with alike and with the best shares, and stages in
-    /// every order of the pools, with the layers that its split spells out or else the best.
+    /// All distributions of one plan over the pools, fastest first: replicas with equal and with optimal shares, and stages
+    /// in every order of the pools, with the layers that the split spells out or else optimised ones.
     pub fn ways(&self, plan: &Plan) -> Vec<Mixture> {
         let mut found = replicas::ways(self, plan);
         found.extend(stages::ways(self, plan));
@@ -163,10 +164,11 @@ impl Pooled {
         found
     }
 
-    /// What a plan of replicas may take in each pool's view, where so many mixtures of stages are known already.
+    /// Upper limits on the step time of replica plans in each pool's view, given the mixtures of stages found so far.
     ///
-    /// Alike replicas take no less than their plan does in any view, so those over the last that is told are none. Unlike ones
-    /// take no less than their plan does in some view, and in another it is slower by about what the pool is.
+    /// With equal shares, replicas take at least as long as their plan in any view, so plans slower than the last mixture
+    /// reported are excluded. With unequal shares they take at least as long as in one view, and another view is slower by
+    /// about the ratio of the pools' speeds.
     fn ceilings(&self, staged: &[Mixture], top: usize, family: Family) -> Vec<Seconds> {
         let times = || staged.iter().take(top).map(|mixture| mixture.step.total());
         let Some(first) = staged.first().filter(|_| staged.len() >= top && family != Family::Internal) else {
@@ -180,7 +182,7 @@ impl Pooled {
     }
 
     fn best_alone(&self, restrictions: &Restrictions) -> Vec<Option<Evaluation>> {
-        let options = Options { top: 1, restrictions: restrictions.clone() };
+        let options = SearchOptions { top: 1, restrictions: restrictions.clone() };
         let best = |problem: &Problem| {
             let costs = Costs::new(problem);
             WhatIfs::new(&costs).ask(&options, Goal::Fastest).evaluations.into_iter().next()
@@ -190,12 +192,13 @@ impl Pooled {
 }
 
 impl Mixture {
-    /// Whether another has the same layout and uses the pools the same way.
+    /// Whether another mixture has the same layout and distribution over pools.
     fn is_like(&self, other: &Self) -> bool {
         self.plan.layout == other.plan.layout && std::mem::discriminant(&self.way) == std::mem::discriminant(&other.way)
     }
 
-    /// Memory of the ranks of one pool: of all its pipeline ranks, or of the fullest where replicas hold them all.
+    /// Footprints of the ranks of one pool: one per pipeline rank, or of the fullest rank if a replica runs within the
+    /// pool.
     pub fn ranks_of(&self, pool: usize) -> Vec<Footprint> {
         match &self.way {
             Way::Replicas { .. } => vec![self.footprints[pool]],
@@ -206,7 +209,7 @@ impl Mixture {
         }
     }
 
-    /// The share of one pool's plan as the engine evaluates it, for figures and confidence.
+    /// Evaluation of one pool's share of the plan, as used for figures and confidence.
     pub fn evaluation(&self, pool: usize) -> Evaluation {
         Evaluation { plan: self.plan, step: self.step, footprint: self.footprints[pool] }
     }

@@ -1,4 +1,4 @@
-//! Replicas on pools: data-parallel replicas live in one pool each, and take micro-batches by the speed of their GPUs.
+//! Replicas on pools: each data-parallel replica runs in one pool and takes micro-batches by the speed of its GPUs.
 
 use std::collections::BTreeMap;
 
@@ -6,34 +6,34 @@ use rayon::prelude::*;
 
 use super::candidates::{common, of_views, only};
 use super::{Mixture, Pooled, Way};
-use crate::search::Options;
+use crate::search::SearchOptions;
 use crate::space::{Restrictions, check};
 use meshwright_engine::cost::{Costs, StepTime};
 use meshwright_engine::plan::{Plan, RankOrder, ZeroStage};
 use meshwright_engine::units::Seconds;
 
-/// What one pool takes of a step.
+/// Share of one pool in a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Replicas in the pool.
+    /// Number of replicas in the pool.
     pub replicas: u32,
-    /// Micro-batches of each.
+    /// Micro-batches of each replica.
     pub micro_batches: u32,
 }
 
-/// A pool's part of a step: what its replicas do, and its fullest rank.
+/// Cost of one pool's share: step time by term, and footprint of its fullest rank.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Part {
     step: StepTime,
     footprint: meshwright_engine::cost::Footprint,
 }
 
-/// Plans whose best shares are looked for: those whose estimate is the least.
+/// Number of plans with the least estimate whose shares are optimised.
 const MOST_SHARED: usize = 12;
 
-/// Mixtures of replicas on pools: of each candidate the alike shares, and of the most promising the best shares; and how many
-/// were priced. Nothing is looked for that takes longer in a pool's view than its own of `ceilings`.
-pub fn best(pooled: &Pooled, options: &Options, ceilings: &[Seconds]) -> (Vec<Mixture>, usize) {
+/// Mixtures of replicas on pools: equal shares for each candidate, optimised shares for the most promising, and the number
+/// of evaluations. Plans that exceed their pool's entry of `ceilings` are excluded.
+pub fn best(pooled: &Pooled, options: &SearchOptions, ceilings: &[Seconds]) -> (Vec<Mixture>, usize) {
     let plans = candidates(pooled, &options.restrictions, ceilings);
     let mut found: Vec<Mixture> = plans.par_iter().filter_map(|plan| alike(pooled, plan)).collect();
     let mut priced = plans.len();
@@ -50,7 +50,7 @@ pub fn best(pooled: &Pooled, options: &Options, ceilings: &[Seconds]) -> (Vec<Mi
     (found, priced)
 }
 
-/// Plans whose replicas fit into pools: tp·cp·pp divides the GPUs of each, expert and shard groups stay inside one.
+/// Plans whose replicas fit the pools: tp·cp·pp divides the GPUs of each, and expert and shard groups stay inside one.
 fn candidates(pooled: &Pooled, restrictions: &Restrictions, ceilings: &[Seconds]) -> Vec<Plan> {
     let all = pooled.cluster().gpus();
     let common = common(pooled.sizes());
@@ -58,7 +58,7 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions, ceilings: &[Seconds]
     let asked = pooled.joined()[0].workload().global_batch;
     let batch = near_batch(asked, all / common);
     let ceilings = if batch == asked { ceilings } else { &[] };
-    // Replicas lie in one pool where the pipeline is inside them; one stage alone has no other order.
+    // A replica lies in one pool if its pipeline is innermost; a single stage has no other order.
     let mut inside = whole.clone();
     let outermost = inside.forbid(&format!("order={}", RankOrder::PipelineOutermost)).is_ok();
     let flat = only(&whole, "pp", all, |pp| pp == 1);
@@ -68,7 +68,7 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions, ceilings: &[Seconds]
     plans
 }
 
-/// Whether no group but the replicas' own leaves a pool.
+/// Whether only data-parallel groups cross pools.
 fn stays_inside(pooled: &Pooled, plan: &Plan) -> bool {
     let layout = plan.layout;
     pooled.sizes().all(|gpus| {
@@ -80,8 +80,8 @@ fn stays_inside(pooled: &Pooled, plan: &Plan) -> bool {
     })
 }
 
-/// The batch itself where the replicas of all pools can take alike shares of it; else the nearest batch that they can, only to
-/// find layouts with.
+/// Batch that the replicas of all pools share equally: the problem's own if possible, else the nearest, used only to find
+/// layouts.
 fn near_batch(batch: u32, unit: u32) -> u32 {
     if batch.is_multiple_of(unit) {
         return batch;
@@ -91,10 +91,10 @@ fn near_batch(batch: u32, unit: u32) -> u32 {
     (f64::from(unit) * power) as u32
 }
 
-/// Most share-outs of one plan that are priced.
+/// Largest number of share-outs of one plan to evaluate.
 const MOST_PRICED: usize = 400;
 
-/// Alike and best shares of one plan whose replicas fit into pools.
+/// Equal and optimised shares of one plan whose replicas fit the pools.
 pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
     let inside = plan.layout.pp == 1 || plan.order == RankOrder::DataOutermost;
     if plan.layout.world_size() != pooled.cluster().gpus() || !inside || !stays_inside(pooled, plan) {
@@ -108,14 +108,14 @@ pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
     found
 }
 
-/// Alike shares of a plan, where the batch divides.
+/// Equal shares of a plan, if the batch divides.
 fn alike(pooled: &Pooled, plan: &Plan) -> Option<Mixture> {
     let each = plan.micro_batches(pooled.joined()[0].workload().global_batch);
     let whole = each.fract() == 0.0 && each >= 1.0;
     if whole { Shares::new(pooled, plan).price(&vec![each as u32; pooled.joined().len()]) } else { None }
 }
 
-/// Prices of one plan's pools by micro-batches of a replica.
+/// Costs of one plan's pools, cached by micro-batches per replica.
 pub struct Shares<'a> {
     pooled: &'a Pooled,
     plan: &'a Plan,
@@ -124,14 +124,14 @@ pub struct Shares<'a> {
 }
 
 impl<'a> Shares<'a> {
-    /// Of a plan whose replicas fit into pools.
+    /// Starts with an empty cache for a plan whose replicas fit the pools.
     pub fn new(pooled: &'a Pooled, plan: &'a Plan) -> Self {
         let size = plan.layout.tp * plan.layout.cp * plan.layout.pp;
         let replicas = pooled.sizes().map(|gpus| gpus / size).collect();
         Self { pooled, plan, replicas, parts: BTreeMap::new() }
     }
 
-    /// One pool with so many micro-batches on each of its replicas; `None` where that does not run or fit.
+    /// Cost of one pool with `micro_batches` on each replica; `None` if that does not run or fit.
     fn part(&mut self, pool: usize, micro_batches: u32) -> Option<Part> {
         let (pooled, plan) = (self.pooled, self.plan);
         *self.parts.entry((pool, micro_batches)).or_insert_with(|| {
@@ -146,7 +146,7 @@ impl<'a> Shares<'a> {
         })
     }
 
-    /// The price of these micro-batches on the replicas of each pool:
+    /// Cost of the given micro-batches on the replicas of each pool:
     ///
     /// ```text
     /// T = max over pools of (T_k − exchange, update and host) + the longest exchange, update and host of any
@@ -177,10 +177,11 @@ impl<'a> Shares<'a> {
         })
     }
 
-    /// The fastest way to share `micro_batches` of all replicas out, Σ replicas·n = micro_batches, n ≥ 1 whole.
+    /// Fastest distribution of `micro_batches` over all replicas: Σ replicas·n = micro_batches with whole n ≥ 1.
     ///
-    /// The busiest rank of a replica works at least c for each micro-batch, whatever their number, so a share-out takes no less
-    /// than its largest n·c. Share-outs are priced in the order of that bound, under a ceiling that grows to the best price.
+    /// The busiest rank of a replica works at least c seconds per micro-batch, so the largest n·c is a lower bound of the
+    /// step time. Distributions are evaluated in ascending order of that bound, below a ceiling that grows to the best time
+    /// found.
     pub fn best(&mut self, micro_batches: u32) -> Option<Mixture> {
         let pools = self.replicas.len();
         let mean = (micro_batches / self.plan.layout.dp).max(1);
@@ -214,7 +215,7 @@ impl<'a> Shares<'a> {
         }
     }
 
-    /// The best shares of the problem's batch, and how many parts were priced for it.
+    /// Optimal shares of the problem's batch, with the number of parts evaluated.
     fn best_of_batch(&mut self) -> (Option<Mixture>, usize) {
         let batch = self.pooled.joined()[0].workload().global_batch;
         let best =
@@ -222,8 +223,8 @@ impl<'a> Shares<'a> {
         (best, self.parts.len())
     }
 
-    /// About what the best shares take, where unlike ones can run: every replica busy alike, and the longest of what else a step
-    /// takes.
+    /// Estimated step time with optimal shares, if unequal shares can run: all replicas equally busy, plus the longest
+    /// remaining terms of any pool.
     fn estimate(&mut self) -> Option<f64> {
         let (plan, batch) = (self.plan, self.pooled.joined()[0].workload().global_batch);
         if plan.zero > ZeroStage::One || plan.schedule.is_bidirectional() {
@@ -240,20 +241,20 @@ impl<'a> Shares<'a> {
         Some(f64::from(batch) / f64::from(plan.micro_batch) / rate + rest)
     }
 
-    /// A part of a pool with about so many micro-batches: interleaving takes whole groups of pp only.
+    /// Cost of a pool with about `micro_batches`, rounded up to a whole group of pp if interleaving requires it.
     fn near(&mut self, pool: usize, micro_batches: u32) -> Option<(u32, Part)> {
         let pp = self.plan.layout.pp;
         [micro_batches, micro_batches.next_multiple_of(pp), pp].into_iter().find_map(|n| Some((n, self.part(pool, n)?)))
     }
 
-    /// What the busiest rank of a pool's replica works for each micro-batch, at least.
+    /// Least work of the busiest rank of a pool's replica per micro-batch, in seconds.
     fn least_of_one(&mut self, pool: usize, near: u32) -> Option<f64> {
         let (n, part) = self.near(pool, near)?;
         let StepTime { compute, recompute, tp_comm, cp_comm, ep_comm, amax_comm, host, .. } = part.step;
         Some((compute + recompute + tp_comm + cp_comm + ep_comm + amax_comm + host).get() / f64::from(n) * (1.0 - 1e-9))
     }
 
-    /// Share-outs whose bound is within a ceiling, with it.
+    /// Distributions whose bound is within a ceiling, with their bounds.
     fn under(&self, all: u32, each: &[f64], ceiling: f64) -> Vec<(f64, Vec<u32>)> {
         let most: Vec<u64> = each.iter().map(|each| (ceiling / each) as u64).collect();
         let mut found = vec![(0.0_f64, Vec::new(), u64::from(all))];
@@ -277,7 +278,7 @@ impl<'a> Shares<'a> {
     }
 }
 
-/// What a step takes before its replicas meet.
+/// Step time before the replicas synchronise.
 fn flow(step: &StepTime) -> Seconds {
     step.total() - step.dp_comm - step.optimizer - step.offload
 }

@@ -1,4 +1,4 @@
-//! Stages on pools: one pool after another holds the stages of the pipeline, with as many layers as its GPUs and memory take.
+//! Stages on pools: consecutive stages of the pipeline share a pool, with layers according to its GPUs' speed and memory.
 
 use rayon::prelude::*;
 
@@ -6,7 +6,7 @@ use super::candidates::{common, of_views, only};
 use super::{Mixture, Pooled, Way};
 use crate::refine::ranking::MOST_STAGES;
 use crate::refine::{self, Freedom, Proof, Refined};
-use crate::search::Options;
+use crate::search::SearchOptions;
 use crate::space::{Restrictions, illegal};
 use meshwright_engine::collective::Fabric;
 use meshwright_engine::cost::{Costs, Footprint, Mixed, Stager};
@@ -16,18 +16,18 @@ use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::Seconds;
 
-/// Layouts whose stages are chosen, the least bound first.
+/// Number of layouts with the least bounds whose stages are optimised.
 const MOST_REFINED: usize = 32;
-/// Layouts refined at once, on any number of threads: few, for what they find leaves others out.
+/// Number of layouts refined at once, whatever the number of threads; small, so that early results prune later layouts.
 const AT_ONCE: usize = 4;
-/// Orders of the pools along the pipeline up to which all are tried.
+/// Largest number of pool orders along the pipeline to try exhaustively.
 const MOST_ORDERS: usize = 6;
 
-/// Mixtures of stages on pools, each with its best layers; and how many were refined.
+/// Mixtures of stages on pools with optimised layers, and the number of refinements.
 ///
-/// All are refined roughly, layers alone, in the order of their bound and until that is over what is known; then the first of
-/// each layout to the end.
-pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
+/// All layouts are refined coarsely, layers only, in the order of their bounds until a bound exceeds the cutoff; the best
+/// of each layout are then refined fully.
+pub fn best(pooled: &Pooled, options: &SearchOptions) -> (Vec<Mixture>, usize) {
     let plans = candidates(pooled, &options.restrictions);
     let orders = orders(pooled.joined().len());
     let mut asked: Vec<(Seconds, Plan)> = plans.into_par_iter().map(|plan| (least(pooled, &plan), plan)).collect();
@@ -62,7 +62,7 @@ pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
         best_of_each_layout(&mut found);
     }
     if found.is_empty() && free {
-        // What none of them recomputes by itself may be what fits.
+        // If nothing fits with uniform recomputation, it may fit once each stage chooses its own.
         found = refine(&asked[..asked.len().min(AT_ONCE)], &exact);
         best_of_each_layout(&mut found);
         return (found, refined);
@@ -77,7 +77,7 @@ pub fn best(pooled: &Pooled, options: &Options) -> (Vec<Mixture>, usize) {
     (found, refined)
 }
 
-/// The fastest first, one of each layout.
+/// Keeps the fastest of each layout and sorts by time.
 fn best_of_each_layout(found: &mut Vec<Mixture>) {
     found.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
     let mut layouts = Vec::new();
@@ -88,13 +88,13 @@ fn best_of_each_layout(found: &mut Vec<Mixture>) {
     });
 }
 
-/// Plans that are refined to the end, recomputation and all, as by default of one cluster.
+/// Number of plans refined fully, recomputation included, as the default for a single cluster.
 const TO_THE_END: usize = 3;
-/// When rough refinement stops: a gap that is enough to rank by, and splits replayed.
+/// Coarse refinement: gap that suffices for ranking, and number of splits to simulate.
 const ROUGH: f64 = 5e-3;
 const ROUGH_REPLAYS: usize = 24;
 
-/// Plans whose stages fill pools: tp·cp·dp divides the GPUs of each.
+/// Plans whose stages fill whole pools: tp·cp·dp divides the GPUs of each.
 fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
     let all = pooled.cluster().gpus();
     let common = common(pooled.sizes());
@@ -106,7 +106,7 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
     let order = format!("order={}", RankOrder::DataOutermost);
     let several = forbid(&order).and_then(|_| forbid("schedule=dualpipe-v,dualpipe"));
     let Ok(several) = several else { return Vec::new() };
-    // Of one stage a rank first: a view's best may all be interleaved.
+    // Single-stage ranks are searched separately, since the best plans of a view may all be interleaved.
     let single = forbid("schedule=interleaved,looped-bfs,zb-v").ok();
     let asked: Vec<Restrictions> = single.into_iter().chain([several]).collect();
     let mut plans = of_views(pooled, &asked, batch, &[]);
@@ -139,14 +139,14 @@ fn orders(pools: usize) -> Vec<Vec<usize>> {
     orders
 }
 
-/// The pool of each pipeline rank.
+/// Pool of each pipeline rank.
 fn of_rank(pooled: &Pooled, plan: &Plan, order: &[usize]) -> Vec<usize> {
     let sizes: Vec<u32> = pooled.sizes().collect();
     let stage = plan.layout.tp * plan.layout.cp * plan.layout.dp;
     order.iter().flat_map(|&pool| std::iter::repeat_n(pool, (sizes[pool] / stage) as usize)).collect()
 }
 
-/// Stages of one plan in every order of the pools: as its split spells them out, else with the best layers.
+/// Mixtures of one plan in every order of the pools, with the layers that its split spells out or else optimised ones.
 pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
     let stage = plan.layout.tp * plan.layout.cp * plan.layout.dp;
     let apart = plan.layout.pp > 1 && plan.zero < ZeroStage::Three && plan.order == RankOrder::PipelineOutermost;
@@ -160,7 +160,8 @@ pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
     orders(pooled.joined().len()).iter().filter_map(of).collect()
 }
 
-/// A time that no stages on pools beat: every rank busy, each with its share of the layers as its GPUs run them at their fastest.
+/// Lower bound of the step time of any stages on pools: every rank is busy, and shares the layers at its GPUs' fastest
+/// speed.
 ///
 /// ```text
 /// m / Σ_k pp_k/W_k          W_k: one micro-batch through the whole model on pool k
@@ -172,7 +173,7 @@ fn least(pooled: &Pooled, plan: &Plan) -> Seconds {
     Seconds::new(plan.micro_batches(pooled.joined()[0].workload().global_batch) / rate)
 }
 
-/// One micro-batch through the whole model at its fastest.
+/// Least time of one micro-batch through the whole model.
 pub fn whole(problem: &Problem, plan: &Plan) -> Seconds {
     let costs = Costs::new(problem);
     let stager = Stager::new(&costs, plan);
@@ -188,7 +189,7 @@ pub fn whole(problem: &Problem, plan: &Plan) -> Seconds {
     layers.map(|kind| each[kind]).chain(ends).sum()
 }
 
-/// The best layers of one plan's stages on pools; `None` where none fit or the plan is not legal.
+/// Optimises the layers of one plan's stages on pools; `None` if none fit or the plan is illegal.
 pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine::Options) -> Option<Mixture> {
     let costs: Vec<Costs> = pooled.joined().iter().map(Costs::new).collect();
     let mut found = Vec::new();
@@ -214,7 +215,7 @@ pub fn of_plan(pooled: &Pooled, plan: &Plan, of_rank: &[usize], options: &refine
     Some(mixture(refined, of_rank, pooled.joined().len()))
 }
 
-/// The stages that a plan spells out, if they run and fit.
+/// Evaluates the stages that a plan spells out; `None` if they do not run or fit.
 fn as_it_is(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, plan: &Plan) -> Option<Refined> {
     let costs = stagers[0].costs();
     refine::pools::runs(&stagers[0]).ok()?;
@@ -253,7 +254,7 @@ fn mixture(refined: Refined, of_rank: &[usize], pools: usize) -> Mixture {
     }
 }
 
-/// The plan with the layers of its stages spelled out, and with what they recompute where they do alike.
+/// Plan with the layers of its stages spelled out, and with their recomputation if all stages share it.
 fn spelled_out(staged: &StagedPlan) -> Plan {
     let layers: Vec<u32> = staged.stages.iter().map(|stage| stage.layers).collect();
     let mtp = staged.stages.iter().map(|stage| stage.mtp).sum();
@@ -263,7 +264,8 @@ fn spelled_out(staged: &StagedPlan) -> Plan {
     Plan { split: LayerSplit::stages(&layers, mtp, at), recompute, ..staged.plan }
 }
 
-/// One way from a stage in one pool to the next in another, and how long it keeps the link: all ranks of a stage send at once.
+/// Latency from a stage in one pool to the next in another, and the time that the link is occupied while all ranks of the
+/// stage send at once.
 pub fn across(pooled: &Pooled, plan: &Plan, a: usize, b: usize) -> (Seconds, Seconds) {
     let senders = plan.layout.tp * plan.layout.cp * plan.layout.dp;
     let one = |from: usize, to: usize| {

@@ -1,68 +1,68 @@
-//! Where every plan of the space went.
+//! Optimality certificate: counts of all plans of the space by what became of each.
 
 use std::collections::BTreeMap;
 
 use crate::space::Rejection;
 use meshwright_engine::units::Seconds;
 
-/// Plans rejected by one rule.
+/// Count of the plans that one legality rule rejects.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct RuleCount {
     /// Name of the rule.
     pub rule: &'static str,
-    /// How many.
+    /// Number of plans.
     pub count: u64,
-    /// The first of them, in words.
+    /// Message of the first rejection.
     pub example: String,
 }
 
-/// Plans left out by one bound.
+/// Count of the plans that one lower bound excludes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Cut {
-    /// What bounded them.
+pub struct BoundCount {
+    /// Name of the bound: `layer bound`, `flow bound`, `sharding bound` or `not looked at`.
     pub by: &'static str,
-    /// How many.
+    /// Number of plans.
     pub count: u64,
 }
 
-/// What is known of the plans that are no answer.
+/// Optimality status of a search.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Proof {
-    /// None of them is better, in the model.
+pub enum SearchProof {
+    /// The search is complete: within the model, no plan is better.
     Optimal,
-    /// The search was stopped: none takes less than this.
+    /// The search was stopped early; every plan that was not examined takes at least `bound`.
     Stopped {
-        /// Lower bound on the step time of all plans that were not looked at.
+        /// Lower bound on the step time of all plans that were not examined.
         bound: Seconds,
     },
 }
 
-/// Where every plan of the space went: the counts sum to its size.
+/// Counts of all plans of the space by what became of them; they sum to `size`.
 #[derive(Clone, Debug, PartialEq, serde::Serialize)]
 pub struct Certificate {
-    /// Plans of the space, counted as a product before the search.
+    /// Number of plans of the space, computed from the dimensions before the search.
     pub size: u64,
-    /// Priced.
+    /// Number of plans evaluated.
     pub priced: u64,
-    /// Pipelines played, operation by operation.
+    /// Number of pipelines simulated operation by operation.
     pub played: u64,
-    /// Against the rules, or too large.
+    /// Number of plans that break a rule or exceed the memory.
     pub rejected: u64,
-    /// No better in time nor in memory than a plan that was looked at, on any pipeline.
+    /// Number of plans no better in time or memory than another sharding, on every pipeline.
     pub dominated: u64,
-    /// Cut by a bound, by which.
-    pub cut: Vec<Cut>,
-    /// What is proved.
-    pub proof: Proof,
+    /// Counts of plans excluded by lower bounds.
+    pub cut: Vec<BoundCount>,
+    /// Optimality status.
+    pub proof: SearchProof,
 }
 
 impl Certificate {
-    pub(super) fn new(size: u64, counts: &Counts, proof: Proof) -> Self {
+    pub(super) fn new(size: u64, counts: &Counts, proof: SearchProof) -> Self {
         let Counts { priced, played, dominated, flow, sharding, rejected } = counts;
         let rejected = rejected.values().map(|(count, _)| count).sum();
         let seen = priced + rejected + dominated + flow + sharding;
-        let left = if proof == Proof::Optimal { "layer bound" } else { "not looked at" };
+        let left = if proof == SearchProof::Optimal { "layer bound" } else { "not looked at" };
         let cut = [(left, size.saturating_sub(seen)), ("flow bound", *flow), ("sharding bound", *sharding)];
         Self {
             size,
@@ -70,26 +70,27 @@ impl Certificate {
             played: *played,
             rejected,
             dominated: *dominated,
-            cut: cut.into_iter().map(|(by, count)| Cut { by, count }).collect(),
+            cut: cut.into_iter().map(|(by, count)| BoundCount { by, count }).collect(),
             proof,
         }
     }
 
-    /// All that bounds cut, with what they dominate.
+    /// Number of plans excluded by lower bounds or dominated.
     pub fn cut_by_bound(&self) -> u64 {
         self.dominated + self.cut.iter().map(|cut| cut.count).sum::<u64>()
     }
 
-    /// How much faster than `best` a plan could be that was not looked at, as a share of `best`; 0 with a proof.
+    /// Optimality gap: the most by which an unexamined plan could be faster than `best`, as a share of `best`; 0 when
+    /// optimal.
     pub fn gap(&self, best: Seconds) -> f64 {
         match self.proof {
-            Proof::Optimal => 0.0,
-            Proof::Stopped { bound } => (1.0 - bound / best).max(0.0),
+            SearchProof::Optimal => 0.0,
+            SearchProof::Stopped { bound } => (1.0 - bound / best).max(0.0),
         }
     }
 }
 
-/// Counts of what was looked at.
+/// Counts of one search, added up over shapes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
     pub priced: u64,

@@ -1,4 +1,4 @@
-//! All plans of one shape: what a rule or a bound leaves out is counted, never looked at.
+//! Depth-first search below one shape: pipelines, recomputation, shardings. Excluded plans are counted, never evaluated.
 
 use std::cell::OnceCell;
 
@@ -13,14 +13,14 @@ use meshwright_engine::cost::staged::{
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// What was found, and what was counted.
+/// Incumbents and counts of a search, or of a part of it.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct SearchState {
     pub best: Incumbents,
     pub counts: Counts,
 }
 
-impl Found {
+impl SearchState {
     pub fn new(best: Incumbents) -> Self {
         Self { best, counts: Counts::default() }
     }
@@ -31,7 +31,7 @@ impl Found {
     }
 }
 
-/// One shape's way through the tree.
+/// Branch-and-bound search of the plans of one shape.
 pub(super) struct Explorer<'e> {
     pub costs: &'e Costs<'e>,
     pub space: &'e Space<'e>,
@@ -39,7 +39,7 @@ pub(super) struct Explorer<'e> {
     pub known: &'e Incumbents,
 }
 
-/// A shape's layers under each recomputation, priced when they are asked for.
+/// Layers of one shape under each recomputation, computed on first use.
 struct Recomputed<'r> {
     costs: &'r Costs<'r>,
     shape: &'r Plan,
@@ -54,7 +54,7 @@ impl<'r> Recomputed<'r> {
         Self { costs, shape, block, known, floor: OnceCell::new() }
     }
 
-    /// Layers that keep no more than under any recomputation.
+    /// Layers with the smallest memory over all recomputations, term by term: a lower bound of each.
     fn floor(&self) -> &Layers {
         self.floor.get_or_init(|| self.at(0).floor())
     }
@@ -66,9 +66,9 @@ impl<'r> Recomputed<'r> {
 }
 
 impl Explorer<'_> {
-    /// Every plan of a shape.
-    pub fn explore(&self, shape: &Plan, mixing: &Mixing, feeding: &Feeding) -> Found {
-        let mut found = Found::new(self.known.beside());
+    /// Searches every plan of a shape.
+    pub fn explore(&self, shape: &Plan, mixing: &Mixing, feeding: &Feeding) -> SearchState {
+        let mut found = SearchState::new(self.known.beside());
         let block = Block::new(self.costs, shape, mixing, feeding);
         let layers = Recomputed::new(self.costs, shape, block, self.tables.recomputes());
         for layout in self.space.layouts(shape) {
@@ -93,8 +93,8 @@ impl Explorer<'_> {
         found
     }
 
-    /// Every plan of a shape on one layout, schedule and split.
-    fn pipe(&self, plan: &Plan, pipe: &Pipe, shardings: u64, layers: &Recomputed, found: &mut Found) {
+    /// Searches every plan of a shape on one layout, schedule and split.
+    fn pipe(&self, plan: &Plan, pipe: &Pipe, shardings: u64, layers: &Recomputed, found: &mut SearchState) {
         let (schedule, split) = (pipe.plan.schedule, pipe.plan.split);
         let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..*plan };
         if let Some(reason) = legal::first_of_pipeline(self.costs.problem, &plan) {
@@ -103,9 +103,10 @@ impl Explorer<'_> {
         }
         let all = pipe.below * shardings;
         let engines = self.tables.engines(plan.layout.pp);
-        let hopeless =
-            |time: Seconds, memory: Bytes, found: &Found| found.best.is_hopeless(&plan.layout, Price { time, memory });
-        // Without recomputation a step is shortest; where there is but one, with that.
+        let hopeless = |time: Seconds, memory: Bytes, found: &SearchState| {
+            found.best.is_hopeless(&plan.layout, Price { time, memory })
+        };
+        // A step is shortest without recomputation; with a single recomputation on the list, that one gives the bound.
         let (lightest, at) =
             if let [only] = &pipe.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
         let bare = layers.at(at);
@@ -174,7 +175,7 @@ impl Explorer<'_> {
                 let slow_gathered =
                     menu.sharded.is_empty() || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
                 if slow && slow_gathered {
-                    // More on the host, or one more layer forgotten, is no faster.
+                    // Offloading more, or recomputing one more layer, is no faster.
                     found.counts.flow += sharded * (shares.len() - fewer) as u64;
                     enough_forgotten |= first_layers && fewer == 0;
                     break;
@@ -199,8 +200,9 @@ impl Explorer<'_> {
         }
     }
 
-    /// Every sharding of a list on a pipeline; `edges` = least time at the ends of a step under any of them.
-    fn shardings(&self, loaded: &Loaded, list: &[Sharding], edges: Seconds, found: &mut Found) {
+    /// Evaluates the shardings of a list on a pipeline; `edges` is a lower bound of the time at both ends of a step under
+    /// any of them.
+    fn shardings(&self, loaded: &Loaded, list: &[Sharding], edges: Seconds, found: &mut SearchState) {
         let pipeline = &loaded.pipeline;
         let layout = &pipeline.plan.layout;
         let budget = Bytes::new(found.best.wanted.budget);
@@ -248,9 +250,9 @@ impl Explorer<'_> {
         }
     }
 
-    /// A pipeline as it is played; `None` where its longest chain, or what it takes, leaves no sharding a hope.
-    fn play(&self, pipeline: &Pipeline, edges: Seconds, found: &mut Found) -> Option<Flow> {
-        let hopeless = |flow: Seconds, found: &Found| {
+    /// Simulates a pipeline; `None` if its critical-path bound or its simulated time excludes every sharding.
+    fn play(&self, pipeline: &Pipeline, edges: Seconds, found: &mut SearchState) -> Option<Flow> {
+        let hopeless = |flow: Seconds, found: &SearchState| {
             let time = pipeline.least_time_played(flow) + edges;
             found.best.is_hopeless(&pipeline.plan.layout, Price { time, memory: Bytes::ZERO })
         };
@@ -264,18 +266,18 @@ impl Explorer<'_> {
     }
 }
 
-/// What is known of the micro-batches' way through a pipeline.
+/// Knowledge of the time that all micro-batches take through a pipeline.
 enum Flow {
-    /// Its closed form is all there is.
+    /// The closed form is the final time.
     Closed,
-    /// It has not been played yet: a bound is known.
+    /// Not simulated yet; a lower bound stands in for it.
     Unplayed,
-    /// How long it takes as it is played.
+    /// Simulated time; `None` if the schedule has no simulation.
     Played(Option<Seconds>),
 }
 
 impl Flow {
-    /// Step time with a sharding, or no more than it where the flow has not been played.
+    /// Step time with a sharding, or its lower bound while the pipeline is not simulated.
     fn time(&self, costs: &Costs, loaded: &Loaded, sharding: &Sharding) -> Seconds {
         match self {
             Self::Closed => loaded.played(costs, sharding, None),

@@ -1,4 +1,4 @@
-//! The best plans so far, and what a bound must stay under to be worth a look.
+//! Incumbents: the best plans so far, and the cutoff that a lower bound must stay under.
 
 use std::collections::BTreeMap;
 
@@ -7,20 +7,20 @@ use meshwright_engine::cost::staged::Price;
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// What is to be least.
+/// Quantity that a search minimises.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Objective {
-    /// Step time.
+    /// Time of one step.
     #[default]
     StepTime,
     /// Memory of the fullest rank.
     Memory,
-    /// Step time times the GPUs in use: where some stay idle, not the same order.
+    /// Step time × GPUs in use; ranks plans differently from step time only when GPUs may stay idle.
     GpuTime,
 }
 
 impl Objective {
-    /// The measure of a price on so many GPUs; grows with time and with memory, so that bounds of both bound it.
+    /// Value of the objective. It grows with both time and memory, so lower bounds of them give a lower bound of it.
     fn of(self, price: Price, gpus: u32) -> f64 {
         match self {
             Self::StepTime => price.time.get(),
@@ -30,40 +30,40 @@ impl Objective {
     }
 }
 
-/// What the search is to bring home.
+/// Goal and limits of one search.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Wanted {
+pub(super) struct SearchTarget {
     pub goal: Goal,
     pub top: usize,
-    /// Bytes that a plan may need.
+    /// Bytes of device memory that a plan may need.
     pub budget: f64,
-    /// The most that a plan may measure.
+    /// Largest objective value that an answer may have.
     pub ceiling: f64,
 }
 
-/// A plan with its price.
+/// Evaluated plan.
 #[derive(Clone, Copy, Debug)]
 struct Candidate {
     plan: Plan,
     price: Price,
 }
 
-/// The best plans so far.
+/// Best plan of each layout so far, or the Pareto front so far.
 #[derive(Clone, Debug)]
 pub(super) struct Incumbents {
-    pub wanted: Wanted,
+    pub wanted: SearchTarget,
     by_layout: BTreeMap<Layout, Candidate>,
-    /// Measure of the last plan asked for; the ceiling until so many are known.
+    /// Cutoff: objective of the last of the `top` incumbents, or the ceiling while there are fewer.
     last: f64,
     front: Vec<Candidate>,
 }
 
 impl Incumbents {
-    pub fn new(wanted: Wanted) -> Self {
+    pub fn new(wanted: SearchTarget) -> Self {
         Self { wanted, by_layout: BTreeMap::new(), last: wanted.ceiling, front: Vec::new() }
     }
 
-    /// Nothing found yet, but nothing worse than these will do.
+    /// Copy with the incumbents of a batch's start, which a worker improves independently.
     pub fn beside(&self) -> Self {
         self.clone()
     }
@@ -76,7 +76,7 @@ impl Incumbents {
         }
     }
 
-    /// Whether no plan of a layout whose price is at least `bound` can be an answer.
+    /// Whether no plan of this layout with at least the time and memory of `bound` can enter the answer.
     pub fn is_hopeless(&self, layout: &Layout, bound: Price) -> bool {
         let Some(objective) = self.objective() else {
             let gpus = layout.world_size();
@@ -86,17 +86,17 @@ impl Incumbents {
         least > self.last || self.by_layout.get(layout).is_some_and(|known| least > measure(known, objective))
     }
 
-    /// Whether no plan at all that takes at least `time` can be an answer.
+    /// Whether no plan of any layout that takes at least `time` can enter the answer.
     pub fn is_hopeless_for_all(&self, time: Seconds) -> bool {
         match self.objective() {
             Some(Objective::StepTime) => time.get() > self.last,
-            // On one GPU at least, with no byte of memory.
+            // The least GPU count is 1 and the least memory 0, so step time alone excludes nothing.
             Some(Objective::Memory | Objective::GpuTime) => false,
             None => self.front.iter().any(|known| beats(known, Price { time, memory: Bytes::ZERO }, 1)),
         }
     }
 
-    /// Takes a plan in where it is better than what is known of its layout.
+    /// Inserts a plan if it improves on the incumbent of its layout or on the front.
     pub fn offer(&mut self, plan: Plan, price: Price) {
         let candidate = Candidate { plan, price };
         let Some(objective) = self.objective() else {
@@ -134,7 +134,7 @@ impl Incumbents {
         self
     }
 
-    /// The plans, best first; a front from the fastest to the smallest.
+    /// Incumbent plans, best first; a Pareto front is sorted from the fastest to the one with least memory.
     pub fn into_plans(self) -> Vec<Plan> {
         let objective = self.objective().unwrap_or_default();
         let top = if self.wanted.goal == Goal::Pareto { usize::MAX } else { self.wanted.top };
@@ -155,7 +155,7 @@ fn measure(candidate: &Candidate, objective: Objective) -> f64 {
     objective.of(candidate.price, candidate.plan.layout.world_size())
 }
 
-/// Better by the measure, then faster, then smaller; among equals the first found stays.
+/// Whether `a` ranks before `b`: by objective, then time, then memory; ties keep the earlier plan.
 fn preferred(a: &Candidate, b: &Candidate, objective: Objective) -> bool {
     let key = |c: &Candidate| [measure(c, objective), c.price.time.get(), c.price.memory.get()];
     key(a)
@@ -166,7 +166,7 @@ fn preferred(a: &Candidate, b: &Candidate, objective: Objective) -> bool {
         .is_some_and(std::cmp::Ordering::is_lt)
 }
 
-/// No worse in time, memory and GPUs than a price, and better in one.
+/// Whether `known` Pareto-dominates: no worse in time, memory and GPUs, and better in at least one.
 fn beats(known: &Candidate, price: Price, gpus: u32) -> bool {
     let mine = known.plan.layout.world_size();
     known.price.time <= price.time

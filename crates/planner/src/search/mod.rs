@@ -1,13 +1,13 @@
-//! The best plans of the whole space, with a proof.
+//! Exact search for the best plans of the whole space, with a certificate of optimality.
 //!
 //! ```text
-//! shapes in the order of their layer bound  →  pipelines, cut by their flow bound  →  shardings, cut by their bound
-//! what is left is played on its real stages; what is played ranks
+//! shapes by ascending layer bound  →  pipelines, cut by their flow bound  →  shardings, cut by their bound
+//! the remaining plans are simulated on their real stages and ranked by that
 //! ```
 //!
-//! Every bound is no longer than the played time (`tests/staged.rs`), and a shape, a pipeline or a sharding is only left
-//! out when its bound is over what it would have to beat. So the answer is that of pricing every plan, and the [`Certificate`]
-//! says how many plans each reason left out; they sum to the size of the space, which is known before.
+//! Every bound is a lower bound of the simulated time (`tests/staged.rs`), and a shape, a pipeline or a sharding is cut only
+//! if its bound exceeds the cutoff. So the answer is that of evaluating every plan, and the [`Certificate`] counts the
+//! plans that each bound and rule excludes; the counts sum to the size of the space, which is known in advance.
 
 mod certificate;
 mod explore;
@@ -27,135 +27,137 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
 
-pub use certificate::{Certificate, Cut, Proof, RuleCount};
+pub use certificate::{BoundCount, Certificate, RuleCount, SearchProof};
 pub use incumbents::Objective;
-pub use neighbours::{Change, TIE, nearest_feasible, plainer, sensitivity};
+pub use neighbours::{ChangedOptimum, TIE, nearest_feasible, plainer, sensitivity};
 
-use explore::{Explorer, Found};
+use explore::{Explorer, SearchState};
 pub use whatif::WhatIfs;
 
-use incumbents::{Incumbents, Wanted};
-use tables::{Parts, Shapes, Tables};
+use incumbents::{Incumbents, SearchTarget};
+use tables::{CostCache, Shapes, Tables};
 
-/// What to search for.
+/// Size and restrictions of a search.
 #[derive(Clone, Debug)]
-pub struct Options {
-    /// How many plans to return, each of another layout.
+pub struct SearchOptions {
+    /// Number of plans to return, each with a different layout.
     pub top: usize,
-    /// What plans must and must not have.
+    /// Values that plans must or must not have.
     pub restrictions: Restrictions,
 }
 
-/// By what plans are ranked.
+/// Ranking criterion of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Goal {
-    /// The best by one measure, each of another layout.
+    /// The plans of least step time, each with a different layout.
     #[default]
     Fastest,
-    /// The best by another measure.
+    /// The plans with the least value of another objective, each with a different layout.
     Best(Objective),
-    /// Every plan that no other beats in step time, memory and GPUs at once.
+    /// The Pareto front of step time, memory and GPUs.
     Pareto,
 }
 
-/// The plan that came nearest to fitting.
+/// Infeasible plan with the smallest excess of memory.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NearMiss {
-    /// The plan.
+    /// The plan that does not fit.
     pub plan: Plan,
-    /// By what it failed.
+    /// Message of the rejection, with the memory needed and available.
     pub reason: String,
 }
 
-/// The answer.
+/// Result of a search: the best plans, the counts and the certificate.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranking {
-    /// The best plan of each layout, best first; times are those of the played schedule.
+    /// The best plan of each layout, best first, with simulated step times.
     pub evaluations: Vec<Evaluation>,
-    /// Plans of the space.
+    /// Number of plans of the space.
     pub considered: u64,
-    /// Of those, priced.
+    /// Number of plans evaluated.
     pub priced: u64,
-    /// Of those, never priced: a lower bound says that they are no answer.
+    /// Number of plans excluded by a lower bound without evaluation.
     pub cut_by_bound: u64,
-    /// Plans that cannot run, by rule.
+    /// Number of plans that cannot run, by rule.
     pub rejections: Vec<RuleCount>,
-    /// The plan that failed on memory by least, where none fits.
+    /// Plan that exceeds the memory by least, if no plan fits.
     pub nearest: Option<NearMiss>,
-    /// Where every plan of the space went, and what is proved.
+    /// Counts of all plans of the space, with the optimality status.
     pub certificate: Certificate,
 }
 
-/// Shapes explored at once. Fixed, so that the answer does not depend on the number of threads: few at first, which find good
-/// plans to beat, then more.
+/// Number of shapes searched at once. It is fixed so that the answer does not depend on the number of threads, and small at
+/// first, so that good incumbents are found early.
 fn batch_size(done: usize) -> usize {
     if done < 32 { 8 } else { 64 }
 }
 
-/// Finds the fastest plans; `progress(done, all)` is told of shapes as they end.
+/// Finds the fastest plans; calls `progress(done, all)` as shapes are completed.
 ///
-/// The same inputs give the same answer on any number of threads.
-pub fn search(problem: &Problem, options: &Options, progress: &(dyn Fn(u64, u64) + Sync)) -> Ranking {
+/// The answer is deterministic: it does not depend on the number of threads.
+pub fn search(problem: &Problem, options: &SearchOptions, progress: &(dyn Fn(u64, u64) + Sync)) -> Ranking {
     search_for(problem, options, Goal::Fastest, &|done, all| {
         progress(done, all);
         ControlFlow::Continue(())
     })
 }
 
-/// Finds the best plans by any goal; when `control(done, all)` breaks, what was found so far is the answer, and its
-/// certificate says how far from the best it can be.
+/// Finds the best plans by any goal. When `control(done, all)` breaks, the search returns the incumbents so far, with a
+/// certificate that bounds the optimality gap.
 pub fn search_for(
     problem: &Problem,
-    options: &Options,
+    options: &SearchOptions,
     goal: Goal,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Ranking {
     let costs = Costs::new(problem);
     let ranking = search_with(&costs, options, goal, control);
-    if !ranking.evaluations.is_empty() || ranking.certificate.proof != Proof::Optimal {
+    if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
         return ranking;
     }
     Ranking { nearest: nearest(&costs, options, control), ..ranking }
 }
 
-/// The plan that needs the least memory, and that is too much.
+/// Plan of least memory, which exceeds the budget, with the reason why.
 fn nearest(
     costs: &Costs,
-    options: &Options,
+    options: &SearchOptions,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Option<NearMiss> {
-    let one = Options { top: 1, restrictions: options.restrictions.clone() };
+    let one = SearchOptions { top: 1, restrictions: options.restrictions.clone() };
     let space = Space::new(costs, &one.restrictions);
-    let wanted = Wanted { goal: Goal::Best(Objective::Memory), top: 1, budget: f64::INFINITY, ceiling: f64::INFINITY };
-    let (found, _) = run(costs, &space, Incumbents::new(wanted), &Parts::default(), control);
+    let wanted =
+        SearchTarget { goal: Goal::Best(Objective::Memory), top: 1, budget: f64::INFINITY, ceiling: f64::INFINITY };
+    let (found, _) = run(costs, &space, Incumbents::new(wanted), &CostCache::default(), control);
     let plan = found.best.into_plans().into_iter().next()?;
     let reason = crate::space::too_large(costs, &plan)?.to_string();
     Some(NearMiss { plan, reason })
 }
 
-/// Searches a problem that is prepared already.
+/// Searches with a cost model that is already prepared.
 pub fn search_with(
     costs: &Costs,
-    options: &Options,
+    options: &SearchOptions,
     goal: Goal,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Ranking {
-    search_from(costs, options, (goal, f64::INFINITY), &[], &Parts::default(), control)
+    search_from(costs, options, (goal, f64::INFINITY), &[], &CostCache::default(), control)
 }
 
-/// The same from plans that may be good, and with parts that may be priced already. Neither changes what is found: a plan to
-/// start from counts only where it lies in the space and runs. Plans whose measure is over `ceiling` are no answer.
+/// Searches from candidate incumbents (`seeds`) and with layer costs that may already be computed (`parts`). Neither
+/// changes the answer: a seed counts only if it lies in the space and runs. Plans with an objective above `ceiling` are
+/// excluded.
 fn search_from(
     costs: &Costs,
-    options: &Options,
+    options: &SearchOptions,
     (goal, ceiling): (Goal, f64),
     seeds: &[Plan],
-    parts: &Parts,
+    parts: &CostCache,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Ranking {
     let space = Space::new(costs, &options.restrictions);
     let budget = costs.problem.hbm_budget().get();
-    let mut known = Incumbents::new(Wanted { goal, top: options.top, budget, ceiling });
+    let mut known = Incumbents::new(SearchTarget { goal, top: options.top, budget, ceiling });
     for plan in seeds {
         let runs = if space.allows_idle() { check_with_idle(costs, plan) } else { check(costs, plan) };
         if runs.is_empty() && space.allows(plan) {
@@ -164,7 +166,7 @@ fn search_from(
         }
     }
     let (found, proof) = run(costs, &space, known, parts, control);
-    let Found { best, counts } = found;
+    let SearchState { best, counts } = found;
     let size = space.size();
     let evaluations = best.into_plans().iter().map(|plan| costs.evaluate_played(plan)).collect();
     let certificate = Certificate::new(size, &counts, proof);
@@ -183,9 +185,9 @@ fn run(
     costs: &Costs,
     space: &Space,
     known: Incumbents,
-    parts: &Parts,
+    parts: &CostCache,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
-) -> (Found, Proof) {
+) -> (SearchState, SearchProof) {
     let shapes = Shapes::new(costs, space, parts);
     let fewest = if space.allows_idle() { 1 } else { costs.problem.cluster().gpus };
     let mut bounded: Vec<(Seconds, usize)> = (0..shapes.len())
@@ -197,27 +199,31 @@ fn run(
         .collect();
     bounded.par_sort_by(|a, b| a.0.get().total_cmp(&b.0.get()).then(a.1.cmp(&b.1)));
     let tables = Tables::new(costs, space, parts);
-    let mut found = Found::new(known);
+    let mut found = SearchState::new(known);
     let mut done = 0;
     while done < bounded.len() {
         let batch = &bounded[done..(done + batch_size(done)).min(bounded.len())];
         if found.best.is_hopeless_for_all(batch[0].0) {
-            return (found, Proof::Optimal);
+            return (found, SearchProof::Optimal);
         }
-        let explored: Vec<Found> = batch
+        let explored: Vec<SearchState> = batch
             .par_iter()
             .map(|&(_, index)| {
                 let (plan, mixing, feeding) = shapes.at(index);
                 Explorer { costs, space, tables: &tables, known: &found.best }.explore(&plan, mixing, feeding)
             })
             .collect();
-        found = explored.into_iter().fold(found, Found::merge);
+        found = explored.into_iter().fold(found, SearchState::merge);
         done += batch.len();
         if control(done as u64, bounded.len() as u64).is_break() && done < bounded.len() {
             let bound = bounded[done].0;
-            let proof = if found.best.is_hopeless_for_all(bound) { Proof::Optimal } else { Proof::Stopped { bound } };
+            let proof = if found.best.is_hopeless_for_all(bound) {
+                SearchProof::Optimal
+            } else {
+                SearchProof::Stopped { bound }
+            };
             return (found, proof);
         }
     }
-    (found, Proof::Optimal)
+    (found, SearchProof::Optimal)
 }

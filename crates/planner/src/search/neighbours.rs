@@ -1,8 +1,8 @@
-//! Plans around a plan: the nearest that runs, the plainer that is as good, and what binds the winner.
+//! Neighbours of a plan: the nearest feasible plan, a simpler plan of equal speed, and the sensitivity of the optimum.
 
 use std::ops::ControlFlow;
 
-use super::{Goal, Options, WhatIfs, search_with};
+use super::{Goal, SearchOptions, WhatIfs, search_with};
 use crate::space::{Restrictions, check, divisors};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cost::{Costs, Evaluation};
@@ -10,12 +10,12 @@ use meshwright_engine::plan::{Layout, Offload, Plan, RankOrder};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::split::LayerSplit;
 
-/// Two runs of one layout differ by this much of their step time; plans closer than that are a tie.
+/// Relative difference of step time below which two plans tie: the run-to-run noise of one layout.
 ///
 /// Source: repeated layouts among the published runs, run mapping §2 (3.3 % in one source, 4.1 % in another).
 pub const TIE: f64 = 0.033;
 
-/// Values of a plan by the keys of `--fix`.
+/// Settings of a plan, by the keys of `--fix`.
 fn values(plan: &Plan) -> Vec<(&'static str, String)> {
     let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
     let on = |is_on: bool| if is_on { "on" } else { "off" }.to_owned();
@@ -52,14 +52,14 @@ fn values(plan: &Plan) -> Vec<(&'static str, String)> {
     values
 }
 
-/// What may change, from what costs least to change to what costs most.
+/// Settings that may change, grouped from the cheapest to change to the most expensive.
 const MEMORY: [&str; 7] =
     ["recompute", "zero", "shard", "reshard", "offload-optimizer", "offload-activations", "order"];
 const PIPELINE: [&str; 4] = ["mbs", "schedule", "vpp", "split"];
 const LAYOUT: [&str; 4] = ["pp", "dp", "sp", "dispatcher"];
 
-/// The fastest plan that runs and changes as little as can be of a plan that does not: first recomputation alone, then
-/// sharding and offload, the micro-batch and schedule, the pipeline, and last everything.
+/// Fastest feasible plan that changes as few settings of an infeasible plan as possible. Settings are freed in stages:
+/// recomputation, then sharding and offload, then micro-batch and schedule, then the pipeline, and last everything.
 pub fn nearest_feasible(costs: &Costs, plan: &Plan) -> Option<Evaluation> {
     let steps: [&[&[&str]]; 6] =
         [&[&MEMORY[..1]], &[&MEMORY[..4]], &[&MEMORY], &[&MEMORY, &PIPELINE], &[&MEMORY, &PIPELINE, &LAYOUT], &[]];
@@ -79,12 +79,12 @@ pub fn nearest_feasible(costs: &Costs, plan: &Plan) -> Option<Evaluation> {
 
 fn best(costs: &Costs, restrictions: Restrictions) -> Option<Evaluation> {
     let go_on = |_, _| ControlFlow::Continue(());
-    let ranking = search_with(costs, &Options { top: 1, restrictions }, Goal::Fastest, &go_on);
+    let ranking = search_with(costs, &SearchOptions { top: 1, restrictions }, Goal::Fastest, &go_on);
     ranking.evaluations.into_iter().next()
 }
 
-/// The same plan without the choices that gain less than a tie: offload, shard groups, another split than the even one
-/// unless every stage is spelled out, the other rank order.
+/// Simpler plan within run-to-run noise ([`TIE`]) of the winner, if there is one. It drops offload, shard groups, the
+/// data-outermost rank order and an uneven split (unless every stage is spelled out), each where that stays within [`TIE`].
 pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
     let most = winner.step.total() * (1.0 + TIE);
     let mut plain = *winner;
@@ -107,21 +107,21 @@ pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
     (plain.plan != winner.plan).then_some(plain)
 }
 
-/// What became of the winner when one thing was changed.
+/// Optimum after one setting or hardware figure is changed.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Change {
-    /// What was changed: `tp 8 → 4`, `network +10 %`.
+pub struct ChangedOptimum {
+    /// The change: `tp 8 → 4`, `network +10 %`.
     pub what: String,
-    /// The best plan then; `None` where nothing runs.
+    /// Best plan after the change; `None` if no plan runs.
     pub best: Option<Evaluation>,
-    /// Its step time over the winner's, less one.
+    /// Its step time relative to the winner's, minus 1.
     pub slower: Option<f64>,
 }
 
-/// A change of the machine.
+/// ChangedOptimum of a hardware figure of the cluster.
 type Tweak = fn(&mut Cluster);
 
-/// The degrees of a plan that the restrictions leave free, each with the values it could have, ascending.
+/// Degrees that the restrictions leave free: key, current value and candidate values in ascending order.
 fn degrees(problem: &Problem, restrictions: &Restrictions, plan: &Plan) -> Vec<(&'static str, u32, Vec<u32>)> {
     let gpus = problem.cluster().gpus;
     let of_gpus = || if restrictions.allows_idle() { (1..=gpus.min(MOST_STEPS)).collect() } else { divisors(gpus) };
@@ -138,29 +138,29 @@ fn degrees(problem: &Problem, restrictions: &Restrictions, plan: &Plan) -> Vec<(
     all.into_iter().filter(|(key, ..)| !restrictions.fixes(key)).collect()
 }
 
-/// Where GPUs may stay idle any degree may be; no layout worth a look has more than these.
+/// Largest degree tried when GPUs may stay idle; no useful layout has a larger one.
 const MOST_STEPS: u32 = 1024;
 
-/// How much more of each machine figure is tried.
+/// Factor applied to each hardware figure.
 const MORE: f64 = 1.1;
 
-/// Solves again with each degree of the winner one step down and one step up, all else free, and with 10 % more of each figure
-/// of the machine: one sees what binds, and whether the optimum is a peak or a plateau.
+/// Optimum after each one-step change of the winner's degrees, and after 10 % more of each hardware figure. It shows which
+/// figure binds, and whether the optimum is a peak or a plateau.
 ///
-/// A step goes to the next value at which any plan runs.
-pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Evaluation) -> Vec<Change> {
+/// A degree moves to the next value for which some plan runs; all other settings are free.
+pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Evaluation) -> Vec<ChangedOptimum> {
     let costs = Costs::new(problem);
     let what_ifs = WhatIfs::new(&costs).starting_from(&[winner.plan]);
     let mut changes = Vec::new();
     let of = |what: String, best: Option<Evaluation>| {
         let slower = best.as_ref().map(|best| best.step.total() / winner.step.total() - 1.0);
-        Change { what, best, slower }
+        ChangedOptimum { what, best, slower }
     };
     for (key, value, steps) in degrees(problem, restrictions, &winner.plan) {
         let at = |to: u32| {
             let mut restrictions = restrictions.clone();
             restrictions.fix(&format!("{key}={to}")).ok()?;
-            let ranking = what_ifs.ask(&Options { top: 1, restrictions }, Goal::Fastest);
+            let ranking = what_ifs.ask(&SearchOptions { top: 1, restrictions }, Goal::Fastest);
             ranking.evaluations.into_iter().next().map(|best| (to, best))
         };
         let below = steps.iter().rev().filter(|&&to| to < value).find_map(|&to| at(to));

@@ -1,4 +1,4 @@
-//! What shapes share: parts of layers, classes of ranks, and menus of shardings; each is made once.
+//! Tables shared by all shapes of a search: layer costs, classes of ranks, and lists of shardings, each computed once.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -17,10 +17,10 @@ use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Dispatcher;
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// What was priced already, for searches of one problem: none of it depends on what a search is restricted to, but for the
-/// menus, which are kept by what they are restricted to.
+/// Cache of costs for several searches of one problem. The costs do not depend on a search's restrictions; menus do and are
+/// stored by them.
 #[derive(Debug, Default)]
-pub(super) struct Parts {
+pub(super) struct CostCache {
     mixings: RwLock<BTreeMap<MixingKey, Arc<Mixing>>>,
     feedings: RwLock<BTreeMap<FeedingKey, Arc<Feeding>>>,
     stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
@@ -28,7 +28,7 @@ pub(super) struct Parts {
     menus: Mutex<Vec<(Restrictions, Arc<Menus>)>>,
 }
 
-impl Parts {
+impl CostCache {
     fn mixing(&self, costs: &Costs, plan: &Plan) -> Arc<Mixing> {
         let Layout { tp, cp, .. } = plan.layout;
         let key = (tp, plan.sequence_parallel, cp, plan.cp_kind, plan.micro_batch);
@@ -64,14 +64,14 @@ impl Parts {
         Arc::clone(self.chains.write().expect("no writer panics").entry(key).or_insert(chains))
     }
 
-    /// The menus under what restrictions say of shardings.
+    /// Menus under the restrictions that concern sharding.
     fn menus(&self, restrictions: &Restrictions) -> Arc<Menus> {
         let of_shardings = restrictions.only(&SHARDING_KEYS);
         let mut menus = self.menus.lock().expect("nobody panics with it");
         let place = menus.iter().position(|(known, _)| *known == of_shardings);
         let asked = place.map_or_else(|| (of_shardings, Arc::default()), |place| menus.remove(place));
         let found = Arc::clone(&asked.1);
-        // The set that was not asked for longest goes first.
+        // The set that was used least recently is evicted first.
         menus.push(asked);
         if menus.len() > MOST_MENUS {
             menus.remove(0);
@@ -80,21 +80,21 @@ impl Parts {
     }
 }
 
-/// All shapes, their parts priced once.
+/// All shapes of the space, with the costs of their token-mixing and feed-forward parts.
 pub(super) struct Shapes {
     mixes: Vec<(Plan, Arc<Mixing>)>,
     feedings: Vec<Arc<Feeding>>,
-    /// Mix, feeding, and what the shape adds to the mix.
+    /// Index of the mix, index of the feed-forward part, ep, etp and dispatcher of each shape.
     all: Vec<(u32, u32, u32, u32, Dispatcher)>,
 }
 
-/// What a token-mixing part depends on.
+/// Key of a token-mixing part: tp, sequence parallelism, cp, its kind, and micro-batch.
 type MixingKey = (u32, bool, u32, CpKind, u32);
-/// What a feed-forward part depends on; tokens as the bits of their number.
+/// Key of a feed-forward part: tp, sequence parallelism, bits of the token count, ep, etp and dispatcher.
 type FeedingKey = (u32, bool, u64, u32, u32, Dispatcher);
 
 impl Shapes {
-    pub fn new(costs: &Costs, space: &Space, parts: &Parts) -> Self {
+    pub fn new(costs: &Costs, space: &Space, parts: &CostCache) -> Self {
         let seq_len = costs.problem.workload().seq_len;
         let mixes = space.mixes();
         let mut keys: BTreeMap<FeedingKey, u32> = BTreeMap::new();
@@ -128,69 +128,69 @@ impl Shapes {
     }
 }
 
-/// What a menu depends on among restrictions; the framework is beside them.
+/// Restriction keys that a menu depends on, besides the framework.
 const SHARDING_KEYS: [&str; 5] = ["zero", "shard", "reshard", "offload-optimizer", "order"];
-/// Sets of menus kept at once: up to some tens of MiB each where GPUs are many.
+/// Largest number of menu sets kept at once; on many GPUs, one takes some tens of MiB.
 const MOST_MENUS: usize = 16;
 
-/// The shardings of one layout and schedule, without those that others dominate.
+/// Menu of the non-dominated shardings of one layout and schedule.
 #[derive(Debug)]
 pub(super) struct Menu {
-    /// ZeRO 0 to 2.
+    /// Shardings with whole weights on each replica: ZeRO 0 to 2.
     pub replicated: Vec<Sharding>,
-    /// ZeRO 3.
+    /// Shardings that gather weights layer by layer: ZeRO 3.
     pub sharded: Vec<Sharding>,
-    /// Left out as dominated.
+    /// Number of shardings left out as dominated.
     pub dominated: u64,
-    /// Left out because the framework that was asked for cannot express them, with the first reason.
+    /// Number of shardings that the requested framework cannot express, with the first reason.
     pub inexpressible: (u64, Option<Rejection>),
-    /// Fewest bytes of states and gathered weights of each class of ranks.
+    /// Fewest bytes of model states and gathered weights of each class of ranks.
     pub least: Vec<Bytes>,
-    /// Least time at the ends of a step under ZeRO 0 to 2.
+    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2.
     pub edges: Seconds,
 }
 
-/// Layout, schedule, and the split where it says what ranks hold.
+/// Key of a menu: layout, schedule, and the split if it decides the weights of each rank.
 type MenuKey = (Layout, Schedule, LayerSplit);
 type Menus = RwLock<BTreeMap<MenuKey, Arc<Menu>>>;
-/// pp, schedule, split, layers of the last chunk of a weighed one, first layers forgotten.
+/// Key of rank classes: pp, schedule, split, layers of the last chunk of a cost-balanced split, recomputed first layers.
 type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
-/// Schedule, pp, micro-batches, rank.
+/// Key of critical paths: schedule, pp, micro-batches, rank.
 type ChainsKey = (Schedule, u32, u32, u32);
-/// In place of the layers of the last chunk where all chunks are alike.
+/// Marker in place of the last chunk's layers when all chunks have the same number of layers.
 const ALIKE: u32 = u32::MAX;
 
-/// A pipeline size with its schedules.
+/// Pipelines of one pipeline-parallel size.
 pub(super) struct Pipes {
     pub pipelines: Vec<Pipe>,
 }
 
-/// One schedule and split, and what is below it.
+/// One schedule and split, with the recomputations below it.
 pub(super) struct Pipe {
     pub plan: Plan,
     pub stages: Arc<Stages>,
     pub recomputes: Vec<Recomputes>,
-    /// Plans below it for each sharding.
+    /// Number of plans below it for each sharding.
     pub below: u64,
-    /// Largest share of activations on the host.
+    /// Largest share of activations offloaded to the host.
     pub most_offloaded: f64,
-    /// Classes of ranks where chunks are not alike: a row for each number of layers of the last chunk, and in it a cell for
-    /// each number of first layers that are forgotten.
+    /// Classes of ranks for uneven chunks: a row for each number of layers of the last chunk, with a cell for each number
+    /// of recomputed first layers.
     unlike: Vec<OnceLock<Arc<Stages>>>,
-    /// Cells of a row.
+    /// Number of cells in a row.
     row: usize,
 }
 
-/// One recomputation of a pipeline.
+/// One recomputation of a pipeline, with its shares of offloaded activations.
 pub(super) struct Recomputes {
     pub recompute: Recompute,
-    /// Its place in [`Tables::recomputes`].
+    /// Index into [`Tables::recomputes`].
     pub at: usize,
-    /// Shares of activations on the host, least first.
+    /// Shares of activations offloaded to the host, ascending.
     pub shares: Vec<f64>,
 }
 
-/// The split as ranks hold their weights: a weighed one holds what an even one does.
+/// Split that decides the weights of each rank: a cost-balanced split places weights as the even split does.
 const fn held(split: LayerSplit) -> LayerSplit {
     match split {
         LayerSplit::Even | LayerSplit::CostBalanced => LayerSplit::Even,
@@ -198,7 +198,8 @@ const fn held(split: LayerSplit) -> LayerSplit {
     }
 }
 
-/// However many first layers are forgotten, a layer is priced the same.
+/// Representative of all recomputations with the same cost per layer: the number of recomputed first layers does not change
+/// it.
 const fn alike(recompute: Recompute) -> Recompute {
     match recompute {
         Recompute::FirstLayers(_) => Recompute::FirstLayers(1),
@@ -208,29 +209,29 @@ const fn alike(recompute: Recompute) -> Recompute {
     }
 }
 
-/// How weights may be kept.
+/// Ways in which a pipeline may store its weights.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Engines {
-    /// Gathered layer by layer: ZeRO 3.
+    /// Weights gathered layer by layer: ZeRO 3.
     pub gathered: bool,
-    /// Whole on each replica: ZeRO 0 to 2.
+    /// Weights whole on each replica: ZeRO 0 to 2.
     pub replicated: bool,
 }
 
-/// Tables filled as they are asked for.
+/// Tables of one search, filled on first use.
 pub(super) struct Tables<'t> {
     costs: &'t Costs<'t>,
     space: &'t Space<'t>,
     engines: [Engines; 2],
     recomputes: Vec<Recompute>,
     pipes: Vec<OnceLock<Pipes>>,
-    parts: &'t Parts,
+    parts: &'t CostCache,
     menus: Arc<Menus>,
     shardings: RwLock<BTreeMap<(u32, u32, u32), u64>>,
 }
 
 impl<'t> Tables<'t> {
-    pub fn new(costs: &'t Costs<'t>, space: &'t Space<'t>, parts: &'t Parts) -> Self {
+    pub fn new(costs: &'t Costs<'t>, space: &'t Space<'t>, parts: &'t CostCache) -> Self {
         let most = costs.problem.model().layers() as usize + 3;
         let whole_model = space.recomputes(1, Schedule::OneFOneB).into_iter().map(alike);
         Self {
@@ -249,7 +250,7 @@ impl<'t> Tables<'t> {
         }
     }
 
-    /// Schedules, splits and recomputations on a layout's pp ranks; of `plan` only pp is read.
+    /// Schedules, splits and recomputations for the pipeline-parallel size of `plan`; its other settings are not read.
     pub fn pipes(&self, plan: &Plan) -> &Pipes {
         let pp = plan.layout.pp;
         self.pipes[pp as usize].get_or_init(|| {
@@ -282,17 +283,17 @@ impl<'t> Tables<'t> {
         })
     }
 
-    /// Recomputations that price a layer otherwise, none first; whatever pipeline it is, they are among these.
+    /// Recomputations with different costs per layer over all pipelines, none first.
     pub fn recomputes(&self) -> &[Recompute] {
         &self.recomputes
     }
 
-    /// How weights may be kept on `pp` ranks.
+    /// Ways in which weights may be stored on `pp` ranks.
     pub const fn engines(&self, pp: u32) -> Engines {
         self.engines[(pp > 1) as usize]
     }
 
-    /// How many shardings a layout has.
+    /// Number of shardings of a layout.
     pub fn shardings(&self, layout: &Layout) -> u64 {
         let key = (layout.pp, layout.dp, layout.dense_replicas());
         if let Some(&known) = self.shardings.read().expect("no writer panics").get(&key) {
@@ -303,7 +304,7 @@ impl<'t> Tables<'t> {
         count
     }
 
-    /// The shardings of a plan's layout and schedule.
+    /// Menu of a plan's layout and schedule.
     pub fn menu(&self, plan: &Plan, stages: &Stages) -> Arc<Menu> {
         let key = (plan.layout, plan.schedule, held(plan.split));
         if let Some(known) = self.menus.read().expect("no writer panics").get(&key) {
@@ -313,8 +314,8 @@ impl<'t> Tables<'t> {
         Arc::clone(self.menus.write().expect("no writer panics").entry(key).or_insert(menu))
     }
 
-    /// Shard groups of one stage and order that others dominate are left out with all their shares on the host: what
-    /// dominates on the device dominates with any share of it gone.
+    /// Builds the menu. A shard group that another of its ZeRO stage and rank order dominates is left out with all its
+    /// shares of offloaded optimizer states: a sharding that dominates on the device dominates with any offloaded share.
     fn make_menu(&self, plan: &Plan, stages: &Stages) -> Menu {
         let parameters = Parameters::new(self.costs, plan, stages);
         let mut kept: Vec<(Sharding, Plan, Vec<f64>)> = Vec::new();
@@ -338,7 +339,7 @@ impl<'t> Tables<'t> {
             });
             kept.push((sharding, plan, hosts));
         }
-        // Thousands of menus are kept: no more room than they need.
+        // Thousands of menus are kept, so each vector gets its exact capacity.
         let room = |zero_3: bool| -> usize {
             let of = kept.iter().filter(|(sharding, ..)| (sharding.zero() == ZeroStage::Three) == zero_3);
             of.map(|(_, _, hosts)| hosts.len()).sum()
@@ -353,8 +354,8 @@ impl<'t> Tables<'t> {
         Menu { edges: edges.unwrap_or_default(), replicated, sharded, dominated, inexpressible, least }
     }
 
-    /// A time that a plan's pipeline of such stages cannot beat as it is played: the longest chain through the rank that works
-    /// longest. Nothing where there is no chain.
+    /// Critical-path bound of a simulated pipeline: the longest path through the rank with the most work, and zero if there
+    /// is none.
     pub fn least_flow(&self, plan: &Plan, stages: &[StageTime]) -> Seconds {
         let (schedule, pp) = (plan.schedule, plan.layout.pp);
         let Some(micro_batches) = self.costs.whole_micro_batches(plan) else { return Seconds::ZERO };
@@ -368,14 +369,14 @@ impl<'t> Tables<'t> {
         chains.iter().map(|chain| chain.length(stages)).fold(Seconds::ZERO, Seconds::max)
     }
 
-    /// Classes of ranks where chunks differ from `pipe`'s: they weigh the head, or forget their first layers.
+    /// Classes of ranks of a pipeline, also where its chunks depend on layer costs or on the recomputed first layers.
     pub fn stages<'p>(&self, plan: &Plan, pipe: &'p Pipe, layers: &Layers) -> &'p Stages {
         let first = if let Recompute::FirstLayers(n) = plan.recompute { n } else { 0 };
         let is_weighed = plan.split == LayerSplit::CostBalanced;
         if first == 0 && !is_weighed {
             return &pipe.stages;
         }
-        // A weighed split is told by its last chunk, which is no longer than an even one.
+        // A cost-balanced split is identified by its last chunk, which is no longer than the even one.
         let last = if is_weighed { layers.of_last_chunk(self.costs, plan) } else { 0 };
         pipe.unlike[last as usize * pipe.row + first as usize].get_or_init(|| {
             self.parts.stages((plan.layout.pp, plan.schedule, plan.split, last, first), || {

@@ -1,4 +1,4 @@
-//! The values of the lower dimensions: dispatcher, schedule and split, recomputation, offload, sharding, rank order.
+//! Values of the lower dimensions: dispatcher, schedule and split, recomputation, offload, sharding, rank order.
 
 use super::Space;
 use crate::space::divisors;
@@ -10,30 +10,30 @@ use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::{Dispatcher, Family};
 
-/// How weights, gradients and states are shared out.
+/// Distribution of weights, gradients and optimizer states over the replicas.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sharding {
-    /// ZeRO stage.
+pub struct ShardingChoice {
+    /// Stage of ZeRO.
     pub zero: ZeroStage,
-    /// Ranks that share one copy; all when absent.
+    /// Number of ranks that share one copy; `None` means all replicas.
     pub shard_group: Option<u32>,
-    /// Whether FSDP frees a layer's weights after its forward.
+    /// Whether FSDP frees a layer's gathered weights after its forward pass.
     pub reshard_after_forward: bool,
-    /// Share of the optimizer on the host.
+    /// Share of the optimizer states offloaded to the host.
     pub optimizer_on_host: f64,
-    /// Numbering of ranks.
+    /// Rank order of the layout.
     pub order: RankOrder,
 }
 
-impl Sharding {
-    /// That of a plan; a group of all replicas is none.
+impl ShardingChoice {
+    /// ShardingChoice of a plan; a shard group of all replicas is normalised to `None`.
     pub fn of(plan: &Plan) -> Self {
         let Plan { zero, shard_group, reshard_after_forward, offload, order, .. } = *plan;
         let shard_group = shard_group.filter(|&group| group < plan.layout.dense_replicas());
         Self { zero, shard_group, reshard_after_forward, optimizer_on_host: offload.optimizer, order }
     }
 
-    /// A plan with this sharding.
+    /// Plan with this sharding in place of its own.
     #[must_use]
     pub const fn on(&self, plan: &Plan) -> Plan {
         let Self { zero, shard_group, reshard_after_forward, optimizer_on_host, order } = *self;
@@ -42,7 +42,7 @@ impl Sharding {
     }
 }
 
-/// Shares of optimizer states or activations that are looked at.
+/// Shares of optimizer states or activations that may be offloaded.
 const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
 
 impl Space<'_> {
@@ -50,7 +50,7 @@ impl Space<'_> {
         self.restrictions.family(self.costs.problem.stack().family)
     }
 
-    /// Dispatchers: the stack's own, and the plain one that every stack has; all that were asked for by name.
+    /// Dispatchers that the stack can use: its own, the all-to-all that every stack has, and all that are fixed by name.
     pub(super) fn dispatchers(&self, ep: u32) -> Vec<Dispatcher> {
         let own = self.costs.problem.stack().dispatcher;
         if ep == 1 {
@@ -61,7 +61,7 @@ impl Space<'_> {
         all.into_iter().filter(|d| self.restrictions.allows_word("dispatcher", &d.to_string())).collect()
     }
 
-    /// Schedules with their splits on `pp` ranks: those that the framework runs, or that were asked for by name.
+    /// Schedules with their splits on `pp` ranks: those that the framework runs, and those fixed by name.
     pub fn pipelines(&self, pp: u32) -> Vec<(Schedule, LayerSplit)> {
         let of = |schedule: Schedule| {
             let splits = self.splits(pp).into_iter().chain(self.ends(pp, schedule));
@@ -70,8 +70,7 @@ impl Space<'_> {
         self.schedules(pp).into_iter().flat_map(of).collect()
     }
 
-    /// Splits that give the first and the last rank layers of their own ([`split::light_ends`]), where the framework has such
-    /// flags.
+    /// Splits with fewer layers on the first or last rank ([`split::light_ends`]), if the framework has such options.
     ///
     /// Source: [megatron-lm] `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`.
     pub(super) fn ends(&self, pp: u32, schedule: Schedule) -> Vec<LayerSplit> {
@@ -86,7 +85,7 @@ impl Space<'_> {
             .collect()
     }
 
-    /// Schedules on `pp` ranks.
+    /// Schedules on `pp` ranks that the framework runs, and those fixed by name.
     pub fn schedules(&self, pp: u32) -> Vec<Schedule> {
         if pp == 1 {
             let one = vec![Schedule::OneFOneB];
@@ -116,8 +115,8 @@ impl Space<'_> {
         all
     }
 
-    /// Splits of the layers that every schedule has: alike chunks, chunks that weigh the head, and those that were asked for by
-    /// name; one stands for all without a pipeline.
+    /// Splits that every schedule supports: even, cost-balanced, and those fixed by name. Without a pipeline one value
+    /// stands for all.
     pub(super) fn splits(&self, pp: u32) -> Vec<LayerSplit> {
         let own = self.costs.problem.stack().split;
         if pp == 1 {
@@ -135,8 +134,9 @@ impl Space<'_> {
         all.into_iter().filter(|split| self.restrictions.allows_word("split", &split.to_string())).collect()
     }
 
-    /// Recomputations of a pipeline: none, every set of modules that the model has, the first layers of each chunk, all; those
-    /// that the framework knows, or that were asked for by name. The cheapest come first where that is known.
+    /// Recomputations of a pipeline: none, every set of modules of the model, the first layers of each chunk, and full;
+    /// restricted to what the framework supports or what is fixed by name. Cheaper ones come first where the order is
+    /// known.
     ///
     /// Source: [megatron-lm] `--recompute-granularity`, `--recompute-method block`, `--recompute-modules`; [torchtitan]
     /// `activation_checkpoint`: full, per-op, every second layer; [deepspeed]: whole layers.
@@ -167,7 +167,8 @@ impl Space<'_> {
         all
     }
 
-    /// Sets of modules that differ on this model: each has at least one, and none that another forgets anyway.
+    /// Sets of modules with different effects on this model: not empty, and without modules that another member of the set
+    /// recomputes anyway.
     fn module_sets(&self) -> Vec<Modules> {
         let problem = self.costs.problem;
         let model = problem.model();
@@ -196,7 +197,7 @@ impl Space<'_> {
         .collect()
     }
 
-    /// Shares of activations that may wait on the host.
+    /// Shares of activations that may be offloaded to the host.
     ///
     /// Source: [megatron-lm] `transformer_config.py`: `cpu_offloading` runs neither with a pipeline nor beside recomputation.
     pub fn offloaded_activations(&self, pp: u32, recompute: Recompute) -> Vec<f64> {
@@ -213,7 +214,7 @@ impl Space<'_> {
         self.shares("offload-activations", can)
     }
 
-    /// Shares of optimizer states that may live on the host.
+    /// Shares of optimizer states that may be offloaded to the host.
     ///
     /// Source: [megatron-lm] `--optimizer-cpu-offload` with the distributed optimizer; [deepspeed] ZeRO-Offload.
     pub fn offloaded_optimizer(&self, zero: ZeroStage) -> Vec<f64> {
@@ -236,7 +237,7 @@ impl Space<'_> {
         all.iter().copied().filter(|share| self.restrictions.allows_word(key, &share.to_string())).collect()
     }
 
-    /// ZeRO stages on `pp` ranks: 2 and 3 without a pipeline, 3 with one where FSDP does that, 2 with one in systems of one's own.
+    /// ZeRO stages on `pp` ranks: 2 and 3 without a pipeline; with one, 3 under FSDP and 2 in an in-house framework.
     pub fn zero_stages(&self, pp: u32) -> Vec<ZeroStage> {
         let mut stages = vec![ZeroStage::One, ZeroStage::Zero];
         if pp == 1 || self.family() == Family::Internal {
@@ -248,7 +249,7 @@ impl Space<'_> {
         stages.into_iter().filter(|z| self.restrictions.allows_word("zero", &u8::from(*z).to_string())).collect()
     }
 
-    /// Shard groups: all replicas, or a divisor of them where the framework has such groups.
+    /// Shard groups of a ZeRO stage: all replicas, or a divisor of them if the framework has such groups.
     ///
     /// Source: [megatron-lm] `--num-distributed-optimizer-instances`; [torchtitan] `data_parallel_replicate_degree` and PyTorch's
     /// HSDP (ZeRO 3); [deepspeed] MiCS (ZeRO 3).
@@ -270,7 +271,7 @@ impl Space<'_> {
         groups
     }
 
-    /// Whether FSDP may keep gathered weights until backward.
+    /// Whether FSDP frees gathered weights after the forward pass, by the values that it may have.
     fn reshards(&self, zero: ZeroStage) -> Vec<bool> {
         let has = matches!(self.family(), Family::Torchtitan | Family::Fsdp | Family::Deepspeed | Family::Internal);
         let all = if zero == ZeroStage::Three && has { vec![true, false] } else { vec![true] };
@@ -283,8 +284,8 @@ impl Space<'_> {
         all.filter(|order| self.restrictions.allows_word("order", &order.to_string())).collect()
     }
 
-    /// Every sharding of a layout but for its share of the optimizer on the host, with the shares there are.
-    pub fn shardings_by_host(&self, layout: &Layout) -> Vec<(Sharding, Vec<f64>)> {
+    /// Shardings of a layout without optimizer offload, each with the offloaded shares that it allows.
+    pub fn shardings_by_host(&self, layout: &Layout) -> Vec<(ShardingChoice, Vec<f64>)> {
         let orders = self.orders(layout);
         let mut all = Vec::new();
         for zero in self.zero_stages(layout.pp) {
@@ -292,7 +293,7 @@ impl Space<'_> {
             let (reshards, hosts) = (self.reshards(zero), self.offloaded_optimizer(zero));
             for (&order, &shard_group, &reshard_after_forward) in itertools::iproduct!(&orders, &groups, &reshards) {
                 let optimizer_on_host = 0.0;
-                let sharding = Sharding { zero, shard_group, reshard_after_forward, optimizer_on_host, order };
+                let sharding = ShardingChoice { zero, shard_group, reshard_after_forward, optimizer_on_host, order };
                 all.push((sharding, hosts.clone()));
             }
         }
@@ -300,15 +301,15 @@ impl Space<'_> {
     }
 
     /// Every sharding of a layout, in a fixed order.
-    pub fn shardings(&self, layout: &Layout) -> Vec<Sharding> {
+    pub fn shardings(&self, layout: &Layout) -> Vec<ShardingChoice> {
         let all = self.shardings_by_host(layout).into_iter();
         all.flat_map(|(sharding, hosts)| {
-            hosts.into_iter().map(move |optimizer_on_host| Sharding { optimizer_on_host, ..sharding })
+            hosts.into_iter().map(move |optimizer_on_host| ShardingChoice { optimizer_on_host, ..sharding })
         })
         .collect()
     }
 
-    /// How many shardings a layout has.
+    /// Number of shardings of a layout.
     pub fn count_shardings(&self, layout: &Layout) -> u64 {
         let of_stage = |zero| {
             let groups = self.shard_groups(zero, layout.dense_replicas()).len();
@@ -319,7 +320,7 @@ impl Space<'_> {
     }
 }
 
-/// Rank orders that differ.
+/// Distinct rank orders of a layout.
 pub fn orders(pp: u32, dp: u32) -> Vec<RankOrder> {
     if pp == 1 || dp == 1 {
         vec![RankOrder::PipelineOutermost]

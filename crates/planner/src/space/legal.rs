@@ -1,4 +1,4 @@
-//! What a legal plan is: one rule a function, each with its source.
+//! Legality rules of a plan: one function a rule, each with its source.
 
 use super::rejection::Rejection;
 use meshwright_engine::cost::{Costs, split};
@@ -9,7 +9,7 @@ use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Family;
 
-/// Rules on the tensor- and context-parallel degrees.
+/// Checks the tensor- and context-parallel degrees.
 ///
 /// Source: [megatron-lm] `megatron/training/arguments.py`: heads, groups and intermediate sizes divide by tp; groups may be
 /// fewer than tp when tp is a multiple of them; the sequence divides by tp under sequence parallelism and by 2·cp for the
@@ -62,7 +62,7 @@ fn push(found: &mut Vec<Rejection>, rejection: Rejection) {
     }
 }
 
-/// Rules on intermediate sizes.
+/// Checks that intermediate sizes divide by their tensor-parallel degree.
 pub fn ffn_widths(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
     let tp = plan.layout.tp;
     for width in costs.ffn_widths() {
@@ -72,7 +72,7 @@ pub fn ffn_widths(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
     }
 }
 
-/// Rules on the expert grid: it re-uses the ranks of one stage.
+/// Checks the expert grid, which reuses the ranks of one stage.
 ///
 /// Source: specification §0.2; [megatron-lm]: `--expert-model-parallel-size` divides the experts, and sequence parallelism is
 /// on where experts meet tensor parallelism.
@@ -108,7 +108,7 @@ pub fn experts(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     }
 }
 
-/// Rules on the pipeline.
+/// Checks schedule, split and number of micro-batches of the pipeline.
 ///
 /// Source: [megatron-lm] `schedules.py`: interleaving wants whole groups of pp micro-batches; [zero-bubble] and [dualpipe]:
 /// enough micro-batches to fill both directions, as many from one end as from the other. Embedding and loss may each stand for a layer, so that 126 layers lie on
@@ -131,16 +131,16 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let chunked = matches!(schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
     let zero_bubble = matches!(schedule, Schedule::ZbH1 | Schedule::ZbH2 | Schedule::ZbV);
     if chunked && virtual_stages < 2 {
-        found.push(refuse("it needs two chunks a rank or more"));
+        found.push(refuse("it needs at least two chunks per rank"));
     }
     if (chunked || zero_bubble || schedule == Schedule::DualPipeV) && pp == 1 {
-        found.push(refuse("it needs two ranks or more"));
+        found.push(refuse("it needs at least two ranks"));
     }
     if schedule == Schedule::DualPipe && !pp.is_multiple_of(2) {
         found.push(refuse("it needs an even pp"));
     }
     if schedule.is_bidirectional() && micro_batches < 2.0 * f64::from(pp) {
-        found.push(refuse("it needs 2·pp micro-batches or more"));
+        found.push(refuse("it needs at least 2·pp micro-batches"));
     }
     if schedule == Schedule::DualPipe && micro_batches.fract() == 0.0 && !(micro_batches as u32).is_multiple_of(2) {
         found.push(refuse("it needs an even number of micro-batches, half from each end"));
@@ -151,7 +151,7 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     }
 }
 
-/// Whether a split that names layers fits the model and the pipeline.
+/// Checks that a split that names layers fits the model and the pipeline.
 fn spelled_out(problem: &Problem, plan: &Plan) -> Result<(), String> {
     let (model, pp, v) = (problem.model(), plan.layout.pp, plan.schedule.virtual_stages());
     let (layers, chunks) = (model.layers(), pp * v);
@@ -164,12 +164,12 @@ fn spelled_out(problem: &Problem, plan: &Plan) -> Result<(), String> {
         LayerSplit::Stages(list) => {
             let (stages, named) = (list.layers().len(), list.layers().iter().map(|n| u64::from(*n)).sum::<u64>());
             if stages != chunks as usize {
-                Err(format!("it has {stages} stages; pp={pp} with {v} chunks a rank has {chunks}"))
+                Err(format!("it has {stages} stages; pp={pp} with {v} chunks per rank has {chunks}"))
             } else if named != u64::from(layers) {
-                Err(format!("it holds {named} layers; the model has {layers}"))
+                Err(format!("it places {named} layers; the model has {layers}"))
             } else if list.mtp() != model.mtp_depth {
                 let (has, held) = (model.mtp_depth, list.mtp());
-                Err(format!("it holds {held} multi-token-prediction layers (`m`); the model has {has}"))
+                Err(format!("it places {held} multi-token-prediction layers (`m`); the model has {has}"))
             } else {
                 Ok(())
             }
@@ -177,14 +177,14 @@ fn spelled_out(problem: &Problem, plan: &Plan) -> Result<(), String> {
     }
 }
 
-/// The first rule on the pipeline that a plan breaks.
+/// First pipeline rule that a plan breaks.
 pub fn first_of_pipeline(problem: &Problem, plan: &Plan) -> Option<Rejection> {
     let mut found = Vec::new();
     pipeline(problem, plan, &mut found);
     found.into_iter().next()
 }
 
-/// The global batch divides by micro-batch · dp. Source: [megatron-lm] `arguments.py`.
+/// Checks that the global batch divides by micro-batch · dp. Source: [megatron-lm] `arguments.py`.
 pub fn batch(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let global_batch = problem.workload().global_batch;
     let (dp, micro_batch) = (plan.layout.dp, plan.micro_batch);
@@ -193,10 +193,11 @@ pub fn batch(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     }
 }
 
-/// Rules on sharding and what combines.
+/// Checks ZeRO stage, shard group, offload and their combinations.
 ///
-/// Source: [torchtitan] (FSDP beside a pipeline), [deepspeed] (ZeRO 2 and 3 do not combine with its pipeline engine; here ZeRO 2
-/// with a pipeline is refused alike), [llama3-infrastructure] §3.3.2 (a system of one's own shards gradients beside a pipeline).
+/// Source: [torchtitan] (FSDP with a pipeline), [deepspeed] (ZeRO 2 and 3 do not combine with its pipeline engine; ZeRO 2
+/// with a pipeline is refused here too), [llama3-infrastructure] §3.3.2 (an in-house framework shards gradients with a
+/// pipeline).
 pub fn sharding(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let can_reduce = problem.stack().family == Family::Internal;
     if plan.zero == ZeroStage::Two && plan.layout.pp > 1 && !can_reduce {
@@ -212,9 +213,9 @@ pub fn sharding(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     }
     let share = |x: f64| (0.0..=1.0).contains(&x);
     if !share(plan.offload.optimizer) || !share(plan.offload.activations) {
-        found.push(Rejection::Combination("an offloaded share lies between 0 and 1"));
+        found.push(Rejection::Combination("an offloaded share is between 0 and 1"));
     }
     if let Recompute::FirstLayers(0) = plan.recompute {
-        found.push(Rejection::Combination("recomputing the first 0 layers is recomputing none"));
+        found.push(Rejection::Combination("recomputing the first 0 layers recomputes none"));
     }
 }

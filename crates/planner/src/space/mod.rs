@@ -1,4 +1,4 @@
-//! The space of plans: which there are, and which are legal.
+//! Space of plans: its dimensions, its size, and the legality of a plan.
 
 pub mod dimensions;
 pub mod legal;
@@ -12,12 +12,12 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute};
 use meshwright_engine::problem::Problem;
 
-pub use dimensions::{Sharding, orders};
+pub use dimensions::{ShardingChoice, orders};
 pub use meshwright_engine::plan::text::{parse_plan, plain_plan};
 pub use rejection::Rejection;
 pub use restrict::Restrictions;
 
-/// Every reason why a plan is illegal or too large; empty when it runs.
+/// Every reason why a plan is illegal or too large; empty for a feasible plan.
 pub fn check(costs: &Costs, plan: &Plan) -> Vec<Rejection> {
     let mut found = Vec::new();
     let gpus = costs.problem.cluster().gpus;
@@ -29,7 +29,7 @@ pub fn check(costs: &Costs, plan: &Plan) -> Vec<Rejection> {
     found
 }
 
-/// The same where GPUs may stay idle.
+/// Every reason why a plan is illegal or too large, if GPUs may stay idle.
 pub fn check_with_idle(costs: &Costs, plan: &Plan) -> Vec<Rejection> {
     let mut found = Vec::new();
     let gpus = costs.problem.cluster().gpus;
@@ -54,12 +54,12 @@ fn world_size(plan: &Plan) -> u64 {
     u64::from(tp) * u64::from(cp) * u64::from(pp) * u64::from(dp)
 }
 
-/// Whether memory has a meaning: a chunk for each rank, a whole expert grid.
+/// Whether the memory of a plan is defined: every rank has a chunk and the expert grid is whole.
 pub fn can_be_sized(plan: &Plan, problem: &Problem) -> bool {
     plan.layout.pp * plan.schedule.virtual_stages() <= problem.model().layers() + 2 && plan.layout.dp > 0
 }
 
-/// Every reason but the number of GPUs and memory.
+/// Every reason other than the number of GPUs and the memory.
 pub fn illegal(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
     legal::tensor_and_context(costs.problem, plan, found);
     legal::ffn_widths(costs, plan, found);
@@ -69,21 +69,21 @@ pub fn illegal(costs: &Costs, plan: &Plan, found: &mut Vec<Rejection>) {
     legal::sharding(costs.problem, plan, found);
 }
 
-/// Whether the fullest rank is over the ceiling.
+/// Rejection of a plan whose fullest rank exceeds the memory budget.
 pub fn too_large(costs: &Costs, plan: &Plan) -> Option<Rejection> {
     let fullest = costs.fullest(plan);
     let (needed, available) = (fullest.device(), costs.problem.hbm_budget());
     (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank: fullest.rank })
 }
 
-/// Whether what ranks leave on their hosts is over the memory of one.
+/// Rejection of a plan whose offloaded data exceed the memory of a host.
 pub fn too_large_for_hosts(costs: &Costs, plan: &Plan) -> Option<Rejection> {
     costs.over_host(plan).map(|(needed, available)| Rejection::HostMemory { needed, available })
 }
 
-/// Queries of one block of a fused attention kernel: fewer per chunk leave it half empty. Source: specification §2.3.
+/// Query block size of a fused attention kernel; a shorter chunk leaves the block half empty. Source: specification §2.3.
 const QUERY_BLOCK: u32 = 128;
-/// Largest micro-batch looked at: so many sequences, or so many tokens where that is more sequences.
+/// Largest micro-batch searched: this many sequences, or `MOST_TOKENS` tokens if that allows more sequences.
 const MOST_SEQUENCES: u32 = 16;
 const MOST_TOKENS: u32 = 131_072;
 
@@ -97,10 +97,11 @@ pub fn divisors(n: u32) -> Vec<u32> {
     small
 }
 
-/// Plans that share the price of their layers: tp, cp with its kind, sp, expert grid, dispatcher and micro-batch are fixed.
-pub type Shape = Plan;
+/// Plan whose tp, cp and its kind, sp, expert grid, dispatcher and micro-batch are fixed: plans of one shape share layer
+/// costs.
+pub type PlanShape = Plan;
 
-/// The values of each dimension for one problem.
+/// Space of the plans of one problem under restrictions.
 #[derive(Clone, Debug)]
 pub struct Space<'a> {
     costs: &'a Costs<'a>,
@@ -108,12 +109,12 @@ pub struct Space<'a> {
 }
 
 impl<'a> Space<'a> {
-    /// The space of a problem under restrictions.
+    /// Creates the space of a problem under restrictions.
     pub const fn new(costs: &'a Costs<'a>, restrictions: &'a Restrictions) -> Self {
         Self { costs, restrictions }
     }
 
-    /// What its plans must and must not have.
+    /// Values that plans of the space must or must not have.
     pub const fn restrictions(&self) -> &Restrictions {
         self.restrictions
     }
@@ -123,7 +124,7 @@ impl<'a> Space<'a> {
         self.restrictions.allows_idle()
     }
 
-    /// How many plans there are: a product where dimensions are free of each other, a sum where they are not.
+    /// Number of plans: a product over independent dimensions, a sum over dependent ones.
     pub fn size(&self) -> u64 {
         let mut of_layout: BTreeMap<(u32, u32, u32), u64> = BTreeMap::new();
         let mut of_pp: BTreeMap<u32, u64> = BTreeMap::new();
@@ -139,14 +140,14 @@ impl<'a> Space<'a> {
         size
     }
 
-    /// Schedules, splits, recomputations and shares of offloaded activations on `pp` ranks.
+    /// Number of combinations of schedule, split, recomputation and offloaded activations on `pp` ranks.
     fn count_above_sharding(&self, pp: u32) -> u64 {
         let shares = |recompute: Recompute| self.offloaded_activations(pp, recompute).len() as u64;
         let below = |(schedule, _)| self.recomputes(pp, schedule).into_iter().map(shares).sum::<u64>();
         self.pipelines(pp).into_iter().map(below).sum()
     }
 
-    /// Token-mixing parts: tp, sp, cp with its kind, micro-batch, in a fixed order.
+    /// Token-mixing parts in a fixed order: tp, sp, cp with its kind, micro-batch.
     pub fn mixes(&self) -> Vec<Plan> {
         let problem = self.costs.problem;
         let gpus = problem.cluster().gpus;
@@ -170,8 +171,8 @@ impl<'a> Space<'a> {
         mixes
     }
 
-    /// Expert grids of a mix: ep, etp and the dispatcher.
-    pub fn grids(&self, mix: &Plan) -> Vec<Shape> {
+    /// Expert grids of a mix: ep, etp and dispatcher.
+    pub fn grids(&self, mix: &Plan) -> Vec<PlanShape> {
         let problem = self.costs.problem;
         let (tp, gpus) = (mix.layout.tp, u64::from(problem.cluster().gpus));
         let (expert_sizes, expert_tps) = match problem.model().experts() {
@@ -190,17 +191,17 @@ impl<'a> Space<'a> {
         shapes
     }
 
-    /// All shapes, in a fixed order.
-    pub fn shapes(&self) -> Vec<Shape> {
+    /// All shapes of the space, in a fixed order.
+    pub fn shapes(&self) -> Vec<PlanShape> {
         self.mixes().iter().flat_map(|mix| self.grids(mix)).collect()
     }
 
-    /// Context-parallel ranks that still have a block of queries in each of their two chunks of the sequence.
+    /// Largest context-parallel degree that leaves a block of queries in each of a rank's two chunks.
     fn most_cp(&self) -> u32 {
         (self.costs.problem.workload().seq_len / (2 * QUERY_BLOCK)).max(1)
     }
 
-    /// Values of a degree: divisors of what is left of the GPUs, or where GPUs may stay idle any number up to it.
+    /// Values of a degree: divisors of the remaining GPUs, or any number up to them if GPUs may stay idle.
     fn degrees(&self, key: &str, left: u32, most: u32) -> Vec<u32> {
         let all: Vec<u32> = if self.restrictions.allows_idle() {
             (1..=left.min(most).min(self.most_useful(key))).collect()
@@ -210,7 +211,7 @@ impl<'a> Space<'a> {
         all.into_iter().filter(|&d| d <= most && self.restrictions.allows_number(key, d)).collect()
     }
 
-    /// Beyond this no legal plan has the degree: tp divides a width, cp half the sequence.
+    /// Largest value that a legal plan can have: tp divides a width, cp divides half the sequence.
     fn most_useful(&self, key: &str) -> u32 {
         match key {
             "tp" => self.costs.problem.model().hidden,
@@ -223,7 +224,7 @@ impl<'a> Space<'a> {
         all.into_iter().filter(|on| self.restrictions.allows_word("sp", if *on { "on" } else { "off" })).collect()
     }
 
-    /// Exchanges of context parallelism; one stands for all where there is none.
+    /// Exchange algorithms of context parallelism; one stands for all when cp = 1.
     fn cp_kinds(&self, cp: u32) -> Vec<CpKind> {
         if cp == 1 {
             return vec![CpKind::Ring];
@@ -232,7 +233,7 @@ impl<'a> Space<'a> {
         all.into_iter().filter(|kind| self.restrictions.allows_word("cp-kind", &kind.to_string())).collect()
     }
 
-    /// Micro-batch sizes: divisors of the batch up to 16 sequences or 131,072 tokens, or those that were asked for.
+    /// Micro-batch sizes: divisors of the batch up to 16 sequences or 131,072 tokens, or those that are fixed.
     fn micro_batches(&self) -> Vec<u32> {
         let workload = self.costs.problem.workload();
         let most = MOST_SEQUENCES.max(MOST_TOKENS / workload.seq_len);
@@ -243,9 +244,8 @@ impl<'a> Space<'a> {
             .collect()
     }
 
-    /// Pipelines and replicas of a shape: pp and dp that use all GPUs; where GPUs may stay idle, any pp with replicas that
-    /// divide the batch.
-    pub fn layouts(&self, shape: &Shape) -> Vec<Layout> {
+    /// Layouts of a shape: pp and dp that use all GPUs; if GPUs may stay idle, any pp with replicas that divide the batch.
+    pub fn layouts(&self, shape: &PlanShape) -> Vec<Layout> {
         let problem = self.costs.problem;
         let left = problem.cluster().gpus / (shape.layout.tp * shape.layout.cp);
         let most = (problem.model().layers() + 2).min(left);
@@ -266,20 +266,20 @@ impl<'a> Space<'a> {
             .collect()
     }
 
-    /// Why the framework that must express every plan cannot express this one.
+    /// Rejection of a plan that the requested framework cannot express.
     pub fn inexpressible(&self, plan: &Plan) -> Option<Rejection> {
         let limits = self.restrictions.limits()?;
         limits.plan_obstacle(self.costs.problem, plan).map(|obstacle| refused(limits, obstacle))
     }
 
-    /// Why it cannot express the degrees, sharding and rank order of this plan, whatever else the plan is.
+    /// Rejection of degrees, sharding and rank order that the requested framework cannot express in any plan.
     pub fn inexpressible_sharding(&self, plan: &Plan) -> Option<Rejection> {
         let limits = self.restrictions.limits()?;
         limits.sharding_obstacle(self.costs.problem, plan).map(|obstacle| refused(limits, obstacle))
     }
 
-    /// Whether a plan lies in the space; of what it does without (the exchange of one context-parallel rank, the split of one
-    /// stage) nothing is asked.
+    /// Whether a plan lies in the space. Settings without effect (the exchange when cp = 1, the split of a single stage)
+    /// are not checked.
     pub fn allows(&self, plan: &Plan) -> bool {
         let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
         let numbers =
@@ -293,7 +293,7 @@ impl<'a> Space<'a> {
             && (pp == 1 || self.splits(pp).contains(&plan.split) || self.ends(pp, plan.schedule).contains(&plan.split))
             && self.recomputes(pp, plan.schedule).contains(&plan.recompute)
             && self.offloaded_activations(pp, plan.recompute).contains(&plan.offload.activations)
-            && self.shardings(&plan.layout).contains(&Sharding::of(plan))
+            && self.shardings(&plan.layout).contains(&ShardingChoice::of(plan))
             && self.inexpressible(plan).is_none()
     }
 }

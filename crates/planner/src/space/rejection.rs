@@ -1,27 +1,27 @@
-//! Why a plan cannot run: a value with its numbers.
+//! Reasons why a plan cannot run: values with their numbers.
 
 use meshwright_engine::units::Bytes;
 
-/// Why a plan cannot run.
+/// Reason why a plan cannot run.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Rejection {
-    /// The degrees do not multiply to the GPUs.
+    /// The product of the degrees is not the number of GPUs.
     #[error("tp·cp·pp·dp = {world} is not the {gpus} GPUs of the cluster")]
     WorldSize {
         /// Product of the degrees.
         world: u64,
-        /// GPUs there are.
+        /// Number of GPUs of the cluster.
         gpus: u32,
     },
-    /// Megatron splits attention by heads.
+    /// Tensor parallelism does not divide the attention heads.
     #[error("tp={tp} does not divide the {heads} heads")]
     Heads {
         /// Tensor-parallel size.
         tp: u32,
-        /// Heads.
+        /// Number of attention heads.
         heads: u32,
     },
-    /// Tensor parallelism splits the intermediate size.
+    /// Tensor parallelism does not divide the intermediate size.
     #[error("tp={tp} does not divide the intermediate size {width}")]
     FfnWidth {
         /// Tensor-parallel size.
@@ -29,55 +29,55 @@ pub enum Rejection {
         /// Intermediate size.
         width: u32,
     },
-    /// Key-value heads are either shared out or repeated.
+    /// Tensor parallelism neither divides nor multiplies the key-value heads.
     #[error("tp={tp} neither divides the {kv_heads} key-value heads nor is a multiple of them")]
     KvHeads {
         /// Tensor-parallel size.
         tp: u32,
-        /// Key-value heads.
+        /// Number of key-value heads.
         kv_heads: u32,
     },
-    /// A pipeline needs a layer for each chunk.
-    #[error("pp={pp} with {virtual_stages} chunks a rank needs {chunks} layers or more; the model has {layers}")]
+    /// The model has fewer layers than the pipeline has chunks.
+    #[error("pp={pp} with {virtual_stages} chunks per rank needs at least {chunks} layers; the model has {layers}")]
     TooFewLayers {
         /// Pipeline-parallel size.
         pp: u32,
         /// Chunks per rank.
         virtual_stages: u32,
-        /// Chunks in all.
+        /// Number of chunks of the pipeline.
         chunks: u32,
-        /// Layers, with those that embedding and loss stand for.
+        /// Number of layers, with embedding and loss where they count as layers.
         layers: u32,
     },
-    /// A split that names layers of stages does not fit.
+    /// A split that spells out layers does not fit the model or the pipeline.
     #[error("split={split}: {why}")]
     Split {
-        /// The split.
+        /// The split as text.
         split: String,
-        /// What does not fit.
+        /// Reason, with its numbers.
         why: String,
     },
-    /// A schedule of several ranks on one, or of one on several.
+    /// The schedule does not fit the number of pipeline ranks.
     #[error("schedule {schedule} does not run on pp={pp}: {why}")]
     Schedule {
-        /// The schedule.
+        /// Name of the schedule.
         schedule: String,
         /// Pipeline-parallel size.
         pp: u32,
-        /// What it asks for.
+        /// Requirement of the schedule.
         why: &'static str,
     },
-    /// The batch does not divide.
-    #[error("a global batch of {global_batch} is no multiple of dp·micro-batch = {dp}·{micro_batch}")]
+    /// The global batch does not divide into micro-batches of all replicas.
+    #[error("a global batch of {global_batch} is not a multiple of dp·micro-batch = {dp}·{micro_batch}")]
     Batch {
-        /// Sequences per step.
+        /// Sequences of one step.
         global_batch: u32,
         /// Data-parallel size.
         dp: u32,
         /// Sequences per micro-batch.
         micro_batch: u32,
     },
-    /// Interleaving walks the micro-batches in groups of pp.
+    /// Interleaving needs whole groups of pp micro-batches.
     #[error("interleaving needs the {micro_batches} micro-batches to be a multiple of pp={pp}")]
     InterleavedBatch {
         /// Micro-batches per replica.
@@ -85,91 +85,91 @@ pub enum Rejection {
         /// Pipeline-parallel size.
         pp: u32,
     },
-    /// The sequence does not divide.
+    /// The sequence does not divide by what tp, sp or cp require.
     #[error("a sequence of {seq_len} tokens does not divide by {by} ({why})")]
     Sequence {
-        /// Tokens.
+        /// Sequence length in tokens.
         seq_len: u32,
-        /// What it must divide by.
+        /// Required divisor.
         by: u32,
-        /// Who asks for it.
+        /// Setting that requires it.
         why: &'static str,
     },
-    /// Heads-for-tokens needs a key-value head for each rank.
+    /// Ulysses attention needs a key-value head for each context-parallel rank.
     #[error("cp={cp} by all-to-all needs {cp} key-value heads on each tensor-parallel rank; there are {heads}")]
     UlyssesHeads {
         /// Context-parallel size.
         cp: u32,
-        /// Heads on a rank.
+        /// Key-value heads of one tensor-parallel rank.
         heads: u32,
     },
-    /// Experts do not share out.
+    /// The experts do not divide by the expert-parallel size.
     #[error("ep={ep} does not divide the {experts} experts")]
     Experts {
         /// Expert-parallel size.
         ep: u32,
-        /// Experts.
+        /// Number of experts.
         experts: u32,
     },
-    /// The expert grid does not fit the ranks of a stage.
+    /// The expert grid does not divide the ranks of a stage.
     #[error("ep·etp = {ep}·{etp} does not divide the tp·cp·dp = {ranks} ranks of a stage")]
     ExpertGrid {
         /// Expert-parallel size.
         ep: u32,
         /// Expert tensor-parallel size.
         etp: u32,
-        /// Ranks of a stage.
+        /// Number of ranks of a stage.
         ranks: u32,
     },
-    /// Expert degrees without experts.
+    /// A dense model has an expert-parallel setting.
     #[error("{what} is for mixtures of experts, and the model is dense")]
     Dense {
-        /// The setting.
+        /// Name of the setting.
         what: &'static str,
     },
-    /// A combination that frameworks refuse.
+    /// Frameworks refuse this combination of settings.
     #[error("{0}")]
     Combination(&'static str),
-    /// Forbidden, or outside of what was fixed.
+    /// The plan is forbidden by the restrictions, or lies outside of them.
     #[error("{0} was forbidden, or other values were fixed")]
     Restricted(String),
-    /// The framework that was asked for has no such setting.
+    /// The requested framework has no such setting.
     #[error("{framework} cannot express {what}: {why}")]
     Inexpressible {
-        /// The framework.
+        /// Name of the framework.
         framework: &'static str,
-        /// What, as it stands in the plan.
+        /// The setting, as text of a plan.
         what: String,
-        /// Why not, in the framework's terms.
+        /// Reason, in the framework's terms.
         why: String,
     },
-    /// The footprint is over the ceiling.
+    /// The fullest rank exceeds the memory budget.
     #[error("needs {needed} on pipeline rank {rank}, and {available} may be filled")]
     OutOfMemory {
-        /// Needed by the fullest rank.
+        /// Memory of the fullest rank.
         needed: Bytes,
-        /// Allowed by the profile.
+        /// Memory budget of a device.
         available: Bytes,
-        /// That rank.
+        /// Pipeline rank with that memory.
         rank: u32,
     },
-    /// What ranks leave on their host is over its memory.
-    #[error("leaves {needed} on a host, and a host has {available}")]
+    /// Offloaded data exceed the memory of a host.
+    #[error("offloads {needed} to a host that has {available}")]
     HostMemory {
-        /// Left by the ranks of the fullest host.
+        /// Bytes offloaded by the ranks of the fullest host.
         needed: Bytes,
-        /// Memory of a host.
+        /// Memory of one host.
         available: Bytes,
     },
 }
 
 impl Rejection {
-    /// Whether the plan runs but for memory, and has a price.
+    /// Whether only memory prevents the plan from running, so that its cost is defined.
     pub const fn is_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory { .. } | Self::HostMemory { .. })
     }
 
-    /// Short name for counts.
+    /// Short name of the rule, as used in counts.
     pub const fn rule(&self) -> &'static str {
         match self {
             Self::WorldSize { .. } => "world-size",

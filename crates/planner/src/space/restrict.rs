@@ -1,4 +1,4 @@
-//! What the user fixes or forbids: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
+//! Restrictions that the user sets with `--fix` and `--forbid`: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
 
 use crate::limits::Limits;
 use meshwright_engine::plan::Recompute;
@@ -8,7 +8,7 @@ use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Family;
 use meshwright_engine::suggest;
 
-/// One `key=value` of `--fix` or `--forbid`.
+/// Values of one key, from one `--fix` or `--forbid`.
 #[derive(Clone, Debug, PartialEq)]
 struct Rule {
     key: String,
@@ -17,9 +17,9 @@ struct Rule {
 
 #[derive(Clone, Debug, PartialEq)]
 enum Values {
-    /// A number from .. to, both inside.
+    /// Numbers from the first to the second, inclusive.
     Range(u32, u32),
-    /// One of these words.
+    /// Words, one of which must match.
     Words(Vec<String>),
 }
 
@@ -55,7 +55,7 @@ const WORDS: [&str; 11] = [
     "order",
 ];
 
-/// What the user fixes or forbids.
+/// Values that plans must have, values that they must not have, and the framework that must run them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Restrictions {
     fixed: Vec<Rule>,
@@ -66,10 +66,11 @@ pub struct Restrictions {
 }
 
 impl Restrictions {
-    /// Adds `key=value`, `key=a..b` or `key=a,b` to what plans must have.
+    /// Adds `key=value`, `key=a..b` or `key=a,b` to the values that plans must have.
     ///
     /// # Errors
-    /// Names the key that is unknown or the value that it cannot have.
+    ///
+    /// Names the unknown key, or the value that the key cannot have.
     pub fn fix(&mut self, item: &str) -> Result<(), String> {
         let rule = parse(item)?;
         if self.fixed.iter().any(|known| known.key == rule.key) {
@@ -79,16 +80,17 @@ impl Restrictions {
         Ok(())
     }
 
-    /// Adds `key=value`, `key=a..b` or `key=a,b` to what plans must not have.
+    /// Adds `key=value`, `key=a..b` or `key=a,b` to the values that plans must not have.
     ///
     /// # Errors
-    /// Names the key that is unknown or the value that it cannot have.
+    ///
+    /// Names the unknown key, or the value that the key cannot have.
     pub fn forbid(&mut self, item: &str) -> Result<(), String> {
         self.forbidden.push(parse(item)?);
         Ok(())
     }
 
-    /// Keeps only plans that a family of software runs; `Internal` runs every plan.
+    /// Restricts plans to what a framework runs; `Internal` allows everything.
     pub const fn for_family(&mut self, family: Family) {
         self.family = Some(family);
     }
@@ -108,12 +110,12 @@ impl Restrictions {
         }
     }
 
-    /// Limits of the framework whose files must express every plan, if one was asked for.
+    /// Framework whose files must express every plan, if one was requested.
     pub const fn limits(&self) -> Option<&'static Limits> {
         self.limits
     }
 
-    /// Plans may leave GPUs idle.
+    /// Allows plans that leave GPUs idle.
     pub const fn allow_idle(&mut self) {
         self.idle = true;
     }
@@ -123,7 +125,7 @@ impl Restrictions {
         self.idle
     }
 
-    /// The family that must run every plan: the one that was asked for, else that of the stack.
+    /// Framework that must run every plan; `of_stack` unless another was requested.
     pub fn family(&self, of_stack: Family) -> Family {
         self.family.unwrap_or(of_stack)
     }
@@ -133,7 +135,7 @@ impl Restrictions {
         self.fixed.iter().any(|rule| rule.key == key)
     }
 
-    /// The restrictions on some keys, and on the framework.
+    /// Restrictions on these keys alone, with the framework.
     #[must_use]
     pub fn only(&self, keys: &[&str]) -> Self {
         let of_keys = |rules: &[Rule]| -> Vec<Rule> {
@@ -166,7 +168,7 @@ impl Restrictions {
         self.fixed.iter().any(|rule| rule.key == "schedule" && rule.matches(&word))
     }
 
-    /// Recomputations that were fixed by name.
+    /// Recomputations that are fixed by name.
     pub(super) fn fixed_recompute(&self) -> impl Iterator<Item = Recompute> + '_ {
         self.fixed
             .iter()
@@ -178,7 +180,7 @@ impl Restrictions {
             .filter_map(|word| parse_recompute(&word).ok())
     }
 
-    /// Splits that were fixed by name.
+    /// Splits that are fixed by name.
     pub(super) fn fixed_splits(&self) -> impl Iterator<Item = LayerSplit> + '_ {
         let words = self.fixed.iter().filter(|rule| rule.key == "split").flat_map(|rule| match &rule.values {
             Values::Words(words) => words.as_slice(),
@@ -192,7 +194,7 @@ impl Restrictions {
         self.fixed.iter().chain(&self.forbidden).any(|rule| rule.key == key)
     }
 
-    /// Shares that were fixed by name.
+    /// Offloaded shares that are fixed by value.
     pub(super) fn fixed_shares(&self, key: &str) -> Vec<f64> {
         let words = |rule: &Rule| match &rule.values {
             Values::Words(words) => words.iter().filter_map(|word| word.parse().ok()).collect(),
@@ -227,7 +229,7 @@ fn parse(item: &str) -> Result<Rule, String> {
         for word in &mut words {
             known_word(key, word)?;
             if key == "split" {
-                // as plans write it
+                // Normalised to the text of a plan.
                 *word = word.parse::<LayerSplit>().map_err(|why| format!("{key}={word}: {why}"))?.to_string();
             }
         }
@@ -237,7 +239,7 @@ fn parse(item: &str) -> Result<Rule, String> {
     Err(format!("there is no `{key}` to fix or forbid{}", suggest::keys_hint(key, keys)))
 }
 
-/// Whether a word is one that its key can have.
+/// Checks that a key can have a word.
 fn known_word(key: &str, word: &str) -> Result<(), String> {
     let known: Vec<&str> = match key {
         "sp" | "reshard" => vec!["on", "off"],
@@ -255,7 +257,11 @@ fn known_word(key: &str, word: &str) -> Result<(), String> {
         "order" => text::ORDERS.iter().map(|(name, _)| *name).collect(),
         _ => return parse_recompute(word).map(|_| ()),
     };
-    if known.contains(&word) { Ok(()) } else { Err(format!("{key}={word}: `{word}` is none of: {}", known.join(", "))) }
+    if known.contains(&word) {
+        Ok(())
+    } else {
+        Err(format!("{key}={word}: `{word}` is not one of: {}", known.join(", ")))
+    }
 }
 
 #[cfg(test)]

@@ -326,6 +326,7 @@ fn rounded(x: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use meshwright_engine::cost::StepTime;
 
     #[test]
     fn grades_go_from_the_mildest_to_the_worst_in_equal_ratios() {

@@ -279,6 +279,7 @@ fn assign(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::readers::document::CALLED;
 
     fn read(text: &str, wanted: Option<&str>) -> Result<Document, ImportError> {
         parse(text, wanted, &Context::alone("f.py"))

@@ -1,4 +1,4 @@
-//! The probe's own attention: `kernels/attention.cu` on random data, by the algorithms of [flashattention2].
+//! Reference attention kernel of the probe: `kernels/attention.cu` on random data, by the algorithms of [flashattention2].
 
 use std::ffi::c_void;
 
@@ -12,17 +12,18 @@ use crate::probe::{Effort, ProbeError, Sample};
 use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::kernel::Pass;
 
-/// Queries of a block forward and keys of one backward, and queries of a step backward, as in `kernels/attention.cu`.
+/// Tile size in rows: queries of a block forward, keys of a block and queries of a step backward, as in
+/// `kernels/attention.cu`.
 const TILE: u64 = 64;
 const STEP: u64 = 32;
-/// Elements between rows in shared memory.
+/// Padding of a row in shared memory, in elements.
 const PAD: u64 = 8;
-/// Threads of a block.
+/// Number of threads in a block.
 const THREADS: u32 = 128;
-/// Most blocks in the second direction of a grid. Source: [cuda-guide], technical specifications.
+/// Largest number of blocks in the second direction of a grid. Source: [cuda-guide], technical specifications.
 const MOST_HEADS: u64 = 65_535;
 
-/// Forward, sums of o·do, backward, and dq to bf16.
+/// Kernels of one head size: forward, row sums of o·do, backward, and the conversion of dq to bf16.
 #[derive(Clone, Copy)]
 pub(super) struct Functions {
     forward: drv::CUfunction,
@@ -31,7 +32,7 @@ pub(super) struct Functions {
     narrow: drv::CUfunction,
 }
 
-/// Operands of one core; those of backward are empty where only forward runs.
+/// Operands of one attention core; those of backward are empty for a forward pass.
 struct Operands {
     q: Buffer,
     k: Buffer,
@@ -46,7 +47,7 @@ struct Operands {
     dv: Buffer,
 }
 
-/// Why the probe cannot run a core, if it cannot.
+/// Reason why the probe cannot run a core, if any.
 pub fn unsupported(core: &Attention) -> Option<String> {
     let Attention { kernel, pass, sequences, heads, kv_heads, queries, keys, qk_dim, v_dim, mask: _ } = *core;
     let most = u64::from(u32::MAX / 2);
@@ -59,7 +60,7 @@ pub fn unsupported(core: &Attention) -> Option<String> {
         Some("attention has no weights".into())
     } else if !HEADS.contains(&(qk_dim, v_dim)) {
         let heads: Vec<String> = HEADS.iter().map(|(qk, v)| format!("{qk}/{v}")).collect();
-        Some(format!("the probe's attention is of heads of {} (queries and keys / values)", heads.join(", ")))
+        Some(format!("the probe's attention supports heads of {} (queries and keys / values)", heads.join(", ")))
     } else if !heads.is_multiple_of(kv_heads) {
         Some(format!("{heads} query heads do not share {kv_heads} heads of keys evenly"))
     } else if queries > keys {
@@ -72,7 +73,8 @@ pub fn unsupported(core: &Attention) -> Option<String> {
 }
 
 impl Cuda {
-    /// Times cuDNN's attention, or the probe's own kernel. Backward is all that it launches: zeros for dq, sums of o·do, the kernel, dq to bf16.
+    /// Times cuDNN's attention, or the probe's own kernel. Backward includes all its launches: clearing dq, row sums of
+    /// o·do, the kernel, dq to bf16.
     pub(super) fn attention(&mut self, core: &Attention, effort: Effort) -> Result<Sample, ProbeError> {
         if core.kernel == Fused::Library(AttentionKernel::Cudnn) {
             return self.library_attention(core, effort);
@@ -94,7 +96,7 @@ impl Cuda {
         self.sample(effort, &mut |at| self.backward(functions, core, &sets[at % sets.len()]))
     }
 
-    /// The kernels for heads of these dimensions, compiled when they are first needed.
+    /// Kernels for these head dimensions, compiled on first use.
     fn functions_of(&mut self, qk: u64, v: u64) -> Result<Functions, ProbeError> {
         if let Some(known) = self.attention.get(&(qk, v)) {
             return Ok(*known);
@@ -185,7 +187,7 @@ impl Cuda {
     }
 }
 
-/// The arguments that follow the tensors.
+/// Arguments that follow the tensors.
 struct Sizes {
     group: u32,
     queries: u32,
@@ -239,12 +241,12 @@ fn operand_bytes(core: &Attention) -> [u64; 11] {
     ]
 }
 
-/// Shared memory of a forward block: queries, keys and values.
+/// Bytes of shared memory of a forward block: queries, keys and values.
 const fn forward_shared(qk: u64, v: u64) -> u32 {
     (2 * TILE * (2 * (qk + PAD) + v + PAD)) as u32
 }
 
-/// Of a backward block: keys and values, queries and output gradients of a step, score gradients.
+/// Bytes of shared memory of a backward block: keys and values, queries and output gradients of a step, score gradients.
 const fn backward_shared(qk: u64, v: u64) -> u32 {
     (2 * ((TILE + STEP) * (qk + PAD + v + PAD) + TILE * (STEP + PAD))) as u32
 }

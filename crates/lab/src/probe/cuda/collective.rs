@@ -1,4 +1,4 @@
-//! Collectives through NCCL, in every group of some size at once.
+//! Collectives through NCCL, in all groups of one size at once.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::probe::{Effort, ProbeError, Sample};
 use meshwright_engine::collective::Group;
 use meshwright_engine::gpu::Collective;
 
-/// The ranks that were started together, and a communicator of this one's group for each size that was asked for.
+/// Ranks that were started together, with a communicator of this rank's group for each requested size.
 pub(super) struct Communicators {
     ranks: Ranks,
     of: BTreeMap<Group, ncclsys::ncclComm_t>,
 }
 
 impl Communicators {
-    /// This rank's communicator of its group; all ranks ask for the same groups in the same order.
+    /// Communicator of this rank's group; all ranks request the same groups in the same order.
     fn of(&mut self, group: Group) -> Result<ncclsys::ncclComm_t, ProbeError> {
         if let Some(known) = self.of.get(&group) {
             return Ok(*known);
@@ -42,10 +42,11 @@ impl Communicators {
 }
 
 impl Cuda {
-    /// Joins the other ranks in one NCCL communicator; those of smaller groups are made when they are needed.
+    /// Joins the other ranks in one NCCL communicator; communicators of smaller groups are created on first use.
     ///
     /// # Errors
-    /// When NCCL is not there, the ranks do not find each other, or NCCL fails.
+    ///
+    /// NCCL is missing or fails, or the ranks do not find each other.
     pub fn join(&mut self, ranks: Ranks) -> Result<(), ProbeError> {
         if !libraries().nccl {
             return Err(missing(
@@ -60,11 +61,11 @@ impl Cuda {
         Ok(())
     }
 
-    /// A collective in all groups of its size at once, as a step runs it.
+    /// Times a collective in all groups of its size at once, as a training step runs it.
     pub(super) fn collective(&mut self, kernel: &Kernel, effort: Effort) -> Result<Sample, ProbeError> {
         let unsupported = |why: String| ProbeError::Unsupported { kernel: kernel.to_string(), why };
         let Kernel::Collective { op, ranks, nodes, bytes } = *kernel else {
-            return Err(unsupported("it is no collective".into()));
+            return Err(unsupported("it is not a collective".into()));
         };
         let Some(communicators) = &mut self.ranks else {
             return Err(unsupported("it needs several ranks: start with torchrun or srun".into()));

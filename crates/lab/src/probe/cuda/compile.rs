@@ -1,4 +1,4 @@
-//! The libraries that are there, and the kernels of our own through NVRTC.
+//! Dynamic libraries that are present, and compilation of the probe's kernels with NVRTC.
 
 use std::ffi::CString;
 
@@ -8,29 +8,29 @@ use cudarc::{cublaslt, cudnn, nccl, nvrtc};
 use super::{failed, missing};
 use crate::probe::ProbeError;
 
-/// Source of the streaming kernels.
+/// Source text of the streaming kernels.
 const STREAM: &str = include_str!("../kernels/stream.cu");
-/// Source of the attention kernels, and of the words that they are written in: warp-wide PTX [ptx-isa].
+/// Source text of the attention kernels and of the warp-wide PTX primitives that they use [ptx-isa].
 const ATTENTION: [&str; 2] = [include_str!("../kernels/warp.cu"), include_str!("../kernels/attention.cu")];
-/// Dimensions of a head, of queries and keys and of values, that the attention kernels are compiled for.
+/// Head dimensions (of queries and keys, of values) for which the attention kernels are compiled.
 pub const HEADS: [(u64, u64); 4] = [(64, 64), (96, 96), (128, 128), (192, 128)];
 
-/// Which libraries the loader finds.
+/// Libraries that the loader finds.
 #[derive(Clone, Copy, Debug)]
 pub struct Libraries {
-    /// The driver: nothing runs without it.
+    /// CUDA driver, without which nothing runs.
     pub driver: bool,
-    /// The compiler of our own kernels.
+    /// NVRTC, the compiler of the probe's kernels.
     pub nvrtc: bool,
-    /// Matrix products.
+    /// cuBLASLt, for GEMMs.
     pub cublas_lt: bool,
-    /// Attention as frameworks run it.
+    /// cuDNN, for attention as frameworks run it.
     pub cudnn: bool,
-    /// Collectives.
+    /// NCCL, for collectives.
     pub nccl: bool,
 }
 
-/// Tries to open each.
+/// Tries to open each library.
 pub fn libraries() -> Libraries {
     // SAFETY: each call tries to open shared libraries by name, which runs their initialisers and nothing of ours.
     unsafe {
@@ -44,19 +44,20 @@ pub fn libraries() -> Libraries {
     }
 }
 
-/// What is compiled.
+/// Source to compile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// Kernels that the memory bounds.
+    /// Memory-bound streaming kernels.
     Stream,
-    /// Attention for heads of these dimensions: queries and keys, and values.
+    /// Attention kernels for these head dimensions: queries and keys, and values.
     Attention(u64, u64),
 }
 
 /// Compiles for an architecture such as `compute_90a`; needs NVRTC, but no GPU.
 ///
 /// # Errors
-/// When NVRTC is not there, or the compiler's log.
+///
+/// NVRTC is missing, or compilation fails, with the compiler's log.
 pub fn compile(source: Source, arch: &str) -> Result<nvrtc::Ptx, ProbeError> {
     if !libraries().nvrtc {
         return Err(missing(
@@ -82,7 +83,7 @@ pub fn compile(source: Source, arch: &str) -> Result<nvrtc::Ptx, ProbeError> {
     })
 }
 
-/// Loads what was compiled from `name`; it is never unloaded.
+/// Loads a compiled module; `name` is for messages. It is never unloaded.
 pub fn module(ptx: &nvrtc::Ptx, name: &str) -> Result<drv::CUmodule, ProbeError> {
     let image = ptx.as_bytes().unwrap_or_default().as_ptr().cast();
     // SAFETY: NVRTC's image ends in a zero byte.
@@ -90,7 +91,7 @@ pub fn module(ptx: &nvrtc::Ptx, name: &str) -> Result<drv::CUmodule, ProbeError>
     module.map_err(|error| failed(&format!("cuModuleLoadData of {name}"), error))
 }
 
-/// The kernel `name` (`swiglu-backward` is `swiglu_backward_kernel`).
+/// Kernel of a module by name (`swiglu-backward` is `swiglu_backward_kernel`).
 pub fn function(module: drv::CUmodule, name: &str) -> Result<drv::CUfunction, ProbeError> {
     let symbol = CString::new(name.replace('-', "_") + "_kernel").map_err(|error| failed(name, error))?;
     // SAFETY: the module is never unloaded.

@@ -1,4 +1,4 @@
-//! Device memory and events that free themselves.
+//! Owned device memory and events, freed on drop.
 
 use std::ffi::c_void;
 
@@ -7,16 +7,16 @@ use cudarc::driver::{result as driver, sys as drv};
 use super::failed;
 use crate::probe::ProbeError;
 
-/// Device memory that frees itself.
+/// Owned device memory.
 pub struct Buffer {
-    /// Address.
+    /// Address on the device.
     pub at: drv::CUdeviceptr,
-    /// Size.
+    /// Size in bytes.
     pub bytes: usize,
 }
 
 impl Buffer {
-    /// At least 16 bytes, unwritten.
+    /// Allocates uninitialised memory of at least 16 bytes.
     pub fn new(bytes: usize) -> Result<Self, ProbeError> {
         // SAFETY: the context is current on this thread; the memory is written before it is read.
         let at = unsafe { driver::malloc_sync(bytes.max(16)) };
@@ -24,7 +24,7 @@ impl Buffer {
         Ok(Self { at, bytes: bytes.max(16) })
     }
 
-    /// As the libraries want it.
+    /// Address as a pointer for library calls.
     pub const fn pointer(&self) -> *mut c_void {
         self.at as *mut c_void
     }
@@ -37,18 +37,18 @@ impl Drop for Buffer {
     }
 }
 
-/// A pair of events that frees itself.
+/// Owned pair of events.
 pub struct Events {
-    /// Recorded before.
+    /// Event recorded before the work.
     pub start: drv::CUevent,
-    /// Recorded after.
+    /// Event recorded after the work.
     pub end: drv::CUevent,
 }
 
 impl Events {
-    /// Events that keep time.
+    /// Creates events with timing.
     pub fn new() -> Result<Self, ProbeError> {
-        // Without the flag cudarc's events would not keep time.
+        // cudarc's default flag disables timing.
         let new = || driver::event::create(drv::CUevent_flags::CU_EVENT_DEFAULT);
         let start = new().map_err(|error| failed("cuEventCreate", error))?;
         let end = new().map_err(|error| failed("cuEventCreate", error))?;

@@ -1,8 +1,8 @@
-//! A probe on an NVIDIA GPU, through cudarc, which loads driver and libraries when they are first called.
+//! Probe of an NVIDIA GPU, through cudarc, which loads driver and libraries on first use.
 //!
-//! This folder has the only `unsafe` of the crate. Nothing here prices or judges: it allocates, fills with random data, warms up, and
-//! times with device events. Each sample is the mean of as many launches as fill a window, so that the resolution of
-//! events does not show; operands rotate through more memory than the caches hold.
+//! This folder has the only `unsafe` code of the crate. It allocates, fills memory with random data, warms up, and times
+//! with device events. Each sample is the mean of as many launches as fill a window, so that the resolution of events does
+//! not matter; operands rotate through more memory than the caches hold.
 #![allow(unsafe_code)]
 
 mod attention;
@@ -33,9 +33,9 @@ pub use cudnn::{LEAST_VERSION as LEAST_CUDNN, Planned, planned, release, version
 
 /// Shortest window between two events.
 const WINDOW: Duration = Duration::from_micros(200);
-/// Most sets of operands that rotate.
+/// Largest number of operand sets to rotate.
 const MOST_SETS: usize = 16;
-/// Launches of an empty kernel that are timed together; the driver queues about a thousand.
+/// Number of launches of an empty kernel to time together; the driver queues about a thousand.
 const LAUNCHES: u32 = 500;
 
 fn failed(call: &str, error: impl std::fmt::Debug) -> ProbeError {
@@ -46,12 +46,12 @@ fn missing(what: impl Into<String>, remedy: &str) -> ProbeError {
     ProbeError::Missing { what: what.into(), remedy: remedy.to_owned() }
 }
 
-/// Launches one kernel; gets the number of the launch.
+/// Launch function of one kernel; its argument is the number of the launch.
 type Run<'a> = Box<dyn FnMut(usize) -> Result<(), ProbeError> + 'a>;
 
-/// One GPU, opened.
+/// Opened GPU of this host.
 pub struct Cuda {
-    // Destroyed before its context is let go.
+    // Declared first, so that it is destroyed before its context is released.
     cudnn: Option<cudnn::Cudnn>,
     context: Arc<CudaContext>,
     stream: drv::CUstream,
@@ -70,7 +70,8 @@ impl Cuda {
     /// Opens a device and compiles the kernels for it.
     ///
     /// # Errors
-    /// When driver, device or NVRTC are not there.
+    ///
+    /// The driver, device or NVRTC is missing.
     pub fn open(ordinal: usize, mut machine: Machine) -> Result<Self, ProbeError> {
         if !libraries().driver {
             return Err(missing(
@@ -78,7 +79,7 @@ impl Cuda {
                 "install the NVIDIA driver, or give samples that were taken elsewhere with --probe FILE",
             ));
         }
-        // cudarc panics where the driver lacks a function; that is a driver too old, not a mistake of the user's.
+        // cudarc panics if the driver lacks a function, which means that the driver is too old.
         let quiet = std::panic::take_hook();
         std::panic::set_hook(Box::new(|_| {}));
         let opened = std::panic::catch_unwind(|| Self::context(ordinal));
@@ -146,7 +147,7 @@ impl Cuda {
         names.map(|name| Ok((name, compile::function(module, name)?))).collect()
     }
 
-    /// Device memory in use, by anyone.
+    /// Device memory in use by all processes.
     fn memory_in_use(&self) -> Result<usize, ProbeError> {
         let (free, total) = self.context.mem_get_info().map_err(|error| failed("cuMemGetInfo", error))?;
         Ok(total - free)
@@ -162,7 +163,7 @@ impl Cuda {
         self.launch_on(self.stream, (blocks, 256), name, operands, [rows, columns])
     }
 
-    /// The same on a stream, with so many blocks of so many threads.
+    /// Launches a kernel on a stream with a given number of blocks and threads.
     fn launch_on(
         &self,
         stream: drv::CUstream,
@@ -187,7 +188,7 @@ impl Cuda {
         launched.map_err(|error| failed(&format!("launch of {name}"), error))
     }
 
-    /// Memory of random bf16 (or bytes that are finite in 8 bits).
+    /// Allocates random bf16 data (or bytes that are finite in 8-bit formats).
     fn random(&self, bytes: usize, fill: &str) -> Result<Buffer, ProbeError> {
         let buffer = Buffer::new(bytes.next_multiple_of(16))?;
         let elements = if fill == "fill" { buffer.bytes / 2 } else { buffer.bytes };
@@ -195,12 +196,12 @@ impl Cuda {
         Ok(buffer)
     }
 
-    /// How many sets of `bytes` leave nothing of the first in the cache when the last was used.
+    /// Number of operand sets of `bytes` that evict the first set from the cache before it is used again.
     fn sets(&self, bytes: usize) -> usize {
         (self.cache * 3).div_ceil(bytes.max(1)).clamp(1, MOST_SETS)
     }
 
-    /// Time of one `run`, as samples; `run` gets the number of the launch.
+    /// Times `run`, whose argument is the number of the launch.
     fn sample(
         &self,
         effort: Effort,
@@ -287,7 +288,7 @@ impl Cuda {
         sample
     }
 
-    /// Host time of launches that the device does not hold up.
+    /// Host time of a launch that does not wait for the device.
     fn launches(&self, effort: Effort) -> Result<Sample, ProbeError> {
         let mut times = Vec::new();
         for _ in 0..effort.repeats.max(1) {

@@ -1,4 +1,4 @@
-//! One matrix product through cuBLASLt.
+//! GEMM descriptors and execution through cuBLASLt.
 
 use std::ffi::c_void;
 
@@ -12,13 +12,13 @@ use crate::probe::kernel::Gemm;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::kernel::Pass;
 
-/// Workspace of a product: what NVIDIA recommends for Hopper and later (cuBLAS documentation, cublasSetWorkspace).
+/// Workspace of a GEMM: NVIDIA's recommendation for Hopper and later (cuBLAS documentation, cublasSetWorkspace).
 pub const WORKSPACE: usize = 32 << 20;
-/// Algorithms of cuBLASLt that are tried for each product.
+/// Number of cuBLASLt algorithms to try for each GEMM.
 const CANDIDATES: usize = 8;
 
-/// One product as cuBLASLt sees it: column by column, so that our rows are its columns.
-pub struct Product {
+/// GEMM in cuBLASLt's column-major order, so that our rows are its columns.
+pub struct CublasGemm {
     handle: ltsys::cublasLtHandle_t,
     call: ltsys::cublasLtMatmulDesc_t,
     left: ltsys::cublasLtMatrixLayout_t,
@@ -27,7 +27,7 @@ pub struct Product {
     beta: f32,
 }
 
-impl Product {
+impl CublasGemm {
     /// Descriptors of out\[m,n\] = a\[m,k\]·b: column by column that is outᵀ = bᵀ·aᵀ, of n rows and m columns.
     ///
     /// ```text
@@ -93,7 +93,7 @@ impl Product {
         Ok(Self { handle, call, left, right, output, beta })
     }
 
-    /// What the library proposes, the likeliest first.
+    /// Algorithms that the library proposes, the likeliest first.
     pub fn algorithms(&self) -> Result<Vec<ltsys::cublasLtMatmulAlgo_t>, ProbeError> {
         let wish = lt::create_matmul_pref().map_err(|error| failed("cublasLtMatmulPreferenceCreate", error))?;
         let limit = ltsys::cublasLtMatmulPreferenceAttributes_t::CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES;
@@ -127,7 +127,7 @@ impl Product {
             .collect())
     }
 
-    /// One run.
+    /// Executes the GEMM once.
     pub fn run(
         &self,
         algorithm: &ltsys::cublasLtMatmulAlgo_t,
@@ -161,7 +161,7 @@ impl Product {
     }
 }
 
-impl Drop for Product {
+impl Drop for CublasGemm {
     fn drop(&mut self) {
         // SAFETY: created by `new`, destroyed once.
         unsafe {

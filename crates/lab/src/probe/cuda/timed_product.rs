@@ -1,4 +1,4 @@
-//! Products in a loop, after a load and beside copies: the fastest algorithm that cuBLASLt proposes.
+//! Timed GEMMs in a loop, after a sustained load and beside copies, with the fastest algorithm that cuBLASLt proposes.
 
 use std::time::{Duration, Instant};
 
@@ -6,32 +6,32 @@ use cudarc::cublaslt::sys as ltsys;
 use cudarc::driver::result as driver;
 
 use super::memory::{Buffer, Events};
-use super::product::{Product, WORKSPACE};
+use super::product::{CublasGemm, WORKSPACE};
 use super::{Cuda, Run, failed, missing};
 use crate::probe::kernel::Gemm;
 use crate::probe::{Effort, ProbeError, Sample};
 use meshwright_engine::gpu::Format;
 use meshwright_engine::units::Seconds;
 
-/// Blocks, and threads of each, of the copy that stands for communication beside a product. Source: specification §5.1 (NCCL
-/// holds 16 to 32 channels).
+/// Blocks, and threads of each, of the copy that stands for communication beside a GEMM. Source: specification §5.1 (NCCL
+/// uses 16 to 32 channels).
 const CHANNELS: (u32, u32) = (24, 512);
-/// Bytes of one such copy: more than caches hold.
+/// Bytes of one such copy; larger than the caches.
 const COPIED: usize = 64 << 20;
 
-/// Copies that last as long as a product, a quarter longer than it takes alone.
+/// Number of copies that last a quarter longer than a GEMM alone.
 fn copies_beside(product: Seconds, copy: Seconds) -> u32 {
     (1.25 * product.get() / copy.get().max(1e-9)).ceil().clamp(1.0, 64.0) as u32
 }
 
 impl Cuda {
-    /// A product by the fastest algorithm that cuBLASLt proposes.
+    /// Times a GEMM with the fastest algorithm that cuBLASLt proposes.
     pub(super) fn product(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
         let mut run = self.prepared(gemm)?;
         self.sample(effort, &mut |at| run(at))
     }
 
-    /// The same after seconds of nothing else.
+    /// Times a GEMM after seconds of sustained load.
     pub(super) fn sustained(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
         let mut run = self.prepared(gemm)?;
         let until = Instant::now() + Duration::from_secs(u64::from(effort.soak_seconds));
@@ -44,7 +44,7 @@ impl Cuda {
         self.sample(Effort { warm_up: 0, ..effort }, &mut |at| run(at))
     }
 
-    /// The same while copies by as many blocks as NCCL has channels run beside it, for as long as it runs.
+    /// Times a GEMM while copies with as many blocks as NCCL has channels run beside it.
     pub(super) fn contended(&self, gemm: &Gemm, effort: Effort) -> Result<Sample, ProbeError> {
         let mut run = self.prepared(gemm)?;
         let (from, to) = (self.random(COPIED, "fill")?, Buffer::new(COPIED)?);
@@ -77,7 +77,7 @@ impl Cuda {
             Format::Fp8Block | Format::Mxfp8 | Format::Nvfp4 => {
                 return Err(ProbeError::Unsupported {
                     kernel: gemm.to_string(),
-                    why: "products with a scale per block are not built yet: bf16 and fp8 are".into(),
+                    why: "block-scaled GEMMs are not supported: bf16 and fp8 are".into(),
                 });
             }
         };
@@ -86,7 +86,7 @@ impl Cuda {
         let bytes = |rows: u64, columns: u64, each: usize| (rows * columns * batch) as usize * each;
         let stored = if output_bytes >= 8 { 4 } else { 2 };
         let all = bytes(m, k, wide) + bytes(n, k, wide) + bytes(m, n, stored);
-        // [m, k], [n, k] and the output, as often as the cache asks for.
+        // [m, k], [n, k] and the output, in as many copies as rotation through the cache needs.
         let sets: Vec<[Buffer; 3]> = (0..self.sets(all))
             .map(|_| {
                 let (a, b) = (self.random(bytes(m, k, wide), fill)?, self.random(bytes(n, k, wide), fill)?);
@@ -98,12 +98,12 @@ impl Cuda {
         // SAFETY: four bytes into a buffer of sixteen.
         unsafe { driver::memcpy_htod_sync(scale.at, &one) }.map_err(|error| failed("cuMemcpyHtoD", error))?;
         let workspace = Buffer::new(WORKSPACE)?;
-        let product = Product::new(gemm, handle, &scale)?;
+        let product = CublasGemm::new(gemm, handle, &scale)?;
         let mut best: Option<(Seconds, ltsys::cublasLtMatmulAlgo_t)> = None;
         for algorithm in product.algorithms()? {
             let events = Events::new()?;
             let mut run = |at: usize| product.run(&algorithm, &sets[at % sets.len()], &workspace, self.stream);
-            // An algorithm that the library proposes and then refuses is none.
+            // A proposed algorithm that fails is skipped.
             if run(0).is_err() {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! The curves of attention kernels, and the occupancy that they share.
+//! Fits of the attention curves, and of the occupancy that they share.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,12 +11,12 @@ use meshwright_engine::kernel::{Device, Pass};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{FlopsPerSec, Seconds};
 
-/// Lengths below which the half-way length is not fitted; one shape is enough for a rate.
+/// Fewest lengths for fitting the half-way length; one shape suffices for a rate.
 const LEAST: usize = 3;
-/// Most shapes of one direction that differ only in length, for its occupancy to be left alone.
+/// Largest number of shapes of one direction that differ only in length, for which the occupancy is not fitted.
 const OCCUPANCIES: usize = 3;
 
-/// One parameter of the joint fit.
+/// Parameter of the joint fit.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Parameter {
     Forward(AttentionKernel),
@@ -52,13 +52,13 @@ fn set(parameter: Parameter, value: f64, gpu: &mut Gpu) {
     }
 }
 
-/// A library's kernel that was timed.
+/// Timed library kernel.
 type Timed = ((AttentionKernel, Attention), Seconds);
 
-/// A curve for each kernel that was timed and that the device has a curve of, and the occupancy where heads varied.
+/// Curves of the timed kernels for which the device has a curve, and the occupancy if the number of heads varies.
 ///
-/// A direction that was not timed keeps its rate, unless it is predicted slower than the probe's own kernel ran on some
-/// shape: then it gets the rate at which it is not.
+/// A direction that was not timed keeps its rate, unless its prediction is slower than the probe's own kernel on some
+/// shape: then its rate is raised until it is not.
 pub fn curves(
     samples: &BTreeMap<Kernel, Sample>,
     cluster: &Cluster,
@@ -80,7 +80,7 @@ pub fn curves(
     if let Some(curve) = gpu.gemm.get_mut(&Format::Bf16) {
         curve.sustained = 1.0; // times of short loops, at full clocks
     }
-    // Rates of the cast formats are a ratio of the stack's; loops are timed in bf16.
+    // Rates of cast formats are a ratio in the stack; loops are timed in bf16.
     let stack = Stack { fp8_attention: false, ..stack.clone() };
     let start: Vec<f64> = parameters.iter().map(|p| value(*p, &gpu).max(1e-3).ln()).collect();
     let placed = |p: &[f64]| {
@@ -127,8 +127,8 @@ pub fn curves(
     (curves, occupied)
 }
 
-/// What the samples determine: each rate that was timed, the half-way length where lengths vary, and the
-/// occupancy where the number of blocks varies at one length.
+/// Parameters that the samples determine: each timed rate, the half-way length if lengths vary, and the occupancy if the
+/// number of blocks varies at one length.
 fn parameters(timed: &[Timed]) -> Vec<Parameter> {
     let mut parameters = Vec::new();
     let kernels: BTreeSet<AttentionKernel> = timed.iter().map(|((kernel, _), _)| *kernel).collect();
@@ -171,8 +171,8 @@ fn predicted(kernel: AttentionKernel, core: &Attention, gpu: &Gpu, cluster: &Clu
     if core.pass == Pass::Forward { forward } else { backward }
 }
 
-/// Raises the rates under which a kernel is predicted slower than the probe's own ran, in directions that were not timed
-/// themselves; the kernels whose rates changed.
+/// Raises the rates of untimed directions whose prediction is slower than the probe's own kernel; returns the kernels whose
+/// rates changed.
 fn raise(
     own: &[(Attention, Seconds)],
     timed: &[Timed],
@@ -222,7 +222,7 @@ mod tests {
         mask: Mask::Causal,
     };
 
-    /// Rates of forward and backward after the probe's own kernel took so much of the predicted time, forward.
+    /// Rates of forward and backward if the probe's own kernel took this share of the predicted forward time.
     fn rates(share: f64, library_timed: bool) -> ([f64; 2], [f64; 2], Vec<AttentionKernel>) {
         let sets = Overrides::default();
         let cluster = catalog::cluster("dgx-h100-8", &sets).unwrap();

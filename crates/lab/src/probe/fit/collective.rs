@@ -1,4 +1,4 @@
-//! The curves of collectives inside one scale-up domain.
+//! Fits of the collective curves inside one scale-up domain.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,10 +8,10 @@ use crate::probe::kernel::Kernel;
 use meshwright_engine::gpu::{Collective, CollectiveCurve};
 use meshwright_engine::units::{Bytes, BytesPerSec, Seconds};
 
-/// Sizes below which a group has no curve.
+/// Fewest message sizes for the curve of a group.
 const LEAST: usize = 6;
 
-/// A curve for each size of group that was timed over enough sizes of message, by ascending ranks.
+/// Curves by ascending number of ranks, for each group size that was timed over enough message sizes.
 ///
 /// ```text
 /// T = α + φ·S/B∞·(1 + (S½/S)^β)          specification §3.2

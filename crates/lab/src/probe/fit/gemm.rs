@@ -1,4 +1,4 @@
-//! The curve of matrix products in each format.
+//! Fits of the GEMM curve in each format.
 
 use std::collections::BTreeMap;
 
@@ -11,19 +11,19 @@ use meshwright_engine::kernel::Device;
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Seconds;
 
-/// Shapes below which only the efficiency is fitted, and the form of the curve is kept.
+/// Fewest shapes for fitting all parameters; with fewer, only the efficiency is fitted.
 const WHOLE_CURVE: usize = 12;
-/// Shapes below which nothing is.
+/// Fewest shapes for fitting the efficiency.
 const LEAST: usize = 3;
-/// (K0, ρ, γ) from which a fit also starts: the fitted curves of [aiconfigurator]'s tables lie between them.
+/// Alternative starting values of (K0, ρ, γ), which enclose the fitted curves of [aiconfigurator]'s tables.
 const STARTS: [(f64, f64, f64); 3] = [(100.0, 2.0, 0.05), (70.0, 0.05, 0.6), (200.0, 0.5, 1.2)];
-/// Largest exponents, of intensity (ρ) and filled waves (γ), that a fit may take: far beyond the tables' shapes larger ones
-/// would price small products absurdly. The fits of the specification §2.1 reach 4.0 and 1.2.
+/// Largest exponents of intensity (ρ) and filled waves (γ): beyond the tables' shapes larger ones would predict absurd
+/// times of small GEMMs. The fits of the specification §2.1 reach 4.0 and 1.2.
 const MOST: (f64, f64) = (4.0, 2.0);
-/// Parameters are logarithms; this stands for "none of it".
+/// Stand-in for zero, since parameters are logarithms.
 const ALMOST_ZERO: f64 = 1e-3;
 
-/// A curve for each format that was timed and that the device has a peak of; one that has none yet starts from bf16's.
+/// Curves of each timed format for which the device has a peak; a format without a curve starts from bf16's.
 pub fn curves(samples: &BTreeMap<Kernel, Sample>, cluster: &Cluster, stack: &Stack) -> BTreeMap<Format, GemmCurve> {
     let gpu = &cluster.gpu;
     Format::ALL
@@ -43,12 +43,12 @@ fn curve(
     cluster: &Cluster,
     stack: &Stack,
 ) -> Option<GemmCurve> {
-    // Grouped products have a ramp of their own on top of the curve.
+    // Grouped GEMMs have a ramp of their own on top of the curve.
     let pick = |gemm: &Gemm| (gemm.format == format && gemm.batch == 1).then_some(*gemm);
     let alone = medians(samples, |kernel| if let Kernel::Gemm(gemm) = kernel { pick(gemm) } else { None });
     let soaked = medians(samples, |kernel| if let Kernel::Sustained(gemm) = kernel { pick(gemm) } else { None });
     let sustained = sustained(samples, format).unwrap_or(own.sustained);
-    // Traces of training steps know sustained times only: then κ stays, and the curve is fitted under it.
+    // Traces of training steps have sustained times only: κ stays, and the curve is fitted under it.
     let (timed, clocks) = if alone.len() >= LEAST || soaked.len() < LEAST { (alone, 1.0) } else { (soaked, sustained) };
     if timed.len() < LEAST {
         return sustained_only(samples, format, own);
@@ -96,13 +96,13 @@ fn errors(timed: &[(Gemm, Seconds)], curve: GemmCurve, format: Format, cluster: 
     timed.iter().map(|(gemm, time)| log_error(device.product(&gemm.into(), format, gemm.pass), *time)).collect()
 }
 
-/// κ alone, where only that was timed.
+/// Curve with a new κ alone, if only sustained times are available.
 fn sustained_only(samples: &BTreeMap<Kernel, Sample>, format: Format, own: &GemmCurve) -> Option<GemmCurve> {
     let sustained = rounded(sustained(samples, format)?);
     Some(GemmCurve { sustained, source: String::new(), ..own.clone() })
 }
 
-/// κ: the time of a product alone over its time after seconds of load, the middle of all shapes that were timed both ways.
+/// κ: time of a GEMM alone over its time after seconds of load, as the median of all shapes timed both ways.
 fn sustained(samples: &BTreeMap<Kernel, Sample>, format: Format) -> Option<f64> {
     let mut ratios: Vec<f64> = samples
         .iter()

@@ -1,4 +1,4 @@
-//! Streaming bandwidth, host link, contention and launches: figures of one number each.
+//! Fits of single figures: streaming bandwidth, host link, contention and launches.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use crate::probe::kernel::Kernel;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::units::{BytesPerSec, Seconds};
 
-/// Kernels below which the streaming bandwidth is not fitted.
+/// Fewest kernels for fitting the streaming bandwidth.
 const LEAST: usize = 3;
-/// A gap is fitted only if some kernel is so short that it counts: its time in gaps.
+/// Duration of the shortest kernel, in gaps, up to which the gap can be fitted.
 const GAPS: f64 = 10.0;
-/// Transfers below this are bounded by their start, not by the link.
+/// Bytes below which a transfer is bound by its latency, not by the link.
 const LARGE_TRANSFER: u64 = 16 << 20;
 
-/// Share of the HBM bandwidth that streaming kernels reach (`e_mem`), and the gap between them (`t_op`) where short kernels
+/// Share of the HBM bandwidth that streaming kernels reach (`e_mem`), and the gap between them (`t_op`) if short kernels
 /// were timed.
 ///
 /// ```text
@@ -41,7 +41,7 @@ pub fn streaming(samples: &BTreeMap<Kernel, Sample>, gpu: &Gpu) -> (Option<f64>,
     (Some(rounded(found[0].exp()).min(1.0)), found.get(1).map(|gap| Seconds::new(rounded(gap.exp()))))
 }
 
-/// Bandwidth of the host link: of the large transfers in the slower direction.
+/// Bandwidth of the host link: that of large transfers in the slower direction.
 pub fn host_link(samples: &BTreeMap<Kernel, Sample>) -> Option<BytesPerSec> {
     let mut best: BTreeMap<crate::probe::kernel::Direction, f64> = BTreeMap::new();
     for (kernel, sample) in samples {
@@ -56,7 +56,7 @@ pub fn host_link(samples: &BTreeMap<Kernel, Sample>) -> Option<BytesPerSec> {
     best.values().copied().reduce(f64::min).map(|rate| BytesPerSec::new(rounded(rate)))
 }
 
-/// σ: how much longer products take beside a copy, the middle of all shapes that were timed both ways.
+/// Contention (σ): relative slow-down of GEMMs beside a copy, as the median of all shapes timed both ways.
 pub fn contention(samples: &BTreeMap<Kernel, Sample>) -> Option<f64> {
     let mut more: Vec<f64> = samples
         .iter()

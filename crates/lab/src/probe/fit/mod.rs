@@ -1,4 +1,4 @@
-//! Samples → curves: what each figure of a device would have to be for the model to give back what was timed.
+//! Fits of a device's figures to samples: the values with which the model reproduces the measured times.
 
 mod attention;
 mod collective;
@@ -18,10 +18,10 @@ use meshwright_engine::units::Seconds;
 
 use crate::least_squares::minimise;
 
-/// Digits that a fitted figure keeps: samples do not know more, and rounding makes files alike on any processor.
+/// Significant digits of a fitted figure: samples support no more, and rounding makes files identical on all processors.
 const DIGITS: i32 = 4;
 
-/// A figure to its four significant digits.
+/// Figure rounded to four significant digits.
 pub(super) fn rounded(value: f64) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
@@ -33,12 +33,12 @@ pub(super) fn rounded(value: f64) -> f64 {
     })
 }
 
-/// ln(predicted / measured): errors of a factor count alike in both directions.
+/// Logarithmic error ln(predicted / measured): errors by a factor have equal weight in both directions.
 fn log_error(predicted: Seconds, measured: Seconds) -> f64 {
     (predicted / measured).ln()
 }
 
-/// Which figure of the device the time of a kernel speaks of; none for the probe's own attention, which no plan runs.
+/// Figure of the device on which the time of a kernel depends; `None` for the probe's own attention, which no plan runs.
 pub fn figure_of(kernel: &Kernel) -> Option<Figure> {
     Some(match kernel {
         Kernel::Gemm(gemm) => Figure::Gemm(gemm.format),
@@ -56,20 +56,20 @@ pub fn figure_of(kernel: &Kernel) -> Option<Figure> {
     })
 }
 
-/// The kernels of one kind with their median times.
+/// Kernels of one kind with their median times.
 fn medians<T>(samples: &BTreeMap<Kernel, Sample>, pick: impl Fn(&Kernel) -> Option<T>) -> Vec<(T, Seconds)> {
     samples.iter().filter_map(|(kernel, sample)| pick(kernel).map(|kernel| (kernel, sample.median()))).collect()
 }
 
-/// All curves that the samples determine, starting from what `cluster` and `stack` say.
+/// Curves that the samples determine, starting from the figures of `cluster` and `stack`.
 ///
-/// Times are those of loops of one kernel; products and attention are fitted at full clocks, and what a whole step
-/// sustains of them (κ) is the ratio to [`Kernel::Sustained`].
+/// Times are those of loops of one kernel. GEMMs and attention are fitted at full clocks; the ratio to
+/// [`Kernel::Sustained`] gives what a whole step sustains (κ).
 pub fn fit(samples: &Samples, cluster: &Cluster, stack: &Stack) -> Curves {
     let of = &samples.of;
     let gpu = &cluster.gpu;
     let (hbm_efficiency, kernel_gap) = memory::streaming(of, gpu);
-    // Products and attention are fitted over the gap that was measured with them, where one was.
+    // GEMMs and attention are fitted with the measured gap, if there is one.
     let mut known = cluster.clone();
     if let Some(gap) = kernel_gap {
         known.gpu.kernel_gap.value = gap;
@@ -95,7 +95,7 @@ pub fn fit(samples: &Samples, cluster: &Cluster, stack: &Stack) -> Curves {
     curves
 }
 
-/// How well the curves give the samples back, before and after, by figure.
+/// Residuals of the samples by figure, before and after.
 pub fn residuals(samples: &Samples, before: &Analytic, after: &Analytic) -> Vec<Residual> {
     let mut by_figure: BTreeMap<Figure, Vec<(f64, f64)>> = BTreeMap::new();
     for (kernel, sample) in &samples.of {
@@ -119,7 +119,7 @@ pub fn residuals(samples: &Samples, before: &Analytic, after: &Analytic) -> Vec<
         .collect()
 }
 
-/// The model under a machine that needs no name.
+/// Cost-model probe for a machine without a name.
 pub fn analytic<'a>(cluster: &'a Cluster, stack: &'a Stack) -> Analytic<'a> {
     Analytic::new(cluster, stack, Machine::default())
 }

@@ -1,4 +1,4 @@
-//! What collectives across nodes reach of the wire.
+//! Fit of the network: efficiency and latency of collectives across nodes.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,11 @@ use crate::probe::{Analytic, Machine, Sample};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::stack::Stack;
 
-/// Sizes below which nothing is fitted.
+/// Fewest message sizes for a fit.
 const LEAST: usize = 6;
 
 /// Efficiency and hop latency of the levels above the scale-up domain (specification §3.3, §3.4), from collectives that
-/// cross nodes. The curves inside the domain are the fitted ones, where there are any.
+/// cross nodes. Inside the domain the fitted curves are used, if there are any.
 pub fn fit(samples: &BTreeMap<Kernel, Sample>, cluster: &Cluster, stack: &Stack, curves: &Curves) -> Option<Network> {
     let level = cluster.levels.first()?;
     let timed = medians(samples, |kernel| match kernel {

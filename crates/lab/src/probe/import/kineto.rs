@@ -1,4 +1,4 @@
-//! Traces of the PyTorch profiler (Kineto): products, attention and collectives of real training steps.
+//! Traces of the PyTorch profiler (Kineto): GEMMs, attention and collectives of real training steps.
 
 use std::collections::BTreeMap;
 
@@ -12,13 +12,14 @@ use meshwright_engine::kernel::Pass;
 
 /// Reads a trace.
 ///
-/// Products and attention need `record_shapes=True`: the operator that launched a kernel (`External id`) says its shape.
-/// In a training step clocks are what power and heat leave, so products become [`Kernel::Sustained`]; a collective's
-/// kernel also waits for its peers, so the shortest of each size is taken. Products carry no word of forward or
-/// backward, and count as forward. Ranks of a collective are taken to lie on `ceil(ranks / gpus_per_node)` nodes.
+/// GEMMs and attention need `record_shapes=True`: the operator that launched a kernel (`External id`) gives its shape.
+/// Clocks in a training step are limited by power and heat, so GEMMs become [`Kernel::Sustained`]; a collective's kernel
+/// also waits for its peers, so the shortest of each size is used. The direction of a GEMM is unknown and counts as
+/// forward. Ranks of a collective are assumed to be on `ceil(ranks / gpus_per_node)` nodes.
 ///
 /// # Errors
-/// When it is no trace, or there is nothing in it that the model knows.
+///
+/// The text is not a trace, or has no kernel that the model knows.
 pub fn read(text: &str, gpus_per_node: u64) -> Result<Import, ImportError> {
     let form = |why: String| ImportError::Form { what: "trace of the PyTorch profiler", why };
     let trace: Value = serde_json::from_str(text).map_err(|error| form(error.to_string()))?;
@@ -81,7 +82,7 @@ fn external_id(event: &Value) -> Option<u64> {
     event.pointer("/args/External id").or_else(|| event.pointer("/args/external id")).and_then(Value::as_u64)
 }
 
-/// Sizes of the operator's tensors; an input that is no tensor has none.
+/// Sizes of the operator's tensors; empty for inputs that are not tensors.
 fn dims(operator: &Value) -> Vec<Vec<u64>> {
     let all = operator.pointer("/args/Input Dims").and_then(Value::as_array);
     let sizes = |dims: &Value| dims.as_array().map(|dims| dims.iter().filter_map(Value::as_u64).collect());
@@ -129,9 +130,9 @@ fn computed(operator: &Value, kernel_name: &str) -> Result<Kernel, String> {
     }
 }
 
-/// Queries, keys and values of \[sequences, heads, tokens, dim\]; causal when the operator's scalars say so.
+/// Attention with queries, keys and values of \[sequences, heads, tokens, dim\]; causal if the operator's scalars say so.
 fn attention(name: &str, kernel_name: &str, operator: &Value, dims: &[Vec<u64>]) -> Result<Kernel, String> {
-    // One operator launches helpers beside its core: sums over rows, conversions.
+    // An operator also launches helper kernels: row sums, conversions.
     if !["flash", "fmha", "sdpa"].iter().any(|core| kernel_name.contains(core)) || kernel_name.contains("dot_do_o") {
         return Err("helpers of attention".into());
     }
@@ -164,7 +165,7 @@ fn attention(name: &str, kernel_name: &str, operator: &Value, dims: &[Vec<u64>])
     }))
 }
 
-/// A collective with its message, as PyTorch 2.2 and later note it.
+/// Collective with its message size, as PyTorch 2.2 and later record it.
 fn collective(event: &Value, gpus_per_node: u64) -> Result<Kernel, String> {
     let args = &event["args"];
     let name = args["Collective name"].as_str().unwrap_or_default();

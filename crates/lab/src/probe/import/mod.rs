@@ -1,4 +1,4 @@
-//! Samples that others took: published tables, nccl-tests, traces of the PyTorch profiler.
+//! Import of samples from other tools: published tables, nccl-tests, traces of the PyTorch profiler.
 
 pub mod kineto;
 pub mod nccl_tests;
@@ -7,12 +7,12 @@ pub mod tables;
 use super::kernel::Kernel;
 use super::{Sample, Samples};
 
-/// What an import brings, and what it left.
+/// Imported samples, with counts of the rows left out.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Import {
     /// Samples by kernel, in the order of the file.
     pub samples: Vec<(Kernel, Sample)>,
-    /// Rows that are not samples of something that the model knows, counted by reason.
+    /// Number of rows that are not samples of a known kernel, by reason.
     pub left: std::collections::BTreeMap<String, usize>,
     /// Device, if the file names it.
     pub device: Option<String>,
@@ -25,7 +25,7 @@ impl Import {
         *self.left.entry(why.into()).or_default() += 1;
     }
 
-    /// Adds the samples to others; what the file says of the machine fills what is not known of it yet.
+    /// Adds the samples to others; the file's description of the machine fills empty fields.
     pub fn into_samples(self, samples: &mut Samples) {
         let Self { samples: new, left: _, device, driver } = self;
         for (kernel, sample) in new {
@@ -41,23 +41,23 @@ impl Import {
     }
 }
 
-/// A file that holds no samples.
+/// Reason why a file has no samples.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ImportError {
-    /// It is not of the form.
-    #[error("this is no {what}: {why}")]
+    /// The file has the wrong format.
+    #[error("this is not a valid {what}: {why}")]
     Form {
-        /// What it should be.
+        /// Expected format.
         what: &'static str,
-        /// What is wrong.
+        /// Reason, as text.
         why: String,
     },
-    /// One row is not.
+    /// A row of the file is invalid.
     #[error("row {row}: {why}")]
     Row {
-        /// Which, from 1, with the heading.
+        /// Number of the row, from 1, including the header.
         row: usize,
-        /// What is wrong.
+        /// Reason, as text.
         why: String,
     },
 }

@@ -1,4 +1,4 @@
-//! The output of nccl-tests (`all_reduce_perf` and its siblings).
+//! Output of nccl-tests (`all_reduce_perf` and its siblings).
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::probe::Sample;
 use crate::probe::kernel::Kernel;
 use meshwright_engine::gpu::Collective;
 
-/// Programs by the collective that they time.
+/// Programs, with the collective that each times.
 const PROGRAMS: [(&str, Collective); 4] = [
     ("all_reduce_perf", Collective::AllReduce),
     ("all_gather_perf", Collective::AllGather),
@@ -18,11 +18,12 @@ const PROGRAMS: [(&str, Collective); 4] = [
 /// Columns of times at the end of each line: time, algbw, busbw and wrong values, out of place and in place.
 const TIMES: usize = 8;
 
-/// Reads the output of one run, out of place. The program is the one that the output names, or else the one that `hint`
-/// (its file name) does.
+/// Reads the out-of-place times of one run. The program is the one that the output names, or else the one that `hint` (its
+/// file name) does.
 ///
 /// # Errors
-/// When it is no such output, values came out wrong, or it does not say which collective ran.
+///
+/// The text is not such an output, values came out wrong, or the collective is unknown.
 pub fn read(text: &str, hint: &str) -> Result<Import, ImportError> {
     let form = |why: &str| ImportError::Form { what: "output of nccl-tests", why: why.to_owned() };
     let named = |text: &str| PROGRAMS.iter().find(|(program, _)| text.contains(program)).map(|(_, op)| *op);
@@ -60,7 +61,7 @@ pub fn read(text: &str, hint: &str) -> Result<Import, ImportError> {
     if import.samples.is_empty() { Err(form("there are no lines of figures")) } else { Ok(import) }
 }
 
-/// Host and device of `#  Rank  0 Group  0 Pid 1234 on  node1 device  0 [0x07] NVIDIA H100 80GB HBM3`.
+/// Host and device in `#  Rank  0 Group  0 Pid 1234 on  node1 device  0 [0x07] NVIDIA H100 80GB HBM3`.
 fn rank_line(line: &str) -> Option<(&str, &str)> {
     let rest = line.trim_start().strip_prefix('#')?.trim_start().strip_prefix("Rank")?;
     let (_, rest) = rest.split_once(" on ")?;
@@ -69,18 +70,18 @@ fn rank_line(line: &str) -> Option<(&str, &str)> {
     Some((host, device.trim()))
 }
 
-/// Bytes and out-of-place microseconds; none for an empty message.
+/// Bytes and out-of-place microseconds; `None` for an empty message.
 fn figures(line: &str) -> Result<Option<(u64, f64)>, String> {
     let words: Vec<&str> = line.split_whitespace().collect();
     if words.len() < TIMES + 3 {
         return Err(format!("{} columns, and a line of figures has {} or more", words.len(), TIMES + 3));
     }
-    let number = |word: &str| word.parse::<f64>().map_err(|_| format!("`{word}` is no number"));
+    let number = |word: &str| word.parse::<f64>().map_err(|_| format!("`{word}` is not a number"));
     let times = &words[words.len() - TIMES..];
     if times[3] != "N/A" && number(times[3])? != 0.0 {
         return Err(format!("{} wrong values: these links corrupt data", times[3]));
     }
-    let bytes: u64 = words[0].parse().map_err(|_| format!("`{}` is no number of bytes", words[0]))?;
+    let bytes: u64 = words[0].parse().map_err(|_| format!("`{}` is not a number of bytes", words[0]))?;
     let us = number(times[0])?;
     Ok((bytes > 0).then_some((bytes, us)))
 }

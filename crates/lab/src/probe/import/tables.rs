@@ -1,4 +1,4 @@
-//! Tables of kernel times as CSV: products, attention and collectives by their columns.
+//! Tables of kernel times as CSV: GEMMs, attention and collectives, recognised by their columns.
 
 use std::collections::BTreeSet;
 
@@ -9,14 +9,14 @@ use meshwright_engine::gpu::{AttentionKernel, Collective, Format};
 use meshwright_engine::kernel::Pass;
 use meshwright_engine::units::Flops;
 
-/// What a table is of, by the columns that it must have.
+/// Kinds of table, with the columns that each must have.
 const KINDS: [(&str, &[&str]); 3] = [
     ("products", &["gpu", "dtype", "m", "n", "k", "latency_us"]),
     ("attention", &["gpu", "pass", "dtype", "impl", "causal", "batch", "seq", "heads", "head_dim"]),
     ("collectives", &["gpu", "collective", "n_gpus", "nodes", "size_bytes", "latency_us"]),
 ];
 
-/// One row, by name of column.
+/// One row, by column name.
 struct Row<'a> {
     headers: &'a csv::StringRecord,
     record: &'a csv::StringRecord,
@@ -40,10 +40,11 @@ impl Row<'_> {
     }
 }
 
-/// Reads a table, and keeps the rows of one device: those whose `gpu` is `device`.
+/// Reads a table, and selects the rows whose `gpu` is `device`.
 ///
 /// # Errors
-/// When the columns are of no known kind, a row does not read, or no row is of the device.
+///
+/// The columns fit no known kind, a row is invalid, or no row is of the device.
 pub fn read(text: &str, device: &str) -> Result<Import, ImportError> {
     let form = |why: String| ImportError::Form { what: "table of kernel times", why };
     let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
@@ -86,7 +87,7 @@ pub fn read(text: &str, device: &str) -> Result<Import, ImportError> {
     Ok(import)
 }
 
-/// A kernel with its time in microseconds, or why the model has no such kernel.
+/// Kernel with its time in microseconds, or the reason why the model has no such kernel.
 type Found = Result<(Kernel, f64), String>;
 
 fn product(row: &Row) -> Result<Found, String> {
@@ -139,7 +140,7 @@ fn attention(row: &Row) -> Result<Found, String> {
         mask: if causal { Mask::Causal } else { Mask::Full },
     };
     let us = if row.text("latency_us").is_empty() {
-        // A table of rates counts the same operations as we do when it halves causal ones.
+        // The rates of a table agree with our count of operations if it halves those of causal attention.
         if causal && !row.text("flop_convention").starts_with("causal-half") {
             return Ok(Err("rates of causal attention that count all pairs".into()));
         }

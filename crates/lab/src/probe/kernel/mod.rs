@@ -1,4 +1,4 @@
-//! What can be timed: one kernel, one transfer or one collective, with whole sizes and a name to read back.
+//! Kernels that can be timed: one kernel, transfer or collective, with integer sizes and a parsable name.
 
 mod names;
 
@@ -10,32 +10,32 @@ use meshwright_engine::units::{Bytes, Flops};
 pub(super) use names::name_of;
 pub use names::{COLLECTIVES, ParseKernelError, format_name};
 
-/// A matrix product C\[m,n\] = A\[m,k\]·B\[k,n\], `batch` times in one launch.
+/// GEMM C\[m,n\] = A\[m,k\]·B\[k,n\], `batch` times in one launch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Gemm {
     /// Format of the operands.
     pub format: Format,
-    /// Which of a linear map's products: it sets how the operands lie in memory.
+    /// Pass of the linear map, which sets the memory layout of the operands.
     pub pass: Pass,
     /// Rows of the output.
     pub m: u64,
     /// Columns of the output.
     pub n: u64,
-    /// Inner size.
+    /// Inner dimension of the GEMM.
     pub k: u64,
-    /// Products in one launch.
+    /// Number of GEMMs in one launch.
     pub batch: u64,
-    /// Bytes that one output element costs: 2 written, 4 accumulated in bf16, 8 accumulated in fp32.
+    /// Bytes moved per output element: 2 written, 4 accumulated in bf16, 8 accumulated in fp32.
     pub output_bytes: u64,
 }
 
 impl Gemm {
-    /// Two operations for each multiply-add.
+    /// FLOPs, with two for each multiply-add.
     pub fn flops(&self) -> Flops {
         Flops::new(2.0 * self.m as f64 * self.n as f64 * self.k as f64 * self.batch as f64)
     }
 
-    /// Operands read once, the output moved once.
+    /// Bytes moved if operands are read once and the output is moved once.
     pub fn bytes(&self) -> Bytes {
         let (m, n, k) = (self.m as f64, self.n as f64, self.k as f64);
         Bytes::new(
@@ -44,54 +44,54 @@ impl Gemm {
     }
 }
 
-/// Which keys a query sees.
+/// Attention mask: the keys that each query attends to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mask {
-    /// All.
+    /// All keys of the sequence.
     Full,
-    /// Those before it.
+    /// Keys up to the query's position.
     Causal,
-    /// The last so many before it.
+    /// At most this many keys up to the query's position.
     Window(u64),
 }
 
-/// Whose fused attention.
+/// Origin of a fused attention kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Fused {
-    /// A library's, which frameworks run.
+    /// Kernel of a library, as frameworks run it.
     Library(AttentionKernel),
-    /// The probe's own (`kernels/attention.cu`): FlashAttention-2's algorithm without a library's tuning. Its time bounds
-    /// those of FlashAttention 2 and later from above.
+    /// Probe's own kernel (`kernels/attention.cu`): FlashAttention-2's algorithm without a library's tuning. Its time is an
+    /// upper bound for FlashAttention 2 and later.
     Own,
 }
 
-/// A fused attention core of one rank.
+/// Fused attention core of one rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Attention {
-    /// Whose.
+    /// Origin of the kernel.
     pub kernel: Fused,
-    /// `Forward` or `Dgrad`.
+    /// Pass: `Forward` or `Dgrad`.
     pub pass: Pass,
-    /// Sequences.
+    /// Number of sequences.
     pub sequences: u64,
-    /// Query heads.
+    /// Number of query heads.
     pub heads: u64,
-    /// Heads of keys and values, each shared by as many query heads.
+    /// Number of key-value heads, each shared by an equal number of query heads.
     pub kv_heads: u64,
-    /// Queries of each sequence.
+    /// Number of queries per sequence.
     pub queries: u64,
-    /// Keys of each sequence.
+    /// Number of keys per sequence.
     pub keys: u64,
-    /// Dimension of queries and keys.
+    /// Head dimension of queries and keys.
     pub qk_dim: u64,
-    /// Dimension of values.
+    /// Head dimension of values.
     pub v_dim: u64,
-    /// Which keys a query sees.
+    /// Keys that each query attends to.
     pub mask: Mask,
 }
 
 impl Attention {
-    /// The probe's own kernel on the same sizes, which is no faster than this one; none for kernels that may be slower.
+    /// Probe's own kernel of the same sizes, whose time is an upper bound; `None` for kernels that may be slower.
     pub fn bound(&self) -> Option<Self> {
         match self.kernel {
             Fused::Library(AttentionKernel::Fa2 | AttentionKernel::Cudnn | AttentionKernel::Fa3) => {
@@ -101,7 +101,7 @@ impl Attention {
         }
     }
 
-    /// Mean share of the keys that a query sees. Source: specification §1.3.
+    /// Mean share of the keys that a query attends to. Source: specification §1.3.
     pub fn seen(&self) -> f64 {
         match self.mask {
             Mask::Full => 1.0,
@@ -113,7 +113,7 @@ impl Attention {
         }
     }
 
-    /// Two products forward, five backward. Source: specification §2.3.
+    /// FLOPs: two GEMMs forward, five backward. Source: specification §2.3.
     pub fn flops(&self) -> Flops {
         let products = match self.pass {
             Pass::Forward => 1.0,
@@ -124,29 +124,29 @@ impl Attention {
     }
 }
 
-/// A kernel that the memory bounds, on a matrix of bf16.
+/// Memory-bound kernel on a matrix of bf16.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StreamOp {
-    /// Reads and writes each element.
+    /// Copy of each element.
     Copy,
-    /// RMS norm.
+    /// RMS norm, forward.
     Norm,
-    /// Its input gradient.
+    /// RMS norm, input gradient.
     NormBackward,
-    /// Two columns to one: SiLU of the gate times the other.
+    /// SwiGLU, two columns to one: SiLU of the gate times the other.
     SwiGlu,
-    /// Its input gradients.
+    /// SwiGLU, input gradients.
     SwiGluBackward,
-    /// Loss of each row against its label.
+    /// Cross-entropy: loss of each row against its label.
     CrossEntropy,
-    /// Its input gradient.
+    /// Cross-entropy, input gradient.
     CrossEntropyBackward,
     /// AdamW with fp32 gradient, master weight and moments.
     Adam,
 }
 
 impl StreamOp {
-    /// All with their names.
+    /// All operations with their names.
     pub const NAMED: [(&'static str, Self); 8] = [
         ("copy", Self::Copy),
         ("norm", Self::Norm),
@@ -158,7 +158,7 @@ impl StreamOp {
         ("adam", Self::Adam),
     ];
 
-    /// Bytes that each element of the output matrix moves, when every operand passes once.
+    /// Bytes moved per element of the output matrix, if every operand is moved once.
     ///
     /// A norm reads and writes 2 bytes and rereads nothing; cross-entropy reads the logits once; AdamW reads gradient,
     /// master and moments and writes the last three and the bf16 weight (4 + 12 + 12 + 2).
@@ -173,59 +173,59 @@ impl StreamOp {
     }
 }
 
-/// Where a transfer over the host link goes.
+/// Direction of a transfer over the host link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Direction {
-    /// To the device.
+    /// From the host to the device.
     ToDevice,
-    /// To the host.
+    /// From the device to the host.
     ToHost,
 }
 
-/// One thing to time.
+/// Kernel, transfer or collective to time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kernel {
-    /// A matrix product, by itself.
+    /// GEMM in a loop by itself.
     Gemm(Gemm),
-    /// The same while copies by as few blocks as a communication kernel has run beside it: what those take from compute (σ).
+    /// GEMM beside copies with as few blocks as a communication kernel has, which measures contention (σ).
     Contended(Gemm),
-    /// The same after seconds of nothing else: what power and heat leave of the clocks (κ).
+    /// GEMM after seconds of load, which measures the clocks that power and heat allow (κ).
     Sustained(Gemm),
-    /// An attention core.
+    /// Fused attention core.
     Attention(Attention),
-    /// A kernel that the memory bounds, on `rows` × `columns` of output.
+    /// Memory-bound kernel on `rows` × `columns` of output.
     Stream {
-        /// Which.
+        /// Operation of the kernel.
         op: StreamOp,
-        /// Rows.
+        /// Rows of the output.
         rows: u64,
-        /// Columns.
+        /// Columns of the output.
         columns: u64,
     },
-    /// Pinned memory over the host link.
+    /// Transfer between pinned host memory and the device.
     Transfer {
-        /// Which way.
+        /// Direction of the transfer.
         direction: Direction,
-        /// How much.
+        /// Bytes of the transfer.
         bytes: u64,
     },
-    /// What one launch costs the host.
+    /// Host time of one launch.
     Launch,
-    /// A collective of NCCL; `bytes` is the whole tensor (the size column of nccl-tests).
+    /// Collective of NCCL; `bytes` is the whole tensor (the size column of nccl-tests).
     Collective {
-        /// Which.
+        /// Collective operation.
         op: Collective,
-        /// GPUs.
+        /// Number of GPUs.
         ranks: u64,
-        /// Nodes that they lie on.
+        /// Number of nodes.
         nodes: u64,
-        /// The whole tensor.
+        /// Bytes of the whole tensor.
         bytes: u64,
     },
 }
 
 impl Kernel {
-    /// Bytes that a memory-bound kernel moves at least; zero for others.
+    /// Least bytes that a memory-bound kernel moves; zero for other kernels.
     pub fn streamed(&self) -> Bytes {
         match *self {
             Self::Stream { op, rows, columns } => {
@@ -242,8 +242,8 @@ impl Kernel {
     }
 }
 
-/// The group that a collective over `ranks` ranks of `nodes` nodes runs in: neighbours on one node, else as many on each of
-/// the nodes, evenly apart.
+/// Group of a collective over `ranks` ranks on `nodes` nodes: neighbours on one node, else an equal number on each node,
+/// evenly spaced.
 pub fn group_of(ranks: u64, nodes: u64, per_node: u64) -> Group {
     let stride = if nodes <= 1 { 1 } else { (per_node * nodes / ranks).max(1) };
     Group { ranks: ranks as u32, stride: stride as u32 }

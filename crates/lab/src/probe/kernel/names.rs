@@ -1,4 +1,4 @@
-//! Names of kernels in files, and back.
+//! Names of kernels in files, and their parser.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,7 +16,7 @@ const ATTENTION_KERNELS: [(&str, Fused); 6] = [
     ("own", Fused::Own),
 ];
 
-/// Collectives by the names that data files use.
+/// Collectives, with their names in data files.
 pub const COLLECTIVES: [(&str, Collective); 4] = [
     ("all_reduce", Collective::AllReduce),
     ("all_gather", Collective::AllGather),
@@ -26,7 +26,7 @@ pub const COLLECTIVES: [(&str, Collective); 4] = [
 
 const PASSES: [(&str, Pass); 3] = [("forward", Pass::Forward), ("dgrad", Pass::Dgrad), ("wgrad", Pass::Wgrad)];
 
-/// Name of a value in a list of named values that holds them all.
+/// Name of a value in a complete list of named values.
 pub(in crate::probe) fn name_of<T: PartialEq>(list: &[(&'static str, T)], value: &T) -> &'static str {
     list.iter().find(|(_, known)| known == value).map_or("?", |(name, _)| name)
 }
@@ -71,15 +71,15 @@ impl fmt::Display for Kernel {
     }
 }
 
-/// A text that names no kernel.
+/// Error of a text that names no kernel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no kernel: {why}")]
+#[error("`{text}` is not a kernel: {why}")]
 pub struct ParseKernelError {
     text: String,
     why: String,
 }
 
-/// The words of a kernel's name, taken one by one.
+/// Words of a kernel's name, consumed one by one.
 struct Words<'a>(std::str::SplitWhitespace<'a>);
 
 impl<'a> Words<'a> {
@@ -91,7 +91,7 @@ impl<'a> Words<'a> {
         let word = self.next(what)?;
         list.iter().find(|(name, _)| *name == word).map(|(_, value)| *value).ok_or_else(|| {
             let names: Vec<&str> = list.iter().map(|(name, _)| *name).collect();
-            format!("`{word}` is no {what}: there are {}", names.join(", "))
+            format!("`{word}` is not a valid {what}: there are {}", names.join(", "))
         })
     }
 
@@ -99,19 +99,19 @@ impl<'a> Words<'a> {
         let word = self.next(key)?;
         word.strip_prefix(key)
             .and_then(|rest| rest.strip_prefix('='))
-            .ok_or_else(|| format!("`{word}` stands where `{key}=` should"))
+            .ok_or_else(|| format!("`{word}` is in the place of `{key}=`"))
     }
 
-    /// A size: 1 to 2^50, so that products of a few fit a double.
+    /// Size from 1 to 2^50, so that the product of a few fits a double.
     fn size(&mut self, key: &str) -> Result<u64, String> {
         let text = self.text(key)?;
         text.parse()
             .ok()
             .filter(|size| (1..=1 << 50).contains(size))
-            .ok_or_else(|| format!("`{key}={text}` is no size of 1 or more"))
+            .ok_or_else(|| format!("`{key}={text}` is not a size of 1 or more"))
     }
 
-    /// A size that older files leave out.
+    /// Size with a default for older files that omit it.
     fn size_or(&mut self, key: &str, otherwise: u64) -> Result<u64, String> {
         let is_next = self.0.clone().next().is_some_and(|word| word.starts_with(&format!("{key}=")));
         if is_next { self.size(key) } else { Ok(otherwise) }
@@ -194,7 +194,8 @@ fn parse(text: &str) -> Result<Kernel, String> {
         },
         other => {
             return Err(format!(
-                "`{other}` is no kind: there are gemm, contended, sustained, attention, stream, to-device, to-host, launch \
+                "`{other}` is not a kind of kernel: there are gemm, contended, sustained, attention, stream, \
+                to-device, to-host, launch \
                  and collective"
             ));
         }

@@ -1,7 +1,7 @@
-//! Attention as a graph of elementary operations, which is how cuDNN takes it: sizes and nodes, nothing of the library.
+//! Attention as a graph of elementary operations, the form that cuDNN accepts; independent of the library.
 //!
-//! The library has no function for attention: it knows the pattern of products, masks and sums below, and has an engine for
-//! the whole. Source of the patterns: [cudnn-frontend] (`scaled_dot_product_flash_attention.h`, composite nodes).
+//! The library has no function for attention: it recognises the pattern of GEMMs, masks and sums below, and has an engine
+//! for the whole. Source of the patterns: [cudnn-frontend] (`scaled_dot_product_flash_attention.h`, composite nodes).
 
 #[cfg(test)]
 mod tests;
@@ -9,33 +9,33 @@ mod tests;
 use super::kernel::{Attention, Mask};
 use meshwright_engine::kernel::Pass;
 
-/// What an element of a tensor is.
+/// Element type of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Element {
-    /// Two bytes.
+    /// Brain floating point, 2 bytes.
     Bf16,
-    /// Four bytes.
+    /// Single precision, 4 bytes.
     F32,
-    /// An index.
+    /// Index, a 32-bit integer.
     I32,
-    /// Whether.
+    /// Truth value of a comparison.
     Bool,
 }
 
-/// The tensors that a caller gives memory to.
+/// Role of a tensor whose memory the caller provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Role {
-    /// Queries.
+    /// Queries of attention.
     Q,
-    /// Keys.
+    /// Keys of attention.
     K,
-    /// Values.
+    /// Values of attention.
     V,
-    /// The result.
+    /// Output of attention.
     O,
     /// Natural logarithm of each row's sum of exponentials.
     Stats,
-    /// Gradient of the result.
+    /// Gradient of the output.
     Gradient,
     /// Gradient of the queries.
     Dq,
@@ -45,128 +45,129 @@ pub enum Role {
     Dv,
     /// Sum over the dimensions of o·do, for each row.
     Delta,
-    /// Gradient of the queries in fp32, which blocks of keys add to.
+    /// Gradient of the queries in fp32, to which blocks of keys add.
     DqSum,
 }
 
-/// Where a tensor's elements are.
+/// Storage of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Place {
-    /// In memory of the caller's.
+    /// Memory that the caller provides.
     Given(Role),
-    /// Nowhere: between two operations.
+    /// No memory: an intermediate between two operations.
     Between,
-    /// One number, the same for all; whole where the element is an index.
+    /// Scalar constant; a whole number for index tensors.
     Number(f32),
 }
 
-/// A tensor of four dimensions: sequences, heads, rows, columns.
+/// Tensor of four dimensions: sequences, heads, rows, columns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tensor {
-    /// How many of each dimension.
+    /// Size of each dimension.
     pub dims: [u64; 4],
-    /// Elements between neighbours of each dimension.
+    /// Stride of each dimension, in elements.
     pub strides: [u64; 4],
-    /// Of what.
+    /// Type of the elements.
     pub element: Element,
-    /// Where.
+    /// Storage of the elements.
     pub place: Place,
 }
 
-/// A tensor by its number in [`Graph::tensors`].
+/// Index of a tensor in [`Graph::tensors`].
 pub type Id = usize;
 
-/// What happens to each element.
+/// Elementwise operation on x and b.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Each {
-    /// x + b
+    /// Sum, x + b.
     Add,
-    /// x − b
+    /// Difference, x − b.
     Sub,
-    /// x·b
+    /// Product, x·b.
     Mul,
-    /// x / b
+    /// Quotient, x / b.
     Div,
-    /// eˣ
+    /// Exponential, eˣ.
     Exp,
-    /// ln x
+    /// Natural logarithm, ln x.
     Log,
-    /// x
+    /// Identity, x.
     Same,
-    /// x ≥ b
+    /// Comparison, x ≥ b.
     AtLeast,
-    /// x > b
+    /// Comparison, x > b.
     Above,
-    /// x where a third tensor is true, else b
+    /// Selection: x where a third tensor is true, else b.
     Select,
-    /// The element's own index along this dimension.
+    /// Index of the element along this dimension.
     Index(u8),
 }
 
-/// One node; smaller dimensions stand for as many equal parts of the larger.
+/// Operation of a graph; a smaller dimension is broadcast over equal parts of the larger.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// out = a·b for each sequence and head.
+    /// GEMM for each sequence and head: out = a·b.
     Product {
-        /// Left.
+        /// Left operand tensor.
         a: Id,
-        /// Right.
+        /// Right operand tensor.
         b: Id,
-        /// Result.
+        /// Output tensor of the operation.
         out: Id,
     },
-    /// For each element.
+    /// Elementwise operation.
     Pointwise {
-        /// What.
+        /// Function of each element.
         each: Each,
         /// First operand.
         x: Id,
         /// Second operand.
         b: Option<Id>,
-        /// What chooses between them.
+        /// Boolean tensor of a selection.
         chosen_by: Option<Id>,
-        /// Result.
+        /// Output tensor of the operation.
         out: Id,
     },
-    /// The greatest along the dimensions that the result lacks.
+    /// Maximum along the dimensions that the output lacks.
     Greatest {
-        /// Of what.
+        /// Input tensor of the operation.
         x: Id,
-        /// Result.
+        /// Output tensor of the operation.
         out: Id,
     },
-    /// The sum along the dimensions that the result lacks.
+    /// Sum along the dimensions that the output lacks.
     Sum {
-        /// Of what.
+        /// Input tensor of the operation.
         x: Id,
-        /// Result.
+        /// Output tensor of the operation.
         out: Id,
     },
-    /// Rows and columns exchanged.
+    /// Transposition of rows and columns.
     Turn {
-        /// Of what.
+        /// Input tensor of the operation.
         x: Id,
-        /// Result.
+        /// Output tensor of the operation.
         out: Id,
     },
 }
 
-/// Tensors, and operations in order.
+/// Graph of tensors, with operations in order.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Graph {
-    /// All tensors.
+    /// All tensors of the graph.
     pub tensors: Vec<Tensor>,
-    /// All operations.
+    /// Operations in execution order.
     pub operations: Vec<Operation>,
 }
 
-/// Rows together, heads of a sequence together.
+/// Strides of contiguous rows, with the heads of a sequence together.
 fn packed(dims: [u64; 4]) -> [u64; 4] {
     [dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1]
 }
 
 impl Graph {
-    /// Attention of these sizes, forward with what backward needs, or backward; fewer queries than keys are the last of them.
+    /// Graph of attention of these sizes: forward with the statistics for backward, or backward. Fewer queries than keys
+    /// are the last ones.
     pub fn of(core: &Attention) -> Self {
         let mut graph = Self::default();
         match core.pass {
@@ -176,7 +177,7 @@ impl Graph {
         graph
     }
 
-    /// The tensors in memory of the caller's, with their bytes.
+    /// Tensors in the caller's memory, with their bytes.
     pub fn given(&self) -> impl Iterator<Item = (Id, Role, u64)> + '_ {
         self.tensors.iter().enumerate().filter_map(|(id, tensor)| match tensor.place {
             Place::Given(role) => {
@@ -196,7 +197,7 @@ impl Graph {
         self.tensor(dims, element, Place::Given(role))
     }
 
-    /// The memory of a \[rows, columns\] tensor, read as \[columns, rows\].
+    /// Transposed view of a \[rows, columns\] tensor, as \[columns, rows\].
     fn turned_input(&mut self, role: Role, [sequences, heads, rows, columns]: [u64; 4]) -> Id {
         let dims = [sequences, heads, columns, rows];
         let strides = [heads * rows * columns, rows * columns, 1, columns];
@@ -212,7 +213,7 @@ impl Graph {
         self.tensor([1; 4], Element::F32, Place::Number(value))
     }
 
-    /// An index moved along: index + by, less `less`.
+    /// Index shifted by `by − less`.
     fn moved(&mut self, index: Id, by: u64, less: u64) -> Id {
         let dims = self.tensors[index].dims;
         [(Each::Add, by), (Each::Sub, less)].into_iter().fold(index, |index, (each, by)| {
@@ -227,7 +228,7 @@ impl Graph {
         out
     }
 
-    /// The same with a new result of x's dimensions, in fp32.
+    /// Adds an elementwise operation with a new fp32 output of x's dimensions.
     fn new_each(&mut self, each: Each, x: Id, b: Option<Id>) -> Id {
         let out = self.between(self.tensors[x].dims, Element::F32);
         self.each(each, x, b, out)
@@ -238,7 +239,7 @@ impl Graph {
         out
     }
 
-    /// A new tensor with rows and columns exchanged in place, as bf16.
+    /// Adds a transposition to a new bf16 tensor.
     fn turned(&mut self, x: Id) -> Id {
         let Tensor { dims: [sequences, heads, rows, columns], strides: [far, head, row, column], .. } = self.tensors[x];
         let (dims, strides) = ([sequences, heads, columns, rows], [far, head, column, row]);
@@ -248,7 +249,7 @@ impl Graph {
         out
     }
 
-    /// −∞ where a query does not see a key.
+    /// Scores with −∞ where the query does not attend to the key.
     ///
     /// ```text
     /// causal   row + keys − queries ≥ column            window   column + width − keys + queries > row
@@ -379,8 +380,8 @@ impl Graph {
     }
 }
 
-/// The kernels that a library runs for a core, whose masks are plain diagonals: itself, or where a rank gathers the keys of
-/// all, one for each half of its queries ([transformer-engine]).
+/// Kernels that a library runs for a core, with plain diagonal masks: the core itself, or, where a rank gathers the keys of
+/// all ranks, one for each half of its queries ([transformer-engine]).
 ///
 /// ```text
 /// of 2c chunks the first rank has the first, which sees itself, and the last, which sees all, or a window and itself
@@ -403,7 +404,7 @@ pub fn kernels(core: &Attention) -> Option<Vec<Attention>> {
     Some(vec![Attention { queries: chunk, keys: chunk, ..*core }, Attention { queries: chunk, keys: seen, ..*core }])
 }
 
-/// Dimensions of every tensor in memory, of a number for each row, and of the scores.
+/// Dimensions of each tensor in memory, of per-row values, and of the scores.
 struct Sizes {
     q: [u64; 4],
     k: [u64; 4],

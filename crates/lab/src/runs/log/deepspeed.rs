@@ -1,4 +1,4 @@
-//! DeepSpeed with a model of one's own: its printed configuration, and its throughput timer.
+//! Logs of DeepSpeed with a user's own model: its printed configuration, and its throughput timer.
 //!
 //! Formats: `deepspeed/runtime/config.py` (`print`), `deepspeed/utils/timer.py` (`ThroughputTimer`) ([deepspeed]).
 
@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use super::lines::{dotted, number_after, year};
 use super::{LoggedRun, Row, steady};
 
-/// What a throughput line says of its last step.
+/// Label of the throughput of the last step in a throughput line.
 const STEP: &str = "CurrSamplesPerSec=";
 
-/// Reads the log, where it has a throughput line.
+/// Reads a log that has a throughput line.
 pub fn read(text: &str) -> Option<LoggedRun> {
     let mut settings: BTreeMap<&str, &str> = BTreeMap::new();
     let mut rates = Vec::new();
@@ -63,12 +63,12 @@ pub fn read(text: &str) -> Option<LoggedRun> {
     Some(LoggedRun { row, steps: rates.len() })
 }
 
-/// The `stage=3` of the printed `zero_config`.
+/// Value of `stage=3` in the printed `zero_config`.
 fn zero_stage(text: &str) -> Option<f64> {
     text.lines().filter(|line| line.contains("zero_config")).find_map(|line| number_after(line, "stage="))
 }
 
-/// `"train_batch_size": 96,` as DeepSpeed prints its JSON.
+/// Key and value of a JSON line as DeepSpeed prints it: `"train_batch_size": 96,`.
 fn json_setting(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.trim().strip_prefix('"')?.split_once("\":")?;
     Some((name, value.trim().trim_end_matches(',')))

@@ -1,13 +1,13 @@
-//! Pieces of log lines.
+//! Parsers of log lines.
 
-/// What stands after `label`, up to the next blank or one of `|,;)]`; leading blanks are skipped.
+/// Text after `label`, without leading blanks, up to the next blank or one of `|,;)]`.
 pub fn after<'a>(line: &'a str, label: &str) -> Option<&'a str> {
     let rest = line[line.find(label)? + label.len()..].trim_start();
     let end = rest.find(|c: char| c.is_whitespace() || "|,;)]".contains(c)).unwrap_or(rest.len());
     (end > 0).then(|| &rest[..end])
 }
 
-/// The number after `label`, which may have thousands separated by commas; what follows its digits is left.
+/// Number after `label`, with or without commas between thousands; text after its digits is ignored.
 pub fn number_after(line: &str, label: &str) -> Option<f64> {
     let rest = line[line.find(label)? + label.len()..].trim_start();
     let end = rest
@@ -25,13 +25,13 @@ pub fn number_after(line: &str, label: &str) -> Option<f64> {
     rest[..end].replace(',', "").trim_end_matches('.').parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// Whether three digits, and not a fourth, follow a comma.
+/// Whether a comma is followed by exactly three digits.
 fn is_thousands(rest: &str) -> bool {
     let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
     digits == 3
 }
 
-/// The setting of a line `name ..... value` of a dump of settings, whatever stands before the name.
+/// Name and value of a line `name ..... value` in a dump of settings, whatever precedes the name.
 pub fn dotted(line: &str) -> Option<(&str, &str)> {
     let dots = line.find(" ..")?;
     let name = line[..dots].rsplit(|c: char| c.is_whitespace() || ":>]".contains(c)).next()?;
@@ -40,7 +40,7 @@ pub fn dotted(line: &str) -> Option<(&str, &str)> {
     is_name.then_some((name, value))
 }
 
-/// The year of a date `2024-10-24` in the line, where one stands after `[` or at its start.
+/// Year of a date such as `2024-10-24` that follows `[` or starts the line.
 pub fn year(line: &str) -> Option<f64> {
     line.match_indices("20").find_map(|(at, _)| {
         let date = line.get(at..at + 10)?;

@@ -1,4 +1,4 @@
-//! Megatron-LM and what keeps its log: the dump of arguments, and a line for every logged iteration.
+//! Logs of Megatron-LM and frameworks that keep its format: the dump of arguments, and a line for every logged iteration.
 //!
 //! Formats: `megatron/training/arguments.py` (`_print_args`), `megatron/training/training.py` (`training_log`),
 //! `megatron/training/utils.py` (`report_memory`) ([megatron-lm]); Megatron-DeepSpeed prints the same.
@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use super::lines::{dotted, number_after, year};
 use super::{LoggedRun, Row, steady};
 
-/// What an iteration line says of its time.
+/// Label of the time in an iteration line.
 const ITERATION: &str = "elapsed time per iteration (ms):";
 /// MiB in a GiB: `report_memory` divides by 1024².
 const MIB: f64 = 1024.0;
 
-/// Settings by name; the first of a name stays, because Megatron repeats some.
+/// Settings by name; the first value counts, because Megatron repeats some.
 struct Settings<'a>(BTreeMap<&'a str, &'a str>);
 
 impl Settings<'_> {
@@ -21,7 +21,7 @@ impl Settings<'_> {
         self.0.get(name).and_then(|value| value.parse().ok()).filter(|value: &f64| value.is_finite())
     }
 
-    /// A degree: none where it is 0 or `None`.
+    /// Parallel degree; `None` if it is 0 or `None`.
     fn degree(&self, name: &str) -> Option<f64> {
         self.number(name).filter(|value| *value >= 1.0)
     }
@@ -43,7 +43,7 @@ impl Settings<'_> {
     }
 }
 
-/// Reads the log, where it has a line of an iteration or Megatron's arguments.
+/// Reads a log that has an iteration line or Megatron's arguments.
 pub fn read(text: &str) -> Option<LoggedRun> {
     let mut settings = Settings(BTreeMap::new());
     let mut seconds = Vec::new();
@@ -144,7 +144,7 @@ fn zero_stage(settings: &Settings, deepspeed: bool) -> Option<f64> {
     }
 }
 
-/// The words of the column `recompute`.
+/// Text for the column `recompute`.
 fn recompute(settings: &Settings) -> String {
     let checkpoints = ["checkpoint_activations", "deepspeed_activation_checkpointing"];
     match settings.text("recompute_granularity") {
@@ -159,7 +159,7 @@ fn recompute(settings: &Settings) -> String {
     }
 }
 
-/// The words of the column `overlap`.
+/// Text for the column `overlap`.
 fn overlap(settings: &Settings) -> String {
     let named = [
         ("tp_comm_overlap", "tp-comm"),

@@ -1,7 +1,7 @@
-//! Training logs as rows: what Megatron-LM, DeepSpeed and torchtitan print of a run, in the columns of a file of runs.
+//! Training logs as rows of a runs file: Megatron-LM, DeepSpeed and torchtitan.
 //!
-//! A log says its settings and its step times, and seldom its devices or network: those come from the user. What neither
-//! says stays blank, as in any file of runs.
+//! A log has its settings and step times, but seldom its devices or network, which the user adds. Unknown columns stay
+//! blank, as in any runs file.
 
 mod deepspeed;
 mod lines;
@@ -16,49 +16,49 @@ use meshwright_planner::catalog::nearest;
 
 pub use shape::of_model;
 
-/// A run that a log tells of.
+/// Run that a log describes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoggedRun {
-    /// Its columns.
+    /// Columns of the run.
     pub row: Row,
-    /// Steps whose time the log states.
+    /// Number of steps with a logged time.
     pub steps: usize,
 }
 
-/// Why a log makes no row.
+/// Error in a log, or in the columns that the user adds to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LogError {
-    /// No line of a known framework.
+    /// The log has no line of a known framework.
     #[error(
         "no step of Megatron-LM (`elapsed time per iteration (ms):`), DeepSpeed (`CurrSamplesPerSec=`) or torchtitan \
          (`step: … tps: …`) in it"
     )]
     Unknown,
-    /// A column that there is not.
+    /// No column has this name.
     #[error("there is no column `{key}`{}", near.as_ref().map_or_else(String::new, |near| format!("; did you mean `{near}`?")))]
     Column {
-        /// The name.
+        /// Requested name.
         key: String,
-        /// The nearest.
+        /// Nearest column name.
         near: Option<String>,
     },
-    /// A value that does not fit its column.
-    #[error("column `{key}`: `{value}` is no number")]
+    /// A value does not fit its column.
+    #[error("column `{key}`: `{value}` is not a number")]
     Number {
-        /// The column.
+        /// Name of the column.
         key: String,
-        /// The value.
+        /// Value as written.
         value: String,
     },
 }
 
-/// Reads a log. Lines of other programs between are skipped, and so are prefixes of a launcher such as `[rank0]:`.
+/// Reads a log. Lines of other programs are skipped, and so are launcher prefixes such as `[rank0]:`.
 ///
-/// The step time is the median over the logged steps after the first quarter, at most ten: the first ones compile and warm
-/// up.
+/// The step time is the median over the logged steps without warm-up: the first quarter, at most ten, is left out.
 ///
 /// # Errors
-/// When no line is a step of a framework that is known.
+///
+/// No line is a step of a known framework.
 pub fn read(text: &str) -> Result<LoggedRun, LogError> {
     let readers = [megatron::read, torchtitan::read, deepspeed::read];
     let mut run = readers.into_iter().find_map(|read| read(text)).ok_or(LogError::Unknown)?;
@@ -74,10 +74,12 @@ fn out_of_memory(text: &str) -> bool {
     ["CUDA out of memory", "OutOfMemoryError", "HIP out of memory"].iter().any(|words| text.contains(words))
 }
 
-/// Fills columns by name: what the user says of a run beside its log. Numbers of number columns are read as such.
+/// Fills columns by name with values that the user gives in addition to the log. Values of numeric columns are parsed as
+/// numbers.
 ///
 /// # Errors
-/// When there is no such column, or its number is none.
+///
+/// The column does not exist, or its value is not a number.
 pub fn fill(row: Row, cells: &[(String, String)]) -> Result<Row, LogError> {
     let mut columns = columns(&row);
     for (key, value) in cells {
@@ -95,7 +97,7 @@ pub fn fill(row: Row, cells: &[(String, String)]) -> Result<Row, LogError> {
     Ok(serde_json::from_value(Value::Object(columns)).unwrap_or(row))
 }
 
-/// Every column with its value.
+/// All columns of a row with their values.
 fn columns(row: &Row) -> Map<String, Value> {
     match serde_json::to_value(row) {
         Ok(Value::Object(columns)) => columns,
@@ -103,13 +105,13 @@ fn columns(row: &Row) -> Map<String, Value> {
     }
 }
 
-/// Whether a column holds text: it is a text column where it accepts a word.
+/// Whether a column holds text: its type accepts a word.
 fn is_text(key: &str) -> bool {
     let one = Map::from_iter([(key.to_owned(), Value::String("word".into()))]);
     serde_json::from_value::<Row>(Value::Object(one)).is_ok()
 }
 
-/// Columns that a prediction needs and the row lacks.
+/// Names of the columns that a prediction needs and the row lacks.
 pub fn missing(row: &Row) -> Vec<&'static str> {
     let needed = [
         ("gpu", row.gpu.is_none()),
@@ -127,10 +129,11 @@ pub fn missing(row: &Row) -> Vec<&'static str> {
     needed.into_iter().filter(|(_, missing)| *missing).map(|(name, _)| name).collect()
 }
 
-/// Rows as a file of runs.
+/// Writes rows as a runs file.
 ///
 /// # Errors
-/// When a row cannot be written, which text in memory never is.
+///
+/// A row cannot be written, which does not happen in memory.
 pub fn to_csv(rows: &[Row]) -> Result<String, csv::Error> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     for row in rows {
@@ -140,7 +143,7 @@ pub fn to_csv(rows: &[Row]) -> Result<String, csv::Error> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// Median of the steps after warm-up: the first quarter, at most ten, is left out.
+/// Median step time after warm-up: without the first quarter, at most ten steps.
 fn steady(seconds: &[f64]) -> Option<f64> {
     const MOST: usize = 10;
     let warm = &seconds[(seconds.len() / 4).max(usize::from(seconds.len() > 1)).min(MOST)..];

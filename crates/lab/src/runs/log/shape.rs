@@ -1,10 +1,10 @@
-//! Shape columns of a row from a model of the catalogue, or from what torchtitan prints of its model.
+//! Shape columns of a row, from a catalogue model or from torchtitan's description of its model.
 
 use super::Row;
 use super::lines::{after, number_after};
 use meshwright_engine::model::{Ffn, Mixer, Model};
 
-/// The shape columns of a model. Models with several kinds of attention are told by the first.
+/// Fills the shape columns of a model; of several kinds of attention, the first is used.
 pub fn of_model(model: &Model, row: Row) -> Row {
     let count = |value: u32| Some(f64::from(value));
     let attention = model.kinds.iter().find_map(|layer| match &layer.mixer {
@@ -44,7 +44,7 @@ pub fn of_model(model: &Model, row: Row) -> Row {
     }
 }
 
-/// What torchtitan prints of its model.
+/// Model as torchtitan prints it.
 pub struct TitanShape {
     name: String,
     columns: Option<Columns>,
@@ -83,7 +83,7 @@ fn columns(line: &str) -> Option<Columns> {
 }
 
 impl TitanShape {
-    /// The row with this shape; where the log prints a name alone, that of the catalogue's model of this name.
+    /// Fills the shape columns; if the log has only a name, the catalogue's model of that name is used.
     pub fn into(self, row: Row) -> Row {
         if let Some(Columns { layers, hidden, heads, kv_heads, ffn, vocab }) = self.columns {
             return Row {

@@ -1,4 +1,4 @@
-//! torchtitan: the mesh, the trainer's settings, and a line for every logged step.
+//! Logs of torchtitan: the mesh, the trainer's settings, and a line for every logged step.
 //!
 //! Formats: `torchtitan/components/metrics.py` (`MetricsProcessor.log`), `torchtitan/distributed/parallel_dims.py`,
 //! `torchtitan/trainer.py` ([torchtitan]). `memory` is the most that the allocator reserved on any rank since the last line.
@@ -7,7 +7,7 @@ use super::lines::{after, number_after, year};
 use super::{LoggedRun, Row, shape, steady};
 use meshwright_planner::catalog::gpu_names;
 
-/// Reads the log, where it has a line of a step.
+/// Reads a log that has a step line.
 pub fn read(text: &str) -> Option<LoggedRun> {
     let steps: Vec<&str> = text.lines().filter(|line| line.contains("step:") && line.contains("tps:")).collect();
     let rates: Vec<f64> =
@@ -75,7 +75,8 @@ struct Mesh {
 }
 
 impl Mesh {
-    /// `Building device mesh with parallelism: pp=1, …`, or the older `Building 2-D device mesh with ['dp_shard', 'tp'], [4, 2]`.
+    /// Parses `Building device mesh with parallelism: pp=1, …`, or the older `Building 2-D device mesh with ['dp_shard',
+    /// 'tp'], [4, 2]`.
     fn of(text: &str) -> Self {
         let mut mesh = Self { replicate: 1.0, shard: 1.0, tp: 1.0, pp: 1.0, cp: 1.0, ep: 1.0 };
         if let Some(line) = text.lines().find(|line| line.contains("mesh with parallelism:")) {
@@ -106,7 +107,8 @@ impl Mesh {
     }
 }
 
-/// `CUDA capacity: NVIDIA H100 with 95.04GiB memory`: the part with more or less memory is another device.
+/// Value of the column `gpu` from `CUDA capacity: NVIDIA H100 with 95.04GiB memory`; parts with another memory size are
+/// other devices.
 fn gpu(line: &str) -> Option<String> {
     let name = gpu_names::for_runs(gpu_names::in_log(line)?)?;
     let gib = number_after(line, " with ").unwrap_or_default();
@@ -117,7 +119,7 @@ fn gpu(line: &str) -> Option<String> {
     })
 }
 
-/// The words of the column `recompute`.
+/// Text for the column `recompute`.
 fn recompute(text: &str) -> String {
     let line = text.lines().find(|line| line.contains("activation checkpointing"));
     match line.and_then(|line| after(line, "Applied")) {

@@ -2,7 +2,7 @@
 
 use super::HfError;
 use super::fields::Fields;
-use super::frame::{Frame, POSITIONS, Pattern, Ties, layer, spans};
+use super::frame::{EmbeddingTies, Frame, POSITIONS, Pattern, layer, spans};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Norm, QkNorm};
 
 /// Rows before the first of OPT's position table.
@@ -10,7 +10,7 @@ const OPT_OFFSET: u32 = 2;
 
 /// GPT-2: learned positions, biases everywhere, one embedding matrix.
 pub fn gpt2(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Tied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     let attention = Attention { qkv_bias: true, out_bias: true, rope: false, ..frame.attention(fields)? };
     let one = layer(attention, Ffn::Dense(frame.plain_mlp(fields, &["n_inner"])?));
     let learned_positions = fields.given_size(POSITIONS)?.unwrap_or(1024);
@@ -19,7 +19,7 @@ pub fn gpt2(fields: &Fields) -> Result<Model, HfError> {
 
 /// GPT-BigCode (`StarCoder` 1, `SantaCoder`): GPT-2 with one head of keys and values.
 pub fn gpt_bigcode(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Tied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     let all = Attention { qkv_bias: true, out_bias: true, rope: false, ..frame.attention(fields)? };
     let kv_heads = if fields.flag("multi_query")?.unwrap_or(true) { 1 } else { all.heads };
     let one = layer(Attention { kv_heads, ..all }, Ffn::Dense(frame.plain_mlp(fields, &["n_inner"])?));
@@ -29,7 +29,7 @@ pub fn gpt_bigcode(fields: &Fields) -> Result<Model, HfError> {
 
 /// GPT-NeoX and Pythia: rotary positions, two embedding matrices.
 pub fn gpt_neox(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let bias = fields.flag("attention_bias")?.unwrap_or(true);
     let attention = Attention { qkv_bias: bias, out_bias: bias, ..frame.attention(fields)? };
     let one = layer(attention, Ffn::Dense(frame.plain_mlp(fields, &["intermediate_size"])?));
@@ -38,7 +38,7 @@ pub fn gpt_neox(fields: &Fields) -> Result<Model, HfError> {
 
 /// OPT; refused where it projects its embedding or norms afterwards (the 350M model).
 pub fn opt(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Tied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     if fields.given_size(&["word_embed_proj_dim"])?.is_some_and(|dim| dim != frame.hidden) {
         return Err(fields.unsupported("word_embed_proj_dim", "an embedding narrower than the layers is not modelled"));
     }
@@ -60,7 +60,7 @@ pub fn opt(fields: &Fields) -> Result<Model, HfError> {
 
 /// BLOOM: `ALiBi`, and a norm on the embedding.
 pub fn bloom(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Tied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     let attention = Attention { qkv_bias: true, out_bias: true, rope: false, ..frame.attention(fields)? };
     let one = layer(attention, Ffn::Dense(frame.plain_mlp(fields, &["n_inner"])?));
     Ok(Model { embedding_norm: true, ..frame.model(fields, Norm::Layer, frame.repeat(&one)) })
@@ -68,7 +68,7 @@ pub fn bloom(fields: &Fields) -> Result<Model, HfError> {
 
 /// Falcon: 7B has one head of keys and one norm, 40B and 180B have grouped heads and two norms.
 pub fn falcon(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Tied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     let new = fields.flag("new_decoder_architecture")?.unwrap_or(false);
     let multi_query = fields.flag("multi_query")?.unwrap_or(true);
     let parallel = fields.flag("parallel_attn")?.unwrap_or(true);
@@ -101,7 +101,7 @@ pub fn falcon(fields: &Fields) -> Result<Model, HfError> {
 
 /// Phi 1 and 2: one norm before both parts, and a bias on the head.
 pub fn phi(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let qk_norm = if fields.flag("qk_layernorm")?.unwrap_or(false) { QkNorm::PerHead } else { QkNorm::None };
     let attention = Attention { qkv_bias: true, out_bias: true, qk_norm, ..frame.attention(fields)? };
     let mlp = frame.plain_mlp(fields, &["intermediate_size"])?;
@@ -111,7 +111,7 @@ pub fn phi(fields: &Fields) -> Result<Model, HfError> {
 
 /// `StarCoder` 2: grouped heads and rotary positions.
 pub fn starcoder2(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Tied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     let bias = fields.flag("use_bias")?.unwrap_or(true);
     let attention = Attention { qkv_bias: bias, out_bias: bias, ..frame.attention(fields)? };
     let mlp = Mlp { bias, ..frame.plain_mlp(fields, &["intermediate_size"])? };
@@ -123,7 +123,7 @@ pub fn starcoder2(fields: &Fields) -> Result<Model, HfError> {
 
 /// Nemotron-4 and Minitron: squared `ReLU`, `LayerNorm` around one.
 pub fn nemotron(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let bias = fields.flag("mlp_bias")?.unwrap_or(false);
     let mlp = Mlp { intermediate: fields.size(&["intermediate_size"])?, gated: false, bias };
     let one = layer(frame.biased_attention(fields, None)?, Ffn::Dense(mlp));

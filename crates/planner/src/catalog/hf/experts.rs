@@ -2,7 +2,7 @@
 
 use super::HfError;
 use super::fields::Fields;
-use super::frame::{Frame, HEADS, Pattern, Ties, gated_mlp, layer, spans};
+use super::frame::{EmbeddingTies, Frame, HEADS, Pattern, gated_mlp, layer, spans};
 use super::llama::{qwen_spans, qwen3_attention};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
 
@@ -19,7 +19,7 @@ fn experts(fields: &Fields, names: &[&'static str]) -> Result<Moe, HfError> {
 
 /// Mixtral: every layer has experts, as wide as the dense MLP would be.
 pub fn mixtral(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let window = fields.given_size(&["sliding_window"])?;
     let attention = frame.attention(fields)?;
     let moe = experts(fields, &["intermediate_size"])?;
@@ -30,7 +30,7 @@ pub fn mixtral(fields: &Fields) -> Result<Model, HfError> {
 
 /// `OLMoE`: norms over all queries and all keys.
 pub fn olmoe(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let attention = Attention { qk_norm: QkNorm::Full, ..frame.biased_attention(fields, None)? };
     let one = layer(attention, Ffn::Moe(experts(fields, &["intermediate_size"])?));
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
@@ -57,7 +57,7 @@ pub fn qwen_shared(fields: &Fields) -> Result<Moe, HfError> {
 
 /// Qwen 1.5 and 2 with experts.
 pub fn qwen2_moe(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let qkv_bias = fields.flag("qkv_bias")?.unwrap_or(true);
     let attention = Attention { qkv_bias, ..frame.attention(fields)? };
     qwen_layers(&frame, fields, &attention, &qwen_shared(fields)?)
@@ -65,7 +65,7 @@ pub fn qwen2_moe(fields: &Fields) -> Result<Model, HfError> {
 
 /// Qwen 3 with experts, none of them shared.
 pub fn qwen3_moe(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let attention = qwen3_attention(&frame, fields)?;
     qwen_layers(&frame, fields, &attention, &experts(fields, &["moe_intermediate_size"])?)
 }
@@ -79,7 +79,7 @@ fn qwen_layers(frame: &Frame, fields: &Fields, attention: &Attention, moe: &Moe)
 
 /// GPT-OSS: biases everywhere, a sink per head, every second layer sliding.
 pub fn gpt_oss(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let bias = fields.flag("attention_bias")?.unwrap_or(true);
     let attention = Attention { qkv_bias: bias, out_bias: bias, sinks: true, ..frame.attention_of(fields, Some(64))? };
     let moe = Moe { bias: true, router_bias: true, ..experts(fields, &["intermediate_size"])? };
@@ -121,7 +121,7 @@ fn group_limit(fields: &Fields) -> Result<u32, HfError> {
 
 /// `DeepSeek` V2 and V3, R1, Kimi K2: latent attention.
 pub fn deepseek(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let mla = Mla {
         heads: fields.size(HEADS)?,
         q_rank: fields.count(&["q_lora_rank"])?,
@@ -138,7 +138,7 @@ pub fn deepseek(fields: &Fields) -> Result<Model, HfError> {
 
 /// GLM 4.5 to 4.7: grouped heads with biases, norms on queries and keys in the larger one.
 pub fn glm4_moe(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let normed = fields.flag("use_qk_norm")?.unwrap_or(false);
     let attention = Attention {
         qkv_bias: fields.flag("attention_bias")?.unwrap_or(false),
@@ -154,7 +154,7 @@ pub fn glm4_moe(fields: &Fields) -> Result<Model, HfError> {
 /// Llama 4: chunked rotary layers but for each fourth, which sees all keys without positions; experts in
 /// each `interleave_moe_layer_step`-th layer, with a shared one. Its norm on queries and keys has no weight.
 pub fn llama4(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let attention = frame.biased_attention(fields, Some(128))?;
     fields.flag("use_qk_norm")?;
     let routed = experts(fields, &["intermediate_size"])?;

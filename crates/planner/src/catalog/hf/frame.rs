@@ -1,4 +1,4 @@
-//! What every family has: sizes, ties, sequence length, and the usual attention and MLP.
+//! Fields that all families share: sizes, tied embeddings, sequence length, and the usual attention and MLP.
 
 use super::HfError;
 use super::fields::Fields;
@@ -13,38 +13,38 @@ const LONGEST_SEQUENCE: u32 = 8192;
 /// The sequence length where a configuration has none.
 const USUAL_SEQUENCE: u32 = 4096;
 
-/// What the class of a family says of `tie_word_embeddings` where the file does not.
+/// Default of `tie_word_embeddings` in a family's configuration class.
 #[derive(Clone, Copy)]
-pub enum Ties {
-    /// One matrix.
+pub enum EmbeddingTies {
+    /// One matrix serves as embedding and head.
     Tied,
-    /// Two.
+    /// Embedding and head are two matrices.
     Untied,
 }
 
-/// Sizes of the whole where the file does not say them.
+/// Defaults of a family for sizes that the file omits.
 #[derive(Clone, Copy)]
 pub struct Usual {
-    /// Vocabulary of the class.
+    /// Default vocabulary size.
     pub vocab: Option<u32>,
-    /// Layers that are spelled out elsewhere in the file.
+    /// Number of layers, if the file lists them individually.
     pub layers: Option<u32>,
 }
 
-/// The sizes of the whole.
+/// Sizes that all layers of a model share.
 #[derive(Clone, Copy)]
 pub struct Frame {
     /// Hidden size.
     pub hidden: u32,
-    /// Vocabulary.
+    /// Vocabulary size.
     pub vocab: u32,
-    /// Layers.
+    /// Number of layers.
     pub layers: u32,
-    /// Sequence length.
+    /// Training sequence length in tokens.
     pub seq_len: u32,
-    /// One embedding matrix.
+    /// Whether embedding and head share one matrix.
     pub tied: bool,
-    /// Dropout anywhere.
+    /// Whether any dropout rate is above 0.
     pub dropout: bool,
 }
 
@@ -71,13 +71,13 @@ const DROPOUT: &[&str] = &[
 ];
 
 impl Frame {
-    /// Of a configuration whose class ties as `ties` says.
-    pub fn read(fields: &Fields, ties: Ties) -> Result<Self, HfError> {
+    /// Reads the sizes of a configuration; `ties` is the family's default for tied embeddings.
+    pub fn read(fields: &Fields, ties: EmbeddingTies) -> Result<Self, HfError> {
         Self::read_with(fields, ties, Usual { vocab: None, layers: None })
     }
 
-    /// The same, with what the class says of sizes that the file may leave out.
-    pub fn read_with(fields: &Fields, ties: Ties, usual: Usual) -> Result<Self, HfError> {
+    /// Reads the sizes with the class's defaults for sizes that the file may leave out.
+    pub fn read_with(fields: &Fields, ties: EmbeddingTies, usual: Usual) -> Result<Self, HfError> {
         let mut dropout = false;
         for &name in DROPOUT {
             dropout |= fields.real(name)?.is_some_and(|rate| rate > 0.0);
@@ -87,7 +87,7 @@ impl Frame {
             vocab: fields.given_size(VOCAB)?.or(usual.vocab).ok_or_else(|| fields.missing(VOCAB))?,
             layers: fields.given_layers(LAYERS)?.or(usual.layers).ok_or_else(|| fields.missing(LAYERS))?,
             seq_len: fields.given_size(POSITIONS)?.map_or(USUAL_SEQUENCE, |n| n.min(LONGEST_SEQUENCE)),
-            tied: fields.flag("tie_word_embeddings")?.unwrap_or(matches!(ties, Ties::Tied)),
+            tied: fields.flag("tie_word_embeddings")?.unwrap_or(matches!(ties, EmbeddingTies::Tied)),
             dropout,
         })
     }
@@ -97,7 +97,7 @@ impl Frame {
         self.attention_of(fields, None)
     }
 
-    /// The same, for a class that has a `head_dim` of its own where the file has none.
+    /// Usual attention of a class that has a default `head_dim` for files without one.
     pub fn attention_of(&self, fields: &Fields, usual_dim: Option<u32>) -> Result<Attention, HfError> {
         let heads = fields.size(HEADS)?;
         let kv_heads = fields.given_size(&["num_key_value_heads", "num_kv_heads", "n_head_kv"])?.unwrap_or(heads);
@@ -128,7 +128,7 @@ impl Frame {
         Ok(Mlp { intermediate, gated: false, bias: true })
     }
 
-    /// The same layer everywhere.
+    /// Model whose layers are all identical.
     pub fn repeat(&self, layer: &Layer) -> Vec<Layer> {
         vec![layer.clone(); self.layers as usize]
     }

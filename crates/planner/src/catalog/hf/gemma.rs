@@ -2,22 +2,22 @@
 
 use super::HfError;
 use super::fields::Fields;
-use super::frame::{Frame, HEADS, Pattern, Ties, Usual, gated_mlp, layer, spans};
+use super::frame::{EmbeddingTies, Frame, HEADS, Pattern, Usual, gated_mlp, layer, spans};
 use meshwright_engine::model::{Attention, Ffn, Layer, Model, Moe, Norm, QkNorm, Span};
 
 /// Dimension of a head where the file has none.
 const HEAD_DIM: Option<u32> = Some(256);
 
-/// Gemma 1.
+/// Gemma 1, the first generation.
 pub fn gemma(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Tied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     let one = layer(frame.biased_attention(fields, HEAD_DIM)?, Ffn::Dense(gated_mlp(fields)?));
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
 }
 
 /// Gemma 2: every second layer slides.
 pub fn gemma2(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Tied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     let attention = frame.biased_attention(fields, HEAD_DIM)?;
     let window = fields.given_size(&["sliding_window"])?.unwrap_or(4096);
     let spans = spans(fields, frame.layers, Some(window), Pattern::AllBut(2))?;
@@ -26,7 +26,7 @@ pub fn gemma2(fields: &Fields) -> Result<Model, HfError> {
 
 /// Gemma 3: five of six layers slide; published files leave heads and vocabulary to the class.
 pub fn gemma3(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read_with(fields, Ties::Tied, Usual { vocab: Some(262_208), layers: None })?;
+    let frame = Frame::read_with(fields, EmbeddingTies::Tied, Usual { vocab: Some(262_208), layers: None })?;
     let heads = fields.given_size(HEADS)?.unwrap_or(8);
     let kv_heads = fields.given_size(&["num_key_value_heads"])?.unwrap_or(4);
     let bias = fields.flag("attention_bias")?.unwrap_or(false);
@@ -61,7 +61,7 @@ fn sandwiched(frame: &Frame, fields: &Fields, attention: &Attention, spans: Vec<
 /// Gemma 4: global layers have wider heads, fewer of them for keys, and may take keys for values; experts
 /// stand beside a dense MLP. Per-layer embeddings, shared keys and double-wide MLPs (E2B, E4B) are refused.
 pub fn gemma4(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Tied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     let window = fields.given_size(&["sliding_window"])?.unwrap_or(512);
     let mut spans = spans(fields, frame.layers, Some(window), Pattern::AllBut(6))?;
     if let Some(last) = spans.last_mut() {

@@ -3,27 +3,27 @@
 use super::HfError;
 use super::experts::{qwen_ffns, qwen_shared};
 use super::fields::{Fields, MOST_LAYERS};
-use super::frame::{Frame, Ties, Usual, gated_mlp, layer};
+use super::frame::{EmbeddingTies, Frame, Usual, gated_mlp, layer};
 use super::llama::qwen3_attention;
 use meshwright_engine::model::{Attention, DeltaNet, Ffn, Layer, Mamba, Mixer, Mlp, Model, Moe, Norm};
 
 /// Qwen3-Next: three of four layers are gated delta rules; experts with a shared one.
 pub fn qwen3_next(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let ffns = qwen_ffns(fields, frame.layers, &qwen_shared(fields)?)?;
     delta(&frame, fields, ffns)
 }
 
 /// Qwen 3.5, dense.
 pub fn qwen3_5(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let ffns = vec![Ffn::Dense(gated_mlp(fields)?); frame.layers as usize];
     delta(&frame, fields, ffns)
 }
 
 /// Qwen 3.5 with experts.
 pub fn qwen3_5_moe(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let ffns = vec![Ffn::Moe(qwen_shared(fields)?); frame.layers as usize];
     delta(&frame, fields, ffns)
 }
@@ -70,7 +70,7 @@ fn qwen3_attention_of_256(frame: &Frame, fields: &Fields) -> Result<Attention, H
 pub fn nemotron_h(fields: &Fields) -> Result<Model, HfError> {
     let letters = pattern(fields)?;
     let spelled = u32::try_from(letters.len()).ok().filter(|&n| n <= MOST_LAYERS);
-    let frame = Frame::read_with(fields, Ties::Untied, Usual { vocab: None, layers: spelled })?;
+    let frame = Frame::read_with(fields, EmbeddingTies::Untied, Usual { vocab: None, layers: spelled })?;
     if Some(frame.layers) != spelled {
         return Err(fields.unsupported("num_hidden_layers", format!("{} layers are spelled out", letters.len())));
     }

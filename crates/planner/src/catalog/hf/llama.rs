@@ -2,10 +2,10 @@
 
 use super::HfError;
 use super::fields::Fields;
-use super::frame::{Frame, Pattern, Ties, gated_mlp, layer, spans};
+use super::frame::{EmbeddingTies, Frame, Pattern, gated_mlp, layer, spans};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Norm, QkNorm, Span};
 
-/// One layer per span, all else alike.
+/// Model with one layer per span, otherwise identical.
 fn windowed(frame: &Frame, fields: &Fields, attention: &Attention, mlp: &Mlp, spans: Vec<Span>) -> Model {
     let one = |span| layer(Attention { span, ..attention.clone() }, Ffn::Dense(mlp.clone()));
     frame.model(fields, Norm::Rms, spans.into_iter().map(one).collect())
@@ -13,7 +13,7 @@ fn windowed(frame: &Frame, fields: &Fields, attention: &Attention, mlp: &Mlp, sp
 
 /// Llama 1 to 3, and Granite, whose multipliers are no parameters.
 pub fn llama(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
     let one = layer(frame.biased_attention(fields, None)?, Ffn::Dense(mlp));
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
@@ -21,7 +21,7 @@ pub fn llama(fields: &Fields) -> Result<Model, HfError> {
 
 /// Mistral: the class slides over 4,096 keys where the file says nothing; later files say null.
 pub fn mistral(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let window = if fields.is_null("sliding_window") {
         None
     } else {
@@ -33,7 +33,7 @@ pub fn mistral(fields: &Fields) -> Result<Model, HfError> {
 
 /// Phi-3 and Phi-4: fused projections.
 pub fn phi3(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let window = fields.given_size(&["sliding_window"])?;
     let spans = spans(fields, frame.layers, window, Pattern::Always)?;
     Ok(windowed(&frame, fields, &frame.attention(fields)?, &gated_mlp(fields)?, spans))
@@ -52,7 +52,7 @@ pub fn qwen_spans(fields: &Fields, layers: u32) -> Result<Vec<Span>, HfError> {
 
 /// Qwen 2 and 2.5: biases on queries, keys and values, always.
 pub fn qwen2(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let attention = Attention { qkv_bias: true, ..frame.attention(fields)? };
     let spans = qwen_spans(fields, frame.layers)?;
     Ok(windowed(&frame, fields, &attention, &gated_mlp(fields)?, spans))
@@ -65,14 +65,14 @@ pub fn qwen3_attention(frame: &Frame, fields: &Fields) -> Result<Attention, HfEr
 
 /// Qwen 3, dense.
 pub fn qwen3(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let spans = qwen_spans(fields, frame.layers)?;
     Ok(windowed(&frame, fields, &qwen3_attention(&frame, fields)?, &gated_mlp(fields)?, spans))
 }
 
 /// `OLMo` 2: norms after the two parts, and over all queries and all keys.
 pub fn olmo2(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let attention = Attention { qk_norm: QkNorm::Full, ..frame.biased_attention(fields, None)? };
     let one = layer(attention, Ffn::Dense(gated_mlp(fields)?));
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
@@ -80,7 +80,7 @@ pub fn olmo2(fields: &Fields) -> Result<Model, HfError> {
 
 /// `OLMo` 3: `OLMo` 2 with three of four layers sliding.
 pub fn olmo3(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Untied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let attention = Attention { qk_norm: QkNorm::Full, ..frame.biased_attention(fields, None)? };
     let window = fields.given_size(&["sliding_window"])?.unwrap_or(4096);
     let spans = spans(fields, frame.layers, Some(window), Pattern::AllBut(4))?;
@@ -89,7 +89,7 @@ pub fn olmo3(fields: &Fields) -> Result<Model, HfError> {
 
 /// Cohere's Command R: one norm without bias before both parts, which run beside each other.
 pub fn cohere(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Tied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     let normed = fields.flag("use_qk_norm")?.unwrap_or(false);
     let qk_norm = if normed { QkNorm::Full } else { QkNorm::None };
     let attention = Attention { qk_norm, ..frame.biased_attention(fields, None)? };
@@ -99,7 +99,7 @@ pub fn cohere(fields: &Fields) -> Result<Model, HfError> {
 
 /// Cohere's Command A and R7B: three of four layers slide, and only those are rotary.
 pub fn cohere2(fields: &Fields) -> Result<Model, HfError> {
-    let frame = Frame::read(fields, Ties::Tied)?;
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
     let attention = frame.biased_attention(fields, None)?;
     let mlp = gated_mlp(fields)?;
     let window = fields.given_size(&["sliding_window"])?.unwrap_or(4096);

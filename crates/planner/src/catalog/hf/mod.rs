@@ -71,100 +71,100 @@ const FAMILIES: &[(&str, Reader)] = &[
 /// Why a configuration was not read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HfError {
-    /// The text is no JSON.
+    /// The text is not JSON.
     #[error("{origin}:{line}:{column}: not JSON: {why}")]
     NotJson {
-        /// The file.
+        /// Path of the file.
         origin: String,
-        /// Line, from 1.
+        /// Line number, from 1.
         line: usize,
-        /// Column.
+        /// Column number, from 1.
         column: usize,
-        /// What is wrong there.
+        /// Message of the parser.
         why: String,
     },
-    /// The JSON is a list, a number or the like.
+    /// A part of the file is not a JSON object.
     #[error("{origin}: {what} must be an object, found: {found}")]
     NotAnObject {
-        /// The file.
+        /// Path of the file.
         origin: String,
-        /// Which part of it.
+        /// Name of the part.
         what: &'static str,
-        /// What was found.
+        /// Value that was found.
         found: String,
     },
-    /// A field that the family needs.
+    /// A field that the family needs is missing.
     #[error("{origin}: `{field}`{aliases} is missing")]
     MissingField {
-        /// The file.
+        /// Path of the file.
         origin: String,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// Its other names, in brackets.
+        /// Other names of the field, in brackets.
         aliases: String,
     },
-    /// A field of another type.
+    /// A field has the wrong type.
     #[error("{origin}: `{field}` must be {wanted}, found: {found}")]
     WrongType {
-        /// The file.
+        /// Path of the file.
         origin: String,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// What it must be.
+        /// Required type.
         wanted: &'static str,
-        /// What was found.
+        /// Value that was found.
         found: String,
     },
-    /// A number too small or too large.
+    /// A number is too small or too large.
     #[error("{origin}: `{field}` must be from {least} to {most}, found: {value}")]
     OutOfRange {
-        /// The file.
+        /// Path of the file.
         origin: String,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// What was found.
+        /// Value that was found.
         value: String,
-        /// The least.
+        /// Least value allowed.
         least: u32,
-        /// The most.
+        /// Largest value allowed.
         most: u32,
     },
-    /// A family that is not known; none is approximated by another.
+    /// The model type is unknown; no family is approximated by another.
     #[error(
         "{origin}: the model type `{model_type}` is not known\n\nhint: known are: {known}; or write the model as TOML"
     )]
     UnknownModelType {
-        /// The file.
+        /// Path of the file.
         origin: String,
-        /// The type.
+        /// Model type of the file.
         model_type: String,
-        /// Those that are known.
+        /// Model types that are known.
         known: String,
     },
-    /// A field that says something the model here cannot hold, or that the family does not have.
+    /// A field has a value that the model types here cannot express, or that the family does not have.
     #[error("{origin}: `{field}` = {value} is not supported: {why}")]
     Unsupported {
-        /// The file.
+        /// Path of the file.
         origin: String,
-        /// The field.
+        /// Name of the field.
         field: String,
-        /// Its value.
+        /// Value of the field.
         value: String,
-        /// Why not.
+        /// Reason for the refusal.
         why: String,
     },
-    /// All fields were read, and the model cannot be.
+    /// The fields describe an impossible model.
     #[error("{origin}: {why}")]
     Impossible {
-        /// The file.
+        /// Path of the file.
         origin: String,
-        /// Why not.
+        /// Reason for the refusal.
         #[source]
         why: ModelError,
     },
 }
 
-/// The known values of `model_type`, in order.
+/// Known values of `model_type`, sorted.
 pub fn model_types() -> impl Iterator<Item = &'static str> {
     FAMILIES.iter().map(|(name, _)| *name)
 }

@@ -1,4 +1,4 @@
-//! Descriptors of cuDNN's backend: made, filled, finished, destroyed.
+//! Descriptors of cuDNN's backend: creation, attributes, finalisation, destruction.
 
 use std::ffi::{CStr, c_void};
 
@@ -8,23 +8,23 @@ use crate::probe::ProbeError;
 use sys::cudnnBackendAttributeName_t as Name;
 use sys::cudnnBackendAttributeType_t as Type;
 
-/// A type that an attribute can have; its values lie in memory as the library's do.
+/// Attribute type, with values in the library's memory layout.
 pub trait Value: Copy {
-    /// The library's name of it.
+    /// Name of the type in the library.
     const TYPE: Type;
 }
 
-/// Another descriptor.
+/// Reference to another descriptor.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Raw(sys::cudnnBackendDescriptor_t);
 
-/// An address: of the device's memory, or of a number on the host.
+/// Address of device memory, or of a number on the host.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Address(pub *mut c_void);
 
-/// A handle of the library.
+/// Handle of the library.
 #[derive(Clone, Copy)]
 #[repr(transparent)]
 pub struct Handle(pub sys::cudnnHandle_t);
@@ -45,7 +45,7 @@ values!(
     sys::cudnnBackendHeurMode_t => CUDNN_TYPE_HEUR_MODE
 );
 
-/// What the library says of a call, with its own reason.
+/// Checks the status of a library call, and returns its error message.
 pub fn done(call: &str, status: sys::cudnnStatus_t) -> Result<(), ProbeError> {
     if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
         return Ok(());
@@ -59,11 +59,11 @@ pub fn done(call: &str, status: sys::cudnnStatus_t) -> Result<(), ProbeError> {
     Err(ProbeError::Failed { call: call.to_owned(), why: format!("{status:?}{reason}") })
 }
 
-/// One descriptor.
+/// Owned backend descriptor.
 pub struct Descriptor(sys::cudnnBackendDescriptor_t);
 
 impl Descriptor {
-    /// An empty one.
+    /// Creates an empty descriptor.
     pub fn new(kind: sys::cudnnBackendDescriptorType_t) -> Result<Self, ProbeError> {
         let mut made = std::ptr::null_mut();
         // SAFETY: the library writes one pointer.
@@ -72,7 +72,7 @@ impl Descriptor {
         Ok(Self(made))
     }
 
-    /// With an attribute.
+    /// Sets an attribute.
     pub fn with<T: Value>(self, name: Name, values: &[T]) -> Result<Self, ProbeError> {
         let count = i64::try_from(values.len()).unwrap_or(i64::MAX);
         // SAFETY: the descriptor lives, and so many values of this type lie there; the library copies them.
@@ -81,24 +81,24 @@ impl Descriptor {
         Ok(self)
     }
 
-    /// Finished: the library has checked it.
+    /// Finalises the descriptor, which the library validates.
     pub fn finished(self, what: &str) -> Result<Self, ProbeError> {
         // SAFETY: the descriptor lives.
         done(&format!("cudnnBackendFinalize of {what}"), unsafe { sys::cudnnBackendFinalize(self.0) })?;
         Ok(self)
     }
 
-    /// As an attribute of another, which this one must outlive.
+    /// Reference for an attribute of another descriptor, which this one must outlive.
     pub const fn raw(&self) -> Raw {
         Raw(self.0)
     }
 
-    /// As a call takes it.
+    /// Raw pointer for a library call.
     pub const fn pointer(&self) -> sys::cudnnBackendDescriptor_t {
         self.0
     }
 
-    /// Reads values of an attribute, and says how many there are.
+    /// Reads values of an attribute, and returns their number.
     pub fn read<T: Value>(&self, name: Name, values: &mut [T]) -> Result<usize, ProbeError> {
         let (room, mut count) = (i64::try_from(values.len()).unwrap_or(i64::MAX), 0);
         let to = if values.is_empty() { std::ptr::null_mut() } else { values.as_mut_ptr().cast() };
@@ -108,7 +108,7 @@ impl Descriptor {
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
-    /// An attribute that is one number.
+    /// Reads an attribute that is a single number.
     pub fn number(&self, name: Name) -> Result<i64, ProbeError> {
         let mut value = [0_i64];
         self.read(name, &mut value)?;

@@ -1,4 +1,4 @@
-//! Attention by cuDNN, as frameworks run it: the graph of [`crate::probe::sdpa`] given to the library's backend.
+//! Attention through cuDNN, as frameworks run it: executes the graph of [`crate::probe::sdpa`] on the library's backend.
 
 mod descriptor;
 mod plan;
@@ -15,29 +15,29 @@ use crate::probe::sdpa::{self, Graph, Role};
 use crate::probe::{Effort, ProbeError, Sample};
 use descriptor::done;
 use meshwright_engine::kernel::Pass;
-use plan::{Device, Plan};
+use plan::{ExecutionPlan, PlanDevice};
 
-/// The oldest release that is called. The two before it compute attention wrongly. Source: [cudnn-frontend],
+/// Oldest release that is used. The two releases before it compute attention incorrectly. Source: [cudnn-frontend],
 /// `sdpa_support_surface.h`.
 pub const LEAST_VERSION: usize = 91_002;
-/// Up to this release, backward of keys that are no multiple of this many reads past them. Source: [cudnn-frontend], the
-/// padding that it works around with.
+/// Last release in which backward reads past the keys unless their number is a multiple of the second value. Source:
+/// [cudnn-frontend], the padding that it works around with.
 const PADDED: (usize, u64) = (91_500, 128);
-/// What to do where the library is not there, or too old.
+/// Instruction for a missing or outdated library.
 const REMEDY: &str = "pip install nvidia-cudnn-cu12, and put its lib folder on LD_LIBRARY_PATH";
 
-/// The library that the loader finds, as 92800 for 9.28.0; none where there is none.
+/// Version that the loader finds, as 92800 for 9.28.0; `None` without the library.
 pub fn version() -> Option<usize> {
     // SAFETY: the library is there, and the function only answers.
     libraries().cudnn.then(|| unsafe { sys::cudnnGetVersion() })
 }
 
-/// A version in its usual form.
+/// Version in its usual form, such as 9.28.0.
 pub fn release(version: usize) -> String {
     format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
 }
 
-/// Why no graph of a core is given to this version, if none is.
+/// Reason why this version cannot run a core, if any.
 fn unsupported(core: &Attention, version: Option<usize>) -> Option<String> {
     let Attention { kernel: _, pass, sequences: _, heads, kv_heads, queries: _, keys, qk_dim: _, v_dim: _, mask: _ } =
         *core;
@@ -58,12 +58,12 @@ fn unsupported(core: &Attention, version: Option<usize>) -> Option<String> {
     }
 }
 
-/// What stands in the way of a core, as the probe says it.
+/// Error of a core that cannot run.
 fn refused(core: &Attention, why: String) -> ProbeError {
     ProbeError::Unsupported { kernel: Kernel::Attention(*core).to_string(), why }
 }
 
-/// The kernels of a core, where this version takes them.
+/// Kernels of a core, if this version supports them.
 fn kernels(core: &Attention) -> Result<Vec<Attention>, ProbeError> {
     let uneven =
         "cuDNN runs a share of the queries as two whole chunks of the keys; the probe's own attention bounds it";
@@ -75,31 +75,31 @@ fn kernels(core: &Attention) -> Result<Vec<Attention>, ProbeError> {
     }
 }
 
-/// What the library would run on a device that need not be there.
+/// Execution plan for a device that need not be present.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Planned {
-    /// Its number of the engine.
+    /// Engine number of the library.
     pub engine: i64,
-    /// Bytes that the engine works in.
+    /// Workspace of the engine in bytes.
     pub workspace: usize,
 }
 
-/// Builds the plans of a core for a device by its properties (JSON, as the library writes them): what the probe runs, up to
-/// the run.
+/// Builds the plans of a core for a device described by its properties (JSON, as the library writes them), up to execution.
 ///
 /// # Errors
-/// When the library is not there, or has no engine for it.
+///
+/// The library is missing, or has no engine for the core.
 pub fn planned(core: &Attention, properties: &str) -> Result<Vec<Planned>, ProbeError> {
     let kernels = kernels(core)?;
-    let device = Device::described(properties)?;
+    let device = PlanDevice::described(properties)?;
     let planned = |kernel: &Attention| {
-        let Plan { engine, workspace, .. } = Plan::new(&Graph::of(kernel), &device)?;
+        let ExecutionPlan { engine, workspace, .. } = ExecutionPlan::new(&Graph::of(kernel), &device)?;
         Ok(Planned { engine, workspace })
     };
     kernels.iter().map(planned).collect()
 }
 
-/// The library, opened for a device.
+/// Library handle for a device.
 pub(super) struct Cudnn(sys::cudnnHandle_t);
 
 impl Cudnn {
@@ -121,19 +121,19 @@ impl Drop for Cudnn {
     }
 }
 
-/// Memory of one core: every tensor of either pass.
+/// Memory of the tensors of one core, in either pass.
 type Memory = BTreeMap<Role, Buffer>;
 
-/// One kernel of a core with its memory, as often as the cache asks for.
+/// One kernel of a core with its operands, in as many copies as rotation through the cache needs.
 struct Stage {
-    plan: Plan,
-    /// What comes before backward.
-    forward: Option<Plan>,
+    plan: ExecutionPlan,
+    /// Forward plan that must run before backward.
+    forward: Option<ExecutionPlan>,
     sets: Vec<Memory>,
 }
 
 impl Cuda {
-    /// Times the library's attention. Backward is of what forward gave.
+    /// Times the library's attention. Backward uses the outputs of forward.
     pub(super) fn library_attention(&mut self, core: &Attention, effort: Effort) -> Result<Sample, ProbeError> {
         let kernels = kernels(core)?;
         let handle = match &self.cudnn {
@@ -142,11 +142,11 @@ impl Cuda {
         };
         let stages: Vec<Stage> = kernels
             .iter()
-            .map(|kernel| self.stage(kernel, &Device::Here(handle)))
+            .map(|kernel| self.stage(kernel, &PlanDevice::Here(handle)))
             .collect::<Result<_, ProbeError>>()?;
         let plans = stages.iter().flat_map(|stage| stage.forward.iter().chain([&stage.plan]));
         let workspace = Buffer::new(plans.map(|plan| plan.workspace).max().unwrap_or(0))?;
-        let run = |plan: &Plan, set: &Memory| {
+        let run = |plan: &ExecutionPlan, set: &Memory| {
             plan.run(handle, &|role| set.get(&role).map_or(std::ptr::null_mut(), Buffer::pointer), workspace.pointer())
         };
         for Stage { plan: _, forward, sets } in &stages {
@@ -157,27 +157,27 @@ impl Cuda {
         let sample = self.sample(effort, &mut |at| {
             stages.iter().try_for_each(|Stage { plan, sets, .. }| run(plan, &sets[at % sets.len()]))
         });
-        // Nothing is freed under a kernel that runs.
+        // Memory must not be freed while a kernel runs.
         self.synchronize()?;
         sample
     }
 
-    fn stage(&self, kernel: &Attention, device: &Device) -> Result<Stage, ProbeError> {
+    fn stage(&self, kernel: &Attention, device: &PlanDevice) -> Result<Stage, ProbeError> {
         let no_engine = |error: ProbeError| refused(kernel, format!("cuDNN has no engine for it: {error}"));
         let wanted = Graph::of(kernel);
         let forward = match kernel.pass {
             Pass::Forward => None,
             Pass::Dgrad | Pass::Wgrad => {
                 let before = Graph::of(&Attention { pass: Pass::Forward, ..*kernel });
-                Some(Plan::new(&before, device).map_err(no_engine)?)
+                Some(ExecutionPlan::new(&before, device).map_err(no_engine)?)
             }
         };
         let bytes: u64 = wanted.given().map(|(.., bytes)| bytes).sum();
         let sets = (0..self.sets(bytes as usize)).map(|_| self.memory(&wanted)).collect::<Result<_, ProbeError>>()?;
-        Ok(Stage { plan: Plan::new(&wanted, device).map_err(no_engine)?, forward, sets })
+        Ok(Stage { plan: ExecutionPlan::new(&wanted, device).map_err(no_engine)?, forward, sets })
     }
 
-    /// Random operands, and room for results.
+    /// Allocates random operands, and memory for results.
     fn memory(&self, graph: &Graph) -> Result<Memory, ProbeError> {
         let buffer = |(_, role, bytes): (usize, Role, u64)| {
             let bytes = usize::try_from(bytes).map_err(|error| failed("the size of a tensor", error))?;

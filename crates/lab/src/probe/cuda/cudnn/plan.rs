@@ -1,4 +1,4 @@
-//! A graph as the library's descriptors, the engine that it picks, and a run.
+//! Execution plan: a graph as the library's descriptors, the engine that it selects, and its execution.
 
 use std::ffi::c_void;
 
@@ -13,26 +13,26 @@ use sys::cudnnBackendHeurMode_t as Heuristic;
 use sys::cudnnDataType_t as Data;
 use sys::cudnnPointwiseMode_t as Mode;
 
-/// Alignment of every tensor in bytes, which the driver's allocations keep.
+/// Alignment of every tensor in bytes, which the driver's allocations satisfy.
 const ALIGNED: i64 = 16;
 
-/// The device that a plan is for.
-pub enum Device {
-    /// The one of this handle.
+/// PlanDevice that a plan is for.
+pub enum PlanDevice {
+    /// PlanDevice of this handle.
     Here(sys::cudnnHandle_t),
-    /// One that need not be there, as its properties describe it.
+    /// PlanDevice described by its properties; it need not be present.
     Described(Descriptor),
 }
 
-impl Device {
-    /// By its properties as the library writes them (JSON), from cuDNN 9.8 on.
+impl PlanDevice {
+    /// PlanDevice from properties in the library's JSON form, from cuDNN 9.8 on.
     pub fn described(properties: &str) -> Result<Self, ProbeError> {
         let made = Descriptor::new(Kind::CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR)?
             .with(Name::CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, properties.as_bytes())?;
         Ok(Self::Described(made.finished("the device's properties")?))
     }
 
-    /// On a descriptor that takes either.
+    /// Sets the device on a descriptor that accepts a handle or a description.
     fn on(&self, to: Descriptor, here: Option<Name>, described: Option<Name>) -> Result<Descriptor, ProbeError> {
         match (self, here, described) {
             (Self::Here(handle), Some(name), _) => to.with(name, &[Handle(*handle)]),
@@ -42,9 +42,9 @@ impl Device {
     }
 }
 
-/// A graph with the engine that runs it.
-pub struct Plan {
-    // What refers to others comes before them.
+/// Graph with the engine that runs it.
+pub struct ExecutionPlan {
+    // Finalised plan; descriptors are dropped in field order, references first.
     built: Descriptor,
     _config: Descriptor,
     _graph: Descriptor,
@@ -52,16 +52,16 @@ pub struct Plan {
     _tensors: Vec<Descriptor>,
     numbers: Vec<(i64, Box<u32>)>,
     given: Vec<(i64, Role)>,
-    /// The library's number of the engine.
+    /// Engine number of the library.
     pub engine: i64,
-    /// Bytes that the engine works in.
+    /// Workspace of the engine in bytes.
     pub workspace: usize,
 }
 
-impl Plan {
-    /// The first engine of the library's own order that takes the graph, which is the one that frameworks run
-    /// ([cudnn-frontend], mode A, then fallback). The error is the first engine's, or the heuristic's.
-    pub fn new(graph: &Graph, device: &Device) -> Result<Self, ProbeError> {
+impl ExecutionPlan {
+    /// Builds the plan of the first engine, in the library's own order, that supports the graph: the one that frameworks
+    /// run ([cudnn-frontend], mode A, then fallback). The error is the first engine's, or the heuristic's.
+    pub fn new(graph: &Graph, device: &PlanDevice) -> Result<Self, ProbeError> {
         let tensors: Vec<Descriptor> = (0_i64..).zip(&graph.tensors).map(tensor).collect::<Result<_, _>>()?;
         let operations: Vec<Descriptor> =
             graph.operations.iter().map(|one| operation(one, graph, &tensors)).collect::<Result<_, _>>()?;
@@ -112,7 +112,7 @@ impl Plan {
         }))
     }
 
-    /// One run, with memory for each tensor that the caller keeps.
+    /// Executes the plan on the memory of each tensor.
     pub fn run(
         &self,
         handle: sys::cudnnHandle_t,
@@ -135,12 +135,12 @@ impl Plan {
     }
 }
 
-/// The library's number of a tensor.
+/// Number of a tensor in the library.
 const fn unique(id: usize) -> i64 {
     (id as u64).cast_signed() + 1
 }
 
-/// Numbers on the host, by their bits.
+/// Bit patterns of the scalars on the host.
 fn numbers(graph: &Graph) -> Vec<(i64, Box<u32>)> {
     let number = |(id, tensor): (usize, &Tensor)| match tensor.place {
         Place::Number(value) if tensor.element == Element::I32 => {
@@ -255,7 +255,7 @@ fn operation(operation: &Operation, graph: &Graph, tensors: &[Descriptor]) -> Re
 }
 
 /// Engines with their settings, the likeliest first.
-fn configs(graph: &Descriptor, mode: Heuristic, device: &Device) -> Result<Vec<Descriptor>, ProbeError> {
+fn configs(graph: &Descriptor, mode: Heuristic, device: &PlanDevice) -> Result<Vec<Descriptor>, ProbeError> {
     let asked = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
         .with(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[graph.raw()])?
         .with(Name::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?;
@@ -270,7 +270,7 @@ fn configs(graph: &Descriptor, mode: Heuristic, device: &Device) -> Result<Vec<D
     Ok(found)
 }
 
-/// The number of the engine that a configuration is of.
+/// Engine number of a configuration.
 fn engine(config: &Descriptor) -> Result<i64, ProbeError> {
     let engine = Descriptor::new(Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR)?;
     config.read(Name::CUDNN_ATTR_ENGINECFG_ENGINE, &mut [engine.raw()])?;
