@@ -90,7 +90,7 @@ fn recompute_where_full(row: &Row, family: Family, problem: &Problem, plan: Plan
     if family != Family::Automodel || !cell::text(row.recompute.as_ref()).is_empty() {
         return plan;
     }
-    let needed = Costs::new(problem).fullest(&plan).allocated();
+    let needed = Costs::new(problem).with_unknown_splits().fullest(&plan).allocated();
     if needed > problem.cluster().gpu.hbm.value * FITS { Plan { recompute: Recompute::Full, ..plan } } else { plan }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Goal;
-use crate::cost::staged::Price;
+use crate::cost::incremental::Price;
 use crate::plan::{Layout, Plan};
 use crate::units::{Bytes, Seconds};
 

@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 
 use rayon::prelude::*;
 
-use crate::cost::staged::{Price, layer_bound};
+use crate::cost::incremental::{Price, layer_bound};
 use crate::cost::{Costs, Evaluation};
 use crate::plan::Plan;
 use crate::problem::Problem;

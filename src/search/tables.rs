@@ -7,7 +7,7 @@ use itertools::Itertools as _;
 use rayon::prelude::*;
 
 use crate::cost::Costs;
-use crate::cost::staged::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
+use crate::cost::incremental::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
 use crate::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use crate::schedule::Schedule;
 use crate::schedule::paths::{Path, paths_through};
@@ -150,15 +150,13 @@ pub(super) struct Menu {
     pub edges: Seconds,
 }
 
-/// Layout, schedule, and the split where it says what ranks hold.
-type MenuKey = (Layout, Schedule, LayerSplit);
+/// Layout, schedule, split, and the layers of its last virtual stage, by which a cost-balanced one is known.
+type MenuKey = (Layout, Schedule, LayerSplit, u32);
 type Menus = RwLock<BTreeMap<MenuKey, Arc<Menu>>>;
-/// pp, schedule, split, layers of the last chunk of a weighed one, first layers forgotten.
+/// pp, schedule, split, layers of the last virtual stage of a cost-balanced one, first layers recomputed.
 type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
 /// Schedule, pp, micro-batches, rank.
 type ChainsKey = (Schedule, u32, u32, u32);
-/// In place of the layers of the last chunk where all chunks are alike.
-const ALIKE: u32 = u32::MAX;
 
 /// A pipeline size with its schedules.
 pub(super) struct Pipes {
@@ -168,15 +166,14 @@ pub(super) struct Pipes {
 /// One schedule and split, and what is below it.
 pub(super) struct Pipe {
     pub plan: Plan,
-    pub stages: Arc<Stages>,
     pub recomputes: Vec<Recomputes>,
     /// Plans below it for each sharding.
     pub below: u64,
     /// Largest share of activations on the host.
     pub most_offloaded: f64,
-    /// Classes of ranks where chunks are not alike: a row for each number of layers of the last chunk, and in it a cell for
-    /// each number of first layers that are forgotten.
-    unlike: Vec<OnceLock<Arc<Stages>>>,
+    /// Classes of ranks: a row for each number of layers of the last virtual stage of a cost-balanced split, and in it a cell
+    /// for each number of first layers that are recomputed.
+    stages: Vec<OnceLock<Arc<Stages>>>,
     /// Cells of a row.
     row: usize,
 }
@@ -190,15 +187,7 @@ pub(super) struct Recomputes {
     pub shares: Vec<f64>,
 }
 
-/// The split as ranks hold their weights: a weighed one holds what an even one does.
-const fn held(split: LayerSplit) -> LayerSplit {
-    match split {
-        LayerSplit::Even | LayerSplit::CostBalanced => LayerSplit::Even,
-        LayerSplit::Ends { .. } | LayerSplit::Stages(_) => split,
-    }
-}
-
-/// However many first layers are forgotten, a layer is priced the same.
+/// However many first layers are recomputed, a layer is priced the same.
 const fn alike(recompute: Recompute) -> Recompute {
     match recompute {
         Recompute::FirstLayers(_) => Recompute::FirstLayers(1),
@@ -269,14 +258,12 @@ impl<'t> Tables<'t> {
                 let shares = recomputes.iter().flat_map(|choice| &choice.shares);
                 let most_offloaded = shares.copied().fold(0.0, f64::max);
                 let below = recomputes.iter().map(|choice| choice.shares.len() as u64).sum();
-                let stages =
-                    self.parts.stages((pp, schedule, held(split), ALIKE, 0), || Stages::new(self.costs, &plan));
                 let most = |choice: &Recomputes| if let Recompute::FirstLayers(n) = choice.recompute { n } else { 0 };
                 let row = recomputes.iter().map(most).max().unwrap_or_default() as usize + 1;
                 let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages()) as usize;
                 let rows = if split == LayerSplit::CostBalanced { chunk + 2 } else { 1 };
-                let unlike = (0..rows * row).map(|_| OnceLock::new()).collect();
-                Pipe { plan, stages, recomputes, below, most_offloaded, unlike, row }
+                let stages = (0..rows * row).map(|_| OnceLock::new()).collect();
+                Pipe { plan, recomputes, below, most_offloaded, stages, row }
             };
             Pipes { pipelines: self.space.pipelines(pp).into_iter().map(pipe).collect() }
         })
@@ -305,7 +292,7 @@ impl<'t> Tables<'t> {
 
     /// The shardings of a plan's layout and schedule.
     pub fn menu(&self, plan: &Plan, stages: &Stages) -> Arc<Menu> {
-        let key = (plan.layout, plan.schedule, held(plan.split));
+        let key = (plan.layout, plan.schedule, plan.split, stages.last_chunk());
         if let Some(known) = self.menus.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
@@ -368,19 +355,15 @@ impl<'t> Tables<'t> {
         chains.iter().map(|chain| chain.length(stages)).fold(Seconds::ZERO, Seconds::max)
     }
 
-    /// Classes of ranks where chunks differ from `pipe`'s: they weigh the head, or forget their first layers.
+    /// Classes of the ranks of a pipeline. A cost-balanced split is known by its last virtual stage, which is no longer than an
+    /// even one.
     pub fn stages<'p>(&self, plan: &Plan, pipe: &'p Pipe, layers: &Layers) -> &'p Stages {
         let first = if let Recompute::FirstLayers(n) = plan.recompute { n } else { 0 };
         let is_weighed = plan.split == LayerSplit::CostBalanced;
-        if first == 0 && !is_weighed {
-            return &pipe.stages;
-        }
-        // A weighed split is told by its last chunk, which is no longer than an even one.
         let last = if is_weighed { layers.of_last_chunk(self.costs, plan) } else { 0 };
-        pipe.unlike[last as usize * pipe.row + first as usize].get_or_init(|| {
+        pipe.stages[last as usize * pipe.row + first as usize].get_or_init(|| {
             self.parts.stages((plan.layout.pp, plan.schedule, plan.split, last, first), || {
-                let of_chunks = layers.of_chunks(self.costs, plan);
-                pipe.stages.with_layers(self.costs, plan, &of_chunks)
+                Stages::new(self.costs, plan, &layers.of_chunks(self.costs, plan))
             })
         })
     }
