@@ -112,7 +112,7 @@ impl Costs<'_> {
             return counts;
         }
         let layers = self.split_layers(plan, self.head_weight(plan, shape));
-        counts.ranks = self.counted(plan, &layers, pp, |chunk| plan.schedule.rank_of(chunk, pp));
+        counts.ranks = self.counted(plan, &layers, pp, plan.schedule.ranks(pp));
         if by_chunk {
             counts.chunks = self.counted_by_chunk(plan, &layers);
         }
@@ -122,7 +122,7 @@ impl Costs<'_> {
     /// The stages of a plan with so many decoder layers on each virtual stage.
     pub(super) fn counts_of(&self, plan: &Plan, layers: &[u32]) -> StageCounts {
         StageCounts {
-            ranks: self.counted(plan, layers, plan.layout.pp, |chunk| plan.schedule.rank_of(chunk, plan.layout.pp)),
+            ranks: self.counted(plan, layers, plan.layout.pp, plan.schedule.ranks(plan.layout.pp)),
             chunks: self.counted_by_chunk(plan, layers),
             ..self.nothing_counted(plan)
         }
@@ -182,10 +182,16 @@ impl Costs<'_> {
     }
 
     /// Layers of each choice at each of `places`; `layers` = of each virtual stage, `place` = where each is.
-    pub(super) fn counted(&self, plan: &Plan, layers: &[u32], places: u32, place: impl Fn(u32) -> u32) -> Vec<PerKind> {
-        let all = self.layers_at(layers, u32::MAX, places, &place);
+    pub(super) fn counted(
+        &self,
+        plan: &Plan,
+        layers: &[u32],
+        places: u32,
+        place: impl Iterator<Item = u32> + Clone,
+    ) -> Vec<PerKind> {
+        let all = self.layers_at(layers, u32::MAX, places, place.clone());
         let Recompute::FirstLayers(most) = plan.recompute else { return all };
-        let first = self.layers_at(layers, most, places, &place);
+        let first = self.layers_at(layers, most, places, place);
         let both = |(all, first): (PerKind, PerKind)| -> PerKind {
             let kept: PerKind = all.iter().zip(&first).map(|(all, first)| all - first).collect();
             kept.into_iter().chain(first).collect()
@@ -199,16 +205,16 @@ impl Costs<'_> {
             return layers.iter().map(|&count| f64::from(count)).collect();
         }
         let chunks = layers.len() as u32;
-        self.counted(plan, layers, chunks, |chunk| chunk).into_iter().flatten().collect()
+        self.counted(plan, layers, chunks, 0..chunks).into_iter().flatten().collect()
     }
 
     /// Layers of each kind at each of `places`, counting the first `most` of each virtual stage.
-    fn layers_at(&self, layers: &[u32], most: u32, places: u32, place: impl Fn(u32) -> u32) -> Vec<PerKind> {
+    fn layers_at(&self, layers: &[u32], most: u32, places: u32, place: impl Iterator<Item = u32>) -> Vec<PerKind> {
         let kinds = self.problem.model().kinds.len();
         let mut counts = vec![0; places as usize * kinds];
         let mut from = 0;
-        for (&count, chunk) in layers.iter().zip(0..) {
-            let here = &mut counts[place(chunk) as usize * kinds..][..kinds];
+        for (&count, place) in layers.iter().zip(place) {
+            let here = &mut counts[place as usize * kinds..][..kinds];
             if let [sum] = here {
                 *sum += count.min(most);
             } else {

@@ -45,15 +45,55 @@ pub(super) struct Around {
     pub slow_down: f64,
 }
 
-/// Layers of one rank under ZeRO 3.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct GatheredRank<'r> {
+/// Layers of one rank, or of identical ones, under ZeRO 3.
+#[derive(Clone, Debug)]
+pub(super) struct GatheredRank {
     /// Layers of each choice.
-    pub layers: &'r [f64],
-    /// How many such ranks.
-    pub count: f64,
+    layers: PerKind,
+    /// Their work on a micro-batch.
+    work: Work,
+    /// Forward and backward of it.
+    busy: Seconds,
     /// Whether the head stands here.
-    pub is_last: bool,
+    is_last: bool,
+}
+
+impl GatheredRank {
+    fn new(layers: PerKind, works: &[Work], is_last: bool) -> Self {
+        let mut work = Work::default();
+        works.iter().zip(&layers).filter(|(_, count)| **count > 0.0).for_each(|(one, count)| work.add(one, *count));
+        Self { busy: work.forward() + work.backward(), layers, work, is_last }
+    }
+}
+
+/// Layers of a pipeline under ZeRO 3, before their weights are gathered.
+#[derive(Clone, Debug)]
+pub(super) struct GatheredLayers {
+    /// Kind, forward and backward of one layer of each choice.
+    passes: SmallVec<[(usize, Seconds, Seconds); 4]>,
+    /// All ranks together.
+    all: GatheredRank,
+    /// Each rank, or each class of identical ones.
+    ranks: SmallVec<[GatheredRank; 4]>,
+}
+
+impl GatheredLayers {
+    /// Of ranks with these layers of each choice, each with how many are like it and whether the head stands there; `works` are
+    /// those of one layer of each choice.
+    pub fn new<'r>(
+        choices: &[LayerChoice],
+        works: &[Work],
+        ranks: impl Iterator<Item = (&'r PerKind, f64, bool)>,
+    ) -> Self {
+        let mut all = PerKind::from_elem(0.0, choices.len());
+        let of_rank = |(layers, times, is_last): (&PerKind, f64, bool)| {
+            all.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count * times);
+            GatheredRank::new(layers.clone(), works, is_last)
+        };
+        let ranks = ranks.map(of_rank).collect();
+        let passes = choices.iter().zip(works).map(|(choice, work)| (choice.kind, work.forward(), work.backward()));
+        Self { passes: passes.collect(), all: GatheredRank::new(all, works, false), ranks }
+    }
 }
 
 /// What sharded weights cost a step, as if nothing hid it.
@@ -83,32 +123,6 @@ impl Sharded {
     }
 }
 
-/// What one pipeline rank does with a micro-batch.
-#[derive(Clone, Copy, Debug, Default)]
-struct OfRank {
-    /// Its layers.
-    work: Work,
-    /// What their weights' traffic adds.
-    exposed: Seconds,
-    /// The head's part.
-    head: Seconds,
-}
-
-impl OfRank {
-    /// Adds layers of each choice.
-    fn add(&mut self, layers: &[f64], works: &[Work], exposed: &[Seconds]) {
-        for ((&count, work), &exposed) in layers.iter().zip(works).zip(exposed).filter(|((count, _), _)| **count > 0.0)
-        {
-            self.work.add(work, count);
-            self.exposed += exposed * count;
-        }
-    }
-
-    fn layers(&self) -> Seconds {
-        self.work.forward() + self.work.backward() + self.exposed
-    }
-}
-
 impl Costs<'_> {
     /// Everything of a step that depends on how weights are sharded, and on nothing else of the plan.
     pub(super) fn sharded(&self, plan: &Plan, heaviest: &RankParameters, update: (Seconds, Seconds)) -> Sharded {
@@ -122,19 +136,13 @@ impl Costs<'_> {
     }
 
     /// A step that no sharding goes below: its layers, with nothing to gather and nothing to update.
-    pub(super) fn least_sharded_step<'r>(
-        &self,
-        plan: &Plan,
-        layers: (&[LayerChoice], &[Work]),
-        ranks: impl Iterator<Item = GatheredRank<'r>> + Clone,
-        around: &Around,
-    ) -> Seconds {
+    pub(super) fn least_sharded_step(&self, plan: &Plan, layers: &GatheredLayers, around: &Around) -> Seconds {
         let kinds = self.problem.model().kinds.len();
         let free = Sharded { kinds: vec![Sharding::default(); kinds], ..Sharded::default() };
-        self.sharded_step(plan, layers, ranks, &free, around).total()
+        self.sharded_step(plan, layers, &free, around).total()
     }
 
-    /// Step time; `works` are those of one layer of each choice.
+    /// Step time.
     ///
     /// ```text
     /// T_layer = overlap(F, ag, σ) + overlap(B, ag + rs, σ)          sums where nothing prefetches
@@ -145,11 +153,10 @@ impl Costs<'_> {
     /// ```
     ///
     /// Source: specification §5.4 with version 1.1.
-    pub(super) fn sharded_step<'r>(
+    pub(super) fn sharded_step(
         &self,
         plan: &Plan,
-        (choices, works): (&[LayerChoice], &[Work]),
-        ranks: impl Iterator<Item = GatheredRank<'r>> + Clone,
+        layers: &GatheredLayers,
         sharded: &Sharded,
         around: &Around,
     ) -> StepTime {
@@ -162,47 +169,47 @@ impl Costs<'_> {
             ends.head_comm.backward = ends.head_comm.backward / 2.0;
         }
         let head = ends.head.sum() + ends.head_comm.sum();
-        let exposed: SmallVec<[Seconds; 4]> = choices
-            .iter()
-            .zip(works)
-            .map(|(choice, work)| self.exposed_gathers(plan, work, &sharded.kinds[choice.kind]))
-            .collect();
-        let of_rank = |rank: &GatheredRank| {
-            let head = if rank.is_last { head * 0.5 } else { Seconds::ZERO };
-            let mut sum = OfRank { head, ..OfRank::default() };
-            sum.add(rank.layers, works, &exposed);
-            sum
+        let of_layer: SmallVec<[Seconds; 4]> =
+            layers.passes.iter().map(|layer| self.exposed_gathers(plan, layer, &sharded.kinds[layer.0])).collect();
+        let exposed_on = |rank: &GatheredRank| -> Seconds {
+            let held = rank.layers.iter().zip(&of_layer).filter(|(count, _)| **count > 0.0);
+            held.map(|(count, exposed)| *exposed * *count).sum()
         };
-        let mut layers = PerKind::from_elem(0.0, choices.len());
-        for rank in ranks.clone() {
-            layers.iter_mut().zip(rank.layers).for_each(|(sum, count)| *sum += count * rank.count);
-        }
-        let mut all = OfRank::default();
-        all.add(&layers, works, &exposed);
+        let (all, exposed) = (&layers.all, exposed_on(&layers.all));
+        let layers_time = all.busy + exposed;
         let last_kind = model.order.iter().copied().max().unwrap_or_default();
         let edge = sharded.kinds[last_kind];
-        let outer = sharded.outer / f64::from(model.layers()) + (sharded.outer - all.layers() * 0.5).or_zero();
+        let outer = sharded.outer / f64::from(model.layers()) + (sharded.outer - layers_time * 0.5).or_zero();
         let once = sharded.table.gather + sharded.table.scatter + edge.scatter;
         let mut step;
         if plan.layout.pp == 1 {
             step = StepTime::busy(&all.work, Seconds::ZERO, m);
             step.compute += (ends.head.sum() + ends.embedding.sum()) * m;
             step.tp_comm += (ends.head_comm.sum() + ends.embedding_comm.sum()) * m;
-            step.dp_comm = (all.exposed + edge.gather) * m + once;
+            step.dp_comm = (exposed + edge.gather) * m + once;
         } else if self.splits_unknown {
             step = StepTime::busy(&all.work, Seconds::ZERO, m / pp);
             step.compute += head * (0.5 * m);
-            step.dp_comm = all.exposed * (m / pp) + edge.gather + once;
-            step.pipeline_bubble = all.layers() / pp * ((pp - 1.0) / v);
+            step.dp_comm = exposed * (m / pp) + edge.gather + once;
+            step.pipeline_bubble = layers_time / pp * ((pp - 1.0) / v);
             step.pp_comm = sends;
         } else {
-            let pace = |of: &OfRank| of.layers() * (m - 1.0 / v) + of.head * m;
-            let ranks = ranks.map(|rank| of_rank(&rank));
-            let most = ranks.reduce(|a, b| if pace(&b) > pace(&a) { b } else { a }).unwrap_or_default();
+            let head_on = |rank: &GatheredRank| if rank.is_last { head * 0.5 } else { Seconds::ZERO };
+            let pace =
+                |rank: &GatheredRank, exposed: Seconds| (rank.busy + exposed) * (m - 1.0 / v) + head_on(rank) * m;
+            let mut most = (Seconds::ZERO, all, Seconds::ZERO);
+            for rank in &layers.ranks {
+                let exposed = exposed_on(rank);
+                let own = pace(rank, exposed);
+                if own > most.0 {
+                    most = (own, rank, exposed);
+                }
+            }
+            let (_, most, exposed) = most;
             step = StepTime::busy(&most.work, Seconds::ZERO, m);
-            step.compute += most.head * m;
-            step.dp_comm = most.exposed * m + edge.gather + once;
-            step.pipeline_bubble = (all.layers() - most.layers()).or_zero() / v;
+            step.compute += head_on(most) * m;
+            step.dp_comm = exposed * m + edge.gather + once;
+            step.pipeline_bubble = (layers_time - most.busy - exposed).or_zero() / v;
             step.pp_comm = sends;
         }
         if let Some(maxima) = self.maxima(plan) {
@@ -212,11 +219,15 @@ impl Costs<'_> {
     }
 
     /// Time that gathering and scattering the weights of one layer adds to its passes.
-    fn exposed_gathers(&self, plan: &Plan, layer: &Work, sharding: &Sharding) -> Seconds {
+    fn exposed_gathers(
+        &self,
+        plan: &Plan,
+        &(_, forward, backward): &(usize, Seconds, Seconds),
+        sharding: &Sharding,
+    ) -> Seconds {
         let sigma = self.device.gpu.contention.value;
         let again = if plan.reshard_after_forward { sharding.gather } else { Seconds::ZERO };
         let backward_comm = again + sharding.scatter;
-        let (forward, backward) = (layer.forward(), layer.backward());
         if self.device.stack.overlap.fsdp_prefetch {
             overlap(forward, sharding.gather, sigma) - forward + overlap(backward, backward_comm, sigma) - backward
         } else {

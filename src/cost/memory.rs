@@ -95,11 +95,17 @@ impl Costs<'_> {
             let bytes = |(rank, layers): (usize, &PerKind)| of(layers) + self.spare_activations(counts, rank, kept);
             return ranks.iter().enumerate().map(bytes).zip(0..).map(|(sum, rank)| sum * in_flight(rank)).collect();
         }
-        let each = (pp * plan.schedule.virtual_stages() / unlike) as usize;
-        let mut chunks = vec![Bytes::ZERO; pp as usize * each];
-        for (chunk, layers) in counts.all_on_chunks().enumerate() {
-            for holder in plan.schedule.holders(chunk as u32, pp) {
-                chunks[holder as usize * each + chunk / unlike as usize] += of(&layers);
+        let (p, each) = (pp as usize, (pp * plan.schedule.virtual_stages() / unlike) as usize);
+        let mut chunks = vec![Bytes::ZERO; p * each];
+        let slots = (0..each).flat_map(|slot| std::iter::repeat_n(slot, unlike as usize));
+        for (at, ((layers, rank), slot)) in counts.chunks().zip(plan.schedule.ranks(pp)).zip(slots).enumerate() {
+            let mut bytes = of(layers);
+            if let Some(choice) = counts.mtp_choice.filter(|_| counts.mtp_chunk as usize == at) {
+                bytes += kept[choice] * f64::from(counts.mtp);
+            }
+            chunks[rank as usize * each + slot] = bytes;
+            if unlike < pp {
+                chunks[(p - 1 - rank as usize) * each + slot] = bytes;
             }
         }
         let peaks = self.peaks.of(plan.schedule, pp, micro_batches);

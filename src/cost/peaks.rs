@@ -15,16 +15,37 @@ pub(super) struct Peak {
     pub most: f64,
     /// Each moment that no other covers.
     pub moments: Vec<Vec<f64>>,
+    /// Micro-batches of all virtual stages at each moment.
+    totals: Vec<f64>,
+    /// Micro-batches of each virtual stage, by moment.
+    of_chunks: Vec<Vec<f64>>,
 }
 
 impl Peak {
-    /// The most bytes of any moment, where each virtual stage keeps so many for a micro-batch.
-    pub fn bytes(&self, chunks: &[Bytes]) -> Bytes {
-        if chunks.iter().all(|bytes| *bytes == chunks[0]) {
-            return chunks[0] * self.most;
+    fn new(moments: Vec<Vec<f64>>) -> Self {
+        let totals: Vec<f64> = moments.iter().map(|moment| moment.iter().sum()).collect();
+        let of_chunk = |chunk: usize| moments.iter().map(|moment| moment[chunk]).collect();
+        Self {
+            most: totals.iter().copied().fold(0.0, f64::max),
+            of_chunks: (0..moments.first().map_or(0, Vec::len)).map(of_chunk).collect(),
+            totals,
+            moments,
         }
-        let at = |moment: &Vec<f64>| chunks.iter().zip(moment).map(|(&bytes, &n)| bytes * n).sum();
-        self.moments.iter().map(at).fold(Bytes::ZERO, Bytes::max)
+    }
+
+    /// The most bytes of any moment, where each virtual stage keeps so many for a micro-batch. Most keep the same: what others
+    /// keep less or more is counted beside.
+    pub fn bytes(&self, chunks: &[Bytes]) -> Bytes {
+        let usual = chunks[chunks.len() / 2];
+        let mut others = chunks.iter().zip(&self.of_chunks).filter(|(bytes, _)| **bytes != usual).peekable();
+        if others.peek().is_none() {
+            return usual * self.most;
+        }
+        let mut sums: Vec<Bytes> = self.totals.iter().map(|&n| usual * n).collect();
+        for (&bytes, column) in others {
+            sums.iter_mut().zip(column).for_each(|(sum, &n)| *sum += (bytes - usual) * n);
+        }
+        sums.into_iter().fold(Bytes::ZERO, Bytes::max)
     }
 }
 
@@ -42,11 +63,7 @@ impl Peaks {
         if let Some(known) = self.0.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
-        let peak = |moments: Vec<Vec<f64>>| Peak {
-            most: moments.iter().map(|moment| moment.iter().sum()).fold(0.0, f64::max),
-            moments,
-        };
-        let peaks: Arc<[Peak]> = alive(schedule, pp, micro_batches).into_iter().map(peak).collect();
+        let peaks: Arc<[Peak]> = alive(schedule, pp, micro_batches).into_iter().map(Peak::new).collect();
         Arc::clone(self.0.write().expect("no writer panics").entry(key).or_insert(peaks))
     }
 }

@@ -5,11 +5,11 @@ use std::borrow::Cow;
 use super::counts::StageCounts;
 use super::data::{RankParameters, heaviest};
 use super::footprint::{Footprint, fullest};
-use super::fsdp::{Around, GatheredRank};
+use super::fsdp::{Around, GatheredLayers};
 use super::pipeline::Flow;
 use super::stage::{ShapeCost, Work};
 use super::step::{Evaluation, StepTime};
-use super::{Costs, PerKind, straggler};
+use super::{Costs, straggler};
 use crate::plan::{Offload, Plan, ZeroStage};
 use crate::schedule::Schedule;
 use crate::schedule::closed::RankTime;
@@ -120,11 +120,13 @@ impl Costs<'_> {
                 .iter()
                 .map(|choice| self.gathered_work_of(plan, &shape.layers[choice.kind], choice))
                 .collect();
+            let on_ranks =
+                if self.splits_unknown { Cow::Borrowed(&counts.ranks[..]) } else { counts.all_on_ranks(plan) };
+            let last = plan.schedule.rank_of(plan.layout.pp * plan.schedule.virtual_stages() - 1, plan.layout.pp);
+            let on_ranks = on_ranks.iter().zip(0..).map(|(layers, rank)| (layers, 1.0, rank == last));
+            let layers = GatheredLayers::new(&counts.choices, &works, on_ranks);
             let around = Around { ends: shape.ends, sends, slow_down: self.slow_down(plan.layout.world_size()) };
-            let sharded = self.sharded(plan, &heaviest, update);
-            let ranks = if self.splits_unknown { Cow::Borrowed(&counts.ranks[..]) } else { counts.all_on_ranks(plan) };
-            let ranks = Self::gathered_ranks(plan, &ranks);
-            return self.sharded_step(plan, (&counts.choices, &works), ranks, &sharded, &around);
+            return self.sharded_step(plan, &layers, &self.sharded(plan, &heaviest, update), &around);
         }
         let closed = self.flow(plan, ranks.works.iter().map(|work| (work, 1.0)));
         let flow = self.simulated(plan, ranks, closed, simulate).unwrap_or(closed);
@@ -145,16 +147,6 @@ impl Costs<'_> {
         let edges = self.edges(plan, &heaviest(parameters), update);
         let windows = self.dp_windows(plan, works.iter(), m);
         (self.exposed_exchange(plan, edges.exchange, &windows, m) + edges.tied, update)
-    }
-
-    /// Ranks as ZeRO 3 sees them.
-    fn gathered_ranks<'r>(
-        plan: &Plan,
-        ranks: &'r [PerKind],
-    ) -> impl Iterator<Item = GatheredRank<'r>> + Clone + use<'r> {
-        let last = plan.schedule.rank_of(plan.layout.pp * plan.schedule.virtual_stages() - 1, plan.layout.pp) as usize;
-        let of = move |(rank, layers): (usize, &'r PerKind)| GatheredRank { layers, count: 1.0, is_last: rank == last };
-        ranks.iter().enumerate().map(of)
     }
 
     /// A closed flow with the busy time and the bubble that the simulated schedule has.

@@ -1,6 +1,7 @@
 //! A block on a pipeline: its flow, its activations, and the price with a sharding.
 
 use std::borrow::Cow;
+use std::cell::OnceCell;
 
 use super::block::{Layers, ROUNDING};
 use super::least::least_flow;
@@ -8,7 +9,7 @@ use super::sharding::{Engine, Sharding};
 use super::stages::{Class, Hold, Moment, Stages};
 use crate::cost::counts::LayerChoice;
 use crate::cost::footprint::Footprint;
-use crate::cost::fsdp::{Around, GatheredRank};
+use crate::cost::fsdp::{Around, GatheredLayers};
 use crate::cost::pipeline::Flow;
 use crate::cost::stage::{self, Work};
 use crate::cost::{Costs, ShapeCost};
@@ -79,16 +80,12 @@ impl<'l> Pipeline<'l> {
         Pipeline { plan, layers: floor, flow, least_bubble, stages }
     }
 
-    /// Layers under ZeRO 3, one of each choice.
-    fn gathered(&self, costs: &Costs) -> Cow<'l, [Work]> {
+    /// Its layers under ZeRO 3.
+    fn gathered(&self, costs: &Costs) -> GatheredLayers {
         let works = &self.layers.works(self.plan.layout.pp).gathered;
-        with_transfers(costs, &self.plan, self.layers, works, self.plan.offload.activations)
-    }
-
-    /// Its ranks as ZeRO 3 sees them.
-    fn gathered_ranks(&self) -> impl Iterator<Item = GatheredRank<'l>> + Clone {
-        let of = |class: &'l Class| GatheredRank { layers: &class.layers, count: class.count, is_last: class.last };
-        self.stages.classes.iter().map(of)
+        let works = with_transfers(costs, &self.plan, self.layers, works, self.plan.offload.activations);
+        let classes = self.stages.classes.iter().map(|class| (&class.layers, class.count, class.last));
+        GatheredLayers::new(&self.layers.choices, &works, classes)
     }
 
     /// The step around its layers.
@@ -109,9 +106,7 @@ impl<'l> Pipeline<'l> {
     /// No step of this pipeline under ZeRO 3 is shorter, whatever its sharding.
     pub fn least_gathered_time(&self, costs: &Costs) -> Seconds {
         let plan = Plan { zero: ZeroStage::Three, ..self.plan };
-        let works = self.gathered(costs);
-        let layers: (&[LayerChoice], &[Work]) = (&self.layers.choices, &works);
-        costs.least_sharded_step(&plan, layers, self.gathered_ranks(), &self.around(Seconds::ZERO)) * ROUNDING
+        costs.least_sharded_step(&plan, &self.gathered(costs), &self.around(Seconds::ZERO)) * ROUNDING
     }
 
     /// No step of this pipeline under ZeRO 0 to 2 is shorter, whatever its sharding.
@@ -134,8 +129,8 @@ pub struct Loaded<'l> {
     pub pipeline: Pipeline<'l>,
     /// Exposed sends in each rank order.
     sends: [Seconds; 2],
-    /// One layer of each choice under ZeRO 3.
-    gathered: Cow<'l, [Work]>,
+    /// Its layers under ZeRO 3; counted when a sharding asks.
+    gathered: OnceCell<GatheredLayers>,
     /// Of each class of ranks.
     held: Vec<Held>,
 }
@@ -155,7 +150,7 @@ impl<'l> Loaded<'l> {
     pub fn new(costs: &Costs, pipeline: Pipeline<'l>, stages: &Stages) -> Self {
         let plan = &pipeline.plan;
         let sends = ORDERS.map(|order| costs.exposed_stage_sends(&Plan { order, ..*plan }));
-        Self { sends, gathered: pipeline.gathered(costs), held: held(costs, plan, pipeline.layers, stages), pipeline }
+        Self { sends, gathered: OnceCell::new(), held: held(costs, plan, pipeline.layers, stages), pipeline }
     }
 
     /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
@@ -179,7 +174,7 @@ impl<'l> Loaded<'l> {
     }
 
     fn time(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
-        let Pipeline { plan, layers, flow, .. } = &self.pipeline;
+        let Pipeline { plan, flow, .. } = &self.pipeline;
         let plan = sharding.of(plan);
         let sends = self.sends[usize::from(sharding.order == ORDERS[1])];
         let step = match &sharding.engine {
@@ -191,9 +186,8 @@ impl<'l> Loaded<'l> {
                 costs.flow_step(&plan, &flow, sends, edges)
             }
             Engine::Sharded(sharded) => {
-                let works: (&[LayerChoice], &[Work]) = (&layers.choices, &self.gathered);
-                let ranks = self.pipeline.gathered_ranks();
-                costs.sharded_step(&plan, works, ranks, sharded, &self.pipeline.around(sends))
+                let layers = self.gathered.get_or_init(|| self.pipeline.gathered(costs));
+                costs.sharded_step(&plan, layers, sharded, &self.pipeline.around(sends))
             }
         };
         step.total()
