@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
-use meshwright::cost::staged::{Block, Loaded, Parameters, Pipeline, Sharding, Stages};
+use meshwright::cost::incremental::{Block, Loaded, Parameters, Pipeline, Sharding, Stages};
 use meshwright::gpu::Format;
 use meshwright::plan::Plan;
 use meshwright::problem::{HbmProfile, Problem};
@@ -61,7 +61,7 @@ fn pricing(problem: &Problem) {
     let shardings = space.shardings(&layout);
     let block = Block::of(&costs, &plan);
     let layers = block.layers(&costs, &plan);
-    let stages = Stages::new(&costs, &plan);
+    let stages = Stages::new(&costs, &plan, &layers.of_chunks(&costs, &plan));
     let parameters = Parameters::new(&costs, &plan, &stages);
     let priced: Vec<Sharding> =
         shardings.iter().map(|choice| Sharding::new(&costs, &choice.on(&plan), &parameters)).collect();

@@ -256,11 +256,12 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
     if let Some(why) = space::check(&costs, &plan).into_iter().find(|why| !why.is_of_memory()) {
         bail!("the plan {plan} does not run there: {why}\n\nhint: batch=… or plan=… of that run");
     }
-    let predicted = costs.evaluate(&plan).step.total();
+    let evaluation = costs.evaluate_played(&plan);
+    let predicted = evaluation.step.total();
     let lower = value.to_ascii_lowercase();
     let (measured, relative) = if let Some(share) = lower.strip_suffix("mfu") {
         let share = percentage(share)?;
-        let mfu = meshwright_engine::cost::Figures::new(&problem, &costs.evaluate(&plan)).mfu;
+        let mfu = meshwright_engine::cost::Figures::new(&problem, &evaluation).mfu;
         if mfu <= 0.0 {
             bail!("the device has no peak for the format");
         }

@@ -7,6 +7,7 @@ mod brute_force;
 mod goodput;
 mod laws;
 mod meter;
+mod one_price;
 mod origins;
 mod staged;
 mod worked;

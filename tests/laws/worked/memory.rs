@@ -102,7 +102,7 @@ fn section_6_4_full_recomputation_keeps_33_6_of_533_mb() {
 #[test]
 fn section_6_8_llama_3_405b_does_not_fit_as_it_is() {
     let problem = llama_3_405b();
-    let costs = Costs::new(&problem);
+    let costs = Costs::new(&problem).with_unknown_splits(); // the specification counts 126/16 layers
     let layout = "tp=8 pp=16 schedule=interleaved vpp=8";
     let plan = parse_plan(&format!("{layout} zero=1"), &problem).unwrap();
     close(costs.kept_activations(0, &plan).as_gib(), 0.497, 0.01);

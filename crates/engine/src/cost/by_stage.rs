@@ -2,19 +2,19 @@
 
 use std::sync::OnceLock;
 
-use super::data::{RankParameters, mirrored};
-use super::layer::LayerCost;
+use super::counts::{LayerChoice, StageCounts};
+use super::data::RankParameters;
+use super::incremental::Pairs;
+use super::price::{Method, Ranks};
 use super::stage::{ShapeCost, Work, embedding, loss};
-use super::staged::Pairs;
-use super::step::StepTime;
 use super::{Costs, Evaluation, Footprint};
 use crate::plan::{Offload, Plan, Recompute};
 use crate::schedule::alive::alive;
-use crate::schedule::closed::{RankTime, bubble, busiest, exposed_sends};
+use crate::schedule::closed::{RankTime, exposed_sends};
 use crate::schedule::ops::runs;
 use crate::schedule::player::Player;
 use crate::schedule::replay::StageTime;
-use crate::stages::{Stage, StagedPlan};
+use crate::stages::StagedPlan;
 use crate::units::{Bytes, Seconds};
 
 /// One layer of one kind as a stage runs it, for one micro-batch.
@@ -51,19 +51,6 @@ impl StagedEvaluation {
         let over = self.footprints.iter().filter(|footprint| footprint.device() > budget);
         over.max_by(|a, b| a.device().get().total_cmp(&b.device().get()))
     }
-}
-
-/// What the stages of a plan are to their ranks.
-#[derive(Clone, Debug)]
-pub(super) struct Ranks {
-    /// Work of each rank, all its stages together.
-    pub works: Vec<Work>,
-    /// Time of each virtual stage on one micro-batch.
-    pub times: Vec<StageTime>,
-    /// Parameters of each rank.
-    pub parameters: Vec<RankParameters>,
-    /// Memory of each rank.
-    pub footprints: Vec<Footprint>,
 }
 
 /// Prices stages of plans that share degrees and schedule.
@@ -145,36 +132,22 @@ impl<'a> Stager<'a> {
 
     /// One layer of `kind` that recomputes `recompute` and leaves a share of its activations on the host.
     pub fn layer(&self, kind: usize, recompute: Recompute, on_host: f64) -> LayerOption {
-        let costs = self.costs;
-        let model = costs.problem.model();
-        let plan = Plan { recompute, ..self.plan };
-        let base = self.shape.layers[kind];
-        let cost = LayerCost { recompute: costs.recomputed(&model.kinds[kind], &plan, &base), ..base };
-        let mut work = costs.layer_work(kind, &cost, &plan);
-        let all = costs.kept_activations(kind, &plan);
-        if on_host > 0.0 {
-            let transfer = all * on_host / costs.device.gpu.host_link.value;
-            work.host.forward += (transfer - cost.forward).or_zero();
-            work.host.backward += (transfer - cost.dgrad - cost.wgrad).or_zero();
-        }
-        let again = match recompute {
-            Recompute::Full => costs.all_activations(kind, &plan, crate::plan::Modules::default()),
-            _ => Bytes::ZERO,
-        };
+        let choice = LayerChoice { kind, recompute, on_host };
+        let work = self.costs.work_of(&self.plan, &self.shape.layers[kind], &choice);
+        let bytes = self.costs.layer_bytes(&self.plan, &[choice]);
+        let all = self.costs.kept_activations(kind, &Plan { recompute, ..self.plan });
         let time = self.time(&work);
-        LayerOption { recompute, work, time, kept: all * (1.0 - on_host), on_host: all * on_host, again }
+        LayerOption { recompute, work, time, kept: bytes.kept[0], on_host: all * on_host, again: bytes.recomputed[0] }
     }
 
-    /// Work as the schedule plays it: what stays exposed of expert traffic beside compute falls on backward. In the bidirectional
-    /// pipelines, as passes alone: which of them find a partner is the schedule's affair ([`Pairs`]).
+    /// Work as the schedule runs it. In the bidirectional pipelines, as passes alone: which of them find a partner is the
+    /// schedule's affair ([`Pairs`]).
     fn time(&self, work: &Work) -> StageTime {
-        let (forward, backward) = (work.forward(), work.backward());
         if self.pairs.is_some() {
             let RankTime { forward, backward, wgrad } = work.alone();
             return StageTime { forward, backward, wgrad, ..StageTime::default() };
         }
-        let backward = backward + self.costs.beside(work);
-        StageTime { forward, backward, wgrad: work.wgrad, ..StageTime::default() }
+        StageTime::from(work)
     }
 
     /// What every stage waits for maxima of FP8 tensors, whatever its layers.
@@ -196,56 +169,19 @@ impl<'a> Stager<'a> {
         (work, self.time(&work))
     }
 
-    /// Work and time of one stage.
-    fn stage(&self, stage: &Stage, on_host: f64) -> (Work, StageTime, Bytes, Bytes) {
-        let (mut work, mut time) = (Work::default(), StageTime::default());
-        let (mut kept, mut again) = (Bytes::ZERO, Bytes::ZERO);
-        let mut add = |of: &Work, played: &StageTime, times: f64| {
-            work.add(of, times);
-            time.forward += played.forward * times;
-            time.backward += played.backward * times;
-            time.wgrad += played.wgrad * times;
-        };
-        for mix in &stage.mixes {
-            let option = self.layer(mix.kind, mix.recompute, on_host);
-            add(&option.work, &option.time, f64::from(mix.layers));
-            kept += option.kept * f64::from(mix.layers);
-            again = again.max(option.again);
-        }
-        let (agreed, played) = self.maxima();
-        add(&agreed, &played, 1.0);
-        if stage.embedding {
-            let (work, played) = self.embedding();
-            add(&work, &played, 1.0);
-        }
-        if stage.loss {
-            let (work, played) = self.loss();
-            add(&work, &played, 1.0);
-        }
-        (work, time, kept, again)
-    }
-
     /// Parameters of one layer of a kind on a rank.
     pub fn layer_parameters(&self, kind: usize) -> RankParameters {
         RankParameters::of_layer(self.costs.layer_parameters(kind), &self.plan.layout)
     }
 
-    /// What a multi-token-prediction layer holds beside the layer: its projection, 2·h².
+    /// Parameters of a multi-token-prediction layer beside the layer: its projection, 2·h².
     pub fn mtp_parameters(&self) -> RankParameters {
-        let hidden = f64::from(self.costs.problem.model().hidden);
-        RankParameters { dense: 2.0 * hidden.powi(2) / f64::from(self.plan.layout.tp), experts: 0.0 }
+        self.costs.mtp_parameters(&self.plan)
     }
 
-    /// The embedding table with learned positions, and the table of the head, which is one with it where both are tied and
-    /// stand on one rank without a pipeline.
+    /// Parameters of the embedding table with learned positions, and of the table of the head.
     pub fn table_parameters(&self) -> (RankParameters, RankParameters) {
-        let model = self.costs.problem.model();
-        let tp = f64::from(self.plan.layout.tp);
-        let hidden = f64::from(model.hidden);
-        let table = f64::from(model.padded_vocab(self.plan.layout.tp)) * hidden / tp;
-        let shared = model.tied_embeddings && self.plan.layout.pp == 1;
-        let of = |dense| RankParameters { dense, experts: 0.0 };
-        (of(table + f64::from(model.learned_positions) * hidden), of(if shared { 0.0 } else { table }))
+        self.costs.table_parameters(&self.plan)
     }
 
     /// Bytes of weights, gradients and optimizer states of these parameters under an offload.
@@ -264,120 +200,27 @@ impl<'a> Stager<'a> {
         self.plan.schedule.holders(chunks - 1, self.plan.layout.pp).any(|holder| holder == rank)
     }
 
-    fn rank_of(&self, chunk: usize) -> usize {
-        self.plan.schedule.rank_of(chunk as u32, self.plan.layout.pp) as usize
-    }
-
-    /// Parameters of each rank.
-    pub fn rank_parameters(&self, stages: &[Stage]) -> Vec<RankParameters> {
-        let mut ranks = vec![RankParameters::default(); self.plan.layout.pp as usize];
-        let (table, head) = self.table_parameters();
-        for (chunk, stage) in stages.iter().enumerate() {
-            let rank = &mut ranks[self.rank_of(chunk)];
-            let mut add = |of: RankParameters, times: f64| {
-                rank.dense += of.dense * times;
-                rank.experts += of.experts * times;
-            };
-            for mix in &stage.mixes {
-                add(self.layer_parameters(mix.kind), f64::from(mix.layers));
-            }
-            add(self.mtp_parameters(), f64::from(stage.mtp));
-            add(table, f64::from(u8::from(stage.embedding)));
-            add(head, f64::from(u8::from(stage.loss)));
-        }
-        mirrored(&self.plan, ranks)
-    }
-
-    /// The price of stages: step time by the replay where the schedule has one (else the closed form), memory of each rank by
-    /// the layers that it holds and the moments when it holds the most micro-batches.
-    ///
-    /// ```text
-    /// T_step = T_replayed·(1 + J) + T_dp,exposed + T_opt + T_offload          specification §4.6, §4.7
-    /// ```
+    /// The price of stages: step time by simulation where the schedule runs (else the closed form), memory of each rank by the
+    /// layers that it holds and the moments when it has the most micro-batches in flight.
     pub fn evaluate(&self, staged: &StagedPlan) -> StagedEvaluation {
-        let Ranks { works, times, parameters, footprints } = self.ranks(staged);
-        let step = self.step(&works, &times, &parameters, &staged.offload);
-        let footprint = super::footprint::fullest(footprints.iter().copied());
-        StagedEvaluation { evaluation: Evaluation { plan: staged.plan, step, footprint }, stages: times, footprints }
+        let (counts, ranks) = self.ranks(staged);
+        let offload = |rank: usize| staged.offload[rank];
+        let simulate = |times: &[StageTime]| self.player().map(|player| player.makespan(times));
+        let step = self.costs.step(&self.plan, &self.shape, (&counts, &ranks), offload, simulate);
+        let footprint = super::footprint::fullest(ranks.footprints.iter().copied());
+        StagedEvaluation {
+            evaluation: Evaluation { plan: staged.plan, step, footprint },
+            stages: self.costs.times_of(&self.plan, &ranks.chunks),
+            footprints: ranks.footprints,
+        }
     }
 
-    /// What each rank does and holds.
-    pub(super) fn ranks(&self, staged: &StagedPlan) -> Ranks {
-        let pp = self.plan.layout.pp as usize;
-        let v = self.plan.schedule.virtual_stages() as usize;
-        let parameters = self.rank_parameters(&staged.stages);
-        let mut works = vec![Work::default(); pp];
-        let mut times = Vec::with_capacity(staged.stages.len());
-        let unlike = self.plan.schedule.unlike_ranks(pp as u32) as usize;
-        let mut chunks = Vec::with_capacity(staged.stages.len());
-        let mut kept = vec![vec![Bytes::ZERO; pp * v / unlike]; pp];
-        let mut again = vec![Bytes::ZERO; pp];
-        for (chunk, stage) in staged.stages.iter().enumerate() {
-            let rank = self.rank_of(chunk);
-            let (work, time, holds, whole) = self.stage(stage, staged.offload[rank].activations);
-            works[rank].add(&work, 1.0);
-            times.push(time);
-            chunks.push(work);
-            for holder in self.plan.schedule.holders(chunk as u32, pp as u32) {
-                kept[holder as usize][chunk / unlike] += holds;
-                again[holder as usize] = again[holder as usize].max(whole);
-            }
-        }
-        if self.pairs.is_some() {
-            times = self.costs.paired_times(&self.plan, &chunks);
-        }
-        let footprints: Vec<Footprint> = (0..pp)
-            .map(|rank| {
-                let offload = staged.offload[rank];
-                let states = self.costs.states(&parameters[rank], &Plan { offload, ..self.plan });
-                let at = |moment: &Vec<f64>| kept[rank].iter().zip(moment).map(|(&bytes, &n)| bytes * n).sum();
-                let activations = self.alive[rank].iter().map(at).fold(Bytes::ZERO, Bytes::max);
-                let transient = self.costs.working_set(self.is_last(rank as u32), &self.plan) + again[rank];
-                Footprint::of_rank(rank as u32, states, activations, transient, self.costs.caches(&self.plan))
-            })
-            .collect();
-        Ranks { works, times, parameters, footprints }
-    }
-
-    fn step(
-        &self,
-        works: &[Work],
-        times: &[StageTime],
-        parameters: &[RankParameters],
-        offload: &[Offload],
-    ) -> StepTime {
-        let (plan, m) = (&self.plan, self.micro_batches);
-        let (pipe, sends) = self.pipe(times);
-        let (work, exposed) = self.busiest(works, times);
-        let busy = StepTime::busy(&work, exposed, m);
-        let mut step = StepTime { pipeline_bubble: (pipe - busy.total()).or_zero(), pp_comm: sends, ..busy };
-        step.stragglers = step.total() * self.costs.slow_down(plan.layout.world_size());
-        let (rest, optimizer, host) = self.beside_the_pipe(works, parameters, offload);
-        StepTime { dp_comm: rest, optimizer, offload: host, ..step }
-    }
-
-    /// Exposed data-parallel traffic, the update, and the host's: what a step adds to its pipeline.
-    pub(super) fn beside_the_pipe(
-        &self,
-        works: &[Work],
-        parameters: &[RankParameters],
-        offload: &[Offload],
-    ) -> (Seconds, Seconds, Seconds) {
-        let (costs, m) = (self.costs, self.micro_batches);
-        let heaviest = super::data::heaviest(parameters);
-        let windows = costs.dp_windows(&self.plan, works.iter(), m);
-        let edges = costs.edges(&self.plan, &heaviest);
-        let data = costs.exposed_exchange(&self.plan, edges.exchange, &windows, m) + edges.tied;
-        let (mut optimizer, mut host) = (Seconds::ZERO, Seconds::ZERO);
-        for (held, &offload) in parameters.iter().zip(offload) {
-            let plan = Plan { offload, ..self.plan };
-            let update = costs.optimizer_step(&plan, held);
-            let moved = costs.host_update(&plan, held);
-            if update + moved > optimizer + host {
-                (optimizer, host) = (update, moved);
-            }
-        }
-        (data, optimizer, host)
+    /// Layers of each rank, and what each does and holds.
+    pub(super) fn ranks(&self, staged: &StagedPlan) -> (StageCounts, Ranks) {
+        let counts = self.costs.staged_counts(staged);
+        let offload = |rank: usize| staged.offload[rank];
+        let ranks = self.costs.ranks(&self.plan, &self.shape, &counts, Method::Simulated, offload);
+        (counts, ranks)
     }
 
     /// A step time that no stages beat whose pipeline takes at least `pipe`, whose heaviest rank holds at least `held`, whose
@@ -389,54 +232,9 @@ impl<'a> Stager<'a> {
         (forward, backward): (Seconds, Seconds),
         offload: Offload,
     ) -> Seconds {
-        let (costs, m) = (self.costs, self.micro_batches);
         let compute = super::layer::Pair { forward, backward };
         let work = Work { compute, ..Work::default() };
-        let windows = costs.dp_windows(&self.plan, std::iter::once(&work), m);
-        let edges = costs.edges(&self.plan, &held);
-        let data = costs.exposed_exchange(&self.plan, edges.exchange, &windows, m) + edges.tied;
-        let plan = Plan { offload, ..self.plan };
-        let update = costs.optimizer_step(&plan, &held) + costs.host_update(&plan, &held);
-        pipe * (1.0 + costs.slow_down(self.plan.layout.world_size())) + data + update
-    }
-
-    /// Times of each rank, all its stages together.
-    pub fn rank_times(&self, times: &[StageTime]) -> Vec<RankTime> {
-        let mut ranks = vec![RankTime::default(); self.plan.layout.pp as usize];
-        for (chunk, time) in times.iter().enumerate() {
-            let rank = &mut ranks[self.rank_of(chunk)];
-            rank.forward += time.forward;
-            rank.backward += time.backward;
-            rank.wgrad += time.wgrad;
-        }
-        ranks
-    }
-
-    /// The rank that works longest: what it does with a micro-batch on average, and what of its expert traffic stays exposed.
-    pub(super) fn busiest(&self, works: &[Work], times: &[StageTime]) -> (Work, Seconds) {
-        let (plan, m) = (&self.plan, self.micro_batches);
-        if self.pairs.is_some()
-            && let Some(found) = self.costs.busiest_rank(plan, m as u32, works, times)
-        {
-            return found;
-        }
-        let ranks = self.rank_times(times);
-        let most = (0..ranks.len()).reduce(|a, b| if ranks[b].both() > ranks[a].both() { b } else { a }).unwrap_or(0);
-        (works[most], (ranks[most].both() - works[most].forward() - works[most].backward()).or_zero())
-    }
-
-    /// The pipeline of one step without its sends, and its sends.
-    pub fn pipe(&self, times: &[StageTime]) -> (Seconds, Seconds) {
-        let (plan, m) = (&self.plan, self.micro_batches);
-        let pp = plan.layout.pp;
-        let ranks = self.rank_times(times);
-        let busy = busiest(&ranks);
-        if pp == 1 {
-            return (busy.both() * m, Seconds::ZERO);
-        }
-        if let Some(player) = self.player() {
-            return (player.makespan(times), self.closed_sends());
-        }
-        (busy.both() * m + bubble(plan.schedule, &ranks, m), self.closed_sends())
+        let (replicas, (update, host)) = self.costs.beside_the_pipe(&self.plan, &[work], &[held], |_| offload);
+        pipe * (1.0 + self.costs.slow_down(self.plan.layout.world_size())) + replicas + update + host
     }
 }

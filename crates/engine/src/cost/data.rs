@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::counts::StageCounts;
 use super::stage::Work;
 use super::{Costs, PerKind, groups};
 use crate::collective::Group;
@@ -41,9 +42,14 @@ impl RankParameters {
         }
     }
 
-    /// Both.
+    /// Dense parameters and experts together.
     pub const fn total(&self) -> f64 {
         self.dense + self.experts
+    }
+
+    /// With `times` of another.
+    pub(super) const fn plus(&self, other: &Self, times: f64) -> Self {
+        Self { dense: self.dense + other.dense * times, experts: self.experts + other.experts * times }
     }
 }
 
@@ -85,44 +91,58 @@ pub(super) fn mirrored(plan: &Plan, stages: Vec<RankParameters>) -> Vec<RankPara
 }
 
 impl Costs<'_> {
-    /// Parameters of each pipeline rank: its layers, the embedding on the first, the head on the last, and multi-token
-    /// prediction where the split puts it. Under `DualPipe`, whose ranks hold two stages, the mean of both; the two copies count
-    /// in the bytes.
+    /// Parameters of each pipeline rank of a plan.
+    pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
+        self.parameters_of(plan, &self.stage_counts(plan, None, false))
+    }
+
+    /// Parameters of each pipeline rank where its layers are counted: those layers, the embedding on the first, the head on the
+    /// last, and multi-token prediction where the split puts it. Under `DualPipe`, whose ranks hold two stages, the mean of both;
+    /// the two copies count in the bytes.
     ///
     /// What tensor parallelism splits is divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
     /// specification §3.9.
-    pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
-        self.parameters_of(plan, &self.layers_of_ranks(plan))
+    pub(super) fn parameters_of(&self, plan: &Plan, counts: &StageCounts) -> Vec<RankParameters> {
+        let (model, pp) = (self.problem.model(), plan.layout.pp);
+        let of_kind = |kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout);
+        let kinds: SmallVec<[RankParameters; 4]> = (0..model.kinds.len()).map(of_kind).collect();
+        let of_rank = |layers: &PerKind| {
+            let layers = counts.by_kind(layers, kinds.len());
+            kinds.iter().zip(layers).fold(RankParameters::default(), |sum, (one, times)| sum.plus(one, times))
+        };
+        let mut ranks: Vec<RankParameters> = counts.ranks.iter().map(of_rank).collect();
+        let last = pp * plan.schedule.virtual_stages() - 1;
+        let mut at = |chunk: u32, of: &RankParameters, times: f64| {
+            let rank = &mut ranks[plan.schedule.rank_of(chunk, pp) as usize];
+            *rank = rank.plus(of, times);
+        };
+        let (table, head) = self.table_parameters(plan);
+        at(0, &table, 1.0);
+        at(last, &head, 1.0);
+        if counts.mtp > 0 {
+            let depth = f64::from(counts.mtp);
+            let layer = counts.mtp_choice.map_or_else(RankParameters::default, |_| of_kind(model.last_kind()));
+            at(counts.mtp_chunk, &layer.plus(&self.mtp_parameters(plan), 1.0), depth);
+        }
+        mirrored(plan, ranks)
     }
 
-    /// The same of ranks that hold these layers of each kind.
-    pub(super) fn parameters_of(&self, plan: &Plan, held: &[PerKind]) -> Vec<RankParameters> {
+    /// Parameters of the embedding table with learned positions, and of the table of the head, which is one with it where both
+    /// are tied and stand on one rank without a pipeline.
+    pub(super) fn table_parameters(&self, plan: &Plan) -> (RankParameters, RankParameters) {
         let model = self.problem.model();
-        let (tp, pp) = (f64::from(plan.layout.tp), plan.layout.pp);
-        let kinds: SmallVec<[RankParameters; 4]> = (0..model.kinds.len())
-            .map(|kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout))
-            .collect();
-        let chunks = pp * plan.schedule.virtual_stages();
-        let of_rank = |counts: &PerKind| {
-            kinds.iter().zip(counts).fold(RankParameters::default(), |held, (one, times)| RankParameters {
-                dense: held.dense + one.dense * times,
-                experts: held.experts + one.experts * times,
-            })
-        };
-        let mut ranks: Vec<RankParameters> = held.iter().map(of_rank).collect();
-        let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / tp;
-        let positions = f64::from(model.learned_positions) * f64::from(model.hidden);
-        ranks[plan.schedule.rank_of(0, pp) as usize].dense += table + positions;
-        let last = &mut ranks[plan.schedule.rank_of(chunks - 1, pp) as usize];
-        if !(model.tied_embeddings && pp == 1) {
-            last.dense += table;
-        }
-        let depth = f64::from(model.mtp_depth);
-        let mtp = kinds[model.last_kind()];
-        let rank = &mut ranks[plan.schedule.rank_of(Self::mtp_chunk(plan), pp) as usize];
-        rank.dense += depth * (mtp.dense + 2.0 * f64::from(model.hidden).powi(2) / tp);
-        rank.experts += depth * mtp.experts;
-        mirrored(plan, ranks)
+        let tp = f64::from(plan.layout.tp);
+        let hidden = f64::from(model.hidden);
+        let table = f64::from(model.padded_vocab(plan.layout.tp)) * hidden / tp;
+        let shared = model.tied_embeddings && plan.layout.pp == 1;
+        let of = |dense| RankParameters { dense, experts: 0.0 };
+        (of(table + f64::from(model.learned_positions) * hidden), of(if shared { 0.0 } else { table }))
+    }
+
+    /// Parameters of a multi-token-prediction layer beside the layer: its projection, 2·h².
+    pub(super) fn mtp_parameters(&self, plan: &Plan) -> RankParameters {
+        let hidden = f64::from(self.problem.model().hidden);
+        RankParameters { dense: 2.0 * hidden.powi(2) / f64::from(plan.layout.tp), experts: 0.0 }
     }
 
     /// Number of gradient messages: by the stack's bucket size, else Megatron's rule (§3.3, version 1.1).

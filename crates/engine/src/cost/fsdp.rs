@@ -1,10 +1,14 @@
 //! Step time under ZeRO 3 (FSDP, HSDP): weights are gathered layer by layer.
 
+use smallvec::SmallVec;
+
+use super::counts::LayerChoice;
 use super::data::{self, RankParameters};
 use super::head::Ends;
-use super::stage::{ShapeCost, Work};
+use super::layer::LayerCost;
+use super::stage::Work;
 use super::step::StepTime;
-use super::{Costs, groups, overlap::overlap};
+use super::{Costs, PerKind, groups, overlap::overlap};
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
 use crate::plan::Plan;
@@ -30,7 +34,7 @@ impl Sharding {
     }
 }
 
-/// What a step has beside its layers.
+/// Parts of a step beside its layers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Around {
     /// The two ends of the model.
@@ -39,10 +43,57 @@ pub(super) struct Around {
     pub sends: Seconds,
     /// Share by which stragglers lengthen it.
     pub slow_down: f64,
-    /// Exposed time of offloaded activations.
-    pub activations: Seconds,
-    /// The first layers of each chunk, computed again in the backward of a micro-batch.
-    pub again: Seconds,
+}
+
+/// Layers of one rank, or of identical ones, under ZeRO 3.
+#[derive(Clone, Debug)]
+pub(super) struct GatheredRank {
+    /// Layers of each choice.
+    layers: PerKind,
+    /// Their work on a micro-batch.
+    work: Work,
+    /// Forward and backward of it.
+    busy: Seconds,
+    /// Whether the head stands here.
+    is_last: bool,
+}
+
+impl GatheredRank {
+    fn new(layers: PerKind, works: &[Work], is_last: bool) -> Self {
+        let mut work = Work::default();
+        works.iter().zip(&layers).filter(|(_, count)| **count > 0.0).for_each(|(one, count)| work.add(one, *count));
+        Self { busy: work.forward() + work.backward(), layers, work, is_last }
+    }
+}
+
+/// Layers of a pipeline under ZeRO 3, before their weights are gathered.
+#[derive(Clone, Debug)]
+pub(super) struct GatheredLayers {
+    /// Kind, forward and backward of one layer of each choice.
+    passes: SmallVec<[(usize, Seconds, Seconds); 4]>,
+    /// All ranks together.
+    all: GatheredRank,
+    /// Each rank, or each class of identical ones.
+    ranks: SmallVec<[GatheredRank; 4]>,
+}
+
+impl GatheredLayers {
+    /// Of ranks with these layers of each choice, each with how many are like it and whether the head stands there; `works` are
+    /// those of one layer of each choice.
+    pub fn new<'r>(
+        choices: &[LayerChoice],
+        works: &[Work],
+        ranks: impl Iterator<Item = (&'r PerKind, f64, bool)>,
+    ) -> Self {
+        let mut all = PerKind::from_elem(0.0, choices.len());
+        let of_rank = |(layers, times, is_last): (&PerKind, f64, bool)| {
+            all.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count * times);
+            GatheredRank::new(layers.clone(), works, is_last)
+        };
+        let ranks = ranks.map(of_rank).collect();
+        let passes = choices.iter().zip(works).map(|(choice, work)| (choice.kind, work.forward(), work.backward()));
+        Self { passes: passes.collect(), all: GatheredRank::new(all, works, false), ranks }
+    }
 }
 
 /// What sharded weights cost a step, as if nothing hid it.
@@ -72,168 +123,124 @@ impl Sharded {
     }
 }
 
-/// What one pipeline rank does with a micro-batch.
-#[derive(Clone, Copy, Debug, Default)]
-struct OfRank {
-    /// Its layers.
-    work: Work,
-    /// What their weights' traffic adds.
-    exposed: Seconds,
-    /// The head's part.
-    head: Seconds,
-}
-
-impl OfRank {
-    fn layers(&self) -> Seconds {
-        self.work.forward() + self.work.backward() + self.exposed
-    }
-}
-
 impl Costs<'_> {
+    /// Everything of a step that depends on how weights are sharded, and on nothing else of the plan.
+    pub(super) fn sharded(&self, plan: &Plan, heaviest: &RankParameters, update: (Seconds, Seconds)) -> Sharded {
+        Sharded {
+            kinds: (0..self.problem.model().kinds.len()).map(|kind| self.sharding(kind, plan)).collect(),
+            table: self.table_sharding(plan),
+            outer: self.between_shard_groups(plan, heaviest),
+            update: update.0,
+            host: update.1,
+        }
+    }
+
+    /// A step that no sharding goes below: its layers, with nothing to gather and nothing to update.
+    pub(super) fn least_sharded_step(&self, plan: &Plan, layers: &GatheredLayers, around: &Around) -> Seconds {
+        let kinds = self.problem.model().kinds.len();
+        let free = Sharded { kinds: vec![Sharding::default(); kinds], ..Sharded::default() };
+        self.sharded_step(plan, layers, &free, around).total()
+    }
+
     /// Step time.
     ///
     /// ```text
     /// T_layer = overlap(F, ag, σ) + overlap(B, ag + rs, σ)          sums where nothing prefetches
     /// pp = 1   T = m·(Σ T_layer + ends) + m·ag + last rs + embedding's ag and rs
-    /// pp > 1   T = (m + (p−1)/v)·ΣT_layer/p + ½·m·T_head + the same edges
-    ///          stages spelled out: M = the most of a rank, its layers and ½·T_head on the last;  m·M + (Σ − M)/v
+    /// pp > 1   M = the most of a rank, its layers and ½·T_head on the last;  T = m·M + (Σ − M)/v + the same edges
+    ///          splits unknown: (m + (p−1)/v)·ΣT_layer/p + ½·m·T_head + the same edges
     /// HSDP     + outer/L + max(0, outer − ½·ΣT_layer),  outer = ar(P/t/p·g/K) over the groups
     /// ```
     ///
     /// Source: specification §5.4 with version 1.1.
-    pub(super) fn fsdp_step(&self, plan: &Plan, shape: &ShapeCost, heaviest: &RankParameters) -> StepTime {
-        let works: Vec<Work> = (0..shape.layers.len()).map(|kind| self.fsdp_layer(kind, plan, shape)).collect();
-        let sharded = self.sharded(plan, heaviest);
-        let around = Around {
-            ends: shape.ends,
-            sends: self.exposed_stage_sends(plan),
-            slow_down: self.slow_down(plan.layout.world_size()),
-            activations: self.exposed_activations(plan, shape),
-            again: self.first_layers_again(plan, shape),
-        };
-        self.sharded_step(plan, &works, &sharded, &around)
-    }
-
-    /// Everything of a step that depends on how weights are sharded, and on nothing else of the plan.
-    pub(super) fn sharded(&self, plan: &Plan, heaviest: &RankParameters) -> Sharded {
-        Sharded {
-            kinds: (0..self.problem.model().kinds.len()).map(|kind| self.sharding(kind, plan)).collect(),
-            table: self.table_sharding(plan),
-            outer: self.between_shard_groups(plan, heaviest),
-            update: self.fsdp_update(plan, heaviest),
-            host: self.host_update(plan, heaviest),
-        }
-    }
-
-    /// A step that no sharding goes below: its layers, with nothing to gather and nothing to update.
-    pub(super) fn least_sharded_step(&self, plan: &Plan, works: &[Work], around: &Around) -> Seconds {
-        let free = Sharded { kinds: vec![Sharding::default(); works.len()], ..Sharded::default() };
-        self.sharded_step(plan, works, &free, around).total()
-    }
-
-    /// Layers, their sharding and what is around them as one step.
-    pub(super) fn sharded_step(&self, plan: &Plan, works: &[Work], sharded: &Sharded, around: &Around) -> StepTime {
-        let Around { mut ends, sends, slow_down, activations, again: first_layers } = *around;
+    pub(super) fn sharded_step(
+        &self,
+        plan: &Plan,
+        layers: &GatheredLayers,
+        sharded: &Sharded,
+        around: &Around,
+    ) -> StepTime {
+        let Around { mut ends, sends, slow_down } = *around;
         let model = self.problem.model();
-        let (micro_batches, pp) = (self.micro_batches(plan), f64::from(plan.layout.pp));
-        let sigma = self.device.gpu.contention.value;
-        let mut work = Work::default();
-        let mut sharding_exposed = Seconds::ZERO;
-        let mut edge = Sharding::default();
-        let exposed = |kind: usize| {
-            let (layer, sharding) = (&works[kind], sharded.kinds[kind]);
-            let again = if plan.reshard_after_forward { sharding.gather } else { Seconds::ZERO };
-            let backward_comm = again + sharding.scatter;
-            let (forward, backward) = (layer.forward(), layer.backward());
-            if self.device.stack.overlap.fsdp_prefetch {
-                overlap(forward, sharding.gather, sigma) - forward + overlap(backward, backward_comm, sigma) - backward
-            } else {
-                sharding.gather + backward_comm
-            }
-        };
-        for (kind, &count) in self.kind_counts().iter().enumerate() {
-            if count == 0 {
-                continue;
-            }
-            work.add(&works[kind], f64::from(count));
-            sharding_exposed += exposed(kind) * f64::from(count);
-            edge = sharded.kinds[kind];
-        }
-        work.recompute += first_layers;
-        let layers_time = work.forward() + work.backward() + sharding_exposed;
-        let outer = sharded.outer / f64::from(model.layers()) + (sharded.outer - layers_time * 0.5).or_zero();
+        let (m, pp, v) =
+            (self.micro_batches(plan), f64::from(plan.layout.pp), f64::from(plan.schedule.virtual_stages()));
         if self.is_lora() {
             ends.head.backward = ends.head.backward / 2.0;
             ends.head_comm.backward = ends.head_comm.backward / 2.0;
         }
         let head = ends.head.sum() + ends.head_comm.sum();
+        let of_layer: SmallVec<[Seconds; 4]> =
+            layers.passes.iter().map(|layer| self.exposed_gathers(plan, layer, &sharded.kinds[layer.0])).collect();
+        let exposed_on = |rank: &GatheredRank| -> Seconds {
+            let held = rank.layers.iter().zip(&of_layer).filter(|(count, _)| **count > 0.0);
+            held.map(|(count, exposed)| *exposed * *count).sum()
+        };
+        let (all, exposed) = (&layers.all, exposed_on(&layers.all));
+        let layers_time = all.busy + exposed;
+        let last_kind = model.order.iter().copied().max().unwrap_or_default();
+        let edge = sharded.kinds[last_kind];
+        let outer = sharded.outer / f64::from(model.layers()) + (sharded.outer - layers_time * 0.5).or_zero();
         let once = sharded.table.gather + sharded.table.scatter + edge.scatter;
         let mut step;
-        if plan.layout.pp > 1 && plan.split.is_spelled_out() {
-            let v = f64::from(plan.schedule.virtual_stages());
-            let most = self.most_of_a_rank(plan, works, exposed, head * 0.5, first_layers / pp);
-            step = StepTime::busy(&most.work, Seconds::ZERO, micro_batches);
-            step.compute += most.head * micro_batches;
-            step.dp_comm = most.exposed * micro_batches + edge.gather + once;
-            step.pipeline_bubble = (layers_time - most.layers()).or_zero() / v;
-            step.pp_comm = sends;
-        } else if plan.layout.pp > 1 {
-            let v = f64::from(plan.schedule.virtual_stages());
-            step = StepTime::busy(&work, Seconds::ZERO, micro_batches / pp);
-            step.compute += head * (0.5 * micro_batches);
-            step.dp_comm = sharding_exposed * (micro_batches / pp) + edge.gather + once;
+        if plan.layout.pp == 1 {
+            step = StepTime::busy(&all.work, Seconds::ZERO, m);
+            step.compute += (ends.head.sum() + ends.embedding.sum()) * m;
+            step.tp_comm += (ends.head_comm.sum() + ends.embedding_comm.sum()) * m;
+            step.dp_comm = (exposed + edge.gather) * m + once;
+        } else if self.splits_unknown {
+            step = StepTime::busy(&all.work, Seconds::ZERO, m / pp);
+            step.compute += head * (0.5 * m);
+            step.dp_comm = exposed * (m / pp) + edge.gather + once;
             step.pipeline_bubble = layers_time / pp * ((pp - 1.0) / v);
             step.pp_comm = sends;
         } else {
-            step = StepTime::busy(&work, Seconds::ZERO, micro_batches);
-            step.compute += (ends.head.sum() + ends.embedding.sum()) * micro_batches;
-            step.tp_comm += (ends.head_comm.sum() + ends.embedding_comm.sum()) * micro_batches;
-            step.dp_comm = (sharding_exposed + edge.gather) * micro_batches + once;
+            let head_on = |rank: &GatheredRank| if rank.is_last { head * 0.5 } else { Seconds::ZERO };
+            let pace =
+                |rank: &GatheredRank, exposed: Seconds| (rank.busy + exposed) * (m - 1.0 / v) + head_on(rank) * m;
+            let mut most = (Seconds::ZERO, all, Seconds::ZERO);
+            for rank in &layers.ranks {
+                let exposed = exposed_on(rank);
+                let own = pace(rank, exposed);
+                if own > most.0 {
+                    most = (own, rank, exposed);
+                }
+            }
+            let (_, most, exposed) = most;
+            step = StepTime::busy(&most.work, Seconds::ZERO, m);
+            step.compute += head_on(most) * m;
+            step.dp_comm = exposed * m + edge.gather + once;
+            step.pipeline_bubble = (layers_time - most.busy - exposed).or_zero() / v;
+            step.pp_comm = sends;
         }
         if let Some(maxima) = self.maxima(plan) {
-            step.amax_comm += maxima.sum() * (micro_batches * f64::from(plan.schedule.virtual_stages()));
+            step.amax_comm += maxima.sum() * (m * v);
         }
-        step.stragglers = step.total() * slow_down;
-        step.dp_comm += outer;
-        step.optimizer = sharded.update;
-        step.offload = sharded.host + activations;
-        step
+        step.with_edges(slow_down, outer, (sharded.update, sharded.host))
     }
 
-    /// The rank whose layers, with what `exposed` says of each kind, and whose head set the pace: the one for which
-    /// m·(L + head) − L/v is largest.
-    fn most_of_a_rank(
+    /// Time that gathering and scattering the weights of one layer adds to its passes.
+    fn exposed_gathers(
         &self,
         plan: &Plan,
-        works: &[Work],
-        exposed: impl Fn(usize) -> Seconds,
-        head: Seconds,
-        again: Seconds,
-    ) -> OfRank {
-        let pp = plan.layout.pp;
-        let (m, v) = (self.micro_batches(plan), f64::from(plan.schedule.virtual_stages()));
-        let last = plan.schedule.rank_of(pp * plan.schedule.virtual_stages() - 1, pp) as usize;
-        let of_rank = |(rank, counts): (usize, super::PerKind)| {
-            let head = if rank == last { head } else { Seconds::ZERO };
-            let mut most = OfRank { work: Work::default(), exposed: Seconds::ZERO, head };
-            for (kind, times) in counts.into_iter().enumerate().filter(|(_, times)| *times > 0.0) {
-                most.work.add(&works[kind], times);
-                most.exposed += exposed(kind) * times;
-            }
-            most.work.recompute += again;
-            most
-        };
-        let pace = |of: &OfRank| of.layers() * (m - 1.0 / v) + of.head * m;
-        let ranks = self.layers_of_ranks(plan).into_iter().enumerate().map(of_rank);
-        ranks.reduce(|a, b| if pace(&b) > pace(&a) { b } else { a }).unwrap_or_default()
+        &(_, forward, backward): &(usize, Seconds, Seconds),
+        sharding: &Sharding,
+    ) -> Seconds {
+        let sigma = self.device.gpu.contention.value;
+        let again = if plan.reshard_after_forward { sharding.gather } else { Seconds::ZERO };
+        let backward_comm = again + sharding.scatter;
+        if self.device.stack.overlap.fsdp_prefetch {
+            overlap(forward, sharding.gather, sigma) - forward + overlap(backward, backward_comm, sigma) - backward
+        } else {
+            sharding.gather + backward_comm
+        }
     }
 
     /// One layer, its expert exchange in line, never faster than the host launches it.
-    pub(super) fn fsdp_layer(&self, kind: usize, plan: &Plan, shape: &ShapeCost) -> Work {
-        let cost = &shape.layers[kind];
+    pub(super) fn fsdp_layer(&self, kind: usize, cost: &LayerCost, plan: &Plan) -> Work {
         let mut work = Work {
             ep: cost.ep,
             ep_beside: Seconds::ZERO,
+            ep_exposed: Seconds::ZERO,
             host: super::layer::Pair::default(),
             ..self.layer_work(kind, cost, plan)
         };

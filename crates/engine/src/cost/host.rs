@@ -43,7 +43,7 @@ impl Stager<'_> {
     /// The same of stages that are spelled out.
     pub fn over_host(&self, staged: &StagedPlan) -> Option<(Bytes, Bytes)> {
         let on_device = staged.on_device()?;
-        self.costs().over_host_of(&staged.plan, &self.ranks(&on_device).footprints, &staged.offload)
+        self.costs().over_host_of(&staged.plan, &self.ranks(&on_device).1.footprints, &staged.offload)
     }
 }
 

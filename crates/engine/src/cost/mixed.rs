@@ -1,9 +1,11 @@
 //! The price of stages on unlike devices: each rank as its own devices price it, the step replayed over the links between them.
 
-use super::by_stage::Ranks;
+use super::data::RankParameters;
+use super::price::Ranks;
+use super::stage::Work;
 use super::step::StepTime;
-use super::{Evaluation, StagedEvaluation, Stager, footprint};
-use crate::schedule::replay::{StageTime, Wire, makespan_over};
+use super::{Evaluation, Footprint, StagedEvaluation, Stager, footprint};
+use crate::schedule::replay::{Wire, makespan_over};
 use crate::stages::StagedPlan;
 use crate::units::Seconds;
 
@@ -59,40 +61,40 @@ impl<'s, 'a> Mixed<'s, 'a> {
     /// with the replay of [`crate::schedule::replay`] over late and serial links. Where no send is overlapped, a late one keeps
     /// both its stages. `None` where the schedule does not run.
     pub fn evaluate(&self, staged: &StagedPlan) -> Option<StagedEvaluation> {
-        let plan = self.stagers[0].plan();
+        let (plan, costs) = (self.stagers[0].plan(), self.stagers[0].costs());
         let (pp, m) = (plan.layout.pp, self.stagers[0].micro_batches());
-        let each: Vec<Ranks> = self.stagers.iter().map(|stager| stager.ranks(staged)).collect();
+        let each: Vec<Ranks> = self.stagers.iter().map(|stager| stager.ranks(staged).1).collect();
         let own = |rank: usize| &each[self.of_rank[rank]];
         let ranks = 0..pp as usize;
-        let works: Vec<_> = ranks.clone().map(|rank| own(rank).works[rank]).collect();
-        let parameters: Vec<_> = ranks.clone().map(|rank| own(rank).parameters[rank]).collect();
-        let footprints: Vec<_> = ranks.clone().map(|rank| own(rank).footprints[rank]).collect();
+        let works: Vec<Work> = ranks.clone().map(|rank| own(rank).works[rank]).collect();
+        let footprints: Vec<Footprint> = ranks.clone().map(|rank| own(rank).footprints[rank]).collect();
         let rank_of = |chunk: usize| plan.schedule.rank_of(chunk as u32, pp) as usize;
-        let mut times: Vec<StageTime> =
-            (0..staged.stages.len()).map(|chunk| own(rank_of(chunk)).times[chunk]).collect();
-        if !self.stagers[0].costs().device.stack.overlap.pp {
+        let chunks: Vec<Work> = (0..staged.stages.len()).map(|chunk| own(rank_of(chunk)).chunks[chunk]).collect();
+        let mut times = costs.times_of(plan, &chunks);
+        if !costs.device.stack.overlap.pp {
             for (at, wire) in self.wires.iter().enumerate() {
                 times[at].forward += wire.late;
                 times[at + 1].backward += wire.late;
             }
         }
         let pipe = makespan_over(plan.schedule, pp, m as u32, &times, &self.wires)?;
-        let (work, exposed) = self.stagers[0].busiest(&works, &times);
-        let busy = StepTime::busy(&work, exposed, m);
-        let mut step =
-            StepTime { pipeline_bubble: (pipe - busy.total()).or_zero(), pp_comm: self.closed_sends(), ..busy };
-        step.stragglers = step.total() * self.stagers[0].costs().slow_down(plan.layout.world_size());
+        let both = |work: &Work| work.rank_time().both() + work.ep_exposed;
+        let busiest = works.iter().reduce(|a, b| if both(b) > both(a) { b } else { a })?;
+        let busy = StepTime::busy(busiest, busiest.ep_exposed, m);
+        let step = StepTime { pipeline_bubble: (pipe - busy.total()).or_zero(), pp_comm: self.closed_sends(), ..busy };
+        let (mut replicas, mut update) = (Seconds::ZERO, (Seconds::ZERO, Seconds::ZERO));
         for (kind, stager) in self.stagers.iter().enumerate() {
             let here: Vec<usize> = ranks.clone().filter(|&rank| self.of_rank[rank] == kind).collect();
-            let works: Vec<_> = here.iter().map(|&rank| works[rank]).collect();
-            let parameters: Vec<_> = here.iter().map(|&rank| parameters[rank]).collect();
-            let offload: Vec<_> = here.iter().map(|&rank| staged.offload[rank]).collect();
-            let (data, update, host) = stager.beside_the_pipe(&works, &parameters, &offload);
-            step.dp_comm = step.dp_comm.max(data);
-            if update + host > step.optimizer + step.offload {
-                (step.optimizer, step.offload) = (update, host);
+            let works: Vec<Work> = here.iter().map(|&rank| works[rank]).collect();
+            let parameters: Vec<RankParameters> = here.iter().map(|&rank| own(rank).parameters[rank]).collect();
+            let offload = |at: usize| staged.offload[here[at]];
+            let (exposed, own) = stager.costs().beside_the_pipe(plan, &works, &parameters, offload);
+            replicas = replicas.max(exposed);
+            if own.0 + own.1 > update.0 + update.1 {
+                update = own;
             }
         }
+        let step = step.with_edges(costs.slow_down(plan.layout.world_size()), replicas, update);
         let footprint = footprint::fullest(footprints.iter().copied());
         Some(StagedEvaluation {
             evaluation: Evaluation { plan: staged.plan, step, footprint },

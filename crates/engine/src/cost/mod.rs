@@ -1,6 +1,7 @@
 //! A plan's price: time of a step and memory of each rank. Pure; knows neither the space nor the search.
 
 pub mod by_stage;
+mod counts;
 pub mod data;
 pub mod exchange;
 pub mod figures;
@@ -9,6 +10,7 @@ pub mod fsdp;
 pub mod groups;
 pub mod head;
 pub mod host;
+pub mod incremental;
 pub mod layer;
 pub mod maxima;
 pub mod memory;
@@ -16,16 +18,17 @@ pub mod mixed;
 pub mod offload;
 pub mod optimizer;
 pub mod overlap;
+mod peaks;
 pub mod pipeline;
-pub mod played;
+mod price;
 pub mod recompute;
 pub mod split;
 pub mod stage;
-pub mod staged;
 pub mod step;
 pub mod straggler;
 pub mod term;
 pub mod timeline;
+mod unknown_split;
 
 use smallvec::SmallVec;
 
@@ -33,15 +36,18 @@ use crate::collective::{Fabric, Seats};
 use crate::kernel::{Device, Meter};
 use crate::model::Ffn;
 use crate::model::parameters::LayerParameters;
-use crate::plan::{Plan, ZeroStage};
+use crate::plan::Plan;
 use crate::problem::Problem;
 use crate::workload::Adaptation;
+
+use peaks::Peaks;
 
 pub use by_stage::{StagedEvaluation, Stager};
 pub use exchange::context_inside;
 pub use figures::Figures;
 pub use footprint::Footprint;
 pub use mixed::Mixed;
+pub use price::Method;
 pub use stage::ShapeCost;
 pub use step::{Evaluation, StepTime};
 pub use term::{Tenant, Term};
@@ -59,6 +65,10 @@ pub struct Costs<'a> {
     counts: Vec<u32>,
     /// Parameters of a layer of each kind.
     parameters: Vec<LayerParameters>,
+    /// Whether plans are imported runs whose split is not known.
+    splits_unknown: bool,
+    /// Micro-batches in flight at the peaks of ranks.
+    peaks: Peaks,
 }
 
 /// A number for each kind of layer.
@@ -83,7 +93,15 @@ impl<'a> Costs<'a> {
             host: problem.cluster().host,
             meter: None,
         };
-        Self { problem, device, fabric: Fabric::new(problem.cluster(), problem.stack()), counts, parameters }
+        Self {
+            problem,
+            device,
+            fabric: Fabric::new(problem.cluster(), problem.stack()),
+            counts,
+            parameters,
+            splits_unknown: false,
+            peaks: Peaks::default(),
+        }
     }
 
     /// The same, with `meter` seeing every kernel that is priced.
@@ -146,24 +164,6 @@ impl<'a> Costs<'a> {
     /// Prices what plans of one shape share: each kind of layer, and the two ends of the model.
     pub fn shape(&self, plan: &Plan) -> ShapeCost {
         ShapeCost::new(self, plan)
-    }
-
-    /// The price of a legal plan; `plan.zero = 3` is priced as FSDP.
-    pub fn evaluate(&self, plan: &Plan) -> Evaluation {
-        self.evaluate_shaped(plan, &self.shape(plan))
-    }
-
-    /// The price of a legal plan whose shape is priced already.
-    pub fn evaluate_shaped(&self, plan: &Plan, shape: &ShapeCost) -> Evaluation {
-        let held = self.layers_of_ranks(plan);
-        let parameters = self.parameters_of(plan, &held);
-        let heaviest = data::heaviest(&parameters);
-        let step = if plan.zero == ZeroStage::Three {
-            self.fsdp_step(plan, shape, &heaviest)
-        } else {
-            self.pipeline_step(plan, shape, &held, &heaviest)
-        };
-        Evaluation { plan: *plan, step, footprint: footprint::fullest(self.footprints_of(plan, &parameters, held)) }
     }
 
     /// Widths that tensor parallelism must divide.

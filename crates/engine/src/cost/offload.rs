@@ -2,7 +2,6 @@
 
 use super::Costs;
 use super::data::RankParameters;
-use super::stage::ShapeCost;
 use crate::plan::{Plan, ZeroStage};
 use crate::units::{Bytes, BytesPerSec, Seconds};
 
@@ -34,41 +33,5 @@ impl Costs<'_> {
         let moved = Bytes::new(shard * (recipe.gradient + recipe.weight)) / self.device.gpu.host_link.value;
         let updated = Bytes::new(shard * host::UPDATE_BYTES) / BytesPerSec::gbytes(host::MEMORY_GB_PER_S);
         moved + updated
-    }
-
-    /// Time that activations on their way to the host and back add to a step.
-    ///
-    /// ```text
-    /// m·layers·(max(0, A/bw_host − F) + max(0, A/bw_host − B))          specification §6.8
-    /// ```
-    pub(super) fn offloaded_activations(
-        &self,
-        plan: &Plan,
-        shape: &ShapeCost,
-        kept: &[Bytes],
-        micro_batches: f64,
-    ) -> Seconds {
-        if plan.offload.activations <= 0.0 {
-            return Seconds::ZERO;
-        }
-        let per_rank = micro_batches / f64::from(plan.layout.pp);
-        self.kind_counts()
-            .iter()
-            .enumerate()
-            .map(|(kind, &count)| {
-                let cost = &shape.layers[kind];
-                let transfer = kept[kind] * plan.offload.activations / self.device.gpu.host_link.value;
-                let exposed = (transfer - cost.forward).or_zero() + (transfer - cost.dgrad - cost.wgrad).or_zero();
-                exposed * (f64::from(count) * per_rank)
-            })
-            .sum()
-    }
-
-    /// The same with what a plan's layers keep; nothing is counted where nothing is offloaded.
-    pub(super) fn exposed_activations(&self, plan: &Plan, shape: &ShapeCost) -> Seconds {
-        if plan.offload.activations <= 0.0 {
-            return Seconds::ZERO;
-        }
-        self.offloaded_activations(plan, shape, &self.kept_by_kind(plan).kinds, self.micro_batches(plan))
     }
 }

@@ -4,7 +4,7 @@ use super::Costs;
 use super::data::{LORA_SHARE, RankParameters};
 use crate::gpu::Format;
 use crate::kernel::gemm::GemmShape;
-use crate::plan::{Plan, ZeroStage};
+use crate::plan::{Offload, Plan, ZeroStage};
 use crate::units::{Bytes, Seconds};
 use crate::workload::Optimizer;
 
@@ -26,6 +26,32 @@ mod update {
 const NEWTON_SCHULZ: f64 = 5.0;
 
 impl Costs<'_> {
+    /// Time of the update on the device and on the host, on the rank where both together take the longest.
+    pub(super) fn longest_update<'p>(
+        &self,
+        plan: &Plan,
+        ranks: impl Iterator<Item = (&'p RankParameters, Offload)>,
+    ) -> (Seconds, Seconds) {
+        let (mut longest, mut known) = ((Seconds::ZERO, Seconds::ZERO), None);
+        for (held, offload) in ranks {
+            if known == Some((*held, offload)) {
+                continue;
+            }
+            known = Some((*held, offload));
+            let plan = Plan { offload, ..*plan };
+            let update = if plan.zero == ZeroStage::Three {
+                self.fsdp_update(&plan, held)
+            } else {
+                self.optimizer_step(&plan, held)
+            };
+            let host = self.host_update(&plan, held);
+            if update + host > longest.0 + longest.1 {
+                longest = (update, host);
+            }
+        }
+        longest
+    }
+
     /// Time of the update.
     ///
     /// ```text

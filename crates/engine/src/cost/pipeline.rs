@@ -1,9 +1,9 @@
 //! Step time of a pipeline of stages, ZeRO 0–2.
 
 use super::data::{Exchange, RankParameters, Windows};
-use super::stage::{ShapeCost, Work};
+use super::stage::Work;
 use super::step::StepTime;
-use super::{Costs, PerKind, groups, overlap::overlap};
+use super::{Costs, groups, overlap::overlap};
 use crate::gpu::Collective;
 use crate::plan::Plan;
 use crate::schedule::closed::{RankSummary, RankTime, dual_pipe, exposed_sends};
@@ -77,27 +77,6 @@ impl Costs<'_> {
         (whole / shards, gather)
     }
 
-    /// Step time; `held` = layers of each kind on each rank.
-    ///
-    /// ```text
-    /// T_pipe = m·M + bubble + sends          T_step = T_pipe·(1 + J) + T_dp,exposed + T_opt + T_offload
-    /// ```
-    ///
-    /// Source: specification §4.6.
-    pub(super) fn pipeline_step(
-        &self,
-        plan: &Plan,
-        shape: &ShapeCost,
-        held: &[PerKind],
-        heaviest: &RankParameters,
-    ) -> StepTime {
-        let works = self.works_of_ranks(plan, shape, held);
-        let flow = self.flow(plan, works.iter().map(|work| (work, 1.0)));
-        let edges = self.edges(plan, heaviest);
-        let activations = self.exposed_activations(plan, shape);
-        self.flow_step(plan, &flow, self.exposed_stage_sends(plan), &edges, activations)
-    }
-
     /// Stage-to-stage sends of a step that nothing hides.
     pub(super) fn exposed_stage_sends(&self, plan: &Plan) -> Seconds {
         let (send, overlapped) = (self.stage_send(plan), self.device.stack.overlap.pp);
@@ -121,14 +100,9 @@ impl Costs<'_> {
         }
     }
 
-    /// What a step pays at its two ends, before the windows of its flow hide any.
-    pub(super) fn edges(&self, plan: &Plan, heaviest: &RankParameters) -> Edges {
-        Edges {
-            exchange: self.exchange(plan, heaviest),
-            tied: self.tied_ends(plan),
-            update: self.optimizer_step(plan, heaviest),
-            host: self.host_update(plan, heaviest),
-        }
+    /// Time at the two ends of a step, before the windows of its flow hide any; `update` = on the device and on the host.
+    pub(super) fn edges(&self, plan: &Plan, heaviest: &RankParameters, update: (Seconds, Seconds)) -> Edges {
+        Edges { exchange: self.exchange(plan, heaviest), tied: self.tied_ends(plan), update: update.0, host: update.1 }
     }
 
     /// What of a step's edges no flow can hide: with windows without end. A longer window never exposes more, for contention
@@ -139,50 +113,45 @@ impl Costs<'_> {
         self.exposed_exchange(plan, edges.exchange, &windows, 1.0) + edges.tied + edges.update
     }
 
-    /// A flow, its sends and its edges as one step; `activations` = exposed time of offloaded activations.
-    pub(super) fn flow_step(
-        &self,
-        plan: &Plan,
-        flow: &Flow,
-        sends: Seconds,
-        edges: &Edges,
-        activations: Seconds,
-    ) -> StepTime {
+    /// A flow, its sends and its edges as one step.
+    ///
+    /// ```text
+    /// T_pipe = m·M + bubble + sends          T_step = T_pipe·(1 + J) + T_dp,exposed + T_opt + T_offload
+    /// ```
+    ///
+    /// Source: specification §4.6.
+    pub(super) fn flow_step(&self, plan: &Plan, flow: &Flow, sends: Seconds, edges: &Edges) -> StepTime {
         let Flow { busy, windows, micro_batches, slow_down } = flow;
         let Edges { exchange, tied, update, host } = *edges;
-        let mut step = StepTime { pp_comm: sends, ..*busy };
-        step.stragglers = step.total() * *slow_down;
-        step.dp_comm = self.exposed_exchange(plan, exchange, windows, *micro_batches) + tied;
-        step.optimizer = update;
-        step.offload = host + activations;
-        step
+        let replicas = self.exposed_exchange(plan, exchange, windows, *micro_batches) + tied;
+        StepTime { pp_comm: sends, ..*busy }.with_edges(*slow_down, replicas, (update, host))
     }
 
     /// Schedules whose ranks compute and wait: the busiest rank sets the pace, the bubble is what it waits.
     fn flushed<'w>(&self, plan: &Plan, ranks: impl Iterator<Item = (&'w Work, f64)>, micro_batches: f64) -> StepTime {
-        let played = |work: &Work| {
+        let simulated = |work: &Work| {
             let time = work.rank_time();
-            RankTime { backward: time.backward + self.beside(work), ..time }
+            RankTime { backward: time.backward + work.ep_exposed, ..time }
         };
         let idle = (Work::default(), RankTime::default());
         let mut busiest = (&idle.0, idle.1);
         let all = RankSummary::of(ranks.map(|(work, times)| {
-            let time = played(work);
+            let time = simulated(work);
             if time.both() > busiest.1.both() {
                 busiest = (work, time);
             }
             (time, times)
         }));
         let waiting = if plan.layout.pp == 1 { Seconds::ZERO } else { all.bubble(plan.schedule, micro_batches) };
-        StepTime { pipeline_bubble: waiting, ..StepTime::busy(busiest.0, self.beside(busiest.0), micro_batches) }
+        StepTime { pipeline_bubble: waiting, ..StepTime::busy(busiest.0, busiest.0.ep_exposed, micro_batches) }
     }
 
-    /// Expert traffic run beside compute that stays exposed, E = dispatch and combine of both passes.
+    /// Expert traffic of one layer run beside its compute that stays exposed, E = dispatch and combine of both passes.
     ///
     /// ```text
     /// (1−θ)·E + max(0, θ·E − 0.85·(F+B)) + σ·min(θ·E, F+B)          specification §5.5
     /// ```
-    pub(super) fn beside(&self, work: &Work) -> Seconds {
+    pub(super) fn exposed_beside(&self, work: &Work) -> Seconds {
         let (theta, sigma) = (self.device.stack.overlap.ep, self.device.gpu.contention.value);
         let busy = work.forward() + work.backward();
         let hidden = work.ep_beside * theta;

@@ -1,14 +1,13 @@
 //! From layers to stages: what each pipeline rank does for one micro-batch.
 
-use std::borrow::Cow;
+use smallvec::SmallVec;
 
+use super::Costs;
+use super::counts::{LayerChoice, StageCounts};
 use super::head::Ends;
 use super::layer::{LayerCost, Pair};
-use super::split;
-use super::{Costs, PerKind};
 use crate::plan::{Plan, Recompute};
 use crate::schedule::closed::RankTime;
-use crate::split::LayerSplit;
 use crate::units::Seconds;
 
 /// Work on one micro-batch, by what it is spent on.
@@ -30,6 +29,8 @@ pub struct Work {
     pub host: Pair,
     /// Expert exchange that the stack runs beside compute (forward and backward), not in the sums below.
     pub ep_beside: Seconds,
+    /// The part of it that stays exposed where a layer's own compute hides it, not in the sums below either.
+    pub ep_exposed: Seconds,
     /// Weight gradients, a part of `compute`.
     pub wgrad: Seconds,
 }
@@ -37,13 +38,13 @@ pub struct Work {
 impl Work {
     /// Forward.
     pub fn forward(&self) -> Seconds {
-        let Self { compute, recompute: _, tp, cp, ep, amax, host, ep_beside: _, wgrad: _ } = self;
+        let Self { compute, recompute: _, tp, cp, ep, amax, host, ep_beside: _, ep_exposed: _, wgrad: _ } = self;
         compute.forward + tp.forward + cp.forward + ep.forward + amax.forward + host.forward
     }
 
     /// Backward.
     pub fn backward(&self) -> Seconds {
-        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside: _, wgrad: _ } = self;
+        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside: _, ep_exposed: _, wgrad: _ } = self;
         compute.backward + *recompute + tp.backward + cp.backward + ep.backward + amax.backward + host.backward
     }
 
@@ -62,7 +63,7 @@ impl Work {
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
         let pair = |forward: Pair, backward: Pair| Pair { forward: forward.forward, backward: backward.backward };
-        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, wgrad } = *other;
+        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, ep_exposed, wgrad } = *other;
         Self {
             compute: pair(self.compute, compute),
             recompute,
@@ -72,6 +73,7 @@ impl Work {
             amax: pair(self.amax, amax),
             host: pair(self.host, host),
             ep_beside: (self.ep_beside + ep_beside) / 2.0,
+            ep_exposed: (self.ep_exposed + ep_exposed) / 2.0,
             wgrad,
         }
     }
@@ -82,7 +84,7 @@ impl Work {
             to.forward += from.forward * times;
             to.backward += from.backward * times;
         };
-        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, wgrad } = *other;
+        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, ep_exposed, wgrad } = *other;
         pair(&mut self.compute, compute);
         self.recompute += recompute * times;
         pair(&mut self.tp, tp);
@@ -91,6 +93,7 @@ impl Work {
         pair(&mut self.amax, amax);
         pair(&mut self.host, host);
         self.ep_beside += ep_beside * times;
+        self.ep_exposed += ep_exposed * times;
         self.wgrad += wgrad * times;
     }
 }
@@ -139,6 +142,7 @@ impl Costs<'_> {
             amax: Pair::default(),
             host: Pair::default(),
             ep_beside: if beside { cost.ep.sum() } else { Seconds::ZERO },
+            ep_exposed: Seconds::ZERO,
             wgrad: cost.wgrad,
         };
         work.host = self.host_wait(kind, cost, &work, plan);
@@ -149,10 +153,51 @@ impl Costs<'_> {
             work.tp.forward += waits(floor, work.forward());
             work.tp.backward += waits(floor, work.backward());
         }
-        if !beside {
+        if beside {
+            work.ep_exposed = self.exposed_beside(&work);
+        } else {
             work.ep = cost.ep;
         }
         work
+    }
+
+    /// One layer as a choice runs it; `base` is its price, whatever is recomputed there.
+    ///
+    /// ```text
+    /// host waits + max(0, A·x/bw_host − F) forward, + max(0, A·x/bw_host − B) backward          specification §6.8
+    /// ```
+    ///
+    /// x = share of its activations A that goes to the host and comes back beside its kernels.
+    pub(super) fn work_of(&self, plan: &Plan, base: &LayerCost, choice: &LayerChoice) -> Work {
+        let (plan, cost) = self.recomputing(plan, base, choice);
+        let mut work = self.layer_work(choice.kind, &cost, &plan);
+        self.add_transfer(&mut work, &cost, &plan, choice);
+        work
+    }
+
+    /// The same under ZeRO 3: expert exchange in line, no waiting for tensor-parallel floors.
+    pub(super) fn gathered_work_of(&self, plan: &Plan, base: &LayerCost, choice: &LayerChoice) -> Work {
+        let (plan, cost) = self.recomputing(plan, base, choice);
+        let mut work = self.fsdp_layer(choice.kind, &cost, &plan);
+        self.add_transfer(&mut work, &cost, &plan, choice);
+        work
+    }
+
+    /// The plan and the price of a layer under the recomputation of a choice.
+    fn recomputing(&self, plan: &Plan, base: &LayerCost, choice: &LayerChoice) -> (Plan, LayerCost) {
+        let plan = Plan { recompute: choice.recompute, ..*plan };
+        let layer = &self.problem.model().kinds[choice.kind];
+        (plan, LayerCost { recompute: self.recomputed(layer, &plan, base), ..*base })
+    }
+
+    /// Adds what a layer waits for its activations on their way to the host and back.
+    pub(super) fn add_transfer(&self, work: &mut Work, cost: &LayerCost, plan: &Plan, choice: &LayerChoice) {
+        if choice.on_host > 0.0 {
+            let kept = self.kept_activations(choice.kind, plan);
+            let transfer = kept * choice.on_host / self.device.gpu.host_link.value;
+            work.host.forward += (transfer - cost.forward).or_zero();
+            work.host.backward += (transfer - cost.dgrad - cost.wgrad).or_zero();
+        }
     }
 
     /// What a layer waits for the host: launches beyond its other work, and synchronisation (§2.9, version 1.1).
@@ -183,170 +228,76 @@ impl Costs<'_> {
         if self.problem.model().mtp_depth > 0 { (head * 2.0 + one) / one } else { head / one }
     }
 
-    /// Work of each kind of layer.
-    pub(super) fn works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
-        shape.layers.iter().enumerate().map(|(kind, cost)| self.layer_work(kind, cost, plan)).collect()
+    /// Work of one layer of each choice.
+    pub(super) fn works(&self, plan: &Plan, shape: &ShapeCost, choices: &[LayerChoice]) -> SmallVec<[Work; 4]> {
+        choices.iter().map(|choice| self.work_of(plan, &shape.layers[choice.kind], choice)).collect()
     }
 
-    /// Layers of each chunk of this plan.
-    pub fn layers_of_chunks(&self, plan: &Plan, shape: &ShapeCost) -> Vec<u32> {
-        let model = self.problem.model();
-        let works = self.works(plan, shape);
-        let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
-        self.split_layers(plan, head)
-    }
-
-    /// Layers of each chunk of this plan where the head counts as `head` layers.
-    pub(super) fn split_layers(&self, plan: &Plan, head: f64) -> Vec<u32> {
-        let (layers, pp) = (self.problem.model().layers(), plan.layout.pp);
-        split::layers_of_chunks(plan.split, layers, pp, pp * plan.schedule.virtual_stages(), head)
-    }
-
-    /// Layers of each chunk as its rank holds them: those that the split names, else an even share. Which chunk has a layer
-    /// less where none is named differs between frameworks.
-    pub(super) fn held_layers(&self, plan: &Plan) -> Vec<u32> {
-        let split = if plan.split.is_spelled_out() { plan.split } else { LayerSplit::Even };
-        self.split_layers(&Plan { split, ..*plan }, 0.0)
-    }
-
-    /// Layers of each kind on each pipeline rank.
-    pub(super) fn layers_of_ranks(&self, plan: &Plan) -> Vec<PerKind> {
-        self.first_layers_of_ranks(plan, u32::MAX)
-    }
-
-    /// The same of the first `most` layers of each chunk.
-    pub(super) fn first_layers_of_ranks(&self, plan: &Plan, most: u32) -> Vec<PerKind> {
-        let pp = plan.layout.pp;
-        if self.parameters.len() == 1 && !plan.split.is_spelled_out() {
-            let ranks = split::even_on_ranks(self.problem.model().layers(), plan.schedule, pp, most);
-            return ranks.into_iter().map(|layers| PerKind::from_elem(f64::from(layers), 1)).collect();
-        }
-        self.layers_at(&self.held_layers(plan), most, pp, plan.schedule.ranks(pp))
-    }
-
-    /// Layers of each kind at each of `places`, counting the first `most` of each chunk; `layers` = of each chunk, `place` =
-    /// where each chunk is.
-    fn layers_at(&self, layers: &[u32], most: u32, places: u32, place: impl Iterator<Item = u32>) -> Vec<PerKind> {
-        let kinds = self.problem.model().kinds.len();
-        let mut held = vec![0; places as usize * kinds];
-        let mut from = 0;
-        for (&count, place) in layers.iter().zip(place) {
-            let here = &mut held[place as usize * kinds..][..kinds];
-            if let [sum] = here {
-                *sum += count.min(most);
-            } else {
-                for (sum, times) in here.iter_mut().zip(self.kinds_between(from, from + count.min(most))) {
-                    *sum += times;
-                }
-            }
-            from += count;
-        }
-        held.chunks(kinds).map(|counts| counts.iter().map(|&count| f64::from(count)).collect()).collect()
-    }
-
-    /// The chunk that holds the multi-token-prediction layers.
-    pub(super) fn mtp_chunk(plan: &Plan) -> u32 {
-        plan.split.mtp_stage((plan.layout.pp * plan.schedule.virtual_stages()) as usize) as u32
-    }
-
-    /// Work of each chunk, in model order: its layers, and the ends of the model where they are.
+    /// Work of each virtual stage, in model order: its layers, and the ends of the model where they are.
     pub fn chunk_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
-        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
-        let works = self.works(plan, shape);
-        let layers = self.priced_layers(plan, shape, &works);
-        self.works_at(
-            plan,
-            shape,
-            &works,
-            chunks,
-            |most| Cow::Owned(self.layers_at(&layers, most, chunks, 0..chunks)),
-            |chunk| chunk,
-        )
+        let counts = self.stage_counts(plan, Some(shape), true);
+        self.works_of_chunks(plan, shape, &counts, &self.works(plan, shape, &counts.choices))
     }
 
-    /// Work of each pipeline rank: that of its chunks.
+    /// Work of each pipeline rank: that of its virtual stages.
     pub fn rank_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
-        self.works_of_ranks(plan, shape, &self.layers_of_ranks(plan))
+        let counts = self.stage_counts(plan, Some(shape), false);
+        self.works_of_ranks(plan, shape, &counts, &self.works(plan, shape, &counts.choices))
     }
 
-    /// The same of ranks that hold these layers of each kind.
-    pub(super) fn works_of_ranks(&self, plan: &Plan, shape: &ShapeCost, held: &[PerKind]) -> Vec<Work> {
-        let pp = plan.layout.pp;
-        let place = |chunk| plan.schedule.rank_of(chunk, pp);
-        let works = self.works(plan, shape);
-        let priced_as_held = plan.split != LayerSplit::CostBalanced;
-        let counts = |most| {
-            if priced_as_held && most == u32::MAX {
-                return Cow::Borrowed(held);
-            }
-            Cow::Owned(self.layers_at(&self.priced_layers(plan, shape, &works), most, pp, plan.schedule.ranks(pp)))
-        };
-        self.works_at(plan, shape, &works, pp, counts, place)
+    /// Work of each virtual stage, where its layers are counted and `works` are those of one layer of each choice.
+    pub(super) fn works_of_chunks(
+        &self,
+        plan: &Plan,
+        shape: &ShapeCost,
+        counts: &StageCounts,
+        works: &[Work],
+    ) -> Vec<Work> {
+        self.works_at(plan, shape, (counts, works), counts.chunks(), |chunk| chunk)
     }
 
-    /// Layers of each chunk as its work is priced.
-    fn priced_layers(&self, plan: &Plan, shape: &ShapeCost, works: &[Work]) -> Vec<u32> {
-        let head = self.head_in_layers(&works[self.problem.model().last_kind()], &shape.ends);
-        self.split_layers(plan, head)
+    /// Work of each rank, likewise.
+    pub(super) fn works_of_ranks(
+        &self,
+        plan: &Plan,
+        shape: &ShapeCost,
+        counts: &StageCounts,
+        works: &[Work],
+    ) -> Vec<Work> {
+        let places = counts.ranks.iter().map(|counts| &counts[..]);
+        self.works_at(plan, shape, (counts, works), places, |chunk| plan.schedule.rank_of(chunk, plan.layout.pp))
     }
 
-    /// Work at each of `places`; `counts` = layers there of each kind, of the first so many of each chunk; `place` = where a
-    /// chunk is.
+    /// Work at each of `places`, by the layers of each choice there; `place` = where a virtual stage is.
     fn works_at<'c>(
         &self,
         plan: &Plan,
         shape: &ShapeCost,
-        works: &[Work],
-        places: u32,
-        counts: impl Fn(u32) -> Cow<'c, [PerKind]>,
+        (counts, works): (&StageCounts, &[Work]),
+        places: impl Iterator<Item = &'c [f64]>,
         place: impl Fn(u32) -> u32,
     ) -> Vec<Work> {
-        let model = self.problem.model();
-        let mut all = vec![Work::default(); places as usize];
-        for (work, counts) in all.iter_mut().zip(&*counts(u32::MAX)) {
-            for (one, &times) in works.iter().zip(counts) {
-                if times > 0.0 {
-                    work.add(one, times);
-                }
-            }
-        }
-        if let Recompute::FirstLayers(most) = plan.recompute {
-            for (work, counts) in all.iter_mut().zip(&*counts(most)) {
-                let again = shape.layers.iter().zip(counts).map(|(cost, &times)| self.forgotten(cost) * times);
-                work.recompute += again.sum();
-            }
-        }
+        let of_place = |layers: &[f64]| {
+            let mut work = Work::default();
+            works.iter().zip(layers).filter(|(_, times)| **times > 0.0).for_each(|(one, times)| work.add(one, *times));
+            work
+        };
+        let mut all: Vec<Work> = places.map(of_place).collect();
+        let chunks = plan.layout.pp * plan.schedule.virtual_stages();
+        let chunks_each = f64::from(chunks / all.len() as u32);
         let mut at = |chunk: u32, work: &Work, times: f64| all[place(chunk) as usize].add(work, times);
-        let depth = f64::from(model.mtp_depth);
         at(0, &embedding(&shape.ends), 1.0);
-        at(plan.layout.pp * plan.schedule.virtual_stages() - 1, &loss(&shape.ends), 1.0 + depth);
-        if model.mtp_depth > 0 {
-            at(Self::mtp_chunk(plan), &works[model.last_kind()], depth);
+        at(chunks - 1, &loss(&shape.ends), 1.0 + f64::from(counts.mtp));
+        if let Some(choice) = counts.mtp_choice {
+            at(counts.mtp_chunk, &works[choice], f64::from(counts.mtp));
         }
         if let Some(amax) = self.maxima(plan) {
             let maxima = Work { amax, ..Work::default() };
-            let chunks_each = f64::from(plan.layout.pp * plan.schedule.virtual_stages() / places);
             for work in &mut all {
                 work.add(&maxima, chunks_each);
             }
         }
         all
-    }
-
-    /// What `FirstLayers` computes again for a micro-batch, in all chunks together; nothing under any other recomputation.
-    pub(super) fn first_layers_again(&self, plan: &Plan, shape: &ShapeCost) -> Seconds {
-        let Recompute::FirstLayers(most) = plan.recompute else { return Seconds::ZERO };
-        let model = self.problem.model();
-        let works = self.works(plan, shape);
-        let head = self.head_in_layers(&works[model.last_kind()], &shape.ends);
-        let mut from = 0;
-        let mut again = Seconds::ZERO;
-        for count in self.split_layers(plan, head) {
-            let first = &model.order[from as usize..(from + count.min(most)) as usize];
-            again += first.iter().map(|&kind| self.forgotten(&shape.layers[kind])).sum();
-            from += count;
-        }
-        again
     }
 }
 

@@ -79,9 +79,16 @@ impl StepTime {
         self.terms().into_iter().map(|(_, time)| time).sum()
     }
 
+    /// The step of a flow with its sends: stragglers lengthen all of it; then what replicas exchange and the update, on the
+    /// device and on the host. The one place where a step is put together.
+    pub(super) fn with_edges(self, slow_down: f64, replicas: Seconds, (update, host): (Seconds, Seconds)) -> Self {
+        let stragglers = self.total() * slow_down;
+        Self { stragglers, dp_comm: self.dp_comm + replicas, optimizer: update, offload: host, ..self }
+    }
+
     /// `micro_batches` of a rank's work, with `ep` of expert traffic that the schedule could not hide in each.
     pub(super) fn busy(work: &Work, ep: Seconds, micro_batches: f64) -> Self {
-        let Work { compute, recompute, tp, cp, ep: in_line, amax, host, ep_beside: _, wgrad: _ } = *work;
+        let Work { compute, recompute, tp, cp, ep: in_line, amax, host, ep_beside: _, ep_exposed: _, wgrad: _ } = *work;
         Self {
             compute: compute.sum() * micro_batches,
             recompute: recompute * micro_batches,

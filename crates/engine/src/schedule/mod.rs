@@ -81,7 +81,7 @@ impl Schedule {
     }
 
     /// Rank of each chunk in model order, as by [`rank_of`](Self::rank_of), without a division for each.
-    pub fn ranks(self, pp: u32) -> impl Iterator<Item = u32> {
+    pub fn ranks(self, pp: u32) -> impl Iterator<Item = u32> + Clone {
         let folds = matches!(self, Self::ZbV | Self::DualPipeV);
         let (mut at, mut is_back) = (0, false);
         std::iter::repeat_with(move || {

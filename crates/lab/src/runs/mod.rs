@@ -92,7 +92,7 @@ fn recompute_where_full(row: &Row, release: Release, problem: &Problem, plan: Pl
     if release != Release::Automodel || !cell::text(row.recompute.as_ref()).is_empty() {
         return plan;
     }
-    let needed = Costs::new(problem).fullest(&plan).allocated();
+    let needed = Costs::new(problem).with_unknown_splits().fullest(&plan).allocated();
     if needed > problem.cluster().gpu.hbm.value * FITS { Plan { recompute: Recompute::Full, ..plan } } else { plan }
 }
 

@@ -127,7 +127,7 @@ fn refused(row: &Row, refusal: &Refusal) -> Prediction {
 }
 
 fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
-    let evaluation = Costs::new(problem).evaluate(plan);
+    let evaluation = Costs::new(problem).with_unknown_splits().evaluate(plan);
     let (workload, cluster) = (problem.workload(), problem.cluster());
     let step = evaluation.step.total().get();
     if !step.is_finite() || step <= 0.0 {

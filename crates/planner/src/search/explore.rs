@@ -1,16 +1,18 @@
 //! Depth-first search below one shape: pipelines, recomputation, shardings. Excluded plans are counted, never evaluated.
 
 use std::cell::OnceCell;
+use std::sync::Arc;
 
 use super::certificate::Counts;
 use super::incumbents::Incumbents;
 use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, legal, too_large_for_hosts};
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::staged::{
+use meshwright_engine::cost::incremental::{
     Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
+use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Incumbents and counts of a search, or of a part of it.
@@ -123,7 +125,7 @@ impl Explorer<'_> {
             found.counts.flow += all;
             return;
         }
-        let menu = self.tables.menu(&plan, &pipe.stages);
+        let menu = self.tables.menu(&plan, stages);
         let left_out = pipe.below * menu.inexpressible.0;
         if let Some(why) = &menu.inexpressible.1 {
             found.counts.reject(why, left_out);
@@ -141,29 +143,35 @@ impl Explorer<'_> {
         }
         let lean = Loaded::new(self.costs, pipeline.leanest(layers.floor(), pipe.most_offloaded), stages);
         let (needed, rank) = lean.least_memory(&menu.least);
-        if needed.get() > found.best.wanted.budget {
+        // What is recomputed weighs on a cost-balanced split: its other recomputations may hold other layers.
+        let one_split = split != LayerSplit::CostBalanced || pipe.recomputes.len() == 1;
+        if one_split && needed.get() > found.best.wanted.budget {
             let available = Bytes::new(found.best.wanted.budget);
             found.counts.reject(&Rejection::OutOfMemory { needed, available, rank }, all - left_out);
             return;
         }
         let budget = Bytes::new(found.best.wanted.budget);
-        let mut enough_forgotten = false;
+        let mut enough_recomputed = false;
         for Recomputes { recompute, at, shares } in &pipe.recomputes {
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
-            if first_layers && enough_forgotten {
+            if first_layers && enough_recomputed {
                 found.counts.dominated += menu.dominated * shares.len() as u64;
                 found.counts.flow += sharded * shares.len() as u64;
                 continue;
             }
             let layers = layers.at(*at);
             let plan = Plan { recompute: *recompute, ..plan };
+            let light_layers = stages.last_chunk();
             let stages = self.tables.stages(&plan, pipe, layers);
+            let menu =
+                if stages.last_chunk() == light_layers { Arc::clone(&menu) } else { self.tables.menu(&plan, stages) };
+            let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
             found.counts.dominated += menu.dominated * shares.len() as u64;
             if menu.sharded.is_empty() {
                 let least = least_time_of_flow(self.costs, &plan, layers, stages) + menu.edges;
                 if hopeless(least, Bytes::ZERO, found) {
                     found.counts.flow += sharded * shares.len() as u64;
-                    enough_forgotten |= first_layers;
+                    enough_recomputed |= first_layers;
                     continue;
                 }
             }
@@ -177,7 +185,7 @@ impl Explorer<'_> {
                 if slow && slow_gathered {
                     // Offloading more, or recomputing one more layer, is no faster.
                     found.counts.flow += sharded * (shares.len() - fewer) as u64;
-                    enough_forgotten |= first_layers && fewer == 0;
+                    enough_recomputed |= first_layers && fewer == 0;
                     break;
                 }
                 let loaded = Loaded::new(self.costs, pipeline, stages);
@@ -261,7 +269,7 @@ impl Explorer<'_> {
             return None;
         }
         found.counts.played += 1;
-        let played = self.costs.played_stages(&pipeline.plan, &stages);
+        let played = self.costs.simulated_flow(&pipeline.plan, &stages);
         (!played.is_some_and(|played| hopeless(played, found))).then_some(Flow::Played(played))
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Goal;
-use meshwright_engine::cost::staged::Price;
+use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::units::{Bytes, Seconds};
 

@@ -21,7 +21,7 @@ use std::ops::ControlFlow;
 use rayon::prelude::*;
 
 use crate::space::{Restrictions, Space, check, check_with_idle};
-use meshwright_engine::cost::staged::{Price, layer_bound};
+use meshwright_engine::cost::incremental::{Price, layer_bound};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;

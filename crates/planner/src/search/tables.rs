@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use crate::space::{Rejection, Restrictions, Space};
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::staged::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
+use meshwright_engine::cost::incremental::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::schedule::paths::{Path, paths_through};
@@ -150,15 +150,13 @@ pub(super) struct Menu {
     pub edges: Seconds,
 }
 
-/// Key of a menu: layout, schedule, and the split if it decides the weights of each rank.
-type MenuKey = (Layout, Schedule, LayerSplit);
+/// Layout, schedule, split, and the layers of its last virtual stage, by which a cost-balanced one is known.
+type MenuKey = (Layout, Schedule, LayerSplit, u32);
 type Menus = RwLock<BTreeMap<MenuKey, Arc<Menu>>>;
-/// Key of rank classes: pp, schedule, split, layers of the last chunk of a cost-balanced split, recomputed first layers.
+/// pp, schedule, split, layers of the last virtual stage of a cost-balanced one, first layers recomputed.
 type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
 /// Key of critical paths: schedule, pp, micro-batches, rank.
 type ChainsKey = (Schedule, u32, u32, u32);
-/// Marker in place of the last chunk's layers when all chunks have the same number of layers.
-const ALIKE: u32 = u32::MAX;
 
 /// Pipelines of one pipeline-parallel size.
 pub(super) struct Pipes {
@@ -168,16 +166,15 @@ pub(super) struct Pipes {
 /// One schedule and split, with the recomputations below it.
 pub(super) struct Pipe {
     pub plan: Plan,
-    pub stages: Arc<Stages>,
     pub recomputes: Vec<Recomputes>,
     /// Number of plans below it for each sharding.
     pub below: u64,
     /// Largest share of activations offloaded to the host.
     pub most_offloaded: f64,
-    /// Classes of ranks for uneven chunks: a row for each number of layers of the last chunk, with a cell for each number
-    /// of recomputed first layers.
-    unlike: Vec<OnceLock<Arc<Stages>>>,
-    /// Number of cells in a row.
+    /// Classes of ranks: a row for each number of layers of the last virtual stage of a cost-balanced split, and in it a cell
+    /// for each number of first layers that are recomputed.
+    stages: Vec<OnceLock<Arc<Stages>>>,
+    /// Cells of a row.
     row: usize,
 }
 
@@ -190,16 +187,7 @@ pub(super) struct Recomputes {
     pub shares: Vec<f64>,
 }
 
-/// Split that decides the weights of each rank: a cost-balanced split places weights as the even split does.
-const fn held(split: LayerSplit) -> LayerSplit {
-    match split {
-        LayerSplit::Even | LayerSplit::CostBalanced => LayerSplit::Even,
-        LayerSplit::Ends { .. } | LayerSplit::Stages(_) => split,
-    }
-}
-
-/// Representative of all recomputations with the same cost per layer: the number of recomputed first layers does not change
-/// it.
+/// However many first layers are recomputed, a layer is priced the same.
 const fn alike(recompute: Recompute) -> Recompute {
     match recompute {
         Recompute::FirstLayers(_) => Recompute::FirstLayers(1),
@@ -270,14 +258,12 @@ impl<'t> Tables<'t> {
                 let shares = recomputes.iter().flat_map(|choice| &choice.shares);
                 let most_offloaded = shares.copied().fold(0.0, f64::max);
                 let below = recomputes.iter().map(|choice| choice.shares.len() as u64).sum();
-                let stages =
-                    self.parts.stages((pp, schedule, held(split), ALIKE, 0), || Stages::new(self.costs, &plan));
                 let most = |choice: &Recomputes| if let Recompute::FirstLayers(n) = choice.recompute { n } else { 0 };
                 let row = recomputes.iter().map(most).max().unwrap_or_default() as usize + 1;
                 let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages()) as usize;
                 let rows = if split == LayerSplit::CostBalanced { chunk + 2 } else { 1 };
-                let unlike = (0..rows * row).map(|_| OnceLock::new()).collect();
-                Pipe { plan, stages, recomputes, below, most_offloaded, unlike, row }
+                let stages = (0..rows * row).map(|_| OnceLock::new()).collect();
+                Pipe { plan, recomputes, below, most_offloaded, stages, row }
             };
             Pipes { pipelines: self.space.pipelines(pp).into_iter().map(pipe).collect() }
         })
@@ -306,7 +292,7 @@ impl<'t> Tables<'t> {
 
     /// Menu of a plan's layout and schedule.
     pub fn menu(&self, plan: &Plan, stages: &Stages) -> Arc<Menu> {
-        let key = (plan.layout, plan.schedule, held(plan.split));
+        let key = (plan.layout, plan.schedule, plan.split, stages.last_chunk());
         if let Some(known) = self.menus.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
@@ -369,19 +355,15 @@ impl<'t> Tables<'t> {
         chains.iter().map(|chain| chain.length(stages)).fold(Seconds::ZERO, Seconds::max)
     }
 
-    /// Classes of ranks of a pipeline, also where its chunks depend on layer costs or on the recomputed first layers.
+    /// Classes of the ranks of a pipeline. A cost-balanced split is known by its last virtual stage, which is no longer than an
+    /// even one.
     pub fn stages<'p>(&self, plan: &Plan, pipe: &'p Pipe, layers: &Layers) -> &'p Stages {
         let first = if let Recompute::FirstLayers(n) = plan.recompute { n } else { 0 };
         let is_weighed = plan.split == LayerSplit::CostBalanced;
-        if first == 0 && !is_weighed {
-            return &pipe.stages;
-        }
-        // A cost-balanced split is identified by its last chunk, which is no longer than the even one.
         let last = if is_weighed { layers.of_last_chunk(self.costs, plan) } else { 0 };
-        pipe.unlike[last as usize * pipe.row + first as usize].get_or_init(|| {
+        pipe.stages[last as usize * pipe.row + first as usize].get_or_init(|| {
             self.parts.stages((plan.layout.pp, plan.schedule, plan.split, last, first), || {
-                let of_chunks = layers.of_chunks(self.costs, plan);
-                pipe.stages.with_layers(self.costs, plan, &of_chunks)
+                Stages::new(self.costs, plan, &layers.of_chunks(self.costs, plan))
             })
         })
     }

@@ -1,11 +1,12 @@
 //! Layers and ends of the model, priced once for all pipelines, shardings and recomputations.
 
+use crate::cost::counts::{Choices, LayerChoice};
 use crate::cost::head::Ends;
 use crate::cost::layer::LayerCost;
-use crate::cost::memory::Kept;
+use crate::cost::memory::LayerBytes;
 use crate::cost::stage::Work;
 use crate::cost::{Costs, ShapeCost, split};
-use crate::plan::{Layout, Plan, Recompute};
+use crate::plan::{Layout, Offload, Plan, Recompute};
 use crate::units::{Bytes, Seconds};
 
 /// The token-mixing part of every kind of layer, and the two ends: tp, sp, cp and its kind, micro-batch.
@@ -106,30 +107,27 @@ impl Block {
 
     /// The layers under a plan's recomputation; of its pipeline nothing is read.
     pub fn layers(&self, costs: &Costs, plan: &Plan) -> Layers {
-        let kinds = &costs.problem.model().kinds;
-        let layers = self
-            .plain
-            .layers
-            .iter()
-            .zip(kinds)
-            .map(|(cost, layer)| LayerCost { recompute: costs.recomputed(layer, plan, cost), ..*cost })
-            .collect();
-        let shape = ShapeCost { layers, ends: self.plain.ends };
+        let plan = &Plan { offload: Offload::NONE, ..*plan };
+        let choices = costs.choices(plan);
+        let shape = &self.plain;
         let on = |pp| {
             let plan = Plan { layout: Layout { pp, ..plan.layout }, ..*plan };
-            let works = costs.works(&plan, &shape);
-            let head = costs.head_in_layers(&works[costs.problem.model().last_kind()], &shape.ends);
-            let gathered = (0..shape.layers.len()).map(|kind| costs.fsdp_layer(kind, &plan, &shape)).collect();
-            let passes = works.iter().map(|work| (work.forward(), work.backward())).collect();
-            Works { layers: works, gathered, head, passes }
+            let layers = costs.works(&plan, shape, &choices).to_vec();
+            let head = costs.head_in_layers(&layers[costs.problem.model().last_kind()], &shape.ends);
+            let gathered = |choice: &LayerChoice| costs.gathered_work_of(&plan, &shape.layers[choice.kind], choice);
+            let gathered = choices.iter().map(gathered).collect();
+            let passes = layers.iter().map(|work| (work.forward(), work.backward())).collect();
+            Works { layers, gathered, head, passes }
         };
         Layers {
             without_pipeline: on(1),
             in_pipeline: on(2),
-            kept: costs.kept_by_kind(plan),
+            bytes: costs.layer_bytes(plan, &choices),
             working_set: (costs.working_set(false, plan), costs.working_set(true, plan)),
             caches: costs.caches(plan),
-            shape,
+            checkpoint: costs.checkpoint(plan),
+            shape: shape.clone(),
+            choices,
         }
     }
 }
@@ -139,15 +137,20 @@ impl Block {
 pub struct Layers {
     /// Price of each kind of layer, and of the two ends.
     pub shape: ShapeCost,
+    /// What a layer may be under its recomputation.
+    pub(super) choices: Choices,
     without_pipeline: Works,
     in_pipeline: Works,
-    pub(super) kept: Kept,
+    /// Of one layer of each choice.
+    pub(super) bytes: LayerBytes,
+    /// Input of one layer.
+    checkpoint: Bytes,
     /// Of a rank without and with the head.
     pub(super) working_set: (Bytes, Bytes),
     pub(super) caches: Bytes,
 }
 
-/// Each kind of layer as the pipeline sees it.
+/// One layer of each choice as the pipeline sees it.
 #[derive(Clone, Debug)]
 pub(super) struct Works {
     /// Under ZeRO 0 to 2.
@@ -169,9 +172,10 @@ impl Layers {
     /// one of a layer's blocks, or half of both.
     #[must_use]
     pub fn floor(&self) -> Self {
-        let least = self.kept.checkpoint * 0.5;
-        let kept = Kept { kinds: vec![least; self.kept.kinds.len()], checkpoint: least };
-        Self { kept, ..self.clone() }
+        let least = self.checkpoint * 0.5;
+        let kept = self.bytes.kept.iter().map(|_| least).collect();
+        let recomputed = self.bytes.recomputed.iter().map(|_| Bytes::ZERO).collect();
+        Self { bytes: LayerBytes { kept, recomputed }, ..self.clone() }
     }
 
     /// Layers of the last chunk of a plan's pipeline: a weighed split is told by it.

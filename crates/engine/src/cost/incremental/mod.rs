@@ -1,13 +1,13 @@
-//! The price in stages: what plans share is computed once, at the level of the search that fixes it.
+//! The price for a search, memoised: each part is computed once, at the level of the search that fixes it.
 //!
 //! ```text
 //! Mixing     tp, sp, cp and its kind, micro-batch                          attention and norms, the ends of the model
 //! Feeding    tp, sp, tokens, ep, etp, dispatcher                           feed-forward parts, tensor collectives
 //! Block      mixing × feeding                                              layers, nothing recomputed
-//! Layers     block × recomputation                                         works of each kind, bytes that it keeps
-//! Stages     pp, schedule, split                                           which ranks hold and do the same
+//! Layers     block × recomputation                                         work and bytes of one layer of each choice
+//! Stages     pp, schedule, split, first layers recomputed                  classes of identical ranks
 //! Pipeline   layers × stages × dp × offloaded activations                  flow through the pipeline
-//! Loaded     pipeline                                                      what each class of ranks holds
+//! Loaded     pipeline                                                      activations of each class of ranks
 //! Sharding   degrees × stages × ZeRO, shard group, offload, rank order     exchange, update, states
 //! price      loaded × sharding                                             step time and memory
 //! ```

@@ -22,24 +22,17 @@ pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &
     let depth = f64::from(costs.problem.model().mtp_depth);
     let (embedding, loss) = (stage::embedding(&shape.ends), stage::loss(&shape.ends));
     let (embedding, loss) = ((embedding.forward(), embedding.backward()), loss.forward() + loss.backward());
-    let last = passes[costs.problem.model().last_kind()];
     let of_class = |class: &Class| {
         let (mut own, mut before) = (Seconds::ZERO, Seconds::ZERO);
         for (kind, &(forward, backward)) in passes.iter().enumerate() {
             own += (forward + backward) * class.layers[kind];
             before += (forward + backward * back.unwrap_or_default()) * class.before[kind];
-            if class.forgotten[kind] > 0.0 {
-                own += costs.forgotten(&shape.layers[kind]) * class.forgotten[kind];
-            }
         }
         if class.first {
             own += embedding.0 + embedding.1;
         }
         if class.last {
             own += loss * (1.0 + depth);
-        }
-        if class.mtp {
-            own += (last.0 + last.1) * depth;
         }
         if class.embedding_before {
             before += embedding.0 + embedding.1 * back.unwrap_or_default();
@@ -92,12 +85,11 @@ pub(super) fn least_flow(
         .iter()
         .zip(ranks)
         .map(|(class, (work, _))| {
-            let alone = || work.forward() + work.backward() + costs.beside(work);
+            let alone = || work.forward() + work.backward() + work.ep_exposed;
             let own = pairs.as_ref().map_or_else(alone, |pairs| pairs.of_rank(work));
             let mut before = Seconds::ZERO;
             for (kind, &times) in class.before.iter().enumerate() {
                 before += (works[kind].forward() + works[kind].backward() * back) * times;
-                before += costs.forgotten(&shape.layers[kind]) * (class.forgotten_before[kind] * back);
             }
             if class.embedding_before {
                 before += embedding.forward() + embedding.backward() * back;

@@ -40,18 +40,25 @@ pub struct Sharding {
 pub struct Parameters {
     heaviest: RankParameters,
     held: Vec<RankParameters>,
+    /// Gathered weights under ZeRO 3, with and without resharding after the forward.
+    gathered: [Bytes; 2],
 }
 
 impl Parameters {
     /// Of the ranks of a plan's pipeline: tp, ep, etp, pp, schedule.
     pub fn new(costs: &Costs, plan: &Plan, stages: &Stages) -> Self {
-        let all = costs.rank_parameters(plan);
-        let held = stages
-            .holds
-            .iter()
-            .map(|hold| costs.with_spare(all[hold.holding.rank as usize], &hold.holding, plan))
-            .collect();
-        Self { heaviest: heaviest(&all), held }
+        let all = costs.parameters_of(plan, &stages.counts);
+        let held = stages.holds.iter().map(|hold| all[hold.ranks[0] as usize]).collect();
+        let gathered = [true, false].map(|reshard_after_forward| {
+            let plan = Plan { zero: ZeroStage::Three, reshard_after_forward, ..*plan };
+            costs.gathered_weights(&plan, &stages.counts)
+        });
+        Self { heaviest: heaviest(&all), held, gathered }
+    }
+
+    /// Time of the update under a plan's sharding, on the device and on the host.
+    fn update(&self, costs: &Costs, plan: &Plan) -> (Seconds, Seconds) {
+        costs.longest_update(plan, self.held.iter().map(|held| (held, plan.offload)))
     }
 
     /// Weights, gradients and optimizer states of each class of ranks under a plan's sharding.
@@ -64,11 +71,12 @@ impl Parameters {
 impl Sharding {
     /// Prices a plan's sharding: its degrees, ZeRO stage, shard group, resharding, offloaded optimizer and order.
     pub fn new(costs: &Costs, plan: &Plan, parameters: &Parameters) -> Self {
-        let heaviest = &parameters.heaviest;
-        let engine = if plan.zero == ZeroStage::Three {
-            Engine::Sharded(Box::new(costs.sharded(plan, heaviest)))
+        let (heaviest, update) = (&parameters.heaviest, parameters.update(costs, plan));
+        let (engine, gathered) = if plan.zero == ZeroStage::Three {
+            let gathered = parameters.gathered[usize::from(!plan.reshard_after_forward)];
+            (Engine::Sharded(Box::new(costs.sharded(plan, heaviest, update))), gathered)
         } else {
-            Engine::Replicated(costs.edges(plan, heaviest))
+            (Engine::Replicated(costs.edges(plan, heaviest, update)), Bytes::ZERO)
         };
         Self {
             zero: plan.zero,
@@ -78,7 +86,7 @@ impl Sharding {
             order: plan.order,
             engine,
             states: parameters.states(costs, plan),
-            gathered: costs.gathered_weights(plan),
+            gathered,
         }
     }
 
@@ -86,18 +94,10 @@ impl Sharding {
     #[must_use]
     pub fn with_host(&self, costs: &Costs, plan: &Plan, parameters: &Parameters, optimizer: f64) -> Self {
         let plan = &Plan { offload: Offload { optimizer, ..plan.offload }, ..*plan };
-        let heaviest = &parameters.heaviest;
+        let (update, host) = parameters.update(costs, plan);
         let engine = match &self.engine {
-            Engine::Replicated(edges) => Engine::Replicated(Edges {
-                update: costs.optimizer_step(plan, heaviest),
-                host: costs.host_update(plan, heaviest),
-                ..*edges
-            }),
-            Engine::Sharded(sharded) => Engine::Sharded(Box::new(Sharded {
-                update: costs.fsdp_update(plan, heaviest),
-                host: costs.host_update(plan, heaviest),
-                ..Sharded::clone(sharded)
-            })),
+            Engine::Replicated(edges) => Engine::Replicated(Edges { update, host, ..*edges }),
+            Engine::Sharded(sharded) => Engine::Sharded(Box::new(Sharded { update, host, ..Sharded::clone(sharded) })),
         };
         let states = parameters.states(costs, plan);
         Self { optimizer_on_host: optimizer, engine, states, ..self.clone() }

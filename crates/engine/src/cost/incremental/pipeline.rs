@@ -1,14 +1,15 @@
 //! A block on a pipeline: its flow, its activations, and the price with a sharding.
 
+use std::borrow::Cow;
 use std::cell::OnceCell;
 
 use super::block::{Layers, ROUNDING};
 use super::least::least_flow;
 use super::sharding::{Engine, Sharding};
-use super::stages::{Class, Hold, Stages};
+use super::stages::{Class, Hold, Moment, Stages};
+use crate::cost::counts::LayerChoice;
 use crate::cost::footprint::Footprint;
-use crate::cost::fsdp::Around;
-use crate::cost::memory::Holding;
+use crate::cost::fsdp::{Around, GatheredLayers};
 use crate::cost::pipeline::Flow;
 use crate::cost::stage::{self, Work};
 use crate::cost::{Costs, ShapeCost};
@@ -35,45 +36,61 @@ pub struct Pipeline<'l> {
     /// What any way to play the schedule takes beyond the closed form's busy time, at the least; `None` where the closed form is
     /// all there is.
     least_bubble: Option<Seconds>,
-    activations_exposed: Seconds,
+    /// Its classes of ranks.
+    stages: &'l Stages,
 }
 
 impl<'l> Pipeline<'l> {
     /// Prices the flow of a plan's micro-batches through its pipeline; its sharding is not looked at.
-    pub fn new(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &Stages) -> Self {
+    pub fn new(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &'l Stages) -> Self {
         let plan = Plan { zero: ZeroStage::One, shard_group: None, ..*plan };
-        let works = &layers.works(plan.layout.pp).layers;
+        let on_host = plan.offload.activations;
+        let works = with_transfers(costs, &plan, layers, &layers.works(plan.layout.pp).layers, on_host);
         let ranks: Vec<(Work, f64)> = stages
             .classes
             .iter()
-            .map(|class| (work_of(costs, &plan, class, works, &layers.shape), class.count))
+            .map(|class| (work_of(costs, &plan, class, &works, &layers.shape), class.count))
             .collect();
         let flow = costs.flow(&plan, ranks.iter().map(|(work, times)| (work, *times)));
-        let least_bubble = least_flow(costs, &plan, stages, &ranks, works, &layers.shape).map(|least| {
+        let least_bubble = least_flow(costs, &plan, stages, &ranks, &works, &layers.shape).map(|least| {
             // A bidirectional pipeline may be busy for less than its closed form says.
             least * ROUNDING - (flow.busy.total() - flow.busy.pipeline_bubble)
         });
-        let activations_exposed =
-            costs.offloaded_activations(&plan, &layers.shape, &layers.kept.kinds, flow.micro_batches);
-        Self { plan, layers, flow, least_bubble, activations_exposed }
+        Self { plan, layers, flow, least_bubble, stages }
     }
 
-    /// The same flow with another share of its activations on the host.
+    /// The same pipeline with another share of its activations on the host.
     #[must_use]
     pub fn with_offloaded(&self, costs: &Costs, activations: f64) -> Self {
         let plan = Plan { offload: Offload { activations, ..self.plan.offload }, ..self.plan };
-        let Self { layers, flow, least_bubble, .. } = *self;
-        let (shape, kept) = (&layers.shape, &layers.kept.kinds);
-        let activations_exposed = costs.offloaded_activations(&plan, shape, kept, flow.micro_batches);
-        Self { plan, layers, flow, least_bubble, activations_exposed }
+        if activations == self.plan.offload.activations {
+            return self.clone();
+        }
+        Self::new(costs, &plan, self.layers, self.stages)
     }
 
     /// The same flow with the fewest bytes that any recomputation keeps: half of a layer's input, less what is offloaded.
-    pub fn leanest<'f>(&self, floor: &'f Layers, activations: f64) -> Pipeline<'f> {
+    pub fn leanest<'f>(&self, floor: &'f Layers, activations: f64) -> Pipeline<'f>
+    where
+        'l: 'f,
+    {
         let offload = Offload { activations, ..self.plan.offload };
         let plan = Plan { offload, recompute: Recompute::None, ..self.plan };
-        let Self { flow, least_bubble, activations_exposed, .. } = *self;
-        Pipeline { plan, layers: floor, flow, least_bubble, activations_exposed }
+        let Self { flow, least_bubble, stages, .. } = *self;
+        Pipeline { plan, layers: floor, flow, least_bubble, stages }
+    }
+
+    /// Its layers under ZeRO 3.
+    fn gathered(&self, costs: &Costs) -> GatheredLayers {
+        let works = &self.layers.works(self.plan.layout.pp).gathered;
+        let works = with_transfers(costs, &self.plan, self.layers, works, self.plan.offload.activations);
+        let classes = self.stages.classes.iter().map(|class| (&class.layers, class.count, class.last));
+        GatheredLayers::new(&self.layers.choices, &works, classes)
+    }
+
+    /// The step around its layers.
+    fn around(&self, sends: Seconds) -> Around {
+        Around { ends: self.layers.shape.ends, sends, slow_down: self.flow.slow_down }
     }
 
     /// Whether the schedule can be played.
@@ -88,15 +105,8 @@ impl<'l> Pipeline<'l> {
 
     /// No step of this pipeline under ZeRO 3 is shorter, whatever its sharding.
     pub fn least_gathered_time(&self, costs: &Costs) -> Seconds {
-        let around = Around {
-            ends: self.layers.shape.ends,
-            sends: Seconds::ZERO,
-            slow_down: self.flow.slow_down,
-            activations: self.activations_exposed,
-            again: costs.first_layers_again(&self.plan, &self.layers.shape),
-        };
         let plan = Plan { zero: ZeroStage::Three, ..self.plan };
-        costs.least_sharded_step(&plan, &self.layers.works(plan.layout.pp).gathered, &around) * ROUNDING
+        costs.least_sharded_step(&plan, &self.gathered(costs), &self.around(Seconds::ZERO)) * ROUNDING
     }
 
     /// No step of this pipeline under ZeRO 0 to 2 is shorter, whatever its sharding.
@@ -108,7 +118,7 @@ impl<'l> Pipeline<'l> {
 
     /// The same where the micro-batches take `flow` through the pipeline at the least.
     pub fn least_time_played(&self, flow: Seconds) -> Seconds {
-        flow * ((1.0 + self.flow.slow_down) * ROUNDING) + self.activations_exposed
+        flow * ((1.0 + self.flow.slow_down) * ROUNDING)
     }
 }
 
@@ -119,13 +129,13 @@ pub struct Loaded<'l> {
     pub pipeline: Pipeline<'l>,
     /// Exposed sends in each rank order.
     sends: [Seconds; 2],
-    /// The first layers of each chunk, computed again under ZeRO 3; worked out when a sharding asks.
-    again: OnceCell<Seconds>,
+    /// Its layers under ZeRO 3; counted when a sharding asks.
+    gathered: OnceCell<GatheredLayers>,
     /// Of each class of ranks.
     held: Vec<Held>,
 }
 
-/// What a class of ranks holds beside its states.
+/// Bytes of a class of ranks beside its states, on the rank that needs the most of them.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     rank: u32,
@@ -140,7 +150,7 @@ impl<'l> Loaded<'l> {
     pub fn new(costs: &Costs, pipeline: Pipeline<'l>, stages: &Stages) -> Self {
         let plan = &pipeline.plan;
         let sends = ORDERS.map(|order| costs.exposed_stage_sends(&Plan { order, ..*plan }));
-        Self { sends, again: OnceCell::new(), held: held(costs, plan, pipeline.layers, stages), pipeline }
+        Self { sends, gathered: OnceCell::new(), held: held(costs, plan, pipeline.layers, stages), pipeline }
     }
 
     /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
@@ -153,7 +163,7 @@ impl<'l> Loaded<'l> {
         self.time(costs, sharding, self.pipeline.least_bubble)
     }
 
-    /// Step time with a sharding and a flow as it was played ([`Costs::played_flow`]); the closed form without one.
+    /// Step time with a sharding and a flow as it was played ([`Costs::simulated_flow`]); the closed form without one.
     ///
     /// A rank that never waits is played for as long as it works, but for the rounding of its passes: what is left of that is no
     /// bubble. A bidirectional pipeline may be busy for less than its closed form says.
@@ -164,7 +174,7 @@ impl<'l> Loaded<'l> {
     }
 
     fn time(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
-        let Pipeline { plan, layers, flow, activations_exposed, .. } = &self.pipeline;
+        let Pipeline { plan, flow, .. } = &self.pipeline;
         let plan = sharding.of(plan);
         let sends = self.sends[usize::from(sharding.order == ORDERS[1])];
         let step = match &sharding.engine {
@@ -173,17 +183,11 @@ impl<'l> Loaded<'l> {
                 if let Some(bubble) = bubble {
                     flow.busy.pipeline_bubble = bubble;
                 }
-                costs.flow_step(&plan, &flow, sends, edges, *activations_exposed)
+                costs.flow_step(&plan, &flow, sends, edges)
             }
             Engine::Sharded(sharded) => {
-                let around = Around {
-                    ends: layers.shape.ends,
-                    sends,
-                    slow_down: flow.slow_down,
-                    activations: *activations_exposed,
-                    again: *self.again.get_or_init(|| costs.first_layers_again(&plan, &layers.shape)),
-                };
-                costs.sharded_step(&plan, &layers.works(plan.layout.pp).gathered, sharded, &around)
+                let layers = self.gathered.get_or_init(|| self.pipeline.gathered(costs));
+                costs.sharded_step(&plan, layers, sharded, &self.pipeline.around(sends))
             }
         };
         step.total()
@@ -219,14 +223,10 @@ impl<'l> Loaded<'l> {
 
 /// What a class of ranks does with one micro-batch.
 fn work_of(costs: &Costs, plan: &Plan, class: &Class, works: &[Work], shape: &ShapeCost) -> Work {
-    let model = costs.problem.model();
     let mut work = Work::default();
     for (kind, &times) in class.layers.iter().enumerate() {
         if times > 0.0 {
             work.add(&works[kind], times);
-        }
-        if class.forgotten[kind] > 0.0 {
-            work.recompute += costs.forgotten(&shape.layers[kind]) * class.forgotten[kind];
         }
     }
     if class.first {
@@ -235,31 +235,41 @@ fn work_of(costs: &Costs, plan: &Plan, class: &Class, works: &[Work], shape: &Sh
     if let Some(amax) = costs.maxima(plan) {
         work.add(&Work { amax, ..Work::default() }, f64::from(plan.schedule.virtual_stages()));
     }
-    let depth = f64::from(model.mtp_depth);
     if class.last {
-        work.add(&stage::loss(&shape.ends), 1.0 + depth);
-    }
-    if class.mtp {
-        work.add(&works[model.last_kind()], depth);
+        work.add(&stage::loss(&shape.ends), 1.0 + f64::from(costs.problem.model().mtp_depth));
     }
     work
 }
 
+/// One layer of each choice with a share of its activations on the host.
+fn with_transfers<'w>(costs: &Costs, plan: &Plan, layers: &Layers, works: &'w [Work], on_host: f64) -> Cow<'w, [Work]> {
+    if on_host <= 0.0 {
+        return Cow::Borrowed(works);
+    }
+    let of = |(work, choice): (&Work, &LayerChoice)| {
+        let (choice, mut work) = (LayerChoice { on_host, ..*choice }, *work);
+        let plan = Plan { recompute: choice.recompute, ..*plan };
+        costs.add_transfer(&mut work, &layers.shape.layers[choice.kind], &plan, &choice);
+        work
+    };
+    Cow::Owned(works.iter().zip(&layers.choices).map(of).collect())
+}
+
 /// Activations and working set of each class of ranks.
 fn held(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Vec<Held> {
-    let kept = &layers.kept;
-    // Where only first layers are forgotten, ranks of one class may keep different ones.
-    let ranks = if let Recompute::FirstLayers(_) = plan.recompute { costs.holdings(plan) } else { Vec::new() };
-    let of_class = |hold: &Hold| {
-        let Holding { rank, is_last, .. } = hold.holding;
-        let most = |a: (u32, Bytes), b: (u32, Bytes)| if b.1 > a.1 { b } else { a };
-        let each = hold.ranks.iter().filter_map(|rank| ranks.get(*rank as usize));
-        let (rank, activations) = each
-            .map(|holding| (holding.rank, costs.activations(holding, kept, plan)))
-            .reduce(most)
-            .unwrap_or_else(|| (rank, costs.activations(&hold.holding, kept, plan)));
-        let working_set = if is_last { layers.working_set.1 } else { layers.working_set.0 };
-        Held { rank, activations, working_set }
+    let on_device = 1.0 - plan.offload.activations;
+    let of_class = |(hold, moments): (&Hold, &Vec<Moment>)| {
+        let own = if hold.is_last { layers.working_set.1 } else { layers.working_set.0 };
+        let of = |moment: &Moment| {
+            let in_flight = moment.in_flight.iter().zip(&layers.bytes.kept);
+            let activations: Bytes = in_flight.map(|(times, bytes)| *bytes * (*times * on_device)).sum();
+            let recomputed = moment.holds.iter().zip(&layers.bytes.recomputed).map(|(here, bytes)| *bytes * *here);
+            let working_set = own + recomputed.fold(Bytes::ZERO, Bytes::max);
+            Held { rank: moment.rank, activations, working_set }
+        };
+        let bytes = |held: &Held| held.activations + held.working_set;
+        let most = |a: Held, b: Held| if bytes(&b) > bytes(&a) { b } else { a };
+        moments.iter().map(of).reduce(most).expect("each class has a rank, and each rank a moment")
     };
-    stages.holds.iter().map(of_class).collect()
+    stages.holds.iter().zip(stages.moments(costs, plan).iter()).map(of_class).collect()
 }

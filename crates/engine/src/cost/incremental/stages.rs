@@ -1,0 +1,195 @@
+//! Which ranks of a pipeline do and hold the same: few classes, however many ranks.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, RwLock};
+
+use crate::cost::counts::{StageCounts, peaks_by_chunk};
+use crate::cost::{Costs, PerKind};
+use crate::plan::Plan;
+use crate::schedule::closed::in_flight;
+
+/// Ranks that do the same.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Class {
+    /// Layers of each choice, those of multi-token prediction among them.
+    pub layers: PerKind,
+    /// Whether the embedding lies here.
+    pub first: bool,
+    /// Whether the head lies here.
+    pub last: bool,
+    /// How many such ranks.
+    pub count: f64,
+    /// Layers of each choice in the virtual stages before the first one of the last such rank.
+    pub before: PerKind,
+    /// Whether the embedding lies before it.
+    pub embedding_before: bool,
+}
+
+/// Ranks that hold the same.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Hold {
+    /// All of them, in order.
+    pub ranks: Vec<u32>,
+    /// Whether the head lies here.
+    pub is_last: bool,
+}
+
+/// Layers of each choice in flight on a rank at a moment when it may need the most.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Moment {
+    /// The rank.
+    pub rank: u32,
+    /// Layers times micro-batches.
+    pub in_flight: PerKind,
+    /// Whether the rank holds layers of each choice: 1 or 0.
+    pub holds: PerKind,
+}
+
+/// Moments of each class of ranks.
+pub(super) type Moments = Arc<[Vec<Moment>]>;
+
+/// The classes of one pipeline.
+#[derive(Debug)]
+pub struct Stages {
+    pub(super) counts: StageCounts,
+    last_chunk: u32,
+    pub(super) classes: Vec<Class>,
+    pub(super) holds: Vec<Hold>,
+    /// By the number of micro-batches, as bits.
+    moments: RwLock<BTreeMap<u64, Moments>>,
+}
+
+impl Stages {
+    /// The classes of a plan's pipeline: pp, schedule, split, and the number of first layers where only those are recomputed.
+    /// `layers` = of each virtual stage.
+    pub fn new(costs: &Costs, plan: &Plan, layers: &[u32]) -> Self {
+        let counts = costs.counts_of(plan, layers);
+        Self {
+            classes: classes(plan, &counts),
+            holds: holds(costs, plan, &counts),
+            counts,
+            last_chunk: layers.last().copied().unwrap_or_default(),
+            moments: RwLock::default(),
+        }
+    }
+
+    /// Decoder layers of the last virtual stage.
+    pub const fn last_chunk(&self) -> u32 {
+        self.last_chunk
+    }
+
+    /// Layers in flight at the moments when ranks of each class may need the most, under so many micro-batches.
+    pub(super) fn moments(&self, costs: &Costs, plan: &Plan) -> Moments {
+        let key = costs.micro_batches(plan).to_bits();
+        if let Some(known) = self.moments.read().expect("no writer panics").get(&key) {
+            return Arc::clone(known);
+        }
+        let by_rank = moments_of_ranks(costs, plan, &self.counts);
+        let of_hold = |hold: &Hold| {
+            let mut kept: Vec<Moment> = Vec::new();
+            hold.ranks.iter().flat_map(|&rank| &by_rank[rank as usize]).for_each(|moment| keep(&mut kept, moment));
+            kept
+        };
+        let moments: Moments = self.holds.iter().map(of_hold).collect();
+        Arc::clone(self.moments.write().expect("no writer panics").entry(key).or_insert(moments))
+    }
+}
+
+/// Adds a moment unless another covers it; drops those that it covers.
+fn keep(kept: &mut Vec<Moment>, moment: &Moment) {
+    let no_less = |a: &PerKind, b: &PerKind| a.iter().zip(b).all(|(a, b)| a >= b);
+    let covers = |a: &Moment, b: &Moment| no_less(&a.in_flight, &b.in_flight) && no_less(&a.holds, &b.holds);
+    if kept.iter().any(|known| covers(known, moment)) {
+        return;
+    }
+    kept.retain(|known| !covers(moment, known));
+    kept.push(moment.clone());
+}
+
+/// Layers of each choice in flight on each rank, at each moment that may be its peak.
+fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec<Moment>> {
+    let (pp, m, width) = (plan.layout.pp, costs.micro_batches(plan), counts.choices.len());
+    let scaled = |layers: &[f64], times: f64| -> PerKind { layers.iter().map(|count| count * times).collect() };
+    let held = |layers: &[f64]| -> PerKind { layers.iter().map(|count| f64::from(u8::from(*count > 0.0))).collect() };
+    if !peaks_by_chunk(plan.schedule, pp) {
+        let of_rank = |(rank, layers): (u32, &PerKind)| {
+            let in_flight = in_flight(plan.schedule, rank, pp, m);
+            vec![Moment { rank, in_flight: scaled(layers, in_flight), holds: held(layers) }]
+        };
+        return (0..pp).zip(counts.all_on_ranks(plan).iter()).map(of_rank).collect();
+    }
+    let mut chunks: Vec<Vec<PerKind>> = vec![Vec::new(); pp as usize];
+    for (chunk, layers) in counts.all_on_chunks().enumerate() {
+        for holder in plan.schedule.holders(chunk as u32, pp) {
+            chunks[holder as usize].push(layers.clone());
+        }
+    }
+    let peaks = costs.peaks.of(plan.schedule, pp, m);
+    let of_rank = |rank: u32| {
+        let (chunks, peak) = (&chunks[rank as usize], &peaks[rank as usize]);
+        if chunks.iter().all(|layers| *layers == chunks[0]) {
+            return vec![Moment { rank, in_flight: scaled(&chunks[0], peak.most), holds: held(&chunks[0]) }];
+        }
+        let mut all = PerKind::from_elem(0.0, width);
+        chunks.iter().for_each(|layers| all.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count));
+        let mut kept = Vec::new();
+        for moment in &peak.moments {
+            let mut in_flight = PerKind::from_elem(0.0, width);
+            for (layers, n) in chunks.iter().zip(moment) {
+                in_flight.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count * n);
+            }
+            keep(&mut kept, &Moment { rank, in_flight, holds: held(&all) });
+        }
+        kept
+    };
+    (0..pp).map(of_rank).collect()
+}
+
+fn classes(plan: &Plan, counts: &StageCounts) -> Vec<Class> {
+    let pp = plan.layout.pp;
+    let last = plan.schedule.rank_of(pp * plan.schedule.virtual_stages() - 1, pp);
+    let first = plan.schedule.rank_of(0, pp);
+    let mut before = PerKind::from_elem(0.0, counts.choices.len());
+    let of_rank = |(rank, layers): (u32, &PerKind)| {
+        let class = Class {
+            layers: layers.clone(),
+            first: rank == first,
+            last: rank == last,
+            count: 1.0,
+            before: before.clone(),
+            embedding_before: rank > 0,
+        };
+        // The first virtual stage of each rank, which stand in the order of ranks.
+        let own = counts.chunks().nth(rank as usize).unwrap_or(&[]);
+        before.iter_mut().zip(own).for_each(|(sum, count)| *sum += count);
+        class
+    };
+    let mut classes: Vec<Class> = Vec::new();
+    for rank in (0..pp).zip(counts.all_on_ranks(plan).iter()).map(of_rank) {
+        let same =
+            |known: &&mut Class| known.layers == rank.layers && known.first == rank.first && known.last == rank.last;
+        match classes.iter_mut().find(same) {
+            Some(known) => *known = Class { count: known.count + 1.0, ..rank },
+            None => classes.push(rank),
+        }
+    }
+    classes
+}
+
+/// Ranks with the same parameters and ends of the model, whatever their layers recompute.
+fn holds(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Hold> {
+    let pp = plan.layout.pp;
+    let last = pp * plan.schedule.virtual_stages() - 1;
+    let parameters = costs.parameters_of(plan, counts);
+    let mut holds: Vec<Hold> = Vec::new();
+    for rank in 0..pp {
+        let is_last = plan.schedule.holders(last, pp).any(|holder| holder == rank);
+        let own = parameters[rank as usize];
+        let same = |known: &&mut Hold| parameters[known.ranks[0] as usize] == own && known.is_last == is_last;
+        match holds.iter_mut().find(same) {
+            Some(known) => known.ranks.push(rank),
+            None => holds.push(Hold { ranks: vec![rank], is_last }),
+        }
+    }
+    holds
+}

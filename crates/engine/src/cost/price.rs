@@ -1,0 +1,245 @@
+//! The price of stages: what each rank does and holds, and how long its step takes.
+
+use std::borrow::Cow;
+
+use super::counts::StageCounts;
+use super::data::{RankParameters, heaviest};
+use super::footprint::{Footprint, fullest};
+use super::fsdp::{Around, GatheredLayers};
+use super::pipeline::Flow;
+use super::stage::{ShapeCost, Work};
+use super::step::{Evaluation, StepTime};
+use super::{Costs, straggler};
+use crate::plan::{Offload, Plan, ZeroStage};
+use crate::schedule::Schedule;
+use crate::schedule::closed::RankTime;
+use crate::schedule::replay::{StageTime, busy, makespan};
+use crate::units::Seconds;
+
+/// How the way of a step's micro-batches through its pipeline is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// By the closed form of the schedule.
+    ClosedForm,
+    /// By simulation, operation by operation, on the real stages; by the closed form where there is nothing to simulate: no
+    /// pipeline, ZeRO 3, micro-batches that are not whole, a schedule that does not run them.
+    Simulated,
+}
+
+/// Works and parameters of ranks, and the works of their virtual stages.
+#[derive(Clone, Debug)]
+pub(super) struct Ranks {
+    /// Work of each rank, all its virtual stages together.
+    pub works: Vec<Work>,
+    /// Work of each virtual stage; empty where no one asked.
+    pub chunks: Vec<Work>,
+    /// Parameters of each rank.
+    pub parameters: Vec<RankParameters>,
+    /// Memory of each rank.
+    pub footprints: Vec<Footprint>,
+}
+
+impl Costs<'_> {
+    /// The price of a legal plan by the closed forms; `plan.zero = 3` is priced as FSDP.
+    pub fn evaluate(&self, plan: &Plan) -> Evaluation {
+        self.evaluate_shaped(plan, &self.shape(plan))
+    }
+
+    /// The same of a plan whose shape is priced already.
+    pub fn evaluate_shaped(&self, plan: &Plan, shape: &ShapeCost) -> Evaluation {
+        self.price(plan, shape, Method::ClosedForm)
+    }
+
+    /// The price of a legal plan with its schedule simulated on its real stages. This is the price that ranks plans and that
+    /// every command shows.
+    ///
+    /// Sends between stages keep their closed form, which the simulation reproduces where pp divides the micro-batches.
+    pub fn evaluate_played(&self, plan: &Plan) -> Evaluation {
+        self.price(plan, &self.shape(plan), Method::Simulated)
+    }
+
+    /// The price of a legal plan.
+    pub fn price(&self, plan: &Plan, shape: &ShapeCost, method: Method) -> Evaluation {
+        let counts = self.stage_counts(plan, Some(shape), method == Method::Simulated);
+        let offload = |_| plan.offload;
+        let ranks = self.ranks(plan, shape, &counts, method, offload);
+        let simulate = |times: &[StageTime]| match method {
+            Method::ClosedForm => None,
+            Method::Simulated => self.simulated_flow(plan, times),
+        };
+        let step = self.step(plan, shape, (&counts, &ranks), offload, simulate);
+        Evaluation { plan: *plan, step, footprint: fullest(ranks.footprints) }
+    }
+
+    /// Work, parameters and memory of each rank whose layers are counted; `offload` = what each leaves on the host.
+    pub(super) fn ranks(
+        &self,
+        plan: &Plan,
+        shape: &ShapeCost,
+        counts: &StageCounts,
+        method: Method,
+        offload: impl Fn(usize) -> Offload,
+    ) -> Ranks {
+        let (mut works, mut chunks) = (Vec::new(), Vec::new());
+        if plan.zero != ZeroStage::Three {
+            let of_choice = self.works(plan, shape, &counts.choices);
+            works = self.works_of_ranks(plan, shape, counts, &of_choice);
+            self.expose_by_rank(&mut works);
+            if method == Method::Simulated {
+                chunks = self.works_of_chunks(plan, shape, counts, &of_choice);
+            }
+        }
+        let even;
+        let resident = if self.splits_unknown {
+            even = self.even_counts(plan);
+            &even
+        } else {
+            counts
+        };
+        let parameters = self.parameters_of(plan, resident);
+        let footprints = self.footprints_of(plan, resident, &parameters, offload);
+        Ranks { works, chunks, parameters, footprints }
+    }
+
+    /// Step time; `simulate` = how long the schedule takes on stages of these times, where it can be simulated.
+    pub(super) fn step(
+        &self,
+        plan: &Plan,
+        shape: &ShapeCost,
+        (counts, ranks): (&StageCounts, &Ranks),
+        offload: impl Fn(usize) -> Offload,
+        simulate: impl FnOnce(&[StageTime]) -> Option<Seconds>,
+    ) -> StepTime {
+        let heaviest = heaviest(&ranks.parameters);
+        let updating = self.updating(&ranks.parameters, &heaviest);
+        let update = self.longest_update(plan, updating.iter().enumerate().map(|(rank, held)| (held, offload(rank))));
+        let sends = self.exposed_stage_sends(plan);
+        if plan.zero == ZeroStage::Three {
+            let works: Vec<Work> = counts
+                .choices
+                .iter()
+                .map(|choice| self.gathered_work_of(plan, &shape.layers[choice.kind], choice))
+                .collect();
+            let on_ranks =
+                if self.splits_unknown { Cow::Borrowed(&counts.ranks[..]) } else { counts.all_on_ranks(plan) };
+            let last = plan.schedule.rank_of(plan.layout.pp * plan.schedule.virtual_stages() - 1, plan.layout.pp);
+            let on_ranks = on_ranks.iter().zip(0..).map(|(layers, rank)| (layers, 1.0, rank == last));
+            let layers = GatheredLayers::new(&counts.choices, &works, on_ranks);
+            let around = Around { ends: shape.ends, sends, slow_down: self.slow_down(plan.layout.world_size()) };
+            return self.sharded_step(plan, &layers, &self.sharded(plan, &heaviest, update), &around);
+        }
+        let closed = self.flow(plan, ranks.works.iter().map(|work| (work, 1.0)));
+        let flow = self.simulated(plan, ranks, closed, simulate).unwrap_or(closed);
+        self.flow_step(plan, &flow, sends, &self.edges(plan, &heaviest, update))
+    }
+
+    /// Exposed exchange between replicas, and the update on the device and on the host, of these ranks under ZeRO 0 to 2.
+    pub(super) fn beside_the_pipe(
+        &self,
+        plan: &Plan,
+        works: &[Work],
+        parameters: &[RankParameters],
+        offload: impl Fn(usize) -> Offload,
+    ) -> (Seconds, (Seconds, Seconds)) {
+        let m = self.micro_batches(plan);
+        let held = parameters.iter().enumerate().map(|(rank, held)| (held, offload(rank)));
+        let update = self.longest_update(plan, held);
+        let edges = self.edges(plan, &heaviest(parameters), update);
+        let windows = self.dp_windows(plan, works.iter(), m);
+        (self.exposed_exchange(plan, edges.exchange, &windows, m) + edges.tied, update)
+    }
+
+    /// A closed flow with the busy time and the bubble that the simulated schedule has.
+    fn simulated(
+        &self,
+        plan: &Plan,
+        ranks: &Ranks,
+        closed: Flow,
+        simulate: impl FnOnce(&[StageTime]) -> Option<Seconds>,
+    ) -> Option<Flow> {
+        if ranks.chunks.is_empty() || plan.layout.pp == 1 {
+            return None;
+        }
+        let times = self.times_of(plan, &ranks.chunks);
+        let pipe = simulate(&times)?;
+        let busy = self.busy_simulated(plan, &ranks.works, &times).unwrap_or(closed.busy);
+        let busy = StepTime { pipeline_bubble: Seconds::ZERO, ..busy };
+        Some(Flow { busy: StepTime { pipeline_bubble: (pipe - busy.total()).or_zero(), ..busy }, ..closed })
+    }
+
+    /// Time of each virtual stage on one micro-batch, in model order.
+    pub fn stage_times(&self, plan: &Plan, shape: &ShapeCost) -> Vec<StageTime> {
+        self.times_of(plan, &self.chunk_works(plan, shape))
+    }
+
+    /// The same where the work of each virtual stage is known. Expert traffic that a layer's compute could not hide lies on its
+    /// backward; in a bidirectional pipeline only pairs hide any.
+    pub(super) fn times_of(&self, plan: &Plan, chunks: &[Work]) -> Vec<StageTime> {
+        if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
+            return self.paired_times(plan, chunks);
+        }
+        chunks.iter().map(StageTime::from).collect()
+    }
+
+    /// Times of the virtual stages of a bidirectional pipeline: a rank that holds the s-th holds the s-th last too, and the
+    /// forward of either may run beside the backward of the other.
+    fn paired_times(&self, plan: &Plan, chunks: &[Work]) -> Vec<StageTime> {
+        let pairs = chunks.iter().zip(chunks.iter().rev());
+        pairs
+            .map(|(own, other)| {
+                let RankTime { forward, backward, wgrad } = own.alone();
+                StageTime { forward, backward, wgrad, paired: self.pair(plan, &own.beside(other)) }
+            })
+            .collect()
+    }
+
+    /// How long the simulated schedule takes on stages of these times, with sends that take no time; `None` where there is
+    /// nothing to simulate.
+    pub fn simulated_flow(&self, plan: &Plan, stages: &[StageTime]) -> Option<Seconds> {
+        let micro_batches = self.whole_micro_batches(plan).filter(|_| plan.layout.pp > 1)?;
+        makespan(plan.schedule, plan.layout.pp, micro_batches, stages, Seconds::ZERO)
+    }
+
+    /// The number of micro-batches, where it is whole.
+    pub fn whole_micro_batches(&self, plan: &Plan) -> Option<u32> {
+        let micro_batches = self.micro_batches(plan);
+        (micro_batches.fract() == 0.0 && micro_batches >= 1.0).then_some(micro_batches as u32)
+    }
+
+    /// Work of the rank of a bidirectional pipeline that works longest, pairs and passes alone as its list has them.
+    pub(super) fn busy_simulated(&self, plan: &Plan, works: &[Work], times: &[StageTime]) -> Option<StepTime> {
+        if !plan.schedule.is_bidirectional() {
+            return None;
+        }
+        let micro_batches = self.whole_micro_batches(plan)?;
+        let busy = busy(plan.schedule, plan.layout.pp, micro_batches, times)?;
+        let rank = (0..busy.len()).reduce(|a, b| if busy[b] > busy[a] { b } else { a })?;
+        let mut work = works[rank];
+        if plan.schedule == Schedule::DualPipe {
+            // Half of the micro-batches come through its stage, half through its copy of another.
+            work = Work::default();
+            work.add(&works[rank], 0.5);
+            work.add(&works[works.len() - 1 - rank], 0.5);
+        }
+        let exposed = if work.ep_beside > Seconds::ZERO || self.pairing(plan).0 > 1.0 {
+            (busy[rank] / f64::from(micro_batches) - work.forward() - work.backward()).or_zero()
+        } else {
+            Seconds::ZERO
+        };
+        Some(StepTime::busy(&work, exposed, f64::from(micro_batches)))
+    }
+
+    /// Share by which stragglers lengthen a step on so many GPUs (J).
+    #[allow(clippy::unused_self)] // a law of the problem, whatever it reads of it
+    pub(crate) fn slow_down(&self, gpus: u32) -> f64 {
+        straggler::slow_down(gpus, self.device.stack.jitter)
+    }
+}
+
+impl From<&Work> for StageTime {
+    /// Work as a schedule of one direction runs it.
+    fn from(work: &Work) -> Self {
+        let (forward, backward) = (work.forward(), work.backward() + work.ep_exposed);
+        Self { forward, backward, wgrad: work.wgrad, ..Self::default() }
+    }
+}

@@ -1,0 +1,96 @@
+//! Imported runs whose split over stages no source states: the mean of their pipeline.
+//!
+//! Frameworks differ in which rank gets a layer less, the first and the last have tables beside, and published peaks of uneven
+//! splits follow the mean. So memory counts each rank as no less than the mean, and ZeRO 3 spreads its layers evenly. Plans that
+//! are searched, explained or written have definite stages, and nothing of this.
+
+use std::borrow::Cow;
+
+use super::counts::StageCounts;
+use super::data::RankParameters;
+use super::stage::Work;
+use super::{Costs, PerKind};
+use crate::plan::Plan;
+use crate::split::LayerSplit;
+use crate::units::Bytes;
+
+impl Costs<'_> {
+    /// Prices plans as published runs whose split is not known: by the mean of their pipeline.
+    #[must_use]
+    pub const fn with_unknown_splits(mut self) -> Self {
+        self.splits_unknown = true;
+        self
+    }
+
+    /// Layers of ranks that all hold an even share.
+    pub(super) fn even_counts(&self, plan: &Plan) -> StageCounts {
+        self.stage_counts(&Plan { split: LayerSplit::Even, ..*plan }, None, false)
+    }
+
+    /// Layers that a rank holds less than the mean L/p, where splits are not known.
+    fn spare(&self, counts: &StageCounts, rank: usize) -> f64 {
+        let mean = f64::from(self.problem.model().layers()) / counts.ranks.len() as f64;
+        if self.splits_unknown { (mean - counts.ranks[rank].iter().sum::<f64>()).max(0.0) } else { 0.0 }
+    }
+
+    /// Share of each kind in so many layers of the whole model.
+    fn mean_layers(&self, layers: f64) -> PerKind {
+        let all = f64::from(self.problem.model().layers());
+        self.kind_counts().iter().map(|&count| layers * f64::from(count) / all).collect()
+    }
+
+    /// Parameters of a rank, with those of its spare layers.
+    pub(super) fn with_spare(
+        &self,
+        held: RankParameters,
+        counts: &StageCounts,
+        rank: usize,
+        plan: &Plan,
+    ) -> RankParameters {
+        let spare = self.spare(counts, rank);
+        if spare <= 0.0 {
+            return held;
+        }
+        let of_kind = |kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout);
+        let spare = self.mean_layers(spare).into_iter().enumerate().filter(|(_, times)| *times > 0.0);
+        spare.fold(held, |held, (kind, times)| held.plus(&of_kind(kind), times))
+    }
+
+    /// Layers of each choice on each rank as its activations count them: where splits are not known, without multi-token
+    /// prediction, and under `DualPipe` the mean of the two stages that a rank runs half of its micro-batches through.
+    pub(super) fn resident_layers<'c>(&self, plan: &Plan, counts: &'c StageCounts) -> Cow<'c, [PerKind]> {
+        if !self.splits_unknown {
+            return counts.all_on_ranks(plan);
+        }
+        if plan.schedule.unlike_ranks(plan.layout.pp) == plan.layout.pp {
+            return Cow::Borrowed(&counts.ranks);
+        }
+        let mean = |(a, b): (&PerKind, &PerKind)| a.iter().zip(b).map(|(a, b)| f64::midpoint(*a, *b)).collect();
+        Cow::Owned(counts.ranks.iter().zip(counts.ranks.iter().rev()).map(mean).collect())
+    }
+
+    /// Activations that the spare layers of a rank keep; `kept` = of one layer of each choice.
+    pub(super) fn spare_activations(&self, counts: &StageCounts, rank: usize, kept: &[Bytes]) -> Bytes {
+        let spare = self.spare(counts, rank);
+        if spare <= 0.0 {
+            return Bytes::ZERO;
+        }
+        self.mean_layers(spare).iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum()
+    }
+
+    /// Where splits are not known, all of a rank's compute hides its expert traffic, whichever of its layers exchange.
+    pub(super) fn expose_by_rank(&self, works: &mut [Work]) {
+        if self.splits_unknown {
+            works.iter_mut().for_each(|work| work.ep_exposed = self.exposed_beside(work));
+        }
+    }
+
+    /// Ranks whose update may be the longest: all, or the one with the most parameters where splits are not known.
+    pub(super) const fn updating<'p>(
+        &self,
+        parameters: &'p [RankParameters],
+        heaviest: &'p RankParameters,
+    ) -> &'p [RankParameters] {
+        if self.splits_unknown { std::slice::from_ref(heaviest) } else { parameters }
+    }
+}
