@@ -277,8 +277,8 @@ impl Costs<'_> {
     /// All-reduce of a tied embedding's gradient between the first and the last stage.
     pub(super) fn tied_ends(&self, plan: &Plan) -> Seconds {
         let model = self.problem.model();
-        let together = plan.schedule.rank_of(plan.layout.pp * plan.schedule.virtual_stages() - 1, plan.layout.pp) == 0;
-        if plan.layout.pp == 1 || !model.tied_embeddings || self.is_lora() || together {
+        let pp = plan.layout.pp;
+        if pp == 1 || !model.tied_embeddings || self.is_lora() || plan.schedule.joins_ends(pp) {
             return Seconds::ZERO;
         }
         let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / f64::from(plan.layout.tp);

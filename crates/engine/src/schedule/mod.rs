@@ -123,6 +123,11 @@ impl Schedule {
         std::iter::once(rank).chain(mirrored.then(|| pp - 1 - rank))
     }
 
+    /// Whether the first and the last virtual stage are on one of several ranks.
+    pub const fn joins_ends(self, pp: u32) -> bool {
+        pp > 1 && self.rank_of(pp * self.virtual_stages() - 1, pp) == 0
+    }
+
     /// Number of ranks with different stages: half of them under `DualPipe`.
     pub const fn unlike_ranks(self, pp: u32) -> u32 {
         match self {

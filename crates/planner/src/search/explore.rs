@@ -163,8 +163,17 @@ impl Explorer<'_> {
             let plan = Plan { recompute: *recompute, ..plan };
             let light_layers = stages.last_chunk();
             let stages = self.tables.stages(&plan, pipe, layers);
-            let menu =
-                if stages.last_chunk() == light_layers { Arc::clone(&menu) } else { self.tables.menu(&plan, stages) };
+            let differs = stages.last_chunk() != light_layers;
+            let below = (shardings - menu.inexpressible.0) * shares.len() as u64;
+            if differs
+                && !engines.gathered
+                && hopeless(least_time_of_flow(self.costs, &plan, layers, stages), Bytes::ZERO, found)
+            {
+                found.counts.flow += below;
+                enough_recomputed |= first_layers;
+                continue;
+            }
+            let menu = if differs { self.tables.menu(&plan, stages) } else { Arc::clone(&menu) };
             let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
             found.counts.dominated += menu.dominated * shares.len() as u64;
             if menu.sharded.is_empty() {

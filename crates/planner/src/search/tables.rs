@@ -152,7 +152,15 @@ pub(super) struct Menu {
 
 /// Layout, schedule, split, and the layers of its last virtual stage, by which a cost-balanced one is known.
 type MenuKey = (Layout, Schedule, LayerSplit, u32);
-type Menus = RwLock<BTreeMap<MenuKey, Arc<Menu>>>;
+/// Key of menus by content: layout, copies of the weights on a rank, and whether one rank has both ends of the model.
+type ContentKey = (Layout, u32, bool);
+
+/// Menus of one set of restrictions: by plan, and by the parameters of its ranks, for many plans share a menu.
+#[derive(Debug, Default)]
+struct Menus {
+    by_plan: RwLock<BTreeMap<MenuKey, Arc<Menu>>>,
+    by_content: RwLock<BTreeMap<ContentKey, Vec<(Parameters, Arc<Menu>)>>>,
+}
 /// pp, schedule, split, layers of the last virtual stage of a cost-balanced one, first layers recomputed.
 type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
 /// Key of critical paths: schedule, pp, micro-batches, rank.
@@ -293,17 +301,38 @@ impl<'t> Tables<'t> {
     /// Menu of a plan's layout and schedule.
     pub fn menu(&self, plan: &Plan, stages: &Stages) -> Arc<Menu> {
         let key = (plan.layout, plan.schedule, plan.split, stages.last_chunk());
-        if let Some(known) = self.menus.read().expect("no writer panics").get(&key) {
+        if let Some(known) = self.menus.by_plan.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
-        let menu = Arc::new(self.make_menu(plan, stages));
-        Arc::clone(self.menus.write().expect("no writer panics").entry(key).or_insert(menu))
+        let parameters = Parameters::new(self.costs, plan, stages);
+        let menu = self.menu_of(plan, parameters);
+        Arc::clone(self.menus.by_plan.write().expect("no writer panics").entry(key).or_insert(menu))
+    }
+
+    /// Menu of a layout and the parameters of its ranks: of a schedule it depends only on how many copies of the weights a
+    /// rank has, and on whether one rank has both ends of the model.
+    fn menu_of(&self, plan: &Plan, parameters: Parameters) -> Arc<Menu> {
+        let key = (plan.layout, plan.schedule.weight_copies(), plan.schedule.joins_ends(plan.layout.pp));
+        let same = |menus: &[(Parameters, Arc<Menu>)]| {
+            menus.iter().find(|(known, _)| *known == parameters).map(|(_, menu)| Arc::clone(menu))
+        };
+        let known = self.menus.by_content.read().expect("no writer panics").get(&key).and_then(|menus| same(menus));
+        if let Some(known) = known {
+            return known;
+        }
+        let menu = Arc::new(self.make_menu(plan, &parameters));
+        let mut shared = self.menus.by_content.write().expect("no writer panics");
+        let menus = shared.entry(key).or_default();
+        if let Some(known) = same(menus) {
+            return known;
+        }
+        menus.push((parameters, Arc::clone(&menu)));
+        menu
     }
 
     /// Builds the menu. A shard group that another of its ZeRO stage and rank order dominates is left out with all its
     /// shares of offloaded optimizer states: a sharding that dominates on the device dominates with any offloaded share.
-    fn make_menu(&self, plan: &Plan, stages: &Stages) -> Menu {
-        let parameters = Parameters::new(self.costs, plan, stages);
+    fn make_menu(&self, plan: &Plan, parameters: &Parameters) -> Menu {
         let mut kept: Vec<(Sharding, Plan, Vec<f64>)> = Vec::new();
         let (mut dominated, mut inexpressible) = (0, (0, None));
         for (choice, hosts) in self.space.shardings_by_host(&plan.layout) {
@@ -313,7 +342,7 @@ impl<'t> Tables<'t> {
                 inexpressible = (inexpressible.0 + all, inexpressible.1.or(Some(why)));
                 continue;
             }
-            let sharding = Sharding::new(self.costs, &plan, &parameters);
+            let sharding = Sharding::new(self.costs, &plan, parameters);
             if kept.iter().any(|(known, _, shares)| shares.len() == hosts.len() && known.dominates(&sharding)) {
                 dominated += all;
                 continue;
@@ -333,7 +362,7 @@ impl<'t> Tables<'t> {
         let (mut sharded, mut replicated) = (Vec::with_capacity(room(true)), Vec::with_capacity(room(false)));
         for (sharding, plan, hosts) in &kept {
             let list = if sharding.zero() == ZeroStage::Three { &mut sharded } else { &mut replicated };
-            list.extend(hosts.iter().map(|&share| sharding.with_host(self.costs, plan, &parameters, share)));
+            list.extend(hosts.iter().map(|&share| sharding.with_host(self.costs, plan, parameters, share)));
         }
         let edges = replicated.iter().map(|sharding| sharding.least_time(self.costs, plan)).reduce(Seconds::min);
         let least = least_states(replicated.iter().chain(&sharded));

@@ -40,6 +40,8 @@ pub struct Sharding {
 pub struct Parameters {
     heaviest: RankParameters,
     held: Vec<RankParameters>,
+    /// Those of `held` that no other exceeds in both dense and expert parameters: one of them has the longest update.
+    largest: SmallVec<[RankParameters; 2]>,
     /// Gathered weights under ZeRO 3, with and without resharding after the forward.
     gathered: [Bytes; 2],
 }
@@ -48,17 +50,17 @@ impl Parameters {
     /// Of the ranks of a plan's pipeline: tp, ep, etp, pp, schedule.
     pub fn new(costs: &Costs, plan: &Plan, stages: &Stages) -> Self {
         let all = costs.parameters_of(plan, &stages.counts);
-        let held = stages.holds.iter().map(|hold| all[hold.ranks[0] as usize]).collect();
+        let held: Vec<RankParameters> = stages.holds.iter().map(|hold| all[hold.ranks[0] as usize]).collect();
         let gathered = [true, false].map(|reshard_after_forward| {
             let plan = Plan { zero: ZeroStage::Three, reshard_after_forward, ..*plan };
             costs.gathered_weights(&plan, &stages.counts)
         });
-        Self { heaviest: heaviest(&all), held, gathered }
+        Self { heaviest: heaviest(&all), largest: largest(&held), held, gathered }
     }
 
     /// Time of the update under a plan's sharding, on the device and on the host.
     fn update(&self, costs: &Costs, plan: &Plan) -> (Seconds, Seconds) {
-        costs.longest_update(plan, self.held.iter().map(|held| (held, plan.offload)))
+        costs.longest_update(plan, self.largest.iter().map(|held| (held, plan.offload)))
     }
 
     /// Weights, gradients and optimizer states of each class of ranks under a plan's sharding.
@@ -66,6 +68,19 @@ impl Parameters {
         let all = self.held.iter().map(|held| costs.states(held, plan));
         all.map(|(weights, gradients, optimizer)| weights + gradients + optimizer).collect()
     }
+}
+
+/// The parameters that no others exceed in both kinds. The update, on the device and on the host, grows with each.
+fn largest(all: &[RankParameters]) -> SmallVec<[RankParameters; 2]> {
+    let covers = |a: &RankParameters, b: &RankParameters| a.dense >= b.dense && a.experts >= b.experts;
+    let mut kept: SmallVec<[RankParameters; 2]> = SmallVec::new();
+    for own in all {
+        if !kept.iter().any(|known| covers(known, own)) {
+            kept.retain(|known| !covers(own, known));
+            kept.push(*own);
+        }
+    }
+    kept
 }
 
 impl Sharding {
