@@ -3,6 +3,8 @@
 #[path = "../random/mod.rs"]
 mod random;
 
+mod ablation;
+#[cfg(feature = "highs")]
 mod oracle;
 mod placement;
 mod plan_text;

@@ -1,13 +1,13 @@
-//! Cuts of the layers into stages: which are legal, where a search over them starts, and which are near.
+//! Cuts of the layers into stages: legality, starts of a local search, and neighbours.
 
-use super::program::Program;
+use super::program::StageProgram;
 
-/// Cuts at the shares of time that each stage should take: ranks alike, and a rank's stages alike but for the model's ends.
+/// Cuts with the same time on every rank, and on a rank the same for each stage but for the model's ends.
 ///
 /// ```text
 /// T = (1 + Σ_r ends_r/W_r) / Σ_r 1/W_r          W_r: all layers on rank r
 /// ```
-fn balanced(program: &Program) -> Vec<usize> {
+fn balanced(program: &StageProgram) -> Vec<usize> {
     let n = program.len();
     let layers = program.layers_time(0, 0, n);
     // How much slower a rank is than the first.
@@ -37,7 +37,7 @@ fn balanced(program: &Program) -> Vec<usize> {
 }
 
 /// Makes every stage that must hold a layer hold one.
-fn repair(program: &Program, cuts: &mut [usize]) {
+fn repair(program: &StageProgram, cuts: &mut [usize]) {
     let n = program.len();
     let last = cuts.len() - 1;
     for chunk in 1..last {
@@ -51,13 +51,13 @@ fn repair(program: &Program, cuts: &mut [usize]) {
 }
 
 /// Whether cuts leave no stage empty that may not be.
-pub fn legal(program: &Program, cuts: &[usize]) -> bool {
+pub fn legal(program: &StageProgram, cuts: &[usize]) -> bool {
     (0..program.chunks)
         .all(|chunk| cuts[chunk] <= cuts[chunk + 1] && program.may_hold(chunk, cuts[chunk], cuts[chunk + 1]))
 }
 
-/// Where the search starts: balanced by time, even by layers with what is too many taken from the ends, and with it added.
-pub fn starts(program: &Program) -> Vec<Vec<usize>> {
+/// Starts of a local search: balanced by time, and even by layers with the remainder taken from the ends or added to the first.
+pub fn starts(program: &StageProgram) -> Vec<Vec<usize>> {
     let n = program.len();
     let from_counts = |counts: Vec<u32>| {
         let mut cuts = vec![0];
@@ -75,7 +75,7 @@ pub fn starts(program: &Program) -> Vec<Vec<usize>> {
 }
 
 /// Cuts with one layer moved from one stage to another, those between shifting along.
-pub fn neighbours(program: &Program, cuts: &[usize]) -> Vec<Vec<usize>> {
+pub fn neighbours(program: &StageProgram, cuts: &[usize]) -> Vec<Vec<usize>> {
     let chunks = program.chunks;
     let mut found = Vec::new();
     for low in 0..chunks {
@@ -101,8 +101,8 @@ pub fn neighbours(program: &Program, cuts: &[usize]) -> Vec<Vec<usize>> {
     found
 }
 
-/// The split that comes nearest to fitting under the smallest mixes, and its fullest rank.
-pub fn nearest_split(program: &Program) -> (usize, Vec<usize>) {
+/// Split that is over memory by the least under its smallest mixes, and its fullest rank.
+pub fn nearest_split(program: &StageProgram) -> (usize, Vec<usize>) {
     // Neighbours share most of their stages.
     let width = program.len() + 1;
     let mut known: Vec<Option<f64>> = vec![None; program.chunks * width * width];

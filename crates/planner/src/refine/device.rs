@@ -1,4 +1,4 @@
-//! What layers take on one kind of device, under everything that they may recompute.
+//! Layers on one kind of device, under every recomputation.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -11,8 +11,8 @@ use meshwright_engine::cost::by_stage::LayerOption;
 use meshwright_engine::plan::{Modules, Recompute};
 use meshwright_engine::schedule::replay::StageTime;
 
-/// What layers take on one kind of device.
-pub struct Device {
+/// Times and bytes of layers on one kind of device.
+pub struct DeviceLayers {
     /// Options of each kind, the fastest first; none dominates another.
     pub options: Vec<Vec<LayerOption>>,
     /// Expert traffic of a layer of each kind that pairs of passes may hide.
@@ -21,15 +21,15 @@ pub struct Device {
     pub fastest: Vec<[f64; 4]>,
     /// Bytes kept by the first `i` items under their fastest option, and the largest working set.
     pub kept: Vec<f64>,
-    /// What every stage waits for, whatever its layers.
+    /// Work of every stage, whatever its layers.
     every: StageTime,
     embedding: StageTime,
     loss: StageTime,
     frontiers: RefCell<BTreeMap<Vec<u32>, Rc<Frontier>>>,
 }
 
-impl Device {
-    /// Prices the layers of a model whose items are of these kinds; `share` = what a rank does of a stage's work.
+impl DeviceLayers {
+    /// Layers of a model whose items are of these kinds; `share` is a rank's share of a stage's work.
     pub fn new(stager: &Stager, items: &[usize], recompute: Recompute, freedom: Freedom, share: f64) -> Self {
         // Where two ranks hold each stage, a rank does and owns half of what its stages ask for, in two copies.
         let shared = |time: StageTime| StageTime {
@@ -71,7 +71,7 @@ impl Device {
         }
     }
 
-    /// Of a stage, whatever its layers: maxima, embedding and loss; forward, backward, weight gradients.
+    /// Forward, backward and weight-gradient time of a stage beside its layers: maxima, embedding and loss.
     pub fn ends(&self, first: bool, last: bool) -> [f64; 3] {
         let mut sum = [0.0; 3];
         for (here, time) in [(true, &self.every), (first, &self.embedding), (last, &self.loss)] {
@@ -84,7 +84,7 @@ impl Device {
         sum
     }
 
-    /// Mixes of recomputation of so many layers of each kind: none slower and larger than another.
+    /// Undominated mixes of recomputation of so many layers of each kind.
     pub fn frontier_of(&self, counts: &[u32]) -> Rc<Frontier> {
         if let Some(known) = self.frontiers.borrow().get(counts) {
             return Rc::clone(known);
@@ -123,7 +123,7 @@ fn recomputes(own: Recompute) -> Vec<Recompute> {
     list
 }
 
-/// What one layer does under a plan's recomputation; the first layers of a chunk are spelled out elsewhere.
+/// Recomputation of one layer under a plan's; the first layers of a chunk are spelled out elsewhere.
 const fn plain(recompute: Recompute) -> Recompute {
     match recompute {
         Recompute::FirstLayers(_) => Recompute::None,

@@ -1,32 +1,32 @@
-//! What a step pays around its pipeline: gradients, parameters and updates, as refinement bounds them.
+//! Lower bound on the parts of a step outside its pipeline: gradients, parameters and updates.
 
-use super::program::Program;
+use super::program::StageProgram;
 use meshwright_engine::cost::Stager;
 use meshwright_engine::cost::data::RankParameters;
 use meshwright_engine::units::Seconds;
 
-/// What the edges of a step can be at their best.
+/// Bounds on the inputs of the parts of a step outside its pipeline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Edges {
-    /// Dense parameters of the heaviest rank, at least.
+    /// Dense parameters of the heaviest rank, a lower bound.
     pub dense: f64,
-    /// Experts of it, at least.
+    /// Expert parameters of the heaviest rank, a lower bound.
     pub experts: f64,
-    /// Forward of a rank, at most.
+    /// Forward of a rank, an upper bound.
     pub forward: f64,
-    /// Backward of a rank, at most.
+    /// Backward of a rank, an upper bound.
     pub backward: f64,
 }
 
 impl Edges {
-    /// The bound as a line over the pipeline's time, which takes `sends` more: its value at none, and its slope.
-    pub fn line(&self, program: &Program, sends: f64) -> (f64, f64) {
+    /// Step time over the pipeline's time, which takes `sends` more: the value at zero, and the slope.
+    pub fn line(&self, program: &StageProgram, sends: f64) -> (f64, f64) {
         let base = self.lift(program, sends);
         (base, self.lift(program, sends + 1.0) - base)
     }
 
-    /// The bound on a step whose pipeline takes at least `pipe`, on the device where it is the least.
-    pub fn lift(&self, program: &Program, pipe: f64) -> f64 {
+    /// Lower bound on a step whose pipeline takes at least `pipe`, on the device where it is the least.
+    pub fn lift(&self, program: &StageProgram, pipe: f64) -> f64 {
         let s = Seconds::new;
         let held = RankParameters { dense: self.dense, experts: self.experts };
         let on = |stager: &Stager| {
@@ -35,9 +35,8 @@ impl Edges {
         program.stagers.iter().map(on).fold(f64::INFINITY, f64::min)
     }
 
-    /// What the edges of a step are at their best, whatever the split: parameters shared out evenly; nothing is known of the
-    /// windows but that the whole model is no longer.
-    pub fn least(program: &Program) -> Self {
+    /// Bounds that hold for every split: parameters shared out evenly, windows no longer than the whole model.
+    pub fn least(program: &StageProgram) -> Self {
         let n = program.len();
         let (mut all, mut forward, mut backward) = ([0.0; 2], 0.0, 0.0);
         for chunk in 0..program.chunks {

@@ -1,13 +1,13 @@
-//! Mixes of recomputation for a number of layers: time against memory.
+//! Pareto frontier of recomputation for a number of layers: time against memory.
 
 use meshwright_engine::cost::by_stage::LayerOption;
 
 /// Most points of a frontier; beyond, near ones are merged and the loss is kept.
 const MOST: usize = 256;
 
-/// One mix.
+/// One mix of recomputation.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
+pub struct RecomputePoint {
     /// Backward time above that of the fastest options, seconds.
     pub extra: f64,
     /// Bytes kept for one micro-batch.
@@ -16,16 +16,16 @@ pub struct Point {
     pub again: f64,
     /// Option of the last layer added.
     pub option: usize,
-    /// Point of the frontier with one layer fewer.
+    /// RecomputePoint of the frontier with one layer fewer.
     pub before: usize,
 }
 
-/// Mixes of which none is as slow and as large as another, the fastest first.
+/// Undominated mixes, the fastest first.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Frontier {
     /// The mixes.
-    pub points: Vec<Point>,
-    /// How much faster a mix of the same memory may be, seconds: what merging lost.
+    pub points: Vec<RecomputePoint>,
+    /// Upper bound on the time lost by merging near mixes, seconds.
     pub slack: f64,
     /// The fewest bytes kept with each working set, or a smaller one.
     smallest: Vec<(f64, f64)>,
@@ -35,25 +35,25 @@ impl Frontier {
     /// No layers: one mix of nothing.
     pub fn empty() -> Self {
         Self {
-            points: vec![Point { extra: 0.0, kept: 0.0, again: 0.0, option: 0, before: 0 }],
+            points: vec![RecomputePoint { extra: 0.0, kept: 0.0, again: 0.0, option: 0, before: 0 }],
             slack: 0.0,
             smallest: vec![(0.0, 0.0)],
         }
     }
 
-    /// The fewest bytes that any mix needs where so many micro-batches are alive.
-    pub fn least_bytes(&self, alive: f64) -> f64 {
-        self.smallest.iter().map(|&(again, kept)| kept * alive + again).fold(f64::INFINITY, f64::min)
+    /// Fewest bytes that any mix needs with so many micro-batches in flight.
+    pub fn least_bytes(&self, in_flight: f64) -> f64 {
+        self.smallest.iter().map(|&(again, kept)| kept * in_flight + again).fold(f64::INFINITY, f64::min)
     }
 
-    /// One more layer with these options, the first of which is the fastest.
+    /// Frontier with one more layer of these options, the first of which is the fastest.
     #[must_use]
     pub fn with(&self, _kind: usize, options: &[LayerOption]) -> Self {
         let base = options[0].time.backward.get();
         let mut all = Vec::with_capacity(self.points.len() * options.len());
         for (before, point) in self.points.iter().enumerate() {
             for (at, option) in options.iter().enumerate() {
-                all.push(Point {
+                all.push(RecomputePoint {
                     extra: point.extra + (option.time.backward.get() - base),
                     kept: point.kept + option.kept.get(),
                     again: point.again.max(option.again.get()),
@@ -65,7 +65,7 @@ impl Frontier {
         all.sort_by(|a, b| {
             a.extra.total_cmp(&b.extra).then(a.kept.total_cmp(&b.kept)).then(a.again.total_cmp(&b.again))
         });
-        let mut points: Vec<Point> = Vec::new();
+        let mut points: Vec<RecomputePoint> = Vec::new();
         // The least bytes so far for each working set: few of them, so a list.
         let mut least: Vec<(f64, f64)> = Vec::new();
         for point in all {
@@ -82,14 +82,14 @@ impl Frontier {
 }
 
 /// Merges points that lie within 1/256 of the frontier's span of time, those of one working set together: the smallest stays.
-fn thin(points: Vec<Point>) -> (Vec<Point>, f64) {
+fn thin(points: Vec<RecomputePoint>) -> (Vec<RecomputePoint>, f64) {
     if points.len() <= MOST {
         return (points, 0.0);
     }
     let (first, last) = (points[0].extra, points[points.len() - 1].extra);
     let width = (last - first) / MOST as f64;
-    let mut kept: Vec<Point> = vec![points[0]];
-    let mut of_bucket: Vec<Point> = Vec::new();
+    let mut kept: Vec<RecomputePoint> = vec![points[0]];
+    let mut of_bucket: Vec<RecomputePoint> = Vec::new();
     let mut bucket = 0;
     for point in points.into_iter().skip(1) {
         let own = ((point.extra - first) / width) as usize;

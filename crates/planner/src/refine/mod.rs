@@ -1,28 +1,16 @@
 //! Layers and recomputation of each stage: what enumeration over degrees cannot choose.
 
-mod blend;
-mod bound;
-mod branch;
-mod configs;
-mod coupled;
 mod cuts;
 mod device;
 mod edges;
-pub mod exact;
-mod extras;
+mod enumeration;
 mod frontier;
-mod integer;
-mod mixes;
-mod network;
-mod polish;
+mod multi;
+mod paths;
 pub mod pools;
 mod program;
-mod raise;
 pub mod ranking;
-mod separable;
-mod table;
-mod walk;
-mod weigh;
+mod single;
 
 use serde::Serialize;
 
@@ -33,29 +21,30 @@ use meshwright_engine::units::{Bytes, Seconds};
 
 use edges::Edges;
 pub use program::Freedom;
-use program::Program;
-use separable::{Answer, Split};
+use program::StageLoad;
+use program::StageProgram;
+pub use single::exact;
 
-/// How sure it is that no other split is faster.
+/// Optimality of a refined plan.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case", tag = "kind")]
 pub enum Proof {
-    /// None is, in the model.
+    /// No other stages are faster, in the model.
     Optimal,
-    /// None is faster by more than this share.
+    /// No other stages are faster by more than this share.
     WithinGap {
-        /// The share.
+        /// Optimality gap, as a share of the step.
         gap: f64,
     },
-    /// A limit on the work ended the search; none is faster by more than this share.
+    /// A limit on the work ended the search; no other stages are faster by more than this share.
     TimeLimit {
-        /// The share.
+        /// Optimality gap, as a share of the step.
         gap: f64,
     },
 }
 
 impl Proof {
-    /// The share by which a faster split may exist.
+    /// Optimality gap, as a share of the step.
     pub const fn gap(self) -> f64 {
         match self {
             Self::Optimal => 0.0,
@@ -74,20 +63,20 @@ impl std::fmt::Display for Proof {
     }
 }
 
-/// A plan with its best stages.
+/// Plan with stages of its own.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Refined {
     /// The stages.
     pub staged: StagedPlan,
-    /// Their price, from the evaluator that knows nothing of the program.
+    /// Evaluation of the stages, independent of the solver.
     pub price: StagedEvaluation,
-    /// Step time of the plan as it was, by the same evaluator; none where it did not fit.
+    /// Step time of the plan before, by the same evaluator; none where it did not fit.
     pub before: Option<Seconds>,
-    /// Step time that no stages of this plan can beat.
+    /// Lower bound on the step time of any stages of this plan.
     pub bound: Seconds,
-    /// What that says.
+    /// Optimality.
     pub proof: Proof,
-    /// Splits replayed on the way.
+    /// Splits that were evaluated.
     pub replayed: usize,
 }
 
@@ -140,28 +129,85 @@ pub enum Infeasible {
     Unsupported(&'static str),
 }
 
-/// How to refine.
+/// One method of the solver, so that its worth can be measured by leaving it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Bisection of the slowest stage's time, one stage a rank.
+    Bisection,
+    /// Shortest paths over cuts, one stage a rank: without them, the methods of several stages a rank.
+    ShortestPaths,
+    /// Descent by single layers.
+    Descent,
+    /// Annealing, several stages a rank.
+    Annealing,
+    /// Recomputation of the incumbent chosen again by the replay, several stages a rank.
+    Rechoice,
+    /// Lagrangian branch and bound, several stages a rank.
+    BranchAndBound,
+    /// Enumeration of every split where there are few.
+    Enumeration,
+}
+
+/// Cuts of the layers into stages, with the loads of the stages.
+#[derive(Clone, Debug, PartialEq)]
+struct StagedSplit {
+    /// First item of each stage, and the number of items at the end.
+    cuts: Vec<usize>,
+    /// Stages.
+    loads: Vec<StageLoad>,
+}
+
+/// Incumbent of one program with a lower bound.
+struct Solution {
+    /// Incumbent and its step time; none where no split was found.
+    best: Option<(f64, StagedSplit)>,
+    /// Lower bound on the step time of every split.
+    bound: f64,
+    /// Splits that were evaluated.
+    replayed: usize,
+    /// Whether a limit on the work ended the search.
+    cut_short: bool,
+}
+
+/// Settings of the solver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// What may change beside layers.
+    /// Choices beside the number of layers.
     pub freedom: Freedom,
     /// What may wait on the host, the same for every rank; one of these is chosen. None listed: nothing, or what the plan leaves
     /// there.
     pub offloads: Vec<Offload>,
     /// Gap at which to stop.
     pub tolerance: f64,
-    /// Most splits replayed by the search over coupled stages: its limit, the same on every machine.
+    /// Most splits that local search evaluates: the same on every machine.
     pub most_replays: usize,
-    /// Whether to look at every split where there are few.
+    /// Whether every split is enumerated where there are few.
     pub enumerate: bool,
-    /// Whether a split to rank by is enough: of ranks with several stages, no walk, and no proof but what the busiest works.
+    /// Whether a split to rank plans by is enough: with several stages a rank, neither annealing nor branch and bound.
     pub rough: bool,
+    /// Method to leave out.
+    pub without: Option<Method>,
+}
+
+impl Options {
+    /// Whether a method is used.
+    pub(crate) fn uses(&self, method: Method) -> bool {
+        self.without != Some(method)
+    }
 }
 
 impl Default for Options {
     fn default() -> Self {
         let freedom = Freedom::default();
-        Self { freedom, offloads: Vec::new(), tolerance: 1e-9, most_replays: 400, enumerate: true, rough: false }
+        Self {
+            freedom,
+            offloads: Vec::new(),
+            tolerance: 1e-9,
+            most_replays: 400,
+            enumerate: true,
+            rough: false,
+            without: None,
+        }
     }
 }
 
@@ -177,10 +223,10 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
         return Err(Infeasible::Unsupported("ZeRO 3 gathers weights layer by layer: its stages are not refined"));
     }
     let stager = Stager::new(costs, plan);
-    let (staged, price) = as_it_was(costs, &stager, plan);
+    let (staged, price) = unrefined(costs, &stager, plan);
     let fits = price.over(costs.problem.hbm_budget()).is_none() && stager.over_host(&staged).is_none();
     let before = fits.then(|| price.evaluation.step.total());
-    let mut answer = Answer { best: None, bound: f64::INFINITY, replayed: 0, cut_short: false };
+    let mut answer = Solution { best: None, bound: f64::INFINITY, replayed: 0, cut_short: false };
     let mut best = before.map(|step| (step, staged, price));
     let mut why: Option<Infeasible> = None;
     let (mut offloads, mut covered) = offloads(&stager, plan, options);
@@ -189,14 +235,14 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
     while let Some(&offload) = offloads.get(next) {
         next += 1;
         let freedom = Freedom { offload, ..options.freedom };
-        let program = Program::new(&stager, plan.recompute, freedom);
+        let program = StageProgram::new(&stager, plan.recompute, freedom);
         let chunks = program.chunks as u32;
         let needed = chunks.saturating_sub(2);
         if needed as usize > program.len() || (chunks == 1 && program.len() == 0) {
             return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
         }
         let known = best.as_ref().map(|(step, ..)| step.get());
-        let of_offload = split(&program, options, known, programs);
+        let of_offload = solve_under(&program, options, known, programs);
         answer.bound = answer.bound.min(of_offload.bound);
         answer.replayed += of_offload.replayed;
         answer.cut_short |= of_offload.cut_short;
@@ -243,35 +289,35 @@ fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> (Vec<Offload>, V
     all.into_iter().partition(|o| !free.contains(&o.activations) || o.activations >= most)
 }
 
-/// The best split of one program, with what none beats; `known` = a step that is there already; `programs` share the work that
-/// one plan is worth.
-fn split(program: &Program, options: &Options, known: Option<f64>, programs: usize) -> Answer {
+/// Split and lower bound of one program, under an incumbent's step `known`; `programs` share the work that one plan is worth.
+fn solve_under(program: &StageProgram, options: &Options, known: Option<f64>, programs: usize) -> Solution {
     let stager = program.stager;
     if let Some(known) = known {
-        let least = stager.micro_batches() * bound::busiest(program) + program.sends;
+        let least = stager.micro_batches() * multi::bound::busiest(program) + program.sends;
         if Edges::least(program).lift(program, least) >= known {
-            return Answer { best: None, bound: known, replayed: 0, cut_short: false };
+            return Solution { best: None, bound: known, replayed: 0, cut_short: false };
         }
     }
-    let step = |split: &Split| stager.evaluate(&program.staged(split)).evaluation.step.total().get();
-    solve(program, (options, programs), coupled::MOST_ENUMERATED, step)
+    let step = |split: &StagedSplit| stager.evaluate(&program.staged(split)).evaluation.step.total().get();
+    solve(program, (options, programs), enumeration::MOST_ENUMERATED, step)
 }
 
-/// The same with another `step` of a split; every split is looked at where they are no more than `most`.
+/// Split and lower bound of one program, where `step` is the step time of a split; every split is enumerated where there are at most
+/// `most`.
 fn solve(
-    program: &Program,
+    program: &StageProgram,
     (options, programs): (&Options, usize),
     most: f64,
-    mut step: impl FnMut(&Split) -> f64,
-) -> Answer {
-    let mut answer = if program.chunks == program.ranks && (program.stager.plays() || program.ranks == 1) {
-        let limits = (options.tolerance, options.most_replays);
-        separable::solve(program, coupled::chains(program), limits, &mut step)
+    mut step: impl FnMut(&StagedSplit) -> f64,
+) -> Solution {
+    let single = program.chunks == program.ranks && (program.stager.plays() || program.ranks == 1);
+    let mut answer = if single && options.uses(Method::ShortestPaths) {
+        single::solve(program, paths::dependency_paths(program), options, &mut step)
     } else {
-        coupled::solve(program, (options, programs), &mut step)
+        multi::solve(program, (options, programs), &mut step)
     };
-    if options.enumerate && coupled::splits(program) <= most {
-        coupled::enumerate(program, &mut step, &mut answer);
+    if options.enumerate && options.uses(Method::Enumeration) && enumeration::splits(program) <= most {
+        enumeration::enumerate(program, &mut step, &mut answer);
     }
     if let Some((time, _)) = answer.best {
         answer.bound = answer.bound.min(time);
@@ -279,8 +325,8 @@ fn solve(
     answer
 }
 
-/// The answer with its proof.
-fn finish(staged: StagedPlan, price: StagedEvaluation, before: Option<Seconds>, answer: &Answer) -> Refined {
+/// Refined plan of a solution, with its optimality.
+fn finish(staged: StagedPlan, price: StagedEvaluation, before: Option<Seconds>, answer: &Solution) -> Refined {
     let step = price.evaluation.step.total();
     let bound = Seconds::new(answer.bound).min(step);
     let gap = (step - bound) / step;
@@ -292,8 +338,8 @@ fn finish(staged: StagedPlan, price: StagedEvaluation, before: Option<Seconds>, 
     Refined { staged, price, before, bound, proof, replayed: answer.replayed }
 }
 
-/// The plan with the stages that its split and recomputation give, priced by the replay.
-fn as_it_was(costs: &Costs, stager: &Stager, plan: &Plan) -> (StagedPlan, StagedEvaluation) {
+/// Plan before refinement, with the stages that its split and recomputation give, and its evaluation.
+fn unrefined(costs: &Costs, stager: &Stager, plan: &Plan) -> (StagedPlan, StagedEvaluation) {
     let counts = costs.layers_of_chunks(plan, &costs.shape(plan));
     let staged = StagedPlan::uniform(costs.problem.model(), plan, &counts);
     let price = stager.evaluate(&staged);
@@ -301,7 +347,7 @@ fn as_it_was(costs: &Costs, stager: &Stager, plan: &Plan) -> (StagedPlan, Staged
 }
 
 /// Names the rank that is over by the most in the split that comes nearest to fitting.
-fn nearest(program: &Program) -> Infeasible {
+fn nearest(program: &StageProgram) -> Infeasible {
     let (rank, cuts) = cuts::nearest_split(program);
     let stager = program.stager;
     let chunks: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();

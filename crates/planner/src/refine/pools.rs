@@ -1,18 +1,17 @@
-//! The stages of one plan over unlike devices: the same programs, with what layers take on each kind of device.
+//! Stages of one plan over heterogeneous devices: the same program, with the times of layers on each kind of device.
 
-use super::program::Program;
-use super::separable::Split;
-use super::{Freedom, Infeasible, Options, Refined, coupled, finish, solve};
+use super::program::StageProgram;
+use super::{Freedom, Infeasible, Options, Refined, StagedSplit, enumeration, finish, solve};
 use meshwright_engine::cost::{Footprint, Mixed, StagedEvaluation, Stager};
 use meshwright_engine::plan::{Layout, Offload, Plan, Recompute};
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::Bytes;
 
-/// Finds layers and recomputation of every stage of a plan whose ranks are of several kinds: `stagers` price it on each,
-/// `of_rank` says which is whose, `mixed` prices all together; layers recompute `recompute` where they are not free, and all
+/// Finds layers and recomputation of every stage of a plan over several kinds of device: `stagers` evaluate it on each, `of_rank` is the
+/// device of each rank, `mixed` evaluates all together; layers recompute `recompute` where they are not free, and all
 /// leave `offload` on the host.
 ///
-/// The answer is priced by `mixed`, which knows nothing of the program; each rank is held under its own memory. The bound knows
+/// The answer is evaluated by `mixed`, which knows nothing of the program; each rank fits its own memory. The bound knows
 /// nothing of late sends between kinds.
 ///
 /// # Errors
@@ -28,16 +27,16 @@ pub fn refine_over(
     let plan = Plan { recompute, offload, ..*stagers[0].plan() };
     runs(&stagers[0]).map_err(Infeasible::Unsupported)?;
     let sends = (mixed.closed_sends().get(), mixed.late().get());
-    let program = Program::over(stagers, of_rank, recompute, freedom, sends);
+    let program = StageProgram::over(stagers, of_rank, recompute, freedom, sends);
     let needed = (program.chunks as u32).saturating_sub(2);
     if needed as usize > program.len() {
         return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
     }
-    let staged = |split: &Split| StagedPlan { plan, ..program.staged(split) };
-    let price = |split: &Split| mixed.evaluate(&staged(split));
-    let step = |split: &Split| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
+    let staged = |split: &StagedSplit| StagedPlan { plan, ..program.staged(split) };
+    let price = |split: &StagedSplit| mixed.evaluate(&staged(split));
+    let step = |split: &StagedSplit| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
     // Late sends, which no chain counts, may prefer a split that the program does not meet: more of them are looked at.
-    let most = if program.chunks == program.ranks { MOST_SPLITS } else { coupled::MOST_ENUMERATED };
+    let most = if program.chunks == program.ranks { MOST_SPLITS } else { enumeration::MOST_ENUMERATED };
     let answer = solve(&program, (options, PROGRAMS), most, step);
     let found = answer.best.as_ref().and_then(|(_, split)| Some((staged(split), price(split)?)));
     let Some((staged, price)) = found else {
@@ -53,7 +52,7 @@ pub fn refine_over(
     Ok(finish(staged, price, None, &answer))
 }
 
-/// What the fullest host of a kind is left, where that is over its memory: stages lie in whole hosts of their own kind, one behind
+/// Bytes offloaded to the fullest host of a kind and its memory, where they are over it: stages lie in whole hosts of their own kind, one behind
 /// another.
 pub fn over_hosts(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, staged: &StagedPlan) -> Option<(Bytes, Bytes)> {
     let bare = mixed.evaluate(&staged.on_device()?)?.footprints;
@@ -69,7 +68,7 @@ pub fn over_hosts(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, staged: 
 /// Why bidirectional pipelines are refused.
 pub const ONE_WAY: &str = "a rank of a bidirectional pipeline holds a stage of each half, and pools would hold each other's: not over unlike devices";
 
-/// Whether stages of a plan's schedule are shared out over unlike devices.
+/// Checks that a plan's schedule can run over heterogeneous devices.
 ///
 /// # Errors
 /// Says why they are not.

@@ -8,14 +8,14 @@ use meshwright_engine::schedule::player::Player;
 use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::stages::{Mix, Stage, StagedPlan, kinds_in_order};
 
-use super::device::Device;
-use super::frontier::{Frontier, Point};
-use super::separable::Split;
+use super::StagedSplit;
+use super::device::DeviceLayers;
+use super::frontier::{Frontier, RecomputePoint};
 
-/// What the program may change beside the number of layers.
+/// Choices beside the number of layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Freedom {
-    /// Choose what each layer recomputes; otherwise all do what the plan says.
+    /// Whether each layer's recomputation is chosen; otherwise all follow the plan.
     pub recompute: bool,
     /// Share of activations and of optimizer states left on the host, the same for every rank.
     pub offload: Offload,
@@ -27,7 +27,7 @@ impl Default for Freedom {
     }
 }
 
-/// The program for one plan: which layers lie on which stage, and what they recompute.
+/// Program of one plan: which layers lie on which stage, and what they recompute.
 ///
 /// Items are the model's layers in order, multi-token-prediction layers behind them. Stage `S` holds items `a..b`.
 ///
@@ -37,16 +37,16 @@ impl Default for Freedom {
 ///            b > a, but for stages with an end of the model                no stage is empty
 ///            states(r) + Σ_S alive_S·kept(S) + working set ≤ room(r)       every rank fits
 /// ```
-pub struct Program<'a> {
-    /// Prices: those of the first device, which are the same on all but for times and what is kept.
+pub struct StageProgram<'a> {
+    /// Costs on the first device; on the others only times and kept activations differ.
     pub stager: &'a Stager<'a>,
-    /// Prices on each device.
+    /// Costs on each device.
     pub stagers: &'a [Stager<'a>],
     /// The device of each rank; the first where it ends.
     of_rank: &'a [usize],
-    /// What layers take on each device.
-    devices: Vec<Device>,
-    /// What may change.
+    /// Layers on each device.
+    devices: Vec<DeviceLayers>,
+    /// Choices beside the number of layers.
     pub freedom: Freedom,
     /// Kind of each item.
     pub items: Vec<usize>,
@@ -66,21 +66,21 @@ pub struct Program<'a> {
     tables: [f64; 2],
     /// The rank of each stage; of two that hold it, the first.
     rank_of: Vec<usize>,
-    /// The most micro-batches of each stage's chunk that its rank holds at one of its fullest moments.
+    /// Most micro-batches of each stage in flight at one of its rank's fullest moments.
     pub most_alive: Vec<f64>,
-    /// What a rank does of a stage's work: all, or half where two ranks hold it.
+    /// Share of a stage's work that a rank does: all, or half where two ranks hold it.
     pub share: f64,
     /// Bytes that a rank may fill with layers, by rank: room less working set, caches and the model's ends.
     pub room: Vec<f64>,
-    /// What a step takes whatever the split: its sends.
+    /// Sends of a step, whatever the split, seconds.
     pub sends: f64,
-    /// What sends between unlike devices add to a step for each micro-batch, at most.
+    /// Upper bound on sends between heterogeneous devices, seconds for each micro-batch.
     pub late: f64,
 }
 
-/// One stage as the program sees it.
+/// Times and bytes of one stage for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Load {
+pub struct StageLoad {
     /// Forward, alone.
     pub forward: f64,
     /// Backward with what is recomputed, alone.
@@ -89,34 +89,34 @@ pub struct Load {
     pub wgrad: f64,
     /// Expert traffic that pairs may hide.
     pub traffic: f64,
-    /// What a micro-batch takes of its rank, on average, at the least.
+    /// Mean time that a micro-batch occupies its rank, a lower bound.
     pub busy: f64,
     /// Bytes kept for one micro-batch.
     pub kept: f64,
     /// Working set of whole recomputed layers.
     pub again: f64,
-    /// How much less the backward might be had the frontier not been thinned.
+    /// Upper bound on the backward time that thinning the frontier has added.
     pub slack: f64,
-    /// Its point in the frontier; none for the fastest options.
+    /// Index in its frontier; none for the fastest options.
     pub point: Option<usize>,
 }
 
-impl Load {
-    /// What a micro-batch takes of its rank, on average, at the least.
+impl StageLoad {
+    /// Mean time that a micro-batch occupies its rank, a lower bound.
     pub fn both(&self) -> f64 {
         self.busy
     }
 }
 
-impl<'a> Program<'a> {
-    /// Writes the program for the plan that a stager prices; `recompute` is what it recomputes on its own.
+impl<'a> StageProgram<'a> {
+    /// Program of a stager's plan; `recompute` is the plan's own recomputation.
     pub fn new(stager: &'a Stager<'a>, recompute: Recompute, freedom: Freedom) -> Self {
         let sends = (stager.closed_sends().get(), 0.0);
         Self::over(std::slice::from_ref(stager), &[], recompute, freedom, sends)
     }
 
-    /// The same where ranks are of several devices: `stagers` price the plan on each, `of_rank` says which is whose. A step's sends
-    /// take the first of `sends`, and those between unlike devices add no more than the second for each micro-batch.
+    /// Program over heterogeneous devices: `stagers` evaluate the plan on each, `of_rank` gives the device of each rank. A step's sends
+    /// take the first of `sends`, and those between devices add at most the second for each micro-batch.
     pub fn over(
         stagers: &'a [Stager<'a>],
         of_rank: &'a [usize],
@@ -165,7 +165,8 @@ impl<'a> Program<'a> {
         let most_alive = (0..chunks).map(most).collect();
         room[rank_of[0]] -= state(table);
         room[rank_of[chunks - 1]] -= state(head);
-        let devices = stagers.iter().map(|stager| Device::new(stager, &items, recompute, freedom, share)).collect();
+        let devices =
+            stagers.iter().map(|stager| DeviceLayers::new(stager, &items, recompute, freedom, share)).collect();
         Self {
             stager,
             stagers,
@@ -222,7 +223,7 @@ impl<'a> Program<'a> {
         self.of_rank.get(self.rank_of(chunk)).copied().unwrap_or_default()
     }
 
-    fn device(&self, chunk: usize) -> &Device {
+    fn device(&self, chunk: usize) -> &DeviceLayers {
         &self.devices[self.device_of(chunk)]
     }
 
@@ -231,9 +232,9 @@ impl<'a> Program<'a> {
         self.devices[0].options.len()
     }
 
-    /// What one layer of each kind takes of its rank, on the device where it is the fastest.
+    /// Time that one layer of each kind occupies its rank, on the device where it is the fastest.
     pub fn least_layers(&self) -> Vec<f64> {
-        let on = |device: &Device, kind: usize| {
+        let on = |device: &DeviceLayers, kind: usize| {
             let StageTime { forward, backward, wgrad, .. } = device.options[kind][0].time;
             self.busy([forward.get(), backward.get(), wgrad.get(), device.traffic[kind]])
         };
@@ -241,13 +242,13 @@ impl<'a> Program<'a> {
         (0..self.layer_kinds()).map(least).collect()
     }
 
-    /// What passes and expert traffic take of their rank, on average, at the least.
+    /// Mean time that passes and expert traffic occupy their rank, a lower bound.
     pub fn busy(&self, [forward, backward, _, traffic]: [f64; 4]) -> f64 {
         let (passes, hidden) = self.stager.pairs().on_average();
         passes * (forward + backward) + hidden * traffic
     }
 
-    /// What a second more of a pass takes of its rank, on average, at the least.
+    /// Mean time that one more second of a pass occupies its rank, a lower bound.
     pub fn slower(&self) -> f64 {
         self.stager.pairs().on_average().0
     }
@@ -258,19 +259,19 @@ impl<'a> Program<'a> {
         self.times_on(self.device(chunk), chunk, a, b)
     }
 
-    fn times_on(&self, device: &Device, chunk: usize, a: usize, b: usize) -> [f64; 4] {
+    fn times_on(&self, device: &DeviceLayers, chunk: usize, a: usize, b: usize) -> [f64; 4] {
         let (from, to) = (device.fastest[a], device.fastest[b]);
         let ends = device.ends(chunk == 0, chunk + 1 == self.chunks);
         [to[0] - from[0] + ends[0], to[1] - from[1] + ends[1], to[2] - from[2] + ends[2], to[3] - from[3]]
     }
 
-    /// The same on the device where that takes the longest, each by itself.
+    /// Times of stage `chunk` with items `a..b`, each on the device where it is the longest.
     pub fn longest(&self, chunk: usize, a: usize, b: usize) -> [f64; 4] {
         let each = self.devices.iter().map(|device| self.times_on(device, chunk, a, b));
         each.fold([0.0; 4], |most, own| std::array::from_fn(|at| most[at].max(own[at])))
     }
 
-    /// The least that the other stages of a stage's rank take, for one micro-batch.
+    /// Lower bound on the time of the other stages of a stage's rank, for one micro-batch.
     pub fn least_beside(&self, chunk: usize) -> f64 {
         let shortest = self.least_layers().into_iter().fold(f64::INFINITY, f64::min);
         let others = (0..self.chunks).filter(|&other| other != chunk && self.rank_of(other) == self.rank_of(chunk));
@@ -280,11 +281,11 @@ impl<'a> Program<'a> {
     }
 
     /// Stage `chunk` with items `a..b`, every layer under its fastest option, whether that fits or not.
-    pub fn fastest(&self, chunk: usize, a: usize, b: usize) -> Load {
+    pub fn fastest(&self, chunk: usize, a: usize, b: usize) -> StageLoad {
         let times = self.times(chunk, a, b);
         let [forward, backward, wgrad, traffic] = times;
         let device = self.device(chunk);
-        Load {
+        StageLoad {
             forward,
             backward,
             wgrad,
@@ -304,7 +305,7 @@ impl<'a> Program<'a> {
         to[0] - from[0] + to[1] - from[1]
     }
 
-    fn again_of_fastest(&self, device: &Device, a: usize, b: usize) -> f64 {
+    fn again_of_fastest(&self, device: &DeviceLayers, a: usize, b: usize) -> f64 {
         let held = |kind: &usize| self.counts[b][*kind] > self.counts[a][*kind];
         let kinds = (0..device.options.len()).filter(held);
         kinds.map(|kind| device.options[kind][0].again.get()).fold(0.0, f64::max)
@@ -315,16 +316,16 @@ impl<'a> Program<'a> {
         self.counts[b].iter().zip(&self.counts[a]).map(|(to, from)| to - from)
     }
 
-    /// Mixes of recomputation of items `a..b` on a stage: none slower and larger than another.
+    /// Undominated mixes of recomputation of items `a..b` on a stage.
     pub fn frontier(&self, chunk: usize, a: usize, b: usize) -> Rc<Frontier> {
         self.device(chunk).frontier_of(&self.counts_between(a, b).collect::<Vec<u32>>())
     }
 
     /// Stage `chunk` with items `a..b` under one mix of the frontier.
-    pub fn load(&self, chunk: usize, a: usize, b: usize, at: usize, frontier: &Frontier) -> Load {
+    pub fn load(&self, chunk: usize, a: usize, b: usize, at: usize, frontier: &Frontier) -> StageLoad {
         let base = self.fastest(chunk, a, b);
         let point = &frontier.points[at];
-        Load {
+        StageLoad {
             backward: base.backward + point.extra,
             // With `both() - slack` nothing is lost of the slack either.
             busy: base.busy + self.slower() * point.extra - (self.slower() - 1.0) * frontier.slack,
@@ -337,7 +338,7 @@ impl<'a> Program<'a> {
     }
 
     /// The fastest mix with which items `a..b` fit alone on the rank of stage `chunk`; `None` if none does.
-    pub fn fitting(&self, chunk: usize, a: usize, b: usize) -> Option<Load> {
+    pub fn fitting(&self, chunk: usize, a: usize, b: usize) -> Option<StageLoad> {
         let room = self.room[self.rank_of(chunk)] - self.states(a, b);
         let most = self.most_alive[chunk];
         let base = self.fastest(chunk, a, b);
@@ -348,7 +349,7 @@ impl<'a> Program<'a> {
             return None;
         }
         let frontier = self.frontier(chunk, a, b);
-        let fits = |point: &Point| point.kept * most + point.again <= room;
+        let fits = |point: &RecomputePoint| point.kept * most + point.again <= room;
         let at = frontier.points.iter().position(fits)?;
         Some(self.load(chunk, a, b, at, &frontier))
     }
@@ -361,7 +362,7 @@ impl<'a> Program<'a> {
     }
 
     /// The staged plan of a split.
-    pub fn staged(&self, Split { cuts, loads }: &Split) -> StagedPlan {
+    pub fn staged(&self, StagedSplit { cuts, loads }: &StagedSplit) -> StagedPlan {
         let last = self.chunks - 1;
         let stages = (0..self.chunks)
             .map(|chunk| {
@@ -411,12 +412,12 @@ impl<'a> Program<'a> {
         mixes
     }
 
-    /// What plays the stages; none where nothing is played, or two ranks share the work of a stage.
+    /// Simulator of the schedule; none where it has no list of operations, or two ranks share the work of a stage.
     pub fn player(&self) -> Option<&Player> {
         if self.share < 1.0 { None } else { self.stager.player() }
     }
 
-    /// Whether chains are told by what ranks work alone: where nothing is played, and where two ranks share a stage.
+    /// Whether the work of ranks is the only bound on a pipeline: no list of operations, or two ranks share a stage.
     pub fn is_closed(&self) -> bool {
         !self.stager.plays() || self.share < 1.0
     }

@@ -1,15 +1,15 @@
-//! What the stages of a rank recompute together, so that the rank fits.
+//! Fastest recomputation of a rank's stages with which the rank fits its memory.
 
 use std::collections::BTreeMap;
 
-use super::frontier::Point;
-use super::program::{Load, Program};
+use crate::refine::frontier::RecomputePoint;
+use crate::refine::program::{StageLoad, StageProgram};
 
-/// Mixes of ranks that were chosen before: by rank, and the layers of each of its stages by kind.
-pub type Known = BTreeMap<Vec<u32>, Option<Vec<usize>>>;
+/// Cache of fitting mixes by rank and the layers of each of its stages by kind.
+pub type FittingMixes = BTreeMap<Vec<u32>, Option<Vec<usize>>>;
 
 /// The fastest mixes of every stage with which these cuts fit every rank; `None` where they do not fit.
-pub fn loads(program: &Program, cuts: &[usize], known: &mut Known) -> Option<Vec<Load>> {
+pub fn loads(program: &StageProgram, cuts: &[usize], cache: &mut FittingMixes) -> Option<Vec<StageLoad>> {
     let mut loads = fastest(program, cuts);
     for rank in 0..program.ranks {
         let own: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
@@ -29,7 +29,7 @@ pub fn loads(program: &Program, cuts: &[usize], known: &mut Known) -> Option<Vec
             key.push(cuts[chunk + 1].saturating_sub(program.decoder_layers.max(cuts[chunk])) as u32);
         }
         let choose = if own.len() <= MOST_EXACT { knapsack } else { greedy };
-        let chosen = known.entry(key).or_insert_with(|| choose(program, cuts, &own, moments, room)).clone()?;
+        let chosen = cache.entry(key).or_insert_with(|| choose(program, cuts, &own, moments, room)).clone()?;
         for (&chunk, at) in own.iter().zip(chosen) {
             let (a, b) = (cuts[chunk], cuts[chunk + 1]);
             loads[chunk] = program.load(chunk, a, b, at, &program.frontier(chunk, a, b));
@@ -39,15 +39,21 @@ pub fn loads(program: &Program, cuts: &[usize], known: &mut Known) -> Option<Vec
 }
 
 /// Stages under their fastest mixes, whether they fit or not.
-pub fn fastest(program: &Program, cuts: &[usize]) -> Vec<Load> {
+pub fn fastest(program: &StageProgram, cuts: &[usize]) -> Vec<StageLoad> {
     (0..program.chunks).map(|chunk| program.fastest(chunk, cuts[chunk], cuts[chunk + 1])).collect()
 }
 
-/// Stages of a rank up to which its mixes are chosen together; with more, step by step.
+/// Stages of a rank up to which its mixes are chosen exactly; with more, greedily.
 const MOST_EXACT: usize = 3;
 
-/// Mixes of a rank with many stages: from the fastest, always the step that saves the most bytes for its time, until all fits.
-fn greedy(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64>], room: f64) -> Option<Vec<usize>> {
+/// Greedy mixes of a rank with many stages: from the fastest, always the step that saves the most bytes for its time.
+fn greedy(
+    program: &StageProgram,
+    cuts: &[usize],
+    own: &[usize],
+    moments: &[Vec<f64>],
+    room: f64,
+) -> Option<Vec<usize>> {
     let frontiers: Vec<_> = own.iter().map(|&chunk| program.frontier(chunk, cuts[chunk], cuts[chunk + 1])).collect();
     let mut at = vec![0_usize; own.len()];
     let over = |at: &[usize]| -> f64 {
@@ -87,12 +93,12 @@ fn greedy(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64>]
     Some(at)
 }
 
-/// Most partial choices of a rank's mixes; beyond, near ones are merged.
+/// Most partial solutions of the knapsack; beyond, near ones are merged.
 const MOST_CHOICES: usize = 512;
 
-/// One choice of mixes for some of a rank's stages.
+/// Partial solution of the knapsack: mixes of some of a rank's stages.
 #[derive(Clone)]
-struct Choice {
+struct PartialMix {
     extra: f64,
     /// Bytes held at each moment.
     held: Vec<f64>,
@@ -100,12 +106,18 @@ struct Choice {
     points: Vec<usize>,
 }
 
-/// A point of the frontier for each of a rank's stages, with the least extra time that fits at every moment.
-fn knapsack(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64>], room: f64) -> Option<Vec<usize>> {
-    let mut choices = vec![Choice { extra: 0.0, held: vec![0.0; moments.len()], again: 0.0, points: Vec::new() }];
+/// Multiple-choice knapsack: a point of the frontier for each of a rank's stages with the least extra time that fits at every moment.
+fn knapsack(
+    program: &StageProgram,
+    cuts: &[usize],
+    own: &[usize],
+    moments: &[Vec<f64>],
+    room: f64,
+) -> Option<Vec<usize>> {
+    let mut choices = vec![PartialMix { extra: 0.0, held: vec![0.0; moments.len()], again: 0.0, points: Vec::new() }];
     for &chunk in own {
         let frontier = program.frontier(chunk, cuts[chunk], cuts[chunk + 1]);
-        let with = |choice: &Choice, at: usize, point: &Point| Choice {
+        let with = |choice: &PartialMix, at: usize, point: &RecomputePoint| PartialMix {
             extra: choice.extra + point.extra,
             held: choice
                 .held
@@ -116,13 +128,13 @@ fn knapsack(program: &Program, cuts: &[usize], own: &[usize], moments: &[Vec<f64
             again: choice.again.max(point.again),
             points: choice.points.iter().copied().chain([at]).collect(),
         };
-        let mut all: Vec<Choice> = choices
+        let mut all: Vec<PartialMix> = choices
             .iter()
             .flat_map(|choice| frontier.points.iter().enumerate().map(|(at, point)| with(choice, at, point)))
             .filter(|choice| choice.held.iter().all(|held| held + choice.again <= room))
             .collect();
         all.sort_by(|a, b| a.extra.total_cmp(&b.extra));
-        let mut kept: Vec<Choice> = Vec::new();
+        let mut kept: Vec<PartialMix> = Vec::new();
         for choice in all {
             let covered = kept
                 .iter()

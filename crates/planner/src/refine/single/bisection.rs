@@ -1,70 +1,51 @@
-//! One stage a rank: exact programs over cuts, and a proof by chains of the schedule.
+//! Bisection of the bottleneck, one stage a rank: shortest paths over cuts bound the dependency paths of the schedule.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use super::blend::{Blend, length, project};
-use super::coupled::{UNFORESEEN, foresee};
-use super::cuts::neighbours;
-use super::edges::Edges;
-use super::program::{Load, Program};
-use super::table::{Arcs, Table};
+use super::table::{Arcs, StageTable};
+use crate::refine::cuts::neighbours;
+use crate::refine::edges::Edges;
+use crate::refine::paths::{PathWeights, length, project};
+use crate::refine::program::{StageLoad, StageProgram};
+use crate::refine::{Method, Options, Solution, StagedSplit};
 use meshwright_engine::schedule::paths::Path;
-
-/// A split with what its stages do.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Split {
-    /// First item of each stage, and the number of items at the end.
-    pub cuts: Vec<usize>,
-    /// Stages.
-    pub loads: Vec<Load>,
-}
 
 /// Width below which an interval of bottlenecks is no longer halved, as a share.
 const FINEST: f64 = 2e-4;
 /// Most halvings.
 const MOST_STEPS: usize = 400;
 
-/// Splits whose slowest stage takes more than `low` and no more than `high`.
+/// Splits whose slowest stage takes more than `low` and at most `high`.
 struct Interval {
-    /// None of them is faster.
+    /// Lower bound of their steps.
     bound: f64,
     low: f64,
     high: f64,
-    /// What is under `high`, where it is known.
+    /// Stages under `high`, once they are listed.
     under: Option<Rc<Under>>,
 }
 
-/// Stages under a ceiling, and what a step of them pays around its pipeline.
+/// Stages under a ceiling, with bounds on the parts of their step outside the pipeline.
 struct Under {
     arcs: Arcs,
     edges: Edges,
 }
 
-/// What the search over bottlenecks found.
-pub struct Answer {
-    /// The best split and its replayed time.
-    pub best: Option<(f64, Split)>,
-    /// No split is faster.
-    pub bound: f64,
-    /// Splits replayed.
-    pub replayed: usize,
-    /// Whether a limit ended the search.
-    pub cut_short: bool,
-}
-
-/// Branches on the time T of the slowest stage: a split whose slowest stage, on rank i, takes T in (low, high] is no faster
-/// than any chain through rank i, and a chain's length is a sum over stages, so the least over those splits is a shortest
-/// path over cuts. Splits met on the way are replayed. An interval is halved until its bound is over the best replay.
+/// Split and lower bound of a program with one stage a rank.
 ///
-/// `step` gives a split's step time; `tolerance` is the gap at which to stop,
-/// `most_replays` how many splits may be priced.
+/// Branches on the time T of the slowest stage: a split whose slowest stage, on rank i, takes T in (low, high] is no faster than any
+/// dependency path through rank i, and the length of such a path is a sum over stages, so that its least over those splits is a
+/// shortest path over cuts. Splits met on the way are simulated. An interval is halved until its bound is over the incumbent.
+///
+/// `step` gives a split's step time.
 pub fn solve(
-    program: &Program,
+    program: &StageProgram,
     paths: Vec<Path>,
-    (tolerance, most_replays): (f64, usize),
-    step: impl FnMut(&Split) -> f64,
-) -> Answer {
+    options: &Options,
+    step: impl FnMut(&StagedSplit) -> f64,
+) -> Solution {
+    let &Options { tolerance, most_replays, .. } = options;
     let sends = program.sends;
     let m = program.stager.micro_batches();
     // A first ceiling: twice the mean; grown while nothing fits under it.
@@ -77,7 +58,7 @@ pub fn solve(
     let mean = whole / program.chunks as f64;
     let mut ceiling = 2.0 * mean;
     let (table, low) = loop {
-        let table = Table::new(program, ceiling * (1.0 + 1e-9));
+        let table = StageTable::new(program, ceiling * (1.0 + 1e-9));
         if let Some(low) = table.bottleneck() {
             let enough = low * (m + 2.0 * program.ranks as f64) / m + program.late;
             if ceiling >= enough || ceiling >= whole * 4.0 {
@@ -85,7 +66,7 @@ pub fn solve(
             }
             ceiling = enough;
         } else if ceiling > whole * 4.0 {
-            return Answer { best: None, bound: f64::INFINITY, replayed: 0, cut_short: false };
+            return Solution { best: None, bound: f64::INFINITY, replayed: 0, cut_short: false };
         } else {
             ceiling *= 2.0;
         }
@@ -120,8 +101,8 @@ pub fn solve(
             Rc::new(Under { edges: table.edges(program, &arcs), arcs })
         });
         let (base_here, slope_here) = under.edges.line(program, sends);
-        let goal = (time * (1.0 - tolerance) - base_here) / slope_here;
-        let (least, candidates) = interval_bound(program, (&table, &under.arcs), &search.paths, low, goal);
+        let cutoff = (time * (1.0 - tolerance) - base_here) / slope_here;
+        let (least, candidates) = interval_bound(program, (&table, &under.arcs), &search.paths, low, cutoff);
         for cuts in candidates {
             search.offer(cuts);
         }
@@ -129,7 +110,7 @@ pub fn solve(
         if bound.is_infinite() {
             continue;
         }
-        if high - low <= FINEST * high {
+        if high - low <= FINEST * high || !options.uses(Method::Bisection) {
             closed = closed.min(bound);
         } else {
             let middle = if high > 1.05 * low { low * 1.01 } else { f64::midpoint(low, high) };
@@ -138,36 +119,36 @@ pub fn solve(
         }
     }
     let bound = intervals.iter().map(|interval| interval.bound).fold(closed, f64::min);
-    if bound < search.least() * (1.0 - tolerance) {
+    if bound < search.least() * (1.0 - tolerance) && options.uses(Method::Descent) {
         search.descend();
     }
     let bound = bound.min(search.least());
-    Answer { best: search.best, bound, replayed: search.replayed, cut_short: search.cut_short }
+    Solution { best: search.best, bound, replayed: search.replayed, cut_short: search.cut_short }
 }
 
-/// Splits that are played.
+/// Incumbent and the splits that were simulated.
 struct Search<'a, F> {
-    program: &'a Program<'a>,
-    table: &'a Table,
-    /// Chains that no split is faster than: the schedule's own, and what played splits waited for.
+    program: &'a StageProgram<'a>,
+    table: &'a StageTable,
+    /// Dependency paths of the schedule.
     paths: Vec<Path>,
-    /// The step that a chain's length gives: at none, and for one second more.
+    /// Step time over a path's length: the value at zero, and the slope.
     line: (f64, f64),
     step: F,
     most_replays: usize,
-    best: Option<(f64, Split)>,
+    best: Option<(f64, StagedSplit)>,
     replayed: usize,
     cut_short: bool,
     seen: BTreeSet<Vec<usize>>,
 }
 
-impl<F: FnMut(&Split) -> f64> Search<'_, F> {
-    /// The best step so far.
+impl<F: FnMut(&StagedSplit) -> f64> Search<'_, F> {
+    /// Step time of the incumbent.
     fn least(&self) -> f64 {
         self.best.as_ref().map_or(f64::INFINITY, |(time, _)| *time)
     }
 
-    /// Plays cuts whose chains are shorter than the best step. Whether they are faster than that.
+    /// Simulates cuts whose paths are shorter than the incumbent's step. Whether they become the incumbent.
     fn offer(&mut self, cuts: Vec<usize>) -> bool {
         let Some(loads) = self.table.loads(&cuts) else { return false };
         let known = self.least();
@@ -180,12 +161,9 @@ impl<F: FnMut(&Split) -> f64> Search<'_, F> {
             self.cut_short = true;
             return false;
         }
-        let split = Split { cuts, loads };
+        let split = StagedSplit { cuts, loads };
         let time = (self.step)(&split);
         self.replayed += 1;
-        if floor < time * (1.0 - UNFORESEEN) {
-            foresee(self.program, &split.loads, &mut self.paths);
-        }
         if time < known {
             self.best = Some((time, split));
         }
@@ -206,25 +184,25 @@ impl<F: FnMut(&Split) -> f64> Search<'_, F> {
     }
 }
 
-/// The least length of chains over splits of these arcs whose slowest stage takes more than `low`, or `goal` where it is more; and
-/// the splits that are as short. Where a rank's own chains are under `goal`, all are weighed together.
+/// Lower bound on the longest dependency path of splits of these arcs whose slowest stage takes more than `low`, at most `cutoff`, and
+/// the splits met. Where the paths of a rank alone stay under `cutoff`, a weighted mean of all paths raises it.
 fn interval_bound(
-    program: &Program,
-    (table, arcs): (&Table, &Arcs),
+    program: &StageProgram,
+    (table, arcs): (&StageTable, &Arcs),
     paths: &[Path],
     low: f64,
-    goal: f64,
+    cutoff: f64,
 ) -> (f64, Vec<Vec<usize>>) {
     let mut least = f64::INFINITY;
     let mut candidates: Vec<Vec<usize>> = Vec::new();
     for rank in (0..program.ranks).filter(|&rank| table.any_slower(arcs, rank, low)) {
-        let own = |stage: usize, load: &Load| stage == rank && load.both() <= low;
+        let own = |stage: usize, load: &StageLoad| stage == rank && load.both() <= low;
         let mut of_rank: Option<(f64, usize)> = None;
         let mut met: Vec<Vec<usize>> = Vec::new();
         for (at, path) in paths.iter().enumerate().filter(|(_, path)| path.rank as usize == rank) {
-            let blend = Blend::of(program.chunks, [(path, 1.0)].into_iter());
-            let price = |stage: usize, load: &Load| {
-                if own(stage, load) { f64::INFINITY } else { blend.price(stage, load) }
+            let weighted = PathWeights::of(program.chunks, [(path, 1.0)].into_iter());
+            let price = |stage: usize, load: &StageLoad| {
+                if own(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
             };
             let Some((sum, cuts)) = table.cheapest(arcs, price) else {
                 of_rank = None;
@@ -233,7 +211,7 @@ fn interval_bound(
             if of_rank.is_none_or(|(known, _)| sum > known) {
                 of_rank = Some((sum, at));
             }
-            if sum >= goal {
+            if sum >= cutoff {
                 met.clear(); // none of them is faster than what is known
                 break;
             }
@@ -241,8 +219,8 @@ fn interval_bound(
         }
         candidates.extend(met);
         if let Some((length, at)) = of_rank {
-            let (raised, met) = if length < goal.min(least) {
-                weighed((table, arcs), paths, at, &own, goal.min(least))
+            let (raised, met) = if length < cutoff.min(least) {
+                weighed((table, arcs), paths, at, &own, cutoff.min(least))
             } else {
                 (length, Vec::new())
             };
@@ -255,25 +233,25 @@ fn interval_bound(
     (least, candidates)
 }
 
-/// Rounds of the weights.
+/// Rounds of the subgradient ascent.
 const ROUNDS: usize = 24;
 
-/// The least mean of chains over splits without the stages left out, with weights from one chain alone on that raise it; and
-/// the splits met.
+/// Lagrangian bound over splits without the stages left out, by subgradient ascent from the weights of one path alone; and the splits
+/// met.
 fn weighed(
-    (table, arcs): (&Table, &Arcs),
+    (table, arcs): (&StageTable, &Arcs),
     paths: &[Path],
     first: usize,
-    left_out: &impl Fn(usize, &Load) -> bool,
-    goal: f64,
+    left_out: &impl Fn(usize, &StageLoad) -> bool,
+    cutoff: f64,
 ) -> (f64, Vec<Vec<usize>>) {
     let mut weights = vec![0.0; paths.len()];
     weights[first] = 1.0;
     let (mut most, mut met, mut pace) = (f64::NEG_INFINITY, Vec::new(), 1.0);
     for _ in 0..ROUNDS {
-        let blend = Blend::of(paths[first].forward.len(), paths.iter().zip(weights.iter().copied()));
-        let price = |stage: usize, load: &Load| {
-            if left_out(stage, load) { f64::INFINITY } else { blend.price(stage, load) }
+        let weighted = PathWeights::of(paths[first].forward.len(), paths.iter().zip(weights.iter().copied()));
+        let price = |stage: usize, load: &StageLoad| {
+            if left_out(stage, load) { f64::INFINITY } else { weighted.length_of(stage, load) }
         };
         let Some((sum, cuts)) = table.cheapest(arcs, price) else { return (f64::INFINITY, met) };
         if sum <= most {
@@ -282,7 +260,7 @@ fn weighed(
         most = most.max(sum);
         let Some(loads) = table.loads(&cuts) else { break };
         met.push(cuts);
-        if most >= goal || goal.is_infinite() {
+        if most >= cutoff || cutoff.is_infinite() {
             break;
         }
         let lengths: Vec<f64> = paths.iter().map(|path| length(path, &loads)).collect();
@@ -292,7 +270,7 @@ fn weighed(
         if norm <= 0.0 {
             break;
         }
-        let step = pace * (goal - sum) / norm;
+        let step = pace * (cutoff - sum) / norm;
         for (weight, &length) in weights.iter_mut().zip(&lengths) {
             *weight += step * slope(length, *weight);
         }

@@ -1,36 +1,36 @@
-//! Every stage that fits its rank, and the splits that are made of them: shortest paths over cuts.
+//! Every stage that fits its rank, and shortest paths over cuts through them.
 
 use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
-use super::blend::Blend;
-use super::edges::Edges;
-use super::program::{Load, Program};
+use crate::refine::edges::Edges;
+use crate::refine::paths::PathWeights;
+use crate::refine::program::{StageLoad, StageProgram};
 use meshwright_engine::schedule::paths::Path;
 
-/// Every stage that fits, by first item and length, for a ceiling on its time.
-pub struct Table {
+/// Every stage that fits, by first item and length, under a ceiling on its time.
+pub struct StageTable {
     ranks: usize,
     items: usize,
     stages: Vec<Fitting>,
 }
 
-/// What one stage may hold. Layers that are alike but for their order are one load.
+/// Loads of one stage. Layers that are identical but for their order share one.
 struct Fitting {
-    loads: Vec<Load>,
+    loads: Vec<StageLoad>,
     /// `of[a]` = the loads of `a..a`, `a..a+1`, … while they fit and stay under the ceiling; none where they do not.
     of: Vec<Vec<Option<u32>>>,
 }
 
-/// Which stretches of the items are the same layers but for their order: a number of each, `of[a][b - a]`.
-struct Alike {
+/// Classes of stretches of items that hold identical layers but for their order: the class of `a..b` is `of[a][b - a]`.
+struct IdenticalLayers {
     of: Vec<Vec<u32>>,
     count: usize,
 }
 
-impl Alike {
-    fn new(program: &Program) -> Self {
+impl IdenticalLayers {
+    fn new(program: &StageProgram) -> Self {
         // Items of each kind, and those that are multi-token prediction: what a load depends on beside its stage.
         let mut known: BTreeMap<SmallVec<[u32; 6]>, u32> = BTreeMap::new();
         let depth = |at: usize| at.saturating_sub(program.decoder_layers) as u32;
@@ -45,42 +45,42 @@ impl Alike {
     }
 }
 
-/// What is known of some layers on one stage.
+/// Verdict on some layers as one stage.
 #[derive(Clone, Copy)]
-enum Known {
+enum Verdict {
     /// They take longer than the ceiling, or do not fit, nor do more.
     Beyond,
     /// They are no stage, but more of them may be.
     No,
     /// Their load.
-    Load(u32),
+    StageLoad(u32),
 }
 
 impl Fitting {
-    fn new(program: &Program, alike: &Alike, stage: usize, ceiling: f64) -> Self {
+    fn new(program: &StageProgram, identical: &IdenticalLayers, stage: usize, ceiling: f64) -> Self {
         let mut loads = Vec::new();
         let mut of_layers = |a: usize, b: usize| {
             if program.fastest(stage, a, b).both() > ceiling {
-                return Known::Beyond;
+                return Verdict::Beyond;
             }
             let load = if program.may_hold(stage, a, b) { program.fitting(stage, a, b) } else { None };
             match load {
-                None if b > a && program.least_excess(stage, a, b) > 0.0 => Known::Beyond,
+                None if b > a && program.least_excess(stage, a, b) > 0.0 => Verdict::Beyond,
                 Some(load) if load.both() <= ceiling => {
                     loads.push(load);
-                    Known::Load(loads.len() as u32 - 1)
+                    Verdict::StageLoad(loads.len() as u32 - 1)
                 }
-                None | Some(_) => Known::No,
+                None | Some(_) => Verdict::No,
             }
         };
-        let mut known: Vec<Option<Known>> = vec![None; alike.count];
-        let of = alike.of.iter().enumerate().map(|(a, layers)| {
+        let mut known: Vec<Option<Verdict>> = vec![None; identical.count];
+        let of = identical.of.iter().enumerate().map(|(a, layers)| {
             let mut here = Vec::new();
             for (len, &layers) in layers.iter().enumerate() {
                 match *known[layers as usize].get_or_insert_with(|| of_layers(a, a + len)) {
-                    Known::Beyond => break,
-                    Known::No => here.push(None),
-                    Known::Load(load) => here.push(Some(load)),
+                    Verdict::Beyond => break,
+                    Verdict::No => here.push(None),
+                    Verdict::StageLoad(load) => here.push(Some(load)),
                 }
             }
             here
@@ -95,15 +95,15 @@ impl Fitting {
     }
 }
 
-impl Table {
-    /// Prices every stage whose fastest time is within `ceiling` and that fits its rank.
-    pub fn new(program: &Program, ceiling: f64) -> Self {
-        let alike = Alike::new(program);
-        let stages = (0..program.chunks).map(|stage| Fitting::new(program, &alike, stage, ceiling)).collect();
+impl StageTable {
+    /// Table of every stage whose fastest time is within `ceiling` and that fits its rank.
+    pub fn new(program: &StageProgram, ceiling: f64) -> Self {
+        let identical = IdenticalLayers::new(program);
+        let stages = (0..program.chunks).map(|stage| Fitting::new(program, &identical, stage, ceiling)).collect();
         Self { ranks: program.chunks, items: program.len(), stages }
     }
 
-    /// Stages within `high` that lie on some split of stages within `high`.
+    /// Stages within `high` that lie on a split of stages within `high`.
     pub fn usable(&self, high: f64) -> Arcs {
         let n = self.items;
         let within: Vec<Vec<bool>> = self
@@ -129,7 +129,7 @@ impl Table {
         Arcs { items: n, stages }
     }
 
-    /// The least time of the slowest stage over all splits.
+    /// Least time of the slowest stage over all splits.
     pub fn bottleneck(&self) -> Option<f64> {
         let n = self.items;
         let mut best = vec![f64::INFINITY; n + 1];
@@ -146,17 +146,17 @@ impl Table {
         (best[n].is_finite()).then_some(best[n])
     }
 
-    /// The least length of a chain over all splits.
+    /// Least length of a dependency path over all splits.
     pub fn shortest(&self, path: &Path) -> Option<f64> {
-        let blend = Blend::of(self.ranks, [(path, 1.0)].into_iter());
-        self.cheapest(&self.usable(f64::INFINITY), |stage, load| blend.price(stage, load)).map(|(sum, _)| sum)
+        let weights = PathWeights::of(self.ranks, [(path, 1.0)].into_iter());
+        self.cheapest(&self.usable(f64::INFINITY), |stage, load| weights.length_of(stage, load)).map(|(sum, _)| sum)
     }
 
-    /// What splits of these arcs have: the least heaviest rank, and the longest forward and backward it hides behind.
+    /// Bounds on the parts of a step outside the pipeline: parameters of the heaviest rank, windows that hide communication.
     ///
     /// The heaviest rank of a split holds at least H parameters, H = the least over splits of their most; of those no more
     /// than the most that any stage here holds are experts, and no more than the most are dense.
-    pub fn edges(&self, program: &Program, arcs: &Arcs) -> Edges {
+    pub fn edges(&self, program: &StageProgram, arcs: &Arcs) -> Edges {
         let n = self.items;
         let mut best = vec![f64::INFINITY; n + 1];
         best[0] = 0.0;
@@ -181,7 +181,7 @@ impl Table {
     }
 
     /// Loads of a split.
-    pub fn loads(&self, cuts: &[usize]) -> Option<Vec<Load>> {
+    pub fn loads(&self, cuts: &[usize]) -> Option<Vec<StageLoad>> {
         let stages = self.stages.iter().zip(cuts.windows(2));
         stages
             .map(|(stage, cut)| {
@@ -191,7 +191,7 @@ impl Table {
             .collect()
     }
 
-    fn load(&self, stage: usize, load: u32) -> &Load {
+    fn load(&self, stage: usize, load: u32) -> &StageLoad {
         &self.stages[stage].loads[load as usize]
     }
 
@@ -200,8 +200,8 @@ impl Table {
         arcs.stages[stage].loads.iter().any(|&load| self.load(stage, load).both() > low)
     }
 
-    /// The split whose sum of `price` is the least; loads of infinite price are left out. The sum, and the cuts.
-    pub fn cheapest(&self, arcs: &Arcs, price: impl Fn(usize, &Load) -> f64) -> Option<(f64, Vec<usize>)> {
+    /// Shortest path over cuts, its length and its cuts, where a stage is as long as `price` says; stages of infinite length are left out.
+    pub fn cheapest(&self, arcs: &Arcs, price: impl Fn(usize, &StageLoad) -> f64) -> Option<(f64, Vec<usize>)> {
         let n = arcs.items;
         let width = n + 1;
         let mut prices = vec![f64::INFINITY; self.stages.iter().map(|stage| stage.loads.len()).sum()];
@@ -242,13 +242,13 @@ impl Table {
     }
 }
 
-/// Stages that some splits have, by what they end with.
+/// Stages of a subset of the splits, by their end.
 pub struct Arcs {
     items: usize,
     stages: Vec<StageArcs>,
 }
 
-/// Those of one stage.
+/// Arcs of one stage.
 struct StageArcs {
     /// First item and load, by end.
     arcs: Vec<(u32, u32)>,

@@ -1,7 +1,7 @@
-//! What the stages of a rank recompute, chosen for when it is waited for: the rank's least time is not always the step's.
+//! Recomputation of a split chosen again by the simulated pipeline: a rank's fastest mixes are not always the step's.
 
-use super::coupled::stage_times;
-use super::program::{Load, Program};
+use crate::refine::paths::stage_times;
+use crate::refine::program::{StageLoad, StageProgram};
 use meshwright_engine::schedule::player::Player;
 
 /// Most pairs of mixes tried for two stages of a rank.
@@ -9,9 +9,9 @@ const MOST_TRIED: usize = 24;
 /// Most rounds over all ranks.
 const MOST_ROUNDS: usize = 6;
 
-/// Moves recomputation between the stages of each rank while the step gets shorter, within its memory.
-pub fn polish(program: &Program, player: &Player, cuts: &[usize], loads: &mut [Load]) {
-    let time = |loads: &[Load]| player.makespan(&stage_times(program.stager.pairs().pairing(), loads)).get();
+/// Moves recomputation between the stages of each rank while the pipeline gets shorter, within the rank's memory.
+pub fn rechoose(program: &StageProgram, player: &Player, cuts: &[usize], loads: &mut [StageLoad]) {
+    let time = |loads: &[StageLoad]| player.makespan(&stage_times(program.stager.pairs().pairing(), loads)).get();
     let mut least = time(loads);
     for _ in 0..MOST_ROUNDS {
         let before = least;
@@ -40,12 +40,12 @@ pub fn polish(program: &Program, player: &Player, cuts: &[usize], loads: &mut [L
 
 /// Pairs of mixes for two stages of a rank with which it fits, of which none is slower in both than another.
 fn exchanges(
-    program: &Program,
+    program: &StageProgram,
     cuts: &[usize],
-    loads: &[Load],
+    loads: &[StageLoad],
     own: &[usize],
     (one, other): (usize, usize),
-) -> Vec<(Load, Load)> {
+) -> Vec<(StageLoad, StageLoad)> {
     let states: f64 = own.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
     let room = program.room[program.rank_of(one)] - states;
     let moments = &program.stager.alive()[program.rank_of(one)];
@@ -61,14 +61,14 @@ fn exchanges(
     let mixes = |chunk: usize| {
         let (a, b) = (cuts[chunk], cuts[chunk + 1]);
         let frontier = program.frontier(chunk, a, b);
-        (0..frontier.points.len()).map(|at| program.load(chunk, a, b, at, &frontier)).collect::<Vec<Load>>()
+        (0..frontier.points.len()).map(|at| program.load(chunk, a, b, at, &frontier)).collect::<Vec<StageLoad>>()
     };
     let (first, second) = (mixes(one), mixes(other));
-    let fits = |a: &Load, b: &Load| {
+    let fits = |a: &StageLoad, b: &StageLoad| {
         let again = again.max(a.again).max(b.again);
         left.iter().all(|[room, one, other]| a.kept * one + b.kept * other + again <= *room)
     };
-    let mut found: Vec<(Load, Load)> = Vec::new();
+    let mut found: Vec<(StageLoad, StageLoad)> = Vec::new();
     for a in &first {
         let Some(b) = second.iter().find(|b| fits(a, b)) else { continue };
         if found.last().is_none_or(|(_, known)| b.backward < known.backward) {

@@ -1,95 +1,67 @@
-//! What no cuts can beat, where ranks own several stages.
+//! Lower bound on the pipeline's time where ranks hold several stages.
 
-use super::branch::{self, Budget};
-use super::configs::Configs;
-use super::integer::{self, Column};
-use super::network::{Multipliers, Network};
-use super::program::Program;
+use super::branch;
+use super::branch::Budget;
+use super::columns::Columns;
+use super::shapes::StageShapes;
+use crate::refine::program::StageProgram;
 use meshwright_engine::schedule::paths::Path;
 
-/// A bound, and what is left beneath it.
-pub struct Bound {
-    /// No split that fits has a shorter longest chain, but for those beyond the target.
-    pub length: f64,
-    /// The step that a pipeline's length gives, of every split within the target: at none, and for one second more.
-    pub line: (f64, f64),
-    /// The target: the length of a pipeline whose step is what is known.
-    pub target: f64,
-    /// Splits that the bound is made of.
-    pub met: Vec<Vec<usize>>,
-    /// All stages that a split under the target may have, where they are few.
-    pub columns: Option<Vec<Column>>,
-}
-
-/// A lower bound on the longest chain of every split that fits and whose step is under `known`; and splits that it is made of,
-/// to be played. `line` = the step that a pipeline's length gives. Chains that are met join the others.
+/// Lower bound on a step, with the dual's search for better splits on the way.
 ///
-/// Some rank is the busiest, and takes no less for a micro-batch than where the layers are shared out with no regard to their
-/// order ([`Configs::busiest`]). Beyond that, what the ranks hold is branched on ([`branch::prove`]).
-pub fn of(
-    program: &Program,
-    chains: &mut Vec<Path>,
-    (known, line): (f64, (f64, f64)),
+/// `incumbent` is the best step so far and `line` the step that a pipeline's time gives: its value at zero and its slope. Splits
+/// met are passed to `play`, which returns the incumbent after it. The result is at most the incumbent.
+///
+/// The bound is the largest of three, each valid for every split that is faster than the incumbent:
+///
+/// * the busiest rank with every layer under its fastest option ([`busiest`]);
+/// * the busiest rank over columns that fit ([`Columns::busiest`]);
+/// * the Lagrangian dual, raised by branch and bound ([`branch::prove`]).
+pub fn lower_bound(
+    program: &StageProgram,
+    paths: Vec<Path>,
+    (incumbent, line): (f64, (f64, f64)),
     tolerance: f64,
     budget: &mut Budget,
     play: &mut dyn FnMut(Vec<usize>) -> f64,
-) -> Bound {
+) -> f64 {
     let m = program.stager.micro_batches();
-    let (length, line, met) = (f64::INFINITY, line, Vec::new());
-    let target = (known - line.0) / line.1;
-    let ceiling = target / m * (1.0 + 1e-9);
-    let nothing = Bound { length, line, target, met, columns: None };
     let least = busiest(program);
-    if least >= ceiling {
-        return nothing;
-    }
-    let network = Network::new(program, ceiling);
-    if network.is_empty() {
-        return nothing;
-    }
-    let none = Multipliers { chains: vec![1.0 / chains.len() as f64; chains.len()], memory: vec![0.0; program.ranks] };
-    let scale = if target.is_finite() { target } else { m * least };
-    let (root, multipliers, met) = network.raise(none, chains, scale, (ROOT_ROUNDS, &mut MOST_PRICED.clone()));
+    let lift = |line: (f64, f64), pipe: f64| (line.0 + line.1 * pipe).min(incumbent);
+    let target = (incumbent - line.0) / line.1;
     if !target.is_finite() {
-        return Bound { length: root, met, ..nothing };
+        return line.0 + line.1 * m * least;
     }
-    let mut found = Bound { length: root, met, ..nothing };
-    if let Some(configs) = Configs::new(program, &network, ceiling) {
-        let narrow = configs.line(program, &network, ceiling, program.sends);
-        if narrow.0 > line.0 {
-            found.line = narrow;
-            found.target = (known - narrow.0) / narrow.1;
-        }
-        let enough = tolerance.max(ENOUGH);
-        let line = found.line;
-        let goal = |known: f64| (known * (1.0 - enough) - line.0) / line.1;
-        let least = least.max(configs.busiest(program, &network));
-        let mut play = |cuts: Vec<usize>| goal(play(cuts));
-        let length = branch::prove(program, &network, &configs, chains, goal(known), (budget, &mut play));
-        found.length = found.length.max(m * least).max(length);
+    let ceiling = target / m * (1.0 + 1e-9);
+    if least >= ceiling {
+        return incumbent;
     }
-    found.met.sort();
-    found.met.dedup();
-    if found.length < found.target * (1.0 - tolerance) {
-        found.columns = network.columns(&multipliers, chains, found.target, integer::MOST_COLUMNS);
+    let shapes = StageShapes::new(program, ceiling);
+    if shapes.is_empty() {
+        return incumbent;
     }
-    found
+    let Some(columns) = Columns::new(program, &shapes, ceiling) else { return lift(line, m * least) };
+    let narrow = columns.line(program, &shapes, ceiling, program.sends);
+    let line = if narrow.0 > line.0 { narrow } else { line };
+    let enough = tolerance.max(ENOUGH);
+    let cutoff = |incumbent: f64| (incumbent * (1.0 - enough) - line.0) / line.1;
+    let mut play = |cuts: Vec<usize>| cutoff(play(cuts));
+    let dual = branch::prove(program, &shapes, &columns, paths, cutoff(incumbent), (budget, &mut play));
+    let pipe = dual.max(m * least).max(m * columns.busiest(program, &shapes));
+    lift(line, pipe)
 }
 
-/// Rounds of the network's multipliers.
-const ROOT_ROUNDS: usize = 150;
-/// Most arcs that they price, and most work of the branches, the same on every machine.
-const MOST_PRICED: usize = 20_000_000;
+/// Work of all branch-and-bound nodes of a plan, in multiplications: the same on every machine.
 pub const MOST_WORK: usize = 3_200_000_000;
-/// A proof that is enough: to prove more takes longer than it is worth.
+/// Gap at which branch and bound stops: to prove more takes longer than it is worth.
 pub const ENOUGH: f64 = 9e-3;
 
-/// Most states of the sharing out; beyond, the mean over ranks is the bound.
+/// Most states of the dynamic program over layer counts; beyond, the mean over ranks is the bound.
 const MOST_STATES: usize = 20_000;
 
 /// The least time of the busiest rank over all ways to share the layers out among ranks, whatever their order: each rank takes
 /// a number of each kind; its states and what it keeps for its least in-flight chunk must fit.
-pub fn busiest(program: &Program) -> f64 {
+pub fn busiest(program: &StageProgram) -> f64 {
     let kinds = program.layer_kinds();
     let mut all = vec![0_usize; kinds];
     for &kind in &program.items {
@@ -110,7 +82,7 @@ pub fn busiest(program: &Program) -> f64 {
     if states > MOST_STATES || time[main] <= 0.0 {
         return low;
     }
-    let feasible = |ceiling: f64| share_out(&all, &time, &ends, main, &others, ceiling * (1.0 + 1e-12));
+    let feasible = |ceiling: f64| fits_under(&all, &time, &ends, main, &others, ceiling * (1.0 + 1e-12));
     if feasible(low) {
         return low;
     }
@@ -130,7 +102,7 @@ pub fn busiest(program: &Program) -> f64 {
 }
 
 /// Whether ranks under a ceiling can take all layers.
-fn share_out(all: &[usize], time: &[f64], ends: &[f64], main: usize, others: &[usize], ceiling: f64) -> bool {
+fn fits_under(all: &[usize], time: &[f64], ends: &[f64], main: usize, others: &[usize], ceiling: f64) -> bool {
     let takes = |rank: usize| {
         let end = ends[rank];
         // What this rank may take of the other kinds, and of the main kind with that.
@@ -157,12 +129,12 @@ fn share_out(all: &[usize], time: &[f64], ends: &[f64], main: usize, others: &[u
         };
         takes.into_iter().map(with_mains).collect()
     };
-    shared_out(all, main, others, ends.len(), takes)
+    covers_layers(all, main, others, ends.len(), takes)
 }
 
 /// Whether ranks can take all layers, where `takes` says of each what it may take of the `others` kinds, and of the `main` kind
 /// with that: for every count of the others, the most of the main one.
-pub fn shared_out(
+pub fn covers_layers(
     all: &[usize],
     main: usize,
     others: &[usize],

@@ -1,102 +1,102 @@
-//! Everything a rank may hold: layers for each of its stages, and the least time that they take within its memory.
+//! Columns of a rank: layers for each of its stages and a recomputation with which they fit, as in Dantzig and Wolfe's decomposition.
 
-use super::bound::shared_out;
-use super::edges::Edges;
-use super::extras::{Extra, Stairs, extras};
-use super::network::Network;
-use super::program::Program;
+use super::bound::covers_layers;
+use super::recomputation::{ExtraTime, MixStairs, recomputations};
+use super::shapes::StageShapes;
+use crate::refine::edges::Edges;
+use crate::refine::program::StageProgram;
 
-/// Most sets of layers, of all ranks together.
+/// Most columns of all ranks together.
 const MOST: usize = 30_000;
-/// Most stages of a rank: with more, there are too many sets to list.
+/// Most stages of a rank: with more, there are too many columns to list.
 const MOST_OF_RANK: usize = 4;
-/// Most states of the sharing out of kinds.
+/// Most states of the dynamic program over layer counts.
 const MOST_STATES: usize = 20_000;
 
-/// What the ranks may hold under a ceiling on the time of a rank.
-pub struct Configs {
+/// Columns of all ranks under a ceiling on the time of a rank.
+pub struct Columns {
     /// By rank.
-    pub ranks: Vec<OfRank>,
+    pub ranks: Vec<RankColumns>,
 }
 
-/// What one rank may hold: layers for each of its stages under a mix of recomputation, one choice after another.
-pub struct OfRank {
+/// Columns of one rank, in arrays with one column after another.
+pub struct RankColumns {
     /// Its stages.
     pub chunks: Vec<usize>,
-    /// The least time of each choice for one micro-batch.
+    /// Time of each column for one micro-batch, a lower bound.
     pub time: Vec<f64>,
-    /// Whether its choices are all there are: else a mean of some may stand for one that is not listed.
+    /// Whether the columns are complete: else convex combinations stand for recomputations that are not listed.
     pub listed: bool,
-    /// A shape of the network for each stage.
+    /// Shape of each stage.
     shapes: Vec<usize>,
-    /// Forwards of all stages, backwards, weight gradients, expert traffic.
+    /// Forwards of all stages, then backwards, weight gradients and expert traffic, seconds.
     times: Vec<f64>,
-    /// What is recomputed on any of the stages, beyond that.
-    floating: Vec<f64>,
+    /// Recomputation that is not placed on a stage, seconds.
+    unplaced: Vec<f64>,
     /// Layers by kind.
     kinds: Vec<u32>,
 }
 
-impl OfRank {
-    /// How many choices.
+impl RankColumns {
+    /// Number of columns.
     pub fn len(&self) -> usize {
         self.time.len()
     }
-    /// The shapes of a choice.
-    pub fn shapes(&self, choice: usize) -> &[usize] {
-        &self.shapes[choice * self.chunks.len()..(choice + 1) * self.chunks.len()]
+    /// Shapes of a column's stages.
+    pub fn shapes(&self, column: usize) -> &[usize] {
+        &self.shapes[column * self.chunks.len()..(column + 1) * self.chunks.len()]
     }
-    /// Forwards of all its stages, then backwards, then weight gradients, then expert traffic.
-    pub fn times(&self, choice: usize) -> &[f64] {
+    /// Times of a column: forwards of all stages, then backwards, weight gradients and expert traffic.
+    pub fn times(&self, column: usize) -> &[f64] {
         let width = 4 * self.chunks.len();
-        &self.times[choice * width..(choice + 1) * width]
+        &self.times[column * width..(column + 1) * width]
     }
-    /// What is recomputed on any of the stages of a choice.
-    pub fn floating(&self, choice: usize) -> f64 {
-        self.floating[choice]
+    /// Recomputation of a column that is not placed on a stage.
+    pub fn unplaced(&self, column: usize) -> f64 {
+        self.unplaced[column]
     }
     /// Layers by kind.
-    pub fn kinds(&self, choice: usize) -> &[u32] {
+    pub fn kinds(&self, column: usize) -> &[u32] {
         let width = self.kinds.len() / self.len();
-        &self.kinds[choice * width..(choice + 1) * width]
+        &self.kinds[column * width..(column + 1) * width]
     }
     /// Layers of each stage.
-    pub fn sizes(&self, choice: usize, network: &Network) -> Vec<u32> {
-        self.shapes(choice).iter().map(|&shape| network.shapes()[shape].counts.iter().sum()).collect()
+    pub fn sizes(&self, column: usize, stages: &StageShapes) -> Vec<u32> {
+        self.shapes(column).iter().map(|&shape| stages.shapes()[shape].counts.iter().sum()).collect()
     }
 
-    fn push(&mut self, program: &Program, network: &Network, shapes: &[usize], extra: &Extra) {
-        let like = |shape: usize| network.shapes()[shape].like;
+    fn push(&mut self, program: &StageProgram, stages: &StageShapes, shapes: &[usize], extra: &ExtraTime) {
+        let items_of = |shape: usize| stages.shapes()[shape].items;
         let of: Vec<[f64; 4]> = self
             .chunks
             .iter()
             .zip(shapes)
-            .map(|(&chunk, &shape)| program.times(chunk, like(shape).0, like(shape).1))
+            .map(|(&chunk, &shape)| program.times(chunk, items_of(shape).0, items_of(shape).1))
             .collect();
         self.times.extend(of.iter().map(|time| time[0]));
         self.times.extend(of.iter().zip(&extra.of_stage).map(|(time, extra)| time[1] + extra));
         self.times.extend(of.iter().map(|time| time[2]));
         self.times.extend(of.iter().map(|time| time[3]));
         let base: f64 = of.iter().map(|time| program.busy(*time)).sum();
-        let again = extra.of_stage.iter().sum::<f64>() + extra.floating;
+        let again = extra.of_stage.iter().sum::<f64>() + extra.unplaced;
         self.time.push(base + program.slower() * again);
-        self.floating.push(extra.floating);
+        self.unplaced.push(extra.unplaced);
         self.shapes.extend(shapes);
         let kinds = program.layer_kinds();
         let counts =
-            (0..kinds).map(|kind| shapes.iter().map(|&shape| network.shapes()[shape].counts[kind]).sum::<u32>());
+            (0..kinds).map(|kind| shapes.iter().map(|&shape| stages.shapes()[shape].counts[kind]).sum::<u32>());
         self.kinds.extend(counts);
     }
 }
 
-impl Configs {
-    /// Every set of layers whose least time is within `ceiling` and that fits. `None` where they are too many.
-    pub fn new(program: &Program, network: &Network, ceiling: f64) -> Option<Self> {
+impl Columns {
+    /// Every column that fits and whose time is within `ceiling`. `None` where they are too many.
+    pub fn new(program: &StageProgram, stages: &StageShapes, ceiling: f64) -> Option<Self> {
         if program.chunks > MOST_OF_RANK * program.ranks {
             return None;
         }
-        let mut mixes: Vec<Option<Vec<Stairs>>> = Vec::new();
-        mixes.resize_with(network.shapes().len(), || None);
+        let mut mixes: Vec<Option<Vec<MixStairs>>> = Vec::new();
+        mixes.resize_with(stages.shapes().len(), || None);
         let mut left = MOST;
         let mut ranks = Vec::with_capacity(program.ranks);
         for rank in 0..program.ranks {
@@ -105,19 +105,19 @@ impl Configs {
                 .iter()
                 .map(|&chunk| {
                     let time = |shape: usize| {
-                        let (a, b) = network.shapes()[shape].like;
+                        let (a, b) = stages.shapes()[shape].items;
                         program.fastest(chunk, a, b).both()
                     };
-                    network.shapes_of(chunk).into_iter().map(|shape| (shape, time(shape))).collect()
+                    stages.shapes_of(chunk).into_iter().map(|shape| (shape, time(shape))).collect()
                 })
                 .collect();
-            let mut of_rank = OfRank {
+            let mut of_rank = RankColumns {
                 chunks,
                 time: Vec::new(),
                 listed: true,
                 shapes: Vec::new(),
                 times: Vec::new(),
-                floating: Vec::new(),
+                unplaced: Vec::new(),
                 kinds: Vec::new(),
             };
             let least: Vec<f64> =
@@ -126,10 +126,10 @@ impl Configs {
             combine(&of_chunk, &least, ceiling, 0.0, &mut Vec::new(), &mut found, left)?;
             for (shapes, time) in found {
                 let most = (ceiling - time) / program.slower();
-                let (extras, all) = extras(program, network, &mut mixes, (rank, &of_rank.chunks), &shapes, most);
+                let (extras, all) = recomputations(program, stages, &mut mixes, (rank, &of_rank.chunks), &shapes, most);
                 of_rank.listed &= all;
                 for extra in extras {
-                    of_rank.push(program, network, &shapes, &extra);
+                    of_rank.push(program, stages, &shapes, &extra);
                 }
             }
             left = left.checked_sub(of_rank.time.len())?;
@@ -138,9 +138,8 @@ impl Configs {
         Some(Self { ranks })
     }
 
-    /// The least time of the busiest rank over all ways to share the layers out among ranks, whatever their order, as far as
-    /// they may hold them.
-    pub fn busiest(&self, program: &Program, network: &Network) -> f64 {
+    /// Least time of the busiest rank over all choices of a column a rank that hold every layer, whatever their order.
+    pub fn busiest(&self, program: &StageProgram, stages: &StageShapes) -> f64 {
         let mut times: Vec<f64> = self.ranks.iter().flat_map(|rank| rank.time.iter().copied()).collect();
         times.sort_by(f64::total_cmp);
         times.dedup();
@@ -161,7 +160,7 @@ impl Configs {
                 let mut takes: Vec<(Vec<usize>, usize)> = sets
                     .map(|set| {
                         let sum = |kind: usize| {
-                            let counts = of_rank.shapes(set).iter().map(|&shape| network.shapes()[shape].counts[kind]);
+                            let counts = of_rank.shapes(set).iter().map(|&shape| stages.shapes()[shape].counts[kind]);
                             counts.sum::<u32>() as usize
                         };
                         (others.iter().map(|&kind| sum(kind)).collect(), sum(main))
@@ -179,17 +178,17 @@ impl Configs {
                 }
                 kept
             };
-            shared_out(&all, main, &others, program.ranks, takes)
+            covers_layers(&all, main, &others, program.ranks, takes)
         };
         let at = times.partition_point(|&time| !fits(time));
         times.get(at).copied().unwrap_or(f64::INFINITY)
     }
 
-    /// What the step adds to its pipeline at the least, as a line over the pipeline's time: some rank holds no less than the
-    /// mean, as one of these sets does, and nothing hides behind more than a rank takes.
-    pub fn line(&self, program: &Program, network: &Network, ceiling: f64, sends: f64) -> (f64, f64) {
+    /// Step time over the pipeline's time, as the value at zero and the slope of a line, a lower bound: some rank holds at least the
+    /// mean parameters, as one of these columns does, and nothing hides behind more than a rank takes.
+    pub fn line(&self, program: &StageProgram, stages: &StageShapes, ceiling: f64, sends: f64) -> (f64, f64) {
         let times = |chunk: usize, shape: usize| {
-            let (a, b) = network.shapes()[shape].like;
+            let (a, b) = stages.shapes()[shape].items;
             (program.times(chunk, a, b), program.parameters(chunk, a, b))
         };
         let [dense, experts] = (0..program.chunks)
@@ -219,7 +218,7 @@ impl Configs {
     }
 }
 
-/// All choices of a shape for each stage whose fastest times are within the ceiling. `None` where they are more than `most`.
+/// Every column of a shape for each stage whose fastest times are within the ceiling. `None` where there are more than `most`.
 fn combine(
     of_chunk: &[Vec<(usize, f64)>],
     least: &[f64],

@@ -1,38 +1,39 @@
-//! What a rank recomputes to hold what it holds: the least time, within its memory.
+//! Least recomputation with which a rank's stages fit its memory.
 
-use super::network::Network;
-use super::program::Program;
+use super::shapes::StageShapes;
+use crate::refine::program::StageProgram;
 
-/// What a rank recomputes beyond its fastest mixes.
-pub struct Extra {
+/// Recomputation of a rank beyond its fastest mixes, seconds of backward.
+pub struct ExtraTime {
     /// On each of its stages.
     pub of_stage: Vec<f64>,
-    /// On any of them.
-    pub floating: f64,
+    /// Not placed on a stage: a lower bound of their sum.
+    pub unplaced: f64,
 }
 
-/// Most ways to share recomputation between two stages that are all listed.
+/// Most undominated pairs of recomputations that are all listed; of more, only the lower hull.
 const MOST_LISTED: usize = 24;
 
-/// Mixes of one shape whose whole recomputed layers need no more than a working set: none slower and larger than another.
-pub struct Stairs {
+/// Undominated mixes of one shape whose recomputed layers need no more than a working set.
+pub struct MixStairs {
     again: f64,
     /// Extra time and bytes of one micro-batch, the fastest first.
     steps: Vec<(f64, f64)>,
 }
 
-/// What a rank recomputes to hold these shapes, the least or less, and whether these are all the ways there are: for two stages
-/// every way to share it of which none is slower on both than another, or where they are many those that some price would choose;
-/// for more how much it is together. Nothing where they never fit with no more than `ceiling` recomputed.
-pub fn extras(
-    program: &Program,
-    network: &Network,
-    mixes: &mut [Option<Vec<Stairs>>],
+/// Recomputations with which these shapes fit their rank, none over `ceiling`, and whether they are complete.
+///
+/// One of two stages: every undominated pair, or the vertices of its lower hull where there are many. Of more: one entry, the largest
+/// over the moments of memory of the linear relaxation. Empty where the shapes do not fit.
+pub fn recomputations(
+    program: &StageProgram,
+    shapes_of: &StageShapes,
+    mixes: &mut [Option<Vec<MixStairs>>],
     (rank, chunks): (usize, &[usize]),
     shapes: &[usize],
     ceiling: f64,
-) -> (Vec<Extra>, bool) {
-    let like = |shape: usize| network.shapes()[shape].like;
+) -> (Vec<ExtraTime>, bool) {
+    let like = |shape: usize| shapes_of.shapes()[shape].items;
     let loads =
         || chunks.iter().zip(shapes).map(|(&chunk, &shape)| program.fastest(chunk, like(shape).0, like(shape).1));
     let states: f64 = shapes.iter().map(|&shape| program.states(like(shape).0, like(shape).1)).sum();
@@ -46,14 +47,14 @@ pub fn extras(
         .collect();
     let none = vec![0.0; chunks.len()];
     if tight.is_empty() {
-        return (vec![Extra { of_stage: none, floating: 0.0 }], true);
+        return (vec![ExtraTime { of_stage: none, unplaced: 0.0 }], true);
     }
     for (&chunk, &shape) in chunks.iter().zip(shapes) {
         if mixes[shape].is_none() {
             mixes[shape] = Some(stairs(program, chunk, like(shape)));
         }
     }
-    let of: Vec<&Vec<Stairs>> = shapes.iter().filter_map(|&shape| mixes[shape].as_ref()).collect();
+    let of: Vec<&Vec<MixStairs>> = shapes.iter().filter_map(|&shape| mixes[shape].as_ref()).collect();
     let mut levels: Vec<f64> = of.iter().flat_map(|list| list.iter().map(|stairs| stairs.again)).collect();
     levels.sort_by(f64::total_cmp);
     levels.dedup();
@@ -74,7 +75,7 @@ pub fn extras(
         let all = undominated(all.filter(|(one, other)| one + other <= ceiling).collect());
         let all_listed = all.len() <= MOST_LISTED;
         let listed = if all_listed { all } else { lower_hull(all) };
-        let extra = |(one, other)| Extra { of_stage: vec![one, other], floating: 0.0 };
+        let extra = |(one, other)| ExtraTime { of_stage: vec![one, other], unplaced: 0.0 };
         return (listed.into_iter().map(extra).collect(), all_listed);
     }
     let mut most = 0.0_f64;
@@ -85,12 +86,12 @@ pub fn extras(
             .fold(f64::INFINITY, f64::min);
         most = most.max(least);
     }
-    let floating = (most - slack.iter().sum::<f64>()).max(0.0);
-    let listed = if floating > ceiling { Vec::new() } else { vec![Extra { of_stage: none, floating }] };
+    let unplaced = (most - slack.iter().sum::<f64>()).max(0.0);
+    let listed = if unplaced > ceiling { Vec::new() } else { vec![ExtraTime { of_stage: none, unplaced }] };
     (listed, false)
 }
 
-/// Adds the pairs of steps, one of each list, that fit at every moment: with each of the first the fastest of the second.
+/// Adds the pairs of steps, one of each list, that fit at every moment: the fastest of the second for each of the first.
 fn shared(first: &[(f64, f64)], second: &[(f64, f64)], moments: &[Vec<f64>], room: f64, all: &mut Vec<(f64, f64)>) {
     // As the first is slower and smaller, the second may be faster and larger.
     let mut at = second.len();
@@ -105,7 +106,7 @@ fn shared(first: &[(f64, f64)], second: &[(f64, f64)], moments: &[Vec<f64>], roo
     }
 }
 
-/// The points of which none is as slow in both as another.
+/// Points that no other is below in both coordinates.
 fn undominated(mut all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     all.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.total_cmp(&b.1)));
     let mut kept: Vec<(f64, f64)> = Vec::new();
@@ -117,7 +118,7 @@ fn undominated(mut all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     kept
 }
 
-/// Of such points, those that the least of some sum with positive weights takes.
+/// Lower convex hull of undominated points: every minimiser of a sum with positive weights.
 fn lower_hull(all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let mut hull: Vec<(f64, f64)> = Vec::new();
     for next in all {
@@ -132,8 +133,8 @@ fn lower_hull(all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     hull
 }
 
-/// The mixes of layers `a..b` of a stage for each working set that one of them needs.
-fn stairs(program: &Program, chunk: usize, (a, b): (usize, usize)) -> Vec<Stairs> {
+/// Mixes of layers `a..b` of a stage, by the working set that one of them needs.
+fn stairs(program: &StageProgram, chunk: usize, (a, b): (usize, usize)) -> Vec<MixStairs> {
     let frontier = program.frontier(chunk, a, b);
     let mut levels: Vec<f64> = frontier.points.iter().map(|point| point.again).collect();
     levels.sort_by(f64::total_cmp);
@@ -147,13 +148,13 @@ fn stairs(program: &Program, chunk: usize, (a, b): (usize, usize)) -> Vec<Stairs
                     steps.push((point.extra, point.kept));
                 }
             }
-            Stairs { again, steps }
+            MixStairs { again, steps }
         })
         .collect()
 }
 
-/// The least sum of extra times, one step of each list, whose weighted bytes are within `room`; of several lists the
-/// linear relaxation. `None` where nothing fits.
+/// Least sum of extra times, one step of each list, whose weighted bytes are within `room`; of several lists the linear relaxation.
+/// `None` where nothing fits.
 fn least_extra(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f64> {
     match lists {
         [only] => only.iter().find(|step| step.1 * weights[0] <= room).map(|step| step.0),
@@ -161,7 +162,7 @@ fn least_extra(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f6
     }
 }
 
-/// The linear relaxation of [`least_extra`]: steps along the lower hulls, the most bytes for their time first.
+/// Linear relaxation of [`least_extra`]: steps along the lower hulls, the most bytes for their time first.
 fn relaxed(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f64> {
     let mut over = -room;
     let mut edges: Vec<(f64, f64)> = Vec::new(); // extra time, bytes saved

@@ -1,23 +1,22 @@
-//! A walk over splits that now and then takes a slower one, so as to leave what single moves of a layer cannot.
+//! Simulated annealing over cuts: leaves local optima that single moves of a layer cannot.
 
-use super::blend::length;
-use super::coupled::stage_times;
-use super::cuts::legal;
-use super::mixes::{Known, fastest, loads};
-use super::program::{Load, Program};
+use super::memory::{FittingMixes, fastest, loads};
+use crate::refine::cuts::legal;
+use crate::refine::paths::{length, stage_times};
+use crate::refine::program::{StageLoad, StageProgram};
 use meshwright_engine::schedule::paths::Path;
 
-/// Operations played by one walk, the same on every machine; and most of its steps.
-const MOST_PLAYED: usize = 24_000_000;
+/// Simulated operations and steps of one annealing of the usual length, the same on every machine.
+const MOST_SIMULATED: usize = 24_000_000;
 const MOST_STEPS: usize = 12_000;
-/// By how much a step may be slower at the beginning, as a share, and what of that is left at the end.
+/// Temperature at the beginning, as a share of the pipeline's time, and the share of it that is left at the end.
 const WARM: f64 = 0.01;
 const COLD: f64 = 1e-3;
 
-/// Numbers without a seed from outside (SplitMix64): the same walk on every run.
-struct Numbers(u64);
+/// Pseudorandom numbers (SplitMix64) from a fixed seed.
+struct SplitMix(u64);
 
-impl Numbers {
+impl SplitMix {
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -34,36 +33,36 @@ impl Numbers {
     }
 }
 
-/// Simulated annealing over cuts from `start`, as one of so many `programs`: the fastest cuts met, by the replay of their
-/// stages. `None` where nothing is played or the start does not fit.
-pub fn walk(
-    program: &Program,
-    chains: &[Path],
+/// Simulated annealing over cuts from `start`, `longer` times the usual length, as one of so many `programs`: the fastest cuts met, by their
+/// simulated pipeline. `None` where the schedule has no list of operations or the start does not fit.
+pub fn anneal(
+    program: &StageProgram,
+    paths: &[Path],
     start: Vec<usize>,
-    known: &mut Known,
-    programs: usize,
+    mixes: &mut FittingMixes,
+    (longer, programs): (usize, usize),
 ) -> Option<Vec<usize>> {
     if program.chunks < 3 {
         return None;
     }
     let player = program.player()?;
-    let played = |loads: &[Load]| player.makespan(&stage_times(program.stager.pairs().pairing(), loads)).get();
-    let floor = |loads: &[Load]| chains.iter().map(|path| length(path, loads)).fold(0.0, f64::max);
+    let simulated = |loads: &[StageLoad]| player.makespan(&stage_times(program.stager.pairs().pairing(), loads)).get();
+    let floor = |loads: &[StageLoad]| paths.iter().map(|path| length(path, loads)).fold(0.0, f64::max);
     let mut here = start;
-    let mut time = played(&loads(program, &here, known)?);
+    let mut time = simulated(&loads(program, &here, mixes)?);
     let (mut best, mut least) = (here.clone(), time);
-    let mut numbers = Numbers(1);
-    let mut left = MOST_PLAYED / programs;
-    let steps = MOST_STEPS / programs;
+    let mut numbers = SplitMix(1);
+    let mut left = longer * MOST_SIMULATED / programs;
+    let steps = longer * MOST_STEPS / programs;
     let operations = player.operations();
     for step in 0..steps {
         let cuts = moved(program, &here, &mut numbers);
-        let warmth = WARM * COLD.powf(step as f64 / steps as f64);
-        let limit = time * (1.0 - warmth * numbers.share().ln());
+        let temperature = WARM * COLD.powf(step as f64 / steps as f64);
+        let limit = time * (1.0 - temperature * numbers.share().ln());
         if !legal(program, &cuts) || floor(&fastest(program, &cuts)) >= limit {
             continue;
         }
-        let Some(loads) = loads(program, &cuts, known) else { continue };
+        let Some(loads) = loads(program, &cuts, mixes) else { continue };
         if floor(&loads) >= limit {
             continue;
         }
@@ -71,7 +70,7 @@ pub fn walk(
             break;
         }
         left -= operations;
-        let own = played(&loads);
+        let own = simulated(&loads);
         if own < limit {
             (here, time) = (cuts, own);
             if time < least {
@@ -82,8 +81,8 @@ pub fn walk(
     Some(best)
 }
 
-/// Cuts with one layer moved between two stages, neighbours more often than others.
-fn moved(program: &Program, cuts: &[usize], numbers: &mut Numbers) -> Vec<usize> {
+/// Cuts with one layer moved between two random stages, neighbours more often than others.
+fn moved(program: &StageProgram, cuts: &[usize], numbers: &mut SplitMix) -> Vec<usize> {
     let last = program.chunks - 1;
     let (one, other) = (numbers.below(last + 1), numbers.below(last + 1));
     let (low, mut high) = (one.min(other), one.max(other));

@@ -1,0 +1,188 @@
+//! Subgradient ascent of the Lagrangian dual at one branch-and-bound node: the volume algorithm.
+//!
+//! Barahona and Anbil's variant of the subgradient method: multipliers move from the best ones met along the subgradient at a running
+//! mean of the minimisers, and that mean tends to a solution of the linear relaxation. Its critical path is the row to add next, and
+//! its shares say where to branch.
+
+use super::dual::{Dual, Minimiser, Multipliers, PathPool, PathView, VIOLATED};
+
+/// Share of the mean that the newest minimiser makes up, how many rounds without a better bound shrink the step, and most rounds: for
+/// the root, and for the nodes below it. Tried on the plans of docs/refine.md; the bound is valid for any.
+const AT_ROOT: Schedule = Schedule { newest: 0.02, patience: 40, rounds: 4000, critical_path_every: 5 };
+const BELOW: Schedule = Schedule { newest: 0.1, patience: 8, rounds: 150, critical_path_every: 20 };
+/// Length of a step as a share of Polyak's: at first, at most and at the end; its growth with a better bound, its shrinkage without.
+const FIRST_PACE: f64 = 0.1;
+const MOST_PACE: f64 = 2.0;
+const LEAST_PACE: f64 = 0.003;
+const FASTER: f64 = 1.05;
+const SLOWER: f64 = 0.85;
+/// Share of the cutoff by which a bound must rise to count as better.
+const BETTER: f64 = 1e-6;
+/// Rounds after which paths without weight are dropped.
+const DROP_EVERY: usize = 50;
+/// Work of pricing a column, in multiplications.
+const COLUMN: usize = 24;
+
+/// How the ascent proceeds.
+struct Schedule {
+    newest: f64,
+    patience: usize,
+    rounds: usize,
+    critical_path_every: usize,
+}
+
+/// Branch-and-bound node: columns that each rank may still take.
+pub struct SearchNode {
+    /// Columns of each rank, ascending.
+    pub left: Vec<Vec<usize>>,
+    /// Multipliers to begin with.
+    pub multipliers: Multipliers,
+    /// Lower bound on the longest dependency path of its splits.
+    pub bound: f64,
+    /// Number of branchings above it.
+    pub depth: usize,
+    /// Whether its cuts are fixed, so that only recomputation is left to choose.
+    pub leaf: bool,
+}
+
+/// Outcome of a node's ascent.
+pub struct Ascended {
+    /// The node without columns over the cutoff; none where it is pruned.
+    pub rest: Option<Rest>,
+    /// Columns of a split whose paths are all shorter than the cutoff, if one was met.
+    pub short: Option<Vec<usize>>,
+    /// Critical paths that were met.
+    pub fresh: PathPool,
+    /// Multiplications, and operations simulated.
+    pub work: usize,
+}
+
+/// Node that survives its ascent.
+pub struct Rest {
+    /// The node, without columns that no split under the cutoff has.
+    pub node: SearchNode,
+    /// Running mean of the minimisers, as shares of each rank's columns.
+    pub shares: Vec<Vec<(usize, f64)>>,
+    /// Lower bound of the splits with a column, by rank and column left.
+    pub each: Vec<Vec<f64>>,
+}
+
+/// Raises the bound of a node until it reaches the cutoff, the step length vanishes, or a split under the cutoff is met.
+pub fn ascend(dual: &Dual, pool: &PathPool, node: SearchNode, cutoff: f64) -> Ascended {
+    let mut paths = PathView::new(pool);
+    let (mut work, mut short) = (0, None);
+    let rest = ascended(dual, node, cutoff, (&mut paths, &mut work, &mut short));
+    Ascended { rest, short, fresh: paths.fresh, work }
+}
+
+fn ascended(
+    dual: &Dual,
+    mut node: SearchNode,
+    cutoff: f64,
+    (paths, work, short): (&mut PathView, &mut usize, &mut Option<Vec<usize>>),
+) -> Option<Rest> {
+    let columns: usize = node.left.iter().map(Vec::len).sum();
+    let schedule = if node.depth == 0 { AT_ROOT } else { BELOW };
+    let mut at = node.multipliers.clone();
+    let mut best = f64::NEG_INFINITY;
+    let (mut pace, mut stalled) = (FIRST_PACE, 0);
+    let mut mean = Mean::new(node.left.len());
+    for round in 0..schedule.rounds {
+        *work += COLUMN * columns + 2 * dual.width() * at.paths.len();
+        let minimiser = dual.minimise(&node.left, &at, paths)?;
+        mean.take(dual, &minimiser, schedule.newest);
+        if minimiser.value > best + BETTER * cutoff {
+            (pace, stalled) = ((pace * FASTER).min(MOST_PACE), 0);
+        } else {
+            stalled += 1;
+        }
+        if minimiser.value > best {
+            best = minimiser.value;
+            node.multipliers.clone_from(&at);
+        }
+        if best >= cutoff {
+            return None;
+        }
+        if paths.lengths(&dual.times(&minimiser), &at).iter().all(|&length| length < cutoff) {
+            let loads = dual.loads(&dual.times(&minimiser));
+            let Some(path) = dual.violated_path(&loads, &at, cutoff, (paths, work)) else {
+                *short = Some(minimiser.chosen);
+                break;
+            };
+            node.multipliers.paths.push((path, 0.0));
+        } else if round % schedule.critical_path_every == 0 || (stalled == 0 && round % 2 == 0) {
+            let loads = dual.loads(&mean.times);
+            if let Some(path) = dual.violated_path(&loads, &at, best * (1.0 + VIOLATED), (paths, work)) {
+                node.multipliers.paths.push((path, 0.0));
+            }
+        }
+        if stalled >= schedule.patience {
+            (pace, stalled) = (pace * SLOWER, 0);
+            if pace < LEAST_PACE {
+                break;
+            }
+        }
+        let lengths = paths.lengths(&mean.times, &node.multipliers);
+        let Some(next) = dual.moved(&node.multipliers, (&lengths, &mean.missing), pace * (cutoff - best)) else {
+            break;
+        };
+        at = next;
+        if round % DROP_EVERY == DROP_EVERY - 1 {
+            drop_unweighted(&mut node.multipliers, &mut at);
+        }
+    }
+    node.bound = node.bound.max(best);
+    let mut each = dual.bound_of_each(&node.left, &node.multipliers, paths);
+    for (left, each) in node.left.iter_mut().zip(&mut each) {
+        let mut bounds = each.iter();
+        left.retain(|_| bounds.next().is_some_and(|&bound| bound < cutoff));
+        each.retain(|&bound| bound < cutoff);
+    }
+    let is_empty = node.left.iter().any(Vec::is_empty);
+    (!is_empty).then_some(Rest { node, shares: mean.shares, each })
+}
+
+/// Running mean of the minimisers.
+struct Mean {
+    /// Times that paths count.
+    times: Vec<f64>,
+    /// Layers of each kind that are missing.
+    missing: Vec<f64>,
+    /// Shares of each rank's columns.
+    shares: Vec<Vec<(usize, f64)>>,
+}
+
+impl Mean {
+    fn new(ranks: usize) -> Self {
+        Self { times: Vec::new(), missing: Vec::new(), shares: vec![Vec::new(); ranks] }
+    }
+
+    /// Moves towards a minimiser by a share of the way; all the way to the first.
+    fn take(&mut self, dual: &Dual, minimiser: &Minimiser, newest: f64) {
+        let newest = if self.times.is_empty() { 1.0 } else { newest };
+        let (times, missing) = (dual.times(minimiser), dual.missing(minimiser));
+        self.times.resize(times.len(), 0.0);
+        self.missing.resize(missing.len(), 0.0);
+        self.times.iter_mut().zip(times).for_each(|(mean, own)| *mean += newest * (own - *mean));
+        self.missing.iter_mut().zip(missing).for_each(|(mean, own)| *mean += newest * (own - *mean));
+        for (shares, &chosen) in self.shares.iter_mut().zip(&minimiser.chosen) {
+            for (_, share) in shares.iter_mut() {
+                *share *= 1.0 - newest;
+            }
+            match shares.iter_mut().find(|(column, _)| *column == chosen) {
+                Some((_, share)) => *share += newest,
+                None => shares.push((chosen, newest)),
+            }
+            shares.retain(|(_, share)| *share > 1e-4);
+        }
+    }
+}
+
+/// Drops paths that have no weight in either of two multipliers, which list the same paths.
+fn drop_unweighted(one: &mut Multipliers, other: &mut Multipliers) {
+    let keep: Vec<bool> = one.paths.iter().zip(&other.paths).map(|(a, b)| a.1 > 0.0 || b.1 > 0.0).collect();
+    for multipliers in [one, other] {
+        let mut kept = keep.iter();
+        multipliers.paths.retain(|_| kept.next().is_some_and(|&kept| kept));
+    }
+}

@@ -1,0 +1,252 @@
+//! SearchNode and bound over the columns of ranks.
+
+use rayon::prelude::*;
+
+use super::ascent::{Ascended, Rest, SearchNode, ascend};
+use super::columns::Columns;
+use super::dual::{Dual, Multipliers, PathPool};
+use super::shapes::StageShapes;
+use crate::refine::program::StageProgram;
+use meshwright_engine::schedule::paths::Path;
+
+/// Nodes ascended at once, whatever the number of threads, so that the answer is the same on all machines.
+const AT_ONCE: usize = 4;
+
+/// Work that may still be done: multiplications and simulated operations, the same on every machine.
+#[derive(Clone, Copy, Debug)]
+pub struct Budget {
+    /// Work that is left.
+    pub left: usize,
+}
+
+/// Open nodes, with what they share.
+struct Tree<'a> {
+    program: &'a StageProgram<'a>,
+    stages: &'a StageShapes,
+    dual: Dual<'a>,
+    pool: PathPool,
+    cutoff: f64,
+    open: Vec<SearchNode>,
+    /// Least bound of the nodes that are not branched any more.
+    proved: f64,
+}
+
+/// Lower bound on the longest dependency path of every split of these columns, at most `cutoff`.
+///
+/// Best first: the nodes with the least bounds are branched on the layers of a rank, then on the layers of each of its stages, then on
+/// what its stages recompute. Critical paths of minimisers join the rows of all nodes. Minimisers without a path over the cutoff are
+/// passed to `play`, which returns the new cutoff.
+pub fn prove(
+    program: &StageProgram,
+    stages: &StageShapes,
+    columns: &Columns,
+    paths: Vec<Path>,
+    cutoff: f64,
+    (budget, play): (&mut Budget, &mut dyn FnMut(Vec<usize>) -> f64),
+) -> f64 {
+    let left: Vec<Vec<usize>> = columns.ranks.iter().map(|of_rank| (0..of_rank.len()).collect()).collect();
+    let even = 1.0 / paths.len() as f64;
+    let multipliers = Multipliers {
+        paths: (0..paths.len()).map(|path| (path, even)).collect(),
+        kinds: vec![0.0; program.layer_kinds()],
+    };
+    let dual = Dual::new(program, columns, stages, cutoff);
+    let mut pool = PathPool::default();
+    for path in paths {
+        dual.join(&mut pool, path);
+    }
+    let open = vec![SearchNode { left, multipliers, bound: 0.0, depth: 0, leaf: false }];
+    let mut tree = Tree { program, stages, dual, pool, cutoff, open, proved: f64::INFINITY };
+    while budget.left > 0 {
+        let next = tree.next();
+        if next.is_empty() {
+            break;
+        }
+        let before = tree.pool.paths.len();
+        let ascended: Vec<Ascended> =
+            next.into_par_iter().map(|node| ascend(&tree.dual, &tree.pool, node, tree.cutoff)).collect();
+        for ascended in ascended {
+            budget.left = budget.left.saturating_sub(ascended.work);
+            tree.take(ascended, before, play);
+        }
+    }
+    tree.open.iter().map(|node| node.bound).fold(tree.proved, f64::min).min(tree.cutoff)
+}
+
+impl Tree<'_> {
+    /// Nodes with the least bounds under the cutoff, of equals the deepest first.
+    fn next(&mut self) -> Vec<SearchNode> {
+        self.open.sort_by(|a, b| b.bound.total_cmp(&a.bound).then(a.depth.cmp(&b.depth)));
+        let first = self.open.len().saturating_sub(AT_ONCE);
+        let over = self.open[first..].iter().take_while(|node| node.bound >= self.cutoff).count();
+        self.open.split_off(first + over)
+    }
+
+    /// Takes in a node's ascent, which began with `before` paths in the pool, and branches what is left of it.
+    fn take(&mut self, ascended: Ascended, before: usize, play: &mut dyn FnMut(Vec<usize>) -> f64) {
+        let places = self.join(ascended.fresh, before);
+        if let Some(cuts) = ascended.short.and_then(|chosen| self.cuts(&chosen)) {
+            self.cutoff = play(cuts).min(self.cutoff);
+        }
+        let Some(Rest { mut node, shares, each }) = ascended.rest else { return };
+        for (path, _) in &mut node.multipliers.paths {
+            *path = if *path < before { *path } else { places[*path - before] };
+        }
+        let Some((rank, parts)) = self.parts(&node, &shares) else {
+            return self.leaf(node, &shares, play);
+        };
+        let with = |column: &usize| node.left[rank].binary_search(column).map_or(f64::INFINITY, |at| each[rank][at]);
+        for part in parts {
+            let bound = part.iter().map(with).fold(f64::INFINITY, f64::min).max(node.bound);
+            let mut left = node.left.clone();
+            left[rank] = part;
+            self.open.push(SearchNode {
+                left,
+                multipliers: node.multipliers.clone(),
+                bound,
+                depth: node.depth + 1,
+                leaf: false,
+            });
+        }
+    }
+
+    /// Branches a node whose ranks each hold one number of layers for each stage: its cuts are fixed, and with them the kinds; what is
+    /// recomputed is left to choose.
+    fn leaf(&mut self, mut node: SearchNode, shares: &[Vec<(usize, f64)>], play: &mut dyn FnMut(Vec<usize>) -> f64) {
+        let mut cuts = vec![0; self.program.chunks + 1];
+        for (rank, left) in node.left.iter().enumerate() {
+            let of_rank = &self.dual.columns.ranks[rank];
+            for (&chunk, &layers) in of_rank.chunks.iter().zip(&self.dual.sizes[rank][left[0]]) {
+                cuts[chunk + 1] = layers as usize;
+            }
+        }
+        for chunk in 1..cuts.len() {
+            cuts[chunk] += cuts[chunk - 1];
+        }
+        for (of_rank, left) in self.dual.columns.ranks.iter().zip(&mut node.left) {
+            left.retain(|&column| {
+                of_rank.chunks.iter().zip(of_rank.shapes(column)).all(|(&chunk, &shape)| {
+                    let counts = self.stages.shapes()[shape].counts.iter().copied();
+                    self.program.counts_between(cuts[chunk], cuts[chunk + 1]).eq(counts)
+                })
+            });
+        }
+        if node.left.iter().any(Vec::is_empty) {
+            return;
+        }
+        if !node.leaf {
+            self.open.push(SearchNode { depth: node.depth + 1, leaf: true, ..node });
+            return;
+        }
+        self.cutoff = play(cuts).min(self.cutoff);
+        if let Some((rank, parts)) = halves(&self.dual, &node, shares) {
+            for part in parts {
+                let mut left = node.left.clone();
+                left[rank] = part;
+                self.open.push(SearchNode {
+                    left,
+                    multipliers: node.multipliers.clone(),
+                    bound: node.bound,
+                    depth: node.depth + 1,
+                    leaf: true,
+                });
+            }
+            return;
+        }
+        self.proved = self.proved.min(node.bound);
+    }
+
+    /// Adds fresh paths to the pool and returns their indices there; other nodes may have met them at the same time.
+    fn join(&mut self, fresh: PathPool, before: usize) -> Vec<usize> {
+        let mut places = Vec::with_capacity(fresh.paths.len());
+        for path in fresh.paths {
+            let at = self.pool.paths[before..].iter().position(|known| *known == path);
+            places.push(before + at.unwrap_or(self.pool.paths.len() - before));
+            if at.is_none() {
+                self.dual.join(&mut self.pool, path);
+            }
+        }
+        places
+    }
+
+    /// Cuts that give each stage the layers of its rank's column; `None` where the kinds do not follow in this order.
+    fn cuts(&self, chosen: &[usize]) -> Option<Vec<usize>> {
+        let program = self.program;
+        let mut shapes = vec![0; program.chunks];
+        for (of_rank, &column) in self.dual.columns.ranks.iter().zip(chosen) {
+            for (&chunk, &shape) in of_rank.chunks.iter().zip(of_rank.shapes(column)) {
+                shapes[chunk] = shape;
+            }
+        }
+        let mut cuts = vec![0];
+        for (chunk, shape) in shapes.into_iter().enumerate() {
+            let (a, shape) = (cuts[chunk], &self.stages.shapes()[shape]);
+            let b = a + shape.counts.iter().sum::<u32>() as usize;
+            if b > program.len() || !program.counts_between(a, b).eq(shape.counts.iter().copied()) {
+                return None;
+            }
+            cuts.push(b);
+        }
+        (cuts[program.chunks] == program.len()).then_some(cuts)
+    }
+
+    /// Rank to node on, and its columns in parts: by layers of the rank where any rank's differ, else by layers of each stage. `None`
+    /// where every rank is in one part.
+    fn parts(&self, here: &SearchNode, shares: &[Vec<(usize, f64)>]) -> Option<(usize, Vec<Vec<usize>>)> {
+        let by_rank = |rank: usize, column: usize| vec![self.dual.sizes[rank][column].iter().sum::<u32>()];
+        let by_stage = |rank: usize, column: usize| self.dual.sizes[rank][column].clone();
+        most_mixed(here, shares, by_rank).or_else(|| most_mixed(here, shares, by_stage))
+    }
+}
+
+/// Rank whose mean is the most fractional by a key, and its columns in parts of equal keys.
+fn most_mixed(
+    here: &SearchNode,
+    shares: &[Vec<(usize, f64)>],
+    key: impl Fn(usize, usize) -> Vec<u32>,
+) -> Option<(usize, Vec<Vec<usize>>)> {
+    let mut found: Option<(f64, usize, Vec<Vec<usize>>)> = None;
+    for (rank, left) in here.left.iter().enumerate() {
+        let mut parts: Vec<(Vec<u32>, Vec<usize>)> = Vec::new();
+        for &column in left {
+            let key = key(rank, column);
+            match parts.iter_mut().find(|part| part.0 == key) {
+                Some(part) => part.1.push(column),
+                None => parts.push((key, vec![column])),
+            }
+        }
+        if parts.len() < 2 {
+            continue;
+        }
+        let share = |part: &[usize]| -> f64 {
+            shares[rank].iter().filter(|(column, _)| part.contains(column)).map(|(_, share)| share).sum()
+        };
+        let most = parts.iter().map(|part| share(&part.1)).fold(0.0, f64::max);
+        if found.as_ref().is_none_or(|(known, ..)| most < *known) {
+            found = Some((most, rank, parts.into_iter().map(|part| part.1).collect()));
+        }
+    }
+    found.map(|(_, rank, parts)| (rank, parts))
+}
+
+/// Columns of the rank whose mean is the most fractional, in two parts about it; none where no rank has several and complete columns.
+fn halves(dual: &Dual, here: &SearchNode, shares: &[Vec<(usize, f64)>]) -> Option<(usize, Vec<Vec<usize>>)> {
+    let mut found: Option<(f64, usize, usize)> = None;
+    for (rank, left) in here.left.iter().enumerate() {
+        if left.len() < 2 || !dual.columns.ranks[rank].listed {
+            continue;
+        }
+        let (mut most, mut sum, mut all) = (0.0_f64, 0.0, 0.0);
+        for (column, share) in &shares[rank] {
+            most = most.max(*share);
+            sum += share * left.binary_search(column).unwrap_or_default() as f64;
+            all += share;
+        }
+        if found.is_none_or(|(known, ..)| most < known) {
+            found = Some((most, rank, ((sum / all) as usize + 1).clamp(1, left.len() - 1)));
+        }
+    }
+    let (_, rank, middle) = found?;
+    let (first, second) = here.left[rank].split_at(middle);
+    Some((rank, vec![first.to_vec(), second.to_vec()]))
+}

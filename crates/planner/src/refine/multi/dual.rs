@@ -1,0 +1,394 @@
+//! Lagrangian dual of the relaxation over columns: one shortest path over ranks for each vector of multipliers.
+//!
+//! Nothing here holds the program itself, so that nodes are raised on several threads.
+
+use crate::refine::multi::columns::Columns;
+use crate::refine::multi::columns::RankColumns;
+use crate::refine::multi::shapes::StageShapes;
+use crate::refine::paths::{length, project, stage_times};
+use crate::refine::program::{StageLoad, StageProgram};
+use meshwright_engine::schedule::paths::{Pairing, Path};
+use meshwright_engine::schedule::player::Player;
+
+/// Columns of every rank, with the constraints that couple them.
+pub struct Dual<'a> {
+    /// Columns of each rank.
+    pub columns: &'a Columns,
+    /// Layers of each stage, by rank and column.
+    pub sizes: Vec<Vec<Vec<u32>>>,
+    /// Simulator of the schedule, where it has a list of operations, and the time of its pairs of passes.
+    player: Option<&'a Player>,
+    pairing: Pairing,
+    /// Stages, and layers in all.
+    stages: usize,
+    items: usize,
+    /// Layers of all stages of the rank together, by rank and column.
+    layers: Vec<Vec<usize>>,
+    /// Layers of each kind, by rank, column and kind.
+    kinds: Vec<Vec<f64>>,
+    /// Layers of each kind in all.
+    totals: Vec<f64>,
+    /// Scale of a layer beside a second in a subgradient: about the seconds that a rank works for one layer in a step.
+    unit: f64,
+    /// Where each rank begins among the times that paths count.
+    from: Vec<usize>,
+    /// Times of a stage that paths count: forward and backward, or weight gradients and expert traffic too.
+    parts: usize,
+}
+
+/// Dependency paths of the schedule that are rows of the relaxation.
+#[derive(Clone, Debug, Default)]
+pub struct PathPool {
+    /// The paths.
+    pub paths: Vec<Path>,
+    /// Visits of each path, rank by rank in the order of its times.
+    counted: Vec<Vec<f64>>,
+}
+
+/// Pool shared by all nodes, and the paths that one node has met since.
+pub struct PathView<'p> {
+    base: &'p PathPool,
+    /// Paths met since; their indices follow those of the shared pool.
+    pub fresh: PathPool,
+}
+
+impl<'p> PathView<'p> {
+    /// View of a shared pool, with no fresh paths.
+    pub fn new(base: &'p PathPool) -> Self {
+        Self { base, fresh: PathPool::default() }
+    }
+    fn len(&self) -> usize {
+        self.base.paths.len() + self.fresh.paths.len()
+    }
+    fn iter(&self) -> impl Iterator<Item = &Path> {
+        self.base.paths.iter().chain(&self.fresh.paths)
+    }
+    /// Lengths of the weighted paths over these times.
+    pub fn lengths(&self, times: &[f64], at: &Multipliers) -> Vec<f64> {
+        at.paths.iter().map(|&(path, _)| dot(self.counted(path), times)).collect()
+    }
+    fn counted(&self, path: usize) -> &[f64] {
+        let before = self.base.paths.len();
+        if path < before { &self.base.counted[path] } else { &self.fresh.counted[path - before] }
+    }
+}
+
+/// Lagrange multipliers. Any are valid as long as the weights of paths are not negative and sum to 1.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Multipliers {
+    /// Weight of each path, by its index in the pool.
+    pub paths: Vec<(usize, f64)>,
+    /// Seconds for a layer of each kind.
+    pub kinds: Vec<f64>,
+}
+
+/// Share by which a critical path must exceed the known paths to become a row.
+pub const VIOLATED: f64 = 1e-4;
+/// Most paths in a pool.
+const MOST_PATHS: usize = 4000;
+/// Cost of what no column offers.
+const NEVER: f64 = f64::INFINITY;
+
+/// Cheapest column of a rank for each number of layers: its reduced cost, and its index.
+type Cheapest = Vec<(f64, usize)>;
+
+/// Minimiser of the Lagrangian for one vector of multipliers.
+pub struct Minimiser {
+    /// Value of the Lagrangian: a lower bound on the longest dependency path of every split of the node.
+    pub value: f64,
+    /// Column of each rank.
+    pub chosen: Vec<usize>,
+    /// Weight of a second of each stage's passes, rank by rank in the order of its times.
+    pub weights: Vec<f64>,
+}
+
+impl<'a> Dual<'a> {
+    /// Dual of a program's columns; `cutoff` is about the time of a pipeline.
+    pub fn new(program: &'a StageProgram, columns: &'a Columns, shapes: &StageShapes, cutoff: f64) -> Self {
+        let sizes = |of_rank: &RankColumns| (0..of_rank.len()).map(|column| of_rank.sizes(column, shapes)).collect();
+        let sizes: Vec<Vec<Vec<u32>>> = columns.ranks.iter().map(sizes).collect();
+        let sums = |of_rank: &Vec<Vec<u32>>| of_rank.iter().map(|size| size.iter().sum::<u32>() as usize).collect();
+        let layers = sizes.iter().map(sums).collect();
+        let kinds = |of_rank: &RankColumns| {
+            (0..of_rank.len()).flat_map(|column| of_rank.kinds(column).iter().map(|&n| f64::from(n))).collect()
+        };
+        let kinds = columns.ranks.iter().map(kinds).collect();
+        let mut totals = vec![0.0; program.layer_kinds()];
+        for &kind in &program.items {
+            totals[kind] += 1.0;
+        }
+        let schedule = program.stager.plan().schedule;
+        let parts = if schedule.splits_backward() || schedule.is_bidirectional() { 4 } else { 2 };
+        let mut from = vec![0];
+        for of_rank in &columns.ranks {
+            from.push(from[from.len() - 1] + parts * of_rank.chunks.len());
+        }
+        let unit = cutoff * program.ranks as f64 / program.len() as f64;
+        let (player, pairing) = (program.player(), program.stager.pairs().pairing());
+        let (stages, items) = (program.chunks, program.len());
+        Self { columns, sizes, player, pairing, stages, items, layers, kinds, totals, unit, from, parts }
+    }
+
+    /// Adds a path to a pool.
+    pub fn join(&self, pool: &mut PathPool, path: Path) {
+        let mut counted = Vec::with_capacity(self.width());
+        for of_rank in &self.columns.ranks {
+            for weights in [&path.forward, &path.backward, &path.wgrad, &path.traffic].into_iter().take(self.parts) {
+                counted.extend(of_rank.chunks.iter().map(|&chunk| weights[chunk]));
+            }
+        }
+        pool.paths.push(path);
+        pool.counted.push(counted);
+    }
+
+    /// Number of times that a path counts.
+    pub fn width(&self) -> usize {
+        self.from[self.columns.ranks.len()]
+    }
+
+    /// Chains weighed together.
+    fn blend(&self, multipliers: &Multipliers, paths: &PathView) -> Vec<f64> {
+        let mut blend = vec![0.0; self.width()];
+        for &(path, weight) in multipliers.paths.iter().filter(|(_, weight)| *weight > 0.0) {
+            blend.iter_mut().zip(paths.counted(path)).for_each(|(sum, counted)| *sum += weight * counted);
+        }
+        blend
+    }
+
+    /// Reduced cost of each column left of a rank.
+    fn reduced_costs(&self, rank: usize, left: &[usize], blend: &[f64], kinds: &[f64]) -> impl Iterator<Item = f64> {
+        let of_rank = &self.columns.ranks[rank];
+        let counted = &blend[self.from[rank]..self.from[rank + 1]];
+        let v = of_rank.chunks.len();
+        let unplaced = counted[v..2 * v].iter().copied().fold(NEVER, f64::min);
+        left.iter().map(move |&column| {
+            let passes: f64 = counted.iter().zip(of_rank.times(column)).map(|(weight, time)| weight * time).sum();
+            let held = &self.kinds[rank][column * kinds.len()..];
+            let held: f64 = kinds.iter().zip(held).map(|(multiplier, n)| multiplier * n).sum();
+            passes + of_rank.unplaced(column) * unplaced - held
+        })
+    }
+
+    fn cheapest(&self, rank: usize, left: &[usize], costs: impl Iterator<Item = f64>) -> Cheapest {
+        let layers = &self.layers[rank];
+        let mut list: Cheapest = Vec::with_capacity(16);
+        for (&column, cost) in left.iter().zip(costs) {
+            let layers = layers[column];
+            if layers >= list.len() {
+                list.resize(layers + 1, (NEVER, 0));
+            }
+            if cost < list[layers].0 {
+                list[layers] = (cost, column);
+            }
+        }
+        list
+    }
+
+    /// Minimises the Lagrangian: the least sum of reduced costs over ranks that together hold every layer.
+    ///
+    /// ```text
+    /// L(w, π) = min over columns c_r that hold n layers together of  Σ_r (Σ_k w_k·length_k(c_r) − Σ_q π_q·layers_q(c_r)) + Σ_q π_q·total_q
+    /// ```
+    ///
+    /// Weak duality: for no w ≥ 0 with Σ w = 1 and no π is L above the longest path of the shortest split. `None` where no columns
+    /// hold n layers together.
+    pub fn minimise(&self, left: &[Vec<usize>], multipliers: &Multipliers, paths: &PathView) -> Option<Minimiser> {
+        let blend = self.blend(multipliers, paths);
+        let of_rank = |(rank, left): (usize, &Vec<usize>)| {
+            self.cheapest(rank, left, self.reduced_costs(rank, left, &blend, &multipliers.kinds))
+        };
+        let cheapest: Vec<Cheapest> = left.iter().enumerate().map(of_rank).collect();
+        let n = self.items;
+        let mut tables = vec![vec![0.0]];
+        for list in &cheapest {
+            tables.push(extended(&tables[tables.len() - 1], list, n));
+        }
+        let sum = *tables[cheapest.len()].get(n)?;
+        if sum == NEVER {
+            return None;
+        }
+        let mut at = n;
+        let mut chosen = vec![0; cheapest.len()];
+        for (rank, list) in cheapest.iter().enumerate().rev() {
+            let before = |layers: usize| {
+                let so_far = at.checked_sub(layers).and_then(|rest| tables[rank].get(rest));
+                so_far.map_or(NEVER, |so_far| so_far + list[layers].0)
+            };
+            let layers = (0..list.len()).min_by(|&a, &b| before(a).total_cmp(&before(b)))?;
+            chosen[rank] = list[layers].1;
+            at -= layers;
+        }
+        Some(Minimiser { value: sum + self.given(multipliers), chosen, weights: blend })
+    }
+
+    fn given(&self, multipliers: &Multipliers) -> f64 {
+        multipliers.kinds.iter().zip(&self.totals).map(|(multiplier, total)| multiplier * total).sum()
+    }
+
+    /// Value of the Lagrangian with each column of each rank: a lower bound of the splits with that column.
+    pub fn bound_of_each(&self, left: &[Vec<usize>], multipliers: &Multipliers, paths: &PathView) -> Vec<Vec<f64>> {
+        let blend = self.blend(multipliers, paths);
+        let of_rank = |(rank, left): (usize, &Vec<usize>)| {
+            self.reduced_costs(rank, left, &blend, &multipliers.kinds).collect::<Vec<f64>>()
+        };
+        let costs: Vec<Vec<f64>> = left.iter().enumerate().map(of_rank).collect();
+        let of_rank = |(rank, left): (usize, &Vec<usize>)| self.cheapest(rank, left, costs[rank].iter().copied());
+        let cheapest: Vec<Cheapest> = left.iter().enumerate().map(of_rank).collect();
+        let (n, ranks, given) = (self.items, left.len(), self.given(multipliers));
+        let mut behind = vec![vec![0.0]];
+        for list in cheapest.iter().rev() {
+            behind.push(extended(&behind[behind.len() - 1], list, n));
+        }
+        let mut before = vec![0.0];
+        let mut all = Vec::with_capacity(ranks);
+        for (rank, list) in cheapest.iter().enumerate() {
+            let behind = &behind[ranks - 1 - rank];
+            let rest = |layers: usize| {
+                let rest = |(at, so_far): (usize, &f64)| {
+                    let last = n.checked_sub(layers + at).and_then(|rest| behind.get(rest));
+                    last.map_or(NEVER, |last| so_far + last)
+                };
+                before.iter().enumerate().map(rest).fold(NEVER, f64::min)
+            };
+            let rests: Vec<f64> = (0..list.len()).map(rest).collect();
+            let with = |(&column, cost): (&usize, &f64)| rests[self.layers[rank][column]] + cost + given;
+            all.push(left[rank].iter().zip(&costs[rank]).map(with).collect());
+            before = extended(&before, list, n);
+        }
+        all
+    }
+
+    /// Times that paths count of a minimiser, with unplaced recomputation on the stage of its rank where it weighs the least.
+    pub fn times(&self, minimiser: &Minimiser) -> Vec<f64> {
+        let mut times = Vec::with_capacity(self.width());
+        for (rank, (of_rank, &column)) in self.columns.ranks.iter().zip(&minimiser.chosen).enumerate() {
+            let v = of_rank.chunks.len();
+            times.extend_from_slice(&of_rank.times(column)[..self.parts * v]);
+            let backward = self.from[rank] + v;
+            let weight = |&at: &usize| minimiser.weights[backward + at];
+            let least = (0..v).min_by(|a, b| weight(a).total_cmp(&weight(b))).unwrap_or_default();
+            times[backward + least] += of_rank.unplaced(column);
+        }
+        times
+    }
+
+    /// Layers of each kind that a minimiser has too few of.
+    pub fn missing(&self, minimiser: &Minimiser) -> Vec<f64> {
+        let mut missing = self.totals.clone();
+        for (rank, &column) in minimiser.chosen.iter().enumerate() {
+            for (missing, &n) in missing.iter_mut().zip(self.columns.ranks[rank].kinds(column)) {
+                *missing -= f64::from(n);
+            }
+        }
+        missing
+    }
+
+    /// Stages with these times.
+    pub fn loads(&self, times: &[f64]) -> Vec<StageLoad> {
+        let mut loads = vec![StageLoad::default(); self.stages];
+        for (rank, of_rank) in self.columns.ranks.iter().enumerate() {
+            let v = of_rank.chunks.len();
+            let own = &times[self.from[rank]..self.from[rank + 1]];
+            for (at, &chunk) in of_rank.chunks.iter().enumerate() {
+                let part = |part: usize| own.get(part * v + at).copied().unwrap_or_default();
+                let [forward, backward, wgrad, traffic] = [part(0), part(1), part(2), part(3)];
+                loads[chunk] = StageLoad { forward, backward, wgrad, traffic, ..StageLoad::default() };
+            }
+        }
+        loads
+    }
+
+    /// Multipliers moved along a subgradient, the lengths of paths and the missing layers, by `rise` in the direction's own measure;
+    /// `None` where the subgradient is zero.
+    ///
+    /// ```text
+    /// w ← project(w + s·(length − Σ w·length)),   π ← π + s·u²·missing,   s = rise / (|Δw|² + |u·missing|²)
+    /// ```
+    pub fn moved(&self, from: &Multipliers, (lengths, missing): (&[f64], &[f64]), rise: f64) -> Option<Multipliers> {
+        let mean: f64 = lengths.iter().zip(&from.paths).map(|(length, (_, weight))| length * weight).sum();
+        let slope = |(length, &(_, weight)): (&f64, &(usize, f64))| {
+            let slope = length - mean;
+            if weight <= 0.0 && slope < 0.0 { 0.0 } else { slope }
+        };
+        let slopes: Vec<f64> = lengths.iter().zip(&from.paths).map(slope).collect();
+        let norm: f64 = slopes.iter().map(|slope| slope * slope).sum::<f64>()
+            + missing.iter().map(|missing| (missing * self.unit).powi(2)).sum::<f64>();
+        if norm <= 0.0 {
+            return None;
+        }
+        let step = rise / norm;
+        let mut weights: Vec<f64> =
+            from.paths.iter().zip(&slopes).map(|((_, weight), slope)| weight + step * slope).collect();
+        project(&mut weights);
+        let paths = from.paths.iter().zip(weights).map(|(&(path, _), weight)| (path, weight)).collect();
+        let kinds = from.kinds.iter().zip(missing).map(|(kind, missing)| kind + step * missing * self.unit * self.unit);
+        Some(Multipliers { paths, kinds: kinds.collect() })
+    }
+
+    /// Times of stages in the order in which paths count them.
+    fn counted_times(&self, loads: &[StageLoad]) -> Vec<f64> {
+        let parts: [fn(&StageLoad) -> f64; 4] = [|l| l.forward, |l| l.backward, |l| l.wgrad, |l| l.traffic];
+        let mut times = Vec::with_capacity(self.width());
+        for of_rank in &self.columns.ranks {
+            for part in &parts[..self.parts] {
+                times.extend(of_rank.chunks.iter().map(|&chunk| part(&loads[chunk])));
+            }
+        }
+        times
+    }
+
+    /// Index of a path without a weight that is at least `limit` long over these stages, a known one or else the critical path of
+    /// their simulation, which joins the fresh ones. Its work is added to `work`.
+    pub fn violated_path(
+        &self,
+        loads: &[StageLoad],
+        at: &Multipliers,
+        mut limit: f64,
+        (paths, work): (&mut PathView, &mut usize),
+    ) -> Option<usize> {
+        let times = self.counted_times(loads);
+        let lengths = (0..paths.len()).map(|path| (path, dot(paths.counted(path), &times)));
+        let longest = lengths.max_by(|a, b| a.1.total_cmp(&b.1));
+        *work += self.width() * paths.len();
+        if let Some((path, own)) = longest
+            && own >= limit
+        {
+            if !at.paths.iter().any(|&(weighted, _)| weighted == path) {
+                return Some(path);
+            }
+            limit = own * (1.0 + VIOLATED);
+        }
+        let player = self.player.filter(|_| paths.len() < MOST_PATHS)?;
+        *work += player.operations();
+        let path = player.critical_path(&stage_times(self.pairing, loads), self.pairing)?;
+        if length(&path, loads) < limit || paths.iter().any(|known| *known == path) {
+            return None;
+        }
+        self.join(&mut paths.fresh, path);
+        Some(paths.len() - 1)
+    }
+}
+
+/// Dot product, in four independent sums.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut sums = [0.0; 4];
+    let (first, rest) = (a.chunks_exact(4), b.chunks_exact(4));
+    let last: f64 = first.remainder().iter().zip(rest.remainder()).map(|(a, b)| a * b).sum();
+    for (a, b) in first.zip(rest) {
+        for at in 0..4 {
+            sums[at] += a[at] * b[at];
+        }
+    }
+    sums.iter().sum::<f64>() + last
+}
+
+/// Least cost of ranks that hold so many layers together, `most` or fewer, with one rank more.
+fn extended(table: &[f64], list: &Cheapest, most: usize) -> Vec<f64> {
+    let mut next = vec![NEVER; (table.len() + list.len()).saturating_sub(1).min(most + 1)];
+    for (layers, &(cost, _)) in list.iter().enumerate().filter(|(_, (cost, _))| *cost < NEVER) {
+        if layers < next.len() {
+            next[layers..].iter_mut().zip(table).for_each(|(to, from)| *to = to.min(from + cost));
+        }
+    }
+    next
+}

@@ -1,0 +1,66 @@
+//! Several stages a rank: local search for a split, Lagrangian branch and bound for the proof.
+
+mod annealing;
+mod ascent;
+pub mod bound;
+mod branch;
+mod columns;
+mod dual;
+mod local_search;
+pub mod memory;
+mod rechoice;
+mod recomputation;
+mod shapes;
+
+use std::mem;
+
+use super::cuts::nearest_split;
+use super::cuts::starts;
+use super::edges::Edges;
+use super::program::StageProgram;
+use super::{Method, Options, Solution, StagedSplit};
+use branch::Budget;
+use local_search::LocalSearch;
+
+/// Gap beyond which the split, not only the bound, may be far from the optimum, and how much longer annealing then runs.
+const LOOSE: f64 = 0.02;
+const LONGER: usize = 9;
+
+/// Split and lower bound of a program whose ranks hold several stages.
+///
+/// Local search descends from a few starts and anneals from the best; branch and bound proves a lower bound and passes on the splits
+/// it meets; where the gap stays loose, annealing runs longer. `programs` share the work that one plan is worth, and `step` is
+/// the step time of a split.
+pub fn solve(
+    program: &StageProgram,
+    (options, programs): (&Options, usize),
+    step: &mut dyn FnMut(&StagedSplit) -> f64,
+) -> Solution {
+    let mut search = LocalSearch::new(program, options, step);
+    for start in starts(program) {
+        search.descend(start);
+    }
+    if search.best.is_none() {
+        search.descend(nearest_split(program).1);
+    }
+    let line = Edges::least(program).line(program, program.sends);
+    if options.rough {
+        let bound = line.0 + line.1 * program.stager.micro_batches() * bound::busiest(program);
+        return Solution { cut_short: true, ..search.into_solution(bound) };
+    }
+    search.anneal(1, programs);
+    let mut bound = 0.0;
+    if options.uses(Method::BranchAndBound) {
+        let mut budget = Budget { left: bound::MOST_WORK / programs };
+        let (incumbent, paths) = (search.incumbent(), mem::take(&mut search.paths));
+        search.paths.clone_from(&paths);
+        let play = &mut |cuts: Vec<usize>| search.offer(cuts);
+        bound = bound::lower_bound(program, paths, (incumbent, line), options.tolerance, &mut budget, play);
+        search.cut_short |= budget.left == 0;
+    }
+    if bound < search.incumbent() * (1.0 - LOOSE) {
+        search.anneal(LONGER, programs);
+    }
+    search.choose_recomputation();
+    search.into_solution(bound)
+}

@@ -1,0 +1,142 @@
+//! Ablation of stage refinement: cost of leaving out each method, in optimality gap and in time.
+//!
+//! `cargo test --release --test planner ablation -- --ignored --nocapture`
+
+use std::fmt::Write;
+
+use crate::random::{Numbers, spec};
+use meshwright::cost::Costs;
+use meshwright::plan::Plan;
+use meshwright::problem::Problem;
+use meshwright::refine::{Method, Options, refine};
+use meshwright::space::parse_plan;
+
+/// The methods that may be left out.
+const METHODS: [Method; 7] = [
+    Method::Bisection,
+    Method::ShortestPaths,
+    Method::Descent,
+    Method::Annealing,
+    Method::Rechoice,
+    Method::BranchAndBound,
+    Method::Enumeration,
+];
+
+/// The plans of docs/refine.md: model, cluster, stack, batch, sequence, plan.
+const SHOWN: [(&str, &str, &str, u32, u32, &str); 11] = [
+    ("llama3-8b", "dgx-h100-64", "nemo-25", 512, 8192, "tp=1 pp=4 mbs=1"),
+    ("llama3-70b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 mbs=1 sp=on"),
+    ("llama3-405b", "dgx-h100-1k", "nemo-25", 512, 8192, "tp=8 pp=16 mbs=1 sp=on"),
+    ("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096, "tp=1 pp=16 ep=64 mbs=1"),
+    ("deepseek-v3", "h800-2048", "deepseek-v3", 16384, 4096, "tp=1 pp=16 vpp=2 schedule=interleaved ep=64 mbs=1"),
+    ("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096, "tp=1 pp=16 schedule=dualpipe-v ep=64 mbs=1"),
+    ("llama4-maverick", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 ep=16 mbs=1 sp=on"),
+    ("llama4-maverick", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 vpp=3 schedule=interleaved ep=16 mbs=1 sp=on"),
+    ("gemma3-27b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 mbs=1 sp=on"),
+    ("nemotron-h-56b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 mbs=1 sp=on"),
+    ("nemotron-h-56b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 vpp=2 schedule=interleaved mbs=1 sp=on"),
+];
+
+fn shown() -> Vec<(Problem, Plan)> {
+    let of = |(model, cluster, stack, batch, seq_len, text)| {
+        let problem = spec(model, cluster, stack, batch, seq_len).problem();
+        let plan = parse_plan(text, &problem).unwrap();
+        (problem, plan)
+    };
+    SHOWN.map(of).into()
+}
+
+/// Models of one to three kinds of layer in random order on two to four ranks, with memory from scarce to ample.
+fn random_plans(count: usize) -> Vec<(Problem, Plan)> {
+    let models = [
+        ("llama3-8b", "d"),
+        ("gemma3-27b", "lg"),
+        ("deepseek-v2", "dm"),
+        ("llama4-maverick", "cdg"),
+        ("nemotron-h-56b", "maf"),
+    ];
+    let schedules = ["1f1b", "zb-h1", "interleaved vpp=2", "interleaved vpp=3", "zb-v", "dualpipe-v"];
+    let mut numbers = Numbers(23);
+    let mut pick = |bound: usize| numbers.below(bound);
+    let mut plans = Vec::new();
+    while plans.len() < count {
+        let (model, kinds) = models[pick(models.len())];
+        let (schedule, ranks) = (schedules[pick(schedules.len())], [2, 4][pick(2)]);
+        let layers = (0..6 + pick(5)).map(|_| pick(kinds.len())).map(|at| kinds[at..=at].to_owned());
+        let layers = layers.collect::<Vec<String>>().join(" ");
+        let of = |hbm: f64| {
+            spec(model, "dgx-h100-64", "nemo-25", 8, 8192)
+                .gpus(ranks)
+                .set(format!("model.layers={layers}"))
+                .set(format!("gpu.hbm={hbm:.3} GB"))
+                .problem()
+        };
+        let ample = of(9000.0);
+        let text = format!("tp=1 pp={ranks} mbs=1 schedule={schedule}");
+        let needed = Costs::new(&ample).evaluate(&parse_plan(&text, &ample).unwrap()).footprint.device();
+        let problem = of(needed.get() / 1e9 * (0.6 + 0.05 * pick(12) as f64));
+        let plan = parse_plan(&text, &problem).unwrap();
+        plans.push((problem, plan));
+    }
+    plans
+}
+
+/// Processor time of this process so far, in seconds: the machine may be shared, so wall time says little.
+fn cpu_seconds() -> f64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").expect("Linux counts the ticks of a process");
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    let ticks = behind_name.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>().unwrap());
+    ticks.sum::<f64>() / 100.0
+}
+
+/// Step, gap and seconds; none where no stages fit.
+fn solved(problem: &Problem, plan: &Plan, without: Option<Method>) -> Option<(f64, f64, f64)> {
+    let start = cpu_seconds();
+    let refined = refine(&Costs::new(problem), plan, &Options { without, ..Options::default() }).ok()?;
+    Some((refined.step().get(), refined.proof.gap(), cpu_seconds() - start))
+}
+
+/// Row of one method over these plans: steps that are slower, gaps that are wider, time without it over time with it.
+fn row(plans: &[(Problem, Plan)], with: &[Option<(f64, f64, f64)>], method: Method) -> String {
+    let mut text = String::new();
+    let (mut slower, mut wider, mut count, mut worse) = (0.0_f64, 0.0_f64, 0.0, 0);
+    let (mut most_slower, mut most_wider, mut times) = (0.0_f64, 0.0_f64, [0.0; 2]);
+    for ((problem, plan), with) in plans.iter().zip(with) {
+        let without = solved(problem, plan, Some(method));
+        let (Some(with), Some(without)) = (with, without) else {
+            worse += usize::from(with.is_some());
+            continue;
+        };
+        let (step, gap) = (without.0 / with.0 - 1.0, without.1 - with.1);
+        (slower, wider, count) = (slower + step, wider + gap, count + 1.0);
+        (most_slower, most_wider) = (most_slower.max(step), most_wider.max(gap));
+        times = [times[0] + with.2, times[1] + without.2];
+    }
+    write!(
+        text,
+        "{:.2} / {:.2} | {:.2} / {:.2} | {:.2} | {worse}",
+        slower / count * 100.0,
+        most_slower * 100.0,
+        wider / count * 100.0,
+        most_wider * 100.0,
+        times[1] / times[0],
+    )
+    .unwrap();
+    text
+}
+
+#[test]
+#[ignore = "takes minutes; prints the table of docs/refine.md"]
+fn ablation() {
+    for (name, plans) in [("docs/refine.md", shown()), ("random", random_plans(500))] {
+        let with: Vec<Option<(f64, f64, f64)>> =
+            plans.iter().map(|(problem, plan)| solved(problem, plan, None)).collect();
+        let fit = with.iter().flatten().count();
+        let time: f64 = with.iter().flatten().map(|own| own.2).sum();
+        let gap: f64 = with.iter().flatten().map(|own| own.1).sum::<f64>() / fit as f64;
+        println!("{name}: {} plans, {fit} fit, {time:.2} s, mean gap {:.3} %", plans.len(), gap * 100.0);
+        for method in METHODS {
+            println!("| {method:?} | {} |", row(&plans, &with, method));
+        }
+    }
+}
