@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     put(args, &files)
 }
 
-/// The files of a plan over pools of unlike GPUs: in the fastest way to use them that the framework runs.
+/// Files of a plan over pools of heterogeneous GPUs, distributed in the fastest way that the framework runs.
 fn over_pools(
     args: &Args,
     framework: &'static Framework,

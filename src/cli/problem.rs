@@ -189,7 +189,7 @@ impl ProblemOptions {
         Ok(problem)
     }
 
-    /// The problem over pools of unlike GPUs, where the cluster has those; says on stderr what was assumed.
+    /// Problem over pools of heterogeneous GPUs, if the cluster has pools; reports assumptions on stderr.
     pub fn pooled_for(
         &self,
         model: &str,

@@ -310,7 +310,7 @@ fn pools_of_unlike_gpus_are_planned_together() {
     assert!(out(&table).contains("each pool alone") && out(&table).contains("less than pool"), "{}", out(&table));
     for (args, word) in [
         (vec!["explain", "llama3-8b", path, "--trace", "x.json"], "--trace"),
-        (vec!["plan", "llama3-8b", path, "--no-refine"], "always chosen"),
+        (vec!["plan", "llama3-8b", path, "--no-refine"], "always optimised"),
         (vec!["clusters", path], "pools of heterogeneous GPUs"),
         (vec!["plan", "llama3-8b", path, "--gpus", "8"], "--gpus"),
         (vec!["plan", "llama3-8b", path, "--pareto"], "--pareto"),

@@ -207,7 +207,10 @@ fn a_plan_that_its_schedule_cannot_play_has_no_trace_and_says_so() {
     let plan = "tp=8 cp=1 pp=8 schedule=dualpipe mbs=8";
     let output = run(&[&DEEP[..], &["--plan", plan, "--trace", path.to_str().expect("text")]].concat());
     let talk = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && talk.contains("cannot play") && talk.contains("hint: "), "{talk}");
+    assert!(
+        !output.status.success() && talk.contains("cannot run 8 micro-batches") && talk.contains("hint: "),
+        "{talk}"
+    );
 }
 
 /// A faster network does not bring back plans that may run out of memory.

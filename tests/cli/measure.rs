@@ -224,7 +224,7 @@ fn bad_input_is_named() {
         (&["measure", "--probe", "empty.toml", "--gpu", "h100-sxm"], "missing field"),
         (&["measure", "--probe", "model", "--gpu", "h100sxm"], "did you mean `h100-sxm`?"),
         (&["measure", "--for", "llama3-8b"], "2 values required"),
-        (&["calibrate"], "nothing to calibrate from"),
+        (&["calibrate"], "no samples were given"),
         (&["calibrate", "absent.toml"], "absent.toml: cannot be read"),
         (&["calibrate", "--table", "x.csv"], "--table-device"),
         (&["plan", "llama3-8b", "dgx-h100-8", "--calibration", "empty.toml"], "--calibration empty.toml"),

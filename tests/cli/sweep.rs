@@ -68,7 +68,7 @@ fn every_option_has_its_best_plans_and_a_bill_that_adds_up() {
     let folder = folder("sweep-adds-up");
     let (file, out) = (written(&folder, SMALL), folder.join("out"));
     let table = well(&[&file, "--out", out.to_str().unwrap()]);
-    for word in ["front", "8 GPUs", "own", "What one step is worth", "electricity"] {
+    for word in ["front", "8 GPUs", "own", "Effect of one step", "electricity"] {
         assert!(table.contains(word), "no `{word}`: {table}");
     }
     let records = results(&out);

@@ -3,7 +3,6 @@
 use crate::random::{Numbers, Spec, ends, plans, spec, spelled_out};
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
-use meshwright::cost::split::plainest;
 use meshwright::emit::{Request, emit};
 use meshwright::frameworks::megatron::hybrid::Hybrid;
 use meshwright::frameworks::{ACCELERATE, DEEPSPEED, Framework, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN};
@@ -12,6 +11,7 @@ use meshwright::plan::Plan;
 use meshwright::problem::Problem;
 use meshwright::space::{check, parse_plan};
 use meshwright::split::LayerSplit;
+use meshwright::split::layers::plainest;
 use meshwright::split::nanotron::own_split;
 
 /// Plans of each problem that are tried.

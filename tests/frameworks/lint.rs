@@ -246,7 +246,7 @@ fn bad_measurements_are_named() {
     let path = script("bad.sh", GOOD);
     for (measured, words) in [
         ("fast", "number"),
-        ("0 s", "no time"),
+        ("0 s", "not a step time"),
         ("-3 s", ""),
         ("85%", "two"),
         ("120%mfu", "share"),

@@ -85,7 +85,7 @@ fn spelled_out_stages_are_priced_one_by_one() {
                 continue;
             }
             let chunks = pp * plan.schedule.virtual_stages();
-            let even = meshwright::cost::split::even(problem.model().layers(), chunks);
+            let even = meshwright::split::layers::even(problem.model().layers(), chunks);
             if even.iter().all(|count| *count == even[0]) {
                 let listed = LayerSplit::stages(&even, problem.model().mtp_depth, even.len() - 1);
                 let (one, two) = (costs.evaluate(&plan), costs.evaluate(&Plan { split: listed, ..plan }));

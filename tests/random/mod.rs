@@ -161,7 +161,7 @@ pub fn ends(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> LayerSplit {
 pub fn spelled_out(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> LayerSplit {
     let model = costs.problem.model();
     let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
-    let mut layers = meshwright::cost::split::even(model.layers(), chunks as u32);
+    let mut layers = meshwright::split::layers::even(model.layers(), chunks as u32);
     for _ in 0..numbers.below(6) {
         let (from, to) = (numbers.below(chunks), numbers.below(chunks));
         if layers[from] > 0 {

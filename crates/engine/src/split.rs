@@ -1,5 +1,6 @@
 //! Which layers each stage of a pipeline holds: evenly, by weight, or spelled out.
 
+pub mod layers;
 pub mod nanotron;
 
 use std::collections::BTreeSet;

@@ -6,16 +6,16 @@ use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
 use meshwright_engine::units::Watts;
 
-/// Limits of power and racks on one day.
+/// DayLimits of power and racks on one day.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Limits {
+pub struct DayLimits {
     /// Most power at the wall, in megawatts.
     pub megawatts: Option<f64>,
     /// Largest number of racks.
     pub racks: Option<f64>,
 }
 
-impl Limits {
+impl DayLimits {
     /// Tighter limit of the whole plan and of the period that the day is in.
     pub fn of(wanted: &PurchaseRequest, day: f64) -> Self {
         let period = wanted.period.iter().find(|period| day < period.until.as_days() - 1e-9);
@@ -190,7 +190,7 @@ pub fn holds(sweep: &Sweep, wanted: &PurchaseRequest, records: &[Record], fleet:
                 return Err(format!("{} costs ${cost:.0}, not ${:.0}", line.label, line.cost_usd));
             }
         }
-        let limits = Limits::of(wanted, line.from_day);
+        let limits = DayLimits::of(wanted, line.from_day);
         let present = |other: &&Line| other.from_day <= line.from_day + 1e-9 && line.from_day < other.to_day - 1e-9;
         let (mut megawatts, mut racks) = (0.0, 0.0);
         for other in fleet.lines.iter().filter(present) {

@@ -130,7 +130,7 @@ impl Program<'_> {
                 let present = self.columns.iter().zip(&copies).filter(|(column, _)| inside(column));
                 present.map(|(column, copies)| of(column) * *copies).sum()
             };
-            let limits = check::Limits::of(self.wanted, pair[0]);
+            let limits = check::DayLimits::of(self.wanted, pair[0]);
             if let Some(power) = limits.megawatts {
                 program.add_constraint(constraint!(sum(&|c| self.candidates[c.candidate].totals.peak_mw) <= power));
             }

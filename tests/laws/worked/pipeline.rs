@@ -1,12 +1,13 @@
 //! §4, §5.1, §7.5 and §8.1: schedules, overlap, stragglers and the FLOP bound.
 
-use meshwright::cost::{Costs, overlap::overlap, split, straggler};
+use meshwright::cost::{Costs, overlap::overlap, straggler};
 use meshwright::gpu::Format;
 use meshwright::model::flops::AttentionConvention;
 use meshwright::schedule::Schedule;
 use meshwright::schedule::closed::{RankTime, bubble, busiest, exposed_sends, in_flight};
 use meshwright::schedule::replay::{StageTime, replay};
 use meshwright::space::parse_plan;
+use meshwright::split::layers as split;
 use meshwright::units::Seconds;
 
 use super::{close, model, one_zero_cluster, one_zero_stack, prints, problem};

@@ -5,10 +5,11 @@ use std::borrow::Cow;
 use smallvec::SmallVec;
 
 use super::stage::ShapeCost;
-use super::{Costs, PerKind, split};
+use super::{Costs, PerKind};
 use crate::plan::{Plan, Recompute};
 use crate::schedule::Schedule;
 use crate::split::LayerSplit;
+use crate::split::layers as split;
 use crate::stages::StagedPlan;
 
 /// Layers that one stage runs in one way: their kind, what their backward recomputes, and the share of their activations that

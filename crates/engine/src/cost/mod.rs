@@ -22,7 +22,6 @@ mod peaks;
 pub mod pipeline;
 mod price;
 pub mod recompute;
-pub mod split;
 pub mod stage;
 pub mod step;
 pub mod straggler;

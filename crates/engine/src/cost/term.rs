@@ -100,7 +100,7 @@ names! {
         /// Master weights and moments.
         Optimizer = "optimizer", "cost/memory.rs", "states", "6.1";
         /// Tensors saved by the forward for the backward pass.
-        Activations = "activations", "cost/memory.rs", "activations", "6.5";
+        Activations = "activations", "cost/memory.rs", "peak_activations", "6.5";
         /// Working set: logits, a recomputed layer, gathered weights.
         Transient = "transient", "cost/memory.rs", "working_set", "6.5";
         /// Caches of the libraries (Transformer Engine's weight-gradient buffers).

@@ -1,8 +1,8 @@
 //! Cut of a model into pipeline stages by nanotron, which no file can change.
 
 use super::LayerSplit;
-use crate::cost::split::plainest;
 use crate::model::{Ffn, Model};
+use crate::split::layers::plainest;
 
 /// The layers that nanotron gives each stage of `pp`; none where its split leaves stages without any block.
 ///

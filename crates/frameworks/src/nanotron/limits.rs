@@ -2,11 +2,11 @@
 
 use crate::rules;
 use crate::sizes::{SharedMixer, Sizes};
-use meshwright_engine::cost::split::layers_of_chunks;
 use meshwright_engine::model::{Norm, QkNorm, Span};
 use meshwright_engine::plan::{CpKind, Plan, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
+use meshwright_engine::split::layers::layers_of_chunks;
 use meshwright_engine::split::{LayerSplit, nanotron};
 use meshwright_engine::stack::Family;
 use meshwright_engine::workload::Adaptation;

@@ -299,9 +299,9 @@ mod tests {
     fn wrong_files_say_what_is_wrong() {
         let good = samples().to_toml();
         for (from, to, says) in [
-            ("launch", "lunch", "`lunch` is no kind"),
-            ("3.1,", "-3.1,", "-3.1 us is no time"),
-            ("2026-11-21", "21.11.2026", "is no day"),
+            ("launch", "lunch", "`lunch` is not a kind"),
+            ("3.1,", "-3.1,", "-3.1 us is not a valid time"),
+            ("2026-11-21", "21.11.2026", "is not a date"),
             ("gpu =", "gpus =", "missing field `gpu`"),
         ] {
             let error = Samples::parse(&good.replace(from, to)).unwrap_err().to_string();

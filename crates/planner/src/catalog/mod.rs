@@ -10,6 +10,7 @@ pub mod fits;
 pub mod gpu_names;
 pub mod hf;
 mod like;
+mod one_line;
 mod overrides;
 mod pools;
 mod read;

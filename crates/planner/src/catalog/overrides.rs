@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use super::error::{CatalogError, EntryKind};
 use super::fits::{self, Fit};
 use super::nearest;
-use super::read::is_one_line;
+use super::one_line::is_one_line;
 
 /// Source of a value that the user set.
 pub const SET_SOURCE: &str = "set-on-the-command-line";

@@ -9,6 +9,7 @@ use toml::{Table, Value};
 use super::error::{CatalogError, EntryKind, nearest_expected};
 use super::fits::Constant;
 use super::nearest;
+use super::one_line::is_one_line;
 use super::overrides::Setting;
 
 /// Largest file that is read: a hundred times the longest of the catalogue would still be far below.
@@ -160,11 +161,6 @@ fn bad_entry(table: &Table) -> Option<String> {
         let key = if is_one_line(key) { key.clone() } else { return Some(several_lines(&format!("the key {key:?}"))) };
         bad_value(&key, value)
     })
-}
-
-/// Whether a text holds no line break and no other control character.
-pub fn is_one_line(text: &str) -> bool {
-    !text.contains(|c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}'))
 }
 
 fn several_lines(what: &str) -> String {

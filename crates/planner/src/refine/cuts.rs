@@ -68,7 +68,7 @@ pub fn starts(program: &StageProgram) -> Vec<Vec<usize>> {
         cuts
     };
     let mut starts = vec![balanced(program)];
-    starts.push(from_counts(meshwright_engine::cost::split::even(n as u32, program.chunks as u32)));
+    starts.push(from_counts(meshwright_engine::split::layers::even(n as u32, program.chunks as u32)));
     let (each, more) = (n / program.chunks, n % program.chunks);
     starts.push(from_counts((0..program.chunks).map(|chunk| (each + usize::from(chunk < more)) as u32).collect()));
     starts

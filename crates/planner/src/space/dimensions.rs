@@ -2,12 +2,12 @@
 
 use super::Space;
 use crate::space::divisors;
-use meshwright_engine::cost::split;
 use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::model::Ffn;
 use meshwright_engine::plan::{Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
+use meshwright_engine::split::layers as split;
 use meshwright_engine::stack::{Dispatcher, Family};
 
 /// Distribution of weights, gradients and optimizer states over the replicas.

@@ -1,12 +1,13 @@
 //! Legality rules of a plan: one function a rule, each with its source.
 
 use super::rejection::Rejection;
-use meshwright_engine::cost::{Costs, split};
+use meshwright_engine::cost::Costs;
 use meshwright_engine::model::Mixer;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
+use meshwright_engine::split::layers as split;
 use meshwright_engine::stack::Family;
 
 /// Checks the tensor- and context-parallel degrees.

@@ -5,8 +5,9 @@ use crate::cost::head::Ends;
 use crate::cost::layer::LayerCost;
 use crate::cost::memory::LayerBytes;
 use crate::cost::stage::Work;
-use crate::cost::{Costs, ShapeCost, split};
+use crate::cost::{Costs, ShapeCost};
 use crate::plan::{Layout, Offload, Plan, Recompute};
+use crate::split::layers as split;
 use crate::units::{Bytes, Seconds};
 
 /// The token-mixing part of every kind of layer, and the two ends: tp, sp, cp and its kind, micro-batch.

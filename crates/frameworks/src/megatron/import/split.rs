@@ -6,8 +6,8 @@
 use super::arguments::Arguments;
 use super::hybrid;
 use crate::import::finding::Finding;
-use meshwright_engine::cost::split;
 use meshwright_engine::model::Model;
+use meshwright_engine::split::layers as split;
 use meshwright_engine::split::{LayerSplit, parse_layout};
 
 const LAYOUT: &str = "--pipeline-model-parallel-layout";

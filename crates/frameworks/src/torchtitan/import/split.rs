@@ -4,8 +4,8 @@
 
 use crate::import::finding::Finding;
 use crate::readers::document::Document;
-use meshwright_engine::cost::split::plainest;
 use meshwright_engine::split::LayerSplit;
+use meshwright_engine::split::layers::plainest;
 
 const PARTS: &str = "parallelism.module_fqns_per_model_part";
 const PER_STAGE: &str = "parallelism.pipeline_parallel_layers_per_stage";

@@ -244,12 +244,12 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         for (text, says) in [
-            ("gem bf16", "`gem` is no kind"),
-            ("gemm bf17 forward m=1 n=1 k=1 batch=1 out=2", "`bf17` is no format"),
-            ("gemm bf16 forward m=0 n=1 k=1 batch=1 out=2", "`m=0` is no size"),
+            ("gem bf16", "`gem` is not a kind"),
+            ("gemm bf17 forward m=1 n=1 k=1 batch=1 out=2", "`bf17` is not a valid format"),
+            ("gemm bf16 forward m=0 n=1 k=1 batch=1 out=2", "`m=0` is not a size"),
             ("gemm bf16 forward m=1 n=1 k=1 batch=1", "out is missing"),
             ("launch twice", "one word too many"),
-            ("attention fa2 wgrad sequences=1", "`wgrad` is no pass"),
+            ("attention fa2 wgrad sequences=1", "`wgrad` is not a valid pass"),
         ] {
             let error = text.parse::<Kernel>().unwrap_err().to_string();
             assert!(error.contains(says), "{error}");

@@ -20,7 +20,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
-use super::read::is_one_line;
+use super::one_line::is_one_line;
 use fields::Fields;
 use meshwright_engine::model::{Model, ModelError};
 

@@ -2,8 +2,8 @@
 
 use std::num::NonZeroU32;
 
+use super::LayerSplit;
 use crate::schedule::Schedule;
-use crate::split::LayerSplit;
 
 /// Layers of each of `chunks`, in model order.
 ///
@@ -17,7 +17,7 @@ pub fn even(layers: u32, chunks: u32) -> Vec<u32> {
 }
 
 /// Layers of each of `pp` ranks under [`even`], counting the first `most` of each chunk, without a look at every chunk.
-pub(super) fn even_on_ranks(layers: u32, schedule: Schedule, pp: u32, most: u32) -> Vec<u32> {
+pub(crate) fn even_on_ranks(layers: u32, schedule: Schedule, pp: u32, most: u32) -> Vec<u32> {
     let (each, short) = even_shares(layers, pp * schedule.virtual_stages());
     let mut held = vec![each.min(most) * schedule.virtual_stages(); pp as usize];
     if most >= each {
