@@ -25,7 +25,8 @@ fn main() {
         writeln!(code, "pub const {list}: &[(&str, &str)] = &[").expect("a string takes text");
         for path in toml_files(&folder) {
             let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-            writeln!(code, "    ({name:?}, include_str!({path:?})),").expect("a string takes text");
+            writeln!(code, "    ({name:?}, include_str!({:?})),", path.display().to_string())
+                .expect("a string takes text");
         }
         code.push_str("];\n");
     }

@@ -121,7 +121,9 @@ fn commands_agree_on_the_plans_that_a_search_proposes() {
         let problem = spec.problem();
         let costs = Costs::new(&problem);
         let mut restrictions = Restrictions::default();
-        fixed.iter().for_each(|item| restrictions.fix(item).unwrap());
+        for item in fixed {
+            restrictions.fix(item).unwrap();
+        }
         let ranking = search(&problem, &SearchOptions { top: 5, restrictions }, &|_, _| {});
         assert!(!ranking.evaluations.is_empty(), "{spec:?}");
         for best in &ranking.evaluations {

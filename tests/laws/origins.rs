@@ -1,5 +1,7 @@
 //! The function that each term of time and each tenant of memory names is there, and ARCHITECTURE.md lists it.
 
+use std::fmt::Write as _;
+
 use meshwright::cost::term::Origin;
 use meshwright::cost::{Tenant, Term};
 
@@ -33,7 +35,7 @@ const MARKS: (&str, &str) = ("<!-- numbers: written by tests/laws/origins.rs -->
 fn the_architecture_lists_the_functions() {
     let mut table = String::from("| number | function | file | specification |\n|---|---|---|---|\n");
     for (number, Origin { file, function, section }) in all() {
-        table.push_str(&format!("| {number} | `{function}` | [{file}]({file}) | §{section} |\n"));
+        writeln!(table, "| {number} | `{function}` | [{file}]({file}) | §{section} |").unwrap();
     }
     let text = read("ARCHITECTURE.md");
     let from = text.find(MARKS.0).expect("ARCHITECTURE.md has the marks") + MARKS.0.len();

@@ -89,7 +89,7 @@ impl Costs<'_> {
         let busy = if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
             self.bidirectional(plan, ranks.clone(), micro_batches)
         } else {
-            self.flushed(plan, ranks.clone(), micro_batches)
+            Self::flushed(plan, ranks.clone(), micro_batches)
         };
         let slow_down = self.slow_down(plan.layout.world_size());
         Flow {
@@ -128,7 +128,7 @@ impl Costs<'_> {
     }
 
     /// Schedules whose ranks compute and wait: the busiest rank sets the pace, the bubble is what it waits.
-    fn flushed<'w>(&self, plan: &Plan, ranks: impl Iterator<Item = (&'w Work, f64)>, micro_batches: f64) -> StepTime {
+    fn flushed<'w>(plan: &Plan, ranks: impl Iterator<Item = (&'w Work, f64)>, micro_batches: f64) -> StepTime {
         let simulated = |work: &Work| {
             let time = work.rank_time();
             RankTime { backward: time.backward + work.ep_exposed, ..time }

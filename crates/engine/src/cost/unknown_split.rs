@@ -81,7 +81,9 @@ impl Costs<'_> {
     /// Where splits are not known, all of a rank's compute hides its expert traffic, whichever of its layers exchange.
     pub(super) fn expose_by_rank(&self, works: &mut [Work]) {
         if self.splits_unknown {
-            works.iter_mut().for_each(|work| work.ep_exposed = self.exposed_beside(work));
+            for work in works {
+                work.ep_exposed = self.exposed_beside(work);
+            }
         }
     }
 

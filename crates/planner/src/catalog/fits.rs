@@ -175,7 +175,7 @@ impl Fit {
             for name in covered {
                 match kind {
                     EntryKind::Gpu => {
-                        drop(super::gpu_with(name, &sets).map_err(|error| constant.error(error.to_string()))?)
+                        drop(super::gpu_with(name, &sets).map_err(|error| constant.error(error.to_string()))?);
                     }
                     _ => drop(super::stack(name, &sets).map_err(|error| constant.error(error.to_string()))?),
                 }

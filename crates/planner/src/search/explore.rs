@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::certificate::Counts;
 use super::incumbents::Incumbents;
-use super::tables::{Pipe, Recomputes, Tables};
+use super::tables::{Menu, Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, legal, too_large_for_hosts};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, least_time_of_flow,
+    Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, Stages, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::split::LayerSplit;
@@ -150,7 +150,6 @@ impl Explorer<'_> {
             found.counts.reject(&Rejection::OutOfMemory { needed, available, rank }, all - left_out);
             return;
         }
-        let budget = Bytes::new(found.best.wanted.budget);
         let mut enough_recomputed = false;
         for Recomputes { recompute, at, shares } in &pipe.recomputes {
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
@@ -185,36 +184,53 @@ impl Explorer<'_> {
                 }
             }
             let on_device = Pipeline::new(self.costs, &plan, layers, stages);
-            for (fewer, &activations) in shares.iter().enumerate() {
-                let pipeline = on_device.with_offloaded(self.costs, activations);
-                let slow =
-                    menu.replicated.is_empty() || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
-                let slow_gathered =
-                    menu.sharded.is_empty() || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
-                if slow && slow_gathered {
-                    // Offloading more, or recomputing one more layer, is no faster.
-                    found.counts.flow += sharded * (shares.len() - fewer) as u64;
-                    enough_recomputed |= first_layers && fewer == 0;
-                    break;
-                }
-                let loaded = Loaded::new(self.costs, pipeline, stages);
-                let (needed, rank) = loaded.least_memory(&menu.least);
-                if needed > budget {
-                    found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
-                    continue;
-                }
-                for (list, slow, least) in [
-                    (&menu.replicated, slow, loaded.pipeline.least_time() + menu.edges),
-                    (&menu.sharded, slow_gathered, Seconds::ZERO),
-                ] {
-                    if slow || hopeless(least, needed, found) {
-                        found.counts.flow += list.len() as u64;
-                    } else {
-                        self.shardings(&loaded, list, menu.edges, found);
-                    }
+            enough_recomputed |= self.shares(&on_device, stages, shares, &menu, found) && first_layers;
+        }
+    }
+
+    /// Searches every share of offloaded activations and every sharding of one recomputation. Returns whether it is too slow
+    /// even without offloading.
+    fn shares(
+        &self,
+        on_device: &Pipeline,
+        stages: &Stages,
+        shares: &[f64],
+        menu: &Menu,
+        found: &mut SearchState,
+    ) -> bool {
+        let layout = on_device.plan.layout;
+        let hopeless =
+            |time: Seconds, memory: Bytes, found: &SearchState| found.best.is_hopeless(&layout, Price { time, memory });
+        let budget = Bytes::new(found.best.wanted.budget);
+        let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
+        for (fewer, &activations) in shares.iter().enumerate() {
+            let pipeline = on_device.with_offloaded(self.costs, activations);
+            let slow = menu.replicated.is_empty() || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
+            let slow_gathered =
+                menu.sharded.is_empty() || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
+            if slow && slow_gathered {
+                // Offloading more, or recomputing one more layer, is no faster.
+                found.counts.flow += sharded * (shares.len() - fewer) as u64;
+                return fewer == 0;
+            }
+            let loaded = Loaded::new(self.costs, pipeline, stages);
+            let (needed, rank) = loaded.least_memory(&menu.least);
+            if needed > budget {
+                found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
+                continue;
+            }
+            for (list, slow, least) in [
+                (&menu.replicated, slow, loaded.pipeline.least_time() + menu.edges),
+                (&menu.sharded, slow_gathered, Seconds::ZERO),
+            ] {
+                if slow || hopeless(least, needed, found) {
+                    found.counts.flow += list.len() as u64;
+                } else {
+                    self.shardings(&loaded, list, menu.edges, found);
                 }
             }
         }
+        false
     }
 
     /// Evaluates the shardings of a list on a pipeline; `edges` is a lower bound of the time at both ends of a step under

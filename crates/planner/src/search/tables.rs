@@ -155,11 +155,14 @@ type MenuKey = (Layout, Schedule, LayerSplit, u32);
 /// Key of menus by content: layout, copies of the weights on a rank, and whether one rank has both ends of the model.
 type ContentKey = (Layout, u32, bool);
 
+/// Menus of one layout, each with the parameters of the ranks that it is for.
+type MenusByParameters = Vec<(Parameters, Arc<Menu>)>;
+
 /// Menus of one set of restrictions: by plan, and by the parameters of its ranks, for many plans share a menu.
 #[derive(Debug, Default)]
 struct Menus {
     by_plan: RwLock<BTreeMap<MenuKey, Arc<Menu>>>,
-    by_content: RwLock<BTreeMap<ContentKey, Vec<(Parameters, Arc<Menu>)>>>,
+    by_content: RwLock<BTreeMap<ContentKey, MenusByParameters>>,
 }
 /// pp, schedule, split, layers of the last virtual stage of a cost-balanced one, first layers recomputed.
 type StagesKey = (u32, Schedule, LayerSplit, u32, u32);

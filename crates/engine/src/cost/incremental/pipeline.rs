@@ -63,7 +63,7 @@ impl<'l> Pipeline<'l> {
     #[must_use]
     pub fn with_offloaded(&self, costs: &Costs, activations: f64) -> Self {
         let plan = Plan { offload: Offload { activations, ..self.plan.offload }, ..self.plan };
-        if activations == self.plan.offload.activations {
+        if activations.to_bits() == self.plan.offload.activations.to_bits() {
             return self.clone();
         }
         Self::new(costs, &plan, self.layers, self.stages)

@@ -131,7 +131,9 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
             return vec![Moment { rank, in_flight: scaled(&chunks[0], peak.most), holds: held(&chunks[0]) }];
         }
         let mut all = PerKind::from_elem(0.0, width);
-        chunks.iter().for_each(|layers| all.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count));
+        for layers in chunks {
+            all.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count);
+        }
         let mut kept = Vec::new();
         for moment in &peak.moments {
             let mut in_flight = PerKind::from_elem(0.0, width);
