@@ -510,7 +510,7 @@ fn write_docs() {
 const HOW: &str = "
 ## Method
 
-The program, its relaxation, its Lagrangian dual and what is proved are in `src/refine/README.md`.
+The program, its relaxation, its Lagrangian dual and what is proved are in `crates/planner/src/refine/README.md`.
 
 One stage a rank: the time T of the slowest stage is bisected. Under each interval of T the shortest path over cuts is a lower bound
 on the dependency paths through each rank that may be the slowest, and a weighted mean of paths raises it. From the best split,
