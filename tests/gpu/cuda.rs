@@ -117,7 +117,7 @@ fn a_device_without_cublas_says_what_to_install() {
 /// Runs the part of this file that is named, in a process that has this stub for a driver.
 fn inside(libraries: &Path, part: &str) {
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", part, "--ignored", "--nocapture"])
+        .args(["--exact", &format!("cuda::{part}"), "--ignored", "--nocapture"])
         .env("LD_LIBRARY_PATH", before(libraries))
         .env("STUB", "1")
         .output()

@@ -54,7 +54,7 @@ fn cudnn_has_engines_for_the_graphs_of_attention() {
     }
     let path = std::env::var("LD_LIBRARY_PATH").unwrap_or_default();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "inside", "--ignored", "--nocapture"])
+        .args(["--exact", "cudnn::inside", "--ignored", "--nocapture"])
         .env("LD_LIBRARY_PATH", format!("{}:{path}", folder.display()))
         .env("STUB", "1")
         .output()
