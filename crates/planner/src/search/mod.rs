@@ -5,7 +5,7 @@
 //! the remaining plans are simulated on their real stages and ranked by that
 //! ```
 //!
-//! Every bound is a lower bound of the simulated time (`tests/staged.rs`), and a shape, a pipeline or a sharding is cut only
+//! Every bound is a lower bound of the simulated time (`tests/laws/staged.rs`), and a shape, a pipeline or a sharding is cut only
 //! if its bound exceeds the cutoff. So the answer is that of evaluating every plan, and the [`Certificate`] counts the
 //! plans that each bound and rule excludes; the counts sum to the size of the space, which is known in advance.
 

@@ -13,7 +13,7 @@
 //! ```
 //!
 //! Every stage calls the same functions of `cost` that [`Costs::evaluate`] calls; that one stays the readable price and the
-//! judge of this one: they agree to 1e-12 (`tests/staged.rs`).
+//! judge of this one: they agree to 1e-12 (`tests/laws/staged.rs`).
 
 mod block;
 mod least;
