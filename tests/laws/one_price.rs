@@ -83,7 +83,7 @@ fn a_split_costs_what_the_stages_cost_that_it_stands_for() {
     assert!(checked >= plans_wanted());
 }
 
-/// What refinement prices stage by stage is what a plan costs, and what frameworks are told of it costs the same.
+/// The price of refined stages is the price of the plan, and of the split that frameworks are given.
 #[test]
 fn stages_cost_what_their_plan_costs() {
     let checked = for_plans(800, |costs, plan| {
@@ -108,7 +108,7 @@ fn stages_cost_what_their_plan_costs() {
     assert!(checked >= plans_wanted());
 }
 
-/// What a search proposes, what explains it, and where its refinement starts agree on time, memory, and whether it fits.
+/// The row of a search, its explanation and the start of its refinement agree on time, memory, and whether the plan fits.
 #[test]
 fn commands_agree_on_the_plans_that_a_search_proposes() {
     let questions: [(_, &[&str]); 4] = [

@@ -4,6 +4,7 @@
 
 use std::fmt::Write;
 
+use super::refine::SHOWN;
 use crate::random::{Numbers, spec};
 use meshwright::cost::Costs;
 use meshwright::plan::Plan;
@@ -20,21 +21,6 @@ const METHODS: [Method; 7] = [
     Method::Rechoice,
     Method::BranchAndBound,
     Method::Enumeration,
-];
-
-/// The plans of docs/refine.md: model, cluster, stack, batch, sequence, plan.
-const SHOWN: [(&str, &str, &str, u32, u32, &str); 11] = [
-    ("llama3-8b", "dgx-h100-64", "nemo-25", 512, 8192, "tp=1 pp=4 mbs=1"),
-    ("llama3-70b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 mbs=1 sp=on"),
-    ("llama3-405b", "dgx-h100-1k", "nemo-25", 512, 8192, "tp=8 pp=16 mbs=1 sp=on"),
-    ("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096, "tp=1 pp=16 ep=64 mbs=1"),
-    ("deepseek-v3", "h800-2048", "deepseek-v3", 16384, 4096, "tp=1 pp=16 vpp=2 schedule=interleaved ep=64 mbs=1"),
-    ("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096, "tp=1 pp=16 schedule=dualpipe-v ep=64 mbs=1"),
-    ("llama4-maverick", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 ep=16 mbs=1 sp=on"),
-    ("llama4-maverick", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 vpp=3 schedule=interleaved ep=16 mbs=1 sp=on"),
-    ("gemma3-27b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 mbs=1 sp=on"),
-    ("nemotron-h-56b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 mbs=1 sp=on"),
-    ("nemotron-h-56b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 vpp=2 schedule=interleaved mbs=1 sp=on"),
 ];
 
 fn shown() -> Vec<(Problem, Plan)> {

@@ -417,8 +417,8 @@ fn stages_without_layers_are_refused() {
     assert_eq!(why, Infeasible::TooFewLayers { stages: 6, layers: 5 });
 }
 
-/// What `docs/refine.md` shows.
-const SHOWN: [(&str, &str, &str, u32, u32, &str); 11] = [
+/// Plans of docs/refine.md: model, cluster, stack, batch, sequence, plan.
+pub const SHOWN: [(&str, &str, &str, u32, u32, &str); 11] = [
     ("llama3-8b", "dgx-h100-64", "nemo-25", 512, 8192, "tp=1 pp=4 mbs=1"),
     ("llama3-70b", "h100-512", "nemo-25", 512, 8192, "tp=4 pp=8 mbs=1 sp=on"),
     ("llama3-405b", "dgx-h100-1k", "nemo-25", 512, 8192, "tp=8 pp=16 mbs=1 sp=on"),

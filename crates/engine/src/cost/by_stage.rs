@@ -20,9 +20,9 @@ use crate::units::{Bytes, Seconds};
 /// One layer of one kind as a stage runs it, for one micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerOption {
-    /// What its backward computes again.
+    /// Work that the backward pass computes again.
     pub recompute: Recompute,
-    /// What it is spent on.
+    /// Cost by what the time is spent on.
     pub work: Work,
     /// As the schedule plays it: with the expert traffic that stays exposed.
     pub time: StageTime,
@@ -101,7 +101,7 @@ impl<'a> Stager<'a> {
     pub fn alive(&self) -> &[Vec<Vec<f64>>] {
         &self.alive
     }
-    /// What pairs of passes take.
+    /// Times of pairs of passes.
     pub fn pairs(&self) -> Pairs {
         self.pairs.unwrap_or(Pairs::NONE)
     }
@@ -110,7 +110,7 @@ impl<'a> Stager<'a> {
         let Plan { schedule, layout, .. } = self.plan;
         layout.pp > 1 && self.micro_batches.fract() == 0.0 && runs(schedule, layout.pp, self.micro_batches as u32)
     }
-    /// What plays it; none where the replay cannot.
+    /// Simulator of the schedule; none where it cannot be simulated.
     pub fn player(&self) -> Option<&Player> {
         let Plan { schedule, layout, .. } = self.plan;
         let ready = || if self.plays() { Player::new(schedule, layout.pp, self.micro_batches as u32) } else { None };
@@ -124,7 +124,7 @@ impl<'a> Stager<'a> {
     pub fn closed_sends(&self) -> Seconds {
         self.closed_sends_of(self.send)
     }
-    /// The same where each takes `send`.
+    /// Sends of a whole step where each takes `send`.
     pub fn closed_sends_of(&self, send: Seconds) -> Seconds {
         let (plan, overlapped) = (&self.plan, self.costs.device.stack.overlap.pp);
         exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches, send, overlapped)
@@ -150,7 +150,7 @@ impl<'a> Stager<'a> {
         StageTime::from(work)
     }
 
-    /// What every stage waits for maxima of FP8 tensors, whatever its layers.
+    /// Wait of every stage for maxima of FP8 tensors, whatever its layers.
     pub fn maxima(&self) -> (Work, StageTime) {
         let work = Work { amax: self.costs.maxima(&self.plan).unwrap_or_default(), ..Work::default() };
         (work, self.time(&work))
@@ -190,7 +190,7 @@ impl<'a> Stager<'a> {
         weights + gradients + optimizer
     }
 
-    /// What a rank needs whatever its layers: working set and caches.
+    /// Memory of a rank whatever its layers: working set and caches.
     pub fn fixed_bytes(&self, rank: u32) -> Bytes {
         self.costs.working_set(self.is_last(rank), &self.plan) + self.costs.caches(&self.plan)
     }

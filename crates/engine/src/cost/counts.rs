@@ -30,7 +30,7 @@ pub(super) type Choices = SmallVec<[LayerChoice; 4]>;
 /// Layers of each choice on each virtual stage and on each rank.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StageCounts {
-    /// What is counted.
+    /// Kind, recomputation and host share of the layers counted.
     pub choices: Choices,
     /// Of each rank.
     pub ranks: Vec<PerKind>,

@@ -100,7 +100,7 @@ impl Costs<'_> {
     /// last, and multi-token prediction where the split puts it. Under `DualPipe`, whose ranks hold two stages, the mean of both;
     /// the two copies count in the bytes.
     ///
-    /// What tensor parallelism splits is divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
+    /// Tensor-parallel parameters are divided by tp, experts by ep·etp. A tied head on another rank is a copy. Source:
     /// specification §3.9.
     pub(super) fn parameters_of(&self, plan: &Plan, counts: &StageCounts) -> Vec<RankParameters> {
         let (model, pp) = (self.problem.model(), plan.layout.pp);

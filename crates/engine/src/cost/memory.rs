@@ -42,7 +42,7 @@ impl Costs<'_> {
         self.footprints_of(plan, &counts, &parameters, |_| plan.offload)
     }
 
-    /// The same where its layers are counted; `offload` = what each rank leaves on the host.
+    /// Memory of every rank where its layers are counted; `offload` = what each rank leaves on the host.
     ///
     /// ```text
     /// states + max over moments of Σ over virtual stages of n·A + working set + caches, and what lies beside the tensors

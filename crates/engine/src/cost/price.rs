@@ -45,7 +45,7 @@ impl Costs<'_> {
         self.evaluate_shaped(plan, &self.shape(plan))
     }
 
-    /// The same of a plan whose shape is priced already.
+    /// Price of a plan whose shape is priced already.
     pub fn evaluate_shaped(&self, plan: &Plan, shape: &ShapeCost) -> Evaluation {
         self.price(plan, shape, Method::ClosedForm)
     }
@@ -172,7 +172,7 @@ impl Costs<'_> {
         self.times_of(plan, &self.chunk_works(plan, shape))
     }
 
-    /// The same where the work of each virtual stage is known. Expert traffic that a layer's compute could not hide lies on its
+    /// Price where the work of each virtual stage is known. Expert traffic that a layer's compute could not hide lies on its
     /// backward; in a bidirectional pipeline only pairs hide any.
     pub(super) fn times_of(&self, plan: &Plan, chunks: &[Work]) -> Vec<StageTime> {
         if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {

@@ -175,7 +175,7 @@ impl Costs<'_> {
         work
     }
 
-    /// The same under ZeRO 3: expert exchange in line, no waiting for tensor-parallel floors.
+    /// Work of a layer under ZeRO 3: expert exchange in line, no waiting for tensor-parallel floors.
     pub(super) fn gathered_work_of(&self, plan: &Plan, base: &LayerCost, choice: &LayerChoice) -> Work {
         let (plan, cost) = self.recomputing(plan, base, choice);
         let mut work = self.fsdp_layer(choice.kind, &cost, &plan);

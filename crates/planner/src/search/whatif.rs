@@ -1,4 +1,4 @@
-//! What-if searches on one problem that share costs and incumbents.
+//! Searches of what-if questions on one problem that share costs and incumbents.
 
 use std::ops::ControlFlow;
 use std::sync::Mutex;

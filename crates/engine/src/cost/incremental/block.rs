@@ -138,7 +138,7 @@ impl Block {
 pub struct Layers {
     /// Price of each kind of layer, and of the two ends.
     pub shape: ShapeCost,
-    /// What a layer may be under its recomputation.
+    /// Choices of a layer under its recomputation.
     pub(super) choices: Choices,
     without_pipeline: Works,
     in_pipeline: Works,

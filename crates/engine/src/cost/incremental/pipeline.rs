@@ -59,7 +59,7 @@ impl<'l> Pipeline<'l> {
         Self { plan, layers, flow, least_bubble, stages }
     }
 
-    /// The same pipeline with another share of its activations on the host.
+    /// Pipeline with another share of its activations on the host.
     #[must_use]
     pub fn with_offloaded(&self, costs: &Costs, activations: f64) -> Self {
         let plan = Plan { offload: Offload { activations, ..self.plan.offload }, ..self.plan };
