@@ -12,7 +12,7 @@ use meshwright::goodput::{Conditions, Maintenance};
 use meshwright::gpu::{AttentionCurve, AttentionOccupancy, CollectiveCurve, GemmCurve, Gpu, Price, ScaleUp};
 use meshwright::model::{Attention, DeltaNet, Layer, Mamba, Mla, Mlp, ModelFile, Moe};
 use meshwright::money::{Market, Own, Site, Terms};
-use meshwright::stack::{Launches, Overlap, Quirks, Stack};
+use meshwright::stack::{Launches, MemoryUse, Overlap, Quirks, Stack};
 use meshwright::sweep::fleet::{Offer, Period, PurchaseRequest};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -70,6 +70,7 @@ fn keys_of_stacks() {
     same::<Launches>(&stack["$defs"]["Launches"]);
     same::<Overlap>(&stack["$defs"]["Overlap"]);
     same::<Quirks>(&stack["$defs"]["Quirks"]);
+    same::<MemoryUse>(&stack["$defs"]["MemoryUse"]);
 }
 
 #[test]

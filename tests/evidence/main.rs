@@ -9,3 +9,4 @@ mod diagnose;
 mod logs;
 mod missed;
 mod published;
+mod ran;

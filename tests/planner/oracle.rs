@@ -149,7 +149,7 @@ impl<'a> Assignment<'a> {
                 let held: Expression = (0..self.items.len()).map(|item| on(item, stage)).sum();
                 rows.push(constraint!(held >= 1.0));
             }
-            let mut room = (stager.costs().tensor_room() - stager.fixed_bytes(stage as u32)).get();
+            let mut room = (stager.costs().tensor_room(stager.plan()) - stager.fixed_bytes(stage as u32)).get();
             room -= if stage == 0 { state(table) } else { 0.0 };
             room -= if stage + 1 == stages { state(head) } else { 0.0 };
             let scale = room.abs().max(1.0);

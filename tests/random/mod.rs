@@ -86,6 +86,7 @@ pub fn specs() -> Vec<Spec> {
         spec("llama3-8b", "tpu-v5p-1024", "jax-2025", 1024, 8192),
         spec("llama3-8b", "h200-ethernet-512", "torchtitan-2024", 512, 8192),
         spec("llama2-7b", "a100-pcie-8", "deepspeed-zero3-2022", 64, 4096),
+        spec("llama3-405b", "h100-512", "meta-llama3", 512, 8192),
     ];
     let mut lora = spec("llama3-70b", "dgx-h100-64", "nemo-25", 128, 4096);
     lora.adaptation = Adaptation::Lora;

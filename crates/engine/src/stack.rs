@@ -11,6 +11,10 @@ use crate::sources::own_source;
 use crate::split::LayerSplit;
 use crate::units::{Bytes, Seconds};
 
+mod memory;
+
+pub use memory::MemoryUse;
+
 /// Token dispatcher of expert parallelism.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -261,6 +265,9 @@ pub struct Stack {
     /// within it. Source: [megatron-dispatcher].
     #[serde(default)]
     pub gathers_expert_tokens: bool,
+    /// Memory that it frees, caches and reserves.
+    #[serde(default)]
+    pub memory: MemoryUse,
     /// Kernel launches per layer.
     pub launches: Launches,
     /// Overlap of communication with compute.
@@ -291,8 +298,9 @@ const fn two() -> f64 {
 
 impl Stack {
     /// Name of the default byte recipe.
-    pub fn usual_recipe(&self) -> &'static str {
-        if self.reduce_bytes <= 2.0 { "megatron-bf16-grads" } else { "megatron" }
+    pub fn usual_recipe(&self) -> &str {
+        let by_gradients = if self.reduce_bytes <= 2.0 { "megatron-bf16-grads" } else { "megatron" };
+        self.memory.recipe.as_deref().unwrap_or(by_gradients)
     }
 
     /// Validates the stack.
@@ -324,6 +332,7 @@ impl Stack {
             ("overlap.cp", self.overlap.cp),
             ("overlap.ep", self.overlap.ep),
             ("accumulate_exposed", self.accumulate_exposed),
+            ("memory.fragmentation", self.memory.fragmentation),
         ];
         if let Some((name, share)) = shares.iter().find(|(_, share)| *share > 1.0) {
             return Err(format!("`{name}` is {share}, and a share is at most 1"));

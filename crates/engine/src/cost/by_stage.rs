@@ -190,9 +190,12 @@ impl<'a> Stager<'a> {
         weights + gradients + optimizer
     }
 
-    /// Memory of a rank whatever its layers: working set and caches.
+    /// Memory of a rank whatever its layers: working set and caches, and under ZeRO 2 the gradients of one virtual stage.
     pub fn fixed_bytes(&self, rank: u32) -> Bytes {
-        self.costs.working_set(self.is_last(rank), &self.plan) + self.costs.caches(&self.plan)
+        let counts = self.costs.stage_counts(&self.plan, Some(&self.shape), false);
+        self.costs.working_set(self.is_last(rank), &self.plan)
+            + self.costs.caches(&self.plan)
+            + self.costs.unsharded(&self.plan, &counts)
     }
 
     fn is_last(&self, rank: u32) -> bool {

@@ -62,6 +62,8 @@ pub struct Windows {
     pub forward: Seconds,
     /// Backward of one micro-batch on the busiest rank.
     pub micro_backward: Seconds,
+    /// Micro-batches whose backward passes through one virtual stage follow each other.
+    pub run: f64,
 }
 
 /// Gradients and parameters between replicas, once a step, as if nothing hid them.
@@ -88,6 +90,20 @@ pub(super) fn mirrored(plan: &Plan, stages: Vec<RankParameters>) -> Vec<RankPara
         experts: f64::midpoint(a.experts, b.experts),
     };
     stages.iter().zip(stages.iter().rev()).map(mean).collect()
+}
+
+/// Micro-batches whose backward passes go through a virtual stage one after another: its gradients need one reduction for them.
+///
+/// ```text
+/// interleaved    min(p, m)        breadth first, GPipe    m        else    1
+/// ```
+fn backward_run(plan: &Plan, micro_batches: f64) -> f64 {
+    let run = match plan.schedule {
+        Schedule::Interleaved { .. } => f64::from(plan.layout.pp),
+        schedule if schedule.repeats_stages() => micro_batches,
+        _ => 1.0,
+    };
+    run.min(micro_batches).max(1.0)
 }
 
 impl Costs<'_> {
@@ -177,7 +193,8 @@ impl Costs<'_> {
         } else {
             1.0
         };
-        Windows { backward: backward * wide, forward: forward * wide, micro_backward: backward }
+        let run = backward_run(plan, micro_batches);
+        Windows { backward: backward * wide, forward: forward * wide, micro_backward: backward, run }
     }
 
     /// Time of gradients and of parameters between replicas, before anything hides it.
@@ -211,8 +228,8 @@ impl Costs<'_> {
     /// rs/nb + max(0, rs·(1+σ/2) − window_B) + ag/nb + max(0, ag·(1+σ/2) − window_F) + σ·(hidden parts)
     /// ```
     ///
-    /// nb = layers of a rank. ZeRO 2 reduces after every micro-batch, all but the last behind its backward. Source:
-    /// specification §5.2 with version 1.1.
+    /// nb = layers of a rank. ZeRO 2 reduces whenever the backward passes of a virtual stage end ([`Windows::run`]), all but the
+    /// last time behind the next ones. Source: specification §5.2 with version 1.1.
     pub(super) fn exposed_exchange(
         &self,
         plan: &Plan,
@@ -229,15 +246,15 @@ impl Costs<'_> {
                 time / buckets + (time * (1.0 + 0.5 * sigma) - window).or_zero() + time.min(window) * sigma
             };
             let early = if plan.zero == ZeroStage::Two && micro_batches > 1.0 {
-                let each = (reduce * (1.0 + 0.5 * sigma) - windows.micro_backward).or_zero()
-                    + reduce.min(windows.micro_backward) * sigma;
-                each * (micro_batches - 1.0)
+                let window = windows.micro_backward * windows.run;
+                let each = (reduce * (1.0 + 0.5 * sigma) - window).or_zero() + reduce.min(window) * sigma;
+                each * (micro_batches / windows.run - 1.0)
             } else {
                 Seconds::ZERO
             };
             edge(reduce, windows.backward) + edge(gather, windows.forward) + early
         } else {
-            let times = if plan.zero == ZeroStage::Two { micro_batches.max(1.0) } else { 1.0 };
+            let times = if plan.zero == ZeroStage::Two { (micro_batches / windows.run).max(1.0) } else { 1.0 };
             reduce * times + gather
         };
         if stack.quirks.sync_every_micro_batch && plan.zero == ZeroStage::Zero && plan.layout.pp > 1 {

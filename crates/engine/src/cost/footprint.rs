@@ -5,12 +5,13 @@ use serde::Serialize;
 use super::term::Tenant;
 use crate::units::Bytes;
 
-/// What the driver, the libraries and fragmentation take beside the tensors (§6.5): CUDA context and workspaces, NCCL's
-/// buffers for two classes of communicator (0.4 GiB each), and the allocator's loss.
-pub(super) mod reserve {
-    pub const CONTEXT_GIB: f64 = 1.2;
-    pub const NCCL_GIB: f64 = 0.8;
-    pub const FRAGMENTATION: f64 = 0.06;
+/// Memory that lies beside the tensors of every rank of a plan: specification §6.5, §6.9.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Reserve {
+    /// Share of the tensors that the allocator loses.
+    pub fragmentation: f64,
+    /// CUDA context, workspaces and buffers of NCCL.
+    pub context: Bytes,
 }
 
 /// Memory of one rank at its peak, by tenant.
@@ -40,6 +41,7 @@ impl Footprint {
     /// The tenants of a rank, with what fragmentation and the context take beside.
     pub(super) fn of_rank(
         rank: u32,
+        reserve: Reserve,
         (weights, gradients, optimizer): (Bytes, Bytes, Bytes),
         activations: Bytes,
         transient: Bytes,
@@ -54,8 +56,8 @@ impl Footprint {
             activations,
             transient,
             caches,
-            fragmentation: tensors * reserve::FRAGMENTATION,
-            context: Bytes::gib(reserve::CONTEXT_GIB + reserve::NCCL_GIB),
+            fragmentation: tensors * reserve.fragmentation,
+            context: reserve.context,
         }
     }
 

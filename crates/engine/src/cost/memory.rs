@@ -4,15 +4,19 @@ use smallvec::SmallVec;
 
 use super::counts::{LayerChoice, StageCounts, peaks_by_chunk};
 use super::data::RankParameters;
-use super::footprint::{Footprint, fullest, reserve};
+use super::footprint::{Footprint, Reserve, fullest};
 use super::{Costs, PerKind};
 use crate::model::{Attention, Ffn, Mixer, Mla, Moe};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::schedule::closed::in_flight;
+use crate::stack::Dispatcher;
 use crate::units::Bytes;
 
 /// Bytes per logit of the loss head's working set: fused, or not. Source: specification §6.5.
 const LOGITS: (f64, f64) = (6.0, 12.0);
+
+/// Buffers of NCCL for stacks that do not state those of one communicator: two classes of 0.4 GiB. Source: specification §6.5.
+const NCCL_GIB: f64 = 0.8;
 
 /// Bytes of one layer of each choice.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -29,10 +33,25 @@ impl Costs<'_> {
         fullest(self.footprints(plan))
     }
 
-    /// Tensors that a rank may hold: what the profile allows, without context and fragmentation.
-    pub fn tensor_room(&self) -> Bytes {
-        let context = Bytes::gib(reserve::CONTEXT_GIB + reserve::NCCL_GIB);
-        (self.problem.hbm_budget() - context) / (1.0 + reserve::FRAGMENTATION)
+    /// Memory beside the tensors of a rank of this plan.
+    ///
+    /// ```text
+    /// context + communicator·(kinds of process group with two ranks or more) + all-to-all buffers where NCCL moves tokens
+    /// ```
+    pub(super) fn reserve(&self, plan: &Plan) -> Reserve {
+        let (memory, layout) = (&self.device.stack.memory, &plan.layout);
+        let groups = [layout.tp, layout.cp, layout.pp, layout.dense_replicas(), layout.ep];
+        let used = groups.into_iter().filter(|ranks| *ranks > 1).count() as f64;
+        let buffers = memory.communicator.map_or(Bytes::gib(NCCL_GIB), |one| one * used);
+        let sends_tokens = layout.ep > 1 && plan.dispatcher == Dispatcher::AllToAll;
+        let tokens = if sends_tokens { memory.all_to_all } else { Bytes::ZERO };
+        Reserve { fragmentation: memory.fragmentation, context: memory.context + buffers + tokens }
+    }
+
+    /// Tensors that a rank of this plan may hold: what the profile allows, without context and fragmentation.
+    pub fn tensor_room(&self, plan: &Plan) -> Bytes {
+        let reserve = self.reserve(plan);
+        (self.problem.hbm_budget() - reserve.context) / (1.0 + reserve.fragmentation)
     }
 
     /// Memory of every pipeline rank.
@@ -57,7 +76,7 @@ impl Costs<'_> {
         let bytes = self.layer_bytes(plan, &counts.choices);
         let activations = self.peak_activations(plan, counts, &bytes.kept);
         let recomputed = self.largest_recomputed(plan, counts, &bytes.recomputed);
-        let (caches, gathered) = (self.caches(plan), self.gathered_weights(plan, counts));
+        let (caches, unsharded, reserve) = (self.caches(plan), self.unsharded(plan, counts), self.reserve(plan));
         let ends = [false, true].map(|is_last| self.working_set(is_last, plan));
         let last = plan.layout.pp * plan.schedule.virtual_stages() - 1;
         let is_last = |rank: u32| plan.schedule.holders(last, plan.layout.pp).any(|holder| holder == rank);
@@ -65,8 +84,8 @@ impl Costs<'_> {
             let at = rank as usize;
             let held = self.with_spare(parameters[at], counts, at, plan);
             let states = self.states(&held, &Plan { offload: offload(at), ..*plan });
-            let transient = ends[usize::from(is_last(rank))] + recomputed[at] + gathered;
-            Footprint::of_rank(rank, states, activations[at], transient, caches)
+            let transient = ends[usize::from(is_last(rank))] + recomputed[at] + unsharded;
+            Footprint::of_rank(rank, reserve, states, activations[at], transient, caches)
         };
         (0..plan.layout.pp).map(of_rank).collect()
     }
@@ -87,22 +106,27 @@ impl Costs<'_> {
     /// Activations of each rank at the moment when they are the most (§6.5); `kept` = of one layer of each choice.
     fn peak_activations(&self, plan: &Plan, counts: &StageCounts, kept: &[Bytes]) -> Vec<Bytes> {
         let micro_batches = self.micro_batches(plan);
+        let freed = |layers: &[f64], stages: f64| self.freed_inputs(plan, &counts.choices, layers) * stages;
         let of = |layers: &[f64]| -> Bytes { layers.iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum() };
         let (pp, unlike) = (plan.layout.pp, plan.schedule.unlike_ranks(plan.layout.pp));
         if self.splits_unknown || !peaks_by_chunk(plan.schedule, pp) {
             let ranks = self.resident_layers(plan, counts);
             let in_flight = |rank| in_flight(plan.schedule, rank, pp, micro_batches);
-            let bytes = |(rank, layers): (usize, &PerKind)| of(layers) + self.spare_activations(counts, rank, kept);
+            let stages = f64::from(plan.schedule.virtual_stages());
+            let bytes = |(rank, layers): (usize, &PerKind)| {
+                of(layers) + self.spare_activations(counts, rank, kept) - freed(layers, stages)
+            };
             return ranks.iter().enumerate().map(bytes).zip(0..).map(|(sum, rank)| sum * in_flight(rank)).collect();
         }
         let (p, each) = (pp as usize, (pp * plan.schedule.virtual_stages() / unlike) as usize);
         let mut chunks = vec![Bytes::ZERO; p * each];
         let slots = (0..each).flat_map(|slot| std::iter::repeat_n(slot, unlike as usize));
         for (at, ((layers, rank), slot)) in counts.chunks().zip(plan.schedule.ranks(pp)).zip(slots).enumerate() {
-            let mut bytes = of(layers);
+            let mut layers = PerKind::from_slice(layers);
             if let Some(choice) = counts.mtp_choice.filter(|_| counts.mtp_chunk as usize == at) {
-                bytes += kept[choice] * f64::from(counts.mtp);
+                layers[choice] += f64::from(counts.mtp);
             }
+            let bytes = of(&layers) - freed(&layers, 1.0);
             chunks[rank as usize * each + slot] = bytes;
             if unlike < pp {
                 chunks[(p - 1 - rank as usize) * each + slot] = bytes;
@@ -110,6 +134,26 @@ impl Costs<'_> {
         }
         let peaks = self.peaks.of(plan.schedule, pp, micro_batches);
         chunks.chunks(each).zip(peaks.iter()).map(|(chunks, peak)| peak.bytes(chunks)).collect()
+    }
+
+    /// Inputs of one virtual stage of these layers that are freed in flight: `2·n·h/ts` where the stack frees them and no layer
+    /// needs its input to be recomputed whole.
+    fn freed_inputs(&self, plan: &Plan, choices: &[LayerChoice], layers: &[f64]) -> Bytes {
+        let held = || choices.iter().zip(layers).filter(|(_, count)| **count > 0.0).map(|(choice, _)| choice);
+        let keeps = |choice: &LayerChoice| matches!(choice.recompute, Recompute::None | Recompute::Selective(_));
+        match held().next() {
+            Some(first) if held().all(keeps) => self.freed_input(plan, first.on_host),
+            _ => Bytes::ZERO,
+        }
+    }
+
+    /// Input of one virtual stage where the stack frees it in a pipeline, as far as it is not on the host.
+    pub(super) fn freed_input(&self, plan: &Plan, on_host: f64) -> Bytes {
+        if self.device.stack.memory.frees_stage_inputs && plan.layout.pp > 1 {
+            self.checkpoint(plan) * (1.0 - on_host)
+        } else {
+            Bytes::ZERO
+        }
     }
 
     /// Working set of the largest layer that each rank recomputes whole; where splits are not known, of the largest of the model.
@@ -221,8 +265,8 @@ impl Costs<'_> {
     fn attention_activations(&self, attention: &Attention, plan: &Plan, recomputed: Modules) -> f64 {
         let tp = f64::from(plan.layout.tp);
         let heads = f64::from(attention.heads) / tp;
-        let mut bytes =
-            2.0 * attention.qkv_width() as f64 / tp + 2.0 * heads * f64::from(attention.head_dim) + 4.0 * heads;
+        let output = self.device.stack.memory.attention_output_bytes * heads * f64::from(attention.head_dim);
+        let mut bytes = 2.0 * attention.qkv_width() as f64 / tp + output + 4.0 * heads;
         if self.keeps_scores() && !recomputed.core_attn {
             let masks = if self.problem.model().dropout { 3.0 } else { 0.0 };
             bytes += heads * f64::from(self.problem.workload().seq_len) * (2.0 + masks);
@@ -237,14 +281,14 @@ impl Costs<'_> {
         let (qk, v) = (f64::from(mla.qk_dim()), f64::from(mla.v_dim));
         let ranks = (2.0 + self.input_bytes()) * f64::from(mla.q_rank + mla.kv_rank) + 2.0 * f64::from(mla.rope_dim);
         let up = if recomputed.mla_up_proj { 0.0 } else { 2.0 * heads * (2.0 * qk + v) };
-        ranks + up + 2.0 * heads * v + 4.0 * heads
+        ranks + up + self.device.stack.memory.attention_output_bytes * heads * v + 4.0 * heads
     }
 
     /// Per token of a dense MLP: `2·G·f/t + ε·f/t`; recomputing the activation function leaves the first term.
     fn mlp_activations(&self, gates: f64, intermediate: f64, plan: &Plan, recomputed: Modules) -> f64 {
         let width = intermediate / f64::from(plan.layout.tp);
         let activated = if recomputed.act { 0.0 } else { self.input_bytes() * width };
-        2.0 * gates * width + activated
+        self.device.stack.memory.activation_input_bytes * gates * width + activated
     }
 
     /// Of a mixture of experts, T received token copies:
@@ -257,7 +301,10 @@ impl Costs<'_> {
         let received = self.owned_tokens(plan) * f64::from(moe.top_k);
         let (width, gates) = (f64::from(moe.intermediate) / f64::from(plan.layout.etp), moe.expert().gates() as f64);
         let activated = if recomputed.act { 0.0 } else { self.input_bytes() * width };
-        let routed = received * (self.input_bytes() * hidden + 2.0 * gates * width + activated + 2.0 * hidden);
+        let memory = &self.device.stack.memory;
+        let outputs = if memory.keeps_expert_outputs { 2.0 * hidden } else { 0.0 };
+        let inputs = memory.activation_input_bytes * gates * width;
+        let routed = received * (self.input_bytes() * hidden + inputs + activated + outputs);
         let shared = moe
             .shared()
             .map_or(0.0, |mlp| self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, recomputed));
@@ -289,11 +336,36 @@ impl Costs<'_> {
         Bytes::new(own)
     }
 
-    /// Under ZeRO 3: the layer at work and the next, and the embedding, un-sharded (§6.1); without resharding, all layers.
-    pub(super) fn gathered_weights(&self, plan: &Plan, counts: &StageCounts) -> Bytes {
-        if plan.zero != ZeroStage::Three {
+    /// Weights and gradients that are whole for a while although ZeRO shards them.
+    pub(super) fn unsharded(&self, plan: &Plan, counts: &StageCounts) -> Bytes {
+        match plan.zero {
+            ZeroStage::Zero | ZeroStage::One => Bytes::ZERO,
+            ZeroStage::Two => self.whole_gradients(plan, counts),
+            ZeroStage::Three => self.gathered_weights(plan, counts),
+        }
+    }
+
+    /// Under ZeRO 2 in a pipeline: gradients of the virtual stage whose backward passes add them up, on the rank with the most
+    /// layers; of one layer where the passes of a stage do not follow each other. Source: [llama3-infrastructure] §3.3.2.
+    fn whole_gradients(&self, plan: &Plan, counts: &StageCounts) -> Bytes {
+        if plan.layout.pp == 1 || self.is_lora() {
             return Bytes::ZERO;
         }
+        let layer = |kind: usize| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout).total();
+        let kinds = self.problem.model().kinds.len();
+        if !plan.schedule.repeats_stages() {
+            let largest = (0..kinds).map(layer).fold(0.0, f64::max);
+            return Bytes::new(self.problem.workload().recipe.gradient * largest);
+        }
+        let of_rank = |layers: &PerKind| -> f64 {
+            counts.by_kind(layers, kinds).iter().enumerate().map(|(kind, count)| count * layer(kind)).sum()
+        };
+        let most = counts.all_on_ranks(plan).iter().map(of_rank).fold(0.0, f64::max);
+        Bytes::new(self.problem.workload().recipe.gradient * most / f64::from(plan.schedule.virtual_stages()))
+    }
+
+    /// Under ZeRO 3: the layer at work and the next, and the embedding, un-sharded (§6.1); without resharding, all layers.
+    fn gathered_weights(&self, plan: &Plan, counts: &StageCounts) -> Bytes {
         let model = self.problem.model();
         let tp = f64::from(plan.layout.tp);
         let weight = self.problem.workload().recipe.weight;

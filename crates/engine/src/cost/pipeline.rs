@@ -109,7 +109,7 @@ impl Costs<'_> {
     /// (σ < 1) costs less than it hides.
     pub(super) fn least_edges(&self, plan: &Plan, edges: &Edges) -> Seconds {
         let endless = Seconds::new(f64::INFINITY);
-        let windows = Windows { backward: endless, forward: endless, micro_backward: endless };
+        let windows = Windows { backward: endless, forward: endless, micro_backward: endless, run: 1.0 };
         self.exposed_exchange(plan, edges.exchange, &windows, 1.0) + edges.tied + edges.update
     }
 

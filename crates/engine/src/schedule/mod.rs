@@ -64,6 +64,11 @@ impl Schedule {
         matches!(self, Self::DualPipe | Self::DualPipeV)
     }
 
+    /// Whether backward passes of several micro-batches through one virtual stage follow each other.
+    pub const fn repeats_stages(self) -> bool {
+        matches!(self, Self::GPipe | Self::Interleaved { .. } | Self::LoopedBfs { .. })
+    }
+
     /// Copies of the weights on each rank.
     pub const fn weight_copies(self) -> u32 {
         match self {

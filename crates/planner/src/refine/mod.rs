@@ -351,7 +351,7 @@ fn nearest(program: &StageProgram) -> Infeasible {
     let (rank, cuts) = cuts::nearest_split(program);
     let stager = program.stager;
     let chunks: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
-    let room = stager.costs().tensor_room();
+    let room = stager.costs().tensor_room(stager.plan());
     let fixed = room - Bytes::new(program.room[rank]);
     let states: f64 = chunks.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
     let working = stager.fixed_bytes(rank as u32);

@@ -152,7 +152,7 @@ impl<'a> StageProgram<'a> {
         let mut room: Vec<f64> = (0..ranks)
             .map(|rank| {
                 let own = &stagers[of_rank.get(rank).copied().unwrap_or_default()];
-                own.costs().tensor_room().get() - own.fixed_bytes(rank as u32).get()
+                own.costs().tensor_room(own.plan()).get() - own.fixed_bytes(rank as u32).get()
             })
             .collect();
         let first_holder =

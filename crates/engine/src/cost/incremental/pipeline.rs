@@ -8,7 +8,7 @@ use super::least::least_flow;
 use super::sharding::{Engine, Sharding};
 use super::stages::{Class, Hold, Moment, Stages};
 use crate::cost::counts::LayerChoice;
-use crate::cost::footprint::Footprint;
+use crate::cost::footprint::{Footprint, Reserve};
 use crate::cost::fsdp::{Around, GatheredLayers};
 use crate::cost::pipeline::Flow;
 use crate::cost::stage::{self, Work};
@@ -133,6 +133,8 @@ pub struct Loaded<'l> {
     gathered: OnceCell<GatheredLayers>,
     /// Of each class of ranks.
     held: Vec<Held>,
+    /// Beside the tensors of each rank.
+    reserve: Reserve,
 }
 
 /// Bytes of a class of ranks beside its states, on the rank that needs the most of them.
@@ -150,7 +152,8 @@ impl<'l> Loaded<'l> {
     pub fn new(costs: &Costs, pipeline: Pipeline<'l>, stages: &Stages) -> Self {
         let plan = &pipeline.plan;
         let sends = ORDERS.map(|order| costs.exposed_stage_sends(&Plan { order, ..*plan }));
-        Self { sends, gathered: OnceCell::new(), held: held(costs, plan, pipeline.layers, stages), pipeline }
+        let (held, reserve) = (held(costs, plan, pipeline.layers, stages), costs.reserve(plan));
+        Self { sends, gathered: OnceCell::new(), held, reserve, pipeline }
     }
 
     /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
@@ -197,9 +200,9 @@ impl<'l> Loaded<'l> {
     pub fn memory(&self, sharding: &Sharding) -> (Bytes, u32) {
         let mut most = (Bytes::ZERO, 0);
         for (held, &states) in self.held.iter().zip(&sharding.states) {
-            let transient = held.working_set + sharding.gathered;
+            let transient = held.working_set + sharding.unsharded;
             let (caches, all) = (self.pipeline.layers.caches, (states, Bytes::ZERO, Bytes::ZERO));
-            let needed = Footprint::of_rank(held.rank, all, held.activations, transient, caches).device();
+            let needed = Footprint::of_rank(held.rank, self.reserve, all, held.activations, transient, caches).device();
             if needed > most.0 {
                 most = (needed, held.rank);
             }
@@ -212,7 +215,8 @@ impl<'l> Loaded<'l> {
         let mut most = (Bytes::ZERO, 0);
         for (held, &states) in self.held.iter().zip(states) {
             let (caches, all) = (self.pipeline.layers.caches, (states, Bytes::ZERO, Bytes::ZERO));
-            let needed = Footprint::of_rank(held.rank, all, held.activations, held.working_set, caches).device();
+            let needed = Footprint::of_rank(held.rank, self.reserve, all, held.activations, held.working_set, caches);
+            let needed = needed.device();
             if needed * ROUNDING > most.0 {
                 most = (needed * ROUNDING, held.rank);
             }
@@ -258,11 +262,14 @@ fn with_transfers<'w>(costs: &Costs, plan: &Plan, layers: &Layers, works: &'w [W
 /// Activations and working set of each class of ranks.
 fn held(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Vec<Held> {
     let on_device = 1.0 - plan.offload.activations;
+    let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));
+    let freed = if keeps { costs.freed_input(plan, plan.offload.activations) } else { Bytes::ZERO };
     let of_class = |(hold, moments): (&Hold, &Vec<Moment>)| {
         let own = if hold.is_last { layers.working_set.1 } else { layers.working_set.0 };
         let of = |moment: &Moment| {
             let in_flight = moment.in_flight.iter().zip(&layers.bytes.kept);
             let activations: Bytes = in_flight.map(|(times, bytes)| *bytes * (*times * on_device)).sum();
+            let activations = activations - freed * moment.stages;
             let recomputed = moment.holds.iter().zip(&layers.bytes.recomputed).map(|(here, bytes)| *bytes * *here);
             let working_set = own + recomputed.fold(Bytes::ZERO, Bytes::max);
             Held { rank: moment.rank, activations, working_set }

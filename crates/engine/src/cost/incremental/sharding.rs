@@ -31,8 +31,8 @@ pub struct Sharding {
     pub(super) engine: Engine,
     /// Weights, gradients and optimizer states of each class of ranks, together.
     pub(super) states: SmallVec<[Bytes; 3]>,
-    /// Gathered weights.
-    pub(super) gathered: Bytes,
+    /// Weights or gradients that are whole for a while.
+    pub(super) unsharded: Bytes,
 }
 
 /// Parameters of the classes of ranks, and the heaviest of any rank.
@@ -44,6 +44,8 @@ pub struct Parameters {
     largest: SmallVec<[RankParameters; 2]>,
     /// Gathered weights under ZeRO 3, with and without resharding after the forward.
     gathered: [Bytes; 2],
+    /// Whole gradients under ZeRO 2.
+    whole_gradients: Bytes,
 }
 
 impl Parameters {
@@ -53,9 +55,10 @@ impl Parameters {
         let held: Vec<RankParameters> = stages.holds.iter().map(|hold| all[hold.ranks[0] as usize]).collect();
         let gathered = [true, false].map(|reshard_after_forward| {
             let plan = Plan { zero: ZeroStage::Three, reshard_after_forward, ..*plan };
-            costs.gathered_weights(&plan, &stages.counts)
+            costs.unsharded(&plan, &stages.counts)
         });
-        Self { heaviest: heaviest(&all), largest: largest(&held), held, gathered }
+        let whole_gradients = costs.unsharded(&Plan { zero: ZeroStage::Two, ..*plan }, &stages.counts);
+        Self { heaviest: heaviest(&all), largest: largest(&held), held, gathered, whole_gradients }
     }
 
     /// Time of the update under a plan's sharding, on the device and on the host.
@@ -87,11 +90,12 @@ impl Sharding {
     /// Prices a plan's sharding: its degrees, ZeRO stage, shard group, resharding, offloaded optimizer and order.
     pub fn new(costs: &Costs, plan: &Plan, parameters: &Parameters) -> Self {
         let (heaviest, update) = (&parameters.heaviest, parameters.update(costs, plan));
-        let (engine, gathered) = if plan.zero == ZeroStage::Three {
+        let (engine, unsharded) = if plan.zero == ZeroStage::Three {
             let gathered = parameters.gathered[usize::from(!plan.reshard_after_forward)];
             (Engine::Sharded(Box::new(costs.sharded(plan, heaviest, update))), gathered)
         } else {
-            (Engine::Replicated(costs.edges(plan, heaviest, update)), Bytes::ZERO)
+            let whole = if plan.zero == ZeroStage::Two { parameters.whole_gradients } else { Bytes::ZERO };
+            (Engine::Replicated(costs.edges(plan, heaviest, update)), whole)
         };
         Self {
             zero: plan.zero,
@@ -101,7 +105,7 @@ impl Sharding {
             order: plan.order,
             engine,
             states: parameters.states(costs, plan),
-            gathered,
+            unsharded,
         }
     }
 
@@ -145,7 +149,7 @@ impl Sharding {
 
     /// Bytes of states and gathered weights of each class of ranks.
     pub fn bytes_by_class(&self) -> impl Iterator<Item = Bytes> + '_ {
-        self.states.iter().map(|states| *states + self.gathered)
+        self.states.iter().map(|states| *states + self.unsharded)
     }
 
     /// Whether no plan is better off with `other` than with this, in time and in memory, whatever its pipeline.
@@ -164,7 +168,7 @@ impl Sharding {
             && within
             && self.order == other.order
             && self.reshard_after_forward == other.reshard_after_forward
-            && self.gathered <= other.gathered
+            && self.unsharded <= other.unsharded
             && self.states.iter().zip(&other.states).all(|(a, b)| a <= b)
     }
 }

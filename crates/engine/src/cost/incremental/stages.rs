@@ -41,6 +41,8 @@ pub(super) struct Moment {
     pub rank: u32,
     /// Layers times micro-batches.
     pub in_flight: PerKind,
+    /// Virtual stages with layers times micro-batches.
+    pub stages: f64,
     /// Whether the rank holds layers of each choice: 1 or 0.
     pub holds: PerKind,
 }
@@ -98,7 +100,9 @@ impl Stages {
 /// Adds a moment unless another covers it; drops those that it covers.
 fn keep(kept: &mut Vec<Moment>, moment: &Moment) {
     let no_less = |a: &PerKind, b: &PerKind| a.iter().zip(b).all(|(a, b)| a >= b);
-    let covers = |a: &Moment, b: &Moment| no_less(&a.in_flight, &b.in_flight) && no_less(&a.holds, &b.holds);
+    let covers = |a: &Moment, b: &Moment| {
+        no_less(&a.in_flight, &b.in_flight) && no_less(&a.holds, &b.holds) && a.stages <= b.stages
+    };
     if kept.iter().any(|known| covers(known, moment)) {
         return;
     }
@@ -114,7 +118,8 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
     if !peaks_by_chunk(plan.schedule, pp) {
         let of_rank = |(rank, layers): (u32, &PerKind)| {
             let in_flight = in_flight(plan.schedule, rank, pp, m);
-            vec![Moment { rank, in_flight: scaled(layers, in_flight), holds: held(layers) }]
+            let stages = has_layers(layers) * f64::from(plan.schedule.virtual_stages()) * in_flight;
+            vec![Moment { rank, in_flight: scaled(layers, in_flight), stages, holds: held(layers) }]
         };
         return (0..pp).zip(counts.all_on_ranks(plan).iter()).map(of_rank).collect();
     }
@@ -128,7 +133,8 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
     let of_rank = |rank: u32| {
         let (chunks, peak) = (&chunks[rank as usize], &peaks[rank as usize]);
         if chunks.iter().all(|layers| *layers == chunks[0]) {
-            return vec![Moment { rank, in_flight: scaled(&chunks[0], peak.most), holds: held(&chunks[0]) }];
+            let (stages, in_flight) = (has_layers(&chunks[0]) * peak.most, scaled(&chunks[0], peak.most));
+            return vec![Moment { rank, in_flight, stages, holds: held(&chunks[0]) }];
         }
         let mut all = PerKind::from_elem(0.0, width);
         for layers in chunks {
@@ -140,11 +146,17 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
             for (layers, n) in chunks.iter().zip(moment) {
                 in_flight.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count * n);
             }
-            keep(&mut kept, &Moment { rank, in_flight, holds: held(&all) });
+            let stages = chunks.iter().zip(moment).map(|(layers, n)| has_layers(layers) * n).sum();
+            keep(&mut kept, &Moment { rank, in_flight, stages, holds: held(&all) });
         }
         kept
     };
     (0..pp).map(of_rank).collect()
+}
+
+/// Whether a virtual stage holds a layer: 1 or 0.
+fn has_layers(layers: &[f64]) -> f64 {
+    f64::from(u8::from(layers.iter().any(|count| *count > 0.0)))
 }
 
 fn classes(plan: &Plan, counts: &StageCounts) -> Vec<Class> {
