@@ -6,7 +6,7 @@ use std::fmt::Write;
 use meshwright_engine::cost::Tenant;
 use meshwright_engine::cost::timeline::Timeline;
 use meshwright_engine::problem::Problem;
-use meshwright_engine::schedule::ops::{Op, Pass};
+use meshwright_engine::schedule::slot::{Op, Pass};
 
 /// Sizes in pixels.
 mod size {

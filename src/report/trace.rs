@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use meshwright_engine::cost::timeline::{Parts, Timeline};
-use meshwright_engine::schedule::ops::{Op, Pass, Slot};
 use meshwright_engine::schedule::replay::Event;
+use meshwright_engine::schedule::slot::{Op, Pass, Slot};
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Streams of each rank, in display order.

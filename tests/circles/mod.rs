@@ -62,7 +62,8 @@ fn paths(text: &str) -> Vec<String> {
     }
     let is_path = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     for root in ["crate::", "super::"] {
-        let starts = code.match_indices(root).filter(|(at, _)| !code[..*at].ends_with(is_path));
+        let own = |before: &str| !before.ends_with(is_path) && !before.ends_with("pub(in ");
+        let starts = code.match_indices(root).filter(|(at, _)| own(&code[..*at]));
         found.extend(starts.map(|(at, _)| code[at..].chars().take_while(|c| is_path(*c)).collect::<String>()));
     }
     found

@@ -2,8 +2,8 @@
 
 use meshwright::cost::Costs;
 use meshwright::gpu::{AttentionKernel, Format, Gpu};
-use meshwright::kernel::attention::{Core, Cut};
-use meshwright::kernel::gemm::GemmShape;
+use meshwright::kernel::GemmShape;
+use meshwright::kernel::{Core, Cut};
 use meshwright::space::parse_plan;
 use meshwright::units::{Bytes, Seconds, Watts};
 

@@ -1,6 +1,8 @@
 //! All-to-all collectives, between experts and between context-parallel ranks.
 
-use super::{Fabric, Group, domain};
+use super::domain;
+use super::fabric::Fabric;
+use super::group::Group;
 use crate::gpu::Collective;
 use crate::stack::Dispatcher;
 use crate::units::{Bytes, BytesPerSec, Seconds};

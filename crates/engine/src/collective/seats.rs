@@ -1,6 +1,6 @@
 //! Seats of ranks when hosts are not listed in rank order.
 
-use super::Group;
+use super::group::Group;
 use crate::cluster::Cluster;
 use crate::gpu::Topology;
 

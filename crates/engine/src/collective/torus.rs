@@ -1,6 +1,7 @@
 //! Collectives on a torus of chips (TPU, Trainium).
 
-use super::{Group, Seats};
+use super::group::Group;
+use super::seats::Seats;
 use crate::gpu::{Collective, ScaleUp};
 use crate::units::{Bytes, Seconds};
 

@@ -2,12 +2,14 @@
 
 use std::sync::OnceLock;
 
+use super::costs::Costs;
 use super::counts::{LayerChoice, StageCounts};
 use super::data::RankParameters;
+use super::footprint::Footprint;
 use super::incremental::Pairs;
 use super::price::{Method, Ranks};
 use super::stage::{ShapeCost, Work, embedding, loss};
-use super::{Costs, Evaluation, Footprint};
+use super::step::Evaluation;
 use crate::plan::{Offload, Plan, Recompute};
 use crate::schedule::alive::alive;
 use crate::schedule::closed::{RankTime, exposed_sends};

@@ -2,9 +2,11 @@
 
 use smallvec::SmallVec;
 
+use super::costs::Costs;
+use super::counts::PerKind;
 use super::counts::StageCounts;
+use super::groups;
 use super::stage::Work;
-use super::{Costs, PerKind, groups};
 use crate::collective::Group;
 use crate::gpu::Collective;
 use crate::model::parameters::LayerParameters;

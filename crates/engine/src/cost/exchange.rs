@@ -1,7 +1,8 @@
 //! Communication inside a layer: tensor, context and expert parallelism.
 
+use super::costs::Costs;
+use super::groups;
 use super::layer::{LayerCost, Pair};
-use super::{Costs, groups};
 use crate::collective::{Dispatch, Group};
 use crate::gpu::{Collective, Format};
 use crate::model::{Ffn, Layer, Mixer, Moe};

@@ -1,6 +1,6 @@
 //! Figures that follow from a step time and a footprint.
 
-use super::Evaluation;
+use super::step::Evaluation;
 use crate::model::flops::AttentionConvention;
 use crate::problem::Problem;
 use crate::units::{Bytes, FlopsPerSec, Seconds};

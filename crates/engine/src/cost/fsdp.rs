@@ -2,13 +2,16 @@
 
 use smallvec::SmallVec;
 
+use super::costs::Costs;
 use super::counts::LayerChoice;
+use super::counts::PerKind;
 use super::data::{self, RankParameters};
+use super::groups;
 use super::head::Ends;
 use super::layer::LayerCost;
+use super::overlap::overlap;
 use super::stage::Work;
 use super::step::StepTime;
-use super::{Costs, PerKind, groups, overlap::overlap};
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};
 use crate::plan::Plan;

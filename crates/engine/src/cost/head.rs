@@ -1,10 +1,11 @@
 //! The two ends of the model: embedding, output head and loss.
 
+use super::costs::Costs;
+use super::groups;
 use super::layer::Pair;
-use super::{Costs, groups};
 use crate::gpu::{Collective, Format};
+use crate::kernel::GemmShape;
 use crate::kernel::Pass;
-use crate::kernel::gemm::GemmShape;
 use crate::plan::Plan;
 use crate::units::Bytes;
 

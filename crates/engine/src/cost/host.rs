@@ -1,7 +1,8 @@
 //! What ranks leave on their hosts, and how much of it one host holds.
 
+use super::by_stage::Stager;
+use super::costs::Costs;
 use super::footprint::Footprint;
-use super::{Costs, Stager};
 use crate::plan::{Offload, Plan, RankOrder};
 use crate::stages::StagedPlan;
 use crate::units::Bytes;

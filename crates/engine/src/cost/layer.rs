@@ -1,9 +1,10 @@
 //! One layer on one rank for one micro-batch: compute, exposed communication, host floor, recomputation.
 
-use super::{Costs, groups};
+use super::costs::Costs;
+use super::groups;
 use crate::gpu::{AttentionKernel, Format};
-use crate::kernel::attention::{Core, Cut};
-use crate::kernel::gemm::GemmShape;
+use crate::kernel::GemmShape;
+use crate::kernel::{Core, Cut};
 use crate::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Moe, Span};
 use crate::plan::{CpKind, Plan};
 use crate::units::{Bytes, Seconds};
@@ -112,7 +113,7 @@ impl LayerCost {
         }
     }
 
-    pub(super) fn add(&mut self, linear: crate::kernel::gemm::Linear) {
+    pub(super) fn add(&mut self, linear: crate::kernel::Linear) {
         self.forward += linear.forward;
         self.dgrad += linear.dgrad;
         self.wgrad += linear.wgrad;

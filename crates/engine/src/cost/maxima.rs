@@ -1,6 +1,6 @@
 //! Maxima of FP8 tensors: what ranks that scale with delay agree on.
 
-use super::Costs;
+use super::costs::Costs;
 use super::layer::Pair;
 use crate::collective::Group;
 use crate::gpu::{Collective, Format};

@@ -2,10 +2,10 @@
 
 use smallvec::SmallVec;
 
-use super::counts::{LayerChoice, StageCounts, peaks_by_chunk};
+use super::costs::Costs;
+use super::counts::{LayerChoice, PerKind, StageCounts, peaks_by_chunk};
 use super::data::RankParameters;
 use super::footprint::{Footprint, Reserve, fullest};
-use super::{Costs, PerKind};
 use crate::model::{Attention, Ffn, Mixer, Mla, Moe};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::schedule::closed::in_flight;

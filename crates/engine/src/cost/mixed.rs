@@ -1,10 +1,13 @@
 //! The price of stages on unlike devices: each rank as its own devices price it, the step replayed over the links between them.
 
+use super::by_stage::{StagedEvaluation, Stager};
 use super::data::RankParameters;
+use super::footprint;
+use super::footprint::Footprint;
 use super::price::Ranks;
 use super::stage::Work;
+use super::step::Evaluation;
 use super::step::StepTime;
-use super::{Evaluation, Footprint, StagedEvaluation, Stager, footprint};
 use crate::schedule::replay::{Wire, makespan_over};
 use crate::stages::StagedPlan;
 use crate::units::Seconds;

@@ -1,6 +1,6 @@
 //! What waits on the host: optimizer states and activations.
 
-use super::Costs;
+use super::costs::Costs;
 use super::data::RankParameters;
 use crate::plan::{Plan, ZeroStage};
 use crate::units::{Bytes, BytesPerSec, Seconds};

@@ -1,9 +1,9 @@
 //! The update, and what every step pays once.
 
-use super::Costs;
+use super::costs::Costs;
 use super::data::{LORA_SHARE, RankParameters};
 use crate::gpu::Format;
-use crate::kernel::gemm::GemmShape;
+use crate::kernel::GemmShape;
 use crate::plan::{Offload, Plan, ZeroStage};
 use crate::units::{Bytes, Seconds};
 use crate::workload::Optimizer;

@@ -1,9 +1,11 @@
 //! Step time of a pipeline of stages, ZeRO 0–2.
 
+use super::costs::Costs;
 use super::data::{Exchange, RankParameters, Windows};
+use super::groups;
+use super::overlap::overlap;
 use super::stage::Work;
 use super::step::StepTime;
-use super::{Costs, groups, overlap::overlap};
 use crate::gpu::Collective;
 use crate::plan::Plan;
 use crate::schedule::closed::{RankSummary, RankTime, dual_pipe, exposed_sends};

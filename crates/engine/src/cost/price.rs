@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use super::costs::Costs;
 use super::counts::StageCounts;
 use super::data::{RankParameters, heaviest};
 use super::footprint::{Footprint, fullest};
@@ -9,7 +10,7 @@ use super::fsdp::{Around, GatheredLayers};
 use super::pipeline::Flow;
 use super::stage::{ShapeCost, Work};
 use super::step::{Evaluation, StepTime};
-use super::{Costs, straggler};
+use super::straggler;
 use crate::plan::{Offload, Plan, ZeroStage};
 use crate::schedule::Schedule;
 use crate::schedule::closed::RankTime;

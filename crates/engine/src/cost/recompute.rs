@@ -1,6 +1,6 @@
 //! What backward computes again (specification §6.4).
 
-use super::Costs;
+use super::costs::Costs;
 use super::layer::LayerCost;
 use crate::gpu::AttentionKernel;
 use crate::model::{Ffn, Layer};

@@ -2,7 +2,7 @@
 
 use smallvec::SmallVec;
 
-use super::Costs;
+use super::costs::Costs;
 use super::counts::{LayerChoice, StageCounts};
 use super::head::Ends;
 use super::layer::{LayerCost, Pair};
@@ -123,6 +123,11 @@ const SYNC_FORWARD: f64 = 1.0 / 3.0;
 const FLOOR_ACROSS: f64 = 1.5;
 
 impl Costs<'_> {
+    /// Costs that plans of one shape share: each kind of layer, and the two ends of the model.
+    pub fn shape(&self, plan: &Plan) -> ShapeCost {
+        ShapeCost::new(self, plan)
+    }
+
     /// One layer of kind `kind` as the pipeline sees it: the host floor, what waits for it, and where expert traffic runs.
     ///
     /// ```text

@@ -1,11 +1,12 @@
 //! One step as it is played: every operation of every rank, and what the memory of each rank holds meanwhile.
 
+use super::costs::Costs;
+use super::footprint::Footprint;
 use super::stage::Work;
 use super::step::StepTime;
-use super::{Costs, Footprint};
 use crate::plan::Plan;
-use crate::schedule::ops::Pass;
 use crate::schedule::replay::{Event, Trace, replay};
+use crate::schedule::slot::Pass;
 use crate::units::{Bytes, Seconds};
 
 /// Shares of one pass of a chunk, by what the time is spent on.

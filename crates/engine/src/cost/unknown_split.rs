@@ -6,10 +6,11 @@
 
 use std::borrow::Cow;
 
+use super::costs::Costs;
+use super::counts::PerKind;
 use super::counts::StageCounts;
 use super::data::RankParameters;
 use super::stage::Work;
-use super::{Costs, PerKind};
 use crate::plan::Plan;
 use crate::split::LayerSplit;
 use crate::units::Bytes;

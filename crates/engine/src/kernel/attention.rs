@@ -1,49 +1,9 @@
 //! Attention core: scores, softmax and context.
 
-use super::{Call, Device, Pass};
+use super::call::{Call, Core, Cut, Pass};
+use super::device::Device;
 use crate::gpu::{AttentionKernel, Format};
 use crate::units::{Bytes, Flops, FlopsPerSec, Seconds};
-
-/// Attention of one layer on one rank for one micro-batch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Core {
-    /// Number of sequences.
-    pub sequences: f64,
-    /// Number of query heads on this tensor-parallel rank.
-    pub heads: f64,
-    /// Number of key and value heads on this rank, shared by the query heads; the predicted times do not depend on them.
-    pub kv_heads: f64,
-    /// Tokens per sequence over all context-parallel ranks.
-    pub seq_len: f64,
-    /// Mean share of the sequence that a query attends to: 1/2 is causal.
-    pub seen: f64,
-    /// Head dimension of queries and keys.
-    pub qk_dim: f64,
-    /// Head dimension of values.
-    pub v_dim: f64,
-    /// Whether attention weights have dropout.
-    pub dropout: bool,
-    /// Distribution of the work by context parallelism.
-    pub cut: Cut,
-}
-
-/// Distribution of one layer's work by context parallelism.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cut {
-    /// Number of context-parallel ranks.
-    pub ranks: f64,
-    /// Ranks that each have a share of the heads (all-to-all).
-    pub by_heads: f64,
-    /// Ranks that each have a share of the queries.
-    pub by_queries: f64,
-    /// Ranks that pass keys and values around in chunks (ring).
-    pub by_chunks: f64,
-}
-
-impl Cut {
-    /// No context parallelism.
-    pub const WHOLE: Self = Self { ranks: 1.0, by_heads: 1.0, by_queries: 1.0, by_chunks: 1.0 };
-}
 
 /// Speed of a head dimension relative to 128, forward and backward.
 ///

@@ -2,7 +2,8 @@
 
 use std::sync::LazyLock;
 
-use super::{Call, Device, Pass};
+use super::call::{Call, GemmShape, Pass};
+use super::device::Device;
 use crate::gpu::{Format, GemmCurve};
 use crate::units::{Bytes, Flops, Seconds};
 
@@ -46,21 +47,6 @@ const OPERAND_BANDWIDTH: f64 = 0.85;
 mod ramp {
     pub const TOKENS: f64 = 150.0;
     pub const WGRAD: f64 = 80.0;
-}
-
-/// GemmShape of a GEMM C[m,n] = A[m,k]·B[k,n], `batch` times in one launch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct GemmShape {
-    /// Rows of the output.
-    pub m: f64,
-    /// Columns of the output.
-    pub n: f64,
-    /// Inner dimension of the GEMM.
-    pub k: f64,
-    /// Independent GEMMs in one launch.
-    pub batch: f64,
-    /// Bytes moved per output element: 2 written; 8 accumulated into fp32, 4 into bf16.
-    pub output_bytes: f64,
 }
 
 /// Times of a linear map's three GEMMs.

@@ -2,7 +2,8 @@
 
 use super::Schedule;
 use super::closed::in_flight;
-use super::ops::{Pass, Slot, ops};
+use super::ops::ops;
+use super::slot::{Pass, Slot};
 
 /// Micro-batches of each chunk in flight on each rank, between their forward and backward, at the moments of largest
 /// counts.

@@ -3,11 +3,11 @@
 
 use std::collections::VecDeque;
 
-use super::ops::{Op, Pass, Slot, op};
+use super::slot::{Op, Pass, Slot, op};
 
 /// One of the two directions through a rank.
 #[derive(Clone, Copy, Debug)]
-struct Way {
+struct Direction {
     /// Stage of the rank in this direction.
     stage: u32,
     /// Number of its first micro-batch.
@@ -16,7 +16,7 @@ struct Way {
     backwards: u32,
 }
 
-impl Way {
+impl Direction {
     const fn new(stage: u32, first: u32) -> Self {
         Self { stage, first, forwards: 0, backwards: 0 }
     }
@@ -43,7 +43,7 @@ pub(super) struct Rank {
     /// Micro-batches of one direction.
     micro_batches: u32,
     /// The direction with the nearer entry, then the other.
-    ways: [Way; 2],
+    directions: [Direction; 2],
     /// Deferred weight gradients.
     late: VecDeque<Op>,
     slots: Vec<Slot>,
@@ -54,33 +54,33 @@ impl Rank {
     /// for the second half, which come from the other end.
     pub fn dual_pipe(rank: u32, pp: u32, micro_batches: u32) -> Self {
         let half = micro_batches / 2;
-        let (down, up) = (Way::new(rank, 0), Way::new(pp - 1 - rank, half));
-        let ways = if rank < pp / 2 { [down, up] } else { [up, down] };
-        Self::new(pp / 2, rank.min(pp - 1 - rank), half, ways)
+        let (down, up) = (Direction::new(rank, 0), Direction::new(pp - 1 - rank, half));
+        let directions = if rank < pp / 2 { [down, up] } else { [up, down] };
+        Self::new(pp / 2, rank.min(pp - 1 - rank), half, directions)
     }
 
     /// Rank `rank` of `pp` under `DualPipeV`: chunk `rank` on the way down, chunk `2·pp − 1 − rank` on the way up.
     pub fn dual_pipe_v(rank: u32, pp: u32, micro_batches: u32) -> Self {
-        Self::new(pp, rank, micro_batches, [Way::new(rank, 0), Way::new(2 * pp - 1 - rank, 0)])
+        Self::new(pp, rank, micro_batches, [Direction::new(rank, 0), Direction::new(2 * pp - 1 - rank, 0)])
     }
 
-    const fn new(to_turn: u32, before: u32, micro_batches: u32, ways: [Way; 2]) -> Self {
-        Self { to_turn, before, micro_batches, ways, late: VecDeque::new(), slots: Vec::new() }
+    const fn new(to_turn: u32, before: u32, micro_batches: u32, directions: [Direction; 2]) -> Self {
+        Self { to_turn, before, micro_batches, directions, late: VecDeque::new(), slots: Vec::new() }
     }
 
-    fn forward(&mut self, way: usize) {
-        let op = self.ways[way].forward();
+    fn forward(&mut self, direction: usize) {
+        let op = self.directions[direction].forward();
         self.slots.push(op.into());
     }
 
-    fn backward(&mut self, way: usize) {
-        let op = self.ways[way].backward(Pass::Backward);
+    fn backward(&mut self, direction: usize) {
+        let op = self.directions[direction].backward(Pass::Backward);
         self.slots.push(op.into());
     }
 
     /// Adds an input-gradient pass and defers its weight gradients.
-    fn input(&mut self, way: usize) {
-        let op = self.ways[way].backward(Pass::Input);
+    fn input(&mut self, direction: usize) {
+        let op = self.directions[direction].backward(Pass::Input);
         self.slots.push(op.into());
         self.late.push_back(Op { pass: Pass::Wgrad, ..op });
     }
@@ -91,8 +91,8 @@ impl Rank {
     }
 
     fn pair(&mut self, forward: usize, backward: usize) {
-        let op = self.ways[forward].forward();
-        let beside = Some(self.ways[backward].backward(Pass::Backward));
+        let op = self.directions[forward].forward();
+        let beside = Some(self.directions[backward].backward(Pass::Backward));
         self.slots.push(Slot { op, beside });
     }
 
@@ -134,8 +134,8 @@ impl Rank {
         }
         // Of 2(h + 1) backwards in turn, the first h + 1 are whole.
         for k in 0..2 * (h + 1) {
-            let way = usize::from(k % 2 == 0);
-            if k <= h { self.backward(way) } else { self.input(way) }
+            let direction = usize::from(k % 2 == 0);
+            if k <= h { self.backward(direction) } else { self.input(direction) }
         }
         for _ in 0..to_turn {
             self.wgrad();

@@ -7,6 +7,7 @@ pub mod ops;
 pub mod paths;
 pub mod player;
 pub mod replay;
+pub mod slot;
 
 use serde::{Deserialize, Serialize};
 

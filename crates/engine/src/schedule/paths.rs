@@ -1,8 +1,9 @@
 //! Dependency paths through the operations of a step: lower bounds of its time for any stage times.
 
 use super::Schedule;
-use super::ops::{Op, Pass, Slot, ops_of, runs};
+use super::ops::{ops_of, runs};
 use super::replay::StageTime;
+use super::slot::{Op, Pass, Slot};
 use crate::units::Seconds;
 
 /// Path of dependent operations, as visit counts of each chunk. Its length is a lower bound of the simulated step time.

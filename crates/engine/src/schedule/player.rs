@@ -1,9 +1,10 @@
 //! Schedule simulator that is prepared once and run with many stage times.
 
 use super::Schedule;
-use super::ops::{Op, Pass, Slot, ops};
+use super::ops::ops;
 use super::paths::{Pairing, Path};
 use super::replay::StageTime;
+use super::slot::{Op, Pass, Slot};
 use crate::units::Seconds;
 
 /// Duration of an operation, as the kind of its stage's time.

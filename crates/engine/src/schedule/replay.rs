@@ -1,7 +1,8 @@
 //! Simulation of the operations of heterogeneous stages: the oracle of the closed forms.
 
 use super::Schedule;
-use super::ops::{Op, Pass, Slot, ops};
+use super::ops::ops;
+use super::slot::{Op, Pass, Slot};
 use crate::units::Seconds;
 
 /// Times of one chunk of the model for one micro-batch.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Bytes, BytesPerSec, FlopsPerSec, Seconds, Usd, UsdPerHour};
+use super::quantity::{Bytes, BytesPerSec, FlopsPerSec, Seconds, Usd, UsdPerHour};
 
 impl fmt::Display for Usd {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {

@@ -23,7 +23,7 @@ use meshwright_engine::cluster::Host;
 use meshwright_engine::collective::on_curve;
 use meshwright_engine::gpu::{Collective, CollectiveCurve, Format, GemmCurve, Gpu};
 use meshwright_engine::kernel::Device;
-use meshwright_engine::kernel::gemm::GemmShape;
+use meshwright_engine::kernel::GemmShape;
 use meshwright_engine::units::{Bytes, BytesPerSec, Seconds};
 use meshwright_planner::catalog::fits::{Constant, FOLDS};
 use meshwright_planner::catalog::{CatalogError, Overrides, gpu_with, stack};

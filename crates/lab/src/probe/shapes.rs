@@ -8,7 +8,7 @@ use super::{Effort, Samples};
 use meshwright_engine::collective::Group;
 use meshwright_engine::cost::{Costs, groups};
 use meshwright_engine::gpu::{AttentionKernel, Collective, Format, Gpu};
-use meshwright_engine::kernel::attention::Core;
+use meshwright_engine::kernel::Core;
 use meshwright_engine::kernel::{Call, Meter, Pass};
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::units::Seconds;

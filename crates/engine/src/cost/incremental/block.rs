@@ -1,11 +1,12 @@
 //! Layers and ends of the model, priced once for all pipelines, shardings and recomputations.
 
+use crate::cost::costs::Costs;
 use crate::cost::counts::{Choices, LayerChoice};
 use crate::cost::head::Ends;
 use crate::cost::layer::LayerCost;
 use crate::cost::memory::LayerBytes;
+use crate::cost::stage::ShapeCost;
 use crate::cost::stage::Work;
-use crate::cost::{Costs, ShapeCost};
 use crate::plan::{Layout, Offload, Plan, Recompute};
 use crate::split::layers as split;
 use crate::units::{Bytes, Seconds};

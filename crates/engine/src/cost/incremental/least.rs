@@ -2,8 +2,9 @@
 
 use super::block::{Layers, ROUNDING};
 use super::stages::{Class, Stages};
+use crate::cost::costs::Costs;
+use crate::cost::stage::ShapeCost;
 use crate::cost::stage::{self, Work};
-use crate::cost::{Costs, ShapeCost};
 use crate::plan::Plan;
 use crate::schedule::Schedule;
 use crate::schedule::ops::paired;

@@ -7,12 +7,13 @@ use super::block::{Layers, ROUNDING};
 use super::least::least_flow;
 use super::sharding::{Engine, Sharding};
 use super::stages::{Class, Hold, Moment, Stages};
+use crate::cost::costs::Costs;
 use crate::cost::counts::LayerChoice;
 use crate::cost::footprint::{Footprint, Reserve};
 use crate::cost::fsdp::{Around, GatheredLayers};
 use crate::cost::pipeline::Flow;
+use crate::cost::stage::ShapeCost;
 use crate::cost::stage::{self, Work};
-use crate::cost::{Costs, ShapeCost};
 use crate::plan::{Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::units::{Bytes, Seconds};
 

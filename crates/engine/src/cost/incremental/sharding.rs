@@ -4,7 +4,7 @@ use smallvec::SmallVec;
 
 use super::block::ROUNDING;
 use super::stages::Stages;
-use crate::cost::Costs;
+use crate::cost::costs::Costs;
 use crate::cost::data::{RankParameters, heaviest};
 use crate::cost::fsdp::Sharded;
 use crate::cost::pipeline::Edges;

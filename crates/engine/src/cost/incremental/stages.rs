@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
+use crate::cost::costs::Costs;
+use crate::cost::counts::PerKind;
 use crate::cost::counts::{StageCounts, peaks_by_chunk};
-use crate::cost::{Costs, PerKind};
 use crate::plan::Plan;
 use crate::schedule::closed::in_flight;
 

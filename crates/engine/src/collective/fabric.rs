@@ -1,0 +1,122 @@
+//! Links of a cluster: the levels that a group crosses, and their bandwidth and latency.
+
+use super::group::Group;
+use super::seats::Seats;
+use crate::cluster::{Cluster, Level};
+use crate::gpu::{Collective, Topology};
+use crate::stack::Stack;
+use crate::units::{BytesPerSec, Seconds};
+
+/// Links of a cluster as one stack uses them.
+#[derive(Clone, Copy, Debug)]
+pub struct Fabric<'a> {
+    /// Cluster with its network levels.
+    pub cluster: &'a Cluster,
+    /// Factor on the network's efficiency (a quirk of some stacks).
+    pub network_efficiency: f64,
+    /// Seats of the ranks; `None` if hosts are listed in rank order.
+    pub seats: Option<&'a Seats>,
+}
+
+impl<'a> Fabric<'a> {
+    /// Creates the fabric of a cluster under a stack.
+    pub fn new(cluster: &'a Cluster, stack: &Stack) -> Self {
+        Self { cluster, network_efficiency: stack.quirks.network_efficiency, seats: None }
+    }
+
+    /// GPUs of one scale-up domain.
+    pub const fn domain(&self) -> u32 {
+        self.cluster.scale_up.gpus
+    }
+
+    /// Ranks of a group in one scale-up domain (`above` = 0), or in one unit of the level `above` levels higher.
+    pub(super) fn inside(&self, group: Group, above: usize) -> u32 {
+        match self.seats {
+            Some(seats) => seats.inside(group, above),
+            None if above == 0 => group.inside(self.domain()),
+            None => group.inside(self.cluster.levels[above - 1].gpus),
+        }
+    }
+
+    /// Ranks of a group in one scale-up domain.
+    pub fn inside_domain(&self, group: Group) -> u32 {
+        self.inside(group, 0)
+    }
+
+    /// Whether a group lies on one torus.
+    pub(super) fn on_torus(&self, group: Group) -> bool {
+        let inside = match self.seats {
+            Some(seats) => seats.inside(group, 0) == group.ranks,
+            None => group.ranks * group.stride <= self.domain(),
+        };
+        self.cluster.scale_up.topology == Topology::Torus && inside
+    }
+
+    /// Ranks of a group in one scale-up domain, and number of domains that it spans.
+    pub fn span(&self, group: Group) -> (u32, u32) {
+        let inside = self.inside_domain(group);
+        (inside, group.ranks.div_ceil(inside))
+    }
+
+    /// Levels that a group crosses, innermost first, each with the ranks of the group inside one unit below it.
+    pub(super) fn crossed(&self, group: Group) -> impl Iterator<Item = (&'a Level, u32)> {
+        let levels = self.cluster.levels.iter().enumerate();
+        levels.map_while(move |(below, level)| {
+            let inside = self.inside(group, below);
+            (inside != group.ranks).then_some((level, inside))
+        })
+    }
+
+    /// Bandwidth that one rank of a group sees into the network: the least over the levels that the group crosses, where a
+    /// level's share grows with the ranks that sit below it.
+    ///
+    /// ```text
+    /// B = min over crossed levels i of  g_{i−1} · bw_i · η_i / oversubscription_i
+    /// ```
+    ///
+    /// g_{i−1} = ranks of the group inside one unit of the level below: each brings its own rail (§3.4).
+    pub fn bus_bandwidth(&self, group: Group) -> BytesPerSec {
+        let shares = self.crossed(group).map(|(level, inside)| self.rate_into(level, f64::from(inside)));
+        self.least_of(shares)
+    }
+
+    /// Bandwidth of `ranks` ranks of one unit into a level, together.
+    pub(super) fn rate_into(&self, level: &Level, ranks: f64) -> BytesPerSec {
+        let share = level.efficiency * self.network_efficiency / level.oversubscription;
+        level.bandwidth.value * (share * ranks)
+    }
+
+    /// Least of several bandwidths; the bandwidth of the device's own NIC if there are none.
+    pub(super) fn least_of(&self, bandwidths: impl Iterator<Item = BytesPerSec>) -> BytesPerSec {
+        let least = bandwidths.fold(BytesPerSec::new(f64::INFINITY), BytesPerSec::min);
+        if least.get().is_finite() { least } else { self.cluster.gpu.nic.value * 0.85 }
+    }
+
+    /// Bandwidth of one GPU into the outermost level that a stride of `distance` ranks crosses.
+    pub fn network_bandwidth(&self, distance: u32) -> BytesPerSec {
+        self.bus_bandwidth(Group { ranks: 2, stride: distance.max(self.domain()) })
+    }
+
+    /// Latency scale of ring hops in the innermost network: 0.5 for InfiniBand and tuned RoCE, 1 for EFA and similar.
+    pub(super) fn hop_latency(&self) -> f64 {
+        self.cluster.levels.first().map_or(1.0, |level| level.hop_latency)
+    }
+
+    /// Whether every switch that a group crosses reduces in the network.
+    pub(super) fn sums_in_network(&self, group: Group) -> bool {
+        let mut crossed = self.crossed(group).peekable();
+        crossed.peek().is_some() && crossed.all(|(level, _)| level.in_network_reduction)
+    }
+
+    /// Sum of the one-way latencies of the levels that a group crosses, such as links between sites, each `units(level)`
+    /// times.
+    pub(super) fn way(&self, group: Group, units: impl Fn(u32) -> f64) -> Seconds {
+        self.crossed(group).map(|(level, inside)| level.latency * units(group.ranks.div_ceil(inside))).sum()
+    }
+
+    /// Latency that slow links add to a ring over a group: each is crossed as often as by the ring.
+    pub(super) fn ring_way(&self, op: Collective, group: Group) -> Seconds {
+        let passes = if op == Collective::AllReduce { 2.0 } else { 1.0 };
+        self.way(group, |units| f64::from(units) * passes)
+    }
+}

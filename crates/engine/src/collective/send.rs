@@ -1,0 +1,69 @@
+//! Time of point-to-point sends.
+
+use super::fabric::Fabric;
+use super::group::Group;
+use crate::gpu::Topology;
+use crate::units::{Bytes, Seconds};
+
+/// Start of a point-to-point send and the share of the wire that it reaches. Source: specification §3.8.
+mod send {
+    pub const DOMAIN_START: f64 = 8.0;
+    pub const NETWORK_START: f64 = 15.0;
+    pub const DOMAIN_SHARE: f64 = 0.75;
+}
+
+impl Fabric<'_> {
+    /// One way from a rank to the one `distance` ranks on.
+    ///
+    /// ```text
+    /// inside a domain  8 us + S/(0.75·uni)          across  15 us + S/(bw·η)          specification §3.8
+    /// ```
+    pub fn send(&self, payload: Bytes, distance: u32) -> Seconds {
+        match self.seats {
+            Some(seats) => self.seated_send(payload, |above| seats.apart(distance, above)),
+            None if distance < self.domain() => self.send_inside(payload),
+            None => self.send_across(payload, self.crossed(Group { ranks: 2, stride: distance }).count()),
+        }
+    }
+
+    /// Time of a send from a rank of a ring to the next: of neighbours in the rank order, or with seats, of the slowest
+    /// neighbours, for which all wait.
+    pub fn ring_send(&self, payload: Bytes, ring: Group) -> Seconds {
+        match self.seats {
+            Some(_) => {
+                let apart = |above| if self.inside(ring, above) < ring.ranks { 1.0 } else { 0.0 };
+                self.seated_send(payload, apart)
+            }
+            None => self.send(payload, ring.stride),
+        }
+    }
+
+    /// Mean time of a send over neighbours, of which a share `apart(i)` is in different units i levels above the domain:
+    /// the time of a micro-batch through a pipeline is the sum over its hops.
+    fn seated_send(&self, payload: Bytes, apart: impl Fn(usize) -> f64) -> Seconds {
+        let levels = self.cluster.levels.len();
+        let beyond = |crossed: usize| if crossed < levels { apart(crossed) } else { 0.0 };
+        let across = |crossed: usize| match beyond(crossed - 1) - beyond(crossed) {
+            share if share > 0.0 => self.send_across(payload, crossed) * share,
+            _ => Seconds::ZERO,
+        };
+        let near = 1.0 - beyond(0);
+        let near = if near > 0.0 { self.send_inside(payload) * near } else { Seconds::ZERO };
+        near + (1..=levels).map(across).sum()
+    }
+
+    fn send_inside(&self, payload: Bytes) -> Seconds {
+        let link = match self.cluster.scale_up.topology {
+            Topology::Switch | Topology::Pcie => self.cluster.scale_up.bandwidth,
+            Topology::Mesh | Topology::Torus => self.cluster.scale_up.pair_bandwidth,
+        };
+        Seconds::micros(send::DOMAIN_START) + payload / (link * send::DOMAIN_SHARE)
+    }
+
+    /// Time of a send across the innermost `crossed` levels.
+    fn send_across(&self, payload: Bytes, crossed: usize) -> Seconds {
+        let levels = &self.cluster.levels[..crossed];
+        let network = self.least_of(levels.iter().map(|level| self.rate_into(level, 1.0)));
+        Seconds::micros(send::NETWORK_START) + payload / network + levels.iter().map(|level| level.latency).sum()
+    }
+}

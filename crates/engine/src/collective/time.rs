@@ -1,0 +1,63 @@
+//! Time of a collective over the levels of a cluster.
+
+use super::fabric::Fabric;
+use super::group::Group;
+use super::{all_to_all, domain, torus};
+use crate::gpu::Collective;
+use crate::units::{Bytes, Seconds};
+
+/// Latency of a ring hop through the network, and inside a scale-up domain. Source: specification §3.3, version 1.1.
+mod hop {
+    pub const NETWORK: f64 = 14.0;
+    pub const DOMAIN: f64 = 1.0;
+    /// Fixed part of a collective that leaves the domain.
+    pub const BASE: f64 = 10.0;
+    /// A step of the tree between domains.
+    pub const TREE: f64 = 24.0;
+}
+
+impl Fabric<'_> {
+    /// Time of one collective of `payload` (the whole tensor) over a group, as `buckets` messages.
+    ///
+    /// Inside one scale-up domain: the measured curve of that size (`domain`). Across k domains of g ranks:
+    /// ```text
+    /// T = buckets·lat·α + φ·S/B·(1 + 0.25·(S_k/S)^0.7)        φ = (n−1)/n, all-reduce twice that
+    /// B = min(B∞ inside a domain, network)                    S_k = 4 MB·k
+    /// λ = (k−1)·14 us + (n−k)·1 us, and one way across a slow link each time that the ring crosses it
+    /// α = 10 us + λ          all-gather, reduce-scatter
+    ///   = 10 us + min(2λ, 24 us·log2 k + 4·g·1 us)            all-reduce: ring or tree
+    /// ```
+    ///
+    /// Source: specification §3.2–3.4 with version 1.1. A switch that sums moves each byte once (φ ≤ 1).
+    pub fn time(&self, op: Collective, payload: Bytes, group: Group, buckets: f64) -> Seconds {
+        if group.ranks <= 1 || payload.get() <= 0.0 {
+            return Seconds::ZERO;
+        }
+        if self.on_torus(group) {
+            return torus::time(&self.cluster.scale_up, self.seats, op, payload, group);
+        }
+        let (inside, domains) = self.span(group);
+        if domains == 1 {
+            return domain::time(self.cluster, op, payload, group.ranks);
+        }
+        if op == Collective::AllToAll {
+            return all_to_all::across(self, payload, group);
+        }
+        let (n, k, g) = (f64::from(group.ranks), f64::from(domains), f64::from(inside));
+        let reduces_once = op == Collective::AllReduce && self.sums_in_network(group);
+        let passes = if op == Collective::AllReduce && !reduces_once { 2.0 } else { 1.0 };
+        let share = passes * (n - 1.0) / n;
+        let network = self.bus_bandwidth(group);
+        let bandwidth = if inside > 1 { domain::asymptote(self.cluster, op, inside).min(network) } else { network };
+        let ring = (k - 1.0) * hop::NETWORK + (n - k) * hop::DOMAIN;
+        let hops = match op {
+            Collective::AllReduce => (2.0 * ring).min(hop::TREE * k.log2() + 4.0 * g * hop::DOMAIN),
+            Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => ring,
+        };
+        let latency = Seconds::micros((hop::BASE + hops) * buckets * self.hop_latency());
+        let latency = latency + self.ring_way(op, group) * buckets;
+        let half_size = Bytes::new(4e6 * k);
+        let saturation = 1.0 + 0.25 * (half_size / payload).powf(0.7);
+        latency + payload / bandwidth * (share * saturation)
+    }
+}

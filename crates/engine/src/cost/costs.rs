@@ -1,0 +1,126 @@
+//! Context of all prices: a problem with its device, its links and its layers counted by kind.
+
+use super::peaks::Peaks;
+use crate::collective::{Fabric, Seats};
+use crate::kernel::{Device, Meter};
+use crate::model::Ffn;
+use crate::model::parameters::LayerParameters;
+use crate::plan::Plan;
+use crate::problem::Problem;
+use crate::workload::Adaptation;
+
+/// Context of all prices: the problem, its device and fabric, and layers counted by kind.
+#[derive(Clone, Debug)]
+pub struct Costs<'a> {
+    /// The problem.
+    pub problem: &'a Problem,
+    /// The device under the problem's software.
+    pub device: Device<'a>,
+    /// Its links.
+    pub fabric: Fabric<'a>,
+    /// Layers of each kind among the first `l`, for l = 0 ..= layers, row after row.
+    counts: Vec<u32>,
+    /// Parameters of a layer of each kind.
+    pub(super) parameters: Vec<LayerParameters>,
+    /// Whether plans are imported runs whose split is not known.
+    pub(super) splits_unknown: bool,
+    /// Micro-batches in flight at the peaks of ranks.
+    pub(super) peaks: Peaks,
+}
+
+impl<'a> Costs<'a> {
+    /// Prepares a problem for pricing.
+    pub fn new(problem: &'a Problem) -> Self {
+        let model = problem.model();
+        let kinds = model.kinds.len();
+        let mut counts = vec![0; kinds];
+        for &kind in &model.order {
+            counts.extend_from_within(counts.len() - kinds..);
+            let row = counts.len() - kinds;
+            counts[row + kind] += 1;
+        }
+        let parameters = (0..model.kinds.len()).map(|kind| model.layer_parameters(kind)).collect();
+        let device = Device {
+            gpu: &problem.cluster().gpu,
+            stack: problem.stack(),
+            format: problem.workload().format,
+            host: problem.cluster().host,
+            meter: None,
+        };
+        Self {
+            problem,
+            device,
+            fabric: Fabric::new(problem.cluster(), problem.stack()),
+            counts,
+            parameters,
+            splits_unknown: false,
+            peaks: Peaks::default(),
+        }
+    }
+
+    /// The same, with `meter` seeing every kernel that is priced.
+    #[must_use]
+    pub fn metered(mut self, meter: &'a dyn Meter) -> Self {
+        self.device.meter = Some(meter);
+        self
+    }
+
+    /// The same, of ranks that sit where `seats` say.
+    #[must_use]
+    pub fn seated<'s>(&'s self, seats: &'s Seats) -> Costs<'s> {
+        let mut costs: Costs<'s> = self.clone();
+        costs.fabric.seats = Some(seats);
+        costs
+    }
+
+    /// Parameters of a layer of a kind.
+    pub(crate) fn layer_parameters(&self, kind: usize) -> &LayerParameters {
+        &self.parameters[kind]
+    }
+
+    /// Layers of each kind in the whole model.
+    pub(crate) fn kind_counts(&self) -> &[u32] {
+        self.among_first(self.problem.model().layers())
+    }
+
+    /// Layers of each kind among layers `from..to`.
+    pub(crate) fn kinds_between(&self, from: u32, to: u32) -> impl Iterator<Item = u32> + '_ {
+        self.among_first(from).iter().zip(self.among_first(to)).map(|(before, all)| all - before)
+    }
+
+    /// Layers of each kind among the first `layers`.
+    fn among_first(&self, layers: u32) -> &[u32] {
+        let kinds = self.parameters.len();
+        &self.counts[layers as usize * kinds..][..kinds]
+    }
+
+    /// Tokens of one micro-batch on one context-parallel rank.
+    pub fn tokens(&self, plan: &Plan) -> f64 {
+        plan.tokens(self.problem.workload().seq_len)
+    }
+
+    /// Of those, tokens that this rank sends to their experts: its own share where experts are split less than the rest.
+    pub fn owned_tokens(&self, plan: &Plan) -> f64 {
+        let (tp, expert_tp) = (plan.layout.tp, plan.layout.etp);
+        if tp > expert_tp { self.tokens(plan) * f64::from(expert_tp) / f64::from(tp) } else { self.tokens(plan) }
+    }
+
+    /// Whether the base is frozen.
+    pub fn is_lora(&self) -> bool {
+        self.problem.workload().adaptation == Adaptation::Lora
+    }
+
+    /// Micro-batches of one step.
+    pub(crate) fn micro_batches(&self, plan: &Plan) -> f64 {
+        plan.micro_batches(self.problem.workload().global_batch)
+    }
+
+    /// Widths that tensor parallelism must divide.
+    pub fn ffn_widths(&self) -> impl Iterator<Item = u32> + '_ {
+        self.problem.model().kinds.iter().filter_map(|layer| match &layer.ffn {
+            Ffn::Dense(mlp) => Some(mlp.intermediate),
+            Ffn::Moe(moe) => moe.shared().map(|mlp| mlp.intermediate),
+            Ffn::None => None,
+        })
+    }
+}

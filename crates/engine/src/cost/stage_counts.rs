@@ -1,0 +1,184 @@
+//! Stages of a plan, as layers counted on each rank and virtual stage.
+
+use super::costs::Costs;
+use super::counts::{Choices, LayerChoice, PerKind, StageCounts, peaks_by_chunk};
+use super::stage::ShapeCost;
+use crate::plan::{Plan, Recompute};
+use crate::split::LayerSplit;
+use crate::split::layers as split;
+use crate::stages::StagedPlan;
+
+impl Costs<'_> {
+    /// Choices of a plan's layers: each kind as the plan recomputes it; where only the first layers of each virtual stage are
+    /// recomputed, each kind kept and then each recomputed whole.
+    pub(super) fn choices(&self, plan: &Plan) -> Choices {
+        let kinds = self.parameters.len();
+        let on_host = plan.offload.activations;
+        let of = |recompute| (0..kinds).map(move |kind| LayerChoice { kind, recompute, on_host });
+        match plan.recompute {
+            Recompute::FirstLayers(_) => of(Recompute::None).chain(of(Recompute::Full)).collect(),
+            recompute => of(recompute).collect(),
+        }
+    }
+
+    /// The stages of a plan; `with_chunks` counts each virtual stage too.
+    pub(super) fn stage_counts(&self, plan: &Plan, shape: Option<&ShapeCost>, with_chunks: bool) -> StageCounts {
+        let pp = plan.layout.pp;
+        let mut counts = self.nothing_counted(plan);
+        let by_chunk = with_chunks || (!self.splits_unknown && peaks_by_chunk(plan.schedule, pp));
+        if self.parameters.len() == 1 && plan.split == LayerSplit::Even && !by_chunk {
+            counts.ranks = self.even_ranks(plan);
+            return counts;
+        }
+        let layers = self.split_layers(plan, self.head_weight(plan, shape));
+        counts.ranks = self.counted(plan, &layers, pp, plan.schedule.ranks(pp));
+        if by_chunk {
+            counts.chunks = self.counted_by_chunk(plan, &layers);
+        }
+        counts
+    }
+
+    /// The stages of a plan with so many decoder layers on each virtual stage.
+    pub(super) fn counts_of(&self, plan: &Plan, layers: &[u32]) -> StageCounts {
+        StageCounts {
+            ranks: self.counted(plan, layers, plan.layout.pp, plan.schedule.ranks(plan.layout.pp)),
+            chunks: self.counted_by_chunk(plan, layers),
+            ..self.nothing_counted(plan)
+        }
+    }
+
+    /// The choices of a plan and the place of its multi-token prediction, with no layers counted yet.
+    fn nothing_counted(&self, plan: &Plan) -> StageCounts {
+        let model = self.problem.model();
+        StageCounts {
+            choices: self.choices(plan),
+            ranks: Vec::new(),
+            chunks: Vec::new(),
+            mtp_chunk: Self::mtp_chunk(plan),
+            mtp: model.mtp_depth,
+            mtp_choice: (model.mtp_depth > 0).then(|| model.last_kind()),
+        }
+    }
+
+    /// The stages of a plan that are spelled out one by one.
+    pub(super) fn staged_counts(&self, staged: &StagedPlan) -> StageCounts {
+        let (plan, model) = (&staged.plan, self.problem.model());
+        let pp = plan.layout.pp;
+        let rank_of = |chunk: usize| plan.schedule.rank_of(chunk as u32, pp) as usize;
+        let mut choices = Choices::new();
+        let mut mixes: Vec<(usize, usize, f64)> = Vec::new(); // stage, choice, layers
+        for (chunk, stage) in staged.stages.iter().enumerate() {
+            let on_host = staged.offload[rank_of(chunk)].activations;
+            for mix in &stage.mixes {
+                let choice = LayerChoice { kind: mix.kind, recompute: mix.recompute, on_host };
+                let known = choices.iter().position(|known| *known == choice).unwrap_or_else(|| {
+                    choices.push(choice);
+                    choices.len() - 1
+                });
+                mixes.push((chunk, known, f64::from(mix.layers)));
+            }
+        }
+        let width = choices.len();
+        let mut chunks = vec![0.0; staged.stages.len() * width];
+        let mut ranks = vec![PerKind::from_elem(0.0, width); pp as usize];
+        for (chunk, choice, layers) in mixes {
+            chunks[chunk * width + choice] += layers;
+            ranks[rank_of(chunk)][choice] += layers;
+        }
+        let mtp_chunk = staged.stages.iter().position(|stage| stage.mtp > 0).unwrap_or(staged.stages.len() - 1) as u32;
+        StageCounts { choices, ranks, chunks, mtp_chunk, mtp: model.mtp_depth, mtp_choice: None }
+    }
+
+    /// Layers of each rank of an even split of a model with one kind of layer, without a look at every virtual stage.
+    fn even_ranks(&self, plan: &Plan) -> Vec<PerKind> {
+        let on_ranks = |most| split::even_on_ranks(self.problem.model().layers(), plan.schedule, plan.layout.pp, most);
+        let all = on_ranks(u32::MAX).into_iter();
+        if let Recompute::FirstLayers(most) = plan.recompute {
+            let both = |(all, first): (u32, u32)| [f64::from(all - first), f64::from(first)].into_iter().collect();
+            return all.zip(on_ranks(most)).map(both).collect();
+        }
+        all.map(|layers| PerKind::from_elem(f64::from(layers), 1)).collect()
+    }
+
+    /// Layers of each choice at each of `places`; `layers` = of each virtual stage, `place` = where each is.
+    pub(super) fn counted(
+        &self,
+        plan: &Plan,
+        layers: &[u32],
+        places: u32,
+        place: impl Iterator<Item = u32> + Clone,
+    ) -> Vec<PerKind> {
+        let all = self.layers_at(layers, u32::MAX, places, place.clone());
+        let Recompute::FirstLayers(most) = plan.recompute else { return all };
+        let first = self.layers_at(layers, most, places, place);
+        let both = |(all, first): (PerKind, PerKind)| -> PerKind {
+            let kept: PerKind = all.iter().zip(&first).map(|(all, first)| all - first).collect();
+            kept.into_iter().chain(first).collect()
+        };
+        all.into_iter().zip(first).map(both).collect()
+    }
+
+    /// Layers of each choice on each virtual stage, row after row.
+    fn counted_by_chunk(&self, plan: &Plan, layers: &[u32]) -> Vec<f64> {
+        if self.parameters.len() == 1 && !matches!(plan.recompute, Recompute::FirstLayers(_)) {
+            return layers.iter().map(|&count| f64::from(count)).collect();
+        }
+        let chunks = layers.len() as u32;
+        self.counted(plan, layers, chunks, 0..chunks).into_iter().flatten().collect()
+    }
+
+    /// Layers of each kind at each of `places`, counting the first `most` of each virtual stage.
+    fn layers_at(&self, layers: &[u32], most: u32, places: u32, place: impl Iterator<Item = u32>) -> Vec<PerKind> {
+        let kinds = self.problem.model().kinds.len();
+        let mut counts = vec![0; places as usize * kinds];
+        let mut from = 0;
+        for (&count, place) in layers.iter().zip(place) {
+            let here = &mut counts[place as usize * kinds..][..kinds];
+            if let [sum] = here {
+                *sum += count.min(most);
+            } else {
+                for (sum, times) in here.iter_mut().zip(self.kinds_between(from, from + count.min(most))) {
+                    *sum += times;
+                }
+            }
+            from += count;
+        }
+        counts.chunks(kinds).map(|counts| counts.iter().map(|&count| f64::from(count)).collect()).collect()
+    }
+
+    /// Layers that the head weighs where the split of a plan depends on it.
+    fn head_weight(&self, plan: &Plan, shape: Option<&ShapeCost>) -> f64 {
+        match (plan.split, shape) {
+            (LayerSplit::CostBalanced, Some(shape)) => self.head_of(plan, shape),
+            (LayerSplit::CostBalanced, None) => self.head_of(plan, &self.shape(plan)),
+            _ => 0.0,
+        }
+    }
+
+    /// Layers of the last kind that the head of the model weighs.
+    fn head_of(&self, plan: &Plan, shape: &ShapeCost) -> f64 {
+        let kind = self.problem.model().last_kind();
+        let recompute = match plan.recompute {
+            Recompute::FirstLayers(_) => Recompute::None,
+            other => other,
+        };
+        let choice = LayerChoice { kind, recompute, on_host: 0.0 };
+        self.head_in_layers(&self.work_of(plan, &shape.layers[kind], &choice), &shape.ends)
+    }
+
+    /// Decoder layers of each virtual stage of this plan.
+    pub fn layers_of_chunks(&self, plan: &Plan, shape: &ShapeCost) -> Vec<u32> {
+        self.split_layers(plan, self.head_weight(plan, Some(shape)))
+    }
+
+    /// Layers of each virtual stage where the head counts as `head` layers.
+    pub(super) fn split_layers(&self, plan: &Plan, head: f64) -> Vec<u32> {
+        let (layers, pp) = (self.problem.model().layers(), plan.layout.pp);
+        split::layers_of_chunks(plan.split, layers, pp, pp * plan.schedule.virtual_stages(), head)
+    }
+
+    /// The virtual stage that holds the multi-token-prediction layers.
+    pub(super) fn mtp_chunk(plan: &Plan) -> u32 {
+        plan.split.mtp_stage((plan.layout.pp * plan.schedule.virtual_stages()) as usize) as u32
+    }
+}

@@ -1,0 +1,117 @@
+//! Kernel calls of the cost model, and a meter that records them or replaces their times by measured ones.
+
+use crate::gpu::{AttentionKernel, Format};
+use crate::units::{Bytes, Seconds};
+
+/// Pass of a linear map, or direction of another kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Pass {
+    /// Forward, y = x·w.
+    Forward,
+    /// Input gradients, dx = dy·wᵀ, and backward of kernels without weights.
+    Dgrad,
+    /// Weight gradients, dw = xᵀ·dy.
+    Wgrad,
+}
+
+impl std::fmt::Display for Pass {
+    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Forward => "forward",
+            Self::Dgrad => "dgrad",
+            Self::Wgrad => "wgrad",
+        })
+    }
+}
+
+/// Shape of a GEMM C[m,n] = A[m,k]·B[k,n], `batch` times in one launch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GemmShape {
+    /// Rows of the output.
+    pub m: f64,
+    /// Columns of the output.
+    pub n: f64,
+    /// Inner dimension of the GEMM.
+    pub k: f64,
+    /// Independent GEMMs in one launch.
+    pub batch: f64,
+    /// Bytes moved per output element: 2 written; 8 accumulated into fp32, 4 into bf16.
+    pub output_bytes: f64,
+}
+
+/// Attention of one layer on one rank for one micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Core {
+    /// Number of sequences.
+    pub sequences: f64,
+    /// Number of query heads on this tensor-parallel rank.
+    pub heads: f64,
+    /// Number of key and value heads on this rank, shared by the query heads; the predicted times do not depend on them.
+    pub kv_heads: f64,
+    /// Tokens per sequence over all context-parallel ranks.
+    pub seq_len: f64,
+    /// Mean share of the sequence that a query attends to: 1/2 is causal.
+    pub seen: f64,
+    /// Head dimension of queries and keys.
+    pub qk_dim: f64,
+    /// Head dimension of values.
+    pub v_dim: f64,
+    /// Whether attention weights have dropout.
+    pub dropout: bool,
+    /// Distribution of the work by context parallelism.
+    pub cut: Cut,
+}
+
+/// Distribution of one layer's work by context parallelism.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Cut {
+    /// Number of context-parallel ranks.
+    pub ranks: f64,
+    /// Ranks that each have a share of the heads (all-to-all).
+    pub by_heads: f64,
+    /// Ranks that each have a share of the queries.
+    pub by_queries: f64,
+    /// Ranks that pass keys and values around in chunks (ring).
+    pub by_chunks: f64,
+}
+
+impl Cut {
+    /// No context parallelism.
+    pub const WHOLE: Self = Self { ranks: 1.0, by_heads: 1.0, by_queries: 1.0, by_chunks: 1.0 };
+}
+
+/// Call of one kernel, or of a batch of streaming kernels.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Call {
+    /// GEMM of a linear map.
+    Product {
+        /// Shape of the GEMM.
+        shape: GemmShape,
+        /// Format of its operands.
+        format: Format,
+        /// Pass of the linear map.
+        pass: Pass,
+    },
+    /// Attention core of a layer.
+    Attention {
+        /// Shape of the core.
+        core: Core,
+        /// Kernel that computes it.
+        kernel: AttentionKernel,
+        /// Pass: forward or `Dgrad`.
+        pass: Pass,
+    },
+    /// Streaming kernels, bound by memory.
+    Stream {
+        /// Bytes that they move together, with the extra passes of the stack.
+        traffic: Bytes,
+        /// Number of kernels.
+        kernels: f64,
+    },
+}
+
+/// Observer of kernel calls, which may replace their predicted times.
+pub trait Meter: std::fmt::Debug + Sync {
+    /// Time to use for `call`, whose predicted time is `predicted`.
+    fn time(&self, call: &Call, predicted: Seconds) -> Seconds;
+}
