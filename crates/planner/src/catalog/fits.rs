@@ -4,112 +4,19 @@
 //! so that both stay to be had: `--fit none` is the specification.
 
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 
+use super::constants::covers;
+use super::entries::{gpu_with, stack};
 use super::error::{CatalogError, EntryKind};
 use super::files::{FITS, GPUS, STACKS};
-use super::nearest;
-use super::overrides::place;
+use super::overrides::Overrides;
+use meshwright_engine::suggest::nearest;
+
+pub use super::constants::{Constant, DEFAULT, FOLDS, Fit, NONE, default_fit};
 use super::read;
-
-/// Name of the fit that applies by default.
-pub const DEFAULT: &str = "2026-11";
-/// Name that selects the specification's own constants.
-pub const NONE: &str = "none";
-
-/// Set of fitted constants.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fit {
-    /// Name as printed.
-    pub name: String,
-    /// Day of the fit.
-    pub date: String,
-    /// Key of the source of the fitted data.
-    pub source: String,
-    /// Constants in order; a later one overrides an earlier one of the same value.
-    #[serde(default, rename = "constant")]
-    pub constants: Vec<Constant>,
-}
-
-/// Fitted constant with its provenance.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct Constant {
-    /// Key of the value: `gpu.NAME.key` or `stack.NAME.key`; a trailing `*` in NAME matches anything.
-    pub key: String,
-    /// Value, in the form of the file that it overrides.
-    pub value: Value,
-    /// Key of its source in `docs/sources.toml`.
-    pub source: String,
-    /// Data and method of the fit, or the place where the value is stated.
-    pub from: String,
-    /// Number of rows or samples behind it.
-    pub rows: Option<u32>,
-    /// Standard deviation of the value over the cross-validation folds.
-    pub spread: Option<f64>,
-    /// Value fitted without the runs of each fold, in the order of the folds; empty if it was not fitted to runs.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub folds: Vec<Value>,
-    /// Value in the specification, for comparison.
-    pub was: Option<Value>,
-    /// Day of the constant, if it differs from the file's.
-    pub date: Option<String>,
-}
-
-/// Number of cross-validation folds.
-pub const FOLDS: usize = 5;
-
-impl Constant {
-    /// Constant without provenance, for experiments only.
-    pub const fn plain(key: String, value: Value) -> Self {
-        Self {
-            key,
-            value,
-            source: String::new(),
-            from: String::new(),
-            rows: None,
-            spread: None,
-            folds: Vec::new(),
-            was: None,
-            date: None,
-        }
-    }
-
-    /// Section, entry and path of the key.
-    fn parts(&self) -> Result<(EntryKind, &str, Vec<String>), String> {
-        let (section, rest) = self.key.split_once('.').unwrap_or((&self.key, ""));
-        let kind = match section {
-            "gpu" => EntryKind::Gpu,
-            "stack" => EntryKind::Stack,
-            _ => return Err("must start with `gpu.` or `stack.`".into()),
-        };
-        let (entry, keys) = rest.split_once('.').unwrap_or((rest, ""));
-        let path: Vec<String> = keys.split('.').map(ToOwned::to_owned).collect();
-        if entry.is_empty() || path.iter().any(String::is_empty) {
-            return Err("must name a value: `gpu.NAME.key` or `stack.NAME.key`".into());
-        }
-        Ok((kind, entry, path))
-    }
-
-    /// Whether the constant applies to an entry.
-    fn is_of(&self, kind: EntryKind, name: &str) -> bool {
-        self.parts().is_ok_and(|(of, pattern, _)| of == kind && covers(pattern, name))
-    }
-
-    /// Overrides the value in the text of an entry.
-    pub(super) fn place(&self, table: &mut Table) -> Result<(), CatalogError> {
-        let placed = self.parts().and_then(|(_, _, path)| place(table, &path, self.value.clone(), &self.source));
-        placed.map_err(|why| self.error(why))
-    }
-
-    fn error(&self, why: impl Into<String>) -> CatalogError {
-        CatalogError::Invalid { origin: format!("the constant `{}` of the fit", self.key), why: why.into() }
-    }
-}
 
 fn names(kind: EntryKind) -> Vec<&'static str> {
     let list = match kind {
@@ -120,47 +27,14 @@ fn names(kind: EntryKind) -> Vec<&'static str> {
     list.iter().map(|(name, _)| *name).collect()
 }
 
-fn covers(pattern: &str, name: &str) -> bool {
-    pattern.strip_suffix('*').map_or(pattern == name, |start| name.starts_with(start))
-}
-
 impl Fit {
-    /// A fit without constants.
-    pub const fn empty() -> Self {
-        Self { name: String::new(), date: String::new(), source: String::new(), constants: Vec::new() }
-    }
-
-    /// Constants of one catalogue entry, in the order of the file.
-    pub(super) fn of<'a>(&'a self, kind: EntryKind, name: &'a str) -> impl Iterator<Item = &'a Constant> {
-        self.constants.iter().filter(move |constant| constant.is_of(kind, name))
-    }
-
-    /// Fit without the constants that were fitted to runs: the starting point of the next fit.
-    #[must_use]
-    pub fn stated(&self) -> Self {
-        let constants = self.constants.iter().filter(|constant| constant.spread.is_none()).cloned().collect();
-        Self { constants, ..self.clone() }
-    }
-
-    /// Fit with the values obtained without one fold, to score that fold.
-    #[must_use]
-    pub fn without_fold(&self, fold: usize) -> Self {
-        let mut fit = self.clone();
-        for constant in &mut fit.constants {
-            if let Some(value) = constant.folds.get(fold) {
-                constant.value = value.clone();
-            }
-        }
-        fit
-    }
-
     /// Checks that every constant names an existing key with a valid value.
     ///
     /// # Errors
     ///
     /// Names the first invalid constant.
     pub fn check(self: &Arc<Self>) -> Result<(), CatalogError> {
-        let sets = super::Overrides::specification().with_fit(Some(Arc::clone(self)));
+        let sets = Overrides::specification().with_fit(Some(Arc::clone(self)));
         for constant in &self.constants {
             let (kind, pattern, _) = constant.parts().map_err(|why| constant.error(why))?;
             if !matches!(constant.folds.len(), 0 | FOLDS) {
@@ -175,9 +49,9 @@ impl Fit {
             for name in covered {
                 match kind {
                     EntryKind::Gpu => {
-                        drop(super::gpu_with(name, &sets).map_err(|error| constant.error(error.to_string()))?);
+                        drop(gpu_with(name, &sets).map_err(|error| constant.error(error.to_string()))?);
                     }
-                    _ => drop(super::stack(name, &sets).map_err(|error| constant.error(error.to_string()))?),
+                    _ => drop(stack(name, &sets).map_err(|error| constant.error(error.to_string()))?),
                 }
             }
         }
@@ -190,7 +64,7 @@ impl Fit {
 /// # Errors
 ///
 /// The key names no entry of the catalogue, or contains a `*`.
-pub fn value_at(key: &str, sets: &super::Overrides) -> Result<Option<Value>, CatalogError> {
+pub fn value_at(key: &str, sets: &Overrides) -> Result<Option<Value>, CatalogError> {
     let constant = Constant::plain(key.to_owned(), Value::Boolean(false));
     let (kind, name, path) = constant.parts().map_err(|why| constant.error(why))?;
     let list = if kind == EntryKind::Gpu { GPUS } else { STACKS };
@@ -222,14 +96,4 @@ pub fn fit(name: &str) -> Result<Option<Arc<Fit>>, CatalogError> {
     let fit: Arc<Fit> = Arc::new(read::parse(&text, [])?);
     fit.check().map_err(|error| CatalogError::Invalid { origin: text.origin, why: error.to_string() })?;
     Ok(Some(fit))
-}
-
-/// Fit that applies by default.
-pub fn default_fit() -> Arc<Fit> {
-    static FIT: OnceLock<Arc<Fit>> = OnceLock::new();
-    let parsed = || {
-        let text = FITS.iter().find(|(name, _)| *name == DEFAULT).expect("the default fit is built in").1;
-        Arc::new(toml::from_str(text).expect("tests read every built-in fit"))
-    };
-    Arc::clone(FIT.get_or_init(parsed))
 }

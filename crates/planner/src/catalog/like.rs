@@ -4,7 +4,8 @@ use toml::{Table, Value};
 
 use super::error::{CatalogError, EntryKind};
 use super::overrides::Overrides;
-use super::{fitted, read};
+use super::read;
+use super::read::fitted;
 
 /// The text of a file with its relative's values where it says nothing itself; a file without `like` as it is.
 ///

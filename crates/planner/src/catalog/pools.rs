@@ -2,9 +2,15 @@
 
 use toml::Table;
 
-use super::{CatalogError, ClusterOrPools, EntryKind, Overrides, Setting, is_whole, of_file, read, suggest_whole};
+use super::clusters::{ClusterOrPools, is_whole, of_file, suggest_whole};
+use super::error::{CatalogError, EntryKind};
+use super::overrides::{Overrides, Setting};
+use super::read;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cluster::pools::{Pool, PoolFile, PooledCluster, PoolsFile};
+
+/// Reads the cluster that a pool names.
+type NamedCluster<'n> = dyn Fn(&str) -> Result<Cluster, CatalogError> + 'n;
 
 /// Whether a cluster file defines pools.
 pub fn has_pools(text: &read::Text) -> bool {
@@ -16,7 +22,7 @@ pub fn has_pools(text: &read::Text) -> bool {
 /// # Errors
 ///
 /// Names the first error and its pool.
-pub fn read(text: &read::Text, sets: &Overrides) -> Result<ClusterOrPools, CatalogError> {
+pub fn read(text: &read::Text, sets: &Overrides, named: &NamedCluster) -> Result<ClusterOrPools, CatalogError> {
     let (whole, inside): (Vec<&Setting>, Vec<&Setting>) =
         sets.of(EntryKind::Cluster).partition(|setting| is_whole(setting));
     let file: PoolsFile = read::parse(text, inside).map_err(|error| suggest_whole(error, sets))?;
@@ -29,7 +35,7 @@ pub fn read(text: &read::Text, sets: &Overrides) -> Result<ClusterOrPools, Catal
         if !links.is_empty() {
             return Err(invalid("a [[link]] joins pools, and there is one only".into()));
         }
-        let pools = pools.into_iter().map(|pool| cluster(pool, (&name, &source), text, &whole, sets));
+        let pools = pools.into_iter().map(|pool| cluster(pool, (&name, &source), (text, named), &whole, sets));
         let clusters: Vec<Cluster> = pools.collect::<Result<_, _>>()?;
         return clusters
             .into_iter()
@@ -44,7 +50,7 @@ pub fn read(text: &read::Text, sets: &Overrides) -> Result<ClusterOrPools, Catal
     let mut read = Vec::new();
     for pool in pools {
         let (own, price) = (pool.name.clone(), pool.price);
-        let cluster = cluster(pool, (&own, &source), text, &[], sets)?;
+        let cluster = cluster(pool, (&own, &source), (text, named), &[], sets)?;
         read.push(Pool { name: own, cluster, price });
     }
     let pooled = PooledCluster { name, pools: read, links, source };
@@ -56,7 +62,7 @@ pub fn read(text: &read::Text, sets: &Overrides) -> Result<ClusterOrPools, Catal
 fn cluster(
     pool: PoolFile,
     (name, source): (&str, &str),
-    text: &read::Text,
+    (text, named): (&read::Text, &NamedCluster),
     whole: &[&Setting],
     sets: &Overrides,
 ) -> Result<Cluster, CatalogError> {
@@ -76,7 +82,7 @@ fn cluster(
     }
     let path = text.folder.as_ref().map(|folder| folder.join(base)).filter(|path| path.is_file());
     let base = path.map_or_else(|| base.clone(), |path| path.display().to_string());
-    let cluster = super::cluster(&base, sets)?;
+    let cluster = named(&base)?;
     Ok(match pool.gpus {
         Some(gpus) => cluster.resized(gpus),
         None => cluster,

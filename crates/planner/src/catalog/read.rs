@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 
+use super::constants::Constant;
 use super::error::{CatalogError, EntryKind, nearest_expected};
-use super::fits::Constant;
-use super::nearest;
 use super::one_line::is_one_line;
-use super::overrides::Setting;
+use super::overrides::{Overrides, Setting};
+use meshwright_engine::suggest::nearest;
 
 /// Largest file that is read: a hundred times the longest of the catalogue would still be far below.
 const MOST_BYTES: u64 = 16 << 20;
@@ -178,4 +178,15 @@ fn bad_value(key: &str, value: &Value) -> Option<String> {
         Value::String(text) if !is_one_line(text) => Some(several_lines(&format!("`{key}`"))),
         Value::Integer(_) | Value::Float(_) | Value::String(_) | Value::Boolean(_) | Value::Datetime(_) => None,
     }
+}
+
+/// Constants of the fit for an entry of the catalogue. The user's own files stay as they are.
+pub fn fitted<'a>(
+    text: &Text,
+    kind: EntryKind,
+    name: &'a str,
+    sets: &'a Overrides,
+) -> impl Iterator<Item = &'a Constant> {
+    let fit = if text.is_built_in() { sets.fit() } else { None };
+    fit.into_iter().flat_map(move |fit| fit.of(kind, name))
 }

@@ -2,7 +2,8 @@
 
 use std::sync::OnceLock;
 
-use super::{Overrides, gpu_names, gpu_with, stack, stack_names};
+use super::entries::{gpu_names, gpu_with, stack, stack_names};
+use super::overrides::Overrides;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::stack::Stack;
 

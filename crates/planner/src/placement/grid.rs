@@ -2,12 +2,11 @@
 
 use std::ops::ControlFlow;
 
+use super::unplaceable::Unplaceable;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::collective::{Axis, Seats, units};
 use meshwright_engine::gpu::Topology;
 use meshwright_engine::plan::{Plan, RankOrder};
-
-use super::Unplaceable;
 
 /// Number of ranks of one axis in a unit of each size; each is a multiple of the one before.
 pub type Spread = Vec<u32>;

@@ -5,37 +5,21 @@
 
 mod grid;
 mod hosts;
+mod pricing;
 mod program;
+mod unplaceable;
 
 use std::ops::ControlFlow;
 
 use meshwright_engine::collective::Seats;
 use meshwright_engine::cost::Costs;
-use meshwright_engine::plan::{Plan, RankOrder};
+use meshwright_engine::plan::Plan;
 use meshwright_engine::units::Seconds;
 
 pub use grid::{Grid, Spread, in_order};
 pub use hosts::host_order;
-
-/// Reason why no other order of hosts is possible or useful.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unplaceable {
-    /// The plan runs on a single host.
-    #[error("all ranks are on one host")]
-    OneHost,
-    /// All hosts are equally far apart.
-    #[error("no level above a host is slower than the one below it: the order of hosts makes no difference")]
-    AllAlike,
-    /// Two groups of the plan overlap in a part.
-    #[error("process groups overlap in a part, so that ranks form no grid")]
-    Groups,
-    /// A host has a part of a group that does not divide the group.
-    #[error("a host of {0} GPUs has no whole part of the rank grid")]
-    Host(u32),
-    /// No arrangement fits the units of the network.
-    #[error("no whole parts of the rank grid fill the units of the network")]
-    Units,
-}
+pub use pricing::{closed_step, played_step};
+pub use unplaceable::Unplaceable;
 
 /// Limits on the effort of a placement search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,21 +65,6 @@ impl Placement {
     pub fn gain(&self) -> f64 {
         (1.0 - self.step / self.in_order).max(0.0)
     }
-}
-
-/// Plan without the effects of its rank order, which the seats express instead.
-const fn counted(plan: &Plan) -> Plan {
-    Plan { order: RankOrder::PipelineOutermost, ..*plan }
-}
-
-/// Closed-form step time of a plan whose ranks have the given seats.
-pub fn closed_step(costs: &Costs, plan: &Plan, seats: &Seats) -> Seconds {
-    costs.seated(seats).evaluate(&counted(plan)).step.total()
-}
-
-/// Simulated step time of a plan whose ranks have the given seats.
-pub fn played_step(costs: &Costs, plan: &Plan, seats: &Seats) -> Seconds {
-    costs.seated(seats).evaluate_played(&counted(plan)).step.total()
 }
 
 /// Finds the fastest placement of a plan, by enumeration or by integer program. It is never slower than the plan's own rank

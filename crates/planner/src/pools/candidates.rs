@@ -1,13 +1,12 @@
 //! Candidate layouts that use all pools: the best plans when the whole cluster is taken to have one pool's GPUs.
 
+use super::mixture::Pooled;
 use crate::search::{SearchOptions, WhatIfs};
 use crate::space::{Restrictions, divisors};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
-
-use super::Pooled;
 
 /// Number of layouts taken from each pool's view.
 const FROM_EACH: usize = 12;

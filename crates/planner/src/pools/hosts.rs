@@ -1,6 +1,6 @@
 //! Hosts of pools in the order in which a launcher must list them.
 
-use super::{Mixture, Pooled, Way};
+use super::mixture::{Mixture, Pooled, Way};
 
 /// Consecutive hosts of one pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,21 +5,12 @@ use std::collections::BTreeMap;
 use rayon::prelude::*;
 
 use super::candidates::{common, of_views, only};
-use super::{Mixture, Pooled, Way};
+use super::mixture::{Mixture, Pooled, Share, Way};
 use crate::search::SearchOptions;
 use crate::space::{Restrictions, check};
 use meshwright_engine::cost::{Costs, StepTime};
 use meshwright_engine::plan::{Plan, RankOrder, ZeroStage};
 use meshwright_engine::units::Seconds;
-
-/// Share of one pool in a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Share {
-    /// Number of replicas in the pool.
-    pub replicas: u32,
-    /// Micro-batches of each replica.
-    pub micro_batches: u32,
-}
 
 /// Cost of one pool's share: step time by term, and footprint of its fullest rank.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::candidates::{common, of_views, only};
-use super::{Mixture, Pooled, Way};
+use super::mixture::{Mixture, Pooled, Way};
 use crate::refine::ranking::MOST_STAGES;
 use crate::refine::{self, Freedom, Proof, Refined};
 use crate::search::SearchOptions;

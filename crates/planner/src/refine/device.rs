@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use super::frontier::Frontier;
-use super::program::Freedom;
+use super::options::Freedom;
 use meshwright_engine::cost::Stager;
 use meshwright_engine::cost::by_stage::LayerOption;
 use meshwright_engine::plan::{Modules, Recompute};

@@ -3,8 +3,8 @@
 use super::edges::Edges;
 use super::multi::memory::{FittingMixes, fastest, loads};
 use super::paths::{dependency_paths, length};
-use super::program::{StageLoad, StageProgram};
-use super::{Solution, StagedSplit};
+use super::program::StageProgram;
+use super::split::{Solution, StageLoad, StagedSplit};
 
 /// Splits up to which all are enumerated.
 pub const MOST_ENUMERATED: f64 = 4000.0;

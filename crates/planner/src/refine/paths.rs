@@ -1,6 +1,7 @@
 //! Dependency paths of a schedule: the longest is a lower bound on the pipeline's time, and so is every weighted mean.
 
-use super::program::{StageLoad, StageProgram};
+use super::program::StageProgram;
+use super::split::StageLoad;
 use meshwright_engine::schedule::paths;
 use meshwright_engine::schedule::paths::{Pairing, Path};
 use meshwright_engine::schedule::replay::StageTime;

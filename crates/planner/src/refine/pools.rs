@@ -1,7 +1,11 @@
 //! Stages of one plan over heterogeneous devices: the same program, with the times of layers on each kind of device.
 
+use super::answer::{Infeasible, Refined, finish};
+use super::enumeration;
+use super::options::{Freedom, Options};
 use super::program::StageProgram;
-use super::{Freedom, Infeasible, Options, Refined, StagedSplit, enumeration, finish, solve};
+use super::solve::solve;
+use super::split::StagedSplit;
 use meshwright_engine::cost::{Footprint, Mixed, StagedEvaluation, Stager};
 use meshwright_engine::plan::{Layout, Offload, Plan, Recompute};
 use meshwright_engine::stages::StagedPlan;

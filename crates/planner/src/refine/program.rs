@@ -2,30 +2,15 @@
 
 use std::rc::Rc;
 
+use super::device::DeviceLayers;
+use super::frontier::{Frontier, RecomputePoint};
+use super::options::Freedom;
+use super::split::{StageLoad, StagedSplit};
 use meshwright_engine::cost::Stager;
-use meshwright_engine::plan::{Offload, Recompute};
+use meshwright_engine::plan::Recompute;
 use meshwright_engine::schedule::player::Player;
 use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::stages::{Mix, Stage, StagedPlan, kinds_in_order};
-
-use super::StagedSplit;
-use super::device::DeviceLayers;
-use super::frontier::{Frontier, RecomputePoint};
-
-/// Choices beside the number of layers.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Freedom {
-    /// Whether each layer's recomputation is chosen; otherwise all follow the plan.
-    pub recompute: bool,
-    /// Share of activations and of optimizer states left on the host, the same for every rank.
-    pub offload: Offload,
-}
-
-impl Default for Freedom {
-    fn default() -> Self {
-        Self { recompute: true, offload: Offload::NONE }
-    }
-}
 
 /// Program of one plan: which layers lie on which stage, and what they recompute.
 ///
@@ -76,36 +61,6 @@ pub struct StageProgram<'a> {
     pub sends: f64,
     /// Upper bound on sends between heterogeneous devices, seconds for each micro-batch.
     pub late: f64,
-}
-
-/// Times and bytes of one stage for one micro-batch.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct StageLoad {
-    /// Forward, alone.
-    pub forward: f64,
-    /// Backward with what is recomputed, alone.
-    pub backward: f64,
-    /// Weight-gradient part.
-    pub wgrad: f64,
-    /// Expert traffic that pairs may hide.
-    pub traffic: f64,
-    /// Mean time that a micro-batch occupies its rank, a lower bound.
-    pub busy: f64,
-    /// Bytes kept for one micro-batch.
-    pub kept: f64,
-    /// Working set of whole recomputed layers.
-    pub again: f64,
-    /// Upper bound on the backward time that thinning the frontier has added.
-    pub slack: f64,
-    /// Index in its frontier; none for the fastest options.
-    pub point: Option<usize>,
-}
-
-impl StageLoad {
-    /// Mean time that a micro-batch occupies its rank, a lower bound.
-    pub fn both(&self) -> f64 {
-        self.busy
-    }
 }
 
 impl<'a> StageProgram<'a> {

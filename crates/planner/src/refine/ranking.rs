@@ -2,7 +2,9 @@
 
 use rayon::prelude::*;
 
-use super::{Infeasible, Options, Refined, refine};
+use super::answer::{Infeasible, Refined};
+use super::options::Options;
+use super::refine;
 use crate::search::Ranking;
 use crate::space::{Restrictions, Space};
 use meshwright_engine::cost::Costs;

@@ -2,33 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::Goal;
+use super::options::{Goal, Objective};
 use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::units::{Bytes, Seconds};
-
-/// Quantity that a search minimises.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Objective {
-    /// Time of one step.
-    #[default]
-    StepTime,
-    /// Memory of the fullest rank.
-    Memory,
-    /// Step time × GPUs in use; ranks plans differently from step time only when GPUs may stay idle.
-    GpuTime,
-}
-
-impl Objective {
-    /// Value of the objective. It grows with both time and memory, so lower bounds of them give a lower bound of it.
-    fn of(self, price: Price, gpus: u32) -> f64 {
-        match self {
-            Self::StepTime => price.time.get(),
-            Self::Memory => price.memory.get(),
-            Self::GpuTime => price.time.get() * f64::from(gpus),
-        }
-    }
-}
 
 /// Goal and limits of one search.
 #[derive(Clone, Copy, Debug)]

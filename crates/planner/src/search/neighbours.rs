@@ -2,7 +2,9 @@
 
 use std::ops::ControlFlow;
 
-use super::{Goal, SearchOptions, WhatIfs, search_with};
+use super::driver::search_with;
+use super::options::{Goal, SearchOptions};
+use super::whatif::WhatIfs;
 use crate::space::{Restrictions, check, divisors};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cost::{Costs, Evaluation};

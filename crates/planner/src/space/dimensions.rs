@@ -1,46 +1,14 @@
 //! Values of the lower dimensions: dispatcher, schedule and split, recomputation, offload, sharding, rank order.
 
 use super::Space;
+use super::sharding::{ShardingChoice, orders};
 use crate::space::divisors;
 use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::model::Ffn;
-use meshwright_engine::plan::{Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
+use meshwright_engine::plan::{Layout, Modules, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
-use meshwright_engine::split::LayerSplit;
-use meshwright_engine::split::layers as split;
+use meshwright_engine::split::{LayerSplit, layers as split};
 use meshwright_engine::stack::{Dispatcher, Family};
-
-/// Distribution of weights, gradients and optimizer states over the replicas.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct ShardingChoice {
-    /// Stage of ZeRO.
-    pub zero: ZeroStage,
-    /// Number of ranks that share one copy; `None` means all replicas.
-    pub shard_group: Option<u32>,
-    /// Whether FSDP frees a layer's gathered weights after its forward pass.
-    pub reshard_after_forward: bool,
-    /// Share of the optimizer states offloaded to the host.
-    pub optimizer_on_host: f64,
-    /// Rank order of the layout.
-    pub order: RankOrder,
-}
-
-impl ShardingChoice {
-    /// ShardingChoice of a plan; a shard group of all replicas is normalised to `None`.
-    pub fn of(plan: &Plan) -> Self {
-        let Plan { zero, shard_group, reshard_after_forward, offload, order, .. } = *plan;
-        let shard_group = shard_group.filter(|&group| group < plan.layout.dense_replicas());
-        Self { zero, shard_group, reshard_after_forward, optimizer_on_host: offload.optimizer, order }
-    }
-
-    /// Plan with this sharding in place of its own.
-    #[must_use]
-    pub const fn on(&self, plan: &Plan) -> Plan {
-        let Self { zero, shard_group, reshard_after_forward, optimizer_on_host, order } = *self;
-        let offload = Offload { optimizer: optimizer_on_host, activations: plan.offload.activations };
-        Plan { zero, shard_group, reshard_after_forward, offload, order, ..*plan }
-    }
-}
 
 /// Shares of optimizer states or activations that may be offloaded.
 const SHARES: [f64; 5] = [0.0, 0.25, 0.5, 0.75, 1.0];
@@ -317,14 +285,5 @@ impl Space<'_> {
         };
         let orders = self.orders(layout).len() as u64;
         self.zero_stages(layout.pp).into_iter().map(of_stage).sum::<u64>() * orders
-    }
-}
-
-/// Distinct rank orders of a layout.
-pub fn orders(pp: u32, dp: u32) -> Vec<RankOrder> {
-    if pp == 1 || dp == 1 {
-        vec![RankOrder::PipelineOutermost]
-    } else {
-        vec![RankOrder::PipelineOutermost, RankOrder::DataOutermost]
     }
 }

@@ -4,6 +4,7 @@ pub mod dimensions;
 pub mod legal;
 pub mod rejection;
 pub mod restrict;
+mod sharding;
 
 use std::collections::BTreeMap;
 
@@ -12,10 +13,10 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute};
 use meshwright_engine::problem::Problem;
 
-pub use dimensions::{ShardingChoice, orders};
 pub use meshwright_engine::plan::text::{parse_plan, plain_plan};
 pub use rejection::Rejection;
 pub use restrict::Restrictions;
+pub use sharding::{ShardingChoice, orders};
 
 /// Every reason why a plan is illegal or too large; empty for a feasible plan.
 pub fn check(costs: &Costs, plan: &Plan) -> Vec<Rejection> {

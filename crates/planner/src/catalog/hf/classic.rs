@@ -1,6 +1,6 @@
 //! GPT-2 and what came of it: `LayerNorm` with biases, an MLP without gate.
 
-use super::HfError;
+use super::error::HfError;
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, POSITIONS, Pattern, layer, spans};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Norm, QkNorm};

@@ -1,6 +1,6 @@
 //! Families with routed experts: Mixtral, Qwen, `OLMoE`, `DeepSeek`, GLM, GPT-OSS, Llama 4.
 
-use super::HfError;
+use super::error::HfError;
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, HEADS, Pattern, gated_mlp, layer, spans};
 use super::llama::{qwen_spans, qwen3_attention};

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::HfError;
+use super::error::HfError;
 
 /// The largest size that is believed; two of them still add up in 32 bits.
 const MOST_SIZE: u32 = i32::MAX as u32;

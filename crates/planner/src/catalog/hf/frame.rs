@@ -1,6 +1,6 @@
 //! Fields that all families share: sizes, tied embeddings, sequence length, and the usual attention and MLP.
 
-use super::HfError;
+use super::error::HfError;
 use super::fields::Fields;
 use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Norm, Span};
 

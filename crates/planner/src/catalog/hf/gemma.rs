@@ -1,6 +1,6 @@
 //! Gemma 1 to 4: tied embeddings, heads of 256, sandwich norms from the second on.
 
-use super::HfError;
+use super::error::HfError;
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, HEADS, Pattern, Usual, gated_mlp, layer, spans};
 use meshwright_engine::model::{Attention, Ffn, Layer, Model, Moe, Norm, QkNorm, Span};

@@ -1,6 +1,6 @@
 //! Families that mix attention with a state: Qwen3-Next, Qwen 3.5, Nemotron-H.
 
-use super::HfError;
+use super::error::HfError;
 use super::experts::{qwen_ffns, qwen_shared};
 use super::fields::{Fields, MOST_LAYERS};
 use super::frame::{EmbeddingTies, Frame, Usual, gated_mlp, layer};

@@ -1,6 +1,6 @@
 //! Llama and its kin: `RMSNorm`, rotary positions, a gated MLP.
 
-use super::HfError;
+use super::error::HfError;
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, Pattern, gated_mlp, layer, spans};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Norm, QkNorm, Span};

@@ -8,6 +8,7 @@
 //! Source: [transformers] `configuration_*.py` and `modeling_*.py` of each family.
 
 mod classic;
+mod error;
 mod experts;
 mod fields;
 mod frame;
@@ -21,8 +22,10 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 use super::one_line::is_one_line;
+
+pub use error::HfError;
 use fields::Fields;
-use meshwright_engine::model::{Model, ModelError};
+use meshwright_engine::model::Model;
 
 /// Reads the fields of one family.
 type Reader = fn(&Fields) -> Result<Model, HfError>;
@@ -67,102 +70,6 @@ const FAMILIES: &[(&str, Reader)] = &[
     ("qwen3_next", hybrid::qwen3_next),
     ("starcoder2", classic::starcoder2),
 ];
-
-/// Why a configuration was not read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum HfError {
-    /// The text is not JSON.
-    #[error("{origin}:{line}:{column}: not JSON: {why}")]
-    NotJson {
-        /// Path of the file.
-        origin: String,
-        /// Line number, from 1.
-        line: usize,
-        /// Column number, from 1.
-        column: usize,
-        /// Message of the parser.
-        why: String,
-    },
-    /// A part of the file is not a JSON object.
-    #[error("{origin}: {what} must be an object, found: {found}")]
-    NotAnObject {
-        /// Path of the file.
-        origin: String,
-        /// Name of the part.
-        what: &'static str,
-        /// Value that was found.
-        found: String,
-    },
-    /// A field that the family needs is missing.
-    #[error("{origin}: `{field}`{aliases} is missing")]
-    MissingField {
-        /// Path of the file.
-        origin: String,
-        /// Name of the field.
-        field: String,
-        /// Other names of the field, in brackets.
-        aliases: String,
-    },
-    /// A field has the wrong type.
-    #[error("{origin}: `{field}` must be {wanted}, found: {found}")]
-    WrongType {
-        /// Path of the file.
-        origin: String,
-        /// Name of the field.
-        field: String,
-        /// Required type.
-        wanted: &'static str,
-        /// Value that was found.
-        found: String,
-    },
-    /// A number is too small or too large.
-    #[error("{origin}: `{field}` must be from {least} to {most}, found: {value}")]
-    OutOfRange {
-        /// Path of the file.
-        origin: String,
-        /// Name of the field.
-        field: String,
-        /// Value that was found.
-        value: String,
-        /// Least value allowed.
-        least: u32,
-        /// Largest value allowed.
-        most: u32,
-    },
-    /// The model type is unknown; no family is approximated by another.
-    #[error(
-        "{origin}: the model type `{model_type}` is not known\n\nhint: known are: {known}; or write the model as TOML"
-    )]
-    UnknownModelType {
-        /// Path of the file.
-        origin: String,
-        /// Model type of the file.
-        model_type: String,
-        /// Model types that are known.
-        known: String,
-    },
-    /// A field has a value that the model types here cannot express, or that the family does not have.
-    #[error("{origin}: `{field}` = {value} is not supported: {why}")]
-    Unsupported {
-        /// Path of the file.
-        origin: String,
-        /// Name of the field.
-        field: String,
-        /// Value of the field.
-        value: String,
-        /// Reason for the refusal.
-        why: String,
-    },
-    /// The fields describe an impossible model.
-    #[error("{origin}: {why}")]
-    Impossible {
-        /// Path of the file.
-        origin: String,
-        /// Reason for the refusal.
-        #[source]
-        why: ModelError,
-    },
-}
 
 /// Known values of `model_type`, sorted.
 pub fn model_types() -> impl Iterator<Item = &'static str> {

@@ -3,7 +3,8 @@
 use super::memory::{FittingMixes, fastest, loads};
 use crate::refine::cuts::legal;
 use crate::refine::paths::{length, stage_times};
-use crate::refine::program::{StageLoad, StageProgram};
+use crate::refine::program::StageProgram;
+use crate::refine::split::StageLoad;
 use meshwright_engine::schedule::paths::Path;
 
 /// Simulated operations and steps of one annealing of the usual length, the same on every machine.

@@ -1,6 +1,6 @@
 //! Columns of a rank: layers for each of its stages and a recomputation with which they fit, as in Dantzig and Wolfe's decomposition.
 
-use super::bound::covers_layers;
+use super::coverage::covers_layers;
 use super::recomputation::{ExtraTime, MixStairs, recomputations};
 use super::shapes::StageShapes;
 use crate::refine::edges::Edges;

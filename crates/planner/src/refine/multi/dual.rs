@@ -2,11 +2,11 @@
 //!
 //! Nothing here holds the program itself, so that nodes are raised on several threads.
 
-use crate::refine::multi::columns::Columns;
-use crate::refine::multi::columns::RankColumns;
+use crate::refine::multi::columns::{Columns, RankColumns};
 use crate::refine::multi::shapes::StageShapes;
 use crate::refine::paths::{length, project, stage_times};
-use crate::refine::program::{StageLoad, StageProgram};
+use crate::refine::program::StageProgram;
+use crate::refine::split::StageLoad;
 use meshwright_engine::schedule::paths::{Pairing, Path};
 use meshwright_engine::schedule::player::Player;
 

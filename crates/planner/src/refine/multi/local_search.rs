@@ -6,9 +6,10 @@ use super::annealing;
 use super::memory::{FittingMixes, fastest, loads};
 use super::rechoice::rechoose;
 use crate::refine::cuts::{legal, neighbours};
+use crate::refine::options::{Method, Options};
 use crate::refine::paths::{dependency_paths, length, stage_times};
-use crate::refine::program::{StageLoad, StageProgram};
-use crate::refine::{Method, Options, Solution, StagedSplit};
+use crate::refine::program::StageProgram;
+use crate::refine::split::{Solution, StageLoad, StagedSplit};
 use meshwright_engine::schedule::paths::Path;
 
 /// Work of all descents of a plan, in path terms: the same on every machine.

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::refine::frontier::RecomputePoint;
-use crate::refine::program::{StageLoad, StageProgram};
+use crate::refine::program::StageProgram;
+use crate::refine::split::StageLoad;
 
 /// Cache of fitting mixes by rank and the layers of each of its stages by kind.
 pub type FittingMixes = BTreeMap<Vec<u32>, Option<Vec<usize>>>;

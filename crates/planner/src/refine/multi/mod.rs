@@ -5,6 +5,7 @@ mod ascent;
 pub mod bound;
 mod branch;
 mod columns;
+mod coverage;
 mod dual;
 mod local_search;
 pub mod memory;
@@ -17,8 +18,9 @@ use std::mem;
 use super::cuts::nearest_split;
 use super::cuts::starts;
 use super::edges::Edges;
+use super::options::{Method, Options};
 use super::program::StageProgram;
-use super::{Method, Options, Solution, StagedSplit};
+use super::split::{Solution, StagedSplit};
 use branch::Budget;
 use local_search::LocalSearch;
 

@@ -1,7 +1,8 @@
 //! Recomputation of a split chosen again by the simulated pipeline: a rank's fastest mixes are not always the step's.
 
 use crate::refine::paths::stage_times;
-use crate::refine::program::{StageLoad, StageProgram};
+use crate::refine::program::StageProgram;
+use crate::refine::split::StageLoad;
 use meshwright_engine::schedule::player::Player;
 
 /// Most pairs of mixes tried for two stages of a rank.

@@ -6,9 +6,10 @@ use std::rc::Rc;
 use super::table::{Arcs, StageTable};
 use crate::refine::cuts::neighbours;
 use crate::refine::edges::Edges;
+use crate::refine::options::{Method, Options};
 use crate::refine::paths::{PathWeights, length, project};
-use crate::refine::program::{StageLoad, StageProgram};
-use crate::refine::{Method, Options, Solution, StagedSplit};
+use crate::refine::program::StageProgram;
+use crate::refine::split::{Solution, StageLoad, StagedSplit};
 use meshwright_engine::schedule::paths::Path;
 
 /// Width below which an interval of bottlenecks is no longer halved, as a share.

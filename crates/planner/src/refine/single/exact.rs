@@ -1,7 +1,7 @@
 //! Exact minima over cuts, one stage a rank, for other solvers to be compared with.
 
 use super::table::StageTable;
-use crate::refine::Freedom;
+use crate::refine::options::Freedom;
 use crate::refine::paths::dependency_paths;
 use crate::refine::program::StageProgram;
 use meshwright_engine::cost::Stager;

@@ -6,7 +6,8 @@ use smallvec::SmallVec;
 
 use crate::refine::edges::Edges;
 use crate::refine::paths::PathWeights;
-use crate::refine::program::{StageLoad, StageProgram};
+use crate::refine::program::StageProgram;
+use crate::refine::split::StageLoad;
 use meshwright_engine::schedule::paths::Path;
 
 /// Every stage that fits, by first item and length, under a ceiling on its time.

@@ -1,0 +1,117 @@
+//! Models, devices, stacks and markets of the catalogue, or the user's own files.
+
+use std::path::Path;
+
+use super::error::{CatalogError, EntryKind};
+use super::overrides::Overrides;
+use super::read::fitted;
+use super::{files, hf, like, read};
+use meshwright_engine::gpu::Gpu;
+use meshwright_engine::model::{Model, ModelFile};
+use meshwright_engine::money::Market;
+use meshwright_engine::stack::Stack;
+
+/// Names of the built-in models, sorted.
+pub fn model_names() -> Vec<&'static str> {
+    names(files::MODELS)
+}
+
+/// A model: a name of the catalogue, a TOML file, or a Hugging Face `config.json` (or the folder that holds one); with
+/// what the user set of `model.…` where it is TOML.
+///
+/// # Errors
+/// When there is none of this name, or its file does not make one.
+pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
+    let path = Path::new(name);
+    let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
+    if config.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
+        let text = read::read(&config)?;
+        let origin = config.display().to_string();
+        if let Some(setting) = sets.of(EntryKind::Model).next() {
+            return Err(setting.error("a config.json takes no settings; write them into the file", None));
+        }
+        return Ok(hf::from_config(&text, &origin)?);
+    }
+    let text = read::find(EntryKind::Model, files::MODELS, name, None)?;
+    let file: ModelFile = read::parse(&text, sets.of(EntryKind::Model))?;
+    file.into_model().map_err(|why| CatalogError::Invalid { origin: text.origin, why: why.to_string() })
+}
+
+/// Names of the built-in devices, sorted.
+pub fn gpu_names() -> Vec<&'static str> {
+    names(files::GPUS)
+}
+
+/// Names of the built-in clusters, sorted.
+pub fn cluster_names() -> Vec<&'static str> {
+    names(files::CLUSTERS)
+}
+
+/// Names of the built-in stacks, sorted.
+pub fn stack_names() -> Vec<&'static str> {
+    names(files::STACKS)
+}
+
+/// A market, with what the user set of `market.…`.
+///
+/// # Errors
+/// When there is none of this name, its file does not make one, or a `--set` does not fit.
+pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
+    let text = read::find(EntryKind::Market, files::PRICES, name, None)?;
+    let text = like::joined(text, EntryKind::Market, files::PRICES, sets)?;
+    let market: Market = read::parse(&text, sets.of(EntryKind::Market))?;
+    match market.check() {
+        Ok(()) => Ok(market),
+        Err(why) => Err(CatalogError::Invalid { origin: text.origin, why: why.to_string() }),
+    }
+}
+
+/// Names of the built-in fits, sorted.
+pub fn fit_names() -> Vec<&'static str> {
+    names(files::FITS)
+}
+
+pub(super) fn names(list: &[(&'static str, &'static str)]) -> Vec<&'static str> {
+    list.iter().map(|(name, _)| *name).collect()
+}
+
+/// A device, with the default fit.
+///
+/// # Errors
+/// When there is none of this name, or its file does not make one.
+pub fn gpu(name: &str) -> Result<Gpu, CatalogError> {
+    gpu_at(name, None, &Overrides::default())
+}
+
+/// A device, with what the user set of `gpu.…`.
+///
+/// # Errors
+/// As [`gpu`], and when a `--set` does not fit.
+pub fn gpu_with(name: &str, sets: &Overrides) -> Result<Gpu, CatalogError> {
+    gpu_at(name, None, sets)
+}
+
+pub(super) fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, CatalogError> {
+    let text = read::find(EntryKind::Gpu, files::GPUS, name, folder)?;
+    let text = like::joined(text, EntryKind::Gpu, files::GPUS, sets)?;
+    let gpu: Gpu = read::parse_fitted(&text, fitted(&text, EntryKind::Gpu, name, sets), sets.of(EntryKind::Gpu))?;
+    match gpu.check() {
+        Ok(()) => Ok(gpu),
+        Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
+    }
+}
+
+/// A software stack, with what the user set of `stack.…`.
+///
+/// # Errors
+/// When there is none of this name, its file does not make one, or a `--set` does not fit.
+pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
+    let text = read::find(EntryKind::Stack, files::STACKS, name, None)?;
+    let text = like::joined(text, EntryKind::Stack, files::STACKS, sets)?;
+    let stack: Stack =
+        read::parse_fitted(&text, fitted(&text, EntryKind::Stack, name, sets), sets.of(EntryKind::Stack))?;
+    match stack.check() {
+        Ok(()) => Ok(stack),
+        Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
+    }
+}

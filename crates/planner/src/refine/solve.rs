@@ -1,0 +1,60 @@
+//! Solution of one program, and of one offload.
+
+use super::edges::Edges;
+use super::options::{Method, Options};
+use super::program::StageProgram;
+use super::split::{Solution, StagedSplit};
+use super::{enumeration, multi, paths, single};
+use meshwright_engine::cost::Stager;
+use meshwright_engine::plan::{Offload, Plan, Recompute};
+
+/// What may wait on the host, and what of it is covered by the rest. Activations whose transfer hides behind compute cost nothing:
+/// of such shares the largest will do, where the host takes it.
+pub(super) fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> (Vec<Offload>, Vec<Offload>) {
+    let mut all =
+        if options.offloads.is_empty() { vec![Offload::NONE, plan.offload] } else { options.offloads.clone() };
+    let kinds = 0..stager.costs().problem.model().kinds.len();
+    let time = |kind: usize, share: f64| stager.layer(kind, Recompute::None, share).time;
+    let is_free = |share: f64| kinds.clone().all(|kind| time(kind, share) == time(kind, 0.0));
+    let free: Vec<f64> = all.iter().map(|o| o.activations).filter(|&share| is_free(share)).collect();
+    let most = free.iter().copied().fold(0.0, f64::max);
+    all.sort_by(|a, b| a.optimizer.total_cmp(&b.optimizer).then(a.activations.total_cmp(&b.activations)));
+    all.dedup();
+    all.into_iter().partition(|o| !free.contains(&o.activations) || o.activations >= most)
+}
+
+/// Split and lower bound of one program, under an incumbent's step `known`; `programs` share the work that one plan is worth.
+pub(super) fn solve_under(program: &StageProgram, options: &Options, known: Option<f64>, programs: usize) -> Solution {
+    let stager = program.stager;
+    if let Some(known) = known {
+        let least = stager.micro_batches() * multi::bound::busiest(program) + program.sends;
+        if Edges::least(program).lift(program, least) >= known {
+            return Solution { best: None, bound: known, replayed: 0, cut_short: false };
+        }
+    }
+    let step = |split: &StagedSplit| stager.evaluate(&program.staged(split)).evaluation.step.total().get();
+    solve(program, (options, programs), enumeration::MOST_ENUMERATED, step)
+}
+
+/// Split and lower bound of one program, where `step` is the step time of a split; every split is enumerated where there are at most
+/// `most`.
+pub(super) fn solve(
+    program: &StageProgram,
+    (options, programs): (&Options, usize),
+    most: f64,
+    mut step: impl FnMut(&StagedSplit) -> f64,
+) -> Solution {
+    let single = program.chunks == program.ranks && (program.stager.plays() || program.ranks == 1);
+    let mut answer = if single && options.uses(Method::ShortestPaths) {
+        single::solve(program, paths::dependency_paths(program), options, &mut step)
+    } else {
+        multi::solve(program, (options, programs), &mut step)
+    };
+    if options.enumerate && options.uses(Method::Enumeration) && enumeration::splits(program) <= most {
+        enumeration::enumerate(program, &mut step, &mut answer);
+    }
+    if let Some((time, _)) = answer.best {
+        answer.bound = answer.bound.min(time);
+    }
+    answer
+}

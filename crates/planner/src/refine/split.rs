@@ -1,0 +1,52 @@
+//! Splits of the layers into stages, and the best of one program.
+
+/// Cuts of the layers into stages, with the loads of the stages.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct StagedSplit {
+    /// First item of each stage, and the number of items at the end.
+    pub cuts: Vec<usize>,
+    /// Stages.
+    pub loads: Vec<StageLoad>,
+}
+
+/// Incumbent of one program with a lower bound.
+pub(super) struct Solution {
+    /// Incumbent and its step time; none where no split was found.
+    pub best: Option<(f64, StagedSplit)>,
+    /// Lower bound on the step time of every split.
+    pub bound: f64,
+    /// Splits that were evaluated.
+    pub replayed: usize,
+    /// Whether a limit on the work ended the search.
+    pub cut_short: bool,
+}
+
+/// Times and bytes of one stage for one micro-batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct StageLoad {
+    /// Forward, alone.
+    pub forward: f64,
+    /// Backward with what is recomputed, alone.
+    pub backward: f64,
+    /// Weight-gradient part.
+    pub wgrad: f64,
+    /// Expert traffic that pairs may hide.
+    pub traffic: f64,
+    /// Mean time that a micro-batch occupies its rank, a lower bound.
+    pub busy: f64,
+    /// Bytes kept for one micro-batch.
+    pub kept: f64,
+    /// Working set of whole recomputed layers.
+    pub again: f64,
+    /// Upper bound on the backward time that thinning the frontier has added.
+    pub slack: f64,
+    /// Index in its frontier; none for the fastest options.
+    pub point: Option<usize>,
+}
+
+impl StageLoad {
+    /// Mean time that a micro-batch occupies its rank, a lower bound.
+    pub fn both(&self) -> f64 {
+        self.busy
+    }
+}

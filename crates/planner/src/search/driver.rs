@@ -1,0 +1,160 @@
+//! Branch and bound over the shapes of a space.
+
+use std::ops::ControlFlow;
+
+use rayon::prelude::*;
+
+use super::certificate::{Certificate, SearchProof};
+use super::explore::{Explorer, SearchState};
+use super::incumbents::{Incumbents, SearchTarget};
+use super::options::{Goal, Objective, SearchOptions};
+use super::ranking::{NearMiss, Ranking};
+use super::tables::{CostCache, Shapes, Tables};
+use crate::space::{Space, check, check_with_idle};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::cost::incremental::{Price, layer_bound};
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::Seconds;
+
+/// Number of shapes searched at once. It is fixed so that the answer does not depend on the number of threads, and small at
+/// first, so that good incumbents are found early.
+fn batch_size(done: usize) -> usize {
+    if done < 32 { 8 } else { 64 }
+}
+
+/// Finds the fastest plans; calls `progress(done, all)` as shapes are completed.
+///
+/// The answer is deterministic: it does not depend on the number of threads.
+pub fn search(problem: &Problem, options: &SearchOptions, progress: &(dyn Fn(u64, u64) + Sync)) -> Ranking {
+    search_for(problem, options, Goal::Fastest, &|done, all| {
+        progress(done, all);
+        ControlFlow::Continue(())
+    })
+}
+
+/// Finds the best plans by any goal. When `control(done, all)` breaks, the search returns the incumbents so far, with a
+/// certificate that bounds the optimality gap.
+pub fn search_for(
+    problem: &Problem,
+    options: &SearchOptions,
+    goal: Goal,
+    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> Ranking {
+    let costs = Costs::new(problem);
+    let ranking = search_with(&costs, options, goal, control);
+    if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
+        return ranking;
+    }
+    Ranking { nearest: nearest(&costs, options, control), ..ranking }
+}
+
+/// Plan of least memory, which exceeds the budget, with the reason why.
+pub(super) fn nearest(
+    costs: &Costs,
+    options: &SearchOptions,
+    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> Option<NearMiss> {
+    let one = SearchOptions { top: 1, restrictions: options.restrictions.clone() };
+    let space = Space::new(costs, &one.restrictions);
+    let wanted =
+        SearchTarget { goal: Goal::Best(Objective::Memory), top: 1, budget: f64::INFINITY, ceiling: f64::INFINITY };
+    let (found, _) = run(costs, &space, Incumbents::new(wanted), &CostCache::default(), control);
+    let plan = found.best.into_plans().into_iter().next()?;
+    let reason = crate::space::too_large(costs, &plan)?.to_string();
+    Some(NearMiss { plan, reason })
+}
+
+/// Searches with a cost model that is already prepared.
+pub fn search_with(
+    costs: &Costs,
+    options: &SearchOptions,
+    goal: Goal,
+    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> Ranking {
+    search_from(costs, options, (goal, f64::INFINITY), &[], &CostCache::default(), control)
+}
+
+/// Searches from candidate incumbents (`seeds`) and with layer costs that may already be computed (`parts`). Neither
+/// changes the answer: a seed counts only if it lies in the space and runs. Plans with an objective above `ceiling` are
+/// excluded.
+pub(super) fn search_from(
+    costs: &Costs,
+    options: &SearchOptions,
+    (goal, ceiling): (Goal, f64),
+    seeds: &[Plan],
+    parts: &CostCache,
+    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> Ranking {
+    let space = Space::new(costs, &options.restrictions);
+    let budget = costs.problem.hbm_budget().get();
+    let mut known = Incumbents::new(SearchTarget { goal, top: options.top, budget, ceiling });
+    for plan in seeds {
+        let runs = if space.allows_idle() { check_with_idle(costs, plan) } else { check(costs, plan) };
+        if runs.is_empty() && space.allows(plan) {
+            let evaluation = costs.evaluate_played(plan);
+            known.offer(*plan, Price { time: evaluation.step.total(), memory: evaluation.footprint.device() });
+        }
+    }
+    let (found, proof) = run(costs, &space, known, parts, control);
+    let SearchState { best, counts } = found;
+    let size = space.size();
+    let evaluations = best.into_plans().iter().map(|plan| costs.evaluate_played(plan)).collect();
+    let certificate = Certificate::new(size, &counts, proof);
+    Ranking {
+        evaluations,
+        considered: size,
+        priced: certificate.priced,
+        cut_by_bound: certificate.cut_by_bound(),
+        rejections: counts.rejections(),
+        nearest: None,
+        certificate,
+    }
+}
+
+pub(super) fn run(
+    costs: &Costs,
+    space: &Space,
+    known: Incumbents,
+    parts: &CostCache,
+    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> (SearchState, SearchProof) {
+    let shapes = Shapes::new(costs, space, parts);
+    let fewest = if space.allows_idle() { 1 } else { costs.problem.cluster().gpus };
+    let mut bounded: Vec<(Seconds, usize)> = (0..shapes.len())
+        .into_par_iter()
+        .map(|index| {
+            let (plan, mixing, feeding) = shapes.at(index);
+            (layer_bound(costs, &plan, mixing, feeding, fewest), index)
+        })
+        .collect();
+    bounded.par_sort_by(|a, b| a.0.get().total_cmp(&b.0.get()).then(a.1.cmp(&b.1)));
+    let tables = Tables::new(costs, space, parts);
+    let mut found = SearchState::new(known);
+    let mut done = 0;
+    while done < bounded.len() {
+        let batch = &bounded[done..(done + batch_size(done)).min(bounded.len())];
+        if found.best.is_hopeless_for_all(batch[0].0) {
+            return (found, SearchProof::Optimal);
+        }
+        let explored: Vec<SearchState> = batch
+            .par_iter()
+            .map(|&(_, index)| {
+                let (plan, mixing, feeding) = shapes.at(index);
+                Explorer { costs, space, tables: &tables, known: &found.best }.explore(&plan, mixing, feeding)
+            })
+            .collect();
+        found = explored.into_iter().fold(found, SearchState::merge);
+        done += batch.len();
+        if control(done as u64, bounded.len() as u64).is_break() && done < bounded.len() {
+            let bound = bounded[done].0;
+            let proof = if found.best.is_hopeless_for_all(bound) {
+                SearchProof::Optimal
+            } else {
+                SearchProof::Stopped { bound }
+            };
+            return (found, proof);
+        }
+    }
+    (found, SearchProof::Optimal)
+}

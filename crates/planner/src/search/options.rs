@@ -1,0 +1,48 @@
+//! Size, goal and restrictions of a search.
+
+use crate::space::Restrictions;
+use meshwright_engine::cost::incremental::Price;
+
+/// Size and restrictions of a search.
+#[derive(Clone, Debug)]
+pub struct SearchOptions {
+    /// Number of plans to return, each with a different layout.
+    pub top: usize,
+    /// Values that plans must or must not have.
+    pub restrictions: Restrictions,
+}
+
+/// Ranking criterion of a search.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Goal {
+    /// The plans of least step time, each with a different layout.
+    #[default]
+    Fastest,
+    /// The plans with the least value of another objective, each with a different layout.
+    Best(Objective),
+    /// The Pareto front of step time, memory and GPUs.
+    Pareto,
+}
+
+/// Quantity that a search minimises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Objective {
+    /// Time of one step.
+    #[default]
+    StepTime,
+    /// Memory of the fullest rank.
+    Memory,
+    /// Step time × GPUs in use; ranks plans differently from step time only when GPUs may stay idle.
+    GpuTime,
+}
+
+impl Objective {
+    /// Value of the objective. It grows with both time and memory, so lower bounds of them give a lower bound of it.
+    pub(super) fn of(self, price: Price, gpus: u32) -> f64 {
+        match self {
+            Self::StepTime => price.time.get(),
+            Self::Memory => price.memory.get(),
+            Self::GpuTime => price.time.get() * f64::from(gpus),
+        }
+    }
+}
