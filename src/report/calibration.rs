@@ -3,7 +3,7 @@
 use super::Sheet;
 use meshwright_engine::units::percent;
 use meshwright_lab::probe::Calibration;
-use meshwright_lab::probe::calibration::Residual;
+use meshwright_lab::probe::curves::Residual;
 
 /// Table of the residuals by figure.
 pub fn residuals(calibration: &Calibration, residuals: &[Residual]) -> Sheet {

@@ -3,8 +3,9 @@
 use super::Sheet;
 use meshwright_engine::units::{Bytes, percent, significant};
 use meshwright_lab::probe::Samples;
+use meshwright_lab::probe::checked::{Checked, LayerMemory, Term};
 use meshwright_lab::probe::parts::Part;
-use meshwright_lab::probe::verify::{Checked, LayerMemory, Term, Verdict, Verification};
+use meshwright_lab::probe::verify::{Verdict, Verification};
 
 /// Sheets of a report, with the verdict in the title of the first.
 pub fn report(heading: &str, samples: &Samples, verification: &Verification) -> Vec<Sheet> {

@@ -1,13 +1,12 @@
 //! Cost model as a probe: predicted times of single kernels.
 
 use super::kernel::{Attention, Fused, Gemm, Kernel, group_of};
-use super::{Effort, Machine, Probe, ProbeError, Sample};
+use super::sample::{Machine, Sample};
+use super::source::{Effort, Probe, ProbeError};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::collective::Fabric;
 use meshwright_engine::gpu::{AttentionKernel, Format};
-use meshwright_engine::kernel::GemmShape;
-use meshwright_engine::kernel::{Core, Cut};
-use meshwright_engine::kernel::{Device, Pass};
+use meshwright_engine::kernel::{Core, Cut, Device, GemmShape, Pass};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::{Bytes, Seconds};
 

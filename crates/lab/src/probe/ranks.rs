@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
-use super::ProbeError;
+use super::source::ProbeError;
 use meshwright_engine::collective::Group;
 
 /// Bytes of an NCCL unique id.

@@ -1,6 +1,8 @@
 //! Probe that answers from recorded samples, for hosts without a GPU.
 
-use super::{Effort, Kernel, Machine, Probe, ProbeError, Sample, Samples};
+use super::kernel::Kernel;
+use super::sample::{Machine, Sample, Samples};
+use super::source::{Effort, Probe, ProbeError};
 
 /// Probe that answers from recorded samples.
 #[derive(Clone, Debug)]

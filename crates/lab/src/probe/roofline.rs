@@ -1,7 +1,8 @@
 //! Roofline: the least time that a device's datasheet allows a kernel; a faster measurement is wrong.
 
 use super::kernel::{Fused, Gemm, Kernel};
-use super::{ProbeError, Sample};
+use super::sample::Sample;
+use super::source::ProbeError;
 use meshwright_engine::gpu::{Collective, Format, Gpu};
 use meshwright_engine::units::{Bytes, FlopsPerSec, Seconds};
 

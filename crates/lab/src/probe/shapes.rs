@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use super::kernel::{Attention, Direction, Fused, Gemm, Kernel, Mask, StreamOp};
-use super::{Effort, Samples};
+use super::sample::Samples;
+use super::source::Effort;
 use meshwright_engine::collective::Group;
 use meshwright_engine::cost::{Costs, groups};
 use meshwright_engine::gpu::{AttentionKernel, Collective, Format, Gpu};
-use meshwright_engine::kernel::Core;
-use meshwright_engine::kernel::{Call, Meter, Pass};
+use meshwright_engine::kernel::{Call, Core, Meter, Pass};
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::units::Seconds;
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::verify::Checked;
+use super::checked::Checked;
 use meshwright_engine::units::Seconds;
 
 /// Least share of the predicted kernel time that must be measured, or bounded by the probe's own attention; a choice,
@@ -69,7 +69,7 @@ pub(super) fn verdict(plans: &[Checked]) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::probe::verify::{LayerMemory, Term};
+    use crate::probe::checked::{LayerMemory, Term};
 
     /// Plan with this predicted place: measured and slowest step, shares measured and bounded, and error of its calibrated
     /// kernels.

@@ -1,6 +1,7 @@
 //! Validated numeric cells: whole, above 0, and small enough.
 
-use super::{Refusal, Row};
+use super::refusal::Refusal;
+use super::row::Row;
 
 /// Largest count that a cell may hold: no sequence, vocabulary or cluster is larger, and 128 times it fits 32 bits.
 const MOST: f64 = 1e7;

@@ -1,7 +1,9 @@
 //! Device and cluster of a row, from its GPU and network columns.
 
 use super::cell::{Cells, text};
-use super::{Refusal, Row, map_stack};
+use super::map_stack;
+use super::refusal::Refusal;
+use super::row::Row;
 use meshwright_engine::cluster::{Cluster, Host, Level};
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::sources::Sourced;

@@ -1,7 +1,8 @@
 //! Model of a row, from its shape columns.
 
 use super::cell::{Cells, flag, text};
-use super::{Refusal, Row};
+use super::refusal::Refusal;
+use super::row::Row;
 use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
 
 /// Ranks and dimensions of latent attention for rows that give none: those of DeepSeek-V3.

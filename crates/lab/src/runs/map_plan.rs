@@ -2,7 +2,8 @@
 
 use super::cell::{Cells, text};
 use super::map_stack::{self, Release};
-use super::{Refusal, Row};
+use super::refusal::Refusal;
+use super::row::Row;
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;

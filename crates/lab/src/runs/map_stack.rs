@@ -1,7 +1,8 @@
 //! Software of a row: the nearest stack of the catalogue, with the settings that the row states.
 
 use super::cell::{Cells, flag, text};
-use super::{Refusal, Row};
+use super::refusal::Refusal;
+use super::row::Row;
 use meshwright_engine::gpu::{AttentionKernel, Format, Gpu};
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{Plan, ZeroStage};

@@ -4,7 +4,9 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use super::cell::text;
-use super::{Refusal, Row, problem_from};
+use super::problem::problem_from;
+use super::refusal::Refusal;
+use super::row::Row;
 use meshwright_engine::cost::{Costs, Footprint, StepTime};
 use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::plan::Plan;

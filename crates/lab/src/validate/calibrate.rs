@@ -5,15 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use super::choice;
-use super::cross;
 use super::metrics::Pair;
+use super::pairs::{memory_pair, time_pair};
 use super::sample::{PredictedRun, outcome, samples};
-use super::{memory_pair, time_pair};
+use super::{choice, cross};
 use crate::runs::{Prediction, Row};
 use meshwright_planner::catalog::fits::{Constant, Fit, value_at};
 use meshwright_planner::catalog::{CatalogError, Overrides, gpu_names, stack_names};
-use meshwright_planner::confidence::{Apart, LEVELS, Quantiles, RunClass, Table, table::OfClass};
+use meshwright_planner::confidence::table::OfClass;
+use meshwright_planner::confidence::{Apart, LEVELS, Quantiles, RunClass, Table};
 
 /// Fewest runs for the quantiles of a class; a smaller class uses those of a wider one.
 const FEWEST: f64 = 20.0;

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::metrics::{Regret, regret, spearman};
+use super::pairs::time_pair;
 use super::sample::{PredictedRun, config_group, purpose};
-use super::time_pair;
 
 /// Fewest plans that form a choice.
 pub const FEWEST: usize = 3;

@@ -7,6 +7,7 @@ pub mod cross;
 pub mod filter;
 pub mod metrics;
 pub mod omitted;
+mod pairs;
 pub mod sample;
 
 use std::collections::BTreeMap;
@@ -20,6 +21,8 @@ use filter::Filter;
 use metrics::{Errors, Pair, errors};
 use omitted::{Unmeasured, Unpredicted, unmeasured, unpredicted};
 use sample::{PredictedRun, outcome};
+
+pub use pairs::{memory_pair, time_pair};
 
 /// Step-time errors of one class of runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -194,17 +197,6 @@ fn time_classes(ran: &[PredictedRun]) -> Vec<TimeClass> {
             }
         })
         .collect()
-}
-
-/// Predicted and measured step time.
-pub fn time_pair(sample: &PredictedRun) -> Option<Pair> {
-    Some(Pair { predicted: sample.prediction.step_time_s?, measured: sample.measured()?, weight: sample.weight })
-}
-
-/// Predicted and measured peak memory.
-pub fn memory_pair(sample: &PredictedRun) -> Option<Pair> {
-    let measured = sample.row.peak_mem_gib.filter(|peak| peak.is_finite() && *peak > 0.0)?;
-    Some(Pair { predicted: sample.prediction.peak_mem_gib?, measured, weight: sample.weight })
 }
 
 fn memory_classes(ran: &[PredictedRun]) -> Vec<MemoryClass> {

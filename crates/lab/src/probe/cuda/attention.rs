@@ -4,11 +4,13 @@ use std::ffi::c_void;
 
 use cudarc::driver::{result as driver, sys as drv};
 
+use super::Cuda;
 use super::compile::{HEADS, Source, compile, function, module};
+use super::failure::failed;
 use super::memory::Buffer;
-use super::{Cuda, failed};
 use crate::probe::kernel::{Attention, Fused, Kernel, Mask};
-use crate::probe::{Effort, ProbeError, Sample};
+use crate::probe::sample::Sample;
+use crate::probe::source::{Effort, ProbeError};
 use meshwright_engine::gpu::AttentionKernel;
 use meshwright_engine::kernel::Pass;
 

@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use cudarc::nccl::{result as nccl, sys as ncclsys};
 
+use super::Cuda;
 use super::compile::libraries;
-use super::{Cuda, failed, missing};
+use super::failure::{failed, missing};
 use crate::probe::kernel::{Kernel, group_of};
 use crate::probe::ranks::{ID_BYTES, Ranks};
-use crate::probe::{Effort, ProbeError, Sample};
+use crate::probe::sample::Sample;
+use crate::probe::source::{Effort, ProbeError};
 use meshwright_engine::collective::Group;
 use meshwright_engine::gpu::Collective;
 

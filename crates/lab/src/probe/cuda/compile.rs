@@ -5,8 +5,8 @@ use std::ffi::CString;
 use cudarc::driver::{result as driver, sys as drv};
 use cudarc::{cublaslt, cudnn, nccl, nvrtc};
 
-use super::{failed, missing};
-use crate::probe::ProbeError;
+use super::failure::{failed, missing};
+use crate::probe::source::ProbeError;
 
 /// Source text of the streaming kernels.
 const STREAM: &str = include_str!("../kernels/stream.cu");

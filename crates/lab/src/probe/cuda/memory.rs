@@ -4,8 +4,8 @@ use std::ffi::c_void;
 
 use cudarc::driver::{result as driver, sys as drv};
 
-use super::failed;
-use crate::probe::ProbeError;
+use super::failure::failed;
+use crate::probe::source::ProbeError;
 
 /// Owned device memory.
 pub struct Buffer {

@@ -9,6 +9,7 @@ mod attention;
 mod collective;
 mod compile;
 mod cudnn;
+mod failure;
 mod memory;
 mod product;
 mod timed_product;
@@ -18,14 +19,16 @@ use std::ffi::c_void;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use compile::libraries;
 use cudarc::cublaslt::{result as lt, sys as ltsys};
 use cudarc::driver::{CudaContext, result as driver, sys as drv};
 use cudarc::nvrtc;
+use memory::{Buffer, Events};
 
 use super::kernel::{Direction, Kernel, StreamOp, name_of};
-use super::{Effort, Machine, Probe, ProbeError, Sample};
-use compile::libraries;
-use memory::{Buffer, Events};
+use super::sample::{Machine, Sample};
+use super::source::{Effort, Probe, ProbeError};
+use crate::probe::cuda::failure::{failed, missing};
 use meshwright_engine::units::{Bytes, Seconds};
 
 pub use compile::{HEADS, Source, compile};
@@ -37,14 +40,6 @@ const WINDOW: Duration = Duration::from_micros(200);
 const MOST_SETS: usize = 16;
 /// Number of launches of an empty kernel to time together; the driver queues about a thousand.
 const LAUNCHES: u32 = 500;
-
-fn failed(call: &str, error: impl std::fmt::Debug) -> ProbeError {
-    ProbeError::Failed { call: call.to_owned(), why: format!("{error:?}") }
-}
-
-fn missing(what: impl Into<String>, remedy: &str) -> ProbeError {
-    ProbeError::Missing { what: what.into(), remedy: remedy.to_owned() }
-}
 
 /// Launch function of one kernel; its argument is the number of the launch.
 type Run<'a> = Box<dyn FnMut(usize) -> Result<(), ProbeError> + 'a>;

@@ -5,10 +5,10 @@ use std::ffi::c_void;
 use cudarc::cublaslt::{result as lt, sys as ltsys};
 use cudarc::driver::sys as drv;
 
-use super::failed;
+use super::failure::failed;
 use super::memory::Buffer;
-use crate::probe::ProbeError;
 use crate::probe::kernel::Gemm;
+use crate::probe::source::ProbeError;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::kernel::Pass;
 

@@ -5,11 +5,13 @@ use std::time::{Duration, Instant};
 use cudarc::cublaslt::sys as ltsys;
 use cudarc::driver::result as driver;
 
+use super::failure::{failed, missing};
 use super::memory::{Buffer, Events};
 use super::product::{CublasGemm, WORKSPACE};
-use super::{Cuda, Run, failed, missing};
+use super::{Cuda, Run};
 use crate::probe::kernel::Gemm;
-use crate::probe::{Effort, ProbeError, Sample};
+use crate::probe::sample::Sample;
+use crate::probe::source::{Effort, ProbeError};
 use meshwright_engine::gpu::Format;
 use meshwright_engine::units::Seconds;
 

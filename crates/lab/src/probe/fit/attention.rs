@@ -2,9 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{log_error, medians, minimise, rounded};
-use crate::probe::Sample;
+use super::super::curves::rounded;
+use super::{log_error, medians, minimise};
 use crate::probe::kernel::{Attention, Fused, Kernel};
+use crate::probe::sample::Sample;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::{AttentionCurve, AttentionKernel, AttentionOccupancy, Format, Gpu};
 use meshwright_engine::kernel::{Device, Pass};

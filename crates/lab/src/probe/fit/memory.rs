@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use super::{medians, minimise, rounded};
-use crate::probe::Sample;
+use super::super::curves::rounded;
+use super::{medians, minimise};
 use crate::probe::kernel::Kernel;
+use crate::probe::sample::Sample;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::units::{BytesPerSec, Seconds};
 

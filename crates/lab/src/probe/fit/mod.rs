@@ -8,30 +8,16 @@ mod network;
 
 use std::collections::BTreeMap;
 
-use super::calibration::{Curves, Residual};
+use super::analytic::Analytic;
+use super::curves::{Curves, Residual};
 use super::kernel::{Fused, Kernel};
-use super::{Analytic, Machine, Sample, Samples};
+use super::sample::{Machine, Sample, Samples};
+use crate::least_squares::minimise;
+use crate::probe::curves::rounded;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::{Collective, Figure};
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Seconds;
-
-use crate::least_squares::minimise;
-
-/// Significant digits of a fitted figure: samples support no more, and rounding makes files identical on all processors.
-const DIGITS: i32 = 4;
-
-/// Figure rounded to four significant digits.
-pub(super) fn rounded(value: f64) -> f64 {
-    if value == 0.0 || !value.is_finite() {
-        return value;
-    }
-    let digits = DIGITS - 1 - value.abs().log10().floor() as i32;
-    format!("{:.*e}", (DIGITS - 1) as usize, value).parse().unwrap_or_else(|_| {
-        let scale = 10_f64.powi(digits);
-        (value * scale).round() / scale
-    })
-}
 
 /// Logarithmic error ln(predicted / measured): errors by a factor have equal weight in both directions.
 fn log_error(predicted: Seconds, measured: Seconds) -> f64 {

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use super::{log_error, medians, minimise, rounded};
-use crate::probe::calibration::{Curves, Network};
+use super::super::curves::rounded;
+use super::{log_error, medians, minimise};
+use crate::probe::analytic::Analytic;
+use crate::probe::curves::{Curves, Network};
 use crate::probe::kernel::Kernel;
-use crate::probe::{Analytic, Machine, Sample};
+use crate::probe::sample::{Machine, Sample};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::stack::Stack;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use super::{Import, ImportError};
-use crate::probe::Sample;
 use crate::probe::kernel::{Attention, Fused, Gemm, Kernel, Mask};
+use crate::probe::sample::Sample;
 use meshwright_engine::gpu::{AttentionKernel, Collective, Format};
 use meshwright_engine::kernel::Pass;
 

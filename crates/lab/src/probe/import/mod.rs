@@ -5,7 +5,7 @@ pub mod nccl_tests;
 pub mod tables;
 
 use super::kernel::Kernel;
-use super::{Sample, Samples};
+use super::sample::{Sample, Samples};
 
 /// Imported samples, with counts of the rows left out.
 #[derive(Clone, Debug, Default, PartialEq)]

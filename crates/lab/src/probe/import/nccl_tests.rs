@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{Import, ImportError};
-use crate::probe::Sample;
 use crate::probe::kernel::Kernel;
+use crate::probe::sample::Sample;
 use meshwright_engine::gpu::Collective;
 
 /// Programs, with the collective that each times.

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use super::{Import, ImportError};
-use crate::probe::Sample;
 use crate::probe::kernel::{Attention, Fused, Gemm, Kernel, Mask};
+use crate::probe::sample::Sample;
 use meshwright_engine::gpu::{AttentionKernel, Collective, Format};
 use meshwright_engine::kernel::Pass;
 use meshwright_engine::units::Flops;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Attention, Direction, Fused, Gemm, Kernel, Mask, StreamOp};
+use super::kinds::{Attention, Direction, Fused, Gemm, Kernel, Mask, StreamOp};
 use meshwright_engine::gpu::{AttentionKernel, Collective, Format};
 use meshwright_engine::kernel::Pass;
 

@@ -209,7 +209,7 @@ fn the_graphs_compute_attention_and_its_gradients() {
 #[test]
 fn a_share_of_the_queries_is_two_kernels_that_see_as_much() {
     let text = "attention cudnn forward sequences=1 heads=2 queries=8 keys=32 qk=8 v=8 mask=causal";
-    let crate::probe::Kernel::Attention(core) = text.parse().unwrap() else { unreachable!() };
+    let crate::probe::kernel::Kernel::Attention(core) = text.parse().unwrap() else { unreachable!() };
     let sizes =
         |core: &Attention| kernels(core).map(|all| all.iter().map(|one| (one.queries, one.keys)).collect::<Vec<_>>());
     assert_eq!(sizes(&core), Some(vec![(4, 4), (4, 32)]));

@@ -11,7 +11,7 @@ mod torchtitan;
 
 use serde_json::{Map, Value};
 
-use super::Row;
+use super::row::Row;
 use meshwright_planner::catalog::nearest;
 
 pub use shape::of_model;

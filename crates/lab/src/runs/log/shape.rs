@@ -1,7 +1,7 @@
 //! Shape columns of a row, from a catalogue model or from torchtitan's description of its model.
 
-use super::Row;
 use super::lines::{after, number_after};
+use crate::runs::row::Row;
 use meshwright_engine::model::{Ffn, Mixer, Model};
 
 /// Fills the shape columns of a model; of several kinds of attention, the first is used.

@@ -3,10 +3,9 @@
 use std::ffi::{CStr, c_void};
 
 use cudarc::cudnn::sys;
+use sys::{cudnnBackendAttributeName_t as Name, cudnnBackendAttributeType_t as Type};
 
-use crate::probe::ProbeError;
-use sys::cudnnBackendAttributeName_t as Name;
-use sys::cudnnBackendAttributeType_t as Type;
+use crate::probe::source::ProbeError;
 
 /// Attribute type, with values in the library's memory layout.
 pub trait Value: Copy {

@@ -3,15 +3,14 @@
 use std::ffi::c_void;
 
 use cudarc::cudnn::sys;
+use sys::{
+    cudnnBackendAttributeName_t as Name, cudnnBackendDescriptorType_t as Kind, cudnnBackendHeurMode_t as Heuristic,
+    cudnnDataType_t as Data, cudnnPointwiseMode_t as Mode,
+};
 
 use super::descriptor::{Address, Descriptor, Handle, Raw, done};
-use crate::probe::ProbeError;
 use crate::probe::sdpa::{Each, Element, Graph, Operation, Place, Role, Tensor};
-use sys::cudnnBackendAttributeName_t as Name;
-use sys::cudnnBackendDescriptorType_t as Kind;
-use sys::cudnnBackendHeurMode_t as Heuristic;
-use sys::cudnnDataType_t as Data;
-use sys::cudnnPointwiseMode_t as Mode;
+use crate::probe::source::ProbeError;
 
 /// Alignment of every tensor in bytes, which the driver's allocations satisfy.
 const ALIGNED: i64 = 16;

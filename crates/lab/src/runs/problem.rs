@@ -1,0 +1,66 @@
+//! Problem and plan of a row.
+
+use super::cell::Cells;
+use super::map_stack::Release;
+use super::refusal::Refusal;
+use super::row::Row;
+use super::{cell, map_cluster, map_model, map_plan, map_stack};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::{Plan, Recompute};
+use meshwright_engine::problem::{HbmProfile, Problem, ProblemError};
+use meshwright_planner::catalog::{Overrides, Shelf};
+
+/// Share of the memory above which a stack that recomputes on demand does so.
+const FITS: f64 = 0.95;
+
+/// Problem and plan of a row, with the default fit.
+///
+/// # Errors
+///
+/// The row has too little information, contradicts itself, or names something that the model does not support.
+pub fn problem_of(row: &Row) -> Result<(Problem, Plan), Refusal> {
+    problem_with(row, &Overrides::default())
+}
+
+/// Problem and plan of a row, with a given fit and the user's overrides of `gpu.…` and `stack.…`.
+///
+/// # Errors
+///
+/// The row has too little information, contradicts itself, or names something that the model does not support.
+pub fn problem_with(row: &Row, sets: &Overrides) -> Result<(Problem, Plan), Refusal> {
+    problem_from(row, &Shelf::new(sets))
+}
+
+/// Problem and plan of a row, with a catalogue that is read once.
+pub(super) fn problem_from(row: &Row, shelf: &Shelf) -> Result<(Problem, Plan), Refusal> {
+    let cells = Cells::of(row)?;
+    let gpu = map_cluster::gpu(row, shelf)?;
+    let release = Release::of(row);
+    let model = map_model::model(row, &cells)?;
+    let format = map_stack::format(row, &gpu)?;
+    let mut plan = map_plan::plan(row, &cells, release, &model)?;
+    let stack = map_stack::stack(row, &cells, release, &gpu, &mut plan, shelf)?;
+    let workload = map_stack::workload(row, &cells, release, &model, &stack, format)?;
+    let cluster = map_cluster::cluster(row, &cells, gpu)?;
+    let problem = Problem::new(model, cluster, workload, stack, HbmProfile::Normal).map_err(|error| match error {
+        ProblemError::Format { .. } => Refusal::Unsupported(first_line(&error)),
+        ProblemError::Model(_) | ProblemError::Cluster(_) | ProblemError::Workload(_) => {
+            Refusal::Invalid(first_line(&error))
+        }
+    })?;
+    let plan = recompute_where_full(row, release, &problem, plan);
+    Ok((problem, plan))
+}
+
+fn first_line(error: &ProblemError) -> String {
+    error.to_string().lines().next().unwrap_or_default().to_owned()
+}
+
+/// Full recomputation for an Automodel plan that would not fit without it, if the row states none.
+fn recompute_where_full(row: &Row, release: Release, problem: &Problem, plan: Plan) -> Plan {
+    if release != Release::Automodel || !cell::text(row.recompute.as_ref()).is_empty() {
+        return plan;
+    }
+    let needed = Costs::new(problem).with_unknown_splits().fullest(&plan).allocated();
+    if needed > problem.cluster().gpu.hbm.value * FITS { Plan { recompute: Recompute::Full, ..plan } } else { plan }
+}
