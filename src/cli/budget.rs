@@ -2,8 +2,9 @@
 
 use anyhow::{Result, bail};
 
+use super::format::OutputFormat;
 use super::problem::recipe;
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, output};
 use crate::report::{Sheet, csv, json};
 use meshwright_engine::model::Model;
 use meshwright_engine::units::{Bytes, count};

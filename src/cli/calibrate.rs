@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
+use super::format::OutputFormat;
 use super::problem::FitArgs;
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, output};
+use crate::cli::calibration::read;
 use crate::report::calibration as sheets;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::sources::Basis;
@@ -198,10 +200,6 @@ fn import(args: &Args, samples: &mut Samples) -> Result<()> {
     Ok(())
 }
 
-fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).map_err(|error| anyhow!("{}: cannot be read: {error}", path.display()))
-}
-
 /// Cluster that the samples are compared with: the named one, or one scale-up domain of the device.
 pub(super) fn bench(gpu: &str, cluster: Option<&str>, sets: &Overrides) -> Result<(Cluster, Stack)> {
     let device = catalog::gpu_with(gpu, sets)?;
@@ -214,22 +212,4 @@ pub(super) fn bench(gpu: &str, cluster: Option<&str>, sets: &Overrides) -> Resul
         bail!("--cluster {name} is of {}, and the samples are of {}", cluster.gpu.name, device.name);
     }
     Ok((cluster, stack))
-}
-
-/// Applies a calibration file to a cluster and a stack, and reports on stderr which figures it replaces.
-pub(super) fn lay_over(path: &Path, cluster: &mut Cluster, stack: &mut Stack) -> Result<()> {
-    let origin = || format!("--calibration {}", path.display());
-    let calibration = Calibration::parse(&read(path).with_context(origin)?).with_context(origin)?;
-    let device = catalog::gpu(&calibration.samples.gpu).with_context(origin)?;
-    calibration.apply(&device.name, cluster, stack).with_context(origin)?;
-    let figures: Vec<String> = calibration.figures().iter().map(ToString::to_string).collect();
-    let Calibration { samples, .. } = &calibration;
-    output::talk(&format!(
-        "{} on {} of {}: {}",
-        samples.basis,
-        samples.machine.device,
-        samples.machine.date,
-        if figures.is_empty() { "nothing".to_owned() } else { figures.join(", ") }
-    ));
-    Ok(())
 }

@@ -4,7 +4,8 @@ use anyhow::Result;
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{Outcome, OutputFormat, output};
+use super::format::OutputFormat;
+use super::{Outcome, output};
 use crate::report::{Sheet, json};
 use meshwright_engine::cluster::Level;
 use meshwright_engine::units::{count, significant};

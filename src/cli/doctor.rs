@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use serde::Serialize;
 
-use super::{Outcome, OutputFormat, output};
+use super::format::OutputFormat;
+use super::{Outcome, output};
 use crate::report::{Sheet, json};
 use meshwright_lab::probe::device;
 use meshwright_lab::probe::doctor::{Check, State, hardware, libraries, library_folders};

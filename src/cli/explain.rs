@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::format::OutputFormat;
 use super::placed::entry;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
-use super::{Outcome, OutputFormat, output, pooled};
+use super::{Outcome, output, pooled};
 use crate::report::{Sheet, compare, explain, json, placed, svg, trace};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;

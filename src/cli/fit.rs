@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 
+use super::format::OutputFormat;
 use super::predict::RunsArgs;
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, output};
 use crate::report::{Sheet, validate as sheets};
 use meshwright_lab::fit::silicon::{self, Curve, TimedGemm, Transfer};
 use meshwright_lab::fit::steps::{self, Fitted, Weights};

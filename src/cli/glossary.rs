@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
-use super::{Outcome, OutputFormat, output};
+use super::format::OutputFormat;
+use super::{Outcome, output};
 use crate::report::{Sheet, json};
 use meshwright_engine::suggest;
 use meshwright_frameworks::named;

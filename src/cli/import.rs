@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
-use super::{Outcome, OutputFormat, output};
+use super::format::OutputFormat;
+use super::{Outcome, output};
 use crate::report::import as report;
 use meshwright_frameworks::import::{self, Context, FileKind, Imported, Severity};
 use meshwright_planner::catalog::{self, Overrides};

@@ -5,8 +5,9 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::format::OutputFormat;
 use super::predict::RunsArgs;
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, output};
 use crate::report::Sheet;
 use meshwright_lab::validate::calibrate::{calibrate, coverage};
 use meshwright_lab::validate::cross;

@@ -3,9 +3,10 @@
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::ValueEnum;
 
+use super::format::OutputFormat;
 use super::import::FileArgs;
 use super::problem::{self, Profile};
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, output};
 use crate::report::lint as report;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::model::flops::AttentionConvention;

@@ -2,6 +2,7 @@
 
 mod budget;
 mod calibrate;
+mod calibration;
 mod catalogue;
 mod doctor;
 mod economy;
@@ -9,14 +10,17 @@ mod emit;
 mod explain;
 mod files;
 mod fit;
+mod format;
 mod glossary;
 mod import;
 mod intervals;
+mod launch_files;
 mod lint;
 mod measure;
 mod output;
 mod placed;
 mod plan;
+mod plan_args;
 mod pooled;
 mod predict;
 mod problem;
@@ -30,7 +34,7 @@ mod verify;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 use meshwright_lab::probe::ProbeError;
 use output::talk;
@@ -64,7 +68,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Rank every legal layout of a model on a cluster.
-    Plan(plan::Args),
+    Plan(plan_args::Args),
     /// Show one plan in detail: its time term by term, its memory rank by rank, why it does not run.
     Explain(explain::Args),
     /// Workloads × purchase options, each with its best plan: cost, days, energy, what to buy.
@@ -110,20 +114,6 @@ enum Command {
     Completions(shell::Args),
     /// Print the manual page.
     Man,
-}
-
-/// Output format of a command.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum OutputFormat {
-    /// Table for people, fitted to the terminal.
-    #[default]
-    Table,
-    /// Versioned JSON for programs.
-    Json,
-    /// Markdown for documents.
-    Markdown,
-    /// CSV for spreadsheets.
-    Csv,
 }
 
 /// Parses the command line, runs the command, and returns the exit code: 0 answered, 1 no feasible plan, 2 invalid input, 3

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write};
 
 use anyhow::{Context, Result};
 
-use super::OutputFormat;
+use super::format::OutputFormat;
 use crate::report::{Sheet, csv, markdown, table};
 
 /// Prints data; if stdout is closed, ends the process with success.

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 
-use super::emit::Chosen;
-use super::{OutputFormat, output};
+use super::format::OutputFormat;
+use super::launch_files::Chosen;
+use super::output;
 use crate::report::placed::{Entry, HOST_FILE, PlacedDocument, host_file, nothing, sentence, sheet};
 use crate::report::{json, table};
 use meshwright_engine::cost::Costs;

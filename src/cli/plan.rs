@@ -1,84 +1,28 @@
 //! `meshwright plan`: ranks every legal layout and explains why the first wins.
 
-use meshwright_engine::units::percent;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
-use serde::de::value::{Error as NameError, StrDeserializer};
+use anyhow::Result;
 
-use super::economy::{self, EconomyArgs};
+use super::economy;
 use super::files::Existing;
-use super::placed::PlaceArgs;
+use super::format::OutputFormat;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
-use super::refined::{self, RefineArgs};
-use super::{Outcome, OutputFormat, emit, output, pooled};
+use super::refined;
+use super::{Outcome, launch_files, output, pooled};
+use crate::cli::plan_args::{Args, restrictions};
 use crate::report::{compare, csv, json, plans, table, why};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Offload;
 use meshwright_engine::problem::Problem;
-use meshwright_engine::stack::Family;
-use meshwright_frameworks::{self as frameworks, Framework};
+use meshwright_engine::units::percent;
+use meshwright_frameworks as frameworks;
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::refine::ranking::Entry;
 use meshwright_planner::search::{Goal, Ranking, SearchOptions, SearchProof, search_for, sensitivity};
-use meshwright_planner::space::{Restrictions, check, parse_plan};
-
-/// Arguments of `plan`.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    #[command(flatten)]
-    pub(super) problem: ProblemArgs,
-    /// Keep only plans with this value: tp=8, ep=1..64, schedule=1f1b, recompute=full.
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub(super) fix: Vec<String>,
-    /// Leave out plans with this value.
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub(super) forbid: Vec<String>,
-    /// Keep only plans that this framework can run: megatron, deepspeed, torchtitan, …; `any` allows every schedule
-    /// [default: the framework of the stack].
-    #[arg(long = "for", value_name = "FRAMEWORK")]
-    pub(super) framework: Option<String>,
-    #[command(flatten)]
-    pub(super) economy: EconomyArgs,
-    /// Also consider plans that leave GPUs idle.
-    #[arg(long)]
-    pub(super) allow_idle: bool,
-    /// Show the Pareto front of step time, memory and GPUs.
-    #[arg(long, conflicts_with = "objective")]
-    pub(super) pareto: bool,
-    /// Stop after this many seconds; the answer then gives the optimality gap.
-    #[arg(long, value_name = "SECONDS")]
-    pub(super) time_limit: Option<f64>,
-    /// Solve again with each degree one step lower and higher, and with 10 % more of each hardware figure.
-    #[arg(long)]
-    pub(super) sensitivity: bool,
-    /// Number of plans to show.
-    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) top: u32,
-    #[command(flatten)]
-    pub(super) refine: RefineArgs,
-    #[command(flatten)]
-    pub(super) place: PlaceArgs,
-    /// Output format.
-    #[arg(long, value_enum, default_value = "table")]
-    pub(super) format: OutputFormat,
-    /// Framework whose files to write for the fastest plan (with refined stages if those make it fastest): megatron,
-    /// megatron-bridge, deepspeed, torchtitan, accelerate, nanotron. Without --for, only plans that this framework can
-    /// express are kept.
-    #[arg(long, value_name = "FRAMEWORK", requires = "out")]
-    pub(super) emit: Option<String>,
-    /// Folder for the files of --emit, created if missing.
-    #[arg(long, value_name = "DIR", requires = "emit")]
-    pub(super) out: Option<PathBuf>,
-    /// Overwrite existing files.
-    #[arg(long, requires = "emit")]
-    pub(super) force: bool,
-}
+use meshwright_planner::space::{check, parse_plan};
 
 /// Reports on stderr if the fastest plan offloads tensors to hosts of unknown memory.
 fn talk_of_hosts(problem: &Problem, ranking: &Ranking) {
@@ -95,7 +39,7 @@ fn talk_of_hosts(problem: &Problem, ranking: &Ranking) {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let written = args.emit.as_deref().map(emit::framework).transpose()?;
+    let written = args.emit.as_deref().map(launch_files::framework).transpose()?;
     let stack_of = args.framework.as_deref().map_or(written, frameworks::named);
     let ProblemArgs { model, cluster, options } = &args.problem;
     if let Some(pooled) = options.pooled_for(model, cluster, stack_of)? {
@@ -103,7 +47,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let problem = args.problem.problem_for(stack_of)?;
     let restrictions = restrictions(args, stack_of, &problem)?;
-    if !emit::model_runs(stack_of, &problem) {
+    if !launch_files::model_runs(stack_of, &problem) {
         return Ok(Outcome::NoPlan);
     }
     let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.options.set)?)?;
@@ -124,7 +68,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (search_for(&problem, &options, goal, &control), true)
     };
     progress.finish();
-    let ranking = emit::expressible(stack_of, &problem, ranking);
+    let ranking = launch_files::expressible(stack_of, &problem, ranking);
     let refined = args.refine.entries(&problem, &ranking, &options.restrictions);
     if ranking.evaluations.is_empty() && refined.iter().all(|entry| entry.outcome.is_err()) {
         return no_plan(&problem, &ranking, args, &refined);
@@ -179,15 +123,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
         output::talk("least energy found, not proved optimal: too many layouts are nearly as fast");
     }
     output::talk(&counts(&ranking));
-    match (written, &args.out, emit::Chosen::fastest(&ranking, &refined)) {
+    match (written, &args.out, launch_files::Chosen::fastest(&ranking, &refined)) {
         (Some(framework), Some(folder), Some(chosen)) => {
             let (plan, hosts) = args.place.files(&problem, &placed, &chosen).unzip();
-            let chosen = emit::Chosen { plan: plan.as_ref().unwrap_or(chosen.plan), ..chosen };
-            let Some(mut files) = emit::files(framework, &problem, &chosen, &args.problem.recipe_name(&problem)) else {
+            let chosen = launch_files::Chosen { plan: plan.as_ref().unwrap_or(chosen.plan), ..chosen };
+            let Some(mut files) =
+                launch_files::files(framework, &problem, &chosen, &args.problem.recipe_name(&problem))
+            else {
                 return Ok(Outcome::NoPlan);
             };
             files.extend(hosts);
-            emit::written(folder, &files, Existing::from_force(args.force))?;
+            launch_files::written(folder, &files, Existing::from_force(args.force))?;
             Ok(Outcome::Answered)
         }
         _ => Ok(Outcome::Answered),
@@ -243,36 +189,4 @@ fn nearest_to_fixed(problem: &Problem, fix: &[String]) -> Vec<String> {
         Ok(plan) => check(&Costs::new(problem), &plan).iter().map(ToString::to_string).collect(),
         Err(_) => Vec::new(),
     }
-}
-
-pub(super) fn restrictions(
-    args: &Args,
-    limited_to: Option<&'static Framework>,
-    problem: &Problem,
-) -> Result<Restrictions> {
-    let mut restrictions = Restrictions::default();
-    for item in &args.fix {
-        restrictions.fix(item).map_err(|why| anyhow!("--fix {item}: {why}"))?;
-    }
-    for item in &args.forbid {
-        restrictions.forbid(item).map_err(|why| anyhow!("--forbid {item}: {why}"))?;
-    }
-    if args.allow_idle {
-        restrictions.allow_idle();
-    }
-    match (&args.framework, limited_to) {
-        (_, Some(framework)) => restrictions.for_limits(framework.limits, !problem.model().is_moe()),
-        (Some(name), None) => restrictions.for_family(family(name)?),
-        (None, None) => {}
-    }
-    Ok(restrictions)
-}
-
-/// Framework by name; `any` allows every schedule.
-fn family(name: &str) -> Result<Family> {
-    if name == "any" {
-        return Ok(Family::Internal);
-    }
-    let from: StrDeserializer<NameError> = name.into_deserializer();
-    Family::deserialize(from).map_err(|error| anyhow!("--for {name}: {error}"))
 }

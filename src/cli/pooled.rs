@@ -4,8 +4,9 @@ use anyhow::{Result, anyhow, bail};
 
 use super::economy::ObjectiveFlag;
 use super::files::Existing;
-use super::plan::{Args, restrictions};
-use super::{Outcome, OutputFormat, emit, output};
+use super::format::OutputFormat;
+use super::plan_args::{Args, restrictions};
+use super::{Outcome, launch_files, output};
 use crate::report::hosts::told;
 use crate::report::{explain, json, pools, table};
 use meshwright_engine::cost::Costs;
@@ -46,11 +47,11 @@ pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) 
     if answer.mixtures.is_empty() {
         return Ok(Outcome::NoPlan);
     }
-    let asked = args.emit.as_deref().map(emit::framework).transpose()?.zip(args.out.as_ref());
+    let asked = args.emit.as_deref().map(launch_files::framework).transpose()?.zip(args.out.as_ref());
     if let Some((framework, folder)) = asked {
         let recipe = args.problem.recipe_name(&pooled.joined()[0]);
         let Some(files) = files(framework, pooled, &answer.mixtures, &recipe) else { return Ok(Outcome::NoPlan) };
-        emit::written(folder, &files, Existing::from_force(args.force))?;
+        launch_files::written(folder, &files, Existing::from_force(args.force))?;
     }
     Ok(Outcome::Answered)
 }

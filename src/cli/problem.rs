@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
-use super::calibrate;
+use super::calibration;
 use super::output::talk;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::gpu::Format;
@@ -237,7 +237,7 @@ impl ProblemOptions {
         }
         let mut stack = catalog::stack(name, sets)?;
         for path in &self.calibration {
-            calibrate::lay_over(path, &mut cluster, &mut stack)?;
+            calibration::lay_over(path, &mut cluster, &mut stack)?;
         }
         let seq_len = self.seq_len.unwrap_or_else(|| {
             assumed.push(format!("--seq-len {} (the model's own)", model.seq_len));

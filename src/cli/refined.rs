@@ -2,7 +2,8 @@
 
 use anyhow::{Result, bail};
 
-use super::{OutputFormat, output};
+use super::format::OutputFormat;
+use super::output;
 use crate::report::{refined, table};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;

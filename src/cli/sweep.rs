@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::format::OutputFormat;
 use super::output::talk;
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, output};
 use crate::report::{json, page, sweep as sheets, sweep_csv};
 use crate::sweep::fleet::{self, Fleet, FleetProof, NoFleet};
 use crate::sweep::insight::{self, BreakEven, Marginal};
 use crate::sweep::record::Record;
-use crate::sweep::run::{self, Shard};
 use crate::sweep::select::Selection;
 use crate::sweep::store::{self, Done, Store};
 use crate::sweep::tornado::{self, Bar};
-use crate::sweep::{Choice, Sweep, front, solve};
+use crate::sweep::{Choice, Shard, Sweep, front, run, solve};
 
 /// Arguments of `sweep`.
 #[derive(Debug, clap::Args)]

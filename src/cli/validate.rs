@@ -6,14 +6,14 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow};
 use serde::Serialize;
 
+use super::format::OutputFormat;
 use super::predict::RunsArgs;
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, output};
 use crate::report::{json, scatter, validate as sheets};
 use meshwright_lab::runs;
-use meshwright_lab::validate::cross;
 use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::samples;
-use meshwright_lab::validate::{Report, score};
+use meshwright_lab::validate::{Report, cross, score};
 
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]

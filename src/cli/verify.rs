@@ -5,15 +5,17 @@ use std::path::PathBuf;
 use anyhow::{Result, anyhow, bail};
 use serde::Serialize;
 
+use super::format::OutputFormat;
 use super::measure::{ProbeArgs, cuda, machine, open, take, top};
 use super::problem::ProblemArgs;
-use super::{Outcome, OutputFormat, output};
+use super::{Outcome, output};
 use crate::report::{json, verify as sheets};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
-use meshwright_lab::probe::verify::{LayerMemory, Verdict, Verification, calibrated, memory, verify};
+use meshwright_lab::probe::checked::LayerMemory;
+use meshwright_lab::probe::verify::{Verdict, Verification, calibrated, memory, verify};
 use meshwright_lab::probe::{Analytic, Calibration, Kernel, Machine, Probe, ProbeError, Samples, shapes};
 use meshwright_planner::catalog;
 

@@ -2,7 +2,7 @@
 
 use toml::Value;
 
-use super::SweepError;
+use super::error::SweepError;
 
 /// Largest number of values in a range; more is taken for an error.
 const MOST_VALUES: usize = 1_000_000;

@@ -2,21 +2,17 @@
 
 use std::path::Path;
 
-use serde::de::IntoDeserializer;
-use serde::de::value::{Error as NameError, StrDeserializer};
 use serde::{Deserialize, Serialize};
 use toml::Value;
 
-use super::SweepError;
 use super::choice::{AXES, Changes, Choice};
 use super::digest::Digest;
-use super::fleet::PurchaseRequest;
+use super::error::SweepError;
+use super::fleet::request::PurchaseRequest;
 use super::product::{AxisProduct, checked, counted, decoded, most_gpus, positive, product};
-use meshwright_engine::goodput::Mode;
+use super::task::Task;
 use meshwright_engine::gpu::Format;
-use meshwright_engine::model::Model;
 use meshwright_engine::money::Market;
-use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Tokens;
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Workload};
 use meshwright_planner::catalog::{self, Overrides, nearest};
@@ -64,25 +60,6 @@ struct SweepTable {
     workload: Vec<WorkloadTable>,
     options: Value,
     buy: Option<PurchaseRequest>,
-}
-
-/// Workload of a sweep, complete except for the machine.
-#[derive(Clone, Debug, Serialize)]
-pub struct Task {
-    /// Name in the results.
-    pub name: String,
-    /// Model to train.
-    pub model: Model,
-    /// Number of tokens to train.
-    pub tokens: Tokens,
-    /// Number of training runs.
-    pub runs: f64,
-    /// Batch, sequence and format of one step.
-    pub workload: Workload,
-    /// Software stack; the machine's default if `None`.
-    pub stack: Option<Stack>,
-    /// Name of the byte recipe; the stack's default if `None`.
-    pub recipe: Option<String>,
 }
 
 /// Sweep of workloads × options.
@@ -244,40 +221,6 @@ impl Sweep {
         let part = Choice(choice.0.iter().filter(|(key, _)| differs(key)).cloned().collect());
         if part.0.is_empty() { choice.to_string() } else { part.to_string() }
     }
-}
-
-/// Number format by name.
-///
-/// # Errors
-///
-/// Lists the valid names.
-pub fn format(name: &str) -> Result<Format, String> {
-    let from: StrDeserializer<NameError> = name.into_deserializer();
-    Format::deserialize(from).map_err(|error| error.to_string())
-}
-
-/// Checkpoint mode by name.
-///
-/// # Errors
-///
-/// Lists the valid names.
-pub fn mode(name: &str) -> Result<Mode, String> {
-    let from: StrDeserializer<NameError> = name.into_deserializer();
-    Mode::deserialize(from).map_err(|error| error.to_string())
-}
-
-/// Purchase terms by name.
-///
-/// # Errors
-///
-/// Lists the valid names.
-pub fn terms<'a>(market: &'a Market, name: &str) -> Result<&'a meshwright_engine::money::Terms, String> {
-    market.terms.get(name).ok_or_else(|| {
-        let names: Vec<&str> = market.terms.keys().map(String::as_str).collect();
-        let near =
-            nearest(name, names.iter().copied()).map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        format!("{} has no terms `{name}`{near}\n\nhint: there are: {}", market.name, names.join(", "))
-    })
 }
 
 fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, SweepError> {

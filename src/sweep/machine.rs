@@ -1,13 +1,10 @@
 //! Clusters of choices, and problems of tasks on them.
 
-use super::SweepError;
 use super::choice::Choice;
-use super::file::{Sweep, Task, format};
+use super::error::SweepError;
 use meshwright_engine::cluster::{Cluster, ClusterFile, HostMemory, Level};
-use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::BytesPerSec;
-use meshwright_engine::workload;
 use meshwright_planner::catalog::{self, Overrides, files::CLUSTERS};
 
 /// GPUs of one leaf if no catalogue cluster has this GPU. Source: [dgx-superpod-h100].
@@ -137,27 +134,4 @@ pub fn cluster(choice: &Choice, sets: &Overrides) -> Result<Cluster, SweepError>
         }
     }
     Ok(cluster)
-}
-
-/// Problem of a task on the machine of a choice.
-///
-/// # Errors
-///
-/// The GPU lacks a format, or the parts do not fit together.
-pub fn problem(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Problem, SweepError> {
-    let cluster = cluster(choice, &sweep.sets)?;
-    let stack = match (choice.get("stack"), &task.stack) {
-        (Some(name), _) => catalog::stack(name, &sweep.sets)?,
-        (None, Some(stack)) => stack.clone(),
-        (None, None) => catalog::stack(catalog::defaults::stack(&cluster.gpu.vendor), &sweep.sets)?,
-    };
-    let recipe = task.recipe.as_deref().unwrap_or_else(|| stack.usual_recipe());
-    let recipe = workload::recipe(recipe).ok_or_else(|| SweepError::value("optimizer", "there is no such recipe"))?;
-    let format = match choice.get("precision") {
-        Some(name) => format(name).map_err(|why| SweepError::value("precision", why))?,
-        None => task.workload.format,
-    };
-    let workload = meshwright_engine::workload::Workload { format, recipe, ..task.workload.clone() };
-    Problem::new(task.model.clone(), cluster, workload, stack, HbmProfile::Normal)
-        .map_err(|why| SweepError::value(&task.name, why.to_string().lines().next().unwrap_or_default()))
 }

@@ -2,11 +2,10 @@
 
 use toml::Table;
 
-use super::axis;
 use super::choice::{AXES, Changes, Choice};
-use super::file::{format, mode, terms};
-use super::machine;
-use super::{MOST_OPTIONS, SweepError};
+use super::error::{MOST_OPTIONS, SweepError};
+use super::task::{format, mode, terms};
+use super::{axis, machine};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::money::Market;
 use meshwright_engine::units::{BytesPerSec, Usd, UsdPerHour, UsdPerJoule};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 use std::path::Path;
 
-use super::SweepError;
+use super::error::SweepError;
 use super::record::{OptionStatus, Record};
 use super::store;
 

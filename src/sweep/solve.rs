@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use super::choice::Choice;
-use super::file::{Sweep, mode, terms};
-use super::machine;
+use super::error::SweepError;
+use super::file::Sweep;
+use super::problem::problem;
 use super::record::{Job, OptionStatus, Record, SCHEMA, Totals};
-use super::{SweepError, Task};
-use meshwright_engine::cost::Evaluation;
-use meshwright_engine::cost::Figures;
+use super::task::{Task, mode, terms};
+use crate::sweep::machine;
+use meshwright_engine::cost::{Evaluation, Figures};
 use meshwright_engine::money::{self, Market, PurchaseKind, Rate, Terms};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Sourced;
@@ -36,7 +37,7 @@ pub fn machine(sweep: &Sweep, choice: &Choice) -> Result<Vec<Solved>, String> {
 }
 
 fn task_on(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Solved, String> {
-    let problem = machine::problem(sweep, task, choice).map_err(|error| error.to_string())?;
+    let problem = problem(sweep, task, choice).map_err(|error| error.to_string())?;
     let options = SearchOptions { top: 1, restrictions: Restrictions::default() };
     let ranking = search(&problem, &options, &|_, _| {});
     if let Some(&evaluation) = ranking.evaluations.first() {

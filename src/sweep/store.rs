@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use super::SweepError;
+use super::error::SweepError;
 use super::record::{Head, Record};
-use super::run::Shard;
+use super::shard::Shard;
 
 /// Set of the options that are on disk.
 #[derive(Clone, Debug, Default)]

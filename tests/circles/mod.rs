@@ -64,7 +64,8 @@ fn paths(text: &str) -> Vec<String> {
     for root in ["crate::", "super::"] {
         let own = |before: &str| !before.ends_with(is_path) && !before.ends_with("pub(in ");
         let starts = code.match_indices(root).filter(|(at, _)| own(&code[..*at]));
-        found.extend(starts.map(|(at, _)| code[at..].chars().take_while(|c| is_path(*c)).collect::<String>()));
+        let paths = starts.map(|(at, _)| code[at..].chars().take_while(|c| is_path(*c)).collect::<String>());
+        found.extend(paths.filter(|path| !path.ends_with("::"))); // what stands in braces is a leaf of a `use`
     }
     found
 }
@@ -130,14 +131,4 @@ pub fn circles(files: &[(String, String)]) -> BTreeSet<Vec<String>> {
         circle.map(|other| (*other).to_owned()).collect::<Vec<String>>()
     };
     reached.iter().map(of_file).filter(|circle| !circle.is_empty()).collect()
-}
-
-/// The folder that holds all files of a circle.
-pub fn folder(circle: &[String]) -> String {
-    let folders = || circle.iter().map(|file| file.rsplit_once('/').unwrap().0);
-    let mut common = folders().next().unwrap();
-    while !folders().all(|folder| folder == common || folder.starts_with(&format!("{common}/"))) {
-        common = common.rsplit_once('/').unwrap().0;
-    }
-    common.to_owned()
 }

@@ -4,9 +4,10 @@ use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
+use meshwright::sweep::Shard;
 use meshwright::sweep::fleet::{self, Fleet, FleetProof, NoFleet};
 use meshwright::sweep::record::{OptionStatus, Record};
-use meshwright::sweep::run::{self, Shard};
+use meshwright::sweep::run;
 use meshwright::sweep::store::Done;
 use meshwright::sweep::{Sweep, insight};
 

@@ -1,7 +1,8 @@
 //! Independent check of a purchase: adds it up from the records, day by day, and names the limit that it breaks.
 
+use super::answer::{Fleet, FleetProof, Line};
 use super::column::{Candidate, Column, offers_of};
-use super::{Fleet, FleetGoal, FleetProof, Line, PurchaseRequest};
+use super::request::{FleetGoal, PurchaseRequest};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
 use meshwright_engine::units::Watts;

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{FleetGoal, Offer, PurchaseRequest, racks};
+use super::rack::racks;
+use super::request::{FleetGoal, Offer, PurchaseRequest};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::{OptionStatus, Record, Totals};
 use meshwright_engine::money::PurchaseKind;

@@ -4,11 +4,12 @@ use good_lp::{
     Expression, ResolutionError, Solution, SolutionStatus, SolverModel, Variable, WithTimeLimit, constraint, variable,
     variables,
 };
-
-use super::column::{self, Candidate, Column};
 use itertools::Itertools;
 
-use super::{Fleet, FleetGoal, FleetProof, NoFleet, Period, PurchaseRequest, check};
+use super::answer::{Fleet, FleetProof, NoFleet};
+use super::check;
+use super::column::{self, Candidate, Column};
+use super::request::{FleetGoal, Period, PurchaseRequest};
 use crate::sweep::file::Sweep;
 use crate::sweep::record::Record;
 use meshwright_engine::units::Seconds;

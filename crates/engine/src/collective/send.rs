@@ -5,12 +5,12 @@ use super::group::Group;
 use crate::gpu::Topology;
 use crate::units::{Bytes, Seconds};
 
-/// Start of a point-to-point send and the share of the wire that it reaches. Source: specification §3.8.
-mod send {
-    pub const DOMAIN_START: f64 = 8.0;
-    pub const NETWORK_START: f64 = 15.0;
-    pub const DOMAIN_SHARE: f64 = 0.75;
-}
+/// Start of a point-to-point send inside a scale-up domain, in microseconds. Source: specification §3.8.
+const DOMAIN_START: f64 = 8.0;
+/// Start of a point-to-point send across the network, in microseconds. Source: specification §3.8.
+const NETWORK_START: f64 = 15.0;
+/// Share of the link's bandwidth that a send reaches inside a domain. Source: specification §3.8.
+const DOMAIN_SHARE: f64 = 0.75;
 
 impl Fabric<'_> {
     /// One way from a rank to the one `distance` ranks on.
@@ -57,13 +57,13 @@ impl Fabric<'_> {
             Topology::Switch | Topology::Pcie => self.cluster.scale_up.bandwidth,
             Topology::Mesh | Topology::Torus => self.cluster.scale_up.pair_bandwidth,
         };
-        Seconds::micros(send::DOMAIN_START) + payload / (link * send::DOMAIN_SHARE)
+        Seconds::micros(DOMAIN_START) + payload / (link * DOMAIN_SHARE)
     }
 
     /// Time of a send across the innermost `crossed` levels.
     fn send_across(&self, payload: Bytes, crossed: usize) -> Seconds {
         let levels = &self.cluster.levels[..crossed];
         let network = self.least_of(levels.iter().map(|level| self.rate_into(level, 1.0)));
-        Seconds::micros(send::NETWORK_START) + payload / network + levels.iter().map(|level| level.latency).sum()
+        Seconds::micros(NETWORK_START) + payload / network + levels.iter().map(|level| level.latency).sum()
     }
 }

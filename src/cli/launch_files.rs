@@ -1,0 +1,117 @@
+//! Launch files of the chosen plan.
+
+use anyhow::{Result, anyhow};
+
+use super::files::{Existing, write_all};
+use super::output;
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_frameworks::emit::{EmittedFile, Request, emit};
+use meshwright_frameworks::{self as frameworks, Framework};
+use meshwright_planner::catalog;
+use meshwright_planner::refine::Refined;
+use meshwright_planner::refine::ranking::Entry;
+use meshwright_planner::search::Ranking;
+use meshwright_planner::space::{Rejection, check};
+
+/// Writes files and reports their paths on stderr.
+pub fn written(folder: &std::path::Path, files: &[EmittedFile], existing: Existing) -> Result<()> {
+    for path in write_all(folder, files, existing)? {
+        output::talk(&format!("wrote {}", path.display()));
+    }
+    Ok(())
+}
+
+/// Plan to write, with its stages if they were optimised.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen<'a> {
+    /// Plan in the ranking.
+    pub plan: &'a Plan,
+    /// Optimised stages with their cost.
+    pub refined: Option<&'a Refined>,
+}
+
+impl<'a> Chosen<'a> {
+    /// Fastest among the ranked plans and the plans with refined stages.
+    pub fn fastest(ranking: &'a Ranking, refined: &'a [Entry]) -> Option<Self> {
+        let best = ranking.evaluations.first();
+        let entry = refined.iter().find_map(|entry| Some((entry, entry.outcome.as_ref().ok()?)));
+        match (best, entry) {
+            (Some(best), Some((_, stages))) if best.step.total() <= stages.step() => {
+                Some(Self { plan: &best.plan, refined: None })
+            }
+            (_, Some((entry, stages))) => Some(Self { plan: &entry.plan, refined: Some(stages) }),
+            (Some(best), None) => Some(Self { plan: &best.plan, refined: None }),
+            (None, None) => None,
+        }
+    }
+}
+
+/// The files of a plan; none where it is illegal or cannot be expressed, and the reasons on stderr.
+pub fn files(
+    framework: &'static Framework,
+    problem: &Problem,
+    chosen: &Chosen,
+    recipe: &str,
+) -> Option<Vec<EmittedFile>> {
+    let costs = Costs::new(problem);
+    let (too_large, illegal): (Vec<Rejection>, Vec<Rejection>) =
+        check(&costs, chosen.plan).into_iter().partition(Rejection::is_of_memory);
+    for rejection in &illegal {
+        output::talk(&format!("does not run: {rejection}"));
+    }
+    if !illegal.is_empty() {
+        return None;
+    }
+    let evaluation =
+        chosen.refined.map_or_else(|| costs.evaluate_played(chosen.plan), |refined| refined.price.evaluation);
+    let staged = chosen.refined.map(|refined| &refined.staged);
+    match emit(framework, &Request { recipe: Some(recipe), staged, ..Request::new(&costs, &evaluation) }) {
+        Ok(files) => {
+            for rejection in too_large.iter().filter(|_| staged.is_none()) {
+                output::talk(&format!("warning: predicted not to fit: {rejection}"));
+            }
+            Some(files)
+        }
+        Err(refusal) => {
+            output::talk(&refusal.to_string());
+            None
+        }
+    }
+}
+
+/// Plans of a ranking that a framework can express; reports on stderr how many it cannot.
+pub fn expressible(framework: Option<&Framework>, problem: &Problem, mut ranking: Ranking) -> Ranking {
+    if let Some(framework) = framework {
+        let found = ranking.evaluations.len();
+        ranking.evaluations.retain(|best| framework.limits.plan_obstacles(problem, &best.plan).is_empty());
+        let left_out = found - ranking.evaluations.len();
+        if left_out > 0 {
+            output::talk(&format!("{left_out} of {found} plans left out: {framework} cannot express them"));
+        }
+    }
+    ranking
+}
+
+/// Whether a framework can train the model; reports the reasons on stderr if not.
+pub fn model_runs(framework: Option<&Framework>, problem: &Problem) -> bool {
+    let obstacles = framework.map_or_else(Vec::new, |framework| framework.limits.problem_obstacles(problem));
+    for (framework, obstacle) in framework.iter().cycle().zip(&obstacles) {
+        output::talk(&format!("{framework} cannot run this: {obstacle}"));
+    }
+    obstacles.is_empty()
+}
+
+/// Target by name; an error suggests the nearest name.
+pub fn framework(name: &str) -> Result<&'static Framework> {
+    frameworks::named(name).ok_or_else(|| {
+        let names = frameworks::names;
+        let nearest = catalog::nearest(name, names());
+        let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        anyhow!(
+            "there is no framework `{name}` to write files for{nearest}\n\nhint: there are: {}",
+            names().collect::<Vec<_>>().join(", ")
+        )
+    })
+}

@@ -1,0 +1,102 @@
+//! Options of `meshwright plan`.
+
+use std::path::PathBuf;
+
+use anyhow::{Result, anyhow};
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as NameError, StrDeserializer};
+
+use super::economy::EconomyArgs;
+use super::format::OutputFormat;
+use super::placed::PlaceArgs;
+use super::problem::ProblemArgs;
+use super::refined::RefineArgs;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::Family;
+use meshwright_frameworks::Framework;
+use meshwright_planner::space::Restrictions;
+
+/// Arguments of `plan`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    pub(super) problem: ProblemArgs,
+    /// Keep only plans with this value: tp=8, ep=1..64, schedule=1f1b, recompute=full.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) fix: Vec<String>,
+    /// Leave out plans with this value.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub(super) forbid: Vec<String>,
+    /// Keep only plans that this framework can run: megatron, deepspeed, torchtitan, …; `any` allows every schedule
+    /// [default: the framework of the stack].
+    #[arg(long = "for", value_name = "FRAMEWORK")]
+    pub(super) framework: Option<String>,
+    #[command(flatten)]
+    pub(super) economy: EconomyArgs,
+    /// Also consider plans that leave GPUs idle.
+    #[arg(long)]
+    pub(super) allow_idle: bool,
+    /// Show the Pareto front of step time, memory and GPUs.
+    #[arg(long, conflicts_with = "objective")]
+    pub(super) pareto: bool,
+    /// Stop after this many seconds; the answer then gives the optimality gap.
+    #[arg(long, value_name = "SECONDS")]
+    pub(super) time_limit: Option<f64>,
+    /// Solve again with each degree one step lower and higher, and with 10 % more of each hardware figure.
+    #[arg(long)]
+    pub(super) sensitivity: bool,
+    /// Number of plans to show.
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) top: u32,
+    #[command(flatten)]
+    pub(super) refine: RefineArgs,
+    #[command(flatten)]
+    pub(super) place: PlaceArgs,
+    /// Output format.
+    #[arg(long, value_enum, default_value = "table")]
+    pub(super) format: OutputFormat,
+    /// Framework whose files to write for the fastest plan (with refined stages if those make it fastest): megatron,
+    /// megatron-bridge, deepspeed, torchtitan, accelerate, nanotron. Without --for, only plans that this framework can
+    /// express are kept.
+    #[arg(long, value_name = "FRAMEWORK", requires = "out")]
+    pub(super) emit: Option<String>,
+    /// Folder for the files of --emit, created if missing.
+    #[arg(long, value_name = "DIR", requires = "emit")]
+    pub(super) out: Option<PathBuf>,
+    /// Overwrite existing files.
+    #[arg(long, requires = "emit")]
+    pub(super) force: bool,
+}
+
+pub(super) fn restrictions(
+    args: &Args,
+    limited_to: Option<&'static Framework>,
+    problem: &Problem,
+) -> Result<Restrictions> {
+    let mut restrictions = Restrictions::default();
+    for item in &args.fix {
+        restrictions.fix(item).map_err(|why| anyhow!("--fix {item}: {why}"))?;
+    }
+    for item in &args.forbid {
+        restrictions.forbid(item).map_err(|why| anyhow!("--forbid {item}: {why}"))?;
+    }
+    if args.allow_idle {
+        restrictions.allow_idle();
+    }
+    match (&args.framework, limited_to) {
+        (_, Some(framework)) => restrictions.for_limits(framework.limits, !problem.model().is_moe()),
+        (Some(name), None) => restrictions.for_family(family(name)?),
+        (None, None) => {}
+    }
+    Ok(restrictions)
+}
+
+/// Framework by name; `any` allows every schedule.
+fn family(name: &str) -> Result<Family> {
+    if name == "any" {
+        return Ok(Family::Internal);
+    }
+    let from: StrDeserializer<NameError> = name.into_deserializer();
+    Family::deserialize(from).map_err(|error| anyhow!("--for {name}: {error}"))
+}
