@@ -262,6 +262,7 @@ fn a_file_with_slices_too_large_to_count_is_refused() {
 fn every_fit_fits() {
     for name in catalog::fit_names() {
         let fit = catalog::fits::fit(name).unwrap_or_else(|error| panic!("{name}: {error}")).unwrap();
+        fit.check().unwrap_or_else(|error| panic!("{name}: {error}"));
         assert_eq!(fit.name, name);
         assert!(
             fit.constants.iter().all(|constant| !constant.from.is_empty()),
