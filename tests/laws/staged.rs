@@ -6,7 +6,7 @@ use meshwright::cost::incremental::{
     least_time_of_flow,
 };
 use meshwright::cost::{Costs, Stager};
-use meshwright::plan::{Plan, ZeroStage};
+use meshwright::plan::{Offload, Plan, ZeroStage};
 use meshwright::space::{Restrictions, Space};
 use meshwright::split::LayerSplit;
 use meshwright::stages::StagedPlan;
@@ -67,6 +67,35 @@ fn staged_and_flat_prices_agree() {
         let (time, memory) = (flat.step.total().get(), flat.footprint.device().get());
         assert!(close(staged.time.get(), time), "{plan}: {} staged, {time} flat", staged.time.get());
         assert!(close(staged.memory.get(), memory), "{plan}: {} staged, {memory} flat", staged.memory.get());
+    });
+    assert!(checked >= plans_wanted());
+}
+
+/// No share of the optimizer on the host, and no shard group, is faster or leaner than the lower bound of all of them.
+#[test]
+fn floors_of_shardings_are_floors() {
+    let shares = [0.0, 0.25, 0.5, 0.75, 1.0];
+    let checked = for_wide_plans(300, |costs, plan| {
+        let layers = Block::of(costs, plan).layers(costs, plan);
+        let stages = stages_of(costs, plan, &layers);
+        let loaded = Loaded::new(costs, Pipeline::new(costs, plan, &layers, &stages), &stages);
+        let parameters = Parameters::new(costs, plan, &stages);
+        let offload = Offload { optimizer: 0.0, ..plan.offload };
+        let groups = [plan.shard_group, None].map(|shard_group| Plan { shard_group, offload, ..*plan });
+        let floors = groups.map(|plan| {
+            let floor = Sharding::new(costs, &plan, &parameters).floor(costs, &plan, &parameters, &shares);
+            let least = loaded.price(costs, &floor);
+            for share in shares {
+                let own = loaded.price(costs, &floor.with_host(costs, &plan, &parameters, share));
+                assert!(least.time <= own.time && least.memory <= own.memory, "{plan}: {share} {least:?} {own:?}");
+            }
+            floor
+        });
+        let lesser = loaded.price(costs, &floors[0].lesser(&floors[1]));
+        for floor in &floors {
+            let own = loaded.price(costs, floor);
+            assert!(lesser.time <= own.time && lesser.memory <= own.memory, "{plan}: {lesser:?} {own:?}");
+        }
     });
     assert!(checked >= plans_wanted());
 }

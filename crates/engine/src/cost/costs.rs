@@ -22,6 +22,8 @@ pub struct Costs<'a> {
     counts: Vec<u32>,
     /// Parameters of a layer of each kind.
     pub(super) parameters: Vec<LayerParameters>,
+    /// Highest kind of any layer, whose weights are the last that ZeRO 3 scatters.
+    pub(super) highest_kind: usize,
     /// Whether plans are imported runs whose split is not known.
     pub(super) splits_unknown: bool,
     /// Micro-batches in flight at the peaks of ranks.
@@ -53,6 +55,7 @@ impl<'a> Costs<'a> {
             fabric: Fabric::new(problem.cluster(), problem.stack()),
             counts,
             parameters,
+            highest_kind: model.order.iter().copied().max().unwrap_or_default(),
             splits_unknown: false,
             peaks: Peaks::default(),
         }

@@ -35,6 +35,11 @@ impl Sharding {
     fn within(&self, other: &Self) -> bool {
         self.gather <= other.gather && self.scatter <= other.scatter
     }
+
+    /// The lesser of each part of two.
+    fn lesser(&self, other: &Self) -> Self {
+        Self { gather: self.gather.min(other.gather), scatter: self.scatter.min(other.scatter) }
+    }
 }
 
 /// Parts of a step beside its layers.
@@ -124,6 +129,18 @@ impl Sharded {
             && *update <= other.update
             && *host <= other.host
     }
+
+    /// The lesser of each part of two.
+    pub fn lesser(&self, other: &Self) -> Self {
+        let Self { kinds, table, outer, update, host } = self;
+        Self {
+            kinds: kinds.iter().zip(&other.kinds).map(|(a, b)| a.lesser(b)).collect(),
+            table: table.lesser(&other.table),
+            outer: outer.min(other.outer),
+            update: update.min(other.update),
+            host: host.min(other.host),
+        }
+    }
 }
 
 impl Costs<'_> {
@@ -180,8 +197,7 @@ impl Costs<'_> {
         };
         let (all, exposed) = (&layers.all, exposed_on(&layers.all));
         let layers_time = all.busy + exposed;
-        let last_kind = model.order.iter().copied().max().unwrap_or_default();
-        let edge = sharded.kinds[last_kind];
+        let edge = sharded.kinds[self.highest_kind];
         let outer = sharded.outer / f64::from(model.layers()) + (sharded.outer - layers_time * 0.5).or_zero();
         let once = sharded.table.gather + sharded.table.scatter + edge.scatter;
         let mut step;

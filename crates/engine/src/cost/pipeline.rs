@@ -52,6 +52,16 @@ impl Edges {
             && *update <= other.update
             && *host <= other.host
     }
+
+    /// The lesser of each part of two.
+    pub fn lesser(&self, other: &Self) -> Self {
+        let Self { exchange, tied, update, host } = self;
+        let exchange = Exchange {
+            reduce: exchange.reduce.min(other.exchange.reduce),
+            gather: exchange.gather.min(other.exchange.gather),
+        };
+        Self { exchange, tied: tied.min(other.tied), update: update.min(other.update), host: host.min(other.host) }
+    }
 }
 
 impl Costs<'_> {
@@ -112,7 +122,7 @@ impl Costs<'_> {
     pub(super) fn least_edges(&self, plan: &Plan, edges: &Edges) -> Seconds {
         let endless = Seconds::new(f64::INFINITY);
         let windows = Windows { backward: endless, forward: endless, micro_backward: endless, run: 1.0 };
-        self.exposed_exchange(plan, edges.exchange, &windows, 1.0) + edges.tied + edges.update
+        self.exposed_exchange(plan, edges.exchange, &windows, 1.0) + edges.tied + edges.update + edges.host
     }
 
     /// A flow, its sends and its edges as one step.

@@ -17,6 +17,29 @@ enum Takes {
     Pair,
 }
 
+/// Number of kinds of durations of a stage.
+const KINDS: usize = 5;
+
+/// Longest chain of dependent operations of one step, as counts of durations. Its length on any other stage times is a lower
+/// bound of the step time there, for dependencies do not depend on stage times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CriticalPath {
+    /// Stage × [`KINDS`] + kind of duration, with the number of such operations.
+    visits: Box<[(u32, u32)]>,
+}
+
+impl CriticalPath {
+    /// Length of the path on these stages, without sends.
+    pub fn length(&self, stages: &[StageTime]) -> Seconds {
+        let one = |&(place, times): &(u32, u32)| {
+            let StageTime { forward, backward, wgrad, paired } = stages[place as usize / KINDS];
+            let time = [forward, backward, backward - wgrad, wgrad, paired][place as usize % KINDS];
+            time * f64::from(times)
+        };
+        self.visits.iter().map(one).sum()
+    }
+}
+
 /// Operation, or pair of operations, with its dependencies.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
@@ -94,6 +117,25 @@ impl Player {
         Seconds::new(self.ends(stages).into_iter().fold(0.0, f64::max))
     }
 
+    /// Step time and the critical path of a step.
+    pub fn play(&self, stages: &[StageTime]) -> (Seconds, CriticalPath) {
+        let ends = self.ends(stages);
+        let mut counts = vec![0; self.chunks * KINDS];
+        self.walk_back(&ends, |placed| counts[placed.stage as usize * KINDS + placed.takes as usize] += 1);
+        let visits = (0..).zip(counts).filter(|(_, times)| *times > 0).collect();
+        (Seconds::new(ends.into_iter().fold(0.0, f64::max)), CriticalPath { visits })
+    }
+
+    /// Calls `visit` with each operation of the critical path, from the last.
+    fn walk_back(&self, ends: &[f64], mut visit: impl FnMut(&Placed)) {
+        let later = |&a: &usize, &b: &usize| ends[a].total_cmp(&ends[b]);
+        let mut next = (0..ends.len()).max_by(later);
+        while let Some(at) = next {
+            visit(&self.placed[at]);
+            next = self.waits_of(at).iter().map(|&before| before as usize).max_by(later);
+        }
+    }
+
     fn waits_of(&self, at: usize) -> &[u32] {
         let to = self.placed.get(at + 1).map_or(self.waits.len(), |next| next.from as usize);
         &self.waits[self.placed[at].from as usize..to]
@@ -123,10 +165,9 @@ impl Player {
     /// its mirror image, and counts with its lower bound.
     pub fn critical_path(&self, stages: &[StageTime], pairing: Pairing) -> Option<Path> {
         let ends = self.ends(stages);
-        let mut at = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
-        let mut path = Path::empty(self.placed[at].rank, self.chunks);
-        loop {
-            let placed = self.placed[at];
+        let last = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
+        let mut path = Path::empty(self.placed[last].rank, self.chunks);
+        self.walk_back(&ends, |placed| {
             let stage = placed.stage as usize;
             match placed.takes {
                 Takes::Forward => path.visit(Pass::Forward, stage),
@@ -135,12 +176,8 @@ impl Player {
                 Takes::Wgrad => path.visit(Pass::Wgrad, stage),
                 Takes::Pair => path.visit_pair(stage, self.chunks - 1 - stage, pairing),
             }
-            let last = self.waits_of(at).iter().copied().max_by(|&a, &b| ends[a as usize].total_cmp(&ends[b as usize]));
-            match last {
-                Some(before) => at = before as usize,
-                None => return Some(path),
-            }
-        }
+        });
+        Some(path)
     }
 }
 
@@ -208,6 +245,12 @@ mod tests {
                     .collect();
                 let step = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs");
                 assert_eq!(player.makespan(&stages), step, "{schedule:?} {pp} {m}");
+                let (same, critical) = player.play(&stages);
+                assert_eq!(same, step);
+                assert!((critical.length(&stages) - step).get().abs() < 1e-9, "{schedule:?} {pp} {m}");
+                let other: Vec<StageTime> =
+                    stages.iter().map(|stage| StageTime { forward: stage.forward * random(), ..*stage }).collect();
+                assert!(critical.length(&other).get() <= player.makespan(&other).get() * (1.0 + 1e-12));
                 let alone = Pairing { slower: 1.0, traffic: 0.0 };
                 let length = player.critical_path(&stages, alone).expect("it runs").length(&stages);
                 assert!((length - step).get().abs() < 1e-9, "{schedule:?} {pp} {m}: {length} of {step}");

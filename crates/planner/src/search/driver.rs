@@ -4,12 +4,13 @@ use std::ops::ControlFlow;
 
 use rayon::prelude::*;
 
+use super::cache::CostCache;
 use super::certificate::{Certificate, SearchProof};
 use super::explore::{Explorer, SearchState};
 use super::incumbents::{Incumbents, SearchTarget};
 use super::options::{Goal, Objective, SearchOptions};
 use super::ranking::{NearMiss, Ranking};
-use super::tables::{CostCache, Shapes, Tables};
+use super::tables::{Shapes, Tables};
 use crate::space::{Space, check, check_with_idle};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Price, layer_bound};
@@ -97,7 +98,7 @@ pub(super) fn search_from(
         }
     }
     let (found, proof) = run(costs, &space, known, parts, control);
-    let SearchState { best, counts } = found;
+    let SearchState { best, counts, paths: _ } = found;
     let size = space.size();
     let evaluations = best.into_plans().iter().map(|plan| costs.evaluate_played(plan)).collect();
     let certificate = Certificate::new(size, &counts, proof);
@@ -141,7 +142,7 @@ pub(super) fn run(
             .par_iter()
             .map(|&(_, index)| {
                 let (plan, mixing, feeding) = shapes.at(index);
-                Explorer { costs, space, tables: &tables, known: &found.best }.explore(&plan, mixing, feeding)
+                Explorer { costs, space, tables: &tables, known: &found }.explore(&plan, mixing, feeding)
             })
             .collect();
         found = explored.into_iter().fold(found, SearchState::merge);

@@ -4,8 +4,10 @@ use std::cell::OnceCell;
 use std::sync::Arc;
 
 use super::certificate::Counts;
+use super::critical::CriticalPaths;
 use super::incumbents::Incumbents;
-use super::tables::{Menu, Pipe, Recomputes, Tables};
+use super::menus::{Menu, ShardingList};
+use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, legal, too_large_for_hosts};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
@@ -15,21 +17,23 @@ use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// Incumbents and counts of a search, or of a part of it.
+/// Incumbents, counts and critical paths of a search, or of a part of it.
 #[derive(Clone, Debug)]
 pub(super) struct SearchState {
     pub best: Incumbents,
     pub counts: Counts,
+    pub paths: CriticalPaths,
 }
 
 impl SearchState {
     pub fn new(best: Incumbents) -> Self {
-        Self { best, counts: Counts::default() }
+        Self { best, counts: Counts::default(), paths: CriticalPaths::default() }
     }
 
     pub fn merge(mut self, other: Self) -> Self {
         self.counts.add(other.counts);
-        Self { best: self.best.merge(other.best), counts: self.counts }
+        self.paths.extend(other.paths);
+        Self { best: self.best.merge(other.best), ..self }
     }
 }
 
@@ -38,7 +42,7 @@ pub(super) struct Explorer<'e> {
     pub costs: &'e Costs<'e>,
     pub space: &'e Space<'e>,
     pub tables: &'e Tables<'e>,
-    pub known: &'e Incumbents,
+    pub known: &'e SearchState,
 }
 
 /// Layers of one shape under each recomputation, computed on first use.
@@ -70,7 +74,7 @@ impl<'r> Recomputed<'r> {
 impl Explorer<'_> {
     /// Searches every plan of a shape.
     pub fn explore(&self, shape: &Plan, mixing: &Mixing, feeding: &Feeding) -> SearchState {
-        let mut found = SearchState::new(self.known.beside());
+        let mut found = SearchState::new(self.known.best.beside());
         let block = Block::new(self.costs, shape, mixing, feeding);
         let layers = Recomputed::new(self.costs, shape, block, self.tables.recomputes());
         for layout in self.space.layouts(shape) {
@@ -130,12 +134,12 @@ impl Explorer<'_> {
         if let Some(why) = &menu.inexpressible.1 {
             found.counts.reject(why, left_out);
         }
-        let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
+        let sharded = menu.replicated.count + menu.sharded.count;
         if sharded == 0 {
             return;
         }
         let slow =
-            slow || menu.replicated.is_empty() || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
+            slow || menu.replicated.count == 0 || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
         if slow && slow_gathered {
             found.counts.dominated += menu.dominated * pipe.below;
             found.counts.flow += all - menu.dominated * pipe.below - left_out;
@@ -173,9 +177,9 @@ impl Explorer<'_> {
                 continue;
             }
             let menu = if differs { self.tables.menu(&plan, stages) } else { Arc::clone(&menu) };
-            let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
+            let sharded = menu.replicated.count + menu.sharded.count;
             found.counts.dominated += menu.dominated * shares.len() as u64;
-            if menu.sharded.is_empty() {
+            if menu.sharded.count == 0 {
                 let least = least_time_of_flow(self.costs, &plan, layers, stages) + menu.edges;
                 if hopeless(least, Bytes::ZERO, found) {
                     found.counts.flow += sharded * shares.len() as u64;
@@ -202,12 +206,12 @@ impl Explorer<'_> {
         let hopeless =
             |time: Seconds, memory: Bytes, found: &SearchState| found.best.is_hopeless(&layout, Price { time, memory });
         let budget = Bytes::new(found.best.wanted.budget);
-        let sharded = (menu.replicated.len() + menu.sharded.len()) as u64;
+        let sharded = menu.replicated.count + menu.sharded.count;
         for (fewer, &activations) in shares.iter().enumerate() {
             let pipeline = on_device.with_offloaded(self.costs, activations);
-            let slow = menu.replicated.is_empty() || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
+            let slow = menu.replicated.count == 0 || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
             let slow_gathered =
-                menu.sharded.is_empty() || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
+                menu.sharded.count == 0 || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
             if slow && slow_gathered {
                 // Offloading more, or recomputing one more layer, is no faster.
                 found.counts.flow += sharded * (shares.len() - fewer) as u64;
@@ -224,78 +228,124 @@ impl Explorer<'_> {
                 (&menu.sharded, slow_gathered, Seconds::ZERO),
             ] {
                 if slow || hopeless(least, needed, found) {
-                    found.counts.flow += list.len() as u64;
+                    found.counts.flow += list.count;
                 } else {
-                    self.shardings(&loaded, list, menu.edges, found);
+                    self.shardings(&loaded, list, menu, found);
                 }
             }
         }
         false
     }
 
-    /// Evaluates the shardings of a list on a pipeline; `edges` is a lower bound of the time at both ends of a step under
-    /// any of them.
-    fn shardings(&self, loaded: &Loaded, list: &[Sharding], edges: Seconds, found: &mut SearchState) {
+    /// Evaluates the shardings of a list on a pipeline, but for those whose lower bound is too slow.
+    fn shardings(&self, loaded: &Loaded, list: &ShardingList, menu: &Menu, found: &mut SearchState) {
         let pipeline = &loaded.pipeline;
-        let layout = &pipeline.plan.layout;
-        let budget = Bytes::new(found.best.wanted.budget);
-        let mut flow =
-            if list.first().is_some_and(|sharding| sharding.zero() == ZeroStage::Three) || !pipeline.is_played() {
-                Flow::Closed
-            } else {
-                Flow::Unplayed
+        let is_sharded = list.groups.first().is_some_and(|group| group.floor.zero() == ZeroStage::Three);
+        let mut leaf = Leaf {
+            loaded,
+            edges: menu.edges,
+            flow: if is_sharded || !pipeline.is_played() { Flow::Closed } else { Flow::Unplayed },
+            too_large: None,
+        };
+        let mut left = list.count;
+        for group in &list.groups {
+            let is_slow = |floor: &Sharding, leaf: &Leaf, found: &SearchState| {
+                let time = leaf.flow.time(self.costs, loaded, floor);
+                found.best.is_hopeless(&pipeline.plan.layout, Price { time, memory: Bytes::ZERO })
             };
-        let mut too_large: Option<(Rejection, u64)> = None;
-        for (at, sharding) in list.iter().enumerate() {
-            let (memory, rank) = loaded.memory(sharding);
-            if memory > budget {
-                let first = || (Rejection::OutOfMemory { needed: memory, available: budget, rank }, 0);
-                too_large.get_or_insert_with(first).1 += 1;
+            if is_slow(&group.floor, &leaf, found) {
+                left -= group.count;
+                found.counts.sharding += group.count;
                 continue;
             }
-            let mut time = flow.time(self.costs, loaded, sharding);
-            if found.best.is_hopeless(layout, Price { time, memory }) {
-                found.counts.sharding += 1;
-                continue;
-            }
-            let plan = sharding.of(&pipeline.plan);
-            let refused = self.space.inexpressible(&plan).or_else(|| too_large_for_hosts(self.costs, &plan));
-            if let Some(why) = refused {
-                found.counts.reject(&why, 1);
-                continue;
-            }
-            if matches!(flow, Flow::Unplayed) {
-                let Some(played) = self.play(pipeline, edges, found) else {
-                    found.counts.flow += (list.len() - at) as u64;
-                    break;
-                };
-                flow = played;
-                time = flow.time(self.costs, loaded, sharding);
-            }
-            found.counts.priced += 1;
-            let price = Price { time, memory };
-            if !found.best.is_hopeless(layout, price) {
-                found.best.offer(plan, price);
+            for own in &group.shardings {
+                if is_slow(&own.floor, &leaf, found) {
+                    left -= own.count();
+                    found.counts.sharding += own.count();
+                    continue;
+                }
+                for sharding in own.each(self.costs, &pipeline.plan, &menu.parameters) {
+                    if !self.sharding(&mut leaf, sharding, found) {
+                        found.counts.flow += left;
+                        return leaf.count_too_large(found);
+                    }
+                    left -= 1;
+                }
             }
         }
-        if let Some((rejection, count)) = too_large {
-            found.counts.reject(&rejection, count);
-        }
+        leaf.count_too_large(found);
     }
 
-    /// Simulates a pipeline; `None` if its critical-path bound or its simulated time excludes every sharding.
+    /// Evaluates one sharding. Returns whether the simulated pipeline leaves any sharding fast enough.
+    fn sharding(&self, leaf: &mut Leaf, sharding: &Sharding, found: &mut SearchState) -> bool {
+        let pipeline = &leaf.loaded.pipeline;
+        let layout = &pipeline.plan.layout;
+        let (memory, rank) = leaf.loaded.memory(sharding);
+        let budget = Bytes::new(found.best.wanted.budget);
+        if memory > budget {
+            let first = || (Rejection::OutOfMemory { needed: memory, available: budget, rank }, 0);
+            leaf.too_large.get_or_insert_with(first).1 += 1;
+            return true;
+        }
+        let mut time = leaf.flow.time(self.costs, leaf.loaded, sharding);
+        if found.best.is_hopeless(layout, Price { time, memory }) {
+            found.counts.sharding += 1;
+            return true;
+        }
+        let plan = sharding.of(&pipeline.plan);
+        let refused = self.space.inexpressible(&plan).or_else(|| too_large_for_hosts(self.costs, &plan));
+        if let Some(why) = refused {
+            found.counts.reject(&why, 1);
+            return true;
+        }
+        if matches!(leaf.flow, Flow::Unplayed) {
+            let Some(played) = self.play(pipeline, leaf.edges, found) else { return false };
+            leaf.flow = played;
+            time = leaf.flow.time(self.costs, leaf.loaded, sharding);
+        }
+        found.counts.priced += 1;
+        let price = Price { time, memory };
+        if !found.best.is_hopeless(layout, price) {
+            found.best.offer(plan, price);
+        }
+        true
+    }
+
+    /// Simulates a pipeline; `None` if a critical-path bound or its simulated time excludes every sharding.
     fn play(&self, pipeline: &Pipeline, edges: Seconds, found: &mut SearchState) -> Option<Flow> {
         let hopeless = |flow: Seconds, found: &SearchState| {
             let time = pipeline.least_time_played(flow) + edges;
             found.best.is_hopeless(&pipeline.plan.layout, Price { time, memory: Bytes::ZERO })
         };
         let stages = self.costs.stage_times(&pipeline.plan, &pipeline.layers.shape);
-        if hopeless(self.tables.least_flow(&pipeline.plan, &stages), found) {
+        let Some(key) = self.tables.player_key(&pipeline.plan) else { return Some(Flow::Played(None)) };
+        let longest = self.known.paths.longest(key, &stages).max(found.paths.longest(key, &stages));
+        if hopeless(longest, found) || hopeless(self.tables.least_flow(&pipeline.plan, &stages), found) {
             return None;
         }
+        let Some(player) = self.tables.player(key) else { return Some(Flow::Played(None)) };
         found.counts.played += 1;
-        let played = self.costs.simulated_flow(&pipeline.plan, &stages);
-        (!played.is_some_and(|played| hopeless(played, found))).then_some(Flow::Played(played))
+        let (played, path) = player.play(&stages);
+        found.paths.add(key, Arc::new(path));
+        (!hopeless(played, found)).then_some(Flow::Played(Some(played)))
+    }
+}
+
+/// Shardings of one pipeline under evaluation.
+struct Leaf<'l> {
+    loaded: &'l Loaded<'l>,
+    /// Lower bound of the time at both ends of a step under any sharding.
+    edges: Seconds,
+    flow: Flow,
+    /// First sharding that exceeds the memory, and the number of those that do.
+    too_large: Option<(Rejection, u64)>,
+}
+
+impl Leaf<'_> {
+    fn count_too_large(self, found: &mut SearchState) {
+        if let Some((rejection, count)) = self.too_large {
+            found.counts.reject(&rejection, count);
+        }
     }
 }
 

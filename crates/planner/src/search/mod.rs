@@ -9,10 +9,13 @@
 //! if its bound exceeds the cutoff. So the answer is that of evaluating every plan, and the [`Certificate`] counts the
 //! plans that each bound and rule excludes; the counts sum to the size of the space, which is known in advance.
 
+mod cache;
 mod certificate;
+mod critical;
 mod driver;
 mod explore;
 mod incumbents;
+mod menus;
 mod neighbours;
 mod options;
 mod ranking;

@@ -1,84 +1,23 @@
 //! Tables shared by all shapes of a search: layer costs, classes of ranks, and lists of shardings, each computed once.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use itertools::Itertools as _;
 use rayon::prelude::*;
 
-use crate::space::{Rejection, Restrictions, Space};
+use super::cache::{CostCache, FeedingKey, PlayerKey};
+use super::menus::{Menu, Menus};
+use crate::space::Space;
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::incremental::{Feeding, Layers, Mixing, Parameters, Sharding, Stages, least_states};
-use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
+use meshwright_engine::cost::incremental::{Feeding, Layers, Mixing, Stages};
+use meshwright_engine::plan::{Layout, Plan, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
-use meshwright_engine::schedule::paths::{Path, paths_through};
+use meshwright_engine::schedule::player::Player;
 use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Dispatcher;
-use meshwright_engine::units::{Bytes, Seconds};
-
-/// Cache of costs for several searches of one problem. The costs do not depend on a search's restrictions; menus do and are
-/// stored by them.
-#[derive(Debug, Default)]
-pub(super) struct CostCache {
-    mixings: RwLock<BTreeMap<MixingKey, Arc<Mixing>>>,
-    feedings: RwLock<BTreeMap<FeedingKey, Arc<Feeding>>>,
-    stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
-    chains: RwLock<BTreeMap<ChainsKey, Arc<[Path]>>>,
-    menus: Mutex<Vec<(Restrictions, Arc<Menus>)>>,
-}
-
-impl CostCache {
-    fn mixing(&self, costs: &Costs, plan: &Plan) -> Arc<Mixing> {
-        let Layout { tp, cp, .. } = plan.layout;
-        let key = (tp, plan.sequence_parallel, cp, plan.cp_kind, plan.micro_batch);
-        if let Some(known) = self.mixings.read().expect("no writer panics").get(&key) {
-            return Arc::clone(known);
-        }
-        let mixing = Arc::new(Mixing::new(costs, plan));
-        Arc::clone(self.mixings.write().expect("no writer panics").entry(key).or_insert(mixing))
-    }
-
-    fn feeding(&self, costs: &Costs, key: FeedingKey, plan: &Plan) -> Arc<Feeding> {
-        if let Some(known) = self.feedings.read().expect("no writer panics").get(&key) {
-            return Arc::clone(known);
-        }
-        let feeding = Arc::new(Feeding::new(costs, plan));
-        Arc::clone(self.feedings.write().expect("no writer panics").entry(key).or_insert(feeding))
-    }
-
-    fn stages(&self, key: StagesKey, make: impl FnOnce() -> Stages) -> Arc<Stages> {
-        if let Some(known) = self.stages.read().expect("no writer panics").get(&key) {
-            return Arc::clone(known);
-        }
-        let stages = Arc::new(make());
-        Arc::clone(self.stages.write().expect("no writer panics").entry(key).or_insert(stages))
-    }
-
-    fn chains(&self, key: ChainsKey) -> Arc<[Path]> {
-        if let Some(known) = self.chains.read().expect("no writer panics").get(&key) {
-            return Arc::clone(known);
-        }
-        let (schedule, pp, micro_batches, rank) = key;
-        let chains = paths_through(schedule, pp, micro_batches, rank).into();
-        Arc::clone(self.chains.write().expect("no writer panics").entry(key).or_insert(chains))
-    }
-
-    /// Menus under the restrictions that concern sharding.
-    fn menus(&self, restrictions: &Restrictions) -> Arc<Menus> {
-        let of_shardings = restrictions.only(&SHARDING_KEYS);
-        let mut menus = self.menus.lock().expect("nobody panics with it");
-        let place = menus.iter().position(|(known, _)| *known == of_shardings);
-        let asked = place.map_or_else(|| (of_shardings, Arc::default()), |place| menus.remove(place));
-        let found = Arc::clone(&asked.1);
-        // The set that was used least recently is evicted first.
-        menus.push(asked);
-        if menus.len() > MOST_MENUS {
-            menus.remove(0);
-        }
-        found
-    }
-}
+use meshwright_engine::units::Seconds;
 
 /// All shapes of the space, with the costs of their token-mixing and feed-forward parts.
 pub(super) struct Shapes {
@@ -87,11 +26,6 @@ pub(super) struct Shapes {
     /// Index of the mix, index of the feed-forward part, ep, etp and dispatcher of each shape.
     all: Vec<(u32, u32, u32, u32, Dispatcher)>,
 }
-
-/// Key of a token-mixing part: tp, sequence parallelism, cp, its kind, and micro-batch.
-type MixingKey = (u32, bool, u32, CpKind, u32);
-/// Key of a feed-forward part: tp, sequence parallelism, bits of the token count, ep, etp and dispatcher.
-type FeedingKey = (u32, bool, u64, u32, u32, Dispatcher);
 
 impl Shapes {
     pub fn new(costs: &Costs, space: &Space, parts: &CostCache) -> Self {
@@ -127,47 +61,6 @@ impl Shapes {
         (Plan { layout, dispatcher, ..*plan }, mixing, &self.feedings[feeding as usize])
     }
 }
-
-/// Restriction keys that a menu depends on, besides the framework.
-const SHARDING_KEYS: [&str; 5] = ["zero", "shard", "reshard", "offload-optimizer", "order"];
-/// Largest number of menu sets kept at once; on many GPUs, one takes some tens of MiB.
-const MOST_MENUS: usize = 16;
-
-/// Menu of the non-dominated shardings of one layout and schedule.
-#[derive(Debug)]
-pub(super) struct Menu {
-    /// Shardings with whole weights on each replica: ZeRO 0 to 2.
-    pub replicated: Vec<Sharding>,
-    /// Shardings that gather weights layer by layer: ZeRO 3.
-    pub sharded: Vec<Sharding>,
-    /// Number of shardings left out as dominated.
-    pub dominated: u64,
-    /// Number of shardings that the requested framework cannot express, with the first reason.
-    pub inexpressible: (u64, Option<Rejection>),
-    /// Fewest bytes of model states and gathered weights of each class of ranks.
-    pub least: Vec<Bytes>,
-    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2.
-    pub edges: Seconds,
-}
-
-/// Layout, schedule, split, and the layers of its last virtual stage, by which a cost-balanced one is known.
-type MenuKey = (Layout, Schedule, LayerSplit, u32);
-/// Key of menus by content: layout, copies of the weights on a rank, and whether one rank has both ends of the model.
-type ContentKey = (Layout, u32, bool);
-
-/// Menus of one layout, each with the parameters of the ranks that it is for.
-type MenusByParameters = Vec<(Parameters, Arc<Menu>)>;
-
-/// Menus of one set of restrictions: by plan, and by the parameters of its ranks, for many plans share a menu.
-#[derive(Debug, Default)]
-struct Menus {
-    by_plan: RwLock<BTreeMap<MenuKey, Arc<Menu>>>,
-    by_content: RwLock<BTreeMap<ContentKey, MenusByParameters>>,
-}
-/// pp, schedule, split, layers of the last virtual stage of a cost-balanced one, first layers recomputed.
-type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
-/// Key of critical paths: schedule, pp, micro-batches, rank.
-type ChainsKey = (Schedule, u32, u32, u32);
 
 /// Pipelines of one pipeline-parallel size.
 pub(super) struct Pipes {
@@ -303,73 +196,7 @@ impl<'t> Tables<'t> {
 
     /// Menu of a plan's layout and schedule.
     pub fn menu(&self, plan: &Plan, stages: &Stages) -> Arc<Menu> {
-        let key = (plan.layout, plan.schedule, plan.split, stages.last_chunk());
-        if let Some(known) = self.menus.by_plan.read().expect("no writer panics").get(&key) {
-            return Arc::clone(known);
-        }
-        let parameters = Parameters::new(self.costs, plan, stages);
-        let menu = self.menu_of(plan, parameters);
-        Arc::clone(self.menus.by_plan.write().expect("no writer panics").entry(key).or_insert(menu))
-    }
-
-    /// Menu of a layout and the parameters of its ranks: of a schedule it depends only on how many copies of the weights a
-    /// rank has, and on whether one rank has both ends of the model.
-    fn menu_of(&self, plan: &Plan, parameters: Parameters) -> Arc<Menu> {
-        let key = (plan.layout, plan.schedule.weight_copies(), plan.schedule.joins_ends(plan.layout.pp));
-        let same = |menus: &[(Parameters, Arc<Menu>)]| {
-            menus.iter().find(|(known, _)| *known == parameters).map(|(_, menu)| Arc::clone(menu))
-        };
-        let known = self.menus.by_content.read().expect("no writer panics").get(&key).and_then(|menus| same(menus));
-        if let Some(known) = known {
-            return known;
-        }
-        let menu = Arc::new(self.make_menu(plan, &parameters));
-        let mut shared = self.menus.by_content.write().expect("no writer panics");
-        let menus = shared.entry(key).or_default();
-        if let Some(known) = same(menus) {
-            return known;
-        }
-        menus.push((parameters, Arc::clone(&menu)));
-        menu
-    }
-
-    /// Builds the menu. A shard group that another of its ZeRO stage and rank order dominates is left out with all its
-    /// shares of offloaded optimizer states: a sharding that dominates on the device dominates with any offloaded share.
-    fn make_menu(&self, plan: &Plan, parameters: &Parameters) -> Menu {
-        let mut kept: Vec<(Sharding, Plan, Vec<f64>)> = Vec::new();
-        let (mut dominated, mut inexpressible) = (0, (0, None));
-        for (choice, hosts) in self.space.shardings_by_host(&plan.layout) {
-            let plan = choice.on(plan);
-            let all = hosts.len() as u64;
-            if let Some(why) = self.space.inexpressible_sharding(&plan) {
-                inexpressible = (inexpressible.0 + all, inexpressible.1.or(Some(why)));
-                continue;
-            }
-            let sharding = Sharding::new(self.costs, &plan, parameters);
-            if kept.iter().any(|(known, _, shares)| shares.len() == hosts.len() && known.dominates(&sharding)) {
-                dominated += all;
-                continue;
-            }
-            kept.retain(|(known, _, shares)| {
-                let goes = shares.len() == hosts.len() && sharding.dominates(known);
-                dominated += if goes { all } else { 0 };
-                !goes
-            });
-            kept.push((sharding, plan, hosts));
-        }
-        // Thousands of menus are kept, so each vector gets its exact capacity.
-        let room = |zero_3: bool| -> usize {
-            let of = kept.iter().filter(|(sharding, ..)| (sharding.zero() == ZeroStage::Three) == zero_3);
-            of.map(|(_, _, hosts)| hosts.len()).sum()
-        };
-        let (mut sharded, mut replicated) = (Vec::with_capacity(room(true)), Vec::with_capacity(room(false)));
-        for (sharding, plan, hosts) in &kept {
-            let list = if sharding.zero() == ZeroStage::Three { &mut sharded } else { &mut replicated };
-            list.extend(hosts.iter().map(|&share| sharding.with_host(self.costs, plan, parameters, share)));
-        }
-        let edges = replicated.iter().map(|sharding| sharding.least_time(self.costs, plan)).reduce(Seconds::min);
-        let least = least_states(replicated.iter().chain(&sharded));
-        Menu { edges: edges.unwrap_or_default(), replicated, sharded, dominated, inexpressible, least }
+        self.menus.of((self.costs, self.space), plan, stages)
     }
 
     /// Critical-path bound of a simulated pipeline: the longest path through the rank with the most work, and zero if there
@@ -385,6 +212,17 @@ impl<'t> Tables<'t> {
             (0..pp).reduce(|a, b| if work[b as usize] >= work[a as usize] { b } else { a }).unwrap_or_default();
         let chains = self.parts.chains((schedule, pp, micro_batches, busiest));
         chains.iter().map(|chain| chain.length(stages)).fold(Seconds::ZERO, Seconds::max)
+    }
+
+    /// Key of a pipeline's simulator; `None` if there is nothing to simulate.
+    pub fn player_key(&self, plan: &Plan) -> Option<PlayerKey> {
+        let micro_batches = self.costs.whole_micro_batches(plan).filter(|_| plan.layout.pp > 1)?;
+        Some((plan.schedule, plan.layout.pp, micro_batches))
+    }
+
+    /// Simulator of a schedule; `None` if it does not run.
+    pub fn player(&self, key: PlayerKey) -> Option<Arc<Player>> {
+        self.parts.player(key)
     }
 
     /// Classes of the ranks of a pipeline. A cost-balanced split is known by its last virtual stage, which is no longer than an

@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 
+use super::cache::CostCache;
 use super::driver::search_from;
 use super::options::{Goal, SearchOptions};
 use super::ranking::Ranking;
-use super::tables::CostCache;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::units::Seconds;

@@ -1,5 +1,7 @@
 //! Values of the lower dimensions: dispatcher, schedule and split, recomputation, offload, sharding, rank order.
 
+use std::sync::Arc;
+
 use super::Space;
 use super::sharding::{ShardingChoice, orders};
 use crate::space::divisors;
@@ -253,16 +255,16 @@ impl Space<'_> {
     }
 
     /// Shardings of a layout without optimizer offload, each with the offloaded shares that it allows.
-    pub fn shardings_by_host(&self, layout: &Layout) -> Vec<(ShardingChoice, Vec<f64>)> {
+    pub fn shardings_by_host(&self, layout: &Layout) -> Vec<(ShardingChoice, Arc<[f64]>)> {
         let orders = self.orders(layout);
         let mut all = Vec::new();
         for zero in self.zero_stages(layout.pp) {
             let groups = self.shard_groups(zero, layout.dense_replicas());
-            let (reshards, hosts) = (self.reshards(zero), self.offloaded_optimizer(zero));
+            let (reshards, hosts): (_, Arc<[f64]>) = (self.reshards(zero), self.offloaded_optimizer(zero).into());
             for (&order, &shard_group, &reshard_after_forward) in itertools::iproduct!(&orders, &groups, &reshards) {
                 let optimizer_on_host = 0.0;
                 let sharding = ShardingChoice { zero, shard_group, reshard_after_forward, optimizer_on_host, order };
-                all.push((sharding, hosts.clone()));
+                all.push((sharding, Arc::clone(&hosts)));
             }
         }
         all
@@ -272,7 +274,8 @@ impl Space<'_> {
     pub fn shardings(&self, layout: &Layout) -> Vec<ShardingChoice> {
         let all = self.shardings_by_host(layout).into_iter();
         all.flat_map(|(sharding, hosts)| {
-            hosts.into_iter().map(move |optimizer_on_host| ShardingChoice { optimizer_on_host, ..sharding })
+            let at = move |&optimizer_on_host: &f64| ShardingChoice { optimizer_on_host, ..sharding };
+            hosts.iter().map(at).collect::<Vec<_>>()
         })
         .collect()
     }

@@ -20,6 +20,16 @@ pub(super) enum Engine {
     Sharded(Box<Sharded>),
 }
 
+impl Engine {
+    /// The engine with another update, on the device and on the host.
+    fn with_update(&self, (update, host): (Seconds, Seconds)) -> Self {
+        match self {
+            Self::Replicated(edges) => Self::Replicated(Edges { update, host, ..*edges }),
+            Self::Sharded(sharded) => Self::Sharded(Box::new(Sharded { update, host, ..Sharded::clone(sharded) })),
+        }
+    }
+}
+
 /// One way to shard: ZeRO stage, shard group, resharding, offloaded optimizer, rank order.
 #[derive(Clone, Debug)]
 pub struct Sharding {
@@ -113,13 +123,61 @@ impl Sharding {
     #[must_use]
     pub fn with_host(&self, costs: &Costs, plan: &Plan, parameters: &Parameters, optimizer: f64) -> Self {
         let plan = &Plan { offload: Offload { optimizer, ..plan.offload }, ..*plan };
-        let (update, host) = parameters.update(costs, plan);
-        let engine = match &self.engine {
-            Engine::Replicated(edges) => Engine::Replicated(Edges { update, host, ..*edges }),
-            Engine::Sharded(sharded) => Engine::Sharded(Box::new(Sharded { update, host, ..Sharded::clone(sharded) })),
+        let engine = self.engine.with_update(parameters.update(costs, plan));
+        let (states, order) = (parameters.states(costs, plan), self.order);
+        let Self { zero, shard_group, reshard_after_forward, unsharded, .. } = *self;
+        Self {
+            zero,
+            shard_group,
+            reshard_after_forward,
+            optimizer_on_host: optimizer,
+            order,
+            engine,
+            states,
+            unsharded,
+        }
+    }
+
+    /// Lower bound, in time and memory, of this sharding with any of these shares of the optimizer on the host: the shortest
+    /// update of any, and the fewest bytes of states.
+    #[must_use]
+    pub fn floor(self, costs: &Costs, plan: &Plan, parameters: &Parameters, shares: &[f64]) -> Self {
+        if shares == [self.optimizer_on_host] {
+            return self;
+        }
+        let at = |optimizer| Plan { offload: Offload { optimizer, ..plan.offload }, ..*plan };
+        let update = |&share: &f64| {
+            let (device, host) = parameters.update(costs, &at(share));
+            (device + host) * ROUNDING
         };
-        let states = parameters.states(costs, plan);
-        Self { optimizer_on_host: optimizer, engine, states, ..self.clone() }
+        let update = shares.iter().map(update).reduce(Seconds::min).unwrap_or_default();
+        let most = shares.iter().copied().fold(0.0, f64::max);
+        let states = parameters.states(costs, &at(most));
+        Self { engine: self.engine.with_update((update, Seconds::ZERO)), states, ..self }
+    }
+
+    /// Lower bound, in time and memory, of both shardings, of one ZeRO stage and rank order: each part is the lesser of theirs.
+    #[must_use]
+    pub fn lesser(&self, other: &Self) -> Self {
+        let engine = match (&self.engine, &other.engine) {
+            (Engine::Replicated(mine), Engine::Replicated(theirs)) => Engine::Replicated(mine.lesser(theirs)),
+            (Engine::Sharded(mine), Engine::Sharded(theirs)) => Engine::Sharded(Box::new(mine.lesser(theirs))),
+            (Engine::Replicated(_), Engine::Sharded(_)) | (Engine::Sharded(_), Engine::Replicated(_)) => {
+                unreachable!("a ZeRO stage has one engine")
+            }
+        };
+        Self {
+            reshard_after_forward: self.reshard_after_forward && other.reshard_after_forward,
+            engine,
+            states: self.states.iter().zip(&other.states).map(|(a, b)| a.min(*b)).collect(),
+            unsharded: self.unsharded.min(other.unsharded),
+            ..self.clone()
+        }
+    }
+
+    /// Rank order of its layout.
+    pub const fn order(&self) -> RankOrder {
+        self.order
     }
 
     /// Its ZeRO stage.
@@ -143,7 +201,7 @@ impl Sharding {
     pub fn least_time(&self, costs: &Costs, plan: &Plan) -> Seconds {
         match &self.engine {
             Engine::Replicated(edges) => costs.least_edges(&self.of(plan), edges) * ROUNDING,
-            Engine::Sharded(sharded) => sharded.update,
+            Engine::Sharded(sharded) => sharded.update + sharded.host,
         }
     }
 

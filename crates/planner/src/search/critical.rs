@@ -1,0 +1,44 @@
+//! Critical paths of pipelines that were simulated: lower bounds of those that are simulated later.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::cache::PlayerKey;
+use meshwright_engine::schedule::player::CriticalPath;
+use meshwright_engine::schedule::replay::StageTime;
+use meshwright_engine::units::Seconds;
+
+/// Most paths kept of one schedule, pp and number of micro-batches.
+const MOST_PATHS: usize = 8;
+
+/// Critical paths by schedule, pp and number of micro-batches, the latest last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CriticalPaths(BTreeMap<PlayerKey, Vec<Arc<CriticalPath>>>);
+
+impl CriticalPaths {
+    /// Length of the longest path on these stages; zero if none is known.
+    pub fn longest(&self, key: PlayerKey, stages: &[StageTime]) -> Seconds {
+        let paths = self.0.get(&key).map_or(&[][..], |paths| paths);
+        paths.iter().map(|path| path.length(stages)).fold(Seconds::ZERO, Seconds::max)
+    }
+
+    /// Adds a path; the oldest of its key goes where there are too many.
+    pub fn add(&mut self, key: PlayerKey, path: Arc<CriticalPath>) {
+        let paths = self.0.entry(key).or_default();
+        if !paths.contains(&path) {
+            paths.push(path);
+            if paths.len() > MOST_PATHS {
+                paths.remove(0);
+            }
+        }
+    }
+
+    /// Adds all paths of another.
+    pub fn extend(&mut self, other: Self) {
+        for (key, paths) in other.0 {
+            for path in paths {
+                self.add(key, path);
+            }
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Menus: shardings of a layout that no other dominates, grouped, with a lower bound of each group.
+
+use std::collections::BTreeMap;
+use std::slice;
+use std::sync::{Arc, OnceLock, RwLock};
+
+use crate::space::{Rejection, Space};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::cost::incremental::{Parameters, Sharding, Stages, least_states};
+use meshwright_engine::plan::{Layout, Plan, ZeroStage};
+use meshwright_engine::schedule::Schedule;
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::units::{Bytes, Seconds};
+
+/// Shardings that differ in the share of optimizer states on the host alone.
+#[derive(Debug)]
+pub(super) struct HostShares {
+    /// Lower bound of all of them.
+    pub floor: Sharding,
+    /// Shares of optimizer states on the host.
+    shares: Arc<[f64]>,
+    /// Each sharding, priced on first use; the floor alone where that is the only one.
+    each: OnceLock<Box<[Sharding]>>,
+}
+
+impl HostShares {
+    fn new(costs: &Costs, plan: &Plan, parameters: &Parameters, on_device: Sharding, shares: Arc<[f64]>) -> Self {
+        Self { floor: on_device.floor(costs, plan, parameters, &shares), shares, each: OnceLock::new() }
+    }
+
+    /// Number of shardings.
+    pub fn count(&self) -> u64 {
+        self.shares.len() as u64
+    }
+
+    /// Each sharding, in the order of the shares.
+    pub fn each(&self, costs: &Costs, plan: &Plan, parameters: &Parameters) -> &[Sharding] {
+        if self.shares[..] == [0.0] {
+            return slice::from_ref(&self.floor);
+        }
+        let of = |&share: &f64| self.floor.with_host(costs, &self.floor.of(plan), parameters, share);
+        self.each.get_or_init(|| self.shares.iter().map(of).collect())
+    }
+}
+
+/// Shardings of one ZeRO stage and rank order.
+#[derive(Debug)]
+pub(super) struct ShardingGroup {
+    /// Lower bound of all of them.
+    pub floor: Sharding,
+    pub shardings: Vec<HostShares>,
+    /// Number of shardings.
+    pub count: u64,
+}
+
+/// Menu of the non-dominated shardings of one layout and schedule.
+#[derive(Debug)]
+pub(super) struct Menu {
+    /// Shardings with whole weights on each replica: ZeRO 0 to 2.
+    pub replicated: ShardingList,
+    /// Shardings that gather weights layer by layer: ZeRO 3.
+    pub sharded: ShardingList,
+    /// Number of shardings left out as dominated.
+    pub dominated: u64,
+    /// Number of shardings that the requested framework cannot express, with the first reason.
+    pub inexpressible: (u64, Option<Rejection>),
+    /// Fewest bytes of model states and gathered weights of each class of ranks.
+    pub least: Vec<Bytes>,
+    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2.
+    pub edges: Seconds,
+    /// Parameters of the ranks.
+    pub parameters: Parameters,
+}
+
+/// Shardings of one engine.
+#[derive(Debug, Default)]
+pub(super) struct ShardingList {
+    pub groups: Vec<ShardingGroup>,
+    /// Number of shardings.
+    pub count: u64,
+}
+
+impl ShardingList {
+    /// Adds shardings to the last group, or to a new one if that is of another ZeRO stage or rank order.
+    fn push(&mut self, own: HostShares) {
+        self.count += own.count();
+        let same = |group: &&mut ShardingGroup| {
+            (group.floor.zero(), group.floor.order()) == (own.floor.zero(), own.floor.order())
+        };
+        if let Some(group) = self.groups.last_mut().filter(same) {
+            group.floor = group.floor.lesser(&own.floor);
+            group.count += own.count();
+            group.shardings.push(own);
+        } else {
+            let (floor, count) = (own.floor.clone(), own.count());
+            self.groups.push(ShardingGroup { floor, shardings: vec![own], count });
+        }
+    }
+
+    fn floors(&self) -> impl Iterator<Item = &Sharding> {
+        self.groups.iter().flat_map(|group| &group.shardings).map(|own| &own.floor)
+    }
+}
+
+/// Layout, schedule, split, and the layers of its last virtual stage, by which a cost-balanced one is known.
+type MenuKey = (Layout, Schedule, LayerSplit, u32);
+/// Key of menus by content: layout, copies of the weights on a rank, and whether one rank has both ends of the model.
+type ContentKey = (Layout, u32, bool);
+
+/// Menus of one set of restrictions: by plan, and by the parameters of its ranks, for many plans share a menu.
+#[derive(Debug, Default)]
+pub(super) struct Menus {
+    by_plan: RwLock<BTreeMap<MenuKey, Arc<Menu>>>,
+    by_content: RwLock<BTreeMap<ContentKey, Vec<Arc<Menu>>>>,
+}
+
+impl Menus {
+    /// Menu of a plan's layout and schedule.
+    pub fn of(&self, from: (&Costs, &Space), plan: &Plan, stages: &Stages) -> Arc<Menu> {
+        let key = (plan.layout, plan.schedule, plan.split, stages.last_chunk());
+        if let Some(known) = self.by_plan.read().expect("no writer panics").get(&key) {
+            return Arc::clone(known);
+        }
+        let menu = self.with(from, plan, Parameters::new(from.0, plan, stages));
+        Arc::clone(self.by_plan.write().expect("no writer panics").entry(key).or_insert(menu))
+    }
+
+    /// Menu of a layout and the parameters of its ranks: of a schedule it depends only on how many copies of the weights a
+    /// rank has, and on whether one rank has both ends of the model.
+    fn with(&self, from: (&Costs, &Space), plan: &Plan, parameters: Parameters) -> Arc<Menu> {
+        let key = (plan.layout, plan.schedule.weight_copies(), plan.schedule.joins_ends(plan.layout.pp));
+        let find =
+            |menus: &[Arc<Menu>], own: &Parameters| menus.iter().find(|known| known.parameters == *own).map(Arc::clone);
+        let known = self.by_content.read().expect("no writer panics").get(&key).and_then(|all| find(all, &parameters));
+        if let Some(known) = known {
+            return known;
+        }
+        let menu = Arc::new(Menu::new(from, plan, parameters));
+        let mut shared = self.by_content.write().expect("no writer panics");
+        let menus = shared.entry(key).or_default();
+        if let Some(known) = find(menus, &menu.parameters) {
+            return known;
+        }
+        menus.push(Arc::clone(&menu));
+        menu
+    }
+}
+
+impl Menu {
+    /// Builds the menu. A shard group that another of its ZeRO stage and rank order dominates is left out with all its
+    /// shares of offloaded optimizer states: a sharding that dominates on the device dominates with any offloaded share.
+    fn new((costs, space): (&Costs, &Space), plan: &Plan, parameters: Parameters) -> Self {
+        let mut kept: Vec<(Sharding, Plan, Arc<[f64]>)> = Vec::new();
+        let (mut dominated, mut inexpressible) = (0, (0, None));
+        for (choice, hosts) in space.shardings_by_host(&plan.layout) {
+            let plan = choice.on(plan);
+            let all = hosts.len() as u64;
+            if let Some(why) = space.inexpressible_sharding(&plan) {
+                inexpressible = (inexpressible.0 + all, inexpressible.1.or(Some(why)));
+                continue;
+            }
+            let sharding = Sharding::new(costs, &plan, &parameters);
+            if kept.iter().any(|(known, _, shares)| shares.len() == hosts.len() && known.dominates(&sharding)) {
+                dominated += all;
+                continue;
+            }
+            kept.retain(|(known, _, shares)| {
+                let goes = shares.len() == hosts.len() && sharding.dominates(known);
+                dominated += if goes { all } else { 0 };
+                !goes
+            });
+            kept.push((sharding, plan, hosts));
+        }
+        let (mut sharded, mut replicated) = (ShardingList::default(), ShardingList::default());
+        for (sharding, plan, hosts) in kept {
+            let list = if sharding.zero() == ZeroStage::Three { &mut sharded } else { &mut replicated };
+            list.push(HostShares::new(costs, &plan, &parameters, sharding, hosts));
+        }
+        let edges = replicated.floors().map(|sharding| sharding.least_time(costs, plan)).reduce(Seconds::min);
+        let least = least_states(replicated.floors().chain(sharded.floors()));
+        Self { edges: edges.unwrap_or_default(), replicated, sharded, dominated, inexpressible, least, parameters }
+    }
+}
