@@ -89,6 +89,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
                 all.push(sheets::memory(&report));
             }
             all.push(sheets::oom(&report));
+            all.push(sheets::too_large(&report));
             if !report.choice.classes.is_empty() {
                 all.push(sheets::choice(&report));
             }

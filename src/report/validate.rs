@@ -5,7 +5,7 @@ use meshwright_engine::units::{percent, significant};
 use meshwright_lab::validate::choice::ChoiceScore;
 use meshwright_lab::validate::metrics::Errors;
 use meshwright_lab::validate::omitted::{Unmeasured, Unpredicted};
-use meshwright_lab::validate::{Oom, Report};
+use meshwright_lab::validate::{Oom, Report, TooLarge};
 
 /// Table of step-time errors by class.
 pub fn time(report: &Report) -> Sheet {
@@ -56,6 +56,24 @@ pub fn oom(report: &Report) -> Sheet {
         |name: &str, a: usize, b: usize, wrong: f64| [name.to_owned(), a.to_string(), b.to_string(), percent(wrong)];
     sheet.push(row("ran", true_fits, false_ooms, oom.false_oom_share()));
     sheet.push(row("ran out", false_fits, true_ooms, oom.missed_share()));
+    let Oom { true_fits, false_ooms, .. } = report.oom_stated;
+    let wrong = report.oom_stated.false_oom_share();
+    sheet.push(row("ran, recomputation stated", true_fits, false_ooms, wrong));
+    sheet
+}
+
+/// Table of runs that ran and were predicted not to fit.
+pub fn too_large(report: &Report) -> Sheet {
+    let mut sheet =
+        Sheet::new("Ran, predicted not to fit", &["run", "predicted GiB", "measured GiB", "recomputation stated"]);
+    for TooLarge { id, predicted_gib, measured_gib, recompute } in &report.too_large {
+        sheet.push([
+            id.clone(),
+            format!("{predicted_gib:.1}"),
+            measured_gib.map_or_else(String::new, |peak| format!("{peak:.1}")),
+            recompute.clone(),
+        ]);
+    }
     sheet
 }
 

@@ -328,6 +328,7 @@ fn document(scored: &Scored) -> String {
     section(&mut out, "Step time by class", "", &sheets::time(&scored.report));
     section(&mut out, "Peak memory by kind of figure", "", &sheets::memory(&scored.report));
     section(&mut out, "Running out of memory", "", &sheets::oom(&scored.report));
+    section(&mut out, "Ran, predicted not to fit", "", &sheets::too_large(&scored.report));
     section(
         &mut out,
         "Choosing a plan",

@@ -312,6 +312,9 @@ pub struct Gpu {
     pub processors: Sourced<u32>,
     /// Memory capacity.
     pub hbm: Sourced<Bytes>,
+    /// Memory that the runtime takes beside the tensors, where it is not that of CUDA and NCCL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime_memory: Option<Sourced<Bytes>>,
     /// Bandwidth of the memory.
     pub hbm_bandwidth: Sourced<BytesPerSec>,
     /// Share of the memory bandwidth that streaming kernels reach (`e_mem`).

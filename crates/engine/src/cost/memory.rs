@@ -45,7 +45,9 @@ impl Costs<'_> {
         let buffers = memory.communicator.map_or(Bytes::gib(NCCL_GIB), |one| one * used);
         let sends_tokens = layout.ep > 1 && plan.dispatcher == Dispatcher::AllToAll;
         let tokens = if sends_tokens { memory.all_to_all } else { Bytes::ZERO };
-        Reserve { fragmentation: memory.fragmentation, context: memory.context + buffers + tokens }
+        let cuda = memory.context + buffers + tokens;
+        let context = self.device.gpu.runtime_memory.as_ref().map_or(cuda, |runtime| runtime.value);
+        Reserve { fragmentation: memory.fragmentation, context }
     }
 
     /// Tensors that a rank of this plan may hold: what the profile allows, without context and fragmentation.
@@ -214,12 +216,32 @@ impl Costs<'_> {
         match plan.recompute {
             Recompute::None | Recompute::FirstLayers(_) => self.all_activations(kind, plan, Modules::default()),
             Recompute::Selective(modules) => self.all_activations(kind, plan, modules),
-            Recompute::PerOp => self.all_activations(kind, plan, Modules::default()) * self.device.stack.per_op_kept,
+            Recompute::PerOp => self.kept_by_operator(kind, plan),
             Recompute::EveryOther => {
                 self.all_activations(kind, plan, Modules::default()) * 0.5 + self.checkpoint(plan) * 0.5
             }
             Recompute::Full => self.checkpoint(plan),
         }
+    }
+
+    /// Activations that checkpointing by operator keeps of one layer: a share of all, or where the stack keeps the outputs of
+    /// matmuls and the layer has attention and a dense MLP
+    ///
+    /// ```text
+    /// n·(2·d(a+2g)/t + 2·G·f/t + 4h/ts + 2h/ts)          QKV, gate and up, both outputs, the layer's input
+    /// ```
+    ///
+    /// Source: [maxtext] `remat_policy: minimal`.
+    fn kept_by_operator(&self, kind: usize, plan: &Plan) -> Bytes {
+        let layer = &self.problem.model().kinds[kind];
+        if let (true, Mixer::Attention(attention), Ffn::Dense(mlp)) =
+            (self.device.stack.memory.keeps_matmul_outputs, &layer.mixer, &layer.ffn)
+        {
+            let split = attention.qkv_width() as f64 + mlp.gates() as f64 * f64::from(mlp.intermediate);
+            let whole = 3.0 * f64::from(self.problem.model().hidden) / plan.sequence_shards();
+            return Bytes::new(self.tokens(plan) * 2.0 * (split / f64::from(plan.layout.tp) + whole));
+        }
+        self.all_activations(kind, plan, Modules::default()) * self.device.stack.per_op_kept
     }
 
     /// Activations of one layer, without those of the recomputed modules.

@@ -19,6 +19,9 @@ pub struct MemoryUse {
     pub activation_input_bytes: f64,
     /// Bytes of a kept element of the output of attention.
     pub attention_output_bytes: f64,
+    /// Whether checkpointing by operator keeps the outputs of all matmuls (JAX's policy for dots without batch dimensions),
+    /// where others keep a share of all activations.
+    pub keeps_matmul_outputs: bool,
     /// Reserved memory beyond the tensors at their peak, as a share of them.
     pub fragmentation: f64,
     /// Memory of the CUDA context and the workspaces of libraries.
@@ -38,6 +41,7 @@ impl Default for MemoryUse {
             keeps_expert_outputs: true,
             activation_input_bytes: 2.0,
             attention_output_bytes: 2.0,
+            keeps_matmul_outputs: false,
             fragmentation: 0.06,
             context: Bytes::gib(1.2),
             communicator: None,

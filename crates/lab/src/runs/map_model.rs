@@ -3,12 +3,14 @@
 use super::cell::{Cells, flag, text};
 use super::refusal::Refusal;
 use super::row::Row;
-use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
+use meshwright_engine::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
 
 /// Ranks and dimensions of latent attention for rows that give none: those of DeepSeek-V3.
 const LATENT: Mla = Mla { heads: 0, q_rank: 1536, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128 };
 /// Sliding window of GPT-OSS, on every second layer.
 const GPT_OSS_WINDOW: u32 = 128;
+/// Kernel of Mamba's convolution. Source: [hf-nemotron-h].
+const CONVOLUTION: u32 = 4;
 /// Attention chunk of Llama 4, on three layers of four.
 const LLAMA_4_CHUNK: u32 = 8192;
 
@@ -51,11 +53,14 @@ pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
     let mut kinds: Vec<Layer> = Vec::new();
     let mut order = Vec::new();
     for index in 0..layers {
-        let layer = Layer {
-            mixer: mixer(row, cells, decoder, span(row, seq_len, index))?,
-            ffn: ffn(row, cells, decoder, index)?,
-            norms: 2,
-            extra_parameters: 0,
+        let layer = match text(row.layer_pattern.as_ref()).chars().nth(index as usize) {
+            Some(letter) => hybrid_layer(row, cells, decoder, letter)?,
+            None => Layer {
+                mixer: mixer(row, cells, decoder, span(row, seq_len, index))?,
+                ffn: ffn(row, cells, decoder, index)?,
+                norms: 2,
+                extra_parameters: 0,
+            },
         };
         let kind = kinds.iter().position(|known| *known == layer).unwrap_or(kinds.len());
         if kind == kinds.len() {
@@ -80,6 +85,41 @@ pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
         kinds,
         order,
         mtp_depth: u32::from(predicts_two_tokens(row)),
+    })
+}
+
+/// One layer of a hybrid, which has a single part.
+fn hybrid_layer(row: &Row, cells: &Cells, decoder: Decoder, letter: char) -> Result<Layer, Refusal> {
+    if !text(row.moe_latent.as_ref()).is_empty() {
+        return Refusal::unsupported("experts in a latent space");
+    }
+    let (mixer, ffn) = match letter {
+        'M' => (Mixer::Mamba(mamba(text(row.mamba.as_ref()))?), Ffn::None),
+        '*' => (mixer(row, cells, decoder, Span::Full)?, Ffn::None),
+        'E' => (Mixer::None, ffn(row, &Cells { dense_layers: 0, ..*cells }, decoder, 0)?),
+        '-' => (Mixer::None, ffn(row, &Cells { experts: 0, ..*cells }, decoder, 0)?),
+        other => return Refusal::unsupported(format!("layer `{other}` of a pattern")),
+    };
+    Ok(Layer { mixer, ffn, norms: 1, extra_parameters: 0 })
+}
+
+/// Sizes of a Mamba layer from `heads=… head_dim=… state=… groups=…`.
+fn mamba(sizes: &str) -> Result<Mamba, Refusal> {
+    let size = |name: &str| {
+        let value = sizes.split_whitespace().find_map(|part| part.strip_prefix(name)?.strip_prefix('='));
+        match value.and_then(|value| value.parse().ok()) {
+            Some(size) => Ok(size),
+            None => Refusal::unsupported(format!("`{name}` of Mamba layers unknown")),
+        }
+    };
+    Ok(Mamba {
+        heads: size("heads")?,
+        head_dim: size("head_dim")?,
+        groups: size("groups")?,
+        state: size("state")?,
+        conv_kernel: CONVOLUTION,
+        conv_bias: true,
+        proj_bias: false,
     })
 }
 

@@ -58,7 +58,7 @@ pub(super) fn plan(row: &Row, cells: &Cells, release: Release, model: &Model) ->
         reshard_after_forward: !pipelined_shards,
         micro_batch,
         recompute: recompute(row, release),
-        offload: Offload::NONE,
+        offload: Offload { activations: offloaded(text(row.offload.as_ref()), model.layers()), ..Offload::NONE },
         dispatcher: Dispatcher::AllToAll,
         order: RankOrder::PipelineOutermost,
     })
@@ -182,6 +182,8 @@ fn recompute(row: &Row, release: Release) -> Recompute {
     };
     if stated == "full" {
         Recompute::Full
+    } else if release == Release::Jax && (stated == "none" || stated == "minimal") {
+        Recompute::PerOp // MaxText's least policy, `minimal`, keeps the outputs of matmuls
     } else if modules != Modules::default() {
         Recompute::Selective(modules)
     } else if has("every other") {
@@ -194,6 +196,12 @@ fn recompute(row: &Row, release: Release) -> Recompute {
     } else {
         Recompute::None
     }
+}
+
+/// Share of the activations on the host, from `activations:95layers`.
+fn offloaded(text: &str, layers: u32) -> f64 {
+    let number = text.strip_prefix("activations:").and_then(|rest| rest.strip_suffix("layers"));
+    number.and_then(|number| number.parse::<f64>().ok()).map_or(0.0, |some| (some / f64::from(layers)).min(1.0))
 }
 
 /// Size of a shard group from `ZeRO-1 group K`, `hsdp K` or `shard K`.

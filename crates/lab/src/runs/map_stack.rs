@@ -39,6 +39,8 @@ pub(super) enum Release {
     Automodel,
     /// Meta's in-house framework.
     Meta,
+    /// Hugging Face Transformers with DeepSpeed and FlashAttention 2.
+    Deepspeed2024,
     /// Megatron-LM of 2024.
     MegatronLm2024,
     /// Megatron-Core with the Transformer Engine of 2024.
@@ -67,7 +69,9 @@ impl Release {
         let year = row.year.filter(|year| !year.is_nan()).unwrap_or(2025.0);
         let notes = text(row.notes.as_ref());
         let has = |part: &str| framework.contains(part);
-        if has("DeepSpeed") {
+        if has("DeepSpeed") && has("Transformers") && year >= 2023.0 {
+            Self::Deepspeed2024
+        } else if has("DeepSpeed") {
             Self::MegatronDeepspeed
         } else if framework == "Megatron-LM" && year <= 2022.0 {
             if year <= 2021.0 { Self::Megatron2021 } else { Self::Megatron2022 }
@@ -114,6 +118,7 @@ impl Release {
             | Self::Core25
             | Self::Core26 => true,
             Self::MegatronDeepspeed
+            | Self::Deepspeed2024
             | Self::Megatron2021
             | Self::Megatron2022
             | Self::Foundry
@@ -131,6 +136,7 @@ impl Release {
     fn stack(self) -> &'static str {
         match self {
             Self::MegatronDeepspeed => "megatron-deepspeed-2022",
+            Self::Deepspeed2024 => "deepspeed-2024",
             Self::Megatron2021 => "megatron-2021",
             Self::Megatron2022 => "megatron-2022",
             Self::Foundry => "foundry-2023",
@@ -221,6 +227,7 @@ pub(super) fn stack(
         Release::Jax
         | Release::MegatronWithoutOverlap
         | Release::Automodel
+        | Release::Deepspeed2024
         | Release::Megatron2022
         | Release::Internevo
         | Release::Meta => {}
@@ -297,7 +304,7 @@ pub(super) fn workload(
         seq_len,
         format,
         half: Half::default(),
-        recipe: Recipe { weight: 2.0, gradient, master: 4.0, state: 8.0 },
+        recipe: recipe(text(row.optimizer_states.as_ref()), gradient),
         optimizer: Optimizer::Elementwise,
         adaptation: if text(row.purpose.as_ref()) == "lora" { Adaptation::Lora } else { Adaptation::Full },
         imbalance: if uneven { stack.expert_imbalance } else { 1.0 },
@@ -305,9 +312,23 @@ pub(super) fn workload(
     })
 }
 
+/// Bytes per parameter, from formats such as `m=bf16 v=bf16 master=fp32 main_grad=bf16`; fp32 where nothing is stated.
+fn recipe(states: &str, gradient: f64) -> Recipe {
+    let in_half = |name: &str| states.contains(&format!("{name}=bf16"));
+    let moment = |name: &str| if in_half(name) || states.contains("in parameter dtype (bf16)") { 2.0 } else { 4.0 };
+    let moments = if states.starts_with("dist_muon") { moment("m") } else { moment("m") + moment("v") };
+    Recipe {
+        weight: 2.0,
+        gradient: if in_half("main_grad") { 2.0 } else { gradient },
+        master: if states.contains("no master copy") { 0.0 } else { 4.0 },
+        state: moments,
+    }
+}
+
 /// Whether sequence parallelism is enabled.
 pub(super) fn sequence_parallel(row: &Row, cells: &Cells) -> bool {
-    cells.tp > 1 && flag(row.sp).unwrap_or(cells.year >= 2023)
+    let jax = Release::of(row) == Release::Jax; // `activation_embed` is split over the tensor axis ([maxtext] base.yml)
+    cells.tp > 1 && (jax || flag(row.sp).unwrap_or(cells.year >= 2023))
 }
 
 #[cfg(test)]

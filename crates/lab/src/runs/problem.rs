@@ -10,6 +10,8 @@ use meshwright_engine::plan::{Plan, Recompute};
 use meshwright_engine::problem::{HbmProfile, Problem, ProblemError};
 use meshwright_planner::catalog::{Overrides, Shelf};
 
+/// Share of the memory that a published run may fill: peaks of runs that ended well reach 97 % of it.
+const PROFILE: HbmProfile = HbmProfile::Tight;
 /// Share of the memory above which a stack that recomputes on demand does so.
 const FITS: f64 = 0.95;
 
@@ -42,7 +44,7 @@ pub(super) fn problem_from(row: &Row, shelf: &Shelf) -> Result<(Problem, Plan), 
     let stack = map_stack::stack(row, &cells, release, &gpu, &mut plan, shelf)?;
     let workload = map_stack::workload(row, &cells, release, &model, &stack, format)?;
     let cluster = map_cluster::cluster(row, &cells, gpu)?;
-    let problem = Problem::new(model, cluster, workload, stack, HbmProfile::Normal).map_err(|error| match error {
+    let problem = Problem::new(model, cluster, workload, stack, PROFILE).map_err(|error| match error {
         ProblemError::Format { .. } => Refusal::Unsupported(first_line(&error)),
         ProblemError::Model(_) | ProblemError::Cluster(_) | ProblemError::Workload(_) => {
             Refusal::Invalid(first_line(&error))

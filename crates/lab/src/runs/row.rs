@@ -149,6 +149,20 @@ pub struct Row {
     pub tflops_over_full: Option<f64>,
     /// Measured over computed TFLOP/s with causal attention FLOPs. No rule reads it.
     pub tflops_over_causal: Option<f64>,
+    /// Recomputed modules, or the name of a rematerialisation policy.
+    pub recompute_modules: Option<String>,
+    /// Tensors on the host, such as `activations:95layers`.
+    pub offload: Option<String>,
+    /// Formats of gradients, moments and master weights.
+    pub optimizer_states: Option<String>,
+    /// Whether weights are kept in 8 bits.
+    pub fp8_params: Option<String>,
+    /// Letters of a hybrid's layers: M Mamba, E experts, * attention, - MLP.
+    pub layer_pattern: Option<String>,
+    /// Sizes of Mamba layers: `heads=… head_dim=… state=… groups=…`.
+    pub mamba: Option<String>,
+    /// Width of the latent space in which experts work.
+    pub moe_latent: Option<String>,
 }
 
 impl Row {

@@ -99,6 +99,19 @@ pub struct Point {
     pub error: f64,
 }
 
+/// Run that ran although its prediction does not fit.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct TooLarge {
+    /// Name of the run.
+    pub id: String,
+    /// Predicted memory of the device in GiB.
+    pub predicted_gib: f64,
+    /// Measured peak in GiB, where the source states one.
+    pub measured_gib: Option<f64>,
+    /// Recomputation as stated; empty if the source does not say.
+    pub recompute: String,
+}
+
 /// Result of a validation.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
@@ -110,6 +123,10 @@ pub struct Report {
     pub memory: Vec<MemoryClass>,
     /// Confusion matrix of out-of-memory predictions.
     pub oom: Oom,
+    /// Confusion matrix of runs that state what they recompute.
+    pub oom_stated: Oom,
+    /// Runs that ran and were predicted not to fit, largest excess first.
+    pub too_large: Vec<TooLarge>,
     /// Ranking quality among measured plans.
     pub choice: Choices,
     /// Ranking quality over all groups without contradicted runs.
@@ -140,6 +157,8 @@ pub fn score(samples: &[PredictedRun], filters: &[Filter], witnesses: &[Row]) ->
         time: time_classes(&ran),
         memory: memory_classes(&ran),
         oom: oom(&kept),
+        oom_stated: oom(&kept.iter().filter(|sample| states_recompute(sample)).copied().collect::<Vec<_>>()),
+        too_large: too_large(&ran),
         choice: choices(&ran),
         choice_uncontradicted: choices(&uncontradicted).classes.into_iter().next(),
         anomalies,
@@ -225,6 +244,26 @@ fn oom(kept: &[PredictedRun]) -> Oom {
         }
     }
     oom
+}
+
+/// Whether a run states what it recomputes.
+fn states_recompute(sample: &PredictedRun) -> bool {
+    sample.row.recompute.as_ref().is_some_and(|recompute| !recompute.is_empty())
+}
+
+fn too_large(ran: &[PredictedRun]) -> Vec<TooLarge> {
+    let mut all: Vec<TooLarge> = ran
+        .iter()
+        .filter(|sample| sample.prediction.fits == Some(false))
+        .map(|sample| TooLarge {
+            id: sample.prediction.id.clone(),
+            predicted_gib: sample.prediction.device_mem_gib.unwrap_or_default(),
+            measured_gib: sample.row.peak_mem_gib,
+            recompute: sample.row.recompute.clone().unwrap_or_default(),
+        })
+        .collect();
+    all.sort_by(|a, b| b.predicted_gib.total_cmp(&a.predicted_gib).then_with(|| a.id.cmp(&b.id)));
+    all
 }
 
 fn points(ran: &[PredictedRun]) -> Vec<Point> {
