@@ -5,7 +5,7 @@ use serde::Serialize;
 use crate::cluster::Cluster;
 use crate::model::{Model, ModelError};
 use crate::stack::Stack;
-use crate::units::{Bytes, count};
+use crate::units::{Bytes, thousands};
 use crate::workload::Workload;
 
 /// Share of the memory that a plan may fill.
@@ -71,13 +71,12 @@ impl Problem {
     /// Description in one line: model, cluster, batch, precision and software stack.
     pub fn heading(&self) -> String {
         format!(
-            "{} ({} parameters) on {} x {}, {} sequences of {} tokens, {}, stack {}",
+            "{} · {} × {} · {} × {} tokens · {} · {}",
             self.model.name,
-            count(self.model.parameters().total as f64),
-            self.cluster.gpus,
+            thousands(u64::from(self.cluster.gpus)),
             self.cluster.gpu.name,
-            self.workload.global_batch,
-            self.workload.seq_len,
+            thousands(u64::from(self.workload.global_batch)),
+            thousands(u64::from(self.workload.seq_len)),
             self.workload.precision(),
             self.stack.name,
         )

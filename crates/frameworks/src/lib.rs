@@ -24,5 +24,5 @@ pub use megatron::MEGATRON;
 pub use megatron_bridge::MEGATRON_BRIDGE;
 pub use nanotron::NANOTRON;
 pub use sizes::{SharedMixer, Sizes};
-pub use table::{FRAMEWORKS, framework_of, named, names};
+pub use table::{FRAMEWORKS, framework_of, launchable, named, names, of_stack};
 pub use torchtitan::TORCHTITAN;

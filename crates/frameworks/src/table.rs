@@ -8,7 +8,9 @@ use crate::megatron::MEGATRON;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
 use crate::nanotron::NANOTRON;
 use crate::torchtitan::TORCHTITAN;
+use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Family;
+use meshwright_planner::space::Restrictions;
 
 /// All frameworks. Of several claims to a file that are equally strong, the first row's counts.
 pub static FRAMEWORKS: [&Framework; 6] = [&MEGATRON, &MEGATRON_BRIDGE, &DEEPSPEED, &TORCHTITAN, &ACCELERATE, &NANOTRON];
@@ -21,6 +23,23 @@ pub fn named(name: &str) -> Option<&'static Framework> {
 /// Names on the command line.
 pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     FRAMEWORKS.into_iter().map(Framework::name)
+}
+
+/// The framework whose files launch plans of a problem's stack: the first of the stack's family that can train the model.
+/// None of families that no file is written for, or where no framework of the family can.
+pub fn of_stack(problem: &Problem) -> Option<&'static Framework> {
+    let family = problem.stack().family;
+    let trains = |framework: &&Framework| framework.limits.problem_obstacles(problem).is_empty();
+    FRAMEWORKS.into_iter().filter(|framework| framework.family() == family).find(trains)
+}
+
+/// Restrictions to plans that the files of a problem's stack can launch; none on stacks without files.
+pub fn launchable(problem: &Problem) -> Restrictions {
+    let mut restrictions = Restrictions::default();
+    if let Some(framework) = of_stack(problem) {
+        restrictions.for_limits(framework.limits, !problem.model().is_moe());
+    }
+    restrictions
 }
 
 /// The framework that an imported file belongs to: that of its family, and of its kind where a family has several. None of

@@ -1,9 +1,10 @@
 //! The planner: which plans exist, which of them is fastest under the memory ceiling, and how sure the answer is.
 //!
 //! Entry points: [`catalog`] for the built-in models and clusters, [`space::Space`] for the legal plans,
-//! [`search::search`] for the ranking with its certificate, [`refine`] for layers and recomputation by stage,
+//! [`search::search`] for the ranking with its certificate, [`advice`] for the plan to launch, [`refine`] for layers and recomputation by stage,
 //! [`pools`] for heterogeneous GPUs, [`confidence`] for intervals.
 
+pub mod advice;
 pub mod catalog;
 pub mod confidence;
 pub mod limits;

@@ -102,9 +102,27 @@ pub fn percent(share: f64) -> String {
     }
 }
 
+/// Share as a percentage without decimals; a share below half a percent, but for none at all, reads `< 1 %`.
+pub fn whole_percent(share: f64) -> String {
+    if share > 0.0 && share < 0.005 { "< 1 %".into() } else { format!("{:.0} %", share * 100.0) }
+}
+
+/// Whole number with a comma between groups of three digits: `1,838,870,304`.
+pub fn thousands(number: u64) -> String {
+    let digits = number.to_string();
+    let groups: Vec<_> = digits.as_bytes().rchunks(3).rev().map(String::from_utf8_lossy).collect();
+    groups.join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_stand_in_groups_of_three() {
+        let shown = [0, 999, 1000, 24_576, 1_838_870_304].map(thousands);
+        assert_eq!(shown, ["0", "999", "1,000", "24,576", "1,838,870,304"]);
+    }
 
     #[test]
     fn figures_keep_three_digits() {

@@ -85,11 +85,14 @@ impl Confidence {
     }
 }
 
-/// Largest predicted share of the memory for which the probability of running out stays at most `risk`.
+/// Largest predicted share of the memory for which the probability of running out stays at most `risk`: by the errors of
+/// runs near their memory limit if those allow so much, else by the errors of the others.
 pub fn ceiling(problem: &Problem, risk: f64) -> f64 {
     let table = table();
-    let class = RunClass { near_limit: true, ..class(problem, &Footprint::default(), table) };
-    1.0 / table.memory(class).level(1.0 - risk)
+    let class = class(problem, &Footprint::default(), table);
+    let share = |near_limit| 1.0 / table.memory(RunClass { near_limit, ..class }).level(1.0 - risk);
+    let near = share(true);
+    if near > NEAR_LIMIT { near } else { share(false).min(NEAR_LIMIT) }
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ pub mod legal;
 pub mod rejection;
 pub mod restrict;
 mod sharding;
+pub mod unproven;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ pub use meshwright_engine::plan::text::{parse_plan, plain_plan};
 pub use rejection::Rejection;
 pub use restrict::Restrictions;
 pub use sharding::{ShardingChoice, orders};
+pub use unproven::Unproven;
 
 /// Every reason why a plan is illegal or too large; empty for a feasible plan.
 pub fn check(costs: &Costs, plan: &Plan) -> Vec<Rejection> {

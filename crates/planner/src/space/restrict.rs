@@ -1,8 +1,10 @@
 //! Restrictions that the user sets with `--fix` and `--forbid`: `tp=8`, `ep=1..64`, `schedule=dualpipe`.
 
+use super::unproven::Unproven;
 use crate::limits::Limits;
 use meshwright_engine::plan::Recompute;
 use meshwright_engine::plan::text::{self, parse_recompute};
+use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Family;
@@ -106,6 +108,17 @@ impl Restrictions {
                 && !self.fixes(&rule.key)
             {
                 self.fixed.push(rule);
+            }
+        }
+    }
+
+    /// Leaves out the mechanisms that no published run has shown on this problem, but for keys that are fixed.
+    pub fn proven_only(&mut self, problem: &Problem) {
+        for mechanism in Unproven::on(problem) {
+            if let Ok(rule) = parse(mechanism.forbids)
+                && !self.fixes(mechanism.key)
+            {
+                self.forbidden.push(rule);
             }
         }
     }

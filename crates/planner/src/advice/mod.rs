@@ -1,0 +1,245 @@
+//! Recommendation: the plan to launch, which is not always the fastest by the model.
+//!
+//! ```text
+//! search     the fastest plans of the proven space under the memory ceiling of the accepted risk
+//! plainest   of those within run-to-run noise of the first, the one with fewest settings that differ from a default
+//! fastest    the model's own first choice, whatever its risk and mechanisms, where it is another plan
+//! ```
+//!
+//! An exact search finds the corners where the model is optimistic (the optimizer's curse): the more so, the more
+//! mechanisms it may choose from. So what errors cannot tell apart is decided by plainness, and what no run has shown is left
+//! out unless nothing else fits.
+
+mod chance;
+mod plainness;
+
+use std::ops::ControlFlow;
+
+use crate::confidence::{Confidence, ceiling};
+use crate::search::{Goal, Ranking, SearchOptions, TIE, plainer, search_for};
+use crate::space::{Restrictions, Unproven};
+use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::problem::Problem;
+
+pub use chance::chances_of_being_best;
+pub use plainness::settings;
+
+/// Probability of running out of memory that a launch accepts where the user names none.
+pub const USUAL_RISK: f64 = 0.05;
+
+/// Fewest plans that are searched, so that a plainer one than the fastest few is found.
+const CANDIDATES: usize = 12;
+
+/// Share of its step time by which the model's fastest plan must be faster to be named.
+const LEAST_FASTER: f64 = 0.001;
+
+/// Limits that a recommendation keeps if any plan does.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Prudence {
+    /// Largest accepted probability of running out of memory.
+    pub risk: f64,
+    /// Whether mechanisms without a published run are considered.
+    pub exotic: bool,
+}
+
+impl Default for Prudence {
+    fn default() -> Self {
+        Self { risk: USUAL_RISK, exotic: false }
+    }
+}
+
+/// Limit that no plan keeps, and that was given up to find one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GivenUp {
+    /// Every plan without unproven mechanisms that fits has a larger risk than accepted.
+    Risk,
+    /// Only plans with unproven mechanisms fit.
+    Proof,
+}
+
+/// Reason why the fastest plan by the model is not recommended.
+#[derive(Clone, Debug)]
+pub enum Reason {
+    /// Its probability of running out of memory is this large.
+    Risk(f64),
+    /// It uses mechanisms that no published run has shown.
+    Unproven(Vec<&'static Unproven>),
+    /// A plainer plan is within run-to-run noise.
+    Plainer,
+}
+
+/// The fastest plan by the model, where another is recommended.
+#[derive(Clone, Debug)]
+pub struct Declined {
+    /// The plan with its price.
+    pub evaluation: Evaluation,
+    /// Reasons, at least one.
+    pub reasons: Vec<Reason>,
+}
+
+/// Ranked plans with a recommendation.
+#[derive(Clone, Debug)]
+pub struct Advice {
+    /// The best plan of each layout in its plainest form, fastest first, with the certificate of their search.
+    pub ranking: Ranking,
+    /// Index of the recommended plan in the ranking.
+    pub recommended: usize,
+    /// Probability that each plan is the fastest of those shown.
+    pub chances: Vec<f64>,
+    /// The fastest plan by the model, if it is not the recommended one.
+    pub fastest: Option<Declined>,
+    /// Limit that had to be given up.
+    pub given_up: Option<GivenUp>,
+    /// First plan of the search before it was made plainer: the proved optimum within the limits.
+    pub optimum: Option<Evaluation>,
+    /// Problem that was searched: under the memory ceiling of the accepted risk, unless that was given up.
+    pub searched: Problem,
+    /// Restrictions of that search.
+    pub restrictions: Restrictions,
+}
+
+impl Advice {
+    /// The recommended plan; none where no plan runs.
+    pub fn plan(&self) -> Option<&Evaluation> {
+        self.ranking.evaluations.get(self.recommended)
+    }
+}
+
+/// Progress of a search and whether it goes on.
+pub type Control<'a> = dyn Fn(u64, u64) -> ControlFlow<()> + Sync + 'a;
+
+/// Search under the limits of prudence, and what it found.
+struct Prudent {
+    problem: Problem,
+    options: SearchOptions,
+    ranking: Ranking,
+    given_up: Option<GivenUp>,
+}
+
+/// Searches the fastest plans that keep the limits of prudence; where none does, gives up the risk first, then the proof by
+/// published runs.
+fn search_prudently(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Prudent {
+    let mut proven = options.clone();
+    if !prudence.exotic {
+        proven.restrictions.proven_only(problem);
+    }
+    let under = |problem: Problem, options: SearchOptions, given_up| {
+        let ranking = search_for(&problem, &options, Goal::Fastest, control);
+        Prudent { problem, options, ranking, given_up }
+    };
+    let limited = problem.clone().under_ceiling(ceiling(problem, prudence.risk));
+    let kept = under(limited, proven.clone(), None);
+    if !kept.ranking.evaluations.is_empty() {
+        return kept;
+    }
+    let risky = under(problem.clone(), proven, Some(GivenUp::Risk));
+    if !risky.ranking.evaluations.is_empty() || prudence.exotic {
+        return risky;
+    }
+    under(problem.clone(), options.clone(), Some(GivenUp::Proof))
+}
+
+/// The fastest plans that keep the limits of prudence, as far as any plan does.
+pub fn prudent(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Ranking {
+    search_prudently(problem, options, prudence, control).ranking
+}
+
+/// Finds the plan to launch, and its rivals. The answer does not depend on the number of threads.
+pub fn advise(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Advice {
+    let wider = SearchOptions { top: options.top.max(CANDIDATES), restrictions: options.restrictions.clone() };
+    let found = search_prudently(problem, &wider, prudence, control);
+    if found.ranking.evaluations.is_empty() {
+        return Advice {
+            ranking: found.ranking,
+            recommended: 0,
+            chances: Vec::new(),
+            fastest: None,
+            given_up: None,
+            optimum: None,
+            searched: found.problem,
+            restrictions: found.options.restrictions,
+        };
+    }
+    recommend(problem, options, prudence, found, control)
+}
+
+/// Ranked plans in their plainest forms, the recommended one among them, and the model's own first choice.
+fn recommend(
+    problem: &Problem,
+    options: &SearchOptions,
+    prudence: Prudence,
+    found: Prudent,
+    control: &Control,
+) -> Advice {
+    let Prudent { problem: searched, options: SearchOptions { restrictions, .. }, mut ranking, given_up } = found;
+    let costs = Costs::new(problem);
+    let first = ranking.evaluations[0];
+    let risk = |evaluation: &Evaluation| Confidence::new(problem, evaluation).oom_probability;
+    let accepted = prudence.risk.max(if given_up.is_some() { 1.0 } else { 0.0 });
+    for evaluation in &mut ranking.evaluations {
+        if let Some(plain) = plainer(&costs, evaluation).filter(|plain| risk(plain) <= accepted) {
+            *evaluation = plain;
+        }
+    }
+    ranking.evaluations.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
+    let chosen = choose(problem, &ranking.evaluations, first.step.total() * (1.0 + TIE), given_up);
+    let plan = ranking.evaluations[chosen];
+    ranking.evaluations.truncate(options.top);
+    if chosen >= options.top {
+        *ranking.evaluations.last_mut().expect("`top` is at least one") = plan;
+    }
+    let recommended = chosen.min(options.top - 1);
+    let alone = SearchOptions { top: 1, restrictions: options.restrictions.clone() };
+    let fastest = match given_up {
+        Some(GivenUp::Proof) => Some(first),
+        None | Some(GivenUp::Risk) => search_for(problem, &alone, Goal::Fastest, control).evaluations.first().copied(),
+    };
+    Advice {
+        chances: chances_of_being_best(&ranking.evaluations),
+        fastest: fastest.and_then(|fastest| decline(problem, &fastest, &plan, accepted)),
+        ranking,
+        recommended,
+        given_up,
+        optimum: Some(first),
+        searched,
+        restrictions,
+    }
+}
+
+/// Index of the plan to launch: the plainest of those that take at most `most`, and the fastest of the equally plain; where
+/// the risk was given up, the least risky of them all.
+fn choose(
+    problem: &Problem,
+    ranked: &[Evaluation],
+    most: meshwright_engine::units::Seconds,
+    given_up: Option<GivenUp>,
+) -> usize {
+    let risk = |at: usize| match given_up {
+        Some(_) => (Confidence::new(problem, &ranked[at]).oom_probability * 100.0).round() as u32,
+        None => 0,
+    };
+    (0..ranked.len())
+        .filter(|&at| at == 0 || ranked[at].step.total() <= most)
+        .min_by_key(|&at| (risk(at), settings(problem, &ranked[at].plan), at))
+        .unwrap_or(0)
+}
+
+/// The model's fastest plan with the reasons against it; none if the recommended one is as fast.
+fn decline(problem: &Problem, fastest: &Evaluation, recommended: &Evaluation, accepted: f64) -> Option<Declined> {
+    if recommended.step.total() / fastest.step.total() < 1.0 + LEAST_FASTER {
+        return None;
+    }
+    let mut reasons = Vec::new();
+    let risk = Confidence::new(problem, fastest).oom_probability;
+    if risk > accepted {
+        reasons.push(Reason::Risk(risk));
+    }
+    let unproven = Unproven::in_plan(problem, &fastest.plan);
+    if !unproven.is_empty() && Unproven::in_plan(problem, &recommended.plan).is_empty() {
+        reasons.push(Reason::Unproven(unproven));
+    }
+    if reasons.is_empty() {
+        reasons.push(Reason::Plainer);
+    }
+    Some(Declined { evaluation: *fastest, reasons })
+}
