@@ -49,7 +49,7 @@ fn main() {
             (false, None) => "no".to_owned(),
         };
         let priced = rejections.iter().all(|rule| rule.rule() == "out-of-memory");
-        let published = priced.then(|| costs.evaluate_played(&plan).step.total());
+        let published = priced.then(|| costs.evaluate_simulated(&plan).step.total());
         let ranking = search(&problem, &SearchOptions { top: 1, restrictions }, &|_, _| ());
         let picked = ranking.evaluations.first();
         let gain = published.zip(picked).map(|(mine, best)| mine / best.step.total() - 1.0);

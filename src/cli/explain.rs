@@ -64,7 +64,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return Ok(Outcome::NoPlan);
     };
     let rejections = check(&costs, &plan);
-    let evaluation = rejections.iter().all(has_price).then(|| costs.evaluate_played(&plan));
+    let evaluation = rejections.iter().all(has_price).then(|| costs.evaluate_simulated(&plan));
     let footprints =
         if evaluation.is_some() || can_be_sized(&plan, &problem) { costs.footprints(&plan) } else { Vec::new() };
     let placed: Vec<_> = evaluation.iter().filter(|_| args.place).map(|_| entry(&costs, 1, &plan)).collect();
@@ -125,7 +125,7 @@ fn why_not(costs: &Costs, winner: &Evaluation, other: &str) -> Result<Vec<Sheet>
     let plan = parse_plan(other, costs.problem).map_err(|why| anyhow!("--why-not: {why}"))?;
     let rejections = check(costs, &plan);
     if rejections.is_empty() {
-        return Ok(vec![compare::against_winner(winner, &costs.evaluate_played(&plan))]);
+        return Ok(vec![compare::against_winner(winner, &costs.evaluate_simulated(&plan))]);
     }
     let mut sheets = vec![explain::reasons(&rejections)];
     if let Some(near) = nearest_feasible(costs, &plan) {

@@ -11,7 +11,7 @@ use meshwright_frameworks::emit::{EmittedFile, Request, emit};
 use meshwright_frameworks::{self as frameworks, Framework};
 use meshwright_planner::catalog;
 use meshwright_planner::refine::Refined;
-use meshwright_planner::refine::ranking::Entry;
+use meshwright_planner::refine::ranking::RefinedEntry;
 use meshwright_planner::search::Ranking;
 use meshwright_planner::space::{Rejection, check};
 
@@ -34,7 +34,7 @@ pub struct Chosen<'a> {
 
 impl<'a> Chosen<'a> {
     /// Fastest among the ranked plans and the plans with refined stages.
-    pub fn fastest(ranking: &'a Ranking, refined: &'a [Entry]) -> Option<Self> {
+    pub fn fastest(ranking: &'a Ranking, refined: &'a [RefinedEntry]) -> Option<Self> {
         let best = ranking.evaluations.first();
         let entry = refined.iter().find_map(|entry| Some((entry, entry.outcome.as_ref().ok()?)));
         match (best, entry) {
@@ -65,7 +65,7 @@ pub fn files(
         return None;
     }
     let evaluation =
-        chosen.refined.map_or_else(|| costs.evaluate_played(chosen.plan), |refined| refined.price.evaluation);
+        chosen.refined.map_or_else(|| costs.evaluate_simulated(chosen.plan), |refined| refined.price.evaluation);
     let staged = chosen.refined.map(|refined| &refined.staged);
     match emit(framework, &Request { recipe: Some(recipe), staged, ..Request::new(&costs, &evaluation) }) {
         Ok(files) => {

@@ -257,7 +257,7 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
     if let Some(why) = space::check(&costs, &plan).into_iter().find(|why| !why.is_of_memory()) {
         bail!("the plan {plan} does not run there: {why}\n\nhint: batch=… or plan=… of that run");
     }
-    let evaluation = costs.evaluate_played(&plan);
+    let evaluation = costs.evaluate_simulated(&plan);
     let predicted = evaluation.step.total();
     let lower = value.to_ascii_lowercase();
     let (measured, relative) = if let Some(share) = lower.strip_suffix("mfu") {

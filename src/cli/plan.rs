@@ -20,7 +20,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::units::percent;
 use meshwright_frameworks as frameworks;
 use meshwright_planner::catalog::Overrides;
-use meshwright_planner::refine::ranking::Entry;
+use meshwright_planner::refine::ranking::RefinedEntry;
 use meshwright_planner::search::{Goal, Ranking, SearchOptions, SearchProof, search_for, sensitivity};
 use meshwright_planner::space::{check, parse_plan};
 
@@ -158,7 +158,7 @@ fn counts(ranking: &Ranking) -> String {
 }
 
 /// Reports the rules that reject all plans, and the nearest plan.
-fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[Entry]) -> Result<Outcome> {
+fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[RefinedEntry]) -> Result<Outcome> {
     let format = args.format;
     if format == OutputFormat::Json {
         output::print(&json::ranking_refined(problem, ranking, Vec::new(), refined)?)?;

@@ -9,7 +9,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_planner::limits::Limits;
-use meshwright_planner::refine::ranking::{Entry, MOST_STAGES, refine_ranking};
+use meshwright_planner::refine::ranking::{MOST_STAGES, RefinedEntry, refine_ranking};
 use meshwright_planner::refine::{Freedom, Options, Refined, refine};
 use meshwright_planner::search::Ranking;
 use meshwright_planner::space::Restrictions;
@@ -33,7 +33,7 @@ impl RefineArgs {
     /// Refined stages of the best plans; empty if refinement is off, or if the target framework cannot express individual
     /// stages. Recomputation stays as it is if it is fixed or forbidden, or if the framework has one setting for all
     /// stages.
-    pub fn entries(&self, problem: &Problem, ranking: &Ranking, restrictions: &Restrictions) -> Vec<Entry> {
+    pub fn entries(&self, problem: &Problem, ranking: &Ranking, restrictions: &Restrictions) -> Vec<RefinedEntry> {
         let most = self.refine.unwrap_or(BY_DEFAULT);
         let limits = restrictions.limits();
         if self.no_refine || most == 0 || limits.is_some_and(|limits| !limits.names_stages) {
@@ -74,7 +74,7 @@ pub fn expressible(limits: &Limits, costs: &Costs, plan: &Plan) -> Result<Refine
 }
 
 /// Table of refined plans with an explanation; empty if no plan has stages that fit.
-pub fn text(problem: &Problem, ranking: &Ranking, entries: &[Entry], format: OutputFormat) -> Result<String> {
+pub fn text(problem: &Problem, ranking: &Ranking, entries: &[RefinedEntry], format: OutputFormat) -> Result<String> {
     if entries.iter().all(|entry| entry.outcome.is_err()) {
         return Ok(String::new());
     }
@@ -86,7 +86,7 @@ pub fn text(problem: &Problem, ranking: &Ranking, entries: &[Entry], format: Out
 }
 
 /// Reports why other stages do not make nearly fitting plans fit.
-pub fn talk_of_misses(entries: &[Entry]) {
+pub fn talk_of_misses(entries: &[RefinedEntry]) {
     for entry in entries {
         if let Err(why) = &entry.outcome {
             output::talk(&format!("no other stages fit either: {}: {why}", entry.plan));

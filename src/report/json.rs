@@ -8,12 +8,12 @@ use super::ties::Ties;
 use meshwright_engine::cost::{Costs, Evaluation, Figures, Footprint, StepTime};
 use meshwright_engine::model::Model;
 use meshwright_engine::model::flops::AttentionConvention;
-use meshwright_engine::model::parameters::Parameters;
+use meshwright_engine::model::parameters::ModelParameters;
 use meshwright_engine::plan::{Layout, Offload, Plan};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_planner::confidence::Confidence;
-use meshwright_planner::refine::ranking::Entry;
+use meshwright_planner::refine::ranking::RefinedEntry;
 use meshwright_planner::search::{ChangedOptimum, Ranking};
 use meshwright_planner::space::Rejection;
 
@@ -241,7 +241,7 @@ pub fn ranking_refined(
     problem: &Problem,
     ranking: &Ranking,
     bills: Vec<Value>,
-    refined: &[Entry],
+    refined: &[RefinedEntry],
 ) -> serde_json::Result<String> {
     let ties = Ties::of(ranking);
     text(&PlanDocument {
@@ -326,7 +326,7 @@ struct ModelDocument<'a> {
     tied_embeddings: bool,
     experts: u32,
     mtp_depth: u32,
-    parameters: Parameters,
+    parameters: ModelParameters,
     causal_flop_per_token: f64,
     model: &'a Model,
 }

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::Sheet;
 use super::plans::where_it_goes;
-use super::refined::Stages;
+use super::refined::StagesDocument;
 use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::{Seconds, UsdPerHour, count, percent, significant};
@@ -121,7 +121,7 @@ fn layers(pooled: &Pooled, mixture: &Mixture) -> String {
     match &mixture.way {
         Way::Replicas { .. } => String::new(),
         Way::Stages { refined, .. } if refined.before.is_some() => String::new(), // as they were asked for
-        Way::Stages { refined, .. } if refined.staged.recomputes_alike() => format!(",\n{}", refined.proof),
+        Way::Stages { refined, .. } if refined.staged.recomputes_uniformly() => format!(",\n{}", refined.proof),
         Way::Stages { refined, .. } => {
             format!(",\n{},\n{}", refined.proof, refined.staged.recomputation(pooled.joined()[0].model().kinds.len()))
         }
@@ -294,7 +294,7 @@ struct Priced {
     degrees: meshwright_engine::plan::Plan,
     way: &'static str,
     pools: Vec<PoolPart>,
-    stages: Option<Stages>,
+    stages: Option<StagesDocument>,
     step_time_s: f64,
     step_time_p05_s: f64,
     step_time_p95_s: f64,
@@ -354,7 +354,7 @@ impl Priced {
         let ((fast, slow), _) = sure(pooled, mixture);
         let (way, stages) = match &mixture.way {
             Way::Replicas { .. } => ("replicas", None),
-            Way::Stages { refined, .. } => ("stages", Some(Stages::new(refined))),
+            Way::Stages { refined, .. } => ("stages", Some(StagesDocument::new(refined))),
         };
         Self {
             plan: mixture.plan.to_string(),

@@ -6,11 +6,11 @@ use serde::Serialize;
 use super::Sheet;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stages::StagedPlan;
-use meshwright_planner::refine::ranking::Entry;
+use meshwright_planner::refine::ranking::RefinedEntry;
 use meshwright_planner::refine::{Proof, Refined};
 
 /// Table of the refined plans.
-pub fn sheet(problem: &Problem, entries: &[Entry]) -> Sheet {
+pub fn sheet(problem: &Problem, entries: &[RefinedEntry]) -> Sheet {
     let columns = ["#", "plan", "before", "refined", "gain", "optimality gap", "peak GiB", "stages", "recomputation"];
     let mut sheet = Sheet::new("with layers and recomputation optimised for each stage", &columns);
     for entry in entries {
@@ -50,11 +50,11 @@ fn proof(proof: Proof) -> String {
 }
 
 /// Sentences on the effect of refinement; empty if it changed nothing.
-pub fn sentence(entries: &[Entry], fastest_unrefined: Option<meshwright_engine::units::Seconds>) -> String {
+pub fn sentence(entries: &[RefinedEntry], fastest_unrefined: Option<meshwright_engine::units::Seconds>) -> String {
     let Some((entry, refined)) = entries.iter().find_map(|entry| Some((entry, entry.outcome.as_ref().ok()?))) else {
         return String::new();
     };
-    let flags = if refined.staged.recomputes_alike() {
+    let flags = if refined.staged.recomputes_uniformly() {
         ""
     } else {
         " Its stages recompute differently: give the ranks of each stage their own recompute flags."
@@ -94,12 +94,12 @@ pub struct RefinedDocument {
     place: Option<usize>,
     fits: bool,
     reason: Option<String>,
-    refined: Option<Stages>,
+    refined: Option<StagesDocument>,
 }
 
 /// JSON form of refined stages with their cost.
 #[derive(Debug, Serialize)]
-pub struct Stages {
+pub struct StagesDocument {
     step_time_before_s: Option<f64>,
     step_time_s: f64,
     bound_s: f64,
@@ -110,11 +110,11 @@ pub struct Stages {
     megatron_layout: String,
     decoder_first_pipeline_num_layers: Option<u32>,
     decoder_last_pipeline_num_layers: Option<u32>,
-    recomputes_alike: bool,
+    recomputes_uniformly: bool,
     staged: StagedPlan,
 }
 
-impl Stages {
+impl StagesDocument {
     /// JSON form of refined stages.
     pub fn new(refined: &Refined) -> Self {
         let ends = refined.staged.first_and_last();
@@ -134,7 +134,7 @@ impl Stages {
             megatron_layout: refined.staged.megatron_layout(),
             decoder_first_pipeline_num_layers: ends.map(|(first, _)| first),
             decoder_last_pipeline_num_layers: ends.map(|(_, last)| last),
-            recomputes_alike: refined.staged.recomputes_alike(),
+            recomputes_uniformly: refined.staged.recomputes_uniformly(),
             staged: refined.staged.clone(),
         }
     }
@@ -142,13 +142,13 @@ impl Stages {
 
 impl RefinedDocument {
     /// JSON form of an entry.
-    pub fn new(entry: &Entry) -> Self {
+    pub fn new(entry: &RefinedEntry) -> Self {
         Self {
             plan: entry.plan.to_string(),
             place: entry.place,
             fits: entry.outcome.is_ok(),
             reason: entry.outcome.as_ref().err().map(ToString::to_string),
-            refined: entry.outcome.as_ref().ok().map(Stages::new),
+            refined: entry.outcome.as_ref().ok().map(StagesDocument::new),
         }
     }
 }

@@ -9,7 +9,7 @@ use meshwright::cluster::{ClusterFile, Level};
 use meshwright::goodput::checkpoint::Checkpoints;
 use meshwright::goodput::failures::Failures;
 use meshwright::goodput::{Conditions, Maintenance};
-use meshwright::gpu::{AttentionCurve, AttentionOccupancy, CollectiveCurve, GemmCurve, Gpu, Price, ScaleUp};
+use meshwright::gpu::{AttentionCurve, AttentionOccupancy, CollectiveCurve, GemmCurve, Gpu, RentPrice, ScaleUp};
 use meshwright::model::{Attention, DeltaNet, Layer, Mamba, Mla, Mlp, ModelFile, Moe};
 use meshwright::money::{Market, Own, Site, Terms};
 use meshwright::stack::{Launches, MemoryUse, Overlap, Quirks, Stack};
@@ -60,7 +60,7 @@ fn keys_of_devices() {
     same::<AttentionOccupancy>(&of["AttentionOccupancy"]);
     same::<CollectiveCurve>(&of["CollectiveCurve"]);
     same::<ScaleUp>(&of["ScaleUp"]);
-    same::<Price>(&of["Price"]);
+    same::<RentPrice>(&of["Price"]);
 }
 
 #[test]

@@ -49,7 +49,7 @@ fn made(problem: &Problem, cluster: Cluster, stack: Stack) -> Problem {
 
 fn time(problem: &Problem, plan: &str) -> f64 {
     let plan = parse_plan(plan, problem).unwrap();
-    Costs::new(problem).evaluate_played(&plan).step.total().get()
+    Costs::new(problem).evaluate_simulated(&plan).step.total().get()
 }
 
 fn verdict(runs: Vec<Run>) -> Verdict {

@@ -10,7 +10,7 @@ use std::path::Path;
 use meshwright::report::{Sheet, markdown};
 use meshwright::runs::Row;
 use meshwright::units::percent;
-use meshwright::validate::metrics::Pair;
+use meshwright::validate::metrics::PredictedPair;
 use meshwright::validate::sample::{PredictedRun, outcome};
 use meshwright::validate::{Report, choice, memory_pair, time_pair};
 
@@ -107,7 +107,7 @@ struct Bar {
     of: &'static str,
     at: f64,
     unit: &'static str,
-    pair: fn(&PredictedRun) -> Option<Pair>,
+    pair: fn(&PredictedRun) -> Option<PredictedPair>,
     counts: fn(&PredictedRun) -> bool,
 }
 
@@ -149,7 +149,7 @@ fn what(row: &Row) -> String {
 
 /// The list of one bar; empty where it is met.
 fn missed(bar: &Bar, ran: &[PredictedRun], causes: &Causes) -> String {
-    let mut pairs: Vec<(&PredictedRun, Pair)> = ran
+    let mut pairs: Vec<(&PredictedRun, PredictedPair)> = ran
         .iter()
         .filter(|sample| (bar.counts)(sample))
         .filter_map(|sample| Some((sample, (bar.pair)(sample)?)))
@@ -235,9 +235,9 @@ fn false_fits(kept: &[PredictedRun], causes: &Causes) -> String {
 }
 
 /// One plan: its first run, predicted and measured time in the mean of its repeats.
-fn mean<'a>(repeats: &[(&'a PredictedRun<'a>, Pair)]) -> (&'a PredictedRun<'a>, f64, f64) {
+fn mean<'a>(repeats: &[(&'a PredictedRun<'a>, PredictedPair)]) -> (&'a PredictedRun<'a>, f64, f64) {
     let n = repeats.len() as f64;
-    let of = |time: fn(&Pair) -> f64| repeats.iter().map(|(_, pair)| time(pair)).sum::<f64>() / n;
+    let of = |time: fn(&PredictedPair) -> f64| repeats.iter().map(|(_, pair)| time(pair)).sum::<f64>() / n;
     (repeats[0].0, of(|pair| pair.predicted), of(|pair| pair.measured))
 }
 
@@ -253,7 +253,7 @@ fn regrets(report: &Report, ran: &[PredictedRun], causes: &Causes) -> String {
     let mut sheet = Sheet::new("", &["choice", "chosen", "s", "best", "s", "regret", "of the sum", "kind", "cause"]);
     let dear = groups.iter().filter(|group| group.regret.first > BAR);
     for group in dear {
-        let mut plans: BTreeMap<String, Vec<(&PredictedRun, Pair)>> = BTreeMap::new();
+        let mut plans: BTreeMap<String, Vec<(&PredictedRun, PredictedPair)>> = BTreeMap::new();
         for sample in ran.iter().filter(|sample| choice::name(sample) == group.name) {
             if let Some(pair) = time_pair(sample) {
                 plans.entry(choice::layout(sample)).or_default().push((sample, pair));

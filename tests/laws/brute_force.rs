@@ -131,7 +131,7 @@ fn by_hand(problem: &Problem, restrictions: &Restrictions) -> (Vec<Evaluation>, 
     let plans = every_plan(&space);
     let check = if space.allows_idle() { space::check_with_idle } else { space::check };
     let runs = plans.iter().filter(|plan| check(&costs, plan).is_empty() && space.inexpressible(plan).is_none());
-    let evaluations = runs.map(|plan| costs.evaluate_played(plan)).collect();
+    let evaluations = runs.map(|plan| costs.evaluate_simulated(plan)).collect();
     (evaluations, plans.len() as u64)
 }
 

@@ -65,7 +65,7 @@ fn bits(evaluation: &Evaluation, footprints: &[Footprint]) -> String {
 fn a_split_costs_what_the_stages_cost_that_it_stands_for() {
     let checked = for_plans(700, |costs, plan| {
         let listed = spelled_out(costs, plan);
-        for price in [Costs::evaluate, Costs::evaluate_played] {
+        for price in [Costs::evaluate, Costs::evaluate_simulated] {
             let (one, two) = (price(costs, plan), price(costs, &listed));
             assert_eq!(
                 bits(&one, &costs.footprints(plan)),
@@ -77,7 +77,7 @@ fn a_split_costs_what_the_stages_cost_that_it_stands_for() {
             return; // no text says it
         }
         let read = parse_plan(&listed.to_string(), costs.problem).unwrap();
-        let (one, two) = (costs.evaluate_played(&read), costs.evaluate_played(&listed));
+        let (one, two) = (costs.evaluate_simulated(&read), costs.evaluate_simulated(&listed));
         assert_eq!(bits(&one, &[]), bits(&two, &[]), "{listed} as it is read");
     });
     assert!(checked >= plans_wanted());
@@ -88,7 +88,7 @@ fn a_split_costs_what_the_stages_cost_that_it_stands_for() {
 fn stages_cost_what_their_plan_costs() {
     let checked = for_plans(800, |costs, plan| {
         let staged = StagedPlan::uniform(costs.problem.model(), plan, &counts_of(costs, plan));
-        let (one, two) = (costs.evaluate_played(plan), Stager::new(costs, plan).evaluate(&staged));
+        let (one, two) = (costs.evaluate_simulated(plan), Stager::new(costs, plan).evaluate(&staged));
         let (time, by_stages) = (one.step.total().get(), two.evaluation.step.total().get());
         assert!(close(by_stages, time), "{plan}: {time} s, {by_stages} s by stages");
         let terms = one.step.terms().into_iter().zip(two.evaluation.step.terms());
@@ -102,7 +102,7 @@ fn stages_cost_what_their_plan_costs() {
             }
         }
         let written: LayerSplit = staged.megatron_layout().parse().unwrap();
-        let again = costs.evaluate_played(&Plan { split: written, ..*plan });
+        let again = costs.evaluate_simulated(&Plan { split: written, ..*plan });
         assert_eq!(bits(&again, &[]), bits(&one, &[]), "{plan} and {written}");
     });
     assert!(checked >= plans_wanted());
@@ -128,7 +128,7 @@ fn commands_agree_on_the_plans_that_a_search_proposes() {
         assert!(!ranking.evaluations.is_empty(), "{spec:?}");
         for best in &ranking.evaluations {
             let listed = spelled_out(&costs, &best.plan);
-            let explained = costs.evaluate_played(&listed);
+            let explained = costs.evaluate_simulated(&listed);
             assert_eq!(bits(best, &[]), bits(&explained, &[]), "{}", best.plan);
             assert!(too_large(&costs, &best.plan).is_none() && check(&costs, &listed).is_empty(), "{}", best.plan);
             let options = refine::Options { rough: true, enumerate: false, most_replays: 10, ..Default::default() };

@@ -125,7 +125,7 @@ fn spelled_out_stages_are_priced_one_by_one() {
             let plan = Plan { split: crate::random::spelled_out(&costs, &plan, &mut numbers), ..plan };
             let stager = Stager::new(&costs, &plan);
             let counts = costs.layers_of_chunks(&plan, &costs.shape(&plan));
-            let one = costs.evaluate_played(&plan);
+            let one = costs.evaluate_simulated(&plan);
             let two = stager.evaluate(&StagedPlan::uniform(problem.model(), &plan, &counts));
             let (a, b) = (one.step.total().get(), two.evaluation.step.total().get());
             assert!(close(b, a), "{plan}: {a} simulated, {b} by stages");
@@ -148,7 +148,7 @@ fn bounds_never_exceed_the_played_time() {
         let loaded = Loaded::new(costs, Pipeline::new(costs, plan, &layers, &stages), &stages);
         let sharding = Sharding::new(costs, plan, &Parameters::new(costs, plan, &stages));
         let bound = loaded.bound(costs, &sharding);
-        let played = costs.evaluate_played(plan);
+        let played = costs.evaluate_simulated(plan);
         let time = played.step.total();
         let least = layer_bound(costs, plan, &mixing, &feeding, costs.problem.cluster().gpus);
         let at_most = |bound: f64, what: &str| {
@@ -169,7 +169,7 @@ fn bounds_never_exceed_the_played_time() {
             );
             assert!(flow.get() <= bound.get() * (1.0 + ROUNDING), "{plan}: flow bound over the bound");
         }
-        if loaded.pipeline.is_played() && plan.zero != ZeroStage::Three {
+        if loaded.pipeline.is_simulated() && plan.zero != ZeroStage::Three {
             // A replay adds one pass after another, and each addition rounds: what goes in is compared, and what comes of one replay.
             let shape = costs.shape(plan);
             let stages = costs.stage_times(plan, &shape);

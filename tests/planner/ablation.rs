@@ -9,18 +9,18 @@ use crate::random::{Numbers, spec};
 use meshwright::cost::Costs;
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
-use meshwright::refine::{Method, Options, refine};
+use meshwright::refine::{Options, Technique, refine};
 use meshwright::space::parse_plan;
 
 /// The methods that may be left out.
-const METHODS: [Method; 7] = [
-    Method::Bisection,
-    Method::ShortestPaths,
-    Method::Descent,
-    Method::Annealing,
-    Method::Rechoice,
-    Method::BranchAndBound,
-    Method::Enumeration,
+const METHODS: [Technique; 7] = [
+    Technique::Bisection,
+    Technique::ShortestPaths,
+    Technique::Descent,
+    Technique::Annealing,
+    Technique::Rechoice,
+    Technique::BranchAndBound,
+    Technique::Enumeration,
 ];
 
 fn shown() -> Vec<(Problem, Plan)> {
@@ -76,14 +76,14 @@ fn cpu_seconds() -> f64 {
 }
 
 /// Step, gap and seconds; none where no stages fit.
-fn solved(problem: &Problem, plan: &Plan, without: Option<Method>) -> Option<(f64, f64, f64)> {
+fn solved(problem: &Problem, plan: &Plan, without: Option<Technique>) -> Option<(f64, f64, f64)> {
     let start = cpu_seconds();
     let refined = refine(&Costs::new(problem), plan, &Options { without, ..Options::default() }).ok()?;
     Some((refined.step().get(), refined.proof.gap(), cpu_seconds() - start))
 }
 
 /// Row of one method over these plans: steps that are slower, gaps that are wider, time without it over time with it.
-fn row(plans: &[(Problem, Plan)], with: &[Option<(f64, f64, f64)>], method: Method) -> String {
+fn row(plans: &[(Problem, Plan)], with: &[Option<(f64, f64, f64)>], method: Technique) -> String {
     let mut text = String::new();
     let (mut slower, mut wider, mut count, mut worse) = (0.0_f64, 0.0_f64, 0.0, 0);
     let (mut most_slower, mut most_wider, mut times) = (0.0_f64, 0.0_f64, [0.0; 2]);

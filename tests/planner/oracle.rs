@@ -153,7 +153,7 @@ impl<'a> Assignment<'a> {
             room -= if stage == 0 { state(table) } else { 0.0 };
             room -= if stage + 1 == stages { state(head) } else { 0.0 };
             let scale = room.abs().max(1.0);
-            for moment in &stager.alive()[stage] {
+            for moment in &stager.peak_moments()[stage] {
                 let held: Expression = (0..self.items.len())
                     .flat_map(|item| {
                         let options = self.options[self.items[item]].iter().zip(&taken[item][stage]);
@@ -235,8 +235,8 @@ fn dynamic_programs_equal_highs() {
         };
         let same = |ours: f64, theirs: f64| (ours - theirs).abs() <= 1e-6 * theirs;
         assert!(same(ours.slowest.get(), theirs), "{name}: slowest {} against HiGHS' {theirs}", ours.slowest);
-        // Two chains of each: a solution of HiGHS takes a while.
-        for (path, length) in [ours.chains.first(), ours.chains.last()].into_iter().flatten() {
+        // Two paths of each: a solution of HiGHS takes a while.
+        for (path, length) in [ours.paths.first(), ours.paths.last()].into_iter().flatten() {
             let theirs = assignment.solve(&Measure::Chain(path)).unwrap();
             assert!(same(length.get(), theirs), "{name}: chain {length} against HiGHS' {theirs}");
         }

@@ -152,7 +152,7 @@ fn placements_are_never_slower_than_rank_orders() {
             if let Some(seats) =
                 placement::in_order(problem.cluster(), &plan, order).filter(|_| replica.is_multiple_of(8))
             {
-                assert!(all.step <= placement::played_step(&costs, &plan, &seats), "{text} {order}");
+                assert!(all.step <= placement::simulated_step(&costs, &plan, &seats), "{text} {order}");
             }
         }
         assert!(program.step.get() >= all.step.get() * (1.0 - 1e-9), "{text}: enumeration missed one");

@@ -101,7 +101,7 @@ fn two_alike_pools_are_one_cluster() {
         "tp=2 pp=4 dp=64 sp=on schedule=interleaved vpp=2 zero=1 recompute=full order=tp-cp-ep-pp-dp",
     ] {
         let plan = parse_plan(text, &whole).unwrap();
-        let one = Costs::new(&whole).evaluate_played(&plan);
+        let one = Costs::new(&whole).evaluate_simulated(&plan);
         let alike = plan.micro_batches(1024) as u32;
         let two = Shares::new(&halves, &plan).price(&[alike, alike]).unwrap_or_else(|| panic!("{text}"));
         let (one, two) = (one.step.total(), two.step.total());
@@ -123,7 +123,7 @@ fn experts_behind_a_pipeline_are_those_of_one_cluster() {
     ] {
         let plan = parse_plan(text, &whole).unwrap();
         assert!(plan.layout.expert_replicas() > 1);
-        let one = Costs::new(&whole).evaluate_played(&plan);
+        let one = Costs::new(&whole).evaluate_simulated(&plan);
         let found = halves.ways(&plan);
         let alike = found.iter().filter(|mixture| matches!(mixture.way, Way::Replicas { .. }));
         let two = alike.map(|mixture| mixture.step.total()).reduce(Seconds::min).unwrap_or_else(|| panic!("{text}"));

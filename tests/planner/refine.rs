@@ -264,7 +264,7 @@ fn plans_that_no_list_plays_are_bounded_by_their_closed_form() {
     assert!(recomputed > 4, "{recomputed} plans recompute: ceilings are too ample");
 }
 
-/// Pairs of passes are in chains of their own, at what they take at the least.
+/// Pairs of passes are in paths of their own, at what they take at the least.
 #[test]
 fn dual_pipe_v_of_deepseek_is_proved_within_a_hundredth() {
     let problem = spec("deepseek-v3", "h800-2048", "deepseek-v3", 15360, 4096).problem();
@@ -477,7 +477,7 @@ fn write_docs() {
                 let gain = refined
                     .before
                     .map_or_else(String::new, |time| format!("{:.1} %", (1.0 - refined.step() / time) * 100.0));
-                let mixed = if refined.staged.recomputes_alike() { "" } else { " (recomputation differs)" };
+                let mixed = if refined.staged.recomputes_uniformly() { "" } else { " (recomputation differs)" };
                 writeln!(
                     text,
                     "| {problem_text} | `{plan_text}` | {before} | {} | {gain} | {} | {:.0} ms | `{}`{mixed} |",

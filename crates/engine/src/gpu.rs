@@ -269,7 +269,7 @@ pub struct ScaleUp {
 /// Rental price of a GPU-hour, and purchase price.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-pub struct Price {
+pub struct RentPrice {
     /// Price under a favourable contract.
     pub low: UsdPerHour,
     /// Typical price under a contract.
@@ -347,7 +347,7 @@ pub struct Gpu {
     #[serde(default = "own_source")]
     pub collectives_source: String,
     /// Rental and purchase price.
-    pub price: Option<Price>,
+    pub price: Option<RentPrice>,
     /// Figures that a calibration replaced, with their basis; the others have `basis`.
     #[serde(skip)]
     pub calibrated: BTreeMap<Figure, Basis>,

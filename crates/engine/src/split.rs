@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum LayerSplit {
-    /// Alike chunks; where they do not divide, the last, then the first chunk gets one less (§4.3).
+    /// Equal chunks; where the layers do not divide, the last, then the first chunk gets one less (§4.3).
     #[default]
     Even,
-    /// The head counts as so many layers as it costs (§4.3, version 1.1).
+    /// The head counts as a number of layers by its cost (§4.3, version 1.1).
     CostBalanced,
-    /// So many layers on the first or the last rank, all its chunks together, and the others alike.
+    /// Stated numbers of layers on the first or the last rank, all its chunks together, and equal numbers on the others.
     ///
     /// Source: [megatron-lm] `--decoder-first-pipeline-num-layers`, `--decoder-last-pipeline-num-layers`.
     Ends {
@@ -41,7 +41,7 @@ pub struct StageLayers {
     mtp_stage: u32,
 }
 
-/// Lists that were ever made. A plan is copied at will, so what it points to stays; alike lists are one.
+/// All lists of layers made so far. Plans are copied freely, so lists are never freed; equal lists are stored once.
 static LISTS: Mutex<BTreeSet<&'static StageLayers>> = Mutex::new(BTreeSet::new());
 
 impl StageLayers {
@@ -49,7 +49,7 @@ impl StageLayers {
     pub const fn layers(&self) -> &[u32] {
         &self.layers
     }
-    /// Multi-token-prediction layers.
+    /// Number of multi-token-prediction layers.
     pub const fn mtp(&self) -> u32 {
         self.mtp
     }
@@ -264,8 +264,8 @@ fn written_out(text: &str) -> Result<Vec<char>, String> {
     if group.is_some() { Err(format!("`{text}`: `(` without `)`")) } else { Ok(out) }
 }
 
-/// Stages as a layout writes them: of each, whether the embedding stands there, its decoder and multi-token-prediction layers,
-/// and whether the loss does. Alike neighbours are folded.
+/// Layout text of stages, each given as: whether it has the embedding, its decoder and multi-token-prediction layers,
+/// whether it has the loss. Equal neighbours are folded.
 pub fn layout(stages: impl Iterator<Item = (bool, u32, u32, bool)>) -> String {
     let times = |letter: char, n: u32| match n {
         0 => String::new(),
@@ -281,7 +281,7 @@ pub fn layout(stages: impl Iterator<Item = (bool, u32, u32, bool)>) -> String {
     fold(&texts)
 }
 
-/// Texts of stages with `|` between; runs of alike stages as `(t*2|)*3`.
+/// Texts of stages with `|` between; runs of equal stages as `(t*2|)*3`.
 fn fold(texts: &[String]) -> String {
     let mut out = String::new();
     let mut at = 0;

@@ -1,4 +1,4 @@
-//! What each virtual stage of a plan holds, where stages differ.
+//! Virtual stages of a plan: layers by kind and recomputation, embedding, loss.
 
 use serde::Serialize;
 
@@ -7,12 +7,12 @@ mod text;
 use crate::model::Model;
 use crate::plan::{Offload, Plan, Recompute};
 
-/// Layers of one kind in one stage that recompute alike.
+/// Layers of one kind in one stage with the same recomputation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Mix {
     /// Index into the model's kinds.
     pub kind: usize,
-    /// What their backward computes again.
+    /// Recomputation of their activations in backward.
     pub recompute: Recompute,
     /// How many.
     pub layers: u32,
@@ -49,7 +49,7 @@ pub struct StagedPlan {
     pub plan: Plan,
     /// The virtual stages, in model order.
     pub stages: Vec<Stage>,
-    /// What waits on the host, by pipeline rank.
+    /// Share of states and activations on the host, by pipeline rank.
     pub offload: Vec<Offload>,
 }
 
@@ -60,7 +60,7 @@ pub fn kinds_in_order(model: &Model) -> Vec<usize> {
 }
 
 impl StagedPlan {
-    /// The same stages with nothing left on the host; `None` where nothing is.
+    /// Copy of the stages without offload; `None` if nothing is offloaded.
     pub fn on_device(&self) -> Option<Self> {
         let leaves = self.offload.iter().any(|offload| *offload != Offload::NONE);
         leaves.then(|| Self { offload: vec![Offload::NONE; self.offload.len()], ..self.clone() })
@@ -87,8 +87,8 @@ impl StagedPlan {
         Self { plan: *plan, stages, offload: vec![plan.offload; plan.layout.pp as usize] }
     }
 
-    /// Whether every stage recomputes alike, so that one set of flags says it.
-    pub fn recomputes_alike(&self) -> bool {
+    /// Whether all stages have the same recomputation, which one set of flags can express.
+    pub fn recomputes_uniformly(&self) -> bool {
         let mut all = self.stages.iter().flat_map(|stage| &stage.mixes);
         let first = all.next().map(|mix| mix.recompute);
         all.all(|mix| Some(mix.recompute) == first)
@@ -97,7 +97,7 @@ impl StagedPlan {
     /// The recomputation that one set of flags gives every stage, if there is one: the same for all layers, or whole layers of
     /// which each stage recomputes the same number first, as far as it has them.
     pub fn shared_recompute(&self) -> Option<Recompute> {
-        if self.recomputes_alike() {
+        if self.recomputes_uniformly() {
             return self.stages.iter().flat_map(|stage| &stage.mixes).map(|mix| mix.recompute).next();
         }
         let mixes = || self.stages.iter().flat_map(|stage| &stage.mixes);
@@ -106,14 +106,14 @@ impl StagedPlan {
         if !plain || self.stages.iter().any(|stage| stage.mtp > 0) {
             return None;
         }
-        let forgotten = |stage: &Stage| {
+        let recomputed = |stage: &Stage| {
             let whole = stage.mixes.iter().filter(|mix| mix.recompute == Recompute::Full);
             whole.map(|mix| mix.layers).sum::<u32>()
         };
-        let most = self.stages.iter().map(forgotten).max()?;
+        let most = self.stages.iter().map(recomputed).max()?;
         self.stages
             .iter()
-            .all(|stage| forgotten(stage) == most.min(stage.layers))
+            .all(|stage| recomputed(stage) == most.min(stage.layers))
             .then_some(Recompute::FirstLayers(most))
     }
 
@@ -123,7 +123,7 @@ impl StagedPlan {
     }
 
     /// The stages as Megatron's `--pipeline-model-parallel-layout` writes them: `E` embedding, `t` a layer, `m` multi-token
-    /// prediction, `L` loss, `|` between stages, `*n` for repeats; alike neighbours are folded.
+    /// prediction, `L` loss, `|` between stages, `*n` for repeats; equal neighbours are folded.
     ///
     /// Source: [megatron-lm] `megatron/core/transformer/pipeline_parallel_layer_layout.py`.
     pub fn megatron_layout(&self) -> String {
@@ -136,9 +136,9 @@ impl StagedPlan {
         let counts = self.layers_of_stages();
         let (first, last) = (*counts.first()?, *counts.last()?);
         let between = counts.get(1..counts.len().checked_sub(1)?)?;
-        let alike = between.windows(2).all(|pair| pair[0] == pair[1]);
+        let equal = between.windows(2).all(|pair| pair[0] == pair[1]);
         let plain = self.plan.schedule.virtual_stages() == 1 && self.stages.iter().all(|s| s.mtp == 0 || s.loss);
-        (alike && plain && counts.len() > 2).then_some((first, last))
+        (equal && plain && counts.len() > 2).then_some((first, last))
     }
 }
 
@@ -167,14 +167,14 @@ mod tests {
 
     #[test]
     fn one_set_of_flags_says_what_stages_recompute_where_it_can() {
-        let stage = |kept: u32, forgotten: u32| {
+        let stage = |kept: u32, recomputed: u32| {
             let mix = |recompute, layers| Mix { kind: 0, recompute, layers };
-            let mixes = [mix(Recompute::None, kept), mix(Recompute::Full, forgotten)];
+            let mixes = [mix(Recompute::None, kept), mix(Recompute::Full, recomputed)];
             let mixes = mixes.into_iter().filter(|mix| mix.layers > 0).collect();
-            Stage { from: 0, layers: kept + forgotten, mtp: 0, embedding: false, loss: false, mixes }
+            Stage { from: 0, layers: kept + recomputed, mtp: 0, embedding: false, loss: false, mixes }
         };
         let shared = |stages: &[(u32, u32)]| {
-            let stages = stages.iter().map(|&(kept, forgotten)| stage(kept, forgotten)).collect();
+            let stages = stages.iter().map(|&(kept, recomputed)| stage(kept, recomputed)).collect();
             StagedPlan { plan: plain(), stages, offload: Vec::new() }.shared_recompute()
         };
         assert_eq!(shared(&[(4, 0), (5, 0)]), Some(Recompute::None));

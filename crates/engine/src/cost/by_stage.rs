@@ -1,4 +1,4 @@
-//! The price of a plan whose stages are spelled out: replayed, under every rank's own memory.
+//! Evaluation of a staged plan: its simulated step time and the memory of each rank.
 
 use std::sync::OnceLock;
 
@@ -11,35 +11,35 @@ use super::price::{Method, Ranks};
 use super::stage::{ShapeCost, Work, embedding, loss};
 use super::step::Evaluation;
 use crate::plan::{Offload, Plan, Recompute};
-use crate::schedule::alive::alive;
 use crate::schedule::closed::{RankTime, exposed_sends};
+use crate::schedule::in_flight::peak_moments;
 use crate::schedule::ops::runs;
-use crate::schedule::player::Player;
 use crate::schedule::replay::StageTime;
+use crate::schedule::simulator::Simulator;
 use crate::stages::StagedPlan;
 use crate::units::{Bytes, Seconds};
 
 /// One layer of one kind as a stage runs it, for one micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LayerOption {
-    /// Work that the backward pass computes again.
+    /// Recomputation of the layer in backward.
     pub recompute: Recompute,
     /// Cost by what the time is spent on.
     pub work: Work,
-    /// As the schedule plays it: with the expert traffic that stays exposed.
+    /// Time as the schedule takes it: with the exposed expert traffic.
     pub time: StageTime,
-    /// Kept on the device between forward and backward.
+    /// Bytes kept on the device between forward and backward.
     pub kept: Bytes,
-    /// Kept on the host.
+    /// Bytes kept on the host.
     pub on_host: Bytes,
-    /// Working set of recomputing the whole layer; nothing where it is not recomputed whole.
+    /// Working set of the recomputation of the whole layer; 0 if it is not fully recomputed.
     pub again: Bytes,
 }
 
-/// A priced plan with its stages.
+/// Evaluated plan with its stages.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StagedEvaluation {
-    /// The plan, its replayed step time, and its fullest rank.
+    /// The plan, its simulated step time, and its fullest rank.
     pub evaluation: Evaluation,
     /// Time of each virtual stage on one micro-batch.
     pub stages: Vec<StageTime>,
@@ -48,30 +48,30 @@ pub struct StagedEvaluation {
 }
 
 impl StagedEvaluation {
-    /// The rank that is over its memory by the most, if any is.
+    /// Rank with the largest excess over the budget, if any exceeds it.
     pub fn over(&self, budget: Bytes) -> Option<&Footprint> {
         let over = self.footprints.iter().filter(|footprint| footprint.device() > budget);
         over.max_by(|a, b| a.device().get().total_cmp(&b.device().get()))
     }
 }
 
-/// Prices stages of plans that share degrees and schedule.
+/// Evaluator of staged plans that share degrees and schedule.
 #[derive(Clone, Debug)]
 pub struct Stager<'a> {
     costs: &'a Costs<'a>,
     plan: Plan,
     shape: ShapeCost,
     micro_batches: f64,
-    alive: Vec<Vec<Vec<f64>>>,
+    peak_moments: Vec<Vec<Vec<f64>>>,
     send: Seconds,
-    /// Of a bidirectional pipeline that runs.
+    /// Times of pairs, of a bidirectional pipeline that runs.
     pairs: Option<Pairs>,
-    /// The schedule, made ready when it is first played.
-    player: OnceLock<Option<Player>>,
+    /// Simulator of the schedule, prepared on first use.
+    simulator: OnceLock<Option<Simulator>>,
 }
 
 impl<'a> Stager<'a> {
-    /// Prices the layers of a plan once. ZeRO 3 is not staged: it gathers weights layer by layer (`fsdp`).
+    /// Computes the layer costs of a plan once. ZeRO 3 is not staged: it gathers weights layer by layer (`fsdp`).
     pub fn new(costs: &'a Costs<'a>, plan: &Plan) -> Self {
         let plan = Plan { recompute: Recompute::None, offload: Offload::NONE, ..*plan };
         let micro_batches = costs.micro_batches(&plan);
@@ -80,14 +80,14 @@ impl<'a> Stager<'a> {
             plan,
             shape: costs.shape(&plan),
             micro_batches,
-            alive: alive(plan.schedule, plan.layout.pp, micro_batches),
+            peak_moments: peak_moments(plan.schedule, plan.layout.pp, micro_batches),
             send: costs.stage_send(&plan),
             pairs: Pairs::of(costs, &plan),
-            player: OnceLock::new(),
+            simulator: OnceLock::new(),
         }
     }
 
-    /// The problem's prices.
+    /// Costs of the problem.
     pub const fn costs(&self) -> &'a Costs<'a> {
         self.costs
     }
@@ -99,30 +99,31 @@ impl<'a> Stager<'a> {
     pub const fn micro_batches(&self) -> f64 {
         self.micro_batches
     }
-    /// Micro-batches of each chunk that each rank holds at the moments when it holds the most.
-    pub fn alive(&self) -> &[Vec<Vec<f64>>] {
-        &self.alive
+    /// Micro-batches in flight of each chunk, at the peak moments of each rank.
+    pub fn peak_moments(&self) -> &[Vec<Vec<f64>>] {
+        &self.peak_moments
     }
     /// Times of pairs of passes.
     pub fn pairs(&self) -> Pairs {
         self.pairs.unwrap_or(Pairs::NONE)
     }
-    /// Whether the replay can play this plan.
-    pub fn plays(&self) -> bool {
+    /// Whether the schedule of this plan can be simulated.
+    pub fn is_simulated(&self) -> bool {
         let Plan { schedule, layout, .. } = self.plan;
         layout.pp > 1 && self.micro_batches.fract() == 0.0 && runs(schedule, layout.pp, self.micro_batches as u32)
     }
     /// Simulator of the schedule; none where it cannot be simulated.
-    pub fn player(&self) -> Option<&Player> {
+    pub fn simulator(&self) -> Option<&Simulator> {
         let Plan { schedule, layout, .. } = self.plan;
-        let ready = || if self.plays() { Player::new(schedule, layout.pp, self.micro_batches as u32) } else { None };
-        self.player.get_or_init(ready).as_ref()
+        let ready =
+            || if self.is_simulated() { Simulator::new(schedule, layout.pp, self.micro_batches as u32) } else { None };
+        self.simulator.get_or_init(ready).as_ref()
     }
-    /// One way between neighbouring stages.
+    /// Time of a send between neighbouring stages.
     pub const fn send(&self) -> Seconds {
         self.send
     }
-    /// Sends of the whole step: their closed form, whatever the stages, as `Costs::evaluate_played` counts them.
+    /// Closed-form time of all sends of a step, as in `Costs::evaluate_simulated`; it does not depend on the stages.
     pub fn closed_sends(&self) -> Seconds {
         self.closed_sends_of(self.send)
     }
@@ -132,7 +133,7 @@ impl<'a> Stager<'a> {
         exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches, send, overlapped)
     }
 
-    /// One layer of `kind` that recomputes `recompute` and leaves a share of its activations on the host.
+    /// Layer of `kind` under a recomputation, with a share of its activations on the host.
     pub fn layer(&self, kind: usize, recompute: Recompute, on_host: f64) -> LayerOption {
         let choice = LayerChoice { kind, recompute, on_host };
         let work = self.costs.work_of(&self.plan, &self.shape.layers[kind], &choice);
@@ -142,8 +143,8 @@ impl<'a> Stager<'a> {
         LayerOption { recompute, work, time, kept: bytes.kept[0], on_host: all * on_host, again: bytes.recomputed[0] }
     }
 
-    /// Work as the schedule runs it. In the bidirectional pipelines, as passes alone: which of them find a partner is the
-    /// schedule's affair ([`Pairs`]).
+    /// Work as the schedule runs it. In bidirectional pipelines, as passes alone: the schedule decides which of them are
+    /// paired ([`Pairs`]).
     fn time(&self, work: &Work) -> StageTime {
         if self.pairs.is_some() {
             let RankTime { forward, backward, wgrad } = work.alone();
@@ -152,13 +153,13 @@ impl<'a> Stager<'a> {
         StageTime::from(work)
     }
 
-    /// Wait of every stage for maxima of FP8 tensors, whatever its layers.
+    /// Wait of every stage for maxima of FP8 tensors; it does not depend on the layers.
     pub fn maxima(&self) -> (Work, StageTime) {
         let work = Work { amax: self.costs.maxima(&self.plan).unwrap_or_default(), ..Work::default() };
         (work, self.time(&work))
     }
 
-    /// The input embedding: its work, and as the schedule plays it.
+    /// Input embedding: its work, and its time in the schedule.
     pub fn embedding(&self) -> (Work, StageTime) {
         let work = embedding(&self.shape.ends);
         (work, self.time(&work))
@@ -187,12 +188,13 @@ impl<'a> Stager<'a> {
     }
 
     /// Bytes of weights, gradients and optimizer states of these parameters under an offload.
-    pub fn state_bytes(&self, held: &RankParameters, offload: Offload) -> Bytes {
-        let (weights, gradients, optimizer) = self.costs.states(held, &Plan { offload, ..self.plan });
+    pub fn state_bytes(&self, resident: &RankParameters, offload: Offload) -> Bytes {
+        let (weights, gradients, optimizer) = self.costs.states(resident, &Plan { offload, ..self.plan });
         weights + gradients + optimizer
     }
 
-    /// Memory of a rank whatever its layers: working set and caches, and under ZeRO 2 the gradients of one virtual stage.
+    /// Memory of a rank that does not depend on its layers: working set and caches, and under ZeRO 2 the gradients of one
+    /// virtual stage.
     pub fn fixed_bytes(&self, rank: u32) -> Bytes {
         let counts = self.costs.stage_counts(&self.plan, Some(&self.shape), false);
         self.costs.working_set(self.is_last(rank), &self.plan)
@@ -205,12 +207,12 @@ impl<'a> Stager<'a> {
         self.plan.schedule.holders(chunks - 1, self.plan.layout.pp).any(|holder| holder == rank)
     }
 
-    /// The price of stages: step time by simulation where the schedule runs (else the closed form), memory of each rank by the
-    /// layers that it holds and the moments when it has the most micro-batches in flight.
+    /// Evaluation of a staged plan: step time by simulation if the schedule runs (else the closed form), memory of each rank
+    /// by its layers and its peak moments.
     pub fn evaluate(&self, staged: &StagedPlan) -> StagedEvaluation {
         let (counts, ranks) = self.ranks(staged);
         let offload = |rank: usize| staged.offload[rank];
-        let simulate = |times: &[StageTime]| self.player().map(|player| player.makespan(times));
+        let simulate = |times: &[StageTime]| self.simulator().map(|simulator| simulator.makespan(times));
         let step = self.costs.step(&self.plan, &self.shape, (&counts, &ranks), offload, simulate);
         let footprint = super::footprint::fullest(ranks.footprints.iter().copied());
         StagedEvaluation {
@@ -220,7 +222,7 @@ impl<'a> Stager<'a> {
         }
     }
 
-    /// Layers of each rank, and what each does and holds.
+    /// Layers of each rank, with the work and memory of each rank.
     pub(super) fn ranks(&self, staged: &StagedPlan) -> (StageCounts, Ranks) {
         let counts = self.costs.staged_counts(staged);
         let offload = |rank: usize| staged.offload[rank];
@@ -228,18 +230,19 @@ impl<'a> Stager<'a> {
         (counts, ranks)
     }
 
-    /// A step time that no stages beat whose pipeline takes at least `pipe`, whose heaviest rank holds at least `held`, whose
-    /// ranks hide gradients and parameters behind no more than `forward` and `backward`, and all leave `offload` on the host.
+    /// Lower bound on the step time of stages whose pipeline takes at least `pipe`, whose heaviest rank has at least
+    /// `resident` parameters, whose ranks hide gradients and parameters behind at most `forward` and `backward`, with one
+    /// `offload` for all.
     pub fn bound(
         &self,
         pipe: Seconds,
-        held: RankParameters,
+        resident: RankParameters,
         (forward, backward): (Seconds, Seconds),
         offload: Offload,
     ) -> Seconds {
         let compute = super::layer::Pair { forward, backward };
         let work = Work { compute, ..Work::default() };
-        let (replicas, (update, host)) = self.costs.beside_the_pipe(&self.plan, &[work], &[held], |_| offload);
+        let (replicas, (update, host)) = self.costs.beside_the_pipe(&self.plan, &[work], &[resident], |_| offload);
         pipe * (1.0 + self.costs.slow_down(self.plan.layout.world_size())) + replicas + update + host
     }
 }

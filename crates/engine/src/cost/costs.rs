@@ -61,14 +61,14 @@ impl<'a> Costs<'a> {
         }
     }
 
-    /// The same, with `meter` seeing every kernel that is priced.
+    /// Costs with `meter` observing every kernel call.
     #[must_use]
     pub fn metered(mut self, meter: &'a dyn Meter) -> Self {
         self.device.meter = Some(meter);
         self
     }
 
-    /// The same, of ranks that sit where `seats` say.
+    /// Costs of ranks placed on the given seats.
     #[must_use]
     pub fn seated<'s>(&'s self, seats: &'s Seats) -> Costs<'s> {
         let mut costs: Costs<'s> = self.clone();
@@ -102,7 +102,7 @@ impl<'a> Costs<'a> {
         plan.tokens(self.problem.workload().seq_len)
     }
 
-    /// Of those, tokens that this rank sends to their experts: its own share where experts are split less than the rest.
+    /// Tokens that this rank sends to their experts: only its own share if experts are split less than the rest.
     pub fn owned_tokens(&self, plan: &Plan) -> f64 {
         let (tp, expert_tp) = (plan.layout.tp, plan.layout.etp);
         if tp > expert_tp { self.tokens(plan) * f64::from(expert_tp) / f64::from(tp) } else { self.tokens(plan) }

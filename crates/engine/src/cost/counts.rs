@@ -10,8 +10,7 @@ use crate::schedule::Schedule;
 /// Numbers by kind of layer.
 pub(super) type PerKind = SmallVec<[f64; 4]>;
 
-/// Layers that one stage runs in one way: their kind, what their backward recomputes, and the share of their activations that
-/// waits on the host.
+/// Choice for the layers of a stage: their kind, their recomputation, and the share of their activations on the host.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct LayerChoice {
     /// Index into the model's kinds.
@@ -30,9 +29,9 @@ pub(super) type Choices = SmallVec<[LayerChoice; 4]>;
 pub(super) struct StageCounts {
     /// Kind, recomputation and host share of the layers counted.
     pub choices: Choices,
-    /// Of each rank.
+    /// Layers of each rank.
     pub ranks: Vec<PerKind>,
-    /// Of each virtual stage, in model order, row after row; empty where no one asked.
+    /// Layers of each virtual stage, in model order, row after row; empty if not requested.
     pub(super) chunks: Vec<f64>,
     /// The virtual stage of the multi-token-prediction layers.
     pub mtp_chunk: u32,
@@ -62,7 +61,7 @@ impl StageCounts {
         })
     }
 
-    /// Layers of each of so many kinds, of layers of each choice.
+    /// Layers by kind, from layers by choice.
     pub fn by_kind(&self, layers: &[f64], kinds: usize) -> PerKind {
         let mut all = PerKind::from_elem(0.0, kinds);
         self.choices.iter().zip(layers).for_each(|(choice, count)| all[choice.kind] += count);

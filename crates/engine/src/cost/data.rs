@@ -1,4 +1,4 @@
-//! Data parallelism: gradients and parameters between replicas, and what each rank holds of them.
+//! Data parallelism: exchange of gradients and parameters between replicas, and the parameters of each rank.
 
 use smallvec::SmallVec;
 
@@ -82,9 +82,9 @@ pub(super) fn heaviest(ranks: &[RankParameters]) -> RankParameters {
     ranks.iter().fold(RankParameters::default(), |a, b| if b.total() > a.total() { *b } else { a })
 }
 
-/// What ranks hold, from what their stages do: under `DualPipe` the mean of a rank's two stages, elsewhere its own.
+/// Parameters of each rank from those of its stages: under `DualPipe` the mean of its two stages, elsewhere its own.
 pub(super) fn mirrored(plan: &Plan, stages: Vec<RankParameters>) -> Vec<RankParameters> {
-    if plan.schedule.unlike_ranks(plan.layout.pp) == plan.layout.pp {
+    if plan.schedule.distinct_ranks(plan.layout.pp) == plan.layout.pp {
         return stages;
     }
     let mean = |(a, b): (&RankParameters, &RankParameters)| RankParameters {
@@ -224,7 +224,7 @@ impl Costs<'_> {
         Exchange { reduce, gather }
     }
 
-    /// What of an exchange no window hides.
+    /// Exposed time of an exchange: the part that no window hides.
     ///
     /// ```text
     /// rs/nb + max(0, rs·(1+σ/2) − window_B) + ag/nb + max(0, ag·(1+σ/2) − window_F) + σ·(hidden parts)

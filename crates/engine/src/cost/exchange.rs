@@ -17,7 +17,7 @@ const MERGED: f64 = 10.0;
 /// Volume of the heads-for-tokens exchange backward against forward. Source: specification §3.7.
 const ULYSSES_BACKWARD: f64 = 1.5;
 
-/// Ranks of a context-parallel group that lie in one scale-up domain of so many GPUs: the inner group of `a2a+p2p`.
+/// Ranks of a context-parallel group that lie in one scale-up domain of `domain` GPUs: the inner group of `a2a+p2p`.
 pub const fn context_inside(plan: &Plan, domain: u32) -> u32 {
     groups::cp(plan).inside(domain)
 }
@@ -196,9 +196,9 @@ impl Costs<'_> {
         self.tokens(plan) * width / f64::from(plan.layout.tp)
     }
 
-    /// Dispatch and combine of the routed experts, each pass both.
+    /// Dispatch and combine of the routed experts, both in each pass.
     ///
-    /// FP8 dispatch where the stack hides it and products are per-tensor or block FP8 (DeepSeek's way, §3.5); combine in
+    /// FP8 dispatch where the stack hides it and GEMMs are per-tensor or block FP8 (as DeepSeek does, §3.5); combine in
     /// bf16. The critical rank moves ξ times the mean (§2.8, version 1.1). With experts split by tensor parallelism and the
     /// all-to-all dispatcher, tokens take two hops where the stack says so:
     ///

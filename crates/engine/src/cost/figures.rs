@@ -5,7 +5,7 @@ use crate::model::flops::AttentionConvention;
 use crate::problem::Problem;
 use crate::units::{Bytes, FlopsPerSec, Seconds};
 
-/// What a plan's price means for its user.
+/// Throughput, MFU and memory of a plan, for its user.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Figures {
     /// Step time T.
@@ -18,7 +18,7 @@ pub struct Figures {
     pub mfu: f64,
     /// Peak memory of the fullest rank, as the device shows it.
     pub peak: Bytes,
-    /// What the HBM profile leaves of it, in GiB; negative when it does not fit.
+    /// Memory left by the HBM profile, in GiB; negative if the plan does not fit.
     pub headroom_gib: f64,
 }
 

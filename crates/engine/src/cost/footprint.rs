@@ -19,7 +19,7 @@ pub(super) struct Reserve {
 pub struct Footprint {
     /// Pipeline rank.
     pub rank: u32,
-    /// Weights that the products read.
+    /// Weights that the GEMMs read.
     pub weights: Bytes,
     /// Gradients.
     pub gradients: Bytes,
@@ -77,17 +77,17 @@ impl Footprint {
         ]
     }
 
-    /// Tensors alive at the peak: torch's `max_memory_allocated`.
+    /// Tensors allocated at the peak: torch's `max_memory_allocated`.
     pub fn allocated(&self) -> Bytes {
         self.reserved() - self.fragmentation
     }
 
-    /// What the allocator holds: torch's `max_memory_reserved`.
+    /// Memory reserved by the allocator: torch's `max_memory_reserved`.
     pub fn reserved(&self) -> Bytes {
         self.device() - self.context
     }
 
-    /// What the device shows as used: `nvidia-smi`.
+    /// Memory in use on the device, as `nvidia-smi` shows it.
     pub fn device(&self) -> Bytes {
         self.tenants().into_iter().map(|(_, bytes)| bytes).sum()
     }

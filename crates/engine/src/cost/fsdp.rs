@@ -104,7 +104,7 @@ impl GatheredLayers {
     }
 }
 
-/// What sharded weights cost a step, as if nothing hid it.
+/// Time of sharded weights in a step, before overlap.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sharded {
     /// Of one layer of each kind.

@@ -45,7 +45,7 @@ impl Costs<'_> {
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
         let vocab = f64::from(model.padded_vocab(plan.layout.tp)) / tp;
         let product = |m, n, k, output_bytes, pass| {
-            self.device.product(&GemmShape { m, n, k, batch: 1.0, output_bytes }, Format::Bf16, pass)
+            self.device.gemm_pass(&GemmShape { m, n, k, batch: 1.0, output_bytes }, Format::Bf16, pass)
         };
         let (loss_f, loss_b) = if self.device.stack.fused_cross_entropy { loss::FUSED } else { loss::UNFUSED };
         let logits = |bytes: f64, kernels| self.device.stream(Bytes::new(tokens * vocab * bytes), kernels);

@@ -1,4 +1,4 @@
-//! What ranks leave on their hosts, and how much of it one host holds.
+//! Memory of hosts: offloaded data of their ranks.
 
 use super::by_stage::Stager;
 use super::costs::Costs;
@@ -41,14 +41,14 @@ impl Costs<'_> {
 }
 
 impl Stager<'_> {
-    /// The same of stages that are spelled out.
+    /// Offloaded bytes of the fullest host of a staged plan and its memory, if they exceed it.
     pub fn over_host(&self, staged: &StagedPlan) -> Option<(Bytes, Bytes)> {
         let on_device = staged.on_device()?;
         self.costs().over_host_of(&staged.plan, &self.ranks(&on_device).1.footprints, &staged.offload)
     }
 }
 
-/// What a rank leaves on its host, of what it would hold on its device.
+/// Offloaded bytes of a rank, from its footprint without offload.
 fn left_on_host(bare: &Footprint, offload: Offload) -> Bytes {
     bare.optimizer * offload.optimizer + bare.activations * offload.activations
 }

@@ -19,13 +19,13 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Both.
+    /// Forward and backward together.
     pub fn sum(self) -> Seconds {
         self.forward + self.backward
     }
 }
 
-/// What one layer costs one rank for one micro-batch.
+/// Cost of one layer on one rank for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct LayerCost {
     /// Forward kernels, with the contention of hidden communication.
@@ -44,11 +44,11 @@ pub struct LayerCost {
     pub activation: Seconds,
     /// Of `forward`: the feed-forward part.
     pub ffn: Seconds,
-    /// Of `forward`: the last product of the feed-forward part.
-    pub last_product: Seconds,
-    /// Of `forward` and of backward: products and activation of the routed experts.
+    /// Part of `forward`: the last GEMM of the feed-forward part.
+    pub last_gemm: Seconds,
+    /// Part of `forward` and of backward: GEMMs and activation of the routed experts.
     pub experts: Pair,
-    /// What the host needs to launch those, once it knows how many tokens each has.
+    /// Host time to launch those, once the number of tokens of each expert is known.
     pub expert_host: Pair,
     /// Of `forward`: up-projections of latent attention.
     pub up_projections: Seconds,
@@ -58,9 +58,9 @@ pub struct LayerCost {
     pub cp: Pair,
     /// Expert dispatch and combine, before any overlap.
     pub ep: Pair,
-    /// What backward computes again.
+    /// Recomputation in backward.
     pub recompute: Seconds,
-    /// What the host needs to launch the kernels.
+    /// Host time to launch the kernels.
     pub host: Pair,
 }
 
@@ -82,7 +82,7 @@ impl LayerCost {
             norms,
             activation,
             ffn,
-            last_product,
+            last_gemm,
             experts,
             expert_host,
             up_projections,
@@ -101,7 +101,7 @@ impl LayerCost {
             norms: self.norms + norms,
             activation: self.activation + activation,
             ffn: self.ffn + ffn,
-            last_product: self.last_product + last_product,
+            last_gemm: self.last_gemm + last_gemm,
             experts: pair(self.experts, experts),
             expert_host: pair(self.expert_host, expert_host),
             up_projections: self.up_projections + up_projections,
@@ -343,7 +343,7 @@ impl Costs<'_> {
         let (tokens, gates) = (self.tokens(plan), mlp.gates() as f64);
         cost.add(self.device.linear(tokens, hidden, gates * width, 1.0, self.device.format));
         let down = self.device.linear(tokens, width, hidden, 1.0, self.device.format);
-        cost.last_product = down.forward;
+        cost.last_gemm = down.forward;
         cost.add(down);
         self.activation(tokens * width, gates, cost);
     }
@@ -357,7 +357,7 @@ impl Costs<'_> {
 
     /// Router, permutation, grouped experts and shared expert; the all-to-all goes to `cost.ep`.
     ///
-    /// Source: specification §2.2 (grouped products), §2.4 (permutation), §2.8 (imbalance ξ on the critical rank).
+    /// Source: specification §2.2 (grouped GEMMs), §2.4 (permutation), §2.8 (imbalance ξ on the critical rank).
     fn moe(&self, moe: &Moe, plan: &Plan, cost: &mut LayerCost) {
         let hidden = f64::from(self.problem.model().hidden);
         let expert_tp = f64::from(plan.layout.etp);
@@ -388,7 +388,7 @@ impl Costs<'_> {
             self.mlp(&shared, plan, cost);
         }
         // Backward of the weighted sum needs what the experts gave: nothing of their products can be left out.
-        cost.last_product = Seconds::ZERO;
+        cost.last_gemm = Seconds::ZERO;
         cost.ep = self.expert_exchange(moe, plan);
     }
 

@@ -8,16 +8,16 @@ use crate::plan::Plan;
 use crate::stack::AmaxReduction;
 use crate::units::Bytes;
 
-/// Maxima that a product keeps: of input, weight and output forward, of the gradients of output and input backward; each four
+/// Maxima that a GEMM keeps: of input, weight and output forward, of the gradients of output and input backward; each four
 /// bytes. Source: [transformer-engine] `pytorch/fp8.py`, `pytorch/module/base.py`.
 const OF_PRODUCT: (f64, f64) = (3.0, 2.0);
-/// Products of a layer that keep them: attention's two projections and the two of its feed-forward part.
+/// Number of GEMMs of a layer that keep them: attention's two projections and the two of its feed-forward part.
 const PRODUCTS: f64 = 4.0;
 const BYTES: f64 = 4.0;
 
 impl Costs<'_> {
-    /// What a chunk waits in one micro-batch for the largest values of FP8 tensors; `None` where its stack does not reduce
-    /// them, or its format does not scale with delay.
+    /// Wait of a chunk in one micro-batch for the maxima of FP8 tensors; `None` if the stack does not reduce them, or the
+    /// format has no delayed scaling.
     ///
     /// ```text
     /// T = ar(S)          forward S = 4·3·4·L/p bytes, backward 4·2·4·L/p: latency, nearly all of it

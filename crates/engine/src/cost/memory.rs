@@ -110,7 +110,7 @@ impl Costs<'_> {
         let micro_batches = self.micro_batches(plan);
         let freed = |layers: &[f64], stages: f64| self.freed_inputs(plan, &counts.choices, layers) * stages;
         let of = |layers: &[f64]| -> Bytes { layers.iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum() };
-        let (pp, unlike) = (plan.layout.pp, plan.schedule.unlike_ranks(plan.layout.pp));
+        let (pp, unlike) = (plan.layout.pp, plan.schedule.distinct_ranks(plan.layout.pp));
         if self.splits_unknown || !peaks_by_chunk(plan.schedule, pp) {
             let ranks = self.resident_layers(plan, counts);
             let in_flight = |rank| in_flight(plan.schedule, rank, pp, micro_batches);
@@ -169,7 +169,7 @@ impl Costs<'_> {
             largest(&mut layers.iter().zip(of_choice).filter(|(count, _)| **count > 0.0).map(|(_, bytes)| *bytes))
         };
         let all: Vec<Bytes> = counts.all_on_ranks(plan).iter().map(here).collect();
-        if plan.schedule.unlike_ranks(pp) == pp {
+        if plan.schedule.distinct_ranks(pp) == pp {
             return all;
         }
         all.iter().zip(all.iter().rev()).map(|(own, other)| own.max(*other)).collect()
@@ -206,12 +206,12 @@ impl Costs<'_> {
         )
     }
 
-    /// What full recomputation keeps of a layer: its input, 2·n·h/ts bytes.
+    /// Bytes that full recomputation keeps of a layer: its input, 2·n·h/ts bytes.
     pub(super) fn checkpoint(&self, plan: &Plan) -> Bytes {
         Bytes::new(self.tokens(plan) * 2.0 * f64::from(self.problem.model().hidden) / plan.sequence_shards())
     }
 
-    /// What one layer keeps for its backward, for one micro-batch on one rank, after recomputation (§6.3, §6.4).
+    /// Activations that one layer keeps for its backward, for one micro-batch on one rank, after recomputation (§6.3, §6.4).
     pub fn kept_activations(&self, kind: usize, plan: &Plan) -> Bytes {
         match plan.recompute {
             Recompute::None | Recompute::FirstLayers(_) => self.all_activations(kind, plan, Modules::default()),
@@ -278,7 +278,7 @@ impl Costs<'_> {
         (Bytes::new(tokens * (common + mixer)) + ffn) * self.device.stack.activation_memory
     }
 
-    /// Bytes of a stored input of a product.
+    /// Bytes of a stored input of a GEMM.
     fn input_bytes(&self) -> f64 {
         if self.device.format == crate::gpu::Format::Bf16 { 2.0 } else { 1.0 }
     }

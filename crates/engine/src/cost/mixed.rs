@@ -1,4 +1,5 @@
-//! The price of stages on unlike devices: each rank as its own devices price it, the step replayed over the links between them.
+//! Evaluation of stages on heterogeneous devices: each rank by its own device, the step simulated over the links between
+//! them.
 
 use super::by_stage::{StagedEvaluation, Stager};
 use super::data::RankParameters;
@@ -12,7 +13,7 @@ use crate::schedule::replay::{Wire, makespan_over};
 use crate::stages::StagedPlan;
 use crate::units::Seconds;
 
-/// Prices stages of one plan whose ranks are of several kinds of device.
+/// Evaluator of staged plans over several kinds of device.
 #[derive(Debug)]
 pub struct Mixed<'s, 'a> {
     stagers: &'s [Stager<'a>],
@@ -22,10 +23,10 @@ pub struct Mixed<'s, 'a> {
 }
 
 impl<'s, 'a> Mixed<'s, 'a> {
-    /// `stagers` price the plan on each kind of device, `of_rank` says which is whose; `across(a, b)` = one way from a rank of
-    /// stager a to one of stager b, and how long it keeps the link from the next.
+    /// `stagers` evaluate the plan on each kind of device, `of_rank` is the stager of each rank; `across(a, b)` = time of a
+    /// send from a rank of stager a to one of stager b, and the time until the link is free again.
     ///
-    /// The shortest send is counted by the closed form, as where all are alike; what others take longer is played.
+    /// The shortest send is counted by the closed form, as on identical devices; the excess of the others is simulated.
     pub fn new(
         stagers: &'s [Stager<'a>],
         of_rank: &'s [usize],
@@ -50,7 +51,8 @@ impl<'s, 'a> Mixed<'s, 'a> {
         self.stagers[0].closed_sends_of(self.send)
     }
 
-    /// What unlike sends add to a step for each micro-batch, at most: a round trip over each, and its turn.
+    /// Upper bound on the time that unequal sends add to a step for each micro-batch: a round trip over each link, and its
+    /// occupation.
     pub fn late(&self) -> Seconds {
         self.wires.iter().map(|wire| wire.late * 4.0 + wire.held * 2.0).sum()
     }

@@ -1,4 +1,4 @@
-//! A plan's price: time of a step and memory of each rank. Pure; knows neither the space nor the search.
+//! Cost of a plan: time of a step and memory of each rank. Pure; independent of the space and the search.
 
 pub mod by_stage;
 mod costs;

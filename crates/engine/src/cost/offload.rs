@@ -1,4 +1,4 @@
-//! What waits on the host: optimizer states and activations.
+//! Offload to the host: optimizer states and activations.
 
 use super::costs::Costs;
 use super::data::RankParameters;

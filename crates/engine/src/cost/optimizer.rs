@@ -82,7 +82,7 @@ impl Costs<'_> {
             + self.device.stack.quirks.step_overhead
     }
 
-    /// Muon orthogonalises each matrix of the rank, whole matrices shared out over the replicas:
+    /// Time of Muon, which orthogonalises each matrix of the rank; whole matrices are distributed over the replicas:
     ///
     /// ```text
     /// 5 iterations of 4·r·c·min(r,c) + 2·min(r,c)²·max(r,c) FLOPs, at half the rate of a product that size

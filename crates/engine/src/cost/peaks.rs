@@ -1,11 +1,11 @@
-//! Moments at which ranks have the most micro-batches in flight, worked out once for all plans of a problem.
+//! Moments at which ranks have the most micro-batches in flight, computed once for all plans of a problem.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
 use super::counts::peaks_by_chunk;
 use crate::schedule::Schedule;
-use crate::schedule::alive::alive;
+use crate::schedule::in_flight::peak_moments;
 use crate::units::Bytes;
 
 /// Moments of one rank, as micro-batches of each of its virtual stages.
@@ -13,7 +13,7 @@ use crate::units::Bytes;
 pub(super) struct Peak {
     /// The most micro-batches of all virtual stages together.
     pub most: f64,
-    /// Each moment that no other covers.
+    /// Moments that no other dominates.
     pub moments: Vec<Vec<f64>>,
     /// Micro-batches of all virtual stages at each moment.
     totals: Vec<f64>,
@@ -33,8 +33,8 @@ impl Peak {
         }
     }
 
-    /// The most bytes of any moment, where each virtual stage keeps so many for a micro-batch. Most keep the same: what others
-    /// keep less or more is counted beside.
+    /// Largest number of bytes over all moments, given the bytes of each virtual stage for a micro-batch. Most stages have
+    /// the same: the difference of the others is added.
     pub fn bytes(&self, chunks: &[Bytes]) -> Bytes {
         let usual = chunks[chunks.len() / 2];
         let mut others = chunks.iter().zip(&self.of_chunks).filter(|(bytes, _)| **bytes != usual).peekable();
@@ -63,7 +63,7 @@ impl Peaks {
         if let Some(known) = self.0.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
-        let peaks: Arc<[Peak]> = alive(schedule, pp, micro_batches).into_iter().map(Peak::new).collect();
+        let peaks: Arc<[Peak]> = peak_moments(schedule, pp, micro_batches).into_iter().map(Peak::new).collect();
         Arc::clone(self.0.write().expect("no writer panics").entry(key).or_insert(peaks))
     }
 }
@@ -88,7 +88,7 @@ mod tests {
             [interleaved(2), interleaved(3), interleaved(8), Schedule::ZbV, Schedule::DualPipe, Schedule::DualPipeV];
         for (schedule, pp) in itertools::iproduct!(schedules, [2, 4, 6, 8]) {
             for m in [4 * pp, 5 * pp, 6 * pp, 11 * pp] {
-                let mut sorted = [f64::from(m), f64::from(4 * pp)].map(|m| alive(schedule, pp, m));
+                let mut sorted = [f64::from(m), f64::from(4 * pp)].map(|m| peak_moments(schedule, pp, m));
                 sorted
                     .iter_mut()
                     .flatten()

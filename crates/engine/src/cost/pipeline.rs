@@ -16,10 +16,10 @@ const BESIDE: f64 = 0.85;
 /// Processors that the overlapped dispatch kernels keep. Source: specification §3.5 (DeepEP V1).
 const DISPATCH_PROCESSORS: f64 = 20.0;
 
-/// The micro-batches' way through a pipeline.
+/// Flow of the micro-batches through a pipeline.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Flow {
-    /// What the busiest rank does, and what it waits for other stages.
+    /// Work of the busiest rank, and its wait for other stages.
     pub busy: StepTime,
     /// Behind what the edges hide.
     pub windows: Windows,
@@ -29,7 +29,7 @@ pub(super) struct Flow {
     pub slow_down: f64,
 }
 
-/// What a step pays at its two ends, as if nothing hid it.
+/// Times at the two ends of a step, before overlap.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Edges {
     /// Gradients and parameters between replicas.
@@ -65,7 +65,7 @@ impl Edges {
 }
 
 impl Costs<'_> {
-    /// One way from a stage to the next: b·s·h·2/c bytes, a tp-th of it under sequence parallelism or scatter-gather.
+    /// Time of a send from a stage to the next: b·s·h·2/c bytes, a tp-th of it under sequence parallelism or scatter-gather.
     ///
     /// Source: specification §3.8; without sequence parallelism the receiver gathers what was scattered.
     pub fn stage_send(&self, plan: &Plan) -> Seconds {
@@ -76,7 +76,7 @@ impl Costs<'_> {
         self.fabric.send(payload, groups::stage_distance(plan)) + gather
     }
 
-    /// What one rank sends to the next stage, and how long the receivers gather what was scattered.
+    /// Bytes that one rank sends to the next stage, and the time of the receivers to gather scattered parts.
     pub fn stage_payload(&self, plan: &Plan) -> (Bytes, Seconds) {
         let whole = Bytes::new(self.tokens(plan) * f64::from(self.problem.model().hidden) * 2.0);
         let scattered = self.device.stack.scatter_gather && !plan.sequence_parallel;
@@ -95,7 +95,7 @@ impl Costs<'_> {
         exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches(plan), send, overlapped)
     }
 
-    /// The micro-batches' way through the pipeline; each rank comes with how many are like it.
+    /// Flow of the micro-batches through the pipeline; each rank comes with the number of identical ranks.
     pub(super) fn flow<'w>(&self, plan: &Plan, ranks: impl Iterator<Item = (&'w Work, f64)> + Clone) -> Flow {
         let micro_batches = self.micro_batches(plan);
         let busy = if plan.schedule.is_bidirectional() && plan.layout.pp > 1 {
@@ -117,7 +117,7 @@ impl Costs<'_> {
         Edges { exchange: self.exchange(plan, heaviest), tied: self.tied_ends(plan), update: update.0, host: update.1 }
     }
 
-    /// What of a step's edges no flow can hide: with windows without end. A longer window never exposes more, for contention
+    /// Lower bound on the exposed edges of a step, with infinite windows. A longer window never exposes more, for contention
     /// (σ < 1) costs less than it hides.
     pub(super) fn least_edges(&self, plan: &Plan, edges: &Edges) -> Seconds {
         let endless = Seconds::new(f64::INFINITY);

@@ -1,4 +1,4 @@
-//! The price of stages: what each rank does and holds, and how long its step takes.
+//! Evaluation of a plan: work, parameters and memory of each rank, and the step time.
 
 use std::borrow::Cow;
 
@@ -17,13 +17,13 @@ use crate::schedule::closed::RankTime;
 use crate::schedule::replay::{StageTime, busy, makespan};
 use crate::units::Seconds;
 
-/// How the way of a step's micro-batches through its pipeline is timed.
+/// Method for the time of a step's micro-batches through the pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// By the closed form of the schedule.
+    /// Closed form of the schedule.
     ClosedForm,
-    /// By simulation, operation by operation, on the real stages; by the closed form where there is nothing to simulate: no
-    /// pipeline, ZeRO 3, micro-batches that are not whole, a schedule that does not run them.
+    /// Simulation, operation by operation, of the real stages; the closed form if there is nothing to simulate: no pipeline,
+    /// ZeRO 3, fractional micro-batches, a schedule that cannot run them.
     Simulated,
 }
 
@@ -32,7 +32,7 @@ pub enum Method {
 pub(super) struct Ranks {
     /// Work of each rank, all its virtual stages together.
     pub works: Vec<Work>,
-    /// Work of each virtual stage; empty where no one asked.
+    /// Work of each virtual stage; empty if not requested.
     pub chunks: Vec<Work>,
     /// Parameters of each rank.
     pub parameters: Vec<RankParameters>,
@@ -41,25 +41,25 @@ pub(super) struct Ranks {
 }
 
 impl Costs<'_> {
-    /// The price of a legal plan by the closed forms; `plan.zero = 3` is priced as FSDP.
+    /// Evaluation of a legal plan by the closed forms; `plan.zero = 3` is FSDP.
     pub fn evaluate(&self, plan: &Plan) -> Evaluation {
         self.evaluate_shaped(plan, &self.shape(plan))
     }
 
-    /// Price of a plan whose shape is priced already.
+    /// Evaluation of a plan whose shape costs are known.
     pub fn evaluate_shaped(&self, plan: &Plan, shape: &ShapeCost) -> Evaluation {
         self.price(plan, shape, Method::ClosedForm)
     }
 
-    /// The price of a legal plan with its schedule simulated on its real stages. This is the price that ranks plans and that
-    /// every command shows.
+    /// Evaluation of a legal plan with its schedule simulated on its real stages. It ranks plans, and every command shows
+    /// it.
     ///
     /// Sends between stages keep their closed form, which the simulation reproduces where pp divides the micro-batches.
-    pub fn evaluate_played(&self, plan: &Plan) -> Evaluation {
+    pub fn evaluate_simulated(&self, plan: &Plan) -> Evaluation {
         self.price(plan, &self.shape(plan), Method::Simulated)
     }
 
-    /// The price of a legal plan.
+    /// Evaluation of a legal plan by one method.
     pub fn price(&self, plan: &Plan, shape: &ShapeCost, method: Method) -> Evaluation {
         let counts = self.stage_counts(plan, Some(shape), method == Method::Simulated);
         let offload = |_| plan.offload;
@@ -230,7 +230,7 @@ impl Costs<'_> {
         Some(StepTime::busy(&work, exposed, f64::from(micro_batches)))
     }
 
-    /// Share by which stragglers lengthen a step on so many GPUs (J).
+    /// Share by which stragglers lengthen a step on `gpus` GPUs (J).
     #[allow(clippy::unused_self)] // a law of the problem, whatever it reads of it
     pub(crate) fn slow_down(&self, gpus: u32) -> f64 {
         straggler::slow_down(gpus, self.device.stack.jitter)

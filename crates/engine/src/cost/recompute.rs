@@ -1,4 +1,4 @@
-//! What backward computes again (specification §6.4).
+//! Recomputation in backward (specification §6.4).
 
 use super::costs::Costs;
 use super::layer::LayerCost;
@@ -7,7 +7,7 @@ use crate::model::{Ffn, Layer};
 use crate::plan::{Modules, Plan, Recompute};
 use crate::units::Seconds;
 
-/// Share of a layer's forward tensor-parallel communication that follows its last product.
+/// Share of a layer's forward tensor-parallel communication that follows its last GEMM.
 const LAST_COLLECTIVE: f64 = 0.25;
 
 impl Costs<'_> {
@@ -32,12 +32,13 @@ impl Costs<'_> {
         }
     }
 
-    /// A layer's forward as far as backward needs it: `torch.utils.checkpoint` without re-entry stops before the last
-    /// product, whose output nothing needs, and so before its collective, one of four. Source: [torch-checkpoint].
+    /// Forward time of a layer up to the last result that backward needs: `torch.utils.checkpoint` without re-entry stops
+    /// before the last GEMM, whose output nothing needs, and so before its collective, one of four. Source:
+    /// [torch-checkpoint].
     fn again(&self, cost: &LayerCost) -> Seconds {
         let all = full(cost);
-        if self.device.stack.checkpoint_early_stop && cost.last_product > Seconds::ZERO {
-            all - cost.last_product - cost.tp.forward * LAST_COLLECTIVE
+        if self.device.stack.checkpoint_early_stop && cost.last_gemm > Seconds::ZERO {
+            all - cost.last_gemm - cost.tp.forward * LAST_COLLECTIVE
         } else {
             all
         }

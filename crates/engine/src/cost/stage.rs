@@ -1,4 +1,4 @@
-//! From layers to stages: what each pipeline rank does for one micro-batch.
+//! Work of each pipeline rank and virtual stage on one micro-batch.
 
 use smallvec::SmallVec;
 
@@ -15,7 +15,7 @@ use crate::units::Seconds;
 pub struct Work {
     /// Kernels of the model.
     pub compute: Pair,
-    /// Computed again (backward).
+    /// Recomputation, in backward.
     pub recompute: Seconds,
     /// Tensor-parallel collectives.
     pub tp: Pair,
@@ -36,24 +36,24 @@ pub struct Work {
 }
 
 impl Work {
-    /// Forward.
+    /// Forward time, exposed communication included.
     pub fn forward(&self) -> Seconds {
         let Self { compute, recompute: _, tp, cp, ep, amax, host, ep_beside: _, ep_exposed: _, wgrad: _ } = self;
         compute.forward + tp.forward + cp.forward + ep.forward + amax.forward + host.forward
     }
 
-    /// Backward.
+    /// Backward time, exposed communication included.
     pub fn backward(&self) -> Seconds {
         let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside: _, ep_exposed: _, wgrad: _ } = self;
         compute.backward + *recompute + tp.backward + cp.backward + ep.backward + amax.backward + host.backward
     }
 
-    /// As the schedules see it.
+    /// Times of a rank, as the schedules take them.
     pub fn rank_time(&self) -> RankTime {
         RankTime { forward: self.forward(), backward: self.backward(), wgrad: self.wgrad }
     }
 
-    /// As a bidirectional schedule sees it where nothing hides its expert traffic: half of it in each pass.
+    /// Times of a rank in a bidirectional schedule if no pair hides its expert traffic: half of it in each pass.
     pub fn alone(&self) -> RankTime {
         let half = self.ep_beside / 2.0;
         RankTime { forward: self.forward() + half, backward: self.backward() + half, wgrad: self.wgrad }
@@ -98,7 +98,7 @@ impl Work {
     }
 }
 
-/// What plans of one shape share.
+/// Costs that plans of one shape share.
 #[derive(Clone, Debug)]
 pub struct ShapeCost {
     /// Price of each kind of layer.
@@ -166,7 +166,7 @@ impl Costs<'_> {
         work
     }
 
-    /// One layer as a choice runs it; `base` is its price, whatever is recomputed there.
+    /// Work of one layer under a choice; `base` is its cost without recomputation.
     ///
     /// ```text
     /// host waits + max(0, A·x/bw_host − F) forward, + max(0, A·x/bw_host − B) backward          specification §6.8
@@ -195,7 +195,7 @@ impl Costs<'_> {
         (plan, LayerCost { recompute: self.recomputed(layer, &plan, base), ..*base })
     }
 
-    /// Adds what a layer waits for its activations on their way to the host and back.
+    /// Adds the wait of a layer for the transfer of its activations to the host and back.
     pub(super) fn add_transfer(&self, work: &mut Work, cost: &LayerCost, plan: &Plan, choice: &LayerChoice) {
         if choice.on_host > 0.0 {
             let kept = self.kept_activations(choice.kind, plan);
@@ -205,7 +205,7 @@ impl Costs<'_> {
         }
     }
 
-    /// What a layer waits for the host: launches beyond its other work, and synchronisation (§2.9, version 1.1).
+    /// Wait of a layer for the host: launches beyond its other work, and synchronisation (§2.9, version 1.1).
     pub(super) fn host_wait(&self, kind: usize, cost: &LayerCost, work: &Work, plan: &Plan) -> Pair {
         let stack = self.device.stack;
         let is_moe = self.problem.model().kinds[kind].moe().is_some();

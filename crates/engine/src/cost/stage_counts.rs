@@ -21,7 +21,7 @@ impl Costs<'_> {
         }
     }
 
-    /// The stages of a plan; `with_chunks` counts each virtual stage too.
+    /// Stages of a plan; `with_chunks` counts each virtual stage too.
     pub(super) fn stage_counts(&self, plan: &Plan, shape: Option<&ShapeCost>, with_chunks: bool) -> StageCounts {
         let pp = plan.layout.pp;
         let mut counts = self.nothing_counted(plan);
@@ -38,7 +38,7 @@ impl Costs<'_> {
         counts
     }
 
-    /// The stages of a plan with so many decoder layers on each virtual stage.
+    /// Stages of a plan with given numbers of decoder layers on each virtual stage.
     pub(super) fn counts_of(&self, plan: &Plan, layers: &[u32]) -> StageCounts {
         StageCounts {
             ranks: self.counted(plan, layers, plan.layout.pp, plan.schedule.ranks(plan.layout.pp)),

@@ -8,12 +8,12 @@ use super::term::Term;
 use crate::plan::Plan;
 use crate::units::Seconds;
 
-/// Where the time of one optimizer step goes. Communication counts where nothing hides it.
+/// Time of one optimizer step by term. Communication counts as far as it is exposed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct StepTime {
     /// Kernels of the model on the busiest rank.
     pub compute: Seconds,
-    /// Computed again in backward.
+    /// Recomputation in backward.
     pub recompute: Seconds,
     /// Tensor-parallel collectives.
     pub tp_comm: Seconds,
@@ -79,8 +79,8 @@ impl StepTime {
         self.terms().into_iter().map(|(_, time)| time).sum()
     }
 
-    /// The step of a flow with its sends: stragglers lengthen all of it; then what replicas exchange and the update, on the
-    /// device and on the host. The one place where a step is put together.
+    /// Step of a flow with its sends: stragglers lengthen all of it, then the exchange between replicas and the update on
+    /// the device and on the host are added. Steps are assembled here only.
     pub(super) fn with_edges(self, slow_down: f64, replicas: Seconds, (update, host): (Seconds, Seconds)) -> Self {
         let stragglers = self.total() * slow_down;
         Self { stragglers, dp_comm: self.dp_comm + replicas, optimizer: update, offload: host, ..self }
@@ -102,7 +102,7 @@ impl StepTime {
     }
 }
 
-/// A plan and its price.
+/// Plan with its step time and memory.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
     /// The plan.

@@ -1,4 +1,4 @@
-//! One step as it is played: every operation of every rank, and what the memory of each rank holds meanwhile.
+//! Timeline of a simulated step: every operation of every rank, and the memory of each rank over time.
 
 use super::costs::Costs;
 use super::footprint::Footprint;
@@ -12,7 +12,7 @@ use crate::units::{Bytes, Seconds};
 /// Shares of one pass of a chunk, by what the time is spent on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Parts {
-    /// Kernels, what is computed again, and waiting for the host.
+    /// Kernels, recomputation, and waiting for the host.
     pub compute: Seconds,
     /// Exposed tensor-parallel collectives, and the maxima of FP8 tensors.
     pub tp: Seconds,
@@ -27,13 +27,13 @@ pub struct Parts {
 pub struct Timeline {
     /// The plan.
     pub plan: Plan,
-    /// Terms of the step, the bubble as played.
+    /// Terms of the step, with the simulated bubble.
     pub step: StepTime,
     /// Every operation.
     pub events: Vec<Event>,
     /// When the last operation ends.
     pub makespan: Seconds,
-    /// One way between neighbouring stages.
+    /// Time of a send between neighbouring stages.
     pub send: Seconds,
     /// Of each chunk: forward and backward, each alone.
     pub parts: Vec<(Parts, Parts)>,
@@ -46,7 +46,7 @@ pub struct Timeline {
 }
 
 impl Costs<'_> {
-    /// Plays a step; `None` where the schedule does not run, or its micro-batches are not whole.
+    /// Simulates a step; `None` if the schedule cannot run it, or its micro-batches are fractional.
     ///
     /// ZeRO 3 gathers layer by layer: its gathers are not operations of the schedule, and count in the step alone.
     pub fn timeline(&self, plan: &Plan) -> Option<Timeline> {
@@ -93,7 +93,7 @@ impl Costs<'_> {
             .iter()
             .map(|footprint| footprint.activations / peak_in_flight(&trace.events, footprint.rank))
             .collect();
-        let step = self.evaluate_played(plan).step;
+        let step = self.evaluate_simulated(plan).step;
         let Trace { makespan, events } = trace;
         Some(Timeline { plan: *plan, step, events, makespan, send, parts, hideable, footprints, kept })
     }

@@ -34,7 +34,7 @@ impl Costs<'_> {
         if self.splits_unknown { (mean - counts.ranks[rank].iter().sum::<f64>()).max(0.0) } else { 0.0 }
     }
 
-    /// Share of each kind in so many layers of the whole model.
+    /// Layers of each kind among `layers` layers of the mean composition of the model.
     fn mean_layers(&self, layers: f64) -> PerKind {
         let all = f64::from(self.problem.model().layers());
         self.kind_counts().iter().map(|&count| layers * f64::from(count) / all).collect()
@@ -63,7 +63,7 @@ impl Costs<'_> {
         if !self.splits_unknown {
             return counts.all_on_ranks(plan);
         }
-        if plan.schedule.unlike_ranks(plan.layout.pp) == plan.layout.pp {
+        if plan.schedule.distinct_ranks(plan.layout.pp) == plan.layout.pp {
             return Cow::Borrowed(&counts.ranks);
         }
         let mean = |(a, b): (&PerKind, &PerKind)| a.iter().zip(b).map(|(a, b)| f64::midpoint(*a, *b)).collect();

@@ -84,7 +84,7 @@ impl Cut {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Call {
     /// GEMM of a linear map.
-    Product {
+    Gemm {
         /// Shape of the GEMM.
         shape: GemmShape,
         /// Format of its operands.

@@ -129,11 +129,11 @@ impl Device<'_> {
     ///
     /// Source: specification §2.1. A format without a curve (checked in `Problem::new`) runs as bf16.
     pub fn gemm(&self, shape: &GemmShape, format: Format) -> Seconds {
-        self.product(shape, format, Pass::Forward)
+        self.gemm_pass(shape, format, Pass::Forward)
     }
 
     /// Time of one of a linear map's three GEMMs; grouped ones (`batch` above 1) include their ramp.
-    pub fn product(&self, shape: &GemmShape, format: Format, pass: Pass) -> Seconds {
+    pub fn gemm_pass(&self, shape: &GemmShape, format: Format, pass: Pass) -> Seconds {
         if shape.m < 1.0 || shape.n < 1.0 || shape.k < 1.0 {
             return Seconds::ZERO;
         }
@@ -152,7 +152,7 @@ impl Device<'_> {
         let sums = self.stack.accumulate_exposed * (output_bytes - 2.0).max(0.0) * m * n;
         let accumulated = Bytes::new(batch * sums) / bandwidth;
         let predicted = ((compute + accumulated).max(memory) + self.gpu.kernel_gap.value) * grouped_ramp(shape, pass);
-        self.metered(&Call::Product { shape: *shape, format, pass }, predicted)
+        self.metered(&Call::Gemm { shape: *shape, format, pass }, predicted)
     }
 
     /// Times of the three GEMMs of y[tokens, output] = x[tokens, input]·w, with the casts of narrow formats; each of
@@ -164,9 +164,9 @@ impl Device<'_> {
         let shape = |m, n, k, output_bytes| GemmShape { m, n, k, batch, output_bytes };
         let accumulate = if self.stack.fused_wgrad { 2.0 * self.stack.reduce_bytes } else { 2.0 };
         let mut time = Linear {
-            forward: self.product(&shape(tokens, output, input, 2.0), format, Pass::Forward),
-            dgrad: self.product(&shape(tokens, input, output, 2.0), format, Pass::Dgrad),
-            wgrad: self.product(&shape(input, output, tokens, accumulate), format, Pass::Wgrad),
+            forward: self.gemm_pass(&shape(tokens, output, input, 2.0), format, Pass::Forward),
+            dgrad: self.gemm_pass(&shape(tokens, input, output, 2.0), format, Pass::Dgrad),
+            wgrad: self.gemm_pass(&shape(input, output, tokens, accumulate), format, Pass::Wgrad),
         };
         if !self.stack.fused_wgrad {
             let add = input * output * batch * (2.0 + 2.0 * self.stack.reduce_bytes);

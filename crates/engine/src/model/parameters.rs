@@ -47,7 +47,7 @@ impl LayerParameters {
 
 /// Parameters of a whole model.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Parameters {
+pub struct ModelParameters {
     /// Total, without multi-token prediction.
     pub total: u64,
     /// Active parameters per token: all except the experts that the token does not use.
@@ -109,16 +109,16 @@ impl Model {
     }
 
     /// Parameters of the whole model.
-    pub fn parameters(&self) -> Parameters {
+    pub fn parameters(&self) -> ModelParameters {
         let h = u64::from(self.hidden);
         let embedding = (u64::from(self.vocab) + u64::from(self.learned_positions)) * h;
         let head_bias = if self.head_bias { u64::from(self.vocab) } else { 0 };
         let head = if self.tied_embeddings { 0 } else { u64::from(self.vocab) * h } + head_bias;
-        let mut sum = Parameters {
+        let mut sum = ModelParameters {
             embedding,
             head,
             norm: self.norm.width() * h * if self.embedding_norm { 2 } else { 1 },
-            ..Parameters::default()
+            ..ModelParameters::default()
         };
         let mut idle = 0;
         for (kind, count) in self.kind_counts().into_iter().enumerate() {

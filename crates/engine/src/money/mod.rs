@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use crate::cluster::Cluster;
 use crate::cost::StepTime;
 use crate::goodput::{Conditions, Goodput};
-use crate::gpu::Price;
+use crate::gpu::RentPrice;
 use crate::problem::Problem;
 use crate::sources::{Sourced, own_source};
 use crate::units::{Joules, Seconds, Tokens, Usd, UsdPerHour, UsdPerWatt};
@@ -209,7 +209,7 @@ pub fn rate(market: &Market, terms: &Terms, cluster: &Cluster, price: Option<Usd
     let listed = cluster.gpu.price.as_ref();
     match terms.kind {
         PurchaseKind::Rent => {
-            let Price { low, typical, high, .. } =
+            let RentPrice { low, typical, high, .. } =
                 listed.ok_or_else(|| MoneyError::NoRent(cluster.gpu.name.clone()))?;
             let off = 1.0 - terms.discount.as_ref().map_or(0.0, |discount| discount.value);
             let usual = match terms.level {

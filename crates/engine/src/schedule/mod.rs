@@ -1,12 +1,12 @@
 //! Pipeline schedules: bubble, activations in flight, and the operations of each rank.
 
-pub mod alive;
 mod bidirectional;
 pub mod closed;
+pub mod in_flight;
 pub mod ops;
 pub mod paths;
-pub mod player;
 pub mod replay;
+pub mod simulator;
 pub mod slot;
 
 use serde::{Deserialize, Serialize};
@@ -135,7 +135,7 @@ impl Schedule {
     }
 
     /// Number of ranks with different stages: half of them under `DualPipe`.
-    pub const fn unlike_ranks(self, pp: u32) -> u32 {
+    pub const fn distinct_ranks(self, pp: u32) -> u32 {
         match self {
             Self::DualPipe if pp > 1 => pp / 2,
             _ => pp,

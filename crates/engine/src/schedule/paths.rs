@@ -209,8 +209,8 @@ impl Chain {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::player::Player;
     use crate::schedule::replay::{makespan, replay};
+    use crate::schedule::simulator::Simulator;
 
     /// The length of a chain with its sends.
     fn length(path: &Path, stages: &[StageTime], send: f64) -> f64 {
@@ -253,9 +253,9 @@ mod tests {
                         })
                         .collect();
                     let played = replay(schedule, pp, m, &stages, Seconds::new(send)).expect("has a list");
-                    let player = Player::new(schedule, pp, m).expect("has a list");
+                    let simulator = Simulator::new(schedule, pp, m).expect("has a list");
                     let critical =
-                        player.critical_path(&stages, Pairing { slower: 1.0, traffic: 0.0 }).expect("it runs");
+                        simulator.critical_path(&stages, Pairing { slower: 1.0, traffic: 0.0 }).expect("it runs");
                     let alone = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("has a list").get();
                     let met = length(&critical, &stages, 0.0);
                     assert!((met - alone).abs() <= 1e-9 * alone, "{schedule:?} {pp} {m}: {met} {alone}");

@@ -148,7 +148,7 @@ pub fn light_ends(layers: u32, pp: u32, virtual_stages: u32) -> Vec<LayerSplit> 
     firsts.filter_map(of).collect()
 }
 
-/// Whether the first and the last rank can be given so many layers.
+/// Whether the first and the last rank can have stated numbers of layers.
 ///
 /// # Errors
 /// Says what does not divide.

@@ -3,14 +3,14 @@
 use super::{Mix, Stage, StagedPlan};
 
 impl StagedPlan {
-    /// Recomputation of the stages: one text if all recompute alike, else one line for each run of stages that do; kinds of
-    /// layer are named where the model has several (`kinds` > 1).
+    /// Recomputation of the stages: one text if it is the same in all, else one line for each run of stages with the same;
+    /// kinds of layer are named where the model has several (`kinds` > 1).
     pub fn recomputation(&self, kinds: usize) -> String {
         let texts: Vec<String> = self.stages.iter().map(|stage| of_stage(stage, kinds)).collect();
         let filled: Vec<&String> = texts.iter().filter(|text| !text.is_empty()).collect();
         if let Some(first) = filled.first()
             && filled.iter().all(|text| text == first)
-            && self.recomputes_alike()
+            && self.recomputes_uniformly()
         {
             return (*first).clone();
         }

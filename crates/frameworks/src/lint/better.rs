@@ -79,7 +79,7 @@ pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evalua
         .filter(|(_, _, other)| newly_refused(problem, imported, plan, other).is_none())
         .filter(|(_, _, other)| space::check(&costs, other).is_empty())
         .map(|(key, words, other)| {
-            let evaluation = costs.evaluate_played(&other);
+            let evaluation = costs.evaluate_simulated(&other);
             suggestion(Change::Plan(other.to_string()), words, key, now, &evaluation, !fits_now)
         })
         .collect();
@@ -267,7 +267,7 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
             }
         }
         let other = problem.changed(|_, _, stack| *stack = better).ok()?;
-        let then = Costs::new(&other).evaluate_played(plan);
+        let then = Costs::new(&other).evaluate_simulated(plan);
         Some(suggestion(Change::Software((*setting).to_owned()), (*flag).to_owned(), "software", now, &then, false))
     };
     SWITCHES.iter().filter_map(switched).collect()

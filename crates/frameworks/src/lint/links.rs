@@ -36,7 +36,7 @@ pub fn crossings(problem: &Problem, plan: &Plan, evaluation: &Evaluation) -> Vec
             return None;
         }
         let inside = with_domain(problem, span)?;
-        let without = Costs::new(&inside).evaluate_played(plan).step.total();
+        let without = Costs::new(&inside).evaluate_simulated(plan).step.total();
         let level = problem.cluster().levels.iter().find(|level| level.gpus >= span);
         Some(Crossing {
             group,

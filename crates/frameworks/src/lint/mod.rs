@@ -59,7 +59,7 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
         findings.push(Finding::error("framework-schedule", message).at_maybe(imported.places.get("vpp")));
     }
     let priced = rejections.iter().all(Rejection::is_of_memory);
-    let evaluation = priced.then(|| costs.evaluate_played(plan));
+    let evaluation = priced.then(|| costs.evaluate_simulated(plan));
     let footprints = if priced || space::can_be_sized(plan, problem) { costs.footprints(plan) } else { Vec::new() };
     let mut report =
         Report { findings, evaluation, footprints, crossings: Vec::new(), changes: Vec::new(), best: None };

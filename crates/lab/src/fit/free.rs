@@ -13,7 +13,7 @@ const DEFAULT: &str = include_str!("../../../../clusters/fits/free/2026-11.toml"
 /// Constants that are fitted together, because the same runs depend on them.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Block {
+pub struct ConstantBlock {
     /// Name, for the report.
     pub name: String,
     /// Constants of the block.
@@ -63,7 +63,7 @@ pub enum FreeError {
 struct File {
     #[serde(rename = "source")]
     _source: String,
-    block: Vec<Block>,
+    block: Vec<ConstantBlock>,
 }
 
 /// Free constants of the built-in list.
@@ -71,7 +71,7 @@ struct File {
 /// # Errors
 ///
 /// None for the built-in file, which tests read.
-pub fn default_blocks() -> Result<Vec<Block>, FreeError> {
+pub fn default_blocks() -> Result<Vec<ConstantBlock>, FreeError> {
     blocks(DEFAULT)
 }
 
@@ -80,7 +80,7 @@ pub fn default_blocks() -> Result<Vec<Block>, FreeError> {
 /// # Errors
 ///
 /// The text does not parse, or the bounds of a constant are empty.
-pub fn blocks(text: &str) -> Result<Vec<Block>, FreeError> {
+pub fn blocks(text: &str) -> Result<Vec<ConstantBlock>, FreeError> {
     let file: File = toml::from_str(text)?;
     for free in file.block.iter().flat_map(|block| &block.constants) {
         let key = free.keys.first().cloned().unwrap_or_default();

@@ -15,7 +15,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::free::{Block, FreeError, PlacedConstant};
+use super::free::{ConstantBlock, FreeError, PlacedConstant};
 use crate::least_squares::{LeastSquares, Stop, descend, softened};
 use crate::runs::{Prediction, Row, predict_all_with};
 use crate::validate::anomaly::anomalies;
@@ -117,7 +117,7 @@ fn figures(prediction: &Prediction) -> Figures {
 pub fn fit(
     rows: &[Row],
     sets: &Overrides,
-    blocks: &[Block],
+    blocks: &[ConstantBlock],
     weights: Weights,
     counts: &dyn Fn(&PredictedRun) -> bool,
     progress: &dyn Fn(&str),

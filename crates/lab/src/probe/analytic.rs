@@ -93,7 +93,7 @@ impl<'a> Analytic<'a> {
     fn product(&self, gemm: &Gemm) -> Seconds {
         let mut gpu = self.cluster.gpu.clone();
         full_clocks(&mut gpu);
-        Device { gpu: &gpu, ..self.device() }.product(&gemm.into(), gemm.format, gemm.pass)
+        Device { gpu: &gpu, ..self.device() }.gemm_pass(&gemm.into(), gemm.format, gemm.pass)
     }
 
     fn device(&self) -> Device<'_> {

@@ -19,7 +19,7 @@ const STREAM_COLUMNS: u64 = 1024;
 /// Kernel of a costed call, and its number of runs; `None` if no probe can run it (attention with its scores in memory).
 pub fn kernel_of(call: &Call) -> Option<(Kernel, f64)> {
     match call {
-        Call::Product { shape, format, pass } => {
+        Call::Gemm { shape, format, pass } => {
             let size = |value: f64| (value.round() as u64).max(1);
             let gemm = Gemm {
                 format: *format,
@@ -211,7 +211,7 @@ impl Measured {
     fn clocks(&self, call: &Call) -> f64 {
         let clocks = |format: Format| self.sustained.get(&format).or_else(|| self.sustained.get(&Format::Bf16));
         match call {
-            Call::Product { format, .. } => clocks(*format).copied().unwrap_or(1.0),
+            Call::Gemm { format, .. } => clocks(*format).copied().unwrap_or(1.0),
             Call::Attention { .. } => clocks(Format::Bf16).copied().unwrap_or(1.0).sqrt(),
             Call::Stream { .. } => 1.0,
         }

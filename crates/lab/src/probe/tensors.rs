@@ -58,7 +58,7 @@ struct Rank<'a> {
     received: u64,
     /// Bytes per element of a stored GEMM input.
     input: u64,
-    forgotten: Modules,
+    recomputed: Modules,
 }
 
 impl<'a> Rank<'a> {
@@ -75,7 +75,7 @@ impl<'a> Rank<'a> {
             shared_tokens: tokens.div_ceil(plan.sequence_shards() as u64),
             received: (costs.owned_tokens(plan) * f64::from(top_k)).ceil() as u64,
             input: if problem.workload().format == Format::Bf16 { 2 } else { 1 },
-            forgotten: if let Recompute::Selective(modules) = plan.recompute { modules } else { Modules::default() },
+            recomputed: if let Recompute::Selective(modules) = plan.recompute { modules } else { Modules::default() },
         }
     }
 
@@ -145,7 +145,7 @@ impl<'a> Rank<'a> {
         for _ in 0..blocks {
             all.push(("block input", 2 * self.shared_tokens * self.hidden));
             all.push(("norm statistics", 4 * self.shared_tokens));
-            if !self.forgotten.layernorm {
+            if !self.recomputed.layernorm {
                 all.push(("normed input", self.input * self.shared_tokens * self.hidden));
             }
             if self.problem.model().dropout {
@@ -165,7 +165,7 @@ impl<'a> Rank<'a> {
                 let ranks = u64::from(mla.q_rank + mla.kv_rank);
                 all.push(("compressions", 2 * self.tokens * (ranks + u64::from(mla.rope_dim))));
                 all.push(("normed compressions", self.input * self.tokens * ranks));
-                if !self.forgotten.mla_up_proj {
+                if !self.recomputed.mla_up_proj {
                     all.push(("queries", 2 * self.tokens * heads * qk));
                     all.push(("keys", 2 * self.tokens * heads * qk));
                     all.push(("values", 2 * self.tokens * heads * v));
@@ -176,8 +176,8 @@ impl<'a> Rank<'a> {
             Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => {}
         }
         match &layer.ffn {
-            Ffn::Dense(mlp) if !self.forgotten.mlp => all.extend(self.mlp(mlp, self.tokens, self.tp)),
-            Ffn::Moe(moe) if !self.forgotten.moe => {
+            Ffn::Dense(mlp) if !self.recomputed.mlp => all.extend(self.mlp(mlp, self.tokens, self.tp)),
+            Ffn::Moe(moe) if !self.recomputed.moe => {
                 all.push(("dispatched tokens", self.input * self.received * self.hidden));
                 all.extend(self.mlp(&moe.expert(), self.received, u64::from(self.plan.layout.etp)));
                 all.push(("outputs of the experts", 2 * self.received * self.hidden));
@@ -195,7 +195,7 @@ impl<'a> Rank<'a> {
     fn mlp(&self, mlp: &Mlp, tokens: u64, shards: u64) -> Vec<(&'static str, u64)> {
         let width = u64::from(mlp.intermediate).div_ceil(shards);
         let mut tensors = vec![("gate and up", 2 * tokens * mlp.gates() * width)];
-        if !self.forgotten.act {
+        if !self.recomputed.act {
             tensors.push(("activated", self.input * tokens * width));
         }
         tensors

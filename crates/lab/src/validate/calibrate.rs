@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::metrics::Pair;
+use super::metrics::PredictedPair;
 use super::pairs::{memory_pair, time_pair};
 use super::sample::{PredictedRun, outcome, samples};
 use super::{choice, cross};
@@ -90,7 +90,7 @@ pub fn calibrate(
     }))
 }
 
-fn residual(class: RunClass, pair: &Pair) -> Residual {
+fn residual(class: RunClass, pair: &PredictedPair) -> Residual {
     Residual { class, ratio: pair.measured / pair.predicted, weight: pair.weight }
 }
 

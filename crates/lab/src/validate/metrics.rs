@@ -4,7 +4,7 @@ use serde::Serialize;
 
 /// Prediction with its measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Pair {
+pub struct PredictedPair {
     /// Predicted value.
     pub predicted: f64,
     /// Measured value, above 0.
@@ -13,7 +13,7 @@ pub struct Pair {
     pub weight: f64,
 }
 
-impl Pair {
+impl PredictedPair {
     /// Signed relative error: `predicted/measured − 1`.
     pub fn error(&self) -> f64 {
         self.predicted / self.measured - 1.0
@@ -40,12 +40,12 @@ pub struct Errors {
 }
 
 /// Weighted error statistics of pairs.
-pub fn errors(pairs: &[Pair]) -> Option<Errors> {
+pub fn errors(pairs: &[PredictedPair]) -> Option<Errors> {
     let weight: f64 = pairs.iter().map(|pair| pair.weight).sum();
     if pairs.is_empty() || weight <= 0.0 {
         return None;
     }
-    let mean = |of: fn(&Pair) -> f64| pairs.iter().map(|pair| pair.weight * of(pair)).sum::<f64>() / weight;
+    let mean = |of: fn(&PredictedPair) -> f64| pairs.iter().map(|pair| pair.weight * of(pair)).sum::<f64>() / weight;
     let sizes: Vec<(f64, f64)> = pairs.iter().map(|pair| (pair.error().abs(), pair.weight)).collect();
     Some(Errors {
         n: pairs.len(),
@@ -54,7 +54,7 @@ pub fn errors(pairs: &[Pair]) -> Option<Errors> {
         median_ape: quantile(&sizes, 0.5),
         p90_ape: quantile(&sizes, 0.9),
         worst_ape: sizes.iter().map(|(size, _)| *size).fold(0.0, f64::max),
-        bias: mean(Pair::error),
+        bias: mean(PredictedPair::error),
     })
 }
 
@@ -130,8 +130,8 @@ pub fn regret(plans: &[(f64, f64)]) -> Option<Regret> {
 mod tests {
     use super::*;
 
-    fn pair(predicted: f64, measured: f64, weight: f64) -> Pair {
-        Pair { predicted, measured, weight }
+    fn pair(predicted: f64, measured: f64, weight: f64) -> PredictedPair {
+        PredictedPair { predicted, measured, weight }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::runs::{PredictionStatus, Row};
 use anomaly::{Anomaly, anomalies};
 use choice::{ChoiceScore, Choices, choices};
 use filter::Filter;
-use metrics::{Errors, Pair, errors};
+use metrics::{Errors, PredictedPair, errors};
 use omitted::{Unmeasured, Unpredicted, unmeasured, unpredicted};
 use sample::{PredictedRun, outcome};
 
@@ -219,7 +219,7 @@ fn time_classes(ran: &[PredictedRun]) -> Vec<TimeClass> {
 }
 
 fn memory_classes(ran: &[PredictedRun]) -> Vec<MemoryClass> {
-    let mut kinds: BTreeMap<(bool, String), Vec<Pair>> = BTreeMap::new();
+    let mut kinds: BTreeMap<(bool, String), Vec<PredictedPair>> = BTreeMap::new();
     for sample in ran {
         if let Some(pair) = memory_pair(sample) {
             kinds.entry((false, "all".into())).or_default().push(pair);

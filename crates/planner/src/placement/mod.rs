@@ -18,7 +18,7 @@ use meshwright_engine::units::Seconds;
 
 pub use grid::{Grid, Spread, in_order};
 pub use hosts::host_order;
-pub use pricing::{closed_step, played_step};
+pub use pricing::{closed_step, simulated_step};
 pub use unplaceable::Unplaceable;
 
 /// Limits on the effort of a placement search.
@@ -95,7 +95,7 @@ pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<P
     };
     priced.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
     let seats = priced.iter().take(options.answers).map(|(_, chosen)| grid.seats(cluster, chosen));
-    let played = seats.map(|seats| (played_step(costs, plan, &seats), seats));
+    let played = seats.map(|seats| (simulated_step(costs, plan, &seats), seats));
     let (step, seats) = played.reduce(|a, b| if b.0 < a.0 { b } else { a }).ok_or(Unplaceable::Units)?;
     let in_order = in_own_order(costs, asked);
     let (seats, step) = if step < in_order { (Some(seats), step) } else { (None, in_order) };
@@ -104,9 +104,9 @@ pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<P
 
 /// Step time with hosts in their own order: the lesser of the ranking's estimate and the placement's.
 fn in_own_order(costs: &Costs, plan: &Plan) -> Seconds {
-    let ranked = costs.evaluate_played(plan).step.total();
+    let ranked = costs.evaluate_simulated(plan).step.total();
     let seats = in_order(costs.problem.cluster(), plan, plan.order);
-    seats.map_or(ranked, |seats| played_step(costs, plan, &seats).min(ranked))
+    seats.map_or(ranked, |seats| simulated_step(costs, plan, &seats).min(ranked))
 }
 
 /// Seconds that each spread of each axis adds to the step, with the other axes as in `base`.

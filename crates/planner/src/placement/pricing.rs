@@ -16,6 +16,6 @@ pub fn closed_step(costs: &Costs, plan: &Plan, seats: &Seats) -> Seconds {
 }
 
 /// Simulated step time of a plan whose ranks have the given seats.
-pub fn played_step(costs: &Costs, plan: &Plan, seats: &Seats) -> Seconds {
-    costs.seated(seats).evaluate_played(&counted(plan)).step.total()
+pub fn simulated_step(costs: &Costs, plan: &Plan, seats: &Seats) -> Seconds {
+    costs.seated(seats).evaluate_simulated(&counted(plan)).step.total()
 }

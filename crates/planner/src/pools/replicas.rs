@@ -132,7 +132,7 @@ impl<'a> Shares<'a> {
             if !check(&costs, plan).is_empty() {
                 return None;
             }
-            let evaluation = costs.evaluate_played(plan);
+            let evaluation = costs.evaluate_simulated(plan);
             Some(Part { step: evaluation.step, footprint: evaluation.footprint })
         })
     }

@@ -260,7 +260,7 @@ fn spelled_out(staged: &StagedPlan) -> Plan {
     let mtp = staged.stages.iter().map(|stage| stage.mtp).sum();
     let at = staged.stages.iter().position(|stage| stage.mtp > 0).unwrap_or(layers.len() - 1);
     let first = staged.stages.iter().find_map(|stage| stage.mixes.first());
-    let recompute = first.filter(|_| staged.recomputes_alike()).map_or(staged.plan.recompute, |mix| mix.recompute);
+    let recompute = first.filter(|_| staged.recomputes_uniformly()).map_or(staged.plan.recompute, |mix| mix.recompute);
     Plan { split: LayerSplit::stages(&layers, mtp, at), recompute, ..staged.plan }
 }
 

@@ -58,36 +58,36 @@ pub struct Refined {
     pub bound: Seconds,
     /// Optimality.
     pub proof: Proof,
-    /// Splits that were evaluated.
+    /// Number of splits that were evaluated.
     pub replayed: usize,
 }
 
 impl Refined {
-    /// Step time.
+    /// Step time of the refined plan.
     pub fn step(&self) -> Seconds {
         self.price.evaluation.step.total()
     }
 }
 
-/// Why no stages of a plan fit: the constraints that cannot hold, by the name of their family, with their numbers.
+/// Reason why no stages of a plan fit: the violated family of constraints, with its numbers.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum Infeasible {
-    /// Fewer layers than stages that must hold one.
+    /// There are fewer layers than stages that need one.
     #[error("layers: every stage holds one: {stages} stages between embedding and loss, {layers} layers")]
     TooFewLayers {
-        /// Stages that may not be empty.
+        /// Number of stages that may not be empty.
         stages: u32,
-        /// Layers.
+        /// Number of layers.
         layers: u32,
     },
-    /// A rank is over its memory however layers are cut and recomputed.
+    /// A rank exceeds its memory in every split with every recomputation.
     #[error(
         "memory: rank {rank}: {in_flight} in flight x {each}, states {states} and working set {working} over its {room}, with all that recomputation can save"
     )]
     Memory {
-        /// The rank that is over by the most in the split that comes nearest.
+        /// The rank with the largest excess in the split with the smallest one.
         rank: u32,
-        /// What tensors may fill.
+        /// Memory available to tensors.
         room: Bytes,
         /// Weights, gradients and optimizer states.
         states: Bytes,
@@ -95,18 +95,18 @@ pub enum Infeasible {
         working: Bytes,
         /// Micro-batches in flight.
         in_flight: f64,
-        /// Activations of one of them.
+        /// Activations of one micro-batch.
         each: Bytes,
     },
-    /// What ranks leave on their host is over its memory.
+    /// Offloaded data of the ranks exceed the memory of their host.
     #[error("host: ranks of one host leave {needed} there, over its {available}")]
     Host {
-        /// Left by the ranks of the fullest host.
+        /// Offloaded bytes of the ranks of the fullest host.
         needed: Bytes,
         /// Memory of a host.
         available: Bytes,
     },
-    /// The program does not apply.
+    /// Stages of this plan cannot be refined.
     #[error("{0}")]
     Unsupported(&'static str),
 }

@@ -101,7 +101,7 @@ pub fn neighbours(program: &StageProgram, cuts: &[usize]) -> Vec<Vec<usize>> {
     found
 }
 
-/// Split that is over memory by the least under its smallest mixes, and its fullest rank.
+/// Split with the smallest excess of memory under its smallest mixes, and its fullest rank.
 pub fn nearest_split(program: &StageProgram) -> (usize, Vec<usize>) {
     // Neighbours share most of their stages.
     let width = program.len() + 1;

@@ -21,7 +21,7 @@ pub struct DeviceLayers {
     pub fastest: Vec<[f64; 4]>,
     /// Bytes kept by the first `i` items under their fastest option, and the largest working set.
     pub kept: Vec<f64>,
-    /// Work of every stage, whatever its layers.
+    /// Work of every stage that does not depend on its layers.
     every: StageTime,
     embedding: StageTime,
     loss: StageTime,
@@ -84,7 +84,7 @@ impl DeviceLayers {
         sum
     }
 
-    /// Undominated mixes of recomputation of so many layers of each kind.
+    /// Undominated mixes of recomputation, for a number of layers of each kind.
     pub fn frontier_of(&self, counts: &[u32]) -> Rc<Frontier> {
         if let Some(known) = self.frontiers.borrow().get(counts) {
             return Rc::clone(known);

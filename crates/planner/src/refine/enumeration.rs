@@ -1,4 +1,4 @@
-//! Enumeration of every split, where they are few.
+//! Enumeration of all splits, if there are few.
 
 use super::edges::Edges;
 use super::multi::memory::{FittingMixes, fastest, loads};
@@ -6,7 +6,7 @@ use super::paths::{dependency_paths, length};
 use super::program::StageProgram;
 use super::split::{Solution, StageLoad, StagedSplit};
 
-/// Splits up to which all are enumerated.
+/// Largest number of splits that are enumerated.
 pub const MOST_ENUMERATED: f64 = 4000.0;
 
 /// Number of splits: cuts that leave no stage empty but those with an end of the model.

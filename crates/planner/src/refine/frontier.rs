@@ -41,7 +41,7 @@ impl Frontier {
         }
     }
 
-    /// Fewest bytes that any mix needs with so many micro-batches in flight.
+    /// Fewest bytes of any mix with `in_flight` micro-batches in flight.
     pub fn least_bytes(&self, in_flight: f64) -> f64 {
         self.smallest.iter().map(|&(again, kept)| kept * in_flight + again).fold(f64::INFINITY, f64::min)
     }

@@ -1,4 +1,4 @@
-//! Layers and recomputation of each stage: what enumeration over degrees cannot choose.
+//! Stage refinement: the layers and the recomputation of each stage of a plan.
 
 mod answer;
 mod cuts;
@@ -27,16 +27,16 @@ use split::Solution;
 use program::StageProgram;
 
 pub use answer::{Infeasible, Proof, Refined};
-pub use options::{Freedom, Method, Options};
+pub use options::{Freedom, Options, Technique};
 pub use single::exact;
 
-/// Finds the stages of a plan: for its degrees, layers of every virtual stage, what each recomputes, and what waits on the
-/// host, so that the replayed step is the shortest under every rank's own memory.
+/// Finds the fastest stages of a plan: the layers of every virtual stage, their recomputation and the offload that minimise
+/// the simulated step time within the memory of every rank.
 ///
-/// The answer is priced by `cost::Stager`, which knows nothing of the program, and is never slower than the plan as it was.
+/// The answer is evaluated by `cost::Stager`, independently of the solver, and is never slower than the given plan.
 ///
 /// # Errors
-/// Says why no stages fit, with the numbers.
+/// No stages fit; the error names the constraint with its numbers.
 pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, Infeasible> {
     if plan.zero == ZeroStage::Three {
         return Err(Infeasible::Unsupported("ZeRO 3 gathers weights layer by layer: its stages are not refined"));
@@ -74,10 +74,10 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
         let staged = program.staged(&split);
         let price = stager.evaluate(&staged);
         let step = price.evaluation.step.total();
-        // The solver's word is not taken: what the evaluator finds too large or slower is not returned.
+        // The evaluator is independent of the solver: an answer that it finds too large or slower is dropped.
         let believed = price.over(costs.problem.hbm_budget()).is_none();
         debug_assert!(believed, "the evaluator refutes the program: {:?}", price.over(costs.problem.hbm_budget()));
-        // Hosts are shared by ranks that the program takes one by one: what is too much for them is refused here.
+        // Ranks share their host, which the program does not model: an offload that exceeds its memory is rejected here.
         if let Some((needed, available)) = stager.over_host(&staged) {
             why = Some(Infeasible::Host { needed, available });
             offloads.append(&mut covered); // smaller shares may do
@@ -93,7 +93,7 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
     }
 }
 
-/// Plan before refinement, with the stages that its split and recomputation give, and its evaluation.
+/// Stages of the plan before refinement, by its split and recomputation, and their evaluation.
 fn unrefined(costs: &Costs, stager: &Stager, plan: &Plan) -> (StagedPlan, StagedEvaluation) {
     let counts = costs.layers_of_chunks(plan, &costs.shape(plan));
     let staged = StagedPlan::uniform(costs.problem.model(), plan, &counts);
@@ -101,7 +101,7 @@ fn unrefined(costs: &Costs, stager: &Stager, plan: &Plan) -> (StagedPlan, Staged
     (staged, price)
 }
 
-/// Names the rank that is over by the most in the split that comes nearest to fitting.
+/// The rank with the largest excess of memory in the split with the smallest one.
 fn nearest(program: &StageProgram) -> Infeasible {
     let (rank, cuts) = cuts::nearest_split(program);
     let stager = program.stager;
@@ -110,7 +110,7 @@ fn nearest(program: &StageProgram) -> Infeasible {
     let fixed = room - Bytes::new(program.room[rank]);
     let states: f64 = chunks.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
     let working = stager.fixed_bytes(rank as u32);
-    let most = |chunk: usize| program.most_alive[chunk];
+    let most = |chunk: usize| program.most_in_flight[chunk];
     let in_flight = chunks.iter().map(|&chunk| most(chunk)).sum::<f64>() / chunks.len() as f64;
     let mut each = 0.0;
     let mut again = 0.0_f64;

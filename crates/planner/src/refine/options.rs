@@ -2,9 +2,9 @@
 
 use meshwright_engine::plan::Offload;
 
-/// One method of the solver, so that its worth can be measured by leaving it out.
+/// Technique of the solver; an ablation leaves one out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Method {
+pub enum Technique {
     /// Bisection of the slowest stage's time, one stage a rank.
     Bisection,
     /// Shortest paths over cuts, one stage a rank: without them, the methods of several stages a rank.
@@ -13,37 +13,37 @@ pub enum Method {
     Descent,
     /// Annealing, several stages a rank.
     Annealing,
-    /// Recomputation of the incumbent chosen again by the replay, several stages a rank.
+    /// Second choice of the incumbent's recomputation, by simulation, several stages a rank.
     Rechoice,
     /// Lagrangian branch and bound, several stages a rank.
     BranchAndBound,
-    /// Enumeration of every split where there are few.
+    /// Enumeration of all splits, if there are few.
     Enumeration,
 }
 
 /// Settings of the solver.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Choices beside the number of layers.
+    /// Variables of the program beside the number of layers.
     pub freedom: Freedom,
-    /// What may wait on the host, the same for every rank; one of these is chosen. None listed: nothing, or what the plan leaves
-    /// there.
+    /// Candidate offloads, the same for every rank, of which one is chosen; if empty, no offload and that of the plan.
     pub offloads: Vec<Offload>,
-    /// Gap at which to stop.
+    /// Optimality gap at which the solver stops.
     pub tolerance: f64,
-    /// Most splits that local search evaluates: the same on every machine.
+    /// Largest number of splits that local search evaluates; fixed, so that answers do not depend on the machine.
     pub most_replays: usize,
-    /// Whether every split is enumerated where there are few.
+    /// Whether all splits are enumerated if there are few.
     pub enumerate: bool,
-    /// Whether a split to rank plans by is enough: with several stages a rank, neither annealing nor branch and bound.
+    /// Whether a heuristic split suffices, as for a ranking of plans: with several stages a rank, neither annealing nor
+    /// branch and bound.
     pub rough: bool,
-    /// Method to leave out.
-    pub without: Option<Method>,
+    /// Technique to leave out.
+    pub without: Option<Technique>,
 }
 
 impl Options {
-    /// Whether a method is used.
-    pub(crate) fn uses(&self, method: Method) -> bool {
+    /// Whether a technique is used.
+    pub(crate) fn uses(&self, method: Technique) -> bool {
         self.without != Some(method)
     }
 }
@@ -63,7 +63,7 @@ impl Default for Options {
     }
 }
 
-/// Choices beside the number of layers.
+/// Variables of the program beside the number of layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Freedom {
     /// Whether each layer's recomputation is chosen; otherwise all follow the plan.

@@ -15,11 +15,11 @@ use meshwright_engine::units::Bytes;
 /// device of each rank, `mixed` evaluates all together; layers recompute `recompute` where they are not free, and all
 /// leave `offload` on the host.
 ///
-/// The answer is evaluated by `mixed`, which knows nothing of the program; each rank fits its own memory. The bound knows
-/// nothing of late sends between kinds.
+/// The answer is evaluated by `mixed`, independently of the solver; each rank fits its own memory. The bound leaves out late
+/// sends between kinds.
 ///
 /// # Errors
-/// Says why no stages fit.
+/// No stages fit, with the reason.
 pub fn refine_over(
     stagers: &[Stager],
     of_rank: &[usize],
@@ -39,7 +39,8 @@ pub fn refine_over(
     let staged = |split: &StagedSplit| StagedPlan { plan, ..program.staged(split) };
     let price = |split: &StagedSplit| mixed.evaluate(&staged(split));
     let step = |split: &StagedSplit| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
-    // Late sends, which no chain counts, may prefer a split that the program does not meet: more of them are looked at.
+    // Late sends are in no dependency path, so the best split may be one that the program does not find: more splits are
+    // evaluated.
     let most = if program.chunks == program.ranks { MOST_SPLITS } else { enumeration::MOST_ENUMERATED };
     let answer = solve(&program, (options, PROGRAMS), most, step);
     let found = answer.best.as_ref().and_then(|(_, split)| Some((staged(split), price(split)?)));
@@ -70,7 +71,7 @@ pub fn over_hosts(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, staged: 
 }
 
 /// Why bidirectional pipelines are refused.
-pub const ONE_WAY: &str = "a rank of a bidirectional pipeline holds a stage of each half, and pools would hold each other's: not over unlike devices";
+pub const ONE_WAY: &str = "a rank of a bidirectional pipeline has a stage of each half, so pools would share stages: not over heterogeneous devices";
 
 /// Checks that a plan's schedule can run over heterogeneous devices.
 ///
@@ -80,7 +81,11 @@ pub fn runs(stager: &Stager) -> Result<(), &'static str> {
     if stager.plan().schedule.is_bidirectional() {
         return Err(ONE_WAY);
     }
-    if stager.plays() { Ok(()) } else { Err("only schedules that can be played are refined over unlike devices") }
+    if stager.is_simulated() {
+        Ok(())
+    } else {
+        Err("only schedules that can be simulated are refined over heterogeneous devices")
+    }
 }
 
 /// Splits of one stage a rank up to which all are looked at: most are left out by their busiest stage alone.

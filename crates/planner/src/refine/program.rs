@@ -8,11 +8,11 @@ use super::options::Freedom;
 use super::split::{StageLoad, StagedSplit};
 use meshwright_engine::cost::Stager;
 use meshwright_engine::plan::Recompute;
-use meshwright_engine::schedule::player::Player;
 use meshwright_engine::schedule::replay::StageTime;
+use meshwright_engine::schedule::simulator::Simulator;
 use meshwright_engine::stages::{Mix, Stage, StagedPlan, kinds_in_order};
 
-/// Program of one plan: which layers lie on which stage, and what they recompute.
+/// Program of one plan: the layers of each stage and their recomputation.
 ///
 /// Items are the model's layers in order, multi-token-prediction layers behind them. Stage `S` holds items `a..b`.
 ///
@@ -52,12 +52,12 @@ pub struct StageProgram<'a> {
     /// The rank of each stage; of two that hold it, the first.
     rank_of: Vec<usize>,
     /// Most micro-batches of each stage in flight at one of its rank's fullest moments.
-    pub most_alive: Vec<f64>,
+    pub most_in_flight: Vec<f64>,
     /// Share of a stage's work that a rank does: all, or half where two ranks hold it.
     pub share: f64,
     /// Bytes that a rank may fill with layers, by rank: room less working set, caches and the model's ends.
     pub room: Vec<f64>,
-    /// Sends of a step, whatever the split, seconds.
+    /// Sends of a step in seconds, equal for all splits.
     pub sends: f64,
     /// Upper bound on sends between heterogeneous devices, seconds for each micro-batch.
     pub late: f64,
@@ -85,7 +85,7 @@ impl<'a> StageProgram<'a> {
         let plan = stager.plan();
         let items = kinds_in_order(model);
         // Where two ranks hold each stage, a rank does and owns half of what its stages ask for, in two copies.
-        let share = f64::from(plan.schedule.unlike_ranks(plan.layout.pp)) / f64::from(plan.layout.pp);
+        let share = f64::from(plan.schedule.distinct_ranks(plan.layout.pp)) / f64::from(plan.layout.pp);
         let state = |of| stager.state_bytes(&of, freedom.offload).get() * share;
         let by_kind: Vec<f64> = (0..model.kinds.len()).map(|kind| state(stager.layer_parameters(kind))).collect();
         let mtp = state(stager.mtp_parameters());
@@ -101,7 +101,7 @@ impl<'a> StageProgram<'a> {
             let projection = if at >= decoder_layers { stager.mtp_parameters().dense } else { 0.0 };
             parameters.push([dense + (one.dense + projection) * share, experts + one.experts * share]);
         }
-        let ranks = plan.schedule.unlike_ranks(plan.layout.pp) as usize;
+        let ranks = plan.schedule.distinct_ranks(plan.layout.pp) as usize;
         let chunks = (plan.layout.pp * plan.schedule.virtual_stages()) as usize;
         let (table, head) = stager.table_parameters();
         let mut room: Vec<f64> = (0..ranks)
@@ -114,10 +114,10 @@ impl<'a> StageProgram<'a> {
             |chunk: usize| plan.schedule.holders(chunk as u32, plan.layout.pp).min().unwrap_or_default() as usize;
         let rank_of: Vec<usize> = (0..chunks).map(first_holder).collect();
         let most = |chunk: usize| {
-            let moments = stager.alive()[rank_of[chunk]].iter();
+            let moments = stager.peak_moments()[rank_of[chunk]].iter();
             moments.map(|moment| moment[chunk / ranks]).fold(0.0, f64::max)
         };
-        let most_alive = (0..chunks).map(most).collect();
+        let most_in_flight = (0..chunks).map(most).collect();
         room[rank_of[0]] -= state(table);
         room[rank_of[chunks - 1]] -= state(head);
         let devices =
@@ -136,7 +136,7 @@ impl<'a> StageProgram<'a> {
             parameters,
             tables: [table.dense * share, head.dense * share],
             rank_of,
-            most_alive,
+            most_in_flight,
             share,
             room,
             sends,
@@ -295,7 +295,7 @@ impl<'a> StageProgram<'a> {
     /// The fastest mix with which items `a..b` fit alone on the rank of stage `chunk`; `None` if none does.
     pub fn fitting(&self, chunk: usize, a: usize, b: usize) -> Option<StageLoad> {
         let room = self.room[self.rank_of(chunk)] - self.states(a, b);
-        let most = self.most_alive[chunk];
+        let most = self.most_in_flight[chunk];
         let base = self.fastest(chunk, a, b);
         if base.kept * most + base.again <= room {
             return Some(base);
@@ -311,7 +311,7 @@ impl<'a> StageProgram<'a> {
 
     /// Bytes over its room that a rank is with items `a..b` on stage `chunk` alone, under its smallest mix.
     pub fn least_excess(&self, chunk: usize, a: usize, b: usize) -> f64 {
-        let most = self.most_alive[chunk];
+        let most = self.most_in_flight[chunk];
         let least = self.frontier(chunk, a, b).least_bytes(most);
         self.states(a, b) + least - self.room[self.rank_of(chunk)]
     }
@@ -368,12 +368,12 @@ impl<'a> StageProgram<'a> {
     }
 
     /// Simulator of the schedule; none where it has no list of operations, or two ranks share the work of a stage.
-    pub fn player(&self) -> Option<&Player> {
-        if self.share < 1.0 { None } else { self.stager.player() }
+    pub fn simulator(&self) -> Option<&Simulator> {
+        if self.share < 1.0 { None } else { self.stager.simulator() }
     }
 
     /// Whether the work of ranks is the only bound on a pipeline: no list of operations, or two ranks share a stage.
     pub fn is_closed(&self) -> bool {
-        !self.stager.plays() || self.share < 1.0
+        !self.stager.is_simulated() || self.share < 1.0
     }
 }

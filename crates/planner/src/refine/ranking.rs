@@ -12,12 +12,12 @@ use meshwright_engine::plan::{Offload, Plan};
 
 /// A plan whose stages were refined.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Entry {
-    /// Its place in the ranking, from 1; none for a plan that did not fit as it was.
+pub struct RefinedEntry {
+    /// Rank of the plan in the ranking, from 1; none for a plan that did not fit before refinement.
     pub place: Option<usize>,
     /// The plan.
     pub plan: Plan,
-    /// Its stages, or why none fit.
+    /// Refined plan, or the reason why no stages fit.
     pub outcome: Result<Refined, Infeasible>,
 }
 
@@ -31,26 +31,26 @@ pub fn refine_ranking(
     restrictions: &Restrictions,
     (most, coupled): (usize, bool),
     options: &Options,
-) -> Vec<Entry> {
+) -> Vec<RefinedEntry> {
     let space = Space::new(costs, restrictions);
     let ranked = ranking.evaluations.iter().enumerate().map(|(at, evaluation)| (Some(at + 1), evaluation.plan));
     let near = ranking.nearest.iter().map(|miss| (None, miss.plan));
     let wanted = |plan: &Plan| worth(plan) && (coupled || plan.schedule.virtual_stages() == 1);
     let chosen: Vec<(Option<usize>, Plan)> = ranked.take(most).chain(near).filter(|(_, plan)| wanted(plan)).collect();
-    let mut entries: Vec<Entry> = chosen
+    let mut entries: Vec<RefinedEntry> = chosen
         .into_par_iter()
         .map(|(place, plan)| {
             let offloads = if restrictions.limits().is_some() { vec![plan.offload] } else { offloads(&space, &plan) };
             let options = Options { offloads, ..options.clone() };
-            Entry { place, plan, outcome: refine(costs, &plan, &options) }
+            RefinedEntry { place, plan, outcome: refine(costs, &plan, &options) }
         })
         .collect();
-    let time = |entry: &Entry| entry.outcome.as_ref().map_or(f64::INFINITY, |refined| refined.step().get());
+    let time = |entry: &RefinedEntry| entry.outcome.as_ref().map_or(f64::INFINITY, |refined| refined.step().get());
     entries.sort_by(|a, b| time(a).total_cmp(&time(b)));
     entries
 }
 
-/// What plans of these degrees may leave on the host.
+/// Offloads that plans of these degrees may have.
 fn offloads(space: &Space, plan: &Plan) -> Vec<Offload> {
     let activations = space.offloaded_activations(plan.layout.pp, plan.recompute);
     let optimizer = space.offloaded_optimizer(plan.zero);
@@ -63,7 +63,7 @@ fn offloads(space: &Space, plan: &Plan) -> Vec<Offload> {
 /// Virtual stages up to which a ranking's plans are refined: beyond, a stage holds a layer or two, and there is little to move.
 pub const MOST_STAGES: u32 = 64;
 
-/// Whether a plan has stages that may differ, or layers that need not recompute alike.
+/// Whether refinement can change a plan: it has several stages, or layers whose recomputation may differ.
 fn worth(plan: &Plan) -> bool {
     plan.layout.pp * plan.schedule.virtual_stages() <= MOST_STAGES
         && plan.zero < meshwright_engine::plan::ZeroStage::Three

@@ -1,15 +1,15 @@
 //! Solution of one program, and of one offload.
 
 use super::edges::Edges;
-use super::options::{Method, Options};
+use super::options::{Options, Technique};
 use super::program::StageProgram;
 use super::split::{Solution, StagedSplit};
 use super::{enumeration, multi, paths, single};
 use meshwright_engine::cost::Stager;
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 
-/// What may wait on the host, and what of it is covered by the rest. Activations whose transfer hides behind compute cost nothing:
-/// of such shares the largest will do, where the host takes it.
+/// Candidate offloads, and those that another candidate dominates: activations whose transfer is hidden behind compute cost
+/// nothing, so the largest such share dominates the smaller ones if the host can hold it.
 pub(super) fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> (Vec<Offload>, Vec<Offload>) {
     let mut all =
         if options.offloads.is_empty() { vec![Offload::NONE, plan.offload] } else { options.offloads.clone() };
@@ -23,7 +23,7 @@ pub(super) fn offloads(stager: &Stager, plan: &Plan, options: &Options) -> (Vec<
     all.into_iter().partition(|o| !free.contains(&o.activations) || o.activations >= most)
 }
 
-/// Split and lower bound of one program, under an incumbent's step `known`; `programs` share the work that one plan is worth.
+/// Solution of one program under an incumbent of step time `known`; the budget of a plan is divided by `programs`.
 pub(super) fn solve_under(program: &StageProgram, options: &Options, known: Option<f64>, programs: usize) -> Solution {
     let stager = program.stager;
     if let Some(known) = known {
@@ -36,21 +36,20 @@ pub(super) fn solve_under(program: &StageProgram, options: &Options, known: Opti
     solve(program, (options, programs), enumeration::MOST_ENUMERATED, step)
 }
 
-/// Split and lower bound of one program, where `step` is the step time of a split; every split is enumerated where there are at most
-/// `most`.
+/// Solution of one program, where `step` is the step time of a split; all splits are enumerated if there are at most `most`.
 pub(super) fn solve(
     program: &StageProgram,
     (options, programs): (&Options, usize),
     most: f64,
     mut step: impl FnMut(&StagedSplit) -> f64,
 ) -> Solution {
-    let single = program.chunks == program.ranks && (program.stager.plays() || program.ranks == 1);
-    let mut answer = if single && options.uses(Method::ShortestPaths) {
+    let single = program.chunks == program.ranks && (program.stager.is_simulated() || program.ranks == 1);
+    let mut answer = if single && options.uses(Technique::ShortestPaths) {
         single::solve(program, paths::dependency_paths(program), options, &mut step)
     } else {
         multi::solve(program, (options, programs), &mut step)
     };
-    if options.enumerate && options.uses(Method::Enumeration) && enumeration::splits(program) <= most {
+    if options.enumerate && options.uses(Technique::Enumeration) && enumeration::splits(program) <= most {
         enumeration::enumerate(program, &mut step, &mut answer);
     }
     if let Some((time, _)) = answer.best {

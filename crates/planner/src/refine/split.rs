@@ -1,11 +1,11 @@
 //! Splits of the layers into stages, and the best of one program.
 
-/// Cuts of the layers into stages, with the loads of the stages.
+/// Split of the layers into stages, with the load of each stage.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct StagedSplit {
     /// First item of each stage, and the number of items at the end.
     pub cuts: Vec<usize>,
-    /// Stages.
+    /// Load of each stage.
     pub loads: Vec<StageLoad>,
 }
 
@@ -15,7 +15,7 @@ pub(super) struct Solution {
     pub best: Option<(f64, StagedSplit)>,
     /// Lower bound on the step time of every split.
     pub bound: f64,
-    /// Splits that were evaluated.
+    /// Number of splits that were evaluated.
     pub replayed: usize,
     /// Whether a limit on the work ended the search.
     pub cut_short: bool,
@@ -24,11 +24,11 @@ pub(super) struct Solution {
 /// Times and bytes of one stage for one micro-batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct StageLoad {
-    /// Forward, alone.
+    /// Forward time without hidden traffic.
     pub forward: f64,
-    /// Backward with what is recomputed, alone.
+    /// Backward time with recomputation, without hidden traffic.
     pub backward: f64,
-    /// Weight-gradient part.
+    /// Time of weight gradients, a part of backward.
     pub wgrad: f64,
     /// Expert traffic that pairs may hide.
     pub traffic: f64,

@@ -10,7 +10,7 @@ use meshwright_engine::cost::incremental::{Feeding, Mixing, Stages};
 use meshwright_engine::plan::{CpKind, Layout, Plan};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::schedule::paths::{Path, paths_through};
-use meshwright_engine::schedule::player::Player;
+use meshwright_engine::schedule::simulator::Simulator;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Dispatcher;
 
@@ -39,8 +39,8 @@ pub(super) struct CostCache {
     mixings: RwLock<BTreeMap<MixingKey, Arc<Mixing>>>,
     feedings: RwLock<BTreeMap<FeedingKey, Arc<Feeding>>>,
     stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
-    chains: RwLock<BTreeMap<ChainsKey, Arc<[Path]>>>,
-    players: RwLock<BTreeMap<PlayerKey, Option<Arc<Player>>>>,
+    paths: RwLock<BTreeMap<ChainsKey, Arc<[Path]>>>,
+    players: RwLock<BTreeMap<PlayerKey, Option<Arc<Simulator>>>>,
     menus: Mutex<Vec<(Restrictions, Arc<Menus>)>>,
 }
 
@@ -75,23 +75,23 @@ impl CostCache {
     }
 
     /// Paths through one rank of a pipeline.
-    pub fn chains(&self, key: ChainsKey) -> Arc<[Path]> {
-        if let Some(known) = self.chains.read().expect("no writer panics").get(&key) {
+    pub fn paths(&self, key: ChainsKey) -> Arc<[Path]> {
+        if let Some(known) = self.paths.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
         let (schedule, pp, micro_batches, rank) = key;
-        let chains = paths_through(schedule, pp, micro_batches, rank).into();
-        Arc::clone(self.chains.write().expect("no writer panics").entry(key).or_insert(chains))
+        let paths = paths_through(schedule, pp, micro_batches, rank).into();
+        Arc::clone(self.paths.write().expect("no writer panics").entry(key).or_insert(paths))
     }
 
     /// Simulator of a schedule; `None` if it does not run.
-    pub fn player(&self, key: PlayerKey) -> Option<Arc<Player>> {
+    pub fn simulator(&self, key: PlayerKey) -> Option<Arc<Simulator>> {
         if let Some(known) = self.players.read().expect("no writer panics").get(&key) {
             return known.clone();
         }
         let (schedule, pp, micro_batches) = key;
-        let player = Player::new(schedule, pp, micro_batches).map(Arc::new);
-        self.players.write().expect("no writer panics").entry(key).or_insert(player).clone()
+        let simulator = Simulator::new(schedule, pp, micro_batches).map(Arc::new);
+        self.players.write().expect("no writer panics").entry(key).or_insert(simulator).clone()
     }
 
     /// Menus under the restrictions that concern sharding.

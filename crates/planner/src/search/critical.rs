@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::cache::PlayerKey;
-use meshwright_engine::schedule::player::CriticalPath;
 use meshwright_engine::schedule::replay::StageTime;
+use meshwright_engine::schedule::simulator::CriticalPath;
 use meshwright_engine::units::Seconds;
 
 /// Most paths kept of one schedule, pp and number of micro-batches.

@@ -93,14 +93,14 @@ pub(super) fn search_from(
     for plan in seeds {
         let runs = if space.allows_idle() { check_with_idle(costs, plan) } else { check(costs, plan) };
         if runs.is_empty() && space.allows(plan) {
-            let evaluation = costs.evaluate_played(plan);
+            let evaluation = costs.evaluate_simulated(plan);
             known.offer(*plan, Price { time: evaluation.step.total(), memory: evaluation.footprint.device() });
         }
     }
     let (found, proof) = run(costs, &space, known, parts, control);
     let SearchState { best, counts, paths: _ } = found;
     let size = space.size();
-    let evaluations = best.into_plans().iter().map(|plan| costs.evaluate_played(plan)).collect();
+    let evaluations = best.into_plans().iter().map(|plan| costs.evaluate_simulated(plan)).collect();
     let certificate = Certificate::new(size, &counts, proof);
     Ranking {
         evaluations,

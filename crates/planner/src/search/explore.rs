@@ -244,7 +244,7 @@ impl Explorer<'_> {
         let mut leaf = Leaf {
             loaded,
             edges: menu.edges,
-            flow: if is_sharded || !pipeline.is_played() { Flow::Closed } else { Flow::Unplayed },
+            flow: if is_sharded || !pipeline.is_simulated() { Flow::Closed } else { Flow::Unplayed },
             too_large: None,
         };
         let mut left = list.count;
@@ -314,7 +314,7 @@ impl Explorer<'_> {
     /// Simulates a pipeline; `None` if a critical-path bound or its simulated time excludes every sharding.
     fn play(&self, pipeline: &Pipeline, edges: Seconds, found: &mut SearchState) -> Option<Flow> {
         let hopeless = |flow: Seconds, found: &SearchState| {
-            let time = pipeline.least_time_played(flow) + edges;
+            let time = pipeline.least_time_simulated(flow) + edges;
             found.best.is_hopeless(&pipeline.plan.layout, Price { time, memory: Bytes::ZERO })
         };
         let stages = self.costs.stage_times(&pipeline.plan, &pipeline.layers.shape);
@@ -323,9 +323,9 @@ impl Explorer<'_> {
         if hopeless(longest, found) || hopeless(self.tables.least_flow(&pipeline.plan, &stages), found) {
             return None;
         }
-        let Some(player) = self.tables.player(key) else { return Some(Flow::Played(None)) };
+        let Some(simulator) = self.tables.simulator(key) else { return Some(Flow::Played(None)) };
         found.counts.played += 1;
-        let (played, path) = player.play(&stages);
+        let (played, path) = simulator.play(&stages);
         found.paths.add(key, Arc::new(path));
         (!hopeless(played, found)).then_some(Flow::Played(Some(played)))
     }

@@ -100,7 +100,7 @@ pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
     for simplify in simpler {
         let plan = simplify(plain.plan);
         if plan != plain.plan && check(costs, &plan).is_empty() {
-            let evaluation = costs.evaluate_played(&plan);
+            let evaluation = costs.evaluate_simulated(&plan);
             if evaluation.step.total() <= most {
                 plain = evaluation;
             }

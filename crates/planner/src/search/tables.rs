@@ -13,8 +13,8 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Feeding, Layers, Mixing, Stages};
 use meshwright_engine::plan::{Layout, Plan, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
-use meshwright_engine::schedule::player::Player;
 use meshwright_engine::schedule::replay::StageTime;
+use meshwright_engine::schedule::simulator::Simulator;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Dispatcher;
 use meshwright_engine::units::Seconds;
@@ -210,8 +210,8 @@ impl<'t> Tables<'t> {
         }
         let busiest =
             (0..pp).reduce(|a, b| if work[b as usize] >= work[a as usize] { b } else { a }).unwrap_or_default();
-        let chains = self.parts.chains((schedule, pp, micro_batches, busiest));
-        chains.iter().map(|chain| chain.length(stages)).fold(Seconds::ZERO, Seconds::max)
+        let paths = self.parts.paths((schedule, pp, micro_batches, busiest));
+        paths.iter().map(|chain| chain.length(stages)).fold(Seconds::ZERO, Seconds::max)
     }
 
     /// Key of a pipeline's simulator; `None` if there is nothing to simulate.
@@ -221,8 +221,8 @@ impl<'t> Tables<'t> {
     }
 
     /// Simulator of a schedule; `None` if it does not run.
-    pub fn player(&self, key: PlayerKey) -> Option<Arc<Player>> {
-        self.parts.player(key)
+    pub fn simulator(&self, key: PlayerKey) -> Option<Arc<Simulator>> {
+        self.parts.simulator(key)
     }
 
     /// Classes of the ranks of a pipeline. A cost-balanced split is known by its last virtual stage, which is no longer than an

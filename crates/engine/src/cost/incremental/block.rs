@@ -56,7 +56,8 @@ fn each_kind(costs: &Costs, price: impl Fn(usize) -> LayerCost) -> Vec<LayerCost
     (0..costs.problem.model().kinds.len()).map(price).collect()
 }
 
-/// What one micro-batch spends in a part of all layers at least: no host floor, and no traffic that may run beside.
+/// Lower bound on the time of one micro-batch in a part of all layers: without the host floor and without overlapped
+/// traffic.
 fn busy(costs: &Costs, layers: &[LayerCost]) -> Seconds {
     let beside = costs.device.stack.overlap.ep > 0.0;
     let wgrad = if costs.is_lora() { 0.0 } else { 1.0 };
@@ -72,8 +73,8 @@ fn busy(costs: &Costs, layers: &[LayerCost]) -> Seconds {
         .sum()
 }
 
-/// A step time that no plan with these layers can beat on `gpus` GPUs, whatever its pipeline, replicas, sharding and
-/// recomputation:
+/// Lower bound on the step time of plans with these layers on `gpus` GPUs, over all pipelines, replicas, shardings and
+/// recomputations:
 ///
 /// ```text
 /// T ≥ (1 + J)·B·t·c/(N·b)·(Σ_layers (F + B) + head)          specification §8.1, layer bound
@@ -88,8 +89,8 @@ pub fn layer_bound(costs: &Costs, plan: &Plan, mixing: &Mixing, feeding: &Feedin
     (mixing.busy + feeding.busy) * (micro_batches / groups * slow_down * ROUNDING)
 }
 
-/// Bounds give way by so much. Sums in another order differ in the last digits, and a played step is the sum of each pass of
-/// each chunk: 10⁵ of them round off 10⁵·2⁻⁵³ ≈ 10⁻¹¹ of it.
+/// Factor on lower bounds for rounding. Sums in another order differ in the last digits, and a simulated step is the sum of
+/// each pass of each chunk: 10⁵ of them round off 10⁵·2⁻⁵³ ≈ 10⁻¹¹ of it.
 pub(super) const ROUNDING: f64 = 1.0 - 1e-10;
 
 impl Block {
@@ -170,7 +171,7 @@ impl Layers {
         if pp == 1 { &self.without_pipeline } else { &self.in_pipeline }
     }
 
-    /// The same layers, keeping no more than any recomputation: half of a layer's input. What is kept is at least the input of
+    /// Layers that keep no more than under any recomputation: half of a layer's input. What is kept is at least the input of
     /// one of a layer's blocks, or half of both.
     #[must_use]
     pub fn floor(&self) -> Self {
@@ -180,7 +181,7 @@ impl Layers {
         Self { bytes: LayerBytes { kept, recomputed }, ..self.clone() }
     }
 
-    /// Layers of the last chunk of a plan's pipeline: a weighed split is told by it.
+    /// Layers of the last chunk of a plan's pipeline, which identify a cost-balanced split.
     pub fn of_last_chunk(&self, costs: &Costs, plan: &Plan) -> u32 {
         let chunks = plan.layout.pp * plan.schedule.virtual_stages();
         split::last_of_cost_balanced(costs.problem.model().layers(), chunks, self.works(plan.layout.pp).head)

@@ -1,4 +1,4 @@
-//! Times that no way to play a flow beats, told before it is played.
+//! Lower bounds on the simulated time of a flow, without simulation.
 
 use super::block::{Layers, ROUNDING};
 use super::stages::{Class, Stages};
@@ -11,9 +11,9 @@ use crate::schedule::ops::paired;
 use crate::schedule::paths::Pairing;
 use crate::units::Seconds;
 
-/// A time that no step of a plan's pipeline under ZeRO 0 to 2 beats, told before its flow is priced: `least_flow` without
-/// expert traffic beside compute, and with the way to a rank only where the schedule is played. Nothing for the bidirectional
-/// ones.
+/// Lower bound on the time of a plan's pipeline under ZeRO 0 to 2, before its flow is computed: `least_flow` without
+/// overlapped expert traffic, and with the path to a rank only if the schedule is simulated. Zero for bidirectional
+/// schedules.
 pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Seconds {
     if plan.schedule.is_bidirectional() {
         return Seconds::ZERO;
@@ -44,7 +44,7 @@ pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &
     most * ((1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING * ROUNDING)
 }
 
-/// Share of the way to a rank that its last pass goes back; nothing where the schedule is not played.
+/// Share of the path to a rank that its last pass returns along; `None` if the schedule is not simulated.
 const fn way_back(schedule: Schedule) -> Option<f64> {
     match schedule {
         Schedule::GPipe | Schedule::OneFOneB | Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. } => Some(1.0),
@@ -53,7 +53,7 @@ const fn way_back(schedule: Schedule) -> Option<f64> {
     }
 }
 
-/// A time that no way to play the flow beats:
+/// Lower bound on the simulated time of a flow:
 ///
 /// ```text
 /// max over ranks i of  m·(F_i + B_i) + Σ over chunks before i's first of (F + B)          specification §4.2
@@ -109,7 +109,7 @@ fn least_between_two_ends(costs: &Costs, plan: &Plan, ranks: &[(Work, f64)]) -> 
     Some(mean * costs.micro_batches(plan) + shortest * ((pp / 2.0 - 1.0) / 2.0))
 }
 
-/// What pairs of a bidirectional pipeline may save and cost at the most and at the least.
+/// Bounds on the time that pairs of a bidirectional pipeline save and cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pairs {
     /// A pass's own work, against what it takes alone.
@@ -136,8 +136,8 @@ impl Pairs {
         Some(Self { work: 1.0 + (slower - 1.0) * fewest, traffic: 1.0 - hidden * most, slower, hidden })
     }
 
-    /// What a micro-batch takes of its rank, on average, at the least: so much of what its passes take alone, F + B with their
-    /// traffic E, and so much of E beside, which is less than nothing.
+    /// Lower bound on the mean time of a micro-batch on its rank, as factors on the time of its passes alone, F + B with
+    /// their traffic E, and on E, whose factor is negative.
     ///
     /// ```text
     /// work·(F + B − E) + traffic·E  =  work·(F + B) + (traffic − work)·E
@@ -146,7 +146,8 @@ impl Pairs {
         (self.work, self.traffic - self.work)
     }
 
-    /// What one pair takes at the least, of what its passes take alone: their traffic is half of their stages'.
+    /// Lower bound on the time of one pair, as factors on the times of its passes alone: their traffic is half of their
+    /// stages'.
     ///
     /// ```text
     /// κ·(F + B − E) + (1 − θ)·E,   E = (E_F + E_B)/2

@@ -1,4 +1,4 @@
-//! The price for a search, memoised: each part is computed once, at the level of the search that fixes it.
+//! Memoised evaluation for the search: each part is computed once, at the level of the search that fixes it.
 //!
 //! ```text
 //! Mixing     tp, sp, cp and its kind, micro-batch                          attention and norms, the ends of the model
@@ -12,8 +12,8 @@
 //! price      loaded × sharding                                             step time and memory
 //! ```
 //!
-//! Every stage calls the same functions of `cost` that [`Costs::evaluate`] calls; that one stays the readable price and the
-//! judge of this one: they agree to 1e-12 (`tests/laws/staged.rs`).
+//! Every stage calls the same functions of `cost` that [`Costs::evaluate`] calls; that is the reference implementation; they
+//! agree to 1e-12 (`tests/laws/staged.rs`).
 
 mod block;
 mod least;

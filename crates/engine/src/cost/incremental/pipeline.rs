@@ -26,7 +26,7 @@ pub struct Price {
     pub memory: Bytes,
 }
 
-/// Layers on a pipeline: the way of a step's micro-batches through it.
+/// Flow of a step's micro-batches through a pipeline of these layers.
 #[derive(Clone, Debug)]
 pub struct Pipeline<'l> {
     /// The plan, but for its sharding.
@@ -34,8 +34,7 @@ pub struct Pipeline<'l> {
     /// Its layers.
     pub layers: &'l Layers,
     flow: Flow,
-    /// What any way to play the schedule takes beyond the closed form's busy time, at the least; `None` where the closed form is
-    /// all there is.
+    /// Lower bound on the simulated time beyond the closed form's busy time; `None` if there is the closed form only.
     least_bubble: Option<Seconds>,
     /// Its classes of ranks.
     stages: &'l Stages,
@@ -70,7 +69,7 @@ impl<'l> Pipeline<'l> {
         Self::new(costs, &plan, self.layers, self.stages)
     }
 
-    /// The same flow with the fewest bytes that any recomputation keeps: half of a layer's input, less what is offloaded.
+    /// Flow with the fewest bytes that any recomputation keeps: half of a layer's input, less the offloaded share.
     pub fn leanest<'f>(&self, floor: &'f Layers, activations: f64) -> Pipeline<'f>
     where
         'l: 'f,
@@ -94,31 +93,31 @@ impl<'l> Pipeline<'l> {
         Around { ends: self.layers.shape.ends, sends, slow_down: self.flow.slow_down }
     }
 
-    /// Whether the schedule can be played.
-    pub const fn is_played(&self) -> bool {
+    /// Whether the schedule can be simulated.
+    pub const fn is_simulated(&self) -> bool {
         self.least_bubble.is_some()
     }
 
-    /// What the closed form's rank works.
+    /// Working time of the rank of the closed form.
     fn closed_busy(&self) -> Seconds {
         self.flow.busy.total() - self.flow.busy.pipeline_bubble
     }
 
-    /// No step of this pipeline under ZeRO 3 is shorter, whatever its sharding.
+    /// Lower bound on the step time of this pipeline under ZeRO 3, over all shardings.
     pub fn least_gathered_time(&self, costs: &Costs) -> Seconds {
         let plan = Plan { zero: ZeroStage::Three, ..self.plan };
         costs.least_sharded_step(&plan, &self.gathered(costs), &self.around(Seconds::ZERO)) * ROUNDING
     }
 
-    /// No step of this pipeline under ZeRO 0 to 2 is shorter, whatever its sharding.
+    /// Lower bound on the step time of this pipeline under ZeRO 0 to 2, over all shardings.
     pub fn least_time(&self) -> Seconds {
         let busy = self.flow.busy.total();
         let flow = self.least_bubble.map_or(busy, |bubble| busy - self.flow.busy.pipeline_bubble + bubble);
-        self.least_time_played(flow)
+        self.least_time_simulated(flow)
     }
 
-    /// The same where the micro-batches take `flow` through the pipeline at the least.
-    pub fn least_time_played(&self, flow: Seconds) -> Seconds {
+    /// Lower bound on the step time if the micro-batches take at least `flow` through the pipeline.
+    pub fn least_time_simulated(&self, flow: Seconds) -> Seconds {
         flow * ((1.0 + self.flow.slow_down) * ROUNDING)
     }
 }
@@ -162,15 +161,15 @@ impl<'l> Loaded<'l> {
         Price { time: self.time(costs, sharding, None), memory: self.memory(sharding).0 }
     }
 
-    /// Step time with a sharding, no longer than the schedule as it is played.
+    /// Lower bound on the simulated step time with a sharding.
     pub fn bound(&self, costs: &Costs, sharding: &Sharding) -> Seconds {
         self.time(costs, sharding, self.pipeline.least_bubble)
     }
 
-    /// Step time with a sharding and a flow as it was played ([`Costs::simulated_flow`]); the closed form without one.
+    /// Step time with a sharding and a simulated flow ([`Costs::simulated_flow`]); the closed form without one.
     ///
-    /// A rank that never waits is played for as long as it works, but for the rounding of its passes: what is left of that is no
-    /// bubble. A bidirectional pipeline may be busy for less than its closed form says.
+    /// The simulated time of a rank that never waits is its work but for the rounding of its passes, which is no bubble. A
+    /// bidirectional pipeline may be busy for less than its closed form says.
     pub fn played(&self, costs: &Costs, sharding: &Sharding, flow: Option<Seconds>) -> Seconds {
         let bubble = flow.map(|flow| flow - self.pipeline.closed_busy());
         let is_bidirectional = self.pipeline.plan.schedule.is_bidirectional();
@@ -226,7 +225,7 @@ impl<'l> Loaded<'l> {
     }
 }
 
-/// What a class of ranks does with one micro-batch.
+/// Work of a class of ranks on one micro-batch.
 fn work_of(costs: &Costs, plan: &Plan, class: &Class, works: &[Work], shape: &ShapeCost) -> Work {
     let mut work = Work::default();
     for (kind, &times) in class.layers.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! What sharding costs: exchange between replicas, update and states, priced once for all pipelines of one shape.
+//! Cost of sharding: exchange between replicas, update and states, computed once for all pipelines of one shape.
 
 use smallvec::SmallVec;
 
@@ -30,7 +30,7 @@ impl Engine {
     }
 }
 
-/// One way to shard: ZeRO stage, shard group, resharding, offloaded optimizer, rank order.
+/// Sharding of one plan: ZeRO stage, shard group, resharding, offloaded optimizer, rank order.
 #[derive(Clone, Debug)]
 pub struct Sharding {
     pub(super) zero: ZeroStage,
@@ -50,7 +50,7 @@ pub struct Sharding {
 pub struct Parameters {
     heaviest: RankParameters,
     held: Vec<RankParameters>,
-    /// Those of `held` that no other exceeds in both dense and expert parameters: one of them has the longest update.
+    /// Undominated classes, by dense and expert parameters: one of them has the longest update.
     largest: SmallVec<[RankParameters; 2]>,
     /// Gathered weights under ZeRO 3, with and without resharding after the forward.
     gathered: [Bytes; 2],
@@ -119,7 +119,7 @@ impl Sharding {
         }
     }
 
-    /// The same with another share of the optimizer on the host: the exchange stays.
+    /// Sharding with another share of the optimizer on the host: the exchange stays.
     #[must_use]
     pub fn with_host(&self, costs: &Costs, plan: &Plan, parameters: &Parameters, optimizer: f64) -> Self {
         let plan = &Plan { offload: Offload { optimizer, ..plan.offload }, ..*plan };
@@ -210,7 +210,7 @@ impl Sharding {
         self.states.iter().map(|states| *states + self.unsharded)
     }
 
-    /// Whether no plan is better off with `other` than with this, in time and in memory, whatever its pipeline.
+    /// Whether this sharding dominates `other` in time and memory in every pipeline.
     ///
     /// Same order and engine, and each of exchange, update on device and on host, and of the bytes of each class of ranks, no
     /// more than the other's. What compute leaves exposed of a transfer never shrinks as the transfer grows, so the step

@@ -1,4 +1,4 @@
-//! Which ranks of a pipeline do and hold the same: few classes, however many ranks.
+//! Classes of identical ranks of a pipeline, by work and memory; there are few even with many ranks.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
@@ -81,7 +81,7 @@ impl Stages {
         self.last_chunk
     }
 
-    /// Layers in flight at the moments when ranks of each class may need the most, under so many micro-batches.
+    /// Layers in flight at the moments when ranks of each class may need the most memory.
     pub(super) fn moments(&self, costs: &Costs, plan: &Plan) -> Moments {
         let key = costs.micro_batches(plan).to_bits();
         if let Some(known) = self.moments.read().expect("no writer panics").get(&key) {
@@ -191,7 +191,7 @@ fn classes(plan: &Plan, counts: &StageCounts) -> Vec<Class> {
     classes
 }
 
-/// Ranks with the same parameters and ends of the model, whatever their layers recompute.
+/// Classes of ranks with equal parameters and ends of the model, over all recomputations.
 fn holds(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Hold> {
     let pp = plan.layout.pp;
     let last = pp * plan.schedule.virtual_stages() - 1;

@@ -234,5 +234,5 @@ fn slower_network(point: &Point, context: &RunProperties, share: f64) -> Option<
 
 /// The step on a changed problem, never faster than on the true one.
 fn worse(problem: &Problem, point: &Point, context: &RunProperties) -> Seconds {
-    Costs::new(problem).evaluate_played(&point.plan).step.total().max(context.step.total())
+    Costs::new(problem).evaluate_simulated(&point.plan).step.total().max(context.step.total())
 }

@@ -94,7 +94,7 @@ fn errors(timed: &[(Gemm, Seconds)], curve: GemmCurve, format: Format, cluster: 
     let mut gpu = cluster.gpu.clone();
     gpu.gemm.insert(format, curve);
     let device = Device { gpu: &gpu, stack, format, host: cluster.host, meter: None };
-    timed.iter().map(|(gemm, time)| log_error(device.product(&gemm.into(), format, gemm.pass), *time)).collect()
+    timed.iter().map(|(gemm, time)| log_error(device.gemm_pass(&gemm.into(), format, gemm.pass), *time)).collect()
 }
 
 /// Curve with a new κ alone, if only sustained times are available.

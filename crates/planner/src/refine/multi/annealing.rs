@@ -34,8 +34,9 @@ impl SplitMix {
     }
 }
 
-/// Simulated annealing over cuts from `start`, `longer` times the usual length, as one of so many `programs`: the fastest cuts met, by their
-/// simulated pipeline. `None` where the schedule has no list of operations or the start does not fit.
+/// Simulated annealing over cuts from `start`, `longer` times the usual length, divided by the number of `programs`: the
+/// fastest cuts met, by their simulated pipeline. `None` where the schedule has no list of operations or the start does not
+/// fit.
 pub fn anneal(
     program: &StageProgram,
     paths: &[Path],
@@ -46,8 +47,9 @@ pub fn anneal(
     if program.chunks < 3 {
         return None;
     }
-    let player = program.player()?;
-    let simulated = |loads: &[StageLoad]| player.makespan(&stage_times(program.stager.pairs().pairing(), loads)).get();
+    let simulator = program.simulator()?;
+    let simulated =
+        |loads: &[StageLoad]| simulator.makespan(&stage_times(program.stager.pairs().pairing(), loads)).get();
     let floor = |loads: &[StageLoad]| paths.iter().map(|path| length(path, loads)).fold(0.0, f64::max);
     let mut here = start;
     let mut time = simulated(&loads(program, &here, mixes)?);
@@ -55,7 +57,7 @@ pub fn anneal(
     let mut numbers = SplitMix(1);
     let mut left = longer * MOST_SIMULATED / programs;
     let steps = longer * MOST_STEPS / programs;
-    let operations = player.operations();
+    let operations = simulator.operations();
     for step in 0..steps {
         let cuts = moved(program, &here, &mut numbers);
         let temperature = WARM * COLD.powf(step as f64 / steps as f64);

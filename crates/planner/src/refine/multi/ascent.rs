@@ -157,7 +157,7 @@ impl Mean {
         Self { times: Vec::new(), missing: Vec::new(), shares: vec![Vec::new(); ranks] }
     }
 
-    /// Moves towards a minimiser by a share of the way; all the way to the first.
+    /// Moves towards a minimiser by the share `newest`; the first minimiser replaces the mean.
     fn take(&mut self, dual: &Dual, minimiser: &Minimiser, newest: f64) {
         let newest = if self.times.is_empty() { 1.0 } else { newest };
         let (times, missing) = (dual.times(minimiser), dual.missing(minimiser));

@@ -8,10 +8,10 @@ use super::shapes::StageShapes;
 use crate::refine::program::StageProgram;
 use meshwright_engine::schedule::paths::Path;
 
-/// Lower bound on a step, with the dual's search for better splits on the way.
+/// Lower bound on a step, and a search for better splits by the dual.
 ///
-/// `incumbent` is the best step so far and `line` the step that a pipeline's time gives: its value at zero and its slope. Splits
-/// met are passed to `play`, which returns the incumbent after it. The result is at most the incumbent.
+/// `incumbent` is the best step so far and `line` the step that a pipeline's time gives: its value at zero and its slope.
+/// Splits found are passed to `simulate`, which returns the updated incumbent. The result is at most the incumbent.
 ///
 /// The bound is the largest of three, each valid for every split that is faster than the incumbent:
 ///
@@ -24,7 +24,7 @@ pub fn lower_bound(
     (incumbent, line): (f64, (f64, f64)),
     tolerance: f64,
     budget: &mut Budget,
-    play: &mut dyn FnMut(Vec<usize>) -> f64,
+    simulate: &mut dyn FnMut(Vec<usize>) -> f64,
 ) -> f64 {
     let m = program.stager.micro_batches();
     let least = busiest(program);
@@ -46,8 +46,8 @@ pub fn lower_bound(
     let line = if narrow.0 > line.0 { narrow } else { line };
     let enough = tolerance.max(ENOUGH);
     let cutoff = |incumbent: f64| (incumbent * (1.0 - enough) - line.0) / line.1;
-    let mut play = |cuts: Vec<usize>| cutoff(play(cuts));
-    let dual = branch::prove(program, &shapes, &columns, paths, cutoff(incumbent), (budget, &mut play));
+    let mut simulate = |cuts: Vec<usize>| cutoff(simulate(cuts));
+    let dual = branch::prove(program, &shapes, &columns, paths, cutoff(incumbent), (budget, &mut simulate));
     let pipe = dual.max(m * least).max(m * columns.busiest(program, &shapes));
     lift(line, pipe)
 }
@@ -60,8 +60,8 @@ pub const ENOUGH: f64 = 9e-3;
 /// Most states of the dynamic program over layer counts; beyond, the mean over ranks is the bound.
 const MOST_STATES: usize = 20_000;
 
-/// The least time of the busiest rank over all ways to share the layers out among ranks, whatever their order: each rank takes
-/// a number of each kind; its states and what it keeps for its least in-flight chunk must fit.
+/// The least time of the busiest rank over all distributions of the layers over ranks, in any order: each rank takes a
+/// number of each kind; its states and what it keeps for its least in-flight chunk must fit.
 pub fn busiest(program: &StageProgram) -> f64 {
     let kinds = program.layer_kinds();
     let mut all = vec![0_usize; kinds];

@@ -9,7 +9,8 @@ use super::shapes::StageShapes;
 use crate::refine::program::StageProgram;
 use meshwright_engine::schedule::paths::Path;
 
-/// Nodes ascended at once, whatever the number of threads, so that the answer is the same on all machines.
+/// Number of nodes ascended together; it does not depend on the number of threads, so that answers are the same on all
+/// machines.
 const AT_ONCE: usize = 4;
 
 /// Work that may still be done: multiplications and simulated operations, the same on every machine.
@@ -33,16 +34,16 @@ struct Tree<'a> {
 
 /// Lower bound on the longest dependency path of every split of these columns, at most `cutoff`.
 ///
-/// Best first: the nodes with the least bounds are branched on the layers of a rank, then on the layers of each of its stages, then on
-/// what its stages recompute. Critical paths of minimisers join the rows of all nodes. Minimisers without a path over the cutoff are
-/// passed to `play`, which returns the new cutoff.
+/// Best first: the nodes with the least bounds are branched on the layers of a rank, then on the layers of each of its
+/// stages, then on what its stages recompute. Critical paths of minimisers join the rows of all nodes. Minimisers without a
+/// path over the cutoff are passed to `simulate`, which returns the new cutoff.
 pub fn prove(
     program: &StageProgram,
     stages: &StageShapes,
     columns: &Columns,
     paths: Vec<Path>,
     cutoff: f64,
-    (budget, play): (&mut Budget, &mut dyn FnMut(Vec<usize>) -> f64),
+    (budget, simulate): (&mut Budget, &mut dyn FnMut(Vec<usize>) -> f64),
 ) -> f64 {
     let left: Vec<Vec<usize>> = columns.ranks.iter().map(|of_rank| (0..of_rank.len()).collect()).collect();
     let even = 1.0 / paths.len() as f64;
@@ -67,7 +68,7 @@ pub fn prove(
             next.into_par_iter().map(|node| ascend(&tree.dual, &tree.pool, node, tree.cutoff)).collect();
         for ascended in ascended {
             budget.left = budget.left.saturating_sub(ascended.work);
-            tree.take(ascended, before, play);
+            tree.take(ascended, before, simulate);
         }
     }
     tree.open.iter().map(|node| node.bound).fold(tree.proved, f64::min).min(tree.cutoff)
@@ -83,17 +84,17 @@ impl Tree<'_> {
     }
 
     /// Takes in a node's ascent, which began with `before` paths in the pool, and branches what is left of it.
-    fn take(&mut self, ascended: Ascended, before: usize, play: &mut dyn FnMut(Vec<usize>) -> f64) {
+    fn take(&mut self, ascended: Ascended, before: usize, simulate: &mut dyn FnMut(Vec<usize>) -> f64) {
         let places = self.join(ascended.fresh, before);
         if let Some(cuts) = ascended.short.and_then(|chosen| self.cuts(&chosen)) {
-            self.cutoff = play(cuts).min(self.cutoff);
+            self.cutoff = simulate(cuts).min(self.cutoff);
         }
         let Some(Rest { mut node, shares, each }) = ascended.rest else { return };
         for (path, _) in &mut node.multipliers.paths {
             *path = if *path < before { *path } else { places[*path - before] };
         }
         let Some((rank, parts)) = self.parts(&node, &shares) else {
-            return self.leaf(node, &shares, play);
+            return self.leaf(node, &shares, simulate);
         };
         let with = |column: &usize| node.left[rank].binary_search(column).map_or(f64::INFINITY, |at| each[rank][at]);
         for part in parts {
@@ -112,7 +113,12 @@ impl Tree<'_> {
 
     /// Branches a node whose ranks each hold one number of layers for each stage: its cuts are fixed, and with them the kinds; what is
     /// recomputed is left to choose.
-    fn leaf(&mut self, mut node: SearchNode, shares: &[Vec<(usize, f64)>], play: &mut dyn FnMut(Vec<usize>) -> f64) {
+    fn leaf(
+        &mut self,
+        mut node: SearchNode,
+        shares: &[Vec<(usize, f64)>],
+        simulate: &mut dyn FnMut(Vec<usize>) -> f64,
+    ) {
         let mut cuts = vec![0; self.program.chunks + 1];
         for (rank, left) in node.left.iter().enumerate() {
             let of_rank = &self.dual.columns.ranks[rank];
@@ -138,7 +144,7 @@ impl Tree<'_> {
             self.open.push(SearchNode { depth: node.depth + 1, leaf: true, ..node });
             return;
         }
-        self.cutoff = play(cuts).min(self.cutoff);
+        self.cutoff = simulate(cuts).min(self.cutoff);
         if let Some((rank, parts)) = halves(&self.dual, &node, shares) {
             for part in parts {
                 let mut left = node.left.clone();

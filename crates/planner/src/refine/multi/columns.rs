@@ -138,7 +138,7 @@ impl Columns {
         Some(Self { ranks })
     }
 
-    /// Least time of the busiest rank over all choices of a column a rank that hold every layer, whatever their order.
+    /// Least time of the busiest rank over all choices of one column a rank that hold every layer, in any order.
     pub fn busiest(&self, program: &StageProgram, stages: &StageShapes) -> f64 {
         let mut times: Vec<f64> = self.ranks.iter().flat_map(|rank| rank.time.iter().copied()).collect();
         times.sort_by(f64::total_cmp);

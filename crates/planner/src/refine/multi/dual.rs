@@ -8,7 +8,7 @@ use crate::refine::paths::{length, project, stage_times};
 use crate::refine::program::StageProgram;
 use crate::refine::split::StageLoad;
 use meshwright_engine::schedule::paths::{Pairing, Path};
-use meshwright_engine::schedule::player::Player;
+use meshwright_engine::schedule::simulator::Simulator;
 
 /// Columns of every rank, with the constraints that couple them.
 pub struct Dual<'a> {
@@ -17,7 +17,7 @@ pub struct Dual<'a> {
     /// Layers of each stage, by rank and column.
     pub sizes: Vec<Vec<Vec<u32>>>,
     /// Simulator of the schedule, where it has a list of operations, and the time of its pairs of passes.
-    player: Option<&'a Player>,
+    simulator: Option<&'a Simulator>,
     pairing: Pairing,
     /// Stages, and layers in all.
     stages: usize,
@@ -124,9 +124,9 @@ impl<'a> Dual<'a> {
             from.push(from[from.len() - 1] + parts * of_rank.chunks.len());
         }
         let unit = cutoff * program.ranks as f64 / program.len() as f64;
-        let (player, pairing) = (program.player(), program.stager.pairs().pairing());
+        let (simulator, pairing) = (program.simulator(), program.stager.pairs().pairing());
         let (stages, items) = (program.chunks, program.len());
-        Self { columns, sizes, player, pairing, stages, items, layers, kinds, totals, unit, from, parts }
+        Self { columns, sizes, simulator, pairing, stages, items, layers, kinds, totals, unit, from, parts }
     }
 
     /// Adds a path to a pool.
@@ -146,7 +146,7 @@ impl<'a> Dual<'a> {
         self.from[self.columns.ranks.len()]
     }
 
-    /// Chains weighed together.
+    /// Weighted mean of the paths.
     fn blend(&self, multipliers: &Multipliers, paths: &PathView) -> Vec<f64> {
         let mut blend = vec![0.0; self.width()];
         for &(path, weight) in multipliers.paths.iter().filter(|(_, weight)| *weight > 0.0) {
@@ -358,9 +358,9 @@ impl<'a> Dual<'a> {
             }
             limit = own * (1.0 + VIOLATED);
         }
-        let player = self.player.filter(|_| paths.len() < MOST_PATHS)?;
-        *work += player.operations();
-        let path = player.critical_path(&stage_times(self.pairing, loads), self.pairing)?;
+        let simulator = self.simulator.filter(|_| paths.len() < MOST_PATHS)?;
+        *work += simulator.operations();
+        let path = simulator.critical_path(&stage_times(self.pairing, loads), self.pairing)?;
         if length(&path, loads) < limit || paths.iter().any(|known| *known == path) {
             return None;
         }
@@ -382,7 +382,7 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
     sums.iter().sum::<f64>() + last
 }
 
-/// Least cost of ranks that hold so many layers together, `most` or fewer, with one rank more.
+/// Least cost of ranks by the number of layers that they hold together, `most` or fewer, with one rank more.
 fn extended(table: &[f64], list: &Cheapest, most: usize) -> Vec<f64> {
     let mut next = vec![NEVER; (table.len() + list.len()).saturating_sub(1).min(most + 1)];
     for (layers, &(cost, _)) in list.iter().enumerate().filter(|(_, (cost, _))| *cost < NEVER) {

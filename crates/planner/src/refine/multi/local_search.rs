@@ -6,7 +6,7 @@ use super::annealing;
 use super::memory::{FittingMixes, fastest, loads};
 use super::rechoice::rechoose;
 use crate::refine::cuts::{legal, neighbours};
-use crate::refine::options::{Method, Options};
+use crate::refine::options::{Options, Technique};
 use crate::refine::paths::{dependency_paths, length, stage_times};
 use crate::refine::program::StageProgram;
 use crate::refine::split::{Solution, StageLoad, StagedSplit};
@@ -87,7 +87,7 @@ impl<'a> LocalSearch<'a> {
 
     /// Anneals from the incumbent, `longer` times the usual length, and descends from the fastest cuts met.
     pub fn anneal(&mut self, longer: usize, programs: usize) {
-        if !self.options.uses(Method::Annealing) {
+        if !self.options.uses(Technique::Annealing) {
             return;
         }
         let Some((_, split)) = &self.best else { return };
@@ -97,14 +97,14 @@ impl<'a> LocalSearch<'a> {
         }
     }
 
-    /// Chooses the recomputation of the incumbent again, by the simulated pipeline.
+    /// Optimises the recomputation of the incumbent by the simulated pipeline.
     pub fn choose_recomputation(&mut self) {
-        if self.options.uses(Method::Rechoice)
+        if self.options.uses(Technique::Rechoice)
             && let Some((_, split)) = &self.best
-            && let Some(player) = self.program.player()
+            && let Some(simulator) = self.program.simulator()
         {
             let mut split = split.clone();
-            rechoose(self.program, player, &split.cuts, &mut split.loads);
+            rechoose(self.program, simulator, &split.cuts, &mut split.loads);
             self.evaluate(split);
         }
     }
@@ -118,7 +118,7 @@ impl<'a> LocalSearch<'a> {
         let Some(first) = loads(program, &start, &mut self.mixes) else { return };
         let mut here = StagedSplit { cuts: start, loads: first };
         let mut time = self.pipeline(&here);
-        while self.options.uses(Method::Descent)
+        while self.options.uses(Technique::Descent)
             && let Some((less, better)) = self.better_neighbour(&here, time)
         {
             (time, here) = (less, better);
@@ -158,8 +158,10 @@ impl<'a> LocalSearch<'a> {
 
     /// Time of a split's pipeline: simulated, or its longest dependency path where the schedule has no list of operations.
     fn pipeline(&self, split: &StagedSplit) -> f64 {
-        match self.program.player() {
-            Some(player) => player.makespan(&stage_times(self.program.stager.pairs().pairing(), &split.loads)).get(),
+        match self.program.simulator() {
+            Some(simulator) => {
+                simulator.makespan(&stage_times(self.program.stager.pairs().pairing(), &split.loads)).get()
+            }
             None => self.longest_path(&split.loads),
         }
     }

@@ -16,7 +16,7 @@ pub fn loads(program: &StageProgram, cuts: &[usize], cache: &mut FittingMixes) -
         let own: Vec<usize> = (0..program.chunks).filter(|&chunk| program.rank_of(chunk) == rank).collect();
         let states: f64 = own.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
         let room = program.room[rank] - states;
-        let moments = &program.stager.alive()[rank];
+        let moments = &program.stager.peak_moments()[rank];
         let again = own.iter().map(|&chunk| loads[chunk].again).fold(0.0, f64::max);
         let kept = |moment: &Vec<f64>| -> f64 {
             own.iter().map(|&chunk| loads[chunk].kept * moment[chunk / program.ranks]).sum()
@@ -101,7 +101,7 @@ const MOST_CHOICES: usize = 512;
 #[derive(Clone)]
 struct PartialMix {
     extra: f64,
-    /// Bytes held at each moment.
+    /// Resident bytes at each moment.
     held: Vec<f64>,
     again: f64,
     points: Vec<usize>,

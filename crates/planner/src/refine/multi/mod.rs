@@ -18,7 +18,7 @@ use std::mem;
 use super::cuts::nearest_split;
 use super::cuts::starts;
 use super::edges::Edges;
-use super::options::{Method, Options};
+use super::options::{Options, Technique};
 use super::program::StageProgram;
 use super::split::{Solution, StagedSplit};
 use branch::Budget;
@@ -52,12 +52,12 @@ pub fn solve(
     }
     search.anneal(1, programs);
     let mut bound = 0.0;
-    if options.uses(Method::BranchAndBound) {
+    if options.uses(Technique::BranchAndBound) {
         let mut budget = Budget { left: bound::MOST_WORK / programs };
         let (incumbent, paths) = (search.incumbent(), mem::take(&mut search.paths));
         search.paths.clone_from(&paths);
-        let play = &mut |cuts: Vec<usize>| search.offer(cuts);
-        bound = bound::lower_bound(program, paths, (incumbent, line), options.tolerance, &mut budget, play);
+        let simulate = &mut |cuts: Vec<usize>| search.offer(cuts);
+        bound = bound::lower_bound(program, paths, (incumbent, line), options.tolerance, &mut budget, simulate);
         search.cut_short |= budget.left == 0;
     }
     if bound < search.incumbent() * (1.0 - LOOSE) {

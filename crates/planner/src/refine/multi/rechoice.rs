@@ -1,9 +1,9 @@
-//! Recomputation of a split chosen again by the simulated pipeline: a rank's fastest mixes are not always the step's.
+//! Second choice of a split's recomputation, by the simulated pipeline: a rank's fastest mixes are not always the step's.
 
 use crate::refine::paths::stage_times;
 use crate::refine::program::StageProgram;
 use crate::refine::split::StageLoad;
-use meshwright_engine::schedule::player::Player;
+use meshwright_engine::schedule::simulator::Simulator;
 
 /// Most pairs of mixes tried for two stages of a rank.
 const MOST_TRIED: usize = 24;
@@ -11,8 +11,8 @@ const MOST_TRIED: usize = 24;
 const MOST_ROUNDS: usize = 6;
 
 /// Moves recomputation between the stages of each rank while the pipeline gets shorter, within the rank's memory.
-pub fn rechoose(program: &StageProgram, player: &Player, cuts: &[usize], loads: &mut [StageLoad]) {
-    let time = |loads: &[StageLoad]| player.makespan(&stage_times(program.stager.pairs().pairing(), loads)).get();
+pub fn rechoose(program: &StageProgram, simulator: &Simulator, cuts: &[usize], loads: &mut [StageLoad]) {
+    let time = |loads: &[StageLoad]| simulator.makespan(&stage_times(program.stager.pairs().pairing(), loads)).get();
     let mut least = time(loads);
     for _ in 0..MOST_ROUNDS {
         let before = least;
@@ -49,7 +49,7 @@ fn exchanges(
 ) -> Vec<(StageLoad, StageLoad)> {
     let states: f64 = own.iter().map(|&chunk| program.states(cuts[chunk], cuts[chunk + 1])).sum();
     let room = program.room[program.rank_of(one)] - states;
-    let moments = &program.stager.alive()[program.rank_of(one)];
+    let moments = &program.stager.peak_moments()[program.rank_of(one)];
     let beside: Vec<usize> = own.iter().copied().filter(|&chunk| chunk != one && chunk != other).collect();
     let again = beside.iter().map(|&chunk| loads[chunk].again).fold(0.0, f64::max);
     let left: Vec<[f64; 3]> = moments

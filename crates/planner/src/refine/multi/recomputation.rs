@@ -40,7 +40,7 @@ pub fn recomputations(
     let room = program.room[rank] - states;
     let again = loads().map(|load| load.again).fold(0.0, f64::max);
     let weights = |moment: &[f64]| -> Vec<f64> { chunks.iter().map(|&chunk| moment[chunk / program.ranks]).collect() };
-    let tight: Vec<Vec<f64>> = program.stager.alive()[rank]
+    let tight: Vec<Vec<f64>> = program.stager.peak_moments()[rank]
         .iter()
         .map(|moment| weights(moment))
         .filter(|weights| loads().zip(weights).map(|(load, weight)| load.kept * weight).sum::<f64>() + again > room)

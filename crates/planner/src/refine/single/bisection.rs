@@ -6,7 +6,7 @@ use std::rc::Rc;
 use super::table::{Arcs, StageTable};
 use crate::refine::cuts::neighbours;
 use crate::refine::edges::Edges;
-use crate::refine::options::{Method, Options};
+use crate::refine::options::{Options, Technique};
 use crate::refine::paths::{PathWeights, length, project};
 use crate::refine::program::StageProgram;
 use crate::refine::split::{Solution, StageLoad, StagedSplit};
@@ -111,7 +111,7 @@ pub fn solve(
         if bound.is_infinite() {
             continue;
         }
-        if high - low <= FINEST * high || !options.uses(Method::Bisection) {
+        if high - low <= FINEST * high || !options.uses(Technique::Bisection) {
             closed = closed.min(bound);
         } else {
             let middle = if high > 1.05 * low { low * 1.01 } else { f64::midpoint(low, high) };
@@ -120,7 +120,7 @@ pub fn solve(
         }
     }
     let bound = intervals.iter().map(|interval| interval.bound).fold(closed, f64::min);
-    if bound < search.least() * (1.0 - tolerance) && options.uses(Method::Descent) {
+    if bound < search.least() * (1.0 - tolerance) && options.uses(Technique::Descent) {
         search.descend();
     }
     let bound = bound.min(search.least());

@@ -14,7 +14,7 @@ pub struct ExactMinima {
     /// Time of the slowest stage, forward and backward of one micro-batch.
     pub slowest: Seconds,
     /// Length of each dependency path of the schedule.
-    pub chains: Vec<(Path, Seconds)>,
+    pub paths: Vec<(Path, Seconds)>,
 }
 
 /// Minimum of each measure for the plan of a stager, whose layers may recompute anything. `None` where nothing fits.
@@ -23,14 +23,14 @@ pub struct ExactMinima {
 /// Where a rank holds several stages: those are no program over cuts.
 pub fn least(stager: &Stager, freedom: Freedom) -> Result<Option<ExactMinima>, &'static str> {
     let plan = stager.plan();
-    if plan.schedule.virtual_stages() > 1 || plan.schedule.is_bidirectional() || !stager.plays() {
+    if plan.schedule.virtual_stages() > 1 || plan.schedule.is_bidirectional() || !stager.is_simulated() {
         return Err("only schedules with one stage a rank are programs over cuts");
     }
     let program = StageProgram::new(stager, plan.recompute, freedom);
-    let chains = dependency_paths(&program);
+    let paths = dependency_paths(&program);
     let table = StageTable::new(&program, f64::INFINITY);
     let Some(slowest) = table.bottleneck() else { return Ok(None) };
     let of = |path: Path| Some((table.shortest(&path)?, path));
-    let chains = chains.into_iter().filter_map(of).map(|(length, path)| (path, Seconds::new(length))).collect();
-    Ok(Some(ExactMinima { slowest: Seconds::new(slowest), chains }))
+    let paths = paths.into_iter().filter_map(of).map(|(length, path)| (path, Seconds::new(length))).collect();
+    Ok(Some(ExactMinima { slowest: Seconds::new(slowest), paths }))
 }

@@ -12,8 +12,8 @@ use super::slot::{Pass, Slot};
 /// two stages). A moment that another exceeds in every chunk is left out. With activations `A` of the chunks, the peak
 /// memory is the largest `Σ count·A`. If the micro-batches are not whole, or the schedule does not run, there is one
 /// moment: [`in_flight`] of every chunk.
-pub fn alive(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<Vec<f64>>> {
-    let unlike = schedule.unlike_ranks(pp);
+pub fn peak_moments(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<Vec<f64>>> {
+    let unlike = schedule.distinct_ranks(pp);
     let held = (pp * schedule.virtual_stages() / unlike) as usize;
     let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0;
     let lists = if whole && pp > 1 { ops(schedule, pp, micro_batches as u32) } else { None };
@@ -80,7 +80,7 @@ mod tests {
         ] {
             for (pp, m) in [(2, 4), (4, 8), (4, 16), (8, 32)] {
                 let v = f64::from(schedule.virtual_stages());
-                for (rank, moments) in alive(schedule, pp, f64::from(m)).iter().enumerate() {
+                for (rank, moments) in peak_moments(schedule, pp, f64::from(m)).iter().enumerate() {
                     let most = moments.iter().map(|now| now.iter().sum::<f64>() / v).fold(0.0, f64::max);
                     let closed = in_flight(schedule, rank as u32, pp, f64::from(m));
                     assert!((most - closed).abs() < 1e-9, "{schedule:?} {pp} {m} {rank}: {most} {closed}");

@@ -53,13 +53,13 @@ struct Placed {
 /// Operations of one step in topological order. The dependencies do not depend on stage times, so the step time is the
 /// longest path. Sends take no time.
 #[derive(Clone, Debug)]
-pub struct Player {
+pub struct Simulator {
     placed: Vec<Placed>,
     waits: Vec<u32>,
     chunks: usize,
 }
 
-impl Player {
+impl Simulator {
     /// Orders the operations of a schedule. `None` if it does not run ([`super::ops::runs`]).
     pub fn new(schedule: Schedule, pp: u32, micro_batches: u32) -> Option<Self> {
         let lists = ops(schedule, pp, micro_batches)?;
@@ -69,7 +69,7 @@ impl Player {
         let mut next = vec![0; lists.len()];
         let mut before: Vec<Option<u32>> = vec![None; lists.len()];
         let all = lists.iter().map(Vec::len).sum();
-        let mut player = Self { placed: Vec::with_capacity(all), waits: Vec::with_capacity(3 * all), chunks };
+        let mut simulator = Self { placed: Vec::with_capacity(all), waits: Vec::with_capacity(3 * all), chunks };
         let mut inputs = Vec::new();
         loop {
             let mut progressed = false;
@@ -84,14 +84,14 @@ impl Player {
                     {
                         break;
                     }
-                    let at = player.placed.len() as u32;
-                    player.placed.push(Placed {
+                    let at = simulator.placed.len() as u32;
+                    simulator.placed.push(Placed {
                         takes: takes(slot),
                         stage: slot.op.stage,
                         rank: rank as u32,
-                        from: player.waits.len() as u32,
+                        from: simulator.waits.len() as u32,
                     });
-                    player.waits.extend(&inputs);
+                    simulator.waits.extend(&inputs);
                     for op in slot.ops() {
                         done[index(op)] = Some(at);
                     }
@@ -104,7 +104,7 @@ impl Player {
                 break;
             }
         }
-        (player.placed.len() == all).then_some(player)
+        (simulator.placed.len() == all).then_some(simulator)
     }
 
     /// Number of operations in a step.
@@ -229,7 +229,7 @@ mod tests {
         let mut played = 0;
         for schedule in schedules {
             for (pp, m) in [(2, 4), (2, 8), (4, 8), (4, 12), (6, 24)] {
-                let Some(player) = Player::new(schedule, pp, m) else { continue };
+                let Some(simulator) = Simulator::new(schedule, pp, m) else { continue };
                 let chunks = pp * schedule.virtual_stages();
                 let mut time = || Seconds::new(random());
                 let alone: Vec<StageTime> = (0..chunks)
@@ -244,15 +244,15 @@ mod tests {
                     .map(|(own, other)| StageTime { paired: own.forward + other.backward, ..*own })
                     .collect();
                 let step = makespan(schedule, pp, m, &stages, Seconds::ZERO).expect("it runs");
-                assert_eq!(player.makespan(&stages), step, "{schedule:?} {pp} {m}");
-                let (same, critical) = player.play(&stages);
+                assert_eq!(simulator.makespan(&stages), step, "{schedule:?} {pp} {m}");
+                let (same, critical) = simulator.play(&stages);
                 assert_eq!(same, step);
                 assert!((critical.length(&stages) - step).get().abs() < 1e-9, "{schedule:?} {pp} {m}");
                 let other: Vec<StageTime> =
                     stages.iter().map(|stage| StageTime { forward: stage.forward * random(), ..*stage }).collect();
-                assert!(critical.length(&other).get() <= player.makespan(&other).get() * (1.0 + 1e-12));
+                assert!(critical.length(&other).get() <= simulator.makespan(&other).get() * (1.0 + 1e-12));
                 let alone = Pairing { slower: 1.0, traffic: 0.0 };
-                let length = player.critical_path(&stages, alone).expect("it runs").length(&stages);
+                let length = simulator.critical_path(&stages, alone).expect("it runs").length(&stages);
                 assert!((length - step).get().abs() < 1e-9, "{schedule:?} {pp} {m}: {length} of {step}");
                 played += 1;
             }
