@@ -34,6 +34,7 @@ const LAYERS: &[&str] = &[
     "pools",
     "catalog",
     "confidence",
+    "advice",
     "least_squares",
     "probe",
     "frameworks",
