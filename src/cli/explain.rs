@@ -1,5 +1,6 @@
 //! `meshwright explain`: cost and memory of one plan in detail.
 
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -14,15 +15,17 @@ use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::plan::text::parse_plan;
 use meshwright_engine::problem::Problem;
-use meshwright_planner::search::{SearchOptions, nearest_feasible, search};
-use meshwright_planner::space::{Rejection, Restrictions, can_be_sized, check};
+use meshwright_frameworks as frameworks;
+use meshwright_planner::advice::{Prudence, advise};
+use meshwright_planner::search::{SearchOptions, nearest_feasible};
+use meshwright_planner::space::{Rejection, can_be_sized, check};
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
     problem: ProblemArgs,
-    /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the fastest].
+    /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the plan that `plan` recommends].
     #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
     /// Second plan to compare, term by term.
@@ -108,16 +111,19 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(if rejections.is_empty() { Outcome::Answered } else { Outcome::NoPlan })
 }
 
-/// Requested plan, or the fastest.
+/// Requested plan, or the recommended one.
 fn plan_of(args: &Args, problem: &Problem) -> Result<Option<Plan>> {
     if let Some(text) = &args.plan {
         return parse_plan(text, problem).map(Some).map_err(|why| anyhow!("--plan: {why}"));
     }
     let progress = Progress::new();
-    let options = SearchOptions { top: 1, restrictions: Restrictions::default() };
-    let ranking = search(problem, &options, &|done, all| progress.at(done, all));
+    let options = SearchOptions { top: 1, restrictions: frameworks::launchable(problem) };
+    let advice = advise(problem, &options, Prudence::default(), &|done, all| {
+        progress.at(done, all);
+        ControlFlow::Continue(())
+    });
     progress.finish();
-    Ok(ranking.evaluations.first().map(|evaluation| evaluation.plan))
+    Ok(advice.plan().map(|evaluation| evaluation.plan))
 }
 
 /// Comparison of another plan with the winner; an infeasible plan is replaced by its nearest feasible one.

@@ -4,7 +4,7 @@ use anyhow::{Result, anyhow};
 
 use super::files::{Existing, write_all};
 use super::output;
-use meshwright_engine::cost::Costs;
+use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::emit::{EmittedFile, Request, emit};
@@ -12,7 +12,6 @@ use meshwright_frameworks::{self as frameworks, Framework};
 use meshwright_planner::catalog;
 use meshwright_planner::refine::Refined;
 use meshwright_planner::refine::ranking::RefinedEntry;
-use meshwright_planner::search::Ranking;
 use meshwright_planner::space::{Rejection, check};
 
 /// Writes files and reports their paths on stderr.
@@ -33,17 +32,15 @@ pub struct Chosen<'a> {
 }
 
 impl<'a> Chosen<'a> {
-    /// Fastest among the ranked plans and the plans with refined stages.
-    pub fn fastest(ranking: &'a Ranking, refined: &'a [RefinedEntry]) -> Option<Self> {
-        let best = ranking.evaluations.first();
-        let entry = refined.iter().find_map(|entry| Some((entry, entry.outcome.as_ref().ok()?)));
-        match (best, entry) {
-            (Some(best), Some((_, stages))) if best.step.total() <= stages.step() => {
-                Some(Self { plan: &best.plan, refined: None })
+    /// The best plan, with its refined stages if those are faster; without a best plan, the first whose stages fit.
+    pub fn best(best: Option<&'a Evaluation>, refined: &'a [RefinedEntry]) -> Option<Self> {
+        let mut fitting = refined.iter().filter_map(|entry| Some((&entry.plan, entry.outcome.as_ref().ok()?)));
+        match best {
+            Some(best) => {
+                let stages = fitting.find(|(plan, stages)| **plan == best.plan && stages.step() < best.step.total());
+                Some(Self { plan: &best.plan, refined: stages.map(|(_, stages)| stages) })
             }
-            (_, Some((entry, stages))) => Some(Self { plan: &entry.plan, refined: Some(stages) }),
-            (Some(best), None) => Some(Self { plan: &best.plan, refined: None }),
-            (None, None) => None,
+            None => fitting.next().map(|(plan, stages)| Self { plan, refined: Some(stages) }),
         }
     }
 }
@@ -79,19 +76,6 @@ pub fn files(
             None
         }
     }
-}
-
-/// Plans of a ranking that a framework can express; reports on stderr how many it cannot.
-pub fn expressible(framework: Option<&Framework>, problem: &Problem, mut ranking: Ranking) -> Ranking {
-    if let Some(framework) = framework {
-        let found = ranking.evaluations.len();
-        ranking.evaluations.retain(|best| framework.limits.plan_obstacles(problem, &best.plan).is_empty());
-        let left_out = found - ranking.evaluations.len();
-        if left_out > 0 {
-            output::talk(&format!("{left_out} of {found} plans left out: {framework} cannot express them"));
-        }
-    }
-    ranking
 }
 
 /// Whether a framework can train the model; reports the reasons on stderr if not.

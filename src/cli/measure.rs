@@ -1,5 +1,6 @@
 //! `meshwright measure`: times the kernels of the top plans on the local GPU.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,13 +14,14 @@ use meshwright_engine::gpu::Gpu;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
+use meshwright_frameworks::launchable;
 use meshwright_lab::probe::ranks::Ranks;
 use meshwright_lab::probe::{
     Analytic, Effort, Kernel, Machine, Probe, ProbeError, Recorded, Samples, device, roofline, shapes,
 };
+use meshwright_planner::advice::{Prudence, advise};
 use meshwright_planner::catalog::{self, gpu_names};
-use meshwright_planner::search::{SearchOptions, search};
-use meshwright_planner::space::Restrictions;
+use meshwright_planner::search::SearchOptions;
 
 /// Arguments of `measure`.
 #[derive(Debug, clap::Args)]
@@ -193,8 +195,9 @@ pub(super) fn take(
 
 /// Top plans in their predicted order.
 pub(super) fn top(problem: &Problem, top: u32) -> Vec<Plan> {
-    let options = SearchOptions { top: top as usize, restrictions: Restrictions::default() };
-    search(problem, &options, &|_, _| {}).evaluations.into_iter().map(|evaluation| evaluation.plan).collect()
+    let options = SearchOptions { top: top as usize, restrictions: launchable(problem) };
+    let advice = advise(problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
+    advice.ranking.evaluations.into_iter().map(|evaluation| evaluation.plan).collect()
 }
 
 /// Device that samples are compared with: the plans', the named one, or the local one.

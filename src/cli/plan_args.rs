@@ -21,52 +21,58 @@ use meshwright_planner::space::Restrictions;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    pub(super) problem: ProblemArgs,
+    pub(in crate::cli) problem: ProblemArgs,
     /// Keep only plans with this value: tp=8, ep=1..64, schedule=1f1b, recompute=full.
     #[arg(long, value_name = "KEY=VALUE")]
-    pub(super) fix: Vec<String>,
+    pub(in crate::cli) fix: Vec<String>,
     /// Leave out plans with this value.
     #[arg(long, value_name = "KEY=VALUE")]
-    pub(super) forbid: Vec<String>,
-    /// Keep only plans that this framework can run: megatron, deepspeed, torchtitan, …; `any` allows every schedule
-    /// [default: the framework of the stack].
+    pub(in crate::cli) forbid: Vec<String>,
+    /// Keep only plans that this framework's files can express: megatron, deepspeed, torchtitan, …; `any` allows every
+    /// setting [default: the framework of the stack].
     #[arg(long = "for", value_name = "FRAMEWORK")]
-    pub(super) framework: Option<String>,
+    pub(in crate::cli) framework: Option<String>,
     #[command(flatten)]
-    pub(super) economy: EconomyArgs,
+    pub(in crate::cli) economy: EconomyArgs,
+    /// Also consider mechanisms that no published run has shown, such as activation offload over PCIe.
+    #[arg(long)]
+    pub(in crate::cli) exotic: bool,
     /// Also consider plans that leave GPUs idle.
     #[arg(long)]
-    pub(super) allow_idle: bool,
+    pub(in crate::cli) allow_idle: bool,
     /// Show the Pareto front of step time, memory and GPUs.
     #[arg(long, conflicts_with = "objective")]
-    pub(super) pareto: bool,
+    pub(in crate::cli) pareto: bool,
     /// Stop after this many seconds; the answer then gives the optimality gap.
     #[arg(long, value_name = "SECONDS")]
-    pub(super) time_limit: Option<f64>,
+    pub(in crate::cli) time_limit: Option<f64>,
     /// Solve again with each degree one step lower and higher, and with 10 % more of each hardware figure.
-    #[arg(long)]
-    pub(super) sensitivity: bool,
+    #[arg(long, conflicts_with_all = ["pareto", "objective"])]
+    pub(in crate::cli) sensitivity: bool,
     /// Number of plans to show.
     #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    pub(super) top: u32,
+    pub(in crate::cli) top: u32,
     #[command(flatten)]
-    pub(super) refine: RefineArgs,
+    pub(in crate::cli) refine: RefineArgs,
     #[command(flatten)]
-    pub(super) place: PlaceArgs,
+    pub(in crate::cli) place: PlaceArgs,
+    /// Show every figure of each plan: intervals, tokens per second, headroom.
+    #[arg(long)]
+    pub(in crate::cli) wide: bool,
     /// Output format.
     #[arg(long, value_enum, default_value = "table")]
-    pub(super) format: OutputFormat,
+    pub(in crate::cli) format: OutputFormat,
     /// Framework whose files to write for the fastest plan (with refined stages if those make it fastest): megatron,
     /// megatron-bridge, deepspeed, torchtitan, accelerate, nanotron. Without --for, only plans that this framework can
     /// express are kept.
     #[arg(long, value_name = "FRAMEWORK", requires = "out")]
-    pub(super) emit: Option<String>,
+    pub(in crate::cli) emit: Option<String>,
     /// Folder for the files of --emit, created if missing.
     #[arg(long, value_name = "DIR", requires = "emit")]
-    pub(super) out: Option<PathBuf>,
+    pub(in crate::cli) out: Option<PathBuf>,
     /// Overwrite existing files.
     #[arg(long, requires = "emit")]
-    pub(super) force: bool,
+    pub(in crate::cli) force: bool,
 }
 
 pub(super) fn restrictions(

@@ -14,6 +14,7 @@ use meshwright_engine::model::Model;
 use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, RECIPES, Recipe, Workload};
 use meshwright_frameworks::Framework;
+use meshwright_planner::advice;
 use meshwright_planner::catalog::{self, ClusterOrPools, Overrides, fits};
 use meshwright_planner::confidence;
 use meshwright_planner::pools::Pooled;
@@ -133,8 +134,8 @@ pub struct ProblemOptions {
     /// Share of the memory that a plan may fill: tight 97 %, normal 92 %, conservative 75 %.
     #[arg(long, value_enum, default_value = "normal")]
     pub hbm_profile: Profile,
-    /// Keep only plans whose probability of running out of memory is below this value (0.05: one launch in twenty), by the
-    /// errors on published runs; applies in addition to the profile.
+    /// Largest accepted probability of running out of memory, by the errors on published runs; applies in addition to the
+    /// profile [default of plan: 0.05, one launch in twenty].
     #[arg(long, value_name = "P")]
     pub risk: Option<f64>,
     /// Train low-rank adapters on a frozen base.
@@ -158,6 +159,14 @@ impl ProblemArgs {
     /// Validated problem; reports assumptions on stderr.
     pub fn problem(&self) -> Result<Problem> {
         self.problem_for(None)
+    }
+
+    /// Validated problem for one framework, and the risk of running out of memory that a launch accepts, which the problem
+    /// leaves to the search.
+    pub fn problem_and_risk(&self, framework: Option<&'static Framework>) -> Result<(Problem, f64)> {
+        let risk = self.options.accepted_risk()?.unwrap_or(advice::USUAL_RISK);
+        let options = ProblemOptions { risk: None, ..self.options.clone() };
+        Ok((options.problem_for(&self.model, &self.cluster, framework)?, risk))
     }
 
     /// Validated problem for one framework, whose stack is the default.
@@ -264,13 +273,22 @@ impl ProblemOptions {
             drops_tokens: false,
         };
         let problem = Problem::new(model, cluster, workload, stack, self.hbm_profile.into())?;
-        match self.risk {
-            Some(risk) if risk > 0.0 && risk < 1.0 => {
+        Ok(match self.accepted_risk()? {
+            Some(risk) => {
                 let ceiling = confidence::ceiling(&problem, risk);
-                Ok(problem.under_ceiling(ceiling))
+                problem.under_ceiling(ceiling)
             }
-            Some(risk) => bail!("--risk {risk}: must be a probability, above 0 and below 1"),
-            None => Ok(problem),
+            None => problem,
+        })
+    }
+
+    /// The risk of running out of memory that the user accepts, if one is named.
+    fn accepted_risk(&self) -> Result<Option<f64>> {
+        match self.risk {
+            Some(risk) if !(risk > 0.0 && risk <= 1.0) => {
+                bail!("--risk {risk}: must be a probability above 0, at most 1")
+            }
+            risk => Ok(risk),
         }
     }
 }

@@ -4,7 +4,7 @@ use anyhow::{Result, bail};
 
 use super::format::OutputFormat;
 use super::output;
-use crate::report::{refined, table};
+use crate::report::refined;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
@@ -43,6 +43,14 @@ impl RefineArgs {
         let options = Options { freedom: Freedom { recompute, ..Freedom::default() }, ..Options::default() };
         refine_ranking(&Costs::new(problem), ranking, restrictions, (most as usize, self.refine.is_some()), &options)
     }
+
+    /// Table of refined plans, if it was asked for and some plan has stages that fit; else empty.
+    pub fn text(&self, problem: &Problem, entries: &[RefinedEntry], format: OutputFormat) -> Result<String> {
+        if self.refine.is_none() || entries.iter().all(|entry| entry.outcome.is_err()) {
+            return Ok(String::new());
+        }
+        Ok(format!("\n{}", output::sheets(&[refined::sheet(problem, entries)], format)?))
+    }
 }
 
 /// Refined stages of one plan that a framework can express; each stage chooses its recomputation if the framework's options
@@ -73,16 +81,10 @@ pub fn expressible(limits: &Limits, costs: &Costs, plan: &Plan) -> Result<Refine
     Ok(refine(costs, plan, &Options { freedom, ..options })?)
 }
 
-/// Table of refined plans with an explanation; empty if no plan has stages that fit.
-pub fn text(problem: &Problem, ranking: &Ranking, entries: &[RefinedEntry], format: OutputFormat) -> Result<String> {
-    if entries.iter().all(|entry| entry.outcome.is_err()) {
-        return Ok(String::new());
-    }
-    let sheet = output::sheets(&[refined::sheet(problem, entries)], format)?;
+/// Sentence on the effect of refinement, if it makes a plan the fastest or makes one fit.
+pub fn sentence(ranking: &Ranking, entries: &[RefinedEntry]) -> Option<String> {
     let fastest = ranking.evaluations.first().map(|evaluation| evaluation.step.total());
-    let words = refined::sentence(entries, fastest);
-    let words = if format == OutputFormat::Table { table::wrapped(&words) } else { words };
-    Ok(if words.is_empty() { format!("\n{sheet}") } else { format!("\n{sheet}\n{words}\n") })
+    Some(refined::sentence(entries, fastest)).filter(|words| !words.is_empty())
 }
 
 /// Reports why other stages do not make nearly fitting plans fit.

@@ -12,6 +12,7 @@ use meshwright_engine::model::parameters::ModelParameters;
 use meshwright_engine::plan::{Layout, Offload, Plan};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
+use meshwright_planner::advice::{self, Advice, GivenUp};
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::refine::ranking::RefinedEntry;
 use meshwright_planner::search::{ChangedOptimum, Ranking};
@@ -199,6 +200,8 @@ struct NearestMiss {
 struct PlanDocument {
     schema: u32,
     problem: Question,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recommended: Option<Recommended>,
     plans: Vec<Priced>,
     tied_with_first: usize,
     plans_to_time: Vec<usize>,
@@ -214,39 +217,64 @@ struct PlanDocument {
     refined: Vec<super::refined::RefinedDocument>,
 }
 
+/// JSON form of the recommendation.
+#[derive(Serialize)]
+struct Recommended {
+    /// Rank of the plan to launch among `plans`, from 1.
+    rank: usize,
+    /// Limit that no plan keeps: `risk` or `proof`.
+    given_up: Option<&'static str>,
+    /// Probability that each of `plans` is the fastest of them.
+    p_best: Vec<f64>,
+    /// The fastest plan by the model, where another is recommended.
+    fastest: Option<Priced>,
+    /// Reasons against it, one word each: `risk`, `unproven`, `plainer`.
+    fastest_declined_for: Vec<&'static str>,
+}
+
+impl Recommended {
+    fn new(problem: &Problem, advice: &Advice) -> Self {
+        let reasons = advice.fastest.iter().flat_map(|declined| &declined.reasons).map(|reason| match reason {
+            advice::Reason::Risk(_) => "risk",
+            advice::Reason::Unproven(_) => "unproven",
+            advice::Reason::Plainer => "plainer",
+        });
+        Self {
+            rank: advice.recommended + 1,
+            given_up: advice.given_up.map(|limit| match limit {
+                GivenUp::Risk => "risk",
+                GivenUp::Proof => "proof",
+            }),
+            p_best: advice.chances.clone(),
+            fastest: advice.fastest.as_ref().map(|declined| Priced::new(problem, &declined.evaluation)),
+            fastest_declined_for: reasons.collect(),
+        }
+    }
+}
+
+/// Contents of the JSON answer of `plan`.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Answer<'a> {
+    /// Recommendation, where step time is what the plans are ranked by.
+    pub advice: Option<&'a Advice>,
+    /// One bill for each plan, if tokens were given.
+    pub bills: &'a [Value],
+    /// Refined stages of the best plans.
+    pub refined: &'a [RefinedEntry],
+}
+
 /// JSON answer of `plan`.
 ///
 /// # Errors
 ///
 /// A value has no JSON form.
-pub fn ranking(problem: &Problem, ranking: &Ranking) -> serde_json::Result<String> {
-    ranking_with_bills(problem, ranking, Vec::new())
-}
-
-/// JSON answer of `plan --tokens`, with a bill for each plan.
-///
-/// # Errors
-///
-/// A value has no JSON form.
-pub fn ranking_with_bills(problem: &Problem, ranking: &Ranking, bills: Vec<Value>) -> serde_json::Result<String> {
-    ranking_refined(problem, ranking, bills, &[])
-}
-
-/// JSON answer of `plan` with bills and the refined stages of its best plans.
-///
-/// # Errors
-///
-/// A value has no JSON form.
-pub fn ranking_refined(
-    problem: &Problem,
-    ranking: &Ranking,
-    bills: Vec<Value>,
-    refined: &[RefinedEntry],
-) -> serde_json::Result<String> {
+pub fn ranking(problem: &Problem, ranking: &Ranking, answer: &Answer) -> serde_json::Result<String> {
     let ties = Ties::of(ranking);
+    let advice = answer.advice.filter(|_| !ranking.evaluations.is_empty());
     text(&PlanDocument {
         schema: SCHEMA,
         problem: question(problem),
+        recommended: advice.map(|advice| Recommended::new(problem, advice)),
         tied_with_first: ties.tied,
         plans_to_time: ties.to_time(),
         plans: ranking.evaluations.iter().map(|evaluation| Priced::new(problem, evaluation)).collect(),
@@ -258,8 +286,8 @@ pub fn ranking_refined(
             .nearest
             .as_ref()
             .map(|miss| NearestMiss { plan: miss.plan.to_string(), reason: miss.reason.clone() }),
-        bills,
-        refined: refined.iter().map(super::refined::RefinedDocument::new).collect(),
+        bills: answer.bills.to_vec(),
+        refined: answer.refined.iter().map(super::refined::RefinedDocument::new).collect(),
     })
 }
 

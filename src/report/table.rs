@@ -48,18 +48,44 @@ fn table(sheet: &Sheet) -> String {
     text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n")
 }
 
+/// Renders a sheet as one line a row under its heads, without rules: figures to the right, nothing wrapped.
+pub fn plain_lines(sheet: &Sheet) -> Vec<String> {
+    let mut table = Table::new();
+    table.load_style(comfy_table::presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(&sheet.columns).add_rows(&sheet.rows);
+    for (at, column) in table.column_iter_mut().enumerate() {
+        column.set_padding((0, 2));
+        if sheet.rows.iter().all(|row| row.get(at).is_some_and(|cell| is_figure(cell.trim_start_matches('>')))) {
+            column.set_cell_alignment(CellAlignment::Right);
+        }
+    }
+    table.to_string().lines().map(|line| line.trim_end().to_owned()).collect()
+}
+
+/// Renders rows as one line each if they fit into `most` characters, else as records below each other.
+pub fn lines_or_records(sheet: &Sheet) -> String {
+    let lines = plain_lines(sheet);
+    let fits = lines.iter().all(|line| line.chars().count() <= usize::from(width()));
+    if fits { lines.join("\n") } else { records(sheet) }
+}
+
 /// Width of the gap between two columns, in addition to the cell padding.
 const GAP: u16 = 1;
 
-fn width() -> u16 {
+/// Width of the terminal, or 100 characters without one.
+pub fn width() -> u16 {
     let terminal = if std::io::stdout().is_terminal() { Table::new().width() } else { None };
     terminal.unwrap_or(WIDTH)
 }
 
 /// Prose wrapped to the width of the terminal.
 pub fn wrapped(text: &str) -> String {
+    wrapped_to(text, usize::from(width())).join("\n")
+}
+
+/// Prose as lines of at most `most` characters.
+fn wrapped_to(text: &str, most: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    let most = usize::from(width());
     for word in text.split_whitespace() {
         match lines.last_mut() {
             Some(last) if last.chars().count() + 1 + word.chars().count() <= most => {
@@ -69,7 +95,19 @@ pub fn wrapped(text: &str) -> String {
             Some(_) | None => lines.push(word.to_owned()),
         }
     }
-    lines.join("\n")
+    lines
+}
+
+/// Paragraphs wrapped beside a label: the label stands before the first line, the others are indented below it.
+pub fn labelled(label: &str, paragraphs: &[String]) -> String {
+    let indent = label.chars().count() + 2;
+    let most = usize::from(width()).saturating_sub(indent).max(20);
+    let lines = paragraphs.iter().flat_map(|paragraph| wrapped_to(paragraph, most));
+    let shown = lines.enumerate().map(|(at, line)| {
+        let head = if at == 0 { label } else { "" };
+        format!("{head:indent$}{line}")
+    });
+    shown.collect::<Vec<_>>().join("\n")
 }
 
 fn longest_word(sheet: &Sheet, at: usize) -> u16 {

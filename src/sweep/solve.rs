@@ -1,6 +1,7 @@
 //! Solution of one machine: a search for each workload, then a bill for each of its prices.
 
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 
 use super::choice::Choice;
 use super::error::SweepError;
@@ -14,9 +15,10 @@ use meshwright_engine::money::{self, Market, PurchaseKind, Rate, Terms};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::{Seconds, Usd};
+use meshwright_frameworks::launchable;
+use meshwright_planner::advice::{Prudence, prudent};
 use meshwright_planner::confidence::Confidence;
-use meshwright_planner::search::{SearchOptions, search};
-use meshwright_planner::space::Restrictions;
+use meshwright_planner::search::SearchOptions;
 
 /// Workload with its best plan on one machine.
 #[derive(Clone, Debug)]
@@ -38,8 +40,8 @@ pub fn machine(sweep: &Sweep, choice: &Choice) -> Result<Vec<Solved>, String> {
 
 fn task_on(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Solved, String> {
     let problem = problem(sweep, task, choice).map_err(|error| error.to_string())?;
-    let options = SearchOptions { top: 1, restrictions: Restrictions::default() };
-    let ranking = search(&problem, &options, &|_, _| {});
+    let options = SearchOptions { top: 1, restrictions: launchable(&problem) };
+    let ranking = prudent(&problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
     if let Some(&evaluation) = ranking.evaluations.first() {
         return Ok(Solved { problem, evaluation });
     }

@@ -95,19 +95,20 @@ fn a_log_becomes_a_row_that_is_scored() {
 
 #[test]
 fn risk_lowers_the_memory_that_plans_may_fill() {
-    let budget = |risk: &[&str]| {
+    let fullest = |risk: &[&str]| {
         let plan = mw(&[&["plan", "llama3-8b", "dgx-h100-8", "--format", "json"], risk].concat());
         let document: serde_json::Value = serde_json::from_str(&plan.out).unwrap();
         for plan in document["plans"].as_array().unwrap() {
             let step = |key: &str| plan[key].as_f64().unwrap();
             assert!(step("step_time_p05_s") < step("step_time_s") && step("step_time_s") < step("step_time_p95_s"));
         }
-        let most = document["plans"].as_array().unwrap().iter().map(|plan| plan["oom_probability"].as_f64().unwrap());
-        (document["problem"]["hbm_budget_gib"].as_f64().unwrap(), most.fold(0.0, f64::max))
+        let plans = document["plans"].as_array().unwrap();
+        let most = |key: &str| plans.iter().map(|plan| plan[key].as_f64().unwrap()).fold(0.0, f64::max);
+        (most("peak_mem_gib"), most("oom_probability"))
     };
-    let (usual, (careful, probability)) = (budget(&[]).0, budget(&["--risk", "0.05"]));
-    assert!(careful < usual, "{careful} {usual}");
-    assert!(probability <= 0.05 + 1e-9, "{probability}");
+    let ((usual, accepted), (careful, least)) = (fullest(&[]), fullest(&["--risk", "0.01"]));
+    assert!(careful < usual && usual < fullest(&["--risk", "1"]).0, "{careful} {usual}");
+    assert!(accepted <= 0.05 + 1e-9 && least <= 0.01 + 1e-9, "{accepted} {least}");
     let wrong = mw(&["plan", "llama3-8b", "dgx-h100-8", "--risk", "5"]);
     assert!(wrong.code == 2 && wrong.err.contains("a probability"), "{}", wrong.err);
 }

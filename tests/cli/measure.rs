@@ -324,7 +324,7 @@ fn a_cluster_file_of_this_host_plans() {
     assert!(text.contains("400 Gb/s") && text.contains("host = \"x86\""), "{text}");
     let output = run(&root, &["plan", "llama3-8b", "mine.toml", "--top", "1"]);
     code(&output, 0);
-    assert!(out(&output).contains("8 x H100 SXM5 80GB"), "{}", out(&output));
+    assert!(out(&output).contains("8 × H100 SXM5 80GB"), "{}", out(&output));
     let bare = folder("cluster-bare");
     let output = run(&bare, &["measure", "--write-cluster", "x.toml", "--root", bare.to_str().unwrap()]);
     code(&output, 2);

@@ -1,0 +1,49 @@
+//! Answer of `plan` where no plan runs.
+
+use anyhow::Result;
+
+use super::found::counts;
+use crate::cli::format::OutputFormat;
+use crate::cli::plan_args::Args;
+use crate::cli::{Outcome, output, refined};
+use crate::report::json::Answer;
+use crate::report::{json, plans};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::problem::Problem;
+use meshwright_planner::refine::ranking::RefinedEntry;
+use meshwright_planner::search::Ranking;
+use meshwright_planner::space::{check, parse_plan};
+
+/// Reports the rules that reject all plans, and the nearest plan.
+pub fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[RefinedEntry]) -> Result<Outcome> {
+    let format = args.format;
+    if format == OutputFormat::Json {
+        output::print(&json::ranking(problem, ranking, &Answer { refined, ..Answer::default() })?)?;
+    }
+    output::talk(&format!("no feasible plan: {}\n{}", problem.heading(), counts(ranking)));
+    if ranking.rejections.is_empty() {
+        output::talk("no combination of degrees satisfies --fix, --forbid and --for on this number of GPUs");
+        let reasons = nearest_to_fixed(problem, &args.fix);
+        if !reasons.is_empty() {
+            output::talk(&format!("--fix {}: {}", args.fix.join(" --fix "), reasons.join("; ")));
+        }
+    } else {
+        output::talk(output::sheets(&[plans::rejected(ranking)], OutputFormat::Table)?.trim_end());
+    }
+    if let Some(miss) = &ranking.nearest {
+        output::talk(&format!("nearest miss: {}: {}", miss.plan, miss.reason));
+    }
+    refined::talk_of_misses(refined);
+    output::talk(
+        "hint: more --gpus, another --global-batch, a smaller --optimizer recipe, or fewer --fix and --forbid",
+    );
+    Ok(Outcome::NoPlan)
+}
+
+/// Reasons why the simplest plan with the fixed values does not run; empty if the values are ranges or lists.
+fn nearest_to_fixed(problem: &Problem, fix: &[String]) -> Vec<String> {
+    match parse_plan(&fix.join(" "), problem) {
+        Ok(plan) => check(&Costs::new(problem), &plan).iter().map(ToString::to_string).collect(),
+        Err(_) => Vec::new(),
+    }
+}

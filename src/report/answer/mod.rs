@@ -1,0 +1,120 @@
+//! Answer of `plan` at a glance: what was asked, the plan to launch, one line for each rival, and a few sentences.
+
+mod columns;
+mod sentences;
+
+use super::Sheet;
+use super::plans::largest_terms;
+use columns::{Setting, describe};
+use meshwright_engine::cost::{Evaluation, Figures};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::{Seconds, significant, whole_percent};
+use meshwright_planner::advice::Advice;
+use meshwright_planner::confidence::Confidence;
+
+pub use sentences::sentences;
+
+/// Most terms of a step named in a row.
+pub const TERMS_SHOWN: usize = 2;
+
+/// The recommended plan in words, with its figures: two paragraphs; none where no plan runs.
+pub fn recommended(problem: &Problem, advice: &Advice) -> Option<[String; 2]> {
+    let evaluation = advice.plan()?;
+    let (figures, sure) = (Figures::new(problem, evaluation), Confidence::new(problem, evaluation));
+    let chance = advice.chances.get(advice.recommended).copied().unwrap_or(1.0);
+    let best = match advice.ranking.evaluations.len() {
+        1 => String::new(),
+        plans => format!(" · fastest of these {plans} with {}", whole_percent(chance)),
+    };
+    let step = Scale::of(figures.step);
+    Some([
+        describe(&evaluation.plan),
+        format!(
+            "{} {} a step ({} to {}) · {} MFU · {} of {} GiB, {} risk of OOM{best}",
+            step.show(figures.step),
+            step.unit,
+            step.show(sure.step.0),
+            step.show(sure.step.1),
+            whole_percent(figures.mfu),
+            significant(figures.peak.as_gib()),
+            significant(problem.cluster().gpu.hbm.value.as_gib()),
+            whole_percent(sure.oom_probability),
+        ),
+    ])
+}
+
+/// One line for each plan: settings in which the plans differ, then their figures. The recommended plan is marked.
+pub fn table(problem: &Problem, advice: &Advice, most_terms: usize) -> Sheet {
+    let plans: Vec<&Evaluation> = advice.ranking.evaluations.iter().collect();
+    let degrees: Vec<Setting> = columns::DEGREES.into_iter().filter(|setting| setting.differs(&plans)).collect();
+    let others: Vec<Setting> = columns::OTHERS.into_iter().filter(|setting| setting.differs(&plans)).collect();
+    let step = plans.first().map_or(Scale::SECONDS, |first| Scale::of(first.step.total()));
+    let step_column = format!("step {}", step.unit);
+    let mut names: Vec<&str> = vec!["#"];
+    names.extend(degrees.iter().map(|setting| setting.name));
+    names.extend((!others.is_empty()).then_some("with"));
+    names.extend([step_column.as_str(), "MFU", "GiB", "OOM", "P(best)"]);
+    names.extend((most_terms > 0).then_some("slowest part"));
+    let mut sheet = Sheet::new("", &names);
+    for (at, evaluation) in plans.iter().enumerate() {
+        let (figures, sure) = (Figures::new(problem, evaluation), Confidence::new(problem, evaluation));
+        let mark = if at == advice.recommended && plans.len() > 1 { ">" } else { "" };
+        let mut row = vec![format!("{mark}{}", at + 1)];
+        row.extend(degrees.iter().map(|setting| (setting.value)(&evaluation.plan).unwrap_or_default()));
+        if !others.is_empty() {
+            let words = others.iter().filter_map(|setting| (setting.words)(&evaluation.plan));
+            row.push(words.collect::<Vec<_>>().join(", "));
+        }
+        row.extend([
+            step.show(figures.step),
+            format!("{:.1} %", figures.mfu * 100.0),
+            significant(figures.peak.as_gib()),
+            whole_percent(sure.oom_probability),
+            advice.chances.get(at).copied().map_or_else(String::new, whole_percent),
+        ]);
+        row.extend((most_terms > 0).then(|| slowest(evaluation, most_terms)));
+        sheet.rows.push(row);
+    }
+    sheet
+}
+
+/// Settings that all plans share and that are not a launcher's default, in words; empty if there are none.
+pub fn shared(advice: &Advice) -> String {
+    let plans: Vec<&Evaluation> = advice.ranking.evaluations.iter().collect();
+    let alike = columns::all().filter(|setting| !setting.differs(&plans));
+    let words: Vec<String> =
+        alike.filter_map(|setting| plans.iter().find_map(|evaluation| (setting.words)(&evaluation.plan))).collect();
+    words.join(", ")
+}
+
+/// Largest terms of a step with their shares: `compute 87 %, tp comm 4 %`.
+fn slowest(evaluation: &Evaluation, most: usize) -> String {
+    let terms = largest_terms(&evaluation.step).into_iter().take(most);
+    terms.map(|(term, share)| format!("{term} {:.0} %", share * 100.0)).collect::<Vec<_>>().join(", ")
+}
+
+/// Unit and digits that the times of one answer share.
+struct Scale {
+    unit: &'static str,
+    factor: f64,
+    digits: usize,
+}
+
+impl Scale {
+    const SECONDS: Self = Self { unit: "s", factor: 1.0, digits: 2 };
+
+    /// Milliseconds below one second, seconds above, in three digits.
+    fn of(time: Seconds) -> Self {
+        let (unit, factor) = if time.get() < 1.0 { ("ms", 1e3) } else { ("s", 1.0) };
+        let digits = match time.get() * factor {
+            value if value >= 100.0 => 0,
+            value if value >= 10.0 => 1,
+            _ => 2,
+        };
+        Self { unit, factor, digits }
+    }
+
+    fn show(&self, time: Seconds) -> String {
+        format!("{:.*}", self.digits, time.get() * self.factor)
+    }
+}

@@ -1,0 +1,72 @@
+//! Sentences below the answer: what stands against the model's first choice, and how sure the order is.
+
+use super::columns;
+use crate::report::basis;
+use crate::report::ties::Ties;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::sources::Basis;
+use meshwright_engine::units::{thousands, whole_percent};
+use meshwright_planner::advice::{Advice, Declined, GivenUp, Reason};
+use meshwright_planner::confidence::Confidence;
+use meshwright_planner::space::Unproven;
+
+/// Sentences on an answer, in order of importance.
+pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
+    let Some(plan) = advice.plan() else { return Vec::new() };
+    let sure = Confidence::new(problem, plan);
+    let mut found = Vec::new();
+    match advice.given_up {
+        Some(GivenUp::Risk) => found.push(format!(
+            "No plan keeps the risk of running out of memory at {}: this one has {}.",
+            whole_percent(risk),
+            whole_percent(sure.oom_probability)
+        )),
+        Some(GivenUp::Proof) => {
+            let mechanisms = Unproven::in_plan(problem, &plan.plan);
+            let instead: Vec<&str> = mechanisms.iter().map(|mechanism| mechanism.instead).collect();
+            found.push(format!(
+                "Only plans with {} fit, and no published run has shown it ({}): test it before relying on it.",
+                named(&mechanisms),
+                instead.join("; ")
+            ));
+        }
+        None => {}
+    }
+    if let Some(declined) = &advice.fastest {
+        let faster = 1.0 - declined.evaluation.step.total() / plan.step.total();
+        found.push(format!(
+            "Fastest by the model: {}, {} ({:.1} % faster); not recommended, because {}.",
+            columns::degrees(&declined.evaluation.plan),
+            declined.evaluation.step.total(),
+            faster * 100.0,
+            reasons(declined)
+        ));
+    }
+    let advice_on_ties = Ties::of(&advice.ranking).advice();
+    if !advice_on_ties.is_empty() {
+        found.push(advice_on_ties);
+    }
+    let device = match basis::of_step(problem, plan) {
+        Basis::Measured | Basis::Calibrated => String::new(),
+        Basis::Datasheet => " Curves of the device are from its datasheet: no measured run has confirmed them.".into(),
+    };
+    found.push(format!(
+        "Intervals hold nine of ten of the {} published runs like it ({}).{device}",
+        thousands(u64::from(sure.runs)),
+        sure.class
+    ));
+    found
+}
+
+fn reasons(declined: &Declined) -> String {
+    let words = declined.reasons.iter().map(|reason| match reason {
+        Reason::Risk(risk) => format!("its risk of running out of memory is {}", whole_percent(*risk)),
+        Reason::Unproven(mechanisms) => format!("no published run has shown {}", named(mechanisms)),
+        Reason::Plainer => "the recommended plan is plainer, and their difference is within run-to-run noise".into(),
+    });
+    words.collect::<Vec<_>>().join("; ")
+}
+
+fn named(mechanisms: &[&Unproven]) -> String {
+    mechanisms.iter().map(|mechanism| mechanism.what).collect::<Vec<_>>().join(" and ")
+}
