@@ -147,7 +147,7 @@ fn bounds_never_exceed_the_played_time() {
         let stages = stages_of(costs, plan, &layers);
         let loaded = Loaded::new(costs, Pipeline::new(costs, plan, &layers, &stages), &stages);
         let sharding = Sharding::new(costs, plan, &Parameters::new(costs, plan, &stages));
-        let bound = loaded.bound(costs, &sharding);
+        let bound = loaded.bound(costs, &sharding, Seconds::ZERO);
         let played = costs.evaluate_simulated(plan);
         let time = played.step.total();
         let least = layer_bound(costs, plan, &mixing, &feeding, costs.problem.cluster().gpus);

@@ -30,7 +30,7 @@ pub(super) type StagesKey = (u32, Schedule, LayerSplit, u32, u32);
 pub(super) type ChainsKey = (Schedule, u32, u32, u32);
 
 /// Key of simulators: schedule, pp, micro-batches.
-pub(super) type PlayerKey = (Schedule, u32, u32);
+pub(super) type SimulatorKey = (Schedule, u32, u32);
 
 /// Cache of costs for several searches of one problem. The costs do not depend on a search's restrictions; menus do and are
 /// stored by them.
@@ -40,7 +40,7 @@ pub(super) struct CostCache {
     feedings: RwLock<BTreeMap<FeedingKey, Arc<Feeding>>>,
     stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
     paths: RwLock<BTreeMap<ChainsKey, Arc<[Path]>>>,
-    players: RwLock<BTreeMap<PlayerKey, Option<Arc<Simulator>>>>,
+    simulators: RwLock<BTreeMap<SimulatorKey, Option<Arc<Simulator>>>>,
     menus: Mutex<Vec<(Restrictions, Arc<Menus>)>>,
 }
 
@@ -85,13 +85,13 @@ impl CostCache {
     }
 
     /// Simulator of a schedule; `None` if it does not run.
-    pub fn simulator(&self, key: PlayerKey) -> Option<Arc<Simulator>> {
-        if let Some(known) = self.players.read().expect("no writer panics").get(&key) {
+    pub fn simulator(&self, key: SimulatorKey) -> Option<Arc<Simulator>> {
+        if let Some(known) = self.simulators.read().expect("no writer panics").get(&key) {
             return known.clone();
         }
         let (schedule, pp, micro_batches) = key;
         let simulator = Simulator::new(schedule, pp, micro_batches).map(Arc::new);
-        self.players.write().expect("no writer panics").entry(key).or_insert(simulator).clone()
+        self.simulators.write().expect("no writer panics").entry(key).or_insert(simulator).clone()
     }
 
     /// Menus under the restrictions that concern sharding.

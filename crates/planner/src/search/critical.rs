@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::cache::PlayerKey;
+use super::cache::SimulatorKey;
 use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::schedule::simulator::CriticalPath;
 use meshwright_engine::units::Seconds;
@@ -13,17 +13,17 @@ const MOST_PATHS: usize = 8;
 
 /// Critical paths by schedule, pp and number of micro-batches, the latest last.
 #[derive(Clone, Debug, Default)]
-pub(super) struct CriticalPaths(BTreeMap<PlayerKey, Vec<Arc<CriticalPath>>>);
+pub(super) struct CriticalPaths(BTreeMap<SimulatorKey, Vec<Arc<CriticalPath>>>);
 
 impl CriticalPaths {
     /// Length of the longest path on these stages; zero if none is known.
-    pub fn longest(&self, key: PlayerKey, stages: &[StageTime]) -> Seconds {
+    pub fn longest(&self, key: SimulatorKey, stages: &[StageTime]) -> Seconds {
         let paths = self.0.get(&key).map_or(&[][..], |paths| paths);
         paths.iter().map(|path| path.length(stages)).fold(Seconds::ZERO, Seconds::max)
     }
 
     /// Adds a path; the oldest of its key goes where there are too many.
-    pub fn add(&mut self, key: PlayerKey, path: Arc<CriticalPath>) {
+    pub fn add(&mut self, key: SimulatorKey, path: Arc<CriticalPath>) {
         let paths = self.0.entry(key).or_default();
         if !paths.contains(&path) {
             paths.push(path);

@@ -3,6 +3,7 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
+use super::cache::SimulatorKey;
 use super::certificate::Counts;
 use super::critical::CriticalPaths;
 use super::incumbents::Incumbents;
@@ -14,6 +15,7 @@ use meshwright_engine::cost::incremental::{
     Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, Stages, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
+use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
 
@@ -241,43 +243,53 @@ impl Explorer<'_> {
     fn shardings(&self, loaded: &Loaded, list: &ShardingList, menu: &Menu, found: &mut SearchState) {
         let pipeline = &loaded.pipeline;
         let is_sharded = list.groups.first().is_some_and(|group| group.floor.zero() == ZeroStage::Three);
-        let mut leaf = Leaf {
-            loaded,
-            edges: menu.edges,
-            flow: if is_sharded || !pipeline.is_simulated() { Flow::Closed } else { Flow::Unplayed },
-            too_large: None,
-        };
-        let mut left = list.count;
+        let flow = if is_sharded || !pipeline.is_simulated() { Flow::Closed } else { Flow::Bounded(Seconds::ZERO) };
+        let mut leaf = Leaf { loaded, flow, stages: None, too_large: None };
         for group in &list.groups {
             let is_slow = |floor: &Sharding, leaf: &Leaf, found: &SearchState| {
                 let time = leaf.flow.time(self.costs, loaded, floor);
                 found.best.is_hopeless(&pipeline.plan.layout, Price { time, memory: Bytes::ZERO })
             };
-            if is_slow(&group.floor, &leaf, found) {
-                left -= group.count;
+            let is_slow_group = is_slow(&group.floor, &leaf, found)
+                || (self.raise_bound(&mut leaf, found) && is_slow(&group.floor, &leaf, found));
+            if is_slow_group {
                 found.counts.sharding += group.count;
                 continue;
             }
             for own in &group.shardings {
                 if is_slow(&own.floor, &leaf, found) {
-                    left -= own.count();
                     found.counts.sharding += own.count();
                     continue;
                 }
                 for sharding in own.each(self.costs, &pipeline.plan, &menu.parameters) {
-                    if !self.sharding(&mut leaf, sharding, found) {
-                        found.counts.flow += left;
-                        return leaf.count_too_large(found);
-                    }
-                    left -= 1;
+                    self.sharding(&mut leaf, sharding, found);
                 }
             }
         }
-        leaf.count_too_large(found);
+        if let Some((rejection, count)) = leaf.too_large {
+            found.counts.reject(&rejection, count);
+        }
     }
 
-    /// Evaluates one sharding. Returns whether the simulated pipeline leaves any sharding fast enough.
-    fn sharding(&self, leaf: &mut Leaf, sharding: &Sharding, found: &mut SearchState) -> bool {
+    /// Bounds the flow of a pipeline by critical paths, once. Returns whether it did.
+    fn raise_bound(&self, leaf: &mut Leaf, found: &SearchState) -> bool {
+        if leaf.stages.is_some() || !matches!(leaf.flow, Flow::Bounded(_)) {
+            return false;
+        }
+        let pipeline = &leaf.loaded.pipeline;
+        let Some(key) = self.tables.simulator_key(&pipeline.plan) else {
+            leaf.flow = Flow::Played(None);
+            return true;
+        };
+        let stages = pipeline.stage_times(self.costs);
+        let known = self.known.paths.longest(key, &stages).max(found.paths.longest(key, &stages));
+        leaf.flow = Flow::Bounded(known.max(self.tables.least_flow(&pipeline.plan, &stages)));
+        leaf.stages = Some((key, stages));
+        true
+    }
+
+    /// Evaluates one sharding.
+    fn sharding(&self, leaf: &mut Leaf, sharding: &Sharding, found: &mut SearchState) {
         let pipeline = &leaf.loaded.pipeline;
         let layout = &pipeline.plan.layout;
         let (memory, rank) = leaf.loaded.memory(sharding);
@@ -285,22 +297,21 @@ impl Explorer<'_> {
         if memory > budget {
             let first = || (Rejection::OutOfMemory { needed: memory, available: budget, rank }, 0);
             leaf.too_large.get_or_insert_with(first).1 += 1;
-            return true;
+            return;
         }
         let mut time = leaf.flow.time(self.costs, leaf.loaded, sharding);
         if found.best.is_hopeless(layout, Price { time, memory }) {
             found.counts.sharding += 1;
-            return true;
+            return;
         }
         let plan = sharding.of(&pipeline.plan);
         let refused = self.space.inexpressible(&plan).or_else(|| too_large_for_hosts(self.costs, &plan));
         if let Some(why) = refused {
             found.counts.reject(&why, 1);
-            return true;
+            return;
         }
-        if matches!(leaf.flow, Flow::Unplayed) {
-            let Some(played) = self.play(pipeline, leaf.edges, found) else { return false };
-            leaf.flow = played;
+        if matches!(leaf.flow, Flow::Bounded(_)) {
+            leaf.flow = self.simulated(leaf, found);
             time = leaf.flow.time(self.costs, leaf.loaded, sharding);
         }
         found.counts.priced += 1;
@@ -308,45 +319,28 @@ impl Explorer<'_> {
         if !found.best.is_hopeless(layout, price) {
             found.best.offer(plan, price);
         }
-        true
     }
 
-    /// Simulates a pipeline; `None` if a critical-path bound or its simulated time excludes every sharding.
-    fn play(&self, pipeline: &Pipeline, edges: Seconds, found: &mut SearchState) -> Option<Flow> {
-        let hopeless = |flow: Seconds, found: &SearchState| {
-            let time = pipeline.least_time_simulated(flow) + edges;
-            found.best.is_hopeless(&pipeline.plan.layout, Price { time, memory: Bytes::ZERO })
-        };
-        let stages = self.costs.stage_times(&pipeline.plan, &pipeline.layers.shape);
-        let Some(key) = self.tables.player_key(&pipeline.plan) else { return Some(Flow::Played(None)) };
-        let longest = self.known.paths.longest(key, &stages).max(found.paths.longest(key, &stages));
-        if hopeless(longest, found) || hopeless(self.tables.least_flow(&pipeline.plan, &stages), found) {
-            return None;
-        }
-        let Some(simulator) = self.tables.simulator(key) else { return Some(Flow::Played(None)) };
+    /// Simulated time of a pipeline; its critical path bounds later ones.
+    fn simulated(&self, leaf: &Leaf, found: &mut SearchState) -> Flow {
+        let simulator =
+            leaf.stages.as_ref().and_then(|(key, stages)| Some((*key, stages, self.tables.simulator(*key)?)));
+        let Some((key, stages, simulator)) = simulator else { return Flow::Played(None) };
         found.counts.played += 1;
-        let (played, path) = simulator.play(&stages);
+        let (played, path) = simulator.play(stages);
         found.paths.add(key, Arc::new(path));
-        (!hopeless(played, found)).then_some(Flow::Played(Some(played)))
+        Flow::Played(Some(played))
     }
 }
 
 /// Shardings of one pipeline under evaluation.
 struct Leaf<'l> {
     loaded: &'l Loaded<'l>,
-    /// Lower bound of the time at both ends of a step under any sharding.
-    edges: Seconds,
     flow: Flow,
+    /// Key of its simulator, and the times of its virtual stages, once they are asked for.
+    stages: Option<(SimulatorKey, Vec<StageTime>)>,
     /// First sharding that exceeds the memory, and the number of those that do.
     too_large: Option<(Rejection, u64)>,
-}
-
-impl Leaf<'_> {
-    fn count_too_large(self, found: &mut SearchState) {
-        if let Some((rejection, count)) = self.too_large {
-            found.counts.reject(&rejection, count);
-        }
-    }
 }
 
 /// Knowledge of the time that all micro-batches take through a pipeline.
@@ -354,7 +348,7 @@ enum Flow {
     /// The closed form is the final time.
     Closed,
     /// Not simulated yet; a lower bound stands in for it.
-    Unplayed,
+    Bounded(Seconds),
     /// Simulated time; `None` if the schedule has no simulation.
     Played(Option<Seconds>),
 }
@@ -364,7 +358,7 @@ impl Flow {
     fn time(&self, costs: &Costs, loaded: &Loaded, sharding: &Sharding) -> Seconds {
         match self {
             Self::Closed => loaded.played(costs, sharding, None),
-            Self::Unplayed => loaded.bound(costs, sharding),
+            Self::Bounded(flow) => loaded.bound(costs, sharding, *flow),
             Self::Played(flow) => loaded.played(costs, sharding, *flow),
         }
     }

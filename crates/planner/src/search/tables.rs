@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use itertools::Itertools as _;
 use rayon::prelude::*;
 
-use super::cache::{CostCache, FeedingKey, PlayerKey};
+use super::cache::{CostCache, FeedingKey, SimulatorKey};
 use super::menus::{Menu, Menus};
 use crate::space::Space;
 use meshwright_engine::cost::Costs;
@@ -215,13 +215,13 @@ impl<'t> Tables<'t> {
     }
 
     /// Key of a pipeline's simulator; `None` if there is nothing to simulate.
-    pub fn player_key(&self, plan: &Plan) -> Option<PlayerKey> {
+    pub fn simulator_key(&self, plan: &Plan) -> Option<SimulatorKey> {
         let micro_batches = self.costs.whole_micro_batches(plan).filter(|_| plan.layout.pp > 1)?;
         Some((plan.schedule, plan.layout.pp, micro_batches))
     }
 
     /// Simulator of a schedule; `None` if it does not run.
-    pub fn simulator(&self, key: PlayerKey) -> Option<Arc<Simulator>> {
+    pub fn simulator(&self, key: SimulatorKey) -> Option<Arc<Simulator>> {
         self.parts.simulator(key)
     }
 

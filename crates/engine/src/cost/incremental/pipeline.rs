@@ -15,6 +15,7 @@ use crate::cost::pipeline::Flow;
 use crate::cost::stage::ShapeCost;
 use crate::cost::stage::{self, Work};
 use crate::plan::{Offload, Plan, RankOrder, Recompute, ZeroStage};
+use crate::schedule::replay::StageTime;
 use crate::units::{Bytes, Seconds};
 
 /// Step time and memory.
@@ -98,6 +99,14 @@ impl<'l> Pipeline<'l> {
         self.least_bubble.is_some()
     }
 
+    /// Time of each virtual stage on one micro-batch, in model order: [`Costs::stage_times`].
+    pub fn stage_times(&self, costs: &Costs) -> Vec<StageTime> {
+        let Self { plan, layers, stages, .. } = self;
+        let works = &layers.works(plan.layout.pp).layers;
+        let works = with_transfers(costs, plan, layers, works, plan.offload.activations);
+        costs.times_of(plan, &costs.works_of_chunks(plan, &layers.shape, &stages.counts, &works))
+    }
+
     /// Working time of the rank of the closed form.
     fn closed_busy(&self) -> Seconds {
         self.flow.busy.total() - self.flow.busy.pipeline_bubble
@@ -113,11 +122,6 @@ impl<'l> Pipeline<'l> {
     pub fn least_time(&self) -> Seconds {
         let busy = self.flow.busy.total();
         let flow = self.least_bubble.map_or(busy, |bubble| busy - self.flow.busy.pipeline_bubble + bubble);
-        self.least_time_simulated(flow)
-    }
-
-    /// Lower bound on the step time if the micro-batches take at least `flow` through the pipeline.
-    pub fn least_time_simulated(&self, flow: Seconds) -> Seconds {
         flow * ((1.0 + self.flow.slow_down) * ROUNDING)
     }
 }
@@ -161,9 +165,11 @@ impl<'l> Loaded<'l> {
         Price { time: self.time(costs, sharding, None), memory: self.memory(sharding).0 }
     }
 
-    /// Lower bound on the simulated step time with a sharding.
-    pub fn bound(&self, costs: &Costs, sharding: &Sharding) -> Seconds {
-        self.time(costs, sharding, self.pipeline.least_bubble)
+    /// Lower bound of the simulated step time with a sharding, where the micro-batches take `flow` through the pipeline at the
+    /// least: zero if nothing is known of it.
+    pub fn bound(&self, costs: &Costs, sharding: &Sharding, flow: Seconds) -> Seconds {
+        let waits = flow * ROUNDING - self.pipeline.closed_busy();
+        self.time(costs, sharding, self.pipeline.least_bubble.map(|bubble| bubble.max(waits)))
     }
 
     /// Step time with a sharding and a simulated flow ([`Costs::simulated_flow`]); the closed form without one.
