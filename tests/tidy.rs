@@ -1,6 +1,7 @@
 //! The house rules that can be read off the files: layering, circles, first lines, sources, lists, sizes.
 
 mod circles;
+mod public;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -163,6 +164,42 @@ fn files_use_each_other_in_no_circle() {
     }
     let circles: Vec<Vec<String>> = crates.values().flat_map(|files| circles::circles(files)).collect();
     assert!(circles.is_empty(), "files use each other in circles: {circles:#?}");
+}
+
+/// Modules whose use by the application is being written.
+const PUBLIC_LATER: [&str; 3] =
+    ["crates/planner/src/advice", "crates/planner/src/space/restrict.rs", "crates/planner/src/space/unproven.rs"];
+
+/// A name that no other crate, test or benchmark means is `pub(crate)`, so that the compiler tells when it is dead.
+#[test]
+fn what_is_public_is_used() {
+    let crates: BTreeMap<String, Vec<(String, String)>> = ["engine", "planner", "frameworks", "lab"]
+        .map(|name| (name.to_owned(), files(&format!("crates/{name}/src"), "rs")))
+        .into();
+    let others = ["src", "tests", "benches"].into_iter().flat_map(|folder| files(folder, "rs"));
+    let around: BTreeSet<String> = others.flat_map(|(_, text)| public::names(&text)).collect();
+    for (name, own) in &crates {
+        let others = crates.iter().filter(|(other, _)| *other != name).flat_map(|(_, files)| files);
+        let used: BTreeSet<String> =
+            others.flat_map(|(_, text)| public::names(text)).chain(around.iter().cloned()).collect();
+        let mut unused = public::unused(own, &used);
+        unused.retain(|(path, _)| !PUBLIC_LATER.iter().any(|start| path.starts_with(start)));
+        assert!(unused.is_empty(), "public, and used in {name} only: {unused:#?}");
+    }
+}
+
+#[test]
+fn unused_names_are_found() {
+    let file = |path: &str, text: &str| (format!("crates/a/src/{path}"), text.to_owned());
+    let own = [
+        file("lib.rs", "pub mod b;\nmod c;\n"),
+        file("b/mod.rs", "pub mod d;\nimpl B {\n    pub fn e(&self) {}\n    pub(crate) fn f(&self) {}\n}\n"),
+        file("b/d.rs", "pub const G: u32 = 1; // H\npub fn h() {}\nmod i {\n    pub const J: u32 = 1;\n}\n"),
+        file("c.rs", "pub fn k() {}\n"),
+    ];
+    let used = public::names("fn m() { a::b::d::h() } // e, G\n");
+    let expected = [("crates/a/src/b/mod.rs", "e"), ("crates/a/src/b/d.rs", "G")];
+    assert_eq!(public::unused(&own, &used), expected);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 pub const OWN_SOURCE: &str = "this file";
 
 /// The source of a file that names none.
-pub fn own_source() -> String {
+pub(crate) fn own_source() -> String {
     OWN_SOURCE.to_owned()
 }
 

@@ -103,7 +103,7 @@ pub fn descend(problem: &impl LeastSquares, start: &[f64], stop: Stop) -> Vec<f6
 /// ```text
 /// r' = sign(r)·√(2·δ²·(√(1 + (r/δ)²) − 1))          r' → r for r ≪ δ
 /// ```
-pub fn softened(residual: f64, scale: f64) -> f64 {
+pub(crate) fn softened(residual: f64, scale: f64) -> f64 {
     let x = (residual / scale).powi(2);
     // √(1 + x) − 1 without cancellation.
     let loss = x / ((1.0 + x).sqrt() + 1.0);

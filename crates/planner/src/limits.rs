@@ -119,7 +119,7 @@ impl Limits {
     }
 
     /// The first obstacle of a plan's degrees, sharding and rank order.
-    pub fn sharding_obstacle(&self, problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    pub(crate) fn sharding_obstacle(&self, problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         self.sharding.iter().find_map(|rule| rule(problem, plan))
     }
 

@@ -92,7 +92,7 @@ impl PooledCluster {
     }
 
     /// Slowest link between any two pools, with `senders` GPUs at once: the bottleneck of a collective over all pools.
-    pub fn slowest_link(&self, senders: u32) -> Option<&Link> {
+    pub(crate) fn slowest_link(&self, senders: u32) -> Option<&Link> {
         let rate = |link: &&Link| link.rate(senders).get();
         self.links.iter().min_by(|a, b| rate(a).total_cmp(&rate(b)))
     }

@@ -33,7 +33,7 @@ const DOWN_LINKS: f64 = 32.0;
 /// ```text
 /// n = N·(levels − 1)/32 + N/64          0 without a level
 /// ```
-pub fn switches(cluster: &Cluster) -> f64 {
+pub(crate) fn switches(cluster: &Cluster) -> f64 {
     let gpus = f64::from(cluster.gpus);
     match cluster.levels.len() {
         0 => 0.0,

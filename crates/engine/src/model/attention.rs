@@ -191,7 +191,7 @@ impl Mla {
     }
 
     /// Parameters that tensor parallelism does not split: the projections down, with the norms on what they give.
-    pub fn whole_parameters(&self, hidden: u32, norm_width: u64) -> u64 {
+    pub(crate) fn whole_parameters(&self, hidden: u32, norm_width: u64) -> u64 {
         let down = self.projections(hidden).into_iter().filter(|p| p.split == Split::Whole);
         down.map(|p| (p.input * p.output) as u64).sum::<u64>() + self.small_parameters(norm_width)
     }

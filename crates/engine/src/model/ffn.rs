@@ -116,7 +116,7 @@ impl Moe {
     }
 
     /// Parameters of all routed experts of one layer.
-    pub fn expert_parameters(&self, hidden: u32) -> u64 {
+    pub(crate) fn expert_parameters(&self, hidden: u32) -> u64 {
         u64::from(self.experts) * self.expert().parameters(hidden)
     }
 }

@@ -156,7 +156,7 @@ impl Model {
     /// Vocabulary size padded to a multiple of 128·tp, so that all `tp` ranks have equal shares.
     ///
     /// Source: [megatron-lm] `--make-vocab-size-divisible-by`, default 128.
-    pub const fn padded_vocab(&self, tp: u32) -> u32 {
+    pub(crate) const fn padded_vocab(&self, tp: u32) -> u32 {
         self.vocab.div_ceil(128 * tp) * 128 * tp
     }
 }

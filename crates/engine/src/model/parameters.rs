@@ -153,7 +153,7 @@ impl Model {
     /// Parameters of one multi-token-prediction depth: a layer of the last kind, the 2h·h projection and two norms.
     ///
     /// Source: specification §1.1 (embedding and head are shared).
-    pub fn mtp_layer_parameters(&self) -> u64 {
+    pub(crate) fn mtp_layer_parameters(&self) -> u64 {
         let h = u64::from(self.hidden);
         self.layer_parameters(self.last_kind()).total() + 2 * h * h + 2 * self.norm.width() * h
     }

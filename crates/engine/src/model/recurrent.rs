@@ -35,7 +35,7 @@ impl Mamba {
     }
 
     /// Width that the convolution runs over: x, B and C.
-    pub fn conv_width(&self) -> u64 {
+    pub(crate) fn conv_width(&self) -> u64 {
         self.inner() + 2 * u64::from(self.groups) * u64::from(self.state)
     }
 

@@ -34,7 +34,7 @@ const DYNAMIC: (f64, f64) = (0.45, 0.55);
 /// ```text
 /// duty = (compute + recompute)/T
 /// ```
-pub fn duty(step: &StepTime) -> f64 {
+pub(crate) fn duty(step: &StepTime) -> f64 {
     (step.compute + step.recompute) / step.total()
 }
 
@@ -43,7 +43,7 @@ pub fn duty(step: &StepTime) -> f64 {
 /// ```text
 /// P = P_idle + (TDP − P_idle)·(0.45 + 0.55·duty)          P_idle = 0.12·TDP, specification §7.4
 /// ```
-pub fn device_power(tdp: Watts, duty: f64) -> Watts {
+pub(crate) fn device_power(tdp: Watts, duty: f64) -> Watts {
     let idle = tdp * IDLE_POWER;
     idle + (tdp - idle) * (DYNAMIC.0 + DYNAMIC.1 * duty)
 }
@@ -57,7 +57,7 @@ impl Site {
     }
 
     /// Critical load of one GPU with its share of the host: the power that the building must supply, without cooling.
-    pub fn critical_load(&self, cluster: &Cluster) -> Watts {
+    pub(crate) fn critical_load(&self, cluster: &Cluster) -> Watts {
         cluster.gpu.tdp.value + self.host(cluster)
     }
 
@@ -71,7 +71,7 @@ impl Site {
     /// ```text
     /// P = PUE·N·( (1−i)·P_device + i·P_idle + P_host ),  i = restarts + maintenance          specification §7.4
     /// ```
-    pub fn mean_power(&self, cluster: &Cluster, step: &StepTime, goodput: &Goodput) -> Watts {
+    pub(crate) fn mean_power(&self, cluster: &Cluster, step: &StepTime, goodput: &Goodput) -> Watts {
         let idle = goodput.losses.restarts + goodput.losses.maintenance;
         let tdp = cluster.gpu.tdp.value;
         let device = device_power(tdp, duty(step)) * (1.0 - idle) + tdp * (IDLE_POWER * idle);

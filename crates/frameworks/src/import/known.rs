@@ -69,7 +69,7 @@ pub fn named(mut model: Model) -> Model {
 }
 
 /// The model of the catalogue that differs at most in its vocabulary: its name and vocabulary.
-pub fn vocabulary_of(model: &Model) -> Option<(&'static str, u32)> {
+pub(crate) fn vocabulary_of(model: &Model) -> Option<(&'static str, u32)> {
     KNOWN.iter().find_map(|(name, known)| {
         let same = Model { vocab: known.vocab, ..model.clone() };
         identical(&same, known).then_some((*name, known.vocab))
@@ -77,12 +77,12 @@ pub fn vocabulary_of(model: &Model) -> Option<(&'static str, u32)> {
 }
 
 /// A model of the catalogue.
-pub fn catalogued(name: &str) -> Option<Model> {
+pub(crate) fn catalogued(name: &str) -> Option<Model> {
     KNOWN.iter().find(|(known, _)| *known == name).map(|(_, model)| model.clone())
 }
 
 /// The model that a name of the Hugging Face hub holds: `meta-llama/Meta-Llama-3-8B` is `llama3-8b`.
-pub fn of_hub(name: &str) -> Option<Model> {
+pub(crate) fn of_hub(name: &str) -> Option<Model> {
     let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
     let name = plain(name.trim_end_matches('/').rsplit('/').next()?).replace("llama31", "llama3");
     let of = KNOWN.iter().filter(|(known, _)| name.contains(&plain(known)));
@@ -90,7 +90,7 @@ pub fn of_hub(name: &str) -> Option<Model> {
 }
 
 /// The model that a recipe's name begins with: `llama3_70b_pretrain_config` is `llama3-70b`.
-pub fn of_recipe(recipe: &str) -> Option<Model> {
+pub(crate) fn of_recipe(recipe: &str) -> Option<Model> {
     let plain = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).collect::<String>().to_lowercase();
     let recipe = plain(recipe).replace("llama31", "llama3");
     let of = KNOWN.iter().filter(|(name, _)| recipe.starts_with(&plain(name)));

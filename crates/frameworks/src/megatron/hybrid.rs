@@ -12,7 +12,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_planner::limits::Obstacle;
 
 /// Whether a model has Mamba layers.
-pub fn is_hybrid(model: &Model) -> bool {
+pub(crate) fn is_hybrid(model: &Model) -> bool {
     mamba(model).is_some()
 }
 

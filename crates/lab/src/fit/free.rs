@@ -159,7 +159,7 @@ impl PlacedConstant {
     }
 
     /// Constants at `x`, without rounding and provenance, for an evaluation.
-    pub fn exactly(&self, x: f64) -> impl Iterator<Item = Constant> + '_ {
+    pub(crate) fn exactly(&self, x: f64) -> impl Iterator<Item = Constant> + '_ {
         self.free.keys.iter().zip(&self.base).map(move |(key, base)| {
             let number = if self.free.factor { base * x } else { x };
             let value = match &self.free.unit {

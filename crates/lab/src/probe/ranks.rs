@@ -9,7 +9,7 @@ use super::source::ProbeError;
 use meshwright_engine::collective::Group;
 
 /// Bytes of an NCCL unique id.
-pub const ID_BYTES: usize = 128;
+pub(crate) const ID_BYTES: usize = 128;
 /// Greeting on every connection, so that an unrelated client cannot take a rank's place.
 const GREETING: &[u8; 16] = b"meshwright-nccl2";
 /// Time that ranks wait for each other.

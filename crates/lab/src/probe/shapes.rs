@@ -17,7 +17,7 @@ use meshwright_engine::units::Seconds;
 const STREAM_COLUMNS: u64 = 1024;
 
 /// Kernel of a costed call, and its number of runs; `None` if no probe can run it (attention with its scores in memory).
-pub fn kernel_of(call: &Call) -> Option<(Kernel, f64)> {
+pub(crate) fn kernel_of(call: &Call) -> Option<(Kernel, f64)> {
     match call {
         Call::Gemm { shape, format, pass } => {
             let size = |value: f64| (value.round() as u64).max(1);

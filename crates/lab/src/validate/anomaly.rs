@@ -9,7 +9,7 @@ use crate::runs::Row;
 
 /// Factor above which a slowdown is a contradiction rather than noise: repeats of one layout differ by 4 % in the median
 /// and by 31 % in the worst tenth.
-pub const FACTOR: f64 = 2.0;
+pub(crate) const FACTOR: f64 = 2.0;
 
 /// Rule that two rows contradict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]

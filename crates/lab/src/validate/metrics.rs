@@ -59,7 +59,7 @@ pub fn errors(pairs: &[PredictedPair]) -> Option<Errors> {
 }
 
 /// Weighted quantile: the least value with at least a share `q` of the weight at or below it. 0 for an empty list.
-pub fn quantile(values: &[(f64, f64)], q: f64) -> f64 {
+pub(crate) fn quantile(values: &[(f64, f64)], q: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
     let wanted = q * sorted.iter().map(|(_, weight)| weight).sum::<f64>();

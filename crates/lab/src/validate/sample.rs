@@ -105,7 +105,7 @@ pub fn family(row: &Row) -> String {
 }
 
 /// Fold of a run, by its [`family`], so that all plans of a choice are predicted with the same constants.
-pub fn fold_of(row: &Row, folds: u32) -> u32 {
+pub(crate) fn fold_of(row: &Row, folds: u32) -> u32 {
     salted(&family(row), folds, SALT)
 }
 

@@ -121,7 +121,7 @@ impl Quantiles {
 
     /// Share of runs whose factor exceeds `factor`; never 0 or 1, since a sample of n runs cannot resolve less than
     /// 1/(n+1).
-    pub fn share_above(&self, factor: f64) -> f64 {
+    pub(crate) fn share_above(&self, factor: f64) -> f64 {
         let least = 1.0 / (f64::from(self.runs.max(1)) + 1.0);
         let points: Vec<(f64, f64)> = LEVELS.iter().copied().zip(self.values.iter().copied()).collect();
         let at_or_under = match points.iter().position(|(_, value)| *value > factor) {

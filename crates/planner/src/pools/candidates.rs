@@ -40,7 +40,7 @@ pub fn only(restrictions: &Restrictions, key: &str, gpus: u32, allowed: impl Fn(
 /// view's entry of `ceilings`.
 ///
 /// The searches share incumbents: one's answers are the others' cutoffs, which does not change the plans found.
-pub fn of_views(pooled: &Pooled, restrictions: &[Restrictions], batch: u32, ceilings: &[Seconds]) -> Vec<Plan> {
+pub(crate) fn of_views(pooled: &Pooled, restrictions: &[Restrictions], batch: u32, ceilings: &[Seconds]) -> Vec<Plan> {
     let views: Vec<Problem> = pooled.joined().iter().map(|problem| problem.with_global_batch(batch)).collect();
     let costs: Vec<Costs> = views.iter().map(Costs::new).collect();
     let mut asked: Vec<WhatIfs> = costs.iter().map(WhatIfs::new).collect();

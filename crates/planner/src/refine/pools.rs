@@ -20,7 +20,7 @@ use meshwright_engine::units::Bytes;
 ///
 /// # Errors
 /// No stages fit, with the reason.
-pub fn refine_over(
+pub(crate) fn refine_over(
     stagers: &[Stager],
     of_rank: &[usize],
     mixed: &Mixed,
@@ -59,7 +59,12 @@ pub fn refine_over(
 
 /// Bytes offloaded to the fullest host of a kind and its memory, where they are over it: stages lie in whole hosts of their own kind, one behind
 /// another.
-pub fn over_hosts(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, staged: &StagedPlan) -> Option<(Bytes, Bytes)> {
+pub(crate) fn over_hosts(
+    stagers: &[Stager],
+    of_rank: &[usize],
+    mixed: &Mixed,
+    staged: &StagedPlan,
+) -> Option<(Bytes, Bytes)> {
     let bare = mixed.evaluate(&staged.on_device()?)?.footprints;
     stagers.iter().enumerate().find_map(|(kind, stager)| {
         let here = (0..of_rank.len()).filter(|&rank| of_rank[rank] == kind);

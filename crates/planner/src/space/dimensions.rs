@@ -187,7 +187,7 @@ impl Space<'_> {
     /// Shares of optimizer states that may be offloaded to the host.
     ///
     /// Source: [megatron-lm] `--optimizer-cpu-offload` with the distributed optimizer; [deepspeed] ZeRO-Offload.
-    pub fn offloaded_optimizer(&self, zero: ZeroStage) -> Vec<f64> {
+    pub(crate) fn offloaded_optimizer(&self, zero: ZeroStage) -> Vec<f64> {
         let has = matches!(
             self.family(),
             Family::Megatron | Family::MegatronDeepspeed | Family::Deepspeed | Family::Internal
@@ -255,7 +255,7 @@ impl Space<'_> {
     }
 
     /// Shardings of a layout without optimizer offload, each with the offloaded shares that it allows.
-    pub fn shardings_by_host(&self, layout: &Layout) -> Vec<(ShardingChoice, Arc<[f64]>)> {
+    pub(crate) fn shardings_by_host(&self, layout: &Layout) -> Vec<(ShardingChoice, Arc<[f64]>)> {
         let orders = self.orders(layout);
         let mut all = Vec::new();
         for zero in self.zero_stages(layout.pp) {
@@ -281,7 +281,7 @@ impl Space<'_> {
     }
 
     /// Number of shardings of a layout.
-    pub fn count_shardings(&self, layout: &Layout) -> u64 {
+    pub(crate) fn count_shardings(&self, layout: &Layout) -> u64 {
         let of_stage = |zero| {
             let groups = self.shard_groups(zero, layout.dense_replicas()).len();
             (groups * self.reshards(zero).len() * self.offloaded_optimizer(zero).len()) as u64

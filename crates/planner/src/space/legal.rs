@@ -15,7 +15,7 @@ use meshwright_engine::stack::Family;
 /// Source: [megatron-lm] `megatron/training/arguments.py`: heads, groups and intermediate sizes divide by tp; groups may be
 /// fewer than tp when tp is a multiple of them; the sequence divides by tp under sequence parallelism and by 2·cp for the
 /// balanced causal split.
-pub fn tensor_and_context(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
+pub(crate) fn tensor_and_context(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let (tp, cp, seq_len) = (plan.layout.tp, plan.layout.cp, problem.workload().seq_len);
     let model = problem.model();
     for layer in &model.kinds {
@@ -179,7 +179,7 @@ fn spelled_out(problem: &Problem, plan: &Plan) -> Result<(), String> {
 }
 
 /// First pipeline rule that a plan breaks.
-pub fn first_of_pipeline(problem: &Problem, plan: &Plan) -> Option<Rejection> {
+pub(crate) fn first_of_pipeline(problem: &Problem, plan: &Plan) -> Option<Rejection> {
     let mut found = Vec::new();
     pipeline(problem, plan, &mut found);
     found.into_iter().next()

@@ -80,7 +80,7 @@ pub fn too_large(costs: &Costs, plan: &Plan) -> Option<Rejection> {
 }
 
 /// Rejection of a plan whose offloaded data exceed the memory of a host.
-pub fn too_large_for_hosts(costs: &Costs, plan: &Plan) -> Option<Rejection> {
+pub(crate) fn too_large_for_hosts(costs: &Costs, plan: &Plan) -> Option<Rejection> {
     costs.over_host(plan).map(|(needed, available)| Rejection::HostMemory { needed, available })
 }
 
@@ -175,7 +175,7 @@ impl<'a> Space<'a> {
     }
 
     /// Expert grids of a mix: ep, etp and dispatcher.
-    pub fn grids(&self, mix: &Plan) -> Vec<PlanShape> {
+    pub(crate) fn grids(&self, mix: &Plan) -> Vec<PlanShape> {
         let problem = self.costs.problem;
         let (tp, gpus) = (mix.layout.tp, u64::from(problem.cluster().gpus));
         let (expert_sizes, expert_tps) = match problem.model().experts() {
@@ -276,7 +276,7 @@ impl<'a> Space<'a> {
     }
 
     /// Rejection of degrees, sharding and rank order that the requested framework cannot express in any plan.
-    pub fn inexpressible_sharding(&self, plan: &Plan) -> Option<Rejection> {
+    pub(crate) fn inexpressible_sharding(&self, plan: &Plan) -> Option<Rejection> {
         let limits = self.restrictions.limits()?;
         limits.sharding_obstacle(self.costs.problem, plan).map(|obstacle| refused(limits, obstacle))
     }

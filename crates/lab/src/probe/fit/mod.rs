@@ -25,7 +25,7 @@ fn log_error(predicted: Seconds, measured: Seconds) -> f64 {
 }
 
 /// Figure of the device on which the time of a kernel depends; `None` for the probe's own attention, which no plan runs.
-pub fn figure_of(kernel: &Kernel) -> Option<Figure> {
+pub(crate) fn figure_of(kernel: &Kernel) -> Option<Figure> {
     Some(match kernel {
         Kernel::Gemm(gemm) => Figure::Gemm(gemm.format),
         Kernel::Sustained(gemm) => Figure::Sustained(gemm.format),
