@@ -1,5 +1,9 @@
 //! Device: peaks, memory, and the curves of its kernels and scale-up links.
 
+mod curves;
+mod format;
+mod scale_up;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -7,264 +11,9 @@ use serde::{Deserialize, Serialize};
 use crate::sources::{Basis, Sourced, own_source};
 use crate::units::{Bytes, BytesPerSec, FlopsPerSec, Seconds, Usd, UsdPerHour, Watts};
 
-/// Number format of most GEMMs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Format {
-    /// bfloat16, and fp16, which runs at the same rate.
-    Bf16,
-    /// 8-bit floats with one scale per tensor.
-    Fp8,
-    /// 8-bit floats with a scale per 1×128 block (DeepSeek).
-    Fp8Block,
-    /// 8-bit floats with a shared exponent per 32 elements.
-    Mxfp8,
-    /// 4-bit floats with an E4M3 scale per 16 elements.
-    Nvfp4,
-}
-
-impl Format {
-    /// All formats, widest first.
-    pub const ALL: [Self; 5] = [Self::Bf16, Self::Fp8, Self::Fp8Block, Self::Mxfp8, Self::Nvfp4];
-
-    /// Bytes of one operand element in a GEMM.
-    ///
-    /// Source: specification §1.5 (NVFP4: 0.5 + 1/16; the scales of the 8-bit formats are below 4 % and left out).
-    pub const fn element_bytes(self) -> f64 {
-        match self {
-            Self::Bf16 => 2.0,
-            Self::Fp8 | Self::Fp8Block | Self::Mxfp8 => 1.0,
-            Self::Nvfp4 => 0.5625,
-        }
-    }
-
-    /// Bytes moved to cast one element to this format: read, write, and transposed write.
-    ///
-    /// Source: specification §2.5.
-    pub const fn cast_bytes(self) -> f64 {
-        match self {
-            Self::Bf16 => 0.0,
-            Self::Fp8 => 4.0,
-            Self::Fp8Block | Self::Mxfp8 => 4.5,
-            Self::Nvfp4 => 5.0,
-        }
-    }
-
-    /// Peak that this format's curve and MFU refer to.
-    pub const fn peak(self) -> PeakKind {
-        match self {
-            Self::Bf16 => PeakKind::Bf16,
-            Self::Fp8 | Self::Fp8Block | Self::Mxfp8 => PeakKind::Fp8,
-            Self::Nvfp4 => PeakKind::Fp4,
-        }
-    }
-}
-
-impl std::fmt::Display for Format {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        f.write_str(match self {
-            Self::Bf16 => "bf16",
-            Self::Fp8 => "fp8",
-            Self::Fp8Block => "fp8-block",
-            Self::Mxfp8 => "mxfp8",
-            Self::Nvfp4 => "nvfp4",
-        })
-    }
-}
-
-/// Kind of tensor-core peak in a datasheet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum PeakKind {
-    /// 16-bit peak (bf16, fp16).
-    Bf16,
-    /// 8-bit peak (FP8).
-    Fp8,
-    /// 4-bit peak (FP4).
-    Fp4,
-}
-
-/// Efficiency curve of GEMMs in one format (specification §2.1).
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct GemmCurve {
-    /// Share of the peak that the best large GEMM reaches (`e_max`).
-    pub efficiency: f64,
-    /// Inner dimension K at which half the time is start-up (`K0`).
-    pub half_depth: f64,
-    /// Loss of smaller tiles (ρ): exponent of their arithmetic intensity.
-    pub intensity_exponent: f64,
-    /// Loss of a partly filled last wave (γ): exponent of the filled share.
-    pub wave_exponent: f64,
-    /// Share of that rate that a whole training step sustains under power and heat limits (κ).
-    pub sustained: f64,
-    /// Key of the source.
-    #[serde(default = "own_source")]
-    pub source: String,
-}
-
-/// Attention kernel of a stack.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AttentionKernel {
-    /// Batched GEMMs with the scores written to memory (2021–22).
-    Unfused,
-    /// `FlashAttention` version 1.
-    Fa1,
-    /// `FlashAttention` version 2.
-    Fa2,
-    /// Fused attention of cuDNN.
-    Cudnn,
-    /// `FlashAttention` version 3.
-    Fa3,
-}
-
-/// Rates of one fused attention kernel (specification §2.3).
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct AttentionCurve {
-    /// Asymptotic forward rate.
-    pub forward: FlopsPerSec,
-    /// Asymptotic backward rate.
-    pub backward: FlopsPerSec,
-    /// Sequence length at which half the rate is reached (`s0`).
-    pub half_sequence: f64,
-    /// Speed with head dimension 64 relative to 128.
-    #[serde(default = "narrow_heads")]
-    pub narrow_heads: f64,
-    /// Key of the source.
-    #[serde(default = "own_source")]
-    pub source: String,
-}
-
-/// Default of kernels that were not measured with head dimension 64. Source: specification §2.3 (`H_f`, `H_b`).
-const fn narrow_heads() -> f64 {
-    0.76
-}
-
-/// Number of blocks per processor that half-fill the device (χ of specification §2.3).
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct AttentionOccupancy {
-    /// Value for forward.
-    pub forward: f64,
-    /// Value for backward.
-    pub backward: f64,
-    /// Key of the source.
-    #[serde(default = "own_source")]
-    pub source: String,
-}
-
-/// Collective communication operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Collective {
-    /// Sum of all buffers, to every rank.
-    AllReduce,
-    /// Concatenation of all shares, to every rank.
-    AllGather,
-    /// Sum of all buffers, one share to each rank.
-    ReduceScatter,
-    /// One share from each rank to each rank.
-    AllToAll,
-}
-
-/// Figure of a device or its surroundings that can be measured separately.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Figure {
-    /// GEMM curve of a format.
-    Gemm(Format),
-    /// Share of the GEMM rate that a whole step sustains (κ).
-    Sustained(Format),
-    /// Curve of an attention kernel.
-    Attention(AttentionKernel),
-    /// Efficiency of streaming kernels on HBM, and the gap between kernels.
-    Hbm,
-    /// Bandwidth of the link to the host.
-    HostLink,
-    /// Slow-down of compute by concurrent communication (σ).
-    Contention,
-    /// Host time of one kernel launch.
-    Launch,
-    /// Curve of a collective over this number of GPUs in one scale-up domain.
-    Collective(Collective, u32),
-    /// Efficiency of collectives on the network.
-    Network,
-}
-
-impl std::fmt::Display for Figure {
-    fn fmt(&self, f: &mut std::fmt::Formatter) -> std::fmt::Result {
-        match self {
-            Self::Gemm(format) => write!(f, "products in {format}"),
-            Self::Sustained(format) => write!(f, "sustained clocks in {format}"),
-            Self::Attention(kernel) => write!(f, "attention {}", format!("{kernel:?}").to_lowercase()),
-            Self::Hbm => f.write_str("HBM"),
-            Self::HostLink => f.write_str("host link"),
-            Self::Contention => f.write_str("contention"),
-            Self::Launch => f.write_str("kernel launch"),
-            Self::Collective(op, ranks) => {
-                let op = match op {
-                    Collective::AllReduce => "all-reduce",
-                    Collective::AllGather => "all-gather",
-                    Collective::ReduceScatter => "reduce-scatter",
-                    Collective::AllToAll => "all-to-all",
-                };
-                write!(f, "{op} over {ranks}")
-            }
-            Self::Network => f.write_str("network"),
-        }
-    }
-}
-
-/// Saturation curve of a collective over `ranks` GPUs of one scale-up domain (specification §3.2).
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct CollectiveCurve {
-    /// Number of GPUs in the group.
-    pub ranks: u32,
-    /// Fixed latency (α).
-    pub latency: Seconds,
-    /// Bus bandwidth of very large buffers (B∞).
-    pub bandwidth: BytesPerSec,
-    /// Buffer size at which half of it is reached (S½).
-    pub half_size: Bytes,
-    /// Sharpness of the curve (β).
-    pub exponent: f64,
-}
-
-/// Wiring of the scale-up domain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Topology {
-    /// Switched: any subset of devices has the full bandwidth.
-    Switch,
-    /// Direct links: a group of n sees n−1 of them (xGMI, Gaudi).
-    Mesh,
-    /// Torus of chips (TPU, Trainium).
-    Torus,
-    /// PCI Express tree through the host.
-    Pcie,
-}
-
-/// Scale-up domain in which the device is sold.
-#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
-#[serde(deny_unknown_fields)]
-pub struct ScaleUp {
-    /// Number of devices in one domain.
-    pub gpus: u32,
-    /// Wiring of the domain.
-    pub topology: Topology,
-    /// Bandwidth of one device, one direction.
-    pub bandwidth: BytesPerSec,
-    /// Bandwidth between one pair, one direction.
-    pub pair_bandwidth: BytesPerSec,
-    /// Chips along each axis of a torus.
-    #[serde(default)]
-    pub axes: Vec<u32>,
-    /// Key of the source.
-    #[serde(default = "own_source")]
-    pub source: String,
-}
+pub use curves::{AttentionCurve, AttentionKernel, AttentionOccupancy, Collective, CollectiveCurve, Figure, GemmCurve};
+pub use format::{Format, PeakKind};
+pub use scale_up::{ScaleUp, Topology};
 
 /// Rental price of a GPU-hour, and purchase price.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -354,7 +103,7 @@ pub struct Gpu {
 }
 
 /// Idle power relative to the board's limit. Source: specification §2.1, version 1.1.
-pub const IDLE_POWER: f64 = 0.12;
+pub(crate) const IDLE_POWER: f64 = 0.12;
 
 impl Gpu {
     /// Basis of a figure.
@@ -389,7 +138,7 @@ impl Gpu {
     }
 
     /// Curve of an attention kernel, or of the nearest older one, else of the nearest newer one.
-    pub fn attention_curve(&self, wanted: AttentionKernel) -> Option<&AttentionCurve> {
+    pub(crate) fn attention_curve(&self, wanted: AttentionKernel) -> Option<&AttentionCurve> {
         self.attention
             .range(..=wanted)
             .next_back()

@@ -7,6 +7,9 @@ use crate::gpu::{Collective, Topology};
 use crate::stack::Stack;
 use crate::units::{BytesPerSec, Seconds};
 
+/// Share of the wire rate that collectives reach on a network that states none. Source: specification §3.4.
+const WIRE_SHARE: f64 = 0.85;
+
 /// Links of a cluster as one stack uses them.
 #[derive(Clone, Copy, Debug)]
 pub struct Fabric<'a> {
@@ -89,7 +92,7 @@ impl<'a> Fabric<'a> {
     /// Least of several bandwidths; the bandwidth of the device's own NIC if there are none.
     pub(super) fn least_of(&self, bandwidths: impl Iterator<Item = BytesPerSec>) -> BytesPerSec {
         let least = bandwidths.fold(BytesPerSec::new(f64::INFINITY), BytesPerSec::min);
-        if least.get().is_finite() { least } else { self.cluster.gpu.nic.value * 0.85 }
+        if least.get().is_finite() { least } else { self.cluster.gpu.nic.value * WIRE_SHARE }
     }
 
     /// Bandwidth of one GPU into the outermost level that a stride of `distance` ranks crosses.

@@ -14,6 +14,16 @@ mod hop {
     pub const BASE: f64 = 10.0;
     /// A step of the tree between domains.
     pub const TREE: f64 = 24.0;
+    /// Hops inside a domain of a tree, for each of its ranks there.
+    pub const TREE_DOMAIN: f64 = 4.0;
+}
+
+/// Approach to the asymptotic bandwidth: 1 + 0.25·(S_k/S)^0.7, S_k = 4 MB·k. Source: specification §3.4, version 1.1.
+mod saturation {
+    /// Size per domain at which the loss is `SHARE`, in bytes.
+    pub const SIZE: f64 = 4e6;
+    pub const SHARE: f64 = 0.25;
+    pub const EXPONENT: f64 = 0.7;
 }
 
 impl Fabric<'_> {
@@ -51,13 +61,13 @@ impl Fabric<'_> {
         let bandwidth = if inside > 1 { domain::asymptote(self.cluster, op, inside).min(network) } else { network };
         let ring = (k - 1.0) * hop::NETWORK + (n - k) * hop::DOMAIN;
         let hops = match op {
-            Collective::AllReduce => (2.0 * ring).min(hop::TREE * k.log2() + 4.0 * g * hop::DOMAIN),
+            Collective::AllReduce => (2.0 * ring).min(hop::TREE * k.log2() + hop::TREE_DOMAIN * g * hop::DOMAIN),
             Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => ring,
         };
         let latency = Seconds::micros((hop::BASE + hops) * buckets * self.hop_latency());
         let latency = latency + self.ring_way(op, group) * buckets;
-        let half_size = Bytes::new(4e6 * k);
-        let saturation = 1.0 + 0.25 * (half_size / payload).powf(0.7);
-        latency + payload / bandwidth * (share * saturation)
+        let half_size = Bytes::new(saturation::SIZE * k);
+        let excess = saturation::SHARE * (half_size / payload).powf(saturation::EXPONENT);
+        latency + payload / bandwidth * (share * (1.0 + excess))
     }
 }

@@ -8,6 +8,10 @@ use crate::units::{Bytes, Seconds};
 /// Start of a hop between neighbouring chips. Source: specification §3.11.
 const HOP: f64 = 1.0;
 
+/// Time of an all-gather of the same global array, against that of an all-to-all: each element moves a quarter of a ring on
+/// average, with both directions in use. Source: specification §3.11, after [scaling-book].
+const ALL_TO_ALL: f64 = 4.0;
+
 /// Time of a collective over a group that occupies whole axes, innermost first.
 ///
 /// ```text
@@ -29,7 +33,7 @@ pub fn time(torus: &ScaleUp, seats: Option<&Seats>, op: Collective, payload: Byt
     match op {
         Collective::AllGather | Collective::ReduceScatter => gather(payload),
         Collective::AllReduce => gather(payload) * 2.0,
-        Collective::AllToAll => gather(payload * n) / 4.0,
+        Collective::AllToAll => gather(payload * n) / ALL_TO_ALL,
     }
 }
 

@@ -128,7 +128,7 @@ impl<'a> Stager<'a> {
         self.closed_sends_of(self.send)
     }
     /// Sends of a whole step where each takes `send`.
-    pub fn closed_sends_of(&self, send: Seconds) -> Seconds {
+    pub(crate) fn closed_sends_of(&self, send: Seconds) -> Seconds {
         let (plan, overlapped) = (&self.plan, self.costs.device.stack.overlap.pp);
         exposed_sends(plan.schedule, plan.layout.pp, self.micro_batches, send, overlapped)
     }

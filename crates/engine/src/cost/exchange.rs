@@ -10,6 +10,9 @@ use crate::plan::{CpKind, Plan};
 use crate::stack::Dispatcher;
 use crate::units::{Bytes, Seconds};
 
+/// Collectives of a layer in one pass under sequence parallelism: all-gather and reduce-scatter of both parts. Source:
+/// specification §3.6.
+pub(super) const LAYER_COLLECTIVES: f64 = 4.0;
 /// Merging the partial results of one ring step. Source: specification §2.3, version 1.1 [A].
 const RING_MERGE: f64 = 20.0;
 /// Bytes an element that adding a shard's bf16 result to the fp32 sum moves.
@@ -54,7 +57,7 @@ impl Costs<'_> {
         let (domain, quirks) = (self.fabric.domain(), &self.device.stack.quirks);
         if plan.layout.tp > domain {
             let spanned = f64::from(plan.layout.tp) / f64::from(domain);
-            pass += quirks.cross_domain_tp_latency * (4.0 * spanned);
+            pass += quirks.cross_domain_tp_latency * (LAYER_COLLECTIVES * spanned);
             pass = pass / quirks.cross_domain_tp_efficiency;
         }
         let hidden = self.device.stack.overlap.tp;

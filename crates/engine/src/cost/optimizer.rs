@@ -17,13 +17,22 @@ mod update {
     pub const NORM_AND_CLIP: f64 = 8.0;
     /// Kernels of one fused update.
     pub const KERNELS: f64 = 20.0;
+    /// Kernels that zero, clip and norm the gradients.
+    pub const GRADIENT_KERNELS: f64 = 4.0;
     /// All-reduces of norms and loss scalars, each so long per doubling of the ranks.
     pub const SCALARS: f64 = 3.0;
     pub const SCALAR_HOP: f64 = 12.0;
 }
 
-/// Newton–Schulz iterations of Muon. Source: specification §2.7.
-const NEWTON_SCHULZ: f64 = 5.0;
+/// Orthogonalisation of Muon. Source: specification §2.7.
+mod newton_schulz {
+    /// Number of iterations.
+    pub const ITERATIONS: f64 = 5.0;
+    /// GEMMs of one iteration.
+    pub const GEMMS: f64 = 3.0;
+    /// Time of them against GEMMs of that size at full rate.
+    pub const SLOWER: f64 = 2.0;
+}
 
 impl Costs<'_> {
     /// Time of the update on the device and on the host, on the rank where both together take the longest.
@@ -76,7 +85,7 @@ impl Costs<'_> {
         let passes = (dense + experts) * (gradient + 1.0);
         let hops = f64::from(plan.layout.world_size().max(2)).log2();
         self.device.stream_fused(Bytes::new(shard * moved), update::KERNELS)
-            + self.device.stream_fused(Bytes::new(passes), 4.0)
+            + self.device.stream_fused(Bytes::new(passes), update::GRADIENT_KERNELS)
             + Seconds::micros(update::SCALARS * update::SCALAR_HOP * hops)
             + self.newton_schulz(plan, heaviest)
             + self.device.stack.quirks.step_overhead
@@ -85,7 +94,7 @@ impl Costs<'_> {
     /// Time of Muon, which orthogonalises each matrix of the rank; whole matrices are distributed over the replicas:
     ///
     /// ```text
-    /// 5 iterations of 4·r·c·min(r,c) + 2·min(r,c)²·max(r,c) FLOPs, at half the rate of a product that size
+    /// 5 iterations of 4·r·c·min(r,c) + 2·min(r,c)²·max(r,c) FLOPs, at half the rate of a GEMM of that size
     /// ```
     ///
     /// Taken per layer as h × (parameters/h). Source: specification §2.7.
@@ -96,8 +105,9 @@ impl Costs<'_> {
         let model = self.problem.model();
         let replicas = f64::from(plan.layout.dense_replicas());
         let (short, long) = (f64::from(model.hidden), heaviest.total() / f64::from(model.hidden) / replicas);
-        // Twice the product's time is half its rate; 4·r·c·m + 2·m²·x is three products of m × x × m.
-        let product = GemmShape { m: short, n: long, k: short, batch: 1.0, output_bytes: 2.0 };
-        self.device.gemm(&product, Format::Bf16) * (2.0 * 3.0 * NEWTON_SCHULZ)
+        // 4·r·c·m + 2·m²·x FLOPs are three GEMMs of m × x × m.
+        let shape = GemmShape { m: short, n: long, k: short, batch: 1.0, output_bytes: 2.0 };
+        self.device.gemm(&shape, Format::Bf16)
+            * (newton_schulz::SLOWER * newton_schulz::GEMMS * newton_schulz::ITERATIONS)
     }
 }

@@ -4,6 +4,7 @@ use smallvec::SmallVec;
 
 use super::costs::Costs;
 use super::counts::{LayerChoice, StageCounts};
+use super::exchange::LAYER_COLLECTIVES;
 use super::head::Ends;
 use super::layer::{LayerCost, Pair};
 use crate::plan::{Plan, Recompute};
@@ -49,7 +50,7 @@ impl Work {
     }
 
     /// Times of a rank, as the schedules take them.
-    pub fn rank_time(&self) -> RankTime {
+    pub(crate) fn rank_time(&self) -> RankTime {
         RankTime { forward: self.forward(), backward: self.backward(), wgrad: self.wgrad }
     }
 
@@ -154,7 +155,7 @@ impl Costs<'_> {
         if plan.layout.pp > 1 && plan.layout.tp > 1 && stack.quirks.tp_floor > Seconds::ZERO {
             let across = if plan.layout.tp > self.fabric.domain() { FLOOR_ACROSS } else { 1.0 };
             let waits = |floor: Seconds, busy: Seconds| (floor - busy).or_zero();
-            let floor = stack.quirks.tp_floor * (4.0 * f64::from(plan.layout.tp).log2() * across);
+            let floor = stack.quirks.tp_floor * (LAYER_COLLECTIVES * f64::from(plan.layout.tp).log2() * across);
             work.tp.forward += waits(floor, work.forward());
             work.tp.backward += waits(floor, work.backward());
         }
@@ -239,7 +240,7 @@ impl Costs<'_> {
     }
 
     /// Work of each virtual stage, in model order: its layers, and the ends of the model where they are.
-    pub fn chunk_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
+    pub(crate) fn chunk_works(&self, plan: &Plan, shape: &ShapeCost) -> Vec<Work> {
         let counts = self.stage_counts(plan, Some(shape), true);
         self.works_of_chunks(plan, shape, &counts, &self.works(plan, shape, &counts.choices))
     }

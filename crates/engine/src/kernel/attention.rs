@@ -5,6 +5,21 @@ use super::device::Device;
 use crate::gpu::{AttentionKernel, Format};
 use crate::units::{Bytes, Flops, FlopsPerSec, Seconds};
 
+/// Gaps of the kernels of fused attention backward. Source: specification §2.3.
+const BACKWARD_KERNELS: f64 = 3.0;
+
+/// Attention in several kernels. Source: specification §2.3, version 1.1.
+mod unfused {
+    /// Bytes per score of the softmax and the mask, forward and backward.
+    pub const SOFTMAX: (f64, f64) = (4.0, 6.0);
+    /// Bytes per score of dropout.
+    pub const DROPOUT: f64 = 5.0;
+    /// Kernels of each pass.
+    pub const KERNELS: f64 = 4.0;
+    /// Divisor of the head dimension that the matmuls need for full speed.
+    pub const ALIGNMENT: u32 = 8;
+}
+
 /// Speed of a head dimension relative to 128, forward and backward.
 ///
 /// Source: specification §2.3 (`H_f`, `H_b`); `narrow` is the kernel's own speed with heads of 64.
@@ -73,18 +88,18 @@ impl Device<'_> {
         let forward = Flops::new(work) / rate(curve.forward, fp8_f, head_f, occupied.forward);
         let backward = Flops::new(FLASH_BACKWARD * work) / rate(curve.backward, fp8_b, head_b, occupied.backward);
         let gap = self.gpu.kernel_gap.value;
-        (forward + gap, backward + gap * 3.0)
+        (forward + gap, backward + gap * BACKWARD_KERNELS)
     }
 
     /// Scores written to memory between kernels; el = b·a'·s²/c elements.
     ///
     /// ```text
     /// T_f = Σ_{d = d_qk, d_v} max(2·el·d/R, 2·el/BW') + el·(4 + 5δ)/BW' + 4·t_op
-    /// T_b = 2·(the products)                         + el·(6 + 5δ)/BW' + 4·t_op
+    /// T_b = 2·(the matmuls)                          + el·(6 + 5δ)/BW' + 4·t_op
     /// R   = P·e_max·κ·d/(d + K0)        BW' = BW·e_mem/EW        δ = 1 with dropout
     /// ```
     ///
-    /// Products × 4 where `d_qk` is no multiple of 8. Source: specification §2.3 with version 1.1.
+    /// Matmuls × 4 where `d_qk` is no multiple of 8. Source: specification §2.3 with version 1.1.
     fn unfused_attention(&self, core: &Core) -> (Seconds, Seconds) {
         let elements = core.sequences * core.heads * core.seq_len * core.seq_len / core.cut.ranks;
         let curve = &self.gpu.gemm[&Format::Bf16];
@@ -93,12 +108,12 @@ impl Device<'_> {
         let rate = peak * (curve.efficiency * curve.sustained * depth);
         let bandwidth = self.streaming_bandwidth() / self.stack.traffic;
         let written = Bytes::new(2.0 * elements) / bandwidth;
-        let product = |dim: f64| (Flops::new(2.0 * elements * dim) / rate).max(written);
-        let misaligned = if (core.qk_dim as u32).is_multiple_of(8) { 1.0 } else { MISALIGNED };
-        let products = (product(core.qk_dim) + product(core.v_dim)) * misaligned;
-        let dropout = if core.dropout { 5.0 } else { 0.0 };
+        let matmul = |dim: f64| (Flops::new(2.0 * elements * dim) / rate).max(written);
+        let misaligned = if (core.qk_dim as u32).is_multiple_of(unfused::ALIGNMENT) { 1.0 } else { MISALIGNED };
+        let matmuls = (matmul(core.qk_dim) + matmul(core.v_dim)) * misaligned;
+        let dropout = if core.dropout { unfused::DROPOUT } else { 0.0 };
         let softmax = |bytes: f64| Bytes::new(elements * (bytes + dropout)) / bandwidth;
-        let gaps = self.gpu.kernel_gap.value * 4.0;
-        (products + softmax(4.0) + gaps, products * 2.0 + softmax(6.0) + gaps)
+        let gaps = self.gpu.kernel_gap.value * unfused::KERNELS;
+        (matmuls + softmax(unfused::SOFTMAX.0) + gaps, matmuls * 2.0 + softmax(unfused::SOFTMAX.1) + gaps)
     }
 }

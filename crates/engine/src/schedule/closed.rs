@@ -111,7 +111,13 @@ impl RankSummary {
 /// F = B−W = W, and within some per cent of it where they differ.
 ///
 /// Source: [dualpipe] README, table of bubbles; the pairs counted in its list.
-pub fn dual_pipe(schedule: Schedule, pp: u32, micro_batches: f64, pair: Seconds, alone: RankTime) -> (f64, Seconds) {
+pub(crate) fn dual_pipe(
+    schedule: Schedule,
+    pp: u32,
+    micro_batches: f64,
+    pair: Seconds,
+    alone: RankTime,
+) -> (f64, Seconds) {
     let chunks = f64::from(schedule.virtual_stages());
     let stages = f64::from(pp) * chunks;
     let unpaired = ((stages + 1.0) / chunks).min(micro_batches);

@@ -66,7 +66,7 @@ impl Schedule {
     }
 
     /// Whether backward passes of several micro-batches through one virtual stage follow each other.
-    pub const fn repeats_stages(self) -> bool {
+    pub(crate) const fn repeats_stages(self) -> bool {
         matches!(self, Self::GPipe | Self::Interleaved { .. } | Self::LoopedBfs { .. })
     }
 

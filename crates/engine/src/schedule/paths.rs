@@ -63,7 +63,7 @@ impl Path {
     }
 
     /// Adds a pair: a forward of one stage with a backward of another.
-    pub fn visit_pair(&mut self, forward: usize, backward: usize, pairing: Pairing) {
+    pub(crate) fn visit_pair(&mut self, forward: usize, backward: usize, pairing: Pairing) {
         self.forward[forward] += pairing.slower;
         self.backward[backward] += pairing.slower;
         self.traffic[forward] += pairing.traffic;

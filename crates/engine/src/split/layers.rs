@@ -41,7 +41,7 @@ fn even_shares(layers: u32, chunks: u32) -> (u32, impl Iterator<Item = u32>) {
 /// ```
 ///
 /// Source: specification §4.3, version 1.1.
-pub fn cost_balanced(layers: u32, chunks: u32, head_in_layers: f64) -> Vec<u32> {
+pub(crate) fn cost_balanced(layers: u32, chunks: u32, head_in_layers: f64) -> Vec<u32> {
     if chunks == 1 {
         return vec![layers];
     }
@@ -53,7 +53,7 @@ pub fn cost_balanced(layers: u32, chunks: u32, head_in_layers: f64) -> Vec<u32> 
 }
 
 /// Layers of the last chunk of [`cost_balanced`]; the others follow from it.
-pub fn last_of_cost_balanced(layers: u32, chunks: u32, head_in_layers: f64) -> u32 {
+pub(crate) fn last_of_cost_balanced(layers: u32, chunks: u32, head_in_layers: f64) -> u32 {
     if chunks == 1 {
         return layers;
     }

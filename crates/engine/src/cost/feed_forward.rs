@@ -1,0 +1,82 @@
+//! Feed-forward part of a layer: a dense MLP, or a mixture of experts.
+
+use super::costs::Costs;
+use super::layer::{LayerCost, Pair};
+use super::traffic::{self, permute};
+use crate::gpu::Format;
+use crate::kernel::GemmShape;
+use crate::model::{Ffn, Layer, Mlp, Moe};
+use crate::plan::Plan;
+use crate::units::{Bytes, Seconds};
+
+impl Costs<'_> {
+    /// Feed-forward part of a layer on one rank.
+    pub(super) fn ffn(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
+        let before = cost.forward;
+        match &layer.ffn {
+            Ffn::Dense(mlp) => self.mlp(mlp, plan, cost),
+            Ffn::Moe(moe) => self.moe(moe, plan, cost),
+            Ffn::None => {}
+        }
+        cost.ffn = cost.forward - before;
+    }
+
+    /// A dense (or shared) MLP, split by tensor parallelism.
+    ///
+    /// Activation: `2(G+1)·f/t` bytes per token forward, `2(2G+1)·f/t` backward (specification §2.4).
+    fn mlp(&self, mlp: &Mlp, plan: &Plan, cost: &mut LayerCost) {
+        let hidden = f64::from(self.problem.model().hidden);
+        let width = f64::from(mlp.intermediate) / f64::from(plan.layout.tp);
+        let (tokens, gates) = (self.tokens(plan), mlp.gates() as f64);
+        cost.add(self.device.linear(tokens, hidden, gates * width, 1.0, self.device.format));
+        let down = self.device.linear(tokens, width, hidden, 1.0, self.device.format);
+        cost.last_gemm = down.forward;
+        cost.add(down);
+        self.activation(tokens * width, gates, cost);
+    }
+
+    fn activation(&self, elements: f64, gates: f64, cost: &mut LayerCost) {
+        let forward = self.device.stream(Bytes::new(elements * traffic::BF16 * (gates + 1.0)), 1.0);
+        cost.activation += forward;
+        cost.forward += forward;
+        cost.dgrad += self.device.stream(Bytes::new(elements * traffic::BF16 * (2.0 * gates + 1.0)), 1.0);
+    }
+
+    /// Router, permutation, grouped experts and shared expert; the all-to-all goes to `cost.ep`.
+    ///
+    /// Source: specification §2.2 (grouped GEMMs), §2.4 (permutation), §2.8 (imbalance ξ on the critical rank).
+    fn moe(&self, moe: &Moe, plan: &Plan, cost: &mut LayerCost) {
+        let hidden = f64::from(self.problem.model().hidden);
+        let expert_tp = f64::from(plan.layout.etp);
+        let local = (f64::from(moe.experts) / f64::from(plan.layout.ep)).floor().max(1.0);
+        let owned = self.owned_tokens(plan);
+        let received = owned * f64::from(moe.top_k);
+        let per_expert = received / local * self.problem.workload().imbalance;
+        let (width, gates) = (f64::from(moe.intermediate) / expert_tp, moe.expert().gates() as f64);
+        let before = cost.all();
+        cost.add(self.device.linear(per_expert, hidden, gates * width, local, self.device.format));
+        cost.add(self.device.linear(per_expert, width, hidden, local, self.device.format));
+        self.activation(received * width, gates, cost);
+        if self.device.stack.launches.expert_gaps {
+            let gaps = self.device.gap() * (self.launches_per_expert() * local);
+            cost.forward += gaps;
+            cost.dgrad += gaps * 2.0;
+        }
+        let after = cost.all();
+        cost.experts = Pair { forward: after.forward - before.forward, backward: after.backward - before.backward };
+        let moved =
+            owned * hidden * permute::SCATTERED * (1.0 + f64::from(moe.top_k)) + received * hidden * permute::GATHERED;
+        let router =
+            GemmShape { m: owned, n: f64::from(moe.experts), k: hidden, batch: 1.0, output_bytes: traffic::FP32 };
+        let router = self.device.gemm(&router, Format::Bf16);
+        let moved = moved * self.device.stack.permute_traffic;
+        cost.forward += self.device.stream(Bytes::new(moved), permute::KERNELS.0) + router;
+        cost.dgrad += self.device.stream(Bytes::new(permute::BACKWARD * moved), permute::KERNELS.1) + router * 2.0;
+        if let Some(shared) = moe.shared() {
+            self.mlp(&shared, plan, cost);
+        }
+        // Backward of the weighted sum needs the outputs of the experts: none of their GEMMs can be left out.
+        cost.last_gemm = Seconds::ZERO;
+        cost.ep = self.expert_exchange(moe, plan);
+    }
+}

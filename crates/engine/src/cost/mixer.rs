@@ -1,0 +1,155 @@
+//! Part of a layer that mixes tokens: norms, attention or a recurrence.
+
+use super::costs::Costs;
+use super::groups;
+use super::layer::LayerCost;
+use super::traffic::{self, latent};
+use crate::gpu::AttentionKernel;
+use crate::kernel::{Core, Cut};
+use crate::model::{Attention, Ffn, Layer, Mixer, Mla, Span};
+use crate::plan::{CpKind, Plan};
+use crate::units::Bytes;
+
+impl Costs<'_> {
+    /// Norms and residuals of the tokens that this rank holds.
+    pub(super) fn norms(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
+        let model = self.problem.model();
+        let residuals = f64::from(u8::from(layer.mixer != Mixer::None)) + f64::from(u8::from(layer.ffn != Ffn::None));
+        let norms = f64::from(layer.norms);
+        let mask = f64::from(u8::from(model.dropout));
+        let engine = self.device.stack.transformer_engine;
+        let residual_forward = traffic::RESIDUAL.0 + if engine { 0.0 } else { mask };
+        let residual_backward =
+            if engine && !model.dropout { traffic::FUSED_RESIDUAL_BACKWARD } else { traffic::RESIDUAL.1 };
+        let elements = self.tokens(plan) / plan.sequence_shards() * f64::from(model.hidden);
+        let bytes = |norm: f64, residual: f64| Bytes::new((norms * norm + residuals * residual) * elements);
+        let kernels = norms + residuals;
+        cost.norms = self.device.stream(bytes(traffic::NORM.0, residual_forward), kernels);
+        cost.forward += cost.norms;
+        cost.dgrad +=
+            self.device.stream(bytes(traffic::NORM.1, residual_backward), kernels * traffic::NORM_BACKWARD_KERNELS);
+    }
+
+    pub(super) fn mixer(&self, layer: &Layer, plan: &Plan, cost: &mut LayerCost) {
+        match &layer.mixer {
+            Mixer::Attention(attention) => self.attention(attention, plan, cost),
+            Mixer::Mla(mla) => self.mla(mla, plan, cost),
+            Mixer::Mamba(mamba) => {
+                self.recurrent(&mamba.projections(self.problem.model().hidden), mamba.inner(), plan, cost);
+            }
+            Mixer::DeltaNet(net) => {
+                self.recurrent(&net.projections(self.problem.model().hidden), net.values(), plan, cost);
+            }
+            Mixer::None => {}
+        }
+    }
+
+    /// Projections, rotary embedding and the attention core.
+    fn attention(&self, attention: &Attention, plan: &Plan, cost: &mut LayerCost) {
+        let (hidden, tp, tokens) =
+            (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp), self.tokens(plan));
+        let format = self.device.format;
+        let qkv = attention.qkv_width() as f64 / tp;
+        let out = f64::from(attention.heads) * f64::from(attention.head_dim) / tp;
+        cost.add(self.device.linear(tokens, hidden, qkv, 1.0, format));
+        cost.add(self.device.linear(tokens, out, hidden, 1.0, format));
+        let passes = traffic::split_passes(attention.rope, self.device.stack.transformer_engine);
+        let split = Bytes::new(traffic::SPLIT.bytes * tokens * qkv * passes);
+        let split = self.device.stream(split, traffic::SPLIT.kernels);
+        cost.forward += split;
+        cost.dgrad += split;
+        let dim = f64::from(attention.head_dim);
+        let kernel = if attention.sinks && !self.device.stack.fused_sinks {
+            AttentionKernel::Unfused
+        } else {
+            self.device.stack.attention
+        };
+        let heads = (f64::from(attention.heads), f64::from(attention.kv_heads));
+        self.core(heads, (dim, dim), attention.span, kernel, plan, cost);
+    }
+
+    /// Projections, norms and rotary parts of latent attention, and the core.
+    fn mla(&self, mla: &Mla, plan: &Plan, cost: &mut LayerCost) {
+        let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
+        for projection in mla.projections(self.problem.model().hidden) {
+            let (input, output) = projection.on_rank(tp);
+            let linear = self.device.linear(tokens, input, output, 1.0, self.device.format);
+            if projection.is_up {
+                cost.up_projections += linear.forward;
+            }
+            cost.add(linear);
+        }
+        let (ranks, heads) = (f64::from(mla.q_rank + mla.kv_rank), f64::from(mla.heads) / tp);
+        let bytes = tokens * (latent::NORM_BYTES * ranks + latent::ROTARY_BYTES * heads * f64::from(mla.qk_dim()));
+        cost.forward += self.device.stream(Bytes::new(bytes), latent::KERNELS.0);
+        cost.dgrad += self.device.stream(Bytes::new(latent::BACKWARD * bytes), latent::KERNELS.1);
+        let dims = (f64::from(mla.qk_dim()), f64::from(mla.v_dim));
+        let heads = f64::from(mla.heads);
+        self.core((heads, heads), dims, Span::Full, self.device.stack.attention, plan, cost);
+    }
+
+    /// Scores, softmax and context of one rank; a head of keys is not cut, but copied.
+    fn core(
+        &self,
+        (heads, kv_heads): (f64, f64),
+        (qk_dim, v_dim): (f64, f64),
+        span: Span,
+        kernel: AttentionKernel,
+        plan: &Plan,
+        cost: &mut LayerCost,
+    ) {
+        let seq_len = f64::from(self.problem.workload().seq_len);
+        let core = Core {
+            sequences: f64::from(plan.micro_batch),
+            heads: heads / f64::from(plan.layout.tp),
+            kv_heads: (kv_heads / f64::from(plan.layout.tp)).max(1.0),
+            seq_len,
+            seen: span.mean_keys(seq_len) / seq_len,
+            qk_dim,
+            v_dim,
+            dropout: self.problem.model().dropout,
+            cut: self.cut(plan),
+        };
+        let (forward, backward) = self.device.attention(&core, kernel);
+        cost.attention = forward;
+        cost.attention_backward = backward;
+        cost.forward += forward;
+        cost.dgrad += backward;
+    }
+
+    /// Distribution of one layer's attention by the plan's context parallelism.
+    fn cut(&self, plan: &Plan) -> Cut {
+        let ranks = f64::from(plan.layout.cp);
+        let whole = Cut { ranks, ..Cut::WHOLE };
+        match plan.cp_kind {
+            CpKind::Ring => Cut { by_chunks: ranks, ..whole },
+            CpKind::AllGather if self.device.stack.attends_by_shard => Cut { by_chunks: ranks, ..whole },
+            CpKind::AllGather => Cut { by_queries: ranks, ..whole },
+            CpKind::AllToAll => Cut { by_heads: ranks, ..whole },
+            CpKind::Hierarchical => {
+                let inside = f64::from(self.fabric.inside_domain(groups::cp(plan)));
+                Cut { by_heads: inside, by_chunks: ranks / inside, ..whole }
+            }
+        }
+    }
+
+    /// A state-space or delta-rule block: two projections and a scan that the memory bounds.
+    fn recurrent(
+        &self,
+        projections: &[crate::model::attention::Projection],
+        inner: u64,
+        plan: &Plan,
+        cost: &mut LayerCost,
+    ) {
+        let (tp, tokens) = (f64::from(plan.layout.tp), self.tokens(plan));
+        for projection in projections {
+            let (input, output) = projection.on_rank(tp);
+            cost.add(self.device.linear(tokens, input, output, 1.0, self.device.format));
+        }
+        let channels = tokens * inner as f64 / tp;
+        let scan = self.device.stream(Bytes::new(traffic::SCAN.0.bytes * channels), traffic::SCAN.0.kernels);
+        cost.attention = scan;
+        cost.forward += scan;
+        cost.dgrad += self.device.stream(Bytes::new(traffic::SCAN.1.bytes * channels), traffic::SCAN.1.kernels);
+    }
+}

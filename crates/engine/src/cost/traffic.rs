@@ -1,0 +1,82 @@
+//! Traffic of streaming kernels: bytes moved per element and number of kernels of each operation.
+//!
+//! Source: specification §2.4, and where an item names another section, that one.
+
+/// Bytes of a bf16 element.
+pub const BF16: f64 = 2.0;
+/// Bytes of an fp32 element.
+pub const FP32: f64 = 4.0;
+/// Bytes moved per output element of a weight gradient that accumulates in fp32: read and written (specification §2.1).
+pub const ACCUMULATED: f64 = 8.0;
+
+/// Streaming kernels of one operation.
+pub struct Streamed {
+    /// Bytes moved per element.
+    pub bytes: f64,
+    /// Number of kernels.
+    pub kernels: f64,
+}
+
+const fn streamed(bytes: f64, kernels: f64) -> Streamed {
+    Streamed { bytes, kernels }
+}
+
+/// Bytes per hidden element of a norm, forward and backward.
+pub const NORM: (f64, f64) = (4.0, 8.0);
+/// Bytes per hidden element of a residual addition, forward and backward.
+pub const RESIDUAL: (f64, f64) = (6.0, 5.0);
+/// Bytes per hidden element of a residual's backward that Transformer Engine fuses into the norm's.
+pub const FUSED_RESIDUAL_BACKWARD: f64 = 2.0;
+/// Kernels of norms and residuals backward, against forward.
+pub const NORM_BACKWARD_KERNELS: f64 = 1.5;
+
+/// Split of the fused projection of queries, keys and values, and the rotation of queries and keys.
+pub const SPLIT: Streamed = streamed(4.0, 2.0);
+
+/// Passes of [`SPLIT`] over its elements, by whether positions are rotary and whether Transformer Engine fuses them.
+pub const fn split_passes(rope: bool, transformer_engine: bool) -> f64 {
+    match (rope, transformer_engine) {
+        (true, true) => 0.65,
+        (true, false) => 1.3,
+        (false, true) => 0.0,
+        (false, false) => 1.0,
+    }
+}
+
+/// Latent attention: two low-rank norms, and the rotary part joined to each head, 4(q_r + kv_r) + 12·a·d_qk/t.
+pub mod latent {
+    /// Bytes per element of the low-rank norms.
+    pub const NORM_BYTES: f64 = 4.0;
+    /// Bytes per element of the rotary part.
+    pub const ROTARY_BYTES: f64 = 12.0;
+    /// Kernels forward and backward.
+    pub const KERNELS: (f64, f64) = (6.0, 8.0);
+    /// Bytes moved backward, against forward.
+    pub const BACKWARD: f64 = 1.5;
+}
+
+/// Scan of a state-space or delta-rule block, forward and backward, per token and inner channel (specification §2.3 [A]).
+pub const SCAN: (Streamed, Streamed) = (streamed(12.0, 2.0), streamed(30.0, 3.0));
+
+/// Permutation of tokens to experts and back: 2h(1+k) + 4h·k bytes per owned token.
+pub mod permute {
+    /// Bytes per element that is read or scattered.
+    pub const SCATTERED: f64 = 2.0;
+    /// Bytes per element that is gathered and summed.
+    pub const GATHERED: f64 = 4.0;
+    /// Kernels forward and backward.
+    pub const KERNELS: (f64, f64) = (6.0, 8.0);
+    /// Bytes moved backward, against forward.
+    pub const BACKWARD: f64 = 1.2;
+}
+
+/// Embedding, forward: rows of the table gathered and written.
+pub const EMBEDDING: Streamed = streamed(4.0, 3.0);
+/// Embedding with learned positions, forward: rows of both tables gathered and written.
+pub const EMBEDDING_WITH_POSITIONS: Streamed = streamed(6.0, 3.0);
+/// Gradient of the embedding, backward: added to the rows of the table.
+pub const EMBEDDING_BACKWARD: Streamed = streamed(6.0, 2.0);
+/// Cross-entropy in one kernel, forward and backward, per logit.
+pub const FUSED_LOSS: (Streamed, Streamed) = (streamed(8.0, 6.0), streamed(6.0, 2.0));
+/// Cross-entropy in several kernels, forward and backward, per logit.
+pub const UNFUSED_LOSS: (Streamed, Streamed) = (streamed(22.0, 6.0), streamed(8.0, 2.0));
