@@ -8,7 +8,7 @@ use super::format::OutputFormat;
 use super::plan_args::{Args, restrictions};
 use super::{Outcome, launch_files, output};
 use crate::report::hosts::told;
-use crate::report::{explain, json, pools, table};
+use crate::report::{explain, json, pools, pools_document, table};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{Plan, RankOrder};
 use meshwright_frameworks::Framework;
@@ -26,9 +26,10 @@ pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) 
         SearchOptions { top: args.top as usize, restrictions: restrictions(args, framework, &pooled.joined()[0])? };
     let answer = pooled.answer(&options);
     let text = match args.format {
-        OutputFormat::Json => {
-            json::with_arguments(&pools::json(pooled, &answer)?, &args.problem.resolved_over_pools(pooled, framework))?
-        }
+        OutputFormat::Json => json::with_arguments(
+            &pools_document::json(pooled, &answer)?,
+            &args.problem.resolved_over_pools(pooled, framework),
+        )?,
         OutputFormat::Csv => output::sheets(&[pools::mixtures(pooled, &answer)], args.format)?,
         OutputFormat::Table | OutputFormat::Markdown => {
             let sheets = [pools::mixtures(pooled, &answer), pools::alone(pooled, &answer)];
@@ -137,7 +138,7 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
     }
     let answer = PooledAnswer { mixtures, beyond: None, alone: Vec::new(), priced };
     let text = if format == OutputFormat::Json {
-        pools::json(pooled, &answer)?
+        pools_document::json(pooled, &answer)?
     } else {
         sheets.insert(0, pools::mixtures(pooled, &answer));
         output::sheets(&sheets, format)?

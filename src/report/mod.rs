@@ -16,6 +16,7 @@ pub mod page;
 pub mod placed;
 pub mod plans;
 pub mod pools;
+pub mod pools_document;
 pub mod refined;
 pub mod scatter;
 pub mod svg;

@@ -1,7 +1,9 @@
 //! The graphs, run operation by operation, against attention as the textbook has it.
 
 use super::*;
-use crate::probe::kernel::Fused;
+
+use crate::probe::kernel::{Attention, Fused, Mask};
+
 use meshwright_engine::gpu::AttentionKernel;
 
 type Memory = Vec<f64>;
@@ -24,7 +26,7 @@ fn run(graph: &Graph, memory: &mut [Memory]) {
     let tensors = &graph.tensors;
     for operation in &graph.operations {
         match *operation {
-            Operation::Product { a, b, out } => {
+            Operation::Matmul { a, b, out } => {
                 let [_, _, _, inner] = tensors[a].dims;
                 assert_eq!(inner, tensors[b].dims[2]);
                 let all = tensors[out].dims;

@@ -193,16 +193,16 @@ fn operation(operation: &Operation, graph: &Graph, tensors: &[Descriptor]) -> Re
     let of = |id: usize| [tensors[id].raw()];
     let fp32 = [Data::CUDNN_DATA_FLOAT];
     match *operation {
-        Operation::Product { a, b, out } => {
+        Operation::Matmul { a, b, out } => {
             let how = Descriptor::new(Kind::CUDNN_BACKEND_MATMUL_DESCRIPTOR)?
                 .with(Name::CUDNN_ATTR_MATMUL_COMP_TYPE, &fp32)?
-                .finished("a product's precision")?;
+                .finished("a matmul's precision")?;
             Descriptor::new(Kind::CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR)?
                 .with(Name::CUDNN_ATTR_OPERATION_MATMUL_ADESC, &of(a))?
                 .with(Name::CUDNN_ATTR_OPERATION_MATMUL_BDESC, &of(b))?
                 .with(Name::CUDNN_ATTR_OPERATION_MATMUL_CDESC, &of(out))?
                 .with(Name::CUDNN_ATTR_OPERATION_MATMUL_DESC, &[how.raw()])?
-                .finished("a product")
+                .finished("a matmul")
         }
         Operation::Pointwise { each, x, b, chosen_by, out } => {
             let precision = match (graph.tensors[out].element, each) {

@@ -1,0 +1,231 @@
+//! Graph of tensors and elementary operations.
+
+/// Element type of a tensor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Element {
+    /// Brain floating point, 2 bytes.
+    Bf16,
+    /// Single precision, 4 bytes.
+    F32,
+    /// Index, a 32-bit integer.
+    I32,
+    /// Truth value of a comparison.
+    Bool,
+}
+
+/// Role of a tensor whose memory the caller provides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Role {
+    /// Queries of attention.
+    Q,
+    /// Keys of attention.
+    K,
+    /// Values of attention.
+    V,
+    /// Output of attention.
+    O,
+    /// Natural logarithm of each row's sum of exponentials.
+    Stats,
+    /// Gradient of the output.
+    Gradient,
+    /// Gradient of the queries.
+    Dq,
+    /// Gradient of the keys.
+    Dk,
+    /// Gradient of the values.
+    Dv,
+    /// Sum over the dimensions of o·do, for each row.
+    Delta,
+    /// Gradient of the queries in fp32, to which blocks of keys add.
+    DqSum,
+}
+
+/// Storage of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Place {
+    /// Memory that the caller provides.
+    Given(Role),
+    /// No memory: an intermediate between two operations.
+    Between,
+    /// Scalar constant; a whole number for index tensors.
+    Number(f32),
+}
+
+/// Tensor of four dimensions: sequences, heads, rows, columns.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tensor {
+    /// Size of each dimension.
+    pub dims: [u64; 4],
+    /// Stride of each dimension, in elements.
+    pub strides: [u64; 4],
+    /// Type of the elements.
+    pub element: Element,
+    /// Storage of the elements.
+    pub place: Place,
+}
+
+/// Index of a tensor in [`Graph::tensors`].
+pub type Id = usize;
+
+/// Elementwise operation on x and b.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Each {
+    /// Sum, x + b.
+    Add,
+    /// Difference, x − b.
+    Sub,
+    /// Elementwise product, x·b.
+    Mul,
+    /// Quotient, x / b.
+    Div,
+    /// Exponential, eˣ.
+    Exp,
+    /// Natural logarithm, ln x.
+    Log,
+    /// Identity, x.
+    Same,
+    /// Comparison, x ≥ b.
+    AtLeast,
+    /// Comparison, x > b.
+    Above,
+    /// Selection: x where a third tensor is true, else b.
+    Select,
+    /// Index of the element along this dimension.
+    Index(u8),
+}
+
+/// Operation of a graph; a smaller dimension is broadcast over equal parts of the larger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// GEMM for each sequence and head: out = a·b.
+    Matmul {
+        /// Left operand tensor.
+        a: Id,
+        /// Right operand tensor.
+        b: Id,
+        /// Output tensor of the operation.
+        out: Id,
+    },
+    /// Elementwise operation.
+    Pointwise {
+        /// Function of each element.
+        each: Each,
+        /// First operand.
+        x: Id,
+        /// Second operand.
+        b: Option<Id>,
+        /// Boolean tensor of a selection.
+        chosen_by: Option<Id>,
+        /// Output tensor of the operation.
+        out: Id,
+    },
+    /// Maximum along the dimensions that the output lacks.
+    Greatest {
+        /// Input tensor of the operation.
+        x: Id,
+        /// Output tensor of the operation.
+        out: Id,
+    },
+    /// Sum along the dimensions that the output lacks.
+    Sum {
+        /// Input tensor of the operation.
+        x: Id,
+        /// Output tensor of the operation.
+        out: Id,
+    },
+    /// Transposition of rows and columns.
+    Turn {
+        /// Input tensor of the operation.
+        x: Id,
+        /// Output tensor of the operation.
+        out: Id,
+    },
+}
+
+/// Graph of tensors, with operations in order.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Graph {
+    /// All tensors of the graph.
+    pub tensors: Vec<Tensor>,
+    /// Operations in execution order.
+    pub operations: Vec<Operation>,
+}
+
+/// Strides of contiguous rows, with the heads of a sequence together.
+fn packed(dims: [u64; 4]) -> [u64; 4] {
+    [dims[1] * dims[2] * dims[3], dims[2] * dims[3], dims[3], 1]
+}
+
+impl Graph {
+    /// Tensors in the caller's memory, with their bytes.
+    pub fn given(&self) -> impl Iterator<Item = (Id, Role, u64)> + '_ {
+        self.tensors.iter().enumerate().filter_map(|(id, tensor)| match tensor.place {
+            Place::Given(role) => {
+                let each = if tensor.element == Element::Bf16 { 2 } else { 4 };
+                Some((id, role, each * tensor.dims.iter().product::<u64>()))
+            }
+            Place::Between | Place::Number(_) => None,
+        })
+    }
+
+    pub(super) fn tensor(&mut self, dims: [u64; 4], element: Element, place: Place) -> Id {
+        self.tensors.push(Tensor { dims, strides: packed(dims), element, place });
+        self.tensors.len() - 1
+    }
+
+    pub(super) fn input(&mut self, role: Role, dims: [u64; 4], element: Element) -> Id {
+        self.tensor(dims, element, Place::Given(role))
+    }
+
+    /// Transposed view of a \[rows, columns\] tensor, as \[columns, rows\].
+    pub(super) fn turned_input(&mut self, role: Role, [sequences, heads, rows, columns]: [u64; 4]) -> Id {
+        let dims = [sequences, heads, columns, rows];
+        let strides = [heads * rows * columns, rows * columns, 1, columns];
+        self.tensors.push(Tensor { dims, strides, element: Element::Bf16, place: Place::Given(role) });
+        self.tensors.len() - 1
+    }
+
+    pub(super) fn between(&mut self, dims: [u64; 4], element: Element) -> Id {
+        self.tensor(dims, element, Place::Between)
+    }
+
+    pub(super) fn number(&mut self, value: f32) -> Id {
+        self.tensor([1; 4], Element::F32, Place::Number(value))
+    }
+
+    /// Index shifted by `by − less`.
+    pub(super) fn moved(&mut self, index: Id, by: u64, less: u64) -> Id {
+        let dims = self.tensors[index].dims;
+        [(Each::Add, by), (Each::Sub, less)].into_iter().fold(index, |index, (each, by)| {
+            let by = self.tensor([1; 4], Element::I32, Place::Number(by as f32));
+            let out = self.between(dims, Element::I32);
+            self.each(each, index, Some(by), out)
+        })
+    }
+
+    pub(super) fn each(&mut self, each: Each, x: Id, b: Option<Id>, out: Id) -> Id {
+        self.operations.push(Operation::Pointwise { each, x, b, chosen_by: None, out });
+        out
+    }
+
+    /// Adds an elementwise operation with a new fp32 output of x's dimensions.
+    pub(super) fn new_each(&mut self, each: Each, x: Id, b: Option<Id>) -> Id {
+        let out = self.between(self.tensors[x].dims, Element::F32);
+        self.each(each, x, b, out)
+    }
+
+    pub(super) fn matmul(&mut self, a: Id, b: Id, out: Id) -> Id {
+        self.operations.push(Operation::Matmul { a, b, out });
+        out
+    }
+
+    /// Adds a transposition to a new bf16 tensor.
+    pub(super) fn turned(&mut self, x: Id) -> Id {
+        let Tensor { dims: [sequences, heads, rows, columns], strides: [far, head, row, column], .. } = self.tensors[x];
+        let (dims, strides) = ([sequences, heads, columns, rows], [far, head, column, row]);
+        self.tensors.push(Tensor { dims, strides, element: Element::Bf16, place: Place::Between });
+        let out = self.tensors.len() - 1;
+        self.operations.push(Operation::Turn { x, out });
+        out
+    }
+}

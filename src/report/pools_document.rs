@@ -1,0 +1,179 @@
+//! JSON document of plans over pools.
+
+use serde::Serialize;
+
+use super::refined::StagesDocument;
+use crate::report::pools::{Figures, fastest_alone, layers_of, sure};
+use meshwright_engine::units::UsdPerHour;
+use meshwright_planner::pools::{Mixture, Pooled, PooledAnswer, Way};
+
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    question: Question<'a>,
+    plans: Vec<Priced>,
+    beyond_the_framework: Option<Priced>,
+    alone: Vec<Alone>,
+    mixing_pays: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct Question<'a> {
+    model: &'a str,
+    cluster: &'a str,
+    pools: Vec<PoolShown<'a>>,
+    gpus: u32,
+    global_batch: u32,
+    seq_len: u32,
+    precision: String,
+    stack: &'a str,
+}
+
+#[derive(Serialize)]
+struct PoolShown<'a> {
+    name: &'a str,
+    gpu: &'a str,
+    gpus: u32,
+    hbm_budget_gib: f64,
+    price_per_gpu_hour: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Priced {
+    plan: String,
+    #[serde(flatten)]
+    degrees: meshwright_engine::plan::Plan,
+    way: &'static str,
+    pools: Vec<PoolPart>,
+    stages: Option<StagesDocument>,
+    step_time_s: f64,
+    step_time_p05_s: f64,
+    step_time_p95_s: f64,
+    mfu: f64,
+    tokens_per_s_per_gpu: f64,
+    dollars_per_billion_tokens: Option<f64>,
+    slowest_pool: String,
+    terms: serde_json::Map<String, serde_json::Value>,
+}
+
+#[derive(Serialize)]
+struct PoolPart {
+    pool: String,
+    /// Number of replicas in the pool.
+    replicas: Option<u32>,
+    micro_batches: Option<u32>,
+    /// Pipeline ranks in the pool.
+    stages: Option<Vec<usize>>,
+    layers: Option<u32>,
+    peak_mem_gib: f64,
+    headroom_gib: f64,
+}
+
+impl PoolPart {
+    fn new(pooled: &Pooled, mixture: &Mixture, pool: usize) -> Self {
+        let held = mixture.footprints[pool].device().as_gib();
+        let (replicas, micro_batches, stages, layers) = match &mixture.way {
+            Way::Replicas { shares } => (Some(shares[pool].replicas), Some(shares[pool].micro_batches), None, None),
+            Way::Stages { of_rank, refined } => {
+                let stages: Vec<usize> = (0..of_rank.len()).filter(|&rank| of_rank[rank] == pool).collect();
+                let layers = layers_of(&refined.staged, |rank| of_rank[rank] == pool);
+                (None, None, Some(stages), Some(layers))
+            }
+        };
+        Self {
+            pool: pooled.cluster().pools[pool].name.clone(),
+            replicas,
+            micro_batches,
+            stages,
+            layers,
+            peak_mem_gib: held,
+            headroom_gib: pooled.joined()[pool].hbm_budget().as_gib() - held,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Alone {
+    pool: String,
+    plan: Option<String>,
+    step_time_s: Option<f64>,
+}
+
+impl Priced {
+    fn new(pooled: &Pooled, mixture: &Mixture) -> Self {
+        let figures = Figures::of_mixture(pooled, mixture);
+        let ((fast, slow), _) = sure(pooled, mixture);
+        let (way, stages) = match &mixture.way {
+            Way::Replicas { .. } => ("replicas", None),
+            Way::Stages { refined, .. } => ("stages", Some(StagesDocument::new(refined))),
+        };
+        Self {
+            plan: mixture.plan.to_string(),
+            degrees: mixture.plan,
+            way,
+            pools: (0..mixture.footprints.len()).map(|pool| PoolPart::new(pooled, mixture, pool)).collect(),
+            stages,
+            step_time_s: mixture.step.total().get(),
+            step_time_p05_s: fast.get(),
+            step_time_p95_s: slow.get(),
+            mfu: figures.mfu,
+            tokens_per_s_per_gpu: figures.tokens_per_second,
+            dollars_per_billion_tokens: figures.dollars,
+            slowest_pool: pooled.cluster().pools[mixture.slowest].name.clone(),
+            terms: mixture
+                .step
+                .terms()
+                .into_iter()
+                .map(|(term, time)| (term.key().to_owned(), time.get().into()))
+                .collect(),
+        }
+    }
+}
+
+/// JSON answer for pools.
+///
+/// # Errors
+///
+/// A value has no JSON form.
+pub fn json(pooled: &Pooled, answer: &PooledAnswer) -> serde_json::Result<String> {
+    let problem = &pooled.joined()[0];
+    let workload = problem.workload();
+    let pools = pooled.cluster().pools.iter().zip(pooled.joined());
+    let fastest = fastest_alone(pooled, answer);
+    let document = Document {
+        schema: super::json::SCHEMA,
+        question: Question {
+            model: &problem.model().name,
+            cluster: &pooled.cluster().name,
+            pools: pools
+                .map(|(pool, problem)| PoolShown {
+                    name: &pool.name,
+                    gpu: &pool.cluster.gpu.name,
+                    gpus: pool.cluster.gpus,
+                    hbm_budget_gib: problem.hbm_budget().as_gib(),
+                    price_per_gpu_hour: pool.price.map(UsdPerHour::get),
+                })
+                .collect(),
+            gpus: pooled.cluster().gpus(),
+            global_batch: workload.global_batch,
+            seq_len: workload.seq_len,
+            precision: workload.precision(),
+            stack: &problem.stack().name,
+        },
+        plans: answer.mixtures.iter().map(|mixture| Priced::new(pooled, mixture)).collect(),
+        beyond_the_framework: answer.beyond.as_ref().map(|mixture| Priced::new(pooled, mixture)),
+        alone: pooled
+            .cluster()
+            .pools
+            .iter()
+            .zip(&answer.alone)
+            .map(|(pool, best)| Alone {
+                pool: pool.name.clone(),
+                plan: best.as_ref().map(|best| best.plan.to_string()),
+                step_time_s: best.as_ref().map(|best| best.step.total().get()),
+            })
+            .collect(),
+        mixing_pays: answer.mixtures.first().zip(fastest).map(|(best, (_, alone))| best.step.total() < alone),
+    };
+    super::json::text(&document)
+}
