@@ -67,8 +67,8 @@ pub(super) fn layers_of(staged: &StagedPlan, ranks: impl Fn(usize) -> bool) -> u
 
 /// Throughput, MFU and price of a mixture.
 pub(super) struct Figures {
-    pub(super) tokens_per_second: f64,
-    pub(super) mfu: f64,
+    pub tokens_per_second: f64,
+    pub mfu: f64,
     pub dollars: Option<f64>,
 }
 

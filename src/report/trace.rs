@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use meshwright_engine::cost::timeline::{Parts, Timeline};
+use meshwright_engine::cost::timeline::{PassParts, Timeline};
 use meshwright_engine::schedule::replay::Event;
 use meshwright_engine::schedule::slot::{Op, Pass, Slot};
 use meshwright_engine::units::{Bytes, Seconds};
@@ -70,12 +70,12 @@ fn name(op: Op) -> String {
 }
 
 /// Streams of an operation with their durations, as if it ran alone.
-fn parts(timeline: &Timeline, op: Op, length: Seconds) -> Parts {
+fn parts(timeline: &Timeline, op: Op, length: Seconds) -> PassParts {
     let (forward, backward) = timeline.parts[op.stage as usize];
     match op.pass {
         Pass::Forward => forward,
         Pass::Backward | Pass::Input => backward,
-        Pass::Wgrad => Parts { compute: length, ..Parts::default() },
+        Pass::Wgrad => PassParts { compute: length, ..PassParts::default() },
     }
 }
 
@@ -98,7 +98,7 @@ fn passes(timeline: &Timeline, event: &Event, into: &mut Vec<Value>) {
             let its = parts(timeline, other, length);
             let (tp, cp) = (own.tp + its.tp, own.cp + its.cp);
             let ep = (own.ep + its.ep - hidden).or_zero();
-            let pair = Parts { compute: (length - tp - cp - ep).or_zero(), tp, cp, ep };
+            let pair = PassParts { compute: (length - tp - cp - ep).or_zero(), tp, cp, ep };
             (title, pair.streams())
         }
     };

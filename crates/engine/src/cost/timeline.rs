@@ -11,7 +11,7 @@ use crate::units::{Bytes, Seconds};
 
 /// Shares of one pass of a chunk, by what the time is spent on.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Parts {
+pub struct PassParts {
     /// Kernels, recomputation, and waiting for the host.
     pub compute: Seconds,
     /// Exposed tensor-parallel collectives, and the maxima of FP8 tensors.
@@ -36,7 +36,7 @@ pub struct Timeline {
     /// Time of a send between neighbouring stages.
     pub send: Seconds,
     /// Of each chunk: forward and backward, each alone.
-    pub parts: Vec<(Parts, Parts)>,
+    pub parts: Vec<(PassParts, PassParts)>,
     /// Expert traffic of one pass of each chunk that a pair hides, part of `parts`.
     pub hideable: Vec<Seconds>,
     /// Memory of each rank at its peak.
@@ -73,7 +73,7 @@ impl Costs<'_> {
                         ep_exposed: _,
                         wgrad: _,
                     } = *work;
-                    let own = |compute, tp, cp, ep| Parts { compute, tp, cp, ep };
+                    let own = |compute, tp, cp, ep| PassParts { compute, tp, cp, ep };
                     // What is not the chunk's own work is expert traffic.
                     let before = time.forward - work.forward();
                     let forward = own(Seconds::ZERO, tp.forward + amax.forward, cp.forward, ep.forward + before)
@@ -99,7 +99,7 @@ impl Costs<'_> {
     }
 }
 
-impl Parts {
+impl PassParts {
     /// The rest of a pass is compute.
     fn filled(self, whole: Seconds) -> Self {
         Self { compute: (whole - self.tp - self.cp - self.ep).or_zero(), ..self }

@@ -1,10 +1,9 @@
 //! The graphs, run operation by operation, against attention as the textbook has it.
 
 use super::*;
-
 use crate::probe::kernel::{Attention, Fused, Mask};
-
 use meshwright_engine::gpu::AttentionKernel;
+use meshwright_engine::kernel::Pass;
 
 type Memory = Vec<f64>;
 
