@@ -141,7 +141,7 @@ pub fn anomalies(report: &Report) -> Sheet {
 
 /// Table of the runs with the largest errors.
 pub fn worst(report: &Report, most: usize) -> Sheet {
-    let mut sheet = Sheet::new("Furthest off", &["run", "measured s", "predicted s", "error"]);
+    let mut sheet = Sheet::new("Largest errors", &["run", "measured s", "predicted s", "error"]);
     for point in report.points.iter().take(most) {
         sheet.push([
             point.id.clone(),

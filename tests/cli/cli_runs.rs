@@ -22,7 +22,7 @@ fn validate_scores_runs_in_every_form() {
     let runs = at("published/runs.csv");
     let table = mw(&["validate", "--runs", &runs, "--only", "set=simumax"]);
     assert_eq!(table.code, 0, "{}", table.err);
-    assert!(table.out.contains("Furthest off") && table.out.contains("simumax"), "{}", table.out);
+    assert!(table.out.contains("Largest errors") && table.out.contains("simumax"), "{}", table.out);
     let json = mw(&["validate", "--runs", &runs, "--only", "purpose=pretrain", "--format", "json"]);
     let document: serde_json::Value = serde_json::from_str(&json.out).unwrap();
     assert_eq!((document["schema"].as_u64(), document["fit"].as_str()), (Some(1), Some("2026-11")));

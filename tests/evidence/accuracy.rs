@@ -122,7 +122,7 @@ const HEADLINES: [Headline; 15] = [
     },
     Headline {
         key: "bias",
-        words: "step time, bias (size)",
+        words: "step time, absolute bias",
         bar: 0.02,
         more: false,
         of: |r| r.time[0].errors.map(|e| e.bias.abs()),
@@ -186,7 +186,7 @@ fn headlines(scored: &Scored) -> BTreeMap<String, f64> {
 
 fn table(scored: &Scored) -> Sheet {
     let columns =
-        ["figure", "wanted", "cross-validated", "on the runs fitted to", "specification (`--fit none`)", "met"];
+        ["figure", "target", "cross-validated", "on the runs fitted to", "specification (`--fit none`)", "met"];
     let mut sheet = Sheet::new("", &columns);
     for Headline { key: _, words, bar, more, of } in &HEADLINES {
         let shown = |value: Option<f64>| {
@@ -194,14 +194,14 @@ fn table(scored: &Scored) -> Sheet {
         };
         let value = of(&scored.report).unwrap();
         let met = if *more { value >= *bar } else { value <= *bar };
-        let wanted = if *bar > 0.0 {
+        let target = if *bar > 0.0 {
             format!("{} {}", if *more { "at least" } else { "at most" }, percent(*bar))
         } else {
             String::new()
         };
         sheet.push([
             (*words).to_owned(),
-            wanted,
+            target,
             shown(Some(value)),
             shown(of(&scored.fitted)),
             shown(of(&scored.specification)),
@@ -268,8 +268,8 @@ fn noise(rows: &[Row]) -> String {
     )
 }
 
-/// The runs furthest off, and what is known of them.
-fn furthest(scored: &Scored, causes: &Causes) -> Sheet {
+/// The runs with the largest errors, and their causes.
+fn largest_errors(scored: &Scored, causes: &Causes) -> Sheet {
     let mut sheet = Sheet::new("", &["run", "measured s", "predicted s", "error", "what is known"]);
     for point in scored.report.points.iter().take(40) {
         let flagged = scored.report.anomalies.iter().find(|anomaly| anomaly.id == point.id);
@@ -350,7 +350,7 @@ fn document(scored: &Scored) -> String {
         ),
         &sheets::anomalies(&scored.report),
     );
-    section(&mut out, "Furthest off", "", &furthest(scored, &causes));
+    section(&mut out, "Largest errors", "", &largest_errors(scored, &causes));
     out
 }
 

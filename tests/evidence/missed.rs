@@ -197,7 +197,7 @@ fn missed(bar: &Bar, ran: &[PredictedRun], causes: &Causes) -> String {
         .map(|(kind, (runs, share))| format!("{} {runs} ({} of the excess)", kind.name(), percent(*share)))
         .collect();
     let mut out = format!(
-        "\n### {}: {} where {} was asked\n\n{} runs, {weight:.0} measurements. Without the {enough} furthest off, {} of the \
+        "\n### {}: {}, target {}\n\n{} runs, {weight:.0} measurements. Without the {enough} of largest error, {} of the \
          runs, the rest are at {}. Of the {shown} shown: {}. Shares of the excess are of what lies over the bar less what \
          other runs leave under it, so they sum to more than 100 %.\n\n",
         bar.title,
@@ -278,7 +278,7 @@ fn regrets(report: &Report, ran: &[PredictedRun], causes: &Causes) -> String {
         ]);
     }
     format!(
-        "\n### Plan regret: {} where {} was asked\n\n{n} choices; those that cost more than the bar:\n\n{}",
+        "\n### Plan regret: {}, target {}\n\n{n} choices; those that cost more than the bar:\n\n{}",
         percent(sum / n),
         percent(BAR),
         markdown::render(&sheet).trim_start()
