@@ -159,10 +159,10 @@ fn bounds_never_exceed_the_played_time() {
         if plan.zero == ZeroStage::Three {
             at_most(loaded.pipeline.least_gathered_time(costs).get(), "flow bound of gathered weights");
         } else {
-            let flow = loaded.pipeline.least_time() + sharding.least_time(costs, plan);
+            let flow = loaded.pipeline.least_time(Seconds::ZERO) + sharding.least_time(costs, plan);
             at_most(flow.get(), "flow bound and edges");
             let before = least_time_of_flow(costs, plan, &layers, &stages).get();
-            let flow_alone = loaded.pipeline.least_time().get();
+            let flow_alone = loaded.pipeline.least_time(Seconds::ZERO).get();
             assert!(
                 before <= flow_alone * (1.0 + ROUNDING),
                 "{plan}: {before} before the flow is priced, {flow_alone} after"

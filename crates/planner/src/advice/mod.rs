@@ -16,7 +16,7 @@ mod plainness;
 use std::ops::ControlFlow;
 
 use crate::confidence::{Confidence, ceiling};
-use crate::search::{Goal, Ranking, SearchOptions, TIE, plainer, search_for};
+use crate::search::{Goal, Ranking, SearchOptions, TIE, plainer, search_for, search_within};
 use crate::space::{Restrictions, Unproven};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::problem::Problem;
@@ -32,6 +32,9 @@ const CANDIDATES: usize = 12;
 
 /// Share of its step time by which the model's fastest plan must be faster to be named.
 const LEAST_FASTER: f64 = 0.001;
+
+/// Relative difference between prices of one plan whose sums are grouped in another way, at the most.
+const ROUNDING: f64 = 1e-9;
 
 /// Limits that a recommendation keeps if any plan does.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -192,7 +195,10 @@ fn recommend(
     let alone = SearchOptions { top: 1, restrictions: options.restrictions.clone() };
     let fastest = match given_up {
         Some(GivenUp::Proof) => Some(first),
-        None | Some(GivenUp::Risk) => search_for(problem, &alone, Goal::Fastest, control).evaluations.first().copied(),
+        None | Some(GivenUp::Risk) => {
+            let ceiling = first.step.total() * (1.0 + ROUNDING);
+            search_within(&costs, &alone, ceiling, control).evaluations.first().copied()
+        }
     };
     Advice {
         chances: chances_of_being_best(&ranking.evaluations),

@@ -76,6 +76,16 @@ pub fn search_with(
     search_from(costs, options, (goal, f64::INFINITY), &[], &CostCache::default(), control)
 }
 
+/// Finds the fastest plans that take at most `ceiling`, with a cost model that is already prepared.
+pub fn search_within(
+    costs: &Costs,
+    options: &SearchOptions,
+    ceiling: Seconds,
+    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> Ranking {
+    search_from(costs, options, (Goal::Fastest, ceiling.get()), &[], &CostCache::default(), control)
+}
+
 /// Searches from candidate incumbents (`seeds`) and with layer costs that may already be computed (`parts`). Neither
 /// changes the answer: a seed counts only if it lies in the space and runs. Plans with an objective above `ceiling` are
 /// excluded.

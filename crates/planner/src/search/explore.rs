@@ -14,7 +14,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
     Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, Stages, least_time_of_flow,
 };
-use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
+use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
@@ -126,7 +126,7 @@ impl Explorer<'_> {
         }
         let pipeline = Pipeline::new(self.costs, &light, bare, stages);
         let slow_gathered = !engines.gathered || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
-        let slow = !engines.replicated || hopeless(pipeline.least_time(), Bytes::ZERO, found);
+        let slow = !engines.replicated || hopeless(pipeline.least_time(Seconds::ZERO), Bytes::ZERO, found);
         if slow && slow_gathered {
             found.counts.flow += all;
             return;
@@ -140,12 +140,15 @@ impl Explorer<'_> {
         if sharded == 0 {
             return;
         }
-        let slow =
-            slow || menu.replicated.count == 0 || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
-        if slow && slow_gathered {
+        let is_slow =
+            |flow: Seconds, found: &SearchState| hopeless(pipeline.least_time(flow) + menu.edges, Bytes::ZERO, found);
+        let slow = slow || menu.replicated.count == 0 || is_slow(Seconds::ZERO, found);
+        let cut = |found: &mut SearchState| {
             found.counts.dominated += menu.dominated * pipe.below;
             found.counts.flow += all - menu.dominated * pipe.below - left_out;
-            return;
+        };
+        if slow && slow_gathered {
+            return cut(found);
         }
         let lean = Loaded::new(self.costs, pipeline.leanest(layers.floor(), pipe.most_offloaded), stages);
         let (needed, rank) = lean.least_memory(&menu.least);
@@ -155,6 +158,9 @@ impl Explorer<'_> {
             let available = Bytes::new(found.best.wanted.budget);
             found.counts.reject(&Rejection::OutOfMemory { needed, available, rank }, all - left_out);
             return;
+        }
+        if one_split && slow_gathered && is_slow(self.known_flow(&pipeline, found).flow, found) {
+            return cut(found);
         }
         let mut enough_recomputed = false;
         for Recomputes { recompute, at, shares } in &pipe.recomputes {
@@ -189,7 +195,7 @@ impl Explorer<'_> {
                     continue;
                 }
             }
-            let on_device = Pipeline::new(self.costs, &plan, layers, stages);
+            let on_device = pipeline.with_layers(self.costs, &plan, layers, stages);
             enough_recomputed |= self.shares(&on_device, stages, shares, &menu, found) && first_layers;
         }
     }
@@ -211,12 +217,16 @@ impl Explorer<'_> {
         let sharded = menu.replicated.count + menu.sharded.count;
         for (fewer, &activations) in shares.iter().enumerate() {
             let pipeline = on_device.with_offloaded(self.costs, activations);
-            let slow = menu.replicated.count == 0 || hopeless(pipeline.least_time() + menu.edges, Bytes::ZERO, found);
+            let is_slow = |pipeline: &Pipeline, flow: Seconds, found: &SearchState| {
+                hopeless(pipeline.least_time(flow) + menu.edges, Bytes::ZERO, found)
+            };
+            let mut slow = menu.replicated.count == 0 || is_slow(&pipeline, Seconds::ZERO, found);
             let slow_gathered =
                 menu.sharded.count == 0 || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
+            // Offloading more, or recomputing one more layer, is no faster.
+            let left = sharded * (shares.len() - fewer) as u64;
             if slow && slow_gathered {
-                // Offloading more, or recomputing one more layer, is no faster.
-                found.counts.flow += sharded * (shares.len() - fewer) as u64;
+                found.counts.flow += left;
                 return fewer == 0;
             }
             let loaded = Loaded::new(self.costs, pipeline, stages);
@@ -225,34 +235,50 @@ impl Explorer<'_> {
                 found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
                 continue;
             }
-            for (list, slow, least) in [
-                (&menu.replicated, slow, loaded.pipeline.least_time() + menu.edges),
-                (&menu.sharded, slow_gathered, Seconds::ZERO),
-            ] {
-                if slow || hopeless(least, needed, found) {
-                    found.counts.flow += list.count;
-                } else {
-                    self.shardings(&loaded, list, menu, found);
-                }
+            let known = if slow { KnownFlow::default() } else { self.known_flow(&loaded.pipeline, found) };
+            slow = slow || is_slow(&loaded.pipeline, known.flow, found);
+            if slow && slow_gathered {
+                found.counts.flow += left;
+                return fewer == 0;
+            }
+            let is_simulated = loaded.pipeline.is_simulated();
+            let least = loaded.pipeline.least_time(known.flow) + menu.edges;
+            if slow || hopeless(least, needed, found) {
+                found.counts.flow += menu.replicated.count;
+            } else {
+                let flow = if is_simulated { Flow::Bounded(known.flow) } else { Flow::Closed };
+                self.shardings(Leaf { loaded: &loaded, flow, known, too_large: None }, &menu.replicated, menu, found);
+            }
+            if slow_gathered || hopeless(Seconds::ZERO, needed, found) {
+                found.counts.flow += menu.sharded.count;
+            } else {
+                let (flow, known) = (Flow::Closed, KnownFlow::default());
+                self.shardings(Leaf { loaded: &loaded, flow, known, too_large: None }, &menu.sharded, menu, found);
             }
         }
         false
     }
 
+    /// Lower bound of the time of a pipeline's flow by known critical paths; zero if it is not simulated.
+    fn known_flow(&self, pipeline: &Pipeline, found: &SearchState) -> KnownFlow {
+        if !pipeline.is_simulated() {
+            return KnownFlow::default();
+        }
+        let Some(key) = self.tables.simulator_key(&pipeline.plan) else { return KnownFlow::default() };
+        let stages = pipeline.stage_times(self.costs);
+        let known = self.known.paths.longest(key, &stages).max(found.paths.longest(key, &stages));
+        KnownFlow { flow: known.max(self.tables.least_flow(&pipeline.plan, &stages)), stages: Some((key, stages)) }
+    }
+
     /// Evaluates the shardings of a list on a pipeline, but for those whose lower bound is too slow.
-    fn shardings(&self, loaded: &Loaded, list: &ShardingList, menu: &Menu, found: &mut SearchState) {
-        let pipeline = &loaded.pipeline;
-        let is_sharded = list.groups.first().is_some_and(|group| group.floor.zero() == ZeroStage::Three);
-        let flow = if is_sharded || !pipeline.is_simulated() { Flow::Closed } else { Flow::Bounded(Seconds::ZERO) };
-        let mut leaf = Leaf { loaded, flow, stages: None, too_large: None };
+    fn shardings(&self, mut leaf: Leaf, list: &ShardingList, menu: &Menu, found: &mut SearchState) {
+        let pipeline = &leaf.loaded.pipeline;
         for group in &list.groups {
             let is_slow = |floor: &Sharding, leaf: &Leaf, found: &SearchState| {
-                let time = leaf.flow.time(self.costs, loaded, floor);
+                let time = leaf.flow.time(self.costs, leaf.loaded, floor);
                 found.best.is_hopeless(&pipeline.plan.layout, Price { time, memory: Bytes::ZERO })
             };
-            let is_slow_group = is_slow(&group.floor, &leaf, found)
-                || (self.raise_bound(&mut leaf, found) && is_slow(&group.floor, &leaf, found));
-            if is_slow_group {
+            if is_slow(&group.floor, &leaf, found) {
                 found.counts.sharding += group.count;
                 continue;
             }
@@ -269,23 +295,6 @@ impl Explorer<'_> {
         if let Some((rejection, count)) = leaf.too_large {
             found.counts.reject(&rejection, count);
         }
-    }
-
-    /// Bounds the flow of a pipeline by critical paths, once. Returns whether it did.
-    fn raise_bound(&self, leaf: &mut Leaf, found: &SearchState) -> bool {
-        if leaf.stages.is_some() || !matches!(leaf.flow, Flow::Bounded(_)) {
-            return false;
-        }
-        let pipeline = &leaf.loaded.pipeline;
-        let Some(key) = self.tables.simulator_key(&pipeline.plan) else {
-            leaf.flow = Flow::Played(None);
-            return true;
-        };
-        let stages = pipeline.stage_times(self.costs);
-        let known = self.known.paths.longest(key, &stages).max(found.paths.longest(key, &stages));
-        leaf.flow = Flow::Bounded(known.max(self.tables.least_flow(&pipeline.plan, &stages)));
-        leaf.stages = Some((key, stages));
-        true
     }
 
     /// Evaluates one sharding.
@@ -324,7 +333,7 @@ impl Explorer<'_> {
     /// Simulated time of a pipeline; its critical path bounds later ones.
     fn simulated(&self, leaf: &Leaf, found: &mut SearchState) -> Flow {
         let simulator =
-            leaf.stages.as_ref().and_then(|(key, stages)| Some((*key, stages, self.tables.simulator(*key)?)));
+            leaf.known.stages.as_ref().and_then(|(key, stages)| Some((*key, stages, self.tables.simulator(*key)?)));
         let Some((key, stages, simulator)) = simulator else { return Flow::Played(None) };
         found.counts.played += 1;
         let (played, path) = simulator.play(stages);
@@ -333,12 +342,19 @@ impl Explorer<'_> {
     }
 }
 
+/// Lower bound of the time of a pipeline's flow.
+#[derive(Default)]
+struct KnownFlow {
+    flow: Seconds,
+    /// Key of its simulator, and the times of its virtual stages; none if it is not simulated.
+    stages: Option<(SimulatorKey, Vec<StageTime>)>,
+}
+
 /// Shardings of one pipeline under evaluation.
 struct Leaf<'l> {
     loaded: &'l Loaded<'l>,
     flow: Flow,
-    /// Key of its simulator, and the times of its virtual stages, once they are asked for.
-    stages: Option<(SimulatorKey, Vec<StageTime>)>,
+    known: KnownFlow,
     /// First sharding that exceeds the memory, and the number of those that do.
     too_large: Option<(Rejection, u64)>,
 }

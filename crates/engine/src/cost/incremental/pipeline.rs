@@ -39,11 +39,24 @@ pub struct Pipeline<'l> {
     least_bubble: Option<Seconds>,
     /// Its classes of ranks.
     stages: &'l Stages,
+    /// Exposed sends in each rank order.
+    sends: [Seconds; 2],
 }
 
 impl<'l> Pipeline<'l> {
     /// Prices the flow of a plan's micro-batches through its pipeline; its sharding is not looked at.
     pub fn new(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &'l Stages) -> Self {
+        let sends = ORDERS.map(|order| costs.exposed_stage_sends(&Plan { order, ..*plan }));
+        Self::with_sends(costs, plan, layers, stages, sends)
+    }
+
+    /// Pipeline of the same degrees, schedule and micro-batch with other layers, whose sends are the same.
+    #[must_use]
+    pub fn with_layers<'n>(&self, costs: &Costs, plan: &Plan, layers: &'n Layers, stages: &'n Stages) -> Pipeline<'n> {
+        Pipeline::with_sends(costs, plan, layers, stages, self.sends)
+    }
+
+    fn with_sends(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &'l Stages, sends: [Seconds; 2]) -> Self {
         let plan = Plan { zero: ZeroStage::One, shard_group: None, ..*plan };
         let on_host = plan.offload.activations;
         let works = with_transfers(costs, &plan, layers, &layers.works(plan.layout.pp).layers, on_host);
@@ -57,7 +70,7 @@ impl<'l> Pipeline<'l> {
             // A bidirectional pipeline may be busy for less than its closed form says.
             least * ROUNDING - (flow.busy.total() - flow.busy.pipeline_bubble)
         });
-        Self { plan, layers, flow, least_bubble, stages }
+        Self { plan, layers, flow, least_bubble, stages, sends }
     }
 
     /// Pipeline with another share of its activations on the host.
@@ -67,7 +80,7 @@ impl<'l> Pipeline<'l> {
         if activations.to_bits() == self.plan.offload.activations.to_bits() {
             return self.clone();
         }
-        Self::new(costs, &plan, self.layers, self.stages)
+        Self::with_sends(costs, &plan, self.layers, self.stages, self.sends)
     }
 
     /// Flow with the fewest bytes that any recomputation keeps: half of a layer's input, less the offloaded share.
@@ -77,8 +90,8 @@ impl<'l> Pipeline<'l> {
     {
         let offload = Offload { activations, ..self.plan.offload };
         let plan = Plan { offload, recompute: Recompute::None, ..self.plan };
-        let Self { flow, least_bubble, stages, .. } = *self;
-        Pipeline { plan, layers: floor, flow, least_bubble, stages }
+        let Self { flow, least_bubble, stages, sends, .. } = *self;
+        Pipeline { plan, layers: floor, flow, least_bubble, stages, sends }
     }
 
     /// Its layers under ZeRO 3.
@@ -115,14 +128,20 @@ impl<'l> Pipeline<'l> {
     /// Lower bound on the step time of this pipeline under ZeRO 3, over all shardings.
     pub fn least_gathered_time(&self, costs: &Costs) -> Seconds {
         let plan = Plan { zero: ZeroStage::Three, ..self.plan };
-        costs.least_sharded_step(&plan, &self.gathered(costs), &self.around(Seconds::ZERO)) * ROUNDING
+        costs.least_sharded_step(&plan, &self.gathered(costs), &self.around(self.least_sends())) * ROUNDING
     }
 
-    /// Lower bound on the step time of this pipeline under ZeRO 0 to 2, over all shardings.
-    pub fn least_time(&self) -> Seconds {
+    /// Lower bound on the step time of this pipeline under ZeRO 0 to 2, over all shardings, where the micro-batches take at least
+    /// `flow` through the pipeline: zero if nothing is known of it.
+    pub fn least_time(&self, flow: Seconds) -> Seconds {
         let busy = self.flow.busy.total();
-        let flow = self.least_bubble.map_or(busy, |bubble| busy - self.flow.busy.pipeline_bubble + bubble);
-        flow * ((1.0 + self.flow.slow_down) * ROUNDING)
+        let closed = self.least_bubble.map_or(busy, |bubble| busy - self.flow.busy.pipeline_bubble + bubble);
+        (closed.max(flow) + self.least_sends()) * ((1.0 + self.flow.slow_down) * ROUNDING)
+    }
+
+    /// Exposed sends in the rank order where they take less.
+    fn least_sends(&self) -> Seconds {
+        self.sends[0].min(self.sends[1])
     }
 }
 
@@ -131,8 +150,6 @@ impl<'l> Pipeline<'l> {
 pub struct Loaded<'l> {
     /// The pipeline.
     pub pipeline: Pipeline<'l>,
-    /// Exposed sends in each rank order.
-    sends: [Seconds; 2],
     /// Its layers under ZeRO 3; counted when a sharding asks.
     gathered: OnceCell<GatheredLayers>,
     /// Of each class of ranks.
@@ -155,9 +172,8 @@ impl<'l> Loaded<'l> {
     /// Sizes a pipeline.
     pub fn new(costs: &Costs, pipeline: Pipeline<'l>, stages: &Stages) -> Self {
         let plan = &pipeline.plan;
-        let sends = ORDERS.map(|order| costs.exposed_stage_sends(&Plan { order, ..*plan }));
         let (held, reserve) = (held(costs, plan, pipeline.layers, stages), costs.reserve(plan));
-        Self { sends, gathered: OnceCell::new(), held, reserve, pipeline }
+        Self { gathered: OnceCell::new(), held, reserve, pipeline }
     }
 
     /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
@@ -185,7 +201,7 @@ impl<'l> Loaded<'l> {
     fn time(&self, costs: &Costs, sharding: &Sharding, bubble: Option<Seconds>) -> Seconds {
         let Pipeline { plan, flow, .. } = &self.pipeline;
         let plan = sharding.of(plan);
-        let sends = self.sends[usize::from(sharding.order == ORDERS[1])];
+        let sends = self.pipeline.sends[usize::from(sharding.order == ORDERS[1])];
         let step = match &sharding.engine {
             Engine::Replicated(edges) => {
                 let mut flow = *flow;
