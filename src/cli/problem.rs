@@ -128,7 +128,8 @@ pub struct ProblemOptions {
     /// megatron-bf16-grads if the stack reduces gradients in 16 bits].
     #[arg(long, value_name = "RECIPE")]
     pub optimizer: Option<String>,
-    /// Software stack: a name (`meshwright stacks`) or a TOML file [default: nemo-25; jax-2025 on TPUs].
+    /// Software stack: a name (`meshwright stacks`) or a TOML file [default: of --for, else nemo-25;
+    /// megatron-rocm-2025 on AMD, jax-2025 on TPUs].
     #[arg(long, value_name = "NAME")]
     pub stack: Option<String>,
     /// Share of the memory that a plan may fill: tight 97 %, normal 92 %, conservative 75 %.
@@ -324,7 +325,11 @@ impl ProblemArgs {
 }
 
 fn default_stack(cluster: &Cluster, framework: Option<&'static Framework>) -> &'static str {
-    if let Some(framework) = framework { framework.stack } else { catalog::defaults::stack(&cluster.gpu.vendor) }
+    let vendor = &cluster.gpu.vendor;
+    match framework {
+        Some(framework) => catalog::defaults::stack_of(framework.stack, framework.family(), vendor),
+        None => catalog::defaults::stack(vendor),
+    }
 }
 
 /// Recipe from four byte counts, as `2+4+4+8`: weights, gradients, master weights, moments.

@@ -10,3 +10,4 @@ mod logs;
 mod missed;
 mod published;
 mod ran;
+mod unproven;

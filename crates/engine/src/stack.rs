@@ -369,14 +369,16 @@ impl Family {
     /// Whether it runs a schedule.
     ///
     /// Source: [megatron-lm] (1F1B and interleaved; no zero-bubble or `DualPipe` in core), [torchtitan]
-    /// `pipeline_parallel_schedule`, [deepspeed] pipeline engine (1F1B), [nanotron] `pp_engine` (1f1b, afab).
+    /// `pipeline_parallel_schedule`, [deepspeed] pipeline engine (1F1B), [nanotron] `pp_engine` (1f1b, afab), [maxtext]
+    /// `pipeline.py`: all micro-batches forward before any backward, `num_pipeline_repeats` chunks a rank in a circle.
     pub const fn runs(self, schedule: Schedule) -> bool {
         match self {
             Self::Internal => true,
             Self::Megatron | Self::MegatronDeepspeed | Self::Internevo => {
                 matches!(schedule, Schedule::OneFOneB | Schedule::Interleaved { .. })
             }
-            Self::Torchtitan | Self::Jax => !matches!(schedule, Schedule::DualPipe | Schedule::Naive | Schedule::ZbH2),
+            Self::Torchtitan => !matches!(schedule, Schedule::DualPipe | Schedule::Naive | Schedule::ZbH2),
+            Self::Jax => matches!(schedule, Schedule::GPipe | Schedule::LoopedBfs { .. }),
             Self::Deepspeed => matches!(schedule, Schedule::OneFOneB),
             Self::Nanotron => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe),
             Self::Fsdp => matches!(schedule, Schedule::OneFOneB | Schedule::GPipe | Schedule::Interleaved { .. }),

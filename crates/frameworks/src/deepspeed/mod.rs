@@ -10,7 +10,7 @@ use crate::framework::{Framework, SettingsReader, any_recipe};
 pub static DEEPSPEED: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
-    stack: "deepspeed-zero3-2022",
+    stack: "deepspeed-2024",
     emit: emit::files,
     recipe_obstacle: any_recipe,
     reader: SettingsReader { kind: import::KIND, claim: import::claim, read: import::read },

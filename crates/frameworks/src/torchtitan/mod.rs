@@ -10,7 +10,7 @@ use crate::framework::{Framework, SettingsReader, any_recipe};
 pub static TORCHTITAN: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
-    stack: "torchtitan-2024",
+    stack: "torchtitan-2025",
     emit: emit::files,
     recipe_obstacle: any_recipe,
     reader: SettingsReader { kind: import::KIND, claim: import::claim, read: import::read },
