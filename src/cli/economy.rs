@@ -43,30 +43,33 @@ impl ObjectiveFlag {
 
 /// Flags of a bill.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Objective, time and money")]
 pub struct EconomyArgs {
-    /// Tokens to train, such as "15.6 T"; adds days, dollars and megawatt-hours to the answer.
+    /// Tokens to train, such as "15.6 T"
+    ///
+    /// Adds days, dollars and megawatt-hours to the answer.
     #[arg(long, value_name = "TOKENS")]
     pub tokens: Option<Tokens>,
     /// Quantity to minimise.
     #[arg(long, value_enum, default_value = "step-time")]
     pub objective: ObjectiveFlag,
     /// Purchase terms of the GPUs: contract, on-demand, reserved, spot, own.
-    #[arg(long, value_name = "NAME", default_value = "contract")]
+    #[arg(long, value_name = "NAME", default_value = "contract", hide_short_help = true)]
     pub terms: String,
     /// Price of a GPU-hour, such as "2.50 $/h" [default: the price of the terms].
-    #[arg(long, value_name = "PRICE")]
+    #[arg(long, value_name = "PRICE", hide_short_help = true)]
     pub price: Option<UsdPerHour>,
     /// Prices, power and failure rates: a name of clusters/prices/ or a TOML file.
-    #[arg(long, value_name = "NAME", default_value = catalog::defaults::MARKET)]
+    #[arg(long, value_name = "NAME", default_value = catalog::defaults::MARKET, hide_short_help = true)]
     pub market: String,
     /// Checkpoint mode: sync, async, memory [default: the market's].
-    #[arg(long, value_enum, value_name = "MODE")]
+    #[arg(long, value_enum, value_name = "MODE", hide_short_help = true)]
     pub checkpoints: Option<CheckpointMode>,
     /// Total bandwidth of the checkpoint storage, such as "200 GB/s" [default: grows with the number of GPUs].
-    #[arg(long, value_name = "BANDWIDTH")]
+    #[arg(long, value_name = "BANDWIDTH", hide_short_help = true)]
     pub storage: Option<BytesPerSec>,
     /// Spare nodes [default: enough for 99 of 100 node failures].
-    #[arg(long, value_name = "NODES")]
+    #[arg(long, value_name = "NODES", hide_short_help = true)]
     pub spares: Option<u32>,
 }
 

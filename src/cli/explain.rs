@@ -9,9 +9,10 @@ use super::format::OutputFormat;
 use super::placed::entry;
 use super::problem::ProblemArgs;
 use super::progress::Progress;
+use super::why_not::why_not;
 use super::{Outcome, output, pooled};
-use crate::report::{Sheet, compare, explain, json, placed, svg, trace};
-use meshwright_engine::cost::{Costs, Evaluation};
+use crate::report::{explain, json, placed, svg, trace};
+use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::plan::text::parse_plan;
 use meshwright_engine::problem::Problem;
@@ -28,7 +29,7 @@ pub struct Args {
     /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the plan that `plan` recommends].
     #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
-    /// Second plan to compare, term by term.
+    /// Second plan to compare, term by term; settings that it leaves open are completed in the fastest way.
     #[arg(long, value_name = "PLAN")]
     why_not: Option<String>,
     /// Search for an order of hosts that makes the plan faster.
@@ -80,6 +81,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         if args.place { json::with(&document, "placed", &told)? } else { document }
     } else {
         let mut sheets = Vec::new();
+        if let (Some(other), Some(winner)) = (&args.why_not, &evaluation) {
+            sheets.extend(why_not(&costs, winner, other)?);
+        }
         if let Some(evaluation) = &evaluation {
             sheets.push(explain::figures(&problem, evaluation));
             sheets.push(explain::waterfall(&problem, evaluation));
@@ -92,9 +96,6 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
         sheets.extend(args.origins.then(explain::origins));
         sheets.extend(placed::sheet(&problem, &placed, 0.0));
-        if let (Some(other), Some(winner)) = (&args.why_not, &evaluation) {
-            sheets.extend(why_not(&costs, winner, other)?);
-        }
         output::sheets(&sheets, args.format)?
     };
     output::print(&text)?;
@@ -124,21 +125,6 @@ fn plan_of(args: &Args, problem: &Problem) -> Result<Option<Plan>> {
     });
     progress.finish();
     Ok(advice.plan().map(|evaluation| evaluation.plan))
-}
-
-/// Comparison of another plan with the winner; an infeasible plan is replaced by its nearest feasible one.
-fn why_not(costs: &Costs, winner: &Evaluation, other: &str) -> Result<Vec<Sheet>> {
-    let plan = parse_plan(other, costs.problem).map_err(|why| anyhow!("--why-not: {why}"))?;
-    let rejections = check(costs, &plan);
-    if rejections.is_empty() {
-        return Ok(vec![compare::against_winner(winner, &costs.evaluate_simulated(&plan))]);
-    }
-    let mut sheets = vec![explain::reasons(&rejections)];
-    if let Some(near) = nearest_feasible(costs, &plan) {
-        output::talk(&format!("--why-not: {plan} does not run; the nearest feasible plan is compared"));
-        sheets.push(compare::against_winner(winner, &near));
-    }
-    Ok(sheets)
 }
 
 /// Reports the nearest feasible plan on stderr.

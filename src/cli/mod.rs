@@ -31,6 +31,7 @@ mod shell;
 mod sweep;
 mod validate;
 mod verify;
+mod why_not;
 
 use std::process::ExitCode;
 

@@ -16,13 +16,16 @@ use meshwright_planner::search::Ranking;
 
 /// Arguments of placement.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Stages and hosts")]
 pub struct PlaceArgs {
-    /// Optimise the order of hosts for the K fastest plans, so that ranks with the most traffic are nearest [default: 3 on
-    /// networks with three or more levels above a domain, shown if it saves over 1 %].
+    /// Optimise the order of hosts for the K fastest plans
+    ///
+    /// So that ranks with the most traffic are nearest. By default 3 on networks with three or more levels above a domain,
+    /// shown if it saves over 1 %.
     #[arg(long, value_name = "K")]
     pub(super) place: Option<u32>,
     /// Keep hosts in rank order.
-    #[arg(long, conflicts_with = "place")]
+    #[arg(long, conflicts_with = "place", hide_short_help = true)]
     pub(super) no_place: bool,
 }
 

@@ -2,6 +2,7 @@
 
 mod answer;
 mod found;
+mod hints;
 mod none;
 
 use anyhow::Result;
@@ -11,7 +12,7 @@ use super::launch_files::{self, Chosen};
 use super::plan_args::{Args, restrictions};
 use super::problem::ProblemArgs;
 use super::{Outcome, output, pooled};
-use answer::Parts;
+use answer::PlanAnswer;
 use found::{counts, default_launcher, find};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Offload;
@@ -58,11 +59,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let changed = if args.sensitivity { found.sensitivity() } else { None };
     let placed = args.place.entries(&problem, &found.ranking);
     let (economy, found, refined, placed) = (economy.as_ref(), &found, &refined, &placed);
-    let parts = Parts { args, problem: &problem, framework, risk, found, refined, changed, economy, placed };
+    let parts = PlanAnswer { args, problem: &problem, framework, risk, found, refined, changed, economy, placed };
     output::print(&parts.text()?)?;
     talk_of_hosts(&problem, found.best());
     if !found.proved {
         output::talk("least energy found, not proved optimal: too many layouts are nearly as fast");
+    }
+    for hint in hints::hints(args, &problem, &options, risk, found) {
+        output::talk(&format!("hint: {hint}"));
     }
     output::talk(&counts(&found.ranking));
     match (written, &args.out, Chosen::best(found.best(), refined)) {

@@ -22,56 +22,67 @@ use meshwright_planner::space::Restrictions;
 pub struct Args {
     #[command(flatten)]
     pub(in crate::cli) problem: ProblemArgs,
-    /// Keep only plans with this value: tp=8, ep=1..64, schedule=1f1b, recompute=full.
-    #[arg(long, value_name = "KEY=VALUE")]
+    /// Keep only plans with this value: tp=8, ep=1..64
+    ///
+    /// Keys are those of a plan (`meshwright glossary`): schedule=1f1b, recompute=full.
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Plans considered")]
     pub(in crate::cli) fix: Vec<String>,
     /// Leave out plans with this value.
-    #[arg(long, value_name = "KEY=VALUE")]
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Plans considered")]
     pub(in crate::cli) forbid: Vec<String>,
-    /// Keep only plans that this framework's files can express: megatron, deepspeed, torchtitan, …; `any` allows every
-    /// setting [default: the framework of the stack].
-    #[arg(long = "for", value_name = "FRAMEWORK")]
+    /// Keep only plans that this framework's files can express
+    ///
+    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron; `any` allows every setting. By default the
+    /// framework of the stack.
+    #[arg(long = "for", value_name = "FRAMEWORK", help_heading = "Plans considered")]
     pub(in crate::cli) framework: Option<String>,
     #[command(flatten)]
     pub(in crate::cli) economy: EconomyArgs,
-    /// Also consider mechanisms that no published run has shown, such as activation offload over PCIe.
-    #[arg(long)]
+    /// Also consider mechanisms that no published run has shown
+    ///
+    /// Such as activation offload over PCIe.
+    #[arg(long, help_heading = "Plans considered")]
     pub(in crate::cli) exotic: bool,
     /// Also consider plans that leave GPUs idle.
-    #[arg(long)]
+    #[arg(long, help_heading = "Plans considered")]
     pub(in crate::cli) allow_idle: bool,
     /// Show the Pareto front of step time, memory and GPUs.
-    #[arg(long, conflicts_with = "objective")]
+    #[arg(long, conflicts_with = "objective", help_heading = "Search")]
     pub(in crate::cli) pareto: bool,
-    /// Stop after this many seconds; the answer then gives the optimality gap.
-    #[arg(long, value_name = "SECONDS")]
+    /// Stop after this many seconds, with the optimality gap
+    #[arg(long, value_name = "SECONDS", help_heading = "Search")]
     pub(in crate::cli) time_limit: Option<f64>,
-    /// Solve again with each degree one step lower and higher, and with 10 % more of each hardware figure.
-    #[arg(long, conflicts_with_all = ["pareto", "objective"])]
+    /// Solve again with neighbouring degrees and better hardware
+    ///
+    /// Each degree one step lower and higher, and 10 % more of each hardware figure.
+    #[arg(long, conflicts_with_all = ["pareto", "objective"], help_heading = "Search")]
     pub(in crate::cli) sensitivity: bool,
     /// Number of plans to show.
-    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Output")]
     pub(in crate::cli) top: u32,
     #[command(flatten)]
     pub(in crate::cli) refine: RefineArgs,
     #[command(flatten)]
     pub(in crate::cli) place: PlaceArgs,
-    /// Show every figure of each plan: intervals, tokens per second, headroom.
-    #[arg(long)]
+    /// Show every figure of each plan
+    ///
+    /// Intervals, tokens per second, headroom.
+    #[arg(long, help_heading = "Output")]
     pub(in crate::cli) wide: bool,
     /// Output format.
-    #[arg(long, value_enum, default_value = "table")]
+    #[arg(long, value_enum, default_value = "table", help_heading = "Output")]
     pub(in crate::cli) format: OutputFormat,
-    /// Framework whose files to write for the fastest plan (with refined stages if those make it fastest): megatron,
-    /// megatron-bridge, deepspeed, torchtitan, accelerate, nanotron. Without --for, only plans that this framework can
-    /// express are kept.
-    #[arg(long, value_name = "FRAMEWORK", requires = "out")]
+    /// Framework whose files to write for the recommended plan
+    ///
+    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron; with refined stages if those are faster. Without
+    /// --for, only plans that this framework can express are kept.
+    #[arg(long, value_name = "FRAMEWORK", requires = "out", help_heading = "Launch files")]
     pub(in crate::cli) emit: Option<String>,
     /// Folder for the files of --emit, created if missing.
-    #[arg(long, value_name = "DIR", requires = "emit")]
+    #[arg(long, value_name = "DIR", requires = "emit", help_heading = "Launch files")]
     pub(in crate::cli) out: Option<PathBuf>,
     /// Overwrite existing files.
-    #[arg(long, requires = "emit")]
+    #[arg(long, requires = "emit", help_heading = "Launch files")]
     pub(in crate::cli) force: bool,
 }
 

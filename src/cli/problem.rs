@@ -84,7 +84,7 @@ impl From<Profile> for HbmProfile {
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 pub struct FitArgs {
     /// Fitted constants to lay over the specification's: a name, a TOML file (clusters/fits), or `none`.
-    #[arg(long, value_name = "FIT", default_value = fits::DEFAULT)]
+    #[arg(long, value_name = "FIT", default_value = fits::DEFAULT, help_heading = "Constants", hide_short_help = true)]
     fit: String,
 }
 
@@ -110,12 +110,15 @@ pub struct ProblemArgs {
 /// Workload, stack and overrides of a problem.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[command(next_help_heading = "Question")]
 pub struct ProblemOptions {
     /// Number of GPUs, instead of the cluster's own.
     #[arg(long, value_name = "N")]
     pub gpus: Option<u32>,
-    /// Sequences per step [default: about one per GPU, between 128 and 2048, with the odd factors of the GPU count so that
-    /// it divides among replicas].
+    /// Sequences per step
+    ///
+    /// By default about one per GPU, between 128 and 2048, with the odd factors of the GPU count so that it divides among
+    /// replicas.
     #[arg(long, value_name = "B")]
     pub global_batch: Option<u32>,
     /// Tokens per sequence [default: the model's training length].
@@ -124,35 +127,41 @@ pub struct ProblemOptions {
     /// Number format of the GEMMs.
     #[arg(long, value_enum, default_value = "bf16")]
     pub precision: Precision,
-    /// Optimizer recipe, as bytes per parameter (names: `meshwright budget MODEL`) [default: megatron, or
-    /// megatron-bf16-grads if the stack reduces gradients in 16 bits].
+    /// Optimizer recipe (`meshwright budget MODEL`)
+    ///
+    /// A name, or bytes per parameter as weights+gradients+master+moments. By default megatron, or megatron-bf16-grads if the
+    /// stack reduces gradients in 16 bits.
     #[arg(long, value_name = "RECIPE")]
     pub optimizer: Option<String>,
-    /// Software stack: a name (`meshwright stacks`) or a TOML file [default: of --for, else nemo-25;
-    /// megatron-rocm-2025 on AMD, jax-2025 on TPUs].
+    /// Software stack: a name (`meshwright stacks`) or a TOML file
+    ///
+    /// By default that of --for, else nemo-25; megatron-rocm-2025 on AMD, jax-2025 on TPUs.
     #[arg(long, value_name = "NAME")]
     pub stack: Option<String>,
-    /// Share of the memory that a plan may fill: tight 97 %, normal 92 %, conservative 75 %.
-    #[arg(long, value_enum, default_value = "normal")]
+    /// Share of the memory that a plan may fill
+    #[arg(long, value_enum, default_value = "normal", help_heading = "Memory")]
     pub hbm_profile: Profile,
-    /// Largest accepted probability of running out of memory, by the errors on published runs; applies in addition to the
-    /// profile [default of plan: 0.05, one launch in twenty].
-    #[arg(long, value_name = "P")]
+    /// Largest accepted probability of running out of memory
+    ///
+    /// By the errors on published runs, in addition to the profile. The default of `plan` is 0.05, one launch in twenty.
+    #[arg(long, value_name = "P", help_heading = "Memory")]
     pub risk: Option<f64>,
     /// Train low-rank adapters on a frozen base.
     #[arg(long)]
     pub lora: bool,
     /// Tokens of the busiest expert rank relative to the mean.
-    #[arg(long, value_name = "X", default_value_t = 1.0)]
+    #[arg(long, value_name = "X", default_value_t = 1.0, hide_short_help = true)]
     pub imbalance: f64,
     #[command(flatten)]
     pub fit: FitArgs,
     /// Calibration file of the device, from `meshwright calibrate`; if given more than once, later files override earlier
     /// ones.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", help_heading = "Constants", hide_short_help = true)]
     pub calibration: Vec<PathBuf>,
-    /// Override one value: cluster.nic="800 Gb/s", gpu.hbm="141 GB", model.…, stack.…
-    #[arg(long, value_name = "KEY=VALUE")]
+    /// Override one value: cluster.nic="800 Gb/s", gpu.hbm="141 GB"
+    ///
+    /// Any key of the model's, cluster's, GPU's or stack's file: model.…, cluster.…, gpu.…, stack.…
+    #[arg(long, value_name = "KEY=VALUE", help_heading = "Constants")]
     pub set: Vec<String>,
 }
 
@@ -187,11 +196,15 @@ impl ProblemOptions {
         let sets = self.fit.over(Overrides::parse(&self.set)?)?;
         let model = catalog::model(model, &sets)?;
         let mut cluster = catalog::cluster(cluster, &sets)?;
+        let mut assumed = Vec::new();
         if let Some(gpus) = self.gpus {
+            if gpus > cluster.gpus {
+                let beyond = cluster.levels.last().map_or("the NICs of its GPUs", |level| level.name.as_str());
+                assumed.push(format!("beyond the {} GPUs of {}, its network `{beyond}`", cluster.gpus, cluster.name));
+            }
             cluster = cluster.resized(gpus);
         }
         let gpus = cluster.gpus;
-        let mut assumed = Vec::new();
         let problem = self.problem_on((model, cluster), gpus, framework, &sets, &mut assumed)?;
         if !assumed.is_empty() {
             talk(&format!("assumed: {}", assumed.join(", ")));

@@ -16,13 +16,16 @@ use meshwright_planner::space::Restrictions;
 
 /// Arguments of refinement.
 #[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Stages and hosts")]
 pub struct RefineArgs {
-    /// Optimise layers and recomputation of each stage for the K fastest plans, and for the plan that is nearest to fitting
-    /// [default: 3, without plans that have several stages per rank, which take longer].
+    /// Optimise layers and recomputation by stage for the K fastest plans
+    ///
+    /// And for the plan that is nearest to fitting. By default 3, without plans that have several stages per rank, which take
+    /// longer.
     #[arg(long, value_name = "K")]
     pub(super) refine: Option<u32>,
     /// Keep all stages identical.
-    #[arg(long, conflicts_with = "refine")]
+    #[arg(long, conflicts_with = "refine", hide_short_help = true)]
     pub(super) no_refine: bool,
 }
 

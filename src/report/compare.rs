@@ -5,10 +5,15 @@ use meshwright_engine::cost::Evaluation;
 use meshwright_engine::units::percent;
 use meshwright_planner::search::ChangedOptimum;
 
-/// Table of a plan against the winner, term by term, the largest differences first.
-pub fn against_winner(winner: &Evaluation, other: &Evaluation) -> Sheet {
+/// Table of a plan against the winner, term by term, the largest differences first. `asked` is what the user named of it,
+/// `filled` the settings that were chosen to complete it.
+pub fn against_winner(winner: &Evaluation, other: &Evaluation, asked: &str, filled: &[String]) -> Sheet {
     let slower = other.step.total() / winner.step.total() - 1.0;
-    let title = format!("Why not {}: its step takes {} ({:+.1} %)", other.plan, other.step.total(), slower * 100.0);
+    let at_best = if filled.is_empty() { "" } else { " at best" };
+    let mut title = format!("Why not {asked}: it takes {}{at_best} ({:+.1} %)", other.step.total(), slower * 100.0);
+    if !filled.is_empty() {
+        title = format!("{title}, completed by {}", filled.join(" "));
+    }
     let mut sheet = Sheet::new(title, &["term", "this plan", "winner", "difference", "share of the winner's step"]);
     let mut terms: Vec<_> = other.step.terms().into_iter().zip(winner.step.terms()).collect();
     terms.sort_by(|a, b| (b.0.1.get() - b.1.1.get()).total_cmp(&(a.0.1.get() - a.1.1.get())));

@@ -1,27 +1,25 @@
 //! One plan in detail: its step time as a waterfall of terms, its memory rank by rank.
 
+use super::answer::describe;
 use super::{Sheet, basis};
 use meshwright_engine::cost::{Evaluation, Figures, Footprint, Tenant, Term};
 use meshwright_engine::problem::Problem;
-use meshwright_engine::units::{Seconds, percent, significant};
+use meshwright_engine::units::{Seconds, percent, significant, thousands, whole_percent};
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::space::Rejection;
 
 /// Width in characters of the bar of a term that takes the whole step.
 const BAR: f64 = 40.0;
 
-/// The step time as a waterfall: each term starts where the one before it ends.
+/// The step time as a waterfall: each term that is not zero starts where the one before it ends.
 pub fn waterfall(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     let total = evaluation.step.total();
     let mut sheet = Sheet::new(format!("Step time {total}"), &["term", "time", "share", "basis", "from start to end"]);
     let mut start = Seconds::ZERO;
-    for (term, time, known) in basis::of_terms(problem, evaluation) {
-        let bar = if time.get() > 0.0 {
-            let (from, long) = (start / total * BAR, (time / total * BAR).max(1.0));
-            format!("{}{}", ".".repeat(from as usize), "#".repeat(long.round() as usize))
-        } else {
-            String::new()
-        };
+    let terms = basis::of_terms(problem, evaluation).into_iter().filter(|(_, time, _)| time.get() > 0.0);
+    for (term, time, known) in terms {
+        let (from, long) = (start / total * BAR, (time / total * BAR).max(1.0));
+        let bar = format!("{}{}", ".".repeat(from as usize), "#".repeat(long.round() as usize));
         let known = known.map_or_else(|| "-".into(), |basis| basis.to_string());
         sheet.push([term.to_string(), time.to_string(), percent(time / total), known, bar]);
         start += time;
@@ -71,23 +69,38 @@ pub fn origins() -> Sheet {
     sheet
 }
 
-/// Table of derived figures: MFU, tokens per second, and others.
+/// Table of derived figures: time, throughput and memory, with their intervals.
 pub fn figures(problem: &Problem, evaluation: &Evaluation) -> Sheet {
     let figures = Figures::new(problem, evaluation);
     let sure = Confidence::new(problem, evaluation);
     let mut sheet = Sheet::new(problem.heading(), &["figure", "value"]);
     let rows = [
         ("plan", evaluation.plan.to_string()),
+        ("in words", describe(&evaluation.plan)),
         ("micro-batches", evaluation.plan.micro_batches(problem.workload().global_batch).to_string()),
-        ("step time", figures.step.to_string()),
-        ("nine runs of ten", format!("{} to {} ({}; {} runs)", sure.step.0, sure.step.1, sure.class, sure.runs)),
-        ("tokens/s/GPU", significant(figures.tokens_per_second)),
-        ("model FLOP/s per GPU", figures.rate.to_string()),
-        ("MFU", percent(figures.mfu)),
-        ("peak memory", figures.peak.to_string()),
-        ("nine runs of ten", format!("{} to {}", sure.peak.0, sure.peak.1)),
-        ("probability of running out", percent(sure.oom_probability)),
-        ("headroom", format!("{} GiB", significant(figures.headroom_gib))),
+        ("step time", format!("{} ({} to {})", figures.step, sure.step.0, sure.step.1)),
+        (
+            "throughput",
+            format!(
+                "{} tokens/s and {} a GPU, {} MFU",
+                thousands(figures.tokens_per_second.round() as u64),
+                figures.rate,
+                percent(figures.mfu)
+            ),
+        ),
+        (
+            "peak memory",
+            format!(
+                "{} of {} ({} to {}), {} risk of running out",
+                figures.peak,
+                problem.cluster().gpu.hbm.value,
+                sure.peak.0,
+                sure.peak.1,
+                whole_percent(sure.oom_probability)
+            ),
+        ),
+        ("headroom", format!("{} GiB below what may be filled", significant(figures.headroom_gib))),
+        ("intervals", format!("nine of ten of {} published runs like it ({})", sure.runs, sure.class)),
     ];
     for (name, value) in rows {
         sheet.push([name.to_owned(), value]);

@@ -118,7 +118,7 @@ fn longest_word(sheet: &Sheet, at: usize) -> u16 {
 
 /// Whether a cell is a figure, which is aligned to the right.
 fn is_figure(cell: &str) -> bool {
-    cell.starts_with(|c: char| c.is_ascii_digit() || c == '-')
+    cell.starts_with(|c: char| c.is_ascii_digit() || c == '-' || c == '<')
 }
 
 #[cfg(test)]

@@ -20,8 +20,8 @@ use meshwright_planner::search::ChangedOptimum;
 /// Most sentences below the table.
 const MOST_SENTENCES: usize = 6;
 
-/// Parts of an answer, computed before any of it is written.
-pub struct Parts<'a> {
+/// PlanAnswer of an answer, computed before any of it is written.
+pub struct PlanAnswer<'a> {
     /// Arguments of the command.
     pub args: &'a Args,
     /// Problem as asked.
@@ -42,7 +42,7 @@ pub struct Parts<'a> {
     pub placed: &'a [placed::Entry],
 }
 
-impl Parts<'_> {
+impl PlanAnswer<'_> {
     /// The answer in the format that the arguments name.
     pub fn text(&self) -> Result<String> {
         match self.args.format {

@@ -112,7 +112,7 @@ pub(super) fn all() -> impl Iterator<Item = Setting> {
 }
 
 /// All settings of a plan in words, degrees first: `TP 8 · PP 16, 8 chunks a rank · DP 96, ZeRO 1 · micro-batch 1`.
-pub(super) fn describe(plan: &Plan) -> String {
+pub fn describe(plan: &Plan) -> String {
     let groups: [&[&str]; 8] = [
         &["TP", "SP"],
         &["CP", "CP by"],

@@ -5,13 +5,14 @@ mod sentences;
 
 use super::Sheet;
 use super::plans::largest_terms;
-use columns::{Setting, describe};
+use columns::Setting;
 use meshwright_engine::cost::{Evaluation, Figures};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{Seconds, significant, whole_percent};
 use meshwright_planner::advice::Advice;
 use meshwright_planner::confidence::Confidence;
 
+pub use columns::describe;
 pub use sentences::sentences;
 
 /// Most terms of a step named in a row.

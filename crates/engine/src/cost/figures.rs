@@ -1,6 +1,7 @@
 //! Figures that follow from a step time and a footprint.
 
 use super::step::Evaluation;
+use crate::gpu::Format;
 use crate::model::flops::AttentionConvention;
 use crate::problem::Problem;
 use crate::units::{Bytes, FlopsPerSec, Seconds};
@@ -14,7 +15,7 @@ pub struct Figures {
     pub tokens_per_second: f64,
     /// Model FLOP/s of one GPU.
     pub rate: FlopsPerSec,
-    /// Share of the peak of the format that is; 0 where the device has no such peak.
+    /// Share of the dense bf16 peak that is, whatever the format, as publications count it; 0 where the device has no such peak.
     pub mfu: f64,
     /// Peak memory of the fullest rank, as the device shows it.
     pub peak: Bytes,
@@ -24,7 +25,7 @@ pub struct Figures {
 
 impl Figures {
     /// ```text
-    /// tokens/s/GPU = B·s/(T·N)      FLOP/s = F(s)·tokens/s/GPU      MFU = FLOP/s / peak(format)
+    /// tokens/s/GPU = B·s/(T·N)      FLOP/s = F(s)·tokens/s/GPU      MFU = FLOP/s / peak(bf16)
     /// ```
     ///
     /// B sequences of s tokens, N GPUs, F the causal model FLOPs of one token (specification §1.4).
@@ -39,7 +40,7 @@ impl Figures {
             step,
             tokens_per_second: tokens / step.get(),
             rate,
-            mfu: cluster.gpu.peak_of(workload.format).map_or(0.0, |most| rate / most),
+            mfu: cluster.gpu.peak_of(Format::Bf16).map_or(0.0, |most| rate / most),
             peak,
             headroom_gib: problem.hbm_budget().as_gib() - peak.as_gib(),
         }

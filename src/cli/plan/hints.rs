@@ -1,0 +1,122 @@
+//! Hints on sizes that divide badly: a neighbouring number of GPUs, or a batch, that trains more tokens a second.
+
+use std::ops::ControlFlow;
+
+use super::found::Found;
+use crate::cli::plan_args::Args;
+use meshwright_engine::cost::Evaluation;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::{thousands, whole_percent};
+use meshwright_engine::workload::usual_batch;
+use meshwright_planner::advice::{Prudence, prudent};
+use meshwright_planner::search::SearchOptions;
+
+/// Gain of throughput from which on a hint is worth a line.
+const WORTH_SAYING: f64 = 0.03;
+
+/// Hints on the sizes that the user named, at most one for each.
+pub fn hints(args: &Args, problem: &Problem, options: &SearchOptions, risk: f64, found: &Found) -> Vec<String> {
+    let Some(best) = found.best() else { return Vec::new() };
+    let prudence = Prudence { risk, exotic: args.exotic };
+    let gain = |other: &Problem| {
+        let options = SearchOptions { top: 1, ..options.clone() };
+        let ranking = prudent(other, &options, prudence, &|_, _| ControlFlow::Continue(()));
+        Some(throughput(other, ranking.evaluations.first()?) / throughput(problem, best) - 1.0)
+    };
+    let mut found = Vec::new();
+    let named = &args.problem.options;
+    if let Some(other) = whole_domains(problem, named.global_batch).filter(|_| named.gpus.is_some())
+        && let Some(gain) = gain(&other).filter(|gain| *gain > WORTH_SAYING)
+    {
+        found.push(format!(
+            "{} of the {} GPUs train {} more tokens a second: --gpus {0}, or --allow-idle",
+            thousands(u64::from(other.cluster().gpus)),
+            thousands(u64::from(problem.cluster().gpus)),
+            whole_percent(gain)
+        ));
+    }
+    if let Some(other) = divisible_batch(problem).filter(|_| named.global_batch.is_some())
+        && let Some(gain) = gain(&other).filter(|gain| *gain > WORTH_SAYING)
+    {
+        found.push(format!(
+            "a batch of {} divides badly among {} GPUs: --global-batch {} trains {} more tokens a second",
+            problem.workload().global_batch,
+            thousands(u64::from(problem.cluster().gpus)),
+            other.workload().global_batch,
+            whole_percent(gain)
+        ));
+    }
+    found
+}
+
+/// Tokens per second of all GPUs.
+fn throughput(problem: &Problem, evaluation: &Evaluation) -> f64 {
+    let workload = problem.workload();
+    f64::from(workload.global_batch) * f64::from(workload.seq_len) / evaluation.step.total().get()
+}
+
+/// The problem on the largest power of two of whole scale-up domains, with the named batch or the usual one; none if the GPUs
+/// are whole domains.
+fn whole_domains(problem: &Problem, batch: Option<u32>) -> Option<Problem> {
+    let (gpus, domain) = (problem.cluster().gpus, problem.cluster().scale_up.gpus);
+    if gpus <= domain || gpus.is_multiple_of(domain) {
+        return None;
+    }
+    let domains = gpus / domain;
+    let fewer = domain << domains.ilog2();
+    let changed = problem.changed(|cluster, workload, _| {
+        *cluster = cluster.clone().resized(fewer);
+        workload.global_batch = batch.unwrap_or_else(|| usual_batch(fewer));
+    });
+    changed.ok()
+}
+
+/// The problem with the nearest batch that the largest power of two among the GPUs divides; none if it is the same.
+fn divisible_batch(problem: &Problem) -> Option<Problem> {
+    let batch = problem.workload().global_batch;
+    let mut unit = 1 << problem.cluster().gpus.trailing_zeros();
+    while unit > batch {
+        unit /= 2;
+    }
+    let nearest = ((batch + unit / 2) / unit).max(1) * unit;
+    (nearest != batch).then(|| problem.with_global_batch(nearest))
+}
+
+#[cfg(test)]
+mod tests {
+    use meshwright_planner::catalog::{self, Overrides};
+
+    use super::*;
+    use meshwright_engine::gpu::Format;
+    use meshwright_engine::problem::HbmProfile;
+    use meshwright_engine::workload::{Adaptation, Half, Optimizer, Workload, recipe};
+
+    fn problem(gpus: u32, global_batch: u32) -> Problem {
+        let sets = Overrides::default();
+        let workload = Workload {
+            global_batch,
+            seq_len: 8192,
+            format: Format::Bf16,
+            half: Half::Bf16,
+            recipe: recipe("megatron").unwrap(),
+            optimizer: Optimizer::Elementwise,
+            adaptation: Adaptation::Full,
+            imbalance: 1.0,
+            drops_tokens: false,
+        };
+        let cluster = catalog::cluster("h100-512", &sets).unwrap().resized(gpus);
+        let (model, stack) = (catalog::model("llama3-8b", &sets).unwrap(), catalog::stack("nemo-25", &sets).unwrap());
+        Problem::new(model, cluster, workload, stack, HbmProfile::Normal).unwrap()
+    }
+
+    #[test]
+    fn awkward_sizes_have_neighbours_and_whole_ones_have_none() {
+        let fewer = |gpus| whole_domains(&problem(gpus, 128), None).map(|other| other.cluster().gpus);
+        assert_eq!((fewer(66), fewer(100), fewer(64), fewer(7)), (Some(64), Some(64), None, None));
+        let batch = |gpus, batch| divisible_batch(&problem(gpus, batch)).map(|other| other.workload().global_batch);
+        assert_eq!(
+            (batch(512, 500), batch(512, 512), batch(512, 100), batch(6, 7)),
+            (Some(512), None, Some(128), Some(8))
+        );
+    }
+}

@@ -1,0 +1,66 @@
+//! `explain --why-not`: another plan, completed where it leaves settings open, against the explained one.
+
+use std::ops::ControlFlow;
+
+use anyhow::{Result, anyhow};
+
+use super::output;
+use crate::report::{Sheet, compare, explain};
+use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_frameworks as frameworks;
+use meshwright_planner::search::{Goal, SearchOptions, nearest_feasible, search_with};
+use meshwright_planner::space::{Restrictions, check, parse_plan};
+
+/// Comparison of another plan with the explained one. Of a plan that cannot run, the reasons and the nearest feasible plan.
+pub fn why_not(costs: &Costs, winner: &Evaluation, other: &str) -> Result<Vec<Sheet>> {
+    let plan = parse_plan(other, costs.problem).map_err(|why| anyhow!("--why-not: {why}"))?;
+    if let Some(best) = completed(costs, other) {
+        return Ok(vec![compare::against_winner(winner, &best, other, &filled(&best, other))]);
+    }
+    let rejections = check(costs, &plan);
+    if rejections.is_empty() {
+        return Ok(vec![compare::against_winner(winner, &costs.evaluate_simulated(&plan), other, &[])]);
+    }
+    let mut sheets = vec![explain::reasons(&rejections)];
+    if let Some(near) = nearest_feasible(costs, &plan) {
+        output::talk(&format!("--why-not: {other} does not run; the nearest feasible plan is compared"));
+        sheets.push(compare::against_winner(winner, &near, &near.plan.to_string(), &[]));
+    }
+    Ok(sheets)
+}
+
+/// Settings of a plan's text.
+fn settings(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| c.is_whitespace() || c == ',').filter(|item| !item.is_empty())
+}
+
+/// Key of a setting, by its name in `--fix`.
+fn key(setting: &str) -> &str {
+    match setting.split_once('=').map_or(setting, |(key, _)| key) {
+        "micro-batch" => "mbs",
+        key => key,
+    }
+}
+
+/// Fastest plan with the settings of a text that the stack's framework can express and that fits; none if there is none.
+fn completed(costs: &Costs, text: &str) -> Option<Evaluation> {
+    let mut restrictions = Restrictions::default();
+    for setting in settings(text) {
+        let (_, value) = setting.split_once('=')?;
+        restrictions.fix(&format!("{}={value}", key(setting))).ok()?;
+    }
+    if let Some(framework) = frameworks::of_stack(costs.problem) {
+        restrictions.for_limits(framework.limits, !costs.problem.model().is_moe());
+    }
+    restrictions.proven_only(costs.problem);
+    let options = SearchOptions { top: 1, restrictions };
+    let ranking = search_with(costs, &options, Goal::Fastest, &|_, _| ControlFlow::Continue(()));
+    ranking.evaluations.into_iter().next()
+}
+
+/// Settings of a plan that a text leaves open.
+fn filled(best: &Evaluation, text: &str) -> Vec<String> {
+    let plan = best.plan.to_string();
+    let open = |setting: &&str| !settings(text).any(|named| key(named) == key(setting));
+    settings(&plan).filter(open).map(ToOwned::to_owned).collect()
+}
