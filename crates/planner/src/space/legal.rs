@@ -3,7 +3,7 @@
 use super::rejection::Rejection;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::model::Mixer;
-use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
+use meshwright_engine::plan::{CpKind, Layout, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
@@ -194,6 +194,15 @@ pub fn batch(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     }
 }
 
+/// Rejection of expert groups wider than tp·cp under `tp-cp-ep-pp-dp`, which would span a pipeline.
+///
+/// Source: [megatron-lm] `parallel_state.py`: pipeline groups of experts are those of the other layers.
+pub fn spans_pipeline(plan: &Plan) -> Option<Rejection> {
+    let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
+    let spans = plan.order == RankOrder::DataOutermost && pp > 1 && dp > 1 && ep * etp > tp * cp;
+    spans.then_some(Rejection::Combination("expert groups wider than tp·cp would span a pipeline in this rank order"))
+}
+
 /// Checks ZeRO stage, shard group, offload and their combinations.
 ///
 /// Source: [torchtitan] (FSDP with a pipeline), [deepspeed] (ZeRO 2 and 3 do not combine with its pipeline engine; ZeRO 2
@@ -209,6 +218,7 @@ pub fn sharding(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     {
         found.push(Rejection::Combination("a shard group must divide dp·cp, and needs ZeRO 1 or more"));
     }
+    found.extend(spans_pipeline(plan));
     if plan.sequence_parallel && plan.layout.tp == 1 {
         found.push(Rejection::Combination("sequence parallelism needs tp > 1"));
     }

@@ -271,12 +271,18 @@ impl<'a> Space<'a> {
 
     /// Rejection of a plan that the requested framework cannot express.
     pub fn inexpressible(&self, plan: &Plan) -> Option<Rejection> {
+        if let Some(spans) = legal::spans_pipeline(plan) {
+            return Some(spans);
+        }
         let limits = self.restrictions.limits()?;
         limits.plan_obstacle(self.costs.problem, plan).map(|obstacle| refused(limits, obstacle))
     }
 
     /// Rejection of degrees, sharding and rank order that the requested framework cannot express in any plan.
     pub(crate) fn inexpressible_sharding(&self, plan: &Plan) -> Option<Rejection> {
+        if let Some(spans) = legal::spans_pipeline(plan) {
+            return Some(spans);
+        }
         let limits = self.restrictions.limits()?;
         limits.sharding_obstacle(self.costs.problem, plan).map(|obstacle| refused(limits, obstacle))
     }
