@@ -60,7 +60,9 @@ impl Costs<'_> {
             pass += quirks.cross_domain_tp_latency * (LAYER_COLLECTIVES * spanned);
             pass = pass / quirks.cross_domain_tp_efficiency;
         }
-        let hidden = self.device.stack.overlap.tp;
+        // Registered buffers are shared by processes of one scale-up domain only ([te-userbuffers]).
+        let within = self.fabric.inside_domain(group) == group.ranks;
+        let hidden = if within { self.device.stack.overlap.tp } else { 0.0 };
         let contention = pass * (hidden * 0.5 * self.device.gpu.contention.value);
         cost.tp = Pair { forward: pass * (1.0 - hidden), backward: pass * (1.0 - hidden) };
         cost.forward += contention;

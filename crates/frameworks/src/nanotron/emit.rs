@@ -70,7 +70,7 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     text.line(format!("  tp_mode: {}", if plan.sequence_parallel { "REDUCE_SCATTER" } else { "ALL_REDUCE" }));
     text.line(format!(
         "  tp_linear_async_communication: {}",
-        plan.sequence_parallel && problem.stack().overlap.tp > 0.0
+        plan.sequence_parallel && plan.layout.tp <= problem.cluster().scale_up.gpus && problem.stack().overlap.tp > 0.0
     ));
     text.line(format!("  recompute_layer: {}", plan.recompute == Recompute::Full));
     text.line("tokens:");

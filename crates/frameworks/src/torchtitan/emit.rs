@@ -274,7 +274,7 @@ fn settings(request: &Request) -> Vec<String> {
         }
     });
     lines.push(format!("compile.enable = {}", python(stack.transformer_engine)));
-    if tp > 1 && stack.overlap.tp > 0.0 {
+    if tp > 1 && tp <= costs.problem.cluster().scale_up.gpus && stack.overlap.tp > 0.0 {
         lines.push("compile.enable_async_tensor_parallel = True".into());
     }
     lines

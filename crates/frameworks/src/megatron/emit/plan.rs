@@ -259,7 +259,8 @@ pub(super) fn kernels(request: &Request, notes: &mut Vec<String>) -> FlagGroup {
         group.set("cross-entropy-fusion-impl", "native");
     }
     group.on_if(!stack.fused_wgrad || plan.zero >= ZeroStage::Two, "no-gradient-accumulation-fusion");
-    group.on_if(plan.sequence_parallel && stack.overlap.tp > 0.0, "tp-comm-overlap");
+    let inside = plan.layout.tp <= problem.cluster().scale_up.gpus;
+    group.on_if(inside && plan.sequence_parallel && stack.overlap.tp > 0.0, "tp-comm-overlap");
     let chunked = matches!(plan.schedule, Schedule::Interleaved { .. });
     group.on_if(chunked && !stack.overlap.pp && plan.layout.pp > 2, "no-overlap-p2p-communication");
     if overlaps_experts(request) {
