@@ -29,8 +29,11 @@ fn strides_are_seats_of_one_axis() {
         let cluster = cluster(name);
         let inside = units(&cluster).iter().map(|gpus| *gpus.min(&cluster.gpus)).collect();
         let seats = Seats::new(&cluster, vec![Axis { ranks: cluster.gpus, inside }]);
-        let plain = Fabric { cluster: &cluster, network_efficiency: 0.9, seats: None };
-        let seated = Fabric { seats: Some(&seats), ..plain };
+        let specification = meshwright::catalog::Overrides::specification();
+        let stack = meshwright::catalog::stack("nemo-25", &specification).unwrap();
+        let (mut plain, mut seated) = (Fabric::new(&cluster, &stack), Fabric::new(&cluster, &stack));
+        (plain.network_efficiency, seated.network_efficiency) = (0.9, 0.9);
+        seated.seats = Some(&seats);
         for (ranks, stride) in itertools::iproduct!([2, 3, 8, 48, 96], [1, 2, 8, 12, 24]) {
             let group = Group { ranks, stride };
             if ranks * stride > cluster.gpus {
@@ -38,12 +41,15 @@ fn strides_are_seats_of_one_axis() {
             }
             for op in [Collective::AllReduce, Collective::AllGather, Collective::AllToAll] {
                 let time = |fabric: Fabric| fabric.time(op, Bytes::new(3e8), group, 2.0);
-                assert_eq!(time(plain), time(seated), "{name} {group:?} {op:?}");
+                // Only ranks in the order of their numbers are split over parts of a large domain.
+                let (own, by_seats) = (time(plain), time(seated));
+                assert!(if ranks * stride > 8 { own <= by_seats } else { own == by_seats }, "{name} {group:?} {op:?}");
             }
             for dispatcher in [Dispatcher::AllToAll, Dispatcher::DeepEp] {
                 let (tokens, token_bytes) = (4096.0, Bytes::new(14336.0));
                 let what = Dispatch { tokens, token_bytes, top_k: 8.0, most_domains: 4.0, dispatcher };
-                assert_eq!(plain.dispatch(&what, group), seated.dispatch(&what, group), "{name} {group:?}");
+                let (own, by_seats) = (plain.dispatch(&what, group), seated.dispatch(&what, group));
+                assert!(if ranks * stride > 8 { own <= by_seats } else { own == by_seats }, "{name} {group:?}");
             }
         }
     }

@@ -9,7 +9,7 @@ use meshwright::units::{Bytes, Seconds};
 use super::{close, cluster, prints, te24};
 
 fn fabric(cluster: &Cluster) -> Fabric<'_> {
-    Fabric { cluster, network_efficiency: te24().quirks.network_efficiency, seats: None }
+    Fabric::new(cluster, &te24())
 }
 
 const NODE: Group = Group { ranks: 8, stride: 1 };

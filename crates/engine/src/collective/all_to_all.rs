@@ -78,6 +78,12 @@ impl Fabric<'_> {
         if group.ranks <= 1 || what.tokens <= 0.0 {
             return Seconds::ZERO;
         }
+        let parts = self.in_parts(Collective::AllToAll, group).map(|(part, group)| part.dispatch_on(what, group));
+        parts.reduce(Seconds::min).unwrap_or_default()
+    }
+
+    /// Time of dispatch or combine on this very domain.
+    fn dispatch_on(&self, what: &Dispatch, group: Group) -> Seconds {
         let mut inside = self.inside_domain(group);
         while !group.ranks.is_multiple_of(inside) {
             inside -= 1;

@@ -19,17 +19,42 @@ pub struct Fabric<'a> {
     pub network_efficiency: f64,
     /// Seats of the ranks; `None` if hosts are listed in rank order.
     pub seats: Option<&'a Seats>,
+    /// GPUs that collectives treat as one scale-up domain: all of the cluster's, or fewer.
+    pub(super) domain: u32,
 }
 
 impl<'a> Fabric<'a> {
     /// Creates the fabric of a cluster under a stack.
     pub fn new(cluster: &'a Cluster, stack: &Stack) -> Self {
-        Self { cluster, network_efficiency: stack.quirks.network_efficiency, seats: None }
+        let network_efficiency = stack.quirks.network_efficiency;
+        Self { cluster, network_efficiency, seats: None, domain: cluster.scale_up.gpus }
     }
 
     /// GPUs of one scale-up domain.
     pub const fn domain(&self) -> u32 {
-        self.cluster.scale_up.gpus
+        self.domain
+    }
+
+    /// Fabrics whose domains are parts of this one's: itself, its halves and every power of two above the largest measured
+    /// group. A group may exchange within parts and then between them as if those were joined by the network alone, so no group
+    /// takes longer on a larger domain.
+    pub(super) fn in_parts(&self, op: Collective, group: Group) -> impl Iterator<Item = (Self, Group)> {
+        let whole = self.seats.is_some()
+            && self.inside_domain(group) == group.ranks
+            && self.cluster.scale_up.topology == Topology::Switch;
+        // Inside a domain it does not matter where seated ranks sit.
+        let group = if whole { Group { ranks: group.ranks, stride: 1 } } else { group };
+        let seats = if whole { None } else { self.seats };
+        let measured = self.cluster.gpu.collectives[&op].last().map_or(1, |curve| curve.ranks);
+        let is_small = group.ranks * group.stride <= measured;
+        let splits = !is_small && seats.is_none() && self.cluster.scale_up.topology == Topology::Switch;
+        let least = if splits { measured.min(self.domain) } else { self.domain };
+        let halves = std::iter::successors(Some(self.domain), |size| Some(size / 2));
+        let powers = std::iter::successors(Some(least.next_power_of_two()), |size| Some(size * 2));
+        let sizes = halves.take_while(move |size| *size >= least);
+        let domain = self.domain;
+        let powers = powers.take_while(move |size| *size < domain);
+        sizes.chain(powers).map(move |domain| (Self { seats, domain, ..*self }, group))
     }
 
     /// Ranks of a group in one scale-up domain (`above` = 0), or in one unit of the level `above` levels higher.

@@ -26,6 +26,21 @@ impl Fabric<'_> {
         }
     }
 
+    /// Mean time of the sends along a pipeline of `stages` that are `distance` ranks apart, and of the one back from the last to
+    /// the first where the pipeline `loops`: a micro-batch takes each of them.
+    pub fn pipeline_send(&self, payload: Bytes, distance: u32, stages: u32, loops: bool) -> Seconds {
+        if self.seats.is_some() {
+            return self.send(payload, distance);
+        }
+        let last = (stages - 1) * distance;
+        let apart = |above: usize| {
+            let unit = if above == 0 { self.domain() } else { self.cluster.levels[above - 1].gpus };
+            let crossing = if distance >= unit { stages - 1 } else { last / unit } + u32::from(loops && last >= unit);
+            f64::from(crossing) / f64::from(stages - 1 + u32::from(loops))
+        };
+        self.seated_send(payload, apart)
+    }
+
     /// Time of a send from a rank of a ring to the next: of neighbours in the rank order, or with seats, of the slowest
     /// neighbours, for which all wait.
     pub fn ring_send(&self, payload: Bytes, ring: Group) -> Seconds {

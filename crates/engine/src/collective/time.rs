@@ -38,7 +38,8 @@ impl Fabric<'_> {
     ///   = 10 us + min(2λ, 24 us·log2 k + 4·g·1 us)            all-reduce: ring or tree
     /// ```
     ///
-    /// Source: specification §3.2–3.4 with version 1.1. A switch that sums moves each byte once (φ ≤ 1).
+    /// The least over the parts of a large domain. Source: specification §3.2–3.4 with version 1.1. A switch that sums moves each
+    /// byte once (φ ≤ 1).
     pub fn time(&self, op: Collective, payload: Bytes, group: Group, buckets: f64) -> Seconds {
         if group.ranks <= 1 || payload.get() <= 0.0 {
             return Seconds::ZERO;
@@ -46,6 +47,12 @@ impl Fabric<'_> {
         if self.on_torus(group) {
             return torus::time(&self.cluster.scale_up, self.seats, op, payload, group);
         }
+        let parts = self.in_parts(op, group).map(|(part, group)| part.time_on(op, payload, group, buckets));
+        parts.reduce(Seconds::min).unwrap_or_default()
+    }
+
+    /// Time on this very domain.
+    fn time_on(&self, op: Collective, payload: Bytes, group: Group, buckets: f64) -> Seconds {
         let (inside, domains) = self.span(group);
         if domains == 1 {
             return domain::time(self.cluster, op, payload, group.ranks);
