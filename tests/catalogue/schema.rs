@@ -9,7 +9,9 @@ use meshwright::cluster::{ClusterFile, Level};
 use meshwright::goodput::checkpoint::Checkpoints;
 use meshwright::goodput::failures::Failures;
 use meshwright::goodput::{Conditions, Maintenance};
-use meshwright::gpu::{AttentionCurve, AttentionOccupancy, CollectiveCurve, GemmCurve, Gpu, RentPrice, ScaleUp};
+use meshwright::gpu::{
+    AttentionCurve, AttentionOccupancy, CollectiveCurve, Copies, GemmCurve, Gpu, HostCopies, RentPrice, ScaleUp,
+};
 use meshwright::model::{Attention, DeltaNet, Layer, Mamba, Mla, Mlp, ModelFile, Moe};
 use meshwright::money::{Market, Own, Site, Terms};
 use meshwright::stack::{Launches, MemoryUse, Overlap, Quirks, Stack};
@@ -61,6 +63,8 @@ fn keys_of_devices() {
     same::<CollectiveCurve>(&of["CollectiveCurve"]);
     same::<ScaleUp>(&of["ScaleUp"]);
     same::<RentPrice>(&of["Price"]);
+    same::<Copies>(&of["Copies"]);
+    same::<HostCopies>(&of["HostCopies"]);
 }
 
 #[test]

@@ -299,7 +299,8 @@ fn lighter_ends_of_a_pipeline_are_in_the_space_and_win_where_they_balance() {
         winner
     };
     let mut lighter = 0;
-    for model in ["qwen3-32b", "qwen3-235b-a22b", "llama3-70b"] {
+    for model in ["qwen3-32b", "qwen3-235b-a22b", "llama3-70b", "mixtral-8x22b", "glm-4.5", "qwen2.5-72b", "gemma2-27b"]
+    {
         let (any, alike) = (best(model, &[]), best(model, &["split=even,cost-balanced"]));
         assert!(time(&any) <= time(&alike) * (1.0 + 1e-12), "{model}: {} and {}", any.plan, alike.plan);
         lighter += usize::from(time(&any) < time(&alike) && any.plan.split.is_spelled_out());

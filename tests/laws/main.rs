@@ -5,6 +5,7 @@ mod random;
 
 mod brute_force;
 mod goodput;
+mod larger;
 mod laws;
 mod meter;
 mod one_price;

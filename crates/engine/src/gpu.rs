@@ -70,6 +70,9 @@ pub struct Gpu {
     pub hbm_efficiency: Sourced<f64>,
     /// Bandwidth of the link to the host, one direction.
     pub host_link: Sourced<BytesPerSec>,
+    /// Measured bandwidth of copies, if any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub copies: Option<HostCopies>,
     /// Bandwidth of the network interface, one direction, as usually built.
     pub nic: Sourced<BytesPerSec>,
     /// Board power limit (TDP).
@@ -102,10 +105,56 @@ pub struct Gpu {
     pub calibrated: BTreeMap<Figure, Basis>,
 }
 
+/// Bandwidth of copies between one GPU and pinned host memory by copy engines.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct Copies {
+    /// From the device to the host.
+    pub out: BytesPerSec,
+    /// From the host to the device.
+    pub back: BytesPerSec,
+}
+
+/// Bandwidth of one GPU's copies while all GPUs of its node copy.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct HostCopies {
+    /// In one direction at a time.
+    pub one_way: Copies,
+    /// In both directions at once.
+    pub both_ways: Copies,
+    /// Key of the source.
+    #[serde(default = "own_source")]
+    pub source: String,
+}
+
+/// Measured copies of eight GPUs on PCIe 5 x16, whose link has 64 GB/s: 45 out or 55 back, 22 and 24 with both at once. Source:
+/// [nvbandwidth-h800].
+mod shares {
+    pub const LINK: f64 = 64.0;
+    pub const ONE_WAY: (f64, f64) = (45.0, 55.0);
+    pub const BOTH_WAYS: (f64, f64) = (22.0, 24.0);
+}
+
 /// Idle power relative to the board's limit. Source: specification §2.1, version 1.1.
 pub(crate) const IDLE_POWER: f64 = 0.12;
 
 impl Gpu {
+    /// Bandwidth of copies while all GPUs of a node copy: measured, or the link's bandwidth times what eight GPUs on PCIe 5 reach
+    /// of theirs.
+    pub fn host_copies(&self) -> HostCopies {
+        let of = |(out, back): (f64, f64)| Copies {
+            out: self.host_link.value * (out / shares::LINK),
+            back: self.host_link.value * (back / shares::LINK),
+        };
+        let derived = || HostCopies {
+            one_way: of(shares::ONE_WAY),
+            both_ways: of(shares::BOTH_WAYS),
+            source: self.host_link.source.clone(),
+        };
+        self.copies.clone().unwrap_or_else(derived)
+    }
+
     /// Basis of a figure.
     pub fn basis_of(&self, figure: Figure) -> Basis {
         self.calibrated.get(&figure).copied().unwrap_or(self.basis)

@@ -268,6 +268,9 @@ pub struct Stack {
     /// Memory that it frees, caches and reserves.
     #[serde(default)]
     pub memory: MemoryUse,
+    /// Host time of the update of one parameter of an offloaded optimizer, copies included, while eight ranks of a node update.
+    #[serde(default = "host_update")]
+    pub host_update: Seconds,
     /// Kernel launches per layer.
     pub launches: Launches,
     /// Overlap of communication with compute.
@@ -280,6 +283,11 @@ pub struct Stack {
 /// Default imbalance. Source: specification §2.8, version 1.1 [P].
 const fn imbalance() -> f64 {
     1.05
+}
+
+/// Default host time of the update of one parameter: 1.5 to 1.8 ns. Source: specification §6.8 ([megatron-bridge-offload]).
+fn host_update() -> Seconds {
+    Seconds::micros(1.65e-3)
 }
 
 /// Default share kept by checkpointing per operator. Source: specification §6.3, version 1.1.

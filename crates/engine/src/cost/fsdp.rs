@@ -8,7 +8,7 @@ use super::counts::PerKind;
 use super::data::{self, RankParameters};
 use super::groups;
 use super::head::Ends;
-use super::layer::LayerCost;
+use super::layer::{LayerCost, Pair};
 use super::overlap::overlap;
 use super::stage::Work;
 use super::step::StepTime;
@@ -74,11 +74,21 @@ impl GatheredRank {
     }
 }
 
+/// Passes of one layer, whose weights are gathered beside them.
+#[derive(Clone, Copy, Debug)]
+struct GatheredPasses {
+    kind: usize,
+    forward: Seconds,
+    backward: Seconds,
+    /// Copies to and from the host beside them.
+    link: Pair,
+}
+
 /// Layers of a pipeline under ZeRO 3, before their weights are gathered.
 #[derive(Clone, Debug)]
 pub(super) struct GatheredLayers {
-    /// Kind, forward and backward of one layer of each choice.
-    passes: SmallVec<[(usize, Seconds, Seconds); 4]>,
+    /// Passes of one layer of each choice.
+    passes: SmallVec<[GatheredPasses; 4]>,
     /// All ranks together.
     all: GatheredRank,
     /// Each rank, or each class of identical ones.
@@ -99,7 +109,12 @@ impl GatheredLayers {
             GatheredRank::new(layers.clone(), works, is_last)
         };
         let ranks = ranks.map(of_rank).collect();
-        let passes = choices.iter().zip(works).map(|(choice, work)| (choice.kind, work.forward(), work.backward()));
+        let passes = choices.iter().zip(works).map(|(choice, work)| GatheredPasses {
+            kind: choice.kind,
+            forward: work.forward(),
+            backward: work.backward(),
+            link: work.link,
+        });
         Self { passes: passes.collect(), all: GatheredRank::new(all, works, false), ranks }
     }
 }
@@ -190,7 +205,7 @@ impl Costs<'_> {
         }
         let head = ends.head.sum() + ends.head_comm.sum();
         let of_layer: SmallVec<[Seconds; 4]> =
-            layers.passes.iter().map(|layer| self.exposed_gathers(plan, layer, &sharded.kinds[layer.0])).collect();
+            layers.passes.iter().map(|layer| self.exposed_gathers(plan, layer, &sharded.kinds[layer.kind])).collect();
         let exposed_on = |rank: &GatheredRank| -> Seconds {
             let held = rank.layers.iter().zip(&of_layer).filter(|(count, _)| **count > 0.0);
             held.map(|(count, exposed)| *exposed * *count).sum()
@@ -237,18 +252,21 @@ impl Costs<'_> {
         step.with_edges(slow_down, outer, (sharded.update, sharded.host))
     }
 
-    /// Time that gathering and scattering the weights of one layer adds to its passes.
-    fn exposed_gathers(
-        &self,
-        plan: &Plan,
-        &(_, forward, backward): &(usize, Seconds, Seconds),
-        sharding: &Sharding,
-    ) -> Seconds {
+    /// Time that gathering and scattering the weights of one layer adds to its passes. Across nodes, copies to the host take
+    /// turns with them on the link of the GPU.
+    fn exposed_gathers(&self, plan: &Plan, layer: &GatheredPasses, sharding: &Sharding) -> Seconds {
+        let &GatheredPasses { forward, backward, link, .. } = layer;
+        let group = groups::dp(plan, plan.dense_shards());
+        let leaves = self.fabric.inside_domain(group) < group.ranks;
         let sigma = self.device.gpu.contention.value;
         let again = if plan.reshard_after_forward { sharding.gather } else { Seconds::ZERO };
         let backward_comm = again + sharding.scatter;
         if self.device.stack.overlap.fsdp_prefetch {
-            overlap(forward, sharding.gather, sigma) - forward + overlap(backward, backward_comm, sigma) - backward
+            let pass = |busy: Seconds, moved: Seconds, copied: Seconds| {
+                let least = if leaves && moved > Seconds::ZERO { moved + copied } else { Seconds::ZERO };
+                overlap(busy, moved, sigma).max(least) - busy
+            };
+            pass(forward, sharding.gather, link.forward) + pass(backward, backward_comm, link.backward)
         } else {
             sharding.gather + backward_comm
         }

@@ -1,27 +1,64 @@
-//! Offload to the host: optimizer states and activations.
+//! Optimizer states and activations on the host: copies over the host link, and the update on the host.
 
 use super::costs::Costs;
+use super::counts::LayerChoice;
 use super::data::RankParameters;
+use super::layer::LayerCost;
+use super::stage::Work;
+use crate::cluster::Host;
+use crate::gpu::Copies;
 use crate::plan::{Plan, ZeroStage};
-use crate::units::{Bytes, BytesPerSec, Seconds};
+use crate::units::{Bytes, Seconds};
 
-/// Bytes of host memory that the update of one parameter moves, and the bandwidth of a host's memory per GPU: a socket's
-/// 200 GB/s over the four GPUs that share it. Source: specification §6.8.
-mod host {
-    pub const UPDATE_BYTES: f64 = 28.0;
-    pub const MEMORY_GB_PER_S: f64 = 50.0;
-}
+/// Share by which copies slow down collectives inside the scale-up domain. Source: [nccl-copies].
+const SLOWER_COLLECTIVES: f64 = 0.1;
+/// Speed of the update on Grace against that on x86. Source: [superoffload].
+const GRACE_UPDATE: f64 = 1.3;
 
 impl Costs<'_> {
-    /// Time of the update on the host, with the gradients and weights that move: nothing where nothing is offloaded.
+    /// Bandwidth of copies of one GPU while all GPUs of its node copy: one way at a time without a pipeline, where forward and
+    /// backward passes alternate with one, both ways at once.
+    pub(super) fn copies(&self, plan: &Plan) -> Copies {
+        let link = self.device.gpu.host_copies();
+        if plan.layout.pp > 1 { link.both_ways } else { link.one_way }
+    }
+
+    /// Adds what a layer waits for its activations on their way to the host and back.
     ///
     /// ```text
-    /// shard·(g + w)/bw_host + shard·28 B/bw_dram          specification §6.8
+    /// forward    max(0, A·x/out − F − host) + 0.1·min(TP, A·x/out)          A = activations, x = share on the host
+    /// backward   max(0, A·x/back − B − host) + 0.1·min(TP, A·x/back)        host = waits for launches
     /// ```
     ///
-    /// All of it is exposed. The specification hides it behind backward and forward, but clipping needs the norm of all
-    /// gradients before the first update, and Megatron's `HybridDeviceOptimizer` and DeepSpeed's `CPUAdam` end their step
-    /// before the next forward begins ([megatron-lm], [deepspeed]).
+    /// On x86 the copies take the PCIe link of the GPU, and what moves beside compute over the NIC waits for them
+    /// ([`Work::link`]). Source: specification §6.8.
+    pub(super) fn add_transfer(&self, work: &mut Work, cost: &LayerCost, plan: &Plan, choice: &LayerChoice) {
+        if choice.on_host <= 0.0 {
+            return;
+        }
+        let moved = self.kept_activations(choice.kind, plan) * choice.on_host;
+        let Copies { out, back } = self.copies(plan);
+        let (out, back) = (moved / out, moved / back);
+        let exposed = |copy: Seconds, kernels: Seconds, host: Seconds, tp: Seconds| {
+            (copy - kernels - host).or_zero() + tp.min(copy) * SLOWER_COLLECTIVES
+        };
+        work.host.forward += exposed(out, cost.forward, work.host.forward, work.tp.forward);
+        work.host.backward += exposed(back, cost.dgrad + cost.wgrad, work.host.backward, work.tp.backward);
+        if self.device.host == Host::X86 {
+            work.link.forward += out;
+            work.link.backward += back;
+        }
+    }
+
+    /// Time of the update on the host, copies included: nothing where nothing is offloaded.
+    ///
+    /// ```text
+    /// shard·t_update          x86 with eight GPUs 1.65 ns a parameter, Grace that over 1.3          specification §6.8
+    /// ```
+    ///
+    /// All of it is exposed: clipping needs the norm of all gradients before the first update, and Megatron's
+    /// `HybridDeviceOptimizer` and DeepSpeed's `CPUAdam` end their step before the next forward begins ([megatron-lm],
+    /// [deepspeed]).
     pub(super) fn host_update(&self, plan: &Plan, heaviest: &RankParameters) -> Seconds {
         if plan.offload.optimizer <= 0.0 {
             return Seconds::ZERO;
@@ -29,9 +66,13 @@ impl Costs<'_> {
         let shards = if plan.zero == ZeroStage::Zero { 1.0 } else { f64::from(plan.dense_shards()) };
         let expert_shards = if plan.zero == ZeroStage::Zero { 1.0 } else { f64::from(plan.layout.expert_replicas()) };
         let shard = (heaviest.dense / shards + heaviest.experts / expert_shards) * plan.offload.optimizer;
+        let speed = match self.device.host {
+            Host::X86 => 1.0,
+            Host::Grace => GRACE_UPDATE,
+        };
         let recipe = &self.problem.workload().recipe;
-        let moved = Bytes::new(shard * (recipe.gradient + recipe.weight)) / self.device.gpu.host_link.value;
-        let updated = Bytes::new(shard * host::UPDATE_BYTES) / BytesPerSec::gbytes(host::MEMORY_GB_PER_S);
-        moved + updated
+        let moved = Bytes::new(shard * (recipe.gradient + recipe.weight));
+        let copied = moved / self.device.gpu.host_copies().one_way.out;
+        (self.device.stack.host_update * (shard / speed)).max(copied)
     }
 }

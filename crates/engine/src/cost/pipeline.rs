@@ -73,7 +73,8 @@ impl Costs<'_> {
             return Seconds::ZERO;
         }
         let (payload, gather) = self.stage_payload(plan);
-        self.fabric.send(payload, groups::stage_distance(plan)) + gather
+        let loops = plan.schedule.virtual_stages() > 1 && plan.schedule.rank_of(plan.layout.pp, plan.layout.pp) == 0;
+        self.fabric.pipeline_send(payload, groups::stage_distance(plan), plan.layout.pp, loops) + gather
     }
 
     /// Bytes that one rank sends to the next stage, and the time of the receivers to gather scattered parts.
@@ -167,7 +168,8 @@ impl Costs<'_> {
         let (theta, sigma) = (self.device.stack.overlap.ep, self.device.gpu.contention.value);
         let busy = work.forward() + work.backward();
         let hidden = work.ep_beside * theta;
-        work.ep_beside * (1.0 - theta) + (hidden - busy * BESIDE).or_zero() + hidden.min(busy) * sigma
+        let free = (busy * BESIDE - work.link.sum()).or_zero();
+        work.ep_beside * (1.0 - theta) + (hidden - free).or_zero() + hidden.min(busy) * sigma
     }
 
     /// One forward and one backward that hide each other's expert traffic (`DualPipe`):

@@ -34,18 +34,21 @@ pub struct Work {
     pub ep_exposed: Seconds,
     /// Weight gradients, a part of `compute`.
     pub wgrad: Seconds,
+    /// Copies between the device and an x86 host, on the link that the device shares with its NIC; not in the sums below.
+    pub link: Pair,
 }
 
 impl Work {
     /// Forward time, exposed communication included.
     pub fn forward(&self) -> Seconds {
-        let Self { compute, recompute: _, tp, cp, ep, amax, host, ep_beside: _, ep_exposed: _, wgrad: _ } = self;
+        let Self { compute, recompute: _, tp, cp, ep, amax, host, ep_beside: _, ep_exposed: _, wgrad: _, link: _ } =
+            self;
         compute.forward + tp.forward + cp.forward + ep.forward + amax.forward + host.forward
     }
 
     /// Backward time, exposed communication included.
     pub fn backward(&self) -> Seconds {
-        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside: _, ep_exposed: _, wgrad: _ } = self;
+        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside: _, ep_exposed: _, wgrad: _, link: _ } = self;
         compute.backward + *recompute + tp.backward + cp.backward + ep.backward + amax.backward + host.backward
     }
 
@@ -64,7 +67,7 @@ impl Work {
     #[must_use]
     pub fn beside(&self, other: &Self) -> Self {
         let pair = |forward: Pair, backward: Pair| Pair { forward: forward.forward, backward: backward.backward };
-        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, ep_exposed, wgrad } = *other;
+        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, ep_exposed, wgrad, link } = *other;
         Self {
             compute: pair(self.compute, compute),
             recompute,
@@ -76,6 +79,7 @@ impl Work {
             ep_beside: (self.ep_beside + ep_beside) / 2.0,
             ep_exposed: (self.ep_exposed + ep_exposed) / 2.0,
             wgrad,
+            link: pair(self.link, link),
         }
     }
 
@@ -85,8 +89,9 @@ impl Work {
             to.forward += from.forward * times;
             to.backward += from.backward * times;
         };
-        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, ep_exposed, wgrad } = *other;
+        let Self { compute, recompute, tp, cp, ep, amax, host, ep_beside, ep_exposed, wgrad, link } = *other;
         pair(&mut self.compute, compute);
+        pair(&mut self.link, link);
         self.recompute += recompute * times;
         pair(&mut self.tp, tp);
         pair(&mut self.cp, cp);
@@ -150,6 +155,7 @@ impl Costs<'_> {
             ep_beside: if beside { cost.ep.sum() } else { Seconds::ZERO },
             ep_exposed: Seconds::ZERO,
             wgrad: cost.wgrad,
+            link: Pair::default(),
         };
         work.host = self.host_wait(kind, cost, &work, plan);
         if plan.layout.pp > 1 && plan.layout.tp > 1 && stack.quirks.tp_floor > Seconds::ZERO {
@@ -169,11 +175,7 @@ impl Costs<'_> {
 
     /// Work of one layer under a choice; `base` is its cost without recomputation.
     ///
-    /// ```text
-    /// host waits + max(0, A·x/bw_host − F) forward, + max(0, A·x/bw_host − B) backward          specification §6.8
-    /// ```
-    ///
-    /// x = share of its activations A that goes to the host and comes back beside its kernels.
+    /// Its activations may go to the host and come back beside its kernels ([`Costs::add_transfer`]).
     pub(super) fn work_of(&self, plan: &Plan, base: &LayerCost, choice: &LayerChoice) -> Work {
         let (plan, cost) = self.recomputing(plan, base, choice);
         let mut work = self.layer_work(choice.kind, &cost, &plan);
@@ -194,16 +196,6 @@ impl Costs<'_> {
         let plan = Plan { recompute: choice.recompute, ..*plan };
         let layer = &self.problem.model().kinds[choice.kind];
         (plan, LayerCost { recompute: self.recomputed(layer, &plan, base), ..*base })
-    }
-
-    /// Adds the wait of a layer for the transfer of its activations to the host and back.
-    pub(super) fn add_transfer(&self, work: &mut Work, cost: &LayerCost, plan: &Plan, choice: &LayerChoice) {
-        if choice.on_host > 0.0 {
-            let kept = self.kept_activations(choice.kind, plan);
-            let transfer = kept * choice.on_host / self.device.gpu.host_link.value;
-            work.host.forward += (transfer - cost.forward).or_zero();
-            work.host.backward += (transfer - cost.dgrad - cost.wgrad).or_zero();
-        }
     }
 
     /// Wait of a layer for the host: launches beyond its other work, and synchronisation (§2.9, version 1.1).

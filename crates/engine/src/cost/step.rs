@@ -88,7 +88,19 @@ impl StepTime {
 
     /// `micro_batches` of a rank's work, with `ep` of expert traffic that the schedule could not hide in each.
     pub(super) fn busy(work: &Work, ep: Seconds, micro_batches: f64) -> Self {
-        let Work { compute, recompute, tp, cp, ep: in_line, amax, host, ep_beside: _, ep_exposed: _, wgrad: _ } = *work;
+        let Work {
+            compute,
+            recompute,
+            tp,
+            cp,
+            ep: in_line,
+            amax,
+            host,
+            ep_beside: _,
+            ep_exposed: _,
+            wgrad: _,
+            link: _,
+        } = *work;
         Self {
             compute: compute.sum() * micro_batches,
             recompute: recompute * micro_batches,

@@ -56,34 +56,34 @@ impl Costs<'_> {
         let send = self.stage_send(plan);
         let trace = replay(plan.schedule, plan.layout.pp, micro_batches, &stages, send)?;
         let works = self.chunk_works(plan, &shape);
-        let parts =
-            works
-                .iter()
-                .zip(&stages)
-                .map(|(work, time)| {
-                    let Work {
-                        compute: _,
-                        recompute: _,
-                        tp,
-                        cp,
-                        ep,
-                        amax,
-                        host: _,
-                        ep_beside: _,
-                        ep_exposed: _,
-                        wgrad: _,
-                    } = *work;
-                    let own = |compute, tp, cp, ep| PassParts { compute, tp, cp, ep };
-                    // What is not the chunk's own work is expert traffic.
-                    let before = time.forward - work.forward();
-                    let forward = own(Seconds::ZERO, tp.forward + amax.forward, cp.forward, ep.forward + before)
-                        .filled(time.forward);
-                    let beside = time.backward - work.backward();
-                    let backward = own(Seconds::ZERO, tp.backward + amax.backward, cp.backward, ep.backward + beside)
-                        .filled(time.backward);
-                    (forward, backward)
-                })
-                .collect();
+        let parts = works
+            .iter()
+            .zip(&stages)
+            .map(|(work, time)| {
+                let Work {
+                    compute: _,
+                    recompute: _,
+                    tp,
+                    cp,
+                    ep,
+                    amax,
+                    host: _,
+                    ep_beside: _,
+                    ep_exposed: _,
+                    wgrad: _,
+                    link: _,
+                } = *work;
+                let own = |compute, tp, cp, ep| PassParts { compute, tp, cp, ep };
+                // What is not the chunk's own work is expert traffic.
+                let before = time.forward - work.forward();
+                let forward =
+                    own(Seconds::ZERO, tp.forward + amax.forward, cp.forward, ep.forward + before).filled(time.forward);
+                let beside = time.backward - work.backward();
+                let backward = own(Seconds::ZERO, tp.backward + amax.backward, cp.backward, ep.backward + beside)
+                    .filled(time.backward);
+                (forward, backward)
+            })
+            .collect();
         let bidirectional = plan.schedule.is_bidirectional() && plan.layout.pp > 1;
         let hideable = |work: &Work| if bidirectional { work.ep_beside / 2.0 } else { Seconds::ZERO };
         let hideable = works.iter().map(hideable).collect();
