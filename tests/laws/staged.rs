@@ -2,8 +2,8 @@
 
 use crate::random::{Numbers, plan_of, specs, wide_plan};
 use meshwright::cost::incremental::{
-    Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, Sharding, Stages, layer_bound, least_states,
-    least_time_of_flow,
+    Block, Feeding, Layers, Loaded, Mixing, Parameters, Pipeline, RankMemory, Sharding, Stages, layer_bound,
+    least_states, least_time_of_flow,
 };
 use meshwright::cost::{Costs, Stager};
 use meshwright::plan::{Offload, Plan, ZeroStage};
@@ -185,11 +185,13 @@ fn bounds_never_exceed_the_played_time() {
             assert!(close(again.get(), time.get()), "{plan}: {} and {}", again.get(), time.get());
         }
         let memory = played.footprint.device().get() * (1.0 + ROUNDING);
-        assert!(
-            loaded.memory(&sharding).0.get() <= memory
-                && loaded.least_memory(&least_states(std::iter::once(&sharding))).0.get() <= memory,
-            "{plan}"
-        );
+        assert!(loaded.memory(&sharding).0.get() <= memory, "{plan}");
+        let states = least_states(std::iter::once(&sharding));
+        let lean = RankMemory::new(costs, plan, &layers, &stages).least(&states).0.get();
+        let without = RankMemory::without_activations(costs, plan, &layers, &stages).least(&states).0.get();
+        assert!(lean <= memory && without <= memory, "{plan}: {lean} and {without} over {memory}");
+        let unsharded = Parameters::new(costs, plan, &stages).least_states(costs, plan);
+        assert!(unsharded.iter().zip(&states).all(|(least, own)| least <= own), "{plan}: {unsharded:?} {states:?}");
     });
     assert!(checked >= plans_wanted());
 }

@@ -108,6 +108,12 @@ impl Counts {
         }
     }
 
+    /// Counts plans as rejected by a rule that has rejected others. Returns false if it has not.
+    pub fn reject_more(&mut self, rule: &str, plans: u64) -> bool {
+        let known = self.rejected.get_mut(rule);
+        known.map(|(count, _)| *count += plans).is_some()
+    }
+
     pub fn rejections(&self) -> Vec<RuleCount> {
         let rule = |(&rule, (count, example)): (&&'static str, &(u64, String))| RuleCount {
             rule,

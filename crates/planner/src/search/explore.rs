@@ -12,7 +12,7 @@ use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, legal, too_large_for_hosts};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, Sharding, Stages, least_time_of_flow,
+    Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, RankMemory, Sharding, Stages, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::schedule::replay::StageTime;
@@ -124,6 +124,26 @@ impl Explorer<'_> {
             found.counts.flow += all;
             return;
         }
+        let plan_menu = self.tables.plan_menu(&plan, stages);
+        // What is recomputed weighs on a cost-balanced split: its other recomputations may hold other layers.
+        let one_split = split != LayerSplit::CostBalanced || pipe.recomputes.len() == 1;
+        let available = Bytes::new(found.best.wanted.budget);
+        let lean = || {
+            let offload = Offload { activations: pipe.most_offloaded, ..plan.offload };
+            let memory = RankMemory::new(self.costs, &Plan { offload, ..plan }, layers.floor(), stages);
+            let (needed, rank) = memory.least(&plan_menu.least);
+            (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
+        };
+        let states = RankMemory::without_activations(self.costs, &plan, bare, stages);
+        let (needed, rank) = states.least(&plan_menu.least);
+        if one_split && needed > available {
+            // The example of the rule counts activations too.
+            if !found.counts.reject_more(Rejection::OUT_OF_MEMORY, all) {
+                let reason = lean().unwrap_or(Rejection::OutOfMemory { needed, available, rank });
+                found.counts.reject(&reason, all);
+            }
+            return;
+        }
         let pipeline = Pipeline::new(self.costs, &light, bare, stages);
         let slow_gathered = !engines.gathered || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
         let slow = !engines.replicated || hopeless(pipeline.least_time(Seconds::ZERO), Bytes::ZERO, found);
@@ -131,7 +151,11 @@ impl Explorer<'_> {
             found.counts.flow += all;
             return;
         }
-        let menu = self.tables.menu(&plan, stages);
+        if one_split && let Some(reason) = lean() {
+            found.counts.reject(&reason, all);
+            return;
+        }
+        let menu = self.tables.menu(&plan, &plan_menu);
         let left_out = pipe.below * menu.inexpressible.0;
         if let Some(why) = &menu.inexpressible.1 {
             found.counts.reject(why, left_out);
@@ -150,18 +174,28 @@ impl Explorer<'_> {
         if slow && slow_gathered {
             return cut(found);
         }
-        let lean = Loaded::new(self.costs, pipeline.leanest(layers.floor(), pipe.most_offloaded), stages);
-        let (needed, rank) = lean.least_memory(&menu.least);
-        // What is recomputed weighs on a cost-balanced split: its other recomputations may hold other layers.
-        let one_split = split != LayerSplit::CostBalanced || pipe.recomputes.len() == 1;
-        if one_split && needed.get() > found.best.wanted.budget {
-            let available = Bytes::new(found.best.wanted.budget);
-            found.counts.reject(&Rejection::OutOfMemory { needed, available, rank }, all - left_out);
-            return;
-        }
         if one_split && slow_gathered && is_slow(self.known_flow(&pipeline, found).flow, found) {
             return cut(found);
         }
+        let variant = Variant { light: &pipeline, plan, layers: bare, stages, menu: &menu };
+        self.recomputations(&variant, pipe, shardings, layers, found);
+    }
+
+    /// Searches every recomputation of a pipeline.
+    fn recomputations(
+        &self,
+        light: &Variant,
+        pipe: &Pipe,
+        shardings: u64,
+        layers: &Recomputed,
+        found: &mut SearchState,
+    ) {
+        let Variant { light: pipeline, plan, stages, menu, .. } = *light;
+        let hopeless = |time: Seconds, found: &SearchState| {
+            found.best.is_hopeless(&plan.layout, Price { time, memory: Bytes::ZERO })
+        };
+        let gathered = self.tables.engines(plan.layout.pp).gathered;
+        let sharded = menu.replicated.count + menu.sharded.count;
         let mut enough_recomputed = false;
         for Recomputes { recompute, at, shares } in &pipe.recomputes {
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
@@ -175,51 +209,47 @@ impl Explorer<'_> {
             let light_layers = stages.last_chunk();
             let stages = self.tables.stages(&plan, pipe, layers);
             let differs = stages.last_chunk() != light_layers;
-            let below = (shardings - menu.inexpressible.0) * shares.len() as u64;
-            if differs
-                && !engines.gathered
-                && hopeless(least_time_of_flow(self.costs, &plan, layers, stages), Bytes::ZERO, found)
-            {
-                found.counts.flow += below;
+            let least = || least_time_of_flow(self.costs, &plan, layers, stages);
+            if differs && !gathered && hopeless(least(), found) {
+                found.counts.flow += (shardings - menu.inexpressible.0) * shares.len() as u64;
                 enough_recomputed |= first_layers;
                 continue;
             }
-            let menu = if differs { self.tables.menu(&plan, stages) } else { Arc::clone(&menu) };
+            let other = differs.then(|| self.tables.menu(&plan, &self.tables.plan_menu(&plan, stages)));
+            let menu = other.as_deref().unwrap_or(menu);
             let sharded = menu.replicated.count + menu.sharded.count;
             found.counts.dominated += menu.dominated * shares.len() as u64;
-            if menu.sharded.count == 0 {
-                let least = least_time_of_flow(self.costs, &plan, layers, stages) + menu.edges;
-                if hopeless(least, Bytes::ZERO, found) {
-                    found.counts.flow += sharded * shares.len() as u64;
-                    enough_recomputed |= first_layers;
-                    continue;
-                }
+            if menu.sharded.count == 0 && hopeless(least() + menu.edges, found) {
+                found.counts.flow += sharded * shares.len() as u64;
+                enough_recomputed |= first_layers;
+                continue;
             }
-            let on_device = pipeline.with_layers(self.costs, &plan, layers, stages);
-            enough_recomputed |= self.shares(&on_device, stages, shares, &menu, found) && first_layers;
+            let variant = Variant { light: pipeline, plan, layers, stages, menu };
+            enough_recomputed |= self.shares(&variant, shares, found) && first_layers;
         }
     }
 
     /// Searches every share of offloaded activations and every sharding of one recomputation. Returns whether it is too slow
     /// even without offloading.
-    fn shares(
-        &self,
-        on_device: &Pipeline,
-        stages: &Stages,
-        shares: &[f64],
-        menu: &Menu,
-        found: &mut SearchState,
-    ) -> bool {
-        let layout = on_device.plan.layout;
-        let hopeless =
-            |time: Seconds, memory: Bytes, found: &SearchState| found.best.is_hopeless(&layout, Price { time, memory });
+    fn shares(&self, variant: &Variant, shares: &[f64], found: &mut SearchState) -> bool {
+        let Variant { light, plan, layers, stages, menu } = variant;
+        let hopeless = |time: Seconds, memory: Bytes, found: &SearchState| {
+            found.best.is_hopeless(&plan.layout, Price { time, memory })
+        };
+        let is_slow = |pipeline: &Pipeline, flow: Seconds, found: &SearchState| {
+            hopeless(pipeline.least_time(flow) + menu.edges, Bytes::ZERO, found)
+        };
         let budget = Bytes::new(found.best.wanted.budget);
         let sharded = menu.replicated.count + menu.sharded.count;
         for (fewer, &activations) in shares.iter().enumerate() {
-            let pipeline = on_device.with_offloaded(self.costs, activations);
-            let is_slow = |pipeline: &Pipeline, flow: Seconds, found: &SearchState| {
-                hopeless(pipeline.least_time(flow) + menu.edges, Bytes::ZERO, found)
-            };
+            let plan = Plan { offload: Offload { activations, ..plan.offload }, ..*plan };
+            let memory = RankMemory::new(self.costs, &plan, layers, stages);
+            let (needed, rank) = memory.least(&menu.least);
+            if needed > budget {
+                found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
+                continue;
+            }
+            let pipeline = light.with_layers(self.costs, &plan, layers, stages);
             let mut slow = menu.replicated.count == 0 || is_slow(&pipeline, Seconds::ZERO, found);
             let slow_gathered =
                 menu.sharded.count == 0 || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
@@ -229,12 +259,7 @@ impl Explorer<'_> {
                 found.counts.flow += left;
                 return fewer == 0;
             }
-            let loaded = Loaded::new(self.costs, pipeline, stages);
-            let (needed, rank) = loaded.least_memory(&menu.least);
-            if needed > budget {
-                found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
-                continue;
-            }
+            let loaded = Loaded::with_memory(pipeline, memory);
             let known = if slow { KnownFlow::default() } else { self.known_flow(&loaded.pipeline, found) };
             slow = slow || is_slow(&loaded.pipeline, known.flow, found);
             if slow && slow_gathered {
@@ -340,6 +365,16 @@ impl Explorer<'_> {
         found.paths.add(key, Arc::new(path));
         Flow::Played(Some(played))
     }
+}
+
+/// One recomputation of a pipeline.
+struct Variant<'v> {
+    /// The pipeline with its lightest recomputation.
+    light: &'v Pipeline<'v>,
+    plan: Plan,
+    layers: &'v Layers,
+    stages: &'v Stages,
+    menu: &'v Menu,
 }
 
 /// Lower bound of the time of a pipeline's flow.

@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock, RwLock};
 use crate::space::{Rejection, Space};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Parameters, Sharding, Stages, least_states};
-use meshwright_engine::plan::{Layout, Plan, ZeroStage};
+use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
@@ -69,7 +69,16 @@ pub(super) struct Menu {
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2.
     pub edges: Seconds,
     /// Parameters of the ranks.
-    pub parameters: Parameters,
+    pub parameters: Arc<Parameters>,
+}
+
+/// Menu of one plan, made on first use, and a lower bound of its memory.
+#[derive(Debug)]
+pub(super) struct PlanMenu {
+    /// Lower bound of the bytes of model states and unsharded weights of each class of ranks.
+    pub least: Vec<Bytes>,
+    parameters: Arc<Parameters>,
+    menu: OnceLock<Arc<Menu>>,
 }
 
 /// Shardings of one engine.
@@ -110,35 +119,40 @@ type ContentKey = (Layout, u32, bool);
 /// Menus of one set of restrictions: by plan, and by the parameters of its ranks, for many plans share a menu.
 #[derive(Debug, Default)]
 pub(super) struct Menus {
-    by_plan: RwLock<BTreeMap<MenuKey, Arc<Menu>>>,
+    by_plan: RwLock<BTreeMap<MenuKey, Arc<PlanMenu>>>,
     by_content: RwLock<BTreeMap<ContentKey, Vec<Arc<Menu>>>>,
 }
 
 impl Menus {
-    /// Menu of a plan's layout and schedule.
-    pub fn of(&self, from: (&Costs, &Space), plan: &Plan, stages: &Stages) -> Arc<Menu> {
+    /// Menu of a plan's layout and schedule, to be made.
+    pub fn of(&self, (costs, space): (&Costs, &Space), plan: &Plan, stages: &Stages) -> Arc<PlanMenu> {
         let key = (plan.layout, plan.schedule, plan.split, stages.last_chunk());
         if let Some(known) = self.by_plan.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
-        let menu = self.with(from, plan, Parameters::new(from.0, plan, stages));
+        let parameters = Arc::new(Parameters::new(costs, plan, stages));
+        let least = least_bytes(costs, space, plan, &parameters);
+        let menu = Arc::new(PlanMenu { least, parameters, menu: OnceLock::new() });
         Arc::clone(self.by_plan.write().expect("no writer panics").entry(key).or_insert(menu))
     }
 
-    /// Menu of a layout and the parameters of its ranks: of a schedule it depends only on how many copies of the weights a
-    /// rank has, and on whether one rank has both ends of the model.
-    fn with(&self, from: (&Costs, &Space), plan: &Plan, parameters: Parameters) -> Arc<Menu> {
+    /// The menu itself: of a schedule it depends only on how many copies of the weights a rank has, and on whether one rank has
+    /// both ends of the model.
+    pub fn made(&self, from: (&Costs, &Space), plan: &Plan, menu: &PlanMenu) -> Arc<Menu> {
+        Arc::clone(menu.menu.get_or_init(|| self.with(from, plan, &menu.parameters)))
+    }
+
+    fn with(&self, from: (&Costs, &Space), plan: &Plan, parameters: &Arc<Parameters>) -> Arc<Menu> {
         let key = (plan.layout, plan.schedule.weight_copies(), plan.schedule.joins_ends(plan.layout.pp));
-        let find =
-            |menus: &[Arc<Menu>], own: &Parameters| menus.iter().find(|known| known.parameters == *own).map(Arc::clone);
-        let known = self.by_content.read().expect("no writer panics").get(&key).and_then(|all| find(all, &parameters));
+        let find = |menus: &[Arc<Menu>]| menus.iter().find(|known| known.parameters == *parameters).map(Arc::clone);
+        let known = self.by_content.read().expect("no writer panics").get(&key).and_then(|all| find(all));
         if let Some(known) = known {
             return known;
         }
-        let menu = Arc::new(Menu::new(from, plan, parameters));
+        let menu = Arc::new(Menu::new(from, plan, Arc::clone(parameters)));
         let mut shared = self.by_content.write().expect("no writer panics");
         let menus = shared.entry(key).or_default();
-        if let Some(known) = find(menus, &menu.parameters) {
+        if let Some(known) = find(menus) {
             return known;
         }
         menus.push(Arc::clone(&menu));
@@ -146,10 +160,21 @@ impl Menus {
     }
 }
 
+/// Lower bound of the bytes of states and unsharded weights of each class of ranks, over all shardings of a plan's layout.
+fn least_bytes(costs: &Costs, space: &Space, plan: &Plan, parameters: &Parameters) -> Vec<Bytes> {
+    let of_stage = |zero: ZeroStage| {
+        let optimizer = space.offloaded_optimizer(zero).into_iter().fold(0.0, f64::max);
+        let plan = Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..*plan };
+        parameters.least_states(costs, &plan)
+    };
+    let lesser = |a: Vec<Bytes>, b: Vec<Bytes>| a.into_iter().zip(b).map(|(a, b)| a.min(b)).collect();
+    space.zero_stages(plan.layout.pp).into_iter().map(of_stage).reduce(lesser).unwrap_or_default()
+}
+
 impl Menu {
     /// Builds the menu. A shard group that another of its ZeRO stage and rank order dominates is left out with all its
     /// shares of offloaded optimizer states: a sharding that dominates on the device dominates with any offloaded share.
-    fn new((costs, space): (&Costs, &Space), plan: &Plan, parameters: Parameters) -> Self {
+    fn new((costs, space): (&Costs, &Space), plan: &Plan, parameters: Arc<Parameters>) -> Self {
         let mut kept: Vec<(Sharding, Plan, Arc<[f64]>)> = Vec::new();
         let (mut dominated, mut inexpressible) = (0, (0, None));
         for (choice, hosts) in space.shardings_by_host(&plan.layout) {

@@ -7,7 +7,7 @@ use itertools::Itertools as _;
 use rayon::prelude::*;
 
 use super::cache::{CostCache, FeedingKey, SimulatorKey};
-use super::menus::{Menu, Menus};
+use super::menus::{Menu, Menus, PlanMenu};
 use crate::space::Space;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Feeding, Layers, Mixing, Stages};
@@ -194,9 +194,14 @@ impl<'t> Tables<'t> {
         count
     }
 
-    /// Menu of a plan's layout and schedule.
-    pub fn menu(&self, plan: &Plan, stages: &Stages) -> Arc<Menu> {
+    /// Menu of a plan's layout and schedule, to be made.
+    pub fn plan_menu(&self, plan: &Plan, stages: &Stages) -> Arc<PlanMenu> {
         self.menus.of((self.costs, self.space), plan, stages)
+    }
+
+    /// Menu of a plan's layout and schedule.
+    pub fn menu(&self, plan: &Plan, menu: &PlanMenu) -> Arc<Menu> {
+        self.menus.made((self.costs, self.space), plan, menu)
     }
 
     /// Critical-path bound of a simulated pipeline: the longest path through the rank with the most work, and zero if there

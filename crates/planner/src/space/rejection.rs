@@ -164,6 +164,9 @@ pub enum Rejection {
 }
 
 impl Rejection {
+    /// Rule of a plan that exceeds the memory of a device.
+    pub const OUT_OF_MEMORY: &'static str = "out-of-memory";
+
     /// Whether only memory prevents the plan from running, so that its cost is defined.
     pub const fn is_of_memory(&self) -> bool {
         matches!(self, Self::OutOfMemory { .. } | Self::HostMemory { .. })
@@ -189,7 +192,7 @@ impl Rejection {
             Self::Combination(_) => "combination",
             Self::Restricted(_) => "restricted",
             Self::Inexpressible { .. } => "framework",
-            Self::OutOfMemory { .. } => "out-of-memory",
+            Self::OutOfMemory { .. } => Self::OUT_OF_MEMORY,
             Self::HostMemory { .. } => "host-memory",
         }
     }

@@ -14,7 +14,7 @@ use crate::cost::fsdp::{Around, GatheredLayers};
 use crate::cost::pipeline::Flow;
 use crate::cost::stage::ShapeCost;
 use crate::cost::stage::{self, Work};
-use crate::plan::{Offload, Plan, RankOrder, Recompute, ZeroStage};
+use crate::plan::{Plan, RankOrder, Recompute, ZeroStage};
 use crate::schedule::replay::StageTime;
 use crate::units::{Bytes, Seconds};
 
@@ -71,27 +71,6 @@ impl<'l> Pipeline<'l> {
             least * ROUNDING - (flow.busy.total() - flow.busy.pipeline_bubble)
         });
         Self { plan, layers, flow, least_bubble, stages, sends }
-    }
-
-    /// Pipeline with another share of its activations on the host.
-    #[must_use]
-    pub fn with_offloaded(&self, costs: &Costs, activations: f64) -> Self {
-        let plan = Plan { offload: Offload { activations, ..self.plan.offload }, ..self.plan };
-        if activations.to_bits() == self.plan.offload.activations.to_bits() {
-            return self.clone();
-        }
-        Self::with_sends(costs, &plan, self.layers, self.stages, self.sends)
-    }
-
-    /// Flow with the fewest bytes that any recomputation keeps: half of a layer's input, less the offloaded share.
-    pub fn leanest<'f>(&self, floor: &'f Layers, activations: f64) -> Pipeline<'f>
-    where
-        'l: 'f,
-    {
-        let offload = Offload { activations, ..self.plan.offload };
-        let plan = Plan { offload, recompute: Recompute::None, ..self.plan };
-        let Self { flow, least_bubble, stages, sends, .. } = *self;
-        Pipeline { plan, layers: floor, flow, least_bubble, stages, sends }
     }
 
     /// Its layers under ZeRO 3.
@@ -152,10 +131,18 @@ pub struct Loaded<'l> {
     pub pipeline: Pipeline<'l>,
     /// Its layers under ZeRO 3; counted when a sharding asks.
     gathered: OnceCell<GatheredLayers>,
+    /// Memory of its ranks.
+    memory: RankMemory,
+}
+
+/// Memory of the ranks of a pipeline beside their states.
+#[derive(Clone, Debug)]
+pub struct RankMemory {
     /// Of each class of ranks.
     held: Vec<Held>,
     /// Beside the tensors of each rank.
     reserve: Reserve,
+    caches: Bytes,
 }
 
 /// Bytes of a class of ranks beside its states, on the rank that needs the most of them.
@@ -171,9 +158,13 @@ const ORDERS: [RankOrder; 2] = [RankOrder::PipelineOutermost, RankOrder::DataOut
 impl<'l> Loaded<'l> {
     /// Sizes a pipeline.
     pub fn new(costs: &Costs, pipeline: Pipeline<'l>, stages: &Stages) -> Self {
-        let plan = &pipeline.plan;
-        let (held, reserve) = (held(costs, plan, pipeline.layers, stages), costs.reserve(plan));
-        Self { gathered: OnceCell::new(), held, reserve, pipeline }
+        let memory = RankMemory::new(costs, &pipeline.plan, pipeline.layers, stages);
+        Self::with_memory(pipeline, memory)
+    }
+
+    /// A pipeline that is sized already.
+    pub const fn with_memory(pipeline: Pipeline<'l>, memory: RankMemory) -> Self {
+        Self { gathered: OnceCell::new(), memory, pipeline }
     }
 
     /// Step time and memory with a sharding, by the closed forms: what [`Costs::evaluate`] says.
@@ -220,11 +211,34 @@ impl<'l> Loaded<'l> {
 
     /// Memory of the fullest rank, and which that is.
     pub fn memory(&self, sharding: &Sharding) -> (Bytes, u32) {
+        self.memory.of(sharding)
+    }
+}
+
+impl RankMemory {
+    /// Sizes the layers of a plan on a pipeline; its sharding is not read.
+    pub fn new(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Self {
+        Self { held: held(costs, plan, layers, stages), reserve: costs.reserve(plan), caches: layers.caches }
+    }
+
+    /// Memory of the same ranks without activations: a lower bound that no schedule is asked for.
+    pub fn without_activations(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Self {
+        let held = |hold: &Hold| {
+            let working_set = if hold.is_last { layers.working_set.1 } else { layers.working_set.0 };
+            Held { rank: hold.ranks[0], activations: Bytes::ZERO, working_set }
+        };
+        let held = stages.holds.iter().map(held).collect();
+        Self { held, reserve: costs.reserve(plan), caches: layers.caches }
+    }
+
+    /// Memory of the fullest rank with a sharding, and which that is.
+    fn of(&self, sharding: &Sharding) -> (Bytes, u32) {
         let mut most = (Bytes::ZERO, 0);
         for (held, &states) in self.held.iter().zip(&sharding.states) {
             let transient = held.working_set + sharding.unsharded;
-            let (caches, all) = (self.pipeline.layers.caches, (states, Bytes::ZERO, Bytes::ZERO));
-            let needed = Footprint::of_rank(held.rank, self.reserve, all, held.activations, transient, caches).device();
+            let all = (states, Bytes::ZERO, Bytes::ZERO);
+            let needed =
+                Footprint::of_rank(held.rank, self.reserve, all, held.activations, transient, self.caches).device();
             if needed > most.0 {
                 most = (needed, held.rank);
             }
@@ -232,12 +246,14 @@ impl<'l> Loaded<'l> {
         most
     }
 
-    /// Memory that no sharding goes below which leaves at least `states` to each class of ranks.
-    pub fn least_memory(&self, states: &[Bytes]) -> (Bytes, u32) {
+    /// Lower bound of the memory of the fullest rank, and which that is, over all shardings that leave at least `states` to each
+    /// class of ranks.
+    pub fn least(&self, states: &[Bytes]) -> (Bytes, u32) {
         let mut most = (Bytes::ZERO, 0);
         for (held, &states) in self.held.iter().zip(states) {
-            let (caches, all) = (self.pipeline.layers.caches, (states, Bytes::ZERO, Bytes::ZERO));
-            let needed = Footprint::of_rank(held.rank, self.reserve, all, held.activations, held.working_set, caches);
+            let all = (states, Bytes::ZERO, Bytes::ZERO);
+            let needed =
+                Footprint::of_rank(held.rank, self.reserve, all, held.activations, held.working_set, self.caches);
             let needed = needed.device();
             if needed * ROUNDING > most.0 {
                 most = (needed * ROUNDING, held.rank);

@@ -71,6 +71,18 @@ impl Parameters {
         Self { heaviest: heaviest(&all), largest: largest(&held), held, gathered, whole_gradients }
     }
 
+    /// Lower bound of the bytes of states and unsharded weights of each class of ranks, over all shard groups of a plan's ZeRO stage
+    /// and all shares of its optimizer on the host up to its own.
+    pub fn least_states(&self, costs: &Costs, plan: &Plan) -> Vec<Bytes> {
+        let plan = Plan { shard_group: None, ..*plan };
+        let unsharded = match plan.zero {
+            ZeroStage::Three => self.gathered[0].min(self.gathered[1]),
+            ZeroStage::Two => self.whole_gradients,
+            ZeroStage::Zero | ZeroStage::One => Bytes::ZERO,
+        };
+        self.states(costs, &plan).into_iter().map(|states| states + unsharded).collect()
+    }
+
     /// Time of the update under a plan's sharding, on the device and on the host.
     fn update(&self, costs: &Costs, plan: &Plan) -> (Seconds, Seconds) {
         costs.longest_update(plan, self.largest.iter().map(|held| (held, plan.offload)))
@@ -150,8 +162,9 @@ impl Sharding {
             let (device, host) = parameters.update(costs, &at(share));
             (device + host) * ROUNDING
         };
-        let update = shares.iter().map(update).reduce(Seconds::min).unwrap_or_default();
-        let most = shares.iter().copied().fold(0.0, f64::max);
+        // The update of each rank grows or shrinks evenly with the share.
+        let (least, most) = shares.iter().fold((1.0_f64, 0.0_f64), |(a, b), &share| (a.min(share), b.max(share)));
+        let update = [least, most].iter().map(update).fold(Seconds::new(f64::INFINITY), Seconds::min);
         let states = parameters.states(costs, &at(most));
         Self { engine: self.engine.with_update((update, Seconds::ZERO)), states, ..self }
     }
