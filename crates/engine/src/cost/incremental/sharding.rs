@@ -179,7 +179,13 @@ impl Sharding {
                 unreachable!("a ZeRO stage has one engine")
             }
         };
+        // A smaller shard group leaves a scale-up domain no sooner.
+        let shard_group = match (self.shard_group, other.shard_group) {
+            (Some(mine), Some(theirs)) => Some(mine.min(theirs)),
+            (mine, theirs) => mine.or(theirs),
+        };
         Self {
+            shard_group,
             reshard_after_forward: self.reshard_after_forward && other.reshard_after_forward,
             engine,
             states: self.states.iter().zip(&other.states).map(|(a, b)| a.min(*b)).collect(),
