@@ -16,7 +16,7 @@ pub struct RecomputePoint {
     pub again: f64,
     /// Option of the last layer added.
     pub option: usize,
-    /// RecomputePoint of the frontier with one layer fewer.
+    /// Index of its point on the frontier with one layer fewer.
     pub before: usize,
 }
 

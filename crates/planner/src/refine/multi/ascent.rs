@@ -20,6 +20,8 @@ const SLOWER: f64 = 0.85;
 const BETTER: f64 = 1e-6;
 /// Rounds after which paths without weight are dropped.
 const DROP_EVERY: usize = 50;
+/// Rounds after which columns that no split under the cutoff has are dropped.
+const FIX_EVERY: usize = 100;
 /// Work of pricing a column, in multiplications.
 const COLUMN: usize = 24;
 
@@ -81,15 +83,15 @@ fn ascended(
     cutoff: f64,
     (paths, work, short): (&mut PathView, &mut usize, &mut Option<Vec<usize>>),
 ) -> Option<Rest> {
-    let columns: usize = node.left.iter().map(Vec::len).sum();
+    let mut packed = dual.packed(&node.left);
     let schedule = if node.depth == 0 { AT_ROOT } else { BELOW };
     let mut at = node.multipliers.clone();
     let mut best = f64::NEG_INFINITY;
     let (mut pace, mut stalled) = (FIRST_PACE, 0);
     let mut mean = Mean::new(node.left.len());
     for round in 0..schedule.rounds {
-        *work += COLUMN * columns + 2 * dual.width() * at.paths.len();
-        let minimiser = dual.minimise(&node.left, &at, paths)?;
+        *work += COLUMN * packed.len() + 2 * dual.width() * at.paths.len();
+        let minimiser = dual.minimise(&packed, &at, paths)?;
         mean.take(dual, &minimiser, schedule.newest);
         if minimiser.value > best + BETTER * cutoff {
             (pace, stalled) = ((pace * FASTER).min(MOST_PACE), 0);
@@ -130,16 +132,29 @@ fn ascended(
         if round % DROP_EVERY == DROP_EVERY - 1 {
             drop_unweighted(&mut node.multipliers, &mut at);
         }
+        if round % FIX_EVERY == FIX_EVERY - 1 {
+            let before = packed.len();
+            drop_columns(dual, &mut node, cutoff, paths)?;
+            if node.left.iter().map(Vec::len).sum::<usize>() < before {
+                packed = dual.packed(&node.left);
+            }
+        }
     }
     node.bound = node.bound.max(best);
+    let each = drop_columns(dual, &mut node, cutoff, paths)?;
+    Some(Rest { node, shares: mean.shares, each })
+}
+
+/// Drops the columns of a node whose own bound reaches the cutoff, and returns the bounds of the others; `None` if a rank has none
+/// left.
+fn drop_columns(dual: &Dual, node: &mut SearchNode, cutoff: f64, paths: &PathView) -> Option<Vec<Vec<f64>>> {
     let mut each = dual.bound_of_each(&node.left, &node.multipliers, paths);
     for (left, each) in node.left.iter_mut().zip(&mut each) {
         let mut bounds = each.iter();
         left.retain(|_| bounds.next().is_some_and(|&bound| bound < cutoff));
         each.retain(|&bound| bound < cutoff);
     }
-    let is_empty = node.left.iter().any(Vec::is_empty);
-    (!is_empty).then_some(Rest { node, shares: mean.shares, each })
+    (!node.left.iter().any(Vec::is_empty)).then_some(each)
 }
 
 /// Running mean of the minimisers.

@@ -1,4 +1,4 @@
-//! SearchNode and bound over the columns of ranks.
+//! Branch and bound over the columns of ranks.
 
 use rayon::prelude::*;
 
@@ -196,7 +196,7 @@ impl Tree<'_> {
         (cuts[program.chunks] == program.len()).then_some(cuts)
     }
 
-    /// Rank to node on, and its columns in parts: by layers of the rank where any rank's differ, else by layers of each stage. `None`
+    /// Rank to branch on, and its columns in parts: by layers of the rank where any rank's differ, else by layers of each stage. `None`
     /// where every rank is in one part.
     fn parts(&self, here: &SearchNode, shares: &[Vec<(usize, f64)>]) -> Option<(usize, Vec<Vec<usize>>)> {
         let by_rank = |rank: usize, column: usize| vec![self.dual.sizes[rank][column].iter().sum::<u32>()];

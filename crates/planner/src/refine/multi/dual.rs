@@ -3,6 +3,7 @@
 //! Nothing here holds the program itself, so that nodes are raised on several threads.
 
 use crate::refine::multi::columns::{Columns, RankColumns};
+use crate::refine::multi::packed::{Cheapest, NEVER, PackedColumns, PackedRank};
 use crate::refine::multi::shapes::StageShapes;
 use crate::refine::paths::{length, project, stage_times};
 use crate::refine::program::StageProgram;
@@ -86,11 +87,6 @@ pub struct Multipliers {
 pub const VIOLATED: f64 = 1e-4;
 /// Most paths in a pool.
 const MOST_PATHS: usize = 4000;
-/// Cost of what no column offers.
-const NEVER: f64 = f64::INFINITY;
-
-/// Cheapest column of a rank for each number of layers: its reduced cost, and its index.
-type Cheapest = Vec<(f64, usize)>;
 
 /// Minimiser of the Lagrangian for one vector of multipliers.
 pub struct Minimiser {
@@ -169,19 +165,42 @@ impl<'a> Dual<'a> {
         })
     }
 
-    fn cheapest(&self, rank: usize, left: &[usize], costs: impl Iterator<Item = f64>) -> Cheapest {
+    /// Cheapest reduced costs of a rank, by number of layers.
+    fn cheapest(&self, rank: usize, left: &[usize], costs: &[f64]) -> Cheapest {
         let layers = &self.layers[rank];
         let mut list: Cheapest = Vec::with_capacity(16);
-        for (&column, cost) in left.iter().zip(costs) {
+        for (&column, &cost) in left.iter().zip(costs) {
             let layers = layers[column];
             if layers >= list.len() {
-                list.resize(layers + 1, (NEVER, 0));
+                list.resize(layers + 1, NEVER);
             }
-            if cost < list[layers].0 {
-                list[layers] = (cost, column);
-            }
+            list[layers] = list[layers].min(cost);
         }
         list
+    }
+
+    /// Packs the columns left of a node: times that paths count, unplaced recomputation, layers of each kind.
+    pub fn packed(&self, left: &[Vec<usize>]) -> PackedColumns {
+        let kinds = self.totals.len();
+        let of_rank = |(rank, left): (usize, &Vec<usize>)| {
+            let of_rank = &self.columns.ranks[rank];
+            let times = self.from[rank + 1] - self.from[rank];
+            let addend = |column: usize, at: usize| match at.checked_sub(times) {
+                None => of_rank.times(column)[at],
+                Some(0) => of_rank.unplaced(column),
+                Some(kind) => self.kinds[rank][column * kinds + kind - 1],
+            };
+            PackedRank::new(left, |column| self.layers[rank][column], times + 1 + kinds, addend)
+        };
+        PackedColumns::new(left.iter().enumerate().map(of_rank).collect())
+    }
+
+    /// Factors of the addends of a rank's reduced costs.
+    fn factors(&self, rank: usize, blend: &[f64], kinds: &[f64]) -> Vec<f64> {
+        let counted = &blend[self.from[rank]..self.from[rank + 1]];
+        let v = self.columns.ranks[rank].chunks.len();
+        let unplaced = counted[v..2 * v].iter().copied().fold(NEVER, f64::min);
+        counted.iter().copied().chain([unplaced]).chain(kinds.iter().map(|multiplier| -multiplier)).collect()
     }
 
     /// Minimises the Lagrangian: the least sum of reduced costs over ranks that together hold every layer.
@@ -192,12 +211,10 @@ impl<'a> Dual<'a> {
     ///
     /// Weak duality: for no w ≥ 0 with Σ w = 1 and no π is L above the longest path of the shortest split. `None` where no columns
     /// hold n layers together.
-    pub fn minimise(&self, left: &[Vec<usize>], multipliers: &Multipliers, paths: &PathView) -> Option<Minimiser> {
+    pub fn minimise(&self, left: &PackedColumns, multipliers: &Multipliers, paths: &PathView) -> Option<Minimiser> {
         let blend = self.blend(multipliers, paths);
-        let of_rank = |(rank, left): (usize, &Vec<usize>)| {
-            self.cheapest(rank, left, self.reduced_costs(rank, left, &blend, &multipliers.kinds))
-        };
-        let cheapest: Vec<Cheapest> = left.iter().enumerate().map(of_rank).collect();
+        let costs = left.costs(|rank| self.factors(rank, &blend, &multipliers.kinds));
+        let cheapest = left.cheapest(&costs);
         let n = self.items;
         let mut tables = vec![vec![0.0]];
         for list in &cheapest {
@@ -212,10 +229,10 @@ impl<'a> Dual<'a> {
         for (rank, list) in cheapest.iter().enumerate().rev() {
             let before = |layers: usize| {
                 let so_far = at.checked_sub(layers).and_then(|rest| tables[rank].get(rest));
-                so_far.map_or(NEVER, |so_far| so_far + list[layers].0)
+                so_far.map_or(NEVER, |so_far| so_far + list[layers])
             };
             let layers = (0..list.len()).min_by(|&a, &b| before(a).total_cmp(&before(b)))?;
-            chosen[rank] = list[layers].1;
+            chosen[rank] = left.column(rank, layers, &costs, list[layers])?;
             at -= layers;
         }
         Some(Minimiser { value: sum + self.given(multipliers), chosen, weights: blend })
@@ -232,7 +249,7 @@ impl<'a> Dual<'a> {
             self.reduced_costs(rank, left, &blend, &multipliers.kinds).collect::<Vec<f64>>()
         };
         let costs: Vec<Vec<f64>> = left.iter().enumerate().map(of_rank).collect();
-        let of_rank = |(rank, left): (usize, &Vec<usize>)| self.cheapest(rank, left, costs[rank].iter().copied());
+        let of_rank = |(rank, left): (usize, &Vec<usize>)| self.cheapest(rank, left, &costs[rank]);
         let cheapest: Vec<Cheapest> = left.iter().enumerate().map(of_rank).collect();
         let (n, ranks, given) = (self.items, left.len(), self.given(multipliers));
         let mut behind = vec![vec![0.0]];
@@ -383,9 +400,9 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 }
 
 /// Least cost of ranks by the number of layers that they hold together, `most` or fewer, with one rank more.
-fn extended(table: &[f64], list: &Cheapest, most: usize) -> Vec<f64> {
+fn extended(table: &[f64], list: &[f64], most: usize) -> Vec<f64> {
     let mut next = vec![NEVER; (table.len() + list.len()).saturating_sub(1).min(most + 1)];
-    for (layers, &(cost, _)) in list.iter().enumerate().filter(|(_, (cost, _))| *cost < NEVER) {
+    for (layers, &cost) in list.iter().enumerate().filter(|(_, cost)| **cost < NEVER) {
         if layers < next.len() {
             next[layers..].iter_mut().zip(table).for_each(|(to, from)| *to = to.min(from + cost));
         }

@@ -9,6 +9,7 @@ mod coverage;
 mod dual;
 mod local_search;
 pub mod memory;
+mod packed;
 mod rechoice;
 mod recomputation;
 mod shapes;
