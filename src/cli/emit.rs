@@ -148,8 +148,8 @@ struct Document {
     arguments: Option<ProblemArgs>,
     #[serde(default)]
     plans: Vec<Planned>,
-    /// Plan of an `explain` document; in a `plan` document, a count.
-    priced: Option<serde_json::Value>,
+    /// Plan of an `explain` document.
+    prediction: Option<Planned>,
 }
 
 #[derive(Deserialize)]
@@ -170,8 +170,7 @@ fn earlier(path: &std::path::Path, rank: u32) -> Result<(ProblemArgs, String)> {
     let arguments = document.arguments.ok_or_else(|| {
         anyhow!("{origin}: has no `arguments`, so it is older than `emit`\n\nhint: run `plan --format json` again")
     })?;
-    let explained = document.priced.and_then(|priced| Planned::deserialize(priced).ok());
-    let plans: Vec<Planned> = document.plans.into_iter().chain(explained).collect();
+    let plans: Vec<Planned> = document.plans.into_iter().chain(document.prediction).collect();
     let plan =
         plans.get(rank as usize - 1).ok_or_else(|| anyhow!("{origin}: has {} plans, and no {rank}", plans.len()))?;
     Ok((arguments, plan.plan.clone()))

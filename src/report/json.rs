@@ -206,7 +206,7 @@ struct PlanDocument {
     tied_with_first: usize,
     plans_to_time: Vec<usize>,
     considered: u64,
-    priced: u64,
+    evaluated: u64,
     rejected: Map<String, Value>,
     certificate: meshwright_planner::search::Certificate,
     nearest_miss: Option<NearestMiss>,
@@ -279,7 +279,7 @@ pub fn ranking(problem: &Problem, ranking: &Ranking, answer: &Answer) -> serde_j
         plans_to_time: ties.to_time(),
         plans: ranking.evaluations.iter().map(|evaluation| Priced::new(problem, evaluation)).collect(),
         considered: ranking.considered,
-        priced: ranking.priced,
+        evaluated: ranking.evaluated,
         rejected: ranking.rejections.iter().map(|rule| (rule.rule.to_owned(), rule.count.into())).collect(),
         certificate: ranking.certificate.clone(),
         nearest_miss: ranking
@@ -317,7 +317,7 @@ struct ExplainDocument {
     problem: Question,
     runs: bool,
     reasons: Vec<Reason>,
-    priced: Option<Priced>,
+    prediction: Option<Priced>,
     ranks: Vec<RankMemory>,
 }
 
@@ -337,7 +337,7 @@ pub fn explanation(
         problem: question(costs.problem),
         runs: rejections.is_empty(),
         reasons: rejections.iter().map(|r| Reason { rule: r.rule(), reason: r.to_string() }).collect(),
-        priced: evaluation.map(|evaluation| Priced::new(costs.problem, evaluation)),
+        prediction: evaluation.map(|evaluation| Priced::new(costs.problem, evaluation)),
         ranks: footprints.iter().map(RankMemory::new).collect(),
     })
 }

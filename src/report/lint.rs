@@ -110,7 +110,7 @@ struct Document<'a> {
     command: &'a str,
     ok: bool,
     problem: Option<Question>,
-    priced: Option<Priced>,
+    prediction: Option<Priced>,
     chance_of_oom: Option<f64>,
     ranks: Vec<RankMemory>,
     crossings: &'a [Crossing],
@@ -135,7 +135,7 @@ pub fn json(answer: &LintAnswer) -> serde_json::Result<String> {
         command,
         ok: !report.failed(),
         problem: problem.map(super::json::question),
-        priced: problem.zip(report.evaluation.as_ref()).map(|(problem, evaluation)| Priced::new(problem, evaluation)),
+        prediction: problem.zip(report.evaluation.as_ref()).map(|(problem, evaluation)| Priced::new(problem, evaluation)),
         chance_of_oom: problem
             .zip(report.evaluation.as_ref())
             .map(|(problem, evaluation)| Confidence::new(problem, evaluation).oom_probability),

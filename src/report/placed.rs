@@ -179,7 +179,7 @@ struct PlacementFigures {
     step_time_in_order_s: f64,
     gain: f64,
     enumerated: bool,
-    priced: usize,
+    evaluated: usize,
     /// Host of each node rank, counted from 0 in the cluster's own order; empty if the rank order is as fast.
     host_order: Vec<u32>,
 }
@@ -188,16 +188,16 @@ impl PlacedDocument {
     /// JSON form of an entry.
     pub fn new(problem: &Problem, entry: &Entry) -> Self {
         let placed = entry.outcome.as_ref().ok().map(|placed| {
-            let (enumerated, priced) = match placed.found {
-                PlacementMethod::Enumerated(priced) => (true, priced),
-                PlacementMethod::Program(priced) => (false, priced),
+            let (enumerated, evaluated) = match placed.found {
+                PlacementMethod::Enumerated(evaluated) => (true, evaluated),
+                PlacementMethod::Program(evaluated) => (false, evaluated),
             };
             PlacementFigures {
                 step_time_s: placed.step.get(),
                 step_time_in_order_s: placed.in_order.get(),
                 gain: placed.gain(),
                 enumerated,
-                priced,
+                evaluated,
                 plan: placed.plan.to_string(),
                 host_order: hosts(problem, placed),
             }

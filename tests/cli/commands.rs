@@ -106,7 +106,7 @@ fn plan_json_adds_up() {
         assert!((tokens / figure("tokens_per_s_per_gpu") - 1.0).abs() < 1e-9);
         assert!((0.0..1.0).contains(&figure("mfu")) && figure("headroom_gib") >= 0.0);
     }
-    assert!(answer["considered"].as_u64() >= answer["priced"].as_u64());
+    assert!(answer["considered"].as_u64() >= answer["evaluated"].as_u64());
     assert!(answer["rejected"].is_object());
 }
 

@@ -56,7 +56,7 @@ fn a_legal_launch_is_priced_rank_by_rank() {
     let (answer, code) = json(&script("good.sh", GOOD), &["--quick"]);
     assert_eq!((code, &answer["schema"], &answer["ok"]), (0, &Value::from(1), &Value::from(true)), "{answer}");
     assert_eq!(answer["ranks"].as_array().unwrap().len(), 4);
-    assert!(answer["priced"]["step_time_s"].as_f64().unwrap() > 0.0);
+    assert!(answer["prediction"]["step_time_s"].as_f64().unwrap() > 0.0);
     assert!((0.0..=1.0).contains(&answer["chance_of_oom"].as_f64().unwrap()));
     assert!(answer["command"].as_str().unwrap().starts_with("meshwright explain llama3-70b dgx-h100-1k --gpus 128"));
 }
@@ -76,7 +76,7 @@ fn the_command_that_is_printed_prices_the_same() {
     }
     words.extend(["--hbm-profile", "tight", "--format", "json"]);
     let explained: Value = serde_json::from_str(&out(&run(&words[1..]))).unwrap();
-    assert_eq!(explained["priced"]["step_time_s"], answer["priced"]["step_time_s"], "{command}");
+    assert_eq!(explained["prediction"]["step_time_s"], answer["prediction"]["step_time_s"], "{command}");
 }
 
 #[test]
@@ -136,7 +136,7 @@ fn what_is_faster_is_really_faster() {
                 --recompute-method uniform --recompute-num-layers 1";
     let (answer, code) = json(&script("slow.sh", more), &[]);
     assert_eq!(code, 0, "{answer}");
-    let now = answer["priced"]["step_time_s"].as_f64().unwrap();
+    let now = answer["prediction"]["step_time_s"].as_f64().unwrap();
     assert!(answer["best"]["step_time_s"].as_f64().unwrap() < now);
     let changes = answer["changes"].as_array().unwrap();
     assert!(!changes.is_empty());
@@ -210,7 +210,7 @@ fn causes(answer: &Value) -> Vec<(String, f64)> {
 fn a_measured_step_is_explained() {
     let path = script("measured.sh", GOOD);
     let (answer, _) = json(&path, &["--quick"]);
-    let predicted = answer["priced"]["step_time_s"].as_f64().unwrap();
+    let predicted = answer["prediction"]["step_time_s"].as_f64().unwrap();
     let (near, _) = json(&path, &["--quick", "--measured", &format!("{:.3} s", predicted * 1.05)]);
     assert_eq!(near["diagnosis"]["within_error"], true);
     let (slow, _) = json(&path, &["--quick", "--measured", &format!("{:.3} s", predicted * 1.8)]);

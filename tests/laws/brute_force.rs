@@ -172,7 +172,7 @@ fn adds_up(what: &str, found: &Ranking, size: u64) {
     let certificate = &found.certificate;
     assert_eq!(certificate.size, size, "{what}: plans of the space");
     let cut: u64 = certificate.cut.iter().map(|cut| cut.count).sum();
-    let sum = certificate.priced + certificate.rejected + certificate.dominated + cut;
+    let sum = certificate.evaluated + certificate.rejected + certificate.dominated + cut;
     assert_eq!(sum, size, "{what}: every plan is counted once: {certificate:?}");
 }
 

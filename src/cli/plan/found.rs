@@ -107,8 +107,8 @@ pub fn counts(ranking: &Ranking) -> String {
     format!(
         "{} plans: {} evaluated ({} schedules simulated), {} rejected, {} dominated, {} cut by lower bounds; {proof}",
         thousands(certificate.size),
-        thousands(certificate.priced),
-        thousands(certificate.played),
+        thousands(certificate.evaluated),
+        thousands(certificate.simulated),
         thousands(certificate.rejected),
         thousands(certificate.dominated),
         thousands(cut)

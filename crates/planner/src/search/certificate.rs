@@ -44,9 +44,9 @@ pub struct Certificate {
     /// Number of plans of the space, computed from the dimensions before the search.
     pub size: u64,
     /// Number of plans evaluated.
-    pub priced: u64,
+    pub evaluated: u64,
     /// Number of pipelines simulated operation by operation.
-    pub played: u64,
+    pub simulated: u64,
     /// Number of plans that break a rule or exceed the memory.
     pub rejected: u64,
     /// Number of plans no better in time or memory than another sharding, on every pipeline.
@@ -59,15 +59,15 @@ pub struct Certificate {
 
 impl Certificate {
     pub(super) fn new(size: u64, counts: &Counts, proof: SearchProof) -> Self {
-        let Counts { priced, played, dominated, flow, sharding, rejected } = counts;
+        let Counts { evaluated, simulated, dominated, flow, sharding, rejected } = counts;
         let rejected = rejected.values().map(|(count, _)| count).sum();
-        let seen = priced + rejected + dominated + flow + sharding;
+        let seen = evaluated + rejected + dominated + flow + sharding;
         let left = if proof == SearchProof::Optimal { "layer bound" } else { "not looked at" };
         let cut = [(left, size.saturating_sub(seen)), ("flow bound", *flow), ("sharding bound", *sharding)];
         Self {
             size,
-            priced: *priced,
-            played: *played,
+            evaluated: *evaluated,
+            simulated: *simulated,
             rejected,
             dominated: *dominated,
             cut: cut.into_iter().map(|(by, count)| BoundCount { by, count }).collect(),
@@ -93,8 +93,8 @@ impl Certificate {
 /// Counts of one search, added up over shapes.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Counts {
-    pub priced: u64,
-    pub played: u64,
+    pub evaluated: u64,
+    pub simulated: u64,
     pub dominated: u64,
     pub flow: u64,
     pub sharding: u64,
@@ -124,9 +124,9 @@ impl Counts {
     }
 
     pub fn add(&mut self, other: Self) {
-        let Self { priced, played, dominated, flow, sharding, rejected } = other;
-        self.priced += priced;
-        self.played += played;
+        let Self { evaluated, simulated, dominated, flow, sharding, rejected } = other;
+        self.evaluated += evaluated;
+        self.simulated += simulated;
         self.dominated += dominated;
         self.flow += flow;
         self.sharding += sharding;

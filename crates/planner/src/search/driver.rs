@@ -115,7 +115,7 @@ pub(super) fn search_from(
     Ranking {
         evaluations,
         considered: size,
-        priced: certificate.priced,
+        evaluated: certificate.evaluated,
         cut_by_bound: certificate.cut_by_bound(),
         rejections: counts.rejections(),
         nearest: None,

@@ -348,7 +348,7 @@ impl Explorer<'_> {
             leaf.flow = self.simulated(leaf, found);
             time = leaf.flow.time(self.costs, leaf.loaded, sharding);
         }
-        found.counts.priced += 1;
+        found.counts.evaluated += 1;
         let price = Price { time, memory };
         if !found.best.is_hopeless(layout, price) {
             found.best.offer(plan, price);
@@ -360,7 +360,7 @@ impl Explorer<'_> {
         let simulator =
             leaf.known.stages.as_ref().and_then(|(key, stages)| Some((*key, stages, self.tables.simulator(*key)?)));
         let Some((key, stages, simulator)) = simulator else { return Flow::Played(None) };
-        found.counts.played += 1;
+        found.counts.simulated += 1;
         let (played, path) = simulator.play(stages);
         found.paths.add(key, Arc::new(path));
         Flow::Played(Some(played))

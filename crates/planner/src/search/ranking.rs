@@ -21,7 +21,7 @@ pub struct Ranking {
     /// Number of plans of the space.
     pub considered: u64,
     /// Number of plans evaluated.
-    pub priced: u64,
+    pub evaluated: u64,
     /// Number of plans excluded by a lower bound without evaluation.
     pub cut_by_bound: u64,
     /// Number of plans that cannot run, by rule.
