@@ -5,6 +5,7 @@
 //! its shares say where to branch.
 
 use super::dual::{Dual, Minimiser, Multipliers, PathPool, PathView, VIOLATED};
+use super::packed::PackedColumns;
 
 /// Share of the mean that the newest minimiser makes up, how many rounds without a better bound shrink the step, and most rounds: for
 /// the root, and for the nodes below it. Tried on the plans of docs/refine.md; the bound is valid for any.
@@ -134,21 +135,26 @@ fn ascended(
         }
         if round % FIX_EVERY == FIX_EVERY - 1 {
             let before = packed.len();
-            drop_columns(dual, &mut node, cutoff, paths)?;
+            drop_columns(dual, &packed, &mut node, (cutoff, paths))?;
             if node.left.iter().map(Vec::len).sum::<usize>() < before {
                 packed = dual.packed(&node.left);
             }
         }
     }
     node.bound = node.bound.max(best);
-    let each = drop_columns(dual, &mut node, cutoff, paths)?;
+    let each = drop_columns(dual, &packed, &mut node, (cutoff, paths))?;
     Some(Rest { node, shares: mean.shares, each })
 }
 
 /// Drops the columns of a node whose own bound reaches the cutoff, and returns the bounds of the others; `None` if a rank has none
 /// left.
-fn drop_columns(dual: &Dual, node: &mut SearchNode, cutoff: f64, paths: &PathView) -> Option<Vec<Vec<f64>>> {
-    let mut each = dual.bound_of_each(&node.left, &node.multipliers, paths);
+fn drop_columns(
+    dual: &Dual,
+    packed: &PackedColumns,
+    node: &mut SearchNode,
+    (cutoff, paths): (f64, &PathView),
+) -> Option<Vec<Vec<f64>>> {
+    let mut each = dual.bound_of_each(packed, &node.multipliers, paths);
     for (left, each) in node.left.iter_mut().zip(&mut each) {
         let mut bounds = each.iter();
         left.retain(|_| bounds.next().is_some_and(|&bound| bound < cutoff));

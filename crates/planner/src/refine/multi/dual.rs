@@ -3,7 +3,7 @@
 //! Nothing here holds the program itself, so that nodes are raised on several threads.
 
 use crate::refine::multi::columns::{Columns, RankColumns};
-use crate::refine::multi::packed::{Cheapest, NEVER, PackedColumns, PackedRank};
+use crate::refine::multi::packed::{NEVER, PackedColumns, PackedRank};
 use crate::refine::multi::shapes::StageShapes;
 use crate::refine::paths::{length, project, stage_times};
 use crate::refine::program::StageProgram;
@@ -151,34 +151,6 @@ impl<'a> Dual<'a> {
         blend
     }
 
-    /// Reduced cost of each column left of a rank.
-    fn reduced_costs(&self, rank: usize, left: &[usize], blend: &[f64], kinds: &[f64]) -> impl Iterator<Item = f64> {
-        let of_rank = &self.columns.ranks[rank];
-        let counted = &blend[self.from[rank]..self.from[rank + 1]];
-        let v = of_rank.chunks.len();
-        let unplaced = counted[v..2 * v].iter().copied().fold(NEVER, f64::min);
-        left.iter().map(move |&column| {
-            let passes: f64 = counted.iter().zip(of_rank.times(column)).map(|(weight, time)| weight * time).sum();
-            let held = &self.kinds[rank][column * kinds.len()..];
-            let held: f64 = kinds.iter().zip(held).map(|(multiplier, n)| multiplier * n).sum();
-            passes + of_rank.unplaced(column) * unplaced - held
-        })
-    }
-
-    /// Cheapest reduced costs of a rank, by number of layers.
-    fn cheapest(&self, rank: usize, left: &[usize], costs: &[f64]) -> Cheapest {
-        let layers = &self.layers[rank];
-        let mut list: Cheapest = Vec::with_capacity(16);
-        for (&column, &cost) in left.iter().zip(costs) {
-            let layers = layers[column];
-            if layers >= list.len() {
-                list.resize(layers + 1, NEVER);
-            }
-            list[layers] = list[layers].min(cost);
-        }
-        list
-    }
-
     /// Packs the columns left of a node: times that paths count, unplaced recomputation, layers of each kind.
     pub fn packed(&self, left: &[Vec<usize>]) -> PackedColumns {
         let kinds = self.totals.len();
@@ -243,15 +215,11 @@ impl<'a> Dual<'a> {
     }
 
     /// Value of the Lagrangian with each column of each rank: a lower bound of the splits with that column.
-    pub fn bound_of_each(&self, left: &[Vec<usize>], multipliers: &Multipliers, paths: &PathView) -> Vec<Vec<f64>> {
+    pub fn bound_of_each(&self, left: &PackedColumns, multipliers: &Multipliers, paths: &PathView) -> Vec<Vec<f64>> {
         let blend = self.blend(multipliers, paths);
-        let of_rank = |(rank, left): (usize, &Vec<usize>)| {
-            self.reduced_costs(rank, left, &blend, &multipliers.kinds).collect::<Vec<f64>>()
-        };
-        let costs: Vec<Vec<f64>> = left.iter().enumerate().map(of_rank).collect();
-        let of_rank = |(rank, left): (usize, &Vec<usize>)| self.cheapest(rank, left, &costs[rank]);
-        let cheapest: Vec<Cheapest> = left.iter().enumerate().map(of_rank).collect();
-        let (n, ranks, given) = (self.items, left.len(), self.given(multipliers));
+        let costs = left.costs(|rank| self.factors(rank, &blend, &multipliers.kinds));
+        let cheapest = left.cheapest(&costs);
+        let (n, ranks, given) = (self.items, cheapest.len(), self.given(multipliers));
         let mut behind = vec![vec![0.0]];
         for list in cheapest.iter().rev() {
             behind.push(extended(&behind[behind.len() - 1], list, n));
@@ -265,11 +233,10 @@ impl<'a> Dual<'a> {
                     let last = n.checked_sub(layers + at).and_then(|rest| behind.get(rest));
                     last.map_or(NEVER, |last| so_far + last)
                 };
-                before.iter().enumerate().map(rest).fold(NEVER, f64::min)
+                before.iter().enumerate().map(rest).fold(NEVER, f64::min) + given
             };
             let rests: Vec<f64> = (0..list.len()).map(rest).collect();
-            let with = |(&column, cost): (&usize, &f64)| rests[self.layers[rank][column]] + cost + given;
-            all.push(left[rank].iter().zip(&costs[rank]).map(with).collect());
+            all.push(left.with_rests(rank, &costs, &rests));
             before = extended(&before, list, n);
         }
         all

@@ -119,4 +119,16 @@ impl PackedColumns {
     pub fn column(&self, rank: usize, layers: usize, costs: &[f64], cost: f64) -> Option<usize> {
         self.ranks[rank].column(layers, &costs[self.first[rank]..self.first[rank + 1]], cost)
     }
+
+    /// Cost of each column of a rank, in the order of their indices, plus that of the other ranks for its layers.
+    pub fn with_rests(&self, rank: usize, costs: &[f64], rests: &[f64]) -> Vec<f64> {
+        let (own, costs) = (&self.ranks[rank], &costs[self.first[rank]..self.first[rank + 1]]);
+        let mut all: Vec<(usize, f64)> = Vec::with_capacity(costs.len());
+        for (layers, range) in &own.groups {
+            let columns = own.columns[range.clone()].iter().zip(&costs[range.clone()]);
+            all.extend(columns.map(|(&column, cost)| (column, cost + rests[*layers])));
+        }
+        all.sort_unstable_by_key(|&(column, _)| column);
+        all.into_iter().map(|(_, cost)| cost).collect()
+    }
 }

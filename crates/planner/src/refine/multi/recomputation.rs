@@ -119,7 +119,7 @@ fn undominated(mut all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
 }
 
 /// Lower convex hull of undominated points: every minimiser of a sum with positive weights.
-fn lower_hull(all: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
+fn lower_hull(all: impl IntoIterator<Item = (f64, f64)>) -> Vec<(f64, f64)> {
     let mut hull: Vec<(f64, f64)> = Vec::new();
     for next in all {
         while let [.., before, here] = hull[..] {
@@ -167,16 +167,7 @@ fn relaxed(lists: &[&[(f64, f64)]], weights: &[f64], room: f64) -> Option<f64> {
     let mut over = -room;
     let mut edges: Vec<(f64, f64)> = Vec::new(); // extra time, bytes saved
     for (list, weight) in lists.iter().zip(weights) {
-        let mut hull: Vec<(f64, f64)> = Vec::new();
-        for &step in *list {
-            while let [.., before, here] = hull[..] {
-                if (before.1 - here.1) * (step.0 - here.0) > (here.1 - step.1) * (here.0 - before.0) {
-                    break;
-                }
-                hull.pop();
-            }
-            hull.push(step);
-        }
+        let hull = lower_hull(list.iter().copied());
         over += hull.first()?.1 * weight;
         edges.extend(hull.windows(2).map(|pair| (pair[1].0 - pair[0].0, (pair[0].1 - pair[1].1) * weight)));
     }
