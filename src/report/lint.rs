@@ -135,7 +135,9 @@ pub fn json(answer: &LintAnswer) -> serde_json::Result<String> {
         command,
         ok: !report.failed(),
         problem: problem.map(super::json::question),
-        prediction: problem.zip(report.evaluation.as_ref()).map(|(problem, evaluation)| Priced::new(problem, evaluation)),
+        prediction: problem
+            .zip(report.evaluation.as_ref())
+            .map(|(problem, evaluation)| Priced::new(problem, evaluation)),
         chance_of_oom: problem
             .zip(report.evaluation.as_ref())
             .map(|(problem, evaluation)| Confidence::new(problem, evaluation).oom_probability),

@@ -182,7 +182,10 @@ fn schedules_that_go_both_ways_have_a_trace_and_a_picture() {
             schedule != "zb-v"
         );
         let step = trace["otherData"]["step_time_s"].as_f64().expect("seconds");
-        assert!((answer["prediction"]["step_time_s"].as_f64().expect("seconds") / step - 1.0).abs() < 1e-9, "{schedule}");
+        assert!(
+            (answer["prediction"]["step_time_s"].as_f64().expect("seconds") / step - 1.0).abs() < 1e-9,
+            "{schedule}"
+        );
         let last = |event: &&&Value| event["ts"].as_f64().expect("time") + event["dur"].as_f64().expect("time");
         let end = slices.iter().map(|event| last(&event)).fold(0.0, f64::max);
         assert!(end <= step * 1.05e6 && end >= step * 0.85e6, "{schedule}: ends at {end} us of {step} s");
