@@ -166,10 +166,6 @@ fn files_use_each_other_in_no_circle() {
     assert!(circles.is_empty(), "files use each other in circles: {circles:#?}");
 }
 
-/// Modules whose use by the application is being written.
-const PUBLIC_LATER: [&str; 3] =
-    ["crates/planner/src/advice", "crates/planner/src/space/restrict.rs", "crates/planner/src/space/unproven.rs"];
-
 /// A name that no other crate, test or benchmark means is `pub(crate)`, so that the compiler tells when it is dead.
 #[test]
 fn what_is_public_is_used() {
@@ -182,8 +178,7 @@ fn what_is_public_is_used() {
         let others = crates.iter().filter(|(other, _)| *other != name).flat_map(|(_, files)| files);
         let used: BTreeSet<String> =
             others.flat_map(|(_, text)| public::names(text)).chain(around.iter().cloned()).collect();
-        let mut unused = public::unused(own, &used);
-        unused.retain(|(path, _)| !PUBLIC_LATER.iter().any(|start| path.starts_with(start)));
+        let unused = public::unused(own, &used);
         assert!(unused.is_empty(), "public, and used in {name} only: {unused:#?}");
     }
 }

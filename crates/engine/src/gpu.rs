@@ -142,7 +142,7 @@ pub(crate) const IDLE_POWER: f64 = 0.12;
 impl Gpu {
     /// Bandwidth of copies while all GPUs of a node copy: measured, or the link's bandwidth times what eight GPUs on PCIe 5 reach
     /// of theirs.
-    pub fn host_copies(&self) -> HostCopies {
+    pub(crate) fn host_copies(&self) -> HostCopies {
         let of = |(out, back): (f64, f64)| Copies {
             out: self.host_link.value * (out / shares::LINK),
             back: self.host_link.value * (back / shares::LINK),

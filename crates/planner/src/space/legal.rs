@@ -197,7 +197,7 @@ pub fn batch(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
 /// Rejection of expert groups wider than tp·cp under `tp-cp-ep-pp-dp`, which would span a pipeline.
 ///
 /// Source: [megatron-lm] `parallel_state.py`: pipeline groups of experts are those of the other layers.
-pub fn spans_pipeline(plan: &Plan) -> Option<Rejection> {
+pub(crate) fn spans_pipeline(plan: &Plan) -> Option<Rejection> {
     let Layout { tp, cp, pp, dp, ep, etp } = plan.layout;
     let spans = plan.order == RankOrder::DataOutermost && pp > 1 && dp > 1 && ep * etp > tp * cp;
     spans.then_some(Rejection::Combination("expert groups wider than tp·cp would span a pipeline in this rank order"))

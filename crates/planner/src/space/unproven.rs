@@ -27,13 +27,13 @@ pub struct Unproven {
 }
 
 /// Largest expert group of a published run: DeepSeek-V3 on 1,024 H100 in NVIDIA's DGX Cloud benchmarks.
-pub const LARGEST_EXPERT_GROUP: u32 = 128;
+pub(crate) const LARGEST_EXPERT_GROUP: u32 = 128;
 
 /// Parameters from which on Megatron's ZeRO 3 has no published run on GPUs behind PCIe.
 const LARGE_MODEL: u64 = 175_000_000_000;
 
 /// Every mechanism without a published run.
-pub static UNPROVEN: [Unproven; 7] = [
+pub(crate) static UNPROVEN: [Unproven; 7] = [
     Unproven {
         what: "activation offload over PCIe",
         instead: "published runs offload activations to Grace hosts alone",
