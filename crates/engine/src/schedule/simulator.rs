@@ -120,16 +120,18 @@ impl Simulator {
     /// Step time and the critical path of a step.
     pub fn play(&self, stages: &[StageTime]) -> (Seconds, CriticalPath) {
         let ends = self.ends(stages);
+        let later = |last: (usize, f64), (at, &end): (usize, &f64)| if end >= last.1 { (at, end) } else { last };
+        let (last, makespan) = ends.iter().enumerate().fold((0, 0.0), later);
         let mut counts = vec![0; self.chunks * KINDS];
-        self.walk_back(&ends, |placed| counts[placed.stage as usize * KINDS + placed.takes as usize] += 1);
+        self.walk_back(&ends, last, |placed| counts[placed.stage as usize * KINDS + placed.takes as usize] += 1);
         let visits = (0..).zip(counts).filter(|(_, times)| *times > 0).collect();
-        (Seconds::new(ends.into_iter().fold(0.0, f64::max)), CriticalPath { visits })
+        (Seconds::new(makespan), CriticalPath { visits })
     }
 
-    /// Calls `visit` with each operation of the critical path, from the last.
-    fn walk_back(&self, ends: &[f64], mut visit: impl FnMut(&Placed)) {
+    /// Calls `visit` with each operation of the longest path to the operation `last`, from the last.
+    fn walk_back(&self, ends: &[f64], last: usize, mut visit: impl FnMut(&Placed)) {
         let later = |&a: &usize, &b: &usize| ends[a].total_cmp(&ends[b]);
-        let mut next = (0..ends.len()).max_by(later);
+        let mut next = Some(last);
         while let Some(at) = next {
             visit(&self.placed[at]);
             next = self.waits_of(at).iter().map(|&before| before as usize).max_by(later);
@@ -167,7 +169,7 @@ impl Simulator {
         let ends = self.ends(stages);
         let last = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
         let mut path = Path::empty(self.placed[last].rank, self.chunks);
-        self.walk_back(&ends, |placed| {
+        self.walk_back(&ends, last, |placed| {
             let stage = placed.stage as usize;
             match placed.takes {
                 Takes::Forward => path.visit(Pass::Forward, stage),

@@ -16,10 +16,11 @@ mod plainness;
 use std::ops::ControlFlow;
 
 use crate::confidence::{Confidence, ceiling};
-use crate::search::{Goal, Ranking, SearchOptions, TIE, plainer, search_for, search_within};
+use crate::search::{Goal, LimitedSearches, Ranking, SearchOptions, TIE, plainer, search_for};
 use crate::space::{Restrictions, Unproven};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::problem::Problem;
+use meshwright_engine::units::Seconds;
 
 pub use chance::chances_of_being_best;
 pub use plainness::settings;
@@ -121,7 +122,13 @@ struct Prudent {
 
 /// Searches the fastest plans that keep the limits of prudence; where none does, gives up the risk first, then the proof by
 /// published runs.
-fn search_prudently(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Prudent {
+fn search_prudently(
+    searches: &LimitedSearches,
+    problem: &Problem,
+    options: &SearchOptions,
+    prudence: Prudence,
+    control: &Control,
+) -> Prudent {
     let mut proven = options.clone();
     if !prudence.exotic {
         proven.restrictions.proven_only(problem);
@@ -131,9 +138,9 @@ fn search_prudently(problem: &Problem, options: &SearchOptions, prudence: Pruden
         Prudent { problem, options, ranking, given_up }
     };
     let limited = problem.clone().under_ceiling(ceiling(problem, prudence.risk));
-    let kept = under(limited, proven.clone(), None);
-    if !kept.ranking.evaluations.is_empty() {
-        return kept;
+    let ranking = searches.fastest(&proven, limited.hbm_budget(), Seconds::new(f64::INFINITY), control);
+    if !ranking.evaluations.is_empty() {
+        return Prudent { problem: limited, options: proven, ranking, given_up: None };
     }
     let risky = under(problem.clone(), proven, Some(GivenUp::Risk));
     if !risky.ranking.evaluations.is_empty() || prudence.exotic {
@@ -144,13 +151,16 @@ fn search_prudently(problem: &Problem, options: &SearchOptions, prudence: Pruden
 
 /// The fastest plans that keep the limits of prudence, as far as any plan does.
 pub fn prudent(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Ranking {
-    search_prudently(problem, options, prudence, control).ranking
+    let costs = Costs::new(problem);
+    search_prudently(&LimitedSearches::new(&costs), problem, options, prudence, control).ranking
 }
 
 /// Finds the plan to launch, and its rivals. The answer does not depend on the number of threads.
 pub fn advise(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Advice {
     let wider = SearchOptions { top: options.top.max(CANDIDATES), restrictions: options.restrictions.clone() };
-    let found = search_prudently(problem, &wider, prudence, control);
+    let costs = Costs::new(problem);
+    let searches = LimitedSearches::new(&costs);
+    let found = search_prudently(&searches, problem, &wider, prudence, control);
     if found.ranking.evaluations.is_empty() {
         return Advice {
             ranking: found.ranking,
@@ -163,24 +173,24 @@ pub fn advise(problem: &Problem, options: &SearchOptions, prudence: Prudence, co
             restrictions: found.options.restrictions,
         };
     }
-    recommend(problem, options, prudence, found, control)
+    recommend(&costs, &searches, (options, prudence), found, control)
 }
 
 /// Ranked plans in their plainest forms, the recommended one among them, and the model's own first choice.
 fn recommend(
-    problem: &Problem,
-    options: &SearchOptions,
-    prudence: Prudence,
+    costs: &Costs,
+    searches: &LimitedSearches,
+    (options, prudence): (&SearchOptions, Prudence),
     found: Prudent,
     control: &Control,
 ) -> Advice {
+    let problem = costs.problem;
     let Prudent { problem: searched, options: SearchOptions { restrictions, .. }, mut ranking, given_up } = found;
-    let costs = Costs::new(problem);
     let first = ranking.evaluations[0];
     let risk = |evaluation: &Evaluation| Confidence::new(problem, evaluation).oom_probability;
     let accepted = prudence.risk.max(if given_up.is_some() { 1.0 } else { 0.0 });
     for evaluation in &mut ranking.evaluations {
-        if let Some(plain) = plainer(&costs, evaluation).filter(|plain| risk(plain) <= accepted) {
+        if let Some(plain) = plainer(costs, evaluation).filter(|plain| risk(plain) <= accepted) {
             *evaluation = plain;
         }
     }
@@ -197,7 +207,7 @@ fn recommend(
         Some(GivenUp::Proof) => Some(first),
         None | Some(GivenUp::Risk) => {
             let ceiling = first.step.total() * (1.0 + ROUNDING);
-            search_within(&costs, &alone, ceiling, control).evaluations.first().copied()
+            searches.fastest(&alone, problem.hbm_budget(), ceiling, control).evaluations.first().copied()
         }
     };
     Advice {
@@ -214,12 +224,7 @@ fn recommend(
 
 /// Index of the plan to launch: the plainest of those that take at most `most`, and the fastest of the equally plain; where
 /// the risk was given up, the least risky of them all.
-fn choose(
-    problem: &Problem,
-    ranked: &[Evaluation],
-    most: meshwright_engine::units::Seconds,
-    given_up: Option<GivenUp>,
-) -> usize {
+fn choose(problem: &Problem, ranked: &[Evaluation], most: Seconds, given_up: Option<GivenUp>) -> usize {
     let risk = |at: usize| match given_up {
         Some(_) => (Confidence::new(problem, &ranked[at]).oom_probability * 100.0).round() as u32,
         None => 0,

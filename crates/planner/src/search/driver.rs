@@ -16,7 +16,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Price, layer_bound};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_engine::units::Seconds;
+use meshwright_engine::units::{Bytes, Seconds};
 
 /// Number of shapes searched at once. It is fixed so that the answer does not depend on the number of threads, and small at
 /// first, so that good incumbents are found early.
@@ -73,17 +73,36 @@ pub fn search_with(
     goal: Goal,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Ranking {
-    search_from(costs, options, (goal, f64::INFINITY), &[], &CostCache::default(), control)
+    let wanted = SearchTarget::new(costs, options, goal);
+    search_from(costs, options, wanted, &[], &CostCache::default(), control)
 }
 
-/// Finds the fastest plans that take at most `ceiling`, with a cost model that is already prepared.
-pub fn search_within(
-    costs: &Costs,
-    options: &SearchOptions,
-    ceiling: Seconds,
-    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
-) -> Ranking {
-    search_from(costs, options, (Goal::Fastest, ceiling.get()), &[], &CostCache::default(), control)
+/// Searches of one problem under several limits. They share the costs of layers, pipelines and shardings, which depend on no
+/// limit; no answer depends on the others.
+#[derive(Debug)]
+pub struct LimitedSearches<'c> {
+    costs: &'c Costs<'c>,
+    parts: CostCache,
+}
+
+impl<'c> LimitedSearches<'c> {
+    /// Starts with a cost model that is prepared.
+    pub fn new(costs: &'c Costs<'c>) -> Self {
+        Self { costs, parts: CostCache::default() }
+    }
+
+    /// Finds the fastest plans that need at most `memory` on each device and take at most `ceiling`.
+    pub fn fastest(
+        &self,
+        options: &SearchOptions,
+        memory: Bytes,
+        ceiling: Seconds,
+        control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+    ) -> Ranking {
+        let (goal, top) = (Goal::Fastest, options.top);
+        let wanted = SearchTarget { goal, top, budget: memory.get(), ceiling: ceiling.get() };
+        search_from(self.costs, options, wanted, &[], &self.parts, control)
+    }
 }
 
 /// Searches from candidate incumbents (`seeds`) and with layer costs that may already be computed (`parts`). Neither
@@ -92,14 +111,13 @@ pub fn search_within(
 pub(super) fn search_from(
     costs: &Costs,
     options: &SearchOptions,
-    (goal, ceiling): (Goal, f64),
+    wanted: SearchTarget,
     seeds: &[Plan],
     parts: &CostCache,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Ranking {
     let space = Space::new(costs, &options.restrictions);
-    let budget = costs.problem.hbm_budget().get();
-    let mut known = Incumbents::new(SearchTarget { goal, top: options.top, budget, ceiling });
+    let mut known = Incumbents::new(wanted);
     for plan in seeds {
         let runs = if space.allows_idle() { check_with_idle(costs, plan) } else { check(costs, plan) };
         if runs.is_empty() && space.allows(plan) {

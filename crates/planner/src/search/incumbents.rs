@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::options::{Goal, Objective};
+use super::options::{Goal, Objective, SearchOptions};
+use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::units::{Bytes, Seconds};
@@ -16,6 +17,14 @@ pub(super) struct SearchTarget {
     pub budget: f64,
     /// Largest objective value that an answer may have.
     pub ceiling: f64,
+}
+
+impl SearchTarget {
+    /// Target of a search under the problem's own memory budget.
+    pub fn new(costs: &Costs, options: &SearchOptions, goal: Goal) -> Self {
+        let budget = costs.problem.hbm_budget().get();
+        Self { goal, top: options.top, budget, ceiling: f64::INFINITY }
+    }
 }
 
 /// Evaluated plan.

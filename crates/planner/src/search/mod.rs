@@ -24,7 +24,7 @@ mod whatif;
 
 pub use certificate::{BoundCount, Certificate, RuleCount, SearchProof};
 
-pub use driver::{search, search_for, search_with, search_within};
+pub use driver::{LimitedSearches, search, search_for, search_with};
 pub use neighbours::{ChangedOptimum, TIE, nearest_feasible, plainer, sensitivity};
 pub use options::{Goal, Objective, SearchOptions};
 pub use ranking::{NearMiss, Ranking};

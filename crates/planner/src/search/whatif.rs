@@ -5,6 +5,7 @@ use std::sync::Mutex;
 
 use super::cache::CostCache;
 use super::driver::search_from;
+use super::incumbents::SearchTarget;
 use super::options::{Goal, SearchOptions};
 use super::ranking::Ranking;
 use meshwright_engine::cost::Costs;
@@ -52,7 +53,8 @@ impl<'c> WhatIfs<'c> {
     fn ask_within(&self, options: &SearchOptions, goal: Goal, ceiling: f64) -> Ranking {
         let seeds = self.seeds.lock().expect("nobody panics with it").clone();
         let go_on = |_, _| ControlFlow::Continue(());
-        let ranking = search_from(self.costs, options, (goal, ceiling), &seeds, &self.parts, &go_on);
+        let wanted = SearchTarget { ceiling, ..SearchTarget::new(self.costs, options, goal) };
+        let ranking = search_from(self.costs, options, wanted, &seeds, &self.parts, &go_on);
         self.remember(ranking.evaluations.iter().map(|evaluation| evaluation.plan));
         ranking
     }
