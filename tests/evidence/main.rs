@@ -8,6 +8,7 @@ mod calibration;
 mod diagnose;
 mod logs;
 mod missed;
+mod picks;
 mod published;
 mod ran;
 mod unproven;

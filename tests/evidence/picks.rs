@@ -1,0 +1,148 @@
+//! Plans that the planner picks for models of the catalogue, against the published layout that is nearest: `docs/picks.md`.
+//!
+//! `cargo test --test evidence write_picks -- --ignored` writes it.
+
+use std::fmt::Write;
+use std::fs::File;
+use std::path::PathBuf;
+
+use meshwright::catalog::{self, Overrides};
+use meshwright::cost::{Costs, Evaluation, StepTime};
+use meshwright::frameworks::launchable;
+use meshwright::gpu::Format;
+use meshwright::plan::{Layout, Plan};
+use meshwright::problem::{HbmProfile, Problem};
+use meshwright::runs::{self, Row};
+use meshwright::search::{SearchOptions, search};
+use meshwright::space::{Unproven, check};
+use meshwright::units::percent;
+use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe, usual_batch};
+
+/// Clusters of the comparison, with the stack of each.
+const CLUSTERS: [(&str, &str); 4] = [
+    ("h100-512", "nemo-25"),
+    ("gb200-nvl72-1152", "nemo-25"),
+    ("gb300-nvl72-1152", "nemo-26"),
+    ("dgx-a100-1k", "megatron-2022"),
+];
+/// GPUs of each comparison.
+const GPUS: u32 = 512;
+/// Gain above which a pick names the term by which it wins.
+const CLAIM: f64 = 0.03;
+
+const HEAD: &str = "# Picks against published layouts\n\n\
+    Written by `cargo test --test evidence write_picks -- --ignored`; do not edit. For each model of the catalogue that a \
+    published run trains on the GPU of a cluster: the fastest plan that the framework of the stack can express on 512 GPUs in \
+    bf16, and the degrees of the published run whose number of GPUs is nearest (its data parallelism scaled to 512), both \
+    priced on the same problem with the default batch of a sequence a GPU. Most runs were tuned for larger batches, so their \
+    pipelines wait longer here. A gain above 3 % names the term that shrinks most, and the mechanisms of the pick that no \
+    published run has: the recommended plan does without them.\n\n\
+    | model | cluster | nearest run | published layout | s | pick | s | gain | wins by | without a published run |\n\
+    | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+
+fn path(name: &str) -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Name of a model without what catalogue and runs spell differently.
+fn key(name: &str) -> String {
+    let letters: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    letters.to_lowercase().replace("llama31405b", "llama3405b").replace("llama318b", "llama38b")
+}
+
+fn problem(model: &str, cluster: &str, stack: &str) -> Option<Problem> {
+    let sets = Overrides::parse([format!("cluster.gpus={GPUS}")]).ok()?;
+    let (model, stack) = (catalog::model(model, &sets).ok()?, catalog::stack(stack, &sets).ok()?);
+    let workload = Workload {
+        global_batch: usual_batch(GPUS),
+        seq_len: model.seq_len.min(8192),
+        format: Format::Bf16,
+        half: Half::default(),
+        recipe: recipe(stack.usual_recipe())?,
+        optimizer: Optimizer::Elementwise,
+        adaptation: Adaptation::Full,
+        imbalance: 1.0,
+        drops_tokens: false,
+    };
+    Problem::new(model, catalog::cluster(cluster, &sets).ok()?, workload, stack, HbmProfile::Normal).ok()
+}
+
+/// The published run of a model on the GPU of a problem whose number of GPUs is nearest, and its plan on the problem.
+fn nearest(rows: &[Row], problem: &Problem, model: &str) -> Option<(String, Evaluation)> {
+    let costs = Costs::new(problem);
+    let of_row = |row: &Row| {
+        let (published, plan) = runs::problem_of(row).ok()?;
+        let same = key(row.model_name.as_deref()?) == key(model)
+            && published.cluster().gpu.name == problem.cluster().gpu.name
+            && published.workload().format == Format::Bf16;
+        let Layout { tp, cp, pp, .. } = plan.layout;
+        let dp = GPUS / (tp * cp * pp);
+        if !same || dp == 0 || dp * tp * cp * pp != GPUS {
+            return None;
+        }
+        let (zero, shard_group) = (plan.zero, None);
+        let plan = Plan { layout: Layout { dp, ..plan.layout }, zero, shard_group, ..plan };
+        let apart = (row.gpus_total? / f64::from(GPUS)).ln().abs();
+        check(&costs, &plan)
+            .is_empty()
+            .then(|| (apart, row.id.clone().unwrap_or_default(), costs.evaluate_simulated(&plan)))
+    };
+    let all = rows.iter().filter_map(of_row);
+    all.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, id, priced)| (id, priced))
+}
+
+/// Term that shrinks the most from one step to another, and by how much.
+fn winning_term(published: &StepTime, pick: &StepTime) -> String {
+    let pairs = published.terms().into_iter().zip(pick.terms());
+    let shrunk = pairs.map(|((term, before), (_, after))| (before.get() - after.get(), term));
+    let (saved, term) = shrunk.max_by(|a, b| a.0.total_cmp(&b.0)).expect("a step has terms");
+    format!("{term} {:+.1} %", -100.0 * saved / published.total().get())
+}
+
+fn line(rows: &[Row], model: &str, (cluster, stack): (&str, &str)) -> Option<(String, f64)> {
+    let problem = problem(model, cluster, stack)?;
+    let (id, published) = nearest(rows, &problem, model)?;
+    let options = SearchOptions { top: 1, restrictions: launchable(&problem) };
+    let pick = search(&problem, &options, &|_, _| {}).evaluations.into_iter().next()?;
+    let gain = published.step.total() / pick.step.total() - 1.0;
+    let (term, alone) = if gain > CLAIM {
+        let unproven = Unproven::in_plan(&problem, &pick.plan);
+        let names: Vec<String> = unproven.into_iter().map(|found| found.what.to_string()).collect();
+        (winning_term(&published.step, &pick.step), if names.is_empty() { "nothing".into() } else { names.join(", ") })
+    } else {
+        (String::new(), String::new())
+    };
+    let (was, is) = (published.step.total().get(), pick.step.total().get());
+    let text = format!(
+        "| {model} | {cluster} | {id} | {} | {was:.2} | {} | {is:.2} | {} | {term} | {alone} |",
+        published.plan,
+        pick.plan,
+        percent(gain)
+    );
+    Some((text, gain))
+}
+
+#[test]
+#[ignore = "searches for a minute; writes docs/picks.md"]
+fn write_picks() {
+    let rows = runs::read(File::open(path("tests/published/runs.csv")).unwrap()).unwrap();
+    let rows: Vec<Row> = rows.into_iter().filter(|row| row.outcome.as_deref() == Some("ok")).collect();
+    let mut text = HEAD.to_owned();
+    let mut gains = Vec::new();
+    for (model, at) in itertools::iproduct!(catalog::model_names(), CLUSTERS) {
+        if let Some((line, gain)) = line(&rows, model, at) {
+            let _ = writeln!(text, "{line}");
+            gains.push(gain);
+        }
+    }
+    gains.sort_by(f64::total_cmp);
+    let mean = gains.iter().sum::<f64>() / gains.len() as f64;
+    let _ = writeln!(
+        text,
+        "\n{} comparisons: median gain {}, mean {}.",
+        gains.len(),
+        percent(gains[gains.len() / 2]),
+        percent(mean)
+    );
+    std::fs::write(path("docs/picks.md"), text).unwrap();
+}
