@@ -60,4 +60,4 @@ pub use meshwright_frameworks::{emit, import, lint};
 #[doc(no_inline)]
 pub use meshwright_lab::{fit, least_squares, probe, runs, validate};
 #[doc(no_inline)]
-pub use meshwright_planner::{catalog, confidence, limits, placement, pools, refine, search, space};
+pub use meshwright_planner::{advice, catalog, confidence, limits, placement, pools, refine, search, space};

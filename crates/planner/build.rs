@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// Folder below the root, and the name of its list.
-const FOLDERS: [(&str, &str); 7] = [
+const FOLDERS: [(&str, &str); 8] = [
     ("models", "MODELS"),
     ("clusters", "CLUSTERS"),
     ("clusters/fits", "FITS"),
     ("clusters/gpus", "GPUS"),
     ("clusters/intervals", "INTERVALS"),
+    ("clusters/layouts", "LAYOUTS"),
     ("clusters/prices", "PRICES"),
     ("clusters/stacks", "STACKS"),
 ];

@@ -10,6 +10,7 @@ use crate::report::{json, table};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
+use meshwright_engine::units::percent;
 use meshwright_frameworks::emit::EmittedFile;
 use meshwright_planner::placement::{PlacementOptions, place};
 use meshwright_planner::search::Ranking;
@@ -20,8 +21,8 @@ use meshwright_planner::search::Ranking;
 pub struct PlaceArgs {
     /// Optimise the order of hosts for the K fastest plans
     ///
-    /// So that ranks with the most traffic are nearest. By default 3 on networks with three or more levels above a domain,
-    /// shown if it saves over 1 %.
+    /// So that ranks with the most traffic are nearest. By default 3 on networks with three or more levels above a domain, told
+    /// in a sentence if it saves over 1 %.
     #[arg(long, value_name = "K")]
     pub(super) place: Option<u32>,
     /// Keep hosts in rank order.
@@ -66,10 +67,23 @@ impl PlaceArgs {
         if self.place.is_some() { 0.0 } else { BY_DEFAULT.2 }
     }
 
-    /// Table of placed plans with launch instructions; empty if no other order of hosts is faster.
+    /// Sentence on the first plan that another order of hosts makes faster; none if the table of placed plans was asked for.
+    pub fn sentence(&self, entries: &[Entry]) -> Option<String> {
+        if self.place.is_some() {
+            return None;
+        }
+        let worth = |entry: &Entry| Some(entry.outcome.as_ref().ok()?.gain()).filter(|gain| *gain > self.least());
+        let (entry, gain) = entries.iter().find_map(|entry| Some((entry, worth(entry)?)))?;
+        Some(format!("Hosts in another order make plan {} {} faster: --place {0}.", entry.place, percent(gain)))
+    }
+
+    /// Table of placed plans with launch instructions, if it was asked for and another order of hosts is faster.
     pub fn text(&self, problem: &Problem, entries: &[Entry], format: OutputFormat) -> Result<String> {
+        if self.place.is_none() {
+            return Ok(String::new());
+        }
         let Some(sheet) = sheet(problem, entries, self.least()) else {
-            if let Some(why) = nothing(entries).filter(|_| self.place.is_some()) {
+            if let Some(why) = nothing(entries) {
                 output::talk(&format!("--place: {why}"));
             }
             return Ok(String::new());

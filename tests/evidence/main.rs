@@ -6,6 +6,7 @@ mod random;
 mod accuracy;
 mod calibration;
 mod diagnose;
+mod layouts;
 mod logs;
 mod missed;
 mod picks;

@@ -108,6 +108,7 @@ impl PlanAnswer<'_> {
         let plan = advice.plan().map_or_else(String::new, |plan| plan.plan.to_string());
         let mut said = sentences(problem, advice, risk);
         said.extend(refined::sentence(&advice.ranking, self.refined));
+        said.extend(args.place.sentence(self.placed));
         said.truncate(MOST_SENTENCES);
         let (shared, said) = (shared(advice), said.join(" "));
         if args.format == OutputFormat::Markdown {

@@ -3,10 +3,11 @@
 use super::columns;
 use crate::report::basis;
 use crate::report::ties::Ties;
+use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{thousands, whole_percent};
-use meshwright_planner::advice::{Advice, Declined, GivenUp, Reason};
+use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reason, published};
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::space::Unproven;
 
@@ -42,6 +43,7 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
             reasons(declined)
         ));
     }
+    found.extend(published(problem).map(|published| compared(&published, advice, plan)));
     let advice_on_ties = Ties::of(&advice.ranking).advice();
     if !advice_on_ties.is_empty() {
         found.push(advice_on_ties);
@@ -56,6 +58,25 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
         sure.class
     ));
     found
+}
+
+/// Sentence on the nearest published layout of the model on the GPU.
+fn compared(published: &PublishedPlan, advice: &Advice, recommended: &Evaluation) -> String {
+    let PublishedPlan { layout, evaluation, fits } = published;
+    let same = |ranked: &&Evaluation| ranked.plan.layout == evaluation.plan.layout;
+    let row = advice.ranking.evaluations.iter().position(|ranked| same(&ranked));
+    let place = row.map_or_else(String::new, |at| format!(", the layout of row {}", at + 1));
+    let slower = evaluation.step.total() / recommended.step.total() - 1.0;
+    format!(
+        "Published for {} of these GPUs ({}, {}): {}{place}; it takes {} here ({:+.1} %){}.",
+        thousands(u64::from(layout.gpus)),
+        layout.run,
+        layout.framework,
+        columns::degrees(&evaluation.plan),
+        evaluation.step.total(),
+        slower * 100.0,
+        if *fits { "" } else { " and does not fit, by the model" }
+    )
 }
 
 fn reasons(declined: &Declined) -> String {

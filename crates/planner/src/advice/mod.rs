@@ -12,6 +12,7 @@
 
 mod chance;
 mod plainness;
+mod published;
 
 use std::ops::ControlFlow;
 
@@ -24,6 +25,7 @@ use meshwright_engine::units::Seconds;
 
 pub use chance::chances_of_being_best;
 pub use plainness::settings;
+pub use published::{PublishedPlan, published};
 
 /// Probability of running out of memory that a launch accepts where the user names none.
 pub const USUAL_RISK: f64 = 0.05;

@@ -12,6 +12,7 @@ pub mod files;
 pub mod fits;
 pub mod gpu_names;
 pub mod hf;
+pub mod layouts;
 mod like;
 mod machines;
 mod one_line;
