@@ -6,7 +6,7 @@ use super::costs::Costs;
 use super::counts::{LayerChoice, PerKind, StageCounts, peaks_by_chunk};
 use super::data::RankParameters;
 use super::footprint::{Footprint, Reserve, fullest};
-use crate::model::{Attention, Ffn, Mixer, Mla, Moe};
+use crate::model::{Ffn, Mixer};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::schedule::closed::in_flight;
 use crate::stack::Dispatcher;
@@ -204,134 +204,6 @@ impl Costs<'_> {
             sharded(gradient, ZeroStage::Two) * copies,
             sharded(states, ZeroStage::One) * (1.0 - plan.offload.optimizer),
         )
-    }
-
-    /// Bytes that full recomputation keeps of a layer: its input, 2·n·h/ts bytes.
-    pub(super) fn checkpoint(&self, plan: &Plan) -> Bytes {
-        Bytes::new(self.tokens(plan) * 2.0 * f64::from(self.problem.model().hidden) / plan.sequence_shards())
-    }
-
-    /// Activations that one layer keeps for its backward, for one micro-batch on one rank, after recomputation (§6.3, §6.4).
-    pub fn kept_activations(&self, kind: usize, plan: &Plan) -> Bytes {
-        match plan.recompute {
-            Recompute::None | Recompute::FirstLayers(_) => self.all_activations(kind, plan, Modules::default()),
-            Recompute::Selective(modules) => self.all_activations(kind, plan, modules),
-            Recompute::PerOp => self.kept_by_operator(kind, plan),
-            Recompute::EveryOther => {
-                self.all_activations(kind, plan, Modules::default()) * 0.5 + self.checkpoint(plan) * 0.5
-            }
-            Recompute::Full => self.checkpoint(plan),
-        }
-    }
-
-    /// Activations that checkpointing by operator keeps of one layer: a share of all, or where the stack keeps the outputs of
-    /// matmuls and the layer has attention and a dense MLP
-    ///
-    /// ```text
-    /// n·(2·d(a+2g)/t + 2·G·f/t + 4h/ts + 2h/ts)          QKV, gate and up, both outputs, the layer's input
-    /// ```
-    ///
-    /// Source: [maxtext] `remat_policy: minimal`.
-    fn kept_by_operator(&self, kind: usize, plan: &Plan) -> Bytes {
-        let layer = &self.problem.model().kinds[kind];
-        if let (true, Mixer::Attention(attention), Ffn::Dense(mlp)) =
-            (self.device.stack.memory.keeps_matmul_outputs, &layer.mixer, &layer.ffn)
-        {
-            let split = attention.qkv_width() as f64 + mlp.gates() as f64 * f64::from(mlp.intermediate);
-            let whole = 3.0 * f64::from(self.problem.model().hidden) / plan.sequence_shards();
-            return Bytes::new(self.tokens(plan) * 2.0 * (split / f64::from(plan.layout.tp) + whole));
-        }
-        self.all_activations(kind, plan, Modules::default()) * self.device.stack.per_op_kept
-    }
-
-    /// Activations of one layer, without those of the recomputed modules.
-    ///
-    /// ```text
-    /// common   n·(4h/ts + 2·ε·h/ts + 2δ·h/ts)               residual inputs, normed inputs of two products, dropout masks
-    /// + mixer + feed-forward part                          below; ε = 1 byte where products store 8-bit inputs, else 2
-    /// ```
-    ///
-    /// Source: specification §6.3, reproducing [korthikanti22] s·b·h·(10 + 24/t + 5·a·s/(h·t)).
-    pub(super) fn all_activations(&self, kind: usize, plan: &Plan, recomputed: Modules) -> Bytes {
-        let layer = &self.problem.model().kinds[kind];
-        let (tokens, hidden) = (self.tokens(plan), f64::from(self.problem.model().hidden));
-        let blocks = f64::from(u8::from(layer.mixer != Mixer::None)) + f64::from(u8::from(layer.ffn != Ffn::None));
-        let mask = if self.problem.model().dropout { 1.0 } else { 0.0 };
-        let normed = if recomputed.layernorm { 0.0 } else { self.input_bytes() };
-        let common = blocks * (2.0 + normed + mask) * hidden / plan.sequence_shards();
-        let mixer = match &layer.mixer {
-            Mixer::Attention(attention) => self.attention_activations(attention, plan, recomputed),
-            Mixer::Mla(mla) => self.mla_activations(mla, plan, recomputed),
-            Mixer::Mamba(m) => 2.0 * (m.in_width() + 2 * m.inner()) as f64 / f64::from(plan.layout.tp),
-            Mixer::DeltaNet(d) => 2.0 * (d.in_width() + 2 * d.values()) as f64 / f64::from(plan.layout.tp),
-            Mixer::None => 0.0,
-        };
-        let ffn = match &layer.ffn {
-            Ffn::Dense(_) if recomputed.mlp => Bytes::ZERO,
-            Ffn::Dense(mlp) => Bytes::new(
-                tokens * self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, recomputed),
-            ),
-            Ffn::Moe(_) if recomputed.moe => Bytes::ZERO,
-            Ffn::Moe(moe) => self.moe_activations(moe, plan, recomputed),
-            Ffn::None => Bytes::ZERO,
-        };
-        (Bytes::new(tokens * (common + mixer)) + ffn) * self.device.stack.activation_memory
-    }
-
-    /// Bytes of a stored input of a GEMM.
-    fn input_bytes(&self) -> f64 {
-        if self.device.format == crate::gpu::Format::Bf16 { 2.0 } else { 1.0 }
-    }
-
-    /// Per token: `2·d(a+2g)/t + 2·a·d/t + 4a/t`, un-fused scores `a/t·s·(2 + 3δ)` beside (§6.3).
-    fn attention_activations(&self, attention: &Attention, plan: &Plan, recomputed: Modules) -> f64 {
-        let tp = f64::from(plan.layout.tp);
-        let heads = f64::from(attention.heads) / tp;
-        let output = self.device.stack.memory.attention_output_bytes * heads * f64::from(attention.head_dim);
-        let mut bytes = 2.0 * attention.qkv_width() as f64 / tp + output + 4.0 * heads;
-        if self.keeps_scores() && !recomputed.core_attn {
-            let masks = if self.problem.model().dropout { 3.0 } else { 0.0 };
-            bytes += heads * f64::from(self.problem.workload().seq_len) * (2.0 + masks);
-        }
-        bytes
-    }
-
-    /// Per token: `(2+ε)(q_r+kv_r) + 2d_r + 2(a/t)(2·d_qk + d_v) + 2·a·d_v/t + 4a/t` (§6.3); recomputing the up-projections
-    /// leaves the compressions and the context.
-    fn mla_activations(&self, mla: &Mla, plan: &Plan, recomputed: Modules) -> f64 {
-        let heads = f64::from(mla.heads) / f64::from(plan.layout.tp);
-        let (qk, v) = (f64::from(mla.qk_dim()), f64::from(mla.v_dim));
-        let ranks = (2.0 + self.input_bytes()) * f64::from(mla.q_rank + mla.kv_rank) + 2.0 * f64::from(mla.rope_dim);
-        let up = if recomputed.mla_up_proj { 0.0 } else { 2.0 * heads * (2.0 * qk + v) };
-        ranks + up + self.device.stack.memory.attention_output_bytes * heads * v + 4.0 * heads
-    }
-
-    /// Per token of a dense MLP: `2·G·f/t + ε·f/t`; recomputing the activation function leaves the first term.
-    fn mlp_activations(&self, gates: f64, intermediate: f64, plan: &Plan, recomputed: Modules) -> f64 {
-        let width = intermediate / f64::from(plan.layout.tp);
-        let activated = if recomputed.act { 0.0 } else { self.input_bytes() * width };
-        self.device.stack.memory.activation_input_bytes * gates * width + activated
-    }
-
-    /// Of a mixture of experts, T received token copies:
-    ///
-    /// ```text
-    /// T·(ε·h + 2·G·f_e/t_e + ε·f_e/t_e + 2h) + n·shared MLP + 8·n·E/t          specification §6.3
-    /// ```
-    fn moe_activations(&self, moe: &Moe, plan: &Plan, recomputed: Modules) -> Bytes {
-        let (tokens, hidden) = (self.tokens(plan), f64::from(self.problem.model().hidden));
-        let received = self.owned_tokens(plan) * f64::from(moe.top_k);
-        let (width, gates) = (f64::from(moe.intermediate) / f64::from(plan.layout.etp), moe.expert().gates() as f64);
-        let activated = if recomputed.act { 0.0 } else { self.input_bytes() * width };
-        let memory = &self.device.stack.memory;
-        let outputs = if memory.keeps_expert_outputs { 2.0 * hidden } else { 0.0 };
-        let inputs = memory.activation_input_bytes * gates * width;
-        let routed = received * (self.input_bytes() * hidden + inputs + activated + outputs);
-        let shared = moe
-            .shared()
-            .map_or(0.0, |mlp| self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, recomputed));
-        let router = 8.0 * f64::from(moe.experts) / f64::from(plan.layout.tp);
-        Bytes::new(routed + tokens * (shared + router))
     }
 
     /// Working set beside what is kept.

@@ -1,5 +1,6 @@
 //! Cost of a plan: time of a step and memory of each rank. Pure; independent of the space and the search.
 
+mod activations;
 pub mod by_stage;
 mod costs;
 mod counts;
