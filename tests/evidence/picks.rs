@@ -4,8 +4,10 @@
 
 use std::fmt::Write;
 use std::fs::File;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
+use meshwright::advice::{Prudence, prudent};
 use meshwright::catalog::{self, Overrides};
 use meshwright::cost::{Costs, Evaluation, StepTime};
 use meshwright::frameworks::launchable;
@@ -13,7 +15,7 @@ use meshwright::gpu::Format;
 use meshwright::plan::{Layout, Plan};
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::runs::{self, Row};
-use meshwright::search::{SearchOptions, search};
+use meshwright::search::SearchOptions;
 use meshwright::space::{Unproven, check};
 use meshwright::units::percent;
 use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe, usual_batch};
@@ -103,7 +105,8 @@ fn line(rows: &[Row], model: &str, (cluster, stack): (&str, &str)) -> Option<(St
     let problem = problem(model, cluster, stack)?;
     let (id, published) = nearest(rows, &problem, model)?;
     let options = SearchOptions { top: 1, restrictions: launchable(&problem) };
-    let pick = search(&problem, &options, &|_, _| {}).evaluations.into_iter().next()?;
+    let ranking = prudent(&problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
+    let pick = ranking.evaluations.into_iter().next()?;
     let gain = published.step.total() / pick.step.total() - 1.0;
     let (term, alone) = if gain > CLAIM {
         let unproven = Unproven::in_plan(&problem, &pick.plan);
