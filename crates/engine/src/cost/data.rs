@@ -185,8 +185,9 @@ impl Costs<'_> {
         ranks: impl Iterator<Item = &'w Work>,
         micro_batches: f64,
     ) -> Windows {
-        let (forward, backward) = ranks.fold((Seconds::ZERO, Seconds::ZERO), |(forward, backward), work| {
-            (forward.max(work.forward()), backward.max(work.backward()))
+        let (forward, backward) = ranks.fold((Seconds::ZERO, Seconds::ZERO), |longest, work| {
+            let (forward, backward) = self.elapsed(plan, work);
+            (longest.0.max(forward), longest.1.max(backward))
         });
         let v = f64::from(plan.schedule.virtual_stages());
         let chunked = matches!(plan.schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. });
@@ -197,6 +198,21 @@ impl Costs<'_> {
         };
         let run = backward_run(plan, micro_batches);
         Windows { backward: backward * wide, forward: forward * wide, micro_backward: backward, run }
+    }
+
+    /// Time that passes during one forward and during one backward of a rank. Where expert traffic runs beside compute, the two
+    /// passes of a pair take turns, and a pass lasts as long as the traffic does: a third and two thirds of the pair, as by
+    /// their FLOPs (specification §5.5). So what hides here cannot hide twice behind the same compute.
+    fn elapsed(&self, plan: &Plan, work: &Work) -> (Seconds, Seconds) {
+        if work.ep_beside <= Seconds::ZERO {
+            return (work.forward(), work.backward());
+        }
+        let pair = if plan.schedule.is_bidirectional() {
+            self.pair(plan, work)
+        } else {
+            work.forward() + work.backward() + work.ep_exposed
+        };
+        (pair / 3.0, pair * (2.0 / 3.0))
     }
 
     /// Time of gradients and of parameters between replicas, before anything hides it.
