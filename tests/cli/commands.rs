@@ -125,6 +125,11 @@ fn a_model_that_fits_nowhere_is_code_1_with_the_nearest_miss() {
     let output = run(&["plan", "llama3-405b", "dgx-h100-8"]);
     assert_eq!(code(&output), 1, "{}", err(&output));
     assert_eq!(out(&output), "");
+    for word in ["no feasible plan", "out-of-memory", "weights and gradients alone", "hint: "] {
+        assert!(err(&output).contains(word), "{}", err(&output));
+    }
+    let output = run(&["plan", "llama3-8b", "dgx-h100-8", "--gpus", "1", "--seq-len", "131072"]);
+    assert_eq!(code(&output), 1, "{}", err(&output));
     for word in ["no feasible plan", "out-of-memory", "nearest miss: ", "GiB", "hint: "] {
         assert!(err(&output).contains(word), "{}", err(&output));
     }

@@ -8,7 +8,7 @@ use meshwright::plan::{Plan, ZeroStage};
 use meshwright::problem::Problem;
 use meshwright::schedule::Schedule;
 use meshwright::search::{SearchOptions, search};
-use meshwright::space::Restrictions;
+use meshwright::space::{Restrictions, least_memory};
 use meshwright::units::{Bytes, Seconds};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -178,6 +178,17 @@ proptest! {
         never_slower(spec, &problem, &faster_links(&problem, 1.0, inside), &plans, "a faster scale-up domain");
         never_slower(spec, &problem, &higher_peak(&problem, network), &plans, "a higher peak");
         never_slower(spec, &problem, &more_hbm(&problem, network), &plans, "more HBM");
+    }
+
+    #[test]
+    fn every_plan_needs_the_weights_and_gradients(pick in 0_usize..13, seed: u64) {
+        let spec = &specs()[pick];
+        let problem = spec.problem();
+        let (costs, least) = (Costs::new(&problem), least_memory(&problem));
+        for plan in plans(&problem, 60, seed) {
+            let needed = costs.fullest(&plan).device();
+            prop_assert!(needed >= least, "{:?} {}: {} under {}", spec, plan, needed, least);
+        }
     }
 
     #[test]

@@ -118,8 +118,8 @@ fn experts_behind_a_pipeline_are_those_of_one_cluster() {
     let whole = problem("mixtral-8x7b", whole, 1024).unwrap();
     let halves = pooled("mixtral-8x7b", vec![leaf("dgx-h100-1k", 256), leaf("dgx-h100-1k", 256)], "400 Gb/s", 1024);
     for text in [
-        "tp=1 pp=4 dp=128 ep=8 schedule=1f1b zero=1 recompute=full order=tp-cp-ep-pp-dp",
-        "tp=2 pp=4 dp=64 ep=4 etp=1 sp=on schedule=interleaved vpp=2 zero=1 recompute=full order=tp-cp-ep-pp-dp",
+        "tp=8 pp=4 dp=16 ep=8 sp=on schedule=1f1b zero=1 recompute=full order=tp-cp-ep-pp-dp",
+        "tp=4 pp=4 dp=32 ep=4 etp=1 sp=on schedule=interleaved vpp=2 zero=1 recompute=full order=tp-cp-ep-pp-dp",
     ] {
         let plan = parse_plan(text, &whole).unwrap();
         assert!(plan.layout.expert_replicas() > 1);

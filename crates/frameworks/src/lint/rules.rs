@@ -150,6 +150,7 @@ pub const fn keys(rejection: &Rejection) -> &'static [&'static str] {
         Rejection::Restricted(_)
         | Rejection::Inexpressible { .. }
         | Rejection::OutOfMemory { .. }
+        | Rejection::TooFewGpus { .. }
         | Rejection::HostMemory { .. } => &[],
     }
 }

@@ -18,7 +18,7 @@ use std::ops::ControlFlow;
 
 use crate::confidence::{Confidence, ceiling};
 use crate::search::{Goal, LimitedSearches, Ranking, SearchOptions, TIE, plainer, search_for};
-use crate::space::{Restrictions, Unproven};
+use crate::space::{Restrictions, Space, Unproven, too_few_gpus};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
@@ -139,6 +139,11 @@ fn search_prudently(
         let ranking = search_for(&problem, &options, Goal::Fastest, control);
         Prudent { problem, options, ranking, given_up }
     };
+    if let Some(rejection) = too_few_gpus(problem) {
+        let size = Space::new(&Costs::new(problem), &options.restrictions).size();
+        let ranking = Ranking::all_rejected(size, &rejection);
+        return Prudent { problem: problem.clone(), options: options.clone(), ranking, given_up: None };
+    }
     let limited = problem.clone().under_ceiling(ceiling(problem, prudence.risk));
     let ranking = searches.fastest(&proven, limited.hbm_budget(), Seconds::new(f64::INFINITY), control);
     if !ranking.evaluations.is_empty() {

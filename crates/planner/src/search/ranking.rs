@@ -1,6 +1,7 @@
 //! Result of a search.
 
-use super::certificate::{Certificate, RuleCount};
+use super::certificate::{Certificate, Counts, RuleCount, SearchProof};
+use crate::space::Rejection;
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::plan::Plan;
 
@@ -30,4 +31,22 @@ pub struct Ranking {
     pub nearest: Option<NearMiss>,
     /// Counts of all plans of the space, with the optimality status.
     pub certificate: Certificate,
+}
+
+impl Ranking {
+    /// Answer of a space of `size` plans that all break one rule, known without a search.
+    pub(crate) fn all_rejected(size: u64, rejection: &Rejection) -> Self {
+        let mut counts = Counts::default();
+        counts.reject(rejection, size);
+        let certificate = Certificate::new(size, &counts, SearchProof::Optimal);
+        Self {
+            evaluations: Vec::new(),
+            considered: size,
+            evaluated: 0,
+            cut_by_bound: 0,
+            rejections: counts.rejections(),
+            nearest: None,
+            certificate,
+        }
+    }
 }

@@ -1,6 +1,7 @@
 //! Space of plans: its dimensions, its size, and the legality of a plan.
 
 pub mod dimensions;
+mod floor;
 pub mod legal;
 pub mod rejection;
 pub mod restrict;
@@ -14,6 +15,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute};
 use meshwright_engine::problem::Problem;
 
+pub use floor::{least_memory, too_few_gpus};
 pub use meshwright_engine::plan::text::{parse_plan, plain_plan};
 pub use rejection::Rejection;
 pub use restrict::Restrictions;

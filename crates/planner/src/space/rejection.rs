@@ -153,6 +153,20 @@ pub enum Rejection {
         /// Pipeline rank with that memory.
         rank: u32,
     },
+    /// Weights and gradients alone, split over all GPUs, exceed the memory budget.
+    #[error(
+        "weights and gradients alone need {needed} on each of {gpus} GPUs, and {available} may be filled: at least {least} GPUs"
+    )]
+    TooFewGpus {
+        /// Bytes of weights and gradients of one GPU, if they are split over all.
+        needed: Bytes,
+        /// Memory budget of a device.
+        available: Bytes,
+        /// Number of GPUs.
+        gpus: u32,
+        /// Fewest GPUs that hold them.
+        least: u64,
+    },
     /// Offloaded data exceed the memory of a host.
     #[error("offloads {needed} to a host that has {available}")]
     HostMemory {
@@ -192,7 +206,7 @@ impl Rejection {
             Self::Combination(_) => "combination",
             Self::Restricted(_) => "restricted",
             Self::Inexpressible { .. } => "framework",
-            Self::OutOfMemory { .. } => Self::OUT_OF_MEMORY,
+            Self::OutOfMemory { .. } | Self::TooFewGpus { .. } => Self::OUT_OF_MEMORY,
             Self::HostMemory { .. } => "host-memory",
         }
     }
