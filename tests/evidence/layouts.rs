@@ -36,7 +36,7 @@ fn layouts_are_those_of_the_published_runs() {
     let sets = Overrides::default();
     let models: Vec<Model> =
         catalog::model_names().into_iter().map(|name| catalog::model(name, &sets).unwrap()).collect();
-    let mut best: BTreeMap<(String, String, u32, u32, String), (f64, PublishedLayout)> = BTreeMap::new();
+    let mut best: BTreeMap<String, (f64, PublishedLayout)> = BTreeMap::new();
     for row in runs::read(File::open(path).unwrap()).unwrap() {
         let (Some(run), Some(rate)) = (row.id.clone(), row.tokens_per_s_per_gpu_canon) else { continue };
         let Ok((problem, plan)) = runs::problem_of(&row) else { continue };
@@ -52,7 +52,8 @@ fn layouts_are_those_of_the_published_runs() {
             precision: workload.precision(),
             plan: settings(&plan.to_string()),
         };
-        let key = (layout.model.clone(), layout.gpu.clone(), layout.gpus, layout.seq_len, layout.precision.clone());
+        let PublishedLayout { model, gpu, gpus, seq_len, precision, .. } = &layout;
+        let key = format!("{model} {gpu} {gpus:8} {seq_len:8} {precision}");
         if best.get(&key).is_none_or(|(known, _)| *known < rate) {
             best.insert(key, (rate, layout));
         }
