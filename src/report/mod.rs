@@ -49,6 +49,16 @@ impl Sheet {
         Self { title: title.into(), columns: columns.iter().map(ToString::to_string).collect(), rows: Vec::new() }
     }
 
+    /// The sheet without a column; itself if it has none of that name.
+    #[must_use]
+    pub fn without(mut self, column: &str) -> Self {
+        if let Some(at) = self.columns.iter().position(|name| name == column) {
+            self.columns.remove(at);
+            self.rows.iter_mut().for_each(|row| drop(row.remove(at)));
+        }
+        self
+    }
+
     /// Appends a row of cells.
     pub fn push<const N: usize>(&mut self, row: [String; N]) {
         self.rows.push(row.into());

@@ -2,7 +2,6 @@
 
 use super::basis;
 use super::plans::largest_terms;
-use super::ties::Ties;
 use meshwright_engine::cost::{Costs, Evaluation, Figures};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{percent, significant};
@@ -18,12 +17,8 @@ pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
         .take(3)
         .map(|(term, share)| format!("{term} {}", percent(share)))
         .collect();
-    let runner_up = ranking
-        .evaluations
-        .get(1)
-        .map_or_else(|| "There is no other plan to compare it with.".to_owned(), |second| against(winner, second));
     format!(
-        "Why {}: a step takes {}, of which {}. {runner_up} {}{} Device curves: {}. {} {}",
+        "Why {}: a step takes {}, of which {}. {}{} Device curves: {}. {}",
         winner.plan,
         figures.step,
         spent.join(", "),
@@ -31,7 +26,6 @@ pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
         plainer_plan(problem, winner),
         basis::of_step(problem, winner),
         sure(problem, winner),
-        Ties::of(ranking).advice(),
     )
     .trim_end()
     .to_owned()
@@ -57,23 +51,6 @@ fn plainer_plan(problem: &Problem, winner: &Evaluation) -> String {
         let slower = plain.step.total() / winner.step.total() - 1.0;
         format!(" A simpler plan is within run-to-run noise (3.3 %): {} ({:+.1} %).", plain.plan, slower * 100.0)
     })
-}
-
-/// Sentence on the gap to the next plan and the term that causes it.
-fn against(winner: &Evaluation, second: &Evaluation) -> String {
-    let gap = second.step.total() / winner.step.total() - 1.0;
-    let saved = winner
-        .step
-        .terms()
-        .into_iter()
-        .zip(second.step.terms())
-        .map(|((term, mine), (_, theirs))| (term, theirs - mine))
-        .max_by(|a, b| a.1.get().total_cmp(&b.1.get()));
-    let by = match saved {
-        Some((term, time)) if time.get() > 0.0 => format!(", mostly through {time} less {term}"),
-        Some(_) | None => String::new(),
-    };
-    format!("It beats the next, {}, by {}{by}.", second.plan, percent(gap))
 }
 
 fn memory(problem: &Problem, figures: &Figures, rank: u32) -> String {

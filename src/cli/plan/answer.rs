@@ -131,10 +131,11 @@ impl PlanAnswer<'_> {
     }
 }
 
-/// Rows with as many terms of the step as the terminal is wide enough for.
+/// Rows with as many terms of the step as the terminal is wide enough for; at the narrowest without MFU, which the step gives.
 fn fitting(problem: &Problem, advice: &Advice) -> Sheet {
     let most = usize::from(table::width());
     let fits = |sheet: &Sheet| table::plain_lines(sheet).iter().all(|line| line.chars().count() <= most);
-    let mut sheets = (0..=TERMS_SHOWN).rev().map(|terms| rows(problem, advice, terms));
-    sheets.find(fits).unwrap_or_else(|| rows(problem, advice, 0))
+    let sheets = (0..=TERMS_SHOWN).rev().map(|terms| rows(problem, advice, terms));
+    let narrowest = || rows(problem, advice, 0).without("MFU");
+    sheets.chain([narrowest()]).find(fits).unwrap_or_else(narrowest)
 }

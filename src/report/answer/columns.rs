@@ -106,6 +106,20 @@ pub(super) const OTHERS: [Setting; 10] = [
     },
 ];
 
+/// Words of settings and what stands for them in a table.
+const BRIEF: [(&str, &str); 5] = [
+    ("interleaved 1F1B", "interleaved"),
+    ("cost-balanced stages", "cost-balanced"),
+    (" of activations on the host", " act. on host"),
+    (" of optimizer on the host", " opt. on host"),
+    ("CP by ", ""),
+];
+
+/// Words of a setting, shortened for a cell.
+pub(super) fn brief(words: String) -> String {
+    BRIEF.iter().fold(words, |words, (long, short)| words.replace(long, short))
+}
+
 /// Every setting, degrees first.
 pub(super) fn all() -> impl Iterator<Item = Setting> {
     DEGREES.into_iter().chain(OTHERS)

@@ -64,7 +64,7 @@ pub fn table(problem: &Problem, advice: &Advice, most_terms: usize) -> Sheet {
         row.extend(degrees.iter().map(|setting| (setting.value)(&evaluation.plan).unwrap_or_default()));
         if !others.is_empty() {
             let words = others.iter().filter_map(|setting| (setting.words)(&evaluation.plan));
-            row.push(words.collect::<Vec<_>>().join(", "));
+            row.push(words.map(columns::brief).collect::<Vec<_>>().join(", "));
         }
         row.extend([
             step.show(figures.step),
