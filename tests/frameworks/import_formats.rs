@@ -220,7 +220,8 @@ fn python_recipes_are_followed() {
     assert_eq!(import::kind_of("recipe.py", RECIPE), FileKind::Of(&frameworks::MEGATRON_BRIDGE));
     let recipe = import::read(RECIPE, FileKind::Of(&frameworks::MEGATRON_BRIDGE), &context).unwrap();
     assert_eq!(recipe.model.as_ref().and_then(import::known::name_of), Some("llama3-70b"));
-    let plan = "tp=2 cp=2 pp=4 dp=4 sp=on cp-kind=a2a schedule=interleaved vpp=5 zero=1 mbs=1 recompute=none";
+    let plan =
+        "tp=2 cp=2 pp=4 dp=4 sp=on cp-kind=a2a schedule=interleaved vpp=5 split=even zero=1 mbs=1 recompute=none";
     assert_eq!(recipe.on(64).to_string(), plan);
     assert_eq!((recipe.work.global_batch, recipe.work.format), (Some(128), Format::Mxfp8));
     let unknown = Context { arguments: &["llama3_70b_pretrain".to_owned()], ..Context::alone("recipe.py") };

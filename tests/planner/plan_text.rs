@@ -1,6 +1,7 @@
 //! A plan written as text reads back as itself; what is no plan is named, and nothing panics.
 
 use crate::random::{Numbers, ends, plans, spec, specs, spelled_out};
+use meshwright::catalog;
 use meshwright::cost::Costs;
 use meshwright::plan::text::KEYS;
 use meshwright::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
@@ -15,6 +16,20 @@ fn plans_of_the_space_read_back() {
         let problem = spec.problem();
         for plan in plans(&problem, 200, 70 + index as u64) {
             assert_eq!(parse_plan(&plan.to_string(), &problem), Ok(plan), "{spec:?} {plan}");
+        }
+    }
+}
+
+/// Stacks differ in what they take an open split for, nanotron by its own code: a printed plan leaves none open.
+#[test]
+fn an_even_plan_reads_back_on_every_stack() {
+    for stack in catalog::stack_names() {
+        let problem = spec("llama3-8b", "dgx-h100-64", stack, 128, 8192).problem();
+        for text in ["tp=2 pp=2 split=even", "tp=1 pp=4 split=even mbs=2", "pp=2 vpp=2 schedule=interleaved split=even"]
+        {
+            let plan = parse_plan(text, &problem).unwrap();
+            assert_eq!(plan.split, LayerSplit::Even, "{stack}");
+            assert_eq!(parse_plan(&plan.to_string(), &problem), Ok(plan), "{stack}: {plan}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::fmt;
 use super::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::problem::Problem;
 use crate::schedule::Schedule;
-use crate::split::{LayerSplit, nanotron};
+use crate::split::nanotron;
 use crate::stack::{Dispatcher, Family};
 use crate::suggest;
 
@@ -97,9 +97,7 @@ impl fmt::Display for Plan {
             if matches!(self.schedule, Schedule::Interleaved { .. } | Schedule::LoopedBfs { .. }) {
                 write!(f, " vpp={}", self.schedule.virtual_stages())?;
             }
-            if self.split != LayerSplit::Even {
-                write!(f, " split={}", self.split)?;
-            }
+            write!(f, " split={}", self.split)?; // also where it is even: stacks differ in what they take an open split for
         }
         write!(f, " zero={}", u8::from(self.zero))?;
         if let Some(group) = self.shard_group {
