@@ -180,7 +180,9 @@ impl<'a> Rank<'a> {
             Ffn::Moe(moe) if !self.recomputed.moe => {
                 all.push(("dispatched tokens", self.input * self.received * self.hidden));
                 all.extend(self.mlp(&moe.expert(), self.received, u64::from(self.plan.layout.etp)));
-                all.push(("outputs of the experts", 2 * self.received * self.hidden));
+                if self.problem.stack().memory.keeps_expert_outputs {
+                    all.push(("outputs of the experts", 2 * self.received * self.hidden));
+                }
                 all.push(("router logits", 4 * self.tokens * u64::from(moe.experts).div_ceil(self.tp)));
                 all.push(("router probabilities", 4 * self.tokens * u64::from(moe.experts).div_ceil(self.tp)));
                 if let Some(shared) = moe.shared() {
@@ -194,7 +196,9 @@ impl<'a> Rank<'a> {
 
     fn mlp(&self, mlp: &Mlp, tokens: u64, shards: u64) -> Vec<(&'static str, u64)> {
         let width = u64::from(mlp.intermediate).div_ceil(shards);
-        let mut tensors = vec![("gate and up", 2 * tokens * mlp.gates() * width)];
+        let elements = (tokens * mlp.gates() * width) as f64;
+        let bytes = elements * self.problem.stack().memory.activation_input_bytes;
+        let mut tensors = vec![("gate and up", bytes.ceil() as u64)];
         if !self.recomputed.act {
             tensors.push(("activated", self.input * tokens * width));
         }
