@@ -17,6 +17,8 @@ pub mod placed;
 pub mod plans;
 pub mod pools;
 pub mod pools_document;
+mod prediction;
+mod recommended;
 pub mod refined;
 pub mod scatter;
 pub mod svg;

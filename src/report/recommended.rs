@@ -1,0 +1,43 @@
+//! JSON form of the recommendation of `plan`.
+
+use serde::Serialize;
+
+use super::prediction::Priced;
+use meshwright_engine::problem::Problem;
+use meshwright_planner::advice::{Advice, GivenUp, Reason};
+
+/// JSON form of the recommendation.
+#[derive(Serialize)]
+pub(super) struct Recommended {
+    /// Rank of the plan to launch among `plans`, from 1.
+    rank: usize,
+    /// Limit that no plan keeps: `risk` or `proof`.
+    given_up: Option<&'static str>,
+    /// Probability that each of `plans` is the fastest of them.
+    p_best: Vec<f64>,
+    /// The fastest plan by the model, where another is recommended.
+    fastest: Option<Priced>,
+    /// Reasons against it, one word each: `risk`, `unproven`, `plainer`.
+    fastest_declined_for: Vec<&'static str>,
+}
+
+impl Recommended {
+    /// JSON form of the recommendation of an answer that has plans.
+    pub(super) fn new(problem: &Problem, advice: &Advice) -> Self {
+        let reasons = advice.fastest.iter().flat_map(|declined| &declined.reasons).map(|reason| match reason {
+            Reason::Risk(_) => "risk",
+            Reason::Unproven(_) => "unproven",
+            Reason::Plainer => "plainer",
+        });
+        Self {
+            rank: advice.recommended + 1,
+            given_up: advice.given_up.map(|limit| match limit {
+                GivenUp::Risk => "risk",
+                GivenUp::Proof => "proof",
+            }),
+            p_best: advice.chances.clone(),
+            fastest: advice.fastest.as_ref().map(|declined| Priced::new(problem, &declined.evaluation)),
+            fastest_declined_for: reasons.collect(),
+        }
+    }
+}
