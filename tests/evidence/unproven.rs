@@ -6,7 +6,7 @@ use std::fs::File;
 use meshwright::runs;
 use meshwright::space::Unproven;
 
-/// A run that shows a mechanism ends its exile: take it from the list then.
+/// Where this fails, a published run has shown the mechanism: take it from the list.
 #[test]
 fn no_published_run_has_an_unproven_mechanism() {
     let path = format!("{}/tests/published/runs.csv", env!("CARGO_MANIFEST_DIR"));

@@ -23,12 +23,12 @@ pub fn hints(args: &Args, problem: &Problem, options: &SearchOptions, risk: f64,
         let ranking = prudent(other, &options, prudence, &|_, _| ControlFlow::Continue(()));
         Some(throughput(other, ranking.evaluations.first()?) / throughput(problem, best) - 1.0)
     };
-    let mut found = Vec::new();
+    let mut hints = Vec::new();
     let named = &args.problem.options;
     if let Some(other) = whole_domains(problem, named.global_batch).filter(|_| named.gpus.is_some())
         && let Some(gain) = gain(&other).filter(|gain| *gain > WORTH_SAYING)
     {
-        found.push(format!(
+        hints.push(format!(
             "{} of the {} GPUs train {} more tokens a second: --gpus {0}, or --allow-idle",
             thousands(u64::from(other.cluster().gpus)),
             thousands(u64::from(problem.cluster().gpus)),
@@ -38,7 +38,7 @@ pub fn hints(args: &Args, problem: &Problem, options: &SearchOptions, risk: f64,
     if let Some(other) = divisible_batch(problem).filter(|_| named.global_batch.is_some())
         && let Some(gain) = gain(&other).filter(|gain| *gain > WORTH_SAYING)
     {
-        found.push(format!(
+        hints.push(format!(
             "a batch of {} divides badly among {} GPUs: --global-batch {} trains {} more tokens a second",
             problem.workload().global_batch,
             thousands(u64::from(problem.cluster().gpus)),
@@ -46,7 +46,7 @@ pub fn hints(args: &Args, problem: &Problem, options: &SearchOptions, risk: f64,
             whole_percent(gain)
         ));
     }
-    found
+    hints
 }
 
 /// Tokens per second of all GPUs.

@@ -212,13 +212,13 @@ mod tests {
     use crate::schedule::replay::{makespan, replay};
     use crate::schedule::simulator::Simulator;
 
-    /// The length of a chain with its sends.
+    /// Length of a path with its sends.
     fn length(path: &Path, stages: &[StageTime], send: f64) -> f64 {
         path.length(stages).get() + path.sends * send
     }
 
     #[test]
-    fn no_chain_is_longer_than_the_replay() {
+    fn no_path_is_longer_than_the_replay() {
         let mut random = crate::schedule::random(7, 0.2);
         let schedules = [
             Schedule::Naive,

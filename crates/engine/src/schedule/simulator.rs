@@ -214,7 +214,7 @@ mod tests {
 
     /// The simulator agrees with the oracle, and its critical path is as long as the step.
     #[test]
-    fn it_plays_as_the_replay_does() {
+    fn it_takes_as_long_as_the_replay() {
         let mut random = crate::schedule::random(11, 0.2);
         let schedules = [
             Schedule::GPipe,

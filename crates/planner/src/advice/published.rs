@@ -17,7 +17,7 @@ pub struct PublishedPlan {
     pub fits: bool,
 }
 
-/// Largest ratio between the GPUs of a published run and those asked at which its layout still is a comparison.
+/// Largest ratio between the GPUs of a published run and those asked at which its layout still is a comparison; a judgement.
 const MOST_APART: f64 = 16.0;
 
 /// The published layout of the model on the GPU that is nearest to the question: the same sequence length and number format

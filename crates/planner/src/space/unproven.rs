@@ -26,10 +26,10 @@ pub struct Unproven {
     uses: fn(&Plan) -> bool,
 }
 
-/// Largest expert group of a published run: DeepSeek-V3 on 1,024 H100 in NVIDIA's DGX Cloud benchmarks.
+/// Largest expert group of a published run: Llama 4 Maverick on 512 H100 (dgxc-0269).
 pub(crate) const LARGEST_EXPERT_GROUP: u32 = 128;
 
-/// Parameters from which on Megatron's ZeRO 3 has no published run on GPUs behind PCIe.
+/// Parameters from which on Megatron's ZeRO 3 has no published run on GPUs behind PCIe: those of GPT-3.
 const LARGE_MODEL: u64 = 175_000_000_000;
 
 /// Every mechanism without a published run.
