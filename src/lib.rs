@@ -40,11 +40,12 @@
 //! # }
 //! ```
 //!
-//! This crate is the application: reports, sweeps and the command line. Its libraries are re-exported, so that one
+//! This crate is the application: questions, reports, sweeps and the command line. Its libraries are re-exported, so that one
 //! dependency is enough.
 
 #[cfg(feature = "cli")]
 pub mod cli;
+pub mod question;
 pub mod report;
 pub mod sweep;
 

@@ -3,8 +3,8 @@
 use anyhow::{Result, bail};
 
 use super::format::OutputFormat;
-use super::problem::recipe;
 use super::{Outcome, output};
+use crate::question::recipe;
 use crate::report::{Sheet, csv, json};
 use meshwright_engine::model::Model;
 use meshwright_engine::units::{Bytes, count};

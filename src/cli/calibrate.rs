@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 
 use super::format::OutputFormat;
-use super::problem::FitArgs;
 use super::{Outcome, output};
 use crate::cli::calibration::read;
+use crate::question::FitChoice;
 use crate::report::calibration as sheets;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::sources::Basis;
@@ -48,7 +48,7 @@ pub struct Args {
     #[arg(long, value_name = "SOURCE")]
     source: Option<String>,
     #[command(flatten)]
-    fit: FitArgs,
+    fit: FitChoice,
     /// File to write, or folder for a file named after device and date [default: stdout].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,

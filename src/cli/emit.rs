@@ -7,9 +7,9 @@ use clap::{ArgMatches, Command, FromArgMatches};
 use serde::Deserialize;
 
 use super::files::Existing;
-use super::problem::ProblemArgs;
 use super::{Outcome, output, pooled, refined};
 use crate::cli::launch_files::{Chosen, files, framework, written};
+use crate::question::{Question, Subject};
 use meshwright_engine::cost::Costs;
 use meshwright_frameworks::Framework;
 use meshwright_frameworks::emit::EmittedFile;
@@ -45,12 +45,12 @@ pub struct Args {
 
 /// Problem flags, which may be omitted when a document gives them.
 #[derive(Debug)]
-struct Asked(Option<ProblemArgs>);
+struct Asked(Option<Question>);
 
 impl FromArgMatches for Asked {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
         let asked = matches.contains_id("model");
-        Ok(Self(if asked { Some(ProblemArgs::from_arg_matches(matches)?) } else { None }))
+        Ok(Self(if asked { Some(Question::from_arg_matches(matches)?) } else { None }))
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
@@ -61,11 +61,11 @@ impl FromArgMatches for Asked {
 
 impl clap::Args for Asked {
     fn augment_args(command: Command) -> Command {
-        ProblemArgs::augment_args_for_update(command)
+        Question::augment_args_for_update(command)
     }
 
     fn augment_args_for_update(command: Command) -> Command {
-        ProblemArgs::augment_args_for_update(command)
+        Question::augment_args_for_update(command)
     }
 }
 
@@ -78,11 +78,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (None, Some(problem), Some(plan)) => (problem.clone(), plan.clone()),
         (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
-    let ProblemArgs { model, cluster, options } = &problem_args;
-    if let Some(pooled) = options.pooled_for(model, cluster, Some(framework))? {
-        return over_pools(args, framework, &pooled, (&text, &problem_args.recipe_name(&pooled.joined()[0])));
-    }
-    let problem = problem_args.problem_for(Some(framework))?;
+    let problem = match output::noted(problem_args.subject(Some(framework))?) {
+        Subject::Cluster(problem) => *problem,
+        Subject::Pools(pooled) => {
+            return over_pools(args, framework, &pooled, (&text, &problem_args.recipe_name(&pooled.joined()[0])));
+        }
+    };
     let plan = parse_plan(&text, &problem).map_err(|why| anyhow!("--plan: {why}"))?;
     let costs = Costs::new(&problem);
     let mut rejections = Vec::new();
@@ -145,7 +146,7 @@ fn printed(files: &[EmittedFile]) -> String {
 #[derive(Deserialize)]
 struct Document {
     schema: u32,
-    arguments: Option<ProblemArgs>,
+    arguments: Option<Question>,
     #[serde(default)]
     plans: Vec<Planned>,
     /// Plan of an `explain` document.
@@ -158,7 +159,7 @@ struct Planned {
 }
 
 /// Problem flags and plan of an earlier document.
-fn earlier(path: &std::path::Path, rank: u32) -> Result<(ProblemArgs, String)> {
+fn earlier(path: &std::path::Path, rank: u32) -> Result<(Question, String)> {
     let origin = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("{origin}: cannot be read"))?;
     let document: Document =

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow, bail};
 
 use super::format::OutputFormat;
-use super::placed::entry;
-use super::problem::ProblemArgs;
 use super::progress::Progress;
 use super::why_not::why_not;
 use super::{Outcome, output, pooled};
+use crate::question::{Question, Subject, entry};
 use crate::report::{explain, json, placed, svg, trace};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
@@ -18,6 +17,7 @@ use meshwright_engine::plan::text::parse_plan;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks as frameworks;
 use meshwright_planner::advice::{Prudence, advise};
+use meshwright_planner::pools::Pooled;
 use meshwright_planner::search::{SearchOptions, nearest_feasible};
 use meshwright_planner::space::{Rejection, can_be_sized, check};
 
@@ -25,7 +25,7 @@ use meshwright_planner::space::{Rejection, can_be_sized, check};
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    problem: ProblemArgs,
+    problem: Question,
     /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the plan that `plan` recommends].
     #[arg(long, value_name = "PLAN")]
     plan: Option<String>,
@@ -51,17 +51,10 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let ProblemArgs { model, cluster, options } = &args.problem;
-    if let Some(pooled) = options.pooled_for(model, cluster, None)? {
-        if args.why_not.is_some() || args.place || args.trace.is_some() || args.svg.is_some() {
-            bail!(
-                "--why-not, --place, --trace and --svg do not apply to pools of heterogeneous GPUs: name one pool's \
-                own cluster"
-            );
-        }
-        return pooled::explain(&pooled, args.plan.as_deref(), args.format);
-    }
-    let problem = args.problem.problem()?;
+    let problem = match output::noted(args.problem.subject(None)?) {
+        Subject::Cluster(problem) => *problem,
+        Subject::Pools(pooled) => return over_pools(args, &pooled),
+    };
     let costs = Costs::new(&problem);
     let Some(plan) = plan_of(args, &problem)? else {
         output::talk("no plan runs: `meshwright plan` says why");
@@ -110,6 +103,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
         nearest(&costs, &plan);
     }
     Ok(if rejections.is_empty() { Outcome::Answered } else { Outcome::NoPlan })
+}
+
+/// Runs the command on pools, which it cannot draw or compare.
+fn over_pools(args: &Args, pooled: &Pooled) -> Result<Outcome> {
+    if args.why_not.is_some() || args.place || args.trace.is_some() || args.svg.is_some() {
+        bail!(
+            "--why-not, --place, --trace and --svg do not apply to pools of heterogeneous GPUs: name one pool's \
+            own cluster"
+        );
+    }
+    pooled::explain(pooled, args.plan.as_deref(), args.format)
 }
 
 /// Requested plan, or the recommended one.

@@ -5,8 +5,8 @@ use clap::ValueEnum;
 
 use super::format::OutputFormat;
 use super::import::FileArgs;
-use super::problem::{self, Profile};
 use super::{Outcome, output};
+use crate::question::{Profile, recipe};
 use crate::report::lint as report;
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::model::flops::AttentionConvention;
@@ -178,7 +178,7 @@ fn problem(args: &Args, imported: &mut Imported, cluster: Cluster) -> Result<Opt
         seq_len,
         format: imported.work.format,
         half: imported.work.half,
-        recipe: args.optimizer.as_deref().map(problem::recipe).transpose()?.unwrap_or(imported.work.recipe),
+        recipe: args.optimizer.as_deref().map(recipe).transpose()?.unwrap_or(imported.work.recipe),
         optimizer: imported.work.optimizer,
         adaptation: Adaptation::Full,
         imbalance: 1.0,

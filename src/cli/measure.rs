@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
-use super::problem::ProblemOptions;
 use super::progress::Progress;
 use super::{Outcome, output};
+use crate::question::{Question, QuestionOptions};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::gpu::Gpu;
 use meshwright_engine::plan::Plan;
@@ -53,7 +53,7 @@ pub struct Args {
     #[arg(long, value_name = "FOLDER", default_value = "/", hide = true)]
     root: PathBuf,
     #[command(flatten)]
-    options: ProblemOptions,
+    options: QuestionOptions,
 }
 
 /// Selection of the probe that times kernels.
@@ -96,7 +96,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
     // The GPU is opened first, so that its absence is reported before any other work.
     let opened = if args.probe.is_cuda() && !args.list { Some(cuda(&args.probe)?) } else { None };
     let problem = match args.target.as_slice() {
-        [model, cluster] => Some(args.options.problem(model, cluster)?),
+        [model, cluster] => {
+            let (model, cluster, options) = (model.clone(), cluster.clone(), args.options.clone());
+            Some(output::noted(Question { model, cluster, options }.problem(None)?))
+        }
         _ => None,
     };
     let plans = problem.as_ref().map(|problem| top(problem, args.top)).unwrap_or_default();

@@ -5,6 +5,7 @@ use std::io::{ErrorKind, Write};
 use anyhow::{Context, Result};
 
 use super::format::OutputFormat;
+use crate::question::Noted;
 use crate::report::{Sheet, csv, markdown, table};
 
 /// Prints data; if stdout is closed, ends the process with success.
@@ -19,6 +20,14 @@ pub fn print(text: &str) -> Result<()> {
 /// Prints a message to stderr; a closed stderr is ignored.
 pub fn talk(text: &str) {
     let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// The value, with its notes printed to stderr.
+pub fn noted<T>(noted: Noted<T>) -> T {
+    for note in &noted.notes {
+        talk(note);
+    }
+    noted.value
 }
 
 /// Text of sheets in an output format; JSON comes from the commands' own types, not from sheets.

@@ -1,25 +1,24 @@
 //! `meshwright plan`: ranks the layouts that can be launched and recommends one.
 
 mod answer;
-mod found;
 mod hints;
 mod none;
+
+use std::ops::ControlFlow;
+use std::time::Instant;
 
 use anyhow::Result;
 
 use super::files::Existing;
 use super::launch_files::{self, Chosen};
-use super::plan_args::{Args, restrictions};
-use super::problem::ProblemArgs;
-use super::{Outcome, output, pooled};
-use answer::PlanAnswer;
-use found::{counts, default_launcher, find};
+use super::plan_args::Args;
+use super::progress::Progress;
+use super::{Outcome, output, placed, pooled};
+use crate::question::{PlanAnswer, PlanQuestion, Subject, counts};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Offload;
 use meshwright_engine::problem::Problem;
-use meshwright_frameworks as frameworks;
-use meshwright_planner::catalog::Overrides;
-use meshwright_planner::search::SearchOptions;
+use meshwright_frameworks::{self as frameworks, Framework};
 use none::no_plan;
 
 /// Reports on stderr if the recommended plan offloads tensors to hosts of unknown memory.
@@ -35,46 +34,57 @@ fn talk_of_hosts(problem: &Problem, best: Option<&Evaluation>) {
     }
 }
 
+/// Answer of the question, with progress on stderr, within its time limit.
+fn solve(
+    question: &PlanQuestion,
+    problem: Problem,
+    framework: Option<&'static Framework>,
+    risk: f64,
+) -> Result<PlanAnswer> {
+    let progress = Progress::new();
+    let start = Instant::now();
+    let control = |done, all| {
+        progress.at(done, all);
+        let over = question.plans.time_limit.is_some_and(|limit| start.elapsed().as_secs_f64() > limit);
+        if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let answer = question.solve(problem, framework, risk, &control);
+    progress.finish();
+    Ok(output::noted(answer?))
+}
+
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let written = args.emit.as_deref().map(launch_files::framework).transpose()?;
-    let framework = args.framework.as_deref().map_or(written, frameworks::named);
-    let ProblemArgs { model, cluster, options } = &args.problem;
-    if let Some(pooled) = options.pooled_for(model, cluster, framework)? {
-        return pooled::run(args, &pooled, framework);
-    }
-    let (problem, risk) = args.problem.problem_and_risk(framework)?;
+    let question = args.question();
+    let framework = args.plans.framework.as_deref().map_or(written, frameworks::named);
+    let (unlimited, risk) = args.problem.split_risk()?;
+    let problem = match output::noted(unlimited.subject(framework)?) {
+        Subject::Pools(pooled) => return pooled::run(args, &pooled, framework),
+        Subject::Cluster(problem) => *problem,
+    };
     if !launch_files::model_runs(framework, &problem) {
         return Ok(Outcome::NoPlan);
     }
-    let launcher = framework.or_else(|| default_launcher(args, &problem));
-    let restrictions = restrictions(args, launcher, &problem)?;
-    let economy = args.economy.economy(&problem, &Overrides::parse(&args.problem.options.set)?)?;
-    let options = SearchOptions { top: args.top as usize, restrictions };
-    let found = find(args, &problem, &options, risk, economy.as_ref());
-    let refined = args.refine.entries(found.searched(&problem), &found.ranking, &options.restrictions);
-    if found.ranking.evaluations.is_empty() && refined.iter().all(|entry| entry.outcome.is_err()) {
-        return no_plan(&problem, &found.ranking, args, &refined);
+    let answer = solve(&question, problem, framework, risk)?;
+    if answer.is_empty() {
+        return no_plan(&question, &answer, args.format);
     }
-    let changed = if args.sensitivity { found.sensitivity() } else { None };
-    let placed = args.place.entries(&problem, &found.ranking);
-    let (economy, found, refined, placed) = (economy.as_ref(), &found, &refined, &placed);
-    let parts = PlanAnswer { args, problem: &problem, framework, risk, found, refined, changed, economy, placed };
-    output::print(&parts.text()?)?;
-    talk_of_hosts(&problem, found.best());
+    let PlanAnswer { problem, options, found, refined, placed, .. } = &answer;
+    output::print(&answer::text(args, &question, &answer)?)?;
+    talk_of_hosts(problem, found.best());
     if !found.proved {
         output::talk("least energy found, not proved optimal: too many layouts are nearly as fast");
     }
-    for hint in hints::hints(args, &problem, &options, risk, found) {
+    for hint in hints::hints(&question, problem, options, risk, found) {
         output::talk(&format!("hint: {hint}"));
     }
     output::talk(&counts(&found.ranking));
     match (written, &args.out, Chosen::best(found.best(), refined)) {
         (Some(framework), Some(folder), Some(chosen)) => {
-            let (plan, hosts) = args.place.files(&problem, placed, &chosen).unzip();
+            let (plan, hosts) = placed::files(&args.plans.place, problem, placed, &chosen).unzip();
             let chosen = Chosen { plan: plan.as_ref().unwrap_or(chosen.plan), ..chosen };
-            let Some(mut files) =
-                launch_files::files(framework, &problem, &chosen, &args.problem.recipe_name(&problem))
+            let Some(mut files) = launch_files::files(framework, problem, &chosen, &args.problem.recipe_name(problem))
             else {
                 return Ok(Outcome::NoPlan);
             };

@@ -2,68 +2,16 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow};
-use serde::Deserialize;
-use serde::de::IntoDeserializer;
-use serde::de::value::{Error as NameError, StrDeserializer};
-
-use super::economy::EconomyArgs;
 use super::format::OutputFormat;
-use super::placed::PlaceArgs;
-use super::problem::ProblemArgs;
-use super::refined::RefineArgs;
-use meshwright_engine::problem::Problem;
-use meshwright_engine::stack::Family;
-use meshwright_frameworks::Framework;
-use meshwright_planner::space::Restrictions;
+use crate::question::{PlanOptions, PlanQuestion, Question};
 
 /// Arguments of `plan`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    pub(in crate::cli) problem: ProblemArgs,
-    /// Keep only plans with this value: tp=8, ep=1..64
-    ///
-    /// Keys are those of a plan (`meshwright glossary`): schedule=1f1b, recompute=full.
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Plans considered")]
-    pub(in crate::cli) fix: Vec<String>,
-    /// Leave out plans with this value.
-    #[arg(long, value_name = "KEY=VALUE", help_heading = "Plans considered")]
-    pub(in crate::cli) forbid: Vec<String>,
-    /// Keep only plans that this framework's files can express
-    ///
-    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron; `any` allows every setting. By default the
-    /// framework of the stack.
-    #[arg(long = "for", value_name = "FRAMEWORK", help_heading = "Plans considered")]
-    pub(in crate::cli) framework: Option<String>,
+    pub(in crate::cli) problem: Question,
     #[command(flatten)]
-    pub(in crate::cli) economy: EconomyArgs,
-    /// Also consider mechanisms that no published run has shown
-    ///
-    /// Such as activation offload over PCIe.
-    #[arg(long, help_heading = "Plans considered")]
-    pub(in crate::cli) exotic: bool,
-    /// Also consider plans that leave GPUs idle.
-    #[arg(long, help_heading = "Plans considered")]
-    pub(in crate::cli) allow_idle: bool,
-    /// Show the Pareto front of step time, memory and GPUs.
-    #[arg(long, conflicts_with = "objective", help_heading = "Search")]
-    pub(in crate::cli) pareto: bool,
-    /// Stop after this many seconds, with the optimality gap
-    #[arg(long, value_name = "SECONDS", help_heading = "Search")]
-    pub(in crate::cli) time_limit: Option<f64>,
-    /// Solve again with neighbouring degrees and better hardware
-    ///
-    /// Each degree one step lower and higher, and 10 % more of each hardware figure.
-    #[arg(long, conflicts_with_all = ["pareto", "objective"], help_heading = "Search")]
-    pub(in crate::cli) sensitivity: bool,
-    /// Number of plans to show.
-    #[arg(long, value_name = "K", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Output")]
-    pub(in crate::cli) top: u32,
-    #[command(flatten)]
-    pub(in crate::cli) refine: RefineArgs,
-    #[command(flatten)]
-    pub(in crate::cli) place: PlaceArgs,
+    pub(in crate::cli) plans: PlanOptions,
     /// Show every figure of each plan
     ///
     /// Intervals, tokens per second, headroom.
@@ -86,34 +34,54 @@ pub struct Args {
     pub(in crate::cli) force: bool,
 }
 
-pub(super) fn restrictions(
-    args: &Args,
-    limited_to: Option<&'static Framework>,
-    problem: &Problem,
-) -> Result<Restrictions> {
-    let mut restrictions = Restrictions::default();
-    for item in &args.fix {
-        restrictions.fix(item).map_err(|why| anyhow!("--fix {item}: {why}"))?;
+impl Args {
+    /// Question that the arguments ask.
+    pub(super) fn question(&self) -> PlanQuestion {
+        PlanQuestion { problem: self.problem.clone(), plans: self.plans.clone() }
     }
-    for item in &args.forbid {
-        restrictions.forbid(item).map_err(|why| anyhow!("--forbid {item}: {why}"))?;
-    }
-    if args.allow_idle {
-        restrictions.allow_idle();
-    }
-    match (&args.framework, limited_to) {
-        (_, Some(framework)) => restrictions.for_limits(framework.limits, !problem.model().is_moe()),
-        (Some(name), None) => restrictions.for_family(family(name)?),
-        (None, None) => {}
-    }
-    Ok(restrictions)
 }
 
-/// Framework by name; `any` allows every schedule.
-fn family(name: &str) -> Result<Family> {
-    if name == "any" {
-        return Ok(Family::Internal);
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: Args,
     }
-    let from: StrDeserializer<NameError> = name.into_deserializer();
-    Family::deserialize(from).map_err(|error| anyhow!("--for {name}: {error}"))
+
+    #[test]
+    fn flags_and_documents_have_the_same_defaults() {
+        let line = Line::parse_from(["plan", "llama3-8b", "dgx-h100-8"]);
+        let document = r#"{"problem": {"model": "llama3-8b", "cluster": "dgx-h100-8"}}"#;
+        assert_eq!(line.args.question(), serde_json::from_str(document).unwrap());
+    }
+
+    #[test]
+    fn a_document_asks_as_flags_do() {
+        let flags = "plan m c --gpus 64 --precision fp8-block --risk 0.1 --fit none --fix tp=8 --for megatron --tokens 15T \
+                     --objective cost --checkpoints memory --top 2 --refine 1 --no-place";
+        let line = Line::parse_from(flags.split_whitespace());
+        let document = r#"{
+            "problem": {
+                "model": "m",
+                "cluster": "c",
+                "options": {"gpus": 64, "precision": "fp8-block", "risk": 0.1, "fit": "none"}
+            },
+            "plans": {
+                "fix": ["tp=8"],
+                "for": "megatron",
+                "economy": {"tokens": "15 T", "objective": "cost", "checkpoints": "memory"},
+                "top": 2,
+                "refine": {"refine": 1},
+                "place": {"no_place": true}
+            }
+        }"#;
+        assert_eq!(line.args.question(), serde_json::from_str(document).unwrap());
+        let unknown = r#"{"problem": {"model": "m", "cluster": "c", "options": {"gpu": 64}}}"#;
+        assert!(serde_json::from_str::<PlanQuestion>(unknown).unwrap_err().to_string().contains("unknown field `gpu`"));
+    }
 }

@@ -2,11 +2,11 @@
 
 use anyhow::{Result, anyhow, bail};
 
-use super::economy::ObjectiveFlag;
 use super::files::Existing;
 use super::format::OutputFormat;
-use super::plan_args::{Args, restrictions};
+use super::plan_args::Args;
 use super::{Outcome, launch_files, output};
+use crate::question::Minimised;
 use crate::report::hosts::told;
 use crate::report::{explain, json, pools, pools_document, table};
 use meshwright_engine::cost::Costs;
@@ -22,8 +22,8 @@ use meshwright_planner::space::{Restrictions, check, parse_plan};
 /// Runs `plan` on pools.
 pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) -> Result<Outcome> {
     refuse(args)?;
-    let options =
-        SearchOptions { top: args.top as usize, restrictions: restrictions(args, framework, &pooled.joined()[0])? };
+    let restrictions = args.plans.restrictions(framework, &pooled.joined()[0])?;
+    let options = SearchOptions { top: args.plans.top as usize, restrictions };
     let answer = pooled.answer(&options);
     let text = match args.format {
         OutputFormat::Json => json::with_arguments(
@@ -170,23 +170,24 @@ pub fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
 
 /// Refuses options that are not supported with pools, one line each.
 fn refuse(args: &Args) -> Result<()> {
+    let plans = &args.plans;
     let asked = [
-        ("--pareto", args.pareto, "plans over pools are ranked by step time"),
-        ("--objective", args.economy.objective != ObjectiveFlag::StepTime, "plans over pools are ranked by step time"),
+        ("--pareto", plans.pareto, "plans over pools are ranked by step time"),
+        ("--objective", plans.economy.objective != Minimised::StepTime, "plans over pools are ranked by step time"),
         (
             "--tokens",
-            args.economy.tokens.is_some(),
+            plans.economy.tokens.is_some(),
             "bills are for a single kind of GPU; give each [[pool]] its `price`",
         ),
-        ("--sensitivity", args.sensitivity, "it changes a single cluster, but there are several pools"),
-        ("--allow-idle", args.allow_idle, "all GPUs of all pools are used; make a pool smaller instead"),
-        ("--place", args.place.place.is_some(), "hosts are listed pool by pool"),
-        ("--time-limit", args.time_limit.is_some(), "the search over pools has no time limit"),
+        ("--sensitivity", plans.sensitivity, "it changes a single cluster, but there are several pools"),
+        ("--allow-idle", plans.allow_idle, "all GPUs of all pools are used; make a pool smaller instead"),
+        ("--place", plans.place.place.is_some(), "hosts are listed pool by pool"),
+        ("--time-limit", plans.time_limit.is_some(), "the search over pools has no time limit"),
     ];
     let chosen = "layers of stages on pools are always optimised, those of replicas never";
     let asked = asked
         .into_iter()
-        .chain([("--refine", args.refine.refine.is_some(), chosen), ("--no-refine", args.refine.no_refine, chosen)]);
+        .chain([("--refine", plans.refine.refine.is_some(), chosen), ("--no-refine", plans.refine.no_refine, chosen)]);
     for (flag, there, why) in asked {
         if there {
             bail!("{flag} does not apply to pools of heterogeneous GPUs: {why}");

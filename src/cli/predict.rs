@@ -8,8 +8,8 @@ use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use serde_json::Value;
 
-use super::problem::FitArgs;
 use super::{Outcome, output};
+use crate::question::FitChoice;
 use crate::report::{Sheet, csv, table};
 use meshwright_lab::runs::{self, Row};
 use meshwright_planner::catalog::{EntryKind, Overrides};
@@ -33,7 +33,7 @@ pub struct RunsArgs {
     #[arg(long, value_name = "FILE")]
     runs: PathBuf,
     #[command(flatten)]
-    fit: FitArgs,
+    fit: FitChoice,
     /// Override one value for every row: gpu.…, stack.…
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::format::OutputFormat;
 use super::measure::{ProbeArgs, cuda, machine, open, take, top};
-use super::problem::ProblemArgs;
 use super::{Outcome, output};
+use crate::question::Question;
 use crate::report::{json, verify as sheets};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
@@ -23,7 +23,7 @@ use meshwright_planner::catalog;
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    problem: ProblemArgs,
+    problem: Question,
     /// Number of plans.
     #[arg(long, value_name = "K", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..))]
     top: u32,
@@ -50,7 +50,7 @@ struct Document<'a> {
 /// Runs the command; any verdict other than "confirmed" is a failure.
 pub fn run(args: &Args) -> Result<Outcome> {
     let opened = if args.probe.is_cuda() { Some(cuda(&args.probe)?) } else { None };
-    let problem = args.problem.problem()?;
+    let problem = output::noted(args.problem.problem(None)?);
     let plans = top(&problem, args.top);
     if plans.is_empty() {
         bail!("no plan fits: there is nothing to verify\n\nhint: meshwright plan says why");

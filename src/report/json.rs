@@ -23,7 +23,7 @@ pub const SCHEMA: u32 = 1;
 
 /// JSON form of a problem.
 #[derive(Debug, Serialize)]
-pub struct Question {
+pub struct ProblemDocument {
     model: String,
     cluster: String,
     gpu: String,
@@ -39,9 +39,9 @@ pub struct Question {
 }
 
 /// JSON form of a problem.
-pub(super) fn question(problem: &Problem) -> Question {
+pub(super) fn question(problem: &Problem) -> ProblemDocument {
     let (cluster, workload) = (problem.cluster(), problem.workload());
-    Question {
+    ProblemDocument {
         model: problem.model().name.clone(),
         cluster: cluster.name.clone(),
         gpu: cluster.gpu.name.clone(),
@@ -66,7 +66,7 @@ struct NearestMiss {
 #[derive(Serialize)]
 struct PlanDocument {
     schema: u32,
-    problem: Question,
+    problem: ProblemDocument,
     #[serde(skip_serializing_if = "Option::is_none")]
     recommended: Option<Recommended>,
     plans: Vec<Priced>,
@@ -146,7 +146,7 @@ impl RankMemory {
 #[derive(Serialize)]
 struct ExplainDocument {
     schema: u32,
-    problem: Question,
+    problem: ProblemDocument,
     runs: bool,
     reasons: Vec<Reason>,
     prediction: Option<Priced>,

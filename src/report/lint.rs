@@ -5,7 +5,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::Sheet;
-use super::json::{Priced, Question, RankMemory};
+use super::json::{Priced, ProblemDocument, RankMemory};
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::import::{Finding, Imported, Place, Severity};
 use meshwright_frameworks::lint::measured::{Diagnosis, Verdict};
@@ -109,7 +109,7 @@ struct Document<'a> {
     framework: meshwright_engine::stack::Family,
     command: &'a str,
     ok: bool,
-    problem: Option<Question>,
+    problem: Option<ProblemDocument>,
     prediction: Option<Priced>,
     chance_of_oom: Option<f64>,
     ranks: Vec<RankMemory>,

@@ -2,75 +2,42 @@
 
 use anyhow::Result;
 
-use super::found::Found;
-use crate::cli::economy::Economy;
 use crate::cli::format::OutputFormat;
 use crate::cli::plan_args::Args;
-use crate::cli::{output, refined};
+use crate::cli::{output, placed, refined};
+use crate::question::{PlanAnswer, PlanQuestion};
 use crate::report::answer::{TERMS_SHOWN, recommended, sentences, shared, table as rows};
-use crate::report::json::{Answer, Priced};
-use crate::report::{Sheet, compare, csv, json, placed, plans, table, why};
-use meshwright_engine::cost::Evaluation;
+use crate::report::json::Priced;
+use crate::report::{Sheet, compare, csv, plans, table, why};
 use meshwright_engine::problem::Problem;
-use meshwright_frameworks::Framework;
 use meshwright_planner::advice::Advice;
-use meshwright_planner::refine::ranking::RefinedEntry;
-use meshwright_planner::search::ChangedOptimum;
 
 /// Most sentences below the table.
 const MOST_SENTENCES: usize = 6;
 
-/// PlanAnswer of an answer, computed before any of it is written.
-pub struct PlanAnswer<'a> {
-    /// Arguments of the command.
-    pub args: &'a Args,
-    /// Problem as asked.
-    pub problem: &'a Problem,
-    /// Framework that the user named.
-    pub framework: Option<&'static Framework>,
-    /// Accepted risk of running out of memory.
-    pub risk: f64,
-    /// Plans and recommendation.
-    pub found: &'a Found,
-    /// Refined stages of the best plans.
-    pub refined: &'a [RefinedEntry],
-    /// Optimum with what changes it.
-    pub changed: Option<(&'a Evaluation, Vec<ChangedOptimum>)>,
-    /// Dollars and days, if tokens were given.
-    pub economy: Option<&'a Economy>,
-    /// Orders of hosts.
-    pub placed: &'a [placed::Entry],
+/// The answer in the format that the arguments name.
+pub fn text(args: &Args, question: &PlanQuestion, answer: &PlanAnswer) -> Result<String> {
+    match args.format {
+        OutputFormat::Json => Ok(answer.document(question)?),
+        OutputFormat::Csv => {
+            let rows = answer.found.ranking.evaluations.iter();
+            let rows = rows.map(|evaluation| serde_json::to_value(Priced::new(&answer.problem, evaluation)));
+            Ok(csv::render_objects(&rows.collect::<Result<Vec<_>, _>>()?)?)
+        }
+        OutputFormat::Table | OutputFormat::Markdown => Screen { args, answer }.report(),
+    }
 }
 
-impl PlanAnswer<'_> {
-    /// The answer in the format that the arguments name.
-    pub fn text(&self) -> Result<String> {
-        match self.args.format {
-            OutputFormat::Json => self.document(),
-            OutputFormat::Csv => {
-                let rows = self.found.ranking.evaluations.iter();
-                let rows = rows.map(|evaluation| serde_json::to_value(Priced::new(self.problem, evaluation)));
-                Ok(csv::render_objects(&rows.collect::<Result<Vec<_>, _>>()?)?)
-            }
-            OutputFormat::Table | OutputFormat::Markdown => self.report(),
-        }
-    }
+/// Answer as text for people.
+struct Screen<'a> {
+    args: &'a Args,
+    answer: &'a PlanAnswer,
+}
 
-    fn document(&self) -> Result<String> {
-        let Self { args, problem, found, .. } = *self;
-        let bills = self.economy.map_or_else(|| Ok(Vec::new()), |economy| economy.bills(problem, &found.ranking))?;
-        let answer = Answer { advice: found.advice.as_ref(), bills: &bills, refined: self.refined };
-        let document = json::ranking(problem, &found.ranking, &answer)?;
-        let document = json::with_arguments(&document, &args.problem.resolved(problem, self.framework))?;
-        let document = args.place.json(problem, self.placed, document)?;
-        let Some((optimum, changes)) = &self.changed else { return Ok(document) };
-        let told: Vec<json::Sensitivity> = changes.iter().map(json::Sensitivity::new).collect();
-        let document = json::with(&document, "sensitivity_of", &Priced::new(problem, optimum))?;
-        Ok(json::with(&document, "sensitivity", &told)?)
-    }
-
+impl Screen<'_> {
     fn report(&self) -> Result<String> {
-        let Self { args, problem, found, .. } = *self;
+        let Self { args, answer } = *self;
+        let PlanAnswer { problem, found, .. } = answer;
         let format = args.format;
         let sheet = if let Some(advice) = &found.advice {
             self.at_a_glance(advice)?
@@ -78,21 +45,21 @@ impl PlanAnswer<'_> {
             let why = self.prose(why::paragraph(problem, &found.ranking));
             format!("{}\n{why}\n", output::sheets(&[plans::ranked(problem, &found.ranking)], format)?)
         };
-        let changed = match &self.changed {
+        let changed = match &answer.changed {
             Some((optimum, changes)) => {
                 format!("\n{}", output::sheets(&[compare::sensitivity(optimum, changes)], format)?)
             }
             None => String::new(),
         };
-        let bills = match self.economy {
+        let bills = match &answer.economy {
             Some(economy) => {
                 let (bills, interruptions) = economy.sheet(problem, &found.ranking);
                 format!("\n{}\n{}\n", output::sheets(&[bills], format)?, self.prose(interruptions))
             }
             None => String::new(),
         };
-        let refined = args.refine.text(problem, self.refined, format)?;
-        let placed = args.place.text(problem, self.placed, format)?;
+        let refined = refined::text(&args.plans.refine, problem, &answer.refined, format)?;
+        let placed = placed::text(&args.plans.place, problem, &answer.placed, format)?;
         Ok(format!("{sheet}{changed}{refined}{placed}{bills}"))
     }
 
@@ -103,12 +70,13 @@ impl PlanAnswer<'_> {
 
     /// The question, the plan to launch, a line for each rival, at most six sentences.
     fn at_a_glance(&self, advice: &Advice) -> Result<String> {
-        let Self { args, problem, risk, .. } = *self;
+        let Self { args, answer } = *self;
+        let PlanAnswer { problem, risk, refined, placed, .. } = answer;
         let paragraphs = recommended(problem, advice).map_or_else(Vec::new, Vec::from);
         let plan = advice.plan().map_or_else(String::new, |plan| plan.plan.to_string());
-        let mut said = sentences(problem, advice, risk);
-        said.extend(refined::sentence(&advice.ranking, self.refined));
-        said.extend(args.place.sentence(self.placed));
+        let mut said = sentences(problem, advice, *risk);
+        said.extend(refined::sentence(&advice.ranking, refined));
+        said.extend(placed::hint(&args.plans.place, placed));
         said.truncate(MOST_SENTENCES);
         let (shared, said) = (shared(advice), said.join(" "));
         if args.format == OutputFormat::Markdown {

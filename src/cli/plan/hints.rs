@@ -2,8 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use super::found::Found;
-use crate::cli::plan_args::Args;
+use crate::question::{Found, PlanQuestion};
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{thousands, whole_percent};
@@ -15,16 +14,22 @@ use meshwright_planner::search::SearchOptions;
 const WORTH_SAYING: f64 = 0.03;
 
 /// Hints on the sizes that the user named, at most one for each.
-pub fn hints(args: &Args, problem: &Problem, options: &SearchOptions, risk: f64, found: &Found) -> Vec<String> {
+pub fn hints(
+    question: &PlanQuestion,
+    problem: &Problem,
+    options: &SearchOptions,
+    risk: f64,
+    found: &Found,
+) -> Vec<String> {
     let Some(best) = found.best() else { return Vec::new() };
-    let prudence = Prudence { risk, exotic: args.exotic };
+    let prudence = Prudence { risk, exotic: question.plans.exotic };
     let gain = |other: &Problem| {
         let options = SearchOptions { top: 1, ..options.clone() };
         let ranking = prudent(other, &options, prudence, &|_, _| ControlFlow::Continue(()));
         Some(throughput(other, ranking.evaluations.first()?) / throughput(problem, best) - 1.0)
     };
     let mut hints = Vec::new();
-    let named = &args.problem.options;
+    let named = &question.problem.options;
     if let Some(other) = whole_domains(problem, named.global_batch).filter(|_| named.gpus.is_some())
         && let Some(gain) = gain(&other).filter(|gain| *gain > WORTH_SAYING)
     {

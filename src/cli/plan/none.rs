@@ -2,30 +2,27 @@
 
 use anyhow::Result;
 
-use super::found::counts;
 use crate::cli::format::OutputFormat;
-use crate::cli::plan_args::Args;
 use crate::cli::{Outcome, output, refined};
-use crate::report::json::Answer;
-use crate::report::{json, plans};
+use crate::question::{PlanAnswer, PlanQuestion, counts};
+use crate::report::plans;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::problem::Problem;
-use meshwright_planner::refine::ranking::RefinedEntry;
-use meshwright_planner::search::Ranking;
 use meshwright_planner::space::{check, parse_plan};
 
 /// Reports the rules that reject all plans, and the nearest plan.
-pub fn no_plan(problem: &Problem, ranking: &Ranking, args: &Args, refined: &[RefinedEntry]) -> Result<Outcome> {
-    let format = args.format;
+pub fn no_plan(question: &PlanQuestion, answer: &PlanAnswer, format: OutputFormat) -> Result<Outcome> {
+    let PlanAnswer { problem, found, refined, .. } = answer;
+    let (ranking, fix) = (&found.ranking, &question.plans.fix);
     if format == OutputFormat::Json {
-        output::print(&json::ranking(problem, ranking, &Answer { refined, ..Answer::default() })?)?;
+        output::print(&answer.document(question)?)?;
     }
     output::talk(&format!("no feasible plan: {}\n{}", problem.heading(), counts(ranking)));
     if ranking.rejections.is_empty() {
         output::talk("no combination of degrees satisfies --fix, --forbid and --for on this number of GPUs");
-        let reasons = nearest_to_fixed(problem, &args.fix);
+        let reasons = nearest_to_fixed(problem, fix);
         if !reasons.is_empty() {
-            output::talk(&format!("--fix {}: {}", args.fix.join(" --fix "), reasons.join("; ")));
+            output::talk(&format!("--fix {}: {}", fix.join(" --fix "), reasons.join("; ")));
         }
     } else {
         output::talk(output::sheets(&[plans::rejected(ranking)], OutputFormat::Table)?.trim_end());

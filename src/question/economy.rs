@@ -1,20 +1,26 @@
-//! Flags of a bill: tokens, purchase terms, market.
+//! Objective, tokens, purchase terms and market of a question.
 
-use anyhow::{Result, anyhow, bail};
-use clap::ValueEnum;
+use serde::Deserialize;
 
+use super::error::QuestionError;
 use crate::report::{Sheet, bill};
 use meshwright_engine::cost::{Evaluation, StepTime};
 use meshwright_engine::goodput::{Goodput, Mode};
 use meshwright_engine::money::{self, Bill, Market, Rate, Terms};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{BytesPerSec, Seconds, Tokens, UsdPerHour, count};
+use meshwright_planner::advice::Control;
 use meshwright_planner::catalog::{self, Overrides};
-use meshwright_planner::search::{Goal, Objective, Ranking, SearchOptions, search};
+use meshwright_planner::search::{Goal, Objective, Ranking, SearchOptions, SearchProof, search_for};
+
+/// Purchase terms where none are named.
+const DEFAULT_TERMS: &str = "contract";
 
 /// Quantity to minimise.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum ObjectiveFlag {
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
+pub enum Minimised {
     /// Seconds of one step.
     #[default]
     StepTime,
@@ -30,7 +36,7 @@ pub enum ObjectiveFlag {
     GpuTime,
 }
 
-impl ObjectiveFlag {
+impl Minimised {
     /// Goal of the search; for energy, plans are found by time and ranked afterwards.
     pub const fn goal(self) -> Goal {
         match self {
@@ -41,40 +47,43 @@ impl ObjectiveFlag {
     }
 }
 
-/// Flags of a bill.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Objective, time and money")]
-pub struct EconomyArgs {
+/// Objective of a question, and what its bill depends on.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Objective, time and money"))]
+#[serde(default, deny_unknown_fields)]
+pub struct EconomyOptions {
     /// Tokens to train, such as "15.6 T"
     ///
     /// Adds days, dollars and megawatt-hours to the answer.
-    #[arg(long, value_name = "TOKENS")]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "TOKENS"))]
     pub tokens: Option<Tokens>,
     /// Quantity to minimise.
-    #[arg(long, value_enum, default_value = "step-time")]
-    pub objective: ObjectiveFlag,
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value = "step-time"))]
+    pub objective: Minimised,
     /// Purchase terms of the GPUs: contract, on-demand, reserved, spot, own.
-    #[arg(long, value_name = "NAME", default_value = "contract", hide_short_help = true)]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", default_value = DEFAULT_TERMS, hide_short_help = true))]
     pub terms: String,
     /// Price of a GPU-hour, such as "2.50 $/h" [default: the price of the terms].
-    #[arg(long, value_name = "PRICE", hide_short_help = true)]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PRICE", hide_short_help = true))]
     pub price: Option<UsdPerHour>,
     /// Prices, power and failure rates: a name of clusters/prices/ or a TOML file.
-    #[arg(long, value_name = "NAME", default_value = catalog::defaults::MARKET, hide_short_help = true)]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME", default_value = catalog::defaults::MARKET, hide_short_help = true))]
     pub market: String,
     /// Checkpoint mode: sync, async, memory [default: the market's].
-    #[arg(long, value_enum, value_name = "MODE", hide_short_help = true)]
+    #[cfg_attr(feature = "cli", arg(long, value_enum, value_name = "MODE", hide_short_help = true))]
     pub checkpoints: Option<CheckpointMode>,
     /// Total bandwidth of the checkpoint storage, such as "200 GB/s" [default: grows with the number of GPUs].
-    #[arg(long, value_name = "BANDWIDTH", hide_short_help = true)]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "BANDWIDTH", hide_short_help = true))]
     pub storage: Option<BytesPerSec>,
     /// Spare nodes [default: enough for 99 of 100 node failures].
-    #[arg(long, value_name = "NODES", hide_short_help = true)]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NODES", hide_short_help = true))]
     pub spares: Option<u32>,
 }
 
-/// Checkpoint mode on the command line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// Checkpoint mode, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+#[serde(rename_all = "kebab-case")]
 pub enum CheckpointMode {
     /// Write to storage while training waits.
     Sync,
@@ -106,20 +115,39 @@ pub struct Economy {
     pub tokens: Tokens,
 }
 
-impl EconomyArgs {
+impl Default for EconomyOptions {
+    fn default() -> Self {
+        Self {
+            tokens: None,
+            objective: Minimised::default(),
+            terms: DEFAULT_TERMS.to_owned(),
+            price: None,
+            market: catalog::defaults::MARKET.to_owned(),
+            checkpoints: None,
+            storage: None,
+            spares: None,
+        }
+    }
+}
+
+impl EconomyOptions {
     /// Economy of a problem; `None` unless the number of tokens is given.
-    pub fn economy(&self, problem: &Problem, sets: &Overrides) -> Result<Option<Economy>> {
+    ///
+    /// # Errors
+    ///
+    /// The market or its terms are unknown, a figure is not above 0, or the objective needs the number of tokens.
+    pub fn economy(&self, problem: &Problem, sets: &Overrides) -> Result<Option<Economy>, QuestionError> {
         let Some(tokens) = self.tokens else {
-            if matches!(self.objective, ObjectiveFlag::Cost | ObjectiveFlag::Energy) {
-                bail!(
+            if matches!(self.objective, Minimised::Cost | Minimised::Energy) {
+                return Err(QuestionError::refused(
                     "--objective needs --tokens, such as --tokens \"15 T\": dollars and energy depend on the number \
-                    of tokens"
-                );
+                    of tokens",
+                ));
             }
             return Ok(None);
         };
         if tokens.get() <= 0.0 {
-            bail!("--tokens must be above 0");
+            return Err(QuestionError::refused("--tokens must be above 0"));
         }
         let mut market = catalog::market(&self.market, sets)?;
         if let Some(mode) = self.checkpoints {
@@ -127,7 +155,7 @@ impl EconomyArgs {
         }
         if let Some(storage) = self.storage {
             if storage.get() <= 0.0 {
-                bail!("--storage must be above 0");
+                return Err(QuestionError::refused("--storage must be above 0"));
             }
             market.conditions.checkpoints.storage = Some(storage);
         }
@@ -141,12 +169,17 @@ impl EconomyArgs {
 }
 
 /// Purchase terms by name.
-pub fn terms(market: &Market, name: &str) -> Result<Terms> {
+///
+/// # Errors
+///
+/// The market has no terms of the name; the text lists those it has.
+pub fn terms(market: &Market, name: &str) -> Result<Terms, QuestionError> {
     market.terms.get(name).cloned().ok_or_else(|| {
         let names: Vec<&str> = market.terms.keys().map(String::as_str).collect();
         let near = catalog::nearest(name, names.iter().copied());
         let near = near.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
-        anyhow!("{} has no terms `{name}`{near}\n\nhint: there are: {}", market.name, names.join(", "))
+        let names = names.join(", ");
+        QuestionError::refused(format!("{} has no terms `{name}`{near}\n\nhint: there are: {names}", market.name))
     })
 }
 
@@ -167,6 +200,10 @@ impl Economy {
     }
 
     /// Bills of a ranking as JSON.
+    ///
+    /// # Errors
+    ///
+    /// A value has no JSON form.
     pub fn bills(&self, problem: &Problem, ranking: &Ranking) -> serde_json::Result<Vec<serde_json::Value>> {
         let priced = ranking.evaluations.iter().map(|evaluation| self.bill(problem, evaluation));
         priced.map(|(goodput, paid)| serde_json::to_value(bill::BillDocument::new(&goodput, &paid))).collect()
@@ -176,7 +213,7 @@ impl Economy {
 /// Largest number of layouts ranked by energy; beyond it the answer is not proved optimal.
 const MOST_LAYOUTS: usize = 4096;
 
-/// Ranking for an objective, and whether a ranking by energy is proved.
+/// Ranking by energy, and whether a ranking by energy is proved.
 ///
 /// On all GPUs of a cluster, the plan with the fastest step also finishes first and costs least, since neither goodput nor
 /// price depends on the plan. Energy does depend on it: an idle device draws less power. The fastest plans of all layouts
@@ -185,20 +222,16 @@ const MOST_LAYOUTS: usize = 4096;
 /// ```text
 /// E(plan) ≥ E(idle tensor cores)·T(plan)
 /// ```
-pub fn rank(
-    objective: ObjectiveFlag,
-    economy: Option<&Economy>,
+pub(super) fn rank_by_energy(
+    economy: &Economy,
     problem: &Problem,
     options: &SearchOptions,
-    progress: &(dyn Fn(u64, u64) + Sync),
+    control: &Control,
 ) -> (Ranking, bool) {
-    let (ObjectiveFlag::Energy, Some(economy)) = (objective, economy) else {
-        return (search(problem, options, progress), true);
-    };
     let joules = |e: &Evaluation| economy.bill(problem, e).1.energy.get();
     let mut top = options.top.max(64);
     loop {
-        let mut ranking = search(problem, &SearchOptions { top, ..options.clone() }, progress);
+        let mut ranking = search_for(problem, &SearchOptions { top, ..options.clone() }, Goal::Fastest, control);
         let exhausted = ranking.evaluations.len() < top;
         let last = ranking.evaluations.last().copied();
         ranking.evaluations.sort_by(|a, b| joules(a).total_cmp(&joules(b))); // stable: ties stay by step time
@@ -213,9 +246,10 @@ pub fn rank(
         };
         let wanted = ranking.evaluations.get(options.top - 1).or(ranking.evaluations.last()).map(joules);
         let proved = exhausted || last.as_ref().zip(wanted).is_some_and(|(last, wanted)| at_rest(last) >= wanted);
-        if proved || top >= MOST_LAYOUTS {
+        let stopped = ranking.certificate.proof != SearchProof::Optimal;
+        if proved || stopped || top >= MOST_LAYOUTS {
             ranking.evaluations.truncate(options.top);
-            return (ranking, proved);
+            return (ranking, proved && !stopped);
         }
         top *= 4;
     }

@@ -1,0 +1,138 @@
+//! The question of `plan`, its answer, and the answer's document.
+
+use serde::Deserialize;
+
+use super::economy::Economy;
+use super::error::QuestionError;
+use super::noted::Noted;
+use super::options::Question;
+use super::plan::PlanOptions;
+use super::search::Found;
+use super::subject::Subject;
+use crate::report::json::{self, Priced};
+use crate::report::{placed, pools_document};
+use meshwright_engine::cost::Evaluation;
+use meshwright_engine::problem::Problem;
+use meshwright_frameworks::{self as frameworks, Framework};
+use meshwright_planner::advice::Control;
+use meshwright_planner::refine::ranking::RefinedEntry;
+use meshwright_planner::search::{ChangedOptimum, SearchOptions};
+
+/// Question of `plan`: what to train on what, and which plans to rank.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PlanQuestion {
+    /// Model, cluster, workload and stack.
+    pub problem: Question,
+    /// Plans to consider, objective, and what else to work out.
+    #[serde(default)]
+    pub plans: PlanOptions,
+}
+
+/// Answer of `plan` on one kind of GPU.
+pub struct PlanAnswer {
+    /// Problem as asked.
+    pub problem: Problem,
+    /// Framework that the user named.
+    pub framework: Option<&'static Framework>,
+    /// Accepted probability of running out of memory.
+    pub risk: f64,
+    /// Restrictions of the space, and how many plans are named.
+    pub options: SearchOptions,
+    /// Plans and recommendation.
+    pub found: Found,
+    /// Refined stages of the best plans.
+    pub refined: Vec<RefinedEntry>,
+    /// Optimum with what changes it, if that was asked.
+    pub changed: Option<(Evaluation, Vec<ChangedOptimum>)>,
+    /// Dollars and days, if tokens were given.
+    pub economy: Option<Economy>,
+    /// Orders of hosts.
+    pub placed: Vec<placed::Entry>,
+}
+
+impl PlanQuestion {
+    /// JSON document of the answer, the same as `plan --format json` prints, with notes on what was assumed. `control` is told
+    /// the progress and may end the search early.
+    ///
+    /// # Errors
+    ///
+    /// The question is invalid, or its framework cannot train the model.
+    pub fn answer(&self, control: &Control) -> Result<Noted<String>, QuestionError> {
+        let framework = self.plans.framework.as_deref().and_then(frameworks::named);
+        let (question, risk) = self.problem.split_risk()?;
+        let Noted { value: subject, mut notes } = question.subject(framework)?;
+        let value = match subject {
+            Subject::Pools(pooled) => {
+                let restrictions = self.plans.restrictions(framework, &pooled.joined()[0])?;
+                let answer = pooled.answer(&SearchOptions { top: self.plans.top as usize, restrictions });
+                let arguments = self.problem.resolved_over_pools(&pooled, framework);
+                json::with_arguments(&pools_document::json(&pooled, &answer)?, &arguments)?
+            }
+            Subject::Cluster(problem) => {
+                let obstacle = framework.and_then(|known| known.limits.problem_obstacles(&problem).into_iter().next());
+                if let (Some(framework), Some(obstacle)) = (framework, obstacle) {
+                    return Err(QuestionError::refused(format!("{framework} cannot run this: {obstacle}")));
+                }
+                let Noted { value: answer, notes: more } = self.solve(*problem, framework, risk, control)?;
+                notes.extend(more);
+                answer.document(self)?
+            }
+        };
+        Ok(Noted { value, notes })
+    }
+
+    /// Answer on one kind of GPU, with notes on the plans considered.
+    ///
+    /// # Errors
+    ///
+    /// A restriction, the market or its terms are invalid.
+    pub fn solve(
+        &self,
+        problem: Problem,
+        framework: Option<&'static Framework>,
+        risk: f64,
+        control: &Control,
+    ) -> Result<Noted<PlanAnswer>, QuestionError> {
+        let (launcher, note) = self.plans.default_launcher(&problem);
+        let restrictions = self.plans.restrictions(framework.or(launcher), &problem)?;
+        let economy = self.plans.economy.economy(&problem, &self.problem.options.overrides()?)?;
+        let options = SearchOptions { top: self.plans.top as usize, restrictions };
+        let found = self.plans.find(&problem, &options, risk, economy.as_ref(), control);
+        let searched = found.searched(&problem);
+        let refined = self.plans.refine.entries(searched, &found.ranking, &options.restrictions);
+        let changed = if self.plans.sensitivity { found.sensitivity() } else { None };
+        let placed = self.plans.place.entries(&problem, &found.ranking);
+        let answer = PlanAnswer { problem, framework, risk, options, found, refined, changed, economy, placed };
+        Ok(Noted { value: answer, notes: note.into_iter().collect() })
+    }
+}
+
+impl PlanAnswer {
+    /// Whether no plan fits, with its own stages or with refined ones.
+    pub fn is_empty(&self) -> bool {
+        self.found.ranking.evaluations.is_empty() && self.refined.iter().all(|entry| entry.outcome.is_err())
+    }
+
+    /// JSON document of the answer to a question.
+    ///
+    /// # Errors
+    ///
+    /// A value has no JSON form.
+    pub fn document(&self, question: &PlanQuestion) -> serde_json::Result<String> {
+        let Self { problem, found, refined, .. } = self;
+        if self.is_empty() {
+            return json::ranking(problem, &found.ranking, &json::Answer { refined, ..json::Answer::default() });
+        }
+        let bills =
+            self.economy.as_ref().map_or_else(|| Ok(Vec::new()), |known| known.bills(problem, &found.ranking))?;
+        let answer = json::Answer { advice: found.advice.as_ref(), bills: &bills, refined };
+        let document = json::ranking(problem, &found.ranking, &answer)?;
+        let document = json::with_arguments(&document, &question.problem.resolved(problem, self.framework))?;
+        let document = question.plans.place.json(problem, &self.placed, document)?;
+        let Some((optimum, changes)) = &self.changed else { return Ok(document) };
+        let told: Vec<json::Sensitivity> = changes.iter().map(json::Sensitivity::new).collect();
+        let document = json::with(&document, "sensitivity_of", &Priced::new(problem, optimum))?;
+        json::with(&document, "sensitivity", &told)
+    }
+}

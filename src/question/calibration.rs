@@ -1,0 +1,39 @@
+//! Calibration files laid over a cluster and a stack.
+
+use std::error::Error;
+use std::path::Path;
+
+use itertools::Itertools;
+
+use super::error::QuestionError;
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::stack::Stack;
+use meshwright_lab::probe::Calibration;
+use meshwright_planner::catalog;
+
+/// Applies a calibration file to a cluster and a stack, and says which figures it replaces.
+pub(super) fn lay_over(path: &Path, cluster: &mut Cluster, stack: &mut Stack) -> Result<String, QuestionError> {
+    let mut applied = || -> Result<Calibration, Box<dyn Error>> {
+        let calibration = Calibration::parse(&read(path)?)?;
+        let device = catalog::gpu(&calibration.samples.gpu)?;
+        calibration.apply(&device.name, cluster, stack)?;
+        Ok(calibration)
+    };
+    let calibration = applied().map_err(|error| {
+        let causes = std::iter::successors(Some(error.as_ref()), |&error| error.source());
+        QuestionError::Calibration { path: path.to_owned(), why: causes.map(ToString::to_string).join(": ") }
+    })?;
+    let figures: Vec<String> = calibration.figures().iter().map(ToString::to_string).collect();
+    let Calibration { samples, .. } = &calibration;
+    Ok(format!(
+        "{} on {} of {}: {}",
+        samples.basis,
+        samples.machine.device,
+        samples.machine.date,
+        if figures.is_empty() { "nothing".to_owned() } else { figures.join(", ") }
+    ))
+}
+
+fn read(path: &Path) -> Result<String, String> {
+    std::fs::read_to_string(path).map_err(|error| format!("{}: cannot be read: {error}", path.display()))
+}

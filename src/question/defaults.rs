@@ -1,0 +1,14 @@
+//! Defaults that depend on the machine.
+
+use meshwright_engine::cluster::Cluster;
+use meshwright_frameworks::Framework;
+use meshwright_planner::catalog;
+
+/// Stack of a framework on the devices of a cluster; without a framework, the usual one on those devices.
+pub(super) fn default_stack(cluster: &Cluster, framework: Option<&'static Framework>) -> &'static str {
+    let vendor = &cluster.gpu.vendor;
+    match framework {
+        Some(framework) => catalog::defaults::stack_of(framework.stack, framework.family(), vendor),
+        None => catalog::defaults::stack(vendor),
+    }
+}

@@ -1,0 +1,43 @@
+//! Questions: what to train on what, which plans to consider, and the answer as a document.
+//!
+//! The command line reads its flags into these types, and programs read JSON into them:
+//!
+//! ```
+//! use meshwright::question::PlanQuestion;
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let asked = r#"{"problem": {"model": "llama3-8b", "cluster": "dgx-h100-8"}, "plans": {"fix": ["tp=1..2"], "top": 3}}"#;
+//! let question: PlanQuestion = serde_json::from_str(asked)?;
+//! let document = question.answer(&|_done, _all| std::ops::ControlFlow::Continue(()))?.value;
+//! assert!(document.contains("\"recommended\""));
+//! # Ok(())
+//! # }
+//! ```
+
+mod answer;
+mod calibration;
+mod defaults;
+mod economy;
+mod error;
+mod names;
+mod noted;
+mod options;
+mod place;
+mod plan;
+mod recipe;
+mod refine;
+mod search;
+mod subject;
+
+pub use answer::{PlanAnswer, PlanQuestion};
+pub use economy::{CheckpointMode, Economy, EconomyOptions, Minimised, terms};
+pub use error::QuestionError;
+pub use names::{Precision, Profile};
+pub use noted::Noted;
+pub use options::{FitChoice, Question, QuestionOptions};
+pub use place::{PlaceOptions, entry};
+pub use plan::PlanOptions;
+pub use recipe::recipe;
+pub use refine::RefineOptions;
+pub use search::{Found, counts};
+pub use subject::Subject;

@@ -1,0 +1,191 @@
+//! Model, cluster, workload and stack of a question, and the defaults of those left out.
+
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use super::defaults::default_stack;
+use super::error::QuestionError;
+use super::names::{Precision, Profile};
+use meshwright_engine::problem::Problem;
+use meshwright_frameworks::Framework;
+use meshwright_planner::catalog::{Overrides, fits};
+use meshwright_planner::pools::Pooled;
+
+/// Selection of the constants to predict with.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[serde(transparent)]
+pub struct FitChoice {
+    /// Fitted constants to lay over the specification's: a name, a TOML file (clusters/fits), or `none`.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FIT", default_value = fits::DEFAULT, help_heading = "Constants", hide_short_help = true))]
+    fit: String,
+}
+
+impl Default for FitChoice {
+    fn default() -> Self {
+        Self { fit: fits::DEFAULT.to_owned() }
+    }
+}
+
+impl FitChoice {
+    /// Overrides with this fit.
+    ///
+    /// # Errors
+    ///
+    /// No fit has the name, or its file cannot be read.
+    pub fn over(&self, sets: Overrides) -> Result<Overrides, QuestionError> {
+        Ok(sets.with_fit(fits::fit(&self.fit)?))
+    }
+}
+
+/// Model, cluster and workload: the part of a question that every command shares.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// Model: a name (`meshwright models`), a TOML file, or a Hugging Face config.json.
+    pub model: String,
+    /// Cluster: a name (`meshwright clusters`) or a TOML file.
+    pub cluster: String,
+    /// Workload, stack and overrides.
+    #[cfg_attr(feature = "cli", command(flatten))]
+    #[serde(default)]
+    pub options: QuestionOptions,
+}
+
+/// Workload, stack and overrides of a problem.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Question"))]
+#[serde(default, deny_unknown_fields)]
+pub struct QuestionOptions {
+    /// Number of GPUs, instead of the cluster's own.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N"))]
+    pub gpus: Option<u32>,
+    /// Sequences per step
+    ///
+    /// By default about one per GPU, between 128 and 2048, with the odd factors of the GPU count so that it divides among
+    /// replicas.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "B"))]
+    pub global_batch: Option<u32>,
+    /// Tokens per sequence [default: the model's training length].
+    #[cfg_attr(feature = "cli", arg(long, value_name = "S"))]
+    pub seq_len: Option<u32>,
+    /// Number format of the GEMMs.
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value = "bf16"))]
+    pub precision: Precision,
+    /// Optimizer recipe (`meshwright budget MODEL`)
+    ///
+    /// A name, or bytes per parameter as weights+gradients+master+moments. By default megatron, or megatron-bf16-grads if the
+    /// stack reduces gradients in 16 bits.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "RECIPE"))]
+    pub optimizer: Option<String>,
+    /// Software stack: a name (`meshwright stacks`) or a TOML file
+    ///
+    /// By default that of --for, else nemo-25; megatron-rocm-2025 on AMD, jax-2025 on TPUs.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME"))]
+    pub stack: Option<String>,
+    /// Share of the memory that a plan may fill
+    #[cfg_attr(feature = "cli", arg(long, value_enum, default_value = "normal", help_heading = "Memory"))]
+    pub hbm_profile: Profile,
+    /// Largest accepted probability of running out of memory
+    ///
+    /// By the errors on published runs, in addition to the profile. The default of `plan` is 0.05, one launch in twenty.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "P", help_heading = "Memory"))]
+    pub risk: Option<f64>,
+    /// Train low-rank adapters on a frozen base.
+    #[cfg_attr(feature = "cli", arg(long))]
+    pub lora: bool,
+    /// Tokens of the busiest expert rank relative to the mean.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "X", default_value_t = 1.0, hide_short_help = true))]
+    pub imbalance: f64,
+    /// Constants to predict with.
+    #[cfg_attr(feature = "cli", command(flatten))]
+    pub fit: FitChoice,
+    /// Calibration file of the device, from `meshwright calibrate`; if given more than once, later files override earlier
+    /// ones.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "FILE", help_heading = "Constants", hide_short_help = true))]
+    pub calibration: Vec<PathBuf>,
+    /// Override one value: cluster.nic="800 Gb/s", gpu.hbm="141 GB"
+    ///
+    /// Any key of the model's, cluster's, GPU's or stack's file: model.…, cluster.…, gpu.…, stack.…
+    #[cfg_attr(feature = "cli", arg(long, value_name = "KEY=VALUE", help_heading = "Constants"))]
+    pub set: Vec<String>,
+}
+
+impl Default for QuestionOptions {
+    fn default() -> Self {
+        Self {
+            gpus: None,
+            global_batch: None,
+            seq_len: None,
+            precision: Precision::default(),
+            optimizer: None,
+            stack: None,
+            hbm_profile: Profile::default(),
+            risk: None,
+            lora: false,
+            imbalance: 1.0,
+            fit: FitChoice::default(),
+            calibration: Vec::new(),
+            set: Vec::new(),
+        }
+    }
+}
+
+impl QuestionOptions {
+    /// Values that the user lays over the catalogue: the fit, then each `set`.
+    ///
+    /// # Errors
+    ///
+    /// The fit does not exist, or a `set` is no `key=value`.
+    pub fn overrides(&self) -> Result<Overrides, QuestionError> {
+        self.fit.over(Overrides::parse(&self.set)?)
+    }
+
+    /// Probability of running out of memory that the user accepts, if one is named.
+    ///
+    /// # Errors
+    ///
+    /// The value is no probability above 0.
+    pub fn accepted_risk(&self) -> Result<Option<f64>, QuestionError> {
+        match self.risk {
+            Some(risk) if !(risk > 0.0 && risk <= 1.0) => {
+                Err(QuestionError::refused(format!("--risk {risk}: must be a probability above 0, at most 1")))
+            }
+            risk => Ok(risk),
+        }
+    }
+}
+
+impl Question {
+    /// Question with every default filled in, for a document that another run can read.
+    #[must_use]
+    pub fn resolved(&self, problem: &Problem, framework: Option<&'static Framework>) -> Self {
+        let workload = problem.workload();
+        let stack = self.options.stack.clone();
+        let stack = stack.unwrap_or_else(|| default_stack(problem.cluster(), framework).to_owned());
+        let options = QuestionOptions {
+            gpus: Some(problem.cluster().gpus),
+            global_batch: Some(workload.global_batch),
+            seq_len: Some(workload.seq_len),
+            optimizer: Some(self.recipe_name(problem)),
+            stack: Some(stack),
+            ..self.options.clone()
+        };
+        Self { options, ..self.clone() }
+    }
+
+    /// Question with every default filled in, for pools, whose file gives the number of GPUs.
+    #[must_use]
+    pub fn resolved_over_pools(&self, pooled: &Pooled, framework: Option<&'static Framework>) -> Self {
+        let mut resolved = self.resolved(&pooled.joined()[0], framework);
+        resolved.options.gpus = None;
+        resolved
+    }
+
+    /// Name of the optimizer recipe.
+    pub fn recipe_name(&self, problem: &Problem) -> String {
+        self.options.optimizer.clone().unwrap_or_else(|| problem.stack().usual_recipe().to_owned())
+    }
+}

@@ -1,0 +1,147 @@
+//! Question of `plan`: which plans to consider, by what to rank them, how many to name.
+
+use serde::Deserialize;
+use serde::de::IntoDeserializer;
+use serde::de::value::{Error as NameError, StrDeserializer};
+
+use super::economy::EconomyOptions;
+use super::error::QuestionError;
+use super::place::PlaceOptions;
+use super::refine::RefineOptions;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::Family;
+use meshwright_frameworks::{self as frameworks, Framework};
+use meshwright_planner::space::Restrictions;
+
+/// Plans that an answer names where the user does not say how many.
+const PLANS_SHOWN: u32 = 5;
+
+/// Space and objective of `plan`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[serde(default, deny_unknown_fields)]
+pub struct PlanOptions {
+    /// Keep only plans with this value: tp=8, ep=1..64
+    ///
+    /// Keys are those of a plan (`meshwright glossary`): schedule=1f1b, recompute=full.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "KEY=VALUE", help_heading = "Plans considered"))]
+    pub fix: Vec<String>,
+    /// Leave out plans with this value.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "KEY=VALUE", help_heading = "Plans considered"))]
+    pub forbid: Vec<String>,
+    /// Keep only plans that this framework's files can express
+    ///
+    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron; `any` allows every setting. By default the
+    /// framework of the stack.
+    #[serde(rename = "for")]
+    #[cfg_attr(feature = "cli", arg(long = "for", value_name = "FRAMEWORK", help_heading = "Plans considered"))]
+    pub framework: Option<String>,
+    /// Objective, time and money.
+    #[cfg_attr(feature = "cli", command(flatten))]
+    pub economy: EconomyOptions,
+    /// Also consider mechanisms that no published run has shown
+    ///
+    /// Such as activation offload over PCIe.
+    #[cfg_attr(feature = "cli", arg(long, help_heading = "Plans considered"))]
+    pub exotic: bool,
+    /// Also consider plans that leave GPUs idle.
+    #[cfg_attr(feature = "cli", arg(long, help_heading = "Plans considered"))]
+    pub allow_idle: bool,
+    /// Show the Pareto front of step time, memory and GPUs.
+    #[cfg_attr(feature = "cli", arg(long, conflicts_with = "objective", help_heading = "Search"))]
+    pub pareto: bool,
+    /// Stop after this many seconds, with the optimality gap
+    #[cfg_attr(feature = "cli", arg(long, value_name = "SECONDS", help_heading = "Search"))]
+    pub time_limit: Option<f64>,
+    /// Solve again with neighbouring degrees and better hardware
+    ///
+    /// Each degree one step lower and higher, and 10 % more of each hardware figure.
+    #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["pareto", "objective"], help_heading = "Search"))]
+    pub sensitivity: bool,
+    /// Number of plans to show.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "K", default_value_t = PLANS_SHOWN, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Output"))]
+    pub top: u32,
+    /// Stages of their own.
+    #[cfg_attr(feature = "cli", command(flatten))]
+    pub refine: RefineOptions,
+    /// Order of the hosts.
+    #[cfg_attr(feature = "cli", command(flatten))]
+    pub place: PlaceOptions,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self {
+            fix: Vec::new(),
+            forbid: Vec::new(),
+            framework: None,
+            economy: EconomyOptions::default(),
+            exotic: false,
+            allow_idle: false,
+            pareto: false,
+            time_limit: None,
+            sensitivity: false,
+            top: PLANS_SHOWN,
+            refine: RefineOptions::default(),
+            place: PlaceOptions::default(),
+        }
+    }
+}
+
+impl PlanOptions {
+    /// Restrictions of the space: those that the user names, and those of the framework whose files the plans must suit.
+    ///
+    /// # Errors
+    ///
+    /// A `fix` or `forbid` is no setting of a plan, or no framework has the name.
+    pub fn restrictions(
+        &self,
+        limited_to: Option<&'static Framework>,
+        problem: &Problem,
+    ) -> Result<Restrictions, QuestionError> {
+        let mut restrictions = Restrictions::default();
+        for item in &self.fix {
+            restrictions.fix(item).map_err(|why| QuestionError::refused(format!("--fix {item}: {why}")))?;
+        }
+        for item in &self.forbid {
+            restrictions.forbid(item).map_err(|why| QuestionError::refused(format!("--forbid {item}: {why}")))?;
+        }
+        if self.allow_idle {
+            restrictions.allow_idle();
+        }
+        match (&self.framework, limited_to) {
+            (_, Some(framework)) => restrictions.for_limits(framework.limits, !problem.model().is_moe()),
+            (Some(name), None) => restrictions.for_family(family(name)?),
+            (None, None) => {}
+        }
+        Ok(restrictions)
+    }
+
+    /// Framework whose files the plans must suit where none is named: that of the stack. A note says if it cannot train the
+    /// model, which leaves the plans unrestricted by files.
+    pub fn default_launcher(&self, problem: &Problem) -> (Option<&'static Framework>, Option<String>) {
+        if self.framework.is_some() {
+            return (None, None);
+        }
+        let launcher = frameworks::of_stack(problem);
+        let of_family = frameworks::FRAMEWORKS.into_iter().find(|known| known.family() == problem.stack().family);
+        let note = of_family.filter(|_| launcher.is_none()).map(|framework| {
+            let obstacles = framework.limits.problem_obstacles(problem);
+            let why: Vec<String> = obstacles.iter().map(ToString::to_string).collect();
+            format!(
+                "no files can be written for this model: {framework} cannot express it ({}); plans keep to its schedules",
+                why.join("; ")
+            )
+        });
+        (launcher, note)
+    }
+}
+
+/// Framework by name; `any` allows every schedule.
+fn family(name: &str) -> Result<Family, QuestionError> {
+    if name == "any" {
+        return Ok(Family::Internal);
+    }
+    let from: StrDeserializer<NameError> = name.into_deserializer();
+    Family::deserialize(from).map_err(|error| QuestionError::refused(format!("--for {name}: {error}")))
+}

@@ -1,0 +1,45 @@
+//! Optimizer recipes by name or by bytes per parameter.
+
+use super::error::QuestionError;
+use meshwright_engine::workload::{self, RECIPES, Recipe};
+use meshwright_planner::catalog;
+
+/// Recipe from four byte counts, as `2+4+4+8`: weights, gradients, master weights, moments.
+fn bytes(text: &str) -> Option<Recipe> {
+    let parts: Vec<f64> = text.split('+').map(|part| part.trim().parse().ok()).collect::<Option<_>>()?;
+    let [weight, gradient, master, state] = parts.try_into().ok()?;
+    let recipe = Recipe { weight, gradient, master, state };
+    let fine = |x: f64| x.is_finite() && (0.0..=64.0).contains(&x);
+    (fine(weight) && fine(gradient) && fine(master) && fine(state) && weight > 0.0).then_some(recipe)
+}
+
+/// Recipe by name or by its byte counts; an error lists the names.
+///
+/// # Errors
+///
+/// No recipe has the name, and it is not four byte counts.
+pub fn recipe(name: &str) -> Result<Recipe, QuestionError> {
+    workload::recipe(name).or_else(|| bytes(name)).ok_or_else(|| {
+        let names: Vec<&str> = RECIPES.iter().map(|(name, ..)| *name).collect();
+        let nearest = catalog::nearest(name, names.iter().copied());
+        let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        QuestionError::refused(format!(
+            "there is no optimizer recipe `{name}`{nearest}\n\nhint: there are: {}; or bytes of weights, gradients, master \
+             weights and moments: 2+4+4+8",
+            names.join(", ")
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recipe_suggests_its_neighbour() {
+        assert!(recipe("muon").is_ok());
+        assert!((recipe("1+2+4+6").unwrap().total() - 13.0).abs() < 1e-9);
+        assert!(recipe("1+2+4").is_err() && recipe("0+2+4+6").is_err() && recipe("inf+2+4+6").is_err());
+        assert!(recipe("megatorn").unwrap_err().to_string().contains("did you mean `megatron`?"));
+    }
+}

@@ -1,0 +1,45 @@
+//! Refined stages of the best plans.
+
+use serde::Deserialize;
+
+use meshwright_engine::cost::Costs;
+use meshwright_engine::problem::Problem;
+use meshwright_planner::refine::ranking::{RefinedEntry, refine_ranking};
+use meshwright_planner::refine::{Freedom, Options};
+use meshwright_planner::search::Ranking;
+use meshwright_planner::space::Restrictions;
+
+/// Choice of the plans whose stages are optimised one by one.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Stages and hosts"))]
+#[serde(default, deny_unknown_fields)]
+pub struct RefineOptions {
+    /// Optimise layers and recomputation by stage for the K fastest plans
+    ///
+    /// And for the plan that is nearest to fitting. By default 3, without plans that have several stages per rank, which take
+    /// longer.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "K"))]
+    pub refine: Option<u32>,
+    /// Keep all stages identical.
+    #[cfg_attr(feature = "cli", arg(long, conflicts_with = "refine", hide_short_help = true))]
+    pub no_refine: bool,
+}
+
+/// Default number of plans to refine.
+const BY_DEFAULT: u32 = 3;
+
+impl RefineOptions {
+    /// Refined stages of the best plans; empty if refinement is off, or if the target framework cannot express individual
+    /// stages. Recomputation stays as it is if it is fixed or forbidden, or if the framework has one setting for all
+    /// stages.
+    pub fn entries(&self, problem: &Problem, ranking: &Ranking, restrictions: &Restrictions) -> Vec<RefinedEntry> {
+        let most = self.refine.unwrap_or(BY_DEFAULT);
+        let limits = restrictions.limits();
+        if self.no_refine || most == 0 || limits.is_some_and(|limits| !limits.names_stages) {
+            return Vec::new();
+        }
+        let recompute = limits.is_none() && !restrictions.mentions("recompute");
+        let options = Options { freedom: Freedom { recompute, ..Freedom::default() }, ..Options::default() };
+        refine_ranking(&Costs::new(problem), ranking, restrictions, (most as usize, self.refine.is_some()), &options)
+    }
+}

@@ -1,0 +1,92 @@
+//! Search of `plan`: for the step time with a recommendation, for other objectives a ranking alone.
+
+use super::economy::{self, Economy, Minimised};
+use super::plan::PlanOptions;
+use meshwright_engine::cost::Evaluation;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::{percent, thousands};
+use meshwright_planner::advice::{Advice, Control, Prudence, advise};
+use meshwright_planner::confidence;
+use meshwright_planner::search::{ChangedOptimum, Goal, Ranking, SearchOptions, SearchProof, search_for, sensitivity};
+
+/// Result of the search that the arguments ask for.
+pub struct Found {
+    /// Recommendation, where step time is what counts.
+    pub advice: Option<Advice>,
+    /// Ranked plans: those of the recommendation, or those of another objective.
+    pub ranking: Ranking,
+    /// Whether the first plan is proved to be the best.
+    pub proved: bool,
+}
+
+impl Found {
+    /// The plan to launch: the recommended one, or the first by another objective.
+    pub fn best(&self) -> Option<&Evaluation> {
+        self.advice.as_ref().map_or_else(|| self.ranking.evaluations.first(), Advice::plan)
+    }
+
+    /// Problem that was searched, under the memory ceiling of the accepted risk.
+    pub fn searched<'a>(&'a self, problem: &'a Problem) -> &'a Problem {
+        self.advice.as_ref().map_or(problem, |advice| &advice.searched)
+    }
+
+    /// Optimum with what changes it; none where the answer has no single optimum.
+    pub fn sensitivity(&self) -> Option<(Evaluation, Vec<ChangedOptimum>)> {
+        let advice = self.advice.as_ref()?;
+        let optimum = advice.optimum?;
+        Some((optimum, sensitivity(&advice.searched, &advice.restrictions, &optimum)))
+    }
+}
+
+impl PlanOptions {
+    /// Searches by the objective, until done or until `control` ends it.
+    pub fn find(
+        &self,
+        problem: &Problem,
+        options: &SearchOptions,
+        risk: f64,
+        economy: Option<&Economy>,
+        control: &Control,
+    ) -> Found {
+        let prudence = Prudence { risk, exotic: self.exotic };
+        let goal = if self.pareto { Goal::Pareto } else { self.economy.objective.goal() };
+        if goal == Goal::Fastest && self.economy.objective != Minimised::Energy {
+            let advice = advise(problem, options, prudence, control);
+            return Found { ranking: advice.ranking.clone(), advice: Some(advice), proved: true };
+        }
+        let mut options = options.clone();
+        if !self.exotic {
+            options.restrictions.proven_only(problem);
+        }
+        let limited = problem.clone().under_ceiling(confidence::ceiling(problem, risk));
+        let (ranking, proved) = match economy {
+            Some(economy) if self.economy.objective == Minimised::Energy => {
+                economy::rank_by_energy(economy, &limited, &options, control)
+            }
+            _ => (search_for(&limited, &options, goal, control), true),
+        };
+        Found { advice: None, ranking, proved }
+    }
+}
+
+/// Counts of the space and of how its plans were excluded, with the state of the proof.
+pub fn counts(ranking: &Ranking) -> String {
+    let certificate = &ranking.certificate;
+    let cut: u64 = certificate.cut.iter().map(|cut| cut.count).sum();
+    let proof = match (certificate.proof, ranking.evaluations.first()) {
+        (SearchProof::Optimal, _) => "proved optimal in the model".to_owned(),
+        (SearchProof::Stopped { .. }, Some(best)) => {
+            format!("stopped early: the best plan may be up to {} faster", percent(certificate.gap(best.step.total())))
+        }
+        (SearchProof::Stopped { .. }, None) => "stopped before a plan was found".to_owned(),
+    };
+    format!(
+        "{} plans: {} evaluated ({} schedules simulated), {} rejected, {} dominated, {} cut by lower bounds; {proof}",
+        thousands(certificate.size),
+        thousands(certificate.evaluated),
+        thousands(certificate.simulated),
+        thousands(certificate.rejected),
+        thousands(certificate.dominated),
+        thousands(cut)
+    )
+}

@@ -1,0 +1,184 @@
+//! From names and numbers to a validated problem.
+
+use super::calibration;
+use super::defaults::default_stack;
+use super::error::QuestionError;
+use super::noted::Noted;
+use super::options::{Question, QuestionOptions};
+use super::recipe::recipe;
+use meshwright_engine::cluster::Cluster;
+use meshwright_engine::model::Model;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::workload::{self, Adaptation, Optimizer, Workload};
+use meshwright_frameworks::Framework;
+use meshwright_planner::advice;
+use meshwright_planner::catalog::{self, ClusterOrPools, Overrides};
+use meshwright_planner::confidence;
+use meshwright_planner::pools::Pooled;
+
+/// Machine that a question asks about, with the model and the workload on it.
+#[derive(Debug)]
+pub enum Subject {
+    /// One kind of GPU.
+    Cluster(Box<Problem>),
+    /// Pools of heterogeneous GPUs.
+    Pools(Box<Pooled>),
+}
+
+impl Question {
+    /// Validated problem, or problems over pools, for a framework whose stack is the default; notes list what was assumed.
+    ///
+    /// # Errors
+    ///
+    /// A name is unknown, a file is invalid, or a number is outside its range.
+    pub fn subject(&self, framework: Option<&'static Framework>) -> Result<Noted<Subject>, QuestionError> {
+        let sets = self.options.overrides()?;
+        let model = catalog::model(&self.model, &sets)?;
+        let mut notes = Notes::default();
+        let subject = match catalog::machine(&self.cluster, &sets)? {
+            ClusterOrPools::Cluster(cluster) => {
+                Subject::Cluster(Box::new(self.options.on((model, *cluster), framework, &sets, &mut notes)?))
+            }
+            ClusterOrPools::Pools(pools) => {
+                self.options.refuse_pools(&self.cluster)?;
+                let gpus = pools.gpus();
+                let pooled = Pooled::new(pools, |cluster| {
+                    notes = Notes::default();
+                    self.options.on_part((model.clone(), cluster), gpus, framework, &sets, &mut notes)
+                })?;
+                Subject::Pools(Box::new(pooled))
+            }
+        };
+        Ok(Noted { value: subject, notes: notes.lines() })
+    }
+
+    /// Validated problem on a cluster of one kind of GPU, for a framework whose stack is the default.
+    ///
+    /// # Errors
+    ///
+    /// A name is unknown, a file is invalid, a number is outside its range, or the cluster has pools.
+    pub fn problem(&self, framework: Option<&'static Framework>) -> Result<Noted<Problem>, QuestionError> {
+        let sets = self.options.overrides()?;
+        let (model, cluster) = (catalog::model(&self.model, &sets)?, catalog::cluster(&self.cluster, &sets)?);
+        let mut notes = Notes::default();
+        let problem = self.options.on((model, cluster), framework, &sets, &mut notes)?;
+        Ok(Noted { value: problem, notes: notes.lines() })
+    }
+
+    /// The question without its risk, which a search applies itself, and that risk.
+    ///
+    /// # Errors
+    ///
+    /// The risk is no probability above 0.
+    pub fn split_risk(&self) -> Result<(Self, f64), QuestionError> {
+        let risk = self.options.accepted_risk()?.unwrap_or(advice::USUAL_RISK);
+        let options = QuestionOptions { risk: None, ..self.options.clone() };
+        Ok((Self { options, ..self.clone() }, risk))
+    }
+}
+
+/// Sentences on how a problem came about.
+#[derive(Default)]
+struct Notes {
+    /// Defaults of what the user left out.
+    assumed: Vec<String>,
+    /// Calibrations that replaced figures.
+    calibrated: Vec<String>,
+}
+
+impl Notes {
+    fn lines(self) -> Vec<String> {
+        let assumed = (!self.assumed.is_empty()).then(|| format!("assumed: {}", self.assumed.join(", ")));
+        self.calibrated.into_iter().chain(assumed).collect()
+    }
+}
+
+impl QuestionOptions {
+    /// Problem of a model on a whole cluster, resized to the number of GPUs that the user names.
+    fn on(
+        &self,
+        (model, mut cluster): (Model, Cluster),
+        framework: Option<&'static Framework>,
+        sets: &Overrides,
+        notes: &mut Notes,
+    ) -> Result<Problem, QuestionError> {
+        if let Some(gpus) = self.gpus {
+            if gpus > cluster.gpus {
+                let beyond = cluster.levels.last().map_or("the NICs of its GPUs", |level| level.name.as_str());
+                let (known, name) = (cluster.gpus, &cluster.name);
+                notes.assumed.push(format!("beyond the {known} GPUs of {name}, its network `{beyond}`"));
+            }
+            cluster = cluster.resized(gpus);
+        }
+        let gpus = cluster.gpus;
+        self.on_part((model, cluster), gpus, framework, sets, notes)
+    }
+
+    /// Refuses options that need a single kind of GPU.
+    fn refuse_pools(&self, name: &str) -> Result<(), QuestionError> {
+        if self.gpus.is_some() {
+            return Err(QuestionError::refused(format!(
+                "--gpus: {name} has pools, each with its own number of GPUs\n\nhint: write `gpus` into its [[pool]] tables"
+            )));
+        }
+        if !self.calibration.is_empty() {
+            return Err(QuestionError::refused(format!(
+                "--calibration: {name} has pools of several devices\n\nhint: a [[pool]] may name a device file of its own \
+                 as `gpu`"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Problem of a model on a cluster, which may be part of `gpus` GPUs.
+    fn on_part(
+        &self,
+        (model, mut cluster): (Model, Cluster),
+        gpus: u32,
+        framework: Option<&'static Framework>,
+        sets: &Overrides,
+        notes: &mut Notes,
+    ) -> Result<Problem, QuestionError> {
+        let name = self.stack.as_deref().unwrap_or_else(|| default_stack(&cluster, framework));
+        let assumed = &mut notes.assumed;
+        if self.stack.is_none() {
+            assumed.push(format!("--stack {name}"));
+        }
+        let mut stack = catalog::stack(name, sets)?;
+        for path in &self.calibration {
+            notes.calibrated.push(calibration::lay_over(path, &mut cluster, &mut stack)?);
+        }
+        let seq_len = self.seq_len.unwrap_or_else(|| {
+            assumed.push(format!("--seq-len {} (the model's own)", model.seq_len));
+            model.seq_len
+        });
+        let global_batch = self.global_batch.unwrap_or_else(|| {
+            let batch = workload::usual_batch(gpus);
+            assumed.push(format!("--global-batch {batch}"));
+            batch
+        });
+        let optimizer = self.optimizer.as_deref().unwrap_or_else(|| stack.usual_recipe());
+        if self.optimizer.is_none() {
+            assumed.push(format!("--optimizer {optimizer}"));
+        }
+        let workload = Workload {
+            global_batch,
+            seq_len,
+            format: self.precision.into(),
+            half: self.precision.into(),
+            recipe: recipe(optimizer)?,
+            optimizer: if optimizer == "muon" { Optimizer::Muon } else { Optimizer::Elementwise },
+            adaptation: if self.lora { Adaptation::Lora } else { Adaptation::Full },
+            imbalance: self.imbalance,
+            drops_tokens: false,
+        };
+        let problem = Problem::new(model, cluster, workload, stack, self.hbm_profile.into())?;
+        Ok(match self.accepted_risk()? {
+            Some(risk) => {
+                let ceiling = confidence::ceiling(&problem, risk);
+                problem.under_ceiling(ceiling)
+            }
+            None => problem,
+        })
+    }
+}
