@@ -66,12 +66,10 @@ pub fn run(args: &Args) -> Result<Outcome> {
         if evaluation.is_some() || can_be_sized(&plan, &problem) { costs.footprints(&plan) } else { Vec::new() };
     let placed: Vec<_> = evaluation.iter().filter(|_| args.place).map(|_| entry(&costs, 1, &plan)).collect();
     let text = if args.format == OutputFormat::Json {
-        let document = json::with_arguments(
-            &json::explanation(&costs, evaluation.as_ref(), &footprints, &rejections)?,
-            &args.problem.resolved(&problem, None),
-        )?;
+        let document = json::explanation(&costs, evaluation.as_ref(), &footprints, &rejections)?
+            .with_arguments(&args.problem.resolved(&problem, None))?;
         let told: Vec<_> = placed.iter().map(|entry| placed::PlacedDocument::new(&problem, entry)).collect();
-        if args.place { json::with(&document, "placed", &told)? } else { document }
+        if args.place { document.with("placed", &told)?.text()? } else { document.text()? }
     } else {
         let mut sheets = Vec::new();
         if let (Some(other), Some(winner)) = (&args.why_not, &evaluation) {

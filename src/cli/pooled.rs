@@ -8,7 +8,7 @@ use super::plan_args::Args;
 use super::{Outcome, launch_files, output};
 use crate::question::Minimised;
 use crate::report::hosts::told;
-use crate::report::{explain, json, pools, pools_document, table};
+use crate::report::{explain, pools, pools_document, table};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{Plan, RankOrder};
 use meshwright_frameworks::Framework;
@@ -26,10 +26,9 @@ pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) 
     let options = SearchOptions { top: args.plans.top as usize, restrictions };
     let answer = pooled.answer(&options);
     let text = match args.format {
-        OutputFormat::Json => json::with_arguments(
-            &pools_document::json(pooled, &answer)?,
-            &args.problem.resolved_over_pools(pooled, framework),
-        )?,
+        OutputFormat::Json => pools_document::json(pooled, &answer)?
+            .with_arguments(&args.problem.resolved_over_pools(pooled, framework))?
+            .text()?,
         OutputFormat::Csv => output::sheets(&[pools::mixtures(pooled, &answer)], args.format)?,
         OutputFormat::Table | OutputFormat::Markdown => {
             let sheets = [pools::mixtures(pooled, &answer), pools::alone(pooled, &answer)];
@@ -138,7 +137,7 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
     }
     let answer = PooledAnswer { mixtures, beyond: None, alone: Vec::new(), priced };
     let text = if format == OutputFormat::Json {
-        pools_document::json(pooled, &answer)?
+        pools_document::json(pooled, &answer)?.text()?
     } else {
         sheets.insert(0, pools::mixtures(pooled, &answer));
         output::sheets(&sheets, format)?

@@ -67,7 +67,7 @@ impl PlanQuestion {
                 let restrictions = self.plans.restrictions(framework, &pooled.joined()[0])?;
                 let answer = pooled.answer(&SearchOptions { top: self.plans.top as usize, restrictions });
                 let arguments = self.problem.resolved_over_pools(&pooled, framework);
-                json::with_arguments(&pools_document::json(&pooled, &answer)?, &arguments)?
+                pools_document::json(&pooled, &answer)?.with_arguments(&arguments)?.text()?
             }
             Subject::Cluster(problem) => {
                 let obstacle = framework.and_then(|known| known.limits.problem_obstacles(&problem).into_iter().next());
@@ -122,17 +122,17 @@ impl PlanAnswer {
     pub fn document(&self, question: &PlanQuestion) -> serde_json::Result<String> {
         let Self { problem, found, refined, .. } = self;
         if self.is_empty() {
-            return json::ranking(problem, &found.ranking, &json::Answer { refined, ..json::Answer::default() });
+            let answer = json::Answer { refined, ..json::Answer::default() };
+            return json::ranking(problem, &found.ranking, &answer)?.text();
         }
         let bills =
             self.economy.as_ref().map_or_else(|| Ok(Vec::new()), |known| known.bills(problem, &found.ranking))?;
         let answer = json::Answer { advice: found.advice.as_ref(), bills: &bills, refined };
-        let document = json::ranking(problem, &found.ranking, &answer)?;
-        let document = json::with_arguments(&document, &question.problem.resolved(problem, self.framework))?;
+        let arguments = question.problem.resolved(problem, self.framework);
+        let document = json::ranking(problem, &found.ranking, &answer)?.with_arguments(&arguments)?;
         let document = question.plans.place.json(problem, &self.placed, document)?;
-        let Some((optimum, changes)) = &self.changed else { return Ok(document) };
+        let Some((optimum, changes)) = &self.changed else { return document.text() };
         let told: Vec<json::Sensitivity> = changes.iter().map(json::Sensitivity::new).collect();
-        let document = json::with(&document, "sensitivity_of", &Priced::new(problem, optimum))?;
-        json::with(&document, "sensitivity", &told)
+        document.with("sensitivity_of", &Priced::new(problem, optimum))?.with("sensitivity", &told)?.text()
     }
 }

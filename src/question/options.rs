@@ -1,5 +1,6 @@
 //! Model, cluster, workload and stack of a question, and the defaults of those left out.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -111,6 +112,10 @@ pub struct QuestionOptions {
     /// Any key of the model's, cluster's, GPU's or stack's file: model.…, cluster.…, gpu.…, stack.…
     #[cfg_attr(feature = "cli", arg(long, value_name = "KEY=VALUE", help_heading = "Constants"))]
     pub set: Vec<String>,
+    /// Texts to read in place of files, by the names that the question uses for them.
+    #[cfg_attr(feature = "cli", arg(skip))]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub texts: BTreeMap<String, String>,
 }
 
 impl Default for QuestionOptions {
@@ -129,6 +134,7 @@ impl Default for QuestionOptions {
             fit: FitChoice::default(),
             calibration: Vec::new(),
             set: Vec::new(),
+            texts: BTreeMap::new(),
         }
     }
 }
@@ -140,7 +146,7 @@ impl QuestionOptions {
     ///
     /// The fit does not exist, or a `set` is no `key=value`.
     pub fn overrides(&self) -> Result<Overrides, QuestionError> {
-        self.fit.over(Overrides::parse(&self.set)?)
+        self.fit.over(Overrides::parse(&self.set)?.with_texts(self.texts.clone()))
     }
 
     /// Probability of running out of memory that the user accepts, if one is named.

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::report::json;
+use crate::report::json::AnswerDocument;
 use crate::report::placed::{Entry, PlacedDocument};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
@@ -55,12 +55,17 @@ impl PlaceOptions {
     /// # Errors
     ///
     /// A value has no JSON form.
-    pub fn json(&self, problem: &Problem, entries: &[Entry], document: String) -> serde_json::Result<String> {
+    pub fn json(
+        &self,
+        problem: &Problem,
+        entries: &[Entry],
+        document: AnswerDocument,
+    ) -> serde_json::Result<AnswerDocument> {
         let worth = |entry: &Entry| entry.outcome.as_ref().is_ok_and(|placed| placed.gain() > self.least());
         if self.place.is_none() && !entries.iter().any(worth) {
             return Ok(document);
         }
         let told: Vec<PlacedDocument> = entries.iter().map(|entry| PlacedDocument::new(problem, entry)).collect();
-        json::with(&document, "placed", &told)
+        document.with("placed", &told)
     }
 }

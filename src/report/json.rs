@@ -100,10 +100,10 @@ pub struct Answer<'a> {
 /// # Errors
 ///
 /// A value has no JSON form.
-pub fn ranking(problem: &Problem, ranking: &Ranking, answer: &Answer) -> serde_json::Result<String> {
+pub fn ranking(problem: &Problem, ranking: &Ranking, answer: &Answer) -> serde_json::Result<AnswerDocument> {
     let ties = Ties::of(ranking);
     let advice = answer.advice.filter(|_| !ranking.evaluations.is_empty());
-    text(&PlanDocument {
+    AnswerDocument::new(&PlanDocument {
         schema: SCHEMA,
         problem: question(problem),
         recommended: advice.map(|advice| Recommended::new(problem, advice)),
@@ -163,8 +163,8 @@ pub fn explanation(
     evaluation: Option<&Evaluation>,
     footprints: &[Footprint],
     rejections: &[Rejection],
-) -> serde_json::Result<String> {
-    text(&ExplainDocument {
+) -> serde_json::Result<AnswerDocument> {
+    AnswerDocument::new(&ExplainDocument {
         schema: SCHEMA,
         problem: question(costs.problem),
         runs: rejections.is_empty(),
@@ -214,24 +214,51 @@ pub fn model(model: &Model) -> serde_json::Result<String> {
     })
 }
 
-/// Adds the arguments that another run can start from to a document, under `arguments`.
-///
-/// # Errors
-///
-/// A value has no JSON form, or the document is not an object.
-pub fn with_arguments(document: &str, arguments: &impl Serialize) -> serde_json::Result<String> {
-    with(document, "arguments", arguments)
-}
+/// JSON document of an answer, to which parts can be added. It keeps every number as it was computed: text that is read back
+/// may lose the last digit of one.
+#[derive(Clone, Debug)]
+pub struct AnswerDocument(Map<String, Value>);
 
-/// Adds one entry to a document.
-///
-/// # Errors
-///
-/// A value has no JSON form, or the document is not an object.
-pub fn with(document: &str, key: &str, value: &impl Serialize) -> serde_json::Result<String> {
-    let mut document: Map<String, Value> = serde_json::from_str(document)?;
-    document.insert(key.into(), serde_json::to_value(value)?);
-    text(&document)
+impl AnswerDocument {
+    /// Document of a value, whose form must be an object.
+    ///
+    /// # Errors
+    ///
+    /// The value has no JSON form, or it is no object.
+    pub fn new(answer: &impl Serialize) -> serde_json::Result<Self> {
+        match serde_json::to_value(answer)? {
+            Value::Object(entries) => Ok(Self(entries)),
+            other => Err(serde::ser::Error::custom(format!("{other} is no object"))),
+        }
+    }
+
+    /// Adds one entry.
+    ///
+    /// # Errors
+    ///
+    /// The value has no JSON form.
+    pub fn with(mut self, key: &str, value: &impl Serialize) -> serde_json::Result<Self> {
+        self.0.insert(key.into(), serde_json::to_value(value)?);
+        Ok(self)
+    }
+
+    /// Adds the arguments that another run can start from, under `arguments`.
+    ///
+    /// # Errors
+    ///
+    /// The value has no JSON form.
+    pub fn with_arguments(self, arguments: &impl Serialize) -> serde_json::Result<Self> {
+        self.with("arguments", arguments)
+    }
+
+    /// Text with a final line break.
+    ///
+    /// # Errors
+    ///
+    /// The document cannot be written.
+    pub fn text(&self) -> serde_json::Result<String> {
+        text(&self.0)
+    }
 }
 
 /// JSON form of a sensitivity: the optimum after one change.

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::json::AnswerDocument;
 use super::refined::StagesDocument;
 use crate::report::pools::{Figures, fastest_alone, layers_of, sure};
 use meshwright_engine::units::UsdPerHour;
@@ -135,7 +136,7 @@ impl Priced {
 /// # Errors
 ///
 /// A value has no JSON form.
-pub fn json(pooled: &Pooled, answer: &PooledAnswer) -> serde_json::Result<String> {
+pub fn json(pooled: &Pooled, answer: &PooledAnswer) -> serde_json::Result<AnswerDocument> {
     let problem = &pooled.joined()[0];
     let workload = problem.workload();
     let pools = pooled.cluster().pools.iter().zip(pooled.joined());
@@ -175,5 +176,5 @@ pub fn json(pooled: &Pooled, answer: &PooledAnswer) -> serde_json::Result<String
             .collect(),
         mixing_pays: answer.mixtures.first().zip(fastest).map(|(best, (_, alone))| best.step.total() < alone),
     };
-    super::json::text(&document)
+    AnswerDocument::new(&document)
 }

@@ -9,4 +9,5 @@ mod glossary;
 mod goldens;
 mod measure;
 mod page;
+mod questions;
 mod sweep;

@@ -25,14 +25,14 @@ pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
     let path = Path::new(name);
     let config = if path.is_dir() { path.join("config.json") } else { path.to_owned() };
     if config.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("json")) {
-        let text = read::read(&config)?;
+        let text = sets.text(name).map_or_else(|| read::read(&config), |given| Ok(given.to_owned()))?;
         let origin = config.display().to_string();
         if let Some(setting) = sets.of(EntryKind::Model).next() {
             return Err(setting.error("a config.json takes no settings; write them into the file", None));
         }
         return Ok(hf::from_config(&text, &origin)?);
     }
-    let text = read::find(EntryKind::Model, files::MODELS, name, None)?;
+    let text = read::find(EntryKind::Model, files::MODELS, name, None, sets.text(name))?;
     let file: ModelFile = read::parse(&text, sets.of(EntryKind::Model))?;
     file.into_model().map_err(|why| CatalogError::Invalid { origin: text.origin, why: why.to_string() })
 }
@@ -57,7 +57,7 @@ pub fn stack_names() -> Vec<&'static str> {
 /// # Errors
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
-    let text = read::find(EntryKind::Market, files::PRICES, name, None)?;
+    let text = read::find(EntryKind::Market, files::PRICES, name, None, sets.text(name))?;
     let text = like::joined(text, EntryKind::Market, files::PRICES, sets)?;
     let market: Market = read::parse(&text, sets.of(EntryKind::Market))?;
     match market.check() {
@@ -92,7 +92,7 @@ pub fn gpu_with(name: &str, sets: &Overrides) -> Result<Gpu, CatalogError> {
 }
 
 pub(super) fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Result<Gpu, CatalogError> {
-    let text = read::find(EntryKind::Gpu, files::GPUS, name, folder)?;
+    let text = read::find(EntryKind::Gpu, files::GPUS, name, folder, sets.text(name))?;
     let text = like::joined(text, EntryKind::Gpu, files::GPUS, sets)?;
     let gpu: Gpu = read::parse_fitted(&text, fitted(&text, EntryKind::Gpu, name, sets), sets.of(EntryKind::Gpu))?;
     match gpu.check() {
@@ -106,7 +106,7 @@ pub(super) fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Res
 /// # Errors
 /// When there is none of this name, its file does not make one, or a `--set` does not fit.
 pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
-    let text = read::find(EntryKind::Stack, files::STACKS, name, None)?;
+    let text = read::find(EntryKind::Stack, files::STACKS, name, None, sets.text(name))?;
     let text = like::joined(text, EntryKind::Stack, files::STACKS, sets)?;
     let stack: Stack =
         read::parse_fitted(&text, fitted(&text, EntryKind::Stack, name, sets), sets.of(EntryKind::Stack))?;

@@ -68,7 +68,7 @@ pub fn value_at(key: &str, sets: &Overrides) -> Result<Option<Value>, CatalogErr
     let constant = Constant::plain(key.to_owned(), Value::Boolean(false));
     let (kind, name, path) = constant.parts().map_err(|why| constant.error(why))?;
     let list = if kind == EntryKind::Gpu { GPUS } else { STACKS };
-    let text = read::find(kind, list, name, None)?;
+    let text = read::find(kind, list, name, None, None)?;
     let mut table: Table = read::parse(&text, [])?;
     for fitted in sets.fit().into_iter().flat_map(|fit| fit.of(kind, name)) {
         fitted.place(&mut table)?;
@@ -95,7 +95,7 @@ pub fn fit(name: &str) -> Result<Option<Arc<Fit>>, CatalogError> {
     if name == DEFAULT {
         return Ok(Some(default_fit()));
     }
-    let text = read::find(EntryKind::Fit, FITS, name, None)?;
+    let text = read::find(EntryKind::Fit, FITS, name, None, None)?;
     let fit: Arc<Fit> = Arc::new(read::parse(&text, [])?);
     fit.check().map_err(|error| CatalogError::Invalid { origin: text.origin, why: error.to_string() })?;
     Ok(Some(fit))

@@ -27,7 +27,7 @@ pub(super) fn joined(
     let Value::String(like) = like else {
         return Err(invalid(format!("`like` is the name of a {kind}")));
     };
-    let relative = read::find(kind, built_in, &like, None)?;
+    let relative = read::find(kind, built_in, &like, None, None)?;
     if !relative.is_built_in() {
         return Err(invalid(format!("`like = \"{like}\"` names a file, and a relative is a {kind} of the catalogue")));
     }

@@ -35,7 +35,7 @@ pub fn cluster(name: &str, sets: &Overrides) -> Result<Cluster, CatalogError> {
 ///
 /// As for [`cluster`], and when the pools do not fit together.
 pub fn machine(name: &str, sets: &Overrides) -> Result<ClusterOrPools, CatalogError> {
-    let text = read::find(EntryKind::Cluster, files::CLUSTERS, name, None)?;
+    let text = read::find(EntryKind::Cluster, files::CLUSTERS, name, None, sets.text(name))?;
     if pools::has_pools(&text) {
         return pools::read(&text, sets, &|name| cluster(name, sets));
     }

@@ -1,5 +1,6 @@
 //! Overrides of catalogue values for one run: a fit, then `--set section.key=value`.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use toml::{Table, Value};
@@ -26,17 +27,18 @@ pub struct Setting {
     pub text: String,
 }
 
-/// Fit and `--set` items of one run.
+/// Fit, `--set` items and texts in place of files of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Overrides {
     fit: Option<Arc<Fit>>,
     settings: Vec<Setting>,
+    texts: Arc<BTreeMap<String, String>>,
 }
 
 impl Default for Overrides {
     /// Overrides with the default fit and no `--set`.
     fn default() -> Self {
-        Self { fit: Some(default_fit()), settings: Vec::new() }
+        Self { fit: Some(default_fit()), ..Self::specification() }
     }
 }
 
@@ -50,14 +52,25 @@ const SECTIONS: [(&str, EntryKind); 5] = [
 
 impl Overrides {
     /// Overrides that change nothing: the specification's own constants, without a fit.
-    pub const fn specification() -> Self {
-        Self { fit: None, settings: Vec::new() }
+    pub fn specification() -> Self {
+        Self { fit: None, settings: Vec::new(), texts: Arc::default() }
     }
 
     /// Replaces the fit, or removes it.
     #[must_use]
     pub fn with_fit(self, fit: Option<Arc<Fit>>) -> Self {
         Self { fit, ..self }
+    }
+
+    /// Texts to read in place of files of these names, where there is no file system or the files are not on it.
+    #[must_use]
+    pub fn with_texts(self, texts: BTreeMap<String, String>) -> Self {
+        Self { texts: Arc::new(texts), ..self }
+    }
+
+    /// Text to read in place of the file of this name.
+    pub(super) fn text(&self, name: &str) -> Option<&str> {
+        self.texts.get(name).map(String::as_str)
     }
 
     /// Fit in use; `None` means the specification's own constants.

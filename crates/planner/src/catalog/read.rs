@@ -32,7 +32,7 @@ impl Text {
     }
 }
 
-/// Text of a catalogue name, or of the user's own file.
+/// Text that is given for a name, else that of a catalogue name, or of the user's own file.
 ///
 /// # Errors
 ///
@@ -42,7 +42,11 @@ pub fn find(
     built_in: &'static [(&'static str, &'static str)],
     name: &str,
     folder: Option<&Path>,
+    given: Option<&str>,
 ) -> Result<Text, CatalogError> {
+    if let Some(text) = given {
+        return Ok(Text { origin: name.to_owned(), folder: Some(PathBuf::new()), content: text.to_owned() });
+    }
     if let Some((name, text)) = built_in.iter().find(|(known, _)| *known == name) {
         let origin = format!("built-in {kind} `{name}`");
         return Ok(Text { origin, folder: None, content: (*text).to_owned() });

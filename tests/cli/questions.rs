@@ -1,0 +1,59 @@
+//! Questions from JSON: the document is that of the command line, byte for byte.
+
+use std::ops::ControlFlow;
+use std::process::Command;
+
+use meshwright::question::{PlanQuestion, QuestionError};
+
+fn answer(question: &str) -> Result<String, QuestionError> {
+    let question: PlanQuestion = serde_json::from_str(question).unwrap();
+    Ok(question.answer(&|_, _| ControlFlow::Continue(()))?.value)
+}
+
+fn printed(line: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(line.split_whitespace()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_document_is_what_the_command_line_prints() {
+    let questions = [
+        ("plan llama3-8b dgx-h100-8 --format json", r#"{"problem": {"model": "llama3-8b", "cluster": "dgx-h100-8"}}"#),
+        (
+            "plan llama3-70b h100-512 --gpus 64 --fix tp=8 --for megatron --tokens 15T --sensitivity --top 2 --format json",
+            r#"{
+                "problem": {"model": "llama3-70b", "cluster": "h100-512", "options": {"gpus": 64}},
+                "plans": {"fix": ["tp=8"], "for": "megatron", "economy": {"tokens": "15T"}, "sensitivity": true, "top": 2}
+            }"#,
+        ),
+        (
+            "plan llama3-405b dgx-h100-8 --no-refine --format json",
+            r#"{
+                "problem": {"model": "llama3-405b", "cluster": "dgx-h100-8"},
+                "plans": {"refine": {"no_refine": true}}
+            }"#,
+        ),
+    ];
+    for (line, question) in questions {
+        assert_eq!(printed(line), answer(question).unwrap(), "{line}");
+    }
+}
+
+#[test]
+fn texts_stand_for_files() {
+    let config = r#"{"model_type": "llama", "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 22,
+        "num_attention_heads": 32, "num_key_value_heads": 4, "vocab_size": 32000, "max_position_embeddings": 2048}"#;
+    let cluster = std::fs::read_to_string("clusters/dgx-h100-8.toml").unwrap().replace("DGX H100, 8 GPUs", "mine");
+    let asked = |texts: serde_json::Value| {
+        let problem = serde_json::json!({"model": "config.json", "cluster": "mine.toml", "options": {"texts": texts}});
+        answer(&serde_json::json!({ "problem": problem }).to_string())
+    };
+    let document = asked(serde_json::json!({"config.json": config, "mine.toml": cluster})).unwrap();
+    let document: serde_json::Value = serde_json::from_str(&document).unwrap();
+    assert_eq!(document["problem"]["cluster"], "mine");
+    assert!(document["plans"][0]["step_time_s"].as_f64().unwrap() > 0.0);
+    let broken = asked(serde_json::json!({"config.json": config, "mine.toml": "gpus = "})).unwrap_err();
+    assert!(broken.to_string().starts_with("mine.toml"), "{broken}");
+    let absent = asked(serde_json::json!({"mine.toml": "gpus = 8"})).unwrap_err();
+    assert!(absent.to_string().contains("config.json"), "{absent}");
+}
