@@ -78,7 +78,7 @@ fn pricing(problem: &Problem) {
         }
     });
     let loaded = Loaded::new(&costs, Pipeline::new(&costs, &plan, &layers, &stages), &stages);
-    let plain = Plan { schedule: Schedule::OneFOneB, ..plan };
+    let plain = Plan { schedule: Schedule::OneFOneB, ..plan.clone() };
     case("evaluate 1F1B, layers shared", count, "plans/s/core", || {
         let shape = costs.shape(&plain);
         for choice in &shardings {

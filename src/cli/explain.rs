@@ -126,7 +126,7 @@ fn plan_of(args: &Args, problem: &Problem) -> Result<Option<Plan>> {
         ControlFlow::Continue(())
     });
     progress.finish();
-    Ok(advice.plan().map(|evaluation| evaluation.plan))
+    Ok(advice.plan().map(|evaluation| evaluation.plan.clone()))
 }
 
 /// Reports the nearest feasible plan on stderr.

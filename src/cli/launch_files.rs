@@ -61,8 +61,9 @@ pub fn files(
     if !illegal.is_empty() {
         return None;
     }
-    let evaluation =
-        chosen.refined.map_or_else(|| costs.evaluate_simulated(chosen.plan), |refined| refined.price.evaluation);
+    let evaluation = chosen
+        .refined
+        .map_or_else(|| costs.evaluate_simulated(chosen.plan), |refined| refined.price.evaluation.clone());
     let staged = chosen.refined.map(|refined| &refined.staged);
     match emit(framework, &Request { recipe: Some(recipe), staged, ..Request::new(&costs, &evaluation) }) {
         Ok(files) => {

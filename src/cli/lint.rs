@@ -318,7 +318,7 @@ fn other_run(
     let cluster = problem.cluster().clone().resized(gpus);
     let (model, stack) = (problem.model().clone(), problem.stack().clone());
     let other = Problem::new(model, cluster, workload, stack, problem.hbm_profile())?;
-    let mut plan = *plan;
+    let mut plan = plan.clone();
     if let Some(text) = text {
         plan = space::parse_plan(text, &other).map_err(|why| anyhow!("plan: {why}"))?;
     } else {

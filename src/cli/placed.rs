@@ -28,7 +28,7 @@ pub fn files(
         return None;
     }
     let text = host_file(problem, placed)?;
-    Some((placed.plan, EmittedFile { name: HOST_FILE.into(), text }))
+    Some((placed.plan.clone(), EmittedFile { name: HOST_FILE.into(), text }))
 }
 
 /// Sentence on the first plan that another order of hosts makes faster; none if the table of placed plans was asked for.

@@ -233,7 +233,7 @@ pub(super) fn rank_by_energy(
     loop {
         let mut ranking = search_for(problem, &SearchOptions { top, ..options.clone() }, Goal::Fastest, control);
         let exhausted = ranking.evaluations.len() < top;
-        let last = ranking.evaluations.last().copied();
+        let last = ranking.evaluations.last().cloned();
         ranking.evaluations.sort_by(|a, b| joules(a).total_cmp(&joules(b))); // stable: ties stay by step time
         let at_rest = |e: &Evaluation| {
             let step = StepTime {
@@ -242,7 +242,7 @@ pub(super) fn rank_by_energy(
                 host: e.step.total(),
                 ..StepTime::default()
             };
-            joules(&Evaluation { step, ..*e })
+            joules(&Evaluation { step, ..e.clone() })
         };
         let wanted = ranking.evaluations.get(options.top - 1).or(ranking.evaluations.last()).map(joules);
         let proved = exhausted || last.as_ref().zip(wanted).is_some_and(|(last, wanted)| at_rest(last) >= wanted);

@@ -28,7 +28,7 @@ pub struct PlaceOptions {
 
 /// Placement of one ranked plan.
 pub fn entry(costs: &Costs, place_in_ranking: usize, plan: &Plan) -> Entry {
-    Entry { place: place_in_ranking, plan: *plan, outcome: place(costs, plan, &PlacementOptions::default()) }
+    Entry { place: place_in_ranking, plan: plan.clone(), outcome: place(costs, plan, &PlacementOptions::default()) }
 }
 
 /// Default number of plans to place, the number of network levels above a domain that it requires, and the least saving to

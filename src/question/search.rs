@@ -33,8 +33,8 @@ impl Found {
     /// Optimum with what changes it; none where the answer has no single optimum.
     pub fn sensitivity(&self) -> Option<(Evaluation, Vec<ChangedOptimum>)> {
         let advice = self.advice.as_ref()?;
-        let optimum = advice.optimum?;
-        Some((optimum, sensitivity(&advice.searched, &advice.restrictions, &optimum)))
+        let optimum = advice.optimum.as_ref()?;
+        Some((optimum.clone(), sensitivity(&advice.searched, &advice.restrictions, optimum)))
     }
 }
 

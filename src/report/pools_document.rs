@@ -110,7 +110,7 @@ impl Priced {
         };
         Self {
             plan: mixture.plan.to_string(),
-            degrees: mixture.plan,
+            degrees: mixture.plan.clone(),
             way,
             pools: (0..mixture.footprints.len()).map(|pool| PoolPart::new(pooled, mixture, pool)).collect(),
             stages,

@@ -71,7 +71,7 @@ impl Priced {
             offload,
             dispatcher,
             order,
-        } = evaluation.plan;
+        } = evaluation.plan.clone();
         let Layout { tp, cp, pp, dp, ep, etp } = layout;
         let Offload { optimizer, activations } = offload;
         let figures = Figures::new(problem, evaluation);

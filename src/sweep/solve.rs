@@ -42,7 +42,7 @@ fn task_on(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Solved, String
     let problem = problem(sweep, task, choice).map_err(|error| error.to_string())?;
     let options = SearchOptions { top: 1, restrictions: launchable(&problem) };
     let ranking = prudent(&problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
-    if let Some(&evaluation) = ranking.evaluations.first() {
+    if let Some(evaluation) = ranking.evaluations.first().cloned() {
         return Ok(Solved { problem, evaluation });
     }
     let rules: Vec<&str> = ranking.rejections.iter().map(|rule| rule.rule).collect();

@@ -53,7 +53,7 @@ torchrun ${LAUNCH[@]} pretrain_gpt.py $MODEL "${ARGS[@]}" --lr 1e-4 2>&1 | tee l
 #[test]
 fn a_script_is_followed_to_its_launch() {
     let imported = script(LLAMA);
-    let plan = imported.plan;
+    let plan = imported.plan.clone();
     assert_eq!(imported.model.as_ref().and_then(import::known::name_of), Some("llama3-70b"));
     assert_eq!((imported.world, imported.gpus_per_node), (Some(128), Some(8)));
     assert_eq!((plan.layout.tp, plan.layout.pp, plan.layout.cp, plan.layout.dp), (8, 4, 1, 4));

@@ -114,7 +114,7 @@ fn every_plan(space: &Space) -> Vec<Plan> {
                 for recompute in space.recomputes(layout.pp, schedule) {
                     for activations in space.offloaded_activations(layout.pp, recompute) {
                         let offload = Offload { activations, ..Offload::NONE };
-                        let plan = Plan { layout, schedule, split, recompute, offload, ..shape };
+                        let plan = Plan { layout, schedule, split: split.clone(), recompute, offload, ..shape.clone() };
                         plans.extend(space.shardings(&layout).iter().map(|sharding| sharding.on(&plan)));
                     }
                 }
@@ -294,7 +294,7 @@ fn lighter_ends_of_a_pipeline_are_in_the_space_and_win_where_they_balance() {
         }
         let ranking = search(&problem, &options(&restrictions), &|_, _| ());
         let costs = Costs::new(&problem);
-        let winner = ranking.evaluations[0];
+        let winner = ranking.evaluations[0].clone();
         assert!(Space::new(&costs, &restrictions).allows(&winner.plan), "{}", winner.plan);
         winner
     };

@@ -134,7 +134,7 @@ fn plans_are_never_slower_on_a_larger_machine() {
         let plans = plans(&problem, 100, 0x5eed + at as u64);
         let plans: Vec<_> = plans
             .iter()
-            .map(|plan| random::wide_plan(&costs, plan, &mut numbers).unwrap_or(*plan))
+            .map(|plan| random::wide_plan(&costs, plan, &mut numbers).unwrap_or(plan.clone()))
             .map(fixed)
             .collect();
         for (what, change) in CHANGES {

@@ -223,7 +223,7 @@ proptest! {
         let problem = spec.problem();
         let costs = Costs::new(&problem);
         for plan in plans(&problem, 60, seed) {
-            let at = |zero| costs.footprints(&Plan { zero, ..plan });
+            let at = |zero| costs.footprints(&Plan { zero, ..plan.clone() });
             let (none, one) = (at(ZeroStage::Zero), at(ZeroStage::One));
             for (none, one) in none.iter().zip(&one) {
                 prop_assert!(at_most(one.device().get(), none.device().get()), "{:?} {}", spec, plan);

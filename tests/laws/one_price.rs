@@ -29,7 +29,7 @@ fn for_plans(seed: u64, law: impl Fn(&Costs, &Plan)) -> usize {
         let mut numbers = Numbers(seed + index as u64);
         let mut found = 0;
         while found < each {
-            let shape = shapes[numbers.below(shapes.len())];
+            let shape = shapes[numbers.below(shapes.len())].clone();
             let Some(plan) = plan_of(&costs, &space, &shape, &mut numbers) else { continue };
             let Some(plan) = wide_plan(&costs, &plan, &mut numbers) else { continue };
             law(&costs, &plan);
@@ -102,7 +102,7 @@ fn stages_cost_what_their_plan_costs() {
             }
         }
         let written: LayerSplit = staged.megatron_layout().parse().unwrap();
-        let again = costs.evaluate_simulated(&Plan { split: written, ..*plan });
+        let again = costs.evaluate_simulated(&Plan { split: written.clone(), ..*plan });
         assert_eq!(bits(&again, &[]), bits(&one, &[]), "{plan} and {written}");
     });
     assert!(checked >= plans_wanted());

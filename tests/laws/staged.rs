@@ -43,7 +43,7 @@ fn for_wide_plans(seed: u64, law: impl Fn(&Costs, &Plan)) -> usize {
         while found < each {
             tries += 1;
             assert!(tries < each * 2000, "{}: hardly any plan is legal", spec.model);
-            let shape = shapes[numbers.below(shapes.len())];
+            let shape = shapes[numbers.below(shapes.len())].clone();
             let Some(plan) = plan_of(&costs, &space, &shape, &mut numbers) else { continue };
             let Some(plan) = wide_plan(&costs, &plan, &mut numbers) else { continue };
             law(&costs, &plan);
@@ -81,7 +81,7 @@ fn floors_of_shardings_are_floors() {
         let loaded = Loaded::new(costs, Pipeline::new(costs, plan, &layers, &stages), &stages);
         let parameters = Parameters::new(costs, plan, &stages);
         let offload = Offload { optimizer: 0.0, ..plan.offload };
-        let groups = [plan.shard_group, None].map(|shard_group| Plan { shard_group, offload, ..*plan });
+        let groups = [plan.shard_group, None].map(|shard_group| Plan { shard_group, offload, ..plan.clone() });
         let floors = groups.map(|plan| {
             let floor = Sharding::new(costs, &plan, &parameters).floor(costs, &plan, &parameters, &shares);
             let least = loaded.price(costs, &floor);

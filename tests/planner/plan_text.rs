@@ -15,7 +15,7 @@ fn plans_of_the_space_read_back() {
     for (index, spec) in specs().iter().enumerate() {
         let problem = spec.problem();
         for plan in plans(&problem, 200, 70 + index as u64) {
-            assert_eq!(parse_plan(&plan.to_string(), &problem), Ok(plan), "{spec:?} {plan}");
+            assert_eq!(parse_plan(&plan.to_string(), &problem), Ok(plan.clone()), "{spec:?} {plan}");
         }
     }
 }
@@ -29,7 +29,7 @@ fn an_even_plan_reads_back_on_every_stack() {
         {
             let plan = parse_plan(text, &problem).unwrap();
             assert_eq!(plan.split, LayerSplit::Even, "{stack}");
-            assert_eq!(parse_plan(&plan.to_string(), &problem), Ok(plan), "{stack}: {plan}");
+            assert_eq!(parse_plan(&plan.to_string(), &problem), Ok(plan.clone()), "{stack}: {plan}");
         }
     }
 }
@@ -71,7 +71,7 @@ fn plans_beyond_the_space_read_back() {
             offload: Offload { optimizer: share(&mut numbers), activations: share(&mut numbers) },
             ..plan
         };
-        assert_eq!(parse_plan(&plan.to_string(), &problem), Ok(plan), "{plan}");
+        assert_eq!(parse_plan(&plan.to_string(), &problem), Ok(plan.clone()), "{plan}");
     }
 }
 

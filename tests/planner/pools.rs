@@ -210,7 +210,7 @@ fn a_ceiling_leaves_out_what_is_over_it() {
     for at in [0, 4, 11] {
         let ceiling = all[at].step.total();
         let within = WhatIfs::new(&costs).fastest_within(&options, ceiling).evaluations;
-        let expected: Vec<_> = all.iter().filter(|known| known.step.total() <= ceiling).copied().collect();
+        let expected: Vec<_> = all.iter().filter(|known| known.step.total() <= ceiling).cloned().collect();
         assert_eq!(within, expected);
     }
     let none = WhatIfs::new(&costs).fastest_within(&options, all[0].step.total() * 0.999).evaluations;

@@ -118,7 +118,8 @@ fn brute_force(problem: &Problem, plan: &Plan) -> Option<f64> {
                     }
                 })
                 .collect();
-            let staged = StagedPlan { plan: *plan, stages, offload: vec![plan.offload; plan.layout.pp as usize] };
+            let staged =
+                StagedPlan { plan: plan.clone(), stages, offload: vec![plan.offload; plan.layout.pp as usize] };
             let price = stager.evaluate(&staged);
             if price.over(problem.hbm_budget()).is_none() {
                 let time = price.evaluation.step.total().get();

@@ -120,7 +120,7 @@ pub fn plan_of(costs: &Costs, space: &Space, shape: &Plan, numbers: &mut Numbers
     let zero = pick(&space.zero_stages(layout.pp), numbers)?;
     let order = pick(&space::orders(layout.pp, layout.dp), numbers)?;
     let recompute = pick(&space.recomputes(layout.pp, schedule), numbers)?;
-    let plan = Plan { layout, schedule, zero, order, recompute, ..*shape };
+    let plan = Plan { layout, schedule, zero, order, recompute, ..shape.clone() };
     let mut found = Vec::new();
     space::illegal(costs, &plan, &mut found);
     found.is_empty().then_some(plan)
@@ -137,7 +137,7 @@ pub fn plans(problem: &Problem, count: usize, seed: u64) -> Vec<Plan> {
     while plans.len() < count {
         tries += 1;
         assert!(tries <= count * 1000, "{}: hardly any plan is legal", problem.model().name);
-        let shape = shapes[numbers.below(shapes.len())];
+        let shape = shapes[numbers.below(shapes.len())].clone();
         plans.extend(plan_of(&costs, &space, &shape, &mut numbers));
     }
     plans
@@ -181,7 +181,7 @@ pub fn spelled_out(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> LayerSp
 pub fn wide_plan(costs: &Costs, plan: &Plan, numbers: &mut Numbers) -> Option<Plan> {
     use meshwright::plan::{Modules, Offload, Recompute, ZeroStage};
     use meshwright::stack::Dispatcher;
-    let mut plan = *plan;
+    let mut plan = plan.clone();
     let shares = [0.0, 0.0, 0.25, 0.5, 1.0];
     let modules = |bits: usize| Modules {
         core_attn: bits & 1 > 0,

@@ -176,7 +176,7 @@ pub enum RankOrder {
 }
 
 /// Plan: one way to run a problem.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     /// Degrees of parallelism.
     #[serde(flatten)]

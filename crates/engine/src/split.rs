@@ -3,16 +3,15 @@
 pub mod layers;
 pub mod nanotron;
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::str::FromStr;
-use std::sync::Mutex;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 /// How layers are split over the virtual stages of a pipeline.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub enum LayerSplit {
     /// Equal chunks; where the layers do not divide, the last, then the first chunk gets one less (§4.3).
@@ -30,7 +29,7 @@ pub enum LayerSplit {
         last: Option<NonZeroU32>,
     },
     /// Every stage spelled out. Source: [megatron-lm] `--pipeline-model-parallel-layout`.
-    Stages(&'static StageLayers),
+    Stages(Arc<StageLayers>),
 }
 
 /// Layers of each virtual stage, in model order. The embedding stands on the first, the loss on the last.
@@ -40,9 +39,6 @@ pub struct StageLayers {
     mtp: u32,
     mtp_stage: u32,
 }
-
-/// All lists of layers made so far. Plans are copied freely, so lists are never freed; equal lists are stored once.
-static LISTS: Mutex<BTreeSet<&'static StageLayers>> = Mutex::new(BTreeSet::new());
 
 impl StageLayers {
     /// Decoder layers of each stage.
@@ -65,14 +61,7 @@ impl LayerSplit {
     pub fn stages(layers: &[u32], mtp: u32, mtp_stage: usize) -> Self {
         let last = layers.len().saturating_sub(1);
         let mtp_stage = if mtp == 0 { last } else { mtp_stage.min(last) } as u32;
-        let list = StageLayers { layers: layers.into(), mtp, mtp_stage };
-        let mut lists = LISTS.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        if let Some(known) = lists.get(&list) {
-            return Self::Stages(known);
-        }
-        let list: &'static StageLayers = Box::leak(Box::new(list));
-        lists.insert(list);
-        Self::Stages(list)
+        Self::Stages(Arc::new(StageLayers { layers: layers.into(), mtp, mtp_stage }))
     }
 
     /// The first and the last rank's layers.
@@ -87,12 +76,12 @@ impl LayerSplit {
     }
 
     /// Whether it names layers of stages instead of following from the model.
-    pub const fn is_spelled_out(self) -> bool {
+    pub const fn is_spelled_out(&self) -> bool {
         matches!(self, Self::Ends { .. } | Self::Stages(_))
     }
 
     /// The stage of `stages` that holds the multi-token-prediction layers: the last unless another is named.
-    pub const fn mtp_stage(self, stages: usize) -> usize {
+    pub fn mtp_stage(&self, stages: usize) -> usize {
         match self {
             Self::Stages(list) if list.mtp > 0 && list.mtp_stage() < stages => list.mtp_stage(),
             Self::Stages(_) | Self::Even | Self::CostBalanced | Self::Ends { .. } => stages.saturating_sub(1),

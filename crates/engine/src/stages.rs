@@ -84,7 +84,7 @@ impl StagedPlan {
                 stage
             })
             .collect();
-        Self { plan: *plan, stages, offload: vec![plan.offload; plan.layout.pp as usize] }
+        Self { plan: plan.clone(), stages, offload: vec![plan.offload; plan.layout.pp as usize] }
     }
 
     /// Whether all stages have the same recomputation, which one set of flags can express.

@@ -16,19 +16,19 @@ pub(crate) fn bytes_are(a: f64, b: f64) -> bool {
 /// Ranks of a pipeline become replicas.
 pub(crate) fn without_pipeline(plan: &Plan) -> Plan {
     let Layout { pp, dp, .. } = plan.layout;
-    Plan { layout: Layout { pp: 1, dp: dp * pp, ..plan.layout }, ..*plan }
+    Plan { layout: Layout { pp: 1, dp: dp * pp, ..plan.layout }, ..plan.clone() }
 }
 
 /// Ranks of context parallelism become replicas.
 pub(crate) fn without_context(plan: &Plan) -> Plan {
     let Layout { cp, dp, .. } = plan.layout;
-    Plan { layout: Layout { cp: 1, dp: dp * cp, ..plan.layout }, ..*plan }
+    Plan { layout: Layout { cp: 1, dp: dp * cp, ..plan.layout }, ..plan.clone() }
 }
 
 /// Ranks of tensor parallelism become replicas.
 pub(crate) fn without_tensor(plan: &Plan) -> Plan {
     let Layout { tp, dp, .. } = plan.layout;
-    Plan { layout: Layout { tp: 1, etp: 1, dp: dp * tp, ..plan.layout }, sequence_parallel: false, ..*plan }
+    Plan { layout: Layout { tp: 1, etp: 1, dp: dp * tp, ..plan.layout }, sequence_parallel: false, ..plan.clone() }
 }
 
 /// No pipeline.
@@ -46,7 +46,7 @@ pub(crate) fn no_experts(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     (ep > 1 || etp > 1).then(|| Obstacle {
         what: format!("ep={ep} etp={etp}"),
         why: "it has no expert parallelism".into(),
-        instead: Some(Plan { layout: Layout { ep: 1, etp: 1, ..plan.layout }, ..*plan }),
+        instead: Some(Plan { layout: Layout { ep: 1, etp: 1, ..plan.layout }, ..plan.clone() }),
     })
 }
 
@@ -55,7 +55,7 @@ pub(crate) fn no_expert_tensor(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     (plan.layout.etp > 1).then(|| Obstacle {
         what: format!("etp={}", plan.layout.etp),
         why: "experts are whole on their rank".into(),
-        instead: Some(Plan { layout: Layout { etp: 1, ..plan.layout }, ..*plan }),
+        instead: Some(Plan { layout: Layout { etp: 1, ..plan.layout }, ..plan.clone() }),
     })
 }
 
@@ -64,14 +64,15 @@ pub(crate) fn all_to_all_only(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     (plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp).then(|| Obstacle {
         what: "dispatcher=deepep".into(),
         why: "tokens reach their experts by all-to-all".into(),
-        instead: Some(Plan { dispatcher: Dispatcher::AllToAll, ..*plan }),
+        instead: Some(Plan { dispatcher: Dispatcher::AllToAll, ..plan.clone() }),
     })
 }
 
 /// Tensor parallelism keeps whole sequences in norms; experts beside it would want them split.
 pub(crate) fn no_sequence_parallel(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let near =
-        || if problem.model().is_moe() { without_tensor(plan) } else { Plan { sequence_parallel: false, ..*plan } };
+    let near = || {
+        if problem.model().is_moe() { without_tensor(plan) } else { Plan { sequence_parallel: false, ..plan.clone() } }
+    };
     plan.sequence_parallel.then(|| Obstacle {
         what: "sp=on".into(),
         why: "its tensor parallelism does not split norms and residuals".into(),
@@ -84,7 +85,7 @@ pub(crate) fn only_context(plan: &Plan, kinds: &[CpKind], why: &'static str) -> 
     if plan.layout.cp == 1 || kinds.contains(&plan.cp_kind) {
         return None;
     }
-    let near = kinds.first().map_or_else(|| without_context(plan), |kind| Plan { cp_kind: *kind, ..*plan });
+    let near = kinds.first().map_or_else(|| without_context(plan), |kind| Plan { cp_kind: *kind, ..plan.clone() });
     Obstacle::of_plan(format!("cp-kind={}", plan.cp_kind), why, near)
 }
 
@@ -96,7 +97,7 @@ pub(crate) fn recompute_all_or_none(_: &Problem, plan: &Plan) -> Option<Obstacle
     Obstacle::of_plan(
         format!("recompute={}", plan.recompute),
         "it recomputes whole layers, all or none",
-        Plan { recompute: Recompute::Full, ..*plan },
+        Plan { recompute: Recompute::Full, ..plan.clone() },
     )
 }
 
@@ -105,14 +106,18 @@ pub(crate) fn no_offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     (plan.offload != Offload::NONE).then(|| Obstacle {
         what: "offload".into(),
         why: "it cannot put a share of optimizer states or activations alone on the host".into(),
-        instead: Some(Plan { offload: Offload::NONE, ..*plan }),
+        instead: Some(Plan { offload: Offload::NONE, ..plan.clone() }),
     })
 }
 
 /// All replicas share one copy.
 pub(crate) fn no_shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let group = plan.shard_group.filter(|group| *group < plan.layout.dense_replicas())?;
-    Obstacle::of_plan(format!("shard={group}"), "it shards over all replicas", Plan { shard_group: None, ..*plan })
+    Obstacle::of_plan(
+        format!("shard={group}"),
+        "it shards over all replicas",
+        Plan { shard_group: None, ..plan.clone() },
+    )
 }
 
 /// Stages are outermost.
@@ -121,7 +126,7 @@ pub(crate) fn pipeline_outermost(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     differs.then(|| Obstacle {
         what: format!("order={}", plan.order),
         why: "it numbers the ranks of a stage together".into(),
-        instead: Some(Plan { order: RankOrder::PipelineOutermost, ..*plan }),
+        instead: Some(Plan { order: RankOrder::PipelineOutermost, ..plan.clone() }),
     })
 }
 
@@ -130,7 +135,7 @@ pub(crate) fn reshard_only(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     (plan.zero == ZeroStage::Three && !plan.reshard_after_forward).then(|| Obstacle {
         what: "reshard=off".into(),
         why: "it frees gathered weights after each pass".into(),
-        instead: Some(Plan { reshard_after_forward: true, ..*plan }),
+        instead: Some(Plan { reshard_after_forward: true, ..plan.clone() }),
     })
 }
 
@@ -150,7 +155,7 @@ pub(crate) fn key_value_heads(problem: &Problem, plan: &Plan) -> Option<Obstacle
     Obstacle::of_plan(
         format!("tp={tp}"),
         why,
-        Plan { layout, sequence_parallel: plan.sequence_parallel && near > 1, ..*plan },
+        Plan { layout, sequence_parallel: plan.sequence_parallel && near > 1, ..plan.clone() },
     )
 }
 

@@ -128,7 +128,7 @@ impl Limits {
         let plan = &staged.plan;
         if !self.names_stages {
             let why = "its files do not say which layers a stage holds";
-            return Obstacle::of_plan(format!("stages {}", staged.megatron_layout()), why, *plan);
+            return Obstacle::of_plan(format!("stages {}", staged.megatron_layout()), why, plan.clone());
         }
         if staged.shared_recompute().is_some() {
             return None;
@@ -138,14 +138,14 @@ impl Limits {
         Obstacle::of_plan(
             "stages that recompute differently",
             "one set of flags says what all stages recompute",
-            Plan { recompute: most.unwrap_or_default(), ..*plan },
+            Plan { recompute: most.unwrap_or_default(), ..plan.clone() },
         )
     }
 
     /// The nearest plan that the framework can express: each obstacle in turn is replaced by the plan without it. None where no
     /// plan removes an obstacle.
     pub fn nearest(&self, problem: &Problem, plan: &Plan) -> Option<Plan> {
-        let mut near = *plan;
+        let mut near = plan.clone();
         for _ in 0..MOST_STEPS {
             match self.plan_obstacle(problem, &near) {
                 None => return Some(canonical_order(near)),

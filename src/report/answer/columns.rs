@@ -74,7 +74,7 @@ pub(super) const OTHERS: [Setting; 10] = [
     Setting {
         name: "split",
         value: |plan| (plan.layout.pp > 1).then(|| plan.split.to_string()),
-        words: |plan| match plan.split {
+        words: |plan| match &plan.split {
             _ if plan.layout.pp == 1 => None,
             LayerSplit::Even => None,
             LayerSplit::Stages(_) => Some("listed stages".into()),

@@ -73,11 +73,11 @@ pub struct Stager<'a> {
 impl<'a> Stager<'a> {
     /// Computes the layer costs of a plan once. ZeRO 3 is not staged: it gathers weights layer by layer (`fsdp`).
     pub fn new(costs: &'a Costs<'a>, plan: &Plan) -> Self {
-        let plan = Plan { recompute: Recompute::None, offload: Offload::NONE, ..*plan };
+        let plan = Plan { recompute: Recompute::None, offload: Offload::NONE, ..plan.clone() };
         let micro_batches = costs.micro_batches(&plan);
         Self {
             costs,
-            plan,
+            plan: plan.clone(),
             shape: costs.shape(&plan),
             micro_batches,
             peak_moments: peak_moments(plan.schedule, plan.layout.pp, micro_batches),
@@ -138,7 +138,7 @@ impl<'a> Stager<'a> {
         let choice = LayerChoice { kind, recompute, on_host };
         let work = self.costs.work_of(&self.plan, &self.shape.layers[kind], &choice);
         let bytes = self.costs.layer_bytes(&self.plan, &[choice]);
-        let all = self.costs.kept_activations(kind, &Plan { recompute, ..self.plan });
+        let all = self.costs.kept_activations(kind, &Plan { recompute, ..self.plan.clone() });
         let time = self.time(&work);
         LayerOption { recompute, work, time, kept: bytes.kept[0], on_host: all * on_host, again: bytes.recomputed[0] }
     }
@@ -189,7 +189,7 @@ impl<'a> Stager<'a> {
 
     /// Bytes of weights, gradients and optimizer states of these parameters under an offload.
     pub fn state_bytes(&self, resident: &RankParameters, offload: Offload) -> Bytes {
-        let (weights, gradients, optimizer) = self.costs.states(resident, &Plan { offload, ..self.plan });
+        let (weights, gradients, optimizer) = self.costs.states(resident, &Plan { offload, ..self.plan.clone() });
         weights + gradients + optimizer
     }
 
@@ -216,7 +216,7 @@ impl<'a> Stager<'a> {
         let step = self.costs.step(&self.plan, &self.shape, (&counts, &ranks), offload, simulate);
         let footprint = super::footprint::fullest(ranks.footprints.iter().copied());
         StagedEvaluation {
-            evaluation: Evaluation { plan: staged.plan, step, footprint },
+            evaluation: Evaluation { plan: staged.plan.clone(), step, footprint },
             stages: self.costs.times_of(&self.plan, &ranks.chunks),
             footprints: ranks.footprints,
         }

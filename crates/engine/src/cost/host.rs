@@ -20,13 +20,13 @@ impl Costs<'_> {
         if plan.offload == Offload::NONE || self.problem.cluster().host_memory.is_none() {
             return None;
         }
-        let bare = self.footprints(&Plan { offload: Offload::NONE, ..*plan });
+        let bare = self.footprints(&Plan { offload: Offload::NONE, ..plan.clone() });
         self.over_host_of(plan, &bare, &vec![plan.offload; bare.len()])
     }
 
     /// Bytes that the ranks of the fullest host leave on it.
     pub fn fullest_host(&self, plan: &Plan) -> Bytes {
-        let bare = self.footprints(&Plan { offload: Offload::NONE, ..*plan });
+        let bare = self.footprints(&Plan { offload: Offload::NONE, ..plan.clone() });
         let left: Vec<Bytes> = bare.iter().map(|bare| left_on_host(bare, plan.offload)).collect();
         fullest_host(plan, &left, self.problem.cluster().gpus_per_node)
     }

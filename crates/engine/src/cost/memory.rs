@@ -85,7 +85,7 @@ impl Costs<'_> {
         let of_rank = |rank: u32| {
             let at = rank as usize;
             let held = self.with_spare(parameters[at], counts, at, plan);
-            let states = self.states(&held, &Plan { offload: offload(at), ..*plan });
+            let states = self.states(&held, &Plan { offload: offload(at), ..plan.clone() });
             let transient = ends[usize::from(is_last(rank))] + recomputed[at] + unsharded;
             Footprint::of_rank(rank, reserve, states, activations[at], transient, caches)
         };
@@ -95,7 +95,7 @@ impl Costs<'_> {
     /// Bytes of one layer of each choice.
     pub(super) fn layer_bytes(&self, plan: &Plan, choices: &[LayerChoice]) -> LayerBytes {
         let kept = |choice: &LayerChoice| {
-            let plan = Plan { recompute: choice.recompute, ..*plan };
+            let plan = Plan { recompute: choice.recompute, ..plan.clone() };
             self.kept_activations(choice.kind, &plan) * (1.0 - choice.on_host)
         };
         let recomputed = |choice: &LayerChoice| match choice.recompute {

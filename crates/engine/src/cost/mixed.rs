@@ -102,7 +102,7 @@ impl<'s, 'a> Mixed<'s, 'a> {
         let step = step.with_edges(costs.slow_down(plan.layout.world_size()), replicas, update);
         let footprint = footprint::fullest(footprints.iter().copied());
         Some(StagedEvaluation {
-            evaluation: Evaluation { plan: staged.plan, step, footprint },
+            evaluation: Evaluation { plan: staged.plan.clone(), step, footprint },
             stages: times,
             footprints,
         })

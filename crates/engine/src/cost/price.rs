@@ -69,7 +69,7 @@ impl Costs<'_> {
             Method::Simulated => self.simulated_flow(plan, times),
         };
         let step = self.step(plan, shape, (&counts, &ranks), offload, simulate);
-        Evaluation { plan: *plan, step, footprint: fullest(ranks.footprints) }
+        Evaluation { plan: plan.clone(), step, footprint: fullest(ranks.footprints) }
     }
 
     /// Work, parameters and memory of each rank whose layers are counted; `offload` = what each leaves on the host.

@@ -193,9 +193,10 @@ impl Costs<'_> {
 
     /// The plan and the price of a layer under the recomputation of a choice.
     fn recomputing(&self, plan: &Plan, base: &LayerCost, choice: &LayerChoice) -> (Plan, LayerCost) {
-        let plan = Plan { recompute: choice.recompute, ..*plan };
+        let plan = Plan { recompute: choice.recompute, ..plan.clone() };
         let layer = &self.problem.model().kinds[choice.kind];
-        (plan, LayerCost { recompute: self.recomputed(layer, &plan, base), ..*base })
+        let recompute = self.recomputed(layer, &plan, base);
+        (plan, LayerCost { recompute, ..*base })
     }
 
     /// Wait of a layer for the host: launches beyond its other work, and synchronisation (§2.9, version 1.1).

@@ -148,7 +148,7 @@ impl Costs<'_> {
 
     /// Layers that the head weighs where the split of a plan depends on it.
     fn head_weight(&self, plan: &Plan, shape: Option<&ShapeCost>) -> f64 {
-        match (plan.split, shape) {
+        match (&plan.split, shape) {
             (LayerSplit::CostBalanced, Some(shape)) => self.head_of(plan, shape),
             (LayerSplit::CostBalanced, None) => self.head_of(plan, &self.shape(plan)),
             _ => 0.0,
@@ -174,7 +174,7 @@ impl Costs<'_> {
     /// Layers of each virtual stage where the head counts as `head` layers.
     pub(super) fn split_layers(&self, plan: &Plan, head: f64) -> Vec<u32> {
         let (layers, pp) = (self.problem.model().layers(), plan.layout.pp);
-        split::layers_of_chunks(plan.split, layers, pp, pp * plan.schedule.virtual_stages(), head)
+        split::layers_of_chunks(&plan.split, layers, pp, pp * plan.schedule.virtual_stages(), head)
     }
 
     /// The virtual stage that holds the multi-token-prediction layers.

@@ -115,7 +115,7 @@ impl StepTime {
 }
 
 /// Plan with its step time and memory.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Evaluation {
     /// The plan.
     pub plan: Plan,

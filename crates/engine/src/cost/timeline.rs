@@ -95,7 +95,7 @@ impl Costs<'_> {
             .collect();
         let step = self.evaluate_simulated(plan).step;
         let Trace { makespan, events } = trace;
-        Some(Timeline { plan: *plan, step, events, makespan, send, parts, hideable, footprints, kept })
+        Some(Timeline { plan: plan.clone(), step, events, makespan, send, parts, hideable, footprints, kept })
     }
 }
 

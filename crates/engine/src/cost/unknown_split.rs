@@ -25,7 +25,7 @@ impl Costs<'_> {
 
     /// Layers of ranks that all hold an even share.
     pub(super) fn even_counts(&self, plan: &Plan) -> StageCounts {
-        self.stage_counts(&Plan { split: LayerSplit::Even, ..*plan }, None, false)
+        self.stage_counts(&Plan { split: LayerSplit::Even, ..plan.clone() }, None, false)
     }
 
     /// Layers that a rank holds less than the mean L/p, where splits are not known.

@@ -190,7 +190,7 @@ pub fn plain_plan(problem: &Problem) -> Plan {
         sequence_parallel: false,
         cp_kind: CpKind::Ring,
         schedule: Schedule::OneFOneB,
-        split: problem.stack().split,
+        split: problem.stack().split.clone(),
         zero: ZeroStage::One,
         shard_group: None,
         reshard_after_forward: true,

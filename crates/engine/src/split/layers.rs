@@ -87,12 +87,12 @@ pub fn ends(first: Option<NonZeroU32>, last: Option<NonZeroU32>, layers: u32, pp
 
 /// Layers of each chunk under a split, on `pp` ranks. They always sum to the model's: what a split that is not legal here names
 /// too many is left out, what it names too few lies on the last chunk.
-pub fn layers_of_chunks(split: LayerSplit, layers: u32, pp: u32, chunks: u32, head_in_layers: f64) -> Vec<u32> {
-    match split {
+pub fn layers_of_chunks(split: &LayerSplit, layers: u32, pp: u32, chunks: u32, head_in_layers: f64) -> Vec<u32> {
+    match *split {
         LayerSplit::Even => even(layers, chunks),
         LayerSplit::CostBalanced => cost_balanced(layers, chunks, head_in_layers),
         LayerSplit::Ends { first, last } => summing_up(ends(first, last, layers, pp, chunks), layers, chunks),
-        LayerSplit::Stages(list) => summing_up(list.layers().to_vec(), layers, chunks),
+        LayerSplit::Stages(ref list) => summing_up(list.layers().to_vec(), layers, chunks),
     }
 }
 
@@ -247,7 +247,7 @@ mod tests {
         assert!(light_ends(40, 1, 1).is_empty());
         for (layers, pp, v) in [(126, 8, 1), (126, 14, 3), (64, 8, 2), (61, 4, 5), (7, 7, 1), (48, 2, 6)] {
             for split in light_ends(layers, pp, v) {
-                let counts = layers_of_chunks(split, layers, pp, pp * v, 0.0);
+                let counts = layers_of_chunks(&split, layers, pp, pp * v, 0.0);
                 assert_eq!(counts.iter().sum::<u32>(), layers, "{split}");
                 let middle = &counts[1..pp as usize - 1];
                 assert!(middle.iter().all(|count| *count == middle[0]), "{split} {counts:?}");

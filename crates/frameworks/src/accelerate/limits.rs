@@ -34,11 +34,14 @@ fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
 /// FSDP2 is ZeRO 3; without it, DDP has no other axis.
 fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let what = || format!("zero={}", u8::from(plan.zero));
-    let sharded = Plan { zero: ZeroStage::Three, ..*plan };
+    let sharded = Plan { zero: ZeroStage::Three, ..plan.clone() };
     if plan.layout.dense_replicas() == 1 && (plan.zero > ZeroStage::Zero || plan.layout.tp > 1) {
         // Tensor parallelism needs FSDP2, and FSDP2 replicas.
-        let near =
-            if plan.layout.tp > 1 { rules::without_tensor(&sharded) } else { Plan { zero: ZeroStage::Zero, ..*plan } };
+        let near = if plan.layout.tp > 1 {
+            rules::without_tensor(&sharded)
+        } else {
+            Plan { zero: ZeroStage::Zero, ..plan.clone() }
+        };
         return Obstacle::of_plan(what(), "with one replica there is nothing to shard over", near);
     }
     match plan.zero {
@@ -68,5 +71,5 @@ fn shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     } else {
         format!("a shard group holds whole context-parallel groups of {cp}")
     };
-    Obstacle::of_plan(format!("shard={group}"), why, Plan { shard_group: None, ..*plan })
+    Obstacle::of_plan(format!("shard={group}"), why, Plan { shard_group: None, ..plan.clone() })
 }

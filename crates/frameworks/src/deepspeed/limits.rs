@@ -64,7 +64,7 @@ fn schedule(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(
         format!("schedule={}", plan.schedule.name()),
         "its pipeline engine runs 1F1B",
-        Plan { schedule: Schedule::OneFOneB, ..*plan },
+        Plan { schedule: Schedule::OneFOneB, ..plan.clone() },
     )
 }
 
@@ -96,7 +96,7 @@ fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(
         format!("zero={}", u8::from(plan.zero)),
         why,
-        Plan { zero: most, reshard_after_forward: true, ..*plan },
+        Plan { zero: most, reshard_after_forward: true, ..plan.clone() },
     )
 }
 
@@ -108,21 +108,21 @@ fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         return Obstacle::of_plan(
             format!("offload-optimizer={optimizer}"),
             "it needs ZeRO 1 or more",
-            Plan { zero: ZeroStage::One, ..*plan },
+            Plan { zero: ZeroStage::One, ..plan.clone() },
         );
     }
     if !whole(optimizer) && plan.zero != ZeroStage::Three {
         return Obstacle::of_plan(
             format!("offload-optimizer={optimizer}"),
             "a share of it needs ZeRO 3",
-            Plan { offload: Offload { optimizer: 1.0, ..plan.offload }, ..*plan },
+            Plan { offload: Offload { optimizer: 1.0, ..plan.offload }, ..plan.clone() },
         );
     }
     if activations > 0.0 && (!whole(activations) || plan.recompute != Recompute::Full) {
         return Obstacle::of_plan(
             format!("offload-activations={activations}"),
             "`cpu_checkpointing` puts all inputs of recomputed layers on the host, and nothing else",
-            Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..*plan },
+            Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() },
         );
     }
     None

@@ -29,7 +29,8 @@ impl<'a> Request<'a> {
     /// The plan with what its stages share of recomputation, so that flags can say it.
     pub(crate) fn spelled_out(&self) -> Evaluation {
         let recompute = self.staged.and_then(StagedPlan::shared_recompute);
-        let plan = Plan { recompute: recompute.unwrap_or(self.evaluation.plan.recompute), ..self.evaluation.plan };
+        let plan =
+            Plan { recompute: recompute.unwrap_or(self.evaluation.plan.recompute), ..self.evaluation.plan.clone() };
         Evaluation { plan, ..*self.evaluation }
     }
 

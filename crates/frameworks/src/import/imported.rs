@@ -134,7 +134,7 @@ impl Imported {
                 sequence_parallel: false,
                 cp_kind: CpKind::Ring,
                 schedule: Schedule::OneFOneB,
-                split: own.as_ref().map_or(LayerSplit::Even, |own| own.split),
+                split: own.as_ref().map_or(LayerSplit::Even, |own| own.split.clone()),
                 zero: ZeroStage::Zero,
                 shard_group: None,
                 reshard_after_forward: true,
@@ -155,7 +155,7 @@ impl Imported {
     #[must_use]
     pub fn on(&self, gpus: u32) -> Plan {
         let Layout { tp, cp, pp, .. } = self.plan.layout;
-        let mut plan = self.plan;
+        let mut plan = self.plan.clone();
         if self.world != Some(gpus) {
             plan.layout.dp = replicas(gpus, &[tp, cp, pp]);
             let ranks = plan.layout.dense_replicas();

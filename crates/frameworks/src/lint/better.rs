@@ -138,11 +138,11 @@ fn neighbours(problem: &Problem, plan: &Plan) -> Vec<(&'static str, String, Plan
     let laid = |layout: Layout| Plan {
         layout,
         sequence_parallel: plan.sequence_parallel || (layout.tp > 1 && tp == 1),
-        ..*plan
+        ..plan.clone()
     };
     let halved = |n: u32| n.is_multiple_of(2).then_some(n / 2);
     for micro_batch in [halved(plan.micro_batch), plan.micro_batch.checked_mul(2)].into_iter().flatten() {
-        add("mbs", format!("micro-batch {micro_batch} for {}", plan.micro_batch), Plan { micro_batch, ..*plan });
+        add("mbs", format!("micro-batch {micro_batch} for {}", plan.micro_batch), Plan { micro_batch, ..plan.clone() });
     }
     if let Some(half) = halved(tp) {
         let sequence_parallel = plan.sequence_parallel && half > 1;
@@ -186,7 +186,7 @@ fn neighbours(problem: &Problem, plan: &Plan) -> Vec<(&'static str, String, Plan
             );
         }
         for dispatcher in [Dispatcher::AllToAll, Dispatcher::DeepEp] {
-            add("dispatcher", format!("dispatcher {dispatcher}"), Plan { dispatcher, ..*plan });
+            add("dispatcher", format!("dispatcher {dispatcher}"), Plan { dispatcher, ..plan.clone() });
         }
     }
     if pp > 1 {
@@ -195,20 +195,20 @@ fn neighbours(problem: &Problem, plan: &Plan) -> Vec<(&'static str, String, Plan
             add(
                 "vpp",
                 format!("{virtual_stages} chunks per pipeline rank"),
-                Plan { schedule: Schedule::Interleaved { virtual_stages }, ..*plan },
+                Plan { schedule: Schedule::Interleaved { virtual_stages }, ..plan.clone() },
             );
         }
-        add("vpp", "1F1B without chunks".into(), Plan { schedule: Schedule::OneFOneB, ..*plan });
+        add("vpp", "1F1B without chunks".into(), Plan { schedule: Schedule::OneFOneB, ..plan.clone() });
         for order in [RankOrder::PipelineOutermost, RankOrder::DataOutermost] {
-            add("order", format!("rank order {order}"), Plan { order, ..*plan });
+            add("order", format!("rank order {order}"), Plan { order, ..plan.clone() });
         }
     }
     if tp > 1 && !plan.sequence_parallel {
-        add("sp", "sequence parallelism".into(), Plan { sequence_parallel: true, ..*plan });
+        add("sp", "sequence parallelism".into(), Plan { sequence_parallel: true, ..plan.clone() });
     }
     if cp > 1 {
         for cp_kind in [CpKind::Ring, CpKind::AllGather, CpKind::AllToAll] {
-            add("cp-kind", format!("cp-kind {cp_kind}"), Plan { cp_kind, ..*plan });
+            add("cp-kind", format!("cp-kind {cp_kind}"), Plan { cp_kind, ..plan.clone() });
         }
     }
     for (key, words, plan) in sharded(plan) {
@@ -224,7 +224,7 @@ fn neighbours(problem: &Problem, plan: &Plan) -> Vec<(&'static str, String, Plan
         Recompute::PerOp,
         Recompute::Full,
     ] {
-        add("recompute", format!("recompute {recompute} for {}", plan.recompute), Plan { recompute, ..*plan });
+        add("recompute", format!("recompute {recompute} for {}", plan.recompute), Plan { recompute, ..plan.clone() });
     }
     list
 }
@@ -234,13 +234,13 @@ fn sharded(plan: &Plan) -> Vec<(&'static str, String, Plan)> {
     let mut list = Vec::new();
     for zero in [ZeroStage::One, ZeroStage::Two, ZeroStage::Three] {
         if plan.layout.pp == 1 || zero == ZeroStage::One || plan.zero == ZeroStage::Three {
-            list.push(("zero", format!("ZeRO {}", u8::from(zero)), Plan { zero, shard_group: None, ..*plan }));
+            list.push(("zero", format!("ZeRO {}", u8::from(zero)), Plan { zero, shard_group: None, ..plan.clone() }));
         }
     }
     if plan.zero == ZeroStage::Three {
         let reshard_after_forward = !plan.reshard_after_forward;
         let words = if reshard_after_forward { "weights freed after" } else { "weights kept from" };
-        list.push(("reshard", format!("{words} the forward pass"), Plan { reshard_after_forward, ..*plan }));
+        list.push(("reshard", format!("{words} the forward pass"), Plan { reshard_after_forward, ..plan.clone() }));
     }
     list
 }

@@ -63,7 +63,7 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     let footprints = if priced || space::can_be_sized(plan, problem) { costs.footprints(plan) } else { Vec::new() };
     let mut report =
         Report { findings, evaluation, footprints, crossings: Vec::new(), changes: Vec::new(), best: None };
-    if let Some(evaluation) = &evaluation {
+    if let Some(evaluation) = &report.evaluation {
         report.findings.push(predicted(problem, evaluation));
         memory(problem, &mut report.findings, evaluation);
         report.crossings = links::crossings(problem, plan, evaluation);

@@ -70,11 +70,11 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
 ///
 /// Source: [megatron-lm] `core/optimizer/optimizer_config.py`.
 pub(crate) fn recipe_obstacle(request: &Request) -> Option<Obstacle> {
-    let plan = request.evaluation.plan;
+    let plan = &request.evaluation.plan;
     (request.recipe == Some("sgd") && plan.offload.optimizer > 0.0).then(|| Obstacle {
         what: format!("offload-optimizer={}", plan.offload.optimizer),
         why: "the hybrid device optimizer is Adam".into(),
-        instead: Some(Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan }),
+        instead: Some(Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() }),
     })
 }
 

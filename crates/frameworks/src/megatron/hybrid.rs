@@ -147,7 +147,7 @@ pub(crate) fn groups(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         let layout = Layout { tp: near, dp: dp * (tp / near), ..plan.layout };
         let sequence_parallel = plan.sequence_parallel && near > 1;
         let why = format!("tensor parallelism divides Mamba's {} heads and {} groups", mamba.heads, mamba.groups);
-        return Obstacle::of_plan(format!("tp={tp}"), why, Plan { layout, sequence_parallel, ..*plan });
+        return Obstacle::of_plan(format!("tp={tp}"), why, Plan { layout, sequence_parallel, ..plan.clone() });
     }
     let (heads, own) = (mamba.heads / tp, (mamba.groups / tp).max(1));
     if cp > 1 && !(heads.is_multiple_of(cp) && (own.is_multiple_of(cp) || cp.is_multiple_of(own))) {
@@ -170,6 +170,6 @@ pub(crate) fn recompute(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(
         format!("recompute={}", plan.recompute),
         "norms of hybrids are fused with the projections behind them",
-        Plan { recompute, ..*plan },
+        Plan { recompute, ..plan.clone() },
     )
 }

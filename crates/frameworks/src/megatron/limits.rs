@@ -129,14 +129,14 @@ fn context_kind(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         return Obstacle::of_plan(
             what(),
             "attention sinks under context parallelism need a2a",
-            Plan { cp_kind: CpKind::AllToAll, ..*plan },
+            Plan { cp_kind: CpKind::AllToAll, ..plan.clone() },
         );
     }
     if windows && matches!(plan.cp_kind, CpKind::Ring | CpKind::Hierarchical) {
         return Obstacle::of_plan(
             what(),
             "sliding windows under context parallelism need all_gather or a2a",
-            Plan { cp_kind: CpKind::AllGather, ..*plan },
+            Plan { cp_kind: CpKind::AllGather, ..plan.clone() },
         );
     }
     None
@@ -161,14 +161,14 @@ fn hierarchy(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     }
     let why = format!("{inside} of {cp} ranks lie in one scale-up domain, and each has {heads} key-value heads");
     let near = if inside == cp && heads.is_multiple_of(cp) { CpKind::AllToAll } else { CpKind::Ring };
-    Obstacle::of_plan("cp-kind=a2a+p2p", why, Plan { cp_kind: near, ..*plan })
+    Obstacle::of_plan("cp-kind=a2a+p2p", why, Plan { cp_kind: near, ..plan.clone() })
 }
 
 /// Source: [megatron-lm] `transformer_config.py`: modules `core_attn`, `layernorm`, `moe_act`, `mla_up_proj`, `mlp`, `moe`.
 fn recompute(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let (model, none) = (problem.model(), Modules::default());
     let what = || format!("recompute={}", plan.recompute);
-    let instead = |recompute| Plan { recompute, ..*plan };
+    let instead = |recompute| Plan { recompute, ..plan.clone() };
     match plan.recompute {
         Recompute::PerOp => Obstacle::of_plan(
             what(),
@@ -222,14 +222,14 @@ pub(crate) fn schedule(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         | Schedule::LoopedBfs { .. } => Obstacle::of_plan(
             format!("schedule={}", plan.schedule.name()),
             "its pipelines are 1F1B and interleaved 1F1B",
-            Plan { schedule: near, ..*plan },
+            Plan { schedule: near, ..plan.clone() },
         ),
     }
 }
 
 /// Source: [megatron-lm] `pipeline_parallel_layer_layout.py`: multi-token prediction lies in the last virtual stage of its rank.
 pub(crate) fn prediction_stage(_: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let LayerSplit::Stages(list) = plan.split else { return None };
+    let LayerSplit::Stages(list) = &plan.split else { return None };
     let (pp, v) = (plan.layout.pp as usize, plan.schedule.virtual_stages() as usize);
     if list.mtp() == 0 || list.mtp_stage() >= pp * (v - 1) {
         return None;
@@ -253,21 +253,21 @@ fn sharding(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         return Obstacle::of_plan(
             what(),
             "Megatron-FSDP is not combined with a pipeline",
-            Plan { zero: ZeroStage::One, shard_group: None, reshard_after_forward: true, ..*plan },
+            Plan { zero: ZeroStage::One, shard_group: None, reshard_after_forward: true, ..plan.clone() },
         );
     }
     if problem.workload().optimizer == Optimizer::Muon {
         return Obstacle::of_plan(
             what(),
             "Megatron-FSDP runs Adam and SGD only",
-            Plan { zero: ZeroStage::One, reshard_after_forward: true, ..*plan },
+            Plan { zero: ZeroStage::One, reshard_after_forward: true, ..plan.clone() },
         );
     }
     if plan.zero == ZeroStage::Three && !plan.reshard_after_forward {
         return Obstacle::of_plan(
             "reshard=off",
             "Megatron-FSDP frees weights after the forward pass",
-            Plan { reshard_after_forward: true, ..*plan },
+            Plan { reshard_after_forward: true, ..plan.clone() },
         );
     }
     None
@@ -277,7 +277,7 @@ fn sharding(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
 fn shard_group(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let replicas = plan.layout.dense_replicas();
     let group = plan.shard_group.filter(|group| *group < replicas)?;
-    let whole = Plan { shard_group: None, ..*plan };
+    let whole = Plan { shard_group: None, ..plan.clone() };
     if problem.workload().optimizer == Optimizer::Muon {
         return Obstacle::of_plan(
             format!("shard={group}"),
@@ -306,7 +306,7 @@ fn optimizer_state(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         return Obstacle::of_plan(
             "zero=0",
             "moments below fp32 and 8-bit weights need the distributed optimizer",
-            Plan { zero: ZeroStage::One, ..*plan },
+            Plan { zero: ZeroStage::One, ..plan.clone() },
         );
     }
     None
@@ -318,7 +318,7 @@ fn expert_biases(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     (biased && plan.layout.etp > 1).then(|| Obstacle {
         what: format!("etp={}", plan.layout.etp),
         why: "experts with biases are not split".into(),
-        instead: Some(Plan { layout: Layout { etp: 1, ..plan.layout }, ..*plan }),
+        instead: Some(Plan { layout: Layout { etp: 1, ..plan.layout }, ..plan.clone() }),
     })
 }
 
@@ -339,7 +339,7 @@ fn rank_order(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
             tp * cp * dp / experts
         )
         .into(),
-        instead: Some(Plan { order: RankOrder::PipelineOutermost, ..*plan }),
+        instead: Some(Plan { order: RankOrder::PipelineOutermost, ..plan.clone() }),
     })
 }
 
@@ -347,8 +347,8 @@ fn rank_order(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
 /// `transformer_config.py`: `--cpu-offloading-num-layers` needs one stage and no recomputation, and keeps a layer.
 fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let Offload { optimizer, activations } = plan.offload;
-    let without_optimizer = Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..*plan };
-    let without_activations = Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..*plan };
+    let without_optimizer = Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() };
+    let without_activations = Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
     if optimizer > 0.0 {
         let what = || format!("offload-optimizer={optimizer}");
         if problem.workload().optimizer == Optimizer::Muon || plan.zero >= ZeroStage::Two {
@@ -358,7 +358,7 @@ fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
             return Obstacle::of_plan(
                 what(),
                 "it needs the distributed optimizer",
-                Plan { zero: ZeroStage::One, ..*plan },
+                Plan { zero: ZeroStage::One, ..plan.clone() },
             );
         }
     }
@@ -378,7 +378,7 @@ fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
             return Obstacle::of_plan(
                 what,
                 format!("it offloads whole layers, fewer than the {layers}"),
-                Plan { offload: Offload { activations: fewer, ..plan.offload }, ..*plan },
+                Plan { offload: Offload { activations: fewer, ..plan.offload }, ..plan.clone() },
             );
         }
     }

@@ -87,7 +87,7 @@ fn schedule(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(
         format!("schedule={}", plan.schedule.name()),
         "its engines are 1f1b and afab",
-        Plan { schedule: Schedule::OneFOneB, ..*plan },
+        Plan { schedule: Schedule::OneFOneB, ..plan.clone() },
     )
 }
 
@@ -104,8 +104,8 @@ fn split(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
             rules::without_pipeline(plan),
         );
     };
-    let layers = |split| layers_of_chunks(split, model.layers(), pp, pp, 0.0);
-    if plan.split != LayerSplit::CostBalanced && layers(plan.split) == layers(own) {
+    let layers = |split: &LayerSplit| layers_of_chunks(split, model.layers(), pp, pp, 0.0);
+    if plan.split != LayerSplit::CostBalanced && layers(&plan.split) == layers(&own) {
         return None;
     }
     Obstacle::of_plan(
@@ -120,6 +120,6 @@ fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     (plan.zero > ZeroStage::One).then(|| Obstacle {
         what: format!("zero={}", u8::from(plan.zero)),
         why: "it shards optimizer states only".into(),
-        instead: Some(Plan { zero: ZeroStage::One, reshard_after_forward: true, ..*plan }),
+        instead: Some(Plan { zero: ZeroStage::One, reshard_after_forward: true, ..plan.clone() }),
     })
 }

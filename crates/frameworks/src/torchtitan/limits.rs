@@ -95,7 +95,7 @@ fn recompute(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(
         format!("recompute={}", plan.recompute),
         "it recomputes every second GEMM (per-op), whole layers (full), or nothing",
-        Plan { recompute: near, ..*plan },
+        Plan { recompute: near, ..plan.clone() },
     )
 }
 
@@ -118,7 +118,7 @@ fn schedule(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     Obstacle::of_plan(
         format!("schedule={}", plan.schedule.name()),
         "its schedules are 1F1B, Interleaved1F1B, GPipe, LoopedBFS, ZBVZeroBubble and DualPipeV",
-        Plan { schedule: near, ..*plan },
+        Plan { schedule: near, ..plan.clone() },
     )
 }
 
@@ -131,7 +131,7 @@ fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
             return Obstacle::of_plan(
                 "zero=3",
                 "with one replica there is nothing to shard over",
-                Plan { zero: ZeroStage::Zero, reshard_after_forward: true, ..*plan },
+                Plan { zero: ZeroStage::Zero, reshard_after_forward: true, ..plan.clone() },
             );
         }
         ZeroStage::Zero | ZeroStage::Three => return None,
@@ -140,8 +140,8 @@ fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         format!("zero={}", u8::from(plan.zero)),
         why,
         match plan.layout.dense_replicas() {
-            1 => Plan { zero: ZeroStage::Zero, ..*plan },
-            _ => Plan { zero: ZeroStage::Three, reshard_after_forward: plan.zero == ZeroStage::Zero, ..*plan },
+            1 => Plan { zero: ZeroStage::Zero, ..plan.clone() },
+            _ => Plan { zero: ZeroStage::Three, reshard_after_forward: plan.zero == ZeroStage::Zero, ..plan.clone() },
         },
     )
 }
@@ -153,7 +153,7 @@ fn shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         return None;
     }
     let why = format!("a shard group holds whole context-parallel groups of {}", plan.layout.cp);
-    Obstacle::of_plan(format!("shard={group}"), why, Plan { shard_group: None, ..*plan })
+    Obstacle::of_plan(format!("shard={group}"), why, Plan { shard_group: None, ..plan.clone() })
 }
 
 /// `parallel_dims.py`: `expert_parallel_degree` folds `data_parallel_shard_degree`, cp and tp.
@@ -164,7 +164,7 @@ fn expert_grid(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         return None;
     }
     let why = format!("experts lie on the {} ranks of one shard group and its tensor parallelism", shards * tp);
-    Obstacle::of_plan(format!("ep={ep}"), why, Plan { zero: ZeroStage::Three, shard_group: None, ..*plan })
+    Obstacle::of_plan(format!("ep={ep}"), why, Plan { zero: ZeroStage::Three, shard_group: None, ..plan.clone() })
 }
 
 /// `distributed/fsdp.py`: weights on more ranks than there are experts are cut along their second dimension, and evenly; without
@@ -185,8 +185,8 @@ fn even_experts(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let fewer =
         (2..shards).rev().find(|fewer| all.is_multiple_of(*fewer) && (fewer * tp).is_multiple_of(ep) && even(*fewer));
     let near = match fewer {
-        Some(fewer) => Plan { shard_group: Some(fewer), ..*plan },
-        None => Plan { zero: ZeroStage::Zero, shard_group: None, reshard_after_forward: true, ..*plan },
+        Some(fewer) => Plan { shard_group: Some(fewer), ..plan.clone() },
+        None => Plan { zero: ZeroStage::Zero, shard_group: None, reshard_after_forward: true, ..plan.clone() },
     };
     let why = format!(
         "weights of {} experts on more ranks are cut along {} and {}, which must divide",

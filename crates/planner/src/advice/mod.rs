@@ -193,7 +193,7 @@ fn recommend(
 ) -> Advice {
     let problem = costs.problem;
     let Prudent { problem: searched, options: SearchOptions { restrictions, .. }, mut ranking, given_up } = found;
-    let first = ranking.evaluations[0];
+    let first = ranking.evaluations[0].clone();
     let risk = |evaluation: &Evaluation| Confidence::new(problem, evaluation).oom_probability;
     let accepted = prudence.risk.max(if given_up.is_some() { 1.0 } else { 0.0 });
     for evaluation in &mut ranking.evaluations {
@@ -203,18 +203,18 @@ fn recommend(
     }
     ranking.evaluations.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
     let chosen = choose(problem, &ranking.evaluations, first.step.total() * (1.0 + TIE), given_up);
-    let plan = ranking.evaluations[chosen];
+    let plan = ranking.evaluations[chosen].clone();
     ranking.evaluations.truncate(options.top);
     if chosen >= options.top {
-        *ranking.evaluations.last_mut().expect("`top` is at least one") = plan;
+        *ranking.evaluations.last_mut().expect("`top` is at least one") = plan.clone();
     }
     let recommended = chosen.min(options.top - 1);
     let alone = SearchOptions { top: 1, restrictions: options.restrictions.clone() };
     let fastest = match given_up {
-        Some(GivenUp::Proof) => Some(first),
+        Some(GivenUp::Proof) => Some(first.clone()),
         None | Some(GivenUp::Risk) => {
             let ceiling = first.step.total() * (1.0 + ROUNDING);
-            searches.fastest(&alone, problem.hbm_budget(), ceiling, control).evaluations.first().copied()
+            searches.fastest(&alone, problem.hbm_budget(), ceiling, control).evaluations.first().cloned()
         }
     };
     Advice {
@@ -259,5 +259,5 @@ fn decline(problem: &Problem, fastest: &Evaluation, recommended: &Evaluation, ac
     if reasons.is_empty() {
         reasons.push(Reason::Plainer);
     }
-    Some(Declined { evaluation: *fastest, reasons })
+    Some(Declined { evaluation: fastest.clone(), reasons })
 }

@@ -114,7 +114,8 @@ pub fn in_order(cluster: &Cluster, plan: &Plan, order: RankOrder) -> Option<Seat
 pub(super) fn launched(cluster: &Cluster, plan: &Plan) -> Plan {
     let held = |order| filled(plan, order, &axes(plan)?, whole_host(cluster));
     let default = RankOrder::PipelineOutermost;
-    if held(default).is_some() && held(default) == held(plan.order) { Plan { order: default, ..*plan } } else { *plan }
+    let order = if held(default).is_some() && held(default) == held(plan.order) { default } else { plan.order };
+    Plan { order, ..plan.clone() }
 }
 
 /// Number of GPUs that a launcher keeps together: those of a host, or 1 for the chips of a torus.

@@ -99,7 +99,7 @@ pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<P
     let (step, seats) = played.reduce(|a, b| if b.0 < a.0 { b } else { a }).ok_or(Unplaceable::Units)?;
     let in_order = in_own_order(costs, asked);
     let (seats, step) = if step < in_order { (Some(seats), step) } else { (None, in_order) };
-    Ok(Placement { plan: *plan, seats, step, in_order, found })
+    Ok(Placement { plan: plan.clone(), seats, step, in_order, found })
 }
 
 /// Step time with hosts in their own order: the lesser of the ranking's estimate and the placement's.

@@ -6,8 +6,8 @@ use meshwright_engine::plan::{Plan, RankOrder};
 use meshwright_engine::units::Seconds;
 
 /// Plan without the effects of its rank order, which the seats express instead.
-pub(super) const fn counted(plan: &Plan) -> Plan {
-    Plan { order: RankOrder::PipelineOutermost, ..*plan }
+pub(super) fn counted(plan: &Plan) -> Plan {
+    Plan { order: RankOrder::PipelineOutermost, ..plan.clone() }
 }
 
 /// Closed-form step time of a plan whose ranks have the given seats.

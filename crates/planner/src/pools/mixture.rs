@@ -121,7 +121,7 @@ impl Mixture {
 
     /// Evaluation of one pool's share of the plan, as used for figures and confidence.
     pub fn evaluation(&self, pool: usize) -> Evaluation {
-        Evaluation { plan: self.plan, step: self.step, footprint: self.footprints[pool] }
+        Evaluation { plan: self.plan.clone(), step: self.step, footprint: self.footprints[pool] }
     }
 }
 

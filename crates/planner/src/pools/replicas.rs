@@ -160,7 +160,7 @@ impl<'a> Shares<'a> {
         let shares = self.replicas.iter().zip(micro_batches);
         let shares = shares.map(|(&replicas, &micro_batches)| Share { replicas, micro_batches }).collect();
         Some(Mixture {
-            plan: *self.plan,
+            plan: self.plan.clone(),
             way: Way::Replicas { shares },
             step,
             footprints: parts.iter().map(|part| part.footprint).collect(),

@@ -238,7 +238,7 @@ fn as_it_is(stagers: &[Stager], of_rank: &[usize], mixed: &Mixed, plan: &Plan) -
 }
 
 fn mixture(refined: Refined, of_rank: &[usize], pools: usize) -> Mixture {
-    let (plan, price) = (refined.staged.plan, &refined.price);
+    let (plan, price) = (&refined.staged.plan, &refined.price);
     let fullest = |pool: usize| -> Footprint {
         let here = (0..of_rank.len()).filter(|&rank| of_rank[rank] == pool).map(|rank| price.footprints[rank]);
         here.reduce(|a, b| if b.device() > a.device() { b } else { a }).unwrap_or_default()

@@ -28,7 +28,7 @@ pub(crate) fn refine_over(
     options: &Options,
 ) -> Result<Refined, Infeasible> {
     let freedom = Freedom { offload, ..options.freedom };
-    let plan = Plan { recompute, offload, ..*stagers[0].plan() };
+    let plan = Plan { recompute, offload, ..stagers[0].plan().clone() };
     runs(&stagers[0]).map_err(Infeasible::Unsupported)?;
     let sends = (mixed.closed_sends().get(), mixed.late().get());
     let program = StageProgram::over(stagers, of_rank, recompute, freedom, sends);
@@ -36,7 +36,7 @@ pub(crate) fn refine_over(
     if needed as usize > program.len() {
         return Err(Infeasible::TooFewLayers { stages: needed, layers: program.len() as u32 });
     }
-    let staged = |split: &StagedSplit| StagedPlan { plan, ..program.staged(split) };
+    let staged = |split: &StagedSplit| StagedPlan { plan: plan.clone(), ..program.staged(split) };
     let price = |split: &StagedSplit| mixed.evaluate(&staged(split));
     let step = |split: &StagedSplit| price(split).map_or(f64::INFINITY, |price| price.evaluation.step.total().get());
     // Late sends are in no dependency path, so the best split may be one that the program does not find: more splits are
@@ -71,7 +71,7 @@ pub(crate) fn over_hosts(
         let (bare, offload): (Vec<Footprint>, Vec<Offload>) =
             here.map(|rank| (bare[rank], staged.offload[rank])).unzip();
         let layout = Layout { pp: bare.len() as u32, ..staged.plan.layout };
-        stager.costs().over_host_of(&Plan { layout, ..staged.plan }, &bare, &offload)
+        stager.costs().over_host_of(&Plan { layout, ..staged.plan.clone() }, &bare, &offload)
     })
 }
 

@@ -334,7 +334,7 @@ impl<'a> StageProgram<'a> {
             })
             .collect();
         StagedPlan {
-            plan: *self.stager.plan(),
+            plan: self.stager.plan().clone(),
             stages,
             offload: vec![self.freedom.offload; self.stager.plan().layout.pp as usize],
         }

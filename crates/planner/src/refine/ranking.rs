@@ -33,8 +33,8 @@ pub fn refine_ranking(
     options: &Options,
 ) -> Vec<RefinedEntry> {
     let space = Space::new(costs, restrictions);
-    let ranked = ranking.evaluations.iter().enumerate().map(|(at, evaluation)| (Some(at + 1), evaluation.plan));
-    let near = ranking.nearest.iter().map(|miss| (None, miss.plan));
+    let ranked = ranking.evaluations.iter().enumerate().map(|(at, evaluation)| (Some(at + 1), evaluation.plan.clone()));
+    let near = ranking.nearest.iter().map(|miss| (None, miss.plan.clone()));
     let wanted = |plan: &Plan| worth(plan) && (coupled || plan.schedule.virtual_stages() == 1);
     let chosen: Vec<(Option<usize>, Plan)> = ranked.take(most).chain(near).filter(|(_, plan)| wanted(plan)).collect();
     let mut entries: Vec<RefinedEntry> = chosen
@@ -42,7 +42,7 @@ pub fn refine_ranking(
         .map(|(place, plan)| {
             let offloads = if restrictions.limits().is_some() { vec![plan.offload] } else { offloads(&space, &plan) };
             let options = Options { offloads, ..options.clone() };
-            RefinedEntry { place, plan, outcome: refine(costs, &plan, &options) }
+            RefinedEntry { place, plan: plan.clone(), outcome: refine(costs, &plan, &options) }
         })
         .collect();
     let time = |entry: &RefinedEntry| entry.outcome.as_ref().map_or(f64::INFINITY, |refined| refined.step().get());

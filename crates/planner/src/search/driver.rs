@@ -122,7 +122,7 @@ pub(super) fn search_from(
         let runs = if space.allows_idle() { check_with_idle(costs, plan) } else { check(costs, plan) };
         if runs.is_empty() && space.allows(plan) {
             let evaluation = costs.evaluate_simulated(plan);
-            known.offer(*plan, Price { time: evaluation.step.total(), memory: evaluation.footprint.device() });
+            known.offer(plan.clone(), Price { time: evaluation.step.total(), memory: evaluation.footprint.device() });
         }
     }
     let (found, proof) = run(costs, &space, known, parts, control);

@@ -69,7 +69,7 @@ impl<'r> Recomputed<'r> {
 
     fn at(&self, place: usize) -> &Layers {
         let (recompute, cell) = &self.known[place];
-        cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute: *recompute, ..*self.shape }))
+        cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute: *recompute, ..self.shape.clone() }))
     }
 }
 
@@ -80,7 +80,7 @@ impl Explorer<'_> {
         let block = Block::new(self.costs, shape, mixing, feeding);
         let layers = Recomputed::new(self.costs, shape, block, self.tables.recomputes());
         for layout in self.space.layouts(shape) {
-            let plan = Plan { layout, ..*shape };
+            let plan = Plan { layout, ..shape.clone() };
             let shardings = self.tables.shardings(&layout);
             if shardings == 0 {
                 continue;
@@ -103,8 +103,8 @@ impl Explorer<'_> {
 
     /// Searches every plan of a shape on one layout, schedule and split.
     fn pipe(&self, plan: &Plan, pipe: &Pipe, shardings: u64, layers: &Recomputed, found: &mut SearchState) {
-        let (schedule, split) = (pipe.plan.schedule, pipe.plan.split);
-        let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..*plan };
+        let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
+        let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..plan.clone() };
         if let Some(reason) = legal::first_of_pipeline(self.costs.problem, &plan) {
             found.counts.reject(&reason, pipe.below * shardings);
             return;
@@ -118,7 +118,7 @@ impl Explorer<'_> {
         let (lightest, at) =
             if let [only] = &pipe.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
         let bare = layers.at(at);
-        let light = Plan { recompute: lightest, ..plan };
+        let light = Plan { recompute: lightest, ..plan.clone() };
         let stages = self.tables.stages(&light, pipe, bare);
         if !engines.gathered && hopeless(least_time_of_flow(self.costs, &light, bare, stages), Bytes::ZERO, found) {
             found.counts.flow += all;
@@ -126,11 +126,11 @@ impl Explorer<'_> {
         }
         let plan_menu = self.tables.plan_menu(&plan, stages);
         // What is recomputed weighs on a cost-balanced split: its other recomputations may hold other layers.
-        let one_split = split != LayerSplit::CostBalanced || pipe.recomputes.len() == 1;
+        let one_split = plan.split != LayerSplit::CostBalanced || pipe.recomputes.len() == 1;
         let available = Bytes::new(found.best.wanted.budget);
         let lean = || {
             let offload = Offload { activations: pipe.most_offloaded, ..plan.offload };
-            let memory = RankMemory::new(self.costs, &Plan { offload, ..plan }, layers.floor(), stages);
+            let memory = RankMemory::new(self.costs, &Plan { offload, ..plan.clone() }, layers.floor(), stages);
             let (needed, rank) = memory.least(&plan_menu.least);
             (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
         };
@@ -190,7 +190,7 @@ impl Explorer<'_> {
         layers: &Recomputed,
         found: &mut SearchState,
     ) {
-        let Variant { light: pipeline, plan, stages, menu, .. } = *light;
+        let Variant { light: pipeline, ref plan, stages, menu, .. } = *light;
         let hopeless = |time: Seconds, found: &SearchState| {
             found.best.is_hopeless(&plan.layout, Price { time, memory: Bytes::ZERO })
         };
@@ -205,7 +205,7 @@ impl Explorer<'_> {
                 continue;
             }
             let layers = layers.at(*at);
-            let plan = Plan { recompute: *recompute, ..plan };
+            let plan = Plan { recompute: *recompute, ..plan.clone() };
             let light_layers = stages.last_chunk();
             let stages = self.tables.stages(&plan, pipe, layers);
             let differs = stages.last_chunk() != light_layers;
@@ -242,7 +242,7 @@ impl Explorer<'_> {
         let budget = Bytes::new(found.best.wanted.budget);
         let sharded = menu.replicated.count + menu.sharded.count;
         for (fewer, &activations) in shares.iter().enumerate() {
-            let plan = Plan { offload: Offload { activations, ..plan.offload }, ..*plan };
+            let plan = Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
             let memory = RankMemory::new(self.costs, &plan, layers, stages);
             let (needed, rank) = memory.least(&menu.least);
             if needed > budget {

@@ -28,7 +28,7 @@ impl SearchTarget {
 }
 
 /// Evaluated plan.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Candidate {
     plan: Plan,
     price: Price,
@@ -84,15 +84,15 @@ impl Incumbents {
 
     /// Inserts a plan if it improves on the incumbent of its layout or on the front.
     pub fn offer(&mut self, plan: Plan, price: Price) {
-        let candidate = Candidate { plan, price };
+        let (layout, candidate) = (plan.layout, Candidate { plan, price });
         let Some(objective) = self.objective() else {
             self.offer_to_front(candidate);
             return;
         };
-        match self.by_layout.get(&plan.layout) {
+        match self.by_layout.get(&layout) {
             Some(known) if !preferred(&candidate, known, objective) => return,
             Some(_) | None => {
-                self.by_layout.insert(plan.layout, candidate);
+                self.by_layout.insert(layout, candidate);
             }
         }
         let mut all: Vec<f64> = self.by_layout.values().map(|known| measure(known, objective)).collect();
@@ -104,8 +104,7 @@ impl Incumbents {
     }
 
     fn offer_to_front(&mut self, candidate: Candidate) {
-        let Candidate { plan, price } = candidate;
-        let gpus = plan.layout.world_size();
+        let (price, gpus) = (candidate.price, candidate.plan.layout.world_size());
         if self.front.iter().any(|known| beats(known, price, gpus) || is_same(known, &candidate)) {
             return;
         }

@@ -126,7 +126,7 @@ pub(super) struct Menus {
 impl Menus {
     /// Menu of a plan's layout and schedule, to be made.
     pub fn of(&self, (costs, space): (&Costs, &Space), plan: &Plan, stages: &Stages) -> Arc<PlanMenu> {
-        let key = (plan.layout, plan.schedule, plan.split, stages.last_chunk());
+        let key = (plan.layout, plan.schedule, plan.split.clone(), stages.last_chunk());
         if let Some(known) = self.by_plan.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
@@ -164,7 +164,7 @@ impl Menus {
 fn least_bytes(costs: &Costs, space: &Space, plan: &Plan, parameters: &Parameters) -> Vec<Bytes> {
     let of_stage = |zero: ZeroStage| {
         let optimizer = space.offloaded_optimizer(zero).into_iter().fold(0.0, f64::max);
-        let plan = Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..*plan };
+        let plan = Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
         parameters.least_states(costs, &plan)
     };
     let lesser = |a: Vec<Bytes>, b: Vec<Bytes>| a.into_iter().zip(b).map(|(a, b)| a.min(b)).collect();

@@ -89,7 +89,7 @@ fn best(costs: &Costs, restrictions: Restrictions) -> Option<Evaluation> {
 /// data-outermost rank order and an uneven split (unless every stage is spelled out), each where that stays within [`TIE`].
 pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
     let most = winner.step.total() * (1.0 + TIE);
-    let mut plain = *winner;
+    let mut plain = winner.clone();
     let simpler: [fn(Plan) -> Plan; 5] = [
         |plan| Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan },
         |plan| Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan },
@@ -98,7 +98,7 @@ pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
         |plan| Plan { order: RankOrder::default(), ..plan },
     ];
     for simplify in simpler {
-        let plan = simplify(plain.plan);
+        let plan = simplify(plain.plan.clone());
         if plan != plain.plan && check(costs, &plan).is_empty() {
             let evaluation = costs.evaluate_simulated(&plan);
             if evaluation.step.total() <= most {
@@ -152,7 +152,7 @@ const MORE: f64 = 1.1;
 /// A degree moves to the next value for which some plan runs; all other settings are free.
 pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Evaluation) -> Vec<ChangedOptimum> {
     let costs = Costs::new(problem);
-    let what_ifs = WhatIfs::new(&costs).starting_from(&[winner.plan]);
+    let what_ifs = WhatIfs::new(&costs).starting_from(std::slice::from_ref(&winner.plan));
     let mut changes = Vec::new();
     let of = |what: String, best: Option<Evaluation>| {
         let slower = best.as_ref().map(|best| best.step.total() / winner.step.total() - 1.0);

@@ -39,14 +39,14 @@ impl Shapes {
                 let Layout { tp, ep, etp, .. } = plan.layout;
                 let key = (tp, plan.sequence_parallel, plan.tokens(seq_len).to_bits(), ep, etp, plan.dispatcher);
                 let feeding = *keys.entry(key).or_insert_with(|| {
-                    plans.push((key, plan));
+                    plans.push((key, plan.clone()));
                     plans.len() as u32 - 1
                 });
                 shapes.push((index as u32, feeding, ep, etp, plan.dispatcher));
             }
         }
         let feedings = plans.par_iter().map(|(key, plan)| parts.feeding(costs, *key, plan)).collect();
-        let mixes = mixes.into_par_iter().map(|mix| (mix, parts.mixing(costs, &mix))).collect();
+        let mixes = mixes.into_par_iter().map(|mix| (mix.clone(), parts.mixing(costs, &mix))).collect();
         Self { mixes, feedings, all: shapes }
     }
 
@@ -58,7 +58,7 @@ impl Shapes {
         let (mix, feeding, ep, etp, dispatcher) = self.all[index];
         let (plan, mixing) = &self.mixes[mix as usize];
         let layout = Layout { ep, etp, ..plan.layout };
-        (Plan { layout, dispatcher, ..*plan }, mixing, &self.feedings[feeding as usize])
+        (Plan { layout, dispatcher, ..plan.clone() }, mixing, &self.feedings[feeding as usize])
     }
 }
 
@@ -146,8 +146,8 @@ impl<'t> Tables<'t> {
     pub fn pipes(&self, plan: &Plan) -> &Pipes {
         let pp = plan.layout.pp;
         self.pipes[pp as usize].get_or_init(|| {
-            let pipe = |(schedule, split)| {
-                let plan = Plan { schedule, split, recompute: Recompute::None, ..*plan };
+            let pipe = |(schedule, split): (Schedule, LayerSplit)| {
+                let plan = Plan { schedule, split, recompute: Recompute::None, ..plan.clone() };
                 let recomputes: Vec<Recomputes> = self
                     .space
                     .recomputes(pp, schedule)
@@ -165,7 +165,7 @@ impl<'t> Tables<'t> {
                 let most = |choice: &Recomputes| if let Recompute::FirstLayers(n) = choice.recompute { n } else { 0 };
                 let row = recomputes.iter().map(most).max().unwrap_or_default() as usize + 1;
                 let chunk = self.costs.problem.model().layers().div_ceil(pp * schedule.virtual_stages()) as usize;
-                let rows = if split == LayerSplit::CostBalanced { chunk + 2 } else { 1 };
+                let rows = if plan.split == LayerSplit::CostBalanced { chunk + 2 } else { 1 };
                 let stages = (0..rows * row).map(|_| OnceLock::new()).collect();
                 Pipe { plan, recomputes, below, most_offloaded, stages, row }
             };
@@ -237,7 +237,7 @@ impl<'t> Tables<'t> {
         let is_weighed = plan.split == LayerSplit::CostBalanced;
         let last = if is_weighed { layers.of_last_chunk(self.costs, plan) } else { 0 };
         pipe.stages[last as usize * pipe.row + first as usize].get_or_init(|| {
-            self.parts.stages((plan.layout.pp, plan.schedule, plan.split, last, first), || {
+            self.parts.stages((plan.layout.pp, plan.schedule, plan.split.clone(), last, first), || {
                 Stages::new(self.costs, plan, &layers.of_chunks(self.costs, plan))
             })
         })

@@ -36,7 +36,7 @@ impl<'c> WhatIfs<'c> {
     /// Adds candidate incumbents, such as the answers to a similar problem.
     #[must_use]
     pub fn starting_from(self, plans: &[Plan]) -> Self {
-        self.remember(plans.iter().copied());
+        self.remember(plans.iter().cloned());
         self
     }
 
@@ -55,7 +55,7 @@ impl<'c> WhatIfs<'c> {
         let go_on = |_, _| ControlFlow::Continue(());
         let wanted = SearchTarget { ceiling, ..SearchTarget::new(self.costs, options, goal) };
         let ranking = search_from(self.costs, options, wanted, &seeds, &self.parts, &go_on);
-        self.remember(ranking.evaluations.iter().map(|evaluation| evaluation.plan));
+        self.remember(ranking.evaluations.iter().map(|evaluation| evaluation.plan.clone()));
         ranking
     }
 

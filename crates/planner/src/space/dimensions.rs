@@ -88,7 +88,7 @@ impl Space<'_> {
     /// Splits that every schedule supports: even, cost-balanced, and those fixed by name. Without a pipeline one value
     /// stands for all.
     pub(super) fn splits(&self, pp: u32) -> Vec<LayerSplit> {
-        let own = self.costs.problem.stack().split;
+        let own = self.costs.problem.stack().split.clone();
         if pp == 1 {
             return vec![own];
         }

@@ -156,12 +156,12 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
 fn spelled_out(problem: &Problem, plan: &Plan) -> Result<(), String> {
     let (model, pp, v) = (problem.model(), plan.layout.pp, plan.schedule.virtual_stages());
     let (layers, chunks) = (model.layers(), pp * v);
-    match plan.split {
+    match &plan.split {
         LayerSplit::Even | LayerSplit::CostBalanced => Ok(()),
         LayerSplit::Ends { .. } if matches!(plan.schedule, Schedule::ZbV | Schedule::DualPipeV) => {
             Err(format!("{} folds its stages into a V: spell out all {chunks}", plan.schedule.name()))
         }
-        LayerSplit::Ends { first, last } => split::fits_ends(first, last, layers, pp, chunks),
+        LayerSplit::Ends { first, last } => split::fits_ends(*first, *last, layers, pp, chunks),
         LayerSplit::Stages(list) => {
             let (stages, named) = (list.layers().len(), list.layers().iter().map(|n| u64::from(*n)).sum::<u64>());
             if stages != chunks as usize {

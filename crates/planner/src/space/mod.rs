@@ -163,12 +163,14 @@ impl<'a> Space<'a> {
                 for (cp_kind, sequence_parallel) in itertools::iproduct!(self.cp_kinds(cp), self.sequence_parallel(tp))
                 {
                     let layout = Layout { tp, cp, ..plain.layout };
-                    let shape = Plan { layout, sequence_parallel, cp_kind, ..plain };
+                    let shape = Plan { layout, sequence_parallel, cp_kind, ..plain.clone() };
                     let mut found = Vec::new();
                     legal::tensor_and_context(problem, &shape, &mut found);
                     legal::ffn_widths(self.costs, &shape, &mut found);
                     if found.is_empty() {
-                        mixes.extend(self.micro_batches().into_iter().map(|micro_batch| Plan { micro_batch, ..shape }));
+                        mixes.extend(
+                            self.micro_batches().into_iter().map(|micro_batch| Plan { micro_batch, ..shape.clone() }),
+                        );
                     }
                 }
             }
@@ -190,7 +192,7 @@ impl<'a> Space<'a> {
             if allowed && u64::from(ep) * u64::from(etp) <= gpus {
                 let layout = Layout { ep, etp, ..mix.layout };
                 let dispatchers = self.dispatchers(ep).into_iter();
-                shapes.extend(dispatchers.map(|dispatcher| Plan { layout, dispatcher, ..*mix }));
+                shapes.extend(dispatchers.map(|dispatcher| Plan { layout, dispatcher, ..mix.clone() }));
             }
         }
         shapes

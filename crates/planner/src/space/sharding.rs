@@ -27,10 +27,10 @@ impl ShardingChoice {
 
     /// Plan with this sharding in place of its own.
     #[must_use]
-    pub const fn on(&self, plan: &Plan) -> Plan {
+    pub fn on(&self, plan: &Plan) -> Plan {
         let Self { zero, shard_group, reshard_after_forward, optimizer_on_host, order } = *self;
         let offload = Offload { optimizer: optimizer_on_host, activations: plan.offload.activations };
-        Plan { zero, shard_group, reshard_after_forward, offload, order, ..*plan }
+        Plan { zero, shard_group, reshard_after_forward, offload, order, ..plan.clone() }
     }
 }
 

@@ -96,7 +96,7 @@ pub(super) const ROUNDING: f64 = 1.0 - 1e-10;
 impl Block {
     /// Joins both parts; of `plan` only what they depend on is read.
     pub fn new(costs: &Costs, plan: &Plan, mixing: &Mixing, feeding: &Feeding) -> Self {
-        let plan = Plan { recompute: Recompute::None, ..*plan };
+        let plan = Plan { recompute: Recompute::None, ..plan.clone() };
         let layers = (0..mixing.layers.len())
             .map(|kind| costs.joined(kind, &plan, &mixing.layers[kind], &feeding.layers[kind]))
             .collect();
@@ -110,11 +110,11 @@ impl Block {
 
     /// The layers under a plan's recomputation; of its pipeline nothing is read.
     pub fn layers(&self, costs: &Costs, plan: &Plan) -> Layers {
-        let plan = &Plan { offload: Offload::NONE, ..*plan };
+        let plan = &Plan { offload: Offload::NONE, ..plan.clone() };
         let choices = costs.choices(plan);
         let shape = &self.plain;
         let on = |pp| {
-            let plan = Plan { layout: Layout { pp, ..plan.layout }, ..*plan };
+            let plan = Plan { layout: Layout { pp, ..plan.layout }, ..plan.clone() };
             let layers = costs.works(&plan, shape, &choices).to_vec();
             let head = costs.head_in_layers(&layers[costs.problem.model().last_kind()], &shape.ends);
             let gathered = |choice: &LayerChoice| costs.gathered_work_of(&plan, &shape.layers[choice.kind], choice);

@@ -46,7 +46,7 @@ pub struct Pipeline<'l> {
 impl<'l> Pipeline<'l> {
     /// Prices the flow of a plan's micro-batches through its pipeline; its sharding is not looked at.
     pub fn new(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &'l Stages) -> Self {
-        let sends = ORDERS.map(|order| costs.exposed_stage_sends(&Plan { order, ..*plan }));
+        let sends = ORDERS.map(|order| costs.exposed_stage_sends(&Plan { order, ..plan.clone() }));
         Self::with_sends(costs, plan, layers, stages, sends)
     }
 
@@ -57,7 +57,7 @@ impl<'l> Pipeline<'l> {
     }
 
     fn with_sends(costs: &Costs, plan: &Plan, layers: &'l Layers, stages: &'l Stages, sends: [Seconds; 2]) -> Self {
-        let plan = Plan { zero: ZeroStage::One, shard_group: None, ..*plan };
+        let plan = Plan { zero: ZeroStage::One, shard_group: None, ..plan.clone() };
         let on_host = plan.offload.activations;
         let works = with_transfers(costs, &plan, layers, &layers.works(plan.layout.pp).layers, on_host);
         let ranks: Vec<(Work, f64)> = stages
@@ -106,7 +106,7 @@ impl<'l> Pipeline<'l> {
 
     /// Lower bound on the step time of this pipeline under ZeRO 3, over all shardings.
     pub fn least_gathered_time(&self, costs: &Costs) -> Seconds {
-        let plan = Plan { zero: ZeroStage::Three, ..self.plan };
+        let plan = Plan { zero: ZeroStage::Three, ..self.plan.clone() };
         costs.least_sharded_step(&plan, &self.gathered(costs), &self.around(self.least_sends())) * ROUNDING
     }
 
@@ -290,7 +290,7 @@ fn with_transfers<'w>(costs: &Costs, plan: &Plan, layers: &Layers, works: &'w [W
     }
     let of = |(work, choice): (&Work, &LayerChoice)| {
         let (choice, mut work) = (LayerChoice { on_host, ..*choice }, *work);
-        let plan = Plan { recompute: choice.recompute, ..*plan };
+        let plan = Plan { recompute: choice.recompute, ..plan.clone() };
         costs.add_transfer(&mut work, &layers.shape.layers[choice.kind], &plan, &choice);
         work
     };

@@ -64,17 +64,17 @@ impl Parameters {
         let all = costs.parameters_of(plan, &stages.counts);
         let held: Vec<RankParameters> = stages.holds.iter().map(|hold| all[hold.ranks[0] as usize]).collect();
         let gathered = [true, false].map(|reshard_after_forward| {
-            let plan = Plan { zero: ZeroStage::Three, reshard_after_forward, ..*plan };
+            let plan = Plan { zero: ZeroStage::Three, reshard_after_forward, ..plan.clone() };
             costs.unsharded(&plan, &stages.counts)
         });
-        let whole_gradients = costs.unsharded(&Plan { zero: ZeroStage::Two, ..*plan }, &stages.counts);
+        let whole_gradients = costs.unsharded(&Plan { zero: ZeroStage::Two, ..plan.clone() }, &stages.counts);
         Self { heaviest: heaviest(&all), largest: largest(&held), held, gathered, whole_gradients }
     }
 
     /// Lower bound of the bytes of states and unsharded weights of each class of ranks, over all shard groups of a plan's ZeRO stage
     /// and all shares of its optimizer on the host up to its own.
     pub fn least_states(&self, costs: &Costs, plan: &Plan) -> Vec<Bytes> {
-        let plan = Plan { shard_group: None, ..*plan };
+        let plan = Plan { shard_group: None, ..plan.clone() };
         let unsharded = match plan.zero {
             ZeroStage::Three => self.gathered[0].min(self.gathered[1]),
             ZeroStage::Two => self.whole_gradients,
@@ -134,7 +134,7 @@ impl Sharding {
     /// Sharding with another share of the optimizer on the host: the exchange stays.
     #[must_use]
     pub fn with_host(&self, costs: &Costs, plan: &Plan, parameters: &Parameters, optimizer: f64) -> Self {
-        let plan = &Plan { offload: Offload { optimizer, ..plan.offload }, ..*plan };
+        let plan = &Plan { offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
         let engine = self.engine.with_update(parameters.update(costs, plan));
         let (states, order) = (parameters.states(costs, plan), self.order);
         let Self { zero, shard_group, reshard_after_forward, unsharded, .. } = *self;
@@ -157,7 +157,7 @@ impl Sharding {
         if shares == [self.optimizer_on_host] {
             return self;
         }
-        let at = |optimizer| Plan { offload: Offload { optimizer, ..plan.offload }, ..*plan };
+        let at = |optimizer| Plan { offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
         let update = |&share: &f64| {
             let (device, host) = parameters.update(costs, &at(share));
             (device + host) * ROUNDING
@@ -212,7 +212,7 @@ impl Sharding {
             reshard_after_forward: self.reshard_after_forward,
             offload: Offload { optimizer: self.optimizer_on_host, ..plan.offload },
             order: self.order,
-            ..*plan
+            ..plan.clone()
         }
     }
 

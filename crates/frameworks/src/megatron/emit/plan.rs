@@ -53,7 +53,7 @@ fn pipeline(request: &Request, group: &mut FlagGroup) {
     if plan.layout.pp == 1 || is_hybrid(request.costs.problem.model()) {
         return;
     }
-    if let (None, LayerSplit::Ends { first, last }) = (request.staged, plan.split) {
+    if let (None, LayerSplit::Ends { first, last }) = (request.staged, &plan.split) {
         for (flag, layers) in [("decoder-first-pipeline-num-layers", first), ("decoder-last-pipeline-num-layers", last)]
         {
             if let Some(layers) = layers {

@@ -35,7 +35,7 @@ pub fn plan(list: &mut Arguments, model: Option<&Model>, world: Option<u32>, sta
         sequence_parallel: list.has("--sequence-parallel") && tp > 1,
         cp_kind: if ulysses > 1 { CpKind::AllToAll } else { cp_kind(list) },
         schedule,
-        split: split.unwrap_or(stack.split),
+        split: split.unwrap_or_else(|| stack.split.clone()),
         zero,
         shard_group,
         reshard_after_forward: !list.has("--torch-fsdp2-no-reshard-after-forward"),
