@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    meshwright::cli::run()
+    ExitCode::from(meshwright::cli::run(std::env::args_os()))
 }

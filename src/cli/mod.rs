@@ -31,7 +31,7 @@ mod validate;
 mod verify;
 mod why_not;
 
-use std::process::ExitCode;
+use std::ffi::OsString;
 
 use clap::{Parser, Subcommand};
 
@@ -49,6 +49,8 @@ enum Outcome {
     NoDevice,
 }
 
+/// Exit code when no plan is feasible, or a check failed.
+const NO_PLAN: u8 = 1;
 /// Exit code when a driver, library or device is missing.
 const NO_DEVICE: u8 = 3;
 /// Exit code for invalid input, as clap uses it.
@@ -115,22 +117,22 @@ enum Command {
     Man,
 }
 
-/// Parses the command line, runs the command, and returns the exit code: 0 answered, 1 no feasible plan, 2 invalid input, 3
-/// no GPU where one is needed.
-pub fn run() -> ExitCode {
+/// Parses the arguments of a process, its name first, runs the command, and returns the exit code: 0 answered, 1 no feasible plan,
+/// 2 invalid input, 3 no GPU where one is needed.
+pub fn run<T: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = T>) -> u8 {
     // Without a handler Ctrl-C still ends the process, only with the shell's own message.
     let _ = ctrlc::set_handler(|| std::process::exit(INTERRUPTED));
-    let cli = match Cli::try_parse() {
+    let cli = match Cli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => return parse_error(&error),
     };
     match answer(cli.command) {
-        Ok(Outcome::Answered) => ExitCode::SUCCESS,
-        Ok(Outcome::NoPlan) => ExitCode::FAILURE,
-        Ok(Outcome::NoDevice) => ExitCode::from(NO_DEVICE),
+        Ok(Outcome::Answered) => 0,
+        Ok(Outcome::NoPlan) => NO_PLAN,
+        Ok(Outcome::NoDevice) => NO_DEVICE,
         Err(error) => {
             talk(&format!("error: {error:#}"));
-            ExitCode::from(if is_missing(&error) { NO_DEVICE } else { BAD_INPUT })
+            if is_missing(&error) { NO_DEVICE } else { BAD_INPUT }
         }
     }
 }
@@ -141,16 +143,16 @@ fn is_missing(error: &anyhow::Error) -> bool {
 }
 
 /// Help and version go to stdout; anything else is invalid input.
-fn parse_error(error: &clap::Error) -> ExitCode {
+fn parse_error(error: &clap::Error) -> u8 {
     if error.use_stderr() {
         talk(error.render().to_string().trim_end());
-        return ExitCode::from(BAD_INPUT);
+        return BAD_INPUT;
     }
     match output::print(&error.render().to_string()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) => 0,
         Err(error) => {
             talk(&format!("error: {error:#}"));
-            ExitCode::from(BAD_INPUT)
+            BAD_INPUT
         }
     }
 }

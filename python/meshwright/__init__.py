@@ -1,0 +1,98 @@
+"""The fastest parallel layout of a training run on a cluster, and how sure that is.
+
+>>> import meshwright as mw
+>>> answer = mw.plan("llama3-8b", "dgx-h100-8", global_batch=128)
+>>> answer.recommended.tp
+1
+>>> answer.certificate.proof
+'optimal'
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from meshwright import _native
+from meshwright._native import QuestionError
+from meshwright._plan import Answer, Certificate, Plan, Problem, Recommendation
+from meshwright._question import Cluster, Model, Workload, problem, settings
+from meshwright._record import Quantities, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Literal
+
+    from typing_extensions import Unpack
+
+    from meshwright._question import Settings, WorkloadOptions
+
+__all__ = [
+    "Answer",
+    "Certificate",
+    "Cluster",
+    "Model",
+    "Plan",
+    "Problem",
+    "Quantities",
+    "QuestionError",
+    "Recommendation",
+    "Record",
+    "Workload",
+    "plan",
+]
+
+
+def plan(
+    model: object,
+    cluster: object,
+    *,
+    workload: Workload | None = None,
+    fix: Settings | None = None,
+    forbid: Settings | None = None,
+    framework: str | None = None,
+    top: int | None = None,
+    tokens: float | str | None = None,
+    objective: Literal["step-time", "time-to-train", "cost", "energy", "memory", "gpu-time"] | None = None,
+    exotic: bool = False,
+    allow_idle: bool = False,
+    pareto: bool = False,
+    sensitivity: bool = False,
+    refine: int | None = None,
+    place: int | None = None,
+    time_limit_s: float | None = None,
+    progress: Callable[[int, int], object] | None = None,
+    **options: Unpack[WorkloadOptions],
+) -> Answer:
+    """Ranks the layouts of a model on a cluster, as `meshwright plan` does.
+
+    `model` is a name, a file, a `Model`, a dict, or a config of `transformers`; `cluster` a name, a file, or a `Cluster`. The
+    options are those of the command line. `progress(done, all)` is called about twenty times a second; an exception that it
+    raises, and Ctrl-C, end the search. Other threads run meanwhile.
+
+    Raises `QuestionError`, with the text of the command line, if the question is invalid. If no plan fits, the answer has none, and
+    `nearest_miss` says what came nearest.
+    """
+    economy = {"tokens": None if tokens is None else str(tokens), "objective": objective}
+    plans: dict[str, Any] = {
+        "fix": settings(fix),
+        "forbid": settings(forbid),
+        "for": framework,
+        "top": top,
+        "exotic": exotic,
+        "allow_idle": allow_idle,
+        "pareto": pareto,
+        "sensitivity": sensitivity,
+        "time_limit": time_limit_s,
+        "economy": _given(economy),
+        "refine": {} if refine is None else {"refine": refine},
+        "place": {} if place is None else {"place": place},
+    }
+    question = {"problem": problem(model, cluster, workload, options), "plans": _given(plans)}
+    document, notes = _native.plan(json.dumps(question), progress)
+    return Answer(json.loads(document), tuple(notes))
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Options that are given; the engine has the defaults of the others."""
+    return {key: value for key, value in options.items() if value is not None}
