@@ -4,6 +4,7 @@
 //! corner. `tests/evidence/unproven.rs` fails as soon as a published run uses one of them.
 
 use meshwright_engine::cluster::Host;
+use meshwright_engine::gpu::Format;
 use meshwright_engine::plan::{CpKind, Plan, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -33,7 +34,7 @@ pub(crate) const LARGEST_EXPERT_GROUP: u32 = 128;
 const LARGE_MODEL: u64 = 175_000_000_000;
 
 /// Every mechanism without a published run.
-pub(crate) static UNPROVEN: [Unproven; 7] = [
+pub(crate) static UNPROVEN: [Unproven; 9] = [
     Unproven {
         what: "activation offload over PCIe",
         instead: "published runs offload activations to Grace hosts alone",
@@ -83,6 +84,25 @@ pub(crate) static UNPROVEN: [Unproven; 7] = [
             problem.stack().family == Family::Megatron
                 && problem.cluster().host == Host::X86
                 && problem.model().parameters().total >= LARGE_MODEL
+        },
+        uses: |plan| plan.zero == ZeroStage::Three,
+    },
+    Unproven {
+        what: "ZeRO 3 of a mixture of experts in Megatron",
+        instead: "published runs of such models shard the optimizer alone",
+        key: "zero",
+        forbids: "zero=3",
+        applies: |problem| problem.stack().family == Family::Megatron && problem.model().is_moe(),
+        uses: |plan| plan.zero == ZeroStage::Three,
+    },
+    Unproven {
+        what: "ZeRO 3 of Megatron in block-scaled formats",
+        instead: "published runs with ZeRO 3 train in bf16 or in FP8 with one scale per tensor",
+        key: "zero",
+        forbids: "zero=3",
+        applies: |problem| {
+            let block_scaled = matches!(problem.workload().format, Format::Fp8Block | Format::Mxfp8 | Format::Nvfp4);
+            problem.stack().family == Family::Megatron && block_scaled
         },
         uses: |plan| plan.zero == ZeroStage::Three,
     },
