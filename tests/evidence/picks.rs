@@ -18,7 +18,7 @@ use meshwright::runs::{self, Row};
 use meshwright::search::SearchOptions;
 use meshwright::space::{Unproven, check};
 use meshwright::units::percent;
-use meshwright::workload::{Adaptation, Half, Optimizer, Workload, recipe, usual_batch};
+use meshwright::workload::{Adaptation, Workload};
 
 /// Clusters of the comparison, with the stack of each.
 const CLUSTERS: [(&str, &str); 4] = [
@@ -36,11 +36,10 @@ const HEAD: &str = "# Picks against published layouts\n\n\
     Written by `cargo test --test evidence write_picks -- --ignored`; do not edit. For each model of the catalogue that a \
     published run trains on the GPU of a cluster: the fastest plan that the framework of the stack can express on 512 GPUs in \
     bf16, and the degrees of the published run whose number of GPUs is nearest (its data parallelism scaled to 512), both \
-    priced on the same problem with the default batch of a sequence a GPU. Most runs were tuned for larger batches, so their \
-    pipelines wait longer here. A gain above 3 % names the term that shrinks most, and the mechanisms of the pick that no \
+    priced with the sequence length and as many sequences a GPU as in that run. A gain above 3 % names the term that shrinks most, and the mechanisms of the pick that no \
     published run has: the recommended plan does without them.\n\n\
-    | model | cluster | nearest run | published layout | s | pick | s | gain | wins by | without a published run |\n\
-    | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
+    | model | cluster | nearest run | batch | published layout | s | pick | s | gain | wins by | without a published run |\n\
+    | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n";
 
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)
@@ -52,45 +51,40 @@ fn key(name: &str) -> String {
     letters.to_lowercase().replace("llama31405b", "llama3405b").replace("llama318b", "llama38b")
 }
 
-fn problem(model: &str, cluster: &str, stack: &str) -> Option<Problem> {
+/// A model on 512 GPUs of a cluster with the workload of a published run, whose batch is scaled to as many sequences a GPU.
+fn problem(model: &str, cluster: &str, stack: &str, published: &Problem) -> Option<Problem> {
     let sets = Overrides::parse([format!("cluster.gpus={GPUS}")]).ok()?;
     let (model, stack) = (catalog::model(model, &sets).ok()?, catalog::stack(stack, &sets).ok()?);
-    let workload = Workload {
-        global_batch: usual_batch(GPUS),
-        seq_len: model.seq_len.min(8192),
-        format: Format::Bf16,
-        half: Half::default(),
-        recipe: recipe(stack.usual_recipe())?,
-        optimizer: Optimizer::Elementwise,
-        adaptation: Adaptation::Full,
-        imbalance: 1.0,
-        drops_tokens: false,
-    };
+    let asked = published.workload();
+    let batch = u64::from(asked.global_batch) * u64::from(GPUS) / u64::from(published.cluster().gpus);
+    let workload = Workload { global_batch: u32::try_from(batch).ok()?, ..asked.clone() };
     Problem::new(model, catalog::cluster(cluster, &sets).ok()?, workload, stack, HbmProfile::Normal).ok()
 }
 
-/// The published run of a model on the GPU of a problem whose number of GPUs is nearest, and its plan on the problem.
-fn nearest(rows: &[Row], problem: &Problem, model: &str) -> Option<(String, Evaluation)> {
-    let costs = Costs::new(problem);
+/// The published run of a model on the GPU of a cluster whose number of GPUs is nearest, with the problem at its batch and its
+/// plan there.
+fn nearest(rows: &[Row], model: &str, (cluster, stack): (&str, &str)) -> Option<(String, Problem, Evaluation)> {
+    let gpu = catalog::cluster(cluster, &Overrides::default()).ok()?.gpu.name;
     let of_row = |row: &Row| {
         let (published, plan) = runs::problem_of(row).ok()?;
         let same = key(row.model_name.as_deref()?) == key(model)
-            && published.cluster().gpu.name == problem.cluster().gpu.name
-            && published.workload().format == Format::Bf16;
+            && published.cluster().gpu.name == gpu
+            && published.workload().format == Format::Bf16
+            && published.workload().adaptation == Adaptation::Full;
         let Layout { tp, cp, pp, .. } = plan.layout;
         let dp = GPUS / (tp * cp * pp);
         if !same || dp == 0 || dp * tp * cp * pp != GPUS {
             return None;
         }
-        let (zero, shard_group) = (plan.zero, None);
-        let plan = Plan { layout: Layout { dp, ..plan.layout }, zero, shard_group, ..plan };
+        let problem = problem(model, cluster, stack, &published)?;
+        let plan = Plan { layout: Layout { dp, ..plan.layout }, shard_group: None, ..plan };
         let apart = (row.gpus_total? / f64::from(GPUS)).ln().abs();
-        check(&costs, &plan)
-            .is_empty()
-            .then(|| (apart, row.id.clone().unwrap_or_default(), costs.evaluate_simulated(&plan)))
+        let costs = Costs::new(&problem);
+        let priced = check(&costs, &plan).is_empty().then(|| costs.evaluate_simulated(&plan))?;
+        Some((apart, row.id.clone().unwrap_or_default(), problem, priced))
     };
     let all = rows.iter().filter_map(of_row);
-    all.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, id, priced)| (id, priced))
+    all.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, id, problem, priced)| (id, problem, priced))
 }
 
 /// Term that shrinks the most from one step to another, and by how much.
@@ -102,8 +96,7 @@ fn winning_term(published: &StepTime, pick: &StepTime) -> String {
 }
 
 fn line(rows: &[Row], model: &str, (cluster, stack): (&str, &str)) -> Option<(String, f64)> {
-    let problem = problem(model, cluster, stack)?;
-    let (id, published) = nearest(rows, &problem, model)?;
+    let (id, problem, published) = nearest(rows, model, (cluster, stack))?;
     let options = SearchOptions { top: 1, restrictions: launchable(&problem) };
     let ranking = prudent(&problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
     let pick = ranking.evaluations.into_iter().next()?;
@@ -117,7 +110,8 @@ fn line(rows: &[Row], model: &str, (cluster, stack): (&str, &str)) -> Option<(St
     };
     let (was, is) = (published.step.total().get(), pick.step.total().get());
     let text = format!(
-        "| {model} | {cluster} | {id} | {} | {was:.2} | {} | {is:.2} | {} | {term} | {alone} |",
+        "| {model} | {cluster} | {id} | {} | {} | {was:.2} | {} | {is:.2} | {} | {term} | {alone} |",
+        problem.workload().global_batch,
         published.plan,
         pick.plan,
         percent(gain)
