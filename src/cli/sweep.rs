@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::format::OutputFormat;
 use super::output::talk;
 use super::{Outcome, output};
-use crate::report::{json, page, sweep as sheets, sweep_csv};
+use crate::report::{Sheet, json, page, sweep as sheets, sweep_csv, table};
 use crate::sweep::fleet::{self, Fleet, FleetProof, NoFleet};
 use crate::sweep::insight::{self, BreakEven, Marginal};
 use crate::sweep::record::Record;
@@ -260,7 +260,12 @@ fn answer(
         OutputFormat::Csv => sweep_csv::text(sweep, records)?,
         OutputFormat::Table | OutputFormat::Markdown => {
             let title = format!("{}: the Pareto front of dollars and days (*), and the cheapest options", sweep.name);
-            let mut list = vec![sheets::options(title, records, &shown, &on_front)];
+            let options = sheets::options(title, records, &shown, &on_front);
+            let (head, mut list) = if format == OutputFormat::Table {
+                (at_a_glance(&options, records, &on_front, selection.cheapest().first().copied()), Vec::new())
+            } else {
+                (String::new(), vec![options])
+            };
             if selection.infeasible > 0 {
                 list.push(sheets::infeasible(records, top));
             }
@@ -273,7 +278,7 @@ fn answer(
             if let (Some(Ok(fleet)), Some(wanted)) = (&fleet, &sweep.wanted) {
                 list.push(sheets::fleet(fleet, wanted.goal));
             }
-            output::sheets(&list, format)?
+            head + &output::sheets(&list, format)?
         }
     };
     output::print(&text)?;
@@ -290,6 +295,21 @@ fn answer(
         return Ok(Outcome::NoPlan);
     }
     Ok(Outcome::Answered)
+}
+
+/// The cheapest and the fastest option in words, then one line an option.
+fn at_a_glance(options: &Sheet, records: &[Record], on_front: &[usize], cheapest: Option<usize>) -> String {
+    let days = |at: &usize| records[*at].totals.as_ref().map_or(f64::INFINITY, |totals| totals.days);
+    let fastest = on_front.iter().copied().min_by(|a, b| days(a).total_cmp(&days(b)));
+    let labels = if cheapest == fastest {
+        vec![("Cheapest and fastest", cheapest)]
+    } else {
+        vec![("Cheapest", cheapest), ("Fastest", fastest)]
+    };
+    let told = labels.into_iter().filter_map(|(label, at)| Some((label, sheets::choice(&records[at?]))));
+    let told: Vec<String> = told.map(|(label, choice)| table::labelled(&format!("{label:8}"), &[choice])).collect();
+    let rows = table::lines_or_records(&Sheet { title: String::new(), ..options.clone() });
+    format!("{}\n\n{}\n\n{rows}\n\n", table::wrapped(&options.title), told.join("\n"))
 }
 
 /// Progress with the remaining time: a bar on a terminal, else an occasional line.

@@ -18,7 +18,7 @@ fn change(share: f64) -> String {
 
 /// Table of options in the given order, with those on the front marked.
 pub fn options(title: String, records: &[Record], order: &[usize], on_front: &[usize]) -> Sheet {
-    let columns = ["option", "front", "cost", "from", "to", "days", "from", "to", "MWh", "effective", "best plan"];
+    let columns = ["option", "front", "cost", "days", "MWh", "effective", "best plan"];
     let mut sheet = Sheet::new(title, &columns);
     for &at in order {
         let record = &records[at];
@@ -28,17 +28,30 @@ pub fn options(title: String, records: &[Record], order: &[usize], on_front: &[u
             record.label.clone(),
             if on_front.contains(&at) { "*".to_owned() } else { String::new() },
             usd(totals.cost_usd),
-            usd(totals.cost_low_usd),
-            usd(totals.cost_high_usd),
             significant(totals.days),
-            significant(totals.days_low),
-            significant(totals.days_high),
             significant(totals.energy_mwh),
             percent(totals.effective),
-            plans.join("\n"),
+            plans.join("; "),
         ]);
     }
     sheet
+}
+
+/// One option in a sentence: dollars and days with their intervals, and its plans.
+pub fn choice(record: &Record) -> String {
+    let Some(totals) = &record.totals else { return record.label.clone() };
+    let plans: Vec<&str> = record.jobs.iter().map(|job| degrees(&job.plan)).collect();
+    format!(
+        "{}: {} ({} to {}), {} days ({} to {}); {}",
+        record.label,
+        usd(totals.cost_usd),
+        usd(totals.cost_low_usd),
+        usd(totals.cost_high_usd),
+        significant(totals.days),
+        significant(totals.days_low),
+        significant(totals.days_high),
+        plans.join("; ")
+    )
 }
 
 /// Degrees of a plan: its text up to the first word that is not a degree.
