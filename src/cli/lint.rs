@@ -287,7 +287,7 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
 fn flops_per_gpu(problem: &Problem) -> f64 {
     let workload = problem.workload();
     let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len) / f64::from(problem.cluster().gpus);
-    problem.model().flops_per_token(workload.seq_len, AttentionConvention::Causal).get() * tokens
+    problem.flops_per_token(AttentionConvention::Causal).get() * tokens
 }
 
 fn percentage(text: &str) -> Result<f64> {

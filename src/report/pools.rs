@@ -2,6 +2,7 @@
 
 use super::Sheet;
 use super::plans::where_it_goes;
+use meshwright_engine::gpu::Format;
 use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::units::{Seconds, count, percent, significant};
@@ -74,7 +75,7 @@ pub(super) struct Figures {
 
 impl Figures {
     /// ```text
-    /// tokens/s/GPU = B·s/(T·Σ N)          MFU = F(s)·B·s/T / Σ N·peak          $ per 10^9 tokens = Σ N·price·T/(B·s)
+    /// tokens/s/GPU = B·s/(T·Σ N)          MFU = F(s)·B·s/T / Σ N·peak(bf16)          $ per 10^9 tokens = Σ N·price·T/(B·s)
     /// ```
     fn new(pooled: &Pooled, step: Seconds, pools: impl Iterator<Item = usize> + Clone) -> Self {
         let problem = &pooled.joined()[0];
@@ -82,12 +83,12 @@ impl Figures {
         let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len);
         let of = |pool: usize| &pooled.cluster().pools[pool];
         let gpus: f64 = pools.clone().map(|pool| f64::from(of(pool).cluster.gpus)).sum();
-        let flops = problem.model().flops_per_token(workload.seq_len, AttentionConvention::Causal);
+        let flops = problem.flops_per_token(AttentionConvention::Causal);
         let peak: Option<f64> = pools
             .clone()
             .map(|pool| {
                 let cluster = &of(pool).cluster;
-                cluster.gpu.peak_of(workload.format).map(|peak| peak.get() * f64::from(cluster.gpus))
+                cluster.gpu.peak_of(Format::Bf16).map(|peak| peak.get() * f64::from(cluster.gpus))
             })
             .sum();
         let hourly: Option<f64> =

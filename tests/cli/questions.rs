@@ -57,3 +57,18 @@ fn texts_stand_for_files() {
     let absent = asked(serde_json::json!({"mine.toml": "gpus = 8"})).unwrap_err();
     assert!(absent.to_string().contains("config.json"), "{absent}");
 }
+
+#[test]
+fn mfu_of_adapters_counts_two_passes_of_three() {
+    let work = |lora: bool| {
+        let question = serde_json::json!({
+            "problem": {"model": "llama3-8b", "cluster": "dgx-h100-8", "options": {"lora": lora, "global_batch": 64}},
+            "plans": {"fix": ["tp=2", "pp=1", "cp=1"], "top": 1, "refine": {"no_refine": true}}
+        });
+        let document: serde_json::Value = serde_json::from_str(&answer(&question.to_string()).unwrap()).unwrap();
+        let plan = &document["plans"][0];
+        plan["mfu"].as_f64().unwrap() * plan["step_time_s"].as_f64().unwrap()
+    };
+    let ratio = work(true) / work(false);
+    assert!((ratio - 2.0 / 3.0).abs() < 1e-9, "{ratio}");
+}

@@ -3,10 +3,11 @@
 use serde::Serialize;
 
 use crate::cluster::Cluster;
+use crate::model::flops::AttentionConvention;
 use crate::model::{Model, ModelError};
 use crate::stack::Stack;
-use crate::units::{Bytes, thousands};
-use crate::workload::Workload;
+use crate::units::{Bytes, Flops, thousands};
+use crate::workload::{Adaptation, Workload};
 
 /// Share of the memory that a plan may fill.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -67,7 +68,26 @@ pub enum ProblemError {
     },
 }
 
+/// Model FLOPs of training adapters relative to full training: the forward pass and the input gradients, two passes of three.
+const ADAPTER_PASSES: f64 = 2.0 / 3.0;
+
 impl Problem {
+    /// Model FLOPs of training one token.
+    ///
+    /// ```text
+    /// F = F_model(s)          adapters: F = ⅔·F_model(s)
+    /// ```
+    ///
+    /// Adapters on a frozen base leave out the base's weight gradients, one of the three passes that F_model counts
+    /// (specification §1.4, §2.11).
+    pub fn flops_per_token(&self, convention: AttentionConvention) -> Flops {
+        let whole = self.model.flops_per_token(self.workload.seq_len, convention);
+        match self.workload.adaptation {
+            Adaptation::Full => whole,
+            Adaptation::Lora => whole * ADAPTER_PASSES,
+        }
+    }
+
     /// Description in one line: model, cluster, batch, precision and software stack.
     pub fn heading(&self) -> String {
         format!(

@@ -28,12 +28,12 @@ impl Figures {
     /// tokens/s/GPU = B·s/(T·N)      FLOP/s = F(s)·tokens/s/GPU      MFU = FLOP/s / peak(bf16)
     /// ```
     ///
-    /// B sequences of s tokens, N GPUs, F the causal model FLOPs of one token (specification §1.4).
+    /// B sequences of s tokens, N GPUs, F the causal model FLOPs of one token ([`Problem::flops_per_token`]).
     pub fn new(problem: &Problem, evaluation: &Evaluation) -> Self {
         let (workload, cluster) = (problem.workload(), problem.cluster());
         let step = evaluation.step.total();
         let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len) / f64::from(cluster.gpus);
-        let flops = problem.model().flops_per_token(workload.seq_len, AttentionConvention::Causal);
+        let flops = problem.flops_per_token(AttentionConvention::Causal);
         let rate = flops * tokens / step;
         let peak = evaluation.footprint.device();
         Self {

@@ -12,7 +12,6 @@ use meshwright_engine::model::flops::AttentionConvention;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Bytes;
-use meshwright_engine::workload::Adaptation;
 use meshwright_planner::catalog::{Overrides, Shelf};
 use meshwright_planner::confidence::Confidence;
 
@@ -72,9 +71,6 @@ pub struct Prediction {
     /// Step time by term.
     pub terms: Option<StepTime>,
 }
-
-/// FLOPs of training adapters relative to full training: without the base's weight gradients, two passes of three.
-const LORA_FLOPS: f64 = 2.0 / 3.0;
 
 /// Predicts one row with the default fit.
 pub fn predict(row: &Row) -> Prediction {
@@ -137,8 +133,7 @@ fn price(row: &Row, problem: &Problem, plan: &Plan) -> Prediction {
     }
     let tokens = f64::from(workload.global_batch) * f64::from(workload.seq_len);
     let rate = tokens / step / f64::from(cluster.gpus);
-    let share = if workload.adaptation == Adaptation::Lora { LORA_FLOPS } else { 1.0 };
-    let flops = |convention| problem.model().flops_per_token(workload.seq_len, convention).get() * share * rate;
+    let flops = |convention| problem.flops_per_token(convention).get() * rate;
     let causal = flops(AttentionConvention::Causal);
     let sure = Confidence::new(problem, &evaluation);
     let peak = memory(text(row.mem_kind.as_ref()), &evaluation.footprint).as_gib();
