@@ -71,6 +71,9 @@ pub struct Args {
     /// Check legality and memory only, without the search for faster plans.
     #[arg(long)]
     quick: bool,
+    /// Show every figure of the prediction, and the memory of each pipeline rank.
+    #[arg(long)]
+    wide: bool,
     /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: Form,
@@ -109,28 +112,34 @@ pub fn run(args: &Args) -> Result<Outcome> {
         verdict: verdict.as_ref(),
         command: &command,
     };
-    output::print(&text(args.format, &answer)?)?;
+    output::print(&text(args, &answer)?)?;
     Ok(if report.failed() { Outcome::NoPlan } else { Outcome::Answered })
 }
 
-fn text(format: Form, answer: &report::LintAnswer) -> Result<String> {
-    let form = match format {
+fn text(args: &Args, answer: &report::LintAnswer) -> Result<String> {
+    let form = match args.format {
         Form::Json => return Ok(report::json(answer)?),
         Form::Sarif => return Ok(report::sarif(&answer.report.findings, answer.file)?),
         Form::Table => OutputFormat::Table,
         Form::Markdown => OutputFormat::Markdown,
         Form::Csv => return output::sheets(&[report::sheet(&answer.report.findings, answer.file)], OutputFormat::Csv),
     };
+    let glance = form == OutputFormat::Table;
+    let head = if glance { report::at_a_glance(answer) } else { String::new() };
     let mut sheets = Vec::new();
-    if let Some((problem, evaluation)) = answer.problem.zip(answer.report.evaluation.as_ref()) {
+    let wide = args.wide || !glance;
+    if let Some((problem, evaluation)) = answer.problem.zip(answer.report.evaluation.as_ref()).filter(|_| wide) {
         sheets.push(crate::report::explain::figures(problem, evaluation));
     }
-    if let Some(problem) = answer.problem.filter(|_| !answer.report.footprints.is_empty()) {
+    if let Some(problem) = answer.problem.filter(|_| wide && !answer.report.footprints.is_empty()) {
         sheets.push(crate::report::explain::memory(problem, &answer.report.footprints));
     }
-    sheets.push(report::sheet(&answer.report.findings, answer.file));
+    if !glance {
+        sheets.push(report::sheet(&answer.report.findings, answer.file));
+    }
     sheets.extend(answer.verdict.iter().flat_map(|verdict| [report::verdict(verdict), report::next(verdict)]));
-    output::sheets(&sheets, form)
+    let gap = if glance && !sheets.is_empty() { "\n" } else { "" };
+    Ok(head + gap + &output::sheets(&sheets, form)?)
 }
 
 fn unpriced(imported: &Imported) -> Report {

@@ -4,8 +4,9 @@ use meshwright_engine::units::{percent, significant};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Sheet;
+use super::answer::{describe, figures};
 use super::json::{Priced, ProblemDocument, RankMemory};
+use super::{Sheet, table};
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::import::{Finding, Imported, Place, Severity};
 use meshwright_frameworks::lint::measured::{Diagnosis, Verdict};
@@ -34,6 +35,54 @@ pub fn sheet(findings: &[Finding], file: &str) -> Sheet {
         ]);
     }
     sheet
+}
+
+/// Rules whose notes repeat the predicted figures.
+const PREDICTED: [&str; 2] = ["predicted", "fits"];
+
+/// The question, the verdict with the predicted figures, the plan, and then each finding as a line of its own.
+pub fn at_a_glance(answer: &LintAnswer) -> String {
+    let priced = answer.problem.zip(answer.report.evaluation.as_ref());
+    let findings = &answer.report.findings;
+    let mut parts: Vec<String> = Vec::new();
+    if let Some(problem) = answer.problem {
+        parts.push(format!("{}\n", table::wrapped(&problem.heading())));
+    }
+    parts.push(table::labelled("Verdict  ", &[verdict_of(findings)]));
+    if let Some((problem, evaluation)) = priced {
+        parts.push(table::labelled("Predicted", &[describe(&evaluation.plan), figures(problem, evaluation)]));
+        parts.push(table::labelled("--plan   ", &[format!("\"{}\"", evaluation.plan)]));
+    }
+    let told = |finding: &&Finding| {
+        let repeats = priced.is_some() && finding.level == Severity::Note && PREDICTED.contains(&finding.rule);
+        !repeats
+    };
+    let lines: Vec<String> = findings.iter().filter(told).map(|finding| line(finding, answer.file)).collect();
+    if !lines.is_empty() {
+        parts.push(format!("\n{}", lines.join("\n")));
+    }
+    parts.join("\n") + "\n"
+}
+
+/// Number of findings of each level, in words.
+fn verdict_of(findings: &[Finding]) -> String {
+    let count = |level: Severity, name: &str| match findings.iter().filter(|finding| finding.level == level).count() {
+        0 => format!("no {name}s"),
+        1 => format!("1 {name}"),
+        many => format!("{many} {name}s"),
+    };
+    let levels = [(Severity::Error, "error"), (Severity::Warning, "warning"), (Severity::Note, "note")];
+    levels.map(|(level, name)| count(level, name)).join(", ")
+}
+
+/// A finding with its level, its place, what to do and its rule.
+fn line(finding: &Finding, file: &str) -> String {
+    let place = finding.place.as_ref().map_or_else(String::new, |place| {
+        if place.file == file { format!(":{}", place.line) } else { place.to_string() }
+    });
+    let todo = if finding.expected.is_empty() { String::new() } else { format!("; {}", finding.expected) };
+    let label = format!("{:7}  {place:5}", finding.level.to_string());
+    table::labelled(&label, &[format!("{}{todo} [{}]", finding.message, finding.rule)])
 }
 
 /// Table of the diagnosed causes of measured steps, one per row.

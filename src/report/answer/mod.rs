@@ -21,27 +21,29 @@ pub const TERMS_SHOWN: usize = 2;
 /// The recommended plan in words, with its figures: two paragraphs; none where no plan runs.
 pub fn recommended(problem: &Problem, advice: &Advice) -> Option<[String; 2]> {
     let evaluation = advice.plan()?;
-    let (figures, sure) = (Figures::new(problem, evaluation), Confidence::new(problem, evaluation));
     let chance = advice.chances.get(advice.recommended).copied().unwrap_or(1.0);
     let best = match advice.ranking.evaluations.len() {
         1 => String::new(),
         plans => format!(" · fastest of these {plans} with {}", whole_percent(chance)),
     };
+    Some([describe(&evaluation.plan), format!("{}{best}", figures(problem, evaluation))])
+}
+
+/// Step time with its interval, MFU, and memory with the risk of running out, of a plan.
+pub fn figures(problem: &Problem, evaluation: &Evaluation) -> String {
+    let (figures, sure) = (Figures::new(problem, evaluation), Confidence::new(problem, evaluation));
     let step = Scale::of(figures.step);
-    Some([
-        describe(&evaluation.plan),
-        format!(
-            "{} {} a step ({} to {}) · {} MFU · {} of {} GiB, {} risk of OOM{best}",
-            step.show(figures.step),
-            step.unit,
-            step.show(sure.step.0),
-            step.show(sure.step.1),
-            whole_percent(figures.mfu),
-            significant(figures.peak.as_gib()),
-            significant(problem.cluster().gpu.hbm.value.as_gib()),
-            whole_percent(sure.oom_probability),
-        ),
-    ])
+    format!(
+        "{} {} a step ({} to {}) · {} MFU · {} of {} GiB, {} risk of OOM",
+        step.show(figures.step),
+        step.unit,
+        step.show(sure.step.0),
+        step.show(sure.step.1),
+        whole_percent(figures.mfu),
+        significant(figures.peak.as_gib()),
+        significant(problem.cluster().gpu.hbm.value.as_gib()),
+        whole_percent(sure.oom_probability),
+    )
 }
 
 /// One line for each plan: settings in which the plans differ, then their figures. The recommended plan is marked.

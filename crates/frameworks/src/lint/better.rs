@@ -1,5 +1,7 @@
 //! Faster alternatives: single changes of the plan or its software, and the best plan of the same framework.
 
+use std::ops::ControlFlow;
+
 use serde::Serialize;
 
 use crate::import::finding::Finding;
@@ -10,10 +12,12 @@ use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, RankOrder, Recomput
 use meshwright_engine::problem::{HbmProfile, Problem};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Dispatcher;
+use meshwright_engine::units::{Seconds, percent, significant};
+use meshwright_planner::advice::{Prudence, advise};
 use meshwright_planner::catalog::{self, Overrides};
 use meshwright_planner::limits::Obstacle;
-use meshwright_planner::search::{SearchOptions, search};
-use meshwright_planner::space::{self, Restrictions};
+use meshwright_planner::search::SearchOptions;
+use meshwright_planner::space::{self, Restrictions, Unproven};
 
 /// A change of the plan or of the software.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -77,6 +81,7 @@ pub fn changes(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evalua
         .into_iter()
         .filter(|(_, _, other)| other != plan && imported.family.runs(other.schedule))
         .filter(|(_, _, other)| newly_refused(problem, imported, plan, other).is_none())
+        .filter(|(_, _, other)| is_as_proven(problem, plan, other))
         .filter(|(_, _, other)| space::check(&costs, other).is_empty())
         .map(|(key, words, other)| {
             let evaluation = costs.evaluate_simulated(&other);
@@ -99,6 +104,12 @@ fn newly_refused(problem: &Problem, imported: &Imported, plan: &Plan, other: &Pl
     let own = limits.plan_obstacles(problem, plan);
     let kept = |obstacle: &Obstacle| own.iter().any(|known| known.what == obstacle.what);
     limits.plan_obstacles(problem, other).into_iter().find(|obstacle| !kept(obstacle))
+}
+
+/// Whether another plan uses no mechanism without a published run that the file's own does not use.
+fn is_as_proven(problem: &Problem, plan: &Plan, other: &Plan) -> bool {
+    let own = Unproven::in_plan(problem, plan);
+    Unproven::in_plan(problem, other).iter().all(|found| own.iter().any(|known| known.what == found.what))
 }
 
 fn suggestion(
@@ -273,7 +284,7 @@ fn software(problem: &Problem, imported: &Imported, plan: &Plan, now: &Evaluatio
     SWITCHES.iter().filter_map(switched).collect()
 }
 
-/// The fastest plan of the same framework, where it is faster than this.
+/// The plan that `plan` recommends for the same framework, where it is faster than this.
 pub fn best(problem: &Problem, imported: &Imported, now: &Evaluation) -> Option<Evaluation> {
     let mut restrictions = Restrictions::default();
     match framework_of(imported) {
@@ -281,21 +292,21 @@ pub fn best(problem: &Problem, imported: &Imported, now: &Evaluation) -> Option<
         None => restrictions.for_family(imported.family),
     }
     let options = SearchOptions { top: 1, restrictions };
-    let ranking = search(&with_room(problem), &options, &|_, _| {});
+    let advice = advise(&with_room(problem), &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
     let fits_now = now.footprint.device() <= problem.hbm_budget();
-    let best = ranking.evaluations.into_iter().next()?;
-    (!fits_now || best.step.total() < now.step.total() * (1.0 - LEAST)).then_some(best)
+    let best = advice.plan()?;
+    (!fits_now || best.step.total() < now.step.total() * (1.0 - LEAST)).then(|| best.clone())
 }
 
-/// The fastest plan in words.
+/// The recommended plan in words.
 pub fn finding(best: &Evaluation, now: &Evaluation, fits_now: bool) -> Finding {
     if !fits_now {
-        let message = format!("the fastest plan that fits takes {}: {}", best.step.total(), best.plan);
+        let message = format!("the recommended plan fits and takes {}: {}", best.step.total(), best.plan);
         return Finding::warning("faster-plan", message)
             .expected("the file's own does not fit: take this or one near it");
     }
     let share = 1.0 - best.step.total() / now.step.total();
-    let message = format!("the fastest plan takes {} for {}: {}", best.step.total(), now.step.total(), best.plan);
+    let message = format!("the recommended plan takes {} for {}: {}", best.step.total(), now.step.total(), best.plan);
     let finding =
         if share >= TIE { Finding::warning("faster-plan", message) } else { Finding::note("faster-plan", message) };
     let advice =
@@ -307,14 +318,19 @@ impl Suggestion {
     /// In words.
     pub fn finding(&self, imported: &Imported, now: &Evaluation) -> Finding {
         let message = if self.makes_it_fit {
-            format!("{}: it fits, with {:.1} GiB, in {:.3} s a step", self.words, self.peak_mem_gib, self.step_time_s)
+            format!(
+                "{}: it fits, with {} GiB, in {} a step",
+                self.words,
+                significant(self.peak_mem_gib),
+                Seconds::new(self.step_time_s)
+            )
         } else {
             format!(
-                "{}: {:.3} s for {:.3} s, {:.1} % saved",
+                "{}: {} for {}, {} saved",
                 self.words,
-                self.step_time_s,
-                now.step.total().get(),
-                self.saves * 100.0
+                Seconds::new(self.step_time_s),
+                now.step.total(),
+                percent(self.saves)
             )
         };
         let shows = self.saves >= SHOWS || self.makes_it_fit;
