@@ -1,5 +1,7 @@
 //! Sheets of a sweep: options, fronts, break-even prices, marginal effects, purchase.
 
+use itertools::Itertools;
+
 use super::Sheet;
 use crate::sweep::fleet::{Fleet, FleetGoal, FleetProof};
 use crate::sweep::insight::{BreakEven, Marginal};
@@ -23,7 +25,7 @@ pub fn options(title: String, records: &[Record], order: &[usize], on_front: &[u
     for &at in order {
         let record = &records[at];
         let Some(totals) = &record.totals else { continue };
-        let plans: Vec<&str> = record.jobs.iter().map(|job| degrees(&job.plan)).collect();
+        let plans: Vec<String> = record.jobs.iter().map(|job| degrees(&job.plan)).collect();
         sheet.push([
             record.label.clone(),
             if on_front.contains(&at) { "*".to_owned() } else { String::new() },
@@ -40,7 +42,7 @@ pub fn options(title: String, records: &[Record], order: &[usize], on_front: &[u
 /// One option in a sentence: dollars and days with their intervals, and its plans.
 pub fn choice(record: &Record) -> String {
     let Some(totals) = &record.totals else { return record.label.clone() };
-    let plans: Vec<&str> = record.jobs.iter().map(|job| degrees(&job.plan)).collect();
+    let plans: Vec<String> = record.jobs.iter().map(|job| degrees(&job.plan)).collect();
     format!(
         "{}: {} ({} to {}), {} days ({} to {}); {}",
         record.label,
@@ -54,14 +56,13 @@ pub fn choice(record: &Record) -> String {
     )
 }
 
-/// Degrees of a plan: its text up to the first word that is not a degree.
-fn degrees(plan: &str) -> &str {
-    let is_degree = |word: &str| {
+/// Degrees of a plan that are above 1: its text up to the first word that is not a degree.
+fn degrees(plan: &str) -> String {
+    let is_degree = |word: &&str| {
         let (key, value) = word.split_once('=').unwrap_or_default();
         !key.is_empty() && value.chars().all(|c| c.is_ascii_digit())
     };
-    let length = plan.split(' ').take_while(|word| is_degree(word)).map(|word| word.len() + 1).sum::<usize>();
-    &plan[..length.saturating_sub(1).min(plan.len())]
+    plan.split(' ').take_while(is_degree).filter(|word| !word.ends_with("=1")).join(" ")
 }
 
 /// Table of infeasible options with their reasons.
