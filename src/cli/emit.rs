@@ -7,14 +7,10 @@ use clap::{ArgMatches, Command, FromArgMatches};
 use serde::Deserialize;
 
 use super::files::Existing;
-use super::{Outcome, output, pooled, refined};
-use crate::cli::launch_files::{Chosen, files, framework, written};
-use crate::question::{Question, Subject};
-use meshwright_engine::cost::Costs;
-use meshwright_frameworks::Framework;
+use super::launch_files::{told, written};
+use super::{Outcome, output};
+use crate::question::{EmitQuestion, Question, framework};
 use meshwright_frameworks::emit::EmittedFile;
-use meshwright_planner::pools::Pooled;
-use meshwright_planner::space::{illegal, parse_plan};
 
 /// Arguments of `emit`.
 #[derive(Debug, clap::Args)]
@@ -71,55 +67,15 @@ impl clap::Args for Asked {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let framework = framework(&args.framework)?;
-    let (problem_args, text) = match (&args.from, &args.problem.0, &args.plan) {
+    framework(&args.framework)?;
+    let (problem, plan) = match (&args.from, &args.problem.0, &args.plan) {
         (Some(path), None, _) => earlier(path, args.rank)?,
         (Some(_), Some(_), _) => bail!("--from gives the model and the cluster; leave them out"),
         (None, Some(problem), Some(plan)) => (problem.clone(), plan.clone()),
         (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
-    let problem = match output::noted(problem_args.subject(Some(framework))?) {
-        Subject::Cluster(problem) => *problem,
-        Subject::Pools(pooled) => {
-            return over_pools(args, framework, &pooled, (&text, &problem_args.recipe_name(&pooled.joined()[0])));
-        }
-    };
-    let plan = parse_plan(&text, &problem).map_err(|why| anyhow!("--plan: {why}"))?;
-    let costs = Costs::new(&problem);
-    let mut rejections = Vec::new();
-    illegal(&costs, &plan, &mut rejections);
-    let refines = args.refine && rejections.is_empty(); // what is illegal is told with the files
-    let refined = if refines { Some(refined::expressible(framework.limits, &costs, &plan)?) } else { None };
-    let chosen = Chosen { plan: &plan, refined: refined.as_ref() };
-    let Some(files) = files(framework, &problem, &chosen, &problem_args.recipe_name(&problem)) else {
-        return Ok(Outcome::NoPlan);
-    };
-    put(args, &files)
-}
-
-/// Files of a plan over pools of heterogeneous GPUs, distributed in the fastest way that the framework runs.
-fn over_pools(
-    args: &Args,
-    framework: &'static Framework,
-    pooled: &Pooled,
-    (text, recipe): (&str, &str),
-) -> Result<Outcome> {
-    if args.refine {
-        bail!(
-            "--refine does not apply to pools of heterogeneous GPUs: layers of stages on pools are always \
-        optimised"
-        );
-    }
-    let plan = parse_plan(text, &pooled.joined()[0]).map_err(|why| anyhow!("--plan: {why}"))?;
-    let mixtures = pooled.ways(&plan);
-    if mixtures.is_empty() {
-        pooled::talk_of_reasons(pooled, &plan);
-        return Ok(Outcome::NoPlan);
-    }
-    match pooled::files(framework, pooled, &mixtures, recipe) {
-        Some(files) => put(args, &files),
-        None => Ok(Outcome::NoPlan),
-    }
+    let question = EmitQuestion { framework: args.framework.clone(), problem, plan, refine: args.refine };
+    told(question.answer()?).map_or(Ok(Outcome::NoPlan), |files| put(args, &files))
 }
 
 /// Writes the files to the requested folder, else prints them.

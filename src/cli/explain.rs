@@ -3,38 +3,27 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, bail};
 
 use super::format::OutputFormat;
 use super::progress::Progress;
 use super::why_not::why_not;
 use super::{Outcome, output, pooled};
-use crate::question::{Question, Subject, entry};
-use crate::report::{explain, json, placed, svg, trace};
+use crate::question::{ExplainQuestion, Explanation, Subject};
+use crate::report::{explain, placed, svg, trace};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
-use meshwright_engine::plan::text::parse_plan;
-use meshwright_engine::problem::Problem;
-use meshwright_frameworks as frameworks;
-use meshwright_planner::advice::{Prudence, advise};
 use meshwright_planner::pools::Pooled;
-use meshwright_planner::search::{SearchOptions, nearest_feasible};
-use meshwright_planner::space::{Rejection, can_be_sized, check};
+use meshwright_planner::search::nearest_feasible;
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
     #[command(flatten)]
-    problem: Question,
-    /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the plan that `plan` recommends].
-    #[arg(long, value_name = "PLAN")]
-    plan: Option<String>,
+    asked: ExplainQuestion,
     /// Second plan to compare, term by term; settings that it leaves open are completed in the fastest way.
     #[arg(long, value_name = "PLAN")]
     why_not: Option<String>,
-    /// Search for an order of hosts that makes the plan faster.
-    #[arg(long)]
-    place: bool,
     /// Name the function in the source code behind each term of time and tenant of memory.
     #[arg(long = "where")]
     origins: bool,
@@ -51,82 +40,67 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let problem = match output::noted(args.problem.subject(None)?) {
+    let asked = &args.asked;
+    let problem = match output::noted(asked.problem.subject(None)?) {
         Subject::Cluster(problem) => *problem,
         Subject::Pools(pooled) => return over_pools(args, &pooled),
     };
-    let costs = Costs::new(&problem);
-    let Some(plan) = plan_of(args, &problem)? else {
+    let progress = Progress::new();
+    let plan = asked.plan_on(&problem, &|done, all| {
+        progress.at(done, all);
+        ControlFlow::Continue(())
+    });
+    progress.finish();
+    let Some(plan) = plan? else {
         output::talk("no plan runs: `meshwright plan` says why");
         return Ok(Outcome::NoPlan);
     };
-    let rejections = check(&costs, &plan);
-    let evaluation = rejections.iter().all(has_price).then(|| costs.evaluate_simulated(&plan));
-    let footprints =
-        if evaluation.is_some() || can_be_sized(&plan, &problem) { costs.footprints(&plan) } else { Vec::new() };
-    let placed: Vec<_> = evaluation.iter().filter(|_| args.place).map(|_| entry(&costs, 1, &plan)).collect();
+    let explanation = Explanation::new(&problem, plan, asked.place);
+    let Explanation { costs, plan, rejections, evaluation, footprints, placed } = &explanation;
     let text = if args.format == OutputFormat::Json {
-        let document = json::explanation(&costs, evaluation.as_ref(), &footprints, &rejections)?
-            .with_arguments(&args.problem.resolved(&problem, None))?;
-        let told: Vec<_> = placed.iter().map(|entry| placed::PlacedDocument::new(&problem, entry)).collect();
-        if args.place { document.with("placed", &told)?.text()? } else { document.text()? }
+        explanation.document(asked)?
     } else {
         let mut sheets = Vec::new();
-        if let (Some(other), Some(winner)) = (&args.why_not, &evaluation) {
-            sheets.extend(why_not(&costs, winner, other)?);
+        if let (Some(other), Some(winner)) = (&args.why_not, evaluation) {
+            sheets.extend(why_not(costs, winner, other)?);
         }
-        if let Some(evaluation) = &evaluation {
+        if let Some(evaluation) = evaluation {
             sheets.push(explain::figures(&problem, evaluation));
             sheets.push(explain::waterfall(&problem, evaluation));
         }
         if !footprints.is_empty() {
-            sheets.push(explain::memory(&problem, &footprints));
+            sheets.push(explain::memory(&problem, footprints));
         }
         if !rejections.is_empty() {
-            sheets.push(explain::reasons(&rejections));
+            sheets.push(explain::reasons(rejections));
         }
         sheets.extend(args.origins.then(explain::origins));
-        sheets.extend(placed::sheet(&problem, &placed, 0.0));
+        sheets.extend(placed::sheet(&problem, placed, 0.0));
         output::sheets(&sheets, args.format)?
     };
     output::print(&text)?;
-    if let Some(why) = placed::nothing(&placed) {
+    if let Some(why) = placed::nothing(placed) {
         output::talk(&format!("--place: {why}"));
     }
-    pictures(args, &costs, &plan)?;
-    for rejection in &rejections {
+    pictures(args, costs, plan)?;
+    for rejection in rejections {
         output::talk(&format!("does not run: {rejection}"));
     }
     if !rejections.is_empty() {
-        nearest(&costs, &plan);
+        nearest(costs, plan);
     }
     Ok(if rejections.is_empty() { Outcome::Answered } else { Outcome::NoPlan })
 }
 
 /// Runs the command on pools, which it cannot draw or compare.
 fn over_pools(args: &Args, pooled: &Pooled) -> Result<Outcome> {
-    if args.why_not.is_some() || args.place || args.trace.is_some() || args.svg.is_some() {
+    if args.why_not.is_some() || args.asked.place || args.trace.is_some() || args.svg.is_some() {
         bail!(
             "--why-not, --place, --trace and --svg do not apply to pools of heterogeneous GPUs: name one pool's \
             own cluster"
         );
     }
-    pooled::explain(pooled, args.plan.as_deref(), args.format)
-}
-
-/// Requested plan, or the recommended one.
-fn plan_of(args: &Args, problem: &Problem) -> Result<Option<Plan>> {
-    if let Some(text) = &args.plan {
-        return parse_plan(text, problem).map(Some).map_err(|why| anyhow!("--plan: {why}"));
-    }
-    let progress = Progress::new();
-    let options = SearchOptions { top: 1, restrictions: frameworks::launchable(problem) };
-    let advice = advise(problem, &options, Prudence::default(), &|done, all| {
-        progress.at(done, all);
-        ControlFlow::Continue(())
-    });
-    progress.finish();
-    Ok(advice.plan().map(|evaluation| evaluation.plan.clone()))
+    pooled::explain(pooled, args.asked.plan.as_deref(), args.format)
 }
 
 /// Reports the nearest feasible plan on stderr.
@@ -160,10 +134,4 @@ fn pictures(args: &Args, costs: &Costs, plan: &Plan) -> Result<()> {
         write(file, svg::picture(costs.problem, &timeline))?;
     }
     Ok(())
-}
-
-/// Whether the cost of a plan with this rejection is defined: a plan that is too large has a cost, one whose degrees do not
-/// divide has none.
-fn has_price(rejection: &Rejection) -> bool {
-    rejection.is_of_memory()
 }

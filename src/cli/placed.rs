@@ -3,9 +3,8 @@
 use anyhow::Result;
 
 use super::format::OutputFormat;
-use super::launch_files::Chosen;
 use super::output;
-use crate::question::PlaceOptions;
+use crate::question::{Chosen, PlaceOptions};
 use crate::report::placed::{Entry, HOST_FILE, host_file, nothing, sentence, sheet};
 use crate::report::table;
 use meshwright_engine::plan::Plan;

@@ -10,11 +10,11 @@ use std::time::Instant;
 use anyhow::Result;
 
 use super::files::Existing;
-use super::launch_files::{self, Chosen};
+use super::launch_files;
 use super::plan_args::Args;
 use super::progress::Progress;
 use super::{Outcome, output, placed, pooled};
-use crate::question::{PlanAnswer, PlanQuestion, Subject, counts};
+use crate::question::{self, Chosen, PlanAnswer, PlanQuestion, Subject, counts};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Offload;
 use meshwright_engine::problem::Problem;
@@ -55,7 +55,7 @@ fn solve(
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let written = args.emit.as_deref().map(launch_files::framework).transpose()?;
+    let written = args.emit.as_deref().map(question::framework).transpose()?;
     let question = args.question();
     let framework = args.plans.framework.as_deref().map_or(written, frameworks::named);
     let (unlimited, risk) = args.problem.split_risk()?;
@@ -84,10 +84,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (Some(framework), Some(folder), Some(chosen)) => {
             let (plan, hosts) = placed::files(&args.plans.place, problem, placed, &chosen).unzip();
             let chosen = Chosen { plan: plan.as_ref().unwrap_or(chosen.plan), ..chosen };
-            let Some(mut files) = launch_files::files(framework, problem, &chosen, &args.problem.recipe_name(problem))
-            else {
-                return Ok(Outcome::NoPlan);
-            };
+            let files = chosen.files(framework, problem, &args.problem.recipe_name(problem));
+            let Some(mut files) = launch_files::told(files) else { return Ok(Outcome::NoPlan) };
             files.extend(hosts);
             launch_files::written(folder, &files, Existing::from_force(args.force))?;
             Ok(Outcome::Answered)

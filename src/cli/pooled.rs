@@ -1,23 +1,17 @@
 //! `meshwright plan` and `explain` on pools of heterogeneous GPUs.
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, bail};
 
 use super::files::Existing;
 use super::format::OutputFormat;
 use super::plan_args::Args;
 use super::{Outcome, launch_files, output};
-use crate::question::Minimised;
-use crate::report::hosts::told;
+use crate::question::{self, Minimised};
 use crate::report::{explain, pools, pools_document, table};
-use meshwright_engine::cost::Costs;
-use meshwright_engine::plan::{Plan, RankOrder};
 use meshwright_frameworks::Framework;
-use meshwright_frameworks::emit::{EmittedFile, Request, emit as emit_files};
-use meshwright_planner::pools::hosts::hosts;
-use meshwright_planner::pools::{Mixture, Pooled, PooledAnswer, Way};
-use meshwright_planner::refine::pools::ONE_WAY;
+use meshwright_frameworks::emit::EmittedFile;
+use meshwright_planner::pools::{Mixture, Pooled};
 use meshwright_planner::search::SearchOptions;
-use meshwright_planner::space::{Restrictions, check, parse_plan};
 
 /// Runs `plan` on pools.
 pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) -> Result<Outcome> {
@@ -47,7 +41,7 @@ pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) 
     if answer.mixtures.is_empty() {
         return Ok(Outcome::NoPlan);
     }
-    let asked = args.emit.as_deref().map(launch_files::framework).transpose()?.zip(args.out.as_ref());
+    let asked = args.emit.as_deref().map(question::framework).transpose()?.zip(args.out.as_ref());
     if let Some((framework, folder)) = asked {
         let recipe = args.problem.recipe_name(&pooled.joined()[0]);
         let Some(files) = files(framework, pooled, &answer.mixtures, &recipe) else { return Ok(Outcome::NoPlan) };
@@ -56,86 +50,41 @@ pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) 
     Ok(Outcome::Answered)
 }
 
-/// The files of the fastest mixture that a framework can express; none where it can express none, and the reasons on stderr.
+/// The files of the fastest mixture that a framework can express; none where it can express none, and the reason on stderr.
 pub fn files(
     framework: &'static Framework,
     pooled: &Pooled,
     mixtures: &[Mixture],
     recipe: &str,
 ) -> Option<Vec<EmittedFile>> {
-    let mut refusals = Vec::new();
-    for mixture in mixtures {
-        match of_mixture(framework, pooled, mixture, recipe) {
-            Ok(files) => {
-                if !refusals.is_empty() {
-                    output::talk(&format!(
-                        "the files are for `{}`: {framework} cannot express the faster plans",
-                        mixture.plan
-                    ));
-                }
-                return Some(files);
-            }
-            Err(why) => refusals.push(why),
+    match question::files(framework, pooled, mixtures, recipe) {
+        Ok((files, note)) => {
+            note.iter().for_each(|note| output::talk(note));
+            Some(files)
+        }
+        Err(why) => {
+            output::talk(&why);
+            None
         }
     }
-    output::talk(refusals.first().map_or("no plan uses all pools", String::as_str));
-    None
-}
-
-fn of_mixture(
-    framework: &'static Framework,
-    pooled: &Pooled,
-    mixture: &Mixture,
-    recipe: &str,
-) -> Result<Vec<EmittedFile>, String> {
-    if !mixture.way.runs(framework.family()) {
-        return Err(format!("{framework} gives every replica the same number of micro-batches: {}", mixture.plan));
-    }
-    let hosts = hosts(pooled, mixture).map_err(|why| why.to_string())?;
-    let (heading, told) = told(pooled, mixture, &hosts);
-    let staged = match &mixture.way {
-        Way::Replicas { .. } => None,
-        Way::Stages { refined, .. } => Some(&refined.staged),
-    };
-    let problem = &pooled.joined()[mixture.slowest];
-    let other =
-        pooled.joined().iter().find_map(|problem| framework.limits.problem_obstacles(problem).into_iter().next());
-    if let Some(obstacle) = other {
-        return Err(format!("{framework} cannot run this: {obstacle}"));
-    }
-    let (costs, evaluation) = (Costs::new(problem), mixture.evaluation(mixture.slowest));
-    let pools = Some((heading.as_str(), told.as_slice()));
-    emit_files(framework, &Request { recipe: Some(recipe), staged, pools, ..Request::new(&costs, &evaluation) })
-        .map_err(|refusal| refusal.to_string())
 }
 
 /// Runs `explain` on pools: all distributions of one plan, with the fastest in detail; without a plan, the best mixture.
 pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Result<Outcome> {
-    let problem = &pooled.joined()[0];
-    let (mixtures, priced) = if let Some(text) = plan {
-        let plan = parse_plan(text, problem).map_err(|why| anyhow!("--plan: {why}"))?;
-        let ways = pooled.ways(&plan);
-        if ways.is_empty() {
-            talk_of_reasons(pooled, &plan);
+    let answer = match question::mixtures(pooled, plan)? {
+        Ok(answer) => answer,
+        Err(reasons) => {
+            reasons.iter().for_each(|why| output::talk(why));
             return Ok(Outcome::NoPlan);
         }
-        let priced = ways.len();
-        (ways, priced)
-    } else {
-        let answer = pooled.answer(&SearchOptions { top: 1, restrictions: Restrictions::default() });
-        (answer.mixtures, answer.priced)
     };
-    let Some(best) = mixtures.first() else {
-        output::talk("no plan uses all pools: `meshwright plan` says more");
-        return Ok(Outcome::NoPlan);
-    };
+    let best = &answer.mixtures[0];
     let mut sheets = vec![explain::waterfall(&pooled.joined()[best.slowest], &best.evaluation(best.slowest))];
     for (at, (pool, problem)) in pooled.cluster().pools.iter().zip(pooled.joined()).enumerate() {
         let mut memory = explain::memory(problem, &best.ranks_of(at));
         memory.title = format!("pool {}: {}", pool.name, memory.title);
         sheets.push(memory);
     }
-    let answer = PooledAnswer { mixtures, beyond: None, alone: Vec::new(), priced };
     let text = if format == OutputFormat::Json {
         pools_document::json(pooled, &answer)?.text()?
     } else {
@@ -144,27 +93,6 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
     };
     output::print(&text)?;
     Ok(Outcome::Answered)
-}
-
-/// Reports on stderr why a plan cannot use the pools.
-pub fn talk_of_reasons(pooled: &Pooled, plan: &Plan) {
-    let mut told = false;
-    for (pool, problem) in pooled.cluster().pools.iter().zip(pooled.joined()) {
-        for rejection in check(&Costs::new(problem), plan) {
-            told = true;
-            output::talk(&format!("does not run on pool {}: {rejection}", pool.name));
-        }
-    }
-    if plan.schedule.is_bidirectional() && plan.order == RankOrder::PipelineOutermost {
-        told = true;
-        output::talk(&format!("stages do not run on pools: {ONE_WAY}"));
-    }
-    if !told {
-        output::talk(
-            "does not run: neither tp·cp·pp (replicas on pools, order=tp-cp-ep-pp-dp) nor tp·cp·dp (stages on pools) divides the GPUs \
-             of every pool, or its groups leave one",
-        );
-    }
 }
 
 /// Refuses options that are not supported with pools, one line each.

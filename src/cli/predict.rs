@@ -4,15 +4,15 @@ use meshwright_engine::units::significant;
 use std::fs::File;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 use serde_json::Value;
 
 use super::{Outcome, output};
-use crate::question::FitChoice;
+use crate::question::RunConstants;
 use crate::report::{Sheet, csv, table};
 use meshwright_lab::runs::{self, Row};
-use meshwright_planner::catalog::{EntryKind, Overrides};
+use meshwright_planner::catalog::Overrides;
 
 /// Output format of predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -33,10 +33,7 @@ pub struct RunsArgs {
     #[arg(long, value_name = "FILE")]
     runs: PathBuf,
     #[command(flatten)]
-    fit: FitChoice,
-    /// Override one value for every row: gpu.…, stack.…
-    #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    constants: RunConstants,
 }
 
 impl RunsArgs {
@@ -47,11 +44,7 @@ impl RunsArgs {
 
     /// Rows of the file, and the catalogue overrides.
     pub fn load(&self) -> Result<(Vec<Row>, Overrides)> {
-        let sets = self.fit.over(Overrides::parse(&self.set)?)?;
-        if let Some(setting) = [EntryKind::Model, EntryKind::Cluster].into_iter().find_map(|kind| sets.of(kind).next())
-        {
-            bail!("--set {}: the rows give model and cluster; only gpu.… and stack.… can be set", setting.item);
-        }
+        let sets = self.constants.overrides()?;
         let origin = self.runs.display().to_string();
         let file = File::open(&self.runs).with_context(|| format!("{origin}: cannot be read"))?;
         Ok((runs::read(file).with_context(|| origin)?, sets))

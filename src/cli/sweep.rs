@@ -11,14 +11,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::format::OutputFormat;
 use super::output::talk;
 use super::{Outcome, output};
-use crate::report::{Sheet, json, page, sweep as sheets, sweep_csv, table};
-use crate::sweep::fleet::{self, Fleet, FleetProof, NoFleet};
-use crate::sweep::insight::{self, BreakEven, Marginal};
+use crate::question::SweepAnswer;
+use crate::report::{Sheet, page, sweep as sheets, sweep_csv, table};
 use crate::sweep::record::Record;
 use crate::sweep::select::Selection;
 use crate::sweep::store::{self, Done, Store};
-use crate::sweep::tornado::{self, Bar};
-use crate::sweep::{Choice, Shard, Sweep, front, run, solve};
+use crate::sweep::{Shard, Sweep, run};
 
 /// Arguments of `sweep`.
 #[derive(Debug, clap::Args)]
@@ -187,35 +185,6 @@ fn merged(args: &MergeArgs) -> Result<Outcome> {
     answer(&sweep, &Selection::read(&target)?, Some((&args.out, &target)), args.top, args.format)
 }
 
-/// Answer of a sweep: records, fronts, comparisons and purchase.
-struct Answer {
-    break_even: Vec<BreakEven>,
-    marginals: Vec<Marginal>,
-    tornado: Option<(usize, Vec<Bar>)>,
-    fleet: Option<Result<Fleet, NoFleet>>,
-}
-
-fn drawn(sweep: &Sweep, selection: &Selection) -> Answer {
-    let records = &selection.records;
-    let cheapest = selection.cheapest().first().copied();
-    let tornado = cheapest.and_then(|at| {
-        let choice = sweep.option(records[at].option)?;
-        let solved = solve::machine(sweep, &Choice::machine(&choice)).ok()?;
-        Some((at, tornado::bars(sweep, &choice, &solved)))
-    });
-    Answer {
-        break_even: insight::break_even(records),
-        marginals: if selection.is_whole { insight::marginals(sweep, records) } else { Vec::new() },
-        tornado,
-        fleet: sweep.wanted.as_ref().map(|wanted| {
-            let bought = fleet::buy(sweep, wanted, records)?;
-            // Only the fronts and the cheapest options of a large sweep are in memory, so nothing is proved of the others.
-            let proof = if selection.is_whole { bought.proof } else { FleetProof::Within(f64::INFINITY) };
-            Ok(Fleet { proof, ..bought })
-        }),
-    }
-}
-
 fn answer(
     sweep: &Sweep,
     selection: &Selection,
@@ -223,7 +192,8 @@ fn answer(
     top: usize,
     format: OutputFormat,
 ) -> Result<Outcome> {
-    let Answer { break_even, marginals, tornado, fleet } = drawn(sweep, selection);
+    let answer = SweepAnswer::new(sweep, selection);
+    let SweepAnswer { front, break_even, marginals, tornado, fleet } = &answer;
     let records = &selection.records;
     if let Some((folder, results)) = written {
         sweep_csv::write(sweep, results, &folder.join("results.csv"))?;
@@ -231,38 +201,26 @@ fn answer(
         crate::report::sweep_parquet::write(sweep, results, &folder.join("results.parquet"))?;
         let beside = page::Beside {
             counts: (selection.all, selection.infeasible),
-            break_even: &break_even,
-            marginals: &marginals,
+            break_even,
+            marginals,
             tornado: tornado.as_ref().map(|(at, bars)| (*at, bars.as_slice())),
-            fleet: fleet.as_ref().and_then(|fleet| fleet.as_ref().ok()),
+            fleet: answer.bought(),
         };
         let path = folder.join("page.html");
         let page = page::render(sweep, records, &beside)?;
         std::fs::write(&path, page).with_context(|| format!("{}: cannot be written", path.display()))?;
         talk(&format!("wrote {}, results.csv and page.html", results.display()));
     }
-    let on_front = front::of(records, |totals| (totals.days, totals.cost_usd));
-    let mut shown = on_front.clone();
-    shown.extend(selection.cheapest().into_iter().take(top).filter(|at| !on_front.contains(at)));
+    let mut shown = front.clone();
+    shown.extend(selection.cheapest().into_iter().take(top).filter(|at| !front.contains(at)));
     let text = match format {
-        OutputFormat::Json => json::text(&serde_json::json!({
-            "schema": json::SCHEMA,
-            "sweep": sweep.name,
-            "digest": sweep.digest,
-            "options": selection.all,
-            "infeasible": selection.infeasible,
-            "front": on_front.iter().map(|at| records[*at].option).collect::<Vec<_>>(),
-            "records": records,
-            "break_even": break_even,
-            "marginals": marginals,
-            "fleet": fleet.as_ref().and_then(|fleet| fleet.as_ref().ok()),
-        }))?,
+        OutputFormat::Json => answer.document(sweep, selection)?,
         OutputFormat::Csv => sweep_csv::text(sweep, records)?,
         OutputFormat::Table | OutputFormat::Markdown => {
             let title = format!("{}: the Pareto front of dollars and days (*), and the cheapest options", sweep.name);
-            let options = sheets::options(title, records, &shown, &on_front);
+            let options = sheets::options(title, records, &shown, front);
             let (head, mut list) = if format == OutputFormat::Table {
-                (at_a_glance(&options, records, &on_front, selection.cheapest().first().copied()), Vec::new())
+                (at_a_glance(&options, records, front, selection.cheapest().first().copied()), Vec::new())
             } else {
                 (String::new(), vec![options])
             };
@@ -270,12 +228,12 @@ fn answer(
                 list.push(sheets::infeasible(records, top));
             }
             if !break_even.is_empty() {
-                list.push(sheets::break_even(&break_even));
+                list.push(sheets::break_even(break_even));
             }
             if !marginals.is_empty() {
-                list.push(sheets::marginals(&marginals));
+                list.push(sheets::marginals(marginals));
             }
-            if let (Some(Ok(fleet)), Some(wanted)) = (&fleet, &sweep.wanted) {
+            if let (Some(Ok(fleet)), Some(wanted)) = (fleet, &sweep.wanted) {
                 list.push(sheets::fleet(fleet, wanted.goal));
             }
             head + &output::sheets(&list, format)?
@@ -283,14 +241,14 @@ fn answer(
     };
     output::print(&text)?;
     match fleet {
-        Some(Ok(fleet)) => talk(&sheets::bought(&fleet)),
+        Some(Ok(fleet)) => talk(&sheets::bought(fleet)),
         Some(Err(why)) => {
             talk(&why.to_string());
             return Ok(Outcome::NoPlan);
         }
         None => {}
     }
-    if on_front.is_empty() {
+    if front.is_empty() {
         talk("no option is feasible");
         return Ok(Outcome::NoPlan);
     }

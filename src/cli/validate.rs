@@ -4,16 +4,16 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
-use serde::Serialize;
 
 use super::format::OutputFormat;
 use super::predict::RunsArgs;
 use super::{Outcome, output};
-use crate::report::{json, scatter, validate as sheets};
+use crate::question::validation;
+use crate::report::{scatter, validate as sheets};
 use meshwright_lab::runs;
 use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::samples;
-use meshwright_lab::validate::{Report, cross, score};
+use meshwright_lab::validate::{cross, score};
 
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]
@@ -41,16 +41,6 @@ pub struct Args {
     format: OutputFormat,
 }
 
-#[derive(Serialize)]
-struct Document<'a> {
-    schema: u32,
-    fit: String,
-    cross_validated: bool,
-    only: &'a [String],
-    #[serde(flatten)]
-    report: &'a Report,
-}
-
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     let filters: Vec<Filter> = args
@@ -76,13 +66,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     }
     let fit = sets.fit().map_or("none", |fit| fit.name.as_str()).to_owned();
     let text = match args.format {
-        OutputFormat::Json => json::text(&Document {
-            schema: json::SCHEMA,
-            fit: fit.clone(),
-            cross_validated: args.cross_validated,
-            only: &args.only,
-            report: &report,
-        })?,
+        OutputFormat::Json => validation(&fit, args.cross_validated, &args.only, &report)?,
         OutputFormat::Table | OutputFormat::Markdown | OutputFormat::Csv => {
             let mut all = vec![sheets::time(&report)];
             if !report.memory.is_empty() {

@@ -4,6 +4,8 @@ use std::path::PathBuf;
 
 use meshwright_engine::money::MoneyError;
 use meshwright_engine::problem::ProblemError;
+use meshwright_frameworks::import::ImportError;
+use meshwright_lab::runs::RunsError;
 use meshwright_planner::catalog::CatalogError;
 
 /// Reason why a question cannot be asked; its text names the option or the file, and often a remedy.
@@ -18,6 +20,12 @@ pub enum QuestionError {
     /// The market has no price for the GPUs.
     #[error(transparent)]
     Money(#[from] MoneyError),
+    /// A launch file does not parse, or launches no training.
+    #[error(transparent)]
+    Import(#[from] ImportError),
+    /// A file of runs is invalid.
+    #[error(transparent)]
+    Runs(#[from] RunsError),
     /// A calibration file does not apply.
     #[error("--calibration {}: {why}", path.display())]
     Calibration {

@@ -15,29 +15,46 @@
 //! ```
 
 mod answer;
+mod budget;
 mod calibration;
 mod defaults;
 mod economy;
+mod emit;
 mod error;
+mod explain;
+mod launch;
+mod lint;
+mod measured;
 mod names;
 mod noted;
 mod options;
 mod place;
 mod plan;
+mod pooled;
 mod recipe;
 mod refine;
+mod runs;
 mod search;
 mod subject;
+mod sweep;
 
 pub use answer::{PlanAnswer, PlanQuestion};
+pub use budget::{BudgetAnswer, BudgetQuestion, RecipeBudget};
 pub use economy::{CheckpointMode, Economy, EconomyOptions, Minimised, terms};
+pub use emit::{Chosen, EmitQuestion, FilesOrReasons, framework};
 pub use error::QuestionError;
+pub use explain::{ExplainQuestion, Explanation};
+pub use launch::{ImportQuestion, LaunchFile};
+pub use lint::{LintQuestion, LintResult};
 pub use names::{Precision, Profile};
 pub use noted::Noted;
 pub use options::{FitChoice, Question, QuestionOptions};
 pub use place::{PlaceOptions, entry};
 pub use plan::PlanOptions;
+pub use pooled::{files, mixtures};
 pub use recipe::recipe;
 pub use refine::RefineOptions;
+pub use runs::{PredictQuestion, RunConstants, ValidateQuestion, validation};
 pub use search::{Found, counts};
 pub use subject::Subject;
+pub use sweep::SweepAnswer;

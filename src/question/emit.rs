@@ -1,0 +1,171 @@
+//! Question of `emit`: a plan as the files that a framework's launcher reads.
+
+use serde::Deserialize;
+
+use super::error::QuestionError;
+use super::noted::Noted;
+use super::options::Question;
+use super::pooled;
+use super::subject::Subject;
+use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_frameworks::emit::{EmittedFile, Request, emit};
+use meshwright_frameworks::{self as frameworks, Framework};
+use meshwright_planner::catalog;
+use meshwright_planner::limits::Limits;
+use meshwright_planner::refine::ranking::{MOST_STAGES, RefinedEntry};
+use meshwright_planner::refine::{Freedom, Options, Refined, refine};
+use meshwright_planner::space::{Rejection, check, illegal, parse_plan};
+
+/// Question of `emit`: a problem, a plan of it, and the framework whose files are asked for.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EmitQuestion {
+    /// Name of the framework.
+    pub framework: String,
+    /// Model, cluster, workload and stack.
+    pub problem: Question,
+    /// Plan as text; dp follows from the cluster.
+    pub plan: String,
+    /// Whether to optimise the layers of every stage first.
+    #[serde(default)]
+    pub refine: bool,
+}
+
+/// Plan to write, with its stages if they were optimised.
+#[derive(Clone, Copy, Debug)]
+pub struct Chosen<'a> {
+    /// Plan in the ranking.
+    pub plan: &'a Plan,
+    /// Optimised stages with their cost.
+    pub refined: Option<&'a Refined>,
+}
+
+/// Launch files, or the lines that say why there are none.
+pub type FilesOrReasons = Result<Vec<EmittedFile>, Vec<String>>;
+
+impl<'a> Chosen<'a> {
+    /// The best plan, with its refined stages if those are faster; without a best plan, the first whose stages fit.
+    pub fn best(best: Option<&'a Evaluation>, refined: &'a [RefinedEntry]) -> Option<Self> {
+        let mut fitting = refined.iter().filter_map(|entry| Some((&entry.plan, entry.outcome.as_ref().ok()?)));
+        match best {
+            Some(best) => {
+                let stages = fitting.find(|(plan, stages)| **plan == best.plan && stages.step() < best.step.total());
+                Some(Self { plan: &best.plan, refined: stages.map(|(_, stages)| stages) })
+            }
+            None => fitting.next().map(|(plan, stages)| Self { plan, refined: Some(stages) }),
+        }
+    }
+
+    /// The files of the plan, with a warning if it is predicted not to fit; the reasons where it is illegal or the framework cannot
+    /// express it.
+    pub fn files(&self, framework: &'static Framework, problem: &Problem, recipe: &str) -> Noted<FilesOrReasons> {
+        let costs = Costs::new(problem);
+        let (too_large, illegal): (Vec<Rejection>, Vec<Rejection>) =
+            check(&costs, self.plan).into_iter().partition(Rejection::is_of_memory);
+        if !illegal.is_empty() {
+            let reasons = illegal.iter().map(|rejection| format!("does not run: {rejection}")).collect();
+            return Noted { value: Err(reasons), notes: Vec::new() };
+        }
+        let evaluation = self
+            .refined
+            .map_or_else(|| costs.evaluate_simulated(self.plan), |refined| refined.price.evaluation.clone());
+        let staged = self.refined.map(|refined| &refined.staged);
+        match emit(framework, &Request { recipe: Some(recipe), staged, ..Request::new(&costs, &evaluation) }) {
+            Ok(files) => {
+                let warned = too_large.iter().filter(|_| staged.is_none());
+                let notes = warned.map(|rejection| format!("warning: predicted not to fit: {rejection}")).collect();
+                Noted { value: Ok(files), notes }
+            }
+            Err(refusal) => Noted { value: Err(vec![refusal.to_string()]), notes: Vec::new() },
+        }
+    }
+}
+
+/// Framework by name; an error suggests the nearest name.
+///
+/// # Errors
+///
+/// No framework has the name.
+pub fn framework(name: &str) -> Result<&'static Framework, QuestionError> {
+    frameworks::named(name).ok_or_else(|| {
+        let names = frameworks::names;
+        let nearest = catalog::nearest(name, names());
+        let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        QuestionError::refused(format!(
+            "there is no framework `{name}` to write files for{nearest}\n\nhint: there are: {}",
+            names().collect::<Vec<_>>().join(", ")
+        ))
+    })
+}
+
+/// Refined stages of one plan that a framework can express; each stage chooses its recomputation if the framework's options
+/// allow that.
+///
+/// # Errors
+///
+/// The reason why no stages fit, or why the framework cannot express them.
+fn expressible(limits: &Limits, costs: &Costs, plan: &Plan) -> Result<Refined, QuestionError> {
+    if !limits.names_stages {
+        return Err(QuestionError::refused(format!(
+            "{limits} cannot assign layers to individual stages\n\nhint: leave out --refine"
+        )));
+    }
+    let stages = plan.layout.pp * plan.schedule.virtual_stages();
+    if stages > MOST_STAGES {
+        return Err(QuestionError::refused(format!(
+            "the plan has {stages} stages; with more than {MOST_STAGES}, a stage has only a layer or two, which \
+            leaves little to optimise\n\nhint: leave out --refine, or lower vpp"
+        )));
+    }
+    let options = Options { offloads: vec![plan.offload], ..Options::default() };
+    let free = refine(costs, plan, &options);
+    if let Ok(refined) = &free
+        && limits.stages_obstacle(&refined.staged).is_none()
+    {
+        return free.map_err(|why| QuestionError::refused(why.to_string()));
+    }
+    let freedom = Freedom { recompute: false, ..Freedom::default() };
+    refine(costs, plan, &Options { freedom, ..options }).map_err(|why| QuestionError::refused(why.to_string()))
+}
+
+impl EmitQuestion {
+    /// Launch files of the plan, or the reasons why there are none; with notes on what was assumed.
+    ///
+    /// # Errors
+    ///
+    /// The question is invalid.
+    pub fn answer(&self) -> Result<Noted<FilesOrReasons>, QuestionError> {
+        let framework = framework(&self.framework)?;
+        let Noted { value: subject, mut notes } = self.problem.subject(Some(framework))?;
+        match subject {
+            Subject::Pools(_) if self.refine => Err(QuestionError::refused(
+                "--refine does not apply to pools of heterogeneous GPUs: layers of stages on pools are always optimised",
+            )),
+            Subject::Pools(pooled) => {
+                let recipe = self.problem.recipe_name(&pooled.joined()[0]);
+                let value = pooled::mixtures(&pooled, Some(&self.plan))?.and_then(|answer| {
+                    let (files, note) =
+                        pooled::files(framework, &pooled, &answer.mixtures, &recipe).map_err(|why| vec![why])?;
+                    notes.extend(note);
+                    Ok(files)
+                });
+                Ok(Noted { value, notes })
+            }
+            Subject::Cluster(problem) => {
+                let plan =
+                    parse_plan(&self.plan, &problem).map_err(|why| QuestionError::refused(format!("--plan: {why}")))?;
+                let costs = Costs::new(&problem);
+                let mut rejections = Vec::new();
+                illegal(&costs, &plan, &mut rejections);
+                let refines = self.refine && rejections.is_empty(); // what is illegal is told with the files
+                let refined = if refines { Some(expressible(framework.limits, &costs, &plan)?) } else { None };
+                let chosen = Chosen { plan: &plan, refined: refined.as_ref() };
+                let files = chosen.files(framework, &problem, &self.problem.recipe_name(&problem));
+                notes.extend(files.notes);
+                Ok(Noted { value: files.value, notes })
+            }
+        }
+    }
+}

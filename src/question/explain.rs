@@ -1,0 +1,127 @@
+//! Question of `explain`: one plan in detail.
+
+use serde::Deserialize;
+
+use super::error::QuestionError;
+use super::noted::Noted;
+use super::options::Question;
+use super::place::entry;
+use super::pooled;
+use super::subject::Subject;
+use crate::report::{json, placed, pools_document};
+use meshwright_engine::cost::{Costs, Evaluation, Footprint};
+use meshwright_engine::plan::Plan;
+use meshwright_engine::plan::text::parse_plan;
+use meshwright_engine::problem::Problem;
+use meshwright_frameworks as frameworks;
+use meshwright_planner::advice::{Control, Prudence, advise};
+use meshwright_planner::search::SearchOptions;
+use meshwright_planner::space::{Rejection, can_be_sized, check};
+
+/// Question of `explain`: a problem, and the plan to show.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[serde(deny_unknown_fields)]
+pub struct ExplainQuestion {
+    /// Model, cluster, workload and stack.
+    #[cfg_attr(feature = "cli", command(flatten))]
+    pub problem: Question,
+    /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster [default: the plan that `plan` recommends].
+    #[cfg_attr(feature = "cli", arg(long, value_name = "PLAN"))]
+    #[serde(default)]
+    pub plan: Option<String>,
+    /// Search for an order of hosts that makes the plan faster.
+    #[cfg_attr(feature = "cli", arg(long))]
+    #[serde(default)]
+    pub place: bool,
+}
+
+/// One plan in detail.
+pub struct Explanation<'p> {
+    /// Cost functions of the problem.
+    pub costs: Costs<'p>,
+    /// The plan.
+    pub plan: Plan,
+    /// Reasons why the plan does not run.
+    pub rejections: Vec<Rejection>,
+    /// Step time and memory; none of a plan whose degrees do not divide.
+    pub evaluation: Option<Evaluation>,
+    /// Memory by pipeline rank; empty of a plan that has none.
+    pub footprints: Vec<Footprint>,
+    /// Order of hosts, if it was asked for.
+    pub placed: Vec<placed::Entry>,
+}
+
+impl<'p> Explanation<'p> {
+    /// Cost and memory of a plan, and the reasons why it does not run.
+    pub fn new(problem: &'p Problem, plan: Plan, place: bool) -> Self {
+        let costs = Costs::new(problem);
+        let rejections = check(&costs, &plan);
+        // A plan that is too large has a cost, one whose degrees do not divide has none.
+        let priced = rejections.iter().all(Rejection::is_of_memory);
+        let evaluation = priced.then(|| costs.evaluate_simulated(&plan));
+        let footprints =
+            if evaluation.is_some() || can_be_sized(&plan, problem) { costs.footprints(&plan) } else { Vec::new() };
+        let placed = evaluation.iter().filter(|_| place).map(|_| entry(&costs, 1, &plan)).collect();
+        Self { costs, plan, rejections, evaluation, footprints, placed }
+    }
+
+    /// JSON document of the answer to a question.
+    ///
+    /// # Errors
+    ///
+    /// A value has no JSON form.
+    pub fn document(&self, question: &ExplainQuestion) -> serde_json::Result<String> {
+        let Self { costs, rejections, evaluation, footprints, .. } = self;
+        let document = json::explanation(costs, evaluation.as_ref(), footprints, rejections)?
+            .with_arguments(&question.problem.resolved(costs.problem, None))?;
+        if !question.place {
+            return document.text();
+        }
+        let told: Vec<_> = self.placed.iter().map(|entry| placed::PlacedDocument::new(costs.problem, entry)).collect();
+        document.with("placed", &told)?.text()
+    }
+}
+
+impl ExplainQuestion {
+    /// The named plan, or the recommended one; none if no plan runs.
+    ///
+    /// # Errors
+    ///
+    /// The text is no plan of the problem.
+    pub fn plan_on(&self, problem: &Problem, control: &Control) -> Result<Option<Plan>, QuestionError> {
+        if let Some(text) = &self.plan {
+            let plan = parse_plan(text, problem).map_err(|why| QuestionError::refused(format!("--plan: {why}")))?;
+            return Ok(Some(plan));
+        }
+        let options = SearchOptions { top: 1, restrictions: frameworks::launchable(problem) };
+        let advice = advise(problem, &options, Prudence::default(), control);
+        Ok(advice.plan().map(|evaluation| evaluation.plan.clone()))
+    }
+
+    /// JSON document of the answer, the same as `explain --format json` prints, with notes on what was assumed. `control` is told
+    /// the progress of a search for the recommended plan, and may end it early.
+    ///
+    /// # Errors
+    ///
+    /// The question is invalid, or no plan runs.
+    pub fn answer(&self, control: &Control) -> Result<Noted<String>, QuestionError> {
+        let Noted { value: subject, notes } = self.problem.subject(None)?;
+        let value = match subject {
+            Subject::Cluster(problem) => {
+                let plan = self.plan_on(&problem, control)?;
+                let plan = plan.ok_or_else(|| QuestionError::refused("no plan runs: `plan` says why"))?;
+                Explanation::new(&problem, plan, self.place).document(self)?
+            }
+            Subject::Pools(_) if self.place => {
+                return Err(QuestionError::refused("--place does not apply to pools of heterogeneous GPUs"));
+            }
+            Subject::Pools(pooled) => {
+                let answer = pooled::mixtures(&pooled, self.plan.as_deref())?
+                    .map_err(|reasons| QuestionError::refused(reasons.join("\n")))?;
+                pools_document::json(&pooled, &answer)?.text()?
+            }
+        };
+        Ok(Noted { value, notes })
+    }
+}

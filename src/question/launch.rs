@@ -1,0 +1,149 @@
+//! Launch files that `import` and `lint` read, and the question of `import`.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use super::error::QuestionError;
+use crate::report::import as report;
+use meshwright_frameworks::import::{self, Context, FileKind, Imported, Severity};
+use meshwright_planner::catalog::{self, Overrides};
+
+/// Flags that name a file to import and complete what it leaves open.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[serde(deny_unknown_fields)]
+pub struct LaunchFile {
+    /// Launch script, Megatron argument list, or framework configuration.
+    pub file: PathBuf,
+    /// Kind of file [default: by its name and content].
+    #[cfg_attr(feature = "cli", arg(long, value_name = "KIND"))]
+    #[serde(default)]
+    pub kind: Option<String>,
+    /// Environment variable of the script: NAME=value.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "NAME=VALUE"))]
+    #[serde(default)]
+    pub var: Vec<String>,
+    /// Vocabulary size, if only the tokenizer determines it.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..)))]
+    #[serde(default)]
+    pub vocab: Option<u32>,
+    /// Model, if the file describes none: a name, a TOML file, or a Hugging Face config.json.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "MODEL"))]
+    #[serde(default)]
+    pub model: Option<String>,
+    /// Content of the file, instead of what is on disk.
+    #[cfg_attr(feature = "cli", arg(skip))]
+    #[serde(default)]
+    pub text: Option<String>,
+}
+
+/// Number of parent folders in which to look for a file that a script names.
+const FOLDERS_ABOVE: usize = 8;
+
+/// Largest file to read; launch files have kilobytes.
+const LARGEST: u64 = 16 * 1024 * 1024;
+
+fn text_of(path: &Path) -> Result<String, QuestionError> {
+    let unreadable = |why: std::io::Error| QuestionError::refused(format!("{}: cannot be read: {why}", path.display()));
+    let size = std::fs::metadata(path).map_err(unreadable)?.len();
+    if size > LARGEST {
+        let shown = path.display();
+        return Err(QuestionError::refused(format!("{shown}: {size} bytes are more than any launch file has")));
+    }
+    String::from_utf8(std::fs::read(path).map_err(unreadable)?)
+        .map_err(|why| QuestionError::refused(format!("{}: it is not text: {why}", path.display())))
+}
+
+impl LaunchFile {
+    /// Name of the file as given.
+    pub fn name(&self) -> String {
+        self.file.display().to_string()
+    }
+
+    /// Model, workload and plan of the file, and what it leaves open; `arguments` are those of the script.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or holds nothing that launches training.
+    pub fn read(&self, arguments: &[String]) -> Result<Imported, QuestionError> {
+        let text = self.text.as_ref().map_or_else(|| text_of(&self.file), |text| Ok(text.clone()))?;
+        let name = self.name();
+        let kind = self.kind.as_deref().map(kind).transpose()?.unwrap_or_else(|| import::kind_of(&name, &text));
+        let variables = self.var.iter().map(|item| {
+            let (name, value) = item
+                .split_once('=')
+                .ok_or_else(|| QuestionError::refused(format!("--var {item}: write NAME=VALUE")))?;
+            Ok((name.trim_start_matches('$').to_owned(), value.to_owned()))
+        });
+        let variables = variables.collect::<Result<Vec<_>, QuestionError>>()?;
+        let folder = self.file.parent().map(Path::to_path_buf).unwrap_or_default();
+        let files = |name: &str| {
+            // next to the script, in the working directory, or in a parent folder of the script, since most scripts are
+            // started from the root of their repository
+            let above = folder.ancestors().skip(1).take(FOLDERS_ABOVE).map(|folder| folder.join(name));
+            let places = [folder.join(name), PathBuf::from(name)].into_iter().chain(above);
+            places.filter(|path| path.is_file()).find_map(|path| text_of(&path).ok())
+        };
+        let context = Context { file: &name, variables: &variables, arguments, files: &files };
+        let mut imported = import::read(&text, kind, &context)?;
+        if let Some(model) = &self.model {
+            imported.model = Some(catalog::model(model, &Overrides::default())?);
+            imported.findings.retain(|finding| finding.rule != "missing-flag" || finding.level != Severity::Error);
+            imported.findings.retain(|finding| !matches!(finding.rule, "assumed-vocabulary"));
+        }
+        if let (Some(vocab), Some(model)) = (self.vocab, &mut imported.model) {
+            model.vocab = vocab;
+            imported.findings.retain(|finding| finding.rule != "assumed-vocabulary");
+        }
+        Ok(imported)
+    }
+}
+
+fn kind(name: &str) -> Result<FileKind, QuestionError> {
+    FileKind::named(name).ok_or_else(|| {
+        let names: Vec<&str> = FileKind::names().collect();
+        let nearest = catalog::nearest(name, names.iter().copied());
+        let nearest = nearest.map_or_else(String::new, |near| format!("; did you mean `{near}`?"));
+        QuestionError::refused(format!(
+            "--kind {name}: unknown kind of file{nearest}\n\nhint: there are: {}",
+            names.join(", ")
+        ))
+    })
+}
+
+/// Question of `import`: a launch file.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args))]
+#[serde(deny_unknown_fields)]
+pub struct ImportQuestion {
+    /// The launch file.
+    #[cfg_attr(feature = "cli", command(flatten))]
+    pub file: LaunchFile,
+    /// Cluster for the command line that is printed.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "CLUSTER"))]
+    #[serde(default)]
+    pub cluster: Option<String>,
+    /// Arguments of the script itself.
+    #[cfg_attr(feature = "cli", arg(last = true))]
+    #[serde(default)]
+    pub arguments: Vec<String>,
+}
+
+impl ImportQuestion {
+    /// Command line that evaluates an imported plan; `model` as the user would name it.
+    pub fn command(&self, imported: &Imported, model: Option<&str>) -> String {
+        report::command(imported, model, self.cluster.as_deref())
+    }
+
+    /// JSON document of the answer, the same as `import --format json` prints.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or holds nothing that launches training.
+    pub fn answer(&self) -> Result<String, QuestionError> {
+        let imported = self.file.read(&self.arguments)?;
+        let command = self.command(&imported, self.file.model.as_deref());
+        Ok(report::json(&imported, &self.file.name(), command)?)
+    }
+}

@@ -1,0 +1,109 @@
+//! Plans over pools of heterogeneous GPUs: their distributions and their files.
+
+use super::error::QuestionError;
+use crate::report::hosts::told;
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::{Plan, RankOrder};
+use meshwright_frameworks::Framework;
+use meshwright_frameworks::emit::{EmittedFile, Request, emit};
+use meshwright_planner::pools::hosts::hosts;
+use meshwright_planner::pools::{Mixture, Pooled, PooledAnswer, Way};
+use meshwright_planner::refine::pools::ONE_WAY;
+use meshwright_planner::search::SearchOptions;
+use meshwright_planner::space::{Restrictions, check, parse_plan};
+
+/// All distributions of a plan over the pools, fastest first; without a plan, those of the best mixtures. The inner error lists the
+/// reasons why there are none.
+///
+/// # Errors
+///
+/// The text is no plan.
+pub fn mixtures(pooled: &Pooled, plan: Option<&str>) -> Result<Result<PooledAnswer, Vec<String>>, QuestionError> {
+    let Some(text) = plan else {
+        let answer = pooled.answer(&SearchOptions { top: 1, restrictions: Restrictions::default() });
+        let none = vec!["no plan uses all pools: `meshwright plan` says more".to_owned()];
+        let shown = PooledAnswer { beyond: None, alone: Vec::new(), ..answer };
+        return Ok(if shown.mixtures.is_empty() { Err(none) } else { Ok(shown) });
+    };
+    let plan = parse_plan(text, &pooled.joined()[0]).map_err(|why| QuestionError::refused(format!("--plan: {why}")))?;
+    let mixtures = pooled.ways(&plan);
+    if mixtures.is_empty() {
+        return Ok(Err(reasons(pooled, &plan)));
+    }
+    let priced = mixtures.len();
+    Ok(Ok(PooledAnswer { mixtures, beyond: None, alone: Vec::new(), priced }))
+}
+
+/// Reasons why a plan cannot use the pools, one line each.
+fn reasons(pooled: &Pooled, plan: &Plan) -> Vec<String> {
+    let mut reasons = Vec::new();
+    for (pool, problem) in pooled.cluster().pools.iter().zip(pooled.joined()) {
+        for rejection in check(&Costs::new(problem), plan) {
+            reasons.push(format!("does not run on pool {}: {rejection}", pool.name));
+        }
+    }
+    if plan.schedule.is_bidirectional() && plan.order == RankOrder::PipelineOutermost {
+        reasons.push(format!("stages do not run on pools: {ONE_WAY}"));
+    }
+    if reasons.is_empty() {
+        reasons.push(
+            "does not run: neither tp·cp·pp (replicas on pools, order=tp-cp-ep-pp-dp) nor tp·cp·dp (stages on pools) divides the GPUs \
+             of every pool, or its groups leave one"
+                .to_owned(),
+        );
+    }
+    reasons
+}
+
+/// The files of the fastest mixture that a framework can express, with a note if it is not the fastest of all.
+///
+/// # Errors
+///
+/// The reason why the framework can express none of them.
+pub fn files(
+    framework: &'static Framework,
+    pooled: &Pooled,
+    mixtures: &[Mixture],
+    recipe: &str,
+) -> Result<(Vec<EmittedFile>, Option<String>), String> {
+    let mut refusals = Vec::new();
+    for mixture in mixtures {
+        match of_mixture(framework, pooled, mixture, recipe) {
+            Ok(files) => {
+                let slower = (!refusals.is_empty()).then(|| {
+                    format!("the files are for `{}`: {framework} cannot express the faster plans", mixture.plan)
+                });
+                return Ok((files, slower));
+            }
+            Err(why) => refusals.push(why),
+        }
+    }
+    Err(refusals.into_iter().next().unwrap_or_else(|| "no plan uses all pools".to_owned()))
+}
+
+fn of_mixture(
+    framework: &'static Framework,
+    pooled: &Pooled,
+    mixture: &Mixture,
+    recipe: &str,
+) -> Result<Vec<EmittedFile>, String> {
+    if !mixture.way.runs(framework.family()) {
+        return Err(format!("{framework} gives every replica the same number of micro-batches: {}", mixture.plan));
+    }
+    let hosts = hosts(pooled, mixture).map_err(|why| why.to_string())?;
+    let (heading, told) = told(pooled, mixture, &hosts);
+    let staged = match &mixture.way {
+        Way::Replicas { .. } => None,
+        Way::Stages { refined, .. } => Some(&refined.staged),
+    };
+    let problem = &pooled.joined()[mixture.slowest];
+    let other =
+        pooled.joined().iter().find_map(|problem| framework.limits.problem_obstacles(problem).into_iter().next());
+    if let Some(obstacle) = other {
+        return Err(format!("{framework} cannot run this: {obstacle}"));
+    }
+    let (costs, evaluation) = (Costs::new(problem), mixture.evaluation(mixture.slowest));
+    let pools = Some((heading.as_str(), told.as_slice()));
+    emit(framework, &Request { recipe: Some(recipe), staged, pools, ..Request::new(&costs, &evaluation) })
+        .map_err(|refusal| refusal.to_string())
+}
