@@ -3,17 +3,21 @@
 /// GPUs that jitter together. Source: specification §7.5.
 const GROUP: f64 = 8.0;
 
+/// Draws below which the expansion for many is no longer used: between one and two it is not monotone, and negative.
+const FEW: f64 = 2.0;
+
 /// Expected largest of `n` standard normal draws.
 ///
 /// ```text
-/// E ≈ √(2 ln n) − (ln ln n + ln 4π)/(2·√(2 ln n))          specification §7.5
+/// E ≈ √(2 ln n) − (ln ln n + ln 4π)/(2·√(2 ln n))          n ≥ 2, specification §7.5
+/// E ≈ E(2)·(n − 1)                                         1 ≤ n ≤ 2
 /// ```
 pub fn expected_maximum(n: f64) -> f64 {
-    if n <= 1.0 {
-        return 0.0;
-    }
-    let x = (2.0 * n.ln()).sqrt();
-    x - (n.ln().ln() + (4.0 * std::f64::consts::PI).ln()) / (2.0 * x)
+    let of_many = |n: f64| {
+        let x = (2.0 * n.ln()).sqrt();
+        x - (n.ln().ln() + (4.0 * std::f64::consts::PI).ln()) / (2.0 * x)
+    };
+    if n >= FEW { of_many(n) } else { of_many(FEW) * ((n - 1.0) / (FEW - 1.0)).max(0.0) }
 }
 
 /// Share by which stragglers lengthen the step on `gpus` devices (J), where step times spread by `spread` between groups.
@@ -32,5 +36,12 @@ mod tests {
             assert!((expected_maximum(n) - expected).abs() < 0.15, "{n}: {}", expected_maximum(n));
         }
         assert!((slow_down(16384, 0.01 / 3.0) - 0.011).abs() < 0.0005);
+    }
+
+    /// Twelve GPUs are one and a half groups: the expansion for many is negative there.
+    #[test]
+    fn more_groups_never_wait_less() {
+        let waits: Vec<f64> = (1..=256).map(|gpus| slow_down(gpus, 0.01)).collect();
+        assert!(waits[0] >= 0.0 && waits.windows(2).all(|pair| pair[0] <= pair[1]), "{waits:?}");
     }
 }
