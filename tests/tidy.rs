@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 /// order; within a crate this list does. The frameworks crate is one entry: its files are ordered by having no circle.
 const LAYERS: &[&str] = &[
     "units",
+    "range",
     "sources",
     "suggest",
     "model",

@@ -215,7 +215,10 @@ fn texts_of_several_lines_are_refused() {
 fn values_that_cannot_be_are_refused() {
     assert!(gpu_error(&h100().replace("0.793", "nan")).contains("gemm.bf16.efficiency"));
     assert!(gpu_error(&h100().replace("0.793", "-0.1")).contains("must be"));
-    assert!(gpu_error(&h100().replace("989.4 TFLOP/s", "0 TFLOP/s")).contains("above 0"));
+    assert!(
+        gpu_error(&h100().replace("989.4 TFLOP/s", "0 TFLOP/s"))
+            .contains("`peak.bf16.value` is 0 TFLOP/s, and must be from")
+    );
 }
 
 #[test]
@@ -315,7 +318,7 @@ fn a_fit_that_does_not_fit_says_where() {
     for (key, value, part) in [
         ("gpu.h100-smx.hbm_efficiency", "0.7", "did you mean `h100-sxm`?"),
         ("gpu.h100-sxm.hbm_eficiency", "0.7", "unknown field `hbm_eficiency`"),
-        ("gpu.h100-sxm.hbm_efficiency", "7.0", "at most 1"),
+        ("gpu.h100-sxm.hbm_efficiency", "7.0", "from 0.001 to 1"),
         ("gpu.h100-sxm.hbm_efficiency", "-0.5", "0 or more"),
         ("cluster.x.y", "1", "must start with `gpu.` or `stack.`"),
         ("stack.nemo-25", "1", "must name a value"),

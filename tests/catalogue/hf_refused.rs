@@ -121,5 +121,9 @@ fn nothing_panics() {
     for size in sizes {
         huge[size] = json!(i32::MAX);
     }
-    assert!(matches!(read(&huge), Err(HfError::Impossible { .. })));
+    assert!(matches!(read(&huge), Err(HfError::OutOfRange { .. })));
+    for size in sizes {
+        huge[size] = json!(1 << 16);
+    }
+    assert!(matches!(read(&huge), Err(HfError::Impossible { .. })), "each size is possible, and all together are not");
 }

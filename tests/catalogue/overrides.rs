@@ -68,14 +68,14 @@ fn a_set_that_does_not_fit_is_refused() {
     assert!(stack("stack.overlap.tpp=1").ends_with("did you mean `tp`?"));
     assert!(stack("stack.attention=fa33").ends_with("did you mean `fa3`?"));
     assert!(stack("stack.traffic=-1").contains("0 or more") && stack("stack.traffic=nan").contains("finite"));
-    assert!(stack("stack.traffic=fast").contains("f64") && stack("stack.overlap.tp=1.5").contains("at most 1"));
+    assert!(stack("stack.traffic=fast").contains("f64") && stack("stack.overlap.tp=1.5").contains("from 0 to 1"));
     assert!(stack("stack.traffic.x=1").contains("plain value"));
     let error = cluster("cluster.nix=800 Gb/s");
     assert!(error.ends_with("did you mean `nic`?"), "{error}");
     assert!(cluster("cluster.nic=800 GBps").contains("`800 GBps` is not a bandwidth"));
     assert!(cluster("cluster.gpus=many").contains("not a number of GPUs"));
-    assert!(cluster("cluster.gpus=0").contains("0 GPUs"));
-    assert!(cluster("cluster.oversubscription=0.5").contains("1 or more"));
+    assert!(cluster("cluster.gpus=0").contains("`gpus` is 0, and must be from 1 to 1,048,576"));
+    assert!(cluster("cluster.oversubscription=0.5").contains("from 1 to 1,000"));
     assert!(cluster("cluster.level.7.efficiency=1").contains("no element `7`"));
     assert!(cluster("gpu.hbm=96").contains("a size as text with its unit"));
     let parse = |item: &str| Overrides::parse([item]).unwrap_err().to_string();

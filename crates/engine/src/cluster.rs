@@ -5,6 +5,7 @@ pub mod pools;
 use serde::{Deserialize, Serialize};
 
 use crate::gpu::{Gpu, ScaleUp};
+use crate::range::{self, OutOfRange};
 use crate::sources::{Sourced, own_source};
 use crate::units::{Bytes, BytesPerSec, Seconds};
 
@@ -63,6 +64,30 @@ const fn tuned_efficiency() -> f64 {
 /// Of InfiniBand and tuned RoCE. Source: specification §3.3.
 const fn tuned_hop() -> f64 {
     0.5
+}
+
+impl Level {
+    /// Checks every number against the range of its kind.
+    fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let Self {
+            name: _,
+            gpus,
+            bandwidth,
+            oversubscription,
+            efficiency,
+            hop_latency,
+            in_network_reduction: _,
+            latency,
+        } = self;
+        range::check([
+            ("gpus", f64::from(*gpus), range::GPUS),
+            ("bandwidth", bandwidth.value.get(), range::BANDWIDTH),
+            ("oversubscription", *oversubscription, range::RATIO),
+            ("efficiency", *efficiency, range::EFFICIENCY),
+            ("hop_latency", *hop_latency, range::FACTOR),
+            ("latency", latency.get(), range::LATENCY),
+        ])
+    }
 }
 
 /// Cluster of identical GPUs with the levels that join them, innermost first.
@@ -175,13 +200,8 @@ impl Cluster {
     ///
     /// Names the invalid field, with its numbers.
     pub fn check(&self) -> Result<(), String> {
-        self.gpu.check()?;
-        if self.gpus == 0 {
-            return Err("a cluster of 0 GPUs trains nothing".into());
-        }
-        if self.gpus_per_node == 0 || self.scale_up.gpus == 0 {
-            return Err("`gpus_per_node` and the scale-up domain must be above 0".into());
-        }
+        self.gpu.check().map_err(|why| format!("gpu: {why}"))?;
+        self.check_ranges().map_err(|why| why.to_string())?;
         let mut below = self.scale_up.gpus;
         for level in &self.levels {
             if level.gpus < below {
@@ -190,12 +210,7 @@ impl Cluster {
                     level.name, level.gpus
                 ));
             }
-            if level.bandwidth.value.get() <= 0.0 || level.efficiency <= 0.0 || level.oversubscription < 1.0 {
-                return Err(format!(
-                    "level `{}` needs a bandwidth and an efficiency above 0 and an oversubscription of 1 or more",
-                    level.name
-                ));
-            }
+            level.check_ranges().map_err(|why| format!("level `{}`: {why}", level.name))?;
             below = level.gpus;
         }
         if self.gpus > below {
@@ -205,6 +220,16 @@ impl Cluster {
             ));
         }
         Ok(())
+    }
+
+    /// Checks the numbers of GPUs and the memory of a host.
+    fn check_ranges(&self) -> Result<(), OutOfRange> {
+        range::check([
+            ("gpus", f64::from(self.gpus), range::GPUS),
+            ("gpus_per_node", f64::from(self.gpus_per_node), range::GPUS),
+            ("scale_up_gpus", f64::from(self.scale_up.gpus), range::GPUS),
+            ("host_memory", self.host_memory.map_or(0.0, Bytes::get), range::OPTIONAL_MEMORY),
+        ])
     }
 
     /// Cluster of a single scale-up domain, for comparison with samples of one device.

@@ -2,6 +2,7 @@
 
 mod curves;
 mod format;
+mod ranges;
 mod scale_up;
 
 use std::collections::BTreeMap;
@@ -201,37 +202,17 @@ impl Gpu {
     ///
     /// Names the field that is missing, zero or out of its range.
     pub fn check(&self) -> Result<(), String> {
-        let positive = [
-            ("processors", f64::from(self.processors.value)),
-            ("hbm", self.hbm.value.get()),
-            ("hbm_bandwidth", self.hbm_bandwidth.value.get()),
-            ("host_link", self.host_link.value.get()),
-            ("nic", self.nic.value.get()),
-            ("scale_up.gpus", f64::from(self.scale_up.gpus)),
-            ("scale_up.bandwidth", self.scale_up.bandwidth.get()),
-            ("scale_up.pair_bandwidth", self.scale_up.pair_bandwidth.get()),
-        ];
-        if let Some((name, _)) = positive.iter().find(|(_, value)| *value <= 0.0) {
-            return Err(format!("`{name}` must be above 0"));
-        }
-        if !(0.0..=1.0).contains(&self.hbm_efficiency.value) || self.hbm_efficiency.value == 0.0 {
-            return Err("`hbm_efficiency` must be above 0 and at most 1".into());
-        }
+        self.check_ranges().map_err(|why| why.to_string())?;
         if !self.gemm.contains_key(&Format::Bf16) {
             return Err("there is no [gemm.bf16]".into());
         }
-        for (format, curve) in &self.gemm {
-            let Some(peak) = self.peak_of(*format) else {
-                return Err(format!("[gemm.{format}] needs a [peak] of its width"));
-            };
-            if peak.get() <= 0.0 || curve.efficiency <= 0.0 || curve.sustained <= 0.0 {
-                return Err(format!("the peak, efficiency and sustained share of {format} must be above 0"));
-            }
+        if let Some(format) = self.gemm.keys().find(|format| self.peak_of(**format).is_none()) {
+            return Err(format!("[gemm.{format}] needs a [peak] of its width"));
         }
         for op in [Collective::AllReduce, Collective::AllGather, Collective::ReduceScatter, Collective::AllToAll] {
             let curves = self.collectives.get(&op).map_or(&[][..], Vec::as_slice);
-            if curves.is_empty() || curves.iter().any(|c| c.bandwidth.get() <= 0.0 || c.ranks < 2) {
-                return Err(format!("[collectives] needs curves of {op:?} with 2 ranks or more and a bandwidth"));
+            if curves.is_empty() || curves.iter().any(|c| c.ranks < 2) {
+                return Err(format!("[collectives] needs curves of {op:?} with 2 ranks or more"));
             }
             if curves.windows(2).any(|pair| pair[0].ranks >= pair[1].ranks) {
                 return Err(format!("the curves of {op:?} must be by ascending ranks"));

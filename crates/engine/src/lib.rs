@@ -13,6 +13,7 @@ pub mod model;
 pub mod money;
 pub mod plan;
 pub mod problem;
+pub mod range;
 pub mod schedule;
 pub mod sources;
 pub mod split;

@@ -53,6 +53,9 @@ pub enum ProblemError {
     /// The cluster is invalid.
     #[error("{0}")]
     Cluster(String),
+    /// The stack is invalid.
+    #[error("{0}")]
+    Stack(String),
     /// The workload is invalid.
     #[error("{0}")]
     Workload(String),
@@ -116,17 +119,13 @@ impl Problem {
     ) -> Result<Self, ProblemError> {
         model.check()?;
         cluster.check().map_err(ProblemError::Cluster)?;
-        if workload.global_batch == 0 || workload.seq_len == 0 {
-            return Err(ProblemError::Workload("the global batch and the sequence length must be above 0".into()));
-        }
+        workload.check_ranges().map_err(|why| ProblemError::Workload(why.to_string()))?;
+        stack.check().map_err(ProblemError::Stack)?;
         if model.learned_positions > 0 && workload.seq_len > model.learned_positions {
             return Err(ProblemError::Workload(format!(
                 "a sequence of {} tokens is over the {} learned positions of {}",
                 workload.seq_len, model.learned_positions, model.name
             )));
-        }
-        if !(workload.imbalance >= 1.0 && workload.imbalance.is_finite()) {
-            return Err(ProblemError::Workload("the expert imbalance must be 1 or more".into()));
         }
         if !cluster.gpu.gemm.contains_key(&workload.format) {
             return Err(ProblemError::Format {

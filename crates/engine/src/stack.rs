@@ -12,6 +12,7 @@ use crate::split::LayerSplit;
 use crate::units::{Bytes, Seconds};
 
 mod memory;
+mod ranges;
 
 pub use memory::MemoryUse;
 
@@ -317,35 +318,7 @@ impl Stack {
     ///
     /// Names the field that is zero or out of its range.
     pub fn check(&self) -> Result<(), String> {
-        let positive = [
-            ("traffic", self.traffic),
-            ("cast_passes", self.cast_passes),
-            ("reduce_bytes", self.reduce_bytes),
-            ("gather_bytes", self.gather_bytes),
-            ("fsdp_efficiency", self.fsdp_efficiency),
-            ("activation_memory", self.activation_memory),
-            ("permute_traffic", self.permute_traffic),
-            ("bucket", self.bucket.map_or(1.0, Bytes::get)),
-            ("quirks.network_efficiency", self.quirks.network_efficiency),
-            ("quirks.cross_domain_tp_efficiency", self.quirks.cross_domain_tp_efficiency),
-        ];
-        if let Some((name, _)) = positive.iter().find(|(_, value)| *value <= 0.0) {
-            return Err(format!("`{name}` must be above 0"));
-        }
-        if self.expert_imbalance < 1.0 {
-            return Err("`expert_imbalance` must be 1 or more".into());
-        }
-        let shares = [
-            ("overlap.tp", self.overlap.tp),
-            ("overlap.cp", self.overlap.cp),
-            ("overlap.ep", self.overlap.ep),
-            ("accumulate_exposed", self.accumulate_exposed),
-            ("memory.fragmentation", self.memory.fragmentation),
-        ];
-        if let Some((name, share)) = shares.iter().find(|(_, share)| *share > 1.0) {
-            return Err(format!("`{name}` is {share}, and a share is at most 1"));
-        }
-        Ok(())
+        self.check_ranges().map_err(|why| why.to_string())
     }
 }
 

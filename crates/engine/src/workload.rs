@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::gpu::Format;
+use crate::range::{self, OutOfRange};
 
 /// Bytes per parameter in training (specification §6.1).
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
@@ -126,6 +127,20 @@ pub struct Workload {
 }
 
 impl Workload {
+    /// Checks every number against the range of its kind.
+    pub(crate) fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let Recipe { weight, gradient, master, state } = self.recipe;
+        range::check([
+            ("global_batch", f64::from(self.global_batch), range::BATCH),
+            ("seq_len", f64::from(self.seq_len), range::SEQUENCE),
+            ("imbalance", self.imbalance, range::IMBALANCE),
+            ("optimizer: bytes of a weight", weight, range::SENT_ELEMENT),
+            ("optimizer: bytes of a gradient", gradient, range::ELEMENT),
+            ("optimizer: bytes of a master weight", master, range::ELEMENT),
+            ("optimizer: bytes of the moments", state, range::ELEMENT),
+        ])
+    }
+
     /// Number format as `--precision` writes it.
     pub fn precision(&self) -> String {
         precision(self.format, self.half)

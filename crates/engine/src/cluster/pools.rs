@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Cluster, ClusterFile, Host, HostMemory, Level};
 use crate::gpu::Topology;
+use crate::range::{self, OutOfRange};
 use crate::sources::Sourced;
 use crate::units::{BytesPerSec, Seconds, UsdPerHour};
 
@@ -27,6 +28,18 @@ pub struct Link {
 }
 
 impl Link {
+    /// Checks every number against the range of its kind.
+    fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let Self { between: _, bandwidth, latency, trunk, oversubscription, efficiency } = self;
+        range::check([
+            ("bandwidth", bandwidth.value.get(), range::BANDWIDTH),
+            ("latency", latency.as_ref().map_or(0.0, |latency| latency.value.get()), range::LATENCY),
+            ("trunk", trunk.as_ref().map_or(range::STORAGE.least(), |trunk| trunk.value.get()), range::STORAGE),
+            ("oversubscription", *oversubscription, range::RATIO),
+            ("efficiency", *efficiency, range::EFFICIENCY),
+        ])
+    }
+
     /// The link as a network level that joins `gpus` GPUs, of which `senders` share its trunk.
     pub fn level(&self, gpus: u32, senders: u32) -> Level {
         let mut bandwidth = self.bandwidth.clone();
@@ -82,7 +95,7 @@ pub struct PooledCluster {
 impl PooledCluster {
     /// Total number of GPUs.
     pub fn gpus(&self) -> u32 {
-        self.pools.iter().map(|pool| pool.cluster.gpus).sum()
+        self.pools.iter().fold(0, |sum, pool| pool.cluster.gpus.saturating_add(sum))
     }
 
     /// Link that joins two pools.
@@ -133,7 +146,11 @@ impl PooledCluster {
             if self.pools[..at].iter().any(|known| known.name == pool.name) {
                 return Err(format!("two pools are named `{}`", pool.name));
             }
-            pool.cluster.check().map_err(|why| format!("pool `{}`: {why}", pool.name))?;
+            let price = pool.price.map_or(0.0, UsdPerHour::get);
+            pool.cluster
+                .check()
+                .and_then(|()| range::RENT.check("price", price).map_err(|why| why.to_string()))
+                .map_err(|why| format!("pool `{}`: {why}", pool.name))?;
             let (gpu, first) = (&pool.cluster.gpu, &self.pools[0].cluster.gpu);
             if gpu.vendor != first.vendor {
                 return Err(format!(
@@ -145,6 +162,7 @@ impl PooledCluster {
                 return Err(format!("pool `{}`: slices of a torus are not joined to other pools", pool.name));
             }
         }
+        range::GPUS.check("gpus of all pools", f64::from(self.gpus())).map_err(|why| why.to_string())?;
         self.check_links()
     }
 
@@ -165,15 +183,7 @@ impl PooledCluster {
             if link.between.len() < 2 {
                 return Err("a [[link]] joins two pools or more: between = [\"a\", \"b\"]".into());
             }
-            let trunk = link.trunk.as_ref().is_none_or(|trunk| trunk.value.get() > 0.0);
-            let share = link.efficiency > 0.0 && link.efficiency <= 1.0;
-            if link.bandwidth.value.get() <= 0.0 || !trunk || !share || link.oversubscription < 1.0 {
-                return Err(format!(
-                    "the link between {} needs a bandwidth above 0, an efficiency above 0 and up to 1, and an \
-                     oversubscription of 1 or more",
-                    link.between.join(" and ")
-                ));
-            }
+            link.check_ranges().map_err(|why| format!("the link between {}: {why}", link.between.join(" and ")))?;
         }
         for b in 0..self.pools.len() {
             for a in 0..b {

@@ -151,7 +151,7 @@ impl Costs<'_> {
         let model = self.problem.model();
         let tp = f64::from(plan.layout.tp);
         let hidden = f64::from(model.hidden);
-        let table = f64::from(model.padded_vocab(plan.layout.tp)) * hidden / tp;
+        let table = model.padded_vocab(plan.layout.tp) * hidden / tp;
         let shared = model.tied_embeddings && plan.layout.pp == 1;
         let of = |dense| RankParameters { dense, experts: 0.0 };
         (of(table + f64::from(model.learned_positions) * hidden), of(if shared { 0.0 } else { table }))
@@ -316,7 +316,7 @@ impl Costs<'_> {
         if pp == 1 || !model.tied_embeddings || self.is_lora() || plan.schedule.joins_ends(pp) {
             return Seconds::ZERO;
         }
-        let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / f64::from(plan.layout.tp);
+        let table = model.padded_vocab(plan.layout.tp) * f64::from(model.hidden) / f64::from(plan.layout.tp);
         let group = Group { ranks: 2, stride: groups::stage_distance(plan) };
         self.fabric.time(Collective::AllReduce, Bytes::new(table * self.device.stack.reduce_bytes), group, 1.0)
     }

@@ -311,7 +311,7 @@ impl Costs<'_> {
     /// Gather and scatter of the embedding.
     fn table_sharding(&self, plan: &Plan) -> Sharding {
         let model = self.problem.model();
-        let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / f64::from(plan.layout.tp);
+        let table = model.padded_vocab(plan.layout.tp) * f64::from(model.hidden) / f64::from(plan.layout.tp);
         let group = groups::dp(plan, plan.dense_shards());
         let time = |op, bytes: f64| self.fabric.time(op, Bytes::new(table * bytes), group, 1.0);
         Sharding {

@@ -36,7 +36,7 @@ impl Costs<'_> {
     pub fn ends(&self, plan: &Plan) -> Ends {
         let model = self.problem.model();
         let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
-        let vocab = f64::from(model.padded_vocab(plan.layout.tp)) / tp;
+        let vocab = model.padded_vocab(plan.layout.tp) / tp;
         let gemm = |m, n, k, output_bytes, pass| {
             self.device.gemm_pass(&GemmShape { m, n, k, batch: 1.0, output_bytes }, Format::Bf16, pass)
         };

@@ -220,7 +220,7 @@ impl Costs<'_> {
             let usual = if self.device.stack.fused_cross_entropy { LOGITS.0 } else { LOGITS.1 };
             let logits = self.device.stack.logit_bytes.unwrap_or(usual);
             let depth = 1.0 + f64::from(model.mtp_depth);
-            let vocab = f64::from(model.padded_vocab(plan.layout.tp)) / tp;
+            let vocab = model.padded_vocab(plan.layout.tp) / tp;
             tokens * (vocab * logits * depth + 4.0 * hidden / plan.sequence_shards())
         } else if model.is_moe() {
             tokens * 4.0 * hidden
@@ -278,7 +278,7 @@ impl Costs<'_> {
         let layers = if plan.reshard_after_forward { 2.0 * largest } else { own };
         // A pipeline reduces its gradients after the last micro-batch only: until then they are whole.
         let summed = if plan.layout.pp > 1 && !plan.reshard_after_forward { own } else { 0.0 };
-        let table = f64::from(model.padded_vocab(plan.layout.tp)) * f64::from(model.hidden) / tp;
+        let table = model.padded_vocab(plan.layout.tp) * f64::from(model.hidden) / tp;
         Bytes::new(weight * (layers + table) + self.device.stack.reduce_bytes * summed)
     }
 

@@ -1,14 +1,109 @@
 //! Upper bound of a model's parameters that cannot overflow, used to refuse impossible sizes before counting.
 
-use super::{Ffn, Layer, Mixer, Model};
-
-/// Most parameters of a model: a thousand times the largest that was trained, and exact in a 64-bit float.
-pub const MOST_PARAMETERS: f64 = 1e15;
+use super::{Attention, DeltaNet, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Span};
+use crate::range::{self, HIDDEN, LAYERS, MTP_LAYERS, OutOfRange, PARTS, SEQUENCE, WIDTH};
 
 /// Number of widths that bound the small terms of a layer: biases, norms and scalars.
 const SMALL: f64 = 8.0;
 
+/// Size with its key and range.
+type Size = (&'static str, f64, range::Range);
+
+fn size(key: &'static str, value: u32, range: range::Range) -> Size {
+    (key, f64::from(value), range)
+}
+
+impl Attention {
+    fn sizes(&self) -> Vec<Size> {
+        let span = match self.span {
+            Span::Full => 1,
+            Span::Window(keys) | Span::Chunk(keys) => keys,
+        };
+        let one = PARTS.from_one();
+        vec![
+            size("heads", self.heads, one),
+            size("kv_heads", self.kv_heads, one),
+            size("head_dim", self.head_dim, one),
+            size("span", span, SEQUENCE),
+        ]
+    }
+}
+
+impl Mla {
+    fn sizes(&self) -> Vec<Size> {
+        let Self { heads, q_rank, kv_rank, nope_dim, rope_dim, v_dim } = *self;
+        vec![
+            size("heads", heads, PARTS.from_one()),
+            size("q_rank", q_rank, PARTS),
+            size("kv_rank", kv_rank, PARTS.from_one()),
+            size("nope_dim", nope_dim, PARTS),
+            size("rope_dim", rope_dim, PARTS),
+            size("v_dim", v_dim, PARTS.from_one()),
+        ]
+    }
+}
+
+impl Mamba {
+    fn sizes(&self) -> Vec<Size> {
+        let Self { heads, head_dim, groups, state, conv_kernel, conv_bias: _, proj_bias: _ } = *self;
+        vec![
+            size("heads", heads, PARTS.from_one()),
+            size("head_dim", head_dim, PARTS.from_one()),
+            size("groups", groups, PARTS),
+            size("state", state, PARTS),
+            size("conv_kernel", conv_kernel, PARTS),
+        ]
+    }
+}
+
+impl DeltaNet {
+    fn sizes(&self) -> Vec<Size> {
+        let Self { key_heads, value_heads, key_dim, value_dim, conv_kernel } = *self;
+        vec![
+            size("key_heads", key_heads, PARTS.from_one()),
+            size("value_heads", value_heads, PARTS.from_one()),
+            size("key_dim", key_dim, PARTS.from_one()),
+            size("value_dim", value_dim, PARTS.from_one()),
+            size("conv_kernel", conv_kernel, PARTS),
+        ]
+    }
+}
+
+impl Moe {
+    fn sizes(&self) -> Vec<Size> {
+        vec![
+            size("experts", self.experts, PARTS.from_one()),
+            size("top_k", self.top_k, PARTS.from_one()),
+            size("intermediate", self.intermediate, WIDTH.from_one()),
+            size("shared_intermediate", self.shared_intermediate, WIDTH),
+            size("group_limit", self.group_limit, PARTS),
+            size("dense_intermediate", self.dense_intermediate, WIDTH),
+        ]
+    }
+}
+
 impl Layer {
+    /// Checks every size against the range of its kind.
+    fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let Self { mixer, ffn, norms, extra_parameters } = self;
+        let sizes = match mixer {
+            Mixer::Attention(attention) => attention.sizes(),
+            Mixer::Mla(mla) => mla.sizes(),
+            Mixer::Mamba(mamba) => mamba.sizes(),
+            Mixer::DeltaNet(delta) => delta.sizes(),
+            Mixer::None => Vec::new(),
+        };
+        range::check(sizes).map_err(|why| why.below("mixer"))?;
+        let sizes = match ffn {
+            Ffn::Dense(Mlp { intermediate, gated: _, bias: _ }) => vec![size("intermediate", *intermediate, WIDTH)],
+            Ffn::Moe(moe) => moe.sizes(),
+            Ffn::None => Vec::new(),
+        };
+        range::check(sizes).map_err(|why| why.below("ffn"))?;
+        PARTS.check("norms", f64::from(*norms))?;
+        range::PARAMETERS.check("extra_parameters", *extra_parameters as f64)
+    }
+
     /// Upper bound of the parameters of a layer.
     fn weight_bound(&self, hidden: f64) -> f64 {
         let n = |x: u32| f64::from(x);
@@ -43,6 +138,19 @@ impl Layer {
 }
 
 impl Model {
+    /// Checks every size against the range of its kind.
+    pub(super) fn check_ranges(&self) -> Result<(), OutOfRange> {
+        range::check([
+            ("hidden", f64::from(self.hidden), HIDDEN),
+            ("vocab", f64::from(self.vocab), WIDTH.from_one()),
+            ("seq_len", f64::from(self.seq_len), SEQUENCE),
+            ("learned_positions", f64::from(self.learned_positions), WIDTH),
+            ("layers", self.order.len() as f64, LAYERS),
+            ("mtp_depth", f64::from(self.mtp_depth), MTP_LAYERS),
+        ])?;
+        self.kinds.iter().try_for_each(Layer::check_ranges).map_err(|why| why.below("layer"))
+    }
+
     /// Approximate upper bound of the parameters of the model.
     pub(super) fn weight_bound(&self) -> f64 {
         let h = f64::from(self.hidden);

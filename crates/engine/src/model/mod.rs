@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::range::{LAYERS, OutOfRange, PARAMETERS};
 use crate::sources::own_source;
 
 pub use attention::{Attention, Mla, QkNorm, Span};
@@ -156,8 +157,9 @@ impl Model {
     /// Vocabulary size padded to a multiple of 128·tp, so that all `tp` ranks have equal shares.
     ///
     /// Source: [megatron-lm] `--make-vocab-size-divisible-by`, default 128.
-    pub(crate) const fn padded_vocab(&self, tp: u32) -> u32 {
-        self.vocab.div_ceil(128 * tp) * 128 * tp
+    pub(crate) fn padded_vocab(&self, tp: u32) -> f64 {
+        let multiple = 128 * u64::from(tp);
+        (u64::from(self.vocab).div_ceil(multiple) * multiple) as f64
     }
 }
 
@@ -207,7 +209,10 @@ pub enum ModelError {
         /// Reason, as text.
         why: String,
     },
-    /// A size is zero or contradicts another.
+    /// A size is outside the range of its kind.
+    #[error("{0}")]
+    Range(#[from] OutOfRange),
+    /// A size contradicts another.
     #[error("{0}")]
     Size(String),
 }
@@ -253,29 +258,16 @@ impl Model {
     /// Names the invalid field, with its numbers.
     pub fn check(&self) -> Result<(), ModelError> {
         let size = |text: String| Err(ModelError::Size(text));
-        if self.hidden == 0 || self.vocab == 0 || self.seq_len == 0 || self.order.is_empty() {
-            return size("hidden, vocab, seq_len and the number of layers must all be above 0".into());
-        }
-        if self.weight_bound() > limits::MOST_PARAMETERS {
-            return size(format!("about {:.1e} parameters are more than can be counted", self.weight_bound()));
-        }
+        self.check_ranges()?;
+        PARAMETERS.check("parameters", self.weight_bound().ceil())?;
         for layer in &self.kinds {
             match &layer.mixer {
-                Mixer::Attention(a) if a.heads == 0 || a.kv_heads == 0 || a.head_dim == 0 => {
-                    return size("heads, kv_heads and head_dim must be above 0".into());
-                }
                 Mixer::Attention(a) if a.heads % a.kv_heads != 0 => {
                     return size(format!("{} heads are not a multiple of {} kv_heads", a.heads, a.kv_heads));
-                }
-                Mixer::Mla(m) if m.heads == 0 || m.kv_rank == 0 || m.v_dim == 0 => {
-                    return size("heads, kv_rank and v_dim of latent attention must be above 0".into());
                 }
                 Mixer::Attention(_) | Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => {}
             }
             if let Some(moe) = layer.moe() {
-                if moe.experts == 0 || moe.top_k == 0 || moe.intermediate == 0 {
-                    return size("experts, top_k and their intermediate size must be above 0".into());
-                }
                 if moe.top_k > moe.experts {
                     return size(format!("top_k {} is over the {} experts", moe.top_k, moe.experts));
                 }
@@ -285,24 +277,25 @@ impl Model {
     }
 }
 
-/// Largest number of layers that a layer string may expand to; a slip such as `d*1000000000` must not exhaust the memory.
-const MOST_LAYERS: usize = 100_000;
-
 /// Expands a layer string: `(l*2 g)*2 l` is `l l g l l g l`.
 fn spell(text: &str) -> Result<Vec<char>, ModelError> {
     let bad = |why: &str| ModelError::Layers { text: text.to_owned(), why: why.to_owned() };
     let mut stack: Vec<Vec<char>> = vec![Vec::new()];
-    let mut last = 0; // where the item that `*n` would repeat starts in the top of the stack
+    let mut last = Some(0); // where the item that `*n` would repeat starts in the top of the stack
+    let most = LAYERS.most() as usize;
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
         let top = stack.last_mut().expect("never empty: `)` below the bottom is refused");
         match c {
             c if c.is_whitespace() || c == ',' => {}
-            '(' => stack.push(Vec::new()),
+            '(' => {
+                stack.push(Vec::new());
+                last = None;
+            }
             ')' => {
                 let group = stack.pop().expect("just looked at");
                 let outer = stack.last_mut().ok_or_else(|| bad("a `)` too many"))?;
-                last = outer.len();
+                last = Some(outer.len());
                 outer.extend(group);
             }
             '*' => {
@@ -311,20 +304,23 @@ fn spell(text: &str) -> Result<Vec<char>, ModelError> {
                     digits.push(d);
                 }
                 let times: usize = digits.parse().map_err(|_| bad("a `*` without a number"))?;
-                let item = top.split_off(last);
+                let item = last.map(|from| top.split_off(from)).unwrap_or_default();
                 if item.is_empty() {
                     return Err(bad("a `*` with nothing before it"));
                 }
-                if item.len().saturating_mul(times) > MOST_LAYERS {
-                    return Err(bad("over 100,000 layers"));
+                if item.len().saturating_mul(times) > most {
+                    return Err(bad(&format!("over {most} layers")));
                 }
                 top.extend(item.repeat(times));
             }
             c if c.is_ascii_alphabetic() => {
-                last = top.len();
+                last = Some(top.len());
                 top.push(c);
             }
             c => return Err(bad(&format!("`{c}` is not a letter"))),
+        }
+        if stack.len() > most || stack.last().is_some_and(|top| top.len() > most) {
+            return Err(bad(&format!("over {most} layers")));
         }
     }
     if stack.len() == 1 { Ok(stack.swap_remove(0)) } else { Err(bad("a `(` that is not closed")) }
@@ -339,7 +335,7 @@ mod tests {
         let text = |s: &str| spell(s).map(String::from_iter);
         assert_eq!(text("(l*2 g)*2 l").unwrap(), "llgllgl");
         assert_eq!(text("d*3 m*2").unwrap(), "dddmm");
-        for wrong in ["(d", "d)", "*3", "d*", "d*999999999", "d-"] {
+        for wrong in ["(d", "d)", "*3", "d*", "d*999999999", "d-", "dd(*2)", "d(*0)", "(d*400 d*400)", "(d)*0*2"] {
             assert!(text(wrong).is_err(), "{wrong}");
         }
     }

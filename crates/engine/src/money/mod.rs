@@ -1,6 +1,7 @@
 //! Cost of a job: rent or ownership, energy, emissions. Prices are data ([`Market`]), each with its source.
 
 pub mod energy;
+mod ranges;
 
 use std::collections::BTreeMap;
 
@@ -120,48 +121,10 @@ impl Market {
     ///
     /// Names the field that is out of its range.
     pub fn check(&self) -> Result<(), MoneyError> {
-        let invalid = |text: String| Err(MoneyError::Invalid(text));
-        let share = |name: &str, value: f64| {
-            if (0.0..=1.0).contains(&value) {
-                Ok(())
-            } else {
-                invalid(format!("`{name}` is {value}, and is a share from 0 to 1"))
-            }
-        };
-        share("own.residual", self.own.residual.value)?;
-        share("own.utilisation", self.own.utilisation.value)?;
-        share("conditions.failures.hardware", self.conditions.failures.hardware.value)?;
-        let failures = &self.conditions.failures;
-        let above_zero = [
-            ("own.utilisation", self.own.utilisation.value),
-            ("own.life", self.own.life.value.get()),
-            ("own.facility_life", self.own.facility_life.value.get()),
-            ("conditions.failures.gpu", failures.gpu.value.get()),
-            ("conditions.failures.node", failures.node.value.get()),
-            ("conditions.failures.switch", failures.switch.value.get()),
-            ("conditions.failures.hardware", failures.hardware.value),
-            ("conditions.maintenance.every", self.conditions.maintenance.every.value.get()),
-            ("conditions.checkpoints.storage_per_gpu", self.conditions.checkpoints.storage_per_gpu.value.get()),
-        ];
-        if let Some((name, _)) = above_zero.iter().find(|(_, value)| *value <= 0.0) {
-            return invalid(format!("`{name}` must be above 0"));
-        }
-        if self.site.pue.value < 1.0 {
-            return invalid(format!(
-                "`site.pue` is {}, and no building draws less than its machines",
-                self.site.pue.value
-            ));
-        }
         if self.terms.is_empty() {
-            return invalid("there are no [terms]".into());
+            return Err(MoneyError::Invalid("there are no [terms]".into()));
         }
-        for (name, terms) in &self.terms {
-            share(&format!("terms.{name}.discount"), terms.discount.as_ref().map_or(0.0, |d| d.value))?;
-            if terms.interruption.as_ref().is_some_and(|time| time.value.get() <= 0.0) {
-                return invalid(format!("`terms.{name}.interruption` must be above 0"));
-            }
-        }
-        Ok(())
+        self.check_ranges().map_err(|why| MoneyError::Invalid(why.to_string()))
     }
 
     /// Conditions of a job under these terms.

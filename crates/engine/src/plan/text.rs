@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use crate::problem::Problem;
+use crate::range;
 use crate::schedule::Schedule;
 use crate::split::nanotron;
 use crate::stack::{Dispatcher, Family};
@@ -157,8 +158,13 @@ pub fn parse_recompute(text: &str) -> Result<Recompute, String> {
     Ok(Recompute::Selective(modules))
 }
 
+/// Whole number above 0: a degree, or a count of sequences or layers.
 fn number(text: &str, key: &str) -> Result<u32, String> {
-    text.parse().ok().filter(|n| *n > 0).ok_or_else(|| format!("{key}={text}: `{text}` is not a whole number above 0"))
+    let number: Option<u32> = text.parse().ok().filter(|n| *n > 0);
+    let number = number.ok_or_else(|| format!("{key}={text}: `{text}` is not a whole number above 0"))?;
+    let range = if key == "recompute" || key == "vpp" { range::LAYERS } else { range::GPUS };
+    range.check(key, f64::from(number)).map_err(|why| why.to_string())?;
+    Ok(number)
 }
 
 fn share(text: &str, key: &str) -> Result<f64, String> {
@@ -202,8 +208,8 @@ pub fn plain_plan(problem: &Problem) -> Plan {
     }
 }
 
-/// Largest product of degrees; twice as much still fits 32 bits.
-const MOST_RANKS: u128 = (1 << 31) - 1;
+/// Largest product of degrees.
+const MOST_RANKS: u128 = range::GPUS.most() as u128;
 
 /// Parses a plan. Defaults: dp is the quotient of the GPUs and the other degrees, sequence parallelism is on if tp > 1, etp
 /// is 1, ZeRO 1, micro-batch 1, no recomputation; `vpp` above 1 interleaves; layers are split as in the stack, under
@@ -270,7 +276,7 @@ pub fn parse_plan(text: &str, problem: &Problem) -> Result<Plan, String> {
         ("pp·vpp", u128::from(pp) * u128::from(plan.schedule.virtual_stages())),
     ] {
         if product > MOST_RANKS {
-            return Err(format!("{what} is over two billion"));
+            return Err(format!("{what} is {product}, and may be {MOST_RANKS} at most"));
         }
     }
     plan.shard_group = plan.shard_group.filter(|&group| group != plan.layout.dense_replicas());

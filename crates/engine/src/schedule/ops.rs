@@ -5,10 +5,14 @@ use super::bidirectional::Rank;
 use super::slot::{Pass, Slot, alone};
 
 /// Whether a schedule can run `micro_batches` on `pp` ranks: interleaving needs whole groups of pp, the two bidirectional
-/// pipelines need at least two per rank, and `DualPipe` needs equal numbers from both ends of an even number of ranks.
+/// pipelines need at least two per rank, and `DualPipe` needs equal numbers from both ends of an even number of ranks. No
+/// schedule runs more than [`MOST_PASSES`].
 ///
 /// Source: [megatron-lm] `schedules.py`, [dualpipe].
 pub const fn runs(schedule: Schedule, pp: u32, micro_batches: u32) -> bool {
+    if passes(schedule, pp, micro_batches) > MOST_PASSES {
+        return false;
+    }
     let filled = micro_batches >= 2 * pp && pp > 1;
     match schedule {
         Schedule::Interleaved { .. } => micro_batches > 0 && micro_batches.is_multiple_of(pp),
@@ -22,6 +26,15 @@ pub const fn runs(schedule: Schedule, pp: u32, micro_batches: u32) -> bool {
         | Schedule::ZbV
         | Schedule::LoopedBfs { .. } => micro_batches > 0,
     }
+}
+
+/// Most passes of a step that are simulated: 200 bytes for each are 1.6 GiB.
+pub const MOST_PASSES: u64 = 1 << 23;
+
+/// Passes of a step in one direction: micro-batches through virtual stages.
+pub const fn passes(schedule: Schedule, pp: u32, micro_batches: u32) -> u64 {
+    let stages = (pp as u64).saturating_mul(schedule.virtual_stages() as u64);
+    stages.saturating_mul(micro_batches as u64)
 }
 
 /// Smallest and largest share of a stage's forwards, or backwards, that run in a pair, over all stages of a bidirectional

@@ -100,6 +100,7 @@ pub const RULES: &[Rule] = &[
         "Interleaving walks whole groups of pp micro-batches.",
         "Megatron-LM, megatron/core/pipeline_parallel/schedules.py",
     ),
+    rule("too-many-passes", "A step has few enough passes to be simulated.", MODEL),
     rule(
         "split",
         "Stages that are spelled out hold the model's layers.",
@@ -142,7 +143,7 @@ pub const fn keys(rejection: &Rejection) -> &'static [&'static str] {
         Rejection::Split { .. } => &["split", "vpp", "pp"],
         Rejection::TooFewLayers { .. } | Rejection::Schedule { .. } => &["vpp", "pp"],
         Rejection::Batch { .. } => &["batch", "mbs"],
-        Rejection::InterleavedBatch { .. } => &["batch", "vpp", "pp"],
+        Rejection::InterleavedBatch { .. } | Rejection::TooManyPasses { .. } => &["batch", "vpp", "pp"],
         Rejection::Sequence { .. } => &["seq", "cp", "tp"],
         Rejection::UlyssesHeads { .. } => &["cp-kind", "cp"],
         Rejection::Experts { .. } | Rejection::ExpertGrid { .. } | Rejection::Dense { .. } => &["ep", "etp"],

@@ -10,6 +10,7 @@ use crate::import::known;
 use crate::readers::document::{self, Document, Form};
 use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Moe, Norm, Span};
 use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};
+use meshwright_engine::range::LAYERS;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::nanotron::own_split;
 use meshwright_engine::stack::Family;
@@ -158,7 +159,7 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
 }
 
 /// Most layers: a slip must not take the memory.
-const MOST_LAYERS: u32 = 100_000;
+const MOST_LAYERS: u32 = LAYERS.most() as u32;
 
 fn model(document: &Document) -> Option<Model> {
     let at = |key: &str| format!("model.model_config.{key}");

@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(status(|row| row.heads = Some(8192.0)), PredictionStatus::Invalid);
         assert_eq!(status(|row| row.ep = Some(64.0)), PredictionStatus::Ok, "a dense model has no experts to split");
         assert_eq!(
-            status(|row| (row.tp, row.dp, row.gpus_total) = (Some(1e7), Some(1.0), Some(1e7))),
+            status(|row| (row.tp, row.dp, row.gpus_total) = (Some(1e6), Some(1.0), Some(1e6))),
             PredictionStatus::Ok
         );
     }

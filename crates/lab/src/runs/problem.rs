@@ -46,7 +46,7 @@ pub(super) fn problem_from(row: &Row, shelf: &Shelf) -> Result<(Problem, Plan), 
     let cluster = map_cluster::cluster(row, &cells, gpu)?;
     let problem = Problem::new(model, cluster, workload, stack, PROFILE).map_err(|error| match error {
         ProblemError::Format { .. } => Refusal::Unsupported(first_line(&error)),
-        ProblemError::Model(_) | ProblemError::Cluster(_) | ProblemError::Workload(_) => {
+        ProblemError::Model(_) | ProblemError::Cluster(_) | ProblemError::Workload(_) | ProblemError::Stack(_) => {
             Refusal::Invalid(first_line(&error))
         }
     })?;

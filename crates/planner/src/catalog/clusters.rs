@@ -6,6 +6,7 @@ use super::overrides::{Overrides, SET_SOURCE, Setting};
 use super::read;
 use meshwright_engine::cluster::pools::PooledCluster;
 use meshwright_engine::cluster::{Cluster, ClusterFile};
+use meshwright_engine::range;
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::BytesPerSec;
 
@@ -52,12 +53,14 @@ fn set_whole(mut cluster: Cluster, setting: &Setting) -> Result<Cluster, Catalog
                 .replace('_', "")
                 .parse()
                 .map_err(|_| setting.error(format!("`{text}` is not a number of GPUs"), None))?;
+            range::GPUS.check("gpus", f64::from(gpus)).map_err(|why| setting.error(why.to_string(), None))?;
             return Ok(cluster.resized(gpus));
         }
         "nic" => {
             let value: BytesPerSec = text.parse().map_err(|error: meshwright_engine::units::ParseQuantityError| {
                 setting.error(error.to_string(), None)
             })?;
+            range::BANDWIDTH.check("nic", value.get()).map_err(|why| setting.error(why.to_string(), None))?;
             let sourced = Sourced { value, source: SET_SOURCE.to_owned() };
             for level in &mut cluster.levels {
                 level.bandwidth = sourced.clone();
@@ -65,8 +68,9 @@ fn set_whole(mut cluster: Cluster, setting: &Setting) -> Result<Cluster, Catalog
             cluster.gpu.nic = sourced;
         }
         _ => {
-            let ratio = text.parse().ok().filter(|ratio: &f64| ratio.is_finite() && *ratio >= 1.0);
+            let ratio: Option<f64> = text.parse().ok();
             let ratio = ratio.ok_or_else(|| setting.error(format!("`{text}` is not a ratio of 1 or more"), None))?;
+            range::RATIO.check("oversubscription", ratio).map_err(|why| setting.error(why.to_string(), None))?;
             let last = cluster.levels.last_mut();
             last.ok_or_else(|| setting.error("the cluster has no [[level]] above its nodes", None))?.oversubscription =
                 ratio;

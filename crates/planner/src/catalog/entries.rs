@@ -1,5 +1,6 @@
 //! Models, devices, stacks and markets of the catalogue, or the user's own files.
 
+use std::fmt::Display;
 use std::path::Path;
 
 use super::error::{CatalogError, EntryKind};
@@ -34,7 +35,15 @@ pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
     }
     let text = read::find(EntryKind::Model, files::MODELS, name, None, sets.text(name))?;
     let file: ModelFile = read::parse(&text, sets.of(EntryKind::Model))?;
-    file.into_model().map_err(|why| CatalogError::Invalid { origin: text.origin, why: why.to_string() })
+    file.into_model().map_err(|why| invalid(text, EntryKind::Model, sets, &why))
+}
+
+/// Error of an entry whose values contradict a rule, with the `--set` items that may be the cause.
+fn invalid(text: read::Text, kind: EntryKind, sets: &Overrides, why: &dyn Display) -> CatalogError {
+    let items: Vec<&str> = sets.of(kind).map(|setting| setting.item.as_str()).collect();
+    let origin =
+        if items.is_empty() { text.origin } else { format!("{} with --set {}", text.origin, items.join(" --set ")) };
+    CatalogError::Invalid { origin, why: why.to_string() }
 }
 
 /// Names of the built-in devices, sorted.
@@ -62,7 +71,7 @@ pub fn market(name: &str, sets: &Overrides) -> Result<Market, CatalogError> {
     let market: Market = read::parse(&text, sets.of(EntryKind::Market))?;
     match market.check() {
         Ok(()) => Ok(market),
-        Err(why) => Err(CatalogError::Invalid { origin: text.origin, why: why.to_string() }),
+        Err(why) => Err(invalid(text, EntryKind::Market, sets, &why)),
     }
 }
 
@@ -97,7 +106,7 @@ pub(super) fn gpu_at(name: &str, folder: Option<&Path>, sets: &Overrides) -> Res
     let gpu: Gpu = read::parse_fitted(&text, fitted(&text, EntryKind::Gpu, name, sets), sets.of(EntryKind::Gpu))?;
     match gpu.check() {
         Ok(()) => Ok(gpu),
-        Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
+        Err(why) => Err(invalid(text, EntryKind::Gpu, sets, &why)),
     }
 }
 
@@ -112,6 +121,6 @@ pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
         read::parse_fitted(&text, fitted(&text, EntryKind::Stack, name, sets), sets.of(EntryKind::Stack))?;
     match stack.check() {
         Ok(()) => Ok(stack),
-        Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
+        Err(why) => Err(invalid(text, EntryKind::Stack, sets, &why)),
     }
 }

@@ -5,13 +5,14 @@
 use super::arguments::Arguments;
 use crate::import::finding::Finding;
 use meshwright_engine::model::{Ffn, Layer, Mamba, Mixer, Moe};
+use meshwright_engine::range::LAYERS;
 
 /// Name of the flag.
 pub const PATTERN: &str = "--hybrid-layer-pattern";
 /// Its older name.
 const OLD: &str = "--hybrid-override-pattern";
 /// Most layers: a slip must not take the memory.
-const MOST_LAYERS: usize = 100_000;
+const MOST_LAYERS: usize = LAYERS.most() as usize;
 
 fn pattern(list: &mut Arguments) -> Option<(String, &'static str)> {
     [PATTERN, OLD].into_iter().find_map(|flag| Some((list.word(flag)?, flag)))

@@ -8,6 +8,7 @@ use super::hybrid;
 use crate::import::finding::Finding;
 use crate::import::known;
 use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
+use meshwright_engine::range::LAYERS;
 
 /// The model, where the arguments say its sizes.
 pub fn model(list: &mut Arguments) -> Option<Model> {
@@ -100,7 +101,7 @@ pub fn model(list: &mut Arguments) -> Option<Model> {
 }
 
 /// Most layers: a slip must not take the memory.
-const MOST_LAYERS: u32 = 100_000;
+const MOST_LAYERS: u32 = LAYERS.most() as u32;
 
 /// The width of the MLP where none is given: 4·h, or two thirds of it, in whole 64s, when it is gated.
 const fn usual_ffn(hidden: u32, gated: bool) -> u32 {

@@ -132,7 +132,7 @@ pub fn deepseek(fields: &Fields) -> Result<Model, HfError> {
     };
     let one = |ffn| Layer { mixer: Mixer::Mla(mla.clone()), ffn, norms: 2, extra_parameters: 0 };
     let layers = fine_grained(&frame, fields, group_limit(fields)?)?.into_iter().map(one).collect();
-    let mtp_depth = fields.count(&["num_nextn_predict_layers"])?;
+    let mtp_depth = fields.mtp_layers(&["num_nextn_predict_layers"])?;
     Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
 }
 
@@ -147,7 +147,7 @@ pub fn glm4_moe(fields: &Fields) -> Result<Model, HfError> {
     };
     let one = |ffn| layer(attention.clone(), ffn);
     let layers = fine_grained(&frame, fields, group_limit(fields)?)?.into_iter().map(one).collect();
-    let mtp_depth = fields.count(&["num_nextn_predict_layers"])?;
+    let mtp_depth = fields.mtp_layers(&["num_nextn_predict_layers"])?;
     Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
 }
 

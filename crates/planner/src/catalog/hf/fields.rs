@@ -6,12 +6,13 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::error::HfError;
+use meshwright_engine::range;
 
-/// The largest size that is believed; two of them still add up in 32 bits.
-const MOST_SIZE: u32 = i32::MAX as u32;
+/// The largest size that is believed.
+const MOST_SIZE: u32 = range::WIDTH.most() as u32;
 
 /// Most layers a model may have.
-pub const MOST_LAYERS: u32 = 100_000;
+pub const MOST_LAYERS: u32 = range::LAYERS.most() as u32;
 
 /// Fields that change the parameters of a model: where the reader of a family did not ask for one of
 /// them and it is set, the family does not have it, and the model is refused.
@@ -146,6 +147,12 @@ impl<'a> Fields<'a> {
     /// The number of layers, if it is given.
     pub fn given_layers(&self, names: &[&'static str]) -> Result<Option<u32>, HfError> {
         self.get(names).map(|(name, value)| self.whole(name, value, 1, MOST_LAYERS)).transpose()
+    }
+
+    /// The number of multi-token-prediction layers; 0 where it is absent.
+    pub fn mtp_layers(&self, names: &[&'static str]) -> Result<u32, HfError> {
+        let most = range::MTP_LAYERS.most() as u32;
+        Ok(self.get(names).map(|(name, value)| self.whole(name, value, 0, most)).transpose()?.unwrap_or(0))
     }
 
     /// A product of two sizes that must be a size itself.

@@ -55,7 +55,7 @@ fn delta(frame: &Frame, fields: &Fields, ffns: Vec<Ffn>) -> Result<Model, HfErro
         Ok(Layer { mixer, ffn, norms: 2, extra_parameters: 0 })
     };
     let layers = (0..frame.layers).zip(ffns).map(one).collect::<Result<_, _>>()?;
-    let mtp_depth = fields.count(&["mtp_num_hidden_layers"])?;
+    let mtp_depth = fields.mtp_layers(&["mtp_num_hidden_layers"])?;
     Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
 }
 

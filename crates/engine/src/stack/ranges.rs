@@ -1,0 +1,108 @@
+//! Allowed ranges of a stack's values.
+
+use super::{Launches, MemoryUse, Overlap, Quirks, Stack};
+use crate::range::{self, OutOfRange};
+use crate::units::Bytes;
+
+impl Stack {
+    /// Checks every number against the range of its kind.
+    pub(super) fn check_ranges(&self) -> Result<(), OutOfRange> {
+        range::check([
+            ("traffic", self.traffic, range::POSITIVE_FACTOR),
+            ("casts", self.casts, range::FACTOR),
+            ("cast_passes", self.cast_passes, range::POSITIVE_FACTOR),
+            ("accumulate_exposed", self.accumulate_exposed, range::SHARE),
+            ("permute_traffic", self.permute_traffic, range::POSITIVE_FACTOR),
+            ("jitter", self.jitter, range::SHARE),
+            ("reduce_bytes", self.reduce_bytes, range::SENT_ELEMENT),
+            ("gather_bytes", self.gather_bytes, range::SENT_ELEMENT),
+            ("gradient_bytes", self.gradient_bytes.unwrap_or_default(), range::ELEMENT),
+            ("bucket", self.bucket.map_or(range::MEMORY.least(), Bytes::get), range::MEMORY),
+            ("fsdp_efficiency", self.fsdp_efficiency, range::EFFICIENCY),
+            ("activation_memory", self.activation_memory, range::POSITIVE_FACTOR),
+            ("logit_bytes", self.logit_bytes.unwrap_or_default(), range::ELEMENT),
+            ("per_op_kept", self.per_op_kept, range::SHARE),
+            ("expert_imbalance", self.expert_imbalance, range::IMBALANCE),
+            ("default_zero", f64::from(self.default_zero.unwrap_or_default()), range::ZERO_STAGE),
+            ("host_update", self.host_update.get(), range::LATENCY),
+        ])?;
+        self.memory.check_ranges().map_err(|why| why.below("memory"))?;
+        self.launches.check_ranges().map_err(|why| why.below("launches"))?;
+        self.overlap.check_ranges().map_err(|why| why.below("overlap"))?;
+        self.quirks.check_ranges().map_err(|why| why.below("quirks"))
+    }
+}
+
+impl MemoryUse {
+    fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let Self {
+            recipe: _,
+            frees_stage_inputs: _,
+            keeps_expert_outputs: _,
+            activation_input_bytes,
+            attention_output_bytes,
+            keeps_matmul_outputs: _,
+            fragmentation,
+            context,
+            communicator,
+            all_to_all,
+        } = self;
+        range::check([
+            ("activation_input_bytes", *activation_input_bytes, range::ELEMENT),
+            ("attention_output_bytes", *attention_output_bytes, range::ELEMENT),
+            ("fragmentation", *fragmentation, range::SHARE),
+            ("context", context.get(), range::OPTIONAL_MEMORY),
+            ("communicator", communicator.map_or(0.0, Bytes::get), range::OPTIONAL_MEMORY),
+            ("all_to_all", all_to_all.get(), range::OPTIONAL_MEMORY),
+        ])
+    }
+}
+
+impl Launches {
+    fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let Self { forward, backward, per_expert_bf16, per_expert_narrow, expert_wait, expert_gaps: _, x86, grace } =
+            self;
+        range::check([
+            ("forward", *forward, range::LAUNCHES),
+            ("backward", *backward, range::LAUNCHES),
+            ("per_expert_bf16", *per_expert_bf16, range::LAUNCHES),
+            ("per_expert_narrow", *per_expert_narrow, range::LAUNCHES),
+            ("expert_wait", *expert_wait, range::FACTOR),
+            ("x86", x86.get(), range::LATENCY),
+            ("grace", grace.get(), range::LATENCY),
+        ])
+    }
+}
+
+impl Overlap {
+    fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let Self { tp, dp: _, dp_interleaved_window: _, pp: _, cp, ep, fsdp_prefetch: _ } = self;
+        range::check([("tp", *tp, range::SHARE), ("cp", *cp, range::SHARE), ("ep", *ep, range::SHARE)])
+    }
+}
+
+impl Quirks {
+    fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let Self {
+            sync_per_layer,
+            moe_sync_per_layer,
+            tp_floor,
+            cross_domain_tp_latency,
+            cross_domain_tp_efficiency,
+            network_efficiency,
+            broadcast_per_owner,
+            sync_every_micro_batch: _,
+            step_overhead,
+        } = self;
+        range::check([
+            ("sync_per_layer", sync_per_layer.get(), range::LATENCY),
+            ("moe_sync_per_layer", moe_sync_per_layer.get(), range::LATENCY),
+            ("tp_floor", tp_floor.get(), range::LATENCY),
+            ("cross_domain_tp_latency", cross_domain_tp_latency.get(), range::LATENCY),
+            ("cross_domain_tp_efficiency", *cross_domain_tp_efficiency, range::EFFICIENCY),
+            ("network_efficiency", *network_efficiency, range::EFFICIENCY),
+            ("broadcast_per_owner", broadcast_per_owner.get(), range::LATENCY),
+            ("step_overhead", step_overhead.get(), range::LATENCY),
+        ])
+    }
+}
