@@ -7,7 +7,7 @@ use meshwright::cost::{Costs, Evaluation};
 use meshwright::frameworks::FRAMEWORKS;
 use meshwright::plan::{Layout, Offload, Plan};
 use meshwright::problem::Problem;
-use meshwright::search::{Goal, Objective, Ranking, SearchOptions, search, search_for};
+use meshwright::search::{Goal, Objective, Ranking, SearchOptions, SearchProof, search, search_for};
 use meshwright::space::{self, Restrictions, Space};
 use std::ops::ControlFlow;
 
@@ -276,12 +276,16 @@ fn the_number_of_threads_changes_nothing() {
 fn a_search_that_is_stopped_says_how_far_it_can_be_off() {
     let problem = spec("llama3-70b", "h100-512", "nemo-25", 512, 8192).problem();
     let options = options(&Restrictions::default());
-    let stopped = search_for(&problem, &options, Goal::Fastest, &|_, _| ControlFlow::Break(()));
+    let after_one_batch = |done, _| if done > 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let stopped = search_for(&problem, &options, Goal::Fastest, &after_one_batch);
     let whole = search(&problem, &options, &|_, _| ());
     let (first, best) = (time(&stopped.evaluations[0]), time(&whole.evaluations[0]));
     let gap = stopped.certificate.gap(stopped.evaluations[0].step.total());
     assert!(gap > 0.0 && first * (1.0 - gap) <= best, "{first} is at most {gap} over {best}");
     assert!(whole.certificate.gap(whole.evaluations[0].step.total()) <= 0.0);
+    let at_once = search_for(&problem, &options, Goal::Fastest, &|_, _| ControlFlow::Break(()));
+    assert!(at_once.evaluations.is_empty(), "a search stops inside its first batch too");
+    assert!(matches!(at_once.certificate.proof, SearchProof::Stopped { bound } if bound.get() <= best));
 }
 
 #[test]

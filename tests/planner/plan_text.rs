@@ -104,11 +104,13 @@ fn what_is_wrong_is_named() {
         ("split=Et|x|L", "`x` is no letter"),
         ("split=Et|tt", "`L` comes last"),
         ("split=first-0", "first-N"),
-        ("tp=65536 cp=65536", "two billion"),
-        ("tp=65536 cp=65536 pp=65536 dp=65536", "two billion"),
+        ("tp=65536 cp=65536", "1048576 at most"),
+        ("tp=65536 cp=65536 pp=65536 dp=65536", "1048576 at most"),
         ("ep=65536 etp=65536", "ep·etp"),
-        ("pp=65536 schedule=interleaved vpp=65536", "pp·vpp"),
-        ("tp=4294967295 cp=4294967295 pp=4294967295", "two billion"),
+        ("pp=65536 schedule=interleaved vpp=512", "pp·vpp"),
+        ("pp=2 schedule=interleaved vpp=65536", "`vpp` is 65,536, and must be from 1 to 512"),
+        ("mbs=4294967295", "`mbs` is 4,294,967,295, and must be from 1 to 1,048,576"),
+        ("tp=4294967295 cp=4294967295 pp=4294967295", "`tp` is 4,294,967,295"),
     ] {
         let error = parse_plan(text, &problem).expect_err(text);
         assert!(error.contains(named), "{text}: {error}");

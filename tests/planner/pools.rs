@@ -286,13 +286,13 @@ fn bad_files_are_told_what_is_wrong() {
     let without_link = POOLS.split("[[link]]").next().unwrap();
     let cases = [
         (POOLS.replace("cluster = \"h100-512\"", "clustr = \"h100-512\""), "did you mean `cluster`"),
-        (POOLS.replace("gpus = 256", "gpus = 0"), "a cluster of 0 GPUs"),
+        (POOLS.replace("gpus = 256", "gpus = 0"), "`gpus` is 0, and must be from 1"),
         (POOLS.replace("name = \"h200\"", "name = \"h100\""), "two pools are named `h100`"),
         (without_link.to_owned(), "nothing joins pools `h100` and `h200`"),
         (POOLS.replace("\"h100\", \"h200\"", "\"h100\", \"h20\""), "did you mean `h200`"),
         (POOLS.replace("\"h100\", \"h200\"", "\"h100\""), "joins two pools or more"),
-        (POOLS.replace("100 Gb/s", "0 Gb/s"), "a bandwidth above 0"),
-        (POOLS.replace("efficiency = 0.75", "efficiency = 1.75"), "an efficiency above 0"),
+        (POOLS.replace("100 Gb/s", "0 Gb/s"), "`bandwidth` is 0 GB/s, and must be"),
+        (POOLS.replace("efficiency = 0.75", "efficiency = 1.75"), "`efficiency` is 1.75, and must be"),
         (POOLS.replace("efficiency", "effciency"), "did you mean `efficiency`"),
         (POOLS.replace("cluster = \"h100-512\"", "cluster = \"h100-513\""), "there is no cluster `h100-513`"),
         (POOLS.replace("gpus = 256", "gpus = 256\ngpu = \"h200-sxm\""), "`cluster` and `gpu`"),

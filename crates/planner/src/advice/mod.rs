@@ -17,7 +17,7 @@ mod published;
 use std::ops::ControlFlow;
 
 use crate::confidence::{Confidence, ceiling};
-use crate::search::{Goal, LimitedSearches, Ranking, SearchOptions, TIE, plainer, search_for};
+use crate::search::{Goal, LimitedSearches, Ranking, SearchOptions, SearchProof, TIE, plainer, search_for};
 use crate::space::{Restrictions, Space, Unproven, too_few_gpus};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::problem::Problem;
@@ -146,7 +146,7 @@ fn search_prudently(
     }
     let limited = problem.clone().under_ceiling(ceiling(problem, prudence.risk));
     let ranking = searches.fastest(&proven, limited.hbm_budget(), Seconds::new(f64::INFINITY), control);
-    if !ranking.evaluations.is_empty() {
+    if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
         return Prudent { problem: limited, options: proven, ranking, given_up: None };
     }
     let risky = under(problem.clone(), proven, Some(GivenUp::Risk));

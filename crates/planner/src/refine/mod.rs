@@ -38,6 +38,17 @@ pub use single::exact;
 /// # Errors
 /// No stages fit; the error names the constraint with its numbers.
 pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, Infeasible> {
+    refine_within(costs, plan, options, &|| false)
+}
+
+/// Stages of a plan as [`refine`] finds them; the offloads that are left when `is_over` says so are not tried, and the answer
+/// is not proved then.
+fn refine_within(
+    costs: &Costs,
+    plan: &Plan,
+    options: &Options,
+    is_over: &(dyn Fn() -> bool + Sync),
+) -> Result<Refined, Infeasible> {
     if plan.zero == ZeroStage::Three {
         return Err(Infeasible::Unsupported("ZeRO 3 gathers weights layer by layer: its stages are not refined"));
     }
@@ -52,6 +63,11 @@ pub fn refine(costs: &Costs, plan: &Plan, options: &Options) -> Result<Refined, 
     let programs = offloads.len();
     let mut next = 0;
     while let Some(&offload) = offloads.get(next) {
+        if next > 0 && is_over() {
+            answer.bound = 0.0;
+            answer.cut_short = true;
+            break;
+        }
         next += 1;
         let freedom = Freedom { offload, ..options.freedom };
         let program = StageProgram::new(&stager, plan.recompute, freedom);

@@ -4,7 +4,7 @@ use rayon::prelude::*;
 
 use super::answer::{Infeasible, Refined};
 use super::options::Options;
-use super::refine;
+use super::refine_within;
 use crate::search::Ranking;
 use crate::space::{Restrictions, Space};
 use meshwright_engine::cost::Costs;
@@ -24,13 +24,13 @@ pub struct RefinedEntry {
 /// The first `most` plans of a ranking that have a pipeline, or that recompute to fit, and the plan that failed on memory by
 /// the least, each with its stages; the fastest first, those without stages last. `coupled` = also plans whose ranks own
 /// several stages, which take longer to refine. What may wait on the host is what the search might have left there; where
-/// a framework's files must say it, what the plan leaves there.
+/// a framework's files must say it, what the plan leaves there. Plans and offloads are left out from when `is_over` says so.
 pub fn refine_ranking(
     costs: &Costs,
     ranking: &Ranking,
     restrictions: &Restrictions,
     (most, coupled): (usize, bool),
-    options: &Options,
+    (options, is_over): (&Options, &(dyn Fn() -> bool + Sync)),
 ) -> Vec<RefinedEntry> {
     let space = Space::new(costs, restrictions);
     let ranked = ranking.evaluations.iter().enumerate().map(|(at, evaluation)| (Some(at + 1), evaluation.plan.clone()));
@@ -39,10 +39,13 @@ pub fn refine_ranking(
     let chosen: Vec<(Option<usize>, Plan)> = ranked.take(most).chain(near).filter(|(_, plan)| wanted(plan)).collect();
     let mut entries: Vec<RefinedEntry> = chosen
         .into_par_iter()
-        .map(|(place, plan)| {
+        .filter_map(|(place, plan)| {
             let offloads = if restrictions.limits().is_some() { vec![plan.offload] } else { offloads(&space, &plan) };
             let options = Options { offloads, ..options.clone() };
-            RefinedEntry { place, plan: plan.clone(), outcome: refine(costs, &plan, &options) }
+            (!is_over()).then(|| {
+                let outcome = refine_within(costs, &plan, &options, is_over);
+                RefinedEntry { place, plan, outcome }
+            })
         })
         .collect();
     let time = |entry: &RefinedEntry| entry.outcome.as_ref().map_or(f64::INFINITY, |refined| refined.step().get());

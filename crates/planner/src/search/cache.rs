@@ -1,6 +1,7 @@
 //! Cache of costs that several searches of one problem share.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
 
 use super::menus::Menus;
@@ -9,6 +10,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{Feeding, Mixing, Stages};
 use meshwright_engine::plan::{CpKind, Layout, Plan};
 use meshwright_engine::schedule::Schedule;
+use meshwright_engine::schedule::ops::passes;
 use meshwright_engine::schedule::paths::{Path, paths_through};
 use meshwright_engine::schedule::simulator::Simulator;
 use meshwright_engine::split::LayerSplit;
@@ -18,6 +20,11 @@ use meshwright_engine::stack::Dispatcher;
 const SHARDING_KEYS: [&str; 5] = ["zero", "shard", "reshard", "offload-optimizer", "order"];
 /// Largest number of menu sets kept at once; on many GPUs, one takes some tens of MiB.
 const MOST_MENUS: usize = 16;
+
+/// Most operations of the simulators that are kept, at 30 bytes each; further ones are made anew for each use.
+const MOST_OPERATIONS: usize = 1 << 24;
+/// Passes from which on a simulator is made alone: it asks for some tens of MiB while it is made.
+const LARGE_SIMULATOR: u64 = 1 << 18;
 
 /// Key of a token-mixing part: tp, sequence parallelism, cp, its kind, and micro-batch.
 type MixingKey = (u32, bool, u32, CpKind, u32);
@@ -41,6 +48,10 @@ pub(super) struct CostCache {
     stages: RwLock<BTreeMap<StagesKey, Arc<Stages>>>,
     paths: RwLock<BTreeMap<ChainsKey, Arc<[Path]>>>,
     simulators: RwLock<BTreeMap<SimulatorKey, Option<Arc<Simulator>>>>,
+    /// Operations of the simulators that are kept.
+    operations: AtomicUsize,
+    /// Held while a large simulator is made, so that one at a time asks for memory.
+    large: Mutex<()>,
     menus: Mutex<Vec<(Restrictions, Arc<Menus>)>>,
 }
 
@@ -90,7 +101,15 @@ impl CostCache {
             return known.clone();
         }
         let (schedule, pp, micro_batches) = key;
+        let size = passes(schedule, pp, micro_batches);
+        let alone = (size > LARGE_SIMULATOR).then(|| self.large.lock().expect("nobody panics with it"));
         let simulator = Simulator::new(schedule, pp, micro_batches).map(Arc::new);
+        drop(alone);
+        let operations = simulator.as_ref().map_or(0, |simulator| simulator.operations());
+        if self.operations.fetch_add(operations, Ordering::Relaxed) + operations > MOST_OPERATIONS {
+            self.operations.fetch_sub(operations, Ordering::Relaxed);
+            return simulator;
+        }
         self.simulators.write().expect("no writer panics").entry(key).or_insert(simulator).clone()
     }
 

@@ -10,6 +10,7 @@ use super::explore::{Explorer, SearchState};
 use super::incumbents::{Incumbents, SearchTarget};
 use super::options::{Goal, Objective, SearchOptions};
 use super::ranking::{NearMiss, Ranking};
+use super::stop::Stop;
 use super::tables::{Shapes, Tables};
 use crate::space::{Space, check, check_with_idle};
 use meshwright_engine::cost::Costs;
@@ -34,8 +35,8 @@ pub fn search(problem: &Problem, options: &SearchOptions, progress: &(dyn Fn(u64
     })
 }
 
-/// Finds the best plans by any goal. When `control(done, all)` breaks, the search returns the incumbents so far, with a
-/// certificate that bounds the optimality gap.
+/// Finds the best plans by any goal. `control(done, all)` is asked by every thread before each layout and schedule; when it
+/// breaks, the search returns the incumbents so far, with a certificate that bounds the optimality gap.
 pub fn search_for(
     problem: &Problem,
     options: &SearchOptions,
@@ -166,17 +167,21 @@ pub(super) fn run(
         if found.best.is_hopeless_for_all(batch[0].0) {
             return (found, SearchProof::Optimal);
         }
+        let all = bounded.len() as u64;
+        let stop = Stop::new(done as u64, all, control);
         let explored: Vec<SearchState> = batch
             .par_iter()
             .map(|&(_, index)| {
                 let (plan, mixing, feeding) = shapes.at(index);
-                Explorer { costs, space, tables: &tables, known: &found }.explore(&plan, mixing, feeding)
+                Explorer { costs, space, tables: &tables, known: &found, stop: &stop }.explore(&plan, mixing, feeding)
             })
             .collect();
         found = explored.into_iter().fold(found, SearchState::merge);
+        let left = if stop.is_set() { Some(batch[0].0) } else { None };
         done += batch.len();
-        if control(done as u64, bounded.len() as u64).is_break() && done < bounded.len() {
-            let bound = bounded[done].0;
+        let is_over = || control(done as u64, all).is_break();
+        let left = left.or_else(|| bounded.get(done).map(|next| next.0).filter(|_| is_over()));
+        if let Some(bound) = left {
             let proof = if found.best.is_hopeless_for_all(bound) {
                 SearchProof::Optimal
             } else {

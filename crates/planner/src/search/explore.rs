@@ -8,6 +8,7 @@ use super::certificate::Counts;
 use super::critical::CriticalPaths;
 use super::incumbents::Incumbents;
 use super::menus::{Menu, ShardingList};
+use super::stop::Stop;
 use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, legal, too_large_for_hosts};
 use meshwright_engine::cost::Costs;
@@ -45,6 +46,7 @@ pub(super) struct Explorer<'e> {
     pub space: &'e Space<'e>,
     pub tables: &'e Tables<'e>,
     pub known: &'e SearchState,
+    pub stop: &'e Stop<'e>,
 }
 
 /// Layers of one shape under each recomputation, computed on first use.
@@ -85,6 +87,9 @@ impl Explorer<'_> {
             if shardings == 0 {
                 continue;
             }
+            if self.stop.asks() {
+                return found;
+            }
             let pipes = &self.tables.pipes(&plan).pipelines;
             let mut reasons = Vec::new();
             legal::batch(self.costs.problem, &plan, &mut reasons);
@@ -95,6 +100,9 @@ impl Explorer<'_> {
                 continue;
             }
             for pipe in pipes {
+                if self.stop.asks() {
+                    return found;
+                }
                 self.pipe(&plan, pipe, shardings, &layers, &mut found);
             }
         }

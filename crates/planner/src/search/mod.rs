@@ -19,6 +19,7 @@ mod menus;
 mod neighbours;
 mod options;
 mod ranking;
+mod stop;
 mod tables;
 mod whatif;
 

@@ -62,7 +62,11 @@ const LAYOUT: [&str; 4] = ["pp", "dp", "sp", "dispatcher"];
 
 /// Fastest feasible plan that changes as few settings of an infeasible plan as possible. Settings are freed in stages:
 /// recomputation, then sharding and offload, then micro-batch and schedule, then the pipeline, and last everything.
-pub fn nearest_feasible(costs: &Costs, plan: &Plan) -> Option<Evaluation> {
+pub fn nearest_feasible(
+    costs: &Costs,
+    plan: &Plan,
+    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> Option<Evaluation> {
     let steps: [&[&[&str]]; 6] =
         [&[&MEMORY[..1]], &[&MEMORY[..4]], &[&MEMORY], &[&MEMORY, &PIPELINE], &[&MEMORY, &PIPELINE, &LAYOUT], &[]];
     steps.into_iter().find_map(|free| {
@@ -75,13 +79,16 @@ pub fn nearest_feasible(costs: &Costs, plan: &Plan) -> Option<Evaluation> {
                 }
             }
         }
-        best(costs, restrictions)
+        best(costs, restrictions, control)
     })
 }
 
-fn best(costs: &Costs, restrictions: Restrictions) -> Option<Evaluation> {
-    let go_on = |_, _| ControlFlow::Continue(());
-    let ranking = search_with(costs, &SearchOptions { top: 1, restrictions }, Goal::Fastest, &go_on);
+fn best(
+    costs: &Costs,
+    restrictions: Restrictions,
+    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> Option<Evaluation> {
+    let ranking = search_with(costs, &SearchOptions { top: 1, restrictions }, Goal::Fastest, control);
     ranking.evaluations.into_iter().next()
 }
 
@@ -149,8 +156,14 @@ const MORE: f64 = 1.1;
 /// Optimum after each one-step change of the winner's degrees, and after 10 % more of each hardware figure. It shows which
 /// figure binds, and whether the optimum is a peak or a plateau.
 ///
-/// A degree moves to the next value for which some plan runs; all other settings are free.
-pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Evaluation) -> Vec<ChangedOptimum> {
+/// A degree moves to the next value for which some plan runs; all other settings are free. When `control` breaks, the changes
+/// that are left are not tried.
+pub fn sensitivity(
+    problem: &Problem,
+    restrictions: &Restrictions,
+    winner: &Evaluation,
+    control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+) -> Vec<ChangedOptimum> {
     let costs = Costs::new(problem);
     let what_ifs = WhatIfs::new(&costs).starting_from(std::slice::from_ref(&winner.plan));
     let mut changes = Vec::new();
@@ -160,6 +173,9 @@ pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Eval
     };
     for (key, value, steps) in degrees(problem, restrictions, &winner.plan) {
         let at = |to: u32| {
+            if control(0, 1).is_break() {
+                return None;
+            }
             let mut restrictions = restrictions.clone();
             restrictions.fix(&format!("{key}={to}")).ok()?;
             let ranking = what_ifs.ask(&SearchOptions { top: 1, restrictions }, Goal::Fastest);
@@ -196,8 +212,11 @@ pub fn sensitivity(problem: &Problem, restrictions: &Restrictions, winner: &Eval
         }),
     ];
     for (what, change) in machine {
+        if control(0, 1).is_break() {
+            break;
+        }
         if let Ok(changed) = problem.changed(|cluster, _, _| change(cluster)) {
-            changes.push(of(what.to_owned(), best(&Costs::new(&changed), restrictions.clone())));
+            changes.push(of(what.to_owned(), best(&Costs::new(&changed), restrictions.clone(), control)));
         }
     }
     changes

@@ -6,6 +6,7 @@ use meshwright_engine::model::Mixer;
 use meshwright_engine::plan::{CpKind, Layout, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
+use meshwright_engine::schedule::ops::{MOST_PASSES, passes};
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::split::layers as split;
 use meshwright_engine::stack::Family;
@@ -149,6 +150,10 @@ pub fn pipeline(problem: &Problem, plan: &Plan, found: &mut Vec<Rejection>) {
     let whole_groups = micro_batches.fract() != 0.0 || (micro_batches as u32).is_multiple_of(pp);
     if matches!(schedule, Schedule::Interleaved { .. }) && !whole_groups {
         found.push(Rejection::InterleavedBatch { micro_batches: micro_batches as u32, pp });
+    }
+    let passes = passes(schedule, pp, micro_batches.ceil() as u32);
+    if pp > 1 && passes > MOST_PASSES {
+        found.push(Rejection::TooManyPasses { micro_batches: micro_batches.ceil() as u32, chunks, passes });
     }
 }
 

@@ -96,7 +96,7 @@ const MOST_TOKENS: u32 = 131_072;
 pub fn divisors(n: u32) -> Vec<u32> {
     let root = u32::try_from(u64::from(n).isqrt()).unwrap_or(u32::MAX);
     let mut small: Vec<u32> = (1..=root).filter(|d| n.is_multiple_of(*d)).collect();
-    let large: Vec<u32> = small.iter().rev().map(|d| n / d).filter(|d| d * d != n).collect();
+    let large: Vec<u32> = small.iter().rev().filter(|&&d| n / d != d).map(|d| n / d).collect();
     small.extend(large);
     small.dedup();
     small
@@ -158,7 +158,13 @@ impl<'a> Space<'a> {
         let gpus = problem.cluster().gpus;
         let plain = plain_plan(problem);
         let mut mixes = Vec::new();
-        for tp in self.degrees("tp", gpus, gpus) {
+        let divides_widths = |tp: &u32| {
+            let mut found = Vec::new();
+            let layout = Layout { tp: *tp, ..plain.layout };
+            legal::ffn_widths(self.costs, &Plan { layout, ..plain.clone() }, &mut found);
+            found.is_empty()
+        };
+        for tp in self.degrees("tp", gpus, gpus).into_iter().filter(divides_widths) {
             for cp in self.degrees("cp", gpus / tp, self.most_cp()) {
                 for (cp_kind, sequence_parallel) in itertools::iproduct!(self.cp_kinds(cp), self.sequence_parallel(tp))
                 {
@@ -166,7 +172,6 @@ impl<'a> Space<'a> {
                     let shape = Plan { layout, sequence_parallel, cp_kind, ..plain.clone() };
                     let mut found = Vec::new();
                     legal::tensor_and_context(problem, &shape, &mut found);
-                    legal::ffn_widths(self.costs, &shape, &mut found);
                     if found.is_empty() {
                         mixes.extend(
                             self.micro_batches().into_iter().map(|micro_batch| Plan { micro_batch, ..shape.clone() }),

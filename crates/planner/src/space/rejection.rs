@@ -1,5 +1,6 @@
 //! Reasons why a plan cannot run: values with their numbers.
 
+use meshwright_engine::schedule::ops::MOST_PASSES;
 use meshwright_engine::units::Bytes;
 
 /// Reason why a plan cannot run.
@@ -84,6 +85,19 @@ pub enum Rejection {
         micro_batches: u32,
         /// Pipeline-parallel size.
         pp: u32,
+    },
+    /// A step has more passes than are simulated.
+    #[error(
+        "{micro_batches} micro-batches through {chunks} virtual stages are {passes} passes, and {MOST_PASSES} can be \
+         simulated: a larger micro-batch, a larger dp or a smaller pp has fewer"
+    )]
+    TooManyPasses {
+        /// Micro-batches per replica.
+        micro_batches: u32,
+        /// Virtual stages of the pipeline.
+        chunks: u32,
+        /// Passes in one direction.
+        passes: u64,
     },
     /// The sequence does not divide by what tp, sp or cp require.
     #[error("a sequence of {seq_len} tokens does not divide by {by} ({why})")]
@@ -198,6 +212,7 @@ impl Rejection {
             Self::Schedule { .. } => "schedule",
             Self::Batch { .. } => "batch",
             Self::InterleavedBatch { .. } => "interleaved-batch",
+            Self::TooManyPasses { .. } => "too-many-passes",
             Self::Sequence { .. } => "sequence",
             Self::UlyssesHeads { .. } => "ulysses-heads",
             Self::Experts { .. } => "experts",
