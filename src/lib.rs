@@ -51,8 +51,8 @@ pub mod sweep;
 
 #[doc(no_inline)]
 pub use meshwright_engine::{
-    cluster, collective, cost, goodput, gpu, kernel, model, money, plan, problem, schedule, sources, split, stack,
-    stages, suggest, units, workload,
+    cluster, collective, cost, goodput, gpu, kernel, model, money, plan, problem, range, schedule, sources, split,
+    stack, stages, suggest, units, workload,
 };
 #[doc(no_inline)]
 pub use meshwright_frameworks as frameworks;

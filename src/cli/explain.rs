@@ -1,10 +1,10 @@
 //! `meshwright explain`: cost and memory of one plan in detail.
 
-use std::ops::ControlFlow;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, bail};
 
+use super::effort::{EffortArgs, EffortLimits};
 use super::format::OutputFormat;
 use super::progress::Progress;
 use super::why_not::why_not;
@@ -33,6 +33,8 @@ pub struct Args {
     /// Write a drawing of the pipeline, its bubbles and the memory of each stage.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    #[command(flatten)]
+    effort: EffortArgs,
     /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
@@ -46,12 +48,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
         Subject::Pools(pooled) => return over_pools(args, &pooled),
     };
     let progress = Progress::new();
+    let effort = args.effort.start();
     let plan = asked.plan_on(&problem, &|done, all| {
         progress.at(done, all);
-        ControlFlow::Continue(())
+        effort.control()
     });
     progress.finish();
     let Some(plan) = plan? else {
+        effort.talk();
         output::talk("no plan runs: `meshwright plan` says why");
         return Ok(Outcome::NoPlan);
     };
@@ -62,7 +66,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     } else {
         let mut sheets = Vec::new();
         if let (Some(other), Some(winner)) = (&args.why_not, evaluation) {
-            sheets.extend(why_not(costs, winner, other)?);
+            sheets.extend(why_not(costs, winner, other, &effort)?);
         }
         if let Some(evaluation) = evaluation {
             sheets.push(explain::figures(&problem, evaluation));
@@ -87,8 +91,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         output::talk(&format!("does not run: {rejection}"));
     }
     if !rejections.is_empty() {
-        nearest(costs, plan);
+        nearest(costs, plan, &effort);
     }
+    effort.talk();
     Ok(if rejections.is_empty() { Outcome::Answered } else { Outcome::NoPlan })
 }
 
@@ -104,8 +109,8 @@ fn over_pools(args: &Args, pooled: &Pooled) -> Result<Outcome> {
 }
 
 /// Reports the nearest feasible plan on stderr.
-fn nearest(costs: &Costs, plan: &Plan) {
-    if let Some(near) = nearest_feasible(costs, plan) {
+fn nearest(costs: &Costs, plan: &Plan, effort: &EffortLimits) {
+    if let Some(near) = nearest_feasible(costs, plan, &|_, _| effort.control()) {
         output::talk(&format!("nearest feasible plan: {}, {} per step", near.plan, near.step.total()));
     }
 }

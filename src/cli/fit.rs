@@ -1,5 +1,6 @@
 //! `meshwright fit`: fits constants of the model to measured runs.
 
+use meshwright_engine::range;
 use meshwright_engine::units::percent;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use anyhow::{Context, Result, anyhow};
 
 use super::format::OutputFormat;
 use super::predict::RunsArgs;
+use super::ranges;
 use super::{Outcome, output};
 use crate::report::{Sheet, validate as sheets};
 use meshwright_lab::fit::silicon::{self, Curve, TimedGemm, Transfer};
@@ -37,10 +39,10 @@ pub struct Args {
     #[arg(long, value_name = "NAME")]
     block: Vec<String>,
     /// Weight of peak-memory errors relative to step-time errors.
-    #[arg(long, value_name = "W", default_value_t = 0.2)]
+    #[arg(long, value_name = "W", default_value_t = 0.2, value_parser = ranges::real(range::FACTOR))]
     memory_weight: f64,
     /// Weight of regret (step time lost by choosing on predictions) relative to step-time errors.
-    #[arg(long, value_name = "W", default_value_t = 0.1)]
+    #[arg(long, value_name = "W", default_value_t = 0.1, value_parser = ranges::real(range::FACTOR))]
     regret_weight: f64,
     /// Name of the new fit.
     #[arg(long, default_value = "fitted")]

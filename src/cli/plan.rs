@@ -4,11 +4,9 @@ mod answer;
 mod hints;
 mod none;
 
-use std::ops::ControlFlow;
-use std::time::Instant;
-
 use anyhow::Result;
 
+use super::effort::EffortLimits;
 use super::files::Existing;
 use super::launch_files;
 use super::plan_args::Args;
@@ -34,19 +32,18 @@ fn talk_of_hosts(problem: &Problem, best: Option<&Evaluation>) {
     }
 }
 
-/// Answer of the question, with progress on stderr, within its time limit.
+/// Answer of the question, with progress on stderr, within its limits of time and memory.
 fn solve(
     question: &PlanQuestion,
     problem: Problem,
     framework: Option<&'static Framework>,
     risk: f64,
+    effort: &EffortLimits,
 ) -> Result<PlanAnswer> {
     let progress = Progress::new();
-    let start = Instant::now();
     let control = |done, all| {
         progress.at(done, all);
-        let over = question.plans.time_limit.is_some_and(|limit| start.elapsed().as_secs_f64() > limit);
-        if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        effort.control()
     };
     let answer = question.solve(problem, framework, risk, &control);
     progress.finish();
@@ -66,7 +63,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !launch_files::model_runs(framework, &problem) {
         return Ok(Outcome::NoPlan);
     }
-    let answer = solve(&question, problem, framework, risk)?;
+    let effort = EffortLimits::new(args.plans.time_limit, args.plans.memory_limit);
+    let answer = solve(&question, problem, framework, risk, &effort)?;
+    effort.talk();
     if answer.is_empty() {
         return no_plan(&question, &answer, args.format);
     }
@@ -76,7 +75,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     if !found.proved {
         output::talk("least energy found, not proved optimal: too many layouts are nearly as fast");
     }
-    for hint in hints::hints(&question, problem, options, risk, found) {
+    for hint in hints::hints((&question, &effort), problem, options, risk, found) {
         output::talk(&format!("hint: {hint}"));
     }
     output::talk(&counts(&found.ranking));

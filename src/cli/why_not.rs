@@ -1,9 +1,8 @@
 //! `explain --why-not`: another plan, completed where it leaves settings open, against the explained one.
 
-use std::ops::ControlFlow;
-
 use anyhow::{Result, anyhow};
 
+use super::effort::EffortLimits;
 use super::output;
 use crate::report::{Sheet, compare, explain};
 use meshwright_engine::cost::{Costs, Evaluation};
@@ -12,9 +11,9 @@ use meshwright_planner::search::{Goal, SearchOptions, nearest_feasible, search_w
 use meshwright_planner::space::{Restrictions, check, parse_plan};
 
 /// Comparison of another plan with the explained one. Of a plan that cannot run, the reasons and the nearest feasible plan.
-pub fn why_not(costs: &Costs, winner: &Evaluation, other: &str) -> Result<Vec<Sheet>> {
+pub fn why_not(costs: &Costs, winner: &Evaluation, other: &str, effort: &EffortLimits) -> Result<Vec<Sheet>> {
     let plan = parse_plan(other, costs.problem).map_err(|why| anyhow!("--why-not: {why}"))?;
-    if let Some(best) = completed(costs, other) {
+    if let Some(best) = completed(costs, other, effort) {
         return Ok(vec![compare::against_winner(winner, &best, other, &filled(&best, other))]);
     }
     let rejections = check(costs, &plan);
@@ -22,7 +21,7 @@ pub fn why_not(costs: &Costs, winner: &Evaluation, other: &str) -> Result<Vec<Sh
         return Ok(vec![compare::against_winner(winner, &costs.evaluate_simulated(&plan), other, &[])]);
     }
     let mut sheets = vec![explain::reasons(&rejections)];
-    if let Some(near) = nearest_feasible(costs, &plan) {
+    if let Some(near) = nearest_feasible(costs, &plan, &|_, _| effort.control()) {
         output::talk(&format!("--why-not: {other} does not run; the nearest feasible plan is compared"));
         sheets.push(compare::against_winner(winner, &near, &near.plan.to_string(), &[]));
     }
@@ -43,7 +42,7 @@ fn key(setting: &str) -> &str {
 }
 
 /// Fastest plan with the settings of a text that the stack's framework can express and that fits; none if there is none.
-fn completed(costs: &Costs, text: &str) -> Option<Evaluation> {
+fn completed(costs: &Costs, text: &str, effort: &EffortLimits) -> Option<Evaluation> {
     let mut restrictions = Restrictions::default();
     for setting in settings(text) {
         let (_, value) = setting.split_once('=')?;
@@ -54,7 +53,7 @@ fn completed(costs: &Costs, text: &str) -> Option<Evaluation> {
     }
     restrictions.proven_only(costs.problem);
     let options = SearchOptions { top: 1, restrictions };
-    let ranking = search_with(costs, &options, Goal::Fastest, &|_, _| ControlFlow::Continue(()));
+    let ranking = search_with(costs, &options, Goal::Fastest, &|_, _| effort.control());
     ranking.evaluations.into_iter().next()
 }
 

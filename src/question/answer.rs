@@ -64,6 +64,7 @@ impl PlanQuestion {
         let Noted { value: subject, mut notes } = question.subject(framework)?;
         let value = match subject {
             Subject::Pools(pooled) => {
+                self.plans.check_ranges()?;
                 let restrictions = self.plans.restrictions(framework, &pooled.joined()[0])?;
                 let answer = pooled.answer(&SearchOptions { top: self.plans.top as usize, restrictions });
                 let arguments = self.problem.resolved_over_pools(&pooled, framework);
@@ -94,15 +95,17 @@ impl PlanQuestion {
         risk: f64,
         control: &Control,
     ) -> Result<Noted<PlanAnswer>, QuestionError> {
+        self.plans.check_ranges()?;
         let (launcher, note) = self.plans.default_launcher(&problem);
         let restrictions = self.plans.restrictions(framework.or(launcher), &problem)?;
         let economy = self.plans.economy.economy(&problem, &self.problem.options.overrides()?)?;
         let options = SearchOptions { top: self.plans.top as usize, restrictions };
         let found = self.plans.find(&problem, &options, risk, economy.as_ref(), control);
         let searched = found.searched(&problem);
-        let refined = self.plans.refine.entries(searched, &found.ranking, &options.restrictions);
-        let changed = if self.plans.sensitivity { found.sensitivity() } else { None };
-        let placed = self.plans.place.entries(&problem, &found.ranking);
+        let is_over = || control(0, 1).is_break();
+        let refined = self.plans.refine.entries(searched, &found.ranking, &options.restrictions, &is_over);
+        let changed = if self.plans.sensitivity { found.sensitivity(control) } else { None };
+        let placed = self.plans.place.entries(&problem, &found.ranking, &is_over);
         let answer = PlanAnswer { problem, framework, risk, options, found, refined, changed, economy, placed };
         Ok(Noted { value: answer, notes: note.into_iter().collect() })
     }

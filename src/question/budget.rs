@@ -9,6 +9,7 @@ use super::recipe::recipe;
 use crate::report::json;
 use meshwright_engine::model::Model;
 use meshwright_engine::model::parameters::ModelParameters;
+use meshwright_engine::range;
 use meshwright_engine::units::Bytes;
 use meshwright_engine::workload::{RECIPES, Recipe};
 use meshwright_planner::catalog::{self, Overrides};
@@ -34,11 +35,11 @@ pub struct BudgetQuestion {
     #[serde(default = "all")]
     pub optimizer: String,
     /// Tokens per sequence [default: the model's training length].
-    #[cfg_attr(feature = "cli", arg(long, value_name = "S", value_parser = clap::value_parser!(u32).range(1..)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "S"))]
     #[serde(default)]
     pub seq_len: Option<u32>,
     /// Sequences of a micro-batch.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "B", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..)))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "B", default_value_t = 1))]
     #[serde(default = "one")]
     pub micro_batch: u32,
     /// Device that must fit the model [default: 80 GB of memory].
@@ -142,6 +143,10 @@ impl BudgetQuestion {
     ///
     /// The model, the recipe or the device is unknown, or the sequence is over the model's learned positions.
     pub fn solve(&self) -> Result<BudgetAnswer, QuestionError> {
+        range::check([
+            ("--seq-len", f64::from(self.seq_len.unwrap_or(1)), range::SEQUENCE),
+            ("--micro-batch", f64::from(self.micro_batch), range::BATCH),
+        ])?;
         let model = catalog::model(&self.model, &Overrides::default().with_texts(self.texts.clone()))?;
         let hbm = match &self.gpu {
             Some(name) => catalog::gpu(name)?.hbm.value,

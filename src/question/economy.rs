@@ -8,6 +8,7 @@ use meshwright_engine::cost::{Evaluation, StepTime};
 use meshwright_engine::goodput::{Goodput, Mode};
 use meshwright_engine::money::{self, Bill, Market, Rate, Terms};
 use meshwright_engine::problem::Problem;
+use meshwright_engine::range;
 use meshwright_engine::units::{BytesPerSec, Seconds, Tokens, UsdPerHour, count};
 use meshwright_planner::advice::Control;
 use meshwright_planner::catalog::{self, Overrides};
@@ -135,7 +136,7 @@ impl EconomyOptions {
     ///
     /// # Errors
     ///
-    /// The market or its terms are unknown, a figure is not above 0, or the objective needs the number of tokens.
+    /// The market or its terms are unknown, a figure is outside its range, or the objective needs the number of tokens.
     pub fn economy(&self, problem: &Problem, sets: &Overrides) -> Result<Option<Economy>, QuestionError> {
         let Some(tokens) = self.tokens else {
             if matches!(self.objective, Minimised::Cost | Minimised::Energy) {
@@ -146,17 +147,17 @@ impl EconomyOptions {
             }
             return Ok(None);
         };
-        if tokens.get() <= 0.0 {
-            return Err(QuestionError::refused("--tokens must be above 0"));
-        }
+        range::check([
+            ("--tokens", tokens.get(), range::TOKENS),
+            ("--price", self.price.map_or(0.0, UsdPerHour::get), range::RENT),
+            ("--storage", self.storage.map_or(range::STORAGE.least(), BytesPerSec::get), range::STORAGE),
+            ("--spares", f64::from(self.spares.unwrap_or_default()), range::COUNT),
+        ])?;
         let mut market = catalog::market(&self.market, sets)?;
         if let Some(mode) = self.checkpoints {
             market.conditions.checkpoints.mode = mode.into();
         }
         if let Some(storage) = self.storage {
-            if storage.get() <= 0.0 {
-                return Err(QuestionError::refused("--storage must be above 0"));
-            }
             market.conditions.checkpoints.storage = Some(storage);
         }
         if let Some(spares) = self.spares {

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use meshwright_engine::money::MoneyError;
 use meshwright_engine::problem::ProblemError;
+use meshwright_engine::range::OutOfRange;
 use meshwright_frameworks::import::ImportError;
 use meshwright_lab::runs::RunsError;
 use meshwright_planner::catalog::CatalogError;
@@ -34,6 +35,9 @@ pub enum QuestionError {
         /// Reason, with its causes.
         why: String,
     },
+    /// A number is outside the range of its kind.
+    #[error(transparent)]
+    Range(#[from] OutOfRange),
     /// A value of the answer has no JSON form.
     #[error(transparent)]
     Json(#[from] serde_json::Error),

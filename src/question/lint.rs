@@ -11,6 +11,7 @@ use crate::report::{import, lint as report};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
+use meshwright_engine::range;
 use meshwright_engine::workload::{Adaptation, Workload};
 use meshwright_frameworks::import::{Finding, Imported};
 use meshwright_frameworks::lint::measured::{Verdict, diagnose};
@@ -110,6 +111,12 @@ impl LintQuestion {
     ///
     /// The file cannot be read, a name is unknown, or a measurement is none of this file.
     pub fn solve(&self) -> Result<LintResult, QuestionError> {
+        let given = |count: Option<u32>| f64::from(count.unwrap_or(1));
+        range::check([
+            ("--gpus", given(self.gpus), range::GPUS),
+            ("--global-batch", given(self.global_batch), range::BATCH),
+            ("--seq-len", given(self.seq_len), range::SEQUENCE),
+        ])?;
         let mut imported = self.file.read(&self.arguments)?;
         let cluster = catalog::cluster(&self.cluster, &Overrides::parse(&self.set)?)?;
         let made = problem(self, &mut imported, cluster)?;

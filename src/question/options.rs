@@ -9,6 +9,7 @@ use super::defaults::default_stack;
 use super::error::QuestionError;
 use super::names::{Precision, Profile};
 use meshwright_engine::problem::Problem;
+use meshwright_engine::range::{self, OutOfRange};
 use meshwright_frameworks::Framework;
 use meshwright_planner::catalog::{Overrides, fits};
 use meshwright_planner::pools::Pooled;
@@ -147,6 +148,17 @@ impl QuestionOptions {
     /// The fit does not exist, or a `set` is no `key=value`.
     pub fn overrides(&self) -> Result<Overrides, QuestionError> {
         self.fit.over(Overrides::parse(&self.set)?.with_texts(self.texts.clone()))
+    }
+
+    /// Checks every number against the range of its kind.
+    pub(super) fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let given = |count: Option<u32>| f64::from(count.unwrap_or(1));
+        range::check([
+            ("--gpus", given(self.gpus), range::GPUS),
+            ("--global-batch", given(self.global_batch), range::BATCH),
+            ("--seq-len", given(self.seq_len), range::SEQUENCE),
+            ("--imbalance", self.imbalance, range::IMBALANCE),
+        ])
     }
 
     /// Probability of running out of memory that the user accepts, if one is named.

@@ -36,12 +36,12 @@ pub fn entry(costs: &Costs, place_in_ranking: usize, plan: &Plan) -> Entry {
 const BY_DEFAULT: (u32, usize, f64) = (3, 3, 0.01);
 
 impl PlaceOptions {
-    /// Placements of the best plans; empty if placement is off.
-    pub fn entries(&self, problem: &Problem, ranking: &Ranking) -> Vec<Entry> {
+    /// Placements of the best plans; empty if placement is off. Plans are left out from when `is_over` says so.
+    pub fn entries(&self, problem: &Problem, ranking: &Ranking, is_over: &(dyn Fn() -> bool + Sync)) -> Vec<Entry> {
         let deep = problem.cluster().levels.len() >= BY_DEFAULT.1;
         let most = self.place.unwrap_or(if deep && !self.no_place { BY_DEFAULT.0 } else { 0 });
         let costs = Costs::new(problem);
-        let ranked = ranking.evaluations.iter().take(most as usize).enumerate();
+        let ranked = ranking.evaluations.iter().take(most as usize).enumerate().take_while(|_| !is_over());
         ranked.map(|(at, evaluation)| entry(&costs, at + 1, &evaluation.plan)).collect()
     }
 

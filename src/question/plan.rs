@@ -9,7 +9,9 @@ use super::error::QuestionError;
 use super::place::PlaceOptions;
 use super::refine::RefineOptions;
 use meshwright_engine::problem::Problem;
+use meshwright_engine::range::{self, OutOfRange};
 use meshwright_engine::stack::Family;
+use meshwright_engine::units::Bytes;
 use meshwright_frameworks::{self as frameworks, Framework};
 use meshwright_planner::space::Restrictions;
 
@@ -53,13 +55,16 @@ pub struct PlanOptions {
     /// Stop after this many seconds, with the optimality gap
     #[cfg_attr(feature = "cli", arg(long, value_name = "SECONDS", help_heading = "Search"))]
     pub time_limit: Option<f64>,
+    /// Stop at this much memory of this process, such as "16 GiB" [default: 4 GiB].
+    #[cfg_attr(feature = "cli", arg(long, value_name = "SIZE", help_heading = "Search", hide_short_help = true))]
+    pub memory_limit: Option<Bytes>,
     /// Solve again with neighbouring degrees and better hardware
     ///
     /// Each degree one step lower and higher, and 10 % more of each hardware figure.
     #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["pareto", "objective"], help_heading = "Search"))]
     pub sensitivity: bool,
     /// Number of plans to show.
-    #[cfg_attr(feature = "cli", arg(long, value_name = "K", default_value_t = PLANS_SHOWN, value_parser = clap::value_parser!(u32).range(1..), help_heading = "Output"))]
+    #[cfg_attr(feature = "cli", arg(long, value_name = "K", default_value_t = PLANS_SHOWN, help_heading = "Output"))]
     pub top: u32,
     /// Stages of their own.
     #[cfg_attr(feature = "cli", command(flatten))]
@@ -80,6 +85,7 @@ impl Default for PlanOptions {
             allow_idle: false,
             pareto: false,
             time_limit: None,
+            memory_limit: None,
             sensitivity: false,
             top: PLANS_SHOWN,
             refine: RefineOptions::default(),
@@ -89,6 +95,19 @@ impl Default for PlanOptions {
 }
 
 impl PlanOptions {
+    /// Checks every number against the range of its kind.
+    pub(super) fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let count = |count: Option<u32>| f64::from(count.unwrap_or_default());
+        let memory = self.memory_limit.map_or(range::MEMORY.least(), Bytes::get);
+        range::check([
+            ("--top", f64::from(self.top), range::SHOWN),
+            ("--refine", count(self.refine.refine), range::COUNT),
+            ("--place", count(self.place.place), range::COUNT),
+            ("--time-limit", self.time_limit.unwrap_or_default(), range::TIME_LIMIT),
+            ("--memory-limit", memory, range::MEMORY),
+        ])
+    }
+
     /// Restrictions of the space: those that the user names, and those of the framework whose files the plans must suit.
     ///
     /// # Errors

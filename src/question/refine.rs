@@ -31,8 +31,14 @@ const BY_DEFAULT: u32 = 3;
 impl RefineOptions {
     /// Refined stages of the best plans; empty if refinement is off, or if the target framework cannot express individual
     /// stages. Recomputation stays as it is if it is fixed or forbidden, or if the framework has one setting for all
-    /// stages.
-    pub fn entries(&self, problem: &Problem, ranking: &Ranking, restrictions: &Restrictions) -> Vec<RefinedEntry> {
+    /// stages. Plans are left out from when `is_over` says so.
+    pub fn entries(
+        &self,
+        problem: &Problem,
+        ranking: &Ranking,
+        restrictions: &Restrictions,
+        is_over: &(dyn Fn() -> bool + Sync),
+    ) -> Vec<RefinedEntry> {
         let most = self.refine.unwrap_or(BY_DEFAULT);
         let limits = restrictions.limits();
         if self.no_refine || most == 0 || limits.is_some_and(|limits| !limits.names_stages) {
@@ -40,6 +46,7 @@ impl RefineOptions {
         }
         let recompute = limits.is_none() && !restrictions.mentions("recompute");
         let options = Options { freedom: Freedom { recompute, ..Freedom::default() }, ..Options::default() };
-        refine_ranking(&Costs::new(problem), ranking, restrictions, (most as usize, self.refine.is_some()), &options)
+        let most = (most as usize, self.refine.is_some());
+        refine_ranking(&Costs::new(problem), ranking, restrictions, most, (&options, is_over))
     }
 }

@@ -31,10 +31,10 @@ impl Found {
     }
 
     /// Optimum with what changes it; none where the answer has no single optimum.
-    pub fn sensitivity(&self) -> Option<(Evaluation, Vec<ChangedOptimum>)> {
+    pub fn sensitivity(&self, control: &Control) -> Option<(Evaluation, Vec<ChangedOptimum>)> {
         let advice = self.advice.as_ref()?;
         let optimum = advice.optimum.as_ref()?;
-        Some((optimum.clone(), sensitivity(&advice.searched, &advice.restrictions, optimum)))
+        Some((optimum.clone(), sensitivity(&advice.searched, &advice.restrictions, optimum, control)))
     }
 }
 

@@ -32,6 +32,7 @@ impl Question {
     ///
     /// A name is unknown, a file is invalid, or a number is outside its range.
     pub fn subject(&self, framework: Option<&'static Framework>) -> Result<Noted<Subject>, QuestionError> {
+        self.options.check_ranges()?;
         let sets = self.options.overrides()?;
         let model = catalog::model(&self.model, &sets)?;
         let mut notes = Notes::default();
@@ -58,6 +59,7 @@ impl Question {
     ///
     /// A name is unknown, a file is invalid, a number is outside its range, or the cluster has pools.
     pub fn problem(&self, framework: Option<&'static Framework>) -> Result<Noted<Problem>, QuestionError> {
+        self.options.check_ranges()?;
         let sets = self.options.overrides()?;
         let (model, cluster) = (catalog::model(&self.model, &sets)?, catalog::cluster(&self.cluster, &sets)?);
         let mut notes = Notes::default();

@@ -9,10 +9,11 @@ use super::choice::{AXES, Changes, Choice};
 use super::digest::Digest;
 use super::error::SweepError;
 use super::fleet::request::PurchaseRequest;
-use super::product::{AxisProduct, checked, counted, decoded, most_gpus, positive, product};
+use super::product::{AxisProduct, checked, counted, decoded, most_gpus, positive, product, within};
 use super::task::Task;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::money::Market;
+use meshwright_engine::range;
 use meshwright_engine::units::Tokens;
 use meshwright_engine::workload::{self, Adaptation, Half, Optimizer, Workload};
 use meshwright_planner::catalog::{self, Overrides, nearest};
@@ -241,9 +242,11 @@ fn task(table: WorkloadTable, most_gpus: u32, sets: &Overrides) -> Result<Task, 
     let name = name.unwrap_or(of);
     let key = |field: &str| format!("workload.{name}.{field}");
     positive(&key("tokens"), tokens.get())?;
-    if !(runs.is_finite() && runs > 0.0) {
-        return Err(SweepError::value(key("runs"), format!("`{runs}` is not a number above 0")));
-    }
+    within(&key("tokens"), tokens.get(), range::TOKENS)?;
+    within(&key("runs"), runs, range::RUNS)?;
+    within(&key("imbalance"), imbalance, range::IMBALANCE)?;
+    within(&key("global_batch"), f64::from(global_batch.unwrap_or(1)), range::BATCH)?;
+    within(&key("seq_len"), f64::from(seq_len.unwrap_or(1)), range::SEQUENCE)?;
     let stack = stack.map(|stack| catalog::stack(&stack, sets)).transpose()?;
     if let Some(recipe) = &optimizer
         && workload::recipe(recipe).is_none()

@@ -3,6 +3,7 @@
 use super::choice::Choice;
 use super::error::SweepError;
 use meshwright_engine::cluster::{Cluster, ClusterFile, HostMemory, Level};
+use meshwright_engine::range;
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::BytesPerSec;
 use meshwright_planner::catalog::{self, Overrides, files::CLUSTERS};
@@ -18,14 +19,16 @@ const HOP_LATENCY: f64 = 0.5;
 /// GPUs of an x86 server.
 const SERVER: u32 = 8;
 
-/// Parses a whole number above 0.
+/// Parses a number of GPUs.
 ///
 /// # Errors
 ///
 /// The text is not such a number.
 pub fn whole(text: &str) -> Result<u32, String> {
     let number = text.replace('_', "").parse::<u32>().ok().filter(|n| *n > 0);
-    number.ok_or_else(|| format!("`{text}` is not a whole number above 0"))
+    let number = number.ok_or_else(|| format!("`{text}` is not a whole number above 0"))?;
+    range::GPUS.check(text, f64::from(number)).map_err(|why| why.why().to_owned())?;
+    Ok(number)
 }
 
 /// Parses a ratio of 1 or more.
@@ -34,8 +37,9 @@ pub fn whole(text: &str) -> Result<u32, String> {
 ///
 /// The text is not such a ratio.
 pub fn ratio(text: &str) -> Result<f64, String> {
-    let ratio = text.parse::<f64>().ok().filter(|ratio| ratio.is_finite() && *ratio >= 1.0);
-    ratio.ok_or_else(|| format!("`{text}` is not a ratio of 1 or more"))
+    let ratio: f64 = text.parse().map_err(|_| format!("`{text}` is not a ratio of 1 or more"))?;
+    range::RATIO.check(text, ratio).map_err(|why| why.why().to_owned())?;
+    Ok(ratio)
 }
 
 /// Cluster of `gpus` GPUs of one kind on a fat tree of full bisection: leaves, eight of them below a spine, a core above

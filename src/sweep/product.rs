@@ -8,6 +8,7 @@ use super::task::{format, mode, terms};
 use super::{axis, machine};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::money::Market;
+use meshwright_engine::range::{self, Range};
 use meshwright_engine::units::{BytesPerSec, Usd, UsdPerHour, UsdPerJoule};
 use meshwright_planner::catalog::{self, Overrides, nearest};
 
@@ -118,9 +119,14 @@ pub(super) fn checked(product: &AxisProduct, market: &Market, sets: &Overrides) 
                     machine::ratio(value).map_err(|why| named(&why))?;
                 }
                 "spares" => {
-                    value.parse::<u32>().map_err(|_| named(&format!("`{value}` is not a number of nodes")))?;
+                    let nodes: u32 =
+                        value.parse().map_err(|_| named(&format!("`{value}` is not a number of nodes")))?;
+                    within(&path, f64::from(nodes), range::COUNT)?;
                 }
-                "nic" | "storage" => positive(&path, value.parse::<BytesPerSec>().map_err(|e| named(&e))?.get())?,
+                "nic" | "storage" => {
+                    let range = if *key == "nic" { range::BANDWIDTH } else { range::STORAGE };
+                    within(&path, value.parse::<BytesPerSec>().map_err(|e| named(&e))?.get(), range)?;
+                }
                 "stack" => {
                     catalog::stack(value, sets)?;
                 }
@@ -133,10 +139,19 @@ pub(super) fn checked(product: &AxisProduct, market: &Market, sets: &Overrides) 
                 "terms" => {
                     terms(market, value).map_err(|why| named(&why))?;
                 }
-                "price" => positive(&path, value.parse::<UsdPerHour>().map_err(|e| named(&currency(&e)))?.get())?,
-                "buy" => positive(&path, value.parse::<Usd>().map_err(|e| named(&currency(&e)))?.get())?,
+                "price" => {
+                    let price = value.parse::<UsdPerHour>().map_err(|e| named(&currency(&e)))?.get();
+                    positive(&path, price)?;
+                    within(&path, price, range::RENT)?;
+                }
+                "buy" => {
+                    let price = value.parse::<Usd>().map_err(|e| named(&currency(&e)))?.get();
+                    positive(&path, price)?;
+                    within(&path, price, range::MONEY)?;
+                }
                 _ => {
-                    value.parse::<UsdPerJoule>().map_err(|e| named(&currency(&e)))?;
+                    let price = value.parse::<UsdPerJoule>().map_err(|e| named(&currency(&e)))?.get();
+                    within(&path, price, range::ELECTRICITY)?;
                 }
             }
         }
@@ -152,6 +167,11 @@ fn currency(error: &meshwright_engine::units::ParseQuantityError) -> String {
 pub(super) fn most_gpus(product: &AxisProduct) -> Option<u32> {
     let (_, values) = product.axes.iter().find(|(key, _)| *key == "gpus")?;
     values.iter().filter_map(|value| machine::whole(value).ok()).max()
+}
+
+/// Refuses a value outside the range of its kind.
+pub(super) fn within(key: &str, value: f64, range: Range) -> Result<(), SweepError> {
+    range.check(key, value).map_err(|why| SweepError::value(key, why.why()))
 }
 
 /// Refuses a value that is not above 0.

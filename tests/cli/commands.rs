@@ -11,11 +11,11 @@ fn command(args: &[&str]) -> Command {
     command
 }
 
-fn run(args: &[&str]) -> Output {
+pub fn run(args: &[&str]) -> Output {
     command(args).output().unwrap()
 }
 
-fn code(output: &Output) -> i32 {
+pub fn code(output: &Output) -> i32 {
     output.status.code().unwrap()
 }
 
@@ -23,7 +23,7 @@ fn out(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).unwrap()
 }
 
-fn err(output: &Output) -> String {
+pub fn err(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
@@ -32,14 +32,14 @@ fn json(output: &Output) -> Value {
 }
 
 /// A file that this test may spoil.
-fn file(name: &str, text: &str) -> PathBuf {
+pub fn file(name: &str, text: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     std::fs::File::create(&path).unwrap().write_all(text.as_bytes()).unwrap();
     path
 }
 
 /// Bad input: code 2, nothing on stdout, and these words on stderr.
-fn refused(args: &[&str], words: &[&str]) {
+pub fn refused(args: &[&str], words: &[&str]) {
     let output = run(args);
     let talk = err(&output);
     assert_eq!(code(&output), 2, "{args:?}: {talk}");
@@ -165,10 +165,10 @@ fn unknown_names_suggest_the_nearest() {
 
 #[test]
 fn impossible_problems_are_named() {
-    refused(&[&SMALL[..], &["--gpus", "0"]].concat(), &["0 GPUs"]);
-    refused(&[&SMALL[..], &["--global-batch", "0"]].concat(), &["above 0"]);
-    refused(&[&SMALL[..], &["--seq-len", "0"]].concat(), &["above 0"]);
-    refused(&[&SMALL[..], &["--imbalance", "0.5"]].concat(), &["1 or more"]);
+    refused(&[&SMALL[..], &["--gpus", "0"]].concat(), &["`--gpus` is 0", "from 1 to"]);
+    refused(&[&SMALL[..], &["--global-batch", "0"]].concat(), &["`--global-batch` is 0"]);
+    refused(&[&SMALL[..], &["--seq-len", "0"]].concat(), &["`--seq-len` is 0"]);
+    refused(&[&SMALL[..], &["--imbalance", "0.5"]].concat(), &["`--imbalance` is 0.5", "from 1 to"]);
     refused(&[&SMALL[..], &["--precision", "nvfp4"]].concat(), &["nvfp4", "hint: "]);
     refused(&[&SMALL[..], &["--precision", "fp7"]].concat(), &["fp7", "bf16"]);
     refused(&[&SMALL[..], &["--gpus", "-3"]].concat(), &["-3"]);
@@ -282,7 +282,7 @@ fn money_without_sense_is_refused() {
     let with = |more: &[&'static str]| [&SMALL[..], more].concat();
     refused(&with(&["--objective", "cost"]), &["--tokens"]);
     refused(&with(&["--tokens", "1 T", "--terms", "sport"]), &["did you mean `spot`", "contract"]);
-    refused(&with(&["--tokens", "1 T", "--set", "market.site.pue=0.5"]), &["no building draws less"]);
+    refused(&with(&["--tokens", "1 T", "--set", "market.site.pue=0.5"]), &["`site.pue` is 0.5", "from 1 to"]);
     let priceless = ["plan", "llama3-8b", "mi300x-512", "--gpus", "8", "--tokens", "1 T", "--terms", "own"];
     refused(&priceless, &["purchase price"]);
     for price in ["2.95", "2.95/h", "-1 $/h"] {

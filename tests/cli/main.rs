@@ -3,6 +3,7 @@
 
 mod cli_runs;
 mod commands;
+mod edges;
 mod explain;
 mod fleet;
 mod glossary;

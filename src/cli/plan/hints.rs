@@ -1,21 +1,20 @@
 //! Hints on sizes that divide badly: a neighbouring number of GPUs, or a batch, that trains more tokens a second.
 
-use std::ops::ControlFlow;
-
+use crate::cli::effort::EffortLimits;
 use crate::question::{Found, PlanQuestion};
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{thousands, whole_percent};
 use meshwright_engine::workload::usual_batch;
 use meshwright_planner::advice::{Prudence, prudent};
-use meshwright_planner::search::SearchOptions;
+use meshwright_planner::search::{SearchOptions, SearchProof};
 
 /// Gain of throughput from which on a hint is worth a line.
 const WORTH_SAYING: f64 = 0.03;
 
 /// Hints on the sizes that the user named, at most one for each.
 pub fn hints(
-    question: &PlanQuestion,
+    (question, effort): (&PlanQuestion, &EffortLimits),
     problem: &Problem,
     options: &SearchOptions,
     risk: f64,
@@ -25,7 +24,10 @@ pub fn hints(
     let prudence = Prudence { risk, exotic: question.plans.exotic };
     let gain = |other: &Problem| {
         let options = SearchOptions { top: 1, ..options.clone() };
-        let ranking = prudent(other, &options, prudence, &|_, _| ControlFlow::Continue(()));
+        let ranking = prudent(other, &options, prudence, &|_, _| effort.control());
+        if ranking.certificate.proof != SearchProof::Optimal {
+            return None;
+        }
         Some(throughput(other, ranking.evaluations.first()?) / throughput(problem, best) - 1.0)
     };
     let mut hints = Vec::new();

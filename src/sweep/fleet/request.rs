@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::sweep::error::SweepError;
 use crate::sweep::task::Task;
+use meshwright_engine::range::{self, OutOfRange};
 use meshwright_engine::units::{Seconds, Usd, Watts};
 
 /// Objective of a purchase.
@@ -85,6 +86,38 @@ impl PurchaseRequest {
             .collect()
     }
 
+    /// Checks every number against the range of its kind.
+    fn check_ranges(&self) -> Result<(), OutOfRange> {
+        let Self { goal: _, finish_by, budget, power, racks, gpus_per_rack, offer, period, time_limit } = self;
+        let span = |span: Option<Seconds>| span.map_or(range::SPAN.least(), Seconds::get);
+        let money = |amount: Option<Usd>| amount.map_or(0.0, Usd::get);
+        let power_of = |power: Option<Watts>| power.map_or(0.0, Watts::get);
+        range::check([
+            ("finish_by", span(*finish_by), range::SPAN),
+            ("budget", money(*budget), range::MONEY),
+            ("power", power_of(*power), range::SITE_POWER),
+            ("racks", racks.unwrap_or_default(), range::COUNT),
+            ("gpus_per_rack", f64::from(gpus_per_rack.unwrap_or(1)), range::GPUS),
+            ("time_limit", time_limit.map_or(0.0, Seconds::get), range::TIME_LIMIT),
+        ])?;
+        for Offer { gpu: _, terms: _, from, until, most } in offer {
+            range::check([
+                ("offer.from", from.map_or(0.0, Seconds::get), range::PAUSE),
+                ("offer.until", until.map_or(0.0, Seconds::get), range::PAUSE),
+                ("offer.most", f64::from(most.unwrap_or_default()), range::COUNT),
+            ])?;
+        }
+        for Period { until, power, racks, budget } in period {
+            range::check([
+                ("period.until", until.get(), range::PAUSE),
+                ("period.power", power_of(*power), range::SITE_POWER),
+                ("period.racks", racks.unwrap_or_default(), range::COUNT),
+                ("period.budget", money(*budget), range::MONEY),
+            ])?;
+        }
+        Ok(())
+    }
+
     /// Checks that the limits are consistent.
     ///
     /// # Errors
@@ -109,12 +142,7 @@ impl PurchaseRequest {
         } else if let Some(task) = tasks.iter().find(|task| task.runs.fract() != 0.0) {
             return bad("goal", format!("`{}` runs {} times: a purchase needs whole runs", task.name, task.runs));
         }
-        if self.finish_by.is_some_and(|end| end.get() <= 0.0) {
-            return bad("finish_by", "must be above 0".into());
-        }
-        if self.gpus_per_rack == Some(0) {
-            return bad("gpus_per_rack", "must be above 0".into());
-        }
+        self.check_ranges().map_err(|why| SweepError::value(format!("buy.{}", why.key()), why.why()))?;
         let mut last = 0.0;
         for period in &self.period {
             if period.until.get() <= last {
