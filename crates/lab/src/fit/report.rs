@@ -6,6 +6,7 @@ use toml::Value;
 
 use super::steps::Fitted;
 use meshwright_planner::catalog::fits::{Constant, Fit};
+use meshwright_planner::catalog::visible;
 
 /// Resulting fit: the constants of `before`, then the accepted ones of `fitted`. Where both set one value, the later
 /// overrides the earlier, which remains as the starting point of the next fit.
@@ -47,7 +48,7 @@ fn constants(fitted: &Fitted, rows: &str) -> Vec<Constant> {
 pub fn toml(fit: &Fit, comment: &str) -> Result<String, toml::ser::Error> {
     let mut out = String::new();
     for line in comment.lines() {
-        let _ = writeln!(out, "{}", format!("# {line}").trim_end());
+        let _ = writeln!(out, "{}", format!("# {}", visible(line)).trim_end());
     }
     Ok(out + &toml::to_string(fit)?)
 }

@@ -12,11 +12,13 @@ mod predict;
 mod problem;
 mod refusal;
 mod row;
+mod stream;
 
 pub use predict::{Prediction, PredictionStatus, predict, predict_all, predict_all_with};
 pub use problem::{problem_of, problem_with};
 pub use refusal::Refusal;
-pub use row::{Row, RunsError, read};
+pub use row::{Row, RunsError};
+pub use stream::{Rows, read, rows};
 
 #[cfg(test)]
 mod tests {

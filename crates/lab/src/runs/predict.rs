@@ -72,6 +72,14 @@ pub struct Prediction {
     pub terms: Option<StepTime>,
 }
 
+impl Prediction {
+    /// Prediction that has every field, as a sample of the form.
+    pub fn with_all_terms() -> Self {
+        let nothing = refused(&Row::default(), &Refusal::Invalid(String::new()));
+        Self { terms: Some(StepTime::default()), ..nothing }
+    }
+}
+
 /// Predicts one row with the default fit.
 pub fn predict(row: &Row) -> Prediction {
     predict_from(row, &Shelf::new(&Overrides::default()))

@@ -1,7 +1,5 @@
 //! Rows of a file of published runs, and the reader of such files.
 
-use std::io::Read;
-
 use serde::{Deserialize, Serialize};
 
 /// Published run. Empty cells, and columns that a file lacks, are `None`.
@@ -217,30 +215,27 @@ pub enum RunsError {
         /// Reason why it is wrong.
         why: String,
     },
+    /// The file has more rows than are held at once.
+    #[error("more than {most} rows: validate and fit parts of it")]
+    TooLong {
+        /// Most rows.
+        most: usize,
+    },
     /// A row is not valid CSV: too many or too few cells, or not text.
     #[error("{0}")]
     Csv(#[from] csv::Error),
 }
 
-/// Reads a file of runs in its order. Unknown columns are ignored.
-///
-/// # Errors
-///
-/// An essential column is missing, a row has too many or too few cells, or a number is invalid; with line and column.
-pub fn read(reader: impl Read) -> Result<Vec<Row>, RunsError> {
-    let mut file = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(reader);
-    let header = file.headers()?.clone();
+/// Errors if a header lacks columns that every row needs.
+pub(super) fn check_header(header: &csv::StringRecord) -> Result<(), RunsError> {
     let missing: Vec<&str> = ESSENTIAL.into_iter().filter(|name| header.iter().all(|column| column != *name)).collect();
-    if !missing.is_empty() {
-        return Err(RunsError::MissingColumns { columns: missing.join(", ") });
-    }
-    file.into_records()
-        .map(|record| {
-            let record = record?;
-            let row: Row = record.deserialize(Some(&header)).map_err(|error| cell_error(error, &record, &header))?;
-            Ok(Row { line: record.position().map(csv::Position::line), ..row })
-        })
-        .collect()
+    if missing.is_empty() { Ok(()) } else { Err(RunsError::MissingColumns { columns: missing.join(", ") }) }
+}
+
+/// Row of a record under a header.
+pub(super) fn row_of(record: &csv::StringRecord, header: &csv::StringRecord) -> Result<Row, RunsError> {
+    let row: Row = record.deserialize(Some(header)).map_err(|error| cell_error(error, record, header))?;
+    Ok(Row { line: record.position().map(csv::Position::line), ..row })
 }
 
 fn cell_error(error: csv::Error, record: &csv::StringRecord, header: &csv::StringRecord) -> RunsError {
@@ -262,6 +257,7 @@ fn cell_error(error: csv::Error, record: &csv::StringRecord, header: &csv::Strin
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runs::read;
 
     const HEADER: &str = "id,framework,gpu,gpus_total,layers,hidden,heads,vocab,seq_len,tp,pp,global_batch,mood";
 

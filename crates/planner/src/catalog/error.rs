@@ -64,7 +64,7 @@ pub enum CatalogError {
         /// Path of the file.
         path: String,
         /// Description of its content.
-        why: &'static str,
+        why: String,
     },
     /// A TOML file does not parse, or has an unknown key or value.
     #[error("{origin}: {}{}", error.to_string().trim_end(), hint(nearest.as_deref()))]

@@ -97,7 +97,10 @@ impl Overrides {
 fn setting(item: &str) -> Result<Setting, CatalogError> {
     let bad = |why: &str, nearest| Err(CatalogError::Set { item: item.to_owned(), why: why.to_owned(), nearest });
     if !is_one_line(item) {
-        return bad("it holds a line break or another control character, and must be one line", None);
+        return bad(
+            "it holds a line break or another control character, and must be one line of printable characters",
+            None,
+        );
     }
     let Some((key, text)) = item.split_once('=') else {
         return bad("write `section.key=value`, such as `cluster.nic=800 Gb/s`", None);

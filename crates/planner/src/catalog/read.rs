@@ -1,6 +1,6 @@
 //! Reading of an entry: its text, then TOML, then the user's overrides.
 
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -10,6 +10,7 @@ use super::constants::Constant;
 use super::error::{CatalogError, EntryKind, nearest_expected};
 use super::one_line::is_one_line;
 use super::overrides::{Overrides, Setting};
+use super::streams::open;
 use meshwright_engine::suggest::nearest;
 
 /// Largest file that is read: a hundred times the longest of the catalogue would still be far below.
@@ -66,21 +67,31 @@ pub fn find(
 ///
 /// # Errors
 ///
-/// The file cannot be read, is a folder, is empty, is too large or is not UTF-8.
+/// The file cannot be read, is a folder, is empty, is too large, is not UTF-8, or is a pipe that gives nothing.
 pub fn read(path: &Path) -> Result<String, CatalogError> {
+    let text = read_long(path, MOST_BYTES)?;
+    if text.trim_ascii().is_empty() {
+        return Err(CatalogError::NotText { path: path.display().to_string(), why: "is empty".to_owned() });
+    }
+    Ok(text)
+}
+
+/// Text of a file that may be long, or empty.
+///
+/// # Errors
+///
+/// As for [`read`], with another limit in bytes.
+pub fn read_long(path: &Path, most: u64) -> Result<String, CatalogError> {
     let unreadable = |why| CatalogError::Unreadable { path: path.display().to_string(), why };
-    let not_text = |why| Err(CatalogError::NotText { path: path.display().to_string(), why });
-    if path.is_dir() {
-        return not_text("is a folder, not a file");
-    }
+    let not_text = |why: &str| Err(CatalogError::NotText { path: path.display().to_string(), why: why.to_owned() });
     let mut bytes = Vec::new();
-    let file = std::fs::File::open(path).map_err(unreadable)?;
-    file.take(MOST_BYTES + 1).read_to_end(&mut bytes).map_err(unreadable)?;
-    if bytes.len() as u64 > MOST_BYTES {
-        return not_text("is over 16 MiB: too large for what it should be");
-    }
-    if bytes.trim_ascii().is_empty() {
-        return not_text("is empty");
+    let file = match open(path) {
+        Err(why) if why.kind() == ErrorKind::IsADirectory => return not_text("is a folder, not a file"),
+        file => file.map_err(unreadable)?,
+    };
+    file.take(most + 1).read_to_end(&mut bytes).map_err(unreadable)?;
+    if bytes.len() as u64 > most {
+        return not_text(&format!("is over {} MiB: too large for what it should be", most >> 20));
     }
     String::from_utf8(bytes).or_else(|_| not_text("is not UTF-8 text"))
 }
@@ -168,7 +179,7 @@ fn bad_entry(table: &Table) -> Option<String> {
 }
 
 fn several_lines(what: &str) -> String {
-    format!("{what} holds a line break or another control character, and must be one line")
+    format!("{what} holds a line break or another control character, and must be one line of printable characters")
 }
 
 fn bad_value(key: &str, value: &Value) -> Option<String> {

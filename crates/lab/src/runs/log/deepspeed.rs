@@ -10,6 +10,9 @@ use super::{LoggedRun, Row, steady};
 /// Label of the throughput of the last step in a throughput line.
 const STEP: &str = "CurrSamplesPerSec=";
 
+/// Words of the lines that are read, beside the dump of settings.
+pub(super) const WORDS: &[&str] = &[STEP, "world_size=", "world size:", "zero_config"];
+
 /// Reads a log that has a throughput line.
 pub fn read(text: &str) -> Option<LoggedRun> {
     let mut settings: BTreeMap<&str, &str> = BTreeMap::new();
@@ -69,7 +72,7 @@ fn zero_stage(text: &str) -> Option<f64> {
 }
 
 /// Key and value of a JSON line as DeepSpeed prints it: `"train_batch_size": 96,`.
-fn json_setting(line: &str) -> Option<(&str, &str)> {
+pub(super) fn json_setting(line: &str) -> Option<(&str, &str)> {
     let (name, value) = line.trim().strip_prefix('"')?.split_once("\":")?;
     Some((name, value.trim().trim_end_matches(',')))
 }

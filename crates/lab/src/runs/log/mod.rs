@@ -3,6 +3,7 @@
 //! A log has its settings and step times, but seldom its devices or network, which the user adds. Unknown columns stay
 //! blank, as in any runs file.
 
+pub mod condensed;
 mod deepspeed;
 mod lines;
 mod megatron;
@@ -70,8 +71,11 @@ pub fn read(text: &str) -> Result<LoggedRun, LogError> {
     Ok(run)
 }
 
+/// Words of a run that ran out of memory.
+const OUT_OF_MEMORY: [&str; 3] = ["CUDA out of memory", "OutOfMemoryError", "HIP out of memory"];
+
 fn out_of_memory(text: &str) -> bool {
-    ["CUDA out of memory", "OutOfMemoryError", "HIP out of memory"].iter().any(|words| text.contains(words))
+    OUT_OF_MEMORY.iter().any(|words| text.contains(words))
 }
 
 /// Fills columns by name with values that the user gives in addition to the log. Values of numeric columns are parsed as

@@ -7,6 +7,20 @@ use super::lines::{after, number_after, year};
 use super::{LoggedRun, Row, shape, steady};
 use meshwright_planner::catalog::gpu_names;
 
+/// Words of the lines that are read, beside those of the model's shape.
+pub(super) const WORDS: &[&str] = &[
+    "tps:",
+    "Trainer is initialized with",
+    "mesh with parallelism:",
+    "device mesh with [",
+    "capacity:",
+    "Float8",
+    "float8",
+    "MXFP8",
+    "torch.compile",
+    "activation checkpointing",
+];
+
 /// Reads a log that has a step line.
 pub fn read(text: &str) -> Option<LoggedRun> {
     let steps: Vec<&str> = text.lines().filter(|line| line.contains("step:") && line.contains("tps:")).collect();

@@ -17,6 +17,17 @@ pub enum HfError {
         /// Message of the parser.
         why: String,
     },
+    /// A model would get a name of several lines.
+    #[error(
+        "{origin}: {what}, which names the model, holds a line break or another control character, and must be one line \
+             of printable characters"
+    )]
+    Name {
+        /// Path of the file, with such characters escaped.
+        origin: String,
+        /// Part of the path that gives the name.
+        what: &'static str,
+    },
     /// A part of the file is not a JSON object.
     #[error("{origin}: {what} must be an object, found: {found}")]
     NotAnObject {

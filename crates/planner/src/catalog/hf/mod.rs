@@ -21,6 +21,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value};
 
+use super::json::parse_json;
 use super::one_line::is_one_line;
 
 pub use error::HfError;
@@ -85,7 +86,7 @@ pub fn model_types() -> impl Iterator<Item = &'static str> {
 /// Whatever is not exactly a known architecture: see [`HfError`].
 pub fn from_config(text: &str, origin: &str) -> Result<Model, HfError> {
     let text = python_numbers(text.trim_start_matches('\u{feff}'));
-    let value: Value = serde_json::from_str(&text).map_err(|e| {
+    let value = parse_json(&text).map_err(|e| {
         let why = e.to_string();
         let why = why.split_once(" at line ").map_or(why.as_str(), |(why, _)| why).to_owned();
         HfError::NotJson { origin: origin.into(), line: e.line(), column: e.column(), why }
@@ -127,19 +128,23 @@ fn read(map: &Map<String, Value>, model_type: &str, origin: &str, path: &'static
         return Err(HfError::UnknownModelType { origin: origin.into(), model_type: model_type.into(), known });
     };
     let fields = Fields::new(map, origin, path);
-    let model = Model { name: name(origin, model_type), ..reader(&fields)? };
+    let model = Model { name: name(origin, model_type)?, ..reader(&fields)? };
     fields.nothing_left()?;
     model.check().map_err(|why| HfError::Impossible { origin: origin.into(), why })?;
     Ok(model)
 }
 
-/// Name to print, in one line: the file's, or its folder's where the file is `config.json`.
-fn name(origin: &str, model_type: &str) -> String {
+/// Name to print: the file's, or its folder's where the file is `config.json`.
+fn name(origin: &str, model_type: &str) -> Result<String, HfError> {
     let path = Path::new(origin);
     let stem = path.file_stem().filter(|&stem| stem != "config");
     let folder = path.parent().and_then(Path::file_name);
     let name = stem.or(folder).map_or_else(|| model_type.to_owned(), |name| name.to_string_lossy().into_owned());
-    name.chars().filter(|c| is_one_line(c.encode_utf8(&mut [0; 4]))).collect()
+    if is_one_line(&name) {
+        return Ok(name);
+    }
+    let what = if stem.is_some() { "its name" } else { "the name of its folder" };
+    Err(HfError::Name { origin: origin.escape_debug().to_string(), what })
 }
 
 /// Replaces what Python writes and JSON does not have, `NaN` and `Infinity`, without moving a character.
