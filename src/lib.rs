@@ -45,6 +45,7 @@
 
 #[cfg(feature = "cli")]
 pub mod cli;
+pub mod files;
 pub mod question;
 pub mod report;
 pub mod sweep;

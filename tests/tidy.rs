@@ -43,6 +43,7 @@ const LAYERS: &[&str] = &[
     "runs",
     "validate",
     "fit",
+    "files",
     "sweep",
     "report",
     "question",

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 
+use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
 use super::{Outcome, output};
 use crate::cli::calibration::read;
@@ -52,6 +53,8 @@ pub struct Args {
     /// File to write, or folder for a file named after device and date [default: stdout].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
     /// Output format of the residual table on stderr.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
@@ -79,15 +82,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let source = args.source.clone().or(gathered.source).unwrap_or_else(|| SOURCE.to_owned());
     let calibration = Calibration::new(gathered.samples, &source, &gathered.command, &cluster, &stack)?;
     let text = calibration.to_toml(&cluster, &stack);
+    let existing = args.force.existing();
     match &args.out {
         Some(path) if path.is_dir() => {
-            // one file for each device and date
-            let Machine { date, .. } = &calibration.samples.machine;
-            let path = path.join(format!("{}-{date}.toml", calibration.samples.gpu));
-            write(&path, &text)?;
+            let path = path.join(file_name(&calibration.samples));
+            files::write(&path, &text, existing)?;
             output::talk(&format!("{}: written", path.display()));
         }
-        Some(path) => write(path, &text)?,
+        Some(path) => files::write(path, &text, existing)?,
         None => output::print(&text)?,
     }
     let (mut known, mut driven) = (cluster.clone(), stack.clone());
@@ -99,8 +101,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(Outcome::Answered)
 }
 
-fn write(path: &Path, text: &str) -> Result<()> {
-    std::fs::write(path, text).with_context(|| format!("{}: cannot be written", path.display()))
+/// Name of the file of a device and a date, of letters, digits, `-`, `_` and `.` only: a device that is named by a path, or
+/// as one, leaves no folder.
+fn file_name(samples: &Samples) -> String {
+    let Samples { gpu, machine: Machine { date, .. }, .. } = samples;
+    let device = Path::new(gpu)
+        .file_stem()
+        .filter(|_| gpu.contains(['/', '\\']))
+        .map_or(gpu.as_str().into(), |stem| stem.to_string_lossy());
+    let plain = |c: char| if c.is_ascii_alphanumeric() || "-_.".contains(c) { c } else { '-' };
+    let name: String = format!("{device}-{date}").chars().map(plain).collect();
+    format!("{}.toml", name.trim_start_matches('.'))
 }
 
 /// Samples of all inputs, the command that the file will name, and their source.
@@ -212,4 +223,23 @@ pub(super) fn bench(gpu: &str, cluster: Option<&str>, sets: &Overrides) -> Resul
         bail!("--cluster {name} is of {}, and the samples are of {}", cluster.gpu.name, device.name);
     }
     Ok((cluster, stack))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_devices_stay_in_the_folder() {
+        let name = |gpu: &str| {
+            let machine = Machine { date: "2026-11-21".into(), ..Machine::default() };
+            file_name(&Samples::new(gpu, Basis::Measured, machine))
+        };
+        assert_eq!(name("h100-sxm"), "h100-sxm-2026-11-21.toml");
+        for gpu in ["../../etc/cron.d/x", "/etc/passwd", "..", "a\\..\\b", "a\nb", "./gpus/mine.toml", ""] {
+            let name = name(gpu);
+            assert!(!name.starts_with('.') && !name.contains(['/', '\\', '\n']), "{gpu}: {name}");
+        }
+        assert_eq!(name("./gpus/mine.toml"), "mine-2026-11-21.toml");
+    }
 }

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{ArgMatches, Command, FromArgMatches};
 use serde::Deserialize;
+use serde_json::Value;
 
-use super::files::Existing;
+use super::files::ForceArgs;
 use super::launch_files::{told, written};
 use super::{Outcome, output};
 use crate::question::{EmitQuestion, Question, framework};
 use meshwright_frameworks::emit::EmittedFile;
+use meshwright_planner::catalog;
 
 /// Arguments of `emit`.
 #[derive(Debug, clap::Args)]
@@ -34,9 +36,8 @@ pub struct Args {
     /// Folder for the files, created if missing [default: print them].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Overwrite existing files.
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    force: ForceArgs,
 }
 
 /// Problem flags, which may be omitted when a document gives them.
@@ -75,13 +76,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
     let question = EmitQuestion { framework: args.framework.clone(), problem, plan, refine: args.refine };
-    told(question.answer()?).map_or(Ok(Outcome::NoPlan), |files| put(args, &files))
+    let answer = question.answer().map_err(anyhow::Error::from);
+    // what a document asks is wrong in the document
+    let answer = args.from.iter().fold(answer, |answer, path| answer.with_context(|| path.display().to_string()))?;
+    told(answer).map_or(Ok(Outcome::NoPlan), |files| put(args, &files))
 }
 
 /// Writes the files to the requested folder, else prints them.
 fn put(args: &Args, files: &[EmittedFile]) -> Result<Outcome> {
     match &args.out {
-        Some(folder) => written(folder, files, Existing::from_force(args.force))?,
+        Some(folder) => written(folder, files, args.force.existing())?,
         None => output::print(&printed(files))?,
     }
     Ok(Outcome::Answered)
@@ -114,12 +118,31 @@ struct Planned {
     plan: String,
 }
 
+/// Key of the first text below a key that is no line of printable characters.
+fn unprintable(value: &Value, key: &str) -> Option<String> {
+    match value {
+        Value::String(text) => (!catalog::is_one_line(text)).then(|| key.to_owned()),
+        Value::Array(items) => items.iter().find_map(|item| unprintable(item, key)),
+        Value::Object(map) => map.iter().find_map(|(inner, value)| match inner.as_str() {
+            "texts" => None, // of whole files, which their reader checks
+            _ => unprintable(value, &format!("{key}.{inner}")),
+        }),
+        Value::Null | Value::Bool(_) | Value::Number(_) => None,
+    }
+}
+
 /// Problem flags and plan of an earlier document.
 fn earlier(path: &std::path::Path, rank: u32) -> Result<(Question, String)> {
     let origin = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("{origin}: cannot be read"))?;
-    let document: Document =
-        serde_json::from_str(&text).with_context(|| format!("{origin}: not a document of `plan --format json`"))?;
+    let text = catalog::read_text(path)?;
+    let not = || format!("{origin}: not a document of `plan --format json`");
+    let document = catalog::parse_json(&text).with_context(not)?;
+    if let Some(key) = unprintable(&document["arguments"], "arguments") {
+        bail!(
+            "{origin}: `{key}` holds a line break or another control character, and must be one line of printable characters"
+        );
+    }
+    let document: Document = serde_json::from_value(document).with_context(not)?;
     let known = crate::report::json::SCHEMA;
     if document.schema != known {
         bail!("{origin}: schema {}, and this version reads {known}", document.schema);

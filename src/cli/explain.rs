@@ -2,9 +2,10 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 
 use super::effort::{EffortArgs, EffortLimits};
+use super::files::{ForceArgs, check_free, write};
 use super::format::OutputFormat;
 use super::progress::Progress;
 use super::why_not::why_not;
@@ -35,6 +36,8 @@ pub struct Args {
     svg: Option<PathBuf>,
     #[command(flatten)]
     effort: EffortArgs,
+    #[command(flatten)]
+    force: ForceArgs,
     /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
@@ -42,6 +45,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
+    check_free(args.trace.iter().chain(&args.svg), args.force.existing())?;
     let asked = &args.asked;
     let problem = match output::noted(asked.problem.subject(None)?) {
         Subject::Cluster(problem) => *problem,
@@ -129,14 +133,12 @@ fn pictures(args: &Args, costs: &Costs, plan: &Plan) -> Result<()> {
             plan.layout.pp
         );
     };
-    let write = |file: &PathBuf, text: String| {
-        std::fs::write(file, text).with_context(|| format!("{}: cannot be written", file.display()))
-    };
+    let existing = args.force.existing();
     if let Some(file) = &args.trace {
-        write(file, trace::chrome(&timeline)?)?;
+        write(file, &trace::chrome(&timeline)?, existing)?;
     }
     if let Some(file) = &args.svg {
-        write(file, svg::picture(costs.problem, &timeline))?;
+        write(file, &svg::picture(costs.problem, &timeline), existing)?;
     }
     Ok(())
 }

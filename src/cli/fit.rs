@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 
+use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
 use super::predict::RunsArgs;
 use super::ranges;
@@ -19,7 +20,7 @@ use meshwright_lab::runs::{self, Row};
 use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::{PredictedRun, samples};
 use meshwright_lab::validate::{Report, cross, score};
-use meshwright_planner::catalog::Overrides;
+use meshwright_planner::catalog::{self, Overrides};
 
 /// Arguments of `fit`.
 #[derive(Debug, clap::Args)]
@@ -53,10 +54,13 @@ pub struct Args {
     /// File to write the new fit to.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
+    files::check_free(&args.out, args.force.existing())?;
     let filters: Vec<Filter> = args
         .only
         .iter()
@@ -67,7 +71,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let mut blocks = match &args.free {
         Some(path) => {
             let origin = path.display().to_string();
-            let text = std::fs::read_to_string(path).with_context(|| format!("{origin}: cannot be read"))?;
+            let text = catalog::read_text(path)?;
             free::blocks(&text).with_context(|| origin)?
         }
         None => free::default_blocks()?,
@@ -98,16 +102,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
     output::print(&output::sheets(&[constants(&fitted), effect(&reports, &rows)], OutputFormat::Table)?)?;
     output::print(&output::sheets(&[sheets::choice(&reports[2].1)], OutputFormat::Table)?)?;
     if let Some(path) = &args.out {
-        let origin = path.display().to_string();
         let comment = comment(&file, &args.name, &args.date);
-        let text = report::toml(&fit, &comment)?;
-        std::fs::write(path, text).with_context(|| format!("{origin}: cannot be written"))?;
+        files::write(path, &report::toml(&fit, &comment)?, args.force.existing())?;
     }
     Ok(Outcome::Answered)
 }
 
 /// Comment at the top of a fit file.
 fn comment(runs: &str, name: &str, date: &str) -> String {
+    let [runs, name, date] = [runs, name, date].map(catalog::visible);
     format!(
         "Constants laid over the specification's own (version 1.1), applied unless `--fit none` is given; later ones win.\n\
          Written by `meshwright fit --runs {runs} --name {name} --date {date} --out FILE`. What has a `spread` was fitted to\n\
@@ -144,8 +147,8 @@ fn kernels(folder: &Path, sets: &Overrides) -> Result<Overrides> {
 
 fn table<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
     let origin = path.display().to_string();
-    let mut reader = csv::Reader::from_path(path).with_context(|| format!("{origin}: cannot be read"))?;
-    reader.deserialize().collect::<Result<_, _>>().with_context(|| origin)
+    let file = catalog::open(path).with_context(|| format!("{origin}: cannot be read"))?;
+    csv::Reader::from_reader(file).deserialize().collect::<Result<_, _>>().with_context(|| origin)
 }
 
 /// Table of all constants, before and after.

@@ -2,10 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result};
 
+use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
 use super::{Outcome, output};
+use crate::files::Existing;
 use crate::question::ImportQuestion;
 use crate::report::import as report;
 use meshwright_frameworks::import::{Imported, Severity};
@@ -18,9 +20,8 @@ pub struct Args {
     /// TOML file to write the model to; the printed command line then names it.
     #[arg(long, value_name = "FILE")]
     model_out: Option<PathBuf>,
-    /// Overwrite an existing file.
-    #[arg(long)]
-    force: bool,
+    #[command(flatten)]
+    force: ForceArgs,
     /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
@@ -32,7 +33,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let imported = file.read(arguments)?;
     let mut model = file.model.clone();
     if let Some(path) = &args.model_out {
-        write_model(&imported, path, args.force)?;
+        write_model(&imported, path, args.force.existing())?;
         model = Some(path.display().to_string());
     }
     let command = args.asked.command(&imported, model.as_deref());
@@ -63,16 +64,9 @@ fn talk(imported: &Imported) {
     }
 }
 
-/// Writes a temporary file and renames it, so that no partial file has the target's name.
-fn write_model(imported: &Imported, path: &Path, force: bool) -> Result<()> {
-    let shown = path.display();
+/// Writes the model as TOML.
+fn write_model(imported: &Imported, path: &Path, existing: Existing) -> Result<()> {
     let model = imported.model.as_ref().context("--model-out: the file describes no model")?;
     let text = report::model_toml(model).context("--model-out: the model has too many kinds of layer")?;
-    if path.exists() && !force {
-        bail!("{shown}: the file exists\n\nhint: --force overwrites it");
-    }
-    let mut beside = path.as_os_str().to_owned();
-    beside.push(".new");
-    std::fs::write(&beside, text).with_context(|| format!("{shown}: cannot be written"))?;
-    std::fs::rename(&beside, path).with_context(|| format!("{shown}: cannot be written"))
+    files::write(path, &text, existing)
 }

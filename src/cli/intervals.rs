@@ -3,8 +3,9 @@
 use meshwright_engine::units::percent;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Result, anyhow, bail};
 
+use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
 use super::predict::RunsArgs;
 use super::{Outcome, output};
@@ -13,6 +14,7 @@ use meshwright_lab::validate::calibrate::{calibrate, coverage};
 use meshwright_lab::validate::cross;
 use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::PredictedRun;
+use meshwright_planner::catalog::visible;
 use meshwright_planner::confidence::Table;
 
 /// Arguments of `intervals`.
@@ -32,10 +34,13 @@ pub struct Args {
     /// File to write the table to.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
+    files::check_free(&args.out, args.force.existing())?;
     let filters: Vec<Filter> = args
         .only
         .iter()
@@ -56,13 +61,12 @@ pub fn run(args: &Args) -> Result<Outcome> {
         table.apart.pairs
     ));
     if let Some(path) = &args.out {
-        let origin = path.display().to_string();
         let file = args.runs.file_name();
+        let file = visible(&file);
         let head = format!(
             "# Quantiles of measured over predicted, by class of run. Written by `meshwright intervals --runs {file}`.\n"
         );
-        std::fs::write(path, head + &toml::to_string(&table)?)
-            .with_context(|| format!("{origin}: cannot be written"))?;
+        files::write(path, &(head + &toml::to_string(&table)?), args.force.existing())?;
     }
     Ok(Outcome::Answered)
 }

@@ -2,8 +2,9 @@
 
 use anyhow::Result;
 
-use super::files::{Existing, write_all};
+use super::files::write_all;
 use super::output;
+use crate::files::Existing;
 use crate::question::{FilesOrReasons, Noted};
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::Framework;

@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 
+use super::calibration;
+use super::files::{self, ForceArgs};
 use super::progress::Progress;
 use super::{Outcome, output};
+use crate::files::Existing;
 use crate::question::{Question, QuestionOptions};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::gpu::Gpu;
@@ -46,6 +49,8 @@ pub struct Args {
     /// Cluster file to write that describes hosts like this one, instead of measuring.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["target", "list"])]
     write_cluster: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
     /// Number of hosts of that cluster.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     nodes: u32,
@@ -89,7 +94,7 @@ impl ProbeArgs {
 pub fn run(args: &Args) -> Result<Outcome> {
     if let Some(path) = &args.write_cluster {
         let text = device::cluster_file(&device::read(&args.root), args.nodes, args.gpu.as_deref(), &today())?;
-        write(path, &text)?;
+        files::write(path, &text, args.force.existing())?;
         output::talk(&format!("{}: written", path.display()));
         return Ok(Outcome::Answered);
     }
@@ -182,7 +187,7 @@ pub(super) fn take(
             Ok(sample) => {
                 roofline::check(kernel, &sample, gpu)?;
                 samples.add(*kernel, sample);
-                write(out, &samples.to_toml())?;
+                files::write(out, &samples.to_toml(), Existing::Replace)?;
             }
             Err(ProbeError::Unsupported { why, .. }) => *left.entry(why).or_default() += 1,
             Err(ProbeError::NotRecorded { .. }) => *left.entry("not in the recording".into()).or_default() += 1,
@@ -193,7 +198,7 @@ pub(super) fn take(
     for (why, count) in left {
         output::talk(&format!("left {count}: {why}"));
     }
-    write(out, &samples.to_toml())
+    files::write(out, &samples.to_toml(), Existing::Replace)
 }
 
 /// Top plans in their predicted order.
@@ -245,9 +250,8 @@ pub(super) fn open<'a>(args: &ProbeArgs, analytic: Analytic<'a>) -> Result<(Box<
         "cuda" => Ok((cuda(args)?, Basis::Measured)),
         "model" => Ok((Box::new(analytic), Basis::Datasheet)),
         path => {
-            let text = std::fs::read_to_string(path).map_err(|error| {
-                anyhow!("--probe {path}: {error}\n\nhint: there are `cuda`, `model`, and files of samples")
-            })?;
+            let text = calibration::read(Path::new(path))
+                .map_err(|error| anyhow!("--probe {error}\n\nhint: there are `cuda`, `model`, and files of samples"))?;
             let samples = Samples::parse(&text).with_context(|| format!("--probe {path}"))?;
             let basis = samples.basis;
             Ok((Box::new(Recorded::new(samples)), basis))
@@ -310,9 +314,12 @@ fn date(days: u64) -> String {
 }
 
 /// Resumes from a file of the same machine.
-fn resume(path: &Path, samples: &mut Samples) -> Result<()> {
-    let Ok(text) = std::fs::read_to_string(path) else { return Ok(()) };
+pub(super) fn resume(path: &Path, samples: &mut Samples) -> Result<()> {
+    if path.symlink_metadata().is_err_and(|why| why.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(());
+    }
     let origin = || format!("--out {}", path.display());
+    let text = calibration::read(path)?;
     let before = Samples::parse(&text).with_context(origin)?;
     if before.gpu != samples.gpu || before.machine.device != samples.machine.device || before.basis != samples.basis {
         bail!(
@@ -330,15 +337,6 @@ fn resume(path: &Path, samples: &mut Samples) -> Result<()> {
     samples.machine = before.machine;
     samples.of = before.of;
     Ok(())
-}
-
-/// Writes a file completely or not at all.
-fn write(path: &Path, text: &str) -> Result<()> {
-    let origin = || format!("{}: cannot be written", path.display());
-    let mut part = path.as_os_str().to_owned();
-    part.push(".part");
-    std::fs::write(&part, text).with_context(origin)?;
-    std::fs::rename(&part, path).with_context(origin)
 }
 
 #[cfg(test)]

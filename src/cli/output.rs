@@ -7,6 +7,7 @@ use anyhow::{Context, Result};
 use super::format::OutputFormat;
 use crate::question::Noted;
 use crate::report::{Sheet, csv, markdown, table};
+use meshwright_planner::catalog;
 
 /// Prints data; if stdout is closed, ends the process with success.
 pub fn print(text: &str) -> Result<()> {
@@ -19,7 +20,9 @@ pub fn print(text: &str) -> Result<()> {
 
 /// Prints a message to stderr; a closed stderr is ignored.
 pub fn talk(text: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{text}");
+    // a name in a message must not steer the terminal
+    let lines: Vec<_> = text.split('\n').map(catalog::visible).collect();
+    let _ = writeln!(std::io::stderr().lock(), "{}", lines.join("\n"));
 }
 
 /// The value, with its notes printed to stderr.

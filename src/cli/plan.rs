@@ -7,11 +7,11 @@ mod none;
 use anyhow::Result;
 
 use super::effort::EffortLimits;
-use super::files::Existing;
 use super::launch_files;
 use super::plan_args::Args;
 use super::progress::Progress;
 use super::{Outcome, output, placed, pooled};
+use crate::files::Existing;
 use crate::question::{self, Chosen, PlanAnswer, PlanQuestion, Subject, counts};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Offload;

@@ -2,10 +2,10 @@
 
 use anyhow::{Result, bail};
 
-use super::files::Existing;
 use super::format::OutputFormat;
 use super::plan_args::Args;
 use super::{Outcome, launch_files, output};
+use crate::files::Existing;
 use crate::question::{self, Minimised};
 use crate::report::{explain, pools, pools_document, table};
 use meshwright_frameworks::Framework;

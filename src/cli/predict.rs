@@ -1,7 +1,7 @@
 //! `meshwright predict`: predicts published runs, row by row.
 
 use meshwright_engine::units::significant;
-use std::fs::File;
+use std::io::Read;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::{Outcome, output};
 use crate::question::RunConstants;
 use crate::report::{Sheet, csv, table};
-use meshwright_lab::runs::{self, Row};
-use meshwright_planner::catalog::Overrides;
+use meshwright_lab::runs::{self, Prediction, PredictionStatus, Row};
+use meshwright_planner::catalog::{self, Overrides};
 
 /// Output format of predictions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -44,10 +44,21 @@ impl RunsArgs {
 
     /// Rows of the file, and the catalogue overrides.
     pub fn load(&self) -> Result<(Vec<Row>, Overrides)> {
-        let sets = self.constants.overrides()?;
-        let origin = self.runs.display().to_string();
-        let file = File::open(&self.runs).with_context(|| format!("{origin}: cannot be read"))?;
-        Ok((runs::read(file).with_context(|| origin)?, sets))
+        let sets = self.sets()?;
+        Ok((runs::read(self.open()?).with_context(|| self.origin())?, sets))
+    }
+
+    /// Catalogue overrides.
+    fn sets(&self) -> Result<Overrides> {
+        Ok(self.constants.overrides()?)
+    }
+
+    fn origin(&self) -> String {
+        self.runs.display().to_string()
+    }
+
+    fn open(&self) -> Result<Box<dyn Read>> {
+        catalog::open(&self.runs).with_context(|| format!("{}: cannot be read", self.origin()))
     }
 }
 
@@ -64,36 +75,50 @@ pub struct Args {
 /// Columns of the table.
 const SHOWN: [&str; 7] = ["id", "status", "step_time_s", "tokens_per_s_per_gpu", "mfu", "peak_mem_gib", "reason"];
 
-/// Runs the command.
+/// Rows that are read, predicted and printed together: enough for every core, and little memory.
+const TOGETHER: usize = 1024;
+
+/// Runs the command; lines are printed as rows are read, so a file of any length takes the same memory.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let (rows, sets) = args.runs.load()?;
-    let predictions =
-        runs::predict_all_with(&rows, &sets).iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?;
-    let text = match args.format {
-        Lines::Jsonl => lines(&predictions),
-        Lines::Csv => csv::render_objects(&predictions)?,
-        Lines::Table => table::render(&sheet(&predictions)),
-    };
-    output::print(&text)?;
-    let answered = predictions.iter().filter(|prediction| prediction["status"] == "ok").count();
-    output::talk(&format!("{answered} of {} runs predicted", predictions.len()));
+    let sets = args.runs.sets()?;
+    let mut rows = runs::rows(args.runs.open()?).with_context(|| args.runs.origin())?;
+    let (mut all, mut answered) = (0, 0);
+    let mut shown = Sheet::new("", &SHOWN);
+    let columns = csv::columns(&[serde_json::to_value(Prediction::with_all_terms())?]);
+    if args.format == Lines::Csv {
+        output::print(&csv::header(&columns)?)?;
+    }
+    loop {
+        let part = rows.by_ref().take(TOGETHER).collect::<Result<Vec<Row>, _>>().with_context(|| args.runs.origin())?;
+        if part.is_empty() {
+            break;
+        }
+        let predictions = runs::predict_all_with(&part, &sets);
+        all += predictions.len();
+        answered += predictions.iter().filter(|prediction| prediction.status == PredictionStatus::Ok).count();
+        let objects = predictions.iter().map(serde_json::to_value).collect::<Result<Vec<Value>, _>>()?;
+        match args.format {
+            Lines::Jsonl => output::print(&lines(&objects))?,
+            Lines::Csv => output::print(&csv::objects(&columns, &objects)?)?,
+            Lines::Table => shown.rows.extend(objects.iter().map(cells)),
+        }
+    }
+    if args.format == Lines::Table {
+        output::print(&table::render(&shown))?;
+    }
+    output::talk(&format!("{answered} of {all} runs predicted"));
     Ok(Outcome::Answered)
 }
 
 fn lines(predictions: &[Value]) -> String {
-    let mut lines: Vec<String> = predictions.iter().map(Value::to_string).collect();
-    lines.push(String::new());
-    lines.join("\n")
+    predictions.iter().map(|prediction| format!("{prediction}\n")).collect()
 }
 
-fn sheet(predictions: &[Value]) -> Sheet {
-    let mut sheet = Sheet::new("", &SHOWN);
-    for prediction in predictions {
-        sheet.push(SHOWN.map(|key| match &prediction[key] {
-            Value::Null => String::new(),
-            Value::String(text) => text.clone(),
-            other => other.as_f64().map_or_else(|| other.to_string(), significant),
-        }));
-    }
-    sheet
+fn cells(prediction: &Value) -> Vec<String> {
+    let cell = |key: &str| match &prediction[key] {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.as_f64().map_or_else(|| other.to_string(), significant),
+    };
+    SHOWN.map(cell).into()
 }

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 
+use super::files::{self, ForceArgs};
 use super::{Outcome, output};
 use meshwright_lab::runs::log;
 use meshwright_lab::runs::{PredictionStatus, Row, predict};
@@ -32,18 +33,22 @@ pub struct FromLog {
     /// File to write the rows to [default: stdout].
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
 }
 
 /// Runs the command.
 pub fn run(command: &Command) -> Result<Outcome> {
     let Command::FromLog(args) = command;
+    files::check_free(&args.out, args.force.existing())?;
     let cells = args.with.iter().map(|item| cell(item)).collect::<Result<Vec<_>>>()?;
     let model = args.model.as_deref().map(|name| catalog::model(name, &Overrides::default())).transpose()?;
     let mut rows = Vec::new();
     for path in &args.logs {
         let origin = path.display().to_string();
-        let bytes = std::fs::read(path).with_context(|| format!("{origin}: cannot be read"))?;
-        let text = String::from_utf8_lossy(&bytes);
+        let text = catalog::open(path)
+            .and_then(log::condensed::condensed)
+            .with_context(|| format!("{origin}: cannot be read"))?;
         let run = log::read(&text).with_context(|| origin.clone())?;
         let row = Row { id: Some(name(path)), source: Some(origin.clone()), ..run.row };
         let row = model.as_ref().map_or(row.clone(), |model| log::of_model(model, row));
@@ -53,10 +58,7 @@ pub fn run(command: &Command) -> Result<Outcome> {
     }
     let text = log::to_csv(&rows)?;
     match &args.out {
-        Some(path) => {
-            let origin = path.display().to_string();
-            std::fs::write(path, text).with_context(|| format!("{origin}: cannot be written"))?;
-        }
+        Some(path) => files::write(path, &text, args.force.existing())?,
         None => output::print(&text)?,
     }
     Ok(Outcome::Answered)

@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::files::ForceArgs;
 use super::format::OutputFormat;
 use super::output::talk;
 use super::{Outcome, output};
+use crate::files::Existing;
 use crate::question::SweepAnswer;
 use crate::report::{Sheet, page, sweep as sheets, sweep_csv, table};
 use crate::sweep::record::Record;
 use crate::sweep::select::Selection;
-use crate::sweep::store::{self, Done, Store};
+use crate::sweep::store::{self, Done, Expected, Store};
 use crate::sweep::{Shard, Sweep, run};
 
 /// Arguments of `sweep`.
@@ -60,6 +62,8 @@ struct MergeArgs {
     /// Folder for results.jsonl, results.csv and page.html.
     #[arg(long, value_name = "FOLDER")]
     out: PathBuf,
+    #[command(flatten)]
+    force: ForceArgs,
     /// Number of cheapest options to show, in addition to the Pareto front.
     #[arg(long, value_name = "K", default_value_t = 10)]
     top: usize,
@@ -88,7 +92,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let records = in_memory(&sweep, all)?;
         return answer(&sweep, &Selection::of_all(records), None, args.top, args.format);
     };
-    let (store, found) = Store::open(folder, shard, &sweep.digest, args.resume)?;
+    let own = [folder.join(store::file_name(shard)), folder.join(store::file_name(shard)).with_extension("part")];
+    // what stands beside results of this sweep was made from them
+    let existing = Existing::from_force(own.iter().any(|path| path.exists()));
+    if shard.of == 1 {
+        kept(&REPORTS.map(|name| folder.join(name)), existing)?;
+    }
+    let expected = Expected { digest: &sweep.digest, options: sweep.options() };
+    let (store, found) = Store::open(folder, shard, expected, args.resume)?;
     for note in &found.notes {
         talk(&format!("note: {note}"));
     }
@@ -116,7 +127,26 @@ pub fn run(args: &Args) -> Result<Outcome> {
         ));
         return Ok(Outcome::Answered);
     }
-    answer(&sweep, &Selection::read(&path)?, Some((folder, &path)), args.top, args.format)
+    let written = Written { folder, results: &path, existing };
+    answer(&sweep, &Selection::read(&path)?, Some(&written), args.top, args.format)
+}
+
+/// Reports that are made from results, beside them.
+const REPORTS: [&str; 3] = ["results.csv", "results.parquet", "page.html"];
+
+/// Errors if a report would take the place of a file that is not a sweep's.
+fn kept(reports: &[PathBuf], existing: Existing) -> Result<()> {
+    match reports.iter().find(|path| existing == Existing::Keep && path.symlink_metadata().is_ok()) {
+        Some(path) => bail!("{}: is there, without results beside it\n\nhint: another --out keeps it", path.display()),
+        None => Ok(()),
+    }
+}
+
+/// Results on disk, and what may become of reports beside them.
+struct Written<'a> {
+    folder: &'a Path,
+    results: &'a Path,
+    existing: Existing,
 }
 
 fn shard_text(shard: Shard, options: u64) -> String {
@@ -166,39 +196,41 @@ fn merged(args: &MergeArgs) -> Result<Outcome> {
         );
     }
     let target = args.out.join(store::file_name(Shard::default()));
-    if files.contains(&target) {
+    let same = |path: &PathBuf| {
+        *path == target || path.canonicalize().ok().is_some_and(|it| target.canonicalize().is_ok_and(|to| it == to))
+    };
+    if files.iter().any(same) {
         bail!("{}: would be merged into itself", target.display());
     }
-    let done = store::merge(&files, &target, &sweep.digest)?;
-    let all = sweep.options();
-    if done.count() != all {
-        let missing: Vec<String> =
-            (0..all).filter(|option| !done.has(*option)).take(5).map(|option| option.to_string()).collect();
-        std::fs::remove_file(&target).with_context(|| format!("{}: cannot be removed", target.display()))?;
-        bail!(
-            "{} of {all} options are missing, the first of them {}: is a shard missing?",
-            all - done.count(),
-            missing.join(", ")
-        );
-    }
-    talk(&format!("{}: {all} options of {} files", target.display(), files.len()));
-    answer(&sweep, &Selection::read(&target)?, Some((&args.out, &target)), args.top, args.format)
+    let existing = args.force.existing();
+    super::files::check_free(
+        &[&REPORTS[..], &["results.jsonl"]].concat().iter().map(|name| args.out.join(name)).collect::<Vec<_>>(),
+        existing,
+    )?;
+    let options = sweep.options();
+    store::merge(&files, &target, Expected { digest: &sweep.digest, options }, existing)?;
+    talk(&format!("{}: {options} options of {} files", target.display(), files.len()));
+    let written = Written { folder: &args.out, results: &target, existing };
+    answer(&sweep, &Selection::read(&target)?, Some(&written), args.top, args.format)
 }
 
 fn answer(
     sweep: &Sweep,
     selection: &Selection,
-    written: Option<(&Path, &Path)>,
+    written: Option<&Written>,
     top: usize,
     format: OutputFormat,
 ) -> Result<Outcome> {
     let answer = SweepAnswer::new(sweep, selection);
     let SweepAnswer { front, break_even, marginals, tornado, fleet } = &answer;
     let records = &selection.records;
-    if let Some((folder, results)) = written {
-        sweep_csv::write(sweep, results, &folder.join("results.csv"))?;
+    if let Some(Written { folder, results, existing }) = written {
+        let [csv, parquet, html] = REPORTS.map(|name| folder.join(name));
+        sweep_csv::write(sweep, results, &csv, *existing)?;
         #[cfg(feature = "parquet")]
-        crate::report::sweep_parquet::write(sweep, results, &folder.join("results.parquet"))?;
+        crate::report::sweep_parquet::write(sweep, results, &parquet, *existing)?;
+        #[cfg(not(feature = "parquet"))]
+        drop(parquet);
         let beside = page::Beside {
             counts: (selection.all, selection.infeasible),
             break_even,
@@ -206,9 +238,7 @@ fn answer(
             tornado: tornado.as_ref().map(|(at, bars)| (*at, bars.as_slice())),
             fleet: answer.bought(),
         };
-        let path = folder.join("page.html");
-        let page = page::render(sweep, records, &beside)?;
-        std::fs::write(&path, page).with_context(|| format!("{}: cannot be written", path.display()))?;
+        super::files::write(&html, &page::render(sweep, records, &beside)?, *existing)?;
         talk(&format!("wrote {}, results.csv and page.html", results.display()));
     }
     let mut shown = front.clone();

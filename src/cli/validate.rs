@@ -1,10 +1,10 @@
 //! `meshwright validate`: scores predictions against measured runs.
 
-use std::fs::File;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, anyhow};
 
+use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
 use super::predict::RunsArgs;
 use super::{Outcome, output};
@@ -14,6 +14,7 @@ use meshwright_lab::runs;
 use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::samples;
 use meshwright_lab::validate::{cross, score};
+use meshwright_planner::catalog;
 
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]
@@ -36,6 +37,8 @@ pub struct Args {
     /// SVG file for a plot of predicted against measured step times.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    #[command(flatten)]
+    force: ForceArgs,
     /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
@@ -43,6 +46,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
+    files::check_free(&args.svg, args.force.existing())?;
     let filters: Vec<Filter> = args
         .only
         .iter()
@@ -52,7 +56,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let witnesses = match &args.witnesses {
         Some(path) => {
             let origin = path.display().to_string();
-            let file = File::open(path).with_context(|| format!("{origin}: cannot be read"))?;
+            let file = catalog::open(path).with_context(|| format!("{origin}: cannot be read"))?;
             runs::read(file).with_context(|| origin)?
         }
         None => Vec::new(),
@@ -61,8 +65,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         if args.cross_validated { cross::predict(&rows, &sets) } else { runs::predict_all_with(&rows, &sets) };
     let report = score(&samples(&rows, &predictions), &filters, &witnesses);
     if let Some(path) = &args.svg {
-        let origin = path.display().to_string();
-        std::fs::write(path, scatter::svg(&report.points)).with_context(|| format!("{origin}: cannot be written"))?;
+        files::write(path, &scatter::svg(&report.points), args.force.existing())?;
     }
     let fit = sets.fit().map_or("none", |fit| fit.name.as_str()).to_owned();
     let text = match args.format {

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow, bail};
 use serde::Serialize;
 
 use super::format::OutputFormat;
-use super::measure::{ProbeArgs, cuda, machine, open, take, top};
+use super::measure::{ProbeArgs, cuda, machine, open, resume, take, top};
 use super::{Outcome, output};
 use crate::question::Question;
 use crate::report::{json, verify as sheets};
@@ -76,6 +76,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         .out
         .clone()
         .unwrap_or_else(|| std::env::temp_dir().join(format!("meshwright-verify-{}.toml", std::process::id())));
+    if args.out.is_some() {
+        resume(&kept, &mut samples)?;
+    }
     let taken = take(&mut *probe, &wanted, gpu, &args.probe, &mut samples, &kept);
     if args.out.is_none() {
         let _ = std::fs::remove_file(&kept);

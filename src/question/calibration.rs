@@ -14,7 +14,7 @@ use meshwright_planner::catalog;
 /// Applies a calibration file to a cluster and a stack, and says which figures it replaces.
 pub(super) fn lay_over(path: &Path, cluster: &mut Cluster, stack: &mut Stack) -> Result<String, QuestionError> {
     let mut applied = || -> Result<Calibration, Box<dyn Error>> {
-        let calibration = Calibration::parse(&read(path)?)?;
+        let calibration = Calibration::parse(&catalog::read_long(path, LONGEST)?)?;
         let device = catalog::gpu(&calibration.samples.gpu)?;
         calibration.apply(&device.name, cluster, stack)?;
         Ok(calibration)
@@ -34,6 +34,5 @@ pub(super) fn lay_over(path: &Path, cluster: &mut Cluster, stack: &mut Stack) ->
     ))
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    std::fs::read_to_string(path).map_err(|error| format!("{}: cannot be read: {error}", path.display()))
-}
+/// Longest calibration file that is read; one of a whole device has megabytes.
+const LONGEST: u64 = 1 << 30;

@@ -41,20 +41,6 @@ pub struct LaunchFile {
 /// Number of parent folders in which to look for a file that a script names.
 const FOLDERS_ABOVE: usize = 8;
 
-/// Largest file to read; launch files have kilobytes.
-const LARGEST: u64 = 16 * 1024 * 1024;
-
-fn text_of(path: &Path) -> Result<String, QuestionError> {
-    let unreadable = |why: std::io::Error| QuestionError::refused(format!("{}: cannot be read: {why}", path.display()));
-    let size = std::fs::metadata(path).map_err(unreadable)?.len();
-    if size > LARGEST {
-        let shown = path.display();
-        return Err(QuestionError::refused(format!("{shown}: {size} bytes are more than any launch file has")));
-    }
-    String::from_utf8(std::fs::read(path).map_err(unreadable)?)
-        .map_err(|why| QuestionError::refused(format!("{}: it is not text: {why}", path.display())))
-}
-
 impl LaunchFile {
     /// Name of the file as given.
     pub fn name(&self) -> String {
@@ -67,7 +53,7 @@ impl LaunchFile {
     ///
     /// The file cannot be read, or holds nothing that launches training.
     pub fn read(&self, arguments: &[String]) -> Result<Imported, QuestionError> {
-        let text = self.text.as_ref().map_or_else(|| text_of(&self.file), |text| Ok(text.clone()))?;
+        let text = self.text.as_ref().map_or_else(|| catalog::read_text(&self.file), |text| Ok(text.clone()))?;
         let name = self.name();
         let kind = self.kind.as_deref().map(kind).transpose()?.unwrap_or_else(|| import::kind_of(&name, &text));
         let variables = self.var.iter().map(|item| {
@@ -83,7 +69,7 @@ impl LaunchFile {
             // started from the root of their repository
             let above = folder.ancestors().skip(1).take(FOLDERS_ABOVE).map(|folder| folder.join(name));
             let places = [folder.join(name), PathBuf::from(name)].into_iter().chain(above);
-            places.filter(|path| path.is_file()).find_map(|path| text_of(&path).ok())
+            places.filter(|path| path.is_file()).find_map(|path| catalog::read_text(&path).ok())
         };
         let context = Context { file: &name, variables: &variables, arguments, files: &files };
         let mut imported = import::read(&text, kind, &context)?;

@@ -1,8 +1,9 @@
 //! Sweep as CSV: one line per option, with the same columns on every line.
 
-use std::io::{BufWriter, Write};
+use std::io::BufWriter;
 use std::path::Path;
 
+use crate::files::{Draft, Existing, FileMode};
 use crate::sweep::choice::AXES;
 use crate::sweep::record::{Job, Record, Totals};
 use crate::sweep::{Sweep, SweepError, store};
@@ -84,15 +85,16 @@ pub fn text(sweep: &Sweep, records: &[Record]) -> Result<String, csv::Error> {
 ///
 /// # Errors
 ///
-/// The input cannot be read or the output cannot be written.
-pub fn write(sweep: &Sweep, results: &Path, to: &Path) -> Result<(), SweepError> {
+/// The input cannot be read, or the output is there or cannot be written.
+pub fn write(sweep: &Sweep, results: &Path, to: &Path, existing: Existing) -> Result<(), SweepError> {
     let failed = |why: &dyn std::fmt::Display| SweepError::results(to, format!("cannot be written: {why}"));
-    let file = std::fs::File::create(to).map_err(|why| failed(&why))?;
-    let mut writer = csv::Writer::from_writer(BufWriter::new(file));
+    let draft = Draft::new(to, existing, FileMode::Data)?;
+    let mut writer = csv::Writer::from_writer(BufWriter::new(draft));
     writer.write_record(columns(sweep)).map_err(|why| failed(&why))?;
     store::lines(results, &mut |bytes| {
         let record: Record = serde_json::from_slice(bytes).map_err(|why| SweepError::results(results, why))?;
         writer.write_record(row(sweep, &record)).map_err(|why| failed(&why))
     })?;
-    writer.into_inner().map_err(|why| failed(&why))?.flush().map_err(|why| failed(&why))
+    let buffer = writer.into_inner().map_err(|why| failed(&why))?;
+    Ok(buffer.into_inner().map_err(|why| failed(&why))?.publish()?)
 }

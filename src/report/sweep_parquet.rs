@@ -11,6 +11,7 @@ use parquet::file::writer::SerializedFileWriter;
 use parquet::schema::types::Type;
 
 use super::sweep_csv::{columns, row};
+use crate::files::{Draft, Existing, FileMode};
 use crate::sweep::choice::AXES;
 use crate::sweep::record::Record;
 use crate::sweep::{Sweep, SweepError, store};
@@ -29,14 +30,14 @@ fn is_text(column: &str) -> bool {
 ///
 /// # Errors
 ///
-/// The input cannot be read or the output cannot be written.
-pub fn write(sweep: &Sweep, results: &Path, to: &Path) -> Result<(), SweepError> {
+/// The input cannot be read, or the output is there or cannot be written.
+pub fn write(sweep: &Sweep, results: &Path, to: &Path, existing: Existing) -> Result<(), SweepError> {
     let failed = |why: &dyn std::fmt::Display| SweepError::results(to, format!("cannot be written: {why}"));
     let columns = columns(sweep);
-    let file = std::fs::File::create(to).map_err(|why| failed(&why))?;
+    let draft = Draft::new(to, existing, FileMode::Data)?;
     let schema = schema(&columns).map_err(|why| failed(&why))?;
     let properties = Arc::new(WriterProperties::builder().build());
-    let mut writer = SerializedFileWriter::new(file, Arc::new(schema), properties).map_err(|why| failed(&why))?;
+    let mut writer = SerializedFileWriter::new(draft, Arc::new(schema), properties).map_err(|why| failed(&why))?;
     let mut rows: Vec<Vec<String>> = Vec::new();
     store::lines(results, &mut |bytes| {
         let record: Record = serde_json::from_slice(bytes).map_err(|why| SweepError::results(results, why))?;
@@ -48,8 +49,7 @@ pub fn write(sweep: &Sweep, results: &Path, to: &Path) -> Result<(), SweepError>
         Ok(())
     })?;
     group(&mut writer, &columns, &rows).map_err(|why| failed(&why))?;
-    writer.close().map_err(|why| failed(&why))?;
-    Ok(())
+    Ok(writer.into_inner().map_err(|why| failed(&why))?.publish()?)
 }
 
 fn schema(columns: &[String]) -> Result<Type, ParquetError> {
@@ -68,7 +68,7 @@ fn schema(columns: &[String]) -> Result<Type, ParquetError> {
 
 /// Writes one row group; an empty cell is null.
 fn group(
-    writer: &mut SerializedFileWriter<std::fs::File>,
+    writer: &mut SerializedFileWriter<Draft>,
     columns: &[String],
     rows: &[Vec<String>],
 ) -> Result<(), ParquetError> {

@@ -1,5 +1,6 @@
 //! Errors of a sweep file or a results file.
 
+use crate::files::FileError;
 use meshwright_planner::catalog::CatalogError;
 
 /// Largest number of options of one sweep.
@@ -38,6 +39,9 @@ pub enum SweepError {
         /// Number of values of each axis.
         axes: String,
     },
+    /// A file cannot be written.
+    #[error("{0}")]
+    Written(#[from] FileError),
     /// A results file cannot be used.
     #[error("{path}: {why}")]
     Results {

@@ -91,9 +91,10 @@ impl Sweep {
     /// Names the line, key or value that is invalid, or an expansion to no options or too many.
     pub fn read(path: &Path) -> Result<Self, SweepError> {
         let origin = path.display().to_string();
-        let text = std::fs::read_to_string(path)
-            .map_err(|why| SweepError::File { origin: origin.clone(), why: format!("cannot be read: {why}") })?;
-        Self::parse(&text, &origin)
+        Self::parse(&catalog::read_text(path)?, &origin).map_err(|error| match error {
+            named @ SweepError::File { .. } => named,
+            other => SweepError::File { origin, why: other.to_string() },
+        })
     }
 
     /// Parses the text of a sweep file.

@@ -8,15 +8,18 @@
 pub mod axis;
 pub mod choice;
 pub mod digest;
+mod done;
 mod error;
 pub mod file;
 pub mod fleet;
 pub mod front;
 pub mod insight;
 pub mod machine;
+mod part;
 mod problem;
 mod product;
 pub mod record;
+mod results;
 pub mod run;
 pub mod select;
 mod shard;

@@ -1,43 +1,23 @@
 //! Results on disk: one line per option, appended as it is computed, ordered and renamed when complete.
 //!
 //! Each line is written by one call, so an interrupted process loses at most the options in progress. On resume, a torn
-//! last line is cut off and its option repeated. The finished file is written under a temporary name and renamed, so it is
-//! never incomplete.
+//! last line is cut off; every line that is not what was written is named, and its option computed again. The finished file is
+//! written under a temporary name and renamed, so it is never incomplete.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use super::error::SweepError;
-use super::record::{Head, Record};
+use super::part;
+use super::record::Record;
+use super::results::{Content, Form, content, ordered};
 use super::shard::Shard;
+use crate::files::{Existing, disk};
 
-/// Set of the options that are on disk.
-#[derive(Clone, Debug, Default)]
-pub struct Done(Vec<u64>);
-
-impl Done {
-    /// Whether an option is on disk.
-    pub fn has(&self, option: u64) -> bool {
-        self.0.get((option / 64) as usize).is_some_and(|bits| bits >> (option % 64) & 1 == 1)
-    }
-
-    /// Marks an option as done.
-    pub fn add(&mut self, option: u64) {
-        let at = (option / 64) as usize;
-        if self.0.len() <= at {
-            self.0.resize(at + 1, 0);
-        }
-        self.0[at] |= 1 << (option % 64);
-    }
-
-    /// Number of options that are done.
-    pub fn count(&self) -> u64 {
-        self.0.iter().map(|bits| u64::from(bits.count_ones())).sum()
-    }
-}
+pub use super::done::Done;
+pub use super::results::{Expected, lines, records};
 
 /// Name of the finished file of a shard.
 pub fn file_name(shard: Shard) -> String {
@@ -49,6 +29,8 @@ pub fn file_name(shard: Shard) -> String {
 pub struct Store {
     finished: PathBuf,
     part: PathBuf,
+    digest: String,
+    options: u64,
     file: Mutex<(File, Instant)>,
 }
 
@@ -73,7 +55,12 @@ impl Store {
     ///
     /// The folder cannot be written, or it has results that are not to be resumed, belong to another sweep, or are being
     /// written by another process.
-    pub fn open(folder: &Path, shard: Shard, digest: &str, resume: bool) -> Result<(Self, StoredResults), SweepError> {
+    pub fn open(
+        folder: &Path,
+        shard: Shard,
+        expected: Expected,
+        resume: bool,
+    ) -> Result<(Self, StoredResults), SweepError> {
         std::fs::create_dir_all(folder).map_err(|why| SweepError::results(folder, format!("cannot be made: {why}")))?;
         let finished = folder.join(file_name(shard));
         let part = finished.with_extension("part");
@@ -85,14 +72,14 @@ impl Store {
             ));
         }
         let is_finished = finished.exists();
-        let mut notes = Vec::new();
-        let done = if is_finished { known(&finished, digest, &mut notes)?.0 } else { Done::default() };
+        let of_finished = if is_finished { content(&finished, Form::Finished, expected)? } else { Content::default() };
         let file = OpenOptions::new()
             .create(true)
             .read(true)
             .append(true)
             .open(&part)
             .map_err(|why| SweepError::results(&part, format!("cannot be written: {why}")))?;
+        let mut notes = of_finished.defects;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -100,11 +87,14 @@ impl Store {
             }
             Err(TryLockError::Error(_)) => notes.push(format!("{}: this file system has no locks", part.display())),
         }
-        let (from_part, whole) = known(&part, digest, &mut notes)?;
-        file.set_len(whole)
+        let of_part = content(&part, Form::Part, expected)?;
+        notes.extend(of_part.defects);
+        file.set_len(of_part.whole)
             .map_err(|why| SweepError::results(&part, format!("its incomplete last line cannot be removed: {why}")))?;
-        let done = if is_finished { done } else { from_part };
-        let store = Self { finished, part, file: Mutex::new((file, Instant::now())) };
+        let done = if is_finished { of_finished.done } else { of_part.done };
+        let Expected { digest, options } = expected;
+        let store =
+            Self { finished, part, digest: digest.to_owned(), options, file: Mutex::new((file, Instant::now())) };
         Ok((store, StoredResults { done, notes, finished: is_finished }))
     }
 
@@ -115,11 +105,10 @@ impl Store {
     /// The file cannot be written.
     pub fn append(&self, record: &Record) -> Result<(), SweepError> {
         let failed = |why: &dyn std::fmt::Display| SweepError::results(&self.part, format!("cannot be written: {why}"));
-        let mut line = serde_json::to_string(record).map_err(|why| failed(&why))?;
-        line.push('\n');
+        let line = part::line_of(&serde_json::to_string(record).map_err(|why| failed(&why))?);
         let mut guard = self.file.lock().map_err(|why| failed(&why))?;
         let (file, synced) = &mut *guard;
-        file.write_all(line.as_bytes()).map_err(|why| failed(&why))?;
+        disk::write_all(file, line.as_bytes()).map_err(|why| failed(&why))?;
         if synced.elapsed() > SYNC {
             *synced = Instant::now();
             file.sync_data().map_err(|why| failed(&why))?;
@@ -131,149 +120,180 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// The file cannot be written; the unordered lines stay.
+    /// The file cannot be written, or one has appeared in its place; the unordered lines stay.
     pub fn finish(self) -> Result<PathBuf, SweepError> {
-        let Self { finished, part, file } = self;
+        let Self { finished, part, digest, options, file } = self;
+        let expected = Expected { digest: &digest, options };
+        ordered(&[part.as_path()], Form::Part, &finished, (expected, Existing::Keep))?;
         drop(file);
-        ordered(&[part.as_path()], &finished)?;
         std::fs::remove_file(&part).map_err(|why| SweepError::results(&part, format!("cannot be removed: {why}")))?;
         Ok(finished)
     }
 
     /// Closes the store and keeps the finished file as it is.
     pub fn close(self) -> PathBuf {
-        let Self { finished, part, file } = self;
+        let Self { finished, part, file, .. } = self;
         drop(file);
-        // the file beside a finished one is empty, so a failure to remove it does no harm
+        // the finished file has all of its options, so a failure to remove it does no harm
         let _ = std::fs::remove_file(part);
         finished
     }
 }
 
-/// Options of a file, and the number of its bytes in complete lines.
-fn known(path: &Path, digest: &str, notes: &mut Vec<String>) -> Result<(Done, u64), SweepError> {
-    let mut done = Done::default();
-    let mut whole = 0;
-    let mut line_number = 0_u64;
-    lines(path, &mut |bytes| {
-        line_number += 1;
-        if bytes.last() != Some(&b'\n') {
-            notes.push(format!("{}: line {line_number} is incomplete; its option is computed again", path.display()));
-            return Ok(());
-        }
-        whole += bytes.len() as u64;
-        match serde_json::from_slice::<Record>(bytes) {
-            Ok(record) if record.sweep == digest => done.add(record.option),
-            Ok(_) => {
-                let why = "holds results of another sweep: the sweep file, its data or the version changed";
-                return Err(SweepError::results(path, format!("{why}\n\nhint: another --out, or remove it")));
-            }
-            Err(_) => {
-                notes.push(format!(
-                    "{}: line {line_number} is not a result; its option is computed again",
-                    path.display()
-                ));
-            }
-        }
-        Ok(())
-    })?;
-    Ok((done, whole))
-}
-
-/// Calls a function for each line, with its line break.
+/// Merges the results of shards into a file that is there only when it is complete.
 ///
 /// # Errors
 ///
-/// The file cannot be read, or the function fails.
-pub fn lines(path: &Path, each: &mut dyn FnMut(&[u8]) -> Result<(), SweepError>) -> Result<(), SweepError> {
-    let failed = |why| SweepError::results(path, format!("cannot be read: {why}"));
-    let mut reader = BufReader::new(File::open(path).map_err(failed)?);
-    let mut bytes = Vec::new();
-    loop {
-        bytes.clear();
-        if reader.read_until(b'\n', &mut bytes).map_err(failed)? == 0 {
-            return Ok(());
-        }
-        each(&bytes)?;
-    }
-}
-
-/// Writes the lines of several files in the order of their options, each option once, and renames the result into place.
-fn ordered(from: &[&Path], to: &Path) -> Result<u64, SweepError> {
-    let mut places: Vec<(u64, u32, u64, u32)> = Vec::new(); // option, file, offset, length
-    for (at, path) in from.iter().enumerate() {
-        let mut offset = 0;
-        lines(path, &mut |bytes| {
-            if bytes.last() == Some(&b'\n')
-                && let Ok(head) = serde_json::from_slice::<Head>(bytes)
-            {
-                places.push((head.option, at as u32, offset, bytes.len() as u32));
-            }
-            offset += bytes.len() as u64;
-            Ok(())
-        })?;
-    }
-    places.sort_unstable();
-    places.dedup_by_key(|(option, ..)| *option);
-    let failed = |why: std::io::Error| SweepError::results(to, format!("cannot be written: {why}"));
-    let mut readers: Vec<File> = from.iter().map(File::open).collect::<Result<_, _>>().map_err(failed)?;
-    let beside = to.with_extension("jsonl.new");
-    let mut writer = BufWriter::new(File::create(&beside).map_err(failed)?);
-    let mut line = Vec::new();
-    for (_, file, offset, length) in &places {
-        let reader = &mut readers[*file as usize];
-        reader.seek(SeekFrom::Start(*offset)).map_err(failed)?;
-        line.resize(*length as usize, 0);
-        reader.read_exact(&mut line).map_err(failed)?;
-        writer.write_all(&line).map_err(failed)?;
-    }
-    let file = writer.into_inner().map_err(|error| failed(error.into_error()))?;
-    file.sync_all().map_err(failed)?;
-    std::fs::rename(&beside, to).map_err(failed)?;
-    Ok(places.len() as u64)
-}
-
-/// Merges the results of shards, and returns the options of the merged file.
-///
-/// # Errors
-///
-/// The files belong to different sweeps, an option differs between files, or the folder cannot be written.
-pub fn merge(from: &[PathBuf], to: &Path, digest: &str) -> Result<Done, SweepError> {
-    let mut notes = Vec::new();
+/// A file is incomplete or belongs to another sweep, two of them differ in an option, options are missing, or the target is
+/// there or cannot be written.
+pub fn merge(from: &[PathBuf], to: &Path, expected: Expected, existing: Existing) -> Result<(), SweepError> {
     let mut all = Done::default();
     for path in from {
-        let (done, _) = known(path, digest, &mut notes)?;
-        if let Some(note) = notes.first() {
+        let Content { done, defects, .. } = content(path, Form::Finished, expected)?;
+        if let Some(defect) = defects.first() {
             return Err(SweepError::results(
                 path,
-                format!("is incomplete: {note}\n\nhint: run its shard again with --resume"),
+                format!("is incomplete: {defect}\n\nhint: run its shard again with --resume"),
             ));
         }
-        for option in (0..done.0.len() as u64 * 64).filter(|option| done.has(*option)) {
-            all.add(option);
-        }
+        all.include(&done);
+    }
+    let missing = expected.options - all.count();
+    if missing > 0 {
+        let first: Vec<String> =
+            (0..expected.options).filter(|option| !all.has(*option)).take(5).map(|o| o.to_string()).collect();
+        let why = format!(
+            "{missing} of {} options are missing, the first of them {}: is a shard missing?",
+            expected.options,
+            first.join(", ")
+        );
+        return Err(SweepError::results(to, why));
     }
     if let Some(folder) = to.parent() {
         std::fs::create_dir_all(folder).map_err(|why| SweepError::results(folder, format!("cannot be made: {why}")))?;
     }
     let paths: Vec<&Path> = from.iter().map(PathBuf::as_path).collect();
-    ordered(&paths, to)?;
-    Ok(all)
+    ordered(&paths, Form::Finished, to, (expected, existing))
 }
 
-/// Records of a finished file that `keep` accepts.
-///
-/// # Errors
-///
-/// The file cannot be read.
-pub fn records(path: &Path, keep: &dyn Fn(&Record) -> bool) -> Result<Vec<Record>, SweepError> {
-    let mut records = Vec::new();
-    lines(path, &mut |bytes| {
-        let record: Record = serde_json::from_slice(bytes).map_err(|why| SweepError::results(path, why))?;
-        if keep(&record) {
-            records.push(record);
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sweep::record::{OptionStatus, SCHEMA};
+
+    const EXPECTED: Expected = Expected { digest: "d", options: 4 };
+
+    fn record(option: u64) -> Record {
+        Record {
+            schema: SCHEMA,
+            sweep: EXPECTED.digest.to_owned(),
+            option,
+            label: format!("option {option}"),
+            choice: [("gpus".to_owned(), "8".to_owned())].into(),
+            status: OptionStatus::Infeasible,
+            reason: Some("none".to_owned()),
+            gpu: "H100".to_owned(),
+            gpus: 8,
+            totals: None,
+            jobs: Vec::new(),
         }
-        Ok(())
-    })?;
-    Ok(records)
+    }
+
+    /// A sweep whose options are computed in an order that is not theirs.
+    fn sweep(folder: &Path, resume: bool) -> Result<(PathBuf, Vec<String>), SweepError> {
+        let (store, found) = Store::open(folder, Shard::default(), EXPECTED, resume)?;
+        if found.finished {
+            return Ok((store.close(), found.notes));
+        }
+        for option in [2, 0, 3, 1].into_iter().filter(|option| !found.done.has(*option)) {
+            store.append(&record(option))?;
+        }
+        Ok((store.finish()?, found.notes))
+    }
+
+    /// Whatever call of the disk is the first that fails, the next run ends with the bytes of an undisturbed one.
+    #[test]
+    fn a_full_disk_loses_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let (whole, _) = sweep(&folder.path().join("whole"), false).unwrap();
+        let whole = std::fs::read(whole).unwrap();
+        let mut calls = 0;
+        loop {
+            let own = folder.path().join(calls.to_string());
+            let stopped = disk::failing_after(calls, || sweep(&own, false));
+            assert_eq!(own.join("results.jsonl").exists(), stopped.is_ok(), "after {calls} calls");
+            let (finished, notes) = sweep(&own, true).unwrap();
+            assert_eq!(std::fs::read(finished).unwrap(), whole, "after {calls} calls");
+            assert_eq!(std::fs::read_dir(&own).unwrap().count(), 1, "after {calls} calls: only the results stay");
+            assert!(notes.len() <= 1, "{notes:?}");
+            if stopped.is_ok() {
+                break;
+            }
+            calls += 1;
+        }
+        assert!(calls >= 8, "four lines, and creation, writing, synchronisation and renaming of the file: {calls}");
+    }
+
+    /// Torn, foreign, edited and doubled lines in any place: named, never believed, and computed again.
+    #[test]
+    fn lines_that_were_not_written_so_are_computed_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (whole, _) = sweep(&folder.path().join("whole"), false).unwrap();
+        let whole = std::fs::read_to_string(whole).unwrap();
+        let line = |option: u64| part::line_of(&serde_json::to_string(&record(option)).unwrap());
+        let foreign = part::line_of(&serde_json::to_string(&Record { sweep: "e".into(), ..record(1) }).unwrap());
+        let beyond = part::line_of(&serde_json::to_string(&record(u64::MAX)).unwrap());
+        let cases = [
+            (line(1).replace("none", "some"), "does not match its checksum"),
+            (foreign.clone(), "is a result of another sweep"),
+            (beyond, "is not a result of this version"),
+            (line(1)[..40].to_owned() + "\n", "does not match its checksum"),
+            (line(1).split_once(' ').unwrap().1.split_once(' ').unwrap().1.to_owned(), "is not a result"),
+            ("\0\0\0\n".to_owned(), "is not a result"),
+            ("\u{fffd}\n".repeat(30), "20 further lines"),
+            (line(0), ""),
+        ];
+        for (at, (damage, named)) in cases.into_iter().enumerate() {
+            let own = folder.path().join(at.to_string());
+            std::fs::create_dir(&own).unwrap();
+            std::fs::write(own.join("results.part"), line(0) + &damage + &line(3)).unwrap();
+            let (finished, notes) = sweep(&own, true).unwrap();
+            assert_eq!(std::fs::read_to_string(finished).unwrap(), whole, "{damage:?}");
+            assert!(notes.iter().any(|note| note.contains(named)) || named.is_empty(), "{damage:?}: {notes:?}");
+            assert!(notes.iter().all(|note| note.contains("results.part")), "{notes:?}");
+        }
+        let own = folder.path().join("foreign");
+        std::fs::create_dir(&own).unwrap();
+        std::fs::write(own.join("results.part"), &foreign).unwrap();
+        let why = sweep(&own, true).unwrap_err().to_string();
+        assert!(why.contains("another sweep"), "{why}");
+        assert_eq!(std::fs::read_to_string(own.join("results.part")).unwrap(), foreign, "theirs are not lost");
+    }
+
+    #[test]
+    fn a_merge_writes_when_all_is_there_and_alike_only() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, records: &[Record]| {
+            let path = folder.path().join(name);
+            let lines = records.iter().map(|record| serde_json::to_string(record).unwrap() + "\n");
+            std::fs::write(&path, lines.collect::<String>()).unwrap();
+            path
+        };
+        let [first, second] = [file("1", &[record(0), record(2)]), file("2", &[record(1), record(2), record(3)])];
+        let to = file("results.jsonl", &[record(0)]);
+        let before = std::fs::read(&to).unwrap();
+        let merged = |from: &[&PathBuf], existing| {
+            let from: Vec<PathBuf> = from.iter().map(|path| (*path).clone()).collect();
+            merge(&from, &to, EXPECTED, existing).map_err(|why| why.to_string())
+        };
+        let missing = merged(&[&first], Existing::Replace).unwrap_err();
+        assert!(missing.contains("2 of 4 options are missing, the first of them 1, 3"), "{missing}");
+        assert!(merged(&[&first, &second], Existing::Keep).unwrap_err().contains("--force"));
+        let other = file("3", &[Record { reason: Some("else".into()), ..record(0) }]);
+        let differ = merged(&[&first, &second, &other], Existing::Replace).unwrap_err();
+        assert!(differ.contains("differ in option 0"), "{differ}");
+        assert_eq!(std::fs::read(&to).unwrap(), before);
+        merged(&[&first, &second], Existing::Replace).unwrap();
+        assert_eq!(std::fs::read_to_string(&to).unwrap().lines().count(), 4);
+    }
 }

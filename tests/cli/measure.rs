@@ -236,7 +236,7 @@ fn bad_input_is_named() {
 }
 
 /// A host of two H100s, one with half its lanes, two ports, one down, and an NCCL that only comes as libnccl.so.2.
-fn host(name: &str) -> PathBuf {
+pub fn host(name: &str) -> PathBuf {
     let root = folder(name);
     let put = |path: &str, text: &str| {
         let path = root.join(path);

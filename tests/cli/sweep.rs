@@ -5,35 +5,35 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-fn folder(name: &str) -> PathBuf {
+pub fn folder(name: &str) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = std::fs::remove_dir_all(&path);
     std::fs::create_dir_all(&path).unwrap();
     path
 }
 
-fn command(args: &[&str]) -> Command {
+pub fn command(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_meshwright"));
     command.arg("sweep").args(args).current_dir(env!("CARGO_MANIFEST_DIR"));
     command
 }
 
-fn run(args: &[&str]) -> Output {
+pub fn run(args: &[&str]) -> Output {
     command(args).output().unwrap()
 }
 
-fn text(bytes: &[u8]) -> String {
+pub fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-fn well(args: &[&str]) -> String {
+pub fn well(args: &[&str]) -> String {
     let output = run(args);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output.stderr));
     text(&output.stdout)
 }
 
 /// A small sweep: 3 machines x 2 terms x 2 prices of electricity.
-const SMALL: &str = r#"
+pub const SMALL: &str = r#"
 name = "small"
 [[workload]]
 model = "llama3-8b"
@@ -52,7 +52,7 @@ terms = ["contract", "own"]
 electricity = ["0.05 $/kWh", "0.20 $/kWh"]
 "#;
 
-fn written(folder: &Path, sweep: &str) -> String {
+pub fn written(folder: &Path, sweep: &str) -> String {
     let path = folder.join("sweep.toml");
     std::fs::write(&path, sweep).unwrap();
     path.to_str().unwrap().to_owned()
