@@ -5,6 +5,7 @@ mod random;
 
 mod emit;
 mod emit_import;
+mod hostile;
 mod import;
 mod import_formats;
 mod import_scripts;

@@ -5,8 +5,10 @@
 
 use super::limits::LIMITS;
 use crate::emit::header::lines;
+use crate::emit::language::{Shell, Yaml};
 use crate::emit::launcher::nodes;
 use crate::emit::request::{EmittedFile, Request};
+use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};
 use meshwright_planner::limits::Obstacle;
@@ -36,55 +38,48 @@ fn config(request: &Request) -> EmittedFile {
         plan.micro_batch,
         accumulation(request)
     )];
-    let mut text = Lines::default();
+    let mut text = Lines::<Yaml>::new();
     text.comments(lines(&LIMITS, request, &notes));
-    text.line("compute_environment: LOCAL_MACHINE");
-    text.line("debug: false");
-    text.line(format!("distributed_type: {}", if sharded { "FSDP" } else { "MULTI_GPU" }));
-    text.line(format!("mixed_precision: {}", problem.workload().half.name()));
-    text.line(format!("num_machines: {nodes}\nnum_processes: {}\nmachine_rank: 0", problem.cluster().gpus));
+    text.fixed("compute_environment: LOCAL_MACHINE");
+    text.fixed("debug: false");
+    text.line(snippet!("distributed_type: {}", if sharded { "FSDP" } else { "MULTI_GPU" }));
+    text.line(snippet!("mixed_precision: {}", problem.workload().half.name()));
+    text.line(snippet!("num_machines: {}\nnum_processes: {}\nmachine_rank: 0", nodes, problem.cluster().gpus));
     if nodes > 1 {
-        text.line("main_process_ip: localhost\nmain_process_port: 29500");
+        text.fixed("main_process_ip: localhost\nmain_process_port: 29500");
     }
-    text.line("rdzv_backend: static\nsame_network: true\nuse_cpu: false\nmain_training_function: main");
+    text.fixed("rdzv_backend: static\nsame_network: true\nuse_cpu: false\nmain_training_function: main");
     if sharded {
-        text.line("fsdp_config:");
-        for (key, value) in [
-            ("fsdp_version", "2".to_owned()),
-            ("fsdp_reshard_after_forward", plan.reshard_after_forward.to_string()),
-            ("fsdp_auto_wrap_policy", "TRANSFORMER_BASED_WRAP".into()),
-            ("fsdp_activation_checkpointing", (plan.recompute == Recompute::Full).to_string()),
-            ("fsdp_offload_params", "false".into()),
-            ("fsdp_cpu_ram_efficient_loading", "true".into()),
-            ("fsdp_state_dict_type", "SHARDED_STATE_DICT".into()),
-        ] {
-            text.line(format!("  {key}: {value}"));
-        }
+        text.fixed("fsdp_config:\n  fsdp_version: 2");
+        text.line(snippet!("  fsdp_reshard_after_forward: {}", plan.reshard_after_forward));
+        text.fixed("  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP");
+        text.line(snippet!("  fsdp_activation_checkpointing: {}", plan.recompute == Recompute::Full));
+        text.fixed("  fsdp_offload_params: false\n  fsdp_cpu_ram_efficient_loading: true");
+        text.fixed("  fsdp_state_dict_type: SHARDED_STATE_DICT");
         mesh(request, &mut text);
     }
-    EmittedFile { name: CONFIG.into(), text: text.into_string() }
+    text.into_file(CONFIG)
 }
 
 /// The mesh: weights are sharded over `dp_shard_size` and `cp_size` together.
-fn mesh(request: &Request, text: &mut Lines) {
+fn mesh(request: &Request, text: &mut Lines<Yaml>) {
     let plan = &request.evaluation.plan;
     let Layout { tp, cp, dp, .. } = plan.layout;
     let shard = plan.dense_shards() / cp;
-    text.line("parallelism_config:");
+    text.fixed("parallelism_config:");
     for (key, size) in [("dp_replicate", dp / shard), ("dp_shard", shard), ("tp", tp), ("cp", cp)] {
-        text.line(format!("  parallelism_config_{key}_size: {size}"));
+        text.line(snippet!("  parallelism_config_{}_size: {}", Snippet::fixed(key), size));
     }
     if cp > 1 {
         let strategy = if plan.cp_kind == CpKind::Ring { "alltoall" } else { "allgather" };
-        text.line(format!("  parallelism_config_cp_comm_strategy: {strategy}"));
+        text.line(snippet!("  parallelism_config_cp_comm_strategy: {}", strategy));
     }
 }
 
 fn script(request: &Request) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let (nodes, _) = nodes(problem.cluster().gpus, problem.cluster().gpus_per_node);
-    let mut text = Lines::default();
-    text.line("#!/usr/bin/env bash");
+    let mut text = Lines::<Shell>::new();
     text.comments(lines(&LIMITS, request, &[]));
     text.comments(["train.py, the model's own code, must:"]);
     text.comments([format!(
@@ -104,19 +99,21 @@ fn script(request: &Request) -> EmittedFile {
     }
     if nodes > 1 {
         text.comments(["Run it once a node; under Slurm:"]);
-        text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 bash accelerate.sh"));
+        text.line(snippet!("#   srun --nodes={} --ntasks-per-node=1 bash accelerate.sh", nodes));
     }
-    text.line("set -euo pipefail\n");
-    text.line(format!("export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={}\n", accumulation(request)));
+    text.fixed("set -euo pipefail\n");
+    text.line(snippet!("export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={}\n", accumulation(request)));
     let hosts = if nodes > 1 {
         " \\\n    --machine_rank \"${SLURM_PROCID:-0}\" --main_process_ip \"${MASTER_ADDR:-localhost}\""
     } else {
         ""
     };
-    text.line(format!(
-        "accelerate launch --config_file {CONFIG}{hosts} \\\n    train.py --per_device_train_batch_size {}{}",
+    text.line(snippet!(
+        "accelerate launch --config_file {}{} \\\n    train.py --per_device_train_batch_size {}{}",
+        CONFIG,
+        Snippet::fixed(hosts),
         plan.micro_batch,
-        if checkpoints { " --gradient_checkpointing True" } else { "" }
+        Snippet::fixed(if checkpoints { " --gradient_checkpointing True" } else { "" })
     ));
-    EmittedFile { name: "accelerate.sh".into(), text: text.into_string() }
+    text.into_file("accelerate.sh")
 }

@@ -7,8 +7,10 @@ use serde_json::{Map, Value, json};
 
 use super::limits::LIMITS;
 use crate::emit::header::lines;
+use crate::emit::language::Shell;
 use crate::emit::launcher::nodes;
 use crate::emit::request::{EmittedFile, Request};
+use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::rules::bytes_are;
 use meshwright_engine::plan::{Layout, Recompute, ZeroStage};
@@ -88,8 +90,7 @@ fn zero(request: &Request) -> Value {
 fn script(request: &Request) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let (cluster, Layout { tp, cp, pp, ep, .. }) = (problem.cluster(), plan.layout);
-    let mut text = Lines::default();
-    text.line("#!/usr/bin/env bash");
+    let mut text = Lines::<Shell>::new();
     text.comments(lines(&LIMITS, request, &[]));
     text.comments(["The JSON sets batch, sharding and formats. train.py, the model's own code, must:"]);
     let mut must =
@@ -123,11 +124,15 @@ fn script(request: &Request) -> EmittedFile {
         must.push("freeze the base and train low-rank adapters".into());
     }
     text.comments(must.iter().map(|what| format!("  * {what}")));
-    text.line("set -euo pipefail\n");
+    text.fixed("set -euo pipefail\n");
     let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
     let hosts = if nodes > 1 { " \\\n    --hostfile \"${HOSTFILE:-hostfile}\"" } else { "" };
-    text.line(format!(
-        "deepspeed --num_nodes {nodes} --num_gpus {per_node}{hosts} \\\n    train.py --deepspeed --deepspeed_config {CONFIG}"
+    text.line(snippet!(
+        "deepspeed --num_nodes {} --num_gpus {}{} \\\n    train.py --deepspeed --deepspeed_config {}",
+        nodes,
+        per_node,
+        Snippet::fixed(hosts),
+        CONFIG
     ));
-    EmittedFile { name: "deepspeed.sh".into(), text: text.into_string() }
+    text.into_file("deepspeed.sh")
 }

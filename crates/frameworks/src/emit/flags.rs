@@ -51,16 +51,6 @@ impl FlagGroup {
     }
 }
 
-/// A word as the shell reads it back.
-pub(crate) fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=+,@%".contains(c);
-    if !word.is_empty() && word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
 /// A list whose repetitions are folded, as a Python expression: `[0]*3+[1]*58`.
 pub(crate) fn folded<T: PartialEq + Display>(items: &[T]) -> String {
     let mut runs: Vec<(&T, usize)> = Vec::new();
@@ -89,10 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn words_and_lists() {
-        assert_eq!(quoted("Et*3|tL"), "'Et*3|tL'");
-        assert_eq!(quoted("it's"), r"'it'\''s'");
-        assert_eq!(quoted("a2a+p2p"), "a2a+p2p");
+    fn repetitions_are_folded() {
         assert_eq!(folded(&[0, 0, 0, 1, 1]), "([0]*3+[1]*2)");
         assert_eq!(folded(&[0, 1, 0, 1, 0, 1, 0]), "[0,1,0,1,0,1,0]");
     }

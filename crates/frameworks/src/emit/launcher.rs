@@ -1,5 +1,8 @@
 //! `torchrun` on every node: how many nodes, and its options.
 
+use super::language::Shell;
+use super::snippet::{Snippet, snippet};
+
 /// Nodes and GPUs on each: a part of one node stays one node.
 pub(crate) fn nodes(gpus: u32, per_node: u32) -> (u32, u32) {
     if gpus <= per_node {
@@ -13,12 +16,12 @@ pub(crate) fn nodes(gpus: u32, per_node: u32) -> (u32, u32) {
 }
 
 /// Options of `torchrun` on every node.
-pub(crate) fn distributed(nodes: u32, per_node: u32) -> [String; 5] {
+pub(crate) fn distributed(nodes: u32, per_node: u32) -> [Snippet<Shell>; 5] {
     [
-        format!("--nnodes {nodes}"),
-        format!("--nproc-per-node {per_node}"),
-        "--node-rank \"${SLURM_PROCID:-0}\"".into(),
-        "--master-addr \"${MASTER_ADDR:-localhost}\"".into(),
-        "--master-port \"${MASTER_PORT:-29500}\"".into(),
+        snippet!("--nnodes {}", nodes),
+        snippet!("--nproc-per-node {}", per_node),
+        Snippet::fixed("--node-rank \"${SLURM_PROCID:-0}\""),
+        Snippet::fixed("--master-addr \"${MASTER_ADDR:-localhost}\""),
+        Snippet::fixed("--master-port \"${MASTER_PORT:-29500}\""),
     ]
 }

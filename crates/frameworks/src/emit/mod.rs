@@ -2,8 +2,10 @@
 
 pub(crate) mod flags;
 pub(crate) mod header;
+pub(crate) mod language;
 pub(crate) mod launcher;
 pub(crate) mod request;
+pub(crate) mod snippet;
 pub(crate) mod text;
 
 use std::fmt;

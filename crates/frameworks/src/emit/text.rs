@@ -1,34 +1,59 @@
 //! Text of a file under construction.
 
-/// Lines of a file under construction.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Lines(String);
+use super::language::{Language, Shell};
+use super::request::EmittedFile;
+use super::snippet::Snippet;
+use meshwright_planner::catalog::visible;
 
-impl Lines {
-    /// Adds a line, or several where it holds line ends.
-    pub fn line(&mut self, line: impl AsRef<str>) {
-        self.0.push_str(line.as_ref());
-        self.0.push('\n');
+/// File of the language `L` under construction: its lines are code or comments.
+#[derive(Clone, Debug)]
+pub(crate) struct Lines<L> {
+    text: String,
+    language: std::marker::PhantomData<L>,
+}
+
+impl<L: Language> Lines<L> {
+    /// A file with the first line that every file of its language has.
+    pub fn new() -> Self {
+        let text = L::FIRST.map_or_else(String::new, |first| format!("{first}\n"));
+        Self { text, language: std::marker::PhantomData }
     }
 
-    /// Adds lines as comments of shell, YAML and Python.
+    /// Adds code, and a line end.
+    pub fn line(&mut self, code: Snippet<L>) {
+        self.fixed_part(code.as_str());
+    }
+
+    /// Adds code of this program's own source, and a line end.
+    pub fn fixed(&mut self, code: &'static str) {
+        self.fixed_part(code);
+    }
+
+    fn fixed_part(&mut self, code: &str) {
+        self.text.push_str(code);
+        self.text.push('\n');
+    }
+
+    /// Adds comments, one line each whatever they hold: what would end a line, or is not visible, is escaped.
     pub fn comments<S: AsRef<str>>(&mut self, lines: impl IntoIterator<Item = S>) {
         for line in lines {
-            self.line(format!("# {}", line.as_ref()).trim_end());
+            self.fixed_part(format!("# {}", visible(line.as_ref())).trim_end());
         }
     }
 
+    /// The finished file.
+    pub fn into_file(self, name: &str) -> EmittedFile {
+        EmittedFile { name: name.to_owned(), text: self.text }
+    }
+}
+
+impl Lines<Shell> {
     /// A shell array, one item a line.
-    pub fn array<S: AsRef<str>>(&mut self, name: &str, items: impl IntoIterator<Item = S>) {
-        self.line(format!("{name}=("));
+    pub fn array(&mut self, name: &'static str, items: impl IntoIterator<Item = Snippet<Shell>>) {
+        self.line(Snippet::filled("{}=(", &[Snippet::fixed(name)]));
         for item in items {
-            self.line(format!("    {}", item.as_ref()));
+            self.line(Snippet::filled("    {}", &[item]));
         }
-        self.line(")");
-    }
-
-    /// The finished text.
-    pub fn into_string(self) -> String {
-        self.0
+        self.fixed(")");
     }
 }

@@ -7,10 +7,12 @@ mod plan;
 
 use super::hybrid::{Hybrid, is_hybrid};
 use super::limits::LIMITS;
-use crate::emit::flags::{FlagGroup, FlagSetting, FlagValue, quoted};
+use crate::emit::flags::{FlagGroup, FlagSetting, FlagValue};
 use crate::emit::header::lines;
+use crate::emit::language::Shell;
 use crate::emit::launcher::{distributed, nodes};
 use crate::emit::request::{EmittedFile, Request};
+use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::sizes::Sizes;
 use meshwright_engine::plan::{Offload, Plan, RankOrder, ZeroStage};
@@ -83,31 +85,31 @@ fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> EmittedF
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let cluster = problem.cluster();
     let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
-    let mut text = Lines::default();
-    text.line("#!/usr/bin/env bash");
+    let mut text = Lines::<Shell>::new();
     text.comments(lines(&LIMITS, request, &arguments.notes));
     text.comments([rank_order(plan.order), "Run it in a Megatron-LM checkout, once a node; under Slurm:"]);
-    text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash megatron.sh"));
-    text.line("set -euo pipefail\n");
+    text.line(snippet!("#   srun --nodes={} --ntasks-per-node=1 --gpus-per-node={} bash megatron.sh", nodes, per_node));
+    text.fixed("set -euo pipefail\n");
     if let Some(connections) = connections(request) {
-        text.line(format!("export CUDA_DEVICE_MAX_CONNECTIONS={connections}\n"));
+        text.line(snippet!("export CUDA_DEVICE_MAX_CONNECTIONS={}\n", connections));
     }
     text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
     let mut arrays = vec!["DISTRIBUTED_ARGS"];
     for (name, what, group) in &arguments.groups {
         if !group.settings.is_empty() {
-            text.line(format!("\n# {what}"));
+            text.line(snippet!("\n# {}", Snippet::fixed(what)));
             text.array(name, group.settings.iter().map(written));
             arrays.push(*name);
         }
     }
-    text.line("\n# To be edited: data, tokenizer, learning rate, length of the run.");
-    text.array("RUN_ARGS", RUN);
+    text.fixed("\n# To be edited: data, tokenizer, learning rate, length of the run.");
+    text.array("RUN_ARGS", RUN.map(Snippet::fixed));
     arrays.push("RUN_ARGS");
-    let arrays: Vec<String> = arrays.iter().map(|name| format!("\"${{{name}[@]}}\"")).collect();
+    let items = |name: &&'static str| snippet!("\"${{}[@]}\"", Snippet::fixed(name));
     let program = if hybrid.is_some() { "pretrain_hybrid.py" } else { "pretrain_gpt.py" };
-    text.line(format!("\ntorchrun {} {program} \\\n    {}", arrays[0], arrays[1..].join(" \\\n    ")));
-    EmittedFile { name: "megatron.sh".into(), text: text.into_string() }
+    let arguments = Snippet::joined(arrays[1..].iter().map(items), " \\\n    ");
+    text.line(snippet!("\ntorchrun {} {} \\\n    {}", items(&arrays[0]), program, arguments));
+    text.into_file("megatron.sh")
 }
 
 /// Comment on the order of ranks.
@@ -123,14 +125,13 @@ pub(crate) const fn rank_order(order: RankOrder) -> &'static str {
 }
 
 /// A flag as it is typed.
-fn written(setting: &FlagSetting) -> String {
-    let FlagSetting { flag, value } = setting;
-    match value {
-        FlagValue::On => format!("--{flag}"),
-        FlagValue::Word(word) => format!("--{flag} {}", quoted(word)),
+fn written(setting: &FlagSetting) -> Snippet<Shell> {
+    let flag = Snippet::fixed(setting.flag);
+    match &setting.value {
+        FlagValue::On => snippet!("--{}", flag),
+        FlagValue::Word(word) => snippet!("--{} {}", flag, word.as_str()),
         FlagValue::Words(words) => {
-            let words: Vec<String> = words.iter().map(|word| quoted(word)).collect();
-            format!("--{flag} {}", words.join(" "))
+            snippet!("--{} {}", flag, Snippet::joined(words.iter().map(|word| word.as_str().into()), " "))
         }
     }
 }

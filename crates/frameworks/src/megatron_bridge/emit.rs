@@ -6,8 +6,10 @@
 use super::limits::LIMITS;
 use crate::emit::flags::{FlagSetting, FlagValue};
 use crate::emit::header::lines;
+use crate::emit::language::Python;
 use crate::emit::launcher::nodes;
 use crate::emit::request::{EmittedFile, Request};
+use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::megatron::emit::{ArgumentGroups, connections, rank_order};
 use crate::rules::bytes_are;
@@ -21,10 +23,11 @@ use meshwright_planner::limits::Obstacle;
 const FILE: &str = "megatron_bridge.py";
 
 /// Lines of Python that set a flag: attributes of the container, or none where other code sets it.
-fn attributes(setting: &FlagSetting) -> Vec<String> {
+fn attributes(setting: &FlagSetting) -> Vec<Snippet<Python>> {
     let FlagSetting { flag, value } = setting;
-    let set = |path: &str| vec![format!("{path} = {}", python(value))];
-    let name = flag.replace('-', "_");
+    let set = |path: Snippet<Python>| vec![snippet!("{} = {}", path, python(value))];
+    let name = || Snippet::name(flag);
+    let fixed = |lines: &[&'static str]| lines.iter().map(|line| Snippet::fixed(line)).collect();
     match *flag {
         // said by the provider's class, by the recipe of formats, or by default
         "group-query-attention"
@@ -46,36 +49,40 @@ fn attributes(setting: &FlagSetting) -> Vec<String> {
         | "no-overlap-p2p-communication"
         | "overlap-moe-expert-parallel-comm"
         | "delay-wgrad-compute" => Vec::new(),
-        "swiglu" => vec!["model.gated_linear_unit = True".into(), "model.activation_func = F.silu".into()],
-        "disable-bias-linear" => vec!["model.add_bias_linear = False".into()],
-        "untie-embeddings-and-output-weights" => vec!["model.share_embeddings_and_output_weights = False".into()],
-        "num-experts" => set("model.num_moe_experts"),
-        "no-bias-dropout-fusion" => vec!["model.bias_dropout_fusion = False".into()],
-        "no-gradient-accumulation-fusion" => vec!["model.gradient_accumulation_fusion = False".into()],
-        "num-virtual-stages-per-pipeline-rank" => set("model.virtual_pipeline_model_parallel_size"),
-        "decoder-first-pipeline-num-layers" => set("model.num_layers_in_first_pipeline_stage"),
-        "decoder-last-pipeline-num-layers" => set("model.num_layers_in_last_pipeline_stage"),
-        "window-size" => vec![format!("model.window_size = ({})", plain(value).replace(',', ", "))],
-        "attention-backend" => vec![format!("model.attention_backend = AttnBackend.{}", plain(value))],
-        "cpu-offloading-num-layers" => {
-            vec!["model.cpu_offloading = True".into(), format!("model.cpu_offloading_num_layers = {}", plain(value))]
+        "swiglu" => fixed(&["model.gated_linear_unit = True", "model.activation_func = F.silu"]),
+        "disable-bias-linear" => fixed(&["model.add_bias_linear = False"]),
+        "untie-embeddings-and-output-weights" => fixed(&["model.share_embeddings_and_output_weights = False"]),
+        "num-experts" => set(Snippet::fixed("model.num_moe_experts")),
+        "no-bias-dropout-fusion" => fixed(&["model.bias_dropout_fusion = False"]),
+        "no-gradient-accumulation-fusion" => fixed(&["model.gradient_accumulation_fusion = False"]),
+        "num-virtual-stages-per-pipeline-rank" => set(Snippet::fixed("model.virtual_pipeline_model_parallel_size")),
+        "decoder-first-pipeline-num-layers" => set(Snippet::fixed("model.num_layers_in_first_pipeline_stage")),
+        "decoder-last-pipeline-num-layers" => set(Snippet::fixed("model.num_layers_in_last_pipeline_stage")),
+        "window-size" => {
+            vec![snippet!("model.window_size = {}", Snippet::value(&format!("({})", plain(value).replace(',', ", "))))]
         }
-        "micro-batch-size" | "global-batch-size" => set(&format!("train.{name}")),
-        "seq-length" => [set("model.seq_length"), set("dataset.seq_length")].concat(),
-        "use-tp-pp-dp-mapping" => set("dist.use_tp_pp_dp_mapping"),
-        "num-distributed-optimizer-instances" | "data-parallel-sharding-strategy" => set(&format!("ddp.{name}")),
-        "use-megatron-fsdp" => [set("ddp.use_megatron_fsdp"), set("dist.use_megatron_fsdp")].concat(),
-        "ckpt-format" => set("checkpoint.ckpt_format"),
-        "optimizer" => set("optimizer.optimizer"),
+        "attention-backend" => vec![snippet!("model.attention_backend = AttnBackend.{}", Snippet::name(&plain(value)))],
+        "cpu-offloading-num-layers" => {
+            [fixed(&["model.cpu_offloading = True"]), set(Snippet::fixed("model.cpu_offloading_num_layers"))].concat()
+        }
+        "micro-batch-size" | "global-batch-size" => set(snippet!("train.{}", name())),
+        "seq-length" => ["model.seq_length", "dataset.seq_length"].map(|path| set(Snippet::fixed(path))).concat(),
+        "use-tp-pp-dp-mapping" => set(Snippet::fixed("dist.use_tp_pp_dp_mapping")),
+        "num-distributed-optimizer-instances" | "data-parallel-sharding-strategy" => set(snippet!("ddp.{}", name())),
+        "use-megatron-fsdp" => {
+            ["ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"].map(|path| set(Snippet::fixed(path))).concat()
+        }
+        "ckpt-format" => set(Snippet::fixed("checkpoint.ckpt_format")),
+        "optimizer" => set(Snippet::fixed("optimizer.optimizer")),
         "exp-avg-dtype" | "exp-avg-sq-dtype" => {
             let dtype = if plain(value) == "bf16" { "bfloat16" } else { "uint8" };
-            vec![format!("optimizer.{name} = torch.{dtype}")]
+            vec![snippet!("optimizer.{} = torch.{}", name(), Snippet::name(dtype))]
         }
         "use-precision-aware-optimizer"
         | "optimizer-cpu-offload"
         | "optimizer-offload-fraction"
-        | "overlap-cpu-optimizer-d2h-h2d" => set(&format!("optimizer.{name}")),
-        _ => set(&format!("model.{name}")),
+        | "overlap-cpu-optimizer-d2h-h2d" => set(snippet!("optimizer.{}", name())),
+        _ => set(snippet!("model.{}", name())),
     }
 }
 
@@ -87,15 +94,13 @@ fn plain(value: &FlagValue) -> String {
     }
 }
 
-fn python(value: &FlagValue) -> String {
-    let word = |word: &String| {
-        let literal = word.parse::<f64>().is_ok() || word.starts_with(['[', '(']);
-        if literal { word.clone() } else { format!("{word:?}") }
-    };
+fn python(value: &FlagValue) -> Snippet<Python> {
     match value {
-        FlagValue::On => "True".into(),
-        FlagValue::Word(text) => word(text),
-        FlagValue::Words(words) => format!("[{}]", words.iter().map(word).collect::<Vec<_>>().join(", ")),
+        FlagValue::On => true.into(),
+        FlagValue::Word(word) => Snippet::value(word),
+        FlagValue::Words(words) => {
+            snippet!("[{}]", Snippet::joined(words.iter().map(|word| Snippet::value(word)), ", "))
+        }
     }
 }
 
@@ -121,79 +126,86 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
     let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
     let flags: Vec<&FlagSetting> = arguments.groups.iter().flat_map(|(.., group)| &group.settings).collect();
     let has = |flag: &str| flags.iter().any(|setting| setting.flag == flag);
-    let yes = |flag: &str| if has(flag) { "True" } else { "False" };
-    let mut text = Lines::default();
+    let mut text = Lines::<Python>::new();
     text.comments(lines(&LIMITS, request, &arguments.notes));
     text.comments([rank_order(plan.order), "Run it once a node; under Slurm:"]);
-    text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash -c 'torchrun \\"));
-    text.line(format!("#     --nnodes {nodes} --nproc-per-node {per_node} --node-rank $SLURM_PROCID \\"));
-    text.line(format!("#     --master-addr $MASTER_ADDR --master-port 29500 {FILE}'"));
-    text.line(format!("import os\n\n{IMPORTS}"));
+    text.line(snippet!(
+        "#   srun --nodes={} --ntasks-per-node=1 --gpus-per-node={} bash -c 'torchrun \\",
+        nodes,
+        per_node
+    ));
+    text.line(snippet!("#     --nnodes {} --nproc-per-node {} --node-rank $SLURM_PROCID \\", nodes, per_node));
+    text.line(snippet!("#     --master-addr $MASTER_ADDR --master-port 29500 {}'", Snippet::fixed(FILE)));
+    text.line(snippet!("import os\n\n{}", Snippet::fixed(IMPORTS)));
     if let Some(connections) = connections(request) {
-        text.line(format!("os.environ.setdefault(\"CUDA_DEVICE_MAX_CONNECTIONS\", \"{connections}\")\n"));
+        let connections = connections.to_string();
+        text.line(snippet!("os.environ.setdefault(\"CUDA_DEVICE_MAX_CONNECTIONS\", {})\n", connections.as_str()));
     }
-    text.line("\ndef config() -> ConfigContainer:\n    cfg = _pretrain_common()");
+    text.fixed("\ndef config() -> ConfigContainer:\n    cfg = _pretrain_common()");
     let provider = if matches!(sizes.mixer, SharedMixer::Mla(_)) { "MLAModelProvider" } else { "GPTModelProvider" };
     let model = problem.model();
-    text.line(format!(
-        "    cfg.model = {provider}(num_layers={}, hidden_size={}, num_attention_heads={})",
+    text.line(snippet!(
+        "    cfg.model = {}(num_layers={}, hidden_size={}, num_attention_heads={})",
+        Snippet::fixed(provider),
         model.layers(),
         model.hidden,
         sizes.heads()
     ));
     for (_, what, group) in &arguments.groups {
-        let lines: Vec<String> = group.settings.iter().flat_map(attributes).collect();
+        let lines: Vec<Snippet<Python>> = group.settings.iter().flat_map(attributes).collect();
         if !lines.is_empty() {
-            text.line(format!("\n    # {what}"));
+            text.line(snippet!("\n    # {}", Snippet::fixed(what)));
         }
         for line in lines {
-            text.line(format!("    cfg.{line}"));
+            text.line(snippet!("    cfg.{}", line));
         }
     }
     let chunks = plan.schedule.virtual_stages();
     if has("pipeline-model-parallel-layout") && plan.layout.pp > 1 && chunks > 1 {
         // The layout says it too; overlap of experts is checked before it is read.
-        text.line(format!("    cfg.model.virtual_pipeline_model_parallel_size = {chunks}"));
+        text.line(snippet!("    cfg.model.virtual_pipeline_model_parallel_size = {}", chunks));
     }
-    text.line("\n    # formats, gradients and overlap");
-    text.line(format!(
-        "    cfg.mixed_precision = get_mixed_precision_config(\"{}\")",
+    text.fixed("\n    # formats, gradients and overlap");
+    text.line(snippet!(
+        "    cfg.mixed_precision = get_mixed_precision_config({})",
         precision(problem.workload().format, problem.workload().half, problem.stack().amax_reduction)
     ));
     let narrow = bytes_are(problem.workload().recipe.weight, 1.0);
     if problem.workload().format != Format::Bf16 {
-        text.line(format!("    cfg.mixed_precision.fp8_param_gather = {}", if narrow { "True" } else { "False" }));
+        text.line(snippet!("    cfg.mixed_precision.fp8_param_gather = {}", narrow));
     }
     if problem.workload().format == Format::Mxfp8 && !narrow {
         // The recipe sets it, and it wants weights in MXFP8.
-        text.line("    cfg.mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = False");
+        text.fixed("    cfg.mixed_precision.reuse_grad_buf_for_mxfp8_param_ag = False");
     }
     for at in ["mixed_precision", "ddp"] {
-        text.line(format!("    cfg.{at}.grad_reduce_in_fp32 = {}", yes("accumulate-allreduce-grads-in-fp32")));
+        let wide = has("accumulate-allreduce-grads-in-fp32");
+        text.line(snippet!("    cfg.{}.grad_reduce_in_fp32 = {}", Snippet::fixed(at), wide));
     }
     for at in ["ddp", "optimizer"] {
-        text.line(format!("    cfg.{at}.use_distributed_optimizer = {}", yes("use-distributed-optimizer")));
+        let shards = has("use-distributed-optimizer");
+        text.line(snippet!("    cfg.{}.use_distributed_optimizer = {}", Snippet::fixed(at), shards));
     }
-    text.line(format!("    cfg.ddp.overlap_grad_reduce = {}", yes("overlap-grad-reduce")));
-    text.line(format!("    cfg.ddp.overlap_param_gather = {}", yes("overlap-param-gather")));
-    text.line(format!(
+    text.line(snippet!("    cfg.ddp.overlap_grad_reduce = {}", has("overlap-grad-reduce")));
+    text.line(snippet!("    cfg.ddp.overlap_param_gather = {}", has("overlap-param-gather")));
+    text.line(snippet!(
         "    cfg.comm_overlap = CommOverlapConfig(\n        tp_comm_overlap={},\n        overlap_grad_reduce={},\n        \
          overlap_param_gather={},\n        overlap_moe_expert_parallel_comm={},\n        delay_wgrad_compute={},\n    )",
-        yes("tp-comm-overlap"),
-        yes("overlap-grad-reduce"),
-        yes("overlap-param-gather"),
-        yes("overlap-moe-expert-parallel-comm"),
-        yes("delay-wgrad-compute"),
+        has("tp-comm-overlap"),
+        has("overlap-grad-reduce"),
+        has("overlap-param-gather"),
+        has("overlap-moe-expert-parallel-comm"),
+        has("delay-wgrad-compute"),
     ));
-    text.line("\n    # to be edited: data (made up here), tokenizer, learning rate, length of the run");
-    text.line(
+    text.fixed("\n    # to be edited: data (made up here), tokenizer, learning rate, length of the run");
+    text.fixed(
         "    cfg.tokenizer.tokenizer_type = \"NullTokenizer\"\n    cfg.tokenizer.use_tokenizer_vocab_size = False",
     );
-    text.line(format!("    cfg.tokenizer.vocab_size = {}", model.vocab));
-    text.line("    cfg.train.train_iters = 50\n    cfg.scheduler.lr_warmup_iters = 5\n    return cfg\n\n");
-    text.line("if __name__ == \"__main__\":\n    from megatron.bridge.training.gpt_step import forward_step");
-    text.line("    from megatron.bridge.training.pretrain import pretrain\n\n    pretrain(config(), forward_step)");
-    Ok(vec![EmittedFile { name: FILE.into(), text: text.into_string() }])
+    text.line(snippet!("    cfg.tokenizer.vocab_size = {}", model.vocab));
+    text.fixed("    cfg.train.train_iters = 50\n    cfg.scheduler.lr_warmup_iters = 5\n    return cfg\n\n");
+    text.fixed("if __name__ == \"__main__\":\n    from megatron.bridge.training.gpt_step import forward_step");
+    text.fixed("    from megatron.bridge.training.pretrain import pretrain\n\n    pretrain(config(), forward_step)");
+    Ok(vec![text.into_file(FILE)])
 }
 
 /// Name of a recipe of formats.

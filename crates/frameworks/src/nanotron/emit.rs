@@ -4,8 +4,10 @@
 
 use super::limits::LIMITS;
 use crate::emit::header::lines;
+use crate::emit::language::{Shell, Yaml};
 use crate::emit::launcher::{distributed, nodes};
 use crate::emit::request::{EmittedFile, Request};
+use crate::emit::snippet::snippet;
 use crate::emit::text::Lines;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::plan::{Layout, Recompute};
@@ -61,77 +63,72 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
             "nanotron cuts stages by the cost of their blocks: the plan has the layers that it gives them".into(),
         );
     }
-    let mut text = Lines::default();
+    let mut text = Lines::<Yaml>::new();
     text.comments(lines(&LIMITS, request, &notes));
-    text.line("parallelism:");
-    text.line(format!("  dp: {dp}\n  tp: {tp}\n  pp: {pp}"));
-    text.line(format!("  pp_engine: {}", if plan.schedule == Schedule::GPipe { "afab" } else { "1f1b" }));
-    text.line(format!("  context_parallel_size: {cp}\n  expert_parallel_size: 1"));
-    text.line(format!("  tp_mode: {}", if plan.sequence_parallel { "REDUCE_SCATTER" } else { "ALL_REDUCE" }));
-    text.line(format!(
+    text.fixed("parallelism:");
+    text.line(snippet!("  dp: {}\n  tp: {}\n  pp: {}", dp, tp, pp));
+    text.line(snippet!("  pp_engine: {}", if plan.schedule == Schedule::GPipe { "afab" } else { "1f1b" }));
+    text.line(snippet!("  context_parallel_size: {}\n  expert_parallel_size: 1", cp));
+    text.line(snippet!("  tp_mode: {}", if plan.sequence_parallel { "REDUCE_SCATTER" } else { "ALL_REDUCE" }));
+    text.line(snippet!(
         "  tp_linear_async_communication: {}",
         plan.sequence_parallel && plan.layout.tp <= problem.cluster().scale_up.gpus && problem.stack().overlap.tp > 0.0
     ));
-    text.line(format!("  recompute_layer: {}", plan.recompute == Recompute::Full));
-    text.line("tokens:");
-    text.line(format!("  sequence_length: {}\n  micro_batch_size: {}", workload.seq_len, plan.micro_batch));
-    text.line(format!("  batch_accumulation_per_replica: {}", workload.global_batch / (plan.micro_batch * dp)));
-    text.line("  train_steps: 100\n  val_check_interval: -1");
-    text.line("optimizer:");
-    text.line(format!("  zero_stage: {}", u8::from(plan.zero)));
-    text.line("  accumulate_grad_in_fp32: true\n  clip_grad: 1.0\n  weight_decay: 0.1");
-    text.line(
+    text.line(snippet!("  recompute_layer: {}", plan.recompute == Recompute::Full));
+    text.fixed("tokens:");
+    text.line(snippet!("  sequence_length: {}\n  micro_batch_size: {}", workload.seq_len, plan.micro_batch));
+    text.line(snippet!("  batch_accumulation_per_replica: {}", workload.global_batch / (plan.micro_batch * dp)));
+    text.fixed("  train_steps: 100\n  val_check_interval: -1");
+    text.fixed("optimizer:");
+    text.line(snippet!("  zero_stage: {}", u8::from(plan.zero)));
+    text.fixed("  accumulate_grad_in_fp32: true\n  clip_grad: 1.0\n  weight_decay: 0.1");
+    text.fixed(
         "  optimizer_factory:\n    name: adamW\n    adam_beta1: 0.9\n    adam_beta2: 0.95\n    adam_eps: 1.0e-08",
     );
-    text.line("    torch_adam_is_fused: true");
-    text.line(
+    text.fixed("    torch_adam_is_fused: true");
+    text.fixed(
         "  learning_rate_scheduler:\n    learning_rate: 0.0003\n    lr_warmup_steps: 5\n    lr_warmup_style: linear",
     );
-    text.line("    lr_decay_style: cosine\n    lr_decay_steps: 95\n    min_decay_lr: 1.0e-05");
+    text.fixed("    lr_decay_style: cosine\n    lr_decay_steps: 95\n    min_decay_lr: 1.0e-05");
     architecture(request, sizes, &mut text);
-    text.line(RUN);
-    EmittedFile { name: CONFIG.into(), text: text.into_string() }
+    text.fixed(RUN);
+    text.into_file(CONFIG)
 }
 
-fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines) {
+fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
     let (model, plan) = (request.costs.problem.model(), &request.evaluation.plan);
     let (kv_heads, qkv_bias) = match &sizes.mixer {
         SharedMixer::Attention(a) => (a.kv_heads, a.qkv_bias),
         SharedMixer::Mla(m) => (m.heads, false),
     };
-    text.line("model:\n  dtype: bfloat16\n  ddp_bucket_cap_mb: 25\n  make_vocab_size_divisible_by: 1");
-    text.line("  init_method:\n    std: 0.02\n  model_config:\n    is_qwen2_config: true");
-    for (key, value) in [
-        ("hidden_size", model.hidden.to_string()),
-        ("intermediate_size", sizes.dense.as_ref().map_or(0, |mlp| mlp.intermediate).to_string()),
-        ("num_hidden_layers", model.layers().to_string()),
-        ("num_attention_heads", sizes.heads().to_string()),
-        ("num_key_value_heads", kv_heads.to_string()),
-        ("attention_bias", qkv_bias.to_string()),
-        ("vocab_size", model.vocab.to_string()),
-        ("tie_word_embeddings", model.tied_embeddings.to_string()),
-        ("max_position_embeddings", request.costs.problem.workload().seq_len.to_string()),
-        ("hidden_act", "silu".into()),
-    ] {
-        text.line(format!("    {key}: {value}"));
-    }
+    text.fixed("model:\n  dtype: bfloat16\n  ddp_bucket_cap_mb: 25\n  make_vocab_size_divisible_by: 1");
+    text.fixed("  init_method:\n    std: 0.02\n  model_config:\n    is_qwen2_config: true");
+    text.line(snippet!("    hidden_size: {}", model.hidden));
+    text.line(snippet!("    intermediate_size: {}", sizes.dense.as_ref().map_or(0, |mlp| mlp.intermediate)));
+    text.line(snippet!("    num_hidden_layers: {}", model.layers()));
+    text.line(snippet!("    num_attention_heads: {}", sizes.heads()));
+    text.line(snippet!("    num_key_value_heads: {}", kv_heads));
+    text.line(snippet!("    attention_bias: {}", qkv_bias));
+    text.line(snippet!("    vocab_size: {}", model.vocab));
+    text.line(snippet!("    tie_word_embeddings: {}", model.tied_embeddings));
+    text.line(snippet!("    max_position_embeddings: {}", request.costs.problem.workload().seq_len));
+    text.fixed("    hidden_act: silu");
     if plan.layout.cp > 1 {
-        text.line("    _attn_implementation: llama3_ring_attention\n    ring_attn_heads_k_stride: 1");
+        text.fixed("    _attn_implementation: llama3_ring_attention\n    ring_attn_heads_k_stride: 1");
     } else {
-        text.line("    _attn_implementation: flash_attention_2");
+        text.fixed("    _attn_implementation: flash_attention_2");
     }
 }
 
 fn script(request: &Request) -> EmittedFile {
     let cluster = request.costs.problem.cluster();
     let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
-    let mut text = Lines::default();
-    text.line("#!/usr/bin/env bash");
+    let mut text = Lines::<Shell>::new();
     text.comments(lines(&LIMITS, request, &[]));
     text.comments(["Run it in a nanotron checkout, once a node; under Slurm:"]);
-    text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash nanotron.sh"));
-    text.line("set -euo pipefail\n\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n");
+    text.line(snippet!("#   srun --nodes={} --ntasks-per-node=1 --gpus-per-node={} bash nanotron.sh", nodes, per_node));
+    text.fixed("set -euo pipefail\n\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n");
     text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
-    text.line(format!("\ntorchrun \"${{DISTRIBUTED_ARGS[@]}}\" run_train.py --config-file {CONFIG}"));
-    EmittedFile { name: "nanotron.sh".into(), text: text.into_string() }
+    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" run_train.py --config-file {}", CONFIG));
+    text.into_file("nanotron.sh")
 }

@@ -4,8 +4,10 @@
 
 use super::limits::LIMITS;
 use crate::emit::header::lines;
+use crate::emit::language::{Python, Shell};
 use crate::emit::launcher::{distributed, nodes};
 use crate::emit::request::{EmittedFile, Request};
+use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::QkNorm;
@@ -113,100 +115,108 @@ def train() -> Trainer.Config:
 "#;
 
 fn module(request: &Request, sizes: &Sizes) -> EmittedFile {
-    let mut text = Lines::default();
+    let mut text = Lines::<Python>::new();
     let notes =
         ["rotary base, epsilon, initialisation and the router's score are to be set as the model has them".to_owned()];
     text.comments(lines(&LIMITS, request, &notes));
-    text.line(IMPORTS);
-    text.line(&if matches!(sizes.mixer, SharedMixer::Mla(_)) { MLA } else { GQA }[1..]);
-    text.line("");
+    text.fixed(IMPORTS);
+    text.fixed(&if matches!(sizes.mixer, SharedMixer::Mla(_)) { MLA } else { GQA }[1..]);
+    text.fixed("");
     constants(request, sizes, &mut text);
-    text.line(HELPERS);
+    text.fixed(HELPERS);
     attention(sizes, request, &mut text);
     experts(request, sizes, &mut text);
-    text.line(MODEL.trim_end());
-    for line in settings(request) {
-        text.line(format!("    config.{line}"));
+    text.fixed(MODEL.trim_end());
+    for setting in settings(request) {
+        text.line(snippet!("    config.{}", setting));
     }
-    text.line("    return config");
-    EmittedFile { name: format!("{MODULE}.py"), text: text.into_string() }
+    text.fixed("    return config");
+    text.into_file(&format!("{MODULE}.py"))
 }
 
-fn python(value: bool) -> &'static str {
-    if value { "True" } else { "False" }
-}
-
-fn constants(request: &Request, sizes: &Sizes, text: &mut Lines) {
+fn constants(request: &Request, sizes: &Sizes, text: &mut Lines<Python>) {
     let model = request.costs.problem.model();
-    text.line(format!(
+    text.line(snippet!(
         "DIM, LAYERS, VOCAB, TIED = {}, {}, {}, {}",
         model.hidden,
         model.layers(),
         model.vocab,
-        python(model.tied_embeddings)
+        model.tied_embeddings
     ));
-    text.line(format!("FFN = {}", sizes.dense.as_ref().map_or(0, |mlp| mlp.intermediate)));
+    text.line(snippet!("FFN = {}", sizes.dense.as_ref().map_or(0, |mlp| mlp.intermediate)));
     let dense = sizes.has_experts.iter().take_while(|has| !**has).count();
     if sizes.has_experts[dense..].iter().all(|has| *has) {
-        text.line(format!("HAS_EXPERTS = [False] * {dense} + [True] * {}", sizes.has_experts.len() - dense));
+        text.line(snippet!("HAS_EXPERTS = [False] * {} + [True] * {}", dense, sizes.has_experts.len() - dense));
     } else {
-        let all: Vec<&str> = sizes.has_experts.iter().map(|has| python(*has)).collect();
-        text.line(format!("HAS_EXPERTS = [{}]", all.join(", ")));
+        let all = Snippet::joined(sizes.has_experts.iter().map(|has| (*has).into()), ", ");
+        text.line(snippet!("HAS_EXPERTS = [{}]", all));
     }
 }
 
-fn attention(sizes: &Sizes, request: &Request, text: &mut Lines) {
+fn attention(sizes: &Sizes, request: &Request, text: &mut Lines<Python>) {
     let seq_len = request.costs.problem.workload().seq_len;
-    text.line("\ndef attention(layer):");
+    text.fixed("\ndef attention(layer):");
     match &sizes.mixer {
         SharedMixer::Attention(a) => {
-            let norm = if a.qk_norm == QkNorm::PerHead { format!("norm({})", a.head_dim) } else { "None".into() };
-            text.line(format!(
-                "    rope = CosSinRoPE.Config(dim={d}, max_seq_len={seq_len}, theta=500000.0)\n    return make_gqa_config(\n        \
-                 dim=DIM,\n        n_heads={heads},\n        n_kv_heads={kv},\n        head_dim={d},\n        \
-                 wqkv_param_init=INIT,\n        wo_param_init=INIT,\n        \
-                 inner_attention=get_attention_config(\"flex\"),\n        fuse_qkv=True,\n        rope=rope,\n        \
-                 qk_norm={norm},\n    )\n",
-                d = a.head_dim,
-                heads = a.heads,
-                kv = a.kv_heads,
+            let norm =
+                if a.qk_norm == QkNorm::PerHead { snippet!("norm({})", a.head_dim) } else { Snippet::fixed("None") };
+            text.line(snippet!(
+                "    rope = CosSinRoPE.Config(dim={}, max_seq_len={}, theta=500000.0)",
+                a.head_dim,
+                seq_len
             ));
+            text.fixed("    return make_gqa_config(\n        dim=DIM,");
+            text.line(snippet!("        n_heads={},\n        n_kv_heads={},", a.heads, a.kv_heads));
+            text.line(snippet!("        head_dim={},", a.head_dim));
+            text.fixed("        wqkv_param_init=INIT,\n        wo_param_init=INIT,");
+            text.fixed(
+                "        inner_attention=get_attention_config(\"flex\"),\n        fuse_qkv=True,\n        rope=rope,",
+            );
+            text.line(snippet!("        qk_norm={},\n    )\n", norm));
         }
-        SharedMixer::Mla(m) => text.line(format!(
-            "    rope = ComplexRoPE.Config(dim={rope}, max_seq_len={seq_len}, theta=10000.0)\n    \
-             return make_mla_attention_config(\n        layer_id=layer,\n        dim=DIM,\n        n_heads={heads},\n        \
-             q_lora_rank={q},\n        kv_lora_rank={kv},\n        qk_nope_head_dim={nope},\n        \
-             qk_rope_head_dim={rope},\n        v_head_dim={v},\n        attn_backend=\"flex\",\n        linear_init=INIT,\n        \
-             norm_init=ONES,\n        depth_init=lambda layer: INIT,\n        rope=rope,\n    )\n",
-            heads = m.heads,
-            q = m.q_rank,
-            kv = m.kv_rank,
-            nope = m.nope_dim,
-            rope = m.rope_dim,
-            v = m.v_dim,
-        )),
+        SharedMixer::Mla(m) => {
+            text.line(snippet!(
+                "    rope = ComplexRoPE.Config(dim={}, max_seq_len={}, theta=10000.0)",
+                m.rope_dim,
+                seq_len
+            ));
+            text.fixed("    return make_mla_attention_config(\n        layer_id=layer,\n        dim=DIM,");
+            text.line(snippet!("        n_heads={},\n        q_lora_rank={},", m.heads, m.q_rank));
+            text.line(snippet!("        kv_lora_rank={},\n        qk_nope_head_dim={},", m.kv_rank, m.nope_dim));
+            text.line(snippet!("        qk_rope_head_dim={},\n        v_head_dim={},", m.rope_dim, m.v_dim));
+            text.fixed("        attn_backend=\"flex\",\n        linear_init=INIT,\n        norm_init=ONES,");
+            text.fixed("        depth_init=lambda layer: INIT,\n        rope=rope,\n    )\n");
+        }
     }
 }
 
-fn experts(request: &Request, sizes: &Sizes, text: &mut Lines) {
+fn experts(request: &Request, sizes: &Sizes, text: &mut Lines<Python>) {
     let Some(moe) = &sizes.moe else { return };
     let plan = &request.evaluation.plan;
     let backend = if plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp { "deepep" } else { "standard" };
-    let shared = if moe.shared_intermediate > 0 { format!("ffn({})", moe.shared_intermediate) } else { "None".into() };
+    let shared =
+        if moe.shared_intermediate > 0 { snippet!("ffn({})", moe.shared_intermediate) } else { Snippet::fixed("None") };
     let limited = if moe.group_limit > 0 && moe.group_limit < 8 && moe.experts.is_multiple_of(8) {
-        format!(", num_expert_groups=8, num_limited_groups={}", moe.group_limit)
+        snippet!(", num_expert_groups=8, num_limited_groups={}", moe.group_limit)
     } else {
-        String::new()
+        Snippet::fixed("")
     };
-    text.line(format!(
-        "\ndef _moe():\n    return make_moe_config(\n        num_experts={n},\n        router=make_router_config(\n            \
-         dim=DIM, num_experts={n}, gate_param_init=INIT, top_k={k}{limited}\n        ),\n        \
-         routed_experts=make_routed_experts_config(\n            dim=DIM,\n            hidden_dim={f},\n            \
-         num_experts={n},\n            top_k={k},\n            param_init=EXPERTS,\n            \
-         comm_backend=\"{backend}\",\n        ),\n        shared_experts={shared},\n    )\n",
-        n = moe.experts,
-        k = moe.top_k,
-        f = moe.intermediate,
+    let (experts, top_k) = (moe.experts, moe.top_k);
+    text.line(snippet!("\ndef _moe():\n    return make_moe_config(\n        num_experts={},", experts));
+    text.fixed("        router=make_router_config(");
+    text.line(snippet!(
+        "            dim=DIM, num_experts={}, gate_param_init=INIT, top_k={}{}\n        ),",
+        experts,
+        top_k,
+        limited
+    ));
+    text.fixed("        routed_experts=make_routed_experts_config(\n            dim=DIM,");
+    text.line(snippet!("            hidden_dim={},\n            num_experts={},", moe.intermediate, experts));
+    text.line(snippet!("            top_k={},\n            param_init=EXPERTS,", top_k));
+    text.line(snippet!(
+        "            comm_backend={},\n        ),\n        shared_experts={},\n    )\n",
+        backend,
+        shared
     ));
 }
 
@@ -232,50 +242,50 @@ fn captures(request: &Request) -> bool {
 }
 
 /// Assignments to the configuration that the plan decides.
-fn settings(request: &Request) -> Vec<String> {
+fn settings(request: &Request) -> Vec<Snippet<Python>> {
     let (costs, plan) = (request.costs, &request.evaluation.plan);
     let (workload, stack) = (costs.problem.workload(), costs.problem.stack());
     let Layout { tp, cp, pp, dp, ep, .. } = plan.layout;
     let shard = if plan.zero == ZeroStage::Zero { 1 } else { plan.dense_shards() / cp };
     let local = if pp > 1 { workload.global_batch / dp } else { plan.micro_batch };
     let mut lines = vec![
-        format!("training.seq_len = {}", workload.seq_len),
-        format!("training.global_batch_size = {}", workload.global_batch),
-        format!("training.local_batch_size = {local}"),
-        "training.mixed_precision_param = \"bfloat16\"".into(),
-        "training.mixed_precision_reduce = \"float32\"".into(),
-        format!("training.disable_cuda_graphs = {}", python(!captures(request))),
-        format!("parallelism.data_parallel_replicate_degree = {}", dp / shard),
-        format!("parallelism.data_parallel_shard_degree = {shard}"),
-        format!("parallelism.tensor_parallel_degree = {tp}"),
-        format!("parallelism.context_parallel_degree = {cp}"),
-        format!("parallelism.pipeline_parallel_degree = {pp}"),
-        format!("parallelism.expert_parallel_degree = {ep}"),
+        snippet!("training.seq_len = {}", workload.seq_len),
+        snippet!("training.global_batch_size = {}", workload.global_batch),
+        snippet!("training.local_batch_size = {}", local),
+        Snippet::fixed("training.mixed_precision_param = \"bfloat16\""),
+        Snippet::fixed("training.mixed_precision_reduce = \"float32\""),
+        snippet!("training.disable_cuda_graphs = {}", !captures(request)),
+        snippet!("parallelism.data_parallel_replicate_degree = {}", dp / shard),
+        snippet!("parallelism.data_parallel_shard_degree = {}", shard),
+        snippet!("parallelism.tensor_parallel_degree = {}", tp),
+        snippet!("parallelism.context_parallel_degree = {}", cp),
+        snippet!("parallelism.pipeline_parallel_degree = {}", pp),
+        snippet!("parallelism.expert_parallel_degree = {}", ep),
     ];
     if tp > 1 {
-        lines.push(format!("parallelism.enable_sequence_parallel = {}", python(plan.sequence_parallel)));
+        lines.push(snippet!("parallelism.enable_sequence_parallel = {}", plan.sequence_parallel));
     }
     if plan.zero == ZeroStage::Three {
         let when = if plan.reshard_after_forward { "always" } else { "never" };
-        lines.push(format!("parallelism.fsdp_reshard_after_forward = \"{when}\""));
+        lines.push(snippet!("parallelism.fsdp_reshard_after_forward = {}", when));
     }
     if pp > 1 {
         let counts = request.layers_of_chunks();
-        let counts: Vec<String> = counts.iter().map(ToString::to_string).collect();
-        lines.push(format!("parallelism.pipeline_parallel_schedule = \"{}\"", schedule(plan.schedule)));
-        lines.push(format!("parallelism.pipeline_parallel_microbatch_size = {}", plan.micro_batch));
-        lines.push(format!("parallelism.module_fqns_per_model_part = stages([{}])", counts.join(", ")));
+        let counts = Snippet::joined(counts.into_iter().map(Snippet::from), ", ");
+        lines.push(snippet!("parallelism.pipeline_parallel_schedule = {}", schedule(plan.schedule)));
+        lines.push(snippet!("parallelism.pipeline_parallel_microbatch_size = {}", plan.micro_batch));
+        lines.push(snippet!("parallelism.module_fqns_per_model_part = stages([{}])", counts));
     }
     lines.push(match plan.recompute {
-        Recompute::Full => "activation_checkpoint = FullAC.Config()".into(),
-        Recompute::PerOp => "activation_checkpoint = SelectiveAC.Config()".into(),
+        Recompute::Full => Snippet::fixed("activation_checkpoint = FullAC.Config()"),
+        Recompute::PerOp => Snippet::fixed("activation_checkpoint = SelectiveAC.Config()"),
         Recompute::None | Recompute::EveryOther | Recompute::FirstLayers(_) | Recompute::Selective(_) => {
-            "activation_checkpoint = None".into()
+            Snippet::fixed("activation_checkpoint = None")
         }
     });
-    lines.push(format!("compile.enable = {}", python(stack.transformer_engine)));
+    lines.push(snippet!("compile.enable = {}", stack.transformer_engine));
     if tp > 1 && tp <= costs.problem.cluster().scale_up.gpus && stack.overlap.tp > 0.0 {
-        lines.push("compile.enable_async_tensor_parallel = True".into());
+        lines.push(Snippet::fixed("compile.enable_async_tensor_parallel = True"));
     }
     lines
 }
@@ -283,13 +293,16 @@ fn settings(request: &Request) -> Vec<String> {
 fn script(request: &Request) -> EmittedFile {
     let cluster = request.costs.problem.cluster();
     let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
-    let mut text = Lines::default();
-    text.line("#!/usr/bin/env bash");
+    let mut text = Lines::<Shell>::new();
     text.comments(lines(&LIMITS, request, &[]));
     text.comments(["Run it in this folder, once a node; under Slurm:"]);
-    text.line(format!("#   srun --nodes={nodes} --ntasks-per-node=1 --gpus-per-node={per_node} bash torchtitan.sh"));
-    text.line("set -euo pipefail\n\nexport PYTHONPATH=\"$PWD${PYTHONPATH:+:$PYTHONPATH}\"\n");
+    text.line(snippet!(
+        "#   srun --nodes={} --ntasks-per-node=1 --gpus-per-node={} bash torchtitan.sh",
+        nodes,
+        per_node
+    ));
+    text.fixed("set -euo pipefail\n\nexport PYTHONPATH=\"$PWD${PYTHONPATH:+:$PYTHONPATH}\"\n");
     text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
-    text.line(format!("\ntorchrun \"${{DISTRIBUTED_ARGS[@]}}\" -m torchtitan.train --module {MODULE} --config train"));
-    EmittedFile { name: "torchtitan.sh".into(), text: text.into_string() }
+    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" -m torchtitan.train --module {} --config train", MODULE));
+    text.into_file("torchtitan.sh")
 }
