@@ -21,7 +21,13 @@ pub fn recipe_text(recipe: Recipe) -> String {
 /// Word of a command line, quoted if the shell would split it.
 fn quoted(word: &str) -> String {
     let plain = word.chars().all(|c| c.is_ascii_alphanumeric() || "-_=.,/+:".contains(c));
-    if plain && !word.is_empty() { word.to_owned() } else { format!("\"{}\"", word.replace('"', "\\\"")) }
+    if plain && !word.is_empty() {
+        word.to_owned()
+    } else if word.contains(['"', '$', '`', '\\', '!']) {
+        format!("'{}'", word.replace('\'', "'\\''")) // nothing is expanded inside of single quotes
+    } else {
+        format!("\"{word}\"")
+    }
 }
 
 /// Command line that evaluates the imported plan; `model` and `cluster` as the user would name them.

@@ -2,23 +2,19 @@
 
 use std::fmt::Write;
 
-use super::Sheet;
+use super::{Sheet, markup};
 
 /// Renders a sheet as a heading and a pipe table.
 pub fn render(sheet: &Sheet) -> String {
     let mut text = String::new();
     let mut line = |cells: &[String]| {
-        let cells: Vec<String> = cells.iter().map(|cell| escaped(cell)).collect();
+        let cells: Vec<String> = cells.iter().map(|cell| markup::markdown(cell)).collect();
         writeln!(text, "| {} |", cells.join(" | ")).expect("a String takes any text");
     };
     line(&sheet.columns);
     line(&vec!["---".to_owned(); sheet.columns.len()]);
     sheet.rows.iter().for_each(|row| line(row));
-    if sheet.title.is_empty() { text } else { format!("## {}\n\n{text}", sheet.title) }
-}
-
-fn escaped(cell: &str) -> String {
-    cell.replace('|', "\\|").replace('\n', " ")
+    if sheet.title.is_empty() { text } else { format!("## {}\n\n{text}", markup::markdown(&sheet.title)) }
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ pub mod import;
 pub mod json;
 pub mod lint;
 pub mod markdown;
+mod markup;
 pub mod page;
 pub mod placed;
 pub mod plans;

@@ -176,9 +176,7 @@ pub fn render(sweep: &Sweep, records: &[Record], beside: &Beside) -> serde_json:
         }),
         fleet: beside.fleet.map(|fleet| Bought { summary: super::sweep::bought(fleet), lines: &fleet.lines }),
     };
-    // `</script>` in a name must not end the script.
-    let json = serde_json::to_string(&data)?.replace("</", "<\\/");
-    Ok(PAGE.replacen(MARK, &json, 1))
+    Ok(PAGE.replacen(MARK, &super::markup::script(&data)?, 1))
 }
 
 fn shown(record: &Record, front: bool, energy_front: bool) -> Option<Shown<'_>> {

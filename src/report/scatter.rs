@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use super::markup::xml;
 use meshwright_lab::validate::Point;
 
 /// Side of the plot in pixels, and the margin for its labels.
@@ -74,7 +75,7 @@ pub fn svg(points: &[Point]) -> String {
             x(point.measured_s),
             y(point.predicted_s),
             if point.moe { MOE } else { DENSE },
-            escaped(&point.id),
+            xml(&point.id),
             point.measured_s,
             point.predicted_s,
             point.error * 100.0
@@ -90,10 +91,6 @@ fn decades(points: &[Point]) -> (f64, f64) {
     let low = logs().fold(f64::INFINITY, f64::min).floor();
     let high = logs().fold(f64::NEG_INFINITY, f64::max).ceil();
     if low.is_finite() && high > low { (low, high) } else { (0.0, 1.0) }
-}
-
-fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 #[cfg(test)]

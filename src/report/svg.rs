@@ -3,6 +3,7 @@
 use meshwright_engine::units::{percent, significant};
 use std::fmt::Write;
 
+use super::markup::xml;
 use meshwright_engine::cost::Tenant;
 use meshwright_engine::cost::timeline::Timeline;
 use meshwright_engine::problem::Problem;
@@ -80,9 +81,9 @@ fn row_height(timeline: &Timeline) -> f64 {
     (size::TIMELINE / f64::from(timeline.plan.layout.pp)).min(size::ROW)
 }
 
-/// Text element with XML special characters escaped.
+/// Text element.
 fn text(svg: &mut String, x: f64, y: f64, anchor: &str, size: u32, words: &str) {
-    let words = words.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
+    let words = xml(words);
     let _ = writeln!(svg, r#"<text x="{x:.1}" y="{y:.1}" text-anchor="{anchor}" font-size="{size}">{words}</text>"#);
 }
 

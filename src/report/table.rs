@@ -5,15 +5,24 @@ use std::io::IsTerminal;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, LineStyle, Table, Width};
 
 use super::Sheet;
+use meshwright_planner::catalog::visible;
 
 /// Width in characters without a terminal.
 const WIDTH: u16 = 100;
 
 /// Renders a sheet under its title: as a table, or as records below each other if the terminal is too narrow.
 pub fn render(sheet: &Sheet) -> String {
+    let sheet = &seen(sheet);
     let words: u16 = (0..sheet.columns.len()).map(|at| longest_word(sheet, at) + GAP).fold(0, u16::saturating_add);
     let body = if words > width() + GAP { records(sheet) } else { table(sheet) };
     if sheet.title.is_empty() { format!("{body}\n") } else { format!("{}\n{body}\n", wrapped(&sheet.title)) }
+}
+
+/// The sheet with everything escaped that would steer a terminal; cells keep their line breaks.
+fn seen(sheet: &Sheet) -> Sheet {
+    let text = |text: &String| text.split('\n').map(visible).collect::<Vec<_>>().join("\n");
+    let texts = |cells: &Vec<String>| cells.iter().map(text).collect();
+    Sheet { title: text(&sheet.title), columns: texts(&sheet.columns), rows: sheet.rows.iter().map(texts).collect() }
 }
 
 /// Renders each row as lines of `column: cell`, with an empty line between rows.

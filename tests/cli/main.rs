@@ -8,6 +8,7 @@ mod explain;
 mod fleet;
 mod glossary;
 mod goldens;
+mod hostile;
 mod interrupted;
 mod measure;
 mod outputs;

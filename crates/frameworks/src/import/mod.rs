@@ -9,6 +9,7 @@ pub(crate) mod finding;
 pub(crate) mod imported;
 pub mod known;
 mod launch;
+mod masked;
 mod scripts;
 mod swift;
 mod trainer;

@@ -4,6 +4,7 @@ use super::context::{Context, ImportError, Launched};
 use super::finding::{Finding, Place, Severity};
 use super::imported::Imported;
 use super::launch::{Launch, Launcher, launches};
+use super::masked::masked;
 use super::{known, swift, trainer};
 use crate::accelerate::import as accelerate;
 use crate::deepspeed::import as deepspeed;
@@ -26,16 +27,20 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
         arguments: context.arguments,
         files: context.files,
     };
-    let bad = |line, why: String, expected: &str| ImportError {
+    let ran = shell::run(text, &inputs).map_err(|error| ImportError {
         file: context.file.into(),
-        line,
-        why,
-        expected: expected.into(),
-    };
-    let ran = shell::run(text, &inputs).map_err(|error| bad(error.line, error.why, ""))?;
-    let found = launches(&ran);
+        line: error.line,
+        why: error.why,
+        expected: String::new(),
+    })?;
+    masked(of_run(&ran, context), &ran.hidden)
+}
+
+/// What a script that was followed launches.
+fn of_run(ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
+    let found = launches(ran);
     let Some(launch) = found.first() else {
-        if let Some(imported) = of_arrays(&ran, context) {
+        if let Some(imported) = of_arrays(ran, context) {
             return Ok(imported);
         }
         let expected =
@@ -43,7 +48,8 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
         let error = ran.findings.iter().find(|finding| finding.level == Severity::Error);
         let line = error.and_then(|finding| finding.place.as_ref()).map_or(1, |place| place.line);
         let detail = error.map_or_else(String::new, |finding| format!(": {finding}"));
-        return Err(bad(line, format!("nothing is launched by this script{detail}"), expected));
+        let why = format!("nothing is launched by this script{detail}");
+        return Err(ImportError { file: context.file.into(), line, why, expected: expected.into() });
     };
     let mut findings = ran.findings.clone();
     let differs = |other: &&Launch| other.arguments != launch.arguments && other.arguments.len() > 2;
@@ -60,12 +66,12 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
         findings.push(Finding::warning("not-training", message).at(&place));
     }
     let (world, gpus_per_node) = match launch.launcher {
-        Launcher::Swift => swift::world(&ran),
+        Launcher::Swift => swift::world(ran),
         _ => launch.world(context.file, &mut findings),
     };
     let connections = ran.variables.get("CUDA_DEVICE_MAX_CONNECTIONS").map(Text::plain);
     let launched = Launched { world, gpus_per_node, connections, in_script: true, model: None, open: false };
-    let mut imported = settle(launch, &launched, &ran, context)?;
+    let mut imported = settle(launch, &launched, ran, context)?;
     findings.append(&mut imported.findings);
     imported.findings = findings;
     Ok(imported)

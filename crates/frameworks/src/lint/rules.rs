@@ -42,6 +42,7 @@ pub const RULES: &[Rule] = &[
     rule("does-not-divide", "Degrees and batches divide what they share out.", ARGUMENTS),
     rule("flag-twice", "A flag stands once.", "Python argparse: the last counts"),
     rule("impossible-model", "The sizes make a model.", CONFIG),
+    rule("line-ends", "Lines end as Unix ends them.", "POSIX shell, 2.3: a CR is a part of its word"),
     rule("missing-flag", "What a model and its training need is there.", ARGUMENTS),
     rule("missing-value", "A flag has its value.", "Python argparse, nargs"),
     rule("needs-code", "What only the training program decides is known.", "DeepSpeed and Accelerate documentation"),

@@ -15,7 +15,9 @@ impl Shell<'_> {
         match read {
             Some(Ok(list)) => {
                 self.depth += 1;
+                self.sourced += 1;
                 let _ = self.list(&list);
+                self.sourced -= 1;
                 self.depth -= 1;
             }
             Some(Err(error)) => {
@@ -59,12 +61,11 @@ impl Shell<'_> {
     pub(super) fn program(&mut self, words: &[Text], line: u32) -> Flow {
         let name = words[0].plain();
         if name.starts_with("--") {
-            let finding = Finding::error(
-                "broken-continuation",
-                format!("`{}` stands where a command should be", readable(&name)),
-            )
-            .at(&self.place(words[0].line().unwrap_or(line)))
-            .expected("the line before must end in `\\`, with nothing after it");
+            let flag =
+                if self.sourced > 0 { "a flag of a sourced file".to_owned() } else { format!("`{}`", readable(&name)) };
+            let finding = Finding::error("broken-continuation", format!("{flag} stands where a command should be"))
+                .at(&self.place(words[0].line().unwrap_or(line)))
+                .expected("the line before must end in `\\`, with nothing after it");
             self.find(finding);
             return Flow::On(Status::No);
         }

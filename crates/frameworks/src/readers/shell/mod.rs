@@ -10,6 +10,7 @@ mod condition;
 mod expand;
 mod flow;
 mod grammar;
+mod hidden;
 mod lexer;
 mod pattern;
 mod run;
@@ -19,4 +20,5 @@ mod substitute;
 mod syntax;
 pub mod text;
 
+pub use hidden::Hidden;
 pub use run::{Called, Inputs, Ran, run, words};

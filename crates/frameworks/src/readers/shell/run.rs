@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::grammar::{Command, Join, List, Pipeline, Script, SyntaxError};
+use super::hidden::Hidden;
 use super::slurm::slurm_variables;
 use super::syntax;
-use super::text::Text;
+use super::text::{Text, readable};
 use crate::import::finding::{Finding, Place};
 
 /// Environment of a script.
@@ -44,6 +45,8 @@ pub struct Ran {
     pub arrays: BTreeMap<String, Vec<Text>>,
     /// Findings on the script.
     pub findings: Vec<Finding>,
+    /// Values of sourced files.
+    pub hidden: Hidden,
 }
 
 /// Value of a variable.
@@ -113,6 +116,8 @@ pub struct Shell<'a> {
     pub(super) assumed: BTreeMap<String, u32>,
     pub(super) steps: u32,
     pub(super) depth: u32,
+    /// Sourced files that are being followed.
+    pub(super) sourced: u32,
 }
 
 /// Follows a script.
@@ -125,6 +130,13 @@ pub fn run(text: &str, inputs: &Inputs) -> Result<Ran, SyntaxError> {
         if !shell.is_set(&name) {
             shell.set(&name, Variable::One(Text::on(&value, line)));
         }
+    }
+    if let Some(line) = text.split('\n').zip(1_u32..).find_map(|(text, line)| text.ends_with('\r').then_some(line)) {
+        let finding =
+            Finding::error("line-ends", "lines end in CR LF, and bash takes the CR for a part of the last word")
+                .at(&shell.place(line))
+                .expected("line ends of Unix: `dos2unix`, or `* text eol=lf` in .gitattributes");
+        shell.find(finding);
     }
     let list = shell.read(&Text::of(text, 1))?;
     let _ = shell.list(&list);
@@ -165,6 +177,7 @@ impl<'a> Shell<'a> {
             assumed: BTreeMap::new(),
             steps: 0,
             depth: 0,
+            sourced: 0,
         };
         // Files are looked for beside the script: its folder is where it is started.
         shell.set("PWD", Variable::One(Text::on(".", 0)));
@@ -231,6 +244,13 @@ impl<'a> Shell<'a> {
 
     /// Sets a variable.
     pub fn set(&mut self, name: &str, value: Variable) {
+        if self.sourced > 0 {
+            match &value {
+                Variable::One(text) => self.hide(text),
+                Variable::List(items) => items.iter().for_each(|item| self.hide(item)),
+                Variable::Map(items) => items.values().for_each(|item| self.hide(item)),
+            }
+        }
         let long = match &value {
             Variable::One(text) => text.0.len(),
             Variable::List(items) => items.iter().map(|item| item.0.len() + 1).sum(),
@@ -239,6 +259,11 @@ impl<'a> Shell<'a> {
         if long <= LONGEST {
             self.variables.insert(name.to_owned(), value);
         }
+    }
+
+    /// Keeps a text of a sourced file out of every message.
+    pub(super) fn hide(&mut self, text: &Text) {
+        self.ran.hidden.add(&readable(&text.plain()));
     }
 
     /// Whether a variable is set.
