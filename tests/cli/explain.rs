@@ -82,7 +82,8 @@ fn a_plan_that_does_not_run_is_compared_as_the_nearest_that_does() {
 #[test]
 fn a_trace_has_every_pass_on_every_stage_and_adds_up() {
     let path = file("trace.json");
-    let args = [&DEEP[..], &["--plan", PLAN, "--trace", path.to_str().expect("text"), "--format", "json"]].concat();
+    let args =
+        [&DEEP[..], &["--plan", PLAN, "--force", "--trace", path.to_str().expect("text"), "--format", "json"]].concat();
     let answer = json(&out(&run(&args)));
     let trace = json(&std::fs::read_to_string(&path).expect("written"));
     let events = trace["traceEvents"].as_array().expect("events");
@@ -129,7 +130,7 @@ fn a_trace_has_every_pass_on_every_stage_and_adds_up() {
 #[test]
 fn a_picture_shows_each_stage() {
     let path = file("pipeline.svg");
-    let args = [&DEEP[..], &["--plan", PLAN, "--svg", path.to_str().expect("text")]].concat();
+    let args = [&DEEP[..], &["--plan", PLAN, "--force", "--svg", path.to_str().expect("text")]].concat();
     out(&run(&args));
     let text = std::fs::read_to_string(&path).expect("written");
     assert!(text.starts_with("<svg") && text.trim_end().ends_with("</svg>"), "{}", &text[..200]);
@@ -150,7 +151,7 @@ fn schedules_that_go_both_ways_have_a_trace_and_a_picture() {
         let path = file(&format!("{schedule}.json"));
         let drawn = file(&format!("{schedule}.svg"));
         let plan = format!("tp=1 cp=1 pp=4 ep=16 schedule={schedule} mbs=1");
-        let pictures = ["--trace", path.to_str().expect("text"), "--svg", drawn.to_str().expect("text")];
+        let pictures = ["--force", "--trace", path.to_str().expect("text"), "--svg", drawn.to_str().expect("text")];
         let output = run(&[&problem[..], &["--plan", &plan, "--format", "json"], &pictures].concat());
         let answer = json(&String::from_utf8_lossy(&output.stdout));
         let trace = json(&std::fs::read_to_string(&path).expect("written"));
@@ -208,7 +209,7 @@ fn schedules_that_go_both_ways_have_a_trace_and_a_picture() {
 fn a_plan_that_its_schedule_cannot_play_has_no_trace_and_says_so() {
     let path = file("none.json");
     let plan = "tp=8 cp=1 pp=8 schedule=dualpipe mbs=8";
-    let output = run(&[&DEEP[..], &["--plan", plan, "--trace", path.to_str().expect("text")]].concat());
+    let output = run(&[&DEEP[..], &["--plan", plan, "--force", "--trace", path.to_str().expect("text")]].concat());
     let talk = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(
         !output.status.success() && talk.contains("cannot run 8 micro-batches") && talk.contains("hint: "),
