@@ -36,6 +36,7 @@ mod refine;
 mod runs;
 mod search;
 mod subject;
+#[cfg(feature = "programs")]
 mod sweep;
 
 pub use answer::{PlanAnswer, PlanQuestion};
@@ -57,4 +58,5 @@ pub use refine::RefineOptions;
 pub use runs::{PredictQuestion, RunConstants, ValidateQuestion, validation};
 pub use search::{Found, counts};
 pub use subject::Subject;
+#[cfg(feature = "programs")]
 pub use sweep::SweepAnswer;

@@ -4,9 +4,12 @@ use meshwright_engine::units::{percent, significant};
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use super::Sheet;
+#[cfg(feature = "cli")]
 use super::answer::{describe, figures};
 use super::json::{Priced, ProblemDocument, RankMemory};
-use super::{Sheet, table};
+#[cfg(feature = "cli")]
+use super::table;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::import::{Finding, Imported, Place, Severity};
 use meshwright_frameworks::lint::measured::{Diagnosis, Verdict};
@@ -38,9 +41,11 @@ pub fn sheet(findings: &[Finding], file: &str) -> Sheet {
 }
 
 /// Rules whose notes repeat the predicted figures.
+#[cfg(feature = "cli")]
 const PREDICTED: [&str; 2] = ["predicted", "fits"];
 
 /// The question, the verdict with the predicted figures, the plan, and then each finding as a line of its own.
+#[cfg(feature = "cli")]
 pub fn at_a_glance(answer: &LintAnswer) -> String {
     let priced = answer.problem.zip(answer.report.evaluation.as_ref());
     let findings = &answer.report.findings;
@@ -65,6 +70,7 @@ pub fn at_a_glance(answer: &LintAnswer) -> String {
 }
 
 /// Number of findings of each level, in words.
+#[cfg(feature = "cli")]
 fn verdict_of(findings: &[Finding]) -> String {
     let count = |level: Severity, name: &str| match findings.iter().filter(|finding| finding.level == level).count() {
         0 => format!("no {name}s"),
@@ -76,6 +82,7 @@ fn verdict_of(findings: &[Finding]) -> String {
 }
 
 /// A finding with its level, its place, what to do and its rule.
+#[cfg(feature = "cli")]
 fn line(finding: &Finding, file: &str) -> String {
     let place = finding.place.as_ref().map_or_else(String::new, |place| {
         if place.file == file { format!(":{}", place.line) } else { place.to_string() }

@@ -6,6 +6,7 @@ mod random;
 mod ablation;
 #[cfg(feature = "highs")]
 mod oracle;
+#[cfg(feature = "programs")]
 mod placement;
 mod plan_text;
 mod pools;

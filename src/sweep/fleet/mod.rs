@@ -7,11 +7,13 @@
 mod answer;
 pub mod check;
 pub mod column;
+#[cfg(feature = "programs")]
 pub mod program;
 mod rack;
 pub(super) mod request;
 
 pub use answer::{Fleet, FleetProof, Line, NoFleet};
 pub use column::Column;
+#[cfg(feature = "programs")]
 pub use program::buy;
 pub use request::{FleetGoal, Offer, Period, PurchaseRequest};

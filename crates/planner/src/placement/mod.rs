@@ -6,6 +6,7 @@
 mod grid;
 mod hosts;
 mod pricing;
+#[cfg(feature = "programs")]
 mod program;
 mod unplaceable;
 
@@ -90,7 +91,7 @@ pub fn place(costs: &Costs, plan: &Plan, options: &PlacementOptions) -> Result<P
         priced = all.into_iter().map(|chosen| (step_of(&chosen), chosen)).collect();
         PlacementMethod::Enumerated(priced.len())
     } else {
-        priced = by_program(costs, plan, &grid, first, options.answers);
+        priced = by_program(costs, plan, &grid, first, options.answers)?;
         PlacementMethod::Program(priced.len())
     };
     priced.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
@@ -127,13 +128,14 @@ pub fn extra(costs: &Costs, plan: &Plan, grid: &Grid, base: &[usize]) -> Vec<Vec
 
 /// Best of several integer-program solutions after full evaluation; axis costs are recomputed around the best placement
 /// until it no longer changes.
+#[cfg(feature = "programs")]
 fn by_program(
     costs: &Costs,
     plan: &Plan,
     grid: &Grid,
     first: Vec<usize>,
     answers: usize,
-) -> Vec<(Seconds, Vec<usize>)> {
+) -> Result<Vec<(Seconds, Vec<usize>)>, Unplaceable> {
     let cluster = costs.problem.cluster();
     let step_of = |chosen: &[usize]| closed_step(costs, plan, &grid.seats(cluster, chosen));
     let mut best = (step_of(&first), first);
@@ -152,12 +154,25 @@ fn by_program(
             known.push(chosen);
         }
         if best.0 >= before {
-            return priced;
+            return Ok(priced);
         }
     }
 }
 
+/// Refusal of a build that has no solver of integer programs.
+#[cfg(not(feature = "programs"))]
+fn by_program(
+    _: &Costs,
+    _: &Plan,
+    _: &Grid,
+    _: Vec<usize>,
+    _: usize,
+) -> Result<Vec<(Seconds, Vec<usize>)>, Unplaceable> {
+    Err(Unplaceable::Solver)
+}
+
 /// Spreads with the least sum of `extra`, by the integer program; used to compare it with enumeration.
+#[cfg(feature = "programs")]
 pub fn choose(grid: &Grid, extra: &[Vec<f64>]) -> Option<Vec<usize>> {
     program::choose(grid, extra, &[])
 }

@@ -18,4 +18,7 @@ pub enum Unplaceable {
     /// No arrangement fits the units of the network.
     #[error("no whole parts of the rank grid fill the units of the network")]
     Units,
+    /// There are too many orders to enumerate, and the build has no integer programs.
+    #[error("too many orders of hosts to try each, and this build has no solver of integer programs")]
+    Solver,
 }
