@@ -20,6 +20,7 @@ use crate::confidence::{Confidence, ceiling};
 use crate::search::{Goal, LimitedSearches, Ranking, SearchOptions, SearchProof, TIE, plainer, search_for};
 use crate::space::{Restrictions, Space, Unproven, too_few_gpus};
 use meshwright_engine::cost::{Costs, Evaluation};
+use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
 
@@ -164,9 +165,21 @@ pub fn prudent(problem: &Problem, options: &SearchOptions, prudence: Prudence, c
 
 /// Finds the plan to launch, and its rivals. The answer does not depend on the number of threads.
 pub fn advise(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Advice {
+    advise_from(&[], problem, options, prudence, control)
+}
+
+/// Finds the plan to launch, and its rivals, from candidate incumbents such as the answers to a similar problem. The plans
+/// are those of [`advise`]; only the counts of the certificate depend on the candidates.
+pub fn advise_from(
+    seeds: &[Plan],
+    problem: &Problem,
+    options: &SearchOptions,
+    prudence: Prudence,
+    control: &Control,
+) -> Advice {
     let wider = SearchOptions { top: options.top.max(CANDIDATES), restrictions: options.restrictions.clone() };
     let costs = Costs::new(problem);
-    let searches = LimitedSearches::new(&costs);
+    let searches = LimitedSearches::new(&costs).starting_from(seeds);
     let found = search_prudently(&searches, problem, &wider, prudence, control);
     if found.ranking.evaluations.is_empty() {
         return Advice {

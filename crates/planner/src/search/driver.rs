@@ -84,12 +84,21 @@ pub fn search_with(
 pub struct LimitedSearches<'c> {
     costs: &'c Costs<'c>,
     parts: CostCache,
+    seeds: Vec<Plan>,
 }
 
 impl<'c> LimitedSearches<'c> {
     /// Starts with a cost model that is prepared.
     pub fn new(costs: &'c Costs<'c>) -> Self {
-        Self { costs, parts: CostCache::default() }
+        Self { costs, parts: CostCache::default(), seeds: Vec::new() }
+    }
+
+    /// Adds candidate incumbents, such as the answers to a similar problem. They change no answer, only the number of plans
+    /// that each bound excludes.
+    #[must_use]
+    pub fn starting_from(mut self, plans: &[Plan]) -> Self {
+        self.seeds.extend_from_slice(plans);
+        self
     }
 
     /// Finds the fastest plans that need at most `memory` on each device and take at most `ceiling`.
@@ -102,7 +111,7 @@ impl<'c> LimitedSearches<'c> {
     ) -> Ranking {
         let (goal, top) = (Goal::Fastest, options.top);
         let wanted = SearchTarget { goal, top, budget: memory.get(), ceiling: ceiling.get() };
-        search_from(self.costs, options, wanted, &[], &self.parts, control)
+        search_from(self.costs, options, wanted, &self.seeds, &self.parts, control)
     }
 }
 
