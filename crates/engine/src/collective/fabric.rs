@@ -87,7 +87,7 @@ impl<'a> Fabric<'a> {
     }
 
     /// Levels that a group crosses, innermost first, each with the ranks of the group inside one unit below it.
-    pub(super) fn crossed(&self, group: Group) -> impl Iterator<Item = (&'a Level, u32)> {
+    pub fn crossed(&self, group: Group) -> impl Iterator<Item = (&'a Level, u32)> {
         let levels = self.cluster.levels.iter().enumerate();
         levels.map_while(move |(below, level)| {
             let inside = self.inside(group, below);

@@ -42,7 +42,7 @@ pub const fn experts(plan: &Plan) -> Group {
 }
 
 /// Distance in ranks between neighbouring stages.
-pub(crate) const fn stage_distance(plan: &Plan) -> u32 {
+pub const fn stage_distance(plan: &Plan) -> u32 {
     match plan.order {
         RankOrder::PipelineOutermost => plan.layout.tp * plan.layout.cp * plan.layout.dp,
         RankOrder::DataOutermost => plan.layout.tp * plan.layout.cp,

@@ -1,0 +1,17 @@
+//! meshwright in the browser: the question of `plan` and what a page shows beside its answer.
+//!
+//! A page writes a [`Request`] as JSON into the module's memory and reads a reply: `{"ok": …}` or `{"error": "…"}`, whose text is
+//! that of the command line.
+
+#[cfg(target_arch = "wasm32")]
+mod exports;
+
+mod catalogue;
+mod launch;
+mod live;
+mod network;
+mod picture;
+mod request;
+mod roofline;
+
+pub use request::{Request, reply};

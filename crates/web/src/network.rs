@@ -1,0 +1,57 @@
+//! Groups of a plan on the network: who talks to whom, and through which level.
+
+use std::error::Error;
+
+use serde_json::{Value, json};
+
+use meshwright::collective::{Fabric, Group};
+use meshwright::cost::{Costs, groups};
+use meshwright::plan::Plan;
+
+/// Groups of more than one rank with the outermost level that each crosses, and the levels themselves.
+///
+/// # Errors
+///
+/// A value has no JSON form.
+pub fn groups(costs: &Costs, plan: &Plan) -> Result<Value, Box<dyn Error>> {
+    let cluster = costs.problem.cluster();
+    let fabric = Fabric::new(cluster, costs.problem.stack());
+    let layout = plan.layout;
+    let experts = Group { ranks: layout.ep, stride: layout.etp };
+    let all = [
+        ("tp", groups::tp(plan), "tp_comm_s"),
+        ("cp", groups::cp(plan), "cp_comm_s"),
+        ("ep", experts, "ep_comm_s"),
+        ("dp", groups::dp(plan, layout.dp * layout.cp), "dp_comm_s"),
+        ("pp", Group { ranks: layout.pp, stride: groups::stage_distance(plan) }, "pp_comm_s"),
+    ];
+    let told = all.into_iter().filter(|(_, group, _)| group.ranks > 1).map(|(name, group, term)| {
+        let (inside, domains) = fabric.span(group);
+        let level = fabric.crossed(group).last().map(|(level, _)| level.name.as_str());
+        json!({
+            "group": name,
+            "ranks": group.ranks,
+            "stride": group.stride,
+            "inside_domain": inside,
+            "level": level,
+            "gbps": if domains > 1 { fabric.bus_bandwidth(group).get() * 8.0 / 1e9 } else { cluster.scale_up.bandwidth.get() * 8.0 / 1e9 },
+            "term": term,
+        })
+    });
+    let levels = cluster.levels.iter().map(|level| {
+        json!({
+            "name": level.name,
+            "gpus": level.gpus,
+            "gbps": level.bandwidth.value.get() * 8.0 / 1e9,
+            "oversubscription": level.oversubscription,
+        })
+    });
+    Ok(json!({
+        "domain": cluster.scale_up.gpus,
+        "domain_gbps": cluster.scale_up.bandwidth.get() * 8.0 / 1e9,
+        "node": cluster.gpus_per_node,
+        "gpus": cluster.gpus,
+        "levels": levels.collect::<Vec<_>>(),
+        "groups": told.collect::<Vec<_>>(),
+    }))
+}

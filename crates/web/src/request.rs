@@ -1,0 +1,105 @@
+//! Requests of a page and their replies.
+
+use std::error::Error;
+use std::ops::ControlFlow;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::{catalogue, launch, live, network, picture, roofline};
+use meshwright::plan::Plan;
+use meshwright::problem::Problem;
+use meshwright::question::{EmitQuestion, Explanation, LintQuestion, PlanQuestion, Question, Subject};
+use meshwright::space::parse_plan;
+
+/// Request of a page.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Request {
+    /// Models, clusters, stacks and frameworks to choose from.
+    Catalogue,
+    /// Document of `plan --format json`.
+    Plan {
+        /// Question as the command line reads it.
+        question: PlanQuestion,
+    },
+    /// Plans of `plan` without refined stages and host orders: while a control moves.
+    Live {
+        /// Question as the command line reads it.
+        question: PlanQuestion,
+        /// Plans that won earlier questions.
+        winners: Vec<String>,
+    },
+    /// Drawing of one plan: terms, memory by rank, operations by rank, traffic by group, kernels.
+    Picture {
+        /// Model, cluster, workload.
+        problem: Question,
+        /// Plan, such as `tp=8 pp=16`.
+        plan: String,
+    },
+    /// Launch files of one plan.
+    Emit {
+        /// Question as `emit` reads it.
+        question: EmitQuestion,
+    },
+    /// Document of `lint --format json` on a launch file whose text the question holds.
+    Lint {
+        /// Question as `lint` reads it.
+        question: LintQuestion,
+    },
+}
+
+#[derive(Serialize)]
+struct Noted {
+    document: Value,
+    notes: Vec<String>,
+}
+
+type Reply = Result<Value, Box<dyn Error>>;
+
+/// Reply to a request in JSON: `{"ok": …}` or `{"error": "…"}`.
+pub fn reply(request: &[u8]) -> String {
+    match serde_json::from_slice::<Request>(request).map_err(Box::from).and_then(|request| request.answer()) {
+        Ok(value) => json!({ "ok": value }).to_string(),
+        Err(error) => json!({ "error": error.to_string() }).to_string(),
+    }
+}
+
+impl Request {
+    fn answer(&self) -> Reply {
+        match self {
+            Self::Catalogue => catalogue::catalogue(),
+            Self::Plan { question } => {
+                let answer = question.answer(&|_, _| ControlFlow::Continue(()))?;
+                noted(answer.value.into(), answer.notes)
+            }
+            Self::Live { question, winners } => {
+                let (document, notes) = live::answer(question, winners)?;
+                noted(document.into(), notes)
+            }
+            Self::Picture { problem, plan } => {
+                let (problem, plan) = subject(problem, plan)?;
+                let explanation = Explanation::new(&problem, plan, false);
+                let mut picture = picture::picture(&explanation)?;
+                picture.insert("groups".into(), network::groups(&explanation.costs, &explanation.plan)?);
+                picture.insert("kernels".into(), roofline::kernels(&problem, &explanation.plan)?);
+                Ok(picture.into())
+            }
+            Self::Emit { question } => launch::files(question),
+            Self::Lint { question } => Ok(question.answer()?.into()),
+        }
+    }
+}
+
+fn noted(document: Value, notes: Vec<String>) -> Reply {
+    Ok(serde_json::to_value(Noted { document, notes })?)
+}
+
+/// Problem of one kind of GPU, and a plan on it.
+fn subject(problem: &Question, plan: &str) -> Result<(Problem, Plan), Box<dyn Error>> {
+    let Subject::Cluster(problem) = problem.subject(None)?.value else {
+        return Err("pools of different GPUs are not drawn: name the cluster of one of them".into());
+    };
+    let plan = parse_plan(plan, &problem).map_err(|why| format!("--plan: {why}"))?;
+    Ok((*problem, plan))
+}
