@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Builds the page into web/dist: a folder for any static host, or to open from disk. `--fast` builds the module without link-time
+# optimisation, for tests. Where a tool is missing and cannot be had, says so and ends without an error.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+profile=web
+[ "${1:-}" = --fast ] && profile=web-test
+target=wasm32-unknown-unknown
+module=target/$target/$profile/meshwright_web.wasm
+
+skip() {
+    echo "SKIPPED: $1; the page was not built"
+    exit 0
+}
+
+rm -rf web/dist
+command -v npm >/dev/null || skip "no npm here"
+
+# The module: by the toolchain that is in use if it has the target, else by Debian's compiler, unpacked and not installed.
+tools=$PWD/target/rust-web
+if [ -d "$(rustc --print target-libdir --target $target)" ]; then
+    cargo build --quiet --profile $profile --target $target -p meshwright-web
+else
+    root=$tools/root
+    if [ ! -e "$root/whole" ]; then
+        command -v apt-get >/dev/null || skip "no standard library for $target (rustup target add $target)"
+        mkdir -p "$tools"
+        (cd "$tools" && apt-get download -qq rustc-web cargo-web rust-web-src libstd-rust-web-1.96 libstd-rust-web-dev libllvm22 \
+            libgit2-1.5 libhttp-parser2.9 libmbedcrypto7 libmbedx509-1 libmbedtls14 lld-22 \
+            && for package in *.deb; do dpkg -x "$package" root; done) \
+            || skip "no standard library for $target, and Debian's rustc-web 1.96 cannot be had"
+        ln -sfn "$root/usr/src/rustc-1.96.0" "$root/usr/lib/rustlib/src/rust"
+        rm -f "$tools"/*.deb
+        touch "$root/whole"
+    fi
+    LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu:$root/usr/lib/llvm-22/lib RUSTC=$root/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
+        CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$root/usr/lib/llvm-22/bin/wasm-ld \
+        "$root/usr/bin/cargo" build --quiet --profile $profile --target $target -p meshwright-web -Z build-std=std,panic_abort
+fi
+
+# The page around it.
+[ -d web/node_modules ] || npm ci --prefix web --silent --no-fund --no-audit || skip "the Node registry cannot be reached"
+npm run --prefix web --silent check
+MODULE=$PWD/$module npm run --prefix web --silent build -- --logLevel warn
+echo "web/dist: $(tar -cf - -C web/dist . | gzip -9 | wc -c) bytes gzipped, the module alone $(gzip -9 -c "$module" | wc -c)"

@@ -1,0 +1,66 @@
+/** The page: a question on the left, its answer on the right. */
+
+import { useCallback, useEffect, useState } from "preact/hooks";
+
+import { Answer } from "./answer";
+import { ask, useAnswers } from "./answers";
+import { Controls } from "./controls";
+import type { Catalogue } from "./documents";
+import { Drop, type LaunchText } from "./drop";
+import { Lint } from "./lint";
+import { FIRST, fromFragment, toFragment, type Question } from "./question";
+import { Views } from "./views";
+
+export type Change = (change: Partial<Question>) => void;
+
+export function App() {
+    const [question, setQuestion] = useState<Question>(() => fromFragment(location.hash));
+    const [catalogue, setCatalogue] = useState<Catalogue | null>(null);
+    const [chosen, setChosen] = useState<string | null>(null);
+    const [launch, setLaunch] = useState<LaunchText | null>(null);
+    const { answered, error, busy } = useAnswers(question);
+
+    const change: Change = useCallback((part) => setQuestion((before) => ({ ...before, ...part })), []);
+
+    useEffect(() => {
+        ask<Catalogue>({ ask: "catalogue" }).then(setCatalogue).catch(() => undefined); // the answer's own error is shown
+    }, []);
+    useEffect(() => {
+        const timer = setTimeout(() => history.replaceState(null, "", `#${toFragment(question)}`), 200);
+        return () => clearTimeout(timer);
+    }, [question]);
+    useEffect(() => {
+        const follow = () => setQuestion(fromFragment(location.hash));
+        addEventListener("hashchange", follow);
+        return () => removeEventListener("hashchange", follow);
+    }, []);
+
+    const plans = answered?.document.plans ?? [];
+    const recommended = plans[(answered?.document.recommended?.rank ?? 1) - 1] ?? plans[0];
+    const shown = plans.find((plan) => plan.plan === chosen) ?? recommended;
+
+    return (
+        <Drop change={change} launch={setLaunch}>
+            <a class="skip" href="#answer">Skip to the answer</a>
+            <header class="top">
+                <h1><span class="mark" aria-hidden="true" /> meshwright</h1>
+                <p>Which parallel layout of this model on this cluster is fastest, does it fit, and how sure is that?</p>
+                <p class="private" title="The search runs in this page. No request leaves it.">Runs in this page · nothing is sent</p>
+            </header>
+            <div class="columns">
+                <Controls question={question} change={change} launch={setLaunch} catalogue={catalogue} problem={answered?.document.problem ?? null} reset={() => setQuestion(FIRST)} />
+                <main id="answer" aria-busy={busy}>
+                    {launch && <Lint file={launch} question={question} close={() => setLaunch(null)} />}
+                    <Answer answered={answered} error={error} busy={busy} question={question} shown={shown} choose={setChosen} />
+                    {answered && shown && !error && <Views answered={answered} shown={shown} recommended={recommended} />}
+                    <footer class="foot">
+                        <p>
+                            Predictions of an analytic model, with intervals that hold nine of ten published runs. The same question on a
+                            command line gives the same digits. {catalogue ? `meshwright ${catalogue.version}` : ""}
+                        </p>
+                    </footer>
+                </main>
+            </div>
+        </Drop>
+    );
+}

@@ -1,0 +1,127 @@
+/** Documents of the engine, as far as the page reads them. A key that is a quantity ends in its unit. */
+
+export interface Priced {
+    plan: string;
+    tp: number; cp: number; pp: number; vpp: number; dp: number; ep: number; etp: number;
+    zero: number;
+    micro_batch: number;
+    micro_batches: number;
+    schedule: string;
+    recompute: string;
+    step_time_s: number; step_time_p05_s: number; step_time_p95_s: number;
+    mfu: number;
+    tokens_per_s_per_gpu: number;
+    tflops_per_gpu: number;
+    peak_mem_gib: number; peak_mem_p05_gib: number; peak_mem_p95_gib: number;
+    oom_probability: number;
+    interval_class: string;
+    interval_runs: number;
+    headroom_gib: number;
+    basis: string;
+    terms: Record<string, number>;
+    terms_basis: Record<string, string>;
+    memory: Record<string, number>;
+}
+
+export interface Bill {
+    days: number; effective: number; gpu_hours: number;
+    cost_usd: number; cost_low_usd: number; cost_high_usd: number;
+    electricity_usd: number; storage_usd: number;
+    energy_mwh: number; co2_kg: number;
+    between_failures_h: number; checkpoint_interval_s: number; checkpoint_pause_s: number; restart_s: number;
+    spare_nodes: number;
+    losses: Record<string, number>;
+}
+
+export interface Changed { what: string; step_time_s: number | null; slower: number | null; plan: string | null }
+
+export interface Problem {
+    model: string; cluster: string; gpu: string; gpus: number;
+    global_batch: number; seq_len: number; precision: string; stack: string;
+    hbm_gib: number; hbm_budget_gib: number;
+}
+
+export interface PlanDocument {
+    problem: Problem;
+    recommended?: {
+        rank: number;
+        given_up: "risk" | "proof" | null;
+        p_best: number[];
+        fastest: Priced | null;
+        fastest_declined_for: string[];
+    };
+    plans: Priced[];
+    considered: number;
+    evaluated: number;
+    rejected: Record<string, number>;
+    nearest_miss: { plan: string; reason: string } | null;
+    bills?: Bill[];
+    refined?: { plan: string; step_time_s?: number }[];
+    sensitivity?: Changed[];
+    sensitivity_of?: Priced;
+}
+
+export interface Explanation {
+    problem: Problem;
+    runs: boolean;
+    reasons: { rule: string; reason: string }[];
+    prediction: Priced | null;
+    ranks: { rank: number; peak_mem_gib: number; memory: Record<string, number> }[];
+}
+
+export interface Timeline {
+    ranks: number;
+    makespan_s: number; send_s: number; after_s: number; bubble_s: number;
+    rank: number[]; pass: string[]; micro_batch: number[]; chunk: number[]; start_s: number[]; end_s: number[];
+}
+
+export interface Network {
+    domain: number; domain_gbps: number; node: number; gpus: number;
+    levels: { name: string; gpus: number; gbps: number; oversubscription: number }[];
+    groups: { group: string; ranks: number; stride: number; inside_domain: number; level: string | null; gbps: number; term: string }[];
+}
+
+export interface Kernels {
+    peak_flops: number | null;
+    hbm_bytes_per_s: number;
+    calls: { kind: "gemm" | "attention" | "stream"; label: string; flop: number; bytes: number; time_s: number }[];
+}
+
+/** Reply to `picture`: `explanation` is the text of a document. */
+export interface Picture { explanation: string; timeline: Timeline | null; groups: Network; kernels: Kernels }
+
+export interface Noted { document: string; notes: string[] }
+
+export interface ModelEntry {
+    name: string; title: string; parameters: number; active: number; layers: number; hidden: number; seq_len: number; experts: number;
+}
+
+export interface ClusterEntry {
+    name: string; title: string; gpu: string; gpus: number; gpus_per_node: number; domain: number;
+    hbm_gb: number; nic_gbps: number; peak_tflops: number | null; hbm_tbps: number;
+}
+
+export interface Catalogue {
+    models: ModelEntry[];
+    clusters: ClusterEntry[];
+    stacks: string[];
+    frameworks: string[];
+    terms: string[];
+    version: string;
+}
+
+export interface LaunchFiles { files: { name: string; text: string }[]; notes: string[] }
+
+export interface Finding { rule: string; level: "error" | "warning" | "note"; line?: number; message: string; expected?: string }
+
+/** Document of `lint`. */
+export interface LintDocument {
+    file: string;
+    kind: string;
+    framework: string;
+    ok: boolean;
+    problem: Problem | null;
+    prediction: Priced | null;
+    best: Priced | null;
+    findings: Finding[];
+}

@@ -1,0 +1,53 @@
+/** What each change does to the best plan: a tornado. */
+
+import * as Plot from "@observablehq/plot";
+import { useEffect, useState } from "preact/hooks";
+
+import { sensitivity, type Sensitivity } from "./answers";
+import type { Changed } from "./documents";
+import { Superseded } from "./engine";
+import { percent, seconds } from "./format";
+import { Figure, Refusal, Waiting } from "./parts";
+import type { Question } from "./question";
+
+export function SensitivityView({ question }: { question: Question }) {
+    const [told, setTold] = useState<Sensitivity | null>(null);
+    const [error, setError] = useState<string | null>(null);
+    useEffect(() => {
+        let current = true;
+        setTold(null);
+        setError(null);
+        sensitivity(question)
+            .then((found) => current && setTold(found))
+            .catch((why: unknown) => current && !(why instanceof Superseded) && setError(why instanceof Error ? why.message : String(why)));
+        return () => {
+            current = false;
+        };
+    }, [question]);
+    if (error !== null) return <Refusal text={error} />;
+    if (told === null) return <Waiting what="Solving again with each degree one step lower and higher, and with 10 % more of each hardware figure." />;
+    const rows = told.changes.filter((change) => change.slower !== null).sort((a, b) => Math.abs(b.slower ?? 0) - Math.abs(a.slower ?? 0));
+    const none = told.changes.filter((change) => change.slower === null);
+    const most = Math.max(0.001, ...rows.map((row) => Math.abs(row.slower ?? 0)));
+    return (
+        <>
+            <p class="lead">
+                The optimum takes {seconds(told.optimum.step_time_s)}. Each bar is the optimum after one change: another degree must be used, or 10 % more of one hardware figure is there.
+            </p>
+            <Figure label={`Sensitivity of the step time: ${rows.map((row) => `${row.what} ${percent(row.slower ?? 0)}`).join(", ")}`} draw={(width) => ({
+                height: 62 + rows.length * 24,
+                marginLeft: Math.min(260, width * 0.42),
+                marginRight: 56,
+                x: { label: "step time against the optimum", grid: true, domain: [Math.min(0, ...rows.map((row) => row.slower ?? 0)) - most * 0.25, Math.max(0, ...rows.map((row) => row.slower ?? 0)) + most * 0.12], tickFormat: (value: number) => percent(value) },
+                y: { label: null, domain: rows.map((row) => row.what) },
+                marks: [
+                    Plot.barX(rows, { x: "slower", y: "what", insetTop: 2, insetBottom: 2, fill: (row: Changed) => ((row.slower ?? 0) > 0 ? "var(--slower)" : "var(--faster)") }),
+                    Plot.text(rows, { x: "slower", y: "what", dx: 4, textAnchor: "start", fill: "currentColor", filter: (row: Changed) => (row.slower ?? 0) >= 0, text: (row: Changed) => `+${percent(row.slower ?? 0)}` }),
+                    Plot.text(rows, { x: "slower", y: "what", dx: -4, textAnchor: "end", fill: "currentColor", filter: (row: Changed) => (row.slower ?? 0) < 0, text: (row: Changed) => percent(row.slower ?? 0).replace("-", "−") }),
+                    Plot.ruleX([0]),
+                ],
+            })} />
+            {none.length > 0 && <p class="notes">No plan runs with: {none.map((change) => change.what).join(", ")}.</p>}
+        </>
+    );
+}

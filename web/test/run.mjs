@@ -1,0 +1,136 @@
+// The page in Chromium: every view, every export, errors, permalinks, requests, accessibility.
+import assert from "node:assert/strict";
+import { readFile } from "node:fs/promises";
+import { createRequire } from "node:module";
+import { test } from "node:test";
+
+import { answered, DIST, open, serve } from "./browser.mjs";
+import { start } from "./module.mjs";
+
+const SMALL = "#model=llama3-8b&cluster=dgx-h100-8";
+const AXE = await readFile(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
+
+/** A page at an address, closed afterwards; it must not complain, and must ask nobody. */
+async function on(fragment, body, options) {
+    const server = await serve();
+    const { browser, page, errors, requests } = await open(options);
+    try {
+        await page.goto(server.address + fragment);
+        await answered(page);
+        await body(page);
+        assert.deepEqual(errors, []);
+        const elsewhere = requests.filter((url) => !url.startsWith(server.address) && !/^(blob|data):/.test(url));
+        assert.deepEqual(elsewhere, []);
+    } finally {
+        await browser.close();
+        server.close();
+    }
+}
+
+const tab = (page, name) => page.getByRole("tab", { name }).click();
+
+test("a question is answered as the module answers it, in every view", async () => {
+    const ask = await start();
+    const question = { problem: { model: "llama3-8b", cluster: "dgx-h100-8" }, plans: { economy: { tokens: "15.6 T" } } };
+    const { plans, recommended } = JSON.parse(ask({ ask: "plan", question }).document);
+    await on(SMALL, async (page) => {
+        const plan = plans[recommended.rank - 1].plan;
+        assert.equal(await page.locator(".lines code").first().textContent(), `--plan "${plan}"`);
+        assert.equal(await page.locator("tbody tr").count() >= plans.length, true);
+        for (const [name, text] of [
+            ["Where time goes", "A step of"], ["Memory", "is the fullest"], ["Pipeline", "One pipeline of"], ["Compare", "takes"],
+            ["Network", "Every group of ranks"], ["Roofline", "FLOP per byte"], ["Time and money", "days"], ["Sensitivity", "The optimum takes"],
+        ]) {
+            await tab(page, name);
+            await page.locator("#view").getByText(text).first().waitFor({ timeout: 120_000 });
+        }
+    });
+});
+
+test("controls ask again, and the address keeps the question", async () => {
+    await on(SMALL, async (page) => {
+        const before = await page.locator(".heading").textContent();
+        await page.getByLabel("Sequence length, tokens", { exact: true }).press("ArrowLeft");
+        await page.waitForFunction((text) => document.querySelector(".heading")?.textContent !== text, before);
+        await answered(page);
+        await page.waitForFunction(() => location.hash.includes("seq=4096"));
+        const line = await page.getByLabel("command line", { exact: true }).textContent();
+        assert.match(line, /--seq-len 4096/);
+        await page.reload();
+        await answered(page);
+        assert.equal(await page.getByLabel("command line", { exact: true }).textContent(), line);
+    });
+});
+
+test("a config.json that is dropped becomes the model, and errors say what the command line says", async () => {
+    const config = { model_type: "llama", hidden_size: 2048, intermediate_size: 5632, num_hidden_layers: 22, num_attention_heads: 32, num_key_value_heads: 4, vocab_size: 32000, max_position_embeddings: 2048 };
+    await on(SMALL, async (page) => {
+        const files = page.locator("input[type=file]");
+        await files.setInputFiles({ name: "config.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(config)) });
+        await page.waitForFunction(() => location.hash.includes("model=config.json"));
+        await page.locator(".heading", { hasText: "2,048 tokens" }).waitFor();
+        await files.setInputFiles({ name: "config.json", mimeType: "application/json", buffer: Buffer.from("{}") });
+        await page.getByRole("alert").waitFor();
+        assert.match(await page.getByRole("alert").textContent(), /config\.json/);
+    });
+});
+
+test("a launch script that is dropped is checked against the cluster", async () => {
+    const script = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 "
+        + "--max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 128 --tensor-model-parallel-size 3 --bf16 --vocab-size 32000\n";
+    await on(SMALL, async (page) => {
+        await page.locator("input[type=file]").setInputFiles({ name: "train.sh", mimeType: "text/plain", buffer: Buffer.from(script) });
+        await page.getByRole("region", { name: "Findings" }).waitFor();
+        assert.match(await page.locator(".lint").textContent(), /does not run as written/);
+    });
+});
+
+test("launch files and the document are saved", async () => {
+    await on(SMALL, async (page) => {
+        await tab(page, "Launch files");
+        await page.locator(".emitted pre").first().waitFor();
+        const saved = async (name) => {
+            const [download] = await Promise.all([page.waitForEvent("download"), page.getByRole("button", { name, exact: true }).click()]);
+            return readFile(await download.path());
+        };
+        const zip = await saved("Save all as zip");
+        assert.equal(zip.subarray(0, 2).toString(), "PK");
+        await page.locator("button:not([disabled])", { hasText: "Save the document (JSON)" }).waitFor();
+        const ask = await start();
+        const question = { problem: { model: "llama3-8b", cluster: "dgx-h100-8" }, plans: { economy: { tokens: "15.6 T" } } };
+        assert.equal((await saved("Save the document (JSON)")).toString(), ask({ ask: "plan", question }).document);
+    });
+});
+
+test("the page works from disk", async () => {
+    const { browser, page, errors, requests } = await open();
+    try {
+        await page.goto(`file://${DIST}/index.html${SMALL}`);
+        await answered(page);
+        assert.match(await page.locator(".best").textContent(), /Recommended/);
+        assert.deepEqual(errors, []);
+        assert.deepEqual(requests.filter((url) => !/^(file|blob|data):/.test(url)), []);
+    } finally {
+        await browser.close();
+    }
+});
+
+for (const [name, options] of [
+    ["a desk, light", { viewport: { width: 1440, height: 900 }, colorScheme: "light" }],
+    ["a phone, dark", { viewport: { width: 390, height: 844 }, colorScheme: "dark" }],
+]) {
+    test(`axe-core finds nothing serious on ${name}`, async () => {
+        await on(SMALL, async (page) => {
+            await page.evaluate(AXE);
+            for (const view of ["Where time goes", "Memory", "Pipeline", "Compare", "Network", "Roofline", "Time and money", "Launch files"]) {
+                await tab(page, view);
+                await page.waitForTimeout(300);
+                const { violations } = await page.evaluate(() => globalThis.axe.run());
+                const serious = violations.filter(({ impact }) => impact === "serious" || impact === "critical");
+                assert.deepEqual(serious.map(({ id, nodes }) => [view, id, nodes[0].html]), []);
+            }
+            const wide = await page.evaluate(() => document.documentElement.scrollWidth > innerWidth + 1);
+            assert.equal(wide, false, "the page is wider than its window");
+        }, { ...options, bypassCSP: true });
+    });
+}
