@@ -314,8 +314,8 @@ fn optimizer_state(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
 
 /// Source: [megatron-lm] `transformer_config.py`: biases of experts are whole on their rank.
 fn expert_biases(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let biased = Sizes::of(problem.model()).ok()?.moe.is_some_and(|moe| moe.bias);
-    (biased && plan.layout.etp > 1).then(|| Obstacle {
+    let biased = || problem.model().kinds.iter().any(|layer| layer.moe().is_some_and(|moe| moe.bias));
+    (plan.layout.etp > 1 && biased()).then(|| Obstacle {
         what: format!("etp={}", plan.layout.etp),
         why: "experts with biases are not split".into(),
         instead: Some(Plan { layout: Layout { etp: 1, ..plan.layout }, ..plan.clone() }),
@@ -347,6 +347,9 @@ fn rank_order(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
 /// `transformer_config.py`: `--cpu-offloading-num-layers` needs one stage and no recomputation, and keeps a layer.
 fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     let Offload { optimizer, activations } = plan.offload;
+    if plan.offload == Offload::NONE {
+        return None;
+    }
     let without_optimizer = Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() };
     let without_activations = Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
     if optimizer > 0.0 {
