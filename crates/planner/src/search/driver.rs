@@ -6,10 +6,11 @@ use rayon::prelude::*;
 
 use super::cache::CostCache;
 use super::certificate::{Certificate, SearchProof};
-use super::explore::{Explorer, SearchState};
+use super::explore::Explorer;
 use super::incumbents::{Incumbents, SearchTarget};
 use super::options::{Goal, Objective, SearchOptions};
 use super::ranking::{NearMiss, Ranking};
+use super::state::SearchState;
 use super::stop::Stop;
 use super::tables::{Shapes, Tables};
 use crate::space::{Space, check, check_with_idle};

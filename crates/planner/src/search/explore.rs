@@ -3,11 +3,9 @@
 use std::cell::OnceCell;
 use std::sync::Arc;
 
-use super::cache::SimulatorKey;
-use super::certificate::Counts;
-use super::critical::CriticalPaths;
-use super::incumbents::Incumbents;
+use super::flow::{Flow, KnownFlow};
 use super::menus::{Menu, ShardingList};
+use super::state::SearchState;
 use super::stop::Stop;
 use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, legal, too_large_for_hosts};
@@ -16,29 +14,8 @@ use meshwright_engine::cost::incremental::{
     Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, RankMemory, Sharding, Stages, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
-use meshwright_engine::schedule::replay::StageTime;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
-
-/// Incumbents, counts and critical paths of a search, or of a part of it.
-#[derive(Clone, Debug)]
-pub(super) struct SearchState {
-    pub best: Incumbents,
-    pub counts: Counts,
-    pub paths: CriticalPaths,
-}
-
-impl SearchState {
-    pub fn new(best: Incumbents) -> Self {
-        Self { best, counts: Counts::default(), paths: CriticalPaths::default() }
-    }
-
-    pub fn merge(mut self, other: Self) -> Self {
-        self.counts.add(other.counts);
-        self.paths.extend(other.paths);
-        Self { best: self.best.merge(other.best), ..self }
-    }
-}
 
 /// Branch-and-bound search of the plans of one shape.
 pub(super) struct Explorer<'e> {
@@ -385,14 +362,6 @@ struct Variant<'v> {
     menu: &'v Menu,
 }
 
-/// Lower bound of the time of a pipeline's flow.
-#[derive(Default)]
-struct KnownFlow {
-    flow: Seconds,
-    /// Key of its simulator, and the times of its virtual stages; none if it is not simulated.
-    stages: Option<(SimulatorKey, Vec<StageTime>)>,
-}
-
 /// Shardings of one pipeline under evaluation.
 struct Leaf<'l> {
     loaded: &'l Loaded<'l>,
@@ -400,25 +369,4 @@ struct Leaf<'l> {
     known: KnownFlow,
     /// First sharding that exceeds the memory, and the number of those that do.
     too_large: Option<(Rejection, u64)>,
-}
-
-/// Knowledge of the time that all micro-batches take through a pipeline.
-enum Flow {
-    /// The closed form is the final time.
-    Closed,
-    /// Not simulated yet; a lower bound stands in for it.
-    Bounded(Seconds),
-    /// Simulated time; `None` if the schedule has no simulation.
-    Played(Option<Seconds>),
-}
-
-impl Flow {
-    /// Step time with a sharding, or its lower bound while the pipeline is not simulated.
-    fn time(&self, costs: &Costs, loaded: &Loaded, sharding: &Sharding) -> Seconds {
-        match self {
-            Self::Closed => loaded.played(costs, sharding, None),
-            Self::Bounded(flow) => loaded.bound(costs, sharding, *flow),
-            Self::Played(flow) => loaded.played(costs, sharding, *flow),
-        }
-    }
 }
