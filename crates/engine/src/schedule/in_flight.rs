@@ -62,22 +62,12 @@ fn keep(most: &mut Vec<Vec<f64>>, now: &[f64]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::EVERY;
 
     /// The moments agree with the closed form for identical chunks.
     #[test]
     fn moments_agree_with_the_closed_form() {
-        for schedule in [
-            Schedule::Naive,
-            Schedule::GPipe,
-            Schedule::OneFOneB,
-            Schedule::ZbH1,
-            Schedule::ZbH2,
-            Schedule::Interleaved { virtual_stages: 3 },
-            Schedule::LoopedBfs { virtual_stages: 2 },
-            Schedule::ZbV,
-            Schedule::DualPipe,
-            Schedule::DualPipeV,
-        ] {
+        for schedule in EVERY {
             for (pp, m) in [(2, 4), (4, 8), (4, 16), (8, 32)] {
                 let v = f64::from(schedule.virtual_stages());
                 for (rank, moments) in peak_moments(schedule, pp, f64::from(m)).iter().enumerate() {

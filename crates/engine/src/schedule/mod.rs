@@ -207,3 +207,19 @@ fn random(mut seed: u64, least: f64) -> impl FnMut() -> f64 {
         least + (seed >> 40) as f64 / (1_u64 << 24) as f64
     }
 }
+
+/// Every kind of schedule, for tests.
+#[cfg(test)]
+const EVERY: [Schedule; 11] = [
+    Schedule::Naive,
+    Schedule::GPipe,
+    Schedule::OneFOneB,
+    Schedule::Interleaved { virtual_stages: 2 },
+    Schedule::Interleaved { virtual_stages: 3 },
+    Schedule::ZbH1,
+    Schedule::ZbH2,
+    Schedule::ZbV,
+    Schedule::DualPipe,
+    Schedule::DualPipeV,
+    Schedule::LoopedBfs { virtual_stages: 2 },
+];

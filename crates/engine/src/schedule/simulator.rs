@@ -17,8 +17,14 @@ enum Takes {
     Pair,
 }
 
+/// Kinds of durations of a stage, in the order of their declaration.
+const TAKES: [Takes; 5] = [Takes::Forward, Takes::Backward, Takes::Input, Takes::Wgrad, Takes::Pair];
+
 /// Number of kinds of durations of a stage.
-const KINDS: usize = 5;
+const KINDS: usize = TAKES.len();
+
+/// Place of an operation that has none yet.
+const OPEN: u32 = u32::MAX;
 
 /// Longest chain of dependent operations of one step, as counts of durations. Its length on any other stage times is a lower
 /// bound of the step time there, for dependencies do not depend on stage times.
@@ -43,8 +49,8 @@ impl CriticalPath {
 /// Operation, or pair of operations, with its dependencies.
 #[derive(Clone, Copy, Debug)]
 struct Placed {
-    takes: Takes,
-    stage: u32,
+    /// Stage × [`KINDS`] + kind of duration.
+    place: u32,
     rank: u32,
     /// Start of its dependencies in the common list.
     from: u32,
@@ -65,7 +71,7 @@ impl Simulator {
         let lists = ops(schedule, pp, micro_batches)?;
         let chunks = (pp * schedule.virtual_stages()) as usize;
         let index = |op: Op| op.index(micro_batches, chunks);
-        let mut done: Vec<Option<u32>> = vec![None; 3 * micro_batches as usize * chunks];
+        let mut done = vec![OPEN; 3 * micro_batches as usize * chunks];
         let mut next = vec![0; lists.len()];
         let mut before: Vec<Option<u32>> = vec![None; lists.len()];
         let all = lists.iter().map(Vec::len).sum();
@@ -77,7 +83,7 @@ impl Simulator {
                 while let Some(&slot) = list.get(next[rank]) {
                     inputs.clear();
                     inputs.extend(before[rank]);
-                    let of = |op: Op| done[index(op)];
+                    let of = |op: Op| Some(done[index(op)]).filter(|at| *at != OPEN);
                     if !slot
                         .ops()
                         .all(|op| needs(op, chunks as u32).all(|need| of(need).map(|at| inputs.push(at)).is_some()))
@@ -86,14 +92,13 @@ impl Simulator {
                     }
                     let at = simulator.placed.len() as u32;
                     simulator.placed.push(Placed {
-                        takes: takes(slot),
-                        stage: slot.op.stage,
+                        place: slot.op.stage * KINDS as u32 + takes(slot) as u32,
                         rank: rank as u32,
                         from: simulator.waits.len() as u32,
                     });
                     simulator.waits.extend(&inputs);
                     for op in slot.ops() {
-                        done[index(op)] = Some(at);
+                        done[index(op)] = at;
                     }
                     before[rank] = Some(at);
                     next[rank] += 1;
@@ -123,7 +128,7 @@ impl Simulator {
         let later = |last: (usize, f64), (at, &end): (usize, &f64)| if end >= last.1 { (at, end) } else { last };
         let (last, makespan) = ends.iter().enumerate().fold((0, 0.0), later);
         let mut counts = vec![0; self.chunks * KINDS];
-        self.walk_back(&ends, last, |placed| counts[placed.stage as usize * KINDS + placed.takes as usize] += 1);
+        self.walk_back(&ends, last, |placed| counts[placed.place as usize] += 1);
         let visits = (0..).zip(counts).filter(|(_, times)| *times > 0).collect();
         (Seconds::new(makespan), CriticalPath { visits })
     }
@@ -145,19 +150,17 @@ impl Simulator {
 
     /// End time of each operation.
     fn ends(&self, stages: &[StageTime]) -> Vec<f64> {
-        let times: Vec<[f64; 5]> = stages
-            .iter()
-            .map(|time| {
-                let StageTime { forward, backward, wgrad, paired } = *time;
-                [forward, backward, backward - wgrad, wgrad, paired].map(Seconds::get)
-            })
-            .collect();
+        let of_stage = |time: &StageTime| {
+            let StageTime { forward, backward, wgrad, paired } = *time;
+            [forward, backward, backward - wgrad, wgrad, paired].map(Seconds::get)
+        };
+        let times: Vec<f64> = stages.iter().flat_map(of_stage).collect();
         let mut ends: Vec<f64> = Vec::with_capacity(self.placed.len());
         let mut from = 0;
         for (at, placed) in self.placed.iter().enumerate() {
             let to = self.placed.get(at + 1).map_or(self.waits.len(), |next| next.from as usize);
             let start = self.waits[from..to].iter().map(|&before| ends[before as usize]).fold(0.0, f64::max);
-            ends.push(start + times[placed.stage as usize][placed.takes as usize]);
+            ends.push(start + times[placed.place as usize]);
             from = to;
         }
         ends
@@ -170,8 +173,8 @@ impl Simulator {
         let last = (0..ends.len()).max_by(|&a, &b| ends[a].total_cmp(&ends[b]))?;
         let mut path = Path::empty(self.placed[last].rank, self.chunks);
         self.walk_back(&ends, last, |placed| {
-            let stage = placed.stage as usize;
-            match placed.takes {
+            let stage = placed.place as usize / KINDS;
+            match TAKES[placed.place as usize % KINDS] {
                 Takes::Forward => path.visit(Pass::Forward, stage),
                 Takes::Backward => path.visit(Pass::Backward, stage),
                 Takes::Input => path.visit(Pass::Input, stage),
@@ -210,26 +213,15 @@ fn takes(slot: Slot) -> Takes {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::EVERY;
     use crate::schedule::replay::makespan;
 
     /// The simulator agrees with the oracle, and its critical path is as long as the step.
     #[test]
     fn it_takes_as_long_as_the_replay() {
         let mut random = crate::schedule::random(11, 0.2);
-        let schedules = [
-            Schedule::GPipe,
-            Schedule::OneFOneB,
-            Schedule::ZbH1,
-            Schedule::ZbH2,
-            Schedule::ZbV,
-            Schedule::Interleaved { virtual_stages: 2 },
-            Schedule::Interleaved { virtual_stages: 3 },
-            Schedule::LoopedBfs { virtual_stages: 2 },
-            Schedule::DualPipe,
-            Schedule::DualPipeV,
-        ];
         let mut played = 0;
-        for schedule in schedules {
+        for schedule in EVERY {
             for (pp, m) in [(2, 4), (2, 8), (4, 8), (4, 12), (6, 24)] {
                 let Some(simulator) = Simulator::new(schedule, pp, m) else { continue };
                 let chunks = pp * schedule.virtual_stages();
