@@ -5,6 +5,13 @@ use crate::model::{Attention, Ffn, Mixer, Mla, Moe};
 use crate::plan::{Modules, Plan, Recompute};
 use crate::units::Bytes;
 
+/// Bytes of the log-sum-exp of one head, in fp32. Source: specification §6.3.
+const LOG_SUM_EXP: f64 = 4.0;
+/// Bytes of the masks of dropout of one attention score: the mask and the dropped scores. Source: [korthikanti22].
+const SCORE_MASKS: f64 = 3.0;
+/// Bytes that a token's routing keeps for each expert. Source: specification §6.3.
+const ROUTED: f64 = 8.0;
+
 impl Costs<'_> {
     /// Bytes that full recomputation keeps of a layer: its input, 2·n·h/ts bytes.
     pub(super) fn checkpoint(&self, plan: &Plan) -> Bytes {
@@ -88,9 +95,9 @@ impl Costs<'_> {
         let tp = f64::from(plan.layout.tp);
         let heads = f64::from(attention.heads) / tp;
         let output = self.device.stack.memory.attention_output_bytes * heads * f64::from(attention.head_dim);
-        let mut bytes = 2.0 * attention.qkv_width() as f64 / tp + output + 4.0 * heads;
+        let mut bytes = 2.0 * attention.qkv_width() as f64 / tp + output + LOG_SUM_EXP * heads;
         if self.keeps_scores() && !recomputed.core_attn {
-            let masks = if self.problem.model().dropout { 3.0 } else { 0.0 };
+            let masks = if self.problem.model().dropout { SCORE_MASKS } else { 0.0 };
             bytes += heads * f64::from(self.problem.workload().seq_len) * (2.0 + masks);
         }
         bytes
@@ -103,7 +110,7 @@ impl Costs<'_> {
         let (qk, v) = (f64::from(mla.qk_dim()), f64::from(mla.v_dim));
         let ranks = (2.0 + self.input_bytes()) * f64::from(mla.q_rank + mla.kv_rank) + 2.0 * f64::from(mla.rope_dim);
         let up = if recomputed.mla_up_proj { 0.0 } else { 2.0 * heads * (2.0 * qk + v) };
-        ranks + up + self.device.stack.memory.attention_output_bytes * heads * v + 4.0 * heads
+        ranks + up + self.device.stack.memory.attention_output_bytes * heads * v + LOG_SUM_EXP * heads
     }
 
     /// Per token of a dense MLP: `2·G·f/t + ε·f/t`; recomputing the activation function leaves the first term.
@@ -130,7 +137,7 @@ impl Costs<'_> {
         let shared = moe
             .shared()
             .map_or(0.0, |mlp| self.mlp_activations(mlp.gates() as f64, f64::from(mlp.intermediate), plan, recomputed));
-        let router = 8.0 * f64::from(moe.experts) / f64::from(plan.layout.tp);
+        let router = ROUTED * f64::from(moe.experts) / f64::from(plan.layout.tp);
         Bytes::new(routed + tokens * (shared + router))
     }
 }

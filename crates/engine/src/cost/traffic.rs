@@ -33,11 +33,14 @@ pub const NORM_BACKWARD_KERNELS: f64 = 1.5;
 /// Split of the fused projection of queries, keys and values, and the rotation of queries and keys.
 pub const SPLIT: Streamed = streamed(4.0, 2.0);
 
+/// Passes of [`SPLIT`] where positions are rotary: in PyTorch, and fused by Transformer Engine.
+const ROTARY: (f64, f64) = (1.3, 0.65);
+
 /// Passes of [`SPLIT`] over its elements, by whether positions are rotary and whether Transformer Engine fuses them.
 pub const fn split_passes(rope: bool, transformer_engine: bool) -> f64 {
     match (rope, transformer_engine) {
-        (true, true) => 0.65,
-        (true, false) => 1.3,
+        (true, true) => ROTARY.1,
+        (true, false) => ROTARY.0,
         (false, true) => 0.0,
         (false, false) => 1.0,
     }
