@@ -2,6 +2,8 @@
 
 pub mod text;
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::schedule::Schedule;
@@ -208,6 +210,16 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// The plan with another recomputation.
+    pub(crate) fn recomputing(&self, recompute: Recompute) -> Cow<'_, Self> {
+        if recompute == self.recompute { Cow::Borrowed(self) } else { Cow::Owned(Self { recompute, ..self.clone() }) }
+    }
+
+    /// The plan with another offload.
+    pub(crate) fn offloading(&self, offload: Offload) -> Cow<'_, Self> {
+        if offload == self.offload { Cow::Borrowed(self) } else { Cow::Owned(Self { offload, ..self.clone() }) }
+    }
+
     /// Micro-batches per step of each replica; fractional if a published batch does not divide.
     pub fn micro_batches(&self, global_batch: u32) -> f64 {
         f64::from(global_batch) / (f64::from(self.layout.dp) * f64::from(self.micro_batch))

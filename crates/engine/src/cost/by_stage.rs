@@ -138,7 +138,7 @@ impl<'a> Stager<'a> {
         let choice = LayerChoice { kind, recompute, on_host };
         let work = self.costs.work_of(&self.plan, &self.shape.layers[kind], &choice);
         let bytes = self.costs.layer_bytes(&self.plan, &[choice]);
-        let all = self.costs.kept_activations(kind, &Plan { recompute, ..self.plan.clone() });
+        let all = self.costs.kept_activations(kind, &self.plan.recomputing(recompute));
         let time = self.time(&work);
         LayerOption { recompute, work, time, kept: bytes.kept[0], on_host: all * on_host, again: bytes.recomputed[0] }
     }
@@ -189,7 +189,7 @@ impl<'a> Stager<'a> {
 
     /// Bytes of weights, gradients and optimizer states of these parameters under an offload.
     pub fn state_bytes(&self, resident: &RankParameters, offload: Offload) -> Bytes {
-        let (weights, gradients, optimizer) = self.costs.states(resident, &Plan { offload, ..self.plan.clone() });
+        let (weights, gradients, optimizer) = self.costs.states(resident, &self.plan.offloading(offload));
         weights + gradients + optimizer
     }
 

@@ -1,6 +1,7 @@
 //! Context of all prices: a problem with its device, its links and its layers counted by kind.
 
 use super::peaks::Peaks;
+use super::straggler;
 use crate::collective::{Fabric, Seats};
 use crate::kernel::{Device, Meter};
 use crate::model::Ffn;
@@ -26,6 +27,8 @@ pub struct Costs<'a> {
     pub(super) highest_kind: usize,
     /// Whether plans are imported runs whose split is not known.
     pub(super) splits_unknown: bool,
+    /// GPUs of the cluster, and the share by which stragglers lengthen a step on all of them.
+    pub(super) slow_down_of_all: (u32, f64),
     /// Micro-batches in flight at the peaks of ranks.
     pub(super) peaks: Peaks,
 }
@@ -34,7 +37,7 @@ impl<'a> Costs<'a> {
     /// Prepares a problem for pricing.
     pub fn new(problem: &'a Problem) -> Self {
         let model = problem.model();
-        let kinds = model.kinds.len();
+        let (kinds, gpus) = (model.kinds.len(), problem.cluster().gpus);
         let mut counts = vec![0; kinds];
         for &kind in &model.order {
             counts.extend_from_within(counts.len() - kinds..);
@@ -57,6 +60,7 @@ impl<'a> Costs<'a> {
             parameters,
             highest_kind: model.order.iter().copied().max().unwrap_or_default(),
             splits_unknown: false,
+            slow_down_of_all: (gpus, straggler::slow_down(gpus, problem.stack().jitter)),
             peaks: Peaks::default(),
         }
     }

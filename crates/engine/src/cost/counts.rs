@@ -1,6 +1,7 @@
 //! Layers of each virtual stage and rank, counted by kind and by recomputation.
 
 use std::borrow::Cow;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
@@ -50,14 +51,30 @@ impl StageCounts {
         Cow::Owned(ranks)
     }
 
-    /// Layers of each choice on each virtual stage, those of multi-token prediction among them, in model order.
-    pub fn all_on_chunks(&self) -> impl Iterator<Item = PerKind> {
-        self.chunks().enumerate().map(|(chunk, layers)| {
-            let mut layers = PerKind::from_slice(layers);
-            if let Some(choice) = self.mtp_choice.filter(|_| self.mtp_chunk as usize == chunk) {
-                layers[choice] += f64::from(self.mtp);
+    /// Runs of neighbouring virtual stages with the same layers of each choice, those of multi-token prediction among them.
+    pub fn runs(&self) -> impl Iterator<Item = (Range<u32>, PerKind)> {
+        let width = self.choices.len();
+        let mtp = self.mtp_choice.map(|choice| (self.mtp_chunk, choice));
+        let mut at = 0;
+        std::iter::from_fn(move || {
+            let rest = &self.chunks[at as usize * width..];
+            let mut layers = PerKind::from_slice(rest.get(..width)?);
+            let alike = if let [one] = layers[..] {
+                rest.iter().take_while(|count| count.total_cmp(&one).is_eq()).count()
+            } else {
+                rest.chunks(width).take_while(|row| **row == layers[..]).count()
+            };
+            let from = at;
+            at += alike as u32;
+            match mtp {
+                Some((chunk, choice)) if chunk == from => {
+                    layers[choice] += f64::from(self.mtp);
+                    at = from + 1;
+                }
+                Some((chunk, _)) if (from..at).contains(&chunk) => at = chunk,
+                Some(_) | None => {}
             }
-            layers
+            Some((from..at, layers))
         })
     }
 
@@ -72,6 +89,21 @@ impl StageCounts {
     pub fn chunks(&self) -> impl Iterator<Item = &[f64]> {
         self.chunks.chunks(self.choices.len())
     }
+}
+
+/// A value of each place that follows from its layers; neighbours with the same layers have it computed once.
+pub(super) fn by_layers<'c, T: Clone>(
+    places: impl Iterator<Item = &'c [f64]>,
+    value: impl Fn(&'c [f64]) -> T,
+) -> Vec<T> {
+    let mut all: Vec<T> = Vec::with_capacity(places.size_hint().0);
+    let mut before: Option<&[f64]> = None;
+    for layers in places {
+        let known = all.last().filter(|_| before == Some(layers)).cloned();
+        all.push(known.unwrap_or_else(|| value(layers)));
+        before = Some(layers);
+    }
+    all
 }
 
 /// Whether memory of a rank depends on which of its virtual stages hold its layers.

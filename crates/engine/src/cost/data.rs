@@ -3,8 +3,7 @@
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::counts::PerKind;
-use super::counts::StageCounts;
+use super::counts::{StageCounts, by_layers};
 use super::groups;
 use super::stage::Work;
 use crate::collective::Group;
@@ -108,6 +107,9 @@ fn backward_run(plan: &Plan, micro_batches: f64) -> f64 {
     run.min(micro_batches).max(1.0)
 }
 
+/// Parts of a forward and backward pair, by FLOPs: one is forward, two are backward. Source: specification §1.3.
+const PARTS: f64 = 3.0;
+
 impl Costs<'_> {
     /// Parameters of each pipeline rank of a plan.
     pub fn rank_parameters(&self, plan: &Plan) -> Vec<RankParameters> {
@@ -124,11 +126,11 @@ impl Costs<'_> {
         let (model, pp) = (self.problem.model(), plan.layout.pp);
         let of_kind = |kind| RankParameters::of_layer(self.layer_parameters(kind), &plan.layout);
         let kinds: SmallVec<[RankParameters; 4]> = (0..model.kinds.len()).map(of_kind).collect();
-        let of_rank = |layers: &PerKind| {
+        let of_rank = |layers: &[f64]| {
             let layers = counts.by_kind(layers, kinds.len());
             kinds.iter().zip(layers).fold(RankParameters::default(), |sum, (one, times)| sum.plus(one, times))
         };
-        let mut ranks: Vec<RankParameters> = counts.ranks.iter().map(of_rank).collect();
+        let mut ranks: Vec<RankParameters> = by_layers(counts.ranks.iter().map(|layers| &layers[..]), of_rank);
         let last = pp * plan.schedule.virtual_stages() - 1;
         let mut at = |chunk: u32, of: &RankParameters, times: f64| {
             let rank = &mut ranks[plan.schedule.rank_of(chunk, pp) as usize];
@@ -212,7 +214,7 @@ impl Costs<'_> {
         } else {
             work.forward() + work.backward() + work.ep_exposed
         };
-        (pair / 3.0, pair * (2.0 / 3.0))
+        (pair / PARTS, pair * (2.0 / PARTS))
     }
 
     /// Time of gradients and of parameters between replicas, before anything hides it.

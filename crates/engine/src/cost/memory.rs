@@ -1,11 +1,14 @@
 //! Memory of each pipeline rank, by tenant (specification §6).
 
+use std::ops::Range;
+
 use smallvec::SmallVec;
 
 use super::costs::Costs;
 use super::counts::{LayerChoice, PerKind, StageCounts, peaks_by_chunk};
 use super::data::RankParameters;
 use super::footprint::{Footprint, Reserve, fullest};
+use super::peaks::Peak;
 use crate::model::{Ffn, Mixer};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::schedule::closed::in_flight;
@@ -14,6 +17,10 @@ use crate::units::Bytes;
 
 /// Bytes per logit of the loss head's working set: fused, or not. Source: specification §6.5.
 const LOGITS: (f64, f64) = (6.0, 12.0);
+
+/// Bytes of the working set: of a hidden element before the head, of a hidden element of a layer with experts, of an
+/// intermediate element of a dense MLP. Source: specification §6.5.
+const WORKING: (f64, f64, f64) = (4.0, 4.0, 6.0);
 
 /// Buffers of NCCL for stacks that do not state those of one communicator: two classes of 0.4 GiB. Source: specification §6.5.
 const NCCL_GIB: f64 = 0.8;
@@ -85,7 +92,7 @@ impl Costs<'_> {
         let of_rank = |rank: u32| {
             let at = rank as usize;
             let held = self.with_spare(parameters[at], counts, at, plan);
-            let states = self.states(&held, &Plan { offload: offload(at), ..plan.clone() });
+            let states = self.states(&held, &plan.offloading(offload(at)));
             let transient = ends[usize::from(is_last(rank))] + recomputed[at] + unsharded;
             Footprint::of_rank(rank, reserve, states, activations[at], transient, caches)
         };
@@ -95,8 +102,7 @@ impl Costs<'_> {
     /// Bytes of one layer of each choice.
     pub(super) fn layer_bytes(&self, plan: &Plan, choices: &[LayerChoice]) -> LayerBytes {
         let kept = |choice: &LayerChoice| {
-            let plan = Plan { recompute: choice.recompute, ..plan.clone() };
-            self.kept_activations(choice.kind, &plan) * (1.0 - choice.on_host)
+            self.kept_activations(choice.kind, &plan.recomputing(choice.recompute)) * (1.0 - choice.on_host)
         };
         let recomputed = |choice: &LayerChoice| match choice.recompute {
             Recompute::Full => self.all_activations(choice.kind, plan, Modules::default()),
@@ -110,7 +116,7 @@ impl Costs<'_> {
         let micro_batches = self.micro_batches(plan);
         let freed = |layers: &[f64], stages: f64| self.freed_inputs(plan, &counts.choices, layers) * stages;
         let of = |layers: &[f64]| -> Bytes { layers.iter().zip(kept).map(|(times, bytes)| *bytes * *times).sum() };
-        let (pp, unlike) = (plan.layout.pp, plan.schedule.distinct_ranks(plan.layout.pp));
+        let pp = plan.layout.pp;
         if self.splits_unknown || !peaks_by_chunk(plan.schedule, pp) {
             let ranks = self.resident_layers(plan, counts);
             let in_flight = |rank| in_flight(plan.schedule, rank, pp, micro_batches);
@@ -120,22 +126,26 @@ impl Costs<'_> {
             };
             return ranks.iter().enumerate().map(bytes).zip(0..).map(|(sum, rank)| sum * in_flight(rank)).collect();
         }
-        let (p, each) = (pp as usize, (pp * plan.schedule.virtual_stages() / unlike) as usize);
-        let mut chunks = vec![Bytes::ZERO; p * each];
-        let slots = (0..each).flat_map(|slot| std::iter::repeat_n(slot, unlike as usize));
-        for (at, ((layers, rank), slot)) in counts.chunks().zip(plan.schedule.ranks(pp)).zip(slots).enumerate() {
-            let mut layers = PerKind::from_slice(layers);
-            if let Some(choice) = counts.mtp_choice.filter(|_| counts.mtp_chunk as usize == at) {
-                layers[choice] += f64::from(counts.mtp);
-            }
-            let bytes = of(&layers) - freed(&layers, 1.0);
-            chunks[rank as usize * each + slot] = bytes;
-            if unlike < pp {
-                chunks[(p - 1 - rank as usize) * each + slot] = bytes;
-            }
+        let bytes = |(chunks, layers): (Range<u32>, PerKind)| (chunks, of(&layers) - freed(&layers, 1.0));
+        let runs: SmallVec<[(Range<u32>, Bytes); 4]> = counts.runs().map(bytes).collect();
+        let usual = runs.iter().max_by_key(|(chunks, _)| chunks.len()).map_or(Bytes::ZERO, |(_, bytes)| *bytes);
+        // Ranks with another virtual stage.
+        let mut mixed: SmallVec<[bool; 64]> = SmallVec::from_elem(false, pp as usize);
+        for (chunks, _) in runs.iter().filter(|(_, bytes)| *bytes != usual) {
+            chunks
+                .clone()
+                .flat_map(|chunk| plan.schedule.holders(chunk, pp))
+                .for_each(|rank| mixed[rank as usize] = true);
         }
-        let peaks = self.peaks.of(plan.schedule, pp, micro_batches);
-        chunks.chunks(each).zip(peaks.iter()).map(|(chunks, peak)| peak.bytes(chunks)).collect()
+        let of_chunk = |chunk: u32| runs[runs.partition_point(|(chunks, _)| chunks.end <= chunk)].1;
+        let of_rank = |(peak, rank): (&Peak, u32)| {
+            if !mixed[rank as usize] {
+                return usual * peak.most;
+            }
+            let own: SmallVec<[Bytes; 16]> = plan.schedule.held(rank, pp).map(of_chunk).collect();
+            peak.bytes(&own)
+        };
+        self.peaks.of(plan.schedule, pp, micro_batches).iter().zip(0..).map(of_rank).collect()
     }
 
     /// Inputs of one virtual stage of these layers that are freed in flight: `2·n·h/ts` where the stack frees them and no layer
@@ -161,6 +171,9 @@ impl Costs<'_> {
     /// Working set of the largest layer that each rank recomputes whole; where splits are not known, of the largest of the model.
     fn largest_recomputed(&self, plan: &Plan, counts: &StageCounts, of_choice: &[Bytes]) -> Vec<Bytes> {
         let pp = plan.layout.pp;
+        if of_choice.iter().all(|bytes| *bytes == Bytes::ZERO) {
+            return vec![Bytes::ZERO; pp as usize];
+        }
         let largest = |all: &mut dyn Iterator<Item = Bytes>| all.fold(Bytes::ZERO, Bytes::max);
         if self.splits_unknown {
             return vec![largest(&mut of_choice.iter().copied()); pp as usize];
@@ -221,11 +234,11 @@ impl Costs<'_> {
             let logits = self.device.stack.logit_bytes.unwrap_or(usual);
             let depth = 1.0 + f64::from(model.mtp_depth);
             let vocab = model.padded_vocab(plan.layout.tp) / tp;
-            tokens * (vocab * logits * depth + 4.0 * hidden / plan.sequence_shards())
+            tokens * (vocab * logits * depth + WORKING.0 * hidden / plan.sequence_shards())
         } else if model.is_moe() {
-            tokens * 4.0 * hidden
+            tokens * WORKING.1 * hidden
         } else {
-            tokens * 6.0 * self.ffn_widths().map(f64::from).fold(0.0, f64::max) / tp
+            tokens * WORKING.2 * self.ffn_widths().map(f64::from).fold(0.0, f64::max) / tp
         };
         Bytes::new(own)
     }

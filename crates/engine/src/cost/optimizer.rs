@@ -47,7 +47,7 @@ impl Costs<'_> {
                 continue;
             }
             known = Some((*held, offload));
-            let plan = Plan { offload, ..plan.clone() };
+            let plan = plan.offloading(offload);
             let update = if plan.zero == ZeroStage::Three {
                 self.fsdp_update(&plan, held)
             } else {

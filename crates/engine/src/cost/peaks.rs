@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, RwLock};
 
+use smallvec::SmallVec;
+
 use super::counts::peaks_by_chunk;
 use crate::schedule::Schedule;
 use crate::schedule::in_flight::peak_moments;
@@ -37,15 +39,16 @@ impl Peak {
     /// the same: the difference of the others is added.
     pub fn bytes(&self, chunks: &[Bytes]) -> Bytes {
         let usual = chunks[chunks.len() / 2];
-        let mut others = chunks.iter().zip(&self.of_chunks).filter(|(bytes, _)| **bytes != usual).peekable();
-        if others.peek().is_none() {
+        let others = chunks.iter().zip(&self.of_chunks).filter(|(bytes, _)| **bytes != usual);
+        let others: SmallVec<[(Bytes, &[f64]); 4]> =
+            others.map(|(bytes, column)| (*bytes - usual, &column[..])).collect();
+        if others.is_empty() {
             return usual * self.most;
         }
-        let mut sums: Vec<Bytes> = self.totals.iter().map(|&n| usual * n).collect();
-        for (&bytes, column) in others {
-            sums.iter_mut().zip(column).for_each(|(sum, &n)| *sum += (bytes - usual) * n);
-        }
-        sums.into_iter().fold(Bytes::ZERO, Bytes::max)
+        let sum = |(moment, &n): (usize, &f64)| {
+            others.iter().fold(usual * n, |sum, (bytes, column)| sum + *bytes * column[moment])
+        };
+        self.totals.iter().enumerate().map(sum).fold(Bytes::ZERO, Bytes::max)
     }
 }
 

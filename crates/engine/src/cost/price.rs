@@ -231,9 +231,9 @@ impl Costs<'_> {
     }
 
     /// Share by which stragglers lengthen a step on `gpus` GPUs (J).
-    #[allow(clippy::unused_self)] // a law of the problem, whatever it reads of it
     pub(crate) fn slow_down(&self, gpus: u32) -> f64 {
-        straggler::slow_down(gpus, self.device.stack.jitter)
+        let (all, slow_down) = self.slow_down_of_all;
+        if gpus == all { slow_down } else { straggler::slow_down(gpus, self.device.stack.jitter) }
     }
 }
 

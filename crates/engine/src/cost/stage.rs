@@ -1,9 +1,11 @@
 //! Work of each pipeline rank and virtual stage on one micro-batch.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 use super::costs::Costs;
-use super::counts::{LayerChoice, StageCounts};
+use super::counts::{LayerChoice, StageCounts, by_layers};
 use super::exchange::LAYER_COLLECTIVES;
 use super::head::Ends;
 use super::layer::{LayerCost, Pair};
@@ -192,8 +194,8 @@ impl Costs<'_> {
     }
 
     /// The plan and the price of a layer under the recomputation of a choice.
-    fn recomputing(&self, plan: &Plan, base: &LayerCost, choice: &LayerChoice) -> (Plan, LayerCost) {
-        let plan = Plan { recompute: choice.recompute, ..plan.clone() };
+    fn recomputing<'p>(&self, plan: &'p Plan, base: &LayerCost, choice: &LayerChoice) -> (Cow<'p, Plan>, LayerCost) {
+        let plan = plan.recomputing(choice.recompute);
         let layer = &self.problem.model().kinds[choice.kind];
         let recompute = self.recomputed(layer, &plan, base);
         (plan, LayerCost { recompute, ..*base })
@@ -281,7 +283,7 @@ impl Costs<'_> {
             works.iter().zip(layers).filter(|(_, times)| **times > 0.0).for_each(|(one, times)| work.add(one, *times));
             work
         };
-        let mut all: Vec<Work> = places.map(of_place).collect();
+        let mut all: Vec<Work> = by_layers(places, of_place);
         let chunks = plan.layout.pp * plan.schedule.virtual_stages();
         let chunks_each = f64::from(chunks / all.len() as u32);
         let mut at = |chunk: u32, work: &Work, times: f64| all[place(chunk) as usize].add(work, times);

@@ -26,12 +26,14 @@ impl Costs<'_> {
         let pp = plan.layout.pp;
         let mut counts = self.nothing_counted(plan);
         let by_chunk = with_chunks || (!self.splits_unknown && peaks_by_chunk(plan.schedule, pp));
-        if self.parameters.len() == 1 && plan.split == LayerSplit::Even && !by_chunk {
+        let is_even = self.parameters.len() == 1 && plan.split == LayerSplit::Even;
+        if is_even && !by_chunk {
             counts.ranks = self.even_ranks(plan);
             return counts;
         }
         let layers = self.split_layers(plan, self.head_weight(plan, shape));
-        counts.ranks = self.counted(plan, &layers, pp, plan.schedule.ranks(pp));
+        counts.ranks =
+            if is_even { self.even_ranks(plan) } else { self.counted(plan, &layers, pp, plan.schedule.ranks(pp)) };
         if by_chunk {
             counts.chunks = self.counted_by_chunk(plan, &layers);
         }

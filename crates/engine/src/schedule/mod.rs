@@ -129,6 +129,16 @@ impl Schedule {
         std::iter::once(rank).chain(mirrored.then(|| pp - 1 - rank))
     }
 
+    /// Chunks of a rank, in model order.
+    pub fn held(self, rank: u32, pp: u32) -> impl Iterator<Item = u32> {
+        let (first, step, number) = match self {
+            Self::ZbV | Self::DualPipeV => (rank, 2 * (pp - rank) - 1, self.virtual_stages()),
+            Self::DualPipe if pp > 1 => (rank.min(pp - 1 - rank), rank.abs_diff(pp - 1 - rank), 2),
+            _ => (rank, pp, self.virtual_stages()),
+        };
+        (0..number).map(move |place| first + place * step)
+    }
+
     /// Whether the first and the last virtual stage are on one of several ranks.
     pub const fn joins_ends(self, pp: u32) -> bool {
         pp > 1 && self.rank_of(pp * self.virtual_stages() - 1, pp) == 0

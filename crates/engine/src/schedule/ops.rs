@@ -209,25 +209,25 @@ fn zero_bubble_v(i: u32, p: u32, m: u32) -> Vec<Slot> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::EVERY;
     use std::collections::BTreeMap;
-
-    const SCHEDULES: [Schedule; 10] = [
-        Schedule::Naive,
-        Schedule::GPipe,
-        Schedule::OneFOneB,
-        Schedule::Interleaved { virtual_stages: 3 },
-        Schedule::ZbH1,
-        Schedule::ZbH2,
-        Schedule::ZbV,
-        Schedule::DualPipe,
-        Schedule::DualPipeV,
-        Schedule::LoopedBfs { virtual_stages: 2 },
-    ];
 
     fn cases() -> impl Iterator<Item = (Schedule, u32, u32)> {
         let sizes = (2..=9).flat_map(|pp| (1..=3 * pp).chain([8 * pp]).map(move |m| (pp, m)));
-        let all = sizes.flat_map(|(pp, m)| SCHEDULES.map(|schedule| (schedule, pp, m)));
+        let all = sizes.flat_map(|(pp, m)| EVERY.map(|schedule| (schedule, pp, m)));
         all.filter(|&(schedule, pp, m)| runs(schedule, pp, m))
+    }
+
+    #[test]
+    fn a_rank_holds_the_chunks_of_which_it_is_a_holder() {
+        for (schedule, pp) in EVERY.into_iter().flat_map(|schedule| [1, 2, 4, 6].map(|pp| (schedule, pp))) {
+            for rank in 0..pp {
+                let chunks = 0..pp * schedule.virtual_stages();
+                let held: Vec<u32> =
+                    chunks.filter(|&chunk| schedule.holders(chunk, pp).any(|holder| holder == rank)).collect();
+                assert!(schedule.held(rank, pp).eq(held), "{schedule:?} {pp} {rank}");
+            }
+        }
     }
 
     /// Every micro-batch goes forward and backward through every chunk once, on a rank that holds it: input gradients with

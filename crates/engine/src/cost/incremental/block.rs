@@ -5,8 +5,7 @@ use crate::cost::counts::{Choices, LayerChoice};
 use crate::cost::head::Ends;
 use crate::cost::layer::LayerCost;
 use crate::cost::memory::LayerBytes;
-use crate::cost::stage::ShapeCost;
-use crate::cost::stage::Work;
+use crate::cost::stage::{self, ShapeCost, Work};
 use crate::plan::{Layout, Offload, Plan, Recompute};
 use crate::split::layers as split;
 use crate::units::{Bytes, Seconds};
@@ -129,6 +128,7 @@ impl Block {
             working_set: (costs.working_set(false, plan), costs.working_set(true, plan)),
             caches: costs.caches(plan),
             checkpoint: costs.checkpoint(plan),
+            ends: EndPasses::new(&shape.ends),
             shape: shape.clone(),
             choices,
         }
@@ -144,6 +144,8 @@ pub struct Layers {
     pub(super) choices: Choices,
     without_pipeline: Works,
     in_pipeline: Works,
+    /// Passes of the two ends.
+    pub(super) ends: EndPasses,
     /// Of one layer of each choice.
     pub(super) bytes: LayerBytes,
     /// Input of one layer.
@@ -151,6 +153,22 @@ pub struct Layers {
     /// Of a rank without and with the head.
     pub(super) working_set: (Bytes, Bytes),
     pub(super) caches: Bytes,
+}
+
+/// Time of the passes of the two ends of the model, for one micro-batch.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndPasses {
+    /// Forward and backward of the embedding.
+    pub embedding: (Seconds, Seconds),
+    /// Forward and backward of the loss together.
+    pub loss: Seconds,
+}
+
+impl EndPasses {
+    fn new(ends: &Ends) -> Self {
+        let (embedding, loss) = (stage::embedding(ends), stage::loss(ends));
+        Self { embedding: (embedding.forward(), embedding.backward()), loss: loss.forward() + loss.backward() }
+    }
 }
 
 /// One layer of each choice as the pipeline sees it.

@@ -1,6 +1,6 @@
 //! Lower bounds on the simulated time of a flow, without simulation.
 
-use super::block::{Layers, ROUNDING};
+use super::block::{EndPasses, Layers, ROUNDING};
 use super::stages::{Class, Stages};
 use crate::cost::costs::Costs;
 use crate::cost::stage::ShapeCost;
@@ -18,11 +18,10 @@ pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &
     if plan.schedule.is_bidirectional() {
         return Seconds::ZERO;
     }
-    let (passes, shape) = (&layers.works(plan.layout.pp).passes, &layers.shape);
+    let passes = &layers.works(plan.layout.pp).passes;
     let back = way_back(plan.schedule);
     let depth = f64::from(costs.problem.model().mtp_depth);
-    let (embedding, loss) = (stage::embedding(&shape.ends), stage::loss(&shape.ends));
-    let (embedding, loss) = ((embedding.forward(), embedding.backward()), loss.forward() + loss.backward());
+    let (micro_batches, EndPasses { embedding, loss }) = (costs.micro_batches(plan), layers.ends);
     let of_class = |class: &Class| {
         let (mut own, mut before) = (Seconds::ZERO, Seconds::ZERO);
         for (kind, &(forward, backward)) in passes.iter().enumerate() {
@@ -38,7 +37,7 @@ pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &
         if class.embedding_before {
             before += embedding.0 + embedding.1 * back.unwrap_or_default();
         }
-        own * costs.micro_batches(plan) + if back.is_some() { before } else { Seconds::ZERO }
+        own * micro_batches + if back.is_some() { before } else { Seconds::ZERO }
     };
     let most = stages.classes.iter().map(of_class).fold(Seconds::ZERO, Seconds::max);
     most * ((1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING * ROUNDING)

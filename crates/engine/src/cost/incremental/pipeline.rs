@@ -290,7 +290,7 @@ fn with_transfers<'w>(costs: &Costs, plan: &Plan, layers: &Layers, works: &'w [W
     }
     let of = |(work, choice): (&Work, &LayerChoice)| {
         let (choice, mut work) = (LayerChoice { on_host, ..*choice }, *work);
-        let plan = Plan { recompute: choice.recompute, ..plan.clone() };
+        let plan = plan.recomputing(choice.recompute);
         costs.add_transfer(&mut work, &layers.shape.layers[choice.kind], &plan, &choice);
         work
     };

@@ -1,7 +1,10 @@
 //! Classes of identical ranks of a pipeline, by work and memory; there are few even with many ranks.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::{Arc, RwLock};
+
+use smallvec::SmallVec;
 
 use crate::cost::costs::Costs;
 use crate::cost::counts::PerKind;
@@ -124,27 +127,24 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
         };
         return (0..pp).zip(counts.all_on_ranks(plan).iter()).map(of_rank).collect();
     }
-    let mut chunks: Vec<Vec<PerKind>> = vec![Vec::new(); pp as usize];
-    for (chunk, layers) in counts.all_on_chunks().enumerate() {
-        for holder in plan.schedule.holders(chunk as u32, pp) {
-            chunks[holder as usize].push(layers.clone());
-        }
-    }
+    let repeated = |(chunks, layers): (Range<u32>, PerKind)| std::iter::repeat_n(layers, chunks.len());
+    let of_chunks: Vec<PerKind> = counts.runs().flat_map(repeated).collect();
     let peaks = costs.peaks.of(plan.schedule, pp, m);
     let of_rank = |rank: u32| {
-        let (chunks, peak) = (&chunks[rank as usize], &peaks[rank as usize]);
+        let own = plan.schedule.held(rank, pp).map(|chunk| &of_chunks[chunk as usize]);
+        let (chunks, peak): (SmallVec<[&PerKind; 16]>, _) = (own.collect(), &peaks[rank as usize]);
         if chunks.iter().all(|layers| *layers == chunks[0]) {
-            let (stages, in_flight) = (has_layers(&chunks[0]) * peak.most, scaled(&chunks[0], peak.most));
-            return vec![Moment { rank, in_flight, stages, holds: held(&chunks[0]) }];
+            let (stages, in_flight) = (has_layers(chunks[0]) * peak.most, scaled(chunks[0], peak.most));
+            return vec![Moment { rank, in_flight, stages, holds: held(chunks[0]) }];
         }
         let mut all = PerKind::from_elem(0.0, width);
-        for layers in chunks {
+        for &layers in &chunks {
             all.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count);
         }
         let mut kept = Vec::new();
         for moment in &peak.moments {
             let mut in_flight = PerKind::from_elem(0.0, width);
-            for (layers, n) in chunks.iter().zip(moment) {
+            for (&layers, n) in chunks.iter().zip(moment) {
                 in_flight.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count * n);
             }
             let stages = chunks.iter().zip(moment).map(|(layers, n)| has_layers(layers) * n).sum();
