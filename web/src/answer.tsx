@@ -4,7 +4,7 @@ import type { Answered } from "./answers";
 import { TERMS } from "./colours";
 import type { PlanDocument, Priced } from "./documents";
 import { count, gib, percent, seconds, whole, words } from "./format";
-import { Copyable, Refusal, save, Waiting } from "./parts";
+import { copy, Copyable, Refusal, save, Waiting } from "./parts";
 import { commandLine, type Question } from "./question";
 
 interface Props {
@@ -34,7 +34,7 @@ export function Answer({ answered, error, busy, question, shown, choose }: Props
                 {shown && <Copyable label="plan" text={`--plan "${shown.plan}"`} />}
                 <Copyable label="command line" text={commandLine(question)} />
                 <p class="row">
-                    <button type="button" onClick={() => void navigator.clipboard.writeText(location.href)}>Copy link to this question</button>
+                    <button type="button" onClick={() => void copy(location.href).catch(() => undefined)} title="It is also in the address bar">Copy link to this question</button>
                     <button type="button" disabled={text === null} onClick={() => text !== null && save("plan.json", text, "application/json")}>Save the document (JSON)</button>
                     <button type="button" onClick={() => print()}>Print</button>
                 </p>

@@ -46,7 +46,8 @@ export function useAnswers(question: Question): Answers {
             .ask<Noted>({ ask: "live", question: asked, winners: winners.current })
             .then(({ document, notes }) => {
                 if (!current) return;
-                const told = JSON.parse(document) as PlanDocument;
+                const told = JSON.parse(document) as Partial<PlanDocument>;
+                if (!isOfOneKind(told)) throw new Refused("pools of different GPUs: `meshwright plan` answers them; the page shows one kind of GPU");
                 const plans = told.plans.map((plan) => plan.plan);
                 const fastest = told.recommended?.fastest?.plan;
                 winners.current = [...new Set([...(fastest ? [fastest] : []), ...plans, ...winners.current])].slice(0, 16);
@@ -74,6 +75,11 @@ export function useAnswers(question: Question): Answers {
         };
     }, [question]);
     return state;
+}
+
+/** Whether an answer is on one kind of GPU: over pools it has another form. */
+function isOfOneKind(told: Partial<PlanDocument>): told is PlanDocument {
+    return told.problem !== undefined && told.plans !== undefined;
 }
 
 function message(why: unknown): string {

@@ -4,21 +4,26 @@ import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import * as Plot from "@observablehq/plot";
 
+/** Copies a text; refused where the page has no right to, as on a host without TLS. */
+export async function copy(text: string): Promise<void> {
+    if (!("clipboard" in navigator)) throw new Error("no clipboard here");
+    await navigator.clipboard.writeText(text);
+}
+
 /** Text with a button that copies it. */
 export function Copyable({ text, label }: { text: string; label: string }) {
     const [done, setDone] = useState(false);
-    const copy = () => {
-        navigator.clipboard
-            .writeText(text)
+    const code = useRef<HTMLElement>(null);
+    const press = () => {
+        copy(text)
             .then(() => setDone(true))
-            .catch(() => getSelection()?.selectAllChildren(code.current as Node));
+            .catch(() => code.current && getSelection()?.selectAllChildren(code.current));
         setTimeout(() => setDone(false), 1500);
     };
-    const code = useRef<HTMLElement>(null);
     return (
         <div class="copyable">
             <code ref={code} tabIndex={0} aria-label={label}>{text}</code>
-            <button type="button" onClick={copy} aria-label={`Copy: ${label}`}>{done ? "Copied" : "Copy"}</button>
+            <button type="button" onClick={press} aria-label={`Copy: ${label}`}>{done ? "Copied" : "Copy"}</button>
         </div>
     );
 }
