@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use super::effort::{EffortArgs, EffortLimits};
 use super::files::ForceArgs;
 use super::format::OutputFormat;
 use super::output::talk;
@@ -38,6 +39,8 @@ pub struct Args {
     /// Part of the sweep to work through: 3/8 is the third of eight.
     #[arg(long, value_name = "I/N", requires = "out")]
     shard: Option<Shard>,
+    #[command(flatten)]
+    effort: EffortArgs,
     /// Number of cheapest options to show, in addition to the Pareto front.
     #[arg(long, value_name = "K", default_value_t = 10)]
     top: usize,
@@ -78,6 +81,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return merged(merge);
     }
     let file = args.file.as_deref().context("a sweep needs its file")?;
+    let effort = args.effort.start();
     let sweep = Sweep::read(file)?;
     let shard = args.shard.unwrap_or_default();
     let all = shard.options(&sweep);
@@ -89,7 +93,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         shard_text(shard, all)
     ));
     let Some(folder) = &args.out else {
-        let records = in_memory(&sweep, all)?;
+        let records = in_memory(&sweep, all, &effort)?;
         return answer(&sweep, &Selection::of_all(records), None, args.top, args.format);
     };
     let own = [folder.join(store::file_name(shard)), folder.join(store::file_name(shard)).with_extension("part")];
@@ -114,7 +118,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
             talk(&format!("resuming after {} of {all} options", found.done.count()));
         }
         let progress = Progress::new(all);
-        run::run(&sweep, shard, &found.done, &|record| store.append(record), &|done| progress.at(done))?;
+        run::run(&sweep, shard, &found.done, &|record| store.append(record), &|done| progress.at(done), &|_, _| {
+            effort.control()
+        })?;
         progress.finish();
         store.finish()?
     };
@@ -154,14 +160,14 @@ fn shard_text(shard: Shard, options: u64) -> String {
 }
 
 /// Runs a small sweep in memory, without a folder.
-fn in_memory(sweep: &Sweep, all: u64) -> Result<Vec<Record>> {
+fn in_memory(sweep: &Sweep, all: u64, effort: &EffortLimits) -> Result<Vec<Record>> {
     let kept = Mutex::new(Vec::new());
     let progress = Progress::new(all);
     let keep = |record: &Record| {
         kept.lock().map_err(|why| crate::sweep::SweepError::value("results", why))?.push(record.clone());
         Ok(())
     };
-    run::run(sweep, Shard::default(), &Done::default(), &keep, &|done| progress.at(done))?;
+    run::run(sweep, Shard::default(), &Done::default(), &keep, &|done| progress.at(done), &|_, _| effort.control())?;
     progress.finish();
     let mut records = kept.into_inner().unwrap_or_default();
     records.sort_by_key(|record| record.option);

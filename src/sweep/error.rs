@@ -42,6 +42,12 @@ pub enum SweepError {
     /// A file cannot be written.
     #[error("{0}")]
     Written(#[from] FileError),
+    /// A limit of time or memory was reached before every option was solved.
+    #[error(
+        "stopped at --time-limit or --memory-limit before every option was solved\n\nhint: results that were written are kept: \
+         go on with --resume, or with a higher limit or fewer options"
+    )]
+    Stopped,
     /// A results file cannot be used.
     #[error("{path}: {why}")]
     Results {

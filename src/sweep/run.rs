@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
+use meshwright_planner::advice::Control;
+
 use super::error::SweepError;
 use super::file::Sweep;
 use super::record::Record;
@@ -15,21 +17,26 @@ use super::store::Done;
 ///
 /// # Errors
 ///
-/// The first error of `sink`, after which no machine is started.
+/// The first error of `sink`, or that `control` broke; no machine is started after it, and none that was not solved is passed on.
 pub fn run(
     sweep: &Sweep,
     shard: Shard,
     done: &Done,
     sink: &(dyn Fn(&Record) -> Result<(), SweepError> + Sync),
     progress: &(dyn Fn(u64) + Sync),
+    control: &Control,
 ) -> Result<(), SweepError> {
     let count = AtomicU64::new(0);
     let machines: Vec<u64> = shard.machines(sweep).collect();
+    let machine_count = machines.len() as u64;
     machines.into_par_iter().with_max_len(1).try_for_each(|machine| {
         let (first, choices) = sweep.machine(machine);
         let open = |at: &usize| !done.has(first + *at as u64);
         if (0..choices.len()).any(|at| open(&at)) {
-            let solved = solve::machine(sweep, &choices[0].machine());
+            let solved = solve::machine_within(sweep, &choices[0].machine(), control);
+            if control(count.load(Ordering::Relaxed), machine_count).is_break() {
+                return Err(SweepError::Stopped);
+            }
             for at in (0..choices.len()).filter(open) {
                 sink(&solve::record(sweep, first + at as u64, &choices[at], &solved))?;
             }

@@ -16,7 +16,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::{Seconds, Usd};
 use meshwright_frameworks::launchable;
-use meshwright_planner::advice::{Prudence, prudent};
+use meshwright_planner::advice::{Control, Prudence, prudent};
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::search::SearchOptions;
 
@@ -35,13 +35,18 @@ pub struct Solved {
 ///
 /// The reason why a workload has no plan, as text.
 pub fn machine(sweep: &Sweep, choice: &Choice) -> Result<Vec<Solved>, String> {
-    sweep.tasks.iter().map(|task| task_on(sweep, task, choice)).collect()
+    machine_within(sweep, choice, &|_, _| ControlFlow::Continue(()))
 }
 
-fn task_on(sweep: &Sweep, task: &Task, choice: &Choice) -> Result<Solved, String> {
+/// Best plans of all workloads on a machine, as far as they are found until `control` breaks.
+pub(super) fn machine_within(sweep: &Sweep, choice: &Choice, control: &Control) -> Result<Vec<Solved>, String> {
+    sweep.tasks.iter().map(|task| task_on(sweep, task, choice, control)).collect()
+}
+
+fn task_on(sweep: &Sweep, task: &Task, choice: &Choice, control: &Control) -> Result<Solved, String> {
     let problem = problem(sweep, task, choice).map_err(|error| error.to_string())?;
     let options = SearchOptions { top: 1, restrictions: launchable(&problem) };
-    let ranking = prudent(&problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()));
+    let ranking = prudent(&problem, &options, Prudence::default(), control);
     if let Some(evaluation) = ranking.evaluations.first().cloned() {
         return Ok(Solved { problem, evaluation });
     }

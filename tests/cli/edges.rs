@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::commands::{code, err, file, refused, run};
 
 /// Longest time of a question with a time limit of three seconds, in a test build on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Catalogue file with one line replaced.
 fn changed(path: &str, from: &str, to: &str, name: &str) -> String {
@@ -116,4 +116,9 @@ fn a_memory_limit_ends_a_search_with_a_sentence() {
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     let talk = err(&output);
     assert!(talk.contains("--memory-limit") && talk.contains("--fix"), "{talk}");
+}
+
+#[test]
+fn a_sweep_keeps_its_time_limit() {
+    refused(&["sweep", "clusters/sweeps/network.toml", "--time-limit", "0"], &["--time-limit", "--resume"]);
 }

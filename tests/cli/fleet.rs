@@ -1,6 +1,7 @@
 //! What to buy: the program against plain reckoning, and the ready sweeps.
 
 use std::fmt::Write;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -17,7 +18,7 @@ fn records(sweep: &Sweep) -> Vec<Record> {
         kept.lock().unwrap().push(record.clone());
         Ok(())
     };
-    run::run(sweep, Shard::default(), &Done::default(), &keep, &|_| {}).unwrap();
+    run::run(sweep, Shard::default(), &Done::default(), &keep, &|_| {}, &|_, _| ControlFlow::Continue(())).unwrap();
     let mut records = kept.into_inner().unwrap();
     records.sort_by_key(|record| record.option);
     records

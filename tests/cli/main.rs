@@ -11,6 +11,7 @@ mod goldens;
 mod hostile;
 mod interrupted;
 mod measure;
+mod mutations;
 mod outputs;
 mod page;
 mod questions;

@@ -1,0 +1,203 @@
+//! Command lines that nobody would write: none panics, aborts, hangs or refuses in silence.
+//!
+//! `MUTATIONS=100000 cargo test --release --test cli mutations -- --ignored` runs so many; 10,000 unless told.
+
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Longest time of one command.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Pseudo-random numbers (SplitMix64) from a seed that is printed when a command fails.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, bound: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        ((z ^ (z >> 31)) % bound as u64) as usize
+    }
+
+    fn one<'w>(&mut self, of: &[&'w str]) -> &'w str {
+        of[self.below(of.len())]
+    }
+}
+
+const COMMANDS: [&str; 12] = [
+    "plan",
+    "plan",
+    "plan",
+    "explain",
+    "explain",
+    "emit megatron",
+    "emit nanotron",
+    "budget",
+    "models",
+    "clusters",
+    "gpus",
+    "stacks",
+];
+const MODELS: [&str; 8] =
+    ["llama3-8b", "mixtral-8x7b", "gpt2", "deepseek-v3", "nope", "", "tests/hf/qwen2-7b.json", "models/llama3-8b.toml"];
+const CLUSTERS: [&str; 6] = ["dgx-h100-8", "dgx-h100-64", "h100-512", "dgx-h100-1k", "nope", "clusters/h100-512.toml"];
+const NUMBERS: [&str; 16] =
+    ["0", "1", "2", "3", "7", "8", "12", "64", "100", "128", "1000", "100003", "1048576", "4294967295", "-1", "1e300"];
+const OPTIONS: [&str; 12] = [
+    "--gpus",
+    "--global-batch",
+    "--seq-len",
+    "--imbalance",
+    "--risk",
+    "--top",
+    "--refine",
+    "--place",
+    "--time-limit",
+    "--spares",
+    "--micro-batch",
+    "--vocab",
+];
+const WORDS: [&str; 24] = [
+    "--lora",
+    "--exotic",
+    "--allow-idle",
+    "--pareto",
+    "--no-refine",
+    "--no-place",
+    "--format=json",
+    "--format=csv",
+    "--format=markdown",
+    "--precision=fp8",
+    "--precision=nvfp4",
+    "--hbm-profile=tight",
+    "--for=torchtitan",
+    "--for=any",
+    "--stack=nanotron-2025",
+    "--stack=jax-2025",
+    "--tokens=1 T",
+    "--objective=cost",
+    "--objective=energy",
+    "--terms=own",
+    "--fit=none",
+    "--sensitivity",
+    "--wide",
+    "--",
+];
+const KEYS: [&str; 14] = [
+    "tp",
+    "cp",
+    "pp",
+    "dp",
+    "ep",
+    "etp",
+    "vpp",
+    "mbs",
+    "zero",
+    "shard",
+    "recompute=first-",
+    "split=first-",
+    "schedule",
+    "offload-optimizer",
+];
+const SETS: [&str; 12] = [
+    "model.vocab",
+    "model.hidden",
+    "model.layers",
+    "cluster.gpus",
+    "cluster.nic",
+    "gpu.hbm",
+    "gpu.hbm_efficiency",
+    "gpu.gemm.bf16.wave_exponent",
+    "stack.jitter",
+    "stack.overlap.tp",
+    "stack.launches.x86",
+    "market.site.pue",
+];
+const UNITS: [&str; 8] = ["", " GB", " Gb/s", " s", "e9 TB/s", "e-9 B", "%", "\u{0}"];
+
+fn line(dice: &mut Dice) -> Vec<String> {
+    let mut args: Vec<String> = dice.one(&COMMANDS).split(' ').map(str::to_owned).collect();
+    args.push(dice.one(&MODELS).to_owned());
+    if args[0] != "budget" || dice.below(8) == 0 {
+        args.push(dice.one(&CLUSTERS).to_owned());
+    }
+    for _ in 0..dice.below(5) {
+        match dice.below(5) {
+            0 => args.extend([dice.one(&OPTIONS).to_owned(), dice.one(&NUMBERS).to_owned()]),
+            1 => args.push(dice.one(&WORDS).to_owned()),
+            2 => {
+                let item = format!("{}={}", dice.one(&KEYS), dice.one(&NUMBERS)).replace("-=", "-");
+                args.extend([dice.one(&["--fix", "--forbid", "--plan", "--why-not"]).to_owned(), item]);
+            }
+            3 => {
+                let value = format!("{}={}{}", dice.one(&SETS), dice.one(&NUMBERS), dice.one(&UNITS));
+                args.extend(["--set".to_owned(), value.replace('\u{0}', "\u{7f}")]);
+            }
+            _ => {
+                let at = dice.below(args.len());
+                let letters: Vec<char> = args[at].chars().filter(|_| dice.below(12) > 0).collect();
+                args[at] = letters.into_iter().collect();
+            }
+        }
+    }
+    args
+}
+
+fn broken(args: &[String]) -> Option<String> {
+    let start = Instant::now();
+    let mut child = Command::new(env!("CARGO_BIN_EXE_meshwright"))
+        .args(args)
+        .args(["--time-limit", "5"].iter().filter(|_| args[0] == "plan" && !args.iter().any(|arg| arg == "--")))
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .env("RAYON_NUM_THREADS", "1")
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut pipe = child.stderr.take().unwrap();
+    let reader = std::thread::spawn(move || std::io::read_to_string(&mut pipe).unwrap_or_default());
+    let status = loop {
+        match child.try_wait().unwrap() {
+            Some(status) => break status,
+            None if start.elapsed() > PATIENCE => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+                return Some(format!("runs for over {PATIENCE:?}"));
+            }
+            None => std::thread::sleep(Duration::from_millis(2)),
+        }
+    };
+    let talk = reader.join().unwrap();
+    match status.code() {
+        Some(0) => None,
+        Some(1..=3) if !talk.trim().is_empty() && !talk.contains("panicked") => None,
+        code => Some(format!("ends with {code:?}: {talk}")),
+    }
+}
+
+#[test]
+#[ignore = "minutes: thousands of processes"]
+fn no_command_line_breaks_it() {
+    let count = std::env::var("MUTATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(10_000_usize);
+    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    let clock = || std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
+    let seed = seed.unwrap_or_else(clock);
+    let next = AtomicUsize::new(0);
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    let failures: Vec<String> = std::thread::scope(|scope| {
+        let work = || {
+            let mut found = Vec::new();
+            while let Some(at) = Some(next.fetch_add(1, Ordering::Relaxed)).filter(|at| *at < count) {
+                let args = line(&mut Dice(seed ^ (at as u64).wrapping_mul(0x9E37_79B9)));
+                found.extend(broken(&args).map(|why| format!("{args:?} {why}")));
+            }
+            found
+        };
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    assert!(failures.is_empty(), "SEED={seed}: {} of {count}:\n{}", failures.len(), failures.join("\n"));
+}
