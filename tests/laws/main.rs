@@ -11,4 +11,5 @@ mod meter;
 mod one_price;
 mod origins;
 mod staged;
+mod trust;
 mod worked;

@@ -67,6 +67,7 @@ impl fmt::Display for Recompute {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         match self {
             Self::None => f.write_str("none"),
+            Self::Selective(modules) if *modules == Modules::default() => f.write_str("none"),
             Self::PerOp => f.write_str("per-op"),
             Self::EveryOther => f.write_str("every-other"),
             Self::FirstLayers(n) => write!(f, "first-{n}"),
