@@ -10,7 +10,7 @@ fi
 [ -x "$place/venv/bin/pip" ] || python3 -m venv "$place/venv"
 bin=$PWD/$place/venv/bin
 # The judges are pinned, so that the same tree has the same verdict on every day.
-if ! "$bin/pip" install --quiet maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 pandas pandas-stubs; then
+if ! "$bin/pip" install --quiet maturin==1.16.0 pytest==9.2.0 mypy==2.4.1 pandas pandas-stubs matplotlib; then
     echo "SKIPPED: maturin or pytest cannot be had from the Python registry; the Python package was neither built nor tested"
     exit 0
 fi
@@ -19,7 +19,10 @@ rm -rf "$place/wheels"
 "$bin/pip" wheel --quiet --no-build-isolation --no-deps --wheel-dir "$place/wheels" .
 [ "$(wc -c <"$place"/wheels/*.whl)" -le 10000000 ] || { echo "the wheel is over 10 MB: $(ls -l "$place"/wheels)"; exit 1; }
 "$bin/pip" install --quiet --force-reinstall --no-deps "$place"/wheels/*.whl
-"$bin/mypy" python/meshwright python/tests
+"$bin/mypy" python/meshwright python/tests python/examples/run.py python/measure
 "$bin/stubtest" meshwright._native
+"$bin/pip" install --quiet ray==2.60.0 || echo "SKIPPED: Ray cannot be had from the Python registry; no sweep ran on a cluster"
+"$bin/python" python/examples/run.py
+(cd target && "$bin/python" -c "import doctest, meshwright; raise SystemExit(doctest.testmod(meshwright).failed)")
 cd python/tests # the installed package, not the folder of its sources
 "$bin/python" -m pytest -q .

@@ -2,8 +2,8 @@
 
 >>> import meshwright as mw
 >>> answer = mw.plan("llama3-8b", "dgx-h100-8", global_batch=128)
->>> answer.recommended.tp
-1
+>>> answer.recommended in answer.plans
+True
 >>> answer.certificate.proof
 'optimal'
 """
@@ -15,8 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from meshwright import _native
 from meshwright._native import QuestionError
+from meshwright._answers import (
+    Budget,
+    Budgets,
+    Explanation,
+    Imported,
+    LaunchFiles,
+    Lint,
+    Option,
+    Prediction,
+    Predictions,
+    Rank,
+    SweepAnswer,
+    Validation,
+)
+from meshwright._functions import budget, emit, explain, import_, lint, predict, sweep, validate
 from meshwright._plan import Answer, Certificate, Plan, Problem, Recommendation
-from meshwright._question import Cluster, Model, Workload, problem, settings
+from meshwright._question import Cluster, Model, Workload, given, problem, settings
 from meshwright._record import Quantities, Record
 
 if TYPE_CHECKING:
@@ -29,17 +44,37 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answer",
+    "Budget",
+    "Budgets",
     "Certificate",
     "Cluster",
+    "Explanation",
+    "Imported",
+    "LaunchFiles",
+    "Lint",
     "Model",
+    "Option",
     "Plan",
+    "Prediction",
+    "Predictions",
     "Problem",
     "Quantities",
     "QuestionError",
+    "Rank",
     "Recommendation",
     "Record",
+    "SweepAnswer",
+    "Validation",
     "Workload",
+    "budget",
+    "emit",
+    "explain",
+    "import_",
+    "lint",
     "plan",
+    "predict",
+    "sweep",
+    "validate",
 ]
 
 
@@ -84,15 +119,11 @@ def plan(
         "pareto": pareto,
         "sensitivity": sensitivity,
         "time_limit": time_limit_s,
-        "economy": _given(economy),
+        "economy": given(economy),
         "refine": {} if refine is None else {"refine": refine},
         "place": {} if place is None else {"place": place},
     }
-    question = {"problem": problem(model, cluster, workload, options), "plans": _given(plans)}
+    question = {"problem": problem(model, cluster, workload, options), "plans": given(plans)}
     document, notes = _native.plan(json.dumps(question), progress)
     return Answer(json.loads(document), tuple(notes))
 
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Options that are given; the engine has the defaults of the others."""
-    return {key: value for key, value in options.items() if value is not None}

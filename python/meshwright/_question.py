@@ -154,7 +154,7 @@ def _value(value: object) -> str:
 def problem(model: object, cluster: object, workload: Workload | None, options: Mapping[str, Any]) -> dict[str, Any]:
     """Question about a model on a cluster, as the engine reads it. Options override those of the workload."""
     of_model, of_cluster = as_model(model), as_cluster(cluster)
-    asked = {key: value for key, value in {**(workload.options if workload else {}), **options}.items() if value is not None}
+    asked = given({**(workload.options if workload else {}), **options})
     sets = [f"cluster.{key}={value}" for key, value in of_cluster.overrides.items()]
     sets.extend(settings(asked.pop("set", None)))
     asked["set"] = sets
@@ -162,3 +162,8 @@ def problem(model: object, cluster: object, workload: Workload | None, options: 
     if texts:
         asked["texts"] = texts
     return {"model": of_model.name, "cluster": of_cluster.name, "options": asked}
+
+
+def given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Options that are given; the engine has the defaults of the others."""
+    return {key: value for key, value in options.items() if value is not None}

@@ -36,8 +36,11 @@ pub fn run<T: Send>(
     let shared = Shared::default();
     let start = Instant::now();
     let control = |done, all| {
-        shared.done.store(done, Ordering::Relaxed);
-        shared.all.store(all, Ordering::Relaxed);
+        // Parts of the work that count nothing ask whether to stop, at 0.
+        if done > 0 {
+            shared.done.store(done, Ordering::Relaxed);
+            shared.all.store(all, Ordering::Relaxed);
+        }
         let over = limit.is_some_and(|limit| start.elapsed().as_secs_f64() > limit);
         if over || shared.stopped.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };

@@ -1,8 +1,14 @@
 //! Native half of the Python package: questions in, documents out, both as JSON text.
 
 mod background;
+mod sweep;
 
-use meshwright::question::PlanQuestion;
+use std::path::PathBuf;
+
+use meshwright::question::{
+    BudgetQuestion, EmitQuestion, ExplainQuestion, ImportQuestion, LintQuestion, Noted, PlanQuestion, PredictQuestion,
+    QuestionError as Refusal, ValidateQuestion,
+};
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -28,23 +34,116 @@ fn refused(why: &impl ToString) -> PyErr {
     QuestionError::new_err(why.to_string())
 }
 
+/// Document of an answer with notes, or the exception.
+fn document(answer: Result<Noted<String>, Refusal>) -> PyResult<Document> {
+    answer.map(|Noted { value, notes }| (value, notes)).map_err(|why| refused(&why))
+}
+
+/// Document of an answer that takes no search, with the interpreter's lock released.
+fn prompt<Question: DeserializeOwned + Send + Sync>(
+    py: Python,
+    question: &str,
+    answer: impl FnOnce(&Question) -> Result<String, Refusal> + Send,
+) -> PyResult<String> {
+    let question = asked(question)?;
+    py.detach(|| answer(&question)).map_err(|why| refused(&why))
+}
+
 #[pymodule]
 mod _native {
-    use pyo3::prelude::*;
-
-    use super::{Document, PlanQuestion, asked, background, refused};
+    use super::*;
 
     #[pymodule_export]
     use super::QuestionError;
 
-    /// Ranks layouts: the document of `plan --format json`. Raises what `progress` raises.
+    /// Document of `plan --format json`. Raises what `progress` raises.
     #[pyfunction]
     #[pyo3(signature = (question, progress=None))]
     fn plan(py: Python, question: &str, progress: Option<&Bound<PyAny>>) -> PyResult<Document> {
         let question: PlanQuestion = asked(question)?;
-        let answer = background::run(py, progress, question.plans.time_limit, |control| question.answer(control))?;
-        let answer = answer.map_err(|why| refused(&why))?;
-        Ok((answer.value, answer.notes))
+        let limit = question.plans.time_limit;
+        document(background::run(py, progress, limit, |control| question.answer(control))?)
+    }
+
+    /// Document of `explain --format json`.
+    #[pyfunction]
+    #[pyo3(signature = (question, progress=None))]
+    fn explain(py: Python, question: &str, progress: Option<&Bound<PyAny>>) -> PyResult<Document> {
+        let question: ExplainQuestion = asked(question)?;
+        document(background::run(py, progress, None, |control| question.answer(control))?)
+    }
+
+    /// Document of `budget --format json`.
+    #[pyfunction]
+    fn budget(py: Python, question: &str) -> PyResult<String> {
+        prompt(py, question, BudgetQuestion::answer)
+    }
+
+    /// Files of `emit`, each a name and a text, with notes.
+    #[pyfunction]
+    fn emit(py: Python, question: &str) -> PyResult<(Vec<(String, String)>, Vec<String>)> {
+        let question: EmitQuestion = asked(question)?;
+        let answer = background::run(py, None, None, |_| question.answer())?.map_err(|why| refused(&why))?;
+        let files = answer.value.map_err(|reasons| refused(&reasons.join("\n")))?;
+        Ok((files.into_iter().map(|file| (file.name, file.text)).collect(), answer.notes))
+    }
+
+    /// List of predictions, as `predict` prints them line by line.
+    #[pyfunction]
+    fn predict(py: Python, question: &str) -> PyResult<String> {
+        prompt(py, question, PredictQuestion::answer)
+    }
+
+    /// Document of `validate --format json`.
+    #[pyfunction]
+    fn validate(py: Python, question: &str) -> PyResult<String> {
+        prompt(py, question, ValidateQuestion::answer)
+    }
+
+    /// Document of `import --format json`.
+    #[pyfunction]
+    fn import_(py: Python, question: &str) -> PyResult<String> {
+        prompt(py, question, ImportQuestion::answer)
+    }
+
+    /// Document of `lint --format json`.
+    #[pyfunction]
+    fn lint(py: Python, question: &str) -> PyResult<String> {
+        let question: LintQuestion = asked(question)?;
+        background::run(py, None, None, |_| question.answer())?.map_err(|why| refused(&why))
+    }
+
+    /// Name, digest, and numbers of options and of machines of a sweep.
+    #[pyfunction]
+    fn sweep_head(text: &str, origin: &str) -> PyResult<(String, String, u64, u64)> {
+        sweep::head(text, origin).map_err(|why| refused(&why))
+    }
+
+    /// Results of a shard of a sweep, one line an option in their order; progress counts options.
+    #[pyfunction]
+    #[pyo3(signature = (text, origin, index, of, progress=None))]
+    fn sweep_shard(
+        py: Python,
+        text: &str,
+        origin: &str,
+        index: u64,
+        of: u64,
+        progress: Option<&Bound<PyAny>>,
+    ) -> PyResult<String> {
+        background::run(py, progress, None, |control| sweep::shard(text, origin, index, of, control))?
+            .map_err(|why| refused(&why))
+    }
+
+    /// Document of `sweep --format json`, of results in the order of their options.
+    #[pyfunction]
+    fn sweep_answer(py: Python, text: &str, origin: &str, lines: &str) -> PyResult<String> {
+        py.detach(|| sweep::answer(text, origin, lines)).map_err(|why| refused(&why))
+    }
+
+    /// Joins results of shards into one file, and gives the document of `sweep --format json`.
+    #[pyfunction]
+    fn sweep_merge(py: Python, text: &str, origin: &str, files: Vec<PathBuf>, to: PathBuf) -> PyResult<String> {
+        py.detach(|| sweep::merge(text, origin, &files, &to)).map_err(|why| refused(&why))
     }
 
     /// Runs the command line with the arguments of a process, its name first, and returns the exit code.

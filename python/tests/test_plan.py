@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import threading
 import time
 from pathlib import Path
@@ -33,7 +35,8 @@ TINY: dict[str, Any] = {
 
 def command(*arguments: str) -> subprocess.CompletedProcess[str]:
     """Output of the command that the wheel installs."""
-    script = Path(sys.executable).with_name("meshwright")
+    script = shutil.which("meshwright", path=sysconfig.get_path("scripts"))
+    assert script is not None
     return subprocess.run([script, *arguments], capture_output=True, text=True, check=False)
 
 

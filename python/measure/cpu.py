@@ -1,4 +1,4 @@
-"""CPU seconds of `plan` from Python against the command line: `python python/bench.py target/release/meshwright`."""
+"""CPU seconds of `plan` from Python against the command line: `python python/measure/cpu.py target/release/meshwright`."""
 
 from __future__ import annotations
 
