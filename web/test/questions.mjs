@@ -59,6 +59,7 @@ const [different, counts] = [[], { answered: 0, refused: 0, empty: 0 }];
 for (let at = 0; at < Number(number); at += 1) {
     const { json, line } = question();
     const native = spawnSync(binary, line, { encoding: "utf8", maxBuffer: 1 << 26 });
+    if (native.error !== undefined) throw native.error;
     let reply;
     try {
         reply = ask({ ask: "plan", question: json }).document;
