@@ -434,20 +434,12 @@ fn sections_are_read() {
     assert!(cited.iter().map(|(document, number)| (*document, number.as_str())).eq(expected), "{cited:?}");
 }
 
-/// Folders where the rules of words are not held yet.
-const WORDS_LATER: [&str; 1] = ["crates/frameworks"];
-
 /// Words of no field: `forgotten` is recomputed, `unlike` heterogeneous, `played` simulated, `alike` identical.
 const BANNED_WORDS: [&str; 8] =
     ["alike", "forgotten", "off in the mean", "of one's own", "out of fold", "played", "so much of", "unlike"];
 
 /// Type names with one meaning in each of several modules, which are always written with the module or stay inside it.
 const SHARED_NAMES: [&str; 4] = ["Args", "Attention", "Group", "Pass"];
-
-/// Source files where the rules of words are held.
-fn sources_of_words() -> impl Iterator<Item = (String, String)> {
-    all_sources().into_iter().filter(|(path, _)| !WORDS_LATER.iter().any(|folder| path.starts_with(folder)))
-}
 
 /// Doc comments of a file: number of the first line, text, and the line of code that follows.
 fn doc_comments(text: &str) -> Vec<(usize, String, String)> {
@@ -486,7 +478,7 @@ fn public_type(line: &str) -> Option<&str> {
 
 #[test]
 fn doc_comments_say_what_items_are() {
-    for (path, text) in sources_of_words() {
+    for (path, text) in all_sources() {
         for (line, words, item) in doc_comments(&text) {
             for start in ["What ", "The same"] {
                 assert!(!words.starts_with(start), "{path}:{line}: say what it is, not `{start}…`");
@@ -502,7 +494,7 @@ fn doc_comments_say_what_items_are() {
 
 #[test]
 fn doc_comments_use_the_fields_words() {
-    for (path, text) in sources_of_words() {
+    for (path, text) in all_sources() {
         for (line, words, _) in doc_comments(&text) {
             let spaced: String = words
                 .chars()
@@ -522,7 +514,7 @@ fn doc_comments_use_the_fields_words() {
 #[test]
 fn public_types_have_names_of_their_own() {
     let mut defined: BTreeMap<String, String> = BTreeMap::new();
-    for (path, text) in sources_of_words() {
+    for (path, text) in all_sources() {
         for name in text.lines().filter_map(|line| public_type(line.trim())) {
             if SHARED_NAMES.contains(&name) {
                 continue;

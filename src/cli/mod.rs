@@ -86,7 +86,7 @@ enum Command {
     Predict(predict::Args),
     /// Convert training logs to rows for `predict` and `validate`.
     #[command(subcommand)]
-    Runs(runs::Command),
+    Runs(runs::RunsCommand),
     /// Score predictions against measured runs: errors by class, memory, regret of choices.
     Validate(validate::Args),
     /// Fit constants of the model to measured runs, cross-validated by configuration.

@@ -12,7 +12,7 @@ use meshwright_planner::catalog::{self, Overrides};
 
 /// Subcommands of `runs`.
 #[derive(Debug, clap::Subcommand)]
-pub enum Command {
+pub enum RunsCommand {
     /// Convert logs of Megatron-LM, DeepSpeed and torchtitan to CSV rows for `predict` and `validate`.
     FromLog(FromLog),
 }
@@ -38,8 +38,8 @@ pub struct FromLog {
 }
 
 /// Runs the command.
-pub fn run(command: &Command) -> Result<Outcome> {
-    let Command::FromLog(args) = command;
+pub fn run(command: &RunsCommand) -> Result<Outcome> {
+    let RunsCommand::FromLog(args) = command;
     files::check_free(&args.out, args.force.existing())?;
     let cells = args.with.iter().map(|item| cell(item)).collect::<Result<Vec<_>>>()?;
     let model = args.model.as_deref().map(|name| catalog::model(name, &Overrides::default())).transpose()?;

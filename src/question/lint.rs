@@ -14,8 +14,8 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::range;
 use meshwright_engine::workload::{Adaptation, Workload};
 use meshwright_frameworks::import::{Finding, Imported};
-use meshwright_frameworks::lint::measured::{Verdict, diagnose};
-use meshwright_frameworks::lint::{Depth, Report, lint};
+use meshwright_frameworks::lint::measured::{MeasuredDiagnosis, diagnose};
+use meshwright_frameworks::lint::{Depth, LintReport, lint};
 use meshwright_planner::catalog::{self, Overrides};
 
 /// Question of `lint`: a launch file, the cluster it runs on, and measurements of it.
@@ -83,9 +83,9 @@ pub struct LintResult {
     /// Problem on the cluster; none where the file and the cluster do not fit together.
     pub problem: Option<Problem>,
     /// Findings and faster plans.
-    pub report: Report,
+    pub report: LintReport,
     /// Diagnosis of the measured steps.
-    pub verdict: Option<Verdict>,
+    pub verdict: Option<MeasuredDiagnosis>,
     /// Command line that evaluates the plan.
     pub command: String,
 }
@@ -150,10 +150,10 @@ impl LintQuestion {
     }
 }
 
-fn unpriced(imported: &Imported) -> Report {
+fn unpriced(imported: &Imported) -> LintReport {
     let mut findings = imported.findings.clone();
     findings.sort_by_key(|finding| finding.level);
-    Report {
+    LintReport {
         findings,
         evaluation: None,
         footprints: Vec::new(),

@@ -12,9 +12,9 @@ use super::json::{Priced, ProblemDocument, RankMemory};
 use super::table;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::import::{Finding, Imported, Place, Severity};
-use meshwright_frameworks::lint::measured::{Diagnosis, Verdict};
+use meshwright_frameworks::lint::measured::{Diagnosis, MeasuredDiagnosis};
 use meshwright_frameworks::lint::rules::{RULES, named};
-use meshwright_frameworks::lint::{Crossing, Report, Suggestion};
+use meshwright_frameworks::lint::{Crossing, LintReport, Suggestion};
 use meshwright_planner::confidence::Confidence;
 
 /// Table of findings, one per row; positions omit the file name, which is in the title.
@@ -93,7 +93,7 @@ fn line(finding: &Finding, file: &str) -> String {
 }
 
 /// Table of the diagnosed causes of measured steps, one per row.
-pub fn verdict(verdict: &Verdict) -> Sheet {
+pub fn verdict(verdict: &MeasuredDiagnosis) -> Sheet {
     let seconds = |times: &[f64]| times.iter().map(|time| significant(*time)).collect::<Vec<_>>().join(" / ");
     let title = format!(
         "Measured {} s, predicted {} s{}",
@@ -120,12 +120,12 @@ pub fn verdict(verdict: &Verdict) -> Sheet {
 /// Likelihood from which a cause is shown.
 const WORTH_A_LINE: f64 = 0.01;
 
-fn shown(verdict: &Verdict) -> impl Iterator<Item = &Diagnosis> {
+fn shown(verdict: &MeasuredDiagnosis) -> impl Iterator<Item = &Diagnosis> {
     verdict.causes.iter().filter(|cause| cause.likelihood >= WORTH_A_LINE)
 }
 
 /// Sentences about the likely causes and the next measurement to take.
-pub fn next(verdict: &Verdict) -> Sheet {
+pub fn next(verdict: &MeasuredDiagnosis) -> Sheet {
     let mut sheet = Sheet::new("What to measure next", &["cause", "what it means", "measure next"]);
     for cause in shown(verdict) {
         sheet.push([cause.cause.to_owned(), cause.means.to_owned(), cause.next.to_owned()]);
@@ -150,9 +150,9 @@ pub struct LintAnswer<'a> {
     /// Problem on the cluster, if the file defines one.
     pub problem: Option<&'a Problem>,
     /// Findings and faster plans.
-    pub report: &'a Report,
+    pub report: &'a LintReport,
     /// Diagnosis of the measured steps.
-    pub verdict: Option<&'a Verdict>,
+    pub verdict: Option<&'a MeasuredDiagnosis>,
     /// Command line that evaluates the plan.
     pub command: &'a str,
 }
@@ -172,7 +172,7 @@ struct Document<'a> {
     crossings: &'a [Crossing],
     changes: &'a [Suggestion],
     best: Option<Priced>,
-    diagnosis: Option<&'a Verdict>,
+    diagnosis: Option<&'a MeasuredDiagnosis>,
     findings: &'a [Finding],
 }
 

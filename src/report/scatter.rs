@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::markup::xml;
-use meshwright_lab::validate::Point;
+use meshwright_lab::validate::ScoredPoint;
 
 /// Side of the plot in pixels, and the margin for its labels.
 const SIDE: f64 = 640.0;
@@ -15,7 +15,7 @@ const MOE: &str = "#d55e00";
 const BAND: f64 = 0.1;
 
 /// Renders the plot; a point shows its run, figures and error on hover.
-pub fn svg(points: &[Point]) -> String {
+pub fn svg(points: &[ScoredPoint]) -> String {
     let (low, high) = decades(points);
     let place = |seconds: f64| (seconds.log10() - low) / (high - low) * SIDE;
     let x = |seconds: f64| MARGIN + place(seconds);
@@ -86,7 +86,7 @@ pub fn svg(points: &[Point]) -> String {
 }
 
 /// Exponents of the decades that enclose all figures.
-fn decades(points: &[Point]) -> (f64, f64) {
+fn decades(points: &[ScoredPoint]) -> (f64, f64) {
     let logs = || points.iter().flat_map(|point| [point.measured_s.log10(), point.predicted_s.log10()]);
     let low = logs().fold(f64::INFINITY, f64::min).floor();
     let high = logs().fold(f64::NEG_INFINITY, f64::max).ceil();
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn every_run_is_a_point() {
-        let point = |id: &str, moe| Point { id: id.into(), moe, measured_s: 2.0, predicted_s: 1.0, error: -0.5 };
+        let point = |id: &str, moe| ScoredPoint { id: id.into(), moe, measured_s: 2.0, predicted_s: 1.0, error: -0.5 };
         let text = svg(&[point("a<b", true), point("c", false)]);
         assert!(text.contains("a&lt;b: measured 2.0000 s, predicted 1.0000 s, -50.0 %"));
         assert_eq!(text.matches("<circle").count(), 4, "two of them the legend");

@@ -4,7 +4,7 @@
 use crate::random::{Spec, spec};
 use meshwright::cluster::Cluster;
 use meshwright::cost::Costs;
-use meshwright::lint::measured::{Point, Verdict, diagnose};
+use meshwright::lint::measured::{MeasuredDiagnosis, Point, diagnose};
 use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
 use meshwright::stack::Stack;
@@ -52,7 +52,7 @@ fn time(problem: &Problem, plan: &str) -> f64 {
     Costs::new(problem).evaluate_simulated(&plan).step.total().get()
 }
 
-fn verdict(runs: Vec<Run>) -> Verdict {
+fn verdict(runs: Vec<Run>) -> MeasuredDiagnosis {
     let point = |(run, off): (Run, f64)| {
         let measured = Seconds::new(time(&run.truth, run.ran) * (1.0 + off));
         let plan = parse_plan(run.plan, &run.asked).unwrap();
@@ -62,7 +62,7 @@ fn verdict(runs: Vec<Run>) -> Verdict {
     diagnose(&points)
 }
 
-fn told(verdict: &Verdict) -> String {
+fn told(verdict: &MeasuredDiagnosis) -> String {
     let line = |cause: &meshwright::lint::measured::Diagnosis| {
         format!(
             "{} {:.3} ({}, with {:?}) explains {:.2?}",
@@ -74,11 +74,11 @@ fn told(verdict: &Verdict) -> String {
 }
 
 /// The place of a cause in the ranking.
-fn place(verdict: &Verdict, cause: &str) -> usize {
+fn place(verdict: &MeasuredDiagnosis, cause: &str) -> usize {
     verdict.causes.iter().position(|found| found.cause == cause).unwrap_or(usize::MAX)
 }
 
-fn demand(verdict: &Verdict, cause: &str, best: usize) {
+fn demand(verdict: &MeasuredDiagnosis, cause: &str, best: usize) {
     let sum: f64 = verdict.causes.iter().map(|cause| cause.likelihood).sum();
     assert!((sum - 1.0).abs() < 1e-9, "{sum}\n{}", told(verdict));
     assert!(place(verdict, cause) < best, "{cause} is not among the first {best}: {}", told(verdict));

@@ -30,7 +30,7 @@ pub struct Sizes {
 }
 
 impl Sizes {
-    /// Attention heads.
+    /// Number of attention heads.
     pub const fn heads(&self) -> u32 {
         match &self.mixer {
             SharedMixer::Attention(a) => a.heads,

@@ -1,6 +1,6 @@
 //! meshwright in the browser: the question of `plan` and what a page shows beside its answer.
 //!
-//! A page writes a [`Request`] as JSON into the module's memory and reads a reply: `{"ok": …}` or `{"error": "…"}`, whose text is
+//! A page writes a [`PageRequest`] as JSON into the module's memory and reads a reply: `{"ok": …}` or `{"error": "…"}`, whose text is
 //! that of the command line.
 
 #[cfg(target_arch = "wasm32")]
@@ -14,4 +14,4 @@ mod picture;
 mod request;
 mod roofline;
 
-pub use request::{Request, reply};
+pub use request::{PageRequest, reply};

@@ -15,7 +15,7 @@ use meshwright::space::parse_plan;
 /// Request of a page.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Request {
+pub enum PageRequest {
     /// Models, clusters, stacks and frameworks to choose from.
     Catalogue,
     /// Document of `plan --format json`.
@@ -59,13 +59,13 @@ type Reply = Result<Value, Box<dyn Error>>;
 
 /// Reply to a request in JSON: `{"ok": …}` or `{"error": "…"}`.
 pub fn reply(request: &[u8]) -> String {
-    match serde_json::from_slice::<Request>(request).map_err(Box::from).and_then(|request| request.answer()) {
+    match serde_json::from_slice::<PageRequest>(request).map_err(Box::from).and_then(|request| request.answer()) {
         Ok(value) => json!({ "ok": value }).to_string(),
         Err(error) => json!({ "error": error.to_string() }).to_string(),
     }
 }
 
-impl Request {
+impl PageRequest {
     fn answer(&self) -> Reply {
         match self {
             Self::Catalogue => catalogue::catalogue(),

@@ -1,4 +1,4 @@
-//! DeepSpeed with a model of one's own: its JSON and the launcher line.
+//! DeepSpeed with the user's own model code: its JSON and the launcher line.
 
 pub(crate) mod emit;
 pub(crate) mod import;

@@ -18,7 +18,7 @@ pub use request::{EmittedFile, Request};
 
 /// A plan that a framework cannot express.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Refusal {
+pub struct EmitRefusal {
     /// The framework.
     pub framework: &'static Framework,
     /// Obstacles, one line each.
@@ -27,9 +27,9 @@ pub struct Refusal {
     pub nearest: Option<Box<Plan>>,
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for EmitRefusal {}
 
-impl fmt::Display for Refusal {
+impl fmt::Display for EmitRefusal {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         write!(f, "{} cannot run this", self.framework)?;
         for obstacle in &self.obstacles {
@@ -46,7 +46,7 @@ impl fmt::Display for Refusal {
 ///
 /// # Errors
 /// Every obstacle of the plan, each with its reason, and the nearest plan without any. Nothing is approximated.
-pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<EmittedFile>, Refusal> {
+pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<EmittedFile>, EmitRefusal> {
     let evaluation = request.spelled_out();
     let request = &Request { evaluation: &evaluation, ..*request };
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
@@ -60,7 +60,7 @@ pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<Emit
         of_problem.into_iter().chain(limits.plan_obstacles(problem, plan)).chain(of_recipe).chain(of_stages).collect();
     if !obstacles.is_empty() {
         let nearest = if possible { limits.nearest(problem, &near).map(Box::new) } else { None };
-        return Err(Refusal { framework, obstacles, nearest });
+        return Err(EmitRefusal { framework, obstacles, nearest });
     }
-    (framework.emit)(request).map_err(|obstacles| Refusal { framework, obstacles, nearest: None })
+    (framework.emit)(request).map_err(|obstacles| EmitRefusal { framework, obstacles, nearest: None })
 }

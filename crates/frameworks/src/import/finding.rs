@@ -67,22 +67,22 @@ impl Finding {
         Self { rule, level, place: None, message: message.into(), expected: String::new(), step_share: None }
     }
 
-    /// An error.
+    /// Finding of an error.
     pub fn error(rule: &'static str, message: impl Into<String>) -> Self {
         Self::new(rule, Severity::Error, message)
     }
 
-    /// A warning.
+    /// Finding of a warning.
     pub fn warning(rule: &'static str, message: impl Into<String>) -> Self {
         Self::new(rule, Severity::Warning, message)
     }
 
-    /// A note.
+    /// Finding of a note.
     pub fn note(rule: &'static str, message: impl Into<String>) -> Self {
         Self::new(rule, Severity::Note, message)
     }
 
-    /// Says where.
+    /// The finding with its place in the file.
     #[must_use]
     pub fn at(mut self, place: &Place) -> Self {
         self.place = Some(place.clone());

@@ -1,4 +1,4 @@
-//! What a script is read as, without the values of files that it sources.
+//! Import of a followed script, without the values of files that it sources.
 
 use super::context::ImportError;
 use super::imported::Imported;

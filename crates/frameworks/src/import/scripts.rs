@@ -36,7 +36,7 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
     masked(of_run(&ran, context), &ran.hidden)
 }
 
-/// What a script that was followed launches.
+/// Import of the command that a followed script launches.
 fn of_run(ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
     let found = launches(ran);
     let Some(launch) = found.first() else {

@@ -315,7 +315,7 @@ pub fn finding(best: &Evaluation, now: &Evaluation, fits_now: bool) -> Finding {
 }
 
 impl Suggestion {
-    /// In words.
+    /// Finding that names the change and the time that it saves.
     pub fn finding(&self, imported: &Imported, now: &Evaluation) -> Finding {
         let message = if self.makes_it_fit {
             format!(

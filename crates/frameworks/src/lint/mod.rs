@@ -20,7 +20,7 @@ pub use links::Crossing;
 
 /// Findings on the plan of a file.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct LintReport {
     /// Everything found, errors first.
     pub findings: Vec<Finding>,
     /// The price, where the plan is legal.
@@ -45,7 +45,7 @@ pub enum Depth {
 }
 
 /// Looks at what was imported, on a problem made of it.
-pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -> Report {
+pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -> LintReport {
     let costs = Costs::new(problem);
     let mut findings = imported.findings.clone();
     findings.extend(imported.unknown.iter().map(unknown));
@@ -62,7 +62,7 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     let evaluation = priced.then(|| costs.evaluate_simulated(plan));
     let footprints = if priced || space::can_be_sized(plan, problem) { costs.footprints(plan) } else { Vec::new() };
     let mut report =
-        Report { findings, evaluation, footprints, crossings: Vec::new(), changes: Vec::new(), best: None };
+        LintReport { findings, evaluation, footprints, crossings: Vec::new(), changes: Vec::new(), best: None };
     if let Some(evaluation) = &report.evaluation {
         report.findings.push(predicted(problem, evaluation));
         memory(problem, &mut report.findings, evaluation);
@@ -155,7 +155,7 @@ fn memory(problem: &Problem, findings: &mut Vec<Finding>, evaluation: &Evaluatio
     });
 }
 
-impl Report {
+impl LintReport {
     /// Whether there is an error.
     pub fn failed(&self) -> bool {
         self.findings.iter().any(|finding| finding.level == Severity::Error)

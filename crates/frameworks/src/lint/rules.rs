@@ -1,10 +1,10 @@
-//! The rules of `lint`, each with what it holds a file to and where that is written.
+//! Rules of `lint`, each with its requirement and its source.
 
 use meshwright_planner::space::Rejection;
 
-/// A rule.
+/// Rule of `lint`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
-pub struct Rule {
+pub struct LintRule {
     /// Name in findings.
     pub name: &'static str,
     /// Statement that a correct file meets.
@@ -13,8 +13,8 @@ pub struct Rule {
     pub source: &'static str,
 }
 
-const fn rule(name: &'static str, says: &'static str, source: &'static str) -> Rule {
-    Rule { name, says, source }
+const fn rule(name: &'static str, says: &'static str, source: &'static str) -> LintRule {
+    LintRule { name, says, source }
 }
 
 const ARGUMENTS: &str = "Megatron-LM, megatron/training/arguments.py, validate_args";
@@ -23,7 +23,7 @@ const FILE: &str = "the file itself";
 const MODEL: &str = "the cost model (README, how right it is)";
 
 /// All rules: of reading, of legality, of memory, of links, of speed.
-pub const RULES: &[Rule] = &[
+pub const RULES: &[LintRule] = &[
     rule("abbreviation", "A flag is written whole.", "Python argparse, allow_abbrev"),
     rule("assumed-unset", "What a script takes from its environment is given.", FILE),
     rule(
@@ -132,7 +132,7 @@ pub const RULES: &[Rule] = &[
 ];
 
 /// The rule of that name.
-pub fn named(name: &str) -> Option<&'static Rule> {
+pub fn named(name: &str) -> Option<&'static LintRule> {
     RULES.iter().find(|rule| rule.name == name)
 }
 

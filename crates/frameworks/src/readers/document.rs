@@ -73,7 +73,7 @@ pub struct Document {
     root: Node,
     file: String,
     used: RefCell<BTreeSet<String>>,
-    /// What is odd about it.
+    /// Findings about settings that are unused or malformed.
     pub findings: RefCell<Vec<Finding>>,
 }
 
@@ -221,7 +221,7 @@ impl Document {
         self.size(path)
     }
 
-    /// A number.
+    /// Finite number at a path; none where there is none.
     pub fn real(&self, path: &str) -> Option<f64> {
         self.read(path, "a number", |word| word.parse::<f64>().ok().filter(|x| x.is_finite()))
     }

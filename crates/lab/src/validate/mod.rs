@@ -86,7 +86,7 @@ fn ratio(part: usize, whole: usize) -> f64 {
 
 /// Timed run with its prediction.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Point {
+pub struct ScoredPoint {
     /// Name of the run.
     pub id: String,
     /// Whether the model routes tokens to experts.
@@ -138,7 +138,7 @@ pub struct Report {
     /// Measured cells with invalid values, which count as blank.
     pub unmeasured: Vec<Unmeasured>,
     /// Timed and predicted runs, largest error first.
-    pub points: Vec<Point>,
+    pub points: Vec<ScoredPoint>,
 }
 
 /// Scores the samples that pass every filter; `witnesses` are not scored but may contradict scored runs.
@@ -266,12 +266,12 @@ fn too_large(ran: &[PredictedRun]) -> Vec<TooLarge> {
     all
 }
 
-fn points(ran: &[PredictedRun]) -> Vec<Point> {
-    let mut points: Vec<Point> = ran
+fn points(ran: &[PredictedRun]) -> Vec<ScoredPoint> {
+    let mut points: Vec<ScoredPoint> = ran
         .iter()
         .filter_map(|sample| {
             let pair = time_pair(sample)?;
-            Some(Point {
+            Some(ScoredPoint {
                 id: sample.prediction.id.clone(),
                 moe: sample.is_moe(),
                 measured_s: pair.measured,

@@ -26,7 +26,7 @@ pub(super) fn is_whole(setting: &Setting) -> bool {
 /// Reads the cluster of a file, with its device and the settings that apply to the whole.
 pub(super) fn of_file(
     file: ClusterFile,
-    text: &read::Text,
+    text: &read::EntryText,
     whole: &[&Setting],
     sets: &Overrides,
 ) -> Result<Cluster, CatalogError> {

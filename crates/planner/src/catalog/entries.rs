@@ -39,7 +39,7 @@ pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
 }
 
 /// Error of an entry whose values contradict a rule, with the `--set` items that may be the cause.
-fn invalid(text: read::Text, kind: EntryKind, sets: &Overrides, why: &dyn Display) -> CatalogError {
+fn invalid(text: read::EntryText, kind: EntryKind, sets: &Overrides, why: &dyn Display) -> CatalogError {
     let items: Vec<&str> = sets.of(kind).map(|setting| setting.item.as_str()).collect();
     let origin =
         if items.is_empty() { text.origin } else { format!("{} with --set {}", text.origin, items.join(" --set ")) };

@@ -15,11 +15,11 @@ use super::read::fitted;
 /// # Errors
 /// When `like` names no such entry.
 pub(super) fn joined(
-    text: read::Text,
+    text: read::EntryText,
     kind: EntryKind,
     built_in: &'static [(&'static str, &'static str)],
     sets: &Overrides,
-) -> Result<read::Text, CatalogError> {
+) -> Result<read::EntryText, CatalogError> {
     // What is no TOML is reported by its reader, with its line.
     let Ok(mut own) = toml::from_str::<Table>(&text.content) else { return Ok(text) };
     let Some(like) = own.remove("like") else { return Ok(text) };
@@ -40,7 +40,7 @@ pub(super) fn joined(
     }
     join(&mut table, own);
     let content = toml::to_string(&table).map_err(|error| invalid(error.to_string()))?;
-    Ok(read::Text { origin: format!("{} over {kind} `{like}`", text.origin), content, ..text })
+    Ok(read::EntryText { origin: format!("{} over {kind} `{like}`", text.origin), content, ..text })
 }
 
 /// Lays `own` over `table`, key by key.

@@ -13,7 +13,7 @@ use meshwright_engine::cluster::pools::{Pool, PoolFile, PooledCluster, PoolsFile
 type NamedCluster<'n> = dyn Fn(&str) -> Result<Cluster, CatalogError> + 'n;
 
 /// Whether a cluster file defines pools.
-pub fn has_pools(text: &read::Text) -> bool {
+pub fn has_pools(text: &read::EntryText) -> bool {
     toml::from_str::<Table>(&text.content).is_ok_and(|table| table.contains_key("pool"))
 }
 
@@ -22,7 +22,7 @@ pub fn has_pools(text: &read::Text) -> bool {
 /// # Errors
 ///
 /// Names the first error and its pool.
-pub fn read(text: &read::Text, sets: &Overrides, named: &NamedCluster) -> Result<ClusterOrPools, CatalogError> {
+pub fn read(text: &read::EntryText, sets: &Overrides, named: &NamedCluster) -> Result<ClusterOrPools, CatalogError> {
     let (whole, inside): (Vec<&Setting>, Vec<&Setting>) =
         sets.of(EntryKind::Cluster).partition(|setting| is_whole(setting));
     let file: PoolsFile = read::parse(text, inside).map_err(|error| suggest_whole(error, sets))?;
@@ -62,7 +62,7 @@ pub fn read(text: &read::Text, sets: &Overrides, named: &NamedCluster) -> Result
 fn cluster(
     pool: PoolFile,
     (name, source): (&str, &str),
-    (text, named): (&read::Text, &NamedCluster),
+    (text, named): (&read::EntryText, &NamedCluster),
     whole: &[&Setting],
     sets: &Overrides,
 ) -> Result<Cluster, CatalogError> {

@@ -17,7 +17,7 @@ use meshwright_engine::suggest::nearest;
 const MOST_BYTES: u64 = 16 << 20;
 
 /// Text of an entry and its origin.
-pub struct Text {
+pub struct EntryText {
     /// Path or name, for messages.
     pub origin: String,
     /// Folder that relative paths refer to; `None` for built-in entries.
@@ -26,7 +26,7 @@ pub struct Text {
     pub content: String,
 }
 
-impl Text {
+impl EntryText {
     /// Whether the text is built in, not a file of the user's.
     pub const fn is_built_in(&self) -> bool {
         self.folder.is_none()
@@ -44,20 +44,20 @@ pub fn find(
     name: &str,
     folder: Option<&Path>,
     given: Option<&str>,
-) -> Result<Text, CatalogError> {
+) -> Result<EntryText, CatalogError> {
     if let Some(text) = given {
-        return Ok(Text { origin: name.to_owned(), folder: Some(PathBuf::new()), content: text.to_owned() });
+        return Ok(EntryText { origin: name.to_owned(), folder: Some(PathBuf::new()), content: text.to_owned() });
     }
     if let Some((name, text)) = built_in.iter().find(|(known, _)| *known == name) {
         let origin = format!("built-in {kind} `{name}`");
-        return Ok(Text { origin, folder: None, content: (*text).to_owned() });
+        return Ok(EntryText { origin, folder: None, content: (*text).to_owned() });
     }
     let path = folder.map_or_else(|| PathBuf::from(name), |folder| folder.join(name));
     let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
     if is_toml || name.contains(['/', '\\']) || path.is_file() {
         let content = read(&path)?;
         let folder = path.parent().map(Path::to_owned);
-        return Ok(Text { origin: path.display().to_string(), folder, content });
+        return Ok(EntryText { origin: path.display().to_string(), folder, content });
     }
     let names: Vec<&'static str> = built_in.iter().map(|(name, _)| *name).collect();
     Err(CatalogError::Unknown { kind, name: name.to_owned(), nearest: nearest(name, names.iter().copied()), names })
@@ -102,7 +102,7 @@ pub fn read_long(path: &Path, most: u64) -> Result<String, CatalogError> {
 ///
 /// Names line, column and key, or the `--set` that does not fit.
 pub fn parse<'a, T: DeserializeOwned>(
-    text: &Text,
+    text: &EntryText,
     settings: impl IntoIterator<Item = &'a Setting>,
 ) -> Result<T, CatalogError> {
     parse_fitted(text, [], settings)
@@ -114,7 +114,7 @@ pub fn parse<'a, T: DeserializeOwned>(
 ///
 /// Names line, column and key, or the constant or `--set` that does not fit.
 pub fn parse_fitted<'a, T: DeserializeOwned>(
-    text: &Text,
+    text: &EntryText,
     fitted: impl IntoIterator<Item = &'a Constant>,
     settings: impl IntoIterator<Item = &'a Setting>,
 ) -> Result<T, CatalogError> {
@@ -197,7 +197,7 @@ fn bad_value(key: &str, value: &Value) -> Option<String> {
 
 /// Constants of the fit for an entry of the catalogue. The user's own files stay as they are.
 pub fn fitted<'a>(
-    text: &Text,
+    text: &EntryText,
     kind: EntryKind,
     name: &'a str,
     sets: &'a Overrides,

@@ -61,7 +61,7 @@ pub struct NextRun {
 
 /// Diagnosis of a set of measurements.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Verdict {
+pub struct MeasuredDiagnosis {
     /// Predicted step time of each measurement.
     pub predicted_s: Vec<f64>,
     /// Measured step time of each.
@@ -107,7 +107,7 @@ const GRADES: u32 = 16;
 const APART: f64 = 2.0 * OWN;
 
 /// The diagnosis of measurements, each of a legal plan.
-pub fn diagnose(points: &[Point]) -> Verdict {
+pub fn diagnose(points: &[Point]) -> MeasuredDiagnosis {
     let runs = runs(points);
     let candidates: Vec<Candidate> = CAUSES.iter().filter_map(|cause| candidate(cause, &runs)).collect();
     let hypotheses = hypotheses(&candidates, &runs);
@@ -116,7 +116,7 @@ pub fn diagnose(points: &[Point]) -> Verdict {
     let most = offs().fold(f64::NEG_INFINITY, f64::max);
     let spread = most - offs().fold(f64::INFINITY, f64::min);
     let causes = shares(&candidates, &hypotheses, &runs);
-    Verdict {
+    MeasuredDiagnosis {
         within_error: (runs.common >= FREE || most <= COMMON) && spread <= APART * std::f64::consts::SQRT_2,
         next_run: next_run(&candidates, &hypotheses, &runs),
         causes,

@@ -45,7 +45,7 @@ pub(super) fn parallelism(request: &Request) -> FlagGroup {
     group
 }
 
-/// Alike chunks by their number; other layers on the first and the last rank by theirs; others as a layout string of every
+/// Flags of the pipeline: equal chunks by their number; other layers on the first and the last rank by theirs; others as a layout string of every
 /// stage, in model order.
 fn pipeline(request: &Request, group: &mut FlagGroup) {
     let plan = &request.evaluation.plan;

@@ -116,7 +116,7 @@ fn virtual_stages(list: &mut Arguments, pp: u32, model: Option<&Model>, standing
     1
 }
 
-/// Alike chunks where the embedding or the loss stands for a layer of the first or the last; nothing where they do not divide.
+/// Split into equal chunks where the embedding or the loss stands for a layer of the first or the last; nothing where they do not divide.
 fn accounted(layers: u32, standing: [bool; 2], pp: u32, v: u32) -> Option<LayerSplit> {
     let chunks = pp.checked_mul(v).filter(|chunks| *chunks <= MOST_CHUNKS)?;
     let each = (layers + 1).checked_div(chunks).filter(|each| each * chunks == layers + 1)?;

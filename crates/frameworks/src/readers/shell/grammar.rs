@@ -3,7 +3,7 @@
 use super::text::Text;
 
 /// Commands in order, each with what joins it to the one before.
-pub type List = Vec<(Join, Pipeline)>;
+pub type List = Vec<(Join, CommandPipeline)>;
 
 /// Operator before a pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +18,7 @@ pub enum Join {
 
 /// Commands joined by `|`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Pipeline {
+pub struct CommandPipeline {
     /// `!` before it.
     pub negated: bool,
     /// The commands.
@@ -34,7 +34,7 @@ pub struct Redirect {
     pub target: Text,
 }
 
-/// A command.
+/// Command of a shell script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Words, unexpanded; assignments before the name are words too.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::grammar::{Command, Join, List, Pipeline, Script, SyntaxError};
+use super::grammar::{Command, CommandPipeline, Join, List, Script, SyntaxError};
 use super::hidden::Hidden;
 use super::slurm::slurm_variables;
 use super::syntax;
@@ -319,7 +319,7 @@ impl<'a> Shell<'a> {
         Flow::On(status)
     }
 
-    fn pipeline(&mut self, pipeline: &Pipeline) -> Flow {
+    fn pipeline(&mut self, pipeline: &CommandPipeline) -> Flow {
         let mut status = Status::Yes;
         for command in &pipeline.commands {
             match self.command(command) {

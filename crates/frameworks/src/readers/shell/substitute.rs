@@ -1,6 +1,6 @@
 //! Output of `$( … )`, where it does not depend on the machine.
 
-use super::grammar::{Command, Join, Pipeline};
+use super::grammar::{Command, CommandPipeline, Join};
 use super::run::{Shell, Variable};
 use super::text::Text;
 
@@ -11,7 +11,7 @@ impl Shell<'_> {
         let line = raw.line().unwrap_or(1);
         let unresolved = || Text::unresolved(&format!("$({})", raw.plain().trim()), line);
         let Ok(list) = self.read(raw) else { return unresolved() };
-        let Some(((_, Pipeline { commands, .. }), before)) = list.split_last() else { return unresolved() };
+        let Some(((_, CommandPipeline { commands, .. }), before)) = list.split_last() else { return unresolved() };
         let outer = self.variables.clone();
         let said = if self.prepare(before) { self.said(commands, line) } else { None };
         self.variables = outer;
@@ -19,8 +19,8 @@ impl Shell<'_> {
     }
 
     /// Follows what stands before the last command: assignments and `cd`; false where there is anything else.
-    fn prepare(&mut self, before: &[(Join, Pipeline)]) -> bool {
-        before.iter().all(|(join, Pipeline { negated, commands })| {
+    fn prepare(&mut self, before: &[(Join, CommandPipeline)]) -> bool {
+        before.iter().all(|(join, CommandPipeline { negated, commands })| {
             let [Command::Simple { words, .. }] = commands.as_slice() else { return false };
             if *negated || *join == Join::Or {
                 return false;

@@ -1,6 +1,6 @@
 //! The grammar of launch scripts: lists, pipelines, conditionals, loops, functions, arrays, here-documents.
 
-use super::grammar::{Command, Join, List, Pipeline, Script, SyntaxError};
+use super::grammar::{Command, CommandPipeline, Join, List, Script, SyntaxError};
 use super::text::{Glyph, Text};
 
 /// Reads a script; its here-documents are numbered from `base`.
@@ -137,7 +137,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    fn pipeline(&mut self) -> Parsed<Pipeline> {
+    fn pipeline(&mut self) -> Parsed<CommandPipeline> {
         let mut negated = false;
         self.blank(false);
         while self.keyword("!") {
@@ -148,7 +148,7 @@ impl<'a> Parser<'a> {
         loop {
             self.blank(false);
             if !self.starts("|") || self.starts("||") {
-                return Ok(Pipeline { negated, commands });
+                return Ok(CommandPipeline { negated, commands });
             }
             self.at += if self.starts("|&") { 2 } else { 1 };
             self.blank(true);
@@ -369,7 +369,7 @@ impl<'a> Parser<'a> {
     fn function(&mut self, name: String) -> Parsed<Command> {
         let body = match self.command()? {
             Command::Group(body) => body,
-            other => vec![(Join::Then, Pipeline { negated: false, commands: vec![other] })],
+            other => vec![(Join::Then, CommandPipeline { negated: false, commands: vec![other] })],
         };
         Ok(Command::Function { name, body })
     }

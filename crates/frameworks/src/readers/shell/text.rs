@@ -1,6 +1,6 @@
 //! Text that knows of every character on which line it was written, and whether quotes protect it.
 
-/// One character.
+/// Character of a script, with its line and whether it is quoted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Glyph {
     /// The character.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use super::{Import, ImportError};
+use super::{Import, SampleImportError};
 use crate::probe::kernel::{Attention, Fused, Gemm, Kernel, Mask};
 use crate::probe::sample::Sample;
 use meshwright_engine::gpu::{AttentionKernel, Collective, Format};
@@ -20,8 +20,8 @@ use meshwright_engine::kernel::Pass;
 /// # Errors
 ///
 /// The text is not a trace, or has no kernel that the model knows.
-pub fn read(text: &str, gpus_per_node: u64) -> Result<Import, ImportError> {
-    let form = |why: String| ImportError::Form { what: "trace of the PyTorch profiler", why };
+pub fn read(text: &str, gpus_per_node: u64) -> Result<Import, SampleImportError> {
+    let form = |why: String| SampleImportError::Form { what: "trace of the PyTorch profiler", why };
     let trace: Value = serde_json::from_str(text).map_err(|error| form(error.to_string()))?;
     let Some(events) = trace.get("traceEvents").and_then(Value::as_array) else {
         return Err(form("it has no `traceEvents`".into()));

@@ -43,7 +43,7 @@ impl Import {
 
 /// Reason why a file has no samples.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ImportError {
+pub enum SampleImportError {
     /// The file has the wrong format.
     #[error("this is not a valid {what}: {why}")]
     Form {

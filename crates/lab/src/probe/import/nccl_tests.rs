@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Import, ImportError};
+use super::{Import, SampleImportError};
 use crate::probe::kernel::Kernel;
 use crate::probe::sample::Sample;
 use meshwright_engine::gpu::Collective;
@@ -24,8 +24,8 @@ const TIMES: usize = 8;
 /// # Errors
 ///
 /// The text is not such an output, values came out wrong, or the collective is unknown.
-pub fn read(text: &str, hint: &str) -> Result<Import, ImportError> {
-    let form = |why: &str| ImportError::Form { what: "output of nccl-tests", why: why.to_owned() };
+pub fn read(text: &str, hint: &str) -> Result<Import, SampleImportError> {
+    let form = |why: &str| SampleImportError::Form { what: "output of nccl-tests", why: why.to_owned() };
     let named = |text: &str| PROGRAMS.iter().find(|(program, _)| text.contains(program)).map(|(_, op)| *op);
     let Some(op) = text.lines().find_map(named).or_else(|| named(hint)) else {
         return Err(form(
@@ -37,7 +37,7 @@ pub fn read(text: &str, hint: &str) -> Result<Import, ImportError> {
     let mut hosts = BTreeSet::new();
     let mut ranks = 0_u64;
     for (at, line) in text.lines().enumerate() {
-        let place = |why: String| ImportError::Row { row: at + 1, why };
+        let place = |why: String| SampleImportError::Row { row: at + 1, why };
         if let Some((host, device)) = rank_line(line) {
             ranks += 1;
             hosts.insert(host.to_owned());

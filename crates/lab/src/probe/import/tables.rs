@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Import, ImportError};
+use super::{Import, SampleImportError};
 use crate::probe::kernel::{Attention, Fused, Gemm, Kernel, Mask};
 use crate::probe::sample::Sample;
 use meshwright_engine::gpu::{AttentionKernel, Collective, Format};
@@ -45,8 +45,8 @@ impl Row<'_> {
 /// # Errors
 ///
 /// The columns fit no known kind, a row is invalid, or no row is of the device.
-pub fn read(text: &str, device: &str) -> Result<Import, ImportError> {
-    let form = |why: String| ImportError::Form { what: "table of kernel times", why };
+pub fn read(text: &str, device: &str) -> Result<Import, SampleImportError> {
+    let form = |why: String| SampleImportError::Form { what: "table of kernel times", why };
     let mut reader = csv::ReaderBuilder::new().from_reader(text.as_bytes());
     let headers = reader.headers().map_err(|error| form(error.to_string()))?.clone();
     let has = |column: &str| headers.iter().any(|header| header == column);
@@ -57,7 +57,7 @@ pub fn read(text: &str, device: &str) -> Result<Import, ImportError> {
     let mut import = Import { device: Some(device.to_owned()), ..Import::default() };
     let mut devices = BTreeSet::new();
     for (at, record) in reader.records().enumerate() {
-        let place = |why: String| ImportError::Row { row: at + 2, why };
+        let place = |why: String| SampleImportError::Row { row: at + 2, why };
         let record = record.map_err(|error| place(error.to_string()))?;
         let row = Row { headers: &headers, record: &record };
         if !row.text("gpu").eq_ignore_ascii_case(device) {

@@ -42,7 +42,7 @@ pub enum Role {
 
 /// Storage of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Place {
+pub enum TensorPlace {
     /// Memory that the caller provides.
     Given(Role),
     /// No memory: an intermediate between two operations.
@@ -61,7 +61,7 @@ pub struct Tensor {
     /// Type of the elements.
     pub element: Element,
     /// Storage of the elements.
-    pub place: Place,
+    pub place: TensorPlace,
 }
 
 /// Index of a tensor in [`Graph::tensors`].
@@ -160,44 +160,44 @@ impl Graph {
     /// Tensors in the caller's memory, with their bytes.
     pub fn given(&self) -> impl Iterator<Item = (Id, Role, u64)> + '_ {
         self.tensors.iter().enumerate().filter_map(|(id, tensor)| match tensor.place {
-            Place::Given(role) => {
+            TensorPlace::Given(role) => {
                 let each = if tensor.element == Element::Bf16 { 2 } else { 4 };
                 Some((id, role, each * tensor.dims.iter().product::<u64>()))
             }
-            Place::Between | Place::Number(_) => None,
+            TensorPlace::Between | TensorPlace::Number(_) => None,
         })
     }
 
-    pub(super) fn tensor(&mut self, dims: [u64; 4], element: Element, place: Place) -> Id {
+    pub(super) fn tensor(&mut self, dims: [u64; 4], element: Element, place: TensorPlace) -> Id {
         self.tensors.push(Tensor { dims, strides: packed(dims), element, place });
         self.tensors.len() - 1
     }
 
     pub(super) fn input(&mut self, role: Role, dims: [u64; 4], element: Element) -> Id {
-        self.tensor(dims, element, Place::Given(role))
+        self.tensor(dims, element, TensorPlace::Given(role))
     }
 
     /// Transposed view of a \[rows, columns\] tensor, as \[columns, rows\].
     pub(super) fn turned_input(&mut self, role: Role, [sequences, heads, rows, columns]: [u64; 4]) -> Id {
         let dims = [sequences, heads, columns, rows];
         let strides = [heads * rows * columns, rows * columns, 1, columns];
-        self.tensors.push(Tensor { dims, strides, element: Element::Bf16, place: Place::Given(role) });
+        self.tensors.push(Tensor { dims, strides, element: Element::Bf16, place: TensorPlace::Given(role) });
         self.tensors.len() - 1
     }
 
     pub(super) fn between(&mut self, dims: [u64; 4], element: Element) -> Id {
-        self.tensor(dims, element, Place::Between)
+        self.tensor(dims, element, TensorPlace::Between)
     }
 
     pub(super) fn number(&mut self, value: f32) -> Id {
-        self.tensor([1; 4], Element::F32, Place::Number(value))
+        self.tensor([1; 4], Element::F32, TensorPlace::Number(value))
     }
 
     /// Index shifted by `by − less`.
     pub(super) fn moved(&mut self, index: Id, by: u64, less: u64) -> Id {
         let dims = self.tensors[index].dims;
         [(Each::Add, by), (Each::Sub, less)].into_iter().fold(index, |index, (each, by)| {
-            let by = self.tensor([1; 4], Element::I32, Place::Number(by as f32));
+            let by = self.tensor([1; 4], Element::I32, TensorPlace::Number(by as f32));
             let out = self.between(dims, Element::I32);
             self.each(each, index, Some(by), out)
         })
@@ -223,7 +223,7 @@ impl Graph {
     pub(super) fn turned(&mut self, x: Id) -> Id {
         let Tensor { dims: [sequences, heads, rows, columns], strides: [far, head, row, column], .. } = self.tensors[x];
         let (dims, strides) = ([sequences, heads, columns, rows], [far, head, column, row]);
-        self.tensors.push(Tensor { dims, strides, element: Element::Bf16, place: Place::Between });
+        self.tensors.push(Tensor { dims, strides, element: Element::Bf16, place: TensorPlace::Between });
         let out = self.tensors.len() - 1;
         self.operations.push(Operation::Turn { x, out });
         out

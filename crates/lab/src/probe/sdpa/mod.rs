@@ -9,4 +9,4 @@ mod graph;
 mod tests;
 
 pub use attention::kernels;
-pub use graph::{Each, Element, Graph, Id, Operation, Place, Role, Tensor};
+pub use graph::{Each, Element, Graph, Id, Operation, Role, Tensor, TensorPlace};

@@ -86,9 +86,9 @@ fn memory(graph: &Graph, known: &dyn Fn(Role) -> Option<Memory>) -> Vec<Memory> 
     let of = |tensor: &Tensor| {
         let size = tensor.dims.iter().product::<u64>() as usize;
         let memory = match tensor.place {
-            Place::Given(role) => known(role).unwrap_or_else(|| vec![f64::NAN; size]),
-            Place::Between => vec![f64::NAN; size],
-            Place::Number(value) => vec![f64::from(value)],
+            TensorPlace::Given(role) => known(role).unwrap_or_else(|| vec![f64::NAN; size]),
+            TensorPlace::Between => vec![f64::NAN; size],
+            TensorPlace::Number(value) => vec![f64::from(value)],
         };
         assert_eq!(memory.len(), size);
         memory

@@ -9,7 +9,7 @@ use sys::{
 };
 
 use super::descriptor::{Address, Descriptor, Handle, Raw, done};
-use crate::probe::sdpa::{Each, Element, Graph, Operation, Place, Role, Tensor};
+use crate::probe::sdpa::{Each, Element, Graph, Operation, Role, Tensor, TensorPlace};
 use crate::probe::source::ProbeError;
 
 /// Alignment of every tensor in bytes, which the driver's allocations satisfy.
@@ -142,11 +142,11 @@ const fn unique(id: usize) -> i64 {
 /// Bit patterns of the scalars on the host.
 fn numbers(graph: &Graph) -> Vec<(i64, Box<u32>)> {
     let number = |(id, tensor): (usize, &Tensor)| match tensor.place {
-        Place::Number(value) if tensor.element == Element::I32 => {
+        TensorPlace::Number(value) if tensor.element == Element::I32 => {
             Some((unique(id), Box::new((value as i32).cast_unsigned())))
         }
-        Place::Number(value) => Some((unique(id), Box::new(value.to_bits()))),
-        Place::Given(_) | Place::Between => None,
+        TensorPlace::Number(value) => Some((unique(id), Box::new(value.to_bits()))),
+        TensorPlace::Given(_) | TensorPlace::Between => None,
     };
     graph.tensors.iter().enumerate().filter_map(number).collect()
 }
@@ -168,8 +168,8 @@ fn tensor((id, tensor): (i64, &Tensor)) -> Result<Descriptor, ProbeError> {
         .with(Name::CUDNN_ATTR_TENSOR_STRIDES, &strides.map(u64::cast_signed))?
         .with(Name::CUDNN_ATTR_TENSOR_UNIQUE_ID, &[id + 1])?
         .with(Name::CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, &[ALIGNED])?
-        .with(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[place == Place::Between])?
-        .with(Name::CUDNN_ATTR_TENSOR_IS_BY_VALUE, &[matches!(place, Place::Number(_))])?
+        .with(Name::CUDNN_ATTR_TENSOR_IS_VIRTUAL, &[place == TensorPlace::Between])?
+        .with(Name::CUDNN_ATTR_TENSOR_IS_BY_VALUE, &[matches!(place, TensorPlace::Number(_))])?
         .finished("a tensor")
 }
 
