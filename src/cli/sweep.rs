@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use super::effort::{EffortArgs, EffortLimits};
 use super::files::ForceArgs;
 use super::format::OutputFormat;
+use super::launch_files::written;
 use super::output::talk;
 use super::{Outcome, output};
 use crate::files::Existing;
@@ -19,7 +20,8 @@ use crate::report::{Sheet, page, sweep as sheets, sweep_csv, table};
 use crate::sweep::record::Record;
 use crate::sweep::select::Selection;
 use crate::sweep::store::{self, Done, Expected, Store};
-use crate::sweep::{Shard, Sweep, run};
+use crate::sweep::{Shard, Sweep, run, slurm};
+use meshwright_frameworks::emit::EmittedFile;
 
 /// Arguments of `sweep`.
 #[derive(Debug, clap::Args)]
@@ -41,6 +43,9 @@ pub struct Args {
     shard: Option<Shard>,
     #[command(flatten)]
     effort: EffortArgs,
+    /// Write sweep.sbatch into the folder, a Slurm array of N shards, instead of working through the sweep.
+    #[arg(long, value_name = "N", requires = "out", conflicts_with_all = ["resume", "shard"], value_parser = clap::value_parser!(u32).range(1..))]
+    slurm: Option<u32>,
     /// Number of cheapest options to show, in addition to the Pareto front.
     #[arg(long, value_name = "K", default_value_t = 10)]
     top: usize,
@@ -83,6 +88,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let file = args.file.as_deref().context("a sweep needs its file")?;
     let effort = args.effort.start();
     let sweep = Sweep::read(file)?;
+    if let (Some(shards), Some(out)) = (args.slurm, &args.out) {
+        let script = EmittedFile { name: slurm::SCRIPT.into(), text: slurm::script(file, out, shards) };
+        written(out, &[script], Existing::Keep)?;
+        return Ok(Outcome::Answered);
+    }
     let shard = args.shard.unwrap_or_default();
     let all = shard.options(&sweep);
     talk(&format!(

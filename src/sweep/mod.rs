@@ -23,6 +23,7 @@ mod results;
 pub mod run;
 pub mod select;
 mod shard;
+pub mod slurm;
 pub mod solve;
 pub mod store;
 mod task;
