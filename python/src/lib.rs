@@ -3,12 +3,7 @@
 mod background;
 mod sweep;
 
-use std::path::PathBuf;
-
-use meshwright::question::{
-    BudgetQuestion, EmitQuestion, ExplainQuestion, ImportQuestion, LintQuestion, Noted, PlanQuestion, PredictQuestion,
-    QuestionError as Refusal, ValidateQuestion,
-};
+use meshwright::question::{Noted, QuestionError as Refusal};
 use pyo3::create_exception;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -23,6 +18,9 @@ create_exception!(
 
 /// Document of an answer, and the notes on what was assumed.
 type Document = (String, Vec<String>);
+
+/// Files, each a name and a text, and the notes on what was assumed.
+type Files = (Vec<(String, String)>, Vec<String>);
 
 /// Question that Python wrote as JSON.
 fn asked<Question: DeserializeOwned>(text: &str) -> PyResult<Question> {
@@ -51,7 +49,15 @@ fn prompt<Question: DeserializeOwned + Send + Sync>(
 
 #[pymodule]
 mod _native {
-    use super::*;
+    use std::path::PathBuf;
+
+    use meshwright::question::{
+        BudgetQuestion, EmitQuestion, ExplainQuestion, ImportQuestion, LintQuestion, PlanQuestion, PredictQuestion,
+        ValidateQuestion,
+    };
+    use pyo3::prelude::*;
+
+    use super::{Document, Files, asked, background, document, prompt, refused, sweep};
 
     #[pymodule_export]
     use super::QuestionError;
@@ -81,7 +87,7 @@ mod _native {
 
     /// Files of `emit`, each a name and a text, with notes.
     #[pyfunction]
-    fn emit(py: Python, question: &str) -> PyResult<(Vec<(String, String)>, Vec<String>)> {
+    fn emit(py: Python, question: &str) -> PyResult<Files> {
         let question: EmitQuestion = asked(question)?;
         let answer = background::run(py, None, None, |_| question.answer())?.map_err(|why| refused(&why))?;
         let files = answer.value.map_err(|reasons| refused(&reasons.join("\n")))?;
@@ -143,7 +149,7 @@ mod _native {
     /// Joins results of shards into one file, and gives the document of `sweep --format json`.
     #[pyfunction]
     fn sweep_merge(py: Python, text: &str, origin: &str, files: Vec<PathBuf>, to: PathBuf) -> PyResult<String> {
-        py.detach(|| sweep::merge(text, origin, &files, &to)).map_err(|why| refused(&why))
+        py.detach(move || sweep::merge(text, origin, &files, &to)).map_err(|why| refused(&why))
     }
 
     /// Runs the command line with the arguments of a process, its name first, and returns the exit code.

@@ -23,7 +23,9 @@ pub fn told(files: Noted<FilesOrReasons>) -> Option<Vec<EmittedFile>> {
     match output::noted(files) {
         Ok(files) => Some(files),
         Err(reasons) => {
-            reasons.iter().for_each(|why| output::talk(why));
+            for why in &reasons {
+                output::talk(why);
+            }
             None
         }
     }

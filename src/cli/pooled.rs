@@ -59,7 +59,9 @@ pub fn files(
 ) -> Option<Vec<EmittedFile>> {
     match question::files(framework, pooled, mixtures, recipe) {
         Ok((files, note)) => {
-            note.iter().for_each(|note| output::talk(note));
+            if let Some(note) = &note {
+                output::talk(note);
+            }
             Some(files)
         }
         Err(why) => {
@@ -74,7 +76,9 @@ pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Res
     let answer = match question::mixtures(pooled, plan)? {
         Ok(answer) => answer,
         Err(reasons) => {
-            reasons.iter().for_each(|why| output::talk(why));
+            for why in &reasons {
+                output::talk(why);
+            }
             return Ok(Outcome::NoPlan);
         }
     };

@@ -55,7 +55,7 @@ fn point(item: &str, problem: &Problem, plan: &Plan, efficiency: &mut Option<(f6
         let share = percentage(share)?;
         let mfu = meshwright_engine::cost::Figures::new(&problem, &evaluation).mfu;
         if mfu <= 0.0 {
-            return Err(format!("the device has no peak for the format"));
+            return Err("the device has no peak for the format".to_owned());
         }
         (predicted * (mfu / share), false)
     } else if lower.ends_with('%') {
