@@ -111,7 +111,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
 }
 
 fn lines(predictions: &[Value]) -> String {
-    predictions.iter().map(|prediction| format!("{prediction}\n")).collect()
+    let lines = predictions.iter().map(ToString::to_string);
+    lines.map(|line| line + "\n").collect()
 }
 
 fn cells(prediction: &Value) -> Vec<String> {

@@ -130,7 +130,7 @@ impl Range {
 
     /// Range from above zero, for a count that must be there.
     #[must_use]
-    pub(crate) const fn from_one(self) -> Self {
+    pub(crate) const fn at_least_one(self) -> Self {
         Self { least: 1.0, ..self }
     }
 

@@ -36,7 +36,7 @@ impl Gpu {
             calibrated: _,
         } = self;
         range::check([
-            ("processors", f64::from(processors.value), range::COUNT.from_one()),
+            ("processors", f64::from(processors.value), range::COUNT.at_least_one()),
             ("hbm", hbm.value.get(), range::MEMORY),
             ("hbm_bandwidth", hbm_bandwidth.value.get(), range::BANDWIDTH),
             ("hbm_efficiency", hbm_efficiency.value, range::EFFICIENCY),

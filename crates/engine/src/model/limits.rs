@@ -19,7 +19,7 @@ impl Attention {
             Span::Full => 1,
             Span::Window(keys) | Span::Chunk(keys) => keys,
         };
-        let one = PARTS.from_one();
+        let one = PARTS.at_least_one();
         vec![
             size("heads", self.heads, one),
             size("kv_heads", self.kv_heads, one),
@@ -33,12 +33,12 @@ impl Mla {
     fn sizes(&self) -> Vec<Size> {
         let Self { heads, q_rank, kv_rank, nope_dim, rope_dim, v_dim } = *self;
         vec![
-            size("heads", heads, PARTS.from_one()),
+            size("heads", heads, PARTS.at_least_one()),
             size("q_rank", q_rank, PARTS),
-            size("kv_rank", kv_rank, PARTS.from_one()),
+            size("kv_rank", kv_rank, PARTS.at_least_one()),
             size("nope_dim", nope_dim, PARTS),
             size("rope_dim", rope_dim, PARTS),
-            size("v_dim", v_dim, PARTS.from_one()),
+            size("v_dim", v_dim, PARTS.at_least_one()),
         ]
     }
 }
@@ -47,8 +47,8 @@ impl Mamba {
     fn sizes(&self) -> Vec<Size> {
         let Self { heads, head_dim, groups, state, conv_kernel, conv_bias: _, proj_bias: _ } = *self;
         vec![
-            size("heads", heads, PARTS.from_one()),
-            size("head_dim", head_dim, PARTS.from_one()),
+            size("heads", heads, PARTS.at_least_one()),
+            size("head_dim", head_dim, PARTS.at_least_one()),
             size("groups", groups, PARTS),
             size("state", state, PARTS),
             size("conv_kernel", conv_kernel, PARTS),
@@ -60,10 +60,10 @@ impl DeltaNet {
     fn sizes(&self) -> Vec<Size> {
         let Self { key_heads, value_heads, key_dim, value_dim, conv_kernel } = *self;
         vec![
-            size("key_heads", key_heads, PARTS.from_one()),
-            size("value_heads", value_heads, PARTS.from_one()),
-            size("key_dim", key_dim, PARTS.from_one()),
-            size("value_dim", value_dim, PARTS.from_one()),
+            size("key_heads", key_heads, PARTS.at_least_one()),
+            size("value_heads", value_heads, PARTS.at_least_one()),
+            size("key_dim", key_dim, PARTS.at_least_one()),
+            size("value_dim", value_dim, PARTS.at_least_one()),
             size("conv_kernel", conv_kernel, PARTS),
         ]
     }
@@ -72,9 +72,9 @@ impl DeltaNet {
 impl Moe {
     fn sizes(&self) -> Vec<Size> {
         vec![
-            size("experts", self.experts, PARTS.from_one()),
-            size("top_k", self.top_k, PARTS.from_one()),
-            size("intermediate", self.intermediate, WIDTH.from_one()),
+            size("experts", self.experts, PARTS.at_least_one()),
+            size("top_k", self.top_k, PARTS.at_least_one()),
+            size("intermediate", self.intermediate, WIDTH.at_least_one()),
             size("shared_intermediate", self.shared_intermediate, WIDTH),
             size("group_limit", self.group_limit, PARTS),
             size("dense_intermediate", self.dense_intermediate, WIDTH),
@@ -142,7 +142,7 @@ impl Model {
     pub(super) fn check_ranges(&self) -> Result<(), OutOfRange> {
         range::check([
             ("hidden", f64::from(self.hidden), HIDDEN),
-            ("vocab", f64::from(self.vocab), WIDTH.from_one()),
+            ("vocab", f64::from(self.vocab), WIDTH.at_least_one()),
             ("seq_len", f64::from(self.seq_len), SEQUENCE),
             ("learned_positions", f64::from(self.learned_positions), WIDTH),
             ("layers", self.order.len() as f64, LAYERS),

@@ -267,10 +267,8 @@ impl Model {
                 }
                 Mixer::Attention(_) | Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => {}
             }
-            if let Some(moe) = layer.moe() {
-                if moe.top_k > moe.experts {
-                    return size(format!("top_k {} is over the {} experts", moe.top_k, moe.experts));
-                }
+            if let Some(moe) = layer.moe().filter(|moe| moe.top_k > moe.experts) {
+                return size(format!("top_k {} is over the {} experts", moe.top_k, moe.experts));
             }
         }
         Ok(())

@@ -41,8 +41,8 @@ impl<L: Language> Snippet<L> {
     }
 
     /// The code as text.
-    pub fn as_str(&self) -> &str {
-        &self.code
+    pub fn into_text(self) -> String {
+        self.code
     }
 }
 
@@ -102,11 +102,11 @@ mod tests {
     #[test]
     fn values_become_literals() {
         let shell: Snippet<Shell> = snippet!("a --b {} ${C:-{}}", "x y", 3_u32);
-        assert_eq!(shell.as_str(), "a --b 'x y' ${C:-3}");
+        assert_eq!(shell.into_text(), "a --b 'x y' ${C:-3}");
         let python: Snippet<Python> = snippet!("{}.x = [{}, {}]", Snippet::name("a-b"), true, "\"\n");
-        assert_eq!(python.as_str(), r#"a_b.x = [True, "\"\n"]"#);
+        assert_eq!(python.into_text(), r#"a_b.x = [True, "\"\n"]"#);
         let yaml: Snippet<Yaml> = snippet!("a: {}", false);
-        assert_eq!(yaml.as_str(), "a: false");
+        assert_eq!(yaml.into_text(), "a: false");
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
             ("(exit())", "\"(exit())\""),
             ("bf16", "\"bf16\""),
         ] {
-            assert_eq!(Snippet::<Python>::value(word).as_str(), code);
+            assert_eq!(Snippet::<Python>::value(word).into_text(), code);
         }
     }
 }

@@ -21,7 +21,7 @@ impl<L: Language> Lines<L> {
 
     /// Adds code, and a line end.
     pub fn line(&mut self, code: Snippet<L>) {
-        self.fixed_part(code.as_str());
+        self.fixed_part(&code.into_text());
     }
 
     /// Adds code of this program's own source, and a line end.

@@ -256,7 +256,6 @@ fn cell_error(error: csv::Error, record: &csv::StringRecord, header: &csv::Strin
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use crate::runs::read;
 
     const HEADER: &str = "id,framework,gpu,gpus_total,layers,hidden,heads,vocab,seq_len,tp,pp,global_batch,mood";

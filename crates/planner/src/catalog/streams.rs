@@ -103,7 +103,7 @@ mod tests {
     #[cfg(unix)]
     #[test]
     fn devices_are_read() {
-        let mut bytes = [1; 200_000];
+        let mut bytes = vec![1; 200_000];
         open(Path::new("/dev/zero")).unwrap().read_exact(&mut bytes).unwrap();
         assert!(bytes.iter().all(|byte| *byte == 0));
         assert_eq!(open(Path::new("/dev/null")).unwrap().read(&mut bytes).unwrap(), 0);

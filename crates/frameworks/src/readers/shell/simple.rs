@@ -23,7 +23,9 @@ impl Shell<'_> {
         }
         let words: Vec<Text> = raw[assignments..].iter().flat_map(|word| self.fields(word)).collect();
         if self.sourced > 0 {
-            words.iter().for_each(|word| self.hide(word));
+            for word in &words {
+                self.hide(word);
+            }
         }
         let Some(name) = words.first().map(Text::plain) else { return Flow::On(Status::Yes) };
         let document = heredoc
