@@ -17,6 +17,7 @@ const LAYERS: &[&str] = &[
     "model",
     "gpu",
     "cluster",
+    "transport",
     "schedule",
     "split",
     "stack",

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// Folder below the root, and the name of its list.
-const FOLDERS: [(&str, &str); 8] = [
+const FOLDERS: [(&str, &str); 9] = [
     ("models", "MODELS"),
     ("clusters", "CLUSTERS"),
     ("clusters/fits", "FITS"),
@@ -14,6 +14,7 @@ const FOLDERS: [(&str, &str); 8] = [
     ("clusters/layouts", "LAYOUTS"),
     ("clusters/prices", "PRICES"),
     ("clusters/stacks", "STACKS"),
+    ("clusters/transports", "TRANSPORTS"),
 ];
 
 fn main() {

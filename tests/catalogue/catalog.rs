@@ -320,7 +320,7 @@ fn a_fit_that_does_not_fit_says_where() {
         ("gpu.h100-sxm.hbm_eficiency", "0.7", "unknown field `hbm_eficiency`"),
         ("gpu.h100-sxm.hbm_efficiency", "7.0", "from 0.001 to 1"),
         ("gpu.h100-sxm.hbm_efficiency", "-0.5", "0 or more"),
-        ("cluster.x.y", "1", "must start with `gpu.` or `stack.`"),
+        ("cluster.x.y", "1", "must start with `gpu.`, `stack.` or `transport.`"),
         ("stack.nemo-25", "1", "must name a value"),
     ] {
         let error = fit_of(&constant(key, value)).unwrap_err().to_string();

@@ -20,5 +20,6 @@ pub mod split;
 pub mod stack;
 pub mod stages;
 pub mod suggest;
+pub mod transport;
 pub mod units;
 pub mod workload;

@@ -26,12 +26,13 @@ pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
 }
 
 /// Cluster of a row: the device's scale-up domains joined by one network.
-pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu) -> Result<Cluster, Refusal> {
+pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu, shelf: &Shelf) -> Result<Cluster, Refusal> {
     let network = text(row.interconnect_inter.as_ref());
     let bandwidth = match rate(network, f64::from(cells.gpus_per_node)) {
         Some(value) => Sourced { value, source: "published-runs".into() },
         None => gpu.nic.clone(),
     };
+    let transport = shelf.transport(transport(network)).map_err(Refusal::Unsupported)?;
     let cluster = Cluster {
         name: format!("{} × {}", cells.gpus, gpu.name),
         gpus: cells.gpus,
@@ -44,8 +45,8 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu) -> Result<Cluster, Ref
             gpus: cells.gpus.max(gpu.scale_up.gpus),
             bandwidth,
             oversubscription: 1.0,
-            efficiency: 0.85,
-            hop_latency: if network.contains("EFA") { 1.0 } else { 0.5 },
+            efficiency: transport.efficiency,
+            hop_latency: transport.hop_latency,
             in_network_reduction: false,
             latency: meshwright_engine::units::Seconds::ZERO,
         }],
@@ -54,6 +55,17 @@ pub(super) fn cluster(row: &Row, cells: &Cells, gpu: Gpu) -> Result<Cluster, Ref
     };
     cluster.check().map_err(Refusal::Invalid)?;
     Ok(cluster)
+}
+
+/// Name of a network's transport in the catalogue.
+fn transport(network: &str) -> &'static str {
+    if network.contains("EFA") {
+        "efa"
+    } else if network.contains("OmniPath") || network.contains("Omni-Path") {
+        "omni-path"
+    } else {
+        "infiniband"
+    }
 }
 
 /// Bandwidth of one GPU into the network, from text such as `8x400Gb IB`, `1600Gbps RoCE per node`, `400Gb/s per GPU`.

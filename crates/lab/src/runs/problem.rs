@@ -43,7 +43,7 @@ pub(super) fn problem_from(row: &Row, shelf: &Shelf) -> Result<(Problem, Plan), 
     let mut plan = map_plan::plan(row, &cells, release, &model)?;
     let stack = map_stack::stack(row, &cells, release, &gpu, &mut plan, shelf)?;
     let workload = map_stack::workload(row, &cells, release, &model, &stack, format)?;
-    let cluster = map_cluster::cluster(row, &cells, gpu)?;
+    let cluster = map_cluster::cluster(row, &cells, gpu, shelf)?;
     let problem = Problem::new(model, cluster, workload, stack, PROFILE).map_err(|error| match error {
         ProblemError::Format { .. } => Refusal::Unsupported(first_line(&error)),
         ProblemError::Model(_) | ProblemError::Cluster(_) | ProblemError::Workload(_) | ProblemError::Stack(_) => {

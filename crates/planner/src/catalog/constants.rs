@@ -34,7 +34,7 @@ pub struct Fit {
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct Constant {
-    /// Key of the value: `gpu.NAME.key` or `stack.NAME.key`; a trailing `*` in NAME matches anything.
+    /// Key of the value: `gpu.NAME.key`, `stack.NAME.key` or `transport.NAME.key`; a trailing `*` in NAME matches anything.
     pub key: String,
     /// Value, in the form of the file that it overrides.
     pub value: Value,
@@ -80,7 +80,8 @@ impl Constant {
         let kind = match section {
             "gpu" => EntryKind::Gpu,
             "stack" => EntryKind::Stack,
-            _ => return Err("must start with `gpu.` or `stack.`".into()),
+            "transport" => EntryKind::Transport,
+            _ => return Err("must start with `gpu.`, `stack.` or `transport.`".into()),
         };
         let (entry, keys) = rest.split_once('.').unwrap_or((rest, ""));
         let path: Vec<String> = keys.split('.').map(ToOwned::to_owned).collect();

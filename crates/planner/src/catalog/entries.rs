@@ -11,6 +11,7 @@ use meshwright_engine::gpu::Gpu;
 use meshwright_engine::model::{Model, ModelFile};
 use meshwright_engine::money::Market;
 use meshwright_engine::stack::Stack;
+use meshwright_engine::transport::Transport;
 
 /// Names of the built-in models, sorted.
 pub fn model_names() -> Vec<&'static str> {
@@ -122,5 +123,19 @@ pub fn stack(name: &str, sets: &Overrides) -> Result<Stack, CatalogError> {
     match stack.check() {
         Ok(()) => Ok(stack),
         Err(why) => Err(invalid(text, EntryKind::Stack, sets, &why)),
+    }
+}
+
+/// Transport of a network.
+///
+/// # Errors
+/// When there is none of this name, or its file does not make one.
+pub fn transport(name: &str, sets: &Overrides) -> Result<Transport, CatalogError> {
+    let text = read::find(EntryKind::Transport, files::TRANSPORTS, name, None, sets.text(name))?;
+    let transport: Transport =
+        read::parse_fitted(&text, fitted(&text, EntryKind::Transport, name, sets), sets.of(EntryKind::Transport))?;
+    match transport.check() {
+        Ok(()) => Ok(transport),
+        Err(why) => Err(CatalogError::Invalid { origin: text.origin, why }),
     }
 }

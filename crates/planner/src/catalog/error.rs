@@ -15,7 +15,9 @@ pub enum EntryKind {
     Model,
     /// Market: prices, power and failure rates.
     Market,
-    /// Fit: constants laid over devices and stacks.
+    /// Transport of a network.
+    Transport,
+    /// Fit: constants laid over devices, stacks and transports.
     Fit,
 }
 
@@ -27,6 +29,7 @@ impl fmt::Display for EntryKind {
             Self::Stack => "stack",
             Self::Model => "model",
             Self::Market => "market",
+            Self::Transport => "transport",
             Self::Fit => "fit",
         })
     }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 use toml::{Table, Value};
 
 use super::constants::covers;
-use super::entries::{gpu_with, stack};
+use super::entries::{gpu_with, stack, transport};
 use super::error::{CatalogError, EntryKind};
-use super::files::{FITS, GPUS, STACKS};
+use super::files::{FITS, GPUS, STACKS, TRANSPORTS};
 use super::overrides::Overrides;
 use meshwright_engine::suggest::nearest;
 
@@ -22,6 +22,7 @@ fn names(kind: EntryKind) -> Vec<&'static str> {
     let list = match kind {
         EntryKind::Gpu => GPUS,
         EntryKind::Stack => STACKS,
+        EntryKind::Transport => TRANSPORTS,
         EntryKind::Cluster | EntryKind::Model | EntryKind::Market | EntryKind::Fit => &[],
     };
     list.iter().map(|(name, _)| *name).collect()
@@ -51,6 +52,9 @@ impl Fit {
                     EntryKind::Gpu => {
                         drop(gpu_with(name, &sets).map_err(|error| constant.error(error.to_string()))?);
                     }
+                    EntryKind::Transport => {
+                        drop(transport(name, &sets).map_err(|error| constant.error(error.to_string()))?);
+                    }
                     _ => drop(stack(name, &sets).map_err(|error| constant.error(error.to_string()))?),
                 }
             }
@@ -67,7 +71,11 @@ impl Fit {
 pub fn value_at(key: &str, sets: &Overrides) -> Result<Option<Value>, CatalogError> {
     let constant = Constant::plain(key.to_owned(), Value::Boolean(false));
     let (kind, name, path) = constant.parts().map_err(|why| constant.error(why))?;
-    let list = if kind == EntryKind::Gpu { GPUS } else { STACKS };
+    let list = match kind {
+        EntryKind::Gpu => GPUS,
+        EntryKind::Transport => TRANSPORTS,
+        _ => STACKS,
+    };
     let text = read::find(kind, list, name, None, None)?;
     let mut table: Table = read::parse(&text, [])?;
     for fitted in sets.fit().into_iter().flat_map(|fit| fit.of(kind, name)) {

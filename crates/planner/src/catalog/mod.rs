@@ -25,7 +25,9 @@ mod streams;
 mod table_path;
 
 pub use clusters::ClusterOrPools;
-pub use entries::{cluster_names, fit_names, gpu, gpu_names, gpu_with, market, model, model_names, stack, stack_names};
+pub use entries::{
+    cluster_names, fit_names, gpu, gpu_names, gpu_with, market, model, model_names, stack, stack_names, transport,
+};
 pub use error::{CatalogError, EntryKind, nearest_expected};
 pub use json::parse_json;
 pub use machines::{cluster, machine};

@@ -42,12 +42,13 @@ impl Default for Overrides {
     }
 }
 
-const SECTIONS: [(&str, EntryKind); 5] = [
+const SECTIONS: [(&str, EntryKind); 6] = [
     ("cluster", EntryKind::Cluster),
     ("gpu", EntryKind::Gpu),
     ("stack", EntryKind::Stack),
     ("model", EntryKind::Model),
     ("market", EntryKind::Market),
+    ("transport", EntryKind::Transport),
 ];
 
 impl Overrides {
@@ -110,7 +111,10 @@ fn setting(item: &str) -> Result<Setting, CatalogError> {
     let path: Vec<String> = keys.collect();
     let Some(&(_, kind)) = SECTIONS.iter().find(|(name, _)| *name == section) else {
         let near = nearest(&section, SECTIONS.map(|(name, _)| name));
-        return bad(&format!("there is no section `{section}`: cluster, gpu, stack, model and market are"), near);
+        return bad(
+            &format!("there is no section `{section}`: cluster, gpu, stack, model, market and transport are"),
+            near,
+        );
     };
     if path.is_empty() || path.iter().any(String::is_empty) {
         return bad(&format!("the key below `{section}` is missing"), None);
