@@ -19,7 +19,7 @@ use meshwright_lab::fit::{free, report};
 use meshwright_lab::runs::{self, Row};
 use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::{PredictedRun, samples};
-use meshwright_lab::validate::{Report, cross, score};
+use meshwright_lab::validate::{Report, cross, score, sources};
 use meshwright_planner::catalog::{self, Overrides};
 
 /// Arguments of `fit`.
@@ -54,6 +54,9 @@ pub struct Args {
     /// File to write the new fit to.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// File to write the constants fitted without each source to, for `validate --sources`.
+    #[arg(long, value_name = "FILE")]
+    sources: Option<PathBuf>,
     #[command(flatten)]
     force: ForceArgs,
 }
@@ -61,6 +64,7 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     files::check_free(&args.out, args.force.existing())?;
+    files::check_free(&args.sources, args.force.existing())?;
     let filters: Vec<Filter> = args
         .only
         .iter()
@@ -68,14 +72,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
         .collect::<Result<_>>()?;
     let (rows, sets) = args.runs.load()?;
     let before = sets.clone();
-    let mut blocks = match &args.free {
-        Some(path) => {
-            let origin = path.display().to_string();
-            let text = catalog::read_text(path)?;
-            free::blocks(&text).with_context(|| origin)?
-        }
-        None => free::default_blocks()?,
+    let listed = match &args.free {
+        Some(path) => catalog::read_text(path)?,
+        None => free::DEFAULT.to_owned(),
     };
+    let mut blocks = free::blocks(&listed)?;
     if !args.block.is_empty() {
         blocks.retain(|block| args.block.iter().any(|name| block.name.contains(name.as_str())));
     }
@@ -88,7 +89,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
     let fitted = steps::fit(&rows, &sets, &blocks, weights, &counts, &|line| output::talk(line))?;
     let file = args.runs.file_name();
-    let fit = report::fit(sets.fit(), &args.name, &args.date, &fitted, &file);
+    let fit = report::fit(sets.fit(), &args.name, &args.date, &fitted.constants, &file);
     let new = sets.clone().with_fit(Some(fit.clone().into()));
     let scored = |sets: &Overrides, crossed: bool| {
         let predictions = if crossed { cross::predict(&rows, sets) } else { runs::predict_all_with(&rows, sets) };
@@ -99,14 +100,23 @@ pub fn run(args: &Args) -> Result<Outcome> {
         ("after, on the runs fitted to", scored(&new, false)),
         ("after, cross-validated", scored(&new, true)),
     ];
-    output::print(&output::sheets(&[constants(&fitted), effect(&reports, &rows)], OutputFormat::Table)?)?;
+    output::print(&output::sheets(&[constants(&fitted.constants), effect(&reports, &rows)], OutputFormat::Table)?)?;
     output::print(&output::sheets(&[sheets::choice(&reports[2].1)], OutputFormat::Table)?)?;
     if let Some(path) = &args.out {
         let comment = comment(&file, &args.name, &args.date);
         files::write(path, &report::toml(&fit, &comment)?, args.force.existing())?;
     }
+    if let Some(path) = &args.sources {
+        let basis = sources::basis(&args.runs.text()?, &listed, &fit);
+        let text = report::toml(&report::without_sources(&args.name, basis, &fitted), SOURCES)?;
+        files::write(path, &text, args.force.existing())?;
+    }
     Ok(Outcome::Answered)
 }
+
+/// Comment at the top of a file of constants by source.
+const SOURCES: &str = "Constants fitted without the runs of each source of five or more, for `meshwright validate --sources`.\n\
+    Written by `meshwright fit --sources FILE`; `basis` is a digest of the runs and of the constants that are not fitted.";
 
 /// Comment at the top of a fit file.
 fn comment(runs: &str, name: &str, date: &str) -> String {
@@ -153,9 +163,9 @@ fn table<T: serde::de::DeserializeOwned>(path: &Path) -> Result<Vec<T>> {
 
 /// Table of all constants, before and after.
 fn constants(fitted: &[Fitted]) -> Sheet {
-    let mut sheet = Sheet::new("Constants", &["constant", "was", "is", "spread", "runs", "kept"]);
+    let mut sheet = Sheet::new("Constants", &["constant", "was", "is", "spread", "runs"]);
     for one in fitted {
-        let Fitted { placed, value, folds: _, runs, kept } = one;
+        let Fitted { placed, value, folds: _, runs } = one;
         let unit = placed.free.unit.as_deref().map_or_else(String::new, |unit| format!(" {unit}"));
         let factor = if placed.free.factor { " times" } else { "" };
         sheet.push([
@@ -164,7 +174,6 @@ fn constants(fitted: &[Fitted]) -> Sheet {
             format!("{}{unit}{factor}", free::rounded(*value)),
             free::rounded(one.spread()).to_string(),
             runs.to_string(),
-            if *kept { "yes".into() } else { "no: within its spread".into() },
         ]);
     }
     sheet

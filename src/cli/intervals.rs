@@ -3,7 +3,7 @@
 use meshwright_engine::units::percent;
 use std::path::PathBuf;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
@@ -11,9 +11,9 @@ use super::predict::RunsArgs;
 use super::{Outcome, output};
 use crate::report::Sheet;
 use meshwright_lab::validate::calibrate::{calibrate, coverage};
-use meshwright_lab::validate::cross;
 use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::PredictedRun;
+use meshwright_lab::validate::sources::SourceFits;
 use meshwright_planner::catalog::visible;
 use meshwright_planner::confidence::Table;
 
@@ -25,6 +25,9 @@ pub struct Args {
     /// Use only runs with this property, such as framework=megatron.
     #[arg(long, value_name = "COLUMN=VALUE", default_value = "purpose=pretrain")]
     only: Vec<String>,
+    /// Constants fitted without each source, as `fit --sources` wrote them.
+    #[arg(long, value_name = "FILE")]
+    sources: PathBuf,
     /// Name of the table.
     #[arg(long, default_value = "calibrated")]
     name: String,
@@ -48,12 +51,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
         .collect::<Result<_>>()?;
     let (rows, sets) = args.runs.load()?;
     let counts = |sample: &PredictedRun| filters.iter().all(|filter| filter.admits(sample));
-    let Some(table) = calibrate(&rows, &sets, &args.name, &args.date, &counts)? else {
+    let origin = args.sources.display().to_string();
+    let text = std::fs::read_to_string(&args.sources).with_context(|| format!("{origin}: cannot be read"))?;
+    let fits: SourceFits = toml::from_str(&text).with_context(|| origin)?;
+    let Some(table) = calibrate(&rows, &sets, &fits, &args.name, &args.date, &counts) else {
         bail!("{}: too few measured step times and peaks to learn from", args.runs.file_name());
     };
     output::print(&output::sheets(&[classes(&table)], OutputFormat::Table)?)?;
-    if let Some(inside) = coverage(&rows, &cross::predict(&rows, &sets), &counts) {
-        output::talk(&format!("{} of the runs are inside intervals derived without their fold", percent(inside)));
+    if let Some(inside) = coverage(&rows, &sets, &fits, &counts) {
+        output::talk(&format!("{} of the runs are inside intervals derived without their source", percent(inside)));
     }
     output::talk(&format!(
         "plans predicted over {} apart are measured in that order nine times out of ten ({} pairs)",

@@ -42,6 +42,11 @@ impl RunsArgs {
         self.runs.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
     }
 
+    /// Text of the file.
+    pub fn text(&self) -> Result<String> {
+        std::fs::read_to_string(&self.runs).with_context(|| format!("{}: cannot be read", self.runs.display()))
+    }
+
     /// Rows of the file, and the catalogue overrides.
     pub fn load(&self) -> Result<(Vec<Row>, Overrides)> {
         let sets = self.sets()?;

@@ -1,6 +1,6 @@
 //! `meshwright validate`: scores predictions against measured runs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, anyhow};
 
@@ -10,11 +10,12 @@ use super::predict::RunsArgs;
 use super::{Outcome, output};
 use crate::question::validation;
 use crate::report::{scatter, validate as sheets};
-use meshwright_lab::runs;
+use meshwright_lab::runs::{self, Prediction, Row};
 use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::samples;
+use meshwright_lab::validate::sources::{self, SourceFits};
 use meshwright_lab::validate::{cross, score};
-use meshwright_planner::catalog;
+use meshwright_planner::catalog::{self, Overrides};
 
 /// Arguments of `validate`.
 #[derive(Debug, clap::Args)]
@@ -31,6 +32,10 @@ pub struct Args {
     /// Predict each run with the constants fitted without its configuration.
     #[arg(long)]
     cross_validated: bool,
+    /// Predict the runs of each source with the constants fitted without that source, from the file that `fit --sources`
+    /// wrote; runs of sources that it lacks are left out.
+    #[arg(long, value_name = "FILE", conflicts_with = "cross_validated")]
+    sources: Option<PathBuf>,
     /// Number of runs with the largest errors to list.
     #[arg(long, value_name = "K", default_value_t = 10)]
     worst: usize,
@@ -61,8 +66,17 @@ pub fn run(args: &Args) -> Result<Outcome> {
         }
         None => Vec::new(),
     };
-    let predictions =
-        if args.cross_validated { cross::predict(&rows, &sets) } else { runs::predict_all_with(&rows, &sets) };
+    let (rows, predictions) = match &args.sources {
+        Some(path) => without_source(rows, &sets, path)?,
+        None if args.cross_validated => {
+            let predictions = cross::predict(&rows, &sets);
+            (rows, predictions)
+        }
+        None => {
+            let predictions = runs::predict_all_with(&rows, &sets);
+            (rows, predictions)
+        }
+    };
     let report = score(&samples(&rows, &predictions), &filters, &witnesses);
     if let Some(path) = &args.svg {
         files::write(path, &scatter::svg(&report.points), args.force.existing())?;
@@ -71,7 +85,11 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let text = match args.format {
         OutputFormat::Json => validation(&fit, args.cross_validated, &args.only, &report)?,
         OutputFormat::Table | OutputFormat::Markdown | OutputFormat::Csv => {
-            let mut all = vec![sheets::time(&report)];
+            let mut all = Vec::new();
+            if args.sources.is_some() {
+                all.push(sheets::by_source(&report));
+            }
+            all.push(sheets::time(&report));
             if !report.memory.is_empty() {
                 all.push(sheets::memory(&report));
             }
@@ -111,4 +129,13 @@ pub fn run(args: &Args) -> Result<Outcome> {
         report.points.len()
     ));
     Ok(Outcome::Answered)
+}
+
+/// Rows whose source the file of constants has, with their predictions.
+fn without_source(rows: Vec<Row>, sets: &Overrides, path: &Path) -> Result<(Vec<Row>, Vec<Prediction>)> {
+    let origin = path.display().to_string();
+    let text = std::fs::read_to_string(path).with_context(|| format!("{origin}: cannot be read"))?;
+    let fits: SourceFits = toml::from_str(&text).with_context(|| origin)?;
+    let predicted = sources::predict(&rows, sets, &fits);
+    Ok(rows.into_iter().zip(predicted).filter_map(|(row, prediction)| Some((row, prediction?))).unzip())
 }

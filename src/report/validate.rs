@@ -9,7 +9,7 @@ use meshwright_lab::validate::{Oom, Report, TooLarge};
 
 /// Table of step-time errors by class.
 pub fn time(report: &Report) -> Sheet {
-    let columns = ["by", "class", "timed", "predicted", "mean", "median", "p90", "worst", "bias"];
+    let columns = ["by", "class", "timed", "predicted", "mean", "median", "p90", "worst", "bias", "inside 90 %"];
     let mut sheet = Sheet::new("Step time: |predicted / measured - 1|; repeats count once", &columns);
     for class in &report.time {
         let shown =
@@ -24,6 +24,24 @@ pub fn time(report: &Report) -> Sheet {
             shown(|errors| errors.p90_ape),
             shown(|errors| errors.worst_ape),
             shown(|errors| errors.bias),
+            class.inside.map_or_else(String::new, percent),
+        ]);
+    }
+    sheet
+}
+
+/// Table of what the model is worth on a source: errors and coverage over sources, whatever the number of their runs.
+pub fn by_source(report: &Report) -> Sheet {
+    let columns = ["runs", "sources", "median of their mean errors", "mean over runs", "bias", "inside 90 %"];
+    let mut sheet = Sheet::new("Each source predicted with constants fitted without it", &columns);
+    for of in &report.by_source {
+        sheet.push([
+            format!("{}: {}", of.class, of.errors.n),
+            of.sources.to_string(),
+            percent(of.median_of_means),
+            percent(of.errors.mean_ape),
+            percent(of.errors.bias),
+            of.inside.map_or_else(String::new, percent),
         ]);
     }
     sheet

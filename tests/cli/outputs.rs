@@ -20,7 +20,7 @@ fn repository(path: &str) -> String {
 /// A file of runs with a few of the published ones.
 fn few_runs(folder: &Path) -> String {
     let all = std::fs::read_to_string(repository("tests/published/runs.csv")).unwrap();
-    let few: String = all.lines().take(30).map(|line| format!("{line}\n")).collect();
+    let few: String = all.split_inclusive('\n').take(30).collect();
     std::fs::write(folder.join("runs.csv"), few).unwrap();
     "runs.csv".to_owned()
 }
@@ -56,9 +56,10 @@ fn no_command_replaces_a_file_without_force() {
         std::fs::remove_file(&out).unwrap();
         assert_eq!(run(&folder, args).status.code(), Some(0), "{args:?}: a free path needs no --force");
     }
-    for args in [["fit", "--runs"], ["intervals", "--runs"]] {
+    let sources = repository("tests/published/without-source.toml");
+    for args in [&["fit"][..], &["intervals", "--sources", &sources]] {
         std::fs::write(&out, OLD).unwrap();
-        let refused = run(&folder, &[&args[..], &[&runs, "--out", "out"]].concat());
+        let refused = run(&folder, &[args, &["--runs", &runs, "--out", "out"]].concat());
         assert_eq!(refused.status.code(), Some(2), "{args:?}");
         assert!(text(&refused.stderr).contains("out already exists"), "{args:?}: {}", text(&refused.stderr));
     }

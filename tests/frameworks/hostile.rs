@@ -152,7 +152,9 @@ fn written(folder: &Path) -> Vec<(PathBuf, PathBuf)> {
                 let into = folder.join(format!("{kind}-{at}-{of}"));
                 std::fs::create_dir(&into).unwrap();
                 let path = |file: &EmittedFile| into.join(&file.name);
-                files.iter().for_each(|file| std::fs::write(path(file), &file.text).unwrap());
+                for file in &files {
+                    std::fs::write(path(file), &file.text).unwrap();
+                }
                 files.iter().map(path).collect::<Vec<_>>()
             };
             let (odd, plain) = (write("odd", files(case, &format!("a{text}b"))), write("plain", files(case, "a name")));
@@ -194,12 +196,12 @@ fn python_and_bash_read_the_same() {
     let judge = "import ast, sys\nfor line in sys.stdin:\n    odd, plain = line.rstrip('\\n').split('\\t')\n    \
                  trees = [ast.dump(ast.parse(open(path, 'rb').read())) for path in (odd, plain)]\n    \
                  assert trees[0] == trees[1] and len(trees[0]) > 1000, odd\nprint('same')\n";
-    let lines: String = pairs
+    let lines = pairs
         .iter()
         .filter(|(odd, _)| ends(odd, "py"))
         .map(|(odd, plain)| format!("{}\t{}\n", odd.display(), plain.display()))
-        .collect();
-    std::fs::write(folder.join("pairs"), lines).unwrap();
+        .collect::<Vec<_>>();
+    std::fs::write(folder.join("pairs"), lines.concat()).unwrap();
     let list = std::fs::File::open(folder.join("pairs")).unwrap();
     match Command::new("python3").args(["-c", judge]).stdin(list).output() {
         Ok(output) => {

@@ -1,7 +1,5 @@
 //! Groups of a plan on the network: who talks to whom, and through which level.
 
-use std::error::Error;
-
 use serde_json::{Value, json};
 
 use meshwright::collective::{Fabric, Group};
@@ -9,11 +7,7 @@ use meshwright::cost::{Costs, groups};
 use meshwright::plan::Plan;
 
 /// Groups of more than one rank with the outermost level that each crosses, and the levels themselves.
-///
-/// # Errors
-///
-/// A value has no JSON form.
-pub fn groups(costs: &Costs, plan: &Plan) -> Result<Value, Box<dyn Error>> {
+pub fn groups(costs: &Costs, plan: &Plan) -> Value {
     let cluster = costs.problem.cluster();
     let fabric = Fabric::new(cluster, costs.problem.stack());
     let layout = plan.layout;
@@ -46,12 +40,12 @@ pub fn groups(costs: &Costs, plan: &Plan) -> Result<Value, Box<dyn Error>> {
             "oversubscription": level.oversubscription,
         })
     });
-    Ok(json!({
+    json!({
         "domain": cluster.scale_up.gpus,
         "domain_gbps": cluster.scale_up.bandwidth.get() * 8.0 / 1e9,
         "node": cluster.gpus_per_node,
         "gpus": cluster.gpus,
         "levels": levels.collect::<Vec<_>>(),
         "groups": told.collect::<Vec<_>>(),
-    }))
+    })
 }

@@ -81,7 +81,7 @@ impl PageRequest {
                 let (problem, plan) = subject(problem, plan)?;
                 let explanation = Explanation::new(&problem, plan, false);
                 let mut picture = picture::picture(&explanation)?;
-                picture.insert("groups".into(), network::groups(&explanation.costs, &explanation.plan)?);
+                picture.insert("groups".into(), network::groups(&explanation.costs, &explanation.plan));
                 picture.insert("kernels".into(), roofline::kernels(&problem, &explanation.plan)?);
                 Ok(picture.into())
             }

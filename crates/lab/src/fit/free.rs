@@ -8,7 +8,7 @@ use meshwright_planner::catalog::Overrides;
 use meshwright_planner::catalog::fits::Constant;
 
 /// Built-in list of free constants.
-const DEFAULT: &str = include_str!("../../../../clusters/fits/free/2026-11.toml");
+pub const DEFAULT: &str = include_str!("../../../../clusters/fits/free/2026-11.toml");
 
 /// Constants that are fitted together, because the same runs depend on them.
 #[derive(Clone, Debug, Deserialize)]
@@ -33,11 +33,15 @@ pub struct Free {
     pub high: f64,
     /// Standard deviation of the prior, in the unit of the value (or of the factor).
     pub prior: f64,
+    /// Key of the parent's constant, which is the mean of the prior; without one it is the present value.
+    pub toward: Option<String>,
     /// Unit of the value, if it has one.
     pub unit: Option<String>,
     /// Whether it multiplies the values of the keys instead of replacing them.
     #[serde(default)]
     pub factor: bool,
+    /// Mean of the prior, where it is neither the parent's nor the present value.
+    pub mean: Option<f64>,
     /// Physical meaning of the constant.
     pub why: String,
 }
@@ -64,15 +68,6 @@ struct File {
     #[serde(rename = "source")]
     _source: String,
     block: Vec<ConstantBlock>,
-}
-
-/// Free constants of the built-in list.
-///
-/// # Errors
-///
-/// None for the built-in file, which tests read.
-pub fn default_blocks() -> Result<Vec<ConstantBlock>, FreeError> {
-    blocks(DEFAULT)
 }
 
 /// Parses a file of free constants.
@@ -106,6 +101,8 @@ pub struct PlacedConstant {
     pub block: usize,
     /// Value of each key before the fit, in the constant's unit.
     base: Vec<f64>,
+    /// Mean of the prior before the fit, in the constant's unit.
+    mean: f64,
 }
 
 impl PlacedConstant {
@@ -115,8 +112,15 @@ impl PlacedConstant {
     ///
     /// A key names no number of the catalogue.
     pub fn new(free: &Free, block: usize, sets: &Overrides) -> Result<Self, FreeError> {
-        let base = free.keys.iter().map(|key| number_at(key, free.unit.as_deref(), sets)).collect::<Result<_, _>>()?;
-        Ok(Self { free: free.clone(), block, base })
+        let number = |key: &String| number_at(key, free.unit.as_deref(), sets);
+        let base: Vec<f64> = free.keys.iter().map(number).collect::<Result<_, _>>()?;
+        let mean = match (&free.toward, free.mean) {
+            (Some(parent), _) => number(parent)?,
+            (None, Some(mean)) => mean,
+            (None, None) if free.factor => 1.0,
+            (None, None) => base[0],
+        };
+        Ok(Self { free: free.clone(), block, base, mean })
     }
 
     /// Bounds of the value.
@@ -124,9 +128,14 @@ impl PlacedConstant {
         Bounds { low: self.free.low, high: self.free.high }
     }
 
-    /// Starting value: the present value, or a factor of 1.
+    /// Value from which the descent starts: the present value, or a factor of 1.
     pub fn start(&self) -> f64 {
         self.bounds().clamp(if self.free.factor { 1.0 } else { self.base[0] })
+    }
+
+    /// Mean of the prior before the fit.
+    pub fn mean(&self) -> f64 {
+        self.mean
     }
 
     /// Whether all keys have the starting value.
@@ -218,7 +227,7 @@ mod tests {
     fn the_built_in_constants_are_in_the_catalogue() {
         // With what the built-in fit states: the specification leaves some of them out.
         let sets = Overrides::default();
-        for (at, block) in default_blocks().unwrap().iter().enumerate() {
+        for (at, block) in blocks(DEFAULT).unwrap().iter().enumerate() {
             for free in &block.constants {
                 let placed =
                     PlacedConstant::new(free, at, &sets).unwrap_or_else(|error| panic!("{}: {error}", block.name));
@@ -235,6 +244,8 @@ mod tests {
             low: 0.0,
             high: 5.0,
             prior: 0.1,
+            toward: None,
+            mean: None,
             unit: unit.map(ToOwned::to_owned),
             factor,
             why: "a test".into(),

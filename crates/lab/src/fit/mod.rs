@@ -2,10 +2,12 @@
 //! to published runs. Cross-validated by choice: all plans of one model, GPU and sequence are in one fold.
 
 pub mod bounds;
+mod descent;
 pub mod free;
 pub mod report;
 pub mod silicon;
 pub mod steps;
+mod task;
 
 /// Key of the source of constants fitted to runs.
 pub const SOURCE: &str = "published-runs";

@@ -4,15 +4,15 @@ use std::fmt::Write;
 
 use toml::Value;
 
-use super::steps::Fitted;
+use super::steps::{Fitted, StepFit};
+use crate::validate::sources::{SourceFits, Without};
 use meshwright_planner::catalog::fits::{Constant, Fit};
 use meshwright_planner::catalog::visible;
 
-/// Resulting fit: the constants of `before`, then the accepted ones of `fitted`. Where both set one value, the later
+/// Resulting fit: the constants of `before`, then those of `fitted`. Where both set one value, the later
 /// overrides the earlier, which remains as the starting point of the next fit.
 pub fn fit(before: Option<&Fit>, name: &str, date: &str, fitted: &[Fitted], rows: &str) -> Fit {
-    let new: Vec<Constant> =
-        fitted.iter().filter(|fitted| fitted.kept).flat_map(|fitted| constants(fitted, rows)).collect();
+    let new: Vec<Constant> = fitted.iter().flat_map(|fitted| constants(fitted, rows)).collect();
     let stated = before.map_or_else(Vec::new, |fit| fit.constants.clone());
     let constants = stated.into_iter().chain(new).collect();
     Fit { name: name.to_owned(), date: date.to_owned(), source: super::SOURCE.to_owned(), constants }
@@ -40,12 +40,22 @@ fn constants(fitted: &Fitted, rows: &str) -> Vec<Constant> {
         .collect()
 }
 
-/// Fit as TOML, with a comment at the top.
+/// Constants without each source; `basis` is the digest of what the fit is made of.
+pub fn without_sources(name: &str, basis: String, fitted: &StepFit) -> SourceFits {
+    let values = |values: &[f64]| {
+        fitted.constants.iter().zip(values).flat_map(|(one, value)| one.placed.values(*value)).collect()
+    };
+    let without =
+        fitted.sources.iter().map(|one| Without { source: one.source.clone(), values: values(&one.values) }).collect();
+    SourceFits { fit: name.to_owned(), basis, without }
+}
+
+/// Fit, or its constants by source, as TOML with a comment at the top.
 ///
 /// # Errors
 ///
 /// A value has no TOML form.
-pub fn toml(fit: &Fit, comment: &str) -> Result<String, toml::ser::Error> {
+pub fn toml(fit: &impl serde::Serialize, comment: &str) -> Result<String, toml::ser::Error> {
     let mut out = String::new();
     for line in comment.lines() {
         let _ = writeln!(out, "{}", format!("# {}", visible(line)).trim_end());

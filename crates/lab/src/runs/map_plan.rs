@@ -34,7 +34,11 @@ pub(super) fn plan(row: &Row, cells: &Cells, release: Release, model: &Model) ->
     let micro_batches = f64::from(global_batch) / (f64::from(dp) * f64::from(micro_batch));
     let keeps_weights = matches!(
         release,
-        Release::Automodel | Release::Torchtitan | Release::Torchtitan2025 | Release::TorchtitanEager
+        Release::Automodel
+            | Release::FsdpCompiled
+            | Release::Torchtitan
+            | Release::Torchtitan2025
+            | Release::TorchtitanEager
     );
     let pipelined_shards = keeps_weights && zero == ZeroStage::Three && layout.pp > 1;
     Ok(Plan {

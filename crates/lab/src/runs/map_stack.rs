@@ -13,8 +13,16 @@ use meshwright_planner::catalog::Shelf;
 /// Framework family of a row, with its generation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Release {
-    /// Megatron-DeepSpeed, by Microsoft.
+    /// Megatron-DeepSpeed up to 2022, by Microsoft.
     MegatronDeepspeed,
+    /// Megatron-DeepSpeed from 2023 on.
+    MegatronDeepspeed2023,
+    /// DeepSpeed ZeRO 3 up to 2022.
+    Deepspeed2022,
+    /// PyTorch FSDP of no framework in particular, eager.
+    FsdpEager,
+    /// PyTorch FSDP of no framework in particular, with `torch.compile`.
+    FsdpCompiled,
     /// Megatron-LM up to 2021.
     Megatron2021,
     /// Megatron-LM of 2022.
@@ -51,6 +59,10 @@ pub(super) enum Release {
     Core26,
 }
 
+/// Parts of the names of frameworks on Megatron, in lower case.
+const MEGATRON: [&str; 5] = ["megatron", "nemo", "primus", "mindspeed", "modellink"];
+/// Parts of the names of frameworks on JAX, in lower case.
+const JAX: [&str; 8] = ["paxml", "maxtext", "jax", "levanter", "easylm", "t5x", "axlearn", "flax"];
 /// Prefix of framework names that state a commit of Megatron-LM.
 const AT_COMMIT: &str = "Megatron-LM @";
 /// Traffic factor of the AMD submissions' stack of any year, as for 2025.
@@ -63,17 +75,23 @@ const DEEPSPEED_FP16_GRADIENT: f64 = 4.0;
 const ASYNC_TP: f64 = 0.5;
 
 impl Release {
-    /// Release of a row, from its framework and its year or container.
+    /// Release of a row, from its framework and its year or container. Frameworks and releases without runs of their own
+    /// take their parent: PyTorch FSDP (eager or compiled), DeepSpeed, JAX or Megatron of their year.
     pub fn of(row: &Row) -> Self {
         let framework = text(row.framework.as_ref());
         let year = row.year.filter(|year| !year.is_nan()).unwrap_or(2025.0);
         let notes = text(row.notes.as_ref());
         let has = |part: &str| framework.contains(part);
-        if has("DeepSpeed") && has("Transformers") && year >= 2023.0 {
-            Self::Deepspeed2024
-        } else if has("DeepSpeed") {
-            Self::MegatronDeepspeed
-        } else if framework == "Megatron-LM" && year <= 2022.0 {
+        let has_one = |parts: &[&str]| parts.iter().any(|part| framework.to_lowercase().contains(part));
+        if has("DeepSpeed") || has("NeoX") {
+            match (has("Megatron") || has("NeoX"), year < 2023.0) {
+                (true, true) if has("ZeRO-3") => Self::Deepspeed2022,
+                (true, true) => Self::MegatronDeepspeed,
+                (true, false) => Self::MegatronDeepspeed2023,
+                (false, true) => Self::Deepspeed2022,
+                (false, false) => Self::Deepspeed2024,
+            }
+        } else if has_one(&MEGATRON) && year <= 2022.0 {
             if year <= 2021.0 { Self::Megatron2021 } else { Self::Megatron2022 }
         } else if has("foundry") {
             Self::Foundry
@@ -89,7 +107,7 @@ impl Release {
             } else {
                 Self::Torchtitan
             }
-        } else if has("Paxml") || has("MaxText") {
+        } else if has_one(&JAX) {
             Self::Jax
         } else if framework.starts_with(AT_COMMIT) {
             Self::MegatronWithoutOverlap
@@ -99,12 +117,16 @@ impl Release {
             Self::Meta
         } else if framework == "Megatron-LM" && year <= 2024.0 {
             Self::MegatronLm2024
-        } else {
+        } else if framework.is_empty() || has_one(&MEGATRON) {
             match release_year(notes, "container").or_else(|| release_year(framework, "NeMo")).unwrap_or(year) {
                 ..=2024.0 => Self::Core24,
                 2025.0 => Self::Core25,
                 _ => Self::Core26,
             }
+        } else if framework.contains("compile") {
+            Self::FsdpCompiled
+        } else {
+            Self::FsdpEager
         }
     }
 
@@ -118,6 +140,10 @@ impl Release {
             | Self::Core25
             | Self::Core26 => true,
             Self::MegatronDeepspeed
+            | Self::MegatronDeepspeed2023
+            | Self::Deepspeed2022
+            | Self::FsdpEager
+            | Self::FsdpCompiled
             | Self::Deepspeed2024
             | Self::Megatron2021
             | Self::Megatron2022
@@ -136,6 +162,10 @@ impl Release {
     fn stack(self) -> &'static str {
         match self {
             Self::MegatronDeepspeed => "megatron-deepspeed-2022",
+            Self::MegatronDeepspeed2023 => "megatron-deepspeed-2023",
+            Self::Deepspeed2022 => "deepspeed-zero3-2022",
+            Self::FsdpEager => "fsdp-eager-2023",
+            Self::FsdpCompiled => "fsdp-compiled-2024",
             Self::Deepspeed2024 => "deepspeed-2024",
             Self::Megatron2021 => "megatron-2021",
             Self::Megatron2022 => "megatron-2022",
@@ -199,7 +229,7 @@ pub(super) fn stack(
     let (notes, detail) = (text(row.notes.as_ref()), text(row.dtype_detail.as_ref()));
     let old = is_old(row);
     match release {
-        Release::MegatronDeepspeed => {
+        Release::MegatronDeepspeed | Release::MegatronDeepspeed2023 | Release::Deepspeed2022 => {
             if text(row.dtype.as_ref()) == "fp16" {
                 stack.gradient_bytes = Some(DEEPSPEED_FP16_GRADIENT);
             }
@@ -227,6 +257,8 @@ pub(super) fn stack(
         Release::Jax
         | Release::MegatronWithoutOverlap
         | Release::Automodel
+        | Release::FsdpEager
+        | Release::FsdpCompiled
         | Release::Deepspeed2024
         | Release::Megatron2022
         | Release::Internevo

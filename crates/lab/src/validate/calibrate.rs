@@ -1,84 +1,66 @@
-//! Calibration of prediction intervals: cross-validated residuals of scored runs, by class.
+//! Calibration of prediction intervals: residuals of runs that are predicted with constants fitted without their source, by
+//! class.
 //!
-//! The errors for a stack or GPU without data are learnt from those that have data: the constants of every stack (GPU) are
-//! replaced by the median of all, and the runs are predicted with those.
+//! Whoever plans is a source that the constants were not fitted to. The errors on a stack or GPU without data are those of
+//! the runs whose stack or GPU no other source has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::metrics::PredictedPair;
 use super::pairs::{memory_pair, time_pair};
 use super::sample::{PredictedRun, outcome, samples};
+use super::sources::{self, SourceFits};
 use super::{choice, cross};
 use crate::runs::{Prediction, Row};
-use meshwright_planner::catalog::fits::{Constant, Fit, value_at};
-use meshwright_planner::catalog::{CatalogError, Overrides, gpu_names, stack_names};
+use meshwright_planner::catalog::Overrides;
 use meshwright_planner::confidence::table::OfClass;
 use meshwright_planner::confidence::{Apart, LEVELS, Quantiles, RunClass, Table};
 
-/// Fewest runs for the quantiles of a class; a smaller class uses those of a wider one.
-const FEWEST: f64 = 20.0;
+/// Least weight of the runs for the quantiles of a class; a smaller class uses those of a wider one.
+const FEWEST: f64 = 10.0;
 /// Share of pairs that must be in the predicted order for the plans to count as distinguishable.
 const IN_ORDER: f64 = 0.9;
-/// Fitted constants of a stack.
-const OF_STACK: [&str; 3] = ["traffic", "casts", "launches.x86"];
-const OF_GPU: [&str; 6] = [
-    "gemm.bf16.sustained",
-    "gemm.fp8.sustained",
-    "gemm.fp8-block.sustained",
-    "gemm.mxfp8.sustained",
-    "gemm.nvfp4.sustained",
-    "hbm_efficiency",
-];
+/// Exponent of a source's weight in its number of measurements (or pairs): its runs err together.
+const OF_SOURCE: f64 = 0.75;
 
-/// Residual with the class of its run.
-#[derive(Clone, Copy, Debug)]
+/// Residual with the class and the source of its run.
+#[derive(Clone, Debug)]
 struct Residual {
     class: RunClass,
+    source: String,
     ratio: f64,
     weight: f64,
 }
 
-/// Derives the interval table of a fit from runs; `counts` selects the runs.
-///
-/// # Errors
-///
-/// A constant of the catalogue cannot be read.
+/// Derives the interval table of a fit from runs, each predicted with constants fitted without its source; `counts` selects
+/// the runs. `None` without any.
 pub fn calibrate(
     rows: &[Row],
     sets: &Overrides,
+    fits: &SourceFits,
     name: &str,
     date: &str,
     counts: &dyn Fn(&PredictedRun) -> bool,
-) -> Result<Option<Table>, CatalogError> {
-    let mut time = Vec::new();
-    let mut memory = Vec::new();
+) -> Option<Table> {
+    let time = residuals(rows, sets, fits, counts);
     let known = cross::predict(rows, sets);
-    for (known_stack, known_gpu) in [(true, true), (false, true), (true, false), (false, false)] {
-        let sets = strangers(sets, known_stack, known_gpu)?;
-        let predictions = if known_stack && known_gpu { known.clone() } else { cross::predict(rows, &sets) };
-        for sample in samples(rows, &predictions).iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample))
-        {
-            let class = RunClass {
-                experts: sample.is_moe(),
-                known_stack,
-                known_gpu,
-                near_limit: sample.prediction.near_limit.unwrap_or(false),
-            };
-            time.extend(time_pair(sample).map(|pair| residual(class, &pair)));
-            memory.extend(memory_pair(sample).map(|pair| residual(class, &pair)));
-        }
-    }
     let known_samples = samples(rows, &known);
     let admitted: Vec<PredictedRun> =
         known_samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).copied().collect();
-    let mut classes = Vec::new();
-    for class in RunClass::all() {
-        let (Some(time), Some(memory)) = (quantiles(&time, class, true), quantiles(&memory, class, false)) else {
-            return Ok(None);
-        };
-        classes.push(OfClass { class, time, memory });
-    }
-    Ok(Some(Table {
+    // Peaks depend on what a framework allocates, which its source states: the folds hold them as well as sources would.
+    let memory: Vec<Residual> = admitted
+        .iter()
+        .filter_map(|sample| {
+            let class = RunClass { experts: sample.is_moe(), known_stack: true, known_gpu: true, near_limit: false };
+            memory_pair(sample).map(|pair| residual(class, sample.set(), &pair, 1.0))
+        })
+        .collect();
+    let classes = RunClass::all()
+        .map(|class| {
+            Some(OfClass { class, time: quantiles(&time, class, true)?, memory: quantiles(&memory, class, false)? })
+        })
+        .collect::<Option<Vec<OfClass>>>()?;
+    Some(Table {
         name: name.to_owned(),
         date: date.to_owned(),
         source: "published-runs".into(),
@@ -87,11 +69,45 @@ pub fn calibrate(
         gpus: names(&admitted, |prediction| prediction.gpu.clone()),
         apart: apart(&admitted),
         classes,
-    }))
+    })
 }
 
-fn residual(class: RunClass, pair: &PredictedPair) -> Residual {
-    Residual { class, ratio: pair.measured / pair.predicted, weight: pair.weight }
+/// Residuals of step times, by predictions without the run's source. A stack (GPU) counts as known where
+/// another source has runs of it.
+fn residuals(
+    rows: &[Row],
+    sets: &Overrides,
+    fits: &SourceFits,
+    counts: &dyn Fn(&PredictedRun) -> bool,
+) -> Vec<Residual> {
+    let predicted = sources::predict(rows, sets, fits);
+    let (own, predictions): (Vec<Row>, Vec<Prediction>) =
+        rows.iter().cloned().zip(predicted).filter_map(|(row, of)| Some((row, of?))).unzip();
+    let samples = samples(&own, &predictions);
+    let counted: Vec<&PredictedRun> =
+        samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).collect();
+    let elsewhere = |sample: &PredictedRun, of: fn(&Prediction) -> &Option<String>| {
+        counted.iter().any(|other| other.set() != sample.set() && of(other.prediction) == of(sample.prediction))
+    };
+    let mut shares: BTreeMap<&str, f64> = BTreeMap::new();
+    for sample in counted.iter().filter(|sample| sample.measured().is_some()) {
+        *shares.entry(sample.set()).or_default() += sample.weight;
+    }
+    let of = |sample: &&PredictedRun| {
+        let class = RunClass {
+            experts: sample.is_moe(),
+            known_stack: elsewhere(sample, |of| &of.stack),
+            known_gpu: elsewhere(sample, |of| &of.gpu),
+            near_limit: sample.prediction.near_limit.unwrap_or(false),
+        };
+        let share = shares.get(sample.set()).map_or(1.0, |share| share.powf(OF_SOURCE - 1.0));
+        time_pair(sample).map(|pair| residual(class, sample.set(), &pair, share))
+    };
+    counted.iter().filter_map(of).collect()
+}
+
+fn residual(class: RunClass, source: &str, pair: &PredictedPair, share: f64) -> Residual {
+    Residual { class, source: source.to_owned(), ratio: pair.measured / pair.predicted, weight: pair.weight * share }
 }
 
 fn names(samples: &[PredictedRun], name: fn(&Prediction) -> Option<String>) -> Vec<String> {
@@ -105,8 +121,9 @@ fn names(samples: &[PredictedRun], name: fn(&Prediction) -> Option<String>) -> V
     names
 }
 
-/// Quantiles of a class, rounded outwards. With too few runs, distinctions are dropped one after another: first nearness to
-/// the memory limit, then experts.
+/// Quantiles of a class, rounded outwards. With too few measurements, distinctions are dropped one after another: nearness to
+/// the memory limit, experts, then which of stack and GPU is unknown. Intervals where less is known are nowhere narrower than
+/// those where more is.
 fn quantiles(residuals: &[Residual], class: RunClass, by_limit: bool) -> Option<Quantiles> {
     let of = |admits: &dyn Fn(&RunClass) -> bool| -> Vec<(f64, f64)> {
         residuals.iter().filter(|of| admits(&of.class)).map(|of| (of.ratio, of.weight)).collect()
@@ -118,112 +135,79 @@ fn quantiles(residuals: &[Residual], class: RunClass, by_limit: bool) -> Option<
         }),
         of(&|other| same(other) && other.experts == class.experts),
         of(&|other| same(other)),
+        of(&|other| (other.known_stack && other.known_gpu) == (class.known_stack && class.known_gpu)),
+        of(&|_| true),
     ];
     let enough = |ratios: &Vec<(f64, f64)>| ratios.iter().map(|(_, weight)| weight).sum::<f64>() >= FEWEST;
-    let found = candidates.iter().find(|ratios| enough(ratios)).unwrap_or(&candidates[2]);
+    let found = candidates.iter().find(|ratios| enough(ratios)).unwrap_or(&candidates[4]);
     let mut found = Quantiles::of(found)?;
     for (value, level) in found.values.iter_mut().zip(LEVELS) {
         let thousandth = *value * 1e3;
         *value = if level < 0.5 { thousandth.floor() } else { thousandth.ceil() } / 1e3;
     }
+    let better = [(true, true), (class.known_stack, true), (true, class.known_gpu)];
+    for (known_stack, known_gpu) in better {
+        let known = RunClass { known_stack, known_gpu, ..class };
+        if known == class {
+            continue;
+        }
+        let known = quantiles(residuals, known, by_limit)?;
+        for ((value, known), level) in found.values.iter_mut().zip(known.values).zip(LEVELS) {
+            *value = if level < 0.5 { value.min(known) } else { value.max(known) };
+        }
+    }
     Some(found)
 }
 
-/// Overrides that give every stack, or every GPU, the median constants of all, as if it had no data of its own.
-fn strangers(sets: &Overrides, known_stack: bool, known_gpu: bool) -> Result<Overrides, CatalogError> {
-    let mut constants = Vec::new();
-    if !known_stack {
-        constants.extend(medians("stack", &stack_names(), &OF_STACK, sets)?);
-    }
-    if !known_gpu {
-        constants.extend(medians("gpu", &gpu_names(), &OF_GPU, sets)?);
-    }
-    let mut fit = sets.fit().cloned().unwrap_or_else(Fit::empty);
-    fit.constants.extend(constants);
-    Ok(sets.clone().with_fit(Some(fit.into())))
-}
-
-/// Median constants: for every entry that has a value at a key, the median of all entries that do.
-fn medians(section: &str, names: &[&str], keys: &[&str], sets: &Overrides) -> Result<Vec<Constant>, CatalogError> {
-    let mut constants = Vec::new();
-    for key in keys {
-        let mut values: BTreeMap<String, (f64, String)> = BTreeMap::new();
-        for name in names {
-            let full = format!("{section}.{name}.{key}");
-            if let Some(value) = value_at(&full, sets)? {
-                let text = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-                let digits = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-                if let Ok(number) = text[..digits].parse() {
-                    values.insert(full, (number, text[digits..].to_owned()));
-                }
-            }
-        }
-        let mut sorted: Vec<f64> = values.values().map(|(number, _)| *number).collect();
-        sorted.sort_by(f64::total_cmp);
-        let Some(&middle) = sorted.get(sorted.len() / 2) else { continue };
-        constants.extend(values.into_iter().map(|(key, (_, unit))| {
-            let value = if unit.is_empty() {
-                toml::Value::Float(middle)
-            } else {
-                toml::Value::String(format!("{middle}{unit}"))
-            };
-            Constant::plain(key, value)
-        }));
-    }
-    Ok(constants)
-}
-
-/// Least gap g such that of pairs predicted at least g apart, nine of ten are in the predicted order.
+/// Least gap g such that of pairs predicted at least g apart, nine of ten are in the predicted order; pairs weigh by source.
 fn apart(ran: &[PredictedRun]) -> Apart {
-    let mut groups: BTreeMap<String, Vec<(f64, f64)>> = BTreeMap::new();
+    let mut groups: BTreeMap<(&str, String), Vec<(f64, f64)>> = BTreeMap::new();
     for sample in ran {
         if let Some(pair) = time_pair(sample) {
-            groups.entry(choice::name(sample)).or_default().push((pair.predicted, pair.measured));
+            groups.entry((sample.set(), choice::name(sample))).or_default().push((pair.predicted, pair.measured));
         }
     }
-    let mut pairs: Vec<(f64, bool)> = Vec::new();
-    for plans in groups.values() {
+    let mut pairs: Vec<(f64, bool, &str)> = Vec::new();
+    let mut of_source: BTreeMap<&str, f64> = BTreeMap::new();
+    for ((source, _), plans) in &groups {
         for (at, a) in plans.iter().enumerate() {
             for b in &plans[at + 1..] {
                 let (fast, slow) = if a.0 <= b.0 { (a, b) } else { (b, a) };
-                pairs.push((slow.0 / fast.0 - 1.0, fast.1 <= slow.1));
+                pairs.push((slow.0 / fast.0 - 1.0, fast.1 <= slow.1, source));
+                *of_source.entry(source).or_default() += 1.0;
             }
         }
     }
     pairs.sort_by(|a, b| b.0.total_cmp(&a.0));
-    let mut right = 0.0;
-    let mut gap = pairs.first().map_or(0.1, |(gap, _)| *gap);
-    for (at, (predicted, in_order)) in pairs.iter().enumerate() {
-        right += f64::from(u8::from(*in_order));
-        if right / (at as f64 + 1.0) >= IN_ORDER {
+    let (mut right, mut all) = (0.0, 0.0);
+    let mut gap = pairs.first().map_or(0.1, |(gap, _, _)| *gap);
+    for (predicted, in_order, source) in &pairs {
+        let weight = of_source[source].powf(OF_SOURCE - 1.0);
+        right += weight * f64::from(u8::from(*in_order));
+        all += weight;
+        if right / all >= IN_ORDER {
             gap = *predicted;
         }
     }
     Apart { gap: (gap * 1e3).ceil() / 1e3, pairs: pairs.len() as u32 }
 }
 
-/// Share of runs inside intervals derived from other folds.
-pub fn coverage(rows: &[Row], predictions: &[Prediction], counts: &dyn Fn(&PredictedRun) -> bool) -> Option<f64> {
-    let folds = cross::folds(rows);
-    let residuals: Vec<(usize, Residual)> = samples(rows, predictions)
-        .iter()
-        .enumerate()
-        .filter(|(_, sample)| outcome(sample.row) == "ok" && counts(sample))
-        .filter_map(|(at, sample)| {
-            let near_limit = sample.prediction.near_limit.unwrap_or(false);
-            let class = RunClass { experts: sample.is_moe(), known_stack: true, known_gpu: true, near_limit };
-            time_pair(sample).map(|pair| (folds[at], residual(class, &pair)))
-        })
-        .collect();
-    let mut inside = 0.0;
-    let mut all = 0.0;
-    for fold in 0..meshwright_planner::catalog::fits::FOLDS {
-        let rest: Vec<Residual> =
-            residuals.iter().filter(|(of, _)| *of != fold).map(|(_, residual)| *residual).collect();
-        for (_, residual) in residuals.iter().filter(|(of, _)| *of == fold) {
-            let (low, high) = quantiles(&rest, residual.class, true)?.interval();
-            inside += residual.weight * f64::from(u8::from((low..=high).contains(&residual.ratio)));
-            all += residual.weight;
+/// Share of runs inside intervals derived from the residuals of other sources only.
+pub fn coverage(
+    rows: &[Row],
+    sets: &Overrides,
+    fits: &SourceFits,
+    counts: &dyn Fn(&PredictedRun) -> bool,
+) -> Option<f64> {
+    let time = residuals(rows, sets, fits, counts);
+    let sources: BTreeSet<&str> = time.iter().map(|of| of.source.as_str()).collect();
+    let (mut inside, mut all) = (0.0, 0.0);
+    for source in sources {
+        let rest: Vec<Residual> = time.iter().filter(|of| of.source != source).cloned().collect();
+        for of in time.iter().filter(|of| of.source == source) {
+            let (low, high) = quantiles(&rest, of.class, true)?.interval();
+            inside += of.weight * f64::from(u8::from((low..=high).contains(&of.ratio)));
+            all += of.weight;
         }
     }
     (all > 0.0).then(|| inside / all)

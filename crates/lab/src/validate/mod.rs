@@ -1,6 +1,7 @@
 //! Validation of predictions: errors of step time and memory by class, out-of-memory predictions, and regret of choices.
 
 pub mod anomaly;
+mod by_source;
 pub mod calibrate;
 pub mod choice;
 pub mod cross;
@@ -9,6 +10,7 @@ pub mod metrics;
 pub mod omitted;
 mod pairs;
 pub mod sample;
+pub mod sources;
 
 use std::collections::BTreeMap;
 
@@ -22,6 +24,9 @@ use metrics::{Errors, PredictedPair, errors};
 use omitted::{Unmeasured, Unpredicted, unmeasured, unpredicted};
 use sample::{PredictedRun, outcome};
 
+pub use by_source::SourceSummary;
+use by_source::by_source;
+use pairs::inside;
 pub use pairs::{memory_pair, time_pair};
 
 /// Step-time errors of one class of runs.
@@ -35,6 +40,8 @@ pub struct TimeClass {
     pub timed: usize,
     /// Share of the timed runs with a prediction.
     pub coverage: f64,
+    /// Share of the predicted runs inside their 90 % interval.
+    pub inside: Option<f64>,
     /// Errors of the predicted runs.
     #[serde(flatten)]
     pub errors: Option<Errors>,
@@ -119,6 +126,8 @@ pub struct Report {
     pub runs: usize,
     /// Step-time errors by class; the first class is all runs.
     pub time: Vec<TimeClass>,
+    /// Step-time errors of sources: of all runs, of the dense ones, of those with experts.
+    pub by_source: Vec<SourceSummary>,
     /// Memory errors by kind; the first kind is all runs.
     pub memory: Vec<MemoryClass>,
     /// Confusion matrix of out-of-memory predictions.
@@ -155,6 +164,7 @@ pub fn score(samples: &[PredictedRun], filters: &[Filter], witnesses: &[Row]) ->
     Report {
         runs: kept.len(),
         time: time_classes(&ran),
+        by_source: by_source(&ran),
         memory: memory_classes(&ran),
         oom: oom(&kept),
         oom_stated: oom(&kept.iter().filter(|sample| states_recompute(sample)).copied().collect::<Vec<_>>()),
@@ -180,6 +190,8 @@ fn classes(sample: &PredictedRun) -> Vec<(&'static str, String)> {
         ("framework", text(&sample.row.framework)),
         ("stack", sample.prediction.stack.clone().unwrap_or_else(|| "not mapped".into())),
         ("precision", text(&sample.row.dtype)),
+        ("schedule", sample.schedule().to_owned()),
+        ("context parallel", sample.context_parallel().to_owned()),
         ("scale", sample.scale().1.to_owned()),
     ];
     if sample.is_megatron_core() {
@@ -192,7 +204,19 @@ fn classes(sample: &PredictedRun) -> Vec<(&'static str, String)> {
 }
 
 /// Order in which class properties are shown.
-const BY: [&str; 9] = ["all", "experts", "family", "set", "GPU", "framework", "stack", "precision", "scale"];
+const BY: [&str; 11] = [
+    "all",
+    "experts",
+    "family",
+    "set",
+    "GPU",
+    "framework",
+    "stack",
+    "precision",
+    "schedule",
+    "context parallel",
+    "scale",
+];
 
 fn time_classes(ran: &[PredictedRun]) -> Vec<TimeClass> {
     let mut members: BTreeMap<(usize, usize, String), (&'static str, Vec<PredictedRun>)> = BTreeMap::new();
@@ -212,6 +236,7 @@ fn time_classes(ran: &[PredictedRun]) -> Vec<TimeClass> {
                 class,
                 timed: members.len(),
                 coverage: ratio(predicted, members.len()),
+                inside: inside(&members),
                 errors: errors(&members.iter().filter_map(time_pair).collect::<Vec<_>>()),
             }
         })

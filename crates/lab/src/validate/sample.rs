@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 
 use crate::runs::{Prediction, Row};
 
+/// Fewest runs of a source that is judged on its own.
+pub(crate) const FEWEST_RUNS: usize = 5;
+
 /// Run with its prediction.
 #[derive(Clone, Copy, Debug)]
 pub struct PredictedRun<'a> {
@@ -111,7 +114,7 @@ pub(crate) fn fold_of(row: &Row, folds: u32) -> u32 {
 
 /// Salt of the hash, chosen among numbers below 1000 so that folds of the published runs are nearest to equal in size. Only
 /// their sizes were considered.
-const SALT: u32 = 137;
+const SALT: u32 = 75;
 
 fn salted(family: &str, folds: u32, salt: u32) -> u32 {
     fold(&format!("{salt}|{family}"), folds)
@@ -119,10 +122,15 @@ fn salted(family: &str, folds: u32, salt: u32) -> u32 {
 
 /// Fold of a name, by a hash that does not change when others are added or removed (FNV-1a).
 pub fn fold(group: &str, folds: u32) -> u32 {
+    let hash = fnv(group);
+    ((hash ^ (hash >> 32)) % u64::from(folds.max(1))) as u32
+}
+
+/// FNV-1a hash of a text.
+pub(crate) fn fnv(text: &str) -> u64 {
     const OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
     const PRIME: u64 = 0x0100_0000_01b3;
-    let hash = group.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME));
-    ((hash ^ (hash >> 32)) % u64::from(folds.max(1))) as u32
+    text.bytes().fold(OFFSET, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(PRIME))
 }
 
 impl PredictedRun<'_> {
@@ -162,6 +170,20 @@ impl PredictedRun<'_> {
         let gpus = self.row.gpus_total.unwrap_or_default();
         let place = MOST.iter().position(|(most, _)| gpus <= *most).unwrap_or(MOST.len());
         (place, MOST.get(place).map_or("over 2048 GPUs", |(_, name)| name))
+    }
+
+    /// Class of pipeline: none, one chunk a rank, or several.
+    pub fn schedule(&self) -> &'static str {
+        match (self.row.pp.unwrap_or(1.0) > 1.0, self.row.vpp.unwrap_or(1.0) > 1.0) {
+            (false, _) => "no pipeline",
+            (true, false) => "one chunk a rank",
+            (true, true) => "interleaved",
+        }
+    }
+
+    /// Class of context parallelism.
+    pub fn context_parallel(&self) -> &'static str {
+        if self.row.cp.unwrap_or(1.0) > 1.0 { "with" } else { "without" }
     }
 
     /// Kind of memory figure that the source states.
