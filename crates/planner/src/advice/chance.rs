@@ -16,8 +16,8 @@ const NINE_OF_TEN: f64 = 1.281_551_565_544_600_4;
 /// T_i is the predicted step time; `gap` is the predicted difference at which nine of ten measured pairs of one problem were in
 /// the predicted order, so that errors that plans of one problem share are out of it.
 pub fn chances_of_being_best(ranked: &[Evaluation]) -> Vec<f64> {
-    let means: Vec<f64> = ranked.iter().map(|evaluation| evaluation.step.total().get().ln()).collect();
-    let spread = table().apart.gap.ln_1p() / NINE_OF_TEN / std::f64::consts::SQRT_2;
+    let means: Vec<f64> = ranked.iter().map(|evaluation| libm::log(evaluation.step.total().get())).collect();
+    let spread = libm::log1p(table().apart.gap) / NINE_OF_TEN / std::f64::consts::SQRT_2;
     least_of_normals(&means, spread)
 }
 
@@ -35,7 +35,7 @@ fn least_of_normals(means: &[f64], spread: f64) -> Vec<f64> {
             means.iter().map(|mean| 0.5 * libm::erfc((x - mean) / spread / std::f64::consts::SQRT_2)).collect();
         for (at, chance) in chances.iter_mut().enumerate() {
             let z = (x - means[at]) / spread;
-            let density = (-0.5 * z * z).exp() / (spread * (2.0 * std::f64::consts::PI).sqrt());
+            let density = libm::exp(-0.5 * z * z) / (spread * (2.0 * std::f64::consts::PI).sqrt());
             let others: f64 =
                 above.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, share)| share).product();
             *chance += density * others * width;
