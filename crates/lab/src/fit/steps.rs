@@ -57,7 +57,7 @@ pub struct WithoutSource {
 pub struct StepFit {
     /// Constants that runs depend on, and the parents of those.
     pub constants: Vec<Fitted>,
-    /// Values without each source of [`FEWEST_RUNS`] or more.
+    /// Values without each source of `FEWEST_RUNS` or more.
     pub sources: Vec<WithoutSource>,
 }
 
