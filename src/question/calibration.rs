@@ -13,8 +13,9 @@ use meshwright_planner::catalog;
 
 /// Applies a calibration file to a cluster and a stack, and says which figures it replaces.
 pub(super) fn lay_over(path: &Path, cluster: &mut Cluster, stack: &mut Stack) -> Result<String, QuestionError> {
+    let text = catalog::read_long(path, LONGEST)?;
     let mut applied = || -> Result<Calibration, Box<dyn Error>> {
-        let calibration = Calibration::parse(&catalog::read_long(path, LONGEST)?)?;
+        let calibration = Calibration::parse(&text)?;
         let device = catalog::gpu(&calibration.samples.gpu)?;
         calibration.apply(&device.name, cluster, stack)?;
         Ok(calibration)

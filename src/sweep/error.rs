@@ -18,7 +18,7 @@ pub enum SweepError {
         why: String,
     },
     /// A name is not in the catalogue.
-    #[error("{0}")]
+    #[error(transparent)]
     Catalog(#[from] CatalogError),
     /// A value of the sweep is invalid.
     #[error("{key}: {why}")]
@@ -40,7 +40,7 @@ pub enum SweepError {
         axes: String,
     },
     /// A file cannot be written.
-    #[error("{0}")]
+    #[error(transparent)]
     Written(#[from] FileError),
     /// A limit of time or memory was reached before every option was solved.
     #[error(

@@ -13,14 +13,15 @@ fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// Asserts that a command is refused with these words, and writes nothing to stdout.
-fn refused(folder: &Path, args: &[&str], words: &[&str]) {
+/// Refusal of a command that writes nothing to stdout, and says these words.
+fn refused(folder: &Path, args: &[&str], words: &[&str]) -> String {
     let output = run(folder, args);
     let said = text(&output.stderr);
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(2), ""), "{args:?}: {said}");
     for word in words {
         assert!(said.contains(word), "{args:?} does not say `{word}`: {said}");
     }
+    said
 }
 
 const PLAN: [&str; 2] = ["--plan", "tp=4 pp=2"];
@@ -185,7 +186,8 @@ fn every_refusal_names_its_file() {
             }
             let args = with_path(args, path);
             let args: Vec<&str> = args.iter().map(String::as_str).collect();
-            refused(&folder, &args, &[path]);
+            let said = refused(&folder, &args, &[path]);
+            assert_eq!(said.matches(path).count(), 1, "{args:?} names its file more than once: {said}");
         }
     }
     let small = SMALL.replace("\"1 B\"", "\"0 B\"");

@@ -48,7 +48,7 @@ pub struct Problem {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum ProblemError {
     /// The model is invalid.
-    #[error("{0}")]
+    #[error(transparent)]
     Model(#[from] ModelError),
     /// The cluster is invalid.
     #[error("{0}")]

@@ -210,7 +210,7 @@ pub enum ModelError {
         why: String,
     },
     /// A size is outside the range of its kind.
-    #[error("{0}")]
+    #[error(transparent)]
     Range(#[from] OutOfRange),
     /// A size contradicts another.
     #[error("{0}")]

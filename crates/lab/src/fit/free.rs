@@ -50,7 +50,7 @@ pub struct Free {
 #[derive(Debug, thiserror::Error)]
 pub enum FreeError {
     /// The file does not parse.
-    #[error("{0}")]
+    #[error(transparent)]
     Toml(#[from] toml::de::Error),
     /// A constant cannot be fitted.
     #[error("`{key}`: {why}")]

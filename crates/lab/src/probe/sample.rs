@@ -115,7 +115,7 @@ pub struct Samples {
 #[derive(Debug, thiserror::Error)]
 pub enum SamplesError {
     /// The text is not TOML of the expected form.
-    #[error("{0}")]
+    #[error(transparent)]
     Toml(#[from] Box<toml::de::Error>),
     /// A key of `[samples]` names no kernel.
     #[error(transparent)]

@@ -222,7 +222,7 @@ pub enum RunsError {
         most: usize,
     },
     /// A row is not valid CSV: too many or too few cells, or not text.
-    #[error("{0}")]
+    #[error(transparent)]
     Csv(#[from] csv::Error),
 }
 
