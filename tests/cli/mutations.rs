@@ -6,6 +6,8 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use meshwright::plan::text::KEYS;
+
 /// Longest time of one command.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -85,22 +87,8 @@ const WORDS: [&str; 24] = [
     "--wide",
     "--",
 ];
-const KEYS: [&str; 14] = [
-    "tp",
-    "cp",
-    "pp",
-    "dp",
-    "ep",
-    "etp",
-    "vpp",
-    "mbs",
-    "zero",
-    "shard",
-    "recompute=first-",
-    "split=first-",
-    "schedule",
-    "offload-optimizer",
-];
+/// Beginnings of keys of a plan that end in a number.
+const COUNTED: [&str; 2] = ["recompute=first-", "split=first-"];
 const SETS: [&str; 12] = [
     "model.vocab",
     "model.hidden",
@@ -128,7 +116,8 @@ fn line(dice: &mut Dice) -> Vec<String> {
             0 => args.extend([dice.one(&OPTIONS).to_owned(), dice.one(&NUMBERS).to_owned()]),
             1 => args.push(dice.one(&WORDS).to_owned()),
             2 => {
-                let item = format!("{}={}", dice.one(&KEYS), dice.one(&NUMBERS)).replace("-=", "-");
+                let keys = [&KEYS[..], &COUNTED].concat();
+                let item = format!("{}={}", dice.one(&keys), dice.one(&NUMBERS)).replace("-=", "-");
                 args.extend([dice.one(&["--fix", "--forbid", "--plan", "--why-not"]).to_owned(), item]);
             }
             3 => {
