@@ -1,4 +1,4 @@
-//! What the planner would have picked instead of each published layout of 512 GPUs and more:
+//! Picks of the planner beside each published layout of 512 GPUs and more:
 //! `cargo bench --bench published_layouts` writes `docs/published-layouts.md`.
 
 use std::fmt::Write;

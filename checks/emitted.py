@@ -42,7 +42,7 @@ LAUNCHED = {"megatron-bridge": "megatron_bridge.py"}   # what `import` is given;
 
 
 def read_back(binary, case, keys, folder):
-    """What `import` reads otherwise than the plan says."""
+    """Differences between the plan and what `import` reads."""
     path = os.path.join(folder, LAUNCHED.get(case["framework"], case["framework"] + ".sh"))
     done = subprocess.run([binary, "import", path, "--format", "json"], capture_output=True, text=True)
     if not done.stdout:
@@ -134,7 +134,7 @@ def judged(o, framework, items):
 
 
 def options(framework, case, keys):
-    """What the checker needs beside the file."""
+    """Options of the checker for a case."""
     if framework == "megatron":
         return "--arch 10" if re.search(r"b200|b300", case["cluster"]) else ""
     if framework == "deepspeed" and keys["pp"] != "1":

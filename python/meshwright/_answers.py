@@ -33,7 +33,7 @@ class Explanation(Record):
     _kinds = {"problem": Problem, "ranks": Rank}
 
     notes: tuple[str, ...]
-    """What was assumed, in sentences."""
+    """Assumptions of the answer, in sentences."""
     schema: int
     problem: Problem
     runs: bool

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Problem(Record):
-    """What was asked: model, cluster and workload, with every default filled in."""
+    """Problem of a question: model, cluster and workload, with every default filled in."""
 
     __slots__ = ()
 
@@ -125,7 +125,7 @@ class Answer(Record):
     _kinds = {"problem": Problem, "certificate": Certificate}
 
     notes: tuple[str, ...]
-    """What was assumed, in sentences."""
+    """Assumptions of the answer, in sentences."""
     schema: int
     problem: Problem
     tied_with_first: int

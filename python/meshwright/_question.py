@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     """Settings of a plan: `{"tp": 8, "ep": (1, 64)}`, or texts such as `"tp=8"`."""
 
     class WorkloadOptions(TypedDict, total=False):
-        """What one optimizer step does, and the software under it; what is left out takes the command line's default."""
+        """Batch, sequence length and software of one optimizer step; options left out take the command line's defaults."""
 
         gpus: int
         """Number of GPUs, instead of the cluster's own."""

@@ -26,7 +26,7 @@ struct Shared {
 ///
 /// # Errors
 ///
-/// What a signal handler (Ctrl-C) or `progress` raises, once the work has stopped.
+/// Error that a signal handler (Ctrl-C) or `progress` raises, once the work has stopped.
 pub fn run<T: Send>(
     py: Python,
     progress: Option<&Bound<PyAny>>,

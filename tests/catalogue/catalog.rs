@@ -75,7 +75,7 @@ fn every_source_is_known() {
     assert!(unknown.is_empty(), "{unknown:?}");
 }
 
-/// What a host holds is said with the file's source or with one of its own; a setting takes the place of either.
+/// Capacity of a host: from the file with its source or one of its own; a setting replaces either.
 #[test]
 fn host_memory_has_the_source_of_its_file_or_its_own() {
     let of = |name: &str, set: &[&str]| {

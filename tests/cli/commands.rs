@@ -435,7 +435,7 @@ fn pools_are_answered_for_or_refused() {
     }
 }
 
-/// What a plan leaves on hosts is refused where it is over their memory, and told where nobody said what they hold.
+/// Memory that a plan places on hosts: refused over their capacity, and named where the capacity is unknown.
 #[test]
 fn hosts_of_unknown_memory_are_told_of() {
     let fixed = ["--fix", "pp=1", "--fix", "zero=3", "--fix", "recompute=none", "--fix", "offload-activations=1"];

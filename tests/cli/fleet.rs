@@ -1,4 +1,4 @@
-//! What to buy: the program against plain reckoning, and the ready sweeps.
+//! Choice of a fleet: the integer program against enumeration, and the sweeps of the repository.
 
 use std::fmt::Write;
 use std::ops::ControlFlow;
@@ -206,7 +206,7 @@ impl Cluster<'_> {
     }
 }
 
-/// What a random problem limits.
+/// Limits of a random problem.
 #[derive(Debug, Default)]
 struct Limits {
     finish: f64,

@@ -39,7 +39,7 @@ fn the_main_job() {
     expect_file!["goldens/plan.txt"].assert_eq(&report(&["plan", "llama3-405b", "h100-24576"]));
 }
 
-/// What the README shows of the main job is what it prints; "…" stands for what is left out.
+/// README shows the output of its first command; "…" stands for lines left out.
 #[test]
 fn the_readme_shows_the_main_job() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -41,7 +41,7 @@ fn code(output: &Output, code: i32) {
 const PLANS: [&str; 5] = ["--for", "llama3-8b", "dgx-h100-8", "--top", "2"];
 const VERIFY: [&str; 5] = ["verify", "llama3-8b", "dgx-h100-8", "--top", "2"];
 
-/// What an H100 that is `slower` in its products would have recorded for the top plans.
+/// Samples of the top plans on an H100 whose GEMMs are slower by a factor.
 fn record(folder: &Path, slower: f64) -> Samples {
     let rehearsal = [&["measure", "--quick", "--probe", "model", "--out", "rehearsal.toml"], &PLANS[..]].concat();
     code(&run(folder, &rehearsal), 0);

@@ -20,7 +20,7 @@ use meshwright::validate::sample::{PredictedRun, samples};
 use meshwright::validate::sources::{self, SourceFits, basis};
 use meshwright::validate::{Report, cross, score};
 
-/// What a headline figure may move by before it counts: it is shown to a tenth of a per cent.
+/// Smallest change of a headline figure that counts: figures are shown to a tenth of a per cent.
 const SHOWN: f64 = 0.000_5;
 
 fn path(name: &str) -> PathBuf {
@@ -444,7 +444,7 @@ fn constants_by_source_are_fresh() {
     );
 }
 
-/// The same figures whether the library scores with the fit's folds, or the runs are few: a sanity check of the scorer.
+/// Sanity check of the scorer: a perfect model has no error.
 #[test]
 fn a_perfect_model_would_have_no_error() {
     let rows: Vec<Row> = rows().into_iter().filter(|row| row.step_time_canon_s.is_some()).collect();

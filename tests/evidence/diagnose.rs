@@ -214,7 +214,7 @@ fn good_on_16_and_bad_on_128() {
     }
 }
 
-/// What one time alone cannot tell apart is not told apart.
+/// Causes that one time cannot tell apart are named together.
 #[test]
 fn one_time_leaves_much_open() {
     let problem = small(128).problem();

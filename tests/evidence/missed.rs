@@ -17,7 +17,7 @@ use meshwright::validate::{Report, choice, memory_pair, time_pair};
 /// Fewest runs that a list of step times names.
 const FEWEST: usize = 10;
 
-/// What is known of runs that are far off.
+/// Causes of runs that are predicted badly.
 pub struct Causes {
     all: Vec<Cause>,
     missing: RefCell<Vec<String>>,
@@ -26,13 +26,13 @@ pub struct Causes {
 struct Cause {
     /// A run, or the beginning of the names of many: `nanotron-*`.
     run: String,
-    /// What of it is off: `time`, `memory`, `fits` or `choice`.
+    /// Quantity that is wrong: `time`, `memory`, `fits` or `choice`.
     of: String,
     kind: Kind,
     words: String,
 }
 
-/// What stands behind a cause.
+/// Evidence of a cause.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Kind {
     /// Other runs contradict it, whatever is predicted.
@@ -80,7 +80,7 @@ impl Causes {
         self.all.iter().find(named).or_else(|| self.all.iter().find(|cause| cause.of == of && cause.is_of(run)))
     }
 
-    /// What is known of a run's step time.
+    /// Cause of the error of a run's step time.
     pub fn of_time(&self, run: &str) -> Option<&str> {
         self.find(run, "time").map(|cause| cause.words.as_str())
     }

@@ -183,7 +183,7 @@ fn what_cannot_be_said_is_refused_with_a_way_out() {
     assert!(err(&illegal).contains("does not run"), "{}", err(&illegal));
 }
 
-/// What is refused names a plan that runs.
+/// Refusal of a plan, and the plan that it names instead.
 fn way_out(framework: &str, model: &str, plan: &str) -> (String, String) {
     let refused = run(&["emit", framework, model, "dgx-h100-64", "--plan", plan]);
     let text = err(&refused);

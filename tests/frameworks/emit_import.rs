@@ -1,4 +1,4 @@
-//! What is written for a framework reads back as the same plan.
+//! Emitted files read back as their plan.
 
 use crate::random::{Numbers, Spec, ends, plans, spec, spelled_out};
 use meshwright::catalog::{self, Overrides};

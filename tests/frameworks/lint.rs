@@ -290,7 +290,7 @@ fn an_imported_model_is_a_file_that_explain_reads() {
     assert_eq!(run(&args).status.code(), Some(2), "nothing is overwritten without --force");
 }
 
-/// What was not read counts as 1, and may be what makes it fit: running out of memory is then no error of the file.
+/// A degree that was not read counts as 1 and may be what makes the plan fit: running out of memory is then no error of the file.
 #[test]
 fn a_plan_that_was_not_wholly_read_does_not_run_out_of_memory() {
     let degrees = "--pipeline-model-parallel-size 1 --global-batch-size 512";

@@ -24,7 +24,7 @@ fn stub(name: &str, definitions: &[&str]) -> PathBuf {
     folder
 }
 
-/// The same as a device that works, with a compiler.
+/// Stub of a device that works, with a compiler.
 fn device(name: &str, definitions: &[&str]) -> PathBuf {
     let folder = stub(name, &[&["INIT=0", "DEVICES=1"], definitions].concat());
     if definitions.iter().any(|definition| definition.starts_with("COMPILER")) {

@@ -272,7 +272,7 @@ fn a_better_machine_never_makes_the_best_plan_worse() {
     }
 }
 
-/// The same by the words of the command line.
+/// A faster NIC through `--set` makes no plan slower.
 #[test]
 fn set_a_faster_nic() {
     let slow = spec("llama3-70b", "h100-512", "nemo-25", 512, 8192).set("cluster.nic=200 Gb/s");

@@ -56,7 +56,7 @@ fn close(a: f64, b: f64) -> bool {
     (a - b).abs() <= ROUNDING * b.abs()
 }
 
-/// Both prices without their plans, bit for bit.
+/// Text of a step time and its footprints without their plan, bit for bit.
 fn bits(evaluation: &Evaluation, footprints: &[Footprint]) -> String {
     format!("{:?} {:?} {footprints:?}", evaluation.step, evaluation.footprint)
 }

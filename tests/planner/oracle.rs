@@ -43,7 +43,7 @@ fn options(stager: &Stager, kind: usize) -> Vec<LayerOption> {
     kept
 }
 
-/// What is minimised.
+/// Quantity to minimise.
 enum Measure<'a> {
     Slowest,
     Chain(&'a Path),
@@ -64,7 +64,7 @@ impl<'a> Assignment<'a> {
         Self { stager, items: kinds_in_order(model), options, stages: stager.plan().layout.pp as usize }
     }
 
-    /// What a stage takes whatever its layers.
+    /// Time of a stage without its layers.
     fn ends(&self, stage: usize) -> Vec<StageTime> {
         let mut ends = vec![self.stager.maxima().1];
         ends.extend((stage == 0).then(|| self.stager.embedding().1));
@@ -72,7 +72,7 @@ impl<'a> Assignment<'a> {
         ends
     }
 
-    /// What a pass of these times adds to a measure of a stage, seconds.
+    /// Contribution of a pass of these times to a measure of a stage, seconds.
     fn weigh(measure: &Measure, stage: usize, time: &StageTime) -> f64 {
         match measure {
             Measure::Slowest => (time.forward + time.backward).get(),

@@ -402,7 +402,7 @@ fn stages_on_pools_are_those_of_trying_all() {
     assert!(fitting >= 12, "{fitting} fit, {refused} do not");
 }
 
-/// The same of ranks with several stages; and where only the bound is asked, no split is faster than that.
+/// Ranks with several stages equal an exhaustive search; where only the bound is asked, no split is faster than it.
 #[test]
 fn several_stages_a_rank_on_pools_are_those_of_trying_all() {
     let mut compared = 0;

@@ -138,7 +138,7 @@ export function ask<T>(request: object): Promise<T> {
 
 export interface Sensitivity { optimum: Priced; changes: Changed[] }
 
-/** What each change does to the optimum; in the background, since it solves dozens of problems. */
+/** Effect of each change on the optimum; in the background, since it solves dozens of problems. */
 export function sensitivity(question: Question): Promise<Sensitivity> {
     return changes.ask<Noted>({ ask: "plan", question: planQuestion(question, true) }).then(({ document }) => {
         const told = JSON.parse(document) as PlanDocument;

@@ -11,7 +11,7 @@ const LARGEST_BYTES = 2_000_000;
 
 export interface LaunchText { name: string; text: string }
 
-/** What a file describes, by its name and its keys. */
+/** Kind of a dropped file, by its name and its keys. */
 function kind(name: string, text: string): "model" | "cluster" | "launch" {
     if (name.endsWith(".json") && /"(model_type|architectures|hidden_size|n_embd)"/.test(text)) return "model";
     if (!name.endsWith(".toml")) return name === "config.json" ? "model" : "launch";

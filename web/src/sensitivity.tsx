@@ -1,4 +1,4 @@
-/** What each change does to the best plan: a tornado. */
+/** Effect of each change on the best plan: a tornado. */
 
 import * as Plot from "@observablehq/plot";
 import { useEffect, useState } from "preact/hooks";

@@ -150,7 +150,7 @@ impl Costs<'_> {
         cost
     }
 
-    /// Both parts as one layer, with what only the whole has: adapters, the host floor, recomputation.
+    /// Layer of the two parts, with what only the whole has: adapters, the host floor, recomputation.
     pub(super) fn joined(&self, kind: usize, plan: &Plan, mixing: &LayerCost, feeding: &LayerCost) -> LayerCost {
         let layer = &self.problem.model().kinds[kind];
         let mut cost = mixing.plus(feeding);

@@ -14,11 +14,11 @@ pub(crate) trait Language: Clone + Debug {
     fn truth(value: bool) -> &'static str;
 }
 
-/// Bash.
+/// Bash, quoted with single quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Shell;
 
-/// Python.
+/// Python, with string literals of double quotes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Python;
 

@@ -102,7 +102,7 @@ impl Block {
         Self { plain: ShapeCost { layers, ends: mixing.ends } }
     }
 
-    /// Both parts priced for a single plan.
+    /// Block of both parts, priced for a single plan.
     pub fn of(costs: &Costs, plan: &Plan) -> Self {
         Self::new(costs, plan, &Mixing::new(costs, plan), &Feeding::new(costs, plan))
     }
