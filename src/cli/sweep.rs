@@ -46,6 +46,8 @@ pub struct Args {
     /// Write sweep.sbatch into the folder, a Slurm array of N shards, instead of working through the sweep.
     #[arg(long, value_name = "N", requires = "out", conflicts_with_all = ["resume", "shard"], value_parser = clap::value_parser!(u32).range(1..))]
     slurm: Option<u32>,
+    #[command(flatten)]
+    force: ForceArgs,
     /// Number of cheapest options to show, in addition to the Pareto front.
     #[arg(long, value_name = "K", default_value_t = 10)]
     top: usize,
@@ -90,7 +92,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let sweep = Sweep::read(file)?;
     if let (Some(shards), Some(out)) = (args.slurm, &args.out) {
         let script = EmittedFile { name: slurm::SCRIPT.into(), text: slurm::script(file, out, shards) };
-        written(out, &[script], Existing::Keep)?;
+        written(out, &[script], args.force.existing())?;
         return Ok(Outcome::Answered);
     }
     let shard = args.shard.unwrap_or_default();
@@ -107,8 +109,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         return answer(&sweep, &Selection::of_all(records), None, args.top, args.format);
     };
     let own = [folder.join(store::file_name(shard)), folder.join(store::file_name(shard)).with_extension("part")];
-    // what stands beside results of this sweep was made from them
-    let existing = Existing::from_force(own.iter().any(|path| path.exists()));
+    // what stands beside results of this sweep was made from them; results themselves are never replaced
+    let of_this_sweep = own.iter().any(|path| path.exists());
+    let existing = if of_this_sweep { Existing::Replace } else { args.force.existing() };
     if shard.of == 1 {
         kept(&REPORTS.map(|name| folder.join(name)), existing)?;
     }

@@ -163,6 +163,8 @@ fn shards_of_a_slurm_array_merge_to_the_same_bytes() {
     let script = array.join("sweep.sbatch");
     assert!(std::fs::read_to_string(&script).unwrap().contains("\n#SBATCH --array=1-2\n"));
     assert_eq!(run(&[&file, "--out", array.to_str().unwrap(), "--slurm", "3"]).status.code(), Some(2), "one is there");
+    well(&[&file, "--out", array.to_str().unwrap(), "--slurm", "3", "--force"]);
+    well(&[&file, "--out", array.to_str().unwrap(), "--slurm", "2", "--force"]);
     let bin = Path::new(env!("CARGO_BIN_EXE_meshwright")).parent().unwrap();
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap());
     let task = |index: &str| {
