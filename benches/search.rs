@@ -122,7 +122,7 @@ const CHOICES: [(&str, &[&str]); 10] = [
     ("order", &["tp-cp-ep-dp-pp", "tp-cp-ep-pp-dp"]),
 ];
 
-/// A thousand questions about one problem, no two alike: each choice fixed, each forbidden, then two of different keys fixed
+/// A thousand questions about one problem, all different: each choice fixed, each forbidden, then two of different keys fixed
 /// together, then one fixed and another forbidden.
 fn questions() -> Vec<Restrictions> {
     let all: Vec<(usize, String)> = CHOICES

@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_merge_writes_when_all_is_there_and_alike_only() {
+    fn a_merge_writes_only_complete_and_identical_results() {
         let folder = tempfile::tempdir().unwrap();
         let file = |name: &str, records: &[Record]| {
             let path = folder.path().join(name);

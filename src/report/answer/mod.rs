@@ -84,9 +84,9 @@ pub fn table(problem: &Problem, advice: &Advice, most_terms: usize) -> Sheet {
 /// Settings that all plans share and that are not a launcher's default, in words; empty if there are none.
 pub fn shared(advice: &Advice) -> String {
     let plans: Vec<&Evaluation> = advice.ranking.evaluations.iter().collect();
-    let alike = columns::all().filter(|setting| !setting.differs(&plans));
+    let shared = columns::all().filter(|setting| !setting.differs(&plans));
     let words: Vec<String> =
-        alike.filter_map(|setting| plans.iter().find_map(|evaluation| (setting.words)(&evaluation.plan))).collect();
+        shared.filter_map(|setting| plans.iter().find_map(|evaluation| (setting.words)(&evaluation.plan))).collect();
     words.join(", ")
 }
 

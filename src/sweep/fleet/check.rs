@@ -88,7 +88,7 @@ pub fn fleet(
                 let mut left = copies[k];
                 while left > 0 {
                     let runs: Vec<u32> = column.runs.iter().zip(&open).map(|(own, open)| (*own).min(*open)).collect();
-                    let alike = if runs == column.runs {
+                    let identical = if runs == column.runs {
                         let room =
                             runs.iter().zip(&open).filter(|(own, _)| **own > 0).map(|(own, open)| open / own).min();
                         left.min(room.unwrap_or(left)).max(1)
@@ -97,7 +97,7 @@ pub fn fleet(
                     };
                     if runs.iter().any(|&runs| runs > 0) {
                         for (open, own) in open.iter_mut().zip(&runs) {
-                            *open -= own * alike;
+                            *open -= own * identical;
                         }
                         let to = column.from + super::column::busy(candidate, &runs);
                         let tokens: f64 = sweep
@@ -106,10 +106,10 @@ pub fn fleet(
                             .zip(&runs)
                             .map(|(task, runs)| task.tokens.get() * f64::from(*runs))
                             .sum();
-                        let cost = candidate.cost(&runs) * f64::from(alike);
-                        lines.push(line(alike, &runs, to, tokens * f64::from(alike), cost));
+                        let cost = candidate.cost(&runs) * f64::from(identical);
+                        lines.push(line(identical, &runs, to, tokens * f64::from(identical), cost));
                     }
-                    left -= alike;
+                    left -= identical;
                 }
             }
         }

@@ -13,24 +13,24 @@ use super::slot::{Pass, Slot};
 /// memory is the largest `Σ count·A`. If the micro-batches are not whole, or the schedule does not run, there is one
 /// moment: [`in_flight`] of every chunk.
 pub fn peak_moments(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<Vec<f64>>> {
-    let unlike = schedule.distinct_ranks(pp);
-    let held = (pp * schedule.virtual_stages() / unlike) as usize;
+    let distinct = schedule.distinct_ranks(pp);
+    let held = (pp * schedule.virtual_stages() / distinct) as usize;
     let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0;
     let lists = if whole && pp > 1 { ops(schedule, pp, micro_batches as u32) } else { None };
     if let Some(lists) = lists {
-        return lists.iter().map(|list| moments(list, unlike, held)).collect();
+        return lists.iter().map(|list| moments(list, distinct, held)).collect();
     }
     let share = f64::from(schedule.virtual_stages()) / held as f64;
     let each = |rank| in_flight(schedule, rank, pp, micro_batches) * share;
     (0..pp).map(|rank| vec![vec![each(rank); held]]).collect()
 }
 
-fn moments(list: &[Slot], unlike: u32, held: usize) -> Vec<Vec<f64>> {
+fn moments(list: &[Slot], distinct: u32, held: usize) -> Vec<Vec<f64>> {
     let mut now = vec![0.0_f64; held];
     let mut most: Vec<Vec<f64>> = Vec::new();
     let mut grew = false;
     for op in list.iter().flat_map(|slot| slot.ops()) {
-        let chunk = (op.stage / unlike) as usize;
+        let chunk = (op.stage / distinct) as usize;
         match op.pass {
             Pass::Forward => {
                 now[chunk] += 1.0;

@@ -94,11 +94,11 @@ fn ranks(values: &[f64]) -> Vec<f64> {
     let mut ranks = vec![0.0; values.len()];
     let mut from = 0;
     while from < order.len() {
-        let alike = order[from..].iter().take_while(|&&at| values[at] <= values[order[from]]).count();
-        for &at in &order[from..from + alike] {
-            ranks[at] = from as f64 + f64::midpoint(alike as f64, 1.0);
+        let ties = order[from..].iter().take_while(|&&at| values[at] <= values[order[from]]).count();
+        for &at in &order[from..from + ties] {
+            ranks[at] = from as f64 + f64::midpoint(ties as f64, 1.0);
         }
-        from += alike;
+        from += ties;
     }
     ranks
 }
