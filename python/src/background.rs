@@ -7,7 +7,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use meshwright::advice::Control;
+use meshwright::search::Control;
 use pyo3::prelude::*;
 
 /// Interval at which signals are handled and progress is passed on.

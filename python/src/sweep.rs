@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use meshwright::advice::Control;
 use meshwright::files::Existing;
 use meshwright::question::SweepAnswer;
+use meshwright::search::Control;
 use meshwright::sweep::record::Record;
 use meshwright::sweep::select::Selection;
 use meshwright::sweep::store::{self, Done, Expected};

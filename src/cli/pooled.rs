@@ -2,8 +2,10 @@
 
 use anyhow::{Result, bail};
 
+use super::effort::EffortLimits;
 use super::format::OutputFormat;
 use super::plan_args::Args;
+use super::progress::Progress;
 use super::{Outcome, launch_files, output};
 use crate::files::Existing;
 use crate::question::{self, Minimised};
@@ -18,7 +20,14 @@ pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) 
     refuse(args)?;
     let restrictions = args.plans.restrictions(framework, &pooled.joined()[0])?;
     let options = SearchOptions { top: args.plans.top as usize, restrictions };
-    let answer = pooled.answer(&options);
+    let effort = EffortLimits::new(args.plans.time_limit, args.plans.memory_limit);
+    let progress = Progress::new();
+    let answer = pooled.answer(&options, &|done, all| {
+        progress.at(done, all);
+        effort.control()
+    });
+    progress.finish();
+    effort.talk();
     let text = match args.format {
         OutputFormat::Json => pools_document::json(pooled, &answer)?
             .with_arguments(&args.problem.resolved_over_pools(pooled, framework))?
@@ -73,7 +82,8 @@ pub fn files(
 
 /// Runs `explain` on pools: all distributions of one plan, with the fastest in detail; without a plan, the best mixture.
 pub fn explain(pooled: &Pooled, plan: Option<&str>, format: OutputFormat) -> Result<Outcome> {
-    let answer = match question::mixtures(pooled, plan)? {
+    let effort = EffortLimits::new(None, None);
+    let answer = match question::mixtures(pooled, plan, &|_, _| effort.control())? {
         Ok(answer) => answer,
         Err(reasons) => {
             for why in &reasons {
@@ -113,7 +123,6 @@ fn refuse(args: &Args) -> Result<()> {
         ("--sensitivity", plans.sensitivity, "it changes a single cluster, but there are several pools"),
         ("--allow-idle", plans.allow_idle, "all GPUs of all pools are used; make a pool smaller instead"),
         ("--place", plans.place.place.is_some(), "hosts are listed pool by pool"),
-        ("--time-limit", plans.time_limit.is_some(), "the search over pools has no time limit"),
     ];
     let chosen = "layers of stages on pools are always optimised, those of replicas never";
     let asked = asked

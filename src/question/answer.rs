@@ -14,9 +14,8 @@ use crate::report::{placed, pools_document};
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::{self as frameworks, Framework};
-use meshwright_planner::advice::Control;
 use meshwright_planner::refine::ranking::RefinedEntry;
-use meshwright_planner::search::{ChangedOptimum, SearchOptions};
+use meshwright_planner::search::{ChangedOptimum, Control, SearchOptions};
 
 /// Question of `plan`: what to train on what, and which plans to rank.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -66,7 +65,7 @@ impl PlanQuestion {
             Subject::Pools(pooled) => {
                 self.plans.check_ranges()?;
                 let restrictions = self.plans.restrictions(framework, &pooled.joined()[0])?;
-                let answer = pooled.answer(&SearchOptions { top: self.plans.top as usize, restrictions });
+                let answer = pooled.answer(&SearchOptions { top: self.plans.top as usize, restrictions }, control);
                 let arguments = self.problem.resolved_over_pools(&pooled, framework);
                 pools_document::json(&pooled, &answer)?.with_arguments(&arguments)?.text()?
             }

@@ -10,9 +10,8 @@ use meshwright_engine::money::{self, Bill, Market, Rate, Terms};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::range;
 use meshwright_engine::units::{BytesPerSec, Seconds, Tokens, UsdPerHour, count};
-use meshwright_planner::advice::Control;
 use meshwright_planner::catalog::{self, Overrides};
-use meshwright_planner::search::{Goal, Objective, Ranking, SearchOptions, SearchProof, search_for};
+use meshwright_planner::search::{Control, Goal, Objective, Ranking, SearchOptions, SearchProof, search_for};
 
 /// Purchase terms where none are named.
 const DEFAULT_TERMS: &str = "contract";

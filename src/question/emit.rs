@@ -1,5 +1,7 @@
 //! Question of `emit`: a plan as the files that a framework's launcher reads.
 
+use std::ops::ControlFlow;
+
 use serde::Deserialize;
 
 use super::error::QuestionError;
@@ -145,12 +147,14 @@ impl EmitQuestion {
             )),
             Subject::Pools(pooled) => {
                 let recipe = self.problem.recipe_name(&pooled.joined()[0]);
-                let value = pooled::mixtures(&pooled, Some(&self.plan))?.and_then(|answer| {
-                    let (files, note) =
-                        pooled::files(framework, &pooled, &answer.mixtures, &recipe).map_err(|why| vec![why])?;
-                    notes.extend(note);
-                    Ok(files)
-                });
+                let value = pooled::mixtures(&pooled, Some(&self.plan), &|_, _| ControlFlow::Continue(()))?.and_then(
+                    |answer| {
+                        let (files, note) =
+                            pooled::files(framework, &pooled, &answer.mixtures, &recipe).map_err(|why| vec![why])?;
+                        notes.extend(note);
+                        Ok(files)
+                    },
+                );
                 Ok(Noted { value, notes })
             }
             Subject::Cluster(problem) => {

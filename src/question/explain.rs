@@ -14,8 +14,8 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::plan::text::parse_plan;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks as frameworks;
-use meshwright_planner::advice::{Control, Prudence, advise};
-use meshwright_planner::search::SearchOptions;
+use meshwright_planner::advice::{Prudence, advise};
+use meshwright_planner::search::{Control, SearchOptions};
 use meshwright_planner::space::{Rejection, can_be_sized, check};
 
 /// Question of `explain`: a problem, and the plan to show.
@@ -117,7 +117,7 @@ impl ExplainQuestion {
                 return Err(QuestionError::refused("--place does not apply to pools of heterogeneous GPUs"));
             }
             Subject::Pools(pooled) => {
-                let answer = pooled::mixtures(&pooled, self.plan.as_deref())?
+                let answer = pooled::mixtures(&pooled, self.plan.as_deref(), control)?
                     .map_err(|reasons| QuestionError::refused(reasons.join("\n")))?;
                 pools_document::json(&pooled, &answer)?.text()?
             }

@@ -9,18 +9,22 @@ use meshwright_frameworks::emit::{EmittedFile, Request, emit};
 use meshwright_planner::pools::hosts::hosts;
 use meshwright_planner::pools::{Mixture, Pooled, PooledAnswer, Way};
 use meshwright_planner::refine::pools::ONE_WAY;
-use meshwright_planner::search::SearchOptions;
+use meshwright_planner::search::{Control, SearchOptions};
 use meshwright_planner::space::{Restrictions, check, parse_plan};
 
-/// All distributions of a plan over the pools, fastest first; without a plan, those of the best mixtures. The inner error lists the
-/// reasons why there are none.
+/// All distributions of a plan over the pools, fastest first; without a plan, those of the best mixtures, whose search `control`
+/// may end early. The inner error lists the reasons why there are none.
 ///
 /// # Errors
 ///
 /// The text is no plan.
-pub fn mixtures(pooled: &Pooled, plan: Option<&str>) -> Result<Result<PooledAnswer, Vec<String>>, QuestionError> {
+pub fn mixtures(
+    pooled: &Pooled,
+    plan: Option<&str>,
+    control: &Control,
+) -> Result<Result<PooledAnswer, Vec<String>>, QuestionError> {
     let Some(text) = plan else {
-        let answer = pooled.answer(&SearchOptions { top: 1, restrictions: Restrictions::default() });
+        let answer = pooled.answer(&SearchOptions { top: 1, restrictions: Restrictions::default() }, control);
         let none = vec!["no plan uses all pools: `meshwright plan` says more".to_owned()];
         let shown = PooledAnswer { beyond: None, alone: Vec::new(), ..answer };
         return Ok(if shown.mixtures.is_empty() { Err(none) } else { Ok(shown) });
@@ -31,7 +35,7 @@ pub fn mixtures(pooled: &Pooled, plan: Option<&str>) -> Result<Result<PooledAnsw
         return Ok(Err(reasons(pooled, &plan)));
     }
     let priced = mixtures.len();
-    Ok(Ok(PooledAnswer { mixtures, beyond: None, alone: Vec::new(), priced }))
+    Ok(Ok(PooledAnswer { mixtures, beyond: None, alone: Vec::new(), priced, is_partial: false }))
 }
 
 /// Reasons why a plan cannot use the pools, one line each.

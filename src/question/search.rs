@@ -5,9 +5,11 @@ use super::plan::PlanOptions;
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{percent, thousands};
-use meshwright_planner::advice::{Advice, Control, Prudence, advise};
+use meshwright_planner::advice::{Advice, Prudence, advise};
 use meshwright_planner::confidence;
-use meshwright_planner::search::{ChangedOptimum, Goal, Ranking, SearchOptions, SearchProof, search_for, sensitivity};
+use meshwright_planner::search::{
+    ChangedOptimum, Control, Goal, Ranking, SearchOptions, SearchProof, search_for, sensitivity,
+};
 
 /// Result of the search that the arguments ask for.
 pub struct Found {

@@ -231,6 +231,9 @@ pub fn paragraph(pooled: &Pooled, answer: &PooledAnswer) -> String {
         }
         (None, None) => words.push("No plan uses all pools, and no plan fits a single pool.".into()),
     }
+    if answer.is_partial {
+        words.push("The search ended at its limit: a faster plan may exist.".into());
+    }
     if let Some(best) = answer.mixtures.first() {
         let slowest = &pooled.cluster().pools[best.slowest].name;
         words.push(format!("The first plan waits for pool {slowest}."));

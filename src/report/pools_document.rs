@@ -16,6 +16,8 @@ struct Document<'a> {
     beyond_the_framework: Option<Priced>,
     alone: Vec<Alone>,
     mixing_pays: Option<bool>,
+    /// Whether the search ended early, so that a faster plan may exist.
+    is_partial: bool,
 }
 
 #[derive(Serialize)]
@@ -174,6 +176,7 @@ pub fn json(pooled: &Pooled, answer: &PooledAnswer) -> serde_json::Result<Answer
                 step_time_s: best.as_ref().map(|best| best.step.total().get()),
             })
             .collect(),
+        is_partial: answer.is_partial,
         mixing_pays: answer.mixtures.first().zip(fastest).map(|(best, (_, alone))| best.step.total() < alone),
     };
     AnswerDocument::new(&document)

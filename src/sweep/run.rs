@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::prelude::*;
 
-use meshwright_planner::advice::Control;
+use meshwright_planner::search::Control;
 
 use super::error::SweepError;
 use super::file::Sweep;

@@ -16,9 +16,9 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Sourced;
 use meshwright_engine::units::{Seconds, Usd};
 use meshwright_frameworks::launchable;
-use meshwright_planner::advice::{Control, Prudence, prudent};
+use meshwright_planner::advice::{Prudence, prudent};
 use meshwright_planner::confidence::Confidence;
-use meshwright_planner::search::SearchOptions;
+use meshwright_planner::search::{Control, SearchOptions};
 
 /// Workload with its best plan on one machine.
 #[derive(Clone, Debug)]

@@ -71,7 +71,7 @@ fn a_fixed_degree_that_divides_nothing_is_explained() {
 }
 
 #[test]
-fn an_unlike_key_gets_no_suggestion() {
+fn a_key_far_from_all_gets_no_suggestion() {
     let output = run(&[&SMALL[..], &["--fix", "quux=7"]].concat());
     assert_eq!(code(&output), 2);
     assert!(
@@ -299,7 +299,7 @@ const POOLS: &str = "name = \"two\"\nsource = \"meshwright-estimates\"\n\
     efficiency = 0.75\n";
 
 #[test]
-fn pools_of_unlike_gpus_are_planned_together() {
+fn pools_of_heterogeneous_gpus_are_planned_together() {
     let path = file("pools.toml", POOLS);
     let path = path.to_str().unwrap();
     let output = run(&["plan", "llama3-8b", path, "--format", "json"]);
@@ -334,6 +334,9 @@ fn pools_of_unlike_gpus_are_planned_together() {
     let none = run(&["plan", "llama3-405b", path]);
     assert_eq!(code(&none), 1, "{}", err(&none));
     assert_eq!(out(&none), "");
+    let ended = run(&["plan", "llama3-8b", path, "--time-limit", "0"]);
+    assert_eq!(code(&ended), 1, "{}", out(&ended));
+    assert!(err(&ended).contains("ended at its limit"), "{}", err(&ended));
 }
 
 /// Files of a plan over pools say whose hosts come first, and read back as the plan.

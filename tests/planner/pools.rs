@@ -1,4 +1,7 @@
-//! Pools of unlike GPUs: against one cluster, against trying everything, and what a bad file is told.
+//! Pools of heterogeneous GPUs: against one cluster, against trying everything, and what a bad file is told.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use meshwright::catalog::{self, ClusterOrPools, Overrides};
 use meshwright::cluster::pools::{Link, Pool, PooledCluster};
@@ -88,7 +91,7 @@ fn pooled(model: &str, clusters: Vec<Cluster>, bandwidth: &str, global_batch: u3
 
 /// Replicas on two halves of one cluster cost what they do on the whole: every link is the same.
 #[test]
-fn two_alike_pools_are_one_cluster() {
+fn two_identical_pools_are_one_cluster() {
     let mut whole = cluster("dgx-h100-1k", 512);
     whole.levels = vec![level("leaf", 256), level("spine", 512)];
     let whole = problem("llama3-8b", whole, 1024).unwrap();
@@ -102,8 +105,8 @@ fn two_alike_pools_are_one_cluster() {
     ] {
         let plan = parse_plan(text, &whole).unwrap();
         let one = Costs::new(&whole).evaluate_simulated(&plan);
-        let alike = plan.micro_batches(1024) as u32;
-        let two = Shares::new(&halves, &plan).price(&[alike, alike]).unwrap_or_else(|| panic!("{text}"));
+        let equal = plan.micro_batches(1024) as u32;
+        let two = Shares::new(&halves, &plan).price(&[equal, equal]).unwrap_or_else(|| panic!("{text}"));
         let (one, two) = (one.step.total(), two.step.total());
         assert!((one / two - 1.0).abs() < 1e-12, "{text}: {one} on one cluster, {two} on its halves");
     }
@@ -125,8 +128,8 @@ fn experts_behind_a_pipeline_are_those_of_one_cluster() {
         assert!(plan.layout.expert_replicas() > 1);
         let one = Costs::new(&whole).evaluate_simulated(&plan);
         let found = halves.ways(&plan);
-        let alike = found.iter().filter(|mixture| matches!(mixture.way, Way::Replicas { .. }));
-        let two = alike.map(|mixture| mixture.step.total()).reduce(Seconds::min).unwrap_or_else(|| panic!("{text}"));
+        let replicas = found.iter().filter(|mixture| matches!(mixture.way, Way::Replicas { .. }));
+        let two = replicas.map(|mixture| mixture.step.total()).reduce(Seconds::min).unwrap_or_else(|| panic!("{text}"));
         let one = one.step.total();
         assert!((one / two - 1.0).abs() < 1e-12, "{text}: {one} on one cluster, {two} on its halves");
     }
@@ -178,7 +181,35 @@ fn shares_are_those_of_trying_all() {
     assert!(tried >= 6, "only {tried} cases run at all");
 }
 
-/// A pool that is about twice as fast takes about twice the micro-batches, and the framework of the stack, which takes alike
+/// A search that is ended at any question answers with mixtures of the whole search or slower ones, and says so.
+#[test]
+fn a_search_that_is_ended_is_partial() {
+    let halves = pooled("llama3-8b", vec![leaf("dgx-h100-64", 32), leaf("dgx-h100-64", 32)], "400 Gb/s", 1024);
+    let options = SearchOptions { top: 3, restrictions: Restrictions::default() };
+    let questions = AtomicU64::new(0);
+    let whole = halves.answer(&options, &|_, _| {
+        questions.fetch_add(1, Ordering::Relaxed);
+        ControlFlow::Continue(())
+    });
+    assert!(!whole.is_partial);
+    let best = whole.mixtures[0].step.total();
+    let all = questions.into_inner();
+    assert!(all > 10, "asked {all} times");
+    for most in [0, 1, all / 4, all / 2] {
+        let left = AtomicU64::new(most);
+        let partial = halves.answer(&options, &|_, _| {
+            let take = left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+            take.map_or(ControlFlow::Break(()), |_| ControlFlow::Continue(()))
+        });
+        assert!(partial.is_partial, "ended after {most} of {all} questions");
+        assert!(partial.mixtures.iter().all(|mixture| mixture.step.total() >= best * (1.0 - 1e-12)));
+        if most == 0 {
+            assert!(partial.mixtures.is_empty() && partial.priced == 0, "{} mixtures", partial.priced);
+        }
+    }
+}
+
+/// A pool that is about twice as fast takes about twice the micro-batches, and the framework of the stack, which takes equal
 /// ones, is told what that would gain.
 #[test]
 fn the_faster_pool_takes_more() {
@@ -187,11 +218,11 @@ fn the_faster_pool_takes_more() {
     let mut restrictions = Restrictions::default();
     restrictions.fix("zero=1").unwrap();
     restrictions.fix("pp=1").unwrap();
-    let answer = pooled.answer(&SearchOptions { top: 3, restrictions });
+    let answer = pooled.answer(&SearchOptions { top: 3, restrictions }, &|_, _| ControlFlow::Continue(()));
     let best = answer.mixtures.first().expect("a plan");
     let Way::Replicas { shares } = &best.way else { panic!("one stage needs no pipeline") };
-    assert_eq!(shares[0].micro_batches, shares[1].micro_batches, "Megatron-Core takes alike numbers");
-    let beyond = answer.beyond.expect("unlike shares are faster");
+    assert_eq!(shares[0].micro_batches, shares[1].micro_batches, "Megatron-Core takes equal numbers");
+    let beyond = answer.beyond.expect("unequal shares are faster");
     let Way::Replicas { shares } = &beyond.way else { panic!("only shares are beyond a framework") };
     let ratio = f64::from(shares[0].micro_batches) / f64::from(shares[1].micro_batches);
     assert!((1.6..3.0).contains(&ratio), "{shares:?}");
@@ -322,7 +353,7 @@ fn in_order(first: usize, second: usize) -> Vec<usize> {
 
 /// Stages on two halves of one cluster take what they do on the whole, each at its best layers.
 #[test]
-fn stages_on_alike_pools_are_those_of_one_cluster() {
+fn stages_on_identical_pools_are_those_of_one_cluster() {
     let whole = problem("llama3-8b", leaf("dgx-h100-1k", 64), 128).unwrap();
     let halves = pooled("llama3-8b", vec![leaf("dgx-h100-1k", 32), leaf("dgx-h100-1k", 32)], "400 Gb/s", 128);
     let costs = Costs::new(&whole);

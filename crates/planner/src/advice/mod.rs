@@ -14,10 +14,8 @@ mod chance;
 mod plainness;
 mod published;
 
-use std::ops::ControlFlow;
-
 use crate::confidence::{Confidence, ceiling};
-use crate::search::{Goal, LimitedSearches, Ranking, SearchOptions, SearchProof, TIE, plainer, search_for};
+use crate::search::{Control, Goal, LimitedSearches, Ranking, SearchOptions, SearchProof, TIE, plainer, search_for};
 use crate::space::{Restrictions, Space, Unproven, too_few_gpus};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
@@ -111,9 +109,6 @@ impl Advice {
         self.ranking.evaluations.get(self.recommended)
     }
 }
-
-/// Progress of a search and whether it goes on.
-pub type Control<'a> = dyn Fn(u64, u64) -> ControlFlow<()> + Sync + 'a;
 
 /// Search under the limits of prudence, and what it found.
 struct Prudent {

@@ -1,7 +1,7 @@
 //! Candidate layouts that use all pools: the best plans when the whole cluster is taken to have one pool's GPUs.
 
 use super::mixture::Pooled;
-use crate::search::{SearchOptions, WhatIfs};
+use crate::search::{Control, SearchOptions, WhatIfs};
 use crate::space::{Restrictions, divisors};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
@@ -39,11 +39,18 @@ pub fn only(restrictions: &Restrictions, key: &str, gpus: u32, allowed: impl Fn(
 /// Best plans in each pool's view under each set of restrictions, without duplicates and without plans that exceed the
 /// view's entry of `ceilings`.
 ///
-/// The searches share incumbents: one's answers are the others' cutoffs, which does not change the plans found.
-pub(crate) fn of_views(pooled: &Pooled, restrictions: &[Restrictions], batch: u32, ceilings: &[Seconds]) -> Vec<Plan> {
+/// The searches share incumbents: one's answers are the others' cutoffs, which does not change the plans found. `control` may
+/// end them early.
+pub(crate) fn of_views(
+    pooled: &Pooled,
+    restrictions: &[Restrictions],
+    batch: u32,
+    ceilings: &[Seconds],
+    control: &Control,
+) -> Vec<Plan> {
     let views: Vec<Problem> = pooled.joined().iter().map(|problem| problem.with_global_batch(batch)).collect();
     let costs: Vec<Costs> = views.iter().map(Costs::new).collect();
-    let mut asked: Vec<WhatIfs> = costs.iter().map(WhatIfs::new).collect();
+    let mut asked: Vec<WhatIfs> = costs.iter().map(|costs| WhatIfs::new(costs).controlled_by(control)).collect();
     let mut plans: Vec<Plan> = Vec::new();
     for restrictions in restrictions {
         let options = SearchOptions { top: FROM_EACH, restrictions: restrictions.clone() };

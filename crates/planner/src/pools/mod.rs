@@ -14,7 +14,7 @@ mod mixture;
 pub mod replicas;
 pub mod stages;
 
-use crate::search::{Goal, SearchOptions, WhatIfs};
+use crate::search::{Control, Goal, SearchOptions, WhatIfs};
 use crate::space::Restrictions;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
@@ -35,18 +35,21 @@ pub struct PooledAnswer {
     pub alone: Vec<Option<Evaluation>>,
     /// Number of mixtures evaluated.
     pub priced: usize,
+    /// Whether the search ended early, so that a faster mixture may exist.
+    pub is_partial: bool,
 }
 
 /// Margin by which a pool's view of a plan may be slower than its relative speed predicts.
-const MOST_UNLIKE: f64 = 1.1;
+const MOST_SLOWER: f64 = 1.1;
 
 impl Pooled {
-    /// Best mixtures under restrictions, with the best plan of each pool alone.
-    pub fn answer(&self, options: &SearchOptions) -> PooledAnswer {
+    /// Best mixtures under restrictions, with the best plan of each pool alone. `control` is asked by every search and
+    /// between refinements; when it breaks, the answer is the best so far.
+    pub fn answer(&self, options: &SearchOptions, control: &Control) -> PooledAnswer {
         let family = options.restrictions.family(self.joined()[0].stack().family);
-        let (staged, refined) = stages::best(self, options);
+        let (staged, refined) = stages::best(self, options, control);
         let ceilings = self.ceilings(&staged, options.top, family);
-        let (mut all, mut priced) = replicas::best(self, options, &ceilings);
+        let (mut all, mut priced) = replicas::best(self, options, &ceilings, control);
         all.extend(staged);
         priced += refined;
         all.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
@@ -59,7 +62,8 @@ impl Pooled {
         }
         let fastest = mixtures.first().map_or(Seconds::new(f64::INFINITY), |mixture| mixture.step.total());
         let beyond = beyond.into_iter().next().filter(|mixture| mixture.step.total() < fastest);
-        PooledAnswer { mixtures, beyond, alone: self.best_alone(&options.restrictions), priced }
+        let alone = self.best_alone(&options.restrictions, control);
+        PooledAnswer { mixtures, beyond, alone, priced, is_partial: control(0, 1).is_break() }
     }
 
     /// All distributions of one plan over the pools, fastest first: replicas with equal and with optimal shares, and stages
@@ -85,14 +89,14 @@ impl Pooled {
         let last = times().fold(Seconds::ZERO, Seconds::max) * (1.0 + 1e-9);
         let whole: Vec<Seconds> = self.joined().iter().map(|problem| stages::whole(problem, &first.plan)).collect();
         let least = whole.iter().copied().fold(Seconds::new(f64::INFINITY), Seconds::min);
-        whole.iter().map(|own| (fastest * (*own / least) * MOST_UNLIKE).max(last)).collect()
+        whole.iter().map(|own| (fastest * (*own / least) * MOST_SLOWER).max(last)).collect()
     }
 
-    fn best_alone(&self, restrictions: &Restrictions) -> Vec<Option<Evaluation>> {
+    fn best_alone(&self, restrictions: &Restrictions, control: &Control) -> Vec<Option<Evaluation>> {
         let options = SearchOptions { top: 1, restrictions: restrictions.clone() };
         let best = |problem: &Problem| {
             let costs = Costs::new(problem);
-            WhatIfs::new(&costs).ask(&options, Goal::Fastest).evaluations.into_iter().next()
+            WhatIfs::new(&costs).controlled_by(control).ask(&options, Goal::Fastest).evaluations.into_iter().next()
         };
         self.alone().iter().map(best).collect()
     }

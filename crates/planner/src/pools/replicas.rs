@@ -6,7 +6,7 @@ use rayon::prelude::*;
 
 use super::candidates::{common, of_views, only};
 use super::mixture::{Mixture, Pooled, Share, Way};
-use crate::search::SearchOptions;
+use crate::search::{Control, SearchOptions};
 use crate::space::{Restrictions, check};
 use meshwright_engine::cost::{Costs, StepTime};
 use meshwright_engine::plan::{Plan, RankOrder, ZeroStage};
@@ -24,25 +24,30 @@ const MOST_SHARED: usize = 12;
 
 /// Mixtures of replicas on pools: equal shares for each candidate, optimised shares for the most promising, and the number
 /// of evaluations. Plans that exceed their pool's entry of `ceilings` are excluded.
-pub fn best(pooled: &Pooled, options: &SearchOptions, ceilings: &[Seconds]) -> (Vec<Mixture>, usize) {
-    let plans = candidates(pooled, &options.restrictions, ceilings);
-    let mut found: Vec<Mixture> = plans.par_iter().filter_map(|plan| alike(pooled, plan)).collect();
+pub fn best(
+    pooled: &Pooled,
+    options: &SearchOptions,
+    ceilings: &[Seconds],
+    control: &Control,
+) -> (Vec<Mixture>, usize) {
+    let plans = candidates(pooled, &options.restrictions, ceilings, control);
+    let mut found: Vec<Mixture> = plans.par_iter().filter_map(|plan| with_equal_shares(pooled, plan)).collect();
     let mut priced = plans.len();
     let mut promising: Vec<(f64, &Plan)> =
         plans.par_iter().filter_map(|plan| Some((Shares::new(pooled, plan).estimate()?, plan))).collect();
     promising.sort_by(|a, b| a.0.total_cmp(&b.0));
-    promising.truncate(MOST_SHARED);
+    promising.truncate(if control(0, 1).is_break() { 0 } else { MOST_SHARED });
     let shared: Vec<(Option<Mixture>, usize)> =
         promising.par_iter().map(|(_, plan)| Shares::new(pooled, plan).best_of_batch()).collect();
     priced += shared.iter().map(|(_, priced)| priced).sum::<usize>();
-    let unlike = shared.into_iter().filter_map(|(best, _)| best).filter(|best| !found.contains(best));
-    let unlike: Vec<Mixture> = unlike.collect();
-    found.extend(unlike);
+    let unequal = shared.into_iter().filter_map(|(best, _)| best).filter(|best| !found.contains(best));
+    let unequal: Vec<Mixture> = unequal.collect();
+    found.extend(unequal);
     (found, priced)
 }
 
 /// Plans whose replicas fit the pools: tp·cp·pp divides the GPUs of each, and expert and shard groups stay inside one.
-fn candidates(pooled: &Pooled, restrictions: &Restrictions, ceilings: &[Seconds]) -> Vec<Plan> {
+fn candidates(pooled: &Pooled, restrictions: &Restrictions, ceilings: &[Seconds], control: &Control) -> Vec<Plan> {
     let all = pooled.cluster().gpus();
     let common = common(pooled.sizes());
     let Some(whole) = only(restrictions, "dp", all, |dp| common.is_multiple_of(all / dp)) else { return Vec::new() };
@@ -54,7 +59,7 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions, ceilings: &[Seconds]
     let outermost = inside.forbid(&format!("order={}", RankOrder::PipelineOutermost)).is_ok();
     let flat = only(&whole, "pp", all, |pp| pp == 1);
     let orders: Vec<Restrictions> = outermost.then_some(inside).into_iter().chain(flat).collect();
-    let mut plans = of_views(pooled, &orders, batch, ceilings);
+    let mut plans = of_views(pooled, &orders, batch, ceilings, control);
     plans.retain(|plan| stays_inside(pooled, plan));
     plans
 }
@@ -91,7 +96,7 @@ pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
     if plan.layout.world_size() != pooled.cluster().gpus() || !inside || !stays_inside(pooled, plan) {
         return Vec::new();
     }
-    let mut found: Vec<Mixture> = alike(pooled, plan).into_iter().collect();
+    let mut found: Vec<Mixture> = with_equal_shares(pooled, plan).into_iter().collect();
     let mut shares = Shares::new(pooled, plan);
     if shares.estimate().is_some() {
         found.extend(shares.best_of_batch().0.filter(|best| !found.contains(best)));
@@ -100,7 +105,7 @@ pub fn ways(pooled: &Pooled, plan: &Plan) -> Vec<Mixture> {
 }
 
 /// Equal shares of a plan, if the batch divides.
-fn alike(pooled: &Pooled, plan: &Plan) -> Option<Mixture> {
+fn with_equal_shares(pooled: &Pooled, plan: &Plan) -> Option<Mixture> {
     let each = plan.micro_batches(pooled.joined()[0].workload().global_batch);
     let whole = each.fract() == 0.0 && each >= 1.0;
     if whole { Shares::new(pooled, plan).price(&vec![each as u32; pooled.joined().len()]) } else { None }

@@ -6,7 +6,7 @@ use super::candidates::{common, of_views, only};
 use super::mixture::{Mixture, Pooled, Way};
 use crate::refine::ranking::MOST_STAGES;
 use crate::refine::{self, Freedom, Proof, Refined};
-use crate::search::SearchOptions;
+use crate::search::{Control, SearchOptions};
 use crate::space::{Restrictions, illegal};
 use meshwright_engine::collective::Fabric;
 use meshwright_engine::cost::{Costs, Footprint, Mixed, Stager};
@@ -27,8 +27,8 @@ const MOST_ORDERS: usize = 6;
 ///
 /// All layouts are refined coarsely, layers only, in the order of their bounds until a bound exceeds the cutoff; the best
 /// of each layout are then refined fully.
-pub fn best(pooled: &Pooled, options: &SearchOptions) -> (Vec<Mixture>, usize) {
-    let plans = candidates(pooled, &options.restrictions);
+pub fn best(pooled: &Pooled, options: &SearchOptions, control: &Control) -> (Vec<Mixture>, usize) {
+    let plans = candidates(pooled, &options.restrictions, control);
     let orders = orders(pooled.joined().len());
     let mut asked: Vec<(Seconds, Plan)> = plans.into_par_iter().map(|plan| (least(pooled, &plan), plan)).collect();
     asked.sort_by(|a, b| a.0.get().total_cmp(&b.0.get()));
@@ -54,14 +54,14 @@ pub fn best(pooled: &Pooled, options: &SearchOptions) -> (Vec<Mixture>, usize) {
     let mut refined = 0;
     for some in asked.chunks(AT_ONCE) {
         let worst = found.get(options.top.saturating_sub(1)).map(|mixture| mixture.step.total());
-        if worst.is_some_and(|worst| some[0].0 >= worst) {
+        if worst.is_some_and(|worst| some[0].0 >= worst) || control(0, 1).is_break() {
             break;
         }
         refined += some.len() * orders.len();
         found.extend(refine(some, &rough));
         best_of_each_layout(&mut found);
     }
-    if found.is_empty() && free {
+    if found.is_empty() && free && control(0, 1).is_continue() {
         // If nothing fits with uniform recomputation, it may fit once each stage chooses its own.
         found = refine(&asked[..asked.len().min(AT_ONCE)], &exact);
         best_of_each_layout(&mut found);
@@ -69,7 +69,9 @@ pub fn best(pooled: &Pooled, options: &SearchOptions) -> (Vec<Mixture>, usize) {
     }
     found.truncate(options.top);
     let again = |(at, mixture): (usize, &Mixture)| match &mixture.way {
-        Way::Stages { of_rank, refined } if at < TO_THE_END => of_plan(pooled, &refined.staged.plan, of_rank, &exact),
+        Way::Stages { of_rank, refined } if at < TO_THE_END && control(0, 1).is_continue() => {
+            of_plan(pooled, &refined.staged.plan, of_rank, &exact)
+        }
         Way::Stages { .. } | Way::Replicas { .. } => None,
     };
     let found: Vec<Mixture> =
@@ -95,7 +97,7 @@ const ROUGH: f64 = 5e-3;
 const ROUGH_REPLAYS: usize = 24;
 
 /// Plans whose stages fill whole pools: tp·cp·dp divides the GPUs of each.
-fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
+fn candidates(pooled: &Pooled, restrictions: &Restrictions, control: &Control) -> Vec<Plan> {
     let all = pooled.cluster().gpus();
     let common = common(pooled.sizes());
     let batch = pooled.joined()[0].workload().global_batch;
@@ -109,7 +111,7 @@ fn candidates(pooled: &Pooled, restrictions: &Restrictions) -> Vec<Plan> {
     // Single-stage ranks are searched separately, since the best plans of a view may all be interleaved.
     let single = forbid("schedule=interleaved,looped-bfs,zb-v").ok();
     let asked: Vec<Restrictions> = single.into_iter().chain([several]).collect();
-    let mut plans = of_views(pooled, &asked, batch, &[]);
+    let mut plans = of_views(pooled, &asked, batch, &[], control);
     plans.retain(|plan| {
         let (pp, stages) = (plan.layout.pp, plan.layout.pp * plan.schedule.virtual_stages());
         !plan.schedule.is_bidirectional()

@@ -29,6 +29,6 @@ pub use certificate::{BoundCount, Certificate, RuleCount, SearchProof};
 
 pub use driver::{LimitedSearches, search, search_for, search_with};
 pub use neighbours::{ChangedOptimum, TIE, nearest_feasible, plainer, sensitivity};
-pub use options::{Goal, Objective, SearchOptions};
+pub use options::{Control, Goal, Objective, SearchOptions};
 pub use ranking::{NearMiss, Ranking};
 pub use whatif::WhatIfs;

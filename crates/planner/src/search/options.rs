@@ -1,4 +1,6 @@
-//! Size, goal and restrictions of a search.
+//! Size, goal, restrictions and control of a search.
+
+use std::ops::ControlFlow;
 
 use crate::space::Restrictions;
 use meshwright_engine::cost::incremental::Price;
@@ -11,6 +13,9 @@ pub struct SearchOptions {
     /// Values that plans must or must not have.
     pub restrictions: Restrictions,
 }
+
+/// Callback of a search: takes its progress (done, all), and says whether the search goes on.
+pub type Control<'a> = dyn Fn(u64, u64) -> ControlFlow<()> + Sync + 'a;
 
 /// Ranking criterion of a search.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

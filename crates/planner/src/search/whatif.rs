@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use super::cache::CostCache;
 use super::driver::search_from;
 use super::incumbents::SearchTarget;
-use super::options::{Goal, SearchOptions};
+use super::options::{Control, Goal, SearchOptions};
 use super::ranking::Ranking;
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
@@ -20,9 +20,9 @@ const SEEDS: usize = 64;
 /// Layer costs are computed once for all searches, and earlier answers serve as incumbents of later ones. The answers equal
 /// those of [`search_with`](super::search_with); only the number of plans that each bound excludes depends on the earlier
 /// searches.
-#[derive(Debug)]
 pub struct WhatIfs<'c> {
     costs: &'c Costs<'c>,
+    control: &'c Control<'c>,
     parts: CostCache,
     seeds: Mutex<Vec<Plan>>,
 }
@@ -30,7 +30,13 @@ pub struct WhatIfs<'c> {
 impl<'c> WhatIfs<'c> {
     /// Starts a series on a prepared cost model.
     pub fn new(costs: &'c Costs<'c>) -> Self {
-        Self { costs, parts: CostCache::default(), seeds: Mutex::default() }
+        Self { costs, control: &|_, _| ControlFlow::Continue(()), parts: CostCache::default(), seeds: Mutex::default() }
+    }
+
+    /// Lets `control` end each search early, as it ends that of [`search_for`](super::search_for).
+    #[must_use]
+    pub fn controlled_by(self, control: &'c Control<'c>) -> Self {
+        Self { control, ..self }
     }
 
     /// Adds candidate incumbents, such as the answers to a similar problem.
@@ -52,9 +58,8 @@ impl<'c> WhatIfs<'c> {
 
     fn ask_within(&self, options: &SearchOptions, goal: Goal, ceiling: f64) -> Ranking {
         let seeds = self.seeds.lock().expect("nobody panics with it").clone();
-        let go_on = |_, _| ControlFlow::Continue(());
         let wanted = SearchTarget { ceiling, ..SearchTarget::new(self.costs, options, goal) };
-        let ranking = search_from(self.costs, options, wanted, &seeds, &self.parts, &go_on);
+        let ranking = search_from(self.costs, options, wanted, &seeds, &self.parts, self.control);
         self.remember(ranking.evaluations.iter().map(|evaluation| evaluation.plan.clone()));
         ranking
     }
