@@ -139,7 +139,7 @@ pub fn launch_file(data: &[u8]) {
     let name = NAMES[usize::from(which.bytes().next().unwrap_or_default()) % NAMES.len()];
     let beside = |_: &str| Some("--num-layers 4\nhidden_size: 64\n".to_owned());
     let context = Context { files: &beside, ..Context::alone(name) };
-    let Ok(imported) = import::read(text, import::kind_of(name, text), &context) else { return };
+    let Ok(imported) = import::kind_of(name, text).and_then(|kind| import::read(text, kind, &context)) else { return };
     let gpus = imported.world.unwrap_or(8).clamp(1, 1 << 20);
     let plan = imported.on(gpus);
     let _ = imported.batch_on(gpus);
@@ -162,7 +162,7 @@ pub fn emitted(data: &[u8]) {
     let Ok(files) = emitted_files(framework, &Request::new(&costs, &evaluation)) else { return };
     let beside = |name: &str| files.iter().find(|file| file.name == name).map(|file| file.text.clone());
     let context = Context { files: &beside, ..Context::alone(&files[0].name) };
-    let read = import::read(&files[0].text, import::kind_of(&files[0].name, &files[0].text), &context);
+    let read = import::kind_of(&files[0].name, &files[0].text).and_then(|kind| import::read(&files[0].text, kind, &context));
     let read = read.unwrap_or_else(|why| panic!("{framework}: {name:?}: {why}\n{}", files[0].text));
     assert!(read.unknown.is_empty(), "{framework}: {name:?}: {:?}", read.unknown);
     assert_eq!(read.on(problem.cluster().gpus).to_string(), plan.to_string(), "{framework}: {name:?}");

@@ -55,7 +55,7 @@ impl LaunchFile {
     pub fn read(&self, arguments: &[String]) -> Result<Imported, QuestionError> {
         let text = self.text.as_ref().map_or_else(|| catalog::read_text(&self.file), |text| Ok(text.clone()))?;
         let name = self.name();
-        let kind = self.kind.as_deref().map(kind).transpose()?.unwrap_or_else(|| import::kind_of(&name, &text));
+        let kind = self.kind.as_deref().map_or_else(|| Ok(import::kind_of(&name, &text)?), kind)?;
         let variables = self.var.iter().map(|item| {
             let (name, value) = item
                 .split_once('=')

@@ -35,7 +35,7 @@ fn read_back(framework: &'static Framework, problem: &Problem, plan: &Plan) -> P
     let files = emit(framework, &Request::new(&costs, &evaluation)).unwrap();
     let beside = |name: &str| files.iter().find(|file| file.name == name).map(|file| file.text.clone());
     let context = Context { files: &beside, ..Context::alone(&files[0].name) };
-    let imported = import::read(&files[0].text, import::kind_of(&files[0].name, &files[0].text), &context)
+    let imported = import::read(&files[0].text, import::kind_of(&files[0].name, &files[0].text).unwrap(), &context)
         .unwrap_or_else(|error| panic!("{plan}: {error}\n{}", files[0].text));
     assert!(imported.unknown.is_empty(), "{plan}: {:?}", imported.unknown);
     imported.on(problem.cluster().gpus)

@@ -217,7 +217,7 @@ def llama3_70b_pretrain_64gpu_config() -> ConfigContainer:
 fn python_recipes_are_followed() {
     let name = "llama3_70b_pretrain_64gpu_config".to_owned();
     let context = Context { arguments: &[name], ..Context::alone("recipe.py") };
-    assert_eq!(import::kind_of("recipe.py", RECIPE), FileKind::Of(&frameworks::MEGATRON_BRIDGE));
+    assert_eq!(import::kind_of("recipe.py", RECIPE), Ok(FileKind::Of(&frameworks::MEGATRON_BRIDGE)));
     let recipe = import::read(RECIPE, FileKind::Of(&frameworks::MEGATRON_BRIDGE), &context).unwrap();
     assert_eq!(recipe.model.as_ref().and_then(import::known::name_of), Some("llama3-70b"));
     let plan =
@@ -424,13 +424,13 @@ fn files_are_known_by_name_and_text() {
     for (name, text, kind) in [
         ("x.sh", "torchrun", FileKind::Script),
         ("args.txt", "--num-layers 2", FileKind::Of(&frameworks::MEGATRON)),
-        ("ds.json", "{}", FileKind::Of(&frameworks::DEEPSPEED)),
-        ("x.toml", "[model]", FileKind::Of(&frameworks::TORCHTITAN)),
+        ("ds.json", "{\"train_batch_size\": 8}", FileKind::Of(&frameworks::DEEPSPEED)),
+        ("x.toml", "[training]\nseq_len = 8\n", FileKind::Of(&frameworks::TORCHTITAN)),
         ("a.yaml", ACCELERATE, FileKind::Of(&frameworks::ACCELERATE)),
         ("n.yml", NANOTRON, FileKind::Of(&frameworks::NANOTRON)),
-        ("m.yaml", "MODEL_ARGS:\n", FileKind::Of(&frameworks::MEGATRON_BRIDGE)),
+        ("m.yaml", "MODEL_ARGS:\n  --num-layers: 2\n", FileKind::Of(&frameworks::MEGATRON_BRIDGE)),
     ] {
-        assert_eq!(import::kind_of(name, text), kind, "{name}");
+        assert_eq!(import::kind_of(name, text), Ok(kind), "{name}");
     }
 }
 
@@ -489,7 +489,7 @@ data:
   tokenizer:
     vocab_size: 100008
 ";
-    let read = import::read(text, import::kind_of("train.yaml", text), &Context::alone("train.yaml")).unwrap();
+    let read = import::read(text, import::kind_of("train.yaml", text).unwrap(), &Context::alone("train.yaml")).unwrap();
     let plan = read.on(64).to_string();
     assert!(plan.starts_with("tp=2 cp=1 pp=4 dp=8 sp=on") && plan.contains("zero=1"), "{plan}");
     assert_eq!(read.model.as_ref().unwrap().vocab, 100_008);

@@ -8,6 +8,7 @@ mod emit_import;
 mod hostile;
 mod import;
 mod import_formats;
+mod import_refused;
 mod import_scripts;
 mod import_splits;
 mod lint;

@@ -3,7 +3,6 @@
 use std::fmt;
 
 use crate::emit::request::{EmittedFile, Request};
-use crate::import::claim::{Claim, FileSample};
 use crate::import::context::{Context, ImportError};
 use crate::import::imported::Imported;
 use meshwright_engine::stack::Family;
@@ -21,7 +20,7 @@ pub struct Framework {
     pub emit: fn(&Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>>,
     /// The obstacle of the optimizer recipe that a request names.
     pub recipe_obstacle: fn(&Request) -> Option<Obstacle>,
-    /// SettingsReader of its files.
+    /// Reader of its files.
     pub reader: SettingsReader,
 }
 
@@ -29,8 +28,6 @@ pub struct Framework {
 pub struct SettingsReader {
     /// Name of this kind of file on the command line.
     pub kind: &'static str,
-    /// Strength of the claim to a file whose kind nobody named.
-    pub claim: fn(&FileSample) -> Claim,
     /// Reads a file.
     pub read: fn(&str, &Context) -> Result<Imported, ImportError>,
 }

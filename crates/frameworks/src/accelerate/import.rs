@@ -2,7 +2,6 @@
 //!
 //! Source: [accelerate] `commands/config/config_args.py`, `parallelism_config.py`, `utils/launch.py`, release 1.15.
 
-use crate::import::claim::{Claim, FileSample};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::Finding;
 use crate::import::imported::{Imported, Unknown, divides, replicas};
@@ -26,16 +25,6 @@ const FSDP: &str = "fsdp_version fsdp_sharding_strategy fsdp_reshard_after_forwa
 
 /// Name of this kind of file on the command line.
 pub(crate) const KIND: &str = "accelerate";
-
-/// The claim to a file: YAML or JSON with its top keys.
-pub(crate) fn claim(sample: &FileSample) -> Claim {
-    let has = match sample.extension {
-        "json" => sample.has_key("distributed_type"),
-        "yaml" | "yml" => sample.has_line("distributed_type:") || sample.has_line("fsdp_config:"),
-        _ => false,
-    };
-    if has { Claim::Content } else { Claim::None }
-}
 
 /// Reads a file of this kind.
 ///
@@ -207,6 +196,8 @@ fn fsdp(document: &Document, imported: &mut Imported) {
 fn deepspeed(document: &Document, imported: &mut Imported) {
     imported.family = Family::Deepspeed;
     imported.stack = "deepspeed-zero3-2022";
+    let steps = document.size("deepspeed_config.gradient_accumulation_steps");
+    imported.accumulation = steps.unwrap_or(imported.accumulation);
     if let Some(file) = document.word("deepspeed_config.deepspeed_config_file") {
         let place = document.place("deepspeed_config.deepspeed_config_file");
         let finding = Finding::note("unread-file", format!("`{file}` holds the rest"));

@@ -13,5 +13,5 @@ pub static ACCELERATE: Framework = Framework {
     stack: "automodel-2025",
     emit: emit::files,
     recipe_obstacle: any_recipe,
-    reader: SettingsReader { kind: import::KIND, claim: import::claim, read: import::read },
+    reader: SettingsReader { kind: import::KIND, read: import::read },
 };

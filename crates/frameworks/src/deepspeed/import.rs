@@ -2,7 +2,6 @@
 //!
 //! Source: [deepspeed] `deepspeed/runtime/config.py`, `zero/config.py`, `precision_config.py`, release 0.19.8.
 
-use crate::import::claim::{Claim, FileSample};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::Finding;
 use crate::import::imported::{Imported, Unknown, divides, replicas};
@@ -41,16 +40,6 @@ fn lists(list: &str, key: &str) -> bool {
 
 /// Name of this kind of file on the command line.
 pub(crate) const KIND: &str = "deepspeed";
-
-/// The claim to a file: any JSON where nobody else wants it, and JSON with its section of sharding under another name.
-pub(crate) fn claim(sample: &FileSample) -> Claim {
-    let is_json = sample.text.trim_start().starts_with('{') && sample.text.contains("\"zero_optimization\"");
-    match sample.extension {
-        "json" => Claim::Extension,
-        _ if !sample.is_settings() && is_json => Claim::Content,
-        _ => Claim::None,
-    }
-}
 
 /// Reads a file of this kind.
 ///
@@ -196,6 +185,7 @@ fn batch(document: &Document, imported: &mut Imported) {
     let micro = document.size("train_micro_batch_size_per_gpu");
     let steps = document.size("gradient_accumulation_steps");
     let dp = imported.world.map(|_| imported.plan.layout.dp);
+    imported.accumulation = steps.unwrap_or(1);
     imported.plan.micro_batch = micro.unwrap_or(1);
     imported.work.global_batch = match (whole, micro, steps, dp) {
         (Some(whole), Some(micro), Some(steps), Some(dp)) => {

@@ -13,5 +13,5 @@ pub static DEEPSPEED: Framework = Framework {
     stack: "deepspeed-2024",
     emit: emit::files,
     recipe_obstacle: any_recipe,
-    reader: SettingsReader { kind: import::KIND, claim: import::claim, read: import::read },
+    reader: SettingsReader { kind: import::KIND, read: import::read },
 };

@@ -91,6 +91,9 @@ pub struct Imported {
     pub model: Option<Model>,
     /// The workload.
     pub work: ImportedWorkload,
+    /// Micro-batches that every replica accumulates, where the file counts them and not the sequences of a step.
+    #[serde(skip)]
+    pub accumulation: u32,
     /// Shard groups, where the file counts them and not the ranks of one.
     #[serde(skip)]
     pub shard_groups: Option<u32>,
@@ -128,6 +131,7 @@ impl Imported {
                 optimizer: Optimizer::Elementwise,
                 drops_tokens: false,
             },
+            accumulation: 1,
             shard_groups: None,
             plan: Plan {
                 layout: Layout::data_parallel(1),
@@ -166,10 +170,12 @@ impl Imported {
         plan
     }
 
-    /// Sequences per step on so many GPUs: as given, or one micro-batch per replica.
+    /// Sequences per step on so many GPUs: as given, or what every replica accumulates.
     pub fn batch_on(&self, gpus: u32) -> u32 {
         let plan = self.on(gpus);
-        self.work.global_batch.unwrap_or_else(|| plan.micro_batch.saturating_mul(plan.layout.dp))
+        self.work
+            .global_batch
+            .unwrap_or_else(|| plan.micro_batch.saturating_mul(plan.layout.dp).saturating_mul(self.accumulation))
     }
 }
 

@@ -3,10 +3,12 @@
 //! Nothing is guessed in silence: a setting that a file leaves open is a [`Finding`], a flag that no release knows is
 //! [`Unknown`], one without effect on time or memory here is named in [`Imported::without_effect`].
 
-pub(crate) mod claim;
 pub(crate) mod context;
+pub(crate) mod decisive;
 pub(crate) mod finding;
+pub(crate) mod formats;
 pub(crate) mod imported;
+mod kind;
 pub mod known;
 mod launch;
 mod masked;
@@ -14,50 +16,29 @@ mod scripts;
 mod swift;
 mod trainer;
 
-use crate::framework::Framework;
-use crate::table::FRAMEWORKS;
-
-use claim::{Claim, FileSample};
-
 pub use context::{Context, ImportError};
 pub use finding::{Finding, Place, Severity};
+pub use formats::kind_of;
 pub use imported::{Imported, ImportedWorkload, StackSettings, Unknown};
+pub use kind::FileKind;
 
-/// Kind of a file.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileKind {
-    /// A shell script that launches training.
-    Script,
-    /// A framework's own settings.
-    Of(&'static Framework),
-}
-
-impl FileKind {
-    /// Names on the command line.
-    pub fn names() -> impl Iterator<Item = &'static str> {
-        std::iter::once(SCRIPT).chain(FRAMEWORKS.iter().map(|framework| framework.reader.kind))
+/// A text with the given variables in the places of `${NAME}`, `${NAME:default}` and `${oc.env:NAME,default}`.
+fn substituted(text: &str, variables: &[(String, String)]) -> String {
+    let mut text = text.to_owned();
+    for (name, value) in variables {
+        for (start, ends) in [(format!("${{{name}"), [":", "}"]), (format!("${{oc.env:{name}"), [",", "}"])] {
+            let mut at = 0;
+            while let Some(found) = text[at..].find(&start).map(|found| at + found) {
+                let rest = &text[found + start.len()..];
+                at = found + start.len();
+                if let Some(end) = rest.find('}').filter(|_| ends.iter().any(|end| rest.starts_with(end))) {
+                    text.replace_range(found..=(found + start.len() + end), value);
+                    at = found + value.len();
+                }
+            }
+        }
     }
-
-    /// The kind of that name.
-    pub fn named(name: &str) -> Option<Self> {
-        let of = |framework: &&&Framework| framework.reader.kind == name;
-        let framework = || FRAMEWORKS.iter().find(of).map(|framework| Self::Of(framework));
-        if name == SCRIPT { Some(Self::Script) } else { framework() }
-    }
-}
-
-/// Name of the kind of scripts.
-const SCRIPT: &str = "script";
-
-/// The kind of a file by its name and its text: that of the framework with the strongest claim, a script without one.
-pub fn kind_of(file: &str, text: &str) -> FileKind {
-    let extension = std::path::Path::new(file).extension().and_then(std::ffi::OsStr::to_str).unwrap_or_default();
-    let sample = FileSample { extension: &extension.to_ascii_lowercase(), text };
-    let claims = FRAMEWORKS.iter().rev().map(|framework| ((framework.reader.claim)(&sample), framework));
-    match claims.max_by_key(|(claim, _)| *claim) {
-        Some((claim, framework)) if claim > Claim::None => FileKind::Of(framework),
-        Some(_) | None => FileKind::Script,
-    }
+    text
 }
 
 /// Reads a file.
@@ -65,8 +46,23 @@ pub fn kind_of(file: &str, text: &str) -> FileKind {
 /// # Errors
 /// A file that does not parse, or holds nothing that launches training; everything less is a [`Finding`].
 pub fn read(text: &str, kind: FileKind, context: &Context) -> Result<Imported, ImportError> {
-    match kind {
+    let mut imported = match kind {
         FileKind::Script => scripts::read(text, context),
-        FileKind::Of(framework) => (framework.reader.read)(text, context),
+        FileKind::Of(framework) if context.is_python() => (framework.reader.read)(text, context),
+        FileKind::Of(framework) => (framework.reader.read)(&substituted(text, context.variables), context),
+    }?;
+    decisive::refuse_unread(&mut imported);
+    Ok(imported)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_of_settings_are_given_from_outside() {
+        let variables = [("TP".to_owned(), "4".to_owned()), ("T".to_owned(), "1".to_owned())];
+        let text = "a: ${TP:1}\nb: ${oc.env:TP,2}\nc: ${TP}\nd: ${TPX:3}\ne: ${T:";
+        assert_eq!(substituted(text, &variables), "a: 4\nb: 4\nc: 4\nd: ${TPX:3}\ne: ${T:");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::context::{Context, ImportError, Launched};
 use super::finding::{Finding, Place, Severity};
+use super::formats::{refuse_foreign, refuse_program};
 use super::imported::Imported;
 use super::launch::{Launch, Launcher, launches};
 use super::masked::masked;
@@ -114,6 +115,7 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
     if launch.launcher == Launcher::Swift && launch.program.starts_with("megatron") {
         return Ok(swift::settle(launch, launched, context));
     }
+    refuse_program(&launch.program, context.file, launch.line)?;
     if trainer::preset(launch).is_some() {
         return Ok(trainer::settle(launch, launched, context.file));
     }
@@ -145,7 +147,8 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
             of_bridge(document, launch, launched)
         });
     }
-    if launch.arguments.iter().any(|word| override_of(&word.plain()).is_some()) {
+    if launch.arguments.iter().any(|word| override_of(&word.plain()).is_some_and(|(path, _)| bridge::is_setting(path)))
+    {
         let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line };
         return Ok(of_bridge(Document::new(empty, context.file), launch, launched));
     }
@@ -192,7 +195,11 @@ fn configuration(file: &Text, form: Form, ran: &Ran, context: &Context) -> Resul
         return Err(ImportError { file: context.file.into(), line, why, expected });
     }
     let inner = Context { file: &shown, variables: &[], arguments: &[], files: context.files };
-    document::parse(&text, form, &inner)
+    let document = document::parse(&text, form, &inner)?;
+    if form == Form::Yaml {
+        refuse_foreign(&document, &shown)?;
+    }
+    Ok(document)
 }
 
 /// Adds the sharding and offloading of the JSON beside Megatron-DeepSpeed's flags.

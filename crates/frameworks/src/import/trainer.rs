@@ -103,6 +103,7 @@ pub(crate) fn fill(imported: &mut Imported, launch: &Launch, accumulation: Optio
         imported.plan.micro_batch = micro;
         imported.places.insert("mbs".into(), place);
         let steps = number(&["--gradient_accumulation_steps"]).map(|(steps, _)| steps).or(accumulation).unwrap_or(1);
+        imported.accumulation = steps;
         if imported.work.global_batch.is_none() && imported.world.is_some() {
             let dp = imported.plan.layout.dp;
             imported.work.global_batch = Some(micro.saturating_mul(steps).saturating_mul(dp));

@@ -9,7 +9,6 @@ mod rules;
 mod split;
 mod work;
 
-use crate::import::claim::{Claim, FileSample};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Severity};
 use crate::import::imported::{Imported, divides};
@@ -42,12 +41,6 @@ const NOT_MODELLED: &[&str] = &[
 
 /// Name of this kind of file on the command line.
 pub(crate) const KIND: &str = "megatron";
-
-/// The claim to a file: a list that begins with a flag.
-pub(crate) fn claim(sample: &FileSample) -> Claim {
-    let is_list = !sample.is_settings() && sample.text.trim_start().starts_with("--");
-    if is_list { Claim::Content } else { Claim::None }
-}
 
 /// Reads an argument list without a launcher: comments and line ends mean nothing.
 ///

@@ -14,5 +14,5 @@ pub static MEGATRON: Framework = Framework {
     stack: "nemo-25",
     emit: emit::files,
     recipe_obstacle: emit::recipe_obstacle,
-    reader: SettingsReader { kind: import::KIND, claim: import::claim, read: import::read },
+    reader: SettingsReader { kind: import::KIND, read: import::read },
 };

@@ -3,14 +3,15 @@
 //! Source: [megatron-bridge] `training/config.py`, `training/mixed_precision.py`, release 0.6.2; NeMo 1's
 //! `megatron_gpt_config.yaml`; [megatron-lm] `tests/functional_tests`, whose recipes hold `MODEL_ARGS`.
 
-use crate::import::claim::{Claim, FileSample};
+use super::primus;
+use super::values::{JOINED, OrPlace, text_of};
 use crate::import::context::{Context, ImportError, Launched};
-use crate::import::finding::{Finding, Place};
+use crate::import::finding::Finding;
 use crate::import::imported::Imported;
 use crate::import::known;
 use crate::megatron::import::arguments::{Arguments, Arity, options};
 use crate::megatron::import::settle as settle_arguments;
-use crate::readers::document::{self, Document, Form};
+use crate::readers::document::{self, CALLED, Document, Form};
 use crate::readers::python;
 use crate::readers::shell::text::Text;
 
@@ -63,15 +64,6 @@ const INVERTED: &[(&str, &str)] = &[
 /// Name of this kind of file on the command line.
 pub(crate) const KIND: &str = "bridge";
 
-/// The claim to a file: Python that imports Megatron-Bridge for sure, any YAML where nobody else wants it.
-pub(crate) fn claim(sample: &FileSample) -> Claim {
-    match sample.extension {
-        "py" if sample.text.contains("megatron.bridge") => Claim::Content,
-        "yaml" | "yml" => Claim::Extension,
-        _ => Claim::None,
-    }
-}
-
 /// Reads NeMo's, Bridge's, Megatron's or Primus' settings.
 ///
 /// # Errors
@@ -79,22 +71,61 @@ pub(crate) fn claim(sample: &FileSample) -> Claim {
 pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
     if context.is_python() {
         let wanted = context.configuration();
-        let document = python::parse(text, wanted, context)?;
-        let named = wanted.filter(|_| !document.has("model.num_layers"));
-        let model = named.and_then(known::of_recipe);
+        let mut document = python::parse(text, wanted, context)?;
+        complete(&mut document);
+        let of_hub = document.peek("model.0").map(str::to_owned);
+        let named = of_hub.as_deref().or(wanted).filter(|_| !document.has("model.num_layers"));
+        let model = named.and_then(if of_hub.is_some() { known::of_hub } else { known::of_recipe });
         if let (Some(name), Some(model)) = (named, &model) {
             let message = format!("`{name}` is read as the model {}", model.name);
             document.note(Finding::note("assumed", message).expected("another: --model"));
         }
         return Ok(settle(&document, &mut Launched { model, ..Launched::default() }));
     }
-    let document = document::parse(text, Form::Yaml, context)?;
+    let mut document = document::parse(text, Form::Yaml, context)?;
+    primus::complete(&mut document);
     if !has_settings(&document) {
         let why = "none of `model`, `MODEL_ARGS`, `language_model` and `modules` holds settings".to_owned();
         let expected = "NeMo's, Bridge's, Megatron's or Primus' YAML; another file: --kind".to_owned();
         return Err(ImportError { file: context.file.into(), line: 1, why, expected });
     }
     Ok(settle(&document, &mut Launched::default()))
+}
+
+/// Settings of the functions that Bridge's recipes begin with, by their names.
+///
+/// Source: [megatron-bridge] `src/megatron/bridge/recipes/common.py`, release 0.6.2.
+const BASES: &[(&str, &[(&str, &str)])] = &[
+    (
+        "_pretrain_common",
+        &[("train.global_batch_size", "32"), ("train.micro_batch_size", "2"), ("dataset.seq_length", "4096")],
+    ),
+    (
+        "_sft_common",
+        &[("train.global_batch_size", "128"), ("train.micro_batch_size", "1"), ("dataset.seq_length", "2048")],
+    ),
+];
+
+/// Settings of all of them.
+const COMMON: &[(&str, &str)] = &[
+    ("mixed_precision", "bf16_mixed"),
+    ("ddp.use_distributed_optimizer", "true"),
+    ("ddp.overlap_grad_reduce", "true"),
+    ("ddp.overlap_param_gather", "true"),
+    ("ddp.grad_reduce_in_fp32", "true"),
+];
+
+/// Sets what a recipe's base sets and the recipe does not; the base is then read, and no finding of another module.
+fn complete(document: &mut Document) {
+    let Some(called) = document.peek(CALLED).map(str::to_owned) else { return };
+    let Some((_, own)) = BASES.iter().find(|(name, _)| *name == called) else { return };
+    document.findings.borrow_mut().retain(|finding| finding.rule != python::OTHER_MODULE);
+    let in_model = document.has("model.seq_length");
+    for (path, value) in own.iter().chain(COMMON) {
+        if !(document.has(path) || in_model && *path == "dataset.seq_length") {
+            document.put(path, value, 1);
+        }
+    }
 }
 
 /// Settles NeMo's, Bridge's and Megatron's own YAML.
@@ -120,13 +151,14 @@ pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Argumen
         for key in document.keys(&section) {
             let path = if section.is_empty() { key.clone() } else { format!("{section}.{key}") };
             let is_numbered = key.starts_with(|c: char| c.is_ascii_digit());
-            if document.keys(&path).is_empty() && !is_numbered {
+            let is_value = document.peek(&path).is_some() || document.count(&path).is_some();
+            if is_value && !is_numbered {
                 setting(&mut list, document, &path, &key);
             }
         }
     }
-    launched.model = launched.model.take().or_else(|| of_module(document));
-    note_base(document);
+    launched.model = launched.model.take().or_else(|| primus::of_module(document));
+    primus::note_base(document);
     launched.open |= document.has("modules")
         || !document.keys("system").is_empty()
         || document.has("tensor_model_parallel_size")
@@ -153,6 +185,13 @@ pub(crate) fn has_settings(document: &Document) -> bool {
         || sections(document).iter().any(|section| !document.keys(section).is_empty())
 }
 
+/// Whether an override's path is of a section of arguments.
+pub(crate) fn is_setting(path: &str) -> bool {
+    let of_trainer = ["optim", "data", "trainer"]; // sections that programs other than NeMo's have too
+    let section = path.split('.').next().unwrap_or_default();
+    path == "mixed_precision" || SECTIONS.contains(&section) && !of_trainer.contains(&section)
+}
+
 /// The sections that hold arguments: those of NeMo and Bridge, of Megatron's `--yaml-cfg`, which has some at its top too, of
 /// FlagScale, whose degrees stand under `system`, and of Primus' modules for Megatron.
 fn sections(document: &Document) -> Vec<String> {
@@ -173,81 +212,6 @@ fn sections(document: &Document) -> Vec<String> {
     let modules = document.keys("modules").into_iter().filter(of_megatron);
     sections.extend(modules.map(|module| format!("modules.{module}.overrides")));
     sections
-}
-
-/// Names the file that a module of Primus builds on: what it sets stands nowhere here.
-fn note_base(document: &Document) {
-    for module in document.keys("modules") {
-        let path = format!("modules.{module}.config");
-        if let Some(base) = document.word(&path) {
-            let message = format!("`{base}` is not read: what it alone sets is taken as not set");
-            let place = document.place(&path).unwrap_or_default_place();
-            let finding = Finding::warning("not-read", message).at(&place);
-            document.note(finding.expected("repeat under `overrides` what bears on time and memory"));
-        }
-    }
-}
-
-/// The catalogue's model that a module of Primus names, such as `llama3_8B.yaml` or `${MODEL:llama3_8B}.yaml`.
-fn of_module(document: &Document) -> Option<meshwright_engine::model::Model> {
-    document.keys("modules").iter().find_map(|module| {
-        let path = format!("modules.{module}.model");
-        let name = document.word(&path)?;
-        let model = known::of_recipe(defaulted(name.trim_end_matches(".yaml")))?;
-        let place = document.place(&path).unwrap_or_default_place();
-        let finding = Finding::note("assumed", format!("`{name}` is read as {}", model.name)).at(&place);
-        document.note(finding.expected("another: --model"));
-        Some(model)
-    })
-}
-
-/// A text whose variable `${NAME:default}` is taken as not set.
-fn defaulted(word: &str) -> &str {
-    let inner = word.strip_prefix("${").and_then(|rest| rest.strip_suffix('}'));
-    inner.and_then(|inner| inner.split_once(':')).map_or(word, |(_, default)| default.trim_start_matches('-'))
-}
-
-/// Keys whose list is one value of their flag.
-const JOINED: &[&str] = &["moe_layer_freq", "window_attn_skip_freq", "no_rope_freq", "window_size"];
-
-/// The text of a key: of lists all values, of Python's names of kinds and types the last part.
-fn text_of(document: &Document, path: &str, key: &str) -> Option<String> {
-    if key == "pipeline_model_parallel_layout"
-        && let Some(stages) = document.count(path)
-    {
-        return Some(layout_of(document, path, stages));
-    }
-    if document.count(path).is_some() {
-        let (open, between, close) = match key {
-            "window_size" => ("", ",", ""),
-            _ if JOINED.contains(&key) => ("[", ",", "]"),
-            _ => ("", " ", ""),
-        };
-        return Some(format!("{open}{}{close}", document.words(path).join(between)));
-    }
-    let word = defaulted(&document.word(path)?).to_owned();
-    let kind = word.strip_prefix("torch.").or_else(|| word.strip_prefix("AttnBackend."));
-    Some(match kind {
-        Some("bfloat16") => "bf16".into(),
-        Some("float16") => "fp16".into(),
-        Some("float32") => "fp32".into(),
-        Some("uint8") => "fp8".into(),
-        Some(other) => other.into(),
-        None => word,
-    })
-}
-
-/// A layout as lists of layer types, one a stage, in the letters of Megatron's text.
-fn layout_of(document: &Document, path: &str, stages: u32) -> String {
-    let letter = |name: &String| match name.to_ascii_lowercase().as_str() {
-        "embedding" | "e" => "E".to_owned(),
-        "decoder" | "t" => "t".to_owned(),
-        "mtp" | "m" => "m".to_owned(),
-        "loss" | "l" => "L".to_owned(),
-        _ => name.clone(),
-    };
-    let stage = |at| document.words(&format!("{path}.{at}")).iter().map(letter).collect::<String>();
-    (0..stages).map(stage).collect::<Vec<_>>().join("|")
 }
 
 fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
@@ -357,16 +321,5 @@ fn precision(list: &mut Arguments, document: &Document) {
     }
     if !["bf16", "fp16", "16", "fp8", "nvfp4"].iter().any(|known| name.contains(known)) {
         list.findings.push(Finding::warning("not-modelled", format!("`{path}: {name}` is priced as bf16")).at(&place));
-    }
-}
-
-/// A place, or the first line of nothing: every key that was listed has one.
-trait OrPlace {
-    fn unwrap_or_default_place(self) -> Place;
-}
-
-impl OrPlace for Option<Place> {
-    fn unwrap_or_default_place(self) -> Place {
-        self.unwrap_or(Place { file: String::new(), line: 1 })
     }
 }

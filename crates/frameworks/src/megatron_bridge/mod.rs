@@ -3,6 +3,8 @@
 pub(crate) mod emit;
 pub(crate) mod import;
 pub(crate) mod limits;
+mod primus;
+mod values;
 
 use crate::framework::{Framework, SettingsReader};
 
@@ -13,5 +15,5 @@ pub static MEGATRON_BRIDGE: Framework = Framework {
     stack: "nemo-25",
     emit: emit::files,
     recipe_obstacle: crate::megatron::emit::recipe_obstacle,
-    reader: SettingsReader { kind: import::KIND, claim: import::claim, read: import::read },
+    reader: SettingsReader { kind: import::KIND, read: import::read },
 };

@@ -2,7 +2,6 @@
 //!
 //! Source: [nanotron] `src/nanotron/config/config.py`, `parallelism_config.py`, `models_config.py`, commit of 2026-04-07.
 
-use crate::import::claim::{Claim, FileSample};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::Finding;
 use crate::import::imported::{Imported, Unknown};
@@ -42,12 +41,6 @@ const KEYS: &[(&str, &str)] = &[
 
 /// Name of this kind of file on the command line.
 pub(crate) const KIND: &str = "nanotron";
-
-/// The claim to a file: YAML with its two top sections.
-pub(crate) fn claim(sample: &FileSample) -> Claim {
-    let has = sample.is_yaml() && sample.has_line("parallelism:") && sample.has_line("tokens:");
-    if has { Claim::Content } else { Claim::None }
-}
 
 /// Reads a file of this kind.
 ///

@@ -166,6 +166,14 @@ impl Document {
         }
     }
 
+    /// The text of a key, which stays unread.
+    pub fn peek(&self, path: &str) -> Option<&str> {
+        match &self.find(path)?.0.value {
+            NodeValue::Scalar(text, _) => Some(text),
+            NodeValue::Map(_) | NodeValue::List(_) => None,
+        }
+    }
+
     /// The texts of a list, or of one word.
     pub fn words(&self, path: &str) -> Vec<String> {
         self.used.borrow_mut().insert(path.to_owned());

@@ -6,7 +6,6 @@ mod flavors;
 mod registry;
 mod split;
 
-use crate::import::claim::{Claim, FileSample};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::Finding;
 use crate::import::imported::{Imported, Unknown, divides, replicas};
@@ -57,11 +56,6 @@ const ASYNC_TP: f64 = 0.5;
 
 /// Name of this kind of file on the command line.
 pub(crate) const KIND: &str = "torchtitan";
-
-/// The claim to a file: any TOML, and any Python where nobody else wants it.
-pub(crate) fn claim(sample: &FileSample) -> Claim {
-    if matches!(sample.extension, "toml" | "py") { Claim::Extension } else { Claim::None }
-}
 
 /// Reads a file of this kind.
 ///

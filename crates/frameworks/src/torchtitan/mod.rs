@@ -13,5 +13,5 @@ pub static TORCHTITAN: Framework = Framework {
     stack: "torchtitan-2025",
     emit: emit::files,
     recipe_obstacle: any_recipe,
-    reader: SettingsReader { kind: import::KIND, claim: import::claim, read: import::read },
+    reader: SettingsReader { kind: import::KIND, read: import::read },
 };

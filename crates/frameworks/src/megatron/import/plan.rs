@@ -68,6 +68,7 @@ fn cp_kind(list: &mut Arguments) -> CpKind {
 }
 
 fn sharding(list: &mut Arguments, layout: &Layout, known: bool) -> (ZeroStage, Option<u32>) {
+    let _ = list.word("--data-parallel-sharding-strategy"); // Megatron FSDP's alone
     let zero = if list.has("--use-torch-fsdp2") {
         ZeroStage::Three
     } else if list.has("--use-megatron-fsdp") || list.has("--use-custom-fsdp") {

@@ -13,6 +13,30 @@ pub(super) struct Function<'p> {
     pub body: &'p [Line],
 }
 
+impl Function<'_> {
+    /// Names of its parameters, in their order.
+    pub fn parameters(&self) -> Vec<&str> {
+        let (mut depth, mut fresh, mut names) = (0_u32, false, Vec::new());
+        for (word, _) in &self.head.words[2..] {
+            match word {
+                Token::Sign("->") => break,
+                Token::Sign("(" | "[" | "{") => {
+                    depth += 1;
+                    fresh = depth == 1;
+                }
+                Token::Sign(")" | "]" | "}") => depth = depth.saturating_sub(1),
+                Token::Sign(",") => fresh = depth == 1,
+                Token::Name(name) if fresh => {
+                    names.push(name.as_str());
+                    fresh = false;
+                }
+                Token::Sign(_) | Token::Name(_) | Token::Number(_) | Token::Text(_) | Token::Formatted => {}
+            }
+        }
+        names
+    }
+}
+
 /// Whether a word of a line is this name.
 pub(super) fn is_word(line: &Line, at: usize, word: &str) -> bool {
     matches!(line.words.get(at), Some((Token::Name(name), _)) if name == word)

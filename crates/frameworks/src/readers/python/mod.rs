@@ -4,14 +4,17 @@
 
 mod functions;
 mod tokens;
+mod unread;
 mod value;
 
 use crate::import::context::{Context, ImportError};
-use crate::import::finding::{Finding, Place};
-use crate::readers::document::{Document, Node, NodeValue};
+use crate::readers::document::{Document, Entries, Node, NodeValue};
 use functions::{Function, block, functions, is_word};
 use tokens::{Line, Token};
+use unread::note_unread;
 use value::{Expression, Names};
+
+pub(crate) use unread::OTHER_MODULE;
 
 /// Deepest nesting of functions that call one another.
 const DEEPEST: u32 = 16;
@@ -52,7 +55,7 @@ pub(crate) fn parse(text: &str, wanted: Option<&str>, context: &Context) -> Resu
     let root = match chosen {
         Some(function) => {
             unread.clear();
-            program.call(function, &module, 0, &mut unread)
+            program.call(function, &[], &module, 0, &mut unread).0
         }
         None => given.or_else(|| ["cfg", "config"].iter().find_map(|name| module.value(name))),
     };
@@ -61,13 +64,7 @@ pub(crate) fn parse(text: &str, wanted: Option<&str>, context: &Context) -> Resu
         return Err(bad(chosen.map_or(1, |function| function.head.number), "no configuration in it".into(), expected));
     };
     let document = Document::new(root, context.file);
-    unread.sort_unstable();
-    unread.dedup();
-    for line in unread {
-        let place = Place { file: context.file.to_owned(), line };
-        let finding = Finding::warning("not-read", "what this line sets depends on running the program").at(&place);
-        document.note(finding.expected("a constant, or the setting on the command line"));
-    }
+    note_unread(&document, text, unread, context);
     Ok(document)
 }
 
@@ -81,14 +78,55 @@ struct Program<'p> {
 }
 
 impl Program<'_> {
-    fn call(&self, function: &Function, module: &Names, depth: u32, unread: &mut Unread) -> Option<Node> {
-        if depth > DEEPEST {
-            return None;
-        }
+    /// Result of a function, and the names of its body at its end.
+    fn call(
+        &self,
+        function: &Function,
+        arguments: &[(String, u32, Node)],
+        module: &Names,
+        depth: u32,
+        unread: &mut Unread,
+    ) -> (Option<Node>, Names) {
         let mut names = module.clone();
+        if depth > DEEPEST {
+            return (None, names);
+        }
+        let parameters = function.parameters();
+        for name in &parameters {
+            names.forget(name);
+        }
         self.defaults(function, &mut names, depth, unread);
+        for (key, _, value) in arguments {
+            let name = key.parse().ok().and_then(|at: usize| parameters.get(at).copied()).unwrap_or(key);
+            names.set(name, value.clone());
+        }
         let indent = function.body.first().map_or(0, |line| line.indent);
-        self.follow(function.body, indent, &mut names, depth, unread)
+        let given = self.follow(function.body, indent, &mut names, depth, unread);
+        (given, names)
+    }
+
+    /// A statement that is a call of a function of the same file: what it sets in the configuration that it takes.
+    fn change(&self, line: &Line, names: &mut Names, depth: u32, unread: &mut Unread) -> Option<()> {
+        let [(Token::Name(name), _), (Token::Sign("("), _), (Token::Name(first), _), (Token::Sign("," | ")"), _), ..] =
+            line.words.as_slice()
+        else {
+            return None;
+        };
+        let function = self.functions.iter().find(|function| function.name == name)?;
+        let parameter = *function.parameters().first()?;
+        let mut inner = None;
+        let mut functions = |_: &str, entries: &Entries| {
+            inner = Some(entries.clone());
+            None
+        };
+        let mut expression = Expression { words: &line.words, names, functions: &mut functions, unread: Vec::new() };
+        let _ = expression.value();
+        let arguments = inner?;
+        let mut lines = Vec::new();
+        let (_, after) = self.call(function, &arguments, names, depth + 1, &mut lines);
+        unread.append(&mut lines);
+        names.set(first, after.value(parameter)?);
+        Some(())
     }
 
     /// Parameters with constants behind them.
@@ -110,10 +148,11 @@ impl Program<'_> {
 
     fn value(&self, words: &[(Token, u32)], names: &Names, depth: u32, unread: &mut Unread) -> Option<Node> {
         let mut inner = Vec::new();
-        let mut functions = |name: &str| {
-            let function = self.functions.iter().find(|function| function.name == name && !function.needs)?;
+        let mut functions = |name: &str, arguments: &Entries| {
+            let can = |function: &&Function| function.name == name && (!function.needs || !arguments.is_empty());
+            let function = self.functions.iter().find(can)?;
             let mut unread = Vec::new();
-            let given = self.call(function, names, depth + 1, &mut unread)?;
+            let given = self.call(function, arguments, names, depth + 1, &mut unread).0?;
             let whole = unread.is_empty();
             // Of a configuration it inherits, every line counts; of a part of it, that it was not read whole.
             if function.gives.contains("Config") {
@@ -205,7 +244,9 @@ impl Program<'_> {
             })
             .collect();
         let Some(last) = equals.last() else {
-            unread.push(line.number);
+            if self.change(line, names, depth, unread).is_none() {
+                unread.push(line.number);
+            }
             return Step::On;
         };
         let right = &line.words[last + 1..];

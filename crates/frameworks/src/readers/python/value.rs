@@ -85,8 +85,8 @@ impl Names {
     }
 }
 
-/// The value that a call of a function of the same file returns, and whether all of it was read.
-pub(super) type Functions<'f> = &'f mut dyn FnMut(&str) -> Option<(Node, bool)>;
+/// The value that a call of a function of the same file returns with these arguments, and whether all of it was read.
+pub(super) type Functions<'f> = &'f mut dyn FnMut(&str, &Entries) -> Option<(Node, bool)>;
 
 /// Reads one expression; stops where it ends or where it is no value any more.
 pub(super) struct Expression<'e> {
@@ -276,17 +276,30 @@ impl Expression<'_> {
         }
         self.skip(1);
         let entries = self.arguments();
+        let mut called = path.join(".");
+        // A method of what was made, without arguments: `AutoBridge.from_hf_pretrained("…").get_model_config()`.
+        while let [(Token::Sign("."), _), (Token::Name(method), _), (Token::Sign("("), _), (Token::Sign(")"), _), ..] =
+            self.words
+        {
+            called = format!("{called}.{method}");
+            self.skip(4);
+        }
         if self.sign(".") || self.sign("[") || self.sign("(") {
             return None;
         }
-        let called = path.join(".");
-        if entries.is_empty()
-            && let Some((given, whole)) = (self.functions)(&called)
-        {
+        if let Some((given, whole)) = (self.functions)(&called, &entries) {
             if !whole {
                 self.unread.push(line);
             }
             return Some(given);
+        }
+        // A function of another module that takes a configuration changes or replaces it: the configuration goes on, and what
+        // the function does is not read.
+        if !made(&called)
+            && let Some((_, _, given)) = entries.iter().find(|(key, _, value)| key == "0" && is_configuration(value))
+        {
+            self.unread.push(line);
+            return Some(given.clone());
         }
         let mut all: Entries = Vec::new();
         if called != "dict" {
@@ -324,6 +337,17 @@ impl Expression<'_> {
         self.skip(1);
         entries
     }
+}
+
+/// Whether a name is a class's, which is written with a capital.
+pub(super) fn made(called: &str) -> bool {
+    let name = called.rsplit('.').next().unwrap_or_default();
+    name.starts_with(|c: char| c.is_ascii_uppercase())
+}
+
+/// Whether a value is a configuration: what a class or a function made.
+fn is_configuration(node: &Node) -> bool {
+    matches!(&node.value, NodeValue::Map(entries) if entries.iter().any(|(key, ..)| key == CALLED))
 }
 
 /// Two numbers, a list repeated, or two lists joined.

@@ -1,0 +1,99 @@
+//! Formats of Python files, by what they import, and programs that a script launches and no reader knows.
+
+use super::format::Evidence::Code;
+use super::format::Outcome::{Read, Refused};
+use super::format::{Format, Syntax};
+use crate::import::context::ImportError;
+use crate::megatron_bridge::MEGATRON_BRIDGE;
+use crate::torchtitan::TORCHTITAN;
+
+const OF_CODE: &str =
+    "import the file or the launch script that sets it, or give its sizes and degrees to `meshwright explain`";
+
+/// Formats of Python files, by what they import.
+pub(super) const PYTHON: &[Format] = &[
+    Format {
+        title: "a recipe of NeMo 2",
+        syntaxes: &[Syntax::Python],
+        evidence: &[&[Code("nemo_run")], &[Code("from nemo")], &[Code("import nemo")]],
+        outcome: Refused(
+            "its partial configurations are made by running it: import the same recipe of Megatron-Bridge, or give its sizes and degrees to `meshwright explain`",
+        ),
+    },
+    Format {
+        title: "Megatron-Bridge's recipe",
+        syntaxes: &[Syntax::Python],
+        evidence: &[&[Code("megatron.bridge")]],
+        outcome: Read(&MEGATRON_BRIDGE),
+    },
+    Format {
+        title: "torchtitan's configuration",
+        syntaxes: &[Syntax::Python],
+        evidence: &[&[Code("from torchtitan"), Code("Trainer")], &[Code("Trainer.Config")]],
+        outcome: Read(&TORCHTITAN),
+    },
+    Format {
+        title: "a script of OLMo-core",
+        syntaxes: &[Syntax::Python],
+        evidence: &[&[Code("olmo_core")]],
+        outcome: Refused(OF_CODE),
+    },
+    Format {
+        title: "a program of MaxText or of JAX",
+        syntaxes: &[Syntax::Python],
+        evidence: &[&[Code("maxtext")], &[Code("MaxText")], &[Code("import jax")]],
+        outcome: Refused(OF_CODE),
+    },
+    Format {
+        title: "a program of Megatron-LM",
+        syntaxes: &[Syntax::Python],
+        evidence: &[&[Code("from megatron")], &[Code("import megatron")]],
+        outcome: Refused(OF_CODE),
+    },
+    Format {
+        title: "a training program",
+        syntaxes: &[Syntax::Python],
+        evidence: &[
+            &[Code("import torch")],
+            &[Code("from torch")],
+            &[Code("transformers")],
+            &[Code("deepspeed")],
+            &[Code("accelerate")],
+        ],
+        outcome: Refused(OF_CODE),
+    },
+];
+
+/// Programs that are known and not read: a part of the program's name or of a first argument, in lower case, and what it is.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("verl.", "verl's trainer"),
+    ("verl/", "verl's trainer"),
+    ("nemo_rl", "NeMo-RL"),
+    ("run_grpo", "NeMo-RL"),
+    ("run_sft.py", "NeMo-RL"),
+    ("run_dpo", "NeMo-RL"),
+    ("openrlhf", "OpenRLHF"),
+    ("nemo_automodel", "NeMo Automodel"),
+    ("automodel", "NeMo Automodel"),
+    ("maxtext", "MaxText"),
+    ("olmo_core", "OLMo-core"),
+    ("llamafactory", "LLaMA-Factory"),
+    ("axolotl", "axolotl"),
+    ("llmfoundry", "llm-foundry"),
+    ("litgpt", "LitGPT"),
+    ("levanter", "Levanter"),
+    ("torchtune", "torchtune"),
+    ("pytest", "tests"),
+    ("unittest", "tests"),
+];
+
+/// Refuses a program that is known and not read.
+///
+/// # Errors
+/// The program by its name.
+pub(crate) fn refuse_program(program: &str, file: &str, line: u32) -> Result<(), ImportError> {
+    let name = program.to_lowercase();
+    let Some((_, what)) = PROGRAMS.iter().find(|(part, _)| name.contains(part)) else { return Ok(()) };
+    let why = format!("`{program}` is of {what}, which is not read");
+    Err(ImportError { file: file.into(), line, why, expected: OF_CODE.into() })
+}

@@ -1,0 +1,30 @@
+//! Kinds of files.
+
+use crate::framework::Framework;
+use crate::table::FRAMEWORKS;
+
+/// Kind of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileKind {
+    /// A shell script that launches training.
+    Script,
+    /// A framework's own settings.
+    Of(&'static Framework),
+}
+
+impl FileKind {
+    /// Names on the command line.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        std::iter::once(SCRIPT).chain(FRAMEWORKS.iter().map(|framework| framework.reader.kind))
+    }
+
+    /// The kind of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        let of = |framework: &&&Framework| framework.reader.kind == name;
+        let framework = || FRAMEWORKS.iter().find(of).map(|framework| Self::Of(framework));
+        if name == SCRIPT { Some(Self::Script) } else { framework() }
+    }
+}
+
+/// Name of the kind of scripts.
+const SCRIPT: &str = "script";
