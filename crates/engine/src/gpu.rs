@@ -180,7 +180,7 @@ impl Gpu {
         if limit < board {
             let share = (limit - idle).or_zero() / (board - idle);
             for curve in self.gemm.values_mut() {
-                curve.sustained *= share.cbrt();
+                curve.sustained *= libm::cbrt(share);
             }
             self.tdp.value = limit;
         }

@@ -4,6 +4,8 @@
 //! [`search::search`] for the ranking with its certificate, [`advice`] for the plan to launch, [`refine`] for layers and recomputation by stage,
 //! [`pools`] for heterogeneous GPUs, [`confidence`] for intervals.
 
+#![warn(clippy::disallowed_methods)]
+
 pub mod advice;
 pub mod catalog;
 pub mod confidence;

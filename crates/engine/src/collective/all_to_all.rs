@@ -91,7 +91,7 @@ impl Fabric<'_> {
         let domains = group.ranks / inside;
         let (r, k, g) = (f64::from(group.ranks), f64::from(domains), f64::from(inside));
         let curve = domain::curve(self.cluster, Collective::AllToAll, inside.clamp(1, 8));
-        let visits = |places: f64| places * (1.0 - (1.0 - 1.0 / places).powf(what.top_k));
+        let visits = |places: f64| places * (1.0 - libm::pow(1.0 - 1.0 / places, what.top_k));
         let (copies, crossed, bandwidth) = match what.dispatcher {
             Dispatcher::AllToAll => (what.top_k, what.top_k, curve.bandwidth),
             Dispatcher::DeepEp => {
@@ -104,7 +104,7 @@ impl Fabric<'_> {
         }
         if domains == 1 {
             let saturation = match what.dispatcher {
-                Dispatcher::AllToAll => 1.0 + (curve.half_size / local.max(Bytes::new(1.0))).powf(curve.exponent),
+                Dispatcher::AllToAll => 1.0 + libm::pow(curve.half_size / local.max(Bytes::new(1.0)), curve.exponent),
                 Dispatcher::DeepEp => 1.0,
             };
             return Seconds::micros(start::DOMAIN) + local / bandwidth * saturation;

@@ -37,7 +37,7 @@ pub fn curve(cluster: &Cluster, op: Collective, ranks: u32) -> CollectiveCurve {
             let times = n / f64::from(last.ranks);
             CollectiveCurve {
                 ranks,
-                latency: last.latency * (1.0 + LATENCY_PER_DOUBLING * times.log2()),
+                latency: last.latency * (1.0 + LATENCY_PER_DOUBLING * libm::log2(times)),
                 half_size: last.half_size * times,
                 ..last.clone()
             }
@@ -70,6 +70,6 @@ pub fn time(cluster: &Cluster, op: Collective, payload: Bytes, ranks: u32) -> Se
 pub fn on_curve(curve: &CollectiveCurve, op: Collective, payload: Bytes, ranks: u32) -> Seconds {
     let n = f64::from(ranks);
     let share = if op == Collective::AllReduce { 2.0 } else { 1.0 } * (n - 1.0) / n;
-    let saturation = 1.0 + (curve.half_size / payload).powf(curve.exponent);
+    let saturation = 1.0 + libm::pow(curve.half_size / payload, curve.exponent);
     curve.latency + payload / curve.bandwidth * (share * saturation)
 }

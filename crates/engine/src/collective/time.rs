@@ -68,13 +68,13 @@ impl Fabric<'_> {
         let bandwidth = if inside > 1 { domain::asymptote(self.cluster, op, inside).min(network) } else { network };
         let ring = (k - 1.0) * hop::NETWORK + (n - k) * hop::DOMAIN;
         let hops = match op {
-            Collective::AllReduce => (2.0 * ring).min(hop::TREE * k.log2() + hop::TREE_DOMAIN * g * hop::DOMAIN),
+            Collective::AllReduce => (2.0 * ring).min(hop::TREE * libm::log2(k) + hop::TREE_DOMAIN * g * hop::DOMAIN),
             Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => ring,
         };
         let latency = Seconds::micros((hop::BASE + hops) * buckets * self.hop_latency());
         let latency = latency + self.ring_way(op, group) * buckets;
         let half_size = Bytes::new(saturation::SIZE * k);
-        let excess = saturation::SHARE * (half_size / payload).powf(saturation::EXPONENT);
+        let excess = saturation::SHARE * libm::pow(half_size / payload, saturation::EXPONENT);
         latency + payload / bandwidth * (share * (1.0 + excess))
     }
 }

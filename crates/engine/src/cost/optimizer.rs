@@ -83,7 +83,7 @@ impl Costs<'_> {
         let moved =
             gradient + update::MASTER_AND_WEIGHT + update::NORM_AND_CLIP + 2.0 * self.problem.workload().recipe.state;
         let passes = (dense + experts) * (gradient + 1.0);
-        let hops = f64::from(plan.layout.world_size().max(2)).log2();
+        let hops = libm::log2(f64::from(plan.layout.world_size().max(2)));
         self.device.stream_fused(Bytes::new(shard * moved), update::KERNELS)
             + self.device.stream_fused(Bytes::new(passes), update::GRADIENT_KERNELS)
             + Seconds::micros(update::SCALARS * update::SCALAR_HOP * hops)

@@ -163,7 +163,7 @@ impl Costs<'_> {
         if plan.layout.pp > 1 && plan.layout.tp > 1 && stack.quirks.tp_floor > Seconds::ZERO {
             let across = if plan.layout.tp > self.fabric.domain() { FLOOR_ACROSS } else { 1.0 };
             let waits = |floor: Seconds, busy: Seconds| (floor - busy).or_zero();
-            let floor = stack.quirks.tp_floor * (LAYER_COLLECTIVES * f64::from(plan.layout.tp).log2() * across);
+            let floor = stack.quirks.tp_floor * (LAYER_COLLECTIVES * libm::log2(f64::from(plan.layout.tp)) * across);
             work.tp.forward += waits(floor, work.forward());
             work.tp.backward += waits(floor, work.backward());
         }

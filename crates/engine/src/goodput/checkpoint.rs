@@ -102,7 +102,7 @@ impl Checkpoints {
 /// Its first order is √(2δM) [young-1974]. Found by bisection: the left side is below 0 at x = δ/M and 1 at x = δ/M + 1.
 pub fn best_interval(pause: Seconds, between_failures: Seconds) -> Seconds {
     let share = pause / between_failures;
-    let slope = |x: f64| x.exp() * (x - share - 1.0) + 1.0;
+    let slope = |x: f64| libm::exp(x) * (x - share - 1.0) + 1.0;
     let (mut low, mut high) = (share, share + 1.0);
     for _ in 0..100 {
         let middle = f64::midpoint(low, high);
@@ -121,7 +121,7 @@ mod tests {
 
     #[test]
     fn the_best_interval_is_youngs_when_checkpoints_are_cheap_and_no_other_is_better() {
-        let cost = |tau: f64, pause: f64, m: f64| ((tau + pause) / m).exp_m1() / tau;
+        let cost = |tau: f64, pause: f64, m: f64| libm::expm1((tau + pause) / m) / tau;
         for (pause, m) in [(0.5, 11_124.0), (5.0, 11_124.0), (30.0, 11_124.0), (600.0, 3600.0)] {
             let best = best_interval(Seconds::new(pause), Seconds::new(m)).get();
             for other in [0.5, 0.9, 0.99, 1.01, 1.1, 2.0] {

@@ -101,7 +101,7 @@ pub struct Goodput {
 /// formula of specification §7.2.
 pub fn useful(interval: Seconds, pause: Seconds, after_failure: Seconds, between_failures: Seconds) -> f64 {
     let m = between_failures;
-    interval / (m * ((after_failure / m).exp() * ((interval + pause) / m).exp_m1()))
+    interval / (m * (libm::exp(after_failure / m) * libm::expm1((interval + pause) / m)))
 }
 
 impl Conditions {

@@ -34,7 +34,7 @@ static INTENSITIES: LazyLock<[Tile; 8]> = LazyLock::new(|| {
     let of = |(m, n): (f64, f64)| m * n / (m + n);
     TILES.map(|size| {
         let intensity = of(size) / of(TILES[0]);
-        Tile { size, intensity, logarithm: intensity.ln() }
+        Tile { size, intensity, logarithm: libm::log(intensity) }
     })
 });
 
@@ -91,12 +91,12 @@ fn tiling(shape: &GemmShape, processors: f64, curve: &GemmCurve) -> f64 {
         let tiles = (shape.m / tm).ceil() * (shape.n / tn).ceil() * shape.batch;
         let waves = (tiles / processors).ceil();
         let filled = shape.m * shape.n * shape.batch / (waves * processors * tm * tn);
-        let share = wave * filled.ln() + most;
+        let share = wave * libm::log(filled) + most;
         if share > best.0 {
             best = (share, filled, tile.intensity);
         }
     }
-    best.1.powf(wave) * best.2.powf(intensity)
+    libm::pow(best.1, wave) * libm::pow(best.2, intensity)
 }
 
 /// Slow-down of grouped GEMMs with few tokens per expert:
@@ -191,8 +191,8 @@ mod tests {
         let of_tile = |&(tm, tn): &(f64, f64)| {
             let waves = ((shape.m / tm).ceil() * (shape.n / tn).ceil() * shape.batch / processors).ceil();
             let filled = shape.m * shape.n * shape.batch / (waves * processors * tm * tn);
-            filled.powf(curve.wave_exponent)
-                * (intensity((tm, tn)) / intensity(TILES[0])).powf(curve.intensity_exponent)
+            libm::pow(filled, curve.wave_exponent)
+                * libm::pow(intensity((tm, tn)) / intensity(TILES[0]), curve.intensity_exponent)
         };
         TILES.iter().map(of_tile).fold(0.0, f64::max)
     }

@@ -24,11 +24,11 @@ const MOST_APART: f64 = 16.0;
 /// first, then the number of GPUs. None where none is published or none divides the question's sizes.
 pub fn published(problem: &Problem) -> Option<PublishedPlan> {
     let (gpus, workload) = (f64::from(problem.cluster().gpus), problem.workload());
-    let apart = |layout: &PublishedLayout| (f64::from(layout.gpus) / gpus).ln().abs();
+    let apart = |layout: &PublishedLayout| libm::log(f64::from(layout.gpus) / gpus).abs();
     let mut near: Vec<&'static PublishedLayout> = layouts()
         .iter()
         .filter(|layout| layout.model == problem.model().name && layout.gpu == problem.cluster().gpu.name)
-        .filter(|layout| layout.seq_len == workload.seq_len && apart(layout) <= MOST_APART.ln())
+        .filter(|layout| layout.seq_len == workload.seq_len && apart(layout) <= libm::log(MOST_APART))
         .collect();
     let differs = |layout: &PublishedLayout| layout.precision != workload.precision();
     near.sort_by(|a, b| differs(a).cmp(&differs(b)).then(apart(a).total_cmp(&apart(b))));

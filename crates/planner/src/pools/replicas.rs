@@ -83,7 +83,7 @@ fn near_batch(batch: u32, unit: u32) -> u32 {
         return batch;
     }
     let times = f64::from(batch) / f64::from(unit);
-    let power = times.max(1.0).log2().round().exp2();
+    let power = libm::exp2(libm::log2(times.max(1.0)).round());
     (f64::from(unit) * power) as u32
 }
 

@@ -5,7 +5,7 @@ use crate::schedule::EVERY;
 use crate::schedule::closed::{RankTime, bubble, busiest};
 
 /// Whether the closed form of a schedule is exact on identical stages.
-fn is_exact(schedule: &Schedule) -> bool {
+fn is_exact(schedule: Schedule) -> bool {
     use Schedule::{DualPipe, DualPipeV, LoopedBfs, ZbH2};
     !matches!(schedule, ZbH2 | DualPipe | DualPipeV | LoopedBfs { .. })
 }
@@ -55,7 +55,7 @@ fn wires_are_late_and_one_at_a_time() {
 
 #[test]
 fn closed_forms_agree_with_the_replay_of_uniform_stages() {
-    for schedule in EVERY.into_iter().filter(is_exact) {
+    for schedule in EVERY.into_iter().filter(|schedule| is_exact(*schedule)) {
         for pp in 2..=6 {
             for micro_batches in [pp, 2 * pp, 3 * pp] {
                 if schedule == Schedule::ZbV && micro_batches < 2 * pp - 1 {

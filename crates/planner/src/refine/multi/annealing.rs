@@ -60,8 +60,8 @@ pub fn anneal(
     let operations = simulator.operations();
     for step in 0..steps {
         let cuts = moved(program, &here, &mut numbers);
-        let temperature = WARM * COLD.powf(step as f64 / steps as f64);
-        let limit = time * (1.0 - temperature * numbers.share().ln());
+        let temperature = WARM * libm::pow(COLD, step as f64 / steps as f64);
+        let limit = time * (1.0 - temperature * libm::log(numbers.share()));
         if !legal(program, &cuts) || floor(&fastest(program, &cuts)) >= limit {
             continue;
         }
