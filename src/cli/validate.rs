@@ -98,6 +98,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
             if !report.choice.classes.is_empty() {
                 all.push(sheets::choice(&report));
             }
+            if !report.order.is_empty() {
+                all.push(sheets::order(&report));
+            }
             if !report.anomalies.is_empty() {
                 all.push(sheets::anomalies(&report));
             }

@@ -5,6 +5,7 @@ use meshwright_engine::units::{percent, significant};
 use meshwright_lab::validate::choice::ChoiceScore;
 use meshwright_lab::validate::metrics::Errors;
 use meshwright_lab::validate::omitted::{Unmeasured, Unpredicted};
+use meshwright_lab::validate::order::LEAST_DIFFERENCE;
 use meshwright_lab::validate::{Oom, Report, TooLarge};
 
 /// Table of step-time errors by class.
@@ -138,6 +139,20 @@ pub fn choice(report: &Report) -> Sheet {
             percent(class.mean_best_of_three),
             class.mean_best_of_three_of_more.map_or_else(String::new, percent),
         ]);
+    }
+    sheet
+}
+
+/// Table of measured pairs that are predicted in order.
+pub fn order(report: &Report) -> Sheet {
+    let title = format!(
+        "Measured pairs of one model, GPUs, batch, precision and framework that differ by {} or more",
+        percent(LEAST_DIFFERENCE)
+    );
+    let mut sheet = Sheet::new(&title, &["set", "pairs", "in order", "share"]);
+    for order in &report.order {
+        let share = order.share().map_or_else(String::new, percent);
+        sheet.push([order.class.clone(), order.pairs.to_string(), order.ordered.to_string(), share]);
     }
     sheet
 }

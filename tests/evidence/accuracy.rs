@@ -16,6 +16,7 @@ use meshwright::runs::{self, Prediction, Row};
 use meshwright::units::percent;
 use meshwright::validate::calibrate::coverage;
 use meshwright::validate::filter::Filter;
+use meshwright::validate::order::PairOrder;
 use meshwright::validate::sample::{PredictedRun, samples};
 use meshwright::validate::sources::{self, SourceFits, basis};
 use meshwright::validate::{Report, cross, score};
@@ -102,7 +103,7 @@ fn memory(report: &Report, kind: &str) -> Option<f64> {
     report.memory.iter().find(|of| of.kind == kind).map(|of| of.errors.mean_ape)
 }
 
-const HEADLINES: [Headline; 15] = [
+const HEADLINES: [Headline; 16] = [
     Headline {
         key: "coverage",
         words: "share of runs predicted",
@@ -189,6 +190,13 @@ const HEADLINES: [Headline; 15] = [
         bar: 0.0,
         more: true,
         of: |r| r.choice.classes.first().and_then(|c| c.mean_spearman),
+    },
+    Headline {
+        key: "pair_order",
+        words: "measured pairs in order",
+        bar: 0.92,
+        more: true,
+        of: |r| r.order.first().and_then(PairOrder::share),
     },
 ];
 
@@ -379,6 +387,13 @@ fn document(scored: &Scored) -> String {
          measured time of the plan predicted fastest over the best measured, less 1. With three layouts the best of three is \
          the best by itself: the last column leaves those groups out.\n\n",
         &sheets::choice(&scored.report),
+    );
+    section(
+        &mut out,
+        "Order of measured pairs",
+        "Pairs of runs of one model, GPU, number of GPUs, batch, precision and framework whose measured step times differ by \
+         5 % or more: the share whose faster run is predicted faster.\n\n",
+        &sheets::order(&scored.report),
     );
     section(
         &mut out,

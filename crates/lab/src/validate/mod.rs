@@ -8,6 +8,7 @@ pub mod cross;
 pub mod filter;
 pub mod metrics;
 pub mod omitted;
+pub mod order;
 mod pairs;
 pub mod sample;
 pub mod sources;
@@ -22,6 +23,7 @@ use choice::{ChoiceScore, Choices, choices};
 use filter::Filter;
 use metrics::{Errors, PredictedPair, errors};
 use omitted::{Unmeasured, Unpredicted, unmeasured, unpredicted};
+use order::{PairOrder, orders};
 use sample::{PredictedRun, outcome};
 
 pub use by_source::SourceSummary;
@@ -140,6 +142,8 @@ pub struct Report {
     pub choice: Choices,
     /// Ranking quality over all groups without contradicted runs.
     pub choice_uncontradicted: Option<ChoiceScore>,
+    /// Order of measured pairs, all sets first; empty without pairs.
+    pub order: Vec<PairOrder>,
     /// Runs that other runs contradict, independent of predictions.
     pub anomalies: Vec<Anomaly>,
     /// Runs without a prediction, by reason.
@@ -171,6 +175,7 @@ pub fn score(samples: &[PredictedRun], filters: &[Filter], witnesses: &[Row]) ->
         too_large: too_large(&ran),
         choice: choices(&ran),
         choice_uncontradicted: choices(&uncontradicted).classes.into_iter().next(),
+        order: orders(&ran),
         anomalies,
         unpredicted: unpredicted(&kept),
         unmeasured: unmeasured(&kept),

@@ -1,0 +1,97 @@
+//! Order of pairs of runs: whether the run that was measured faster is predicted faster.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::pairs::time_pair;
+use super::sample::PredictedRun;
+
+/// Least relative difference of two measured step times whose order counts.
+pub const LEAST_DIFFERENCE: f64 = 0.05;
+
+/// Share of pairs that are predicted in the measured order.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct PairOrder {
+    /// Name of the set, or `all`.
+    pub class: String,
+    /// Number of pairs.
+    pub pairs: usize,
+    /// Number of pairs whose faster run is predicted faster.
+    pub ordered: usize,
+}
+
+impl PairOrder {
+    /// Share of the pairs in order; none without pairs.
+    pub fn share(&self) -> Option<f64> {
+        (self.pairs > 0).then(|| self.ordered as f64 / self.pairs as f64)
+    }
+}
+
+/// Order of the pairs of each set, all pairs first.
+///
+/// A pair is two runs of one model, GPU, number of GPUs, batch, precision and framework whose measured step times differ by
+/// [`LEAST_DIFFERENCE`] or more. Equal predictions are not in order.
+pub fn orders(ran: &[PredictedRun]) -> Vec<PairOrder> {
+    let mut groups: BTreeMap<(String, String), Vec<(f64, f64)>> = BTreeMap::new();
+    for sample in ran {
+        if let Some(pair) = time_pair(sample) {
+            groups.entry((sample.set().to_owned(), key(sample))).or_default().push((pair.predicted, pair.measured));
+        }
+    }
+    let mut all = PairOrder { class: "all".into(), ..PairOrder::default() };
+    let mut sets: BTreeMap<String, PairOrder> = BTreeMap::new();
+    for ((set, _), runs) in groups {
+        let (pairs, ordered) = count(&runs);
+        let of_set = sets.entry(set.clone()).or_insert_with(|| PairOrder { class: set, ..PairOrder::default() });
+        for order in [&mut all, of_set] {
+            order.pairs += pairs;
+            order.ordered += ordered;
+        }
+    }
+    std::iter::once(all).chain(sets.into_values()).filter(|order| order.pairs > 0).collect()
+}
+
+/// Number of pairs that count, and of those in order, of (predicted, measured) times.
+fn count(runs: &[(f64, f64)]) -> (usize, usize) {
+    let (mut pairs, mut ordered) = (0, 0);
+    for (at, one) in runs.iter().enumerate() {
+        for other in &runs[at + 1..] {
+            let (fast, slow) = if one.1 <= other.1 { (one, other) } else { (other, one) };
+            if slow.1 >= fast.1 * (1.0 + LEAST_DIFFERENCE) {
+                pairs += 1;
+                ordered += usize::from(fast.0 < slow.0);
+            }
+        }
+    }
+    (pairs, ordered)
+}
+
+/// Key of the properties that the runs of a pair share.
+fn key(sample: &PredictedRun) -> String {
+    let row = sample.row;
+    let text = |cell: &Option<String>| cell.clone().unwrap_or_default();
+    let number = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    [
+        text(&row.model_name),
+        text(&row.gpu),
+        number(row.gpus_total),
+        number(row.global_batch),
+        text(&row.dtype),
+        text(&row.framework),
+    ]
+    .join("|")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pairs_closer_than_the_least_difference_do_not_count() {
+        assert_eq!(count(&[(1.0, 10.0), (2.0, 10.4)]), (0, 0));
+        assert_eq!(count(&[(1.0, 10.0), (2.0, 10.5)]), (1, 1));
+        assert_eq!(count(&[(2.0, 10.0), (2.0, 20.0)]), (1, 0), "equal predictions are not in order");
+        assert_eq!(count(&[(1.0, 10.0), (3.0, 20.0), (2.0, 30.0)]), (3, 2));
+    }
+}
