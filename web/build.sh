@@ -25,6 +25,7 @@ else
     if [ ! -e "$root/whole" ]; then
         command -v apt-get >/dev/null || skip "no standard library for $target (rustup target add $target)"
         mkdir -p "$tools"
+        apt-cache show rustc-web >/dev/null 2>&1 && apt-cache show lld-22 >/dev/null 2>&1 || apt-get update -qq || true # a fresh machine has no lists
         (cd "$tools" && apt-get download -qq rustc-web cargo-web rust-web-src libstd-rust-web-1.96 libstd-rust-web-dev libllvm22 \
             libgit2-1.5 libhttp-parser2.9 libmbedcrypto7 libmbedx509-1 libmbedtls14 lld-22 \
             && for package in *.deb; do dpkg -x "$package" root; done) \

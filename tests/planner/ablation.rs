@@ -4,7 +4,7 @@
 
 use std::fmt::Write;
 
-use super::refine::SHOWN;
+use super::refine::document::SHOWN;
 use crate::random::{Numbers, spec};
 use meshwright::cost::Costs;
 use meshwright::plan::Plan;
