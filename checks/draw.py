@@ -169,7 +169,7 @@ def drawn(chance, o, framework, models, at, scratch):
     for _ in range(2):
         if plan is None:
             return None, None
-        command = [o.meshwright, "emit", framework, *where[:2], *flags, "--plan", plan, "--out", scratch, "--force"]
+        command = [o.meshwright, "emit", framework, *where[:2], *flags, "--plan", plan, "--steps", "50", "--out", scratch, "--force"]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         except subprocess.TimeoutExpired:

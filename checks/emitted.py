@@ -26,7 +26,7 @@ def cases(path):
 def emit(binary, case, folder):
     """The resolved plan, as `key=value` pairs, and the world size; or why it was not emitted."""
     command = [binary, "emit", case["framework"], case["model"], case["cluster"], *case["flags"].split(), "--plan", case["plan"],
-               "--out", folder, "--force"]
+               "--steps", "50", "--out", folder, "--force"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         return None, 0, done.stderr.strip()

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::files::ForceArgs;
 use super::launch_files::{told, written};
 use super::{Outcome, output};
-use crate::question::{EmitQuestion, Question, framework};
+use crate::question::{EmitQuestion, Question, best_plans, folder_of, framework};
 use meshwright_frameworks::emit::EmittedFile;
 use meshwright_planner::catalog;
 
@@ -22,7 +22,7 @@ pub struct Args {
     #[command(flatten)]
     problem: Asked,
     /// Plan, such as "tp=8 cp=1 pp=16 vpp=8"; dp follows from the cluster.
-    #[arg(long, value_name = "PLAN", required_unless_present = "from")]
+    #[arg(long, value_name = "PLAN", required_unless_present_any = ["from", "top"])]
     plan: Option<String>,
     /// Document of `plan --format json` or `explain --format json` to read model, cluster, workload and plan from.
     #[arg(long, value_name = "FILE", conflicts_with = "plan")]
@@ -33,6 +33,13 @@ pub struct Args {
     /// Optimise the layers of every stage first, as `plan --refine` does.
     #[arg(long)]
     refine: bool,
+    /// Timing run of this many steps: made-up data, no checkpoints.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    steps: Option<u32>,
+    /// The best K plans, each in a folder of its own below --out, and a Slurm array of them.
+    #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=1000), requires = "out",
+        conflicts_with_all = ["plan", "rank"])]
+    top: Option<u32>,
     /// Folder for the files, created if missing [default: print them].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -69,17 +76,49 @@ impl clap::Args for Asked {
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
     framework(&args.framework)?;
+    if let Some((top, folder)) = args.top.zip(args.out.as_deref()) {
+        return put_best(args, top, folder);
+    }
     let (problem, plan) = match (&args.from, &args.problem.0, &args.plan) {
         (Some(path), None, _) => earlier(path, args.rank)?,
         (Some(_), Some(_), _) => bail!("--from gives the model and the cluster; leave them out"),
         (None, Some(problem), Some(plan)) => (problem.clone(), plan.clone()),
         (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
-    let question = EmitQuestion { framework: args.framework.clone(), problem, plan, refine: args.refine };
+    let question =
+        EmitQuestion { framework: args.framework.clone(), problem, plan, refine: args.refine, steps: args.steps };
     let answer = question.answer().map_err(anyhow::Error::from);
     // what a document asks is wrong in the document
     let answer = args.from.iter().fold(answer, |answer, path| answer.with_context(|| path.display().to_string()))?;
     told(answer).map_or(Ok(Outcome::NoPlan), |files| put(args, &files))
+}
+
+/// Writes the files of the best plans, each into a folder of its own, and a Slurm array of them.
+fn put_best(args: &Args, top: u32, out: &std::path::Path) -> Result<Outcome> {
+    let named = framework(&args.framework)?;
+    let asked: Vec<(Question, String)> = match (&args.from, &args.problem.0) {
+        (Some(path), None) => all_of(path, top)?,
+        (Some(_), Some(_)) => bail!("--from gives the model and the cluster; leave them out"),
+        (None, Some(problem)) => {
+            let plans = output::noted(best_plans(named, problem, top)?);
+            plans.into_iter().map(|plan| (problem.clone(), plan)).collect()
+        }
+        (None, None) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
+    };
+    let (mut folders, mut first) = (Vec::new(), None);
+    for (at, (problem, plan)) in asked.into_iter().enumerate() {
+        let question =
+            EmitQuestion { framework: args.framework.clone(), problem, plan, refine: args.refine, steps: args.steps };
+        let Some(files) = told(question.answer()?) else { continue };
+        let folder = folder_of(at + 1);
+        written(&out.join(&folder), &files, args.force.existing())?;
+        folders.push(folder);
+        first.get_or_insert((question, files));
+    }
+    let Some((question, files)) = first else { return Ok(Outcome::NoPlan) };
+    let array = question.array(&folders, &files)?;
+    written(out, array.as_slice(), args.force.existing())?;
+    Ok(Outcome::Answered)
 }
 
 /// Writes the files to the requested folder, else prints them.
@@ -131,8 +170,16 @@ fn unprintable(value: &Value, key: &str) -> Option<String> {
     }
 }
 
-/// Problem flags and plan of an earlier document.
+/// Problem flags and the plan of a rank of an earlier document.
 fn earlier(path: &std::path::Path, rank: u32) -> Result<(Question, String)> {
+    let mut plans = all_of(path, rank)?;
+    let many = plans.len();
+    let plan = plans.pop().filter(|_| many == rank as usize);
+    plan.ok_or_else(|| anyhow!("{}: has {many} plans, and no {rank}", path.display()))
+}
+
+/// Problem flags and the first plans of an earlier document, this many at most.
+fn all_of(path: &std::path::Path, most: u32) -> Result<Vec<(Question, String)>> {
     let origin = path.display();
     let text = catalog::read_text(path)?;
     let not = || format!("{origin}: not a document of `plan --format json`");
@@ -150,8 +197,6 @@ fn earlier(path: &std::path::Path, rank: u32) -> Result<(Question, String)> {
     let arguments = document.arguments.ok_or_else(|| {
         anyhow!("{origin}: has no `arguments`, so it is older than `emit`\n\nhint: run `plan --format json` again")
     })?;
-    let plans: Vec<Planned> = document.plans.into_iter().chain(document.prediction).collect();
-    let plan =
-        plans.get(rank as usize - 1).ok_or_else(|| anyhow!("{origin}: has {} plans, and no {rank}", plans.len()))?;
-    Ok((arguments, plan.plan.clone()))
+    let plans = document.plans.into_iter().chain(document.prediction).take(most as usize);
+    Ok(plans.map(|plan| (arguments.clone(), plan.plan)).collect())
 }

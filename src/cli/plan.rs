@@ -83,7 +83,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (Some(framework), Some(folder), Some(chosen)) => {
             let (plan, hosts) = placed::files(&args.plans.place, problem, placed, &chosen).unzip();
             let chosen = Chosen { plan: plan.as_ref().unwrap_or(chosen.plan), ..chosen };
-            let files = chosen.files(framework, problem, &args.problem.recipe_name(problem));
+            let files = chosen.files(framework, problem, &args.problem.recipe_name(problem), None);
             let Some(mut files) = launch_files::told(files) else { return Ok(Outcome::NoPlan) };
             files.extend(hosts);
             launch_files::written(folder, &files, Existing::from_force(args.force))?;

@@ -4,15 +4,17 @@ use std::ops::ControlFlow;
 
 use serde::Deserialize;
 
+use super::answer::PlanQuestion;
 use super::error::QuestionError;
 use super::noted::Noted;
 use super::options::Question;
+use super::plan::PlanOptions;
 use super::pooled;
 use super::subject::Subject;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
-use meshwright_frameworks::emit::{EmittedFile, Request, emit};
+use meshwright_frameworks::emit::{EmittedFile, Request, emit, job_of};
 use meshwright_frameworks::{self as frameworks, Framework};
 use meshwright_planner::catalog;
 use meshwright_planner::limits::Limits;
@@ -33,6 +35,9 @@ pub struct EmitQuestion {
     /// Whether to optimise the layers of every stage first.
     #[serde(default)]
     pub refine: bool,
+    /// Steps of a timing run on made-up data that saves nothing; none for training.
+    #[serde(default)]
+    pub steps: Option<u32>,
 }
 
 /// Plan to write, with its stages if they were optimised.
@@ -62,7 +67,13 @@ impl<'a> Chosen<'a> {
 
     /// The files of the plan, with a warning if it is predicted not to fit; the reasons where it is illegal or the framework cannot
     /// express it.
-    pub fn files(&self, framework: &'static Framework, problem: &Problem, recipe: &str) -> Noted<FilesOrReasons> {
+    pub fn files(
+        &self,
+        framework: &'static Framework,
+        problem: &Problem,
+        recipe: &str,
+        steps: Option<u32>,
+    ) -> Noted<FilesOrReasons> {
         let costs = Costs::new(problem);
         let (too_large, illegal): (Vec<Rejection>, Vec<Rejection>) =
             check(&costs, self.plan).into_iter().partition(Rejection::is_of_memory);
@@ -74,7 +85,7 @@ impl<'a> Chosen<'a> {
             .refined
             .map_or_else(|| costs.evaluate_simulated(self.plan), |refined| refined.price.evaluation.clone());
         let staged = self.refined.map(|refined| &refined.staged);
-        match emit(framework, &Request { recipe: Some(recipe), staged, ..Request::new(&costs, &evaluation) }) {
+        match emit(framework, &Request { recipe: Some(recipe), steps, staged, ..Request::new(&costs, &evaluation) }) {
             Ok(files) => {
                 let warned = too_large.iter().filter(|_| staged.is_none());
                 let notes = warned.map(|rejection| format!("warning: predicted not to fit: {rejection}")).collect();
@@ -132,7 +143,48 @@ fn expressible(limits: &Limits, costs: &Costs, plan: &Plan) -> Result<Refined, Q
     refine(costs, plan, &Options { freedom, ..options }).map_err(|why| QuestionError::refused(why.to_string()))
 }
 
+/// Folder of a plan below the folder of several, by its rank from 1.
+pub fn folder_of(rank: usize) -> String {
+    format!("plan-{rank}")
+}
+
+/// Texts of the best plans of a problem that a framework's files can express, best first.
+///
+/// # Errors
+///
+/// The question is invalid, or is about pools of heterogeneous GPUs.
+pub fn best_plans(
+    framework: &'static Framework,
+    problem: &Question,
+    top: u32,
+) -> Result<Noted<Vec<String>>, QuestionError> {
+    let (unlimited, risk) = problem.split_risk()?;
+    let Noted { value, mut notes } = unlimited.subject(Some(framework))?;
+    let Subject::Cluster(subject) = value else {
+        return Err(QuestionError::refused("--top does not apply to pools of heterogeneous GPUs: name one plan"));
+    };
+    let plans = PlanOptions { framework: Some(framework.name().to_owned()), top, ..PlanOptions::default() };
+    let question = PlanQuestion { problem: problem.clone(), plans };
+    let answer = question.solve(*subject, Some(framework), risk, &|_, _| ControlFlow::Continue(()))?;
+    notes.extend(answer.notes);
+    let plans = answer.value.found.ranking.evaluations.iter().map(|evaluation| evaluation.plan.to_string());
+    Ok(Noted { value: plans.collect(), notes })
+}
+
 impl EmitQuestion {
+    /// Slurm array over the folders of several plans, whose files are like these; none where no script launches them.
+    ///
+    /// # Errors
+    ///
+    /// The question is invalid.
+    pub fn array(&self, folders: &[String], files: &[EmittedFile]) -> Result<Option<EmittedFile>, QuestionError> {
+        let framework = framework(&self.framework)?;
+        match self.problem.subject(Some(framework))?.value {
+            Subject::Pools(_) => Ok(None),
+            Subject::Cluster(problem) => Ok(job_of(framework, problem.cluster(), files).map(|job| job.array(folders))),
+        }
+    }
+
     /// Launch files of the plan, or the reasons why there are none; with notes on what was assumed.
     ///
     /// # Errors
@@ -166,7 +218,7 @@ impl EmitQuestion {
                 let refines = self.refine && rejections.is_empty(); // what is illegal is told with the files
                 let refined = if refines { Some(expressible(framework.limits, &costs, &plan)?) } else { None };
                 let chosen = Chosen { plan: &plan, refined: refined.as_ref() };
-                let files = chosen.files(framework, &problem, &self.problem.recipe_name(&problem));
+                let files = chosen.files(framework, &problem, &self.problem.recipe_name(&problem), self.steps);
                 notes.extend(files.notes);
                 Ok(Noted { value: files.value, notes })
             }

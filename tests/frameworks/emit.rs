@@ -309,7 +309,7 @@ fn nothing_is_overwritten_without_force() {
     assert_eq!(std::fs::read_to_string(&path).unwrap(), first);
     assert_eq!(write("tp=4", &["--force"]).status.code(), Some(0));
     assert_ne!(std::fs::read_to_string(&path).unwrap(), first);
-    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "no temporary file stays");
+    assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "no temporary file stays");
     let under_a_file = path.join("below");
     let output = run(&[&SMALL[..], &["tp=2", "--out", under_a_file.to_str().unwrap()]].concat());
     assert_eq!(output.status.code(), Some(2));
@@ -324,7 +324,9 @@ fn an_earlier_answer_gives_the_same_files() {
         ["plan", "llama3-8b", "dgx-h100-8", "--emit", "megatron", "--out", into, "--format", "json", "--top", "2"];
     let planned = run(&args);
     assert_eq!(planned.status.code(), Some(0), "{}", err(&planned));
-    let written = std::fs::read_to_string(folder.join("megatron.sh")).unwrap();
+    let text = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+    let both = ["megatron.sh", "launch.sbatch"].map(|name| format!("==> {name} <==\n{}", text(name)));
+    let written = both.join("\n");
     let document = folder.join("plan.json");
     let answer: serde_json::Value = serde_json::from_slice(&planned.stdout).unwrap();
     let recommended = answer["recommended"]["rank"].as_u64().unwrap();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use meshwright::catalog;
 use meshwright::cost::Costs;
-use meshwright::emit::{EmittedFile, Request, emit};
+use meshwright::emit::{EmittedFile, Request, emit, slurm};
 use meshwright::frameworks::{ACCELERATE, DEEPSPEED, Framework, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN};
 use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
@@ -88,7 +88,9 @@ fn files(case: (&'static Framework, &'static str, &str), text: &str) -> Vec<Emit
     let told = [text.to_owned()];
     let pools = (!text.is_empty()).then_some((text, &told[..]));
     let request = Request { recipe: Some(text), pools, ..Request::new(&costs, &evaluation) };
-    emit(framework, &request).unwrap_or_else(|refusal| panic!("{refusal}"))
+    let mut files = emit(framework, &request).unwrap_or_else(|refusal| panic!("{refusal}"));
+    files.retain(|file| file.name != slurm::JOB); // no text of the question is in it, and pools have none
+    files
 }
 
 /// Lines that are not comments alone.
@@ -164,6 +166,20 @@ fn written(folder: &Path) -> Vec<(PathBuf, PathBuf)> {
     pairs
 }
 
+/// Variables that launch scripts want.
+const WANTED: [(&str, &str); 10] = [
+    ("DATA", "data"),
+    ("DATASET", "c4"),
+    ("TOKENIZER", "tokenizer"),
+    ("SAVE", "save"),
+    ("LOAD", "load"),
+    ("STEPS", "10"),
+    ("MEGATRON_LM", "megatron"),
+    ("MASTER_ADDR", "node"),
+    ("NODE_RANK", "0"),
+    ("NANOTRON", "nanotron"),
+];
+
 /// Python's own parser reads the same tree; bash runs the same commands, and nothing else.
 #[test]
 fn python_and_bash_read_the_same() {
@@ -182,7 +198,8 @@ fn python_and_bash_read_the_same() {
     }
     let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
     let ends = |file: &Path, end: &str| file.extension().is_some_and(|extension| extension == end);
-    let run = |file: &Path| Command::new("bash").arg(file).current_dir(&folder).env("PATH", &path).output();
+    let run =
+        |file: &Path| Command::new("bash").arg(file).current_dir(&folder).env("PATH", &path).envs(WANTED).output();
     if run(Path::new("/dev/null")).is_err() {
         eprintln!("SKIPPED: no bash here; emitted scripts were not run");
     } else {

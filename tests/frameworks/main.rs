@@ -12,3 +12,4 @@ mod import_refused;
 mod import_scripts;
 mod import_splits;
 mod lint;
+mod sbatch;

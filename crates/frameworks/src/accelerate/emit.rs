@@ -6,7 +6,7 @@
 use super::limits::LIMITS;
 use crate::emit::header::lines;
 use crate::emit::language::{Shell, Yaml};
-use crate::emit::launcher::nodes;
+use crate::emit::launcher::{FIRST, NODE, PORT, environment, nodes_of};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -30,7 +30,7 @@ fn accumulation(request: &Request) -> u32 {
 
 fn config(request: &Request) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
-    let (nodes, _) = nodes(problem.cluster().gpus, problem.cluster().gpus_per_node);
+    let (nodes, _) = nodes_of(request);
     let sharded = plan.zero == ZeroStage::Three;
     let notes = [format!(
         "batch and recomputation of sequences of {} tokens are train.py's: micro-batch {}, {} accumulation steps",
@@ -78,7 +78,7 @@ fn mesh(request: &Request, text: &mut Lines<Yaml>) {
 
 fn script(request: &Request) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
-    let (nodes, _) = nodes(problem.cluster().gpus, problem.cluster().gpus_per_node);
+    let (nodes, _) = nodes_of(request);
     let mut text = Lines::<Shell>::new();
     text.comments(lines(&LIMITS, request, &[]));
     text.comments(["train.py, the model's own code, must:"]);
@@ -97,21 +97,24 @@ fn script(request: &Request) -> EmittedFile {
     if checkpoints {
         text.comments(["  * call model.gradient_checkpointing_enable()"]);
     }
-    if nodes > 1 {
-        text.comments(["Run it once a node; under Slurm:"]);
-        text.line(snippet!("#   srun --nodes={} --ntasks-per-node=1 bash accelerate.sh", nodes));
-    }
+    text.comments(["Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to train.py."]);
     text.fixed("set -euo pipefail\n");
+    environment(&mut text, request);
     text.line(snippet!("export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={}\n", accumulation(request)));
     let hosts = if nodes > 1 {
-        " \\\n    --machine_rank \"${SLURM_PROCID:-0}\" --main_process_ip \"${MASTER_ADDR:-localhost}\""
+        snippet!(
+            " \\\n    --machine_rank {} \\\n    --main_process_ip {} \\\n    --main_process_port {}",
+            Snippet::fixed(NODE),
+            Snippet::fixed(FIRST),
+            Snippet::fixed(PORT)
+        )
     } else {
-        ""
+        Snippet::fixed("")
     };
     text.line(snippet!(
-        "accelerate launch --config_file {}{} \\\n    train.py --per_device_train_batch_size {}{}",
+        "accelerate launch --config_file {}{} \\\n    train.py --per_device_train_batch_size {}{} \"$@\"",
         CONFIG,
-        Snippet::fixed(hosts),
+        hosts,
         plan.micro_batch,
         Snippet::fixed(if checkpoints { " --gradient_checkpointing True" } else { "" })
     ));

@@ -8,9 +8,9 @@ use serde_json::{Map, Value, json};
 use super::limits::LIMITS;
 use crate::emit::header::lines;
 use crate::emit::language::Shell;
-use crate::emit::launcher::nodes;
+use crate::emit::launcher::{distributed, environment, nodes_of};
 use crate::emit::request::{EmittedFile, Request};
-use crate::emit::snippet::{Snippet, snippet};
+use crate::emit::snippet::snippet;
 use crate::emit::text::Lines;
 use crate::rules::bytes_are;
 use meshwright_engine::plan::{Layout, Recompute, ZeroStage};
@@ -89,7 +89,7 @@ fn zero(request: &Request) -> Value {
 
 fn script(request: &Request) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
-    let (cluster, Layout { tp, cp, pp, ep, .. }) = (problem.cluster(), plan.layout);
+    let Layout { tp, cp, pp, ep, .. } = plan.layout;
     let mut text = Lines::<Shell>::new();
     text.comments(lines(&LIMITS, request, &[]));
     text.comments(["The JSON sets batch, sharding and formats. train.py, the model's own code, must:"]);
@@ -124,14 +124,13 @@ fn script(request: &Request) -> EmittedFile {
         must.push("freeze the base and train low-rank adapters".into());
     }
     text.comments(must.iter().map(|what| format!("  * {what}")));
+    text.comments(["Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to train.py."]);
     text.fixed("set -euo pipefail\n");
-    let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
-    let hosts = if nodes > 1 { " \\\n    --hostfile \"${HOSTFILE:-hostfile}\"" } else { "" };
+    environment(&mut text, request);
+    let (nodes, per_node) = nodes_of(request);
+    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
     text.line(snippet!(
-        "deepspeed --num_nodes {} --num_gpus {}{} \\\n    train.py --deepspeed --deepspeed_config {}",
-        nodes,
-        per_node,
-        Snippet::fixed(hosts),
+        "\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" train.py --deepspeed --deepspeed_config {} \"$@\"",
         CONFIG
     ));
     text.into_file("deepspeed.sh")

@@ -1,7 +1,9 @@
-//! `torchrun` on every node: how many nodes, and its options.
+//! Start of the processes: `torchrun` on every node, the environment, and variables that the user sets.
 
 use super::language::Shell;
+use super::request::Request;
 use super::snippet::{Snippet, snippet};
+use super::text::Lines;
 
 /// Nodes and GPUs on each: a part of one node stays one node.
 pub(crate) fn nodes(gpus: u32, per_node: u32) -> (u32, u32) {
@@ -15,13 +17,66 @@ pub(crate) fn nodes(gpus: u32, per_node: u32) -> (u32, u32) {
     }
 }
 
+/// Nodes of a request, and GPUs on each.
+pub(crate) fn nodes_of(request: &Request) -> (u32, u32) {
+    let cluster = request.costs.problem.cluster();
+    nodes(cluster.gpus, cluster.gpus_per_node)
+}
+
+/// Number of this node, from 0.
+pub(crate) const NODE: &str = "\"${SLURM_NODEID:-${NODE_RANK:?set NODE_RANK to the number of this node, from 0}}\"";
+/// Host name of the first node: where it is not known, no rank may wait on its own host for the others.
+pub(crate) const FIRST: &str =
+    "\"${MASTER_ADDR:?start it by launch.sbatch, or set MASTER_ADDR to the host name of the first node}\"";
+/// Port on the first node.
+pub(crate) const PORT: &str = "\"${MASTER_PORT:-29500}\"";
+
 /// Options of `torchrun` on every node.
-pub(crate) fn distributed(nodes: u32, per_node: u32) -> [Snippet<Shell>; 5] {
-    [
-        snippet!("--nnodes {}", nodes),
-        snippet!("--nproc-per-node {}", per_node),
-        Snippet::fixed("--node-rank \"${SLURM_PROCID:-0}\""),
-        Snippet::fixed("--master-addr \"${MASTER_ADDR:-localhost}\""),
-        Snippet::fixed("--master-port \"${MASTER_PORT:-29500}\""),
-    ]
+pub(crate) fn distributed(nodes: u32, per_node: u32) -> Vec<Snippet<Shell>> {
+    let counts = [snippet!("--nnodes {}", nodes), snippet!("--nproc-per-node {}", per_node)];
+    if nodes == 1 {
+        return counts.into_iter().chain([Snippet::fixed("--standalone")]).collect();
+    }
+    let meeting = [
+        snippet!("--node-rank {}", Snippet::fixed(NODE)),
+        snippet!("--master-addr {}", Snippet::fixed(FIRST)),
+        snippet!("--master-port {}", Snippet::fixed(PORT)),
+    ];
+    counts.into_iter().chain(meeting).collect()
+}
+
+/// A variable that the user sets: its name, and what it holds.
+pub(crate) type Wanted = (&'static str, &'static str);
+
+/// Checks of the variables that a run needs, each with a sentence where it is not set.
+pub(crate) fn wanted(text: &mut Lines<Shell>, variables: &[Wanted]) {
+    if variables.is_empty() {
+        return;
+    }
+    text.comments(["To be set: in the environment, or above these lines."]);
+    for (name, what) in variables {
+        let (name, what) = (Snippet::fixed(name), Snippet::fixed(what));
+        text.line(snippet!(": \"${{}:?set {} to {}}\"", name.clone(), name, what));
+    }
+    text.fixed("");
+}
+
+/// Variables that the recipes of NVIDIA and PyTorch set, each with its reason; what the environment has already stays.
+///
+/// Source: [megatron-bridge] `src/megatron/bridge/recipes/utils/environment_utils.py`; [torchtitan] `run_train.sh`.
+pub(crate) fn environment(text: &mut Lines<Shell>, request: &Request) {
+    let problem = request.costs.problem;
+    text.comments(["Segments of memory grow in place, so that less is lost to fragments."]);
+    text.fixed("export PYTORCH_CUDA_ALLOC_CONF=\"${PYTORCH_CUDA_ALLOC_CONF:-expandable_segments:True}\"");
+    if problem.cluster().gpu.vendor == "NVIDIA" {
+        text.comments(["A collective's tensors are freed when it ends, not when the allocator looks next."]);
+        text.fixed("export TORCH_NCCL_AVOID_RECORD_STREAMS=\"${TORCH_NCCL_AVOID_RECORD_STREAMS:-1}\"");
+        text.comments(["Multicast in the switches takes memory of every GPU, and no buffer is registered for it."]);
+        text.fixed("export NCCL_NVLS_ENABLE=\"${NCCL_NVLS_ENABLE:-0}\"");
+        if problem.stack().cuda_graphs {
+            text.comments(["Segments that grow cannot be registered by CUDA graphs."]);
+            text.fixed("export NCCL_GRAPH_REGISTER=\"${NCCL_GRAPH_REGISTER:-0}\"");
+        }
+    }
+    text.fixed("");
 }

@@ -5,16 +5,20 @@ pub(crate) mod header;
 pub(crate) mod language;
 pub(crate) mod launcher;
 pub(crate) mod request;
+pub mod slurm;
 pub(crate) mod snippet;
 pub(crate) mod text;
 
 use std::fmt;
 
 use crate::framework::Framework;
+use launcher::nodes;
+use meshwright_engine::cluster::Cluster;
 use meshwright_engine::plan::Plan;
 use meshwright_planner::limits::Obstacle;
 
 pub use request::{EmittedFile, Request};
+pub use slurm::SlurmJob;
 
 /// A plan that a framework cannot express.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,5 +66,18 @@ pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<Emit
         let nearest = if possible { limits.nearest(problem, &near).map(Box::new) } else { None };
         return Err(EmitRefusal { framework, obstacles, nearest });
     }
-    (framework.emit)(request).map_err(|obstacles| EmitRefusal { framework, obstacles, nearest: None })
+    let mut files =
+        (framework.emit)(request).map_err(|obstacles| EmitRefusal { framework, obstacles, nearest: None })?;
+    if request.pools.is_none() {
+        files.extend(job_of(framework, request.costs.problem.cluster(), &files).map(|job| job.script()));
+    }
+    Ok(files)
+}
+
+/// The Slurm job that launches a framework's files on a cluster; none where no script launches them.
+pub fn job_of<'f>(framework: &Framework, cluster: &Cluster, files: &'f [EmittedFile]) -> Option<SlurmJob<'f>> {
+    let (nodes, gpus_per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
+    let is_script = |name: &&str| std::path::Path::new(name).extension().is_some_and(|extension| extension == "sh");
+    let script = files.iter().map(|file| file.name.as_str()).find(is_script)?;
+    Some(SlurmJob { script, software: framework.limits.title, nodes, gpus_per_node })
 }

@@ -10,7 +10,7 @@ use super::limits::LIMITS;
 use crate::emit::flags::{FlagGroup, FlagSetting, FlagValue};
 use crate::emit::header::lines;
 use crate::emit::language::Shell;
-use crate::emit::launcher::{distributed, nodes};
+use crate::emit::launcher::{Wanted, distributed, environment, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -41,11 +41,29 @@ impl ArgumentGroups {
     }
 }
 
+/// Variables of a training run; a timing run needs the first.
+const VARIABLES: &[Wanted] = &[
+    ("MEGATRON_LM", "a checkout of Megatron-LM"),
+    ("DATA", "the prefix of a dataset that tools/preprocess_data.py wrote"),
+    ("TOKENIZER", "a tokenizer of Hugging Face: a name or a folder"),
+    ("SAVE", "a folder for checkpoints"),
+    ("LOAD", "a folder of checkpoints to go on from: that of SAVE, which may be empty"),
+    ("STEPS", "the number of steps"),
+];
+
+/// Arguments of a training run, which take the variables.
+const TRAINING: [&str; 7] = [
+    "--data-path \"$DATA\"",
+    "--tokenizer-type HuggingFaceTokenizer",
+    "--tokenizer-model \"$TOKENIZER\"",
+    "--train-iters \"$STEPS\"",
+    "--save \"$SAVE\"",
+    "--load \"$LOAD\"",
+    "--save-interval 1000",
+];
+
 /// Arguments that a run needs beside the plan; to be edited.
-const RUN: [&str; 13] = [
-    "--mock-data",
-    "--tokenizer-type NullTokenizer",
-    "--train-iters 50",
+const RUN: [&str; 10] = [
     "--lr 3e-4",
     "--min-lr 3e-5",
     "--lr-decay-style cosine",
@@ -82,14 +100,14 @@ pub(crate) fn recipe_obstacle(request: &Request) -> Option<Obstacle> {
 
 fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> EmittedFile {
     let arguments = ArgumentGroups::new(request, sizes, hybrid);
-    let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
-    let cluster = problem.cluster();
-    let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
+    let plan = &request.evaluation.plan;
+    let (nodes, per_node) = nodes_of(request);
     let mut text = Lines::<Shell>::new();
     text.comments(lines(&LIMITS, request, &arguments.notes));
-    text.comments([rank_order(plan.order), "Run it in a Megatron-LM checkout, once a node; under Slurm:"]);
-    text.line(snippet!("#   srun --nodes={} --ntasks-per-node=1 --gpus-per-node={} bash megatron.sh", nodes, per_node));
+    text.comments([rank_order(plan.order), "Run it once a node; under Slurm: sbatch launch.sbatch"]);
     text.fixed("set -euo pipefail\n");
+    wanted(&mut text, if request.steps.is_some() { &VARIABLES[..1] } else { VARIABLES });
+    environment(&mut text, request);
     if let Some(connections) = connections(request) {
         text.line(snippet!("export CUDA_DEVICE_MAX_CONNECTIONS={}\n", connections));
     }
@@ -102,13 +120,26 @@ fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> EmittedF
             arrays.push(*name);
         }
     }
-    text.fixed("\n# To be edited: data, tokenizer, learning rate, length of the run.");
-    text.array("RUN_ARGS", RUN.map(Snippet::fixed));
+    text.fixed("\n# To be edited: learning rate and its decay.");
+    let run = match request.steps {
+        Some(steps) => vec![
+            Snippet::fixed("--mock-data"),
+            Snippet::fixed("--tokenizer-type NullTokenizer"),
+            snippet!("--train-iters {}", steps),
+        ],
+        None => TRAINING.map(Snippet::fixed).into(),
+    };
+    text.array("RUN_ARGS", run.into_iter().chain(RUN.map(Snippet::fixed)));
     arrays.push("RUN_ARGS");
     let items = |name: &&'static str| snippet!("\"${{}[@]}\"", Snippet::fixed(name));
     let program = if hybrid.is_some() { "pretrain_hybrid.py" } else { "pretrain_gpt.py" };
     let arguments = Snippet::joined(arrays[1..].iter().map(items), " \\\n    ");
-    text.line(snippet!("\ntorchrun {} {} \\\n    {}", items(&arrays[0]), program, arguments));
+    text.line(snippet!(
+        "\ntorchrun {} \"$MEGATRON_LM\"/{} \\\n    {} \"$@\"",
+        items(&arrays[0]),
+        Snippet::fixed(program),
+        arguments
+    ));
     text.into_file("megatron.sh")
 }
 

@@ -6,8 +6,8 @@
 use super::limits::LIMITS;
 use crate::emit::flags::{FlagSetting, FlagValue};
 use crate::emit::header::lines;
-use crate::emit::language::Python;
-use crate::emit::launcher::nodes;
+use crate::emit::language::{Python, Shell};
+use crate::emit::launcher::{Wanted, distributed, environment, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -122,20 +122,11 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
     let sizes = &Sizes::of(request.costs.problem.model())?;
     let arguments = ArgumentGroups::new(request, sizes, None);
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
-    let cluster = problem.cluster();
-    let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
     let flags: Vec<&FlagSetting> = arguments.groups.iter().flat_map(|(.., group)| &group.settings).collect();
     let has = |flag: &str| flags.iter().any(|setting| setting.flag == flag);
     let mut text = Lines::<Python>::new();
     text.comments(lines(&LIMITS, request, &arguments.notes));
-    text.comments([rank_order(plan.order), "Run it once a node; under Slurm:"]);
-    text.line(snippet!(
-        "#   srun --nodes={} --ntasks-per-node=1 --gpus-per-node={} bash -c 'torchrun \\",
-        nodes,
-        per_node
-    ));
-    text.line(snippet!("#     --nnodes {} --nproc-per-node {} --node-rank $SLURM_PROCID \\", nodes, per_node));
-    text.line(snippet!("#     --master-addr $MASTER_ADDR --master-port 29500 {}'", Snippet::fixed(FILE)));
+    text.comments([rank_order(plan.order), "megatron_bridge.sh runs it."]);
     text.line(snippet!("import os\n\n{}", Snippet::fixed(IMPORTS)));
     if let Some(connections) = connections(request) {
         let connections = connections.to_string();
@@ -197,15 +188,54 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
         has("overlap-moe-expert-parallel-comm"),
         has("delay-wgrad-compute"),
     ));
-    text.fixed("\n    # to be edited: data (made up here), tokenizer, learning rate, length of the run");
-    text.fixed(
-        "    cfg.tokenizer.tokenizer_type = \"NullTokenizer\"\n    cfg.tokenizer.use_tokenizer_vocab_size = False",
-    );
-    text.line(snippet!("    cfg.tokenizer.vocab_size = {}", model.vocab));
-    text.fixed("    cfg.train.train_iters = 50\n    cfg.scheduler.lr_warmup_iters = 5\n    return cfg\n\n");
+    text.fixed("\n    # data, tokenizer, checkpoints and length of the run");
+    match request.steps {
+        Some(steps) => {
+            text.fixed("    cfg.tokenizer.tokenizer_type = \"NullTokenizer\"");
+            text.fixed("    cfg.checkpoint.save = None\n    cfg.checkpoint.load = None");
+            text.line(snippet!("    cfg.train.train_iters = {}", steps));
+        }
+        None => text.fixed(TRAINING),
+    }
+    text.line(snippet!(
+        "    cfg.tokenizer.use_tokenizer_vocab_size = False\n    cfg.tokenizer.vocab_size = {}",
+        model.vocab
+    ));
+    text.fixed("    cfg.scheduler.lr_warmup_iters = 5  # to be edited, as the learning rate\n    return cfg\n\n");
     text.fixed("if __name__ == \"__main__\":\n    from megatron.bridge.training.gpt_step import forward_step");
     text.fixed("    from megatron.bridge.training.pretrain import pretrain\n\n    pretrain(config(), forward_step)");
-    Ok(vec![text.into_file(FILE)])
+    Ok(vec![text.into_file(FILE), script(request)])
+}
+
+/// Variables of a training run.
+const VARIABLES: &[Wanted] = &[
+    ("DATA", "the prefix of a dataset that tools/preprocess_data.py of Megatron-LM wrote"),
+    ("TOKENIZER", "a tokenizer of Hugging Face: a name or a folder"),
+    ("SAVE", "a folder for checkpoints"),
+    ("LOAD", "a folder of checkpoints to go on from: that of SAVE, which may be empty"),
+    ("STEPS", "the number of steps"),
+];
+
+/// Settings of a training run, which take the variables.
+const TRAINING: &str = "    cfg.dataset.blend = [os.environ.get(\"DATA\")], None
+    cfg.tokenizer.tokenizer_type = \"HuggingFaceTokenizer\"
+    cfg.tokenizer.tokenizer_model = os.environ.get(\"TOKENIZER\")
+    cfg.checkpoint.save = os.environ.get(\"SAVE\")
+    cfg.checkpoint.load = os.environ.get(\"LOAD\")
+    cfg.train.train_iters = int(os.environ.get(\"STEPS\"))";
+
+/// The launch script.
+fn script(request: &Request) -> EmittedFile {
+    let (nodes, per_node) = nodes_of(request);
+    let mut text = Lines::<Shell>::new();
+    text.comments(lines(&LIMITS, request, &[]));
+    text.comments(["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"]);
+    text.fixed("set -euo pipefail\n");
+    wanted(&mut text, if request.steps.is_some() { &[] } else { VARIABLES });
+    environment(&mut text, request);
+    text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
+    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" {} \"$@\"", Snippet::fixed(FILE)));
+    text.into_file("megatron_bridge.sh")
 }
 
 /// Name of a recipe of formats.

@@ -5,7 +5,7 @@
 use super::limits::LIMITS;
 use crate::emit::header::lines;
 use crate::emit::language::{Shell, Yaml};
-use crate::emit::launcher::{distributed, nodes};
+use crate::emit::launcher::{distributed, environment, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::snippet;
 use crate::emit::text::Lines;
@@ -25,7 +25,7 @@ const CONFIG: &str = "nanotron.yaml";
 
 /// Settings that a run needs beside the plan; to be edited.
 const RUN: &str = "\
-# To be edited: data, checkpoints, tokenizer, learning rate. Without a dataset, tokens are made up.
+# To be edited: data, checkpoints, tokenizer; without a dataset, tokens are made up.
 checkpoints:
   checkpoint_interval: 1000
   checkpoints_path: checkpoints
@@ -53,6 +53,40 @@ tokenizer:
   tokenizer_name_or_path: gpt2
   tokenizer_revision: null";
 
+/// Mark of what a training run needs and the user sets.
+const UNSET: &str = "TO_BE_SET";
+
+/// Settings of a training run, with marks in the place of what the user sets.
+const TRAINING: &str = "\
+# To be edited: all that says TO_BE_SET.
+checkpoints:
+  checkpoint_interval: 1000
+  checkpoints_path: TO_BE_SET
+  checkpoints_path_is_shared_file_system: true
+  resume_checkpoint_path: null
+  save_initial_state: false
+data_stages:
+- name: training
+  start_training_step: 1
+  data:
+    dataset:
+      dataset_folder: TO_BE_SET
+    num_loading_workers: 1
+    seed: 42
+general:
+  project: meshwright
+  run: plan_%date_%jobid
+  seed: 42
+lighteval: null
+logging:
+  iteration_step_info_interval: 1
+  log_level: info
+  log_level_replica: info
+tokenizer:
+  tokenizer_max_length: null
+  tokenizer_name_or_path: TO_BE_SET
+  tokenizer_revision: null";
+
 fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let (workload, Layout { tp, cp, pp, dp, .. }) = (problem.workload(), plan.layout);
@@ -78,7 +112,7 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     text.fixed("tokens:");
     text.line(snippet!("  sequence_length: {}\n  micro_batch_size: {}", workload.seq_len, plan.micro_batch));
     text.line(snippet!("  batch_accumulation_per_replica: {}", workload.global_batch / (plan.micro_batch * dp)));
-    text.fixed("  train_steps: 100\n  val_check_interval: -1");
+    text.line(snippet!("  train_steps: {}\n  val_check_interval: -1", request.steps.unwrap_or(100)));
     text.fixed("optimizer:");
     text.line(snippet!("  zero_stage: {}", u8::from(plan.zero)));
     text.fixed("  accumulate_grad_in_fp32: true\n  clip_grad: 1.0\n  weight_decay: 0.1");
@@ -91,7 +125,7 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     );
     text.fixed("    lr_decay_style: cosine\n    lr_decay_steps: 95\n    min_decay_lr: 1.0e-05");
     architecture(request, sizes, &mut text);
-    text.fixed(RUN);
+    text.fixed(if request.steps.is_some() { RUN } else { TRAINING });
     text.into_file(CONFIG)
 }
 
@@ -121,14 +155,22 @@ fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
 }
 
 fn script(request: &Request) -> EmittedFile {
-    let cluster = request.costs.problem.cluster();
-    let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
+    let (nodes, per_node) = nodes_of(request);
     let mut text = Lines::<Shell>::new();
     text.comments(lines(&LIMITS, request, &[]));
-    text.comments(["Run it in a nanotron checkout, once a node; under Slurm:"]);
-    text.line(snippet!("#   srun --nodes={} --ntasks-per-node=1 --gpus-per-node={} bash nanotron.sh", nodes, per_node));
-    text.fixed("set -euo pipefail\n\nexport CUDA_DEVICE_MAX_CONNECTIONS=1\n");
+    text.comments([
+        "Run it once a node; under Slurm: sbatch launch.sbatch. Data, tokenizer and folders are set in its YAML.",
+    ]);
+    text.fixed("set -euo pipefail\n");
+    wanted(&mut text, &[("NANOTRON", "a checkout of nanotron")]);
+    if request.steps.is_none() {
+        text.line(snippet!("if grep -n {} {} >&2; then", UNSET, CONFIG));
+        text.line(snippet!("    echo {} >&2", "nanotron.yaml: set these: folders of data and checkpoints, tokenizer"));
+        text.fixed("    exit 1\nfi\n");
+    }
+    environment(&mut text, request);
+    text.fixed("export CUDA_DEVICE_MAX_CONNECTIONS=1\n");
     text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
-    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" run_train.py --config-file {}", CONFIG));
+    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" \"$NANOTRON\"/run_train.py --config-file {}", CONFIG));
     text.into_file("nanotron.sh")
 }

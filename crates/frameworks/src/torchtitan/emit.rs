@@ -5,7 +5,7 @@
 use super::limits::LIMITS;
 use crate::emit::header::lines;
 use crate::emit::language::{Python, Shell};
-use crate::emit::launcher::{distributed, nodes};
+use crate::emit::launcher::{Wanted, distributed, environment, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -26,6 +26,8 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
 const MODULE: &str = "torchtitan_plan";
 
 const IMPORTS: &str = "\
+import os
+
 from functools import partial
 
 import torch.nn as nn
@@ -106,12 +108,9 @@ def train() -> Trainer.Config:
         training=TrainingConfig(),
         parallelism=ParallelismConfig(),
         compile=CompileConfig(),
-        # To be edited: data, tokenizer, learning rate, length of the run.
-        dataloader=HuggingFaceTextDataLoader.Config(dataset="c4_test"),
-        hf_assets_path="./tests/assets/tokenizer",
+        # To be edited: the learning rate.
         optimizer=default_adamw(lr=3e-4),
     )
-    config.training.steps = 50
 "#;
 
 fn module(request: &Request, sizes: &Sizes) -> EmittedFile {
@@ -127,6 +126,14 @@ fn module(request: &Request, sizes: &Sizes) -> EmittedFile {
     attention(sizes, request, &mut text);
     experts(request, sizes, &mut text);
     text.fixed(MODEL.trim_end());
+    match request.steps {
+        Some(steps) => {
+            text.fixed("    config.dataloader = HuggingFaceTextDataLoader.Config(dataset=\"c4_test\")");
+            text.fixed("    config.hf_assets_path = \"./tests/assets/tokenizer\"");
+            text.line(snippet!("    config.training.steps = {}", steps));
+        }
+        None => text.fixed(TRAINING),
+    }
     for setting in settings(request) {
         text.line(snippet!("    config.{}", setting));
     }
@@ -290,19 +297,37 @@ fn settings(request: &Request) -> Vec<Snippet<Python>> {
     lines
 }
 
+/// Variables of a training run.
+const VARIABLES: &[Wanted] = &[
+    ("DATASET", "a dataset that torchtitan knows by name, such as c4"),
+    ("DATA", "its folder, or its name on the Hugging Face hub, such as allenai/c4"),
+    ("TOKENIZER", "a folder with a tokenizer of Hugging Face"),
+    ("SAVE", "a folder for checkpoints, from which a run goes on"),
+    ("STEPS", "the number of steps"),
+];
+
+/// Settings of a training run, which take the variables.
+const TRAINING: &str = "    config.dataloader = HuggingFaceTextDataLoader.Config(
+        dataset=os.environ.get(\"DATASET\"), dataset_path=os.environ.get(\"DATA\")
+    )
+    config.hf_assets_path = os.environ.get(\"TOKENIZER\")
+    config.training.steps = int(os.environ.get(\"STEPS\"))
+    config.checkpoint.enable = True
+    config.checkpoint.folder = os.environ.get(\"SAVE\")";
+
 fn script(request: &Request) -> EmittedFile {
-    let cluster = request.costs.problem.cluster();
-    let (nodes, per_node) = nodes(cluster.gpus, cluster.gpus_per_node);
+    let (nodes, per_node) = nodes_of(request);
     let mut text = Lines::<Shell>::new();
     text.comments(lines(&LIMITS, request, &[]));
-    text.comments(["Run it in this folder, once a node; under Slurm:"]);
-    text.line(snippet!(
-        "#   srun --nodes={} --ntasks-per-node=1 --gpus-per-node={} bash torchtitan.sh",
-        nodes,
-        per_node
-    ));
-    text.fixed("set -euo pipefail\n\nexport PYTHONPATH=\"$PWD${PYTHONPATH:+:$PYTHONPATH}\"\n");
+    text.comments(["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"]);
+    text.fixed("set -euo pipefail\n");
+    wanted(&mut text, if request.steps.is_some() { &[] } else { VARIABLES });
+    environment(&mut text, request);
+    text.fixed("export PYTHONPATH=\"$PWD${PYTHONPATH:+:$PYTHONPATH}\"\n");
     text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
-    text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" -m torchtitan.train --module {} --config train", MODULE));
+    text.line(snippet!(
+        "\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" -m torchtitan.train --module {} --config train \"$@\"",
+        MODULE
+    ));
     text.into_file("torchtitan.sh")
 }
