@@ -2,7 +2,7 @@
 
 use meshwright::frameworks::MEGATRON;
 use meshwright::import::{self, Context, FileKind, Imported, Severity};
-use meshwright::model::Model;
+use meshwright::model::{Ffn, Model};
 use meshwright::plan::{CpKind, Recompute, ZeroStage};
 use meshwright::schedule::Schedule;
 use meshwright::stack::Dispatcher;
@@ -217,4 +217,49 @@ fn delayed_scaling_waits_for_maxima() {
     assert!(!waits("--fp8-format hybrid --fp8-recipe tensorwise"));
     assert!(!waits("--fp8-format e4m3 --fp8-recipe mxfp8"));
     assert!(!waits(""));
+}
+
+fn of_words(words: &str) -> Imported {
+    let sizes =
+        "--num-layers 8 --hidden-size 512 --num-attention-heads 8 --seq-length 1024 --micro-batch-size 1 --bf16";
+    let text = format!("{sizes} {words}");
+    import::read(&text, FileKind::Of(&MEGATRON), &Context::alone("args.txt")).unwrap()
+}
+
+fn experts(imported: &Imported) -> Vec<u32> {
+    let model = imported.model.as_ref().unwrap();
+    let top_k = |at: &usize| if let Ffn::Moe(moe) = &model.kinds[*at].ffn { moe.top_k } else { 0 };
+    model.order.iter().map(top_k).collect()
+}
+
+#[test]
+fn defaults_are_those_of_the_fork() {
+    assert_eq!(experts(&of_words("--num-experts 8")), [2; 8]);
+    assert_eq!(
+        experts(&of_words("--num-experts 8 --deepspeed")),
+        [0, 1, 0, 1, 0, 1, 0, 1],
+        "top-1 in every second layer"
+    );
+    assert_eq!(experts(&of_words("--num-experts 8 --deepspeed --topk 2 --expert-interval 1")), [2; 8]);
+    let script = "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B --tensor_model_parallel_size 2 \
+                  --expert_model_parallel_size 4 --sequence_parallel true --max_length 2048 --micro_batch_size 1";
+    let swift = import::read(script, FileKind::Script, &Context::alone("sft.sh")).unwrap();
+    assert_eq!((swift.plan.layout.tp, swift.plan.layout.ep, swift.plan.layout.etp), (2, 4, 1));
+}
+
+#[test]
+fn vocabularies_follow_the_tokenizer() {
+    let vocabulary = |words: &str| of_words(words).model.unwrap().vocab;
+    assert_eq!(vocabulary("--vocab-file data/gpt2-vocab.json --merge-file data/gpt2-merges.txt"), 50_257);
+    assert_eq!(vocabulary("--tokenizer-type Llama2Tokenizer"), 32_000);
+    let large = "--num-layers 80 --hidden-size 8192 --ffn-hidden-size 28672 --num-attention-heads 64 --group-query-attention \
+                 --num-query-groups 8 --swiglu --normalization RMSNorm --disable-bias-linear --position-embedding-type rope \
+                 --untie-embeddings-and-output-weights --seq-length 8192 --micro-batch-size 1 --bf16";
+    let of = |words: &str| {
+        let text = format!("{large} {words}");
+        let read = import::read(&text, FileKind::Of(&MEGATRON), &Context::alone("a.txt")).unwrap();
+        read.model.unwrap().vocab
+    };
+    assert_eq!(of("--tokenizer-type HuggingFaceTokenizer"), 128_256, "Llama 3 70B");
+    assert_eq!(of("--tokenizer-type Llama2Tokenizer"), 32_000, "Llama 2 70B");
 }

@@ -32,6 +32,20 @@ pub struct SettingsReader {
     pub read: fn(&str, &Context) -> Result<Imported, ImportError>,
 }
 
+impl PartialEq for SettingsReader {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind == other.kind
+    }
+}
+
+impl Eq for SettingsReader {}
+
+impl fmt::Debug for SettingsReader {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.debug_tuple("SettingsReader").field(&self.kind).finish()
+    }
+}
+
 impl Framework {
     /// Name on the command line.
     pub const fn name(&self) -> &'static str {

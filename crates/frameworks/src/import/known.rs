@@ -68,12 +68,16 @@ pub fn named(mut model: Model) -> Model {
     model
 }
 
-/// The model of the catalogue that differs at most in its vocabulary: its name and vocabulary.
-pub(crate) fn vocabulary_of(model: &Model) -> Option<(&'static str, u32)> {
-    KNOWN.iter().find_map(|(name, known)| {
+/// Models of the catalogue that differ at most in their vocabulary, each with it, the smallest vocabulary first: Llama 2 70B and
+/// Llama 3 70B share their layers.
+pub(crate) fn vocabularies_of(model: &Model) -> Vec<(&'static str, u32)> {
+    let same = |(name, known): &(&'static str, Model)| {
         let same = Model { vocab: known.vocab, ..model.clone() };
         identical(&same, known).then_some((*name, known.vocab))
-    })
+    };
+    let mut found: Vec<_> = KNOWN.iter().filter_map(same).collect();
+    found.sort_by_key(|(_, vocab)| *vocab);
+    found
 }
 
 /// A model of the catalogue.

@@ -12,6 +12,7 @@ mod kind;
 pub mod known;
 mod launch;
 mod masked;
+mod neox;
 mod scripts;
 mod swift;
 mod trainer;
@@ -50,6 +51,7 @@ pub fn read(text: &str, kind: FileKind, context: &Context) -> Result<Imported, I
         FileKind::Script => scripts::read(text, context),
         FileKind::Of(framework) if context.is_python() => (framework.reader.read)(text, context),
         FileKind::Of(framework) => (framework.reader.read)(&substituted(text, context.variables), context),
+        FileKind::Foreign(reader) => (reader.read)(&substituted(text, context.variables), context),
     }?;
     decisive::refuse_unread(&mut imported);
     Ok(imported)

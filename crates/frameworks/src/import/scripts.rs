@@ -6,7 +6,7 @@ use super::formats::{refuse_foreign, refuse_program};
 use super::imported::Imported;
 use super::launch::{Launch, Launcher, launches};
 use super::masked::masked;
-use super::{known, swift, trainer};
+use super::{known, neox, swift, trainer};
 use crate::accelerate::import as accelerate;
 use crate::deepspeed::import as deepspeed;
 use crate::megatron::import as megatron;
@@ -114,6 +114,10 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
     let has = |start: &str| launch.arguments.iter().any(|word| word.plain().starts_with(start));
     if launch.launcher == Launcher::Swift && launch.program.starts_with("megatron") {
         return Ok(swift::settle(launch, launched, context));
+    }
+    if launch.program.ends_with("deepy.py") {
+        let words: Vec<String> = launch.arguments.iter().map(Text::plain).collect();
+        return neox::of_launch(&words, launched, context);
     }
     refuse_program(&launch.program, context.file, launch.line)?;
     if trainer::preset(launch).is_some() {

@@ -19,6 +19,7 @@ const USUAL: &[(&str, &str)] = &[
     ("--cross-entropy-loss-fusion", ""),
     ("--attention-backend", "flash"),
     ("--moe-token-dispatcher-type", "alltoall"),
+    ("--expert-tensor-parallel-size", "1"),
     ("--global-batch-size", "16"),
     ("--recompute-granularity", "selective"),
 ];

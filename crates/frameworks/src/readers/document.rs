@@ -101,6 +101,31 @@ impl Document {
         *node = Node { value: NodeValue::Scalar(value.to_owned(), false), line };
     }
 
+    /// Takes over the keys of another document that this one lacks at its top.
+    pub fn join(&mut self, other: Self) {
+        if let (NodeValue::Map(entries), NodeValue::Map(more)) = (&mut self.root.value, other.root.value) {
+            let known: BTreeSet<String> = entries.iter().map(|(key, ..)| key.clone()).collect();
+            entries.extend(more.into_iter().filter(|(key, ..)| !known.contains(key)));
+        }
+    }
+
+    /// Texts below a key, at any depth of its lists.
+    pub fn leaves(&self, path: &str) -> Vec<String> {
+        fn walk(node: &Node, found: &mut Vec<String>) {
+            match &node.value {
+                NodeValue::Scalar(text, _) => found.push(text.clone()),
+                NodeValue::List(items) => items.iter().for_each(|item| walk(item, found)),
+                NodeValue::Map(_) => {}
+            }
+        }
+        self.used.borrow_mut().insert(path.to_owned());
+        let mut found = Vec::new();
+        if let Some((node, _)) = self.find(path) {
+            walk(node, &mut found);
+        }
+        found
+    }
+
     fn find(&self, path: &str) -> Option<(&Node, u32)> {
         let (mut node, mut line) = (&self.root, 1);
         for key in path.split('.') {

@@ -1,10 +1,11 @@
 //! Formats of YAML, JSON and TOML, by their keys.
 
 use super::format::Evidence::{Key, Says, Table};
-use super::format::Outcome::{Read, Refused};
+use super::format::Outcome::{Read, ReadBy, Refused};
 use super::format::{Format, Syntax};
 use crate::accelerate::ACCELERATE;
 use crate::deepspeed::DEEPSPEED;
+use crate::import::neox::GPT_NEOX;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
 use crate::nanotron::NANOTRON;
 use crate::torchtitan::TORCHTITAN;
@@ -269,7 +270,7 @@ pub(super) const DOCUMENTS: &[Format] = &[
             &[Key("user_script"), Key("deepspeed_slurm")],
             &[Key("wandb_project"), Key("use_wandb")],
         ],
-        outcome: Refused("its sizes and degrees: `meshwright explain MODEL CLUSTER --plan \"tp=… pp=…\"`"),
+        outcome: ReadBy(&GPT_NEOX),
     },
     Format {
         title: "DeepSpeed's configuration",

@@ -1,6 +1,6 @@
 //! A format as data.
 
-use crate::framework::Framework;
+use crate::framework::{Framework, SettingsReader};
 
 /// A piece of evidence.
 #[derive(Clone, Copy, Debug)]
@@ -28,6 +28,7 @@ pub(super) enum Syntax {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
     Read(&'static Framework),
+    ReadBy(&'static SettingsReader),
     Refused(&'static str),
 }
 

@@ -49,6 +49,7 @@ pub fn kind_of(file: &str, text: &str) -> Result<FileKind, ImportError> {
     let bad = |why: String, expected: &str| ImportError { file: file.into(), line: 1, why, expected: expected.into() };
     match found.map(|format| (format.title, format.outcome)) {
         Some((_, Outcome::Read(framework))) => Ok(FileKind::Of(framework)),
+        Some((_, Outcome::ReadBy(reader))) => Ok(FileKind::Foreign(reader)),
         Some((title, Outcome::Refused(instead))) => Err(bad(format!("this is {title}, which is not read"), instead)),
         None => Err(bad("the file has the keys of no known format".into(), &known(syntax))),
     }
@@ -92,7 +93,7 @@ fn paths<'d>(document: &'d Document, pattern: &'static str) -> impl Iterator<Ite
 
 /// Formats of a syntax that are read.
 fn known(syntax: Syntax) -> String {
-    let read = |format: &&Format| matches!(format.outcome, Outcome::Read(_)) && format.syntaxes.contains(&syntax);
+    let read = |format: &&Format| !matches!(format.outcome, Outcome::Refused(_)) && format.syntaxes.contains(&syntax);
     let titles: Vec<&str> = formats().filter(read).map(|format| format.title).collect();
     format!("one of: {}; --kind names it where only a part of it is set", titles.join(", "))
 }

@@ -234,6 +234,11 @@ impl Arguments {
         self.resolved(flag, value, &given.place)
     }
 
+    /// The word of a flag, which stays unused.
+    pub fn peek(&self, flag: &str) -> Option<String> {
+        self.given.iter().rfind(|given| given.flag == flag)?.values.first().map(Text::plain)
+    }
+
     /// The words of a flag.
     pub fn words(&mut self, flag: &str) -> Option<Vec<String>> {
         let given = self.last(flag)?;

@@ -175,9 +175,10 @@ fn mixer(list: &mut Arguments, hidden: u32, heads: u32, (biased, latent): (bool,
 
 fn moe(list: &mut Arguments, ffn: u32, gated: bool, biased: bool) -> Option<Moe> {
     let experts = list.size("--num-experts").filter(|experts| *experts > 1)?;
+    let usual_experts = if is_deepspeed(list) { 1 } else { 2 };
     Some(Moe {
         experts,
-        top_k: list.size("--moe-router-topk").or_else(|| list.size("--topk")).unwrap_or(2),
+        top_k: list.size("--moe-router-topk").or_else(|| list.size("--topk")).unwrap_or(usual_experts),
         intermediate: list.size("--moe-ffn-hidden-size").unwrap_or(ffn),
         gated,
         bias: biased,
@@ -189,9 +190,15 @@ fn moe(list: &mut Arguments, ffn: u32, gated: bool, biased: bool) -> Option<Moe>
     })
 }
 
+/// Whether the arguments are Megatron-DeepSpeed's, which has defaults of its own for experts.
+fn is_deepspeed(list: &mut Arguments) -> bool {
+    list.has("--deepspeed") || list.has("--deepspeed_config")
+}
+
 /// Which layers have experts (`--moe-layer-freq`): every n-th, or a list such as `([0]*3+[1]*58)`.
 fn sparse_layers(list: &mut Arguments, layers: u32) -> Option<Vec<bool>> {
-    let every = list.size("--expert-interval").unwrap_or(1);
+    let usual_interval = if is_deepspeed(list) { 2 } else { 1 };
+    let every = list.size("--expert-interval").unwrap_or(usual_interval);
     let usual = || (0..layers).map(|layer| layer % every == every - 1).collect();
     let given = pattern(list, "--moe-layer-freq", layers, u32::is_multiple_of)?;
     Some(given.unwrap_or_else(usual))
@@ -244,12 +251,20 @@ fn vocabulary(list: &mut Arguments, model: &Model) -> u32 {
         }
     }
     let kind = list.word("--tokenizer-type").unwrap_or_default();
-    let (vocab, why) = match known::vocabulary_of(model) {
-        Some((name, vocab)) => (vocab, format!("{name} has the same layers")),
-        None if kind.starts_with("GPT2") => (50_257, "that of GPT-2's tokenizer".into()),
-        None if kind.contains("Llama2") || kind.contains("SentencePiece") => {
-            (32_000, "that of Llama 2's tokenizer".into())
-        }
+    let files: Vec<String> = ["--vocab-file", "--merge-file", "--tokenizer-model"]
+        .iter()
+        .filter(|flag| list.place(flag).is_some())
+        .filter_map(|flag| list.peek(flag))
+        .map(|file| file.to_lowercase())
+        .collect();
+    let gpt2 = kind.starts_with("GPT2") || files.iter().any(|file| file.contains("gpt2") || file.contains("gpt-2"));
+    let sentences = kind.contains("Llama2") || kind.contains("SentencePiece");
+    let known = known::vocabularies_of(model);
+    let known = if sentences { known.first() } else { known.last() };
+    let (vocab, why) = match known {
+        Some((name, vocab)) => (*vocab, format!("{name} has the same layers")),
+        None if gpt2 => (50_257, "that of GPT-2's tokenizer".into()),
+        None if sentences => (32_000, "that of Llama 2's tokenizer".into()),
         None => (128_256, "that of Llama 3's tokenizer".into()),
     };
     let place = list.place("--tokenizer-type").or_else(|| list.place("--tokenizer-model"));
