@@ -216,7 +216,8 @@ proptest! {
 
     /// ZeRO 1 never needs more than 0, and 2 (without a pipeline) never more than 1, rank by rank. ZeRO 3 shards the weights
     /// too, but gathers the layers at work and the embedding: it never needs more than the stage below it and that
-    /// working set, which fragments like all tensors. A model of few large layers on few ranks can so need more.
+    /// working set, which fragments like all tensors. A model of few large layers on few ranks can so need more. Where peaks are
+    /// by moment under ZeRO 3, what lies beside the states is of another kind and is not compared.
     #[test]
     fn a_higher_zero_stage_never_needs_more(pick in 0_usize..13, seed: u64) {
         let spec = &specs()[pick];
@@ -231,10 +232,15 @@ proptest! {
             let two = if plan.layout.pp == 1 { at(ZeroStage::Two) } else { one.clone() };
             for ((one, two), three) in one.iter().zip(&two).zip(at(ZeroStage::Three)) {
                 prop_assert!(at_most(two.device().get(), one.device().get()), "{:?} {}", spec, plan);
+                prop_assert!(three.weights + three.optimizer <= two.weights + two.optimizer);
+                prop_assert!(three.gradients <= two.gradients);
+                if problem.stack().memory.by_moment {
+                    continue;
+                }
                 let gathered: Bytes = three.transient - two.transient;
                 let room = two.device() + gathered * 1.06;
                 prop_assert!(gathered.get() >= 0.0 && at_most(three.device().get(), room.get()), "{:?} {}", spec, plan);
-                prop_assert!(three.weights <= two.weights && three.gradients <= two.gradients);
+                prop_assert!(three.weights <= two.weights);
             }
         }
     }

@@ -186,12 +186,15 @@ fn bounds_never_exceed_the_played_time() {
         }
         let memory = played.footprint.device().get() * (1.0 + ROUNDING);
         assert!(loaded.memory(&sharding).0.get() <= memory, "{plan}");
-        let states = least_states(std::iter::once(&sharding));
+        let states = least_states(costs, plan, std::iter::once(&sharding));
         let lean = RankMemory::new(costs, plan, &layers, &stages).least(&states).0.get();
         let without = RankMemory::without_activations(costs, plan, &layers, &stages).least(&states).0.get();
         assert!(lean <= memory && without <= memory, "{plan}: {lean} and {without} over {memory}");
         let unsharded = Parameters::new(costs, plan, &stages).least_states(costs, plan);
-        assert!(unsharded.iter().zip(&states).all(|(least, own)| least <= own), "{plan}: {unsharded:?} {states:?}");
+        assert!(
+            unsharded.iter().zip(&states).all(|(least, own)| least.within(own)),
+            "{plan}: {unsharded:?} {states:?}"
+        );
     });
     assert!(checked >= plans_wanted());
 }

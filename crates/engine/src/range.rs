@@ -46,6 +46,8 @@ pub const WIDTH: Range = Range::new(0.0, 16_777_216.0);
 pub const PARTS: Range = Range::new(0.0, 65_536.0);
 /// Processors of a device, nodes held back.
 pub const COUNT: Range = Range::new(0.0, 1_048_576.0);
+/// Chunks of a micro-batch's tokens.
+pub(crate) const CHUNKS: Range = Range::new(1.0, 65_536.0);
 /// ZeRO stage, by number.
 pub(crate) const ZERO_STAGE: Range = Range::new(0.0, 3.0);
 /// Plans or options in an answer.

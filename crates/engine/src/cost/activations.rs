@@ -1,7 +1,7 @@
 //! Activations that one layer keeps for its backward (specification §6.3, §6.4).
 
 use super::costs::Costs;
-use crate::model::{Attention, Ffn, Mixer, Mla, Moe};
+use crate::model::{Attention, Ffn, Mixer, Mla, Moe, QkNorm};
 use crate::plan::{Modules, Plan, Recompute};
 use crate::units::Bytes;
 
@@ -11,6 +11,9 @@ const LOG_SUM_EXP: f64 = 4.0;
 const SCORE_MASKS: f64 = 3.0;
 /// Bytes that a token's routing keeps for each expert. Source: specification §6.3.
 const ROUTED: f64 = 8.0;
+/// Bytes that a norm in plain PyTorch keeps of an element beside input and output: the input in fp32 instead of 16 bits, and
+/// the result before it is scaled. Source: [memory-oracle].
+pub(super) const UNFUSED_NORM: f64 = 4.0;
 
 impl Costs<'_> {
     /// Bytes that full recomputation keeps of a layer: its input, 2·n·h/ts bytes.
@@ -38,15 +41,29 @@ impl Costs<'_> {
     /// n·(2·d(a+2g)/t + 2·G·f/t + 4h/ts + 2h/ts)          QKV, gate and up, both outputs, the layer's input
     /// ```
     ///
-    /// Source: [maxtext] `remat_policy: minimal`.
+    /// Source: [maxtext] `remat_policy: minimal`. PyTorch's list keeps of such a layer
+    ///
+    /// ```text
+    /// n·(2·(d(a+2g) + f)/t + 2h + 2·a·d/t + 4a/t + 2h/ts)   every second matmul, down's whole partial sums, attention, the input
+    /// ```
+    ///
+    /// Source: [memory-oracle].
     fn kept_by_operator(&self, kind: usize, plan: &Plan) -> Bytes {
-        let layer = &self.problem.model().kinds[kind];
-        if let (true, Mixer::Attention(attention), Ffn::Dense(mlp)) =
-            (self.device.stack.memory.keeps_matmul_outputs, &layer.mixer, &layer.ffn)
-        {
-            let split = attention.qkv_width() as f64 + mlp.gates() as f64 * f64::from(mlp.intermediate);
-            let whole = 3.0 * f64::from(self.problem.model().hidden) / plan.sequence_shards();
-            return Bytes::new(self.tokens(plan) * 2.0 * (split / f64::from(plan.layout.tp) + whole));
+        let (layer, memory) = (&self.problem.model().kinds[kind], &self.device.stack.memory);
+        let (hidden, tp) = (f64::from(self.problem.model().hidden), f64::from(plan.layout.tp));
+        if let (Mixer::Attention(attention), Ffn::Dense(mlp)) = (&layer.mixer, &layer.ffn) {
+            let (qkv, intermediate) = (attention.qkv_width() as f64, f64::from(mlp.intermediate));
+            if memory.keeps_matmul_outputs {
+                let split = qkv + mlp.gates() as f64 * intermediate;
+                let whole = 3.0 * hidden / plan.sequence_shards();
+                return Bytes::new(self.tokens(plan) * 2.0 * (split / tp + whole));
+            }
+            if memory.keeps_listed_operators {
+                let heads = f64::from(attention.heads) / tp;
+                let matmuls = 2.0 * ((qkv + intermediate) / tp + hidden);
+                let output = (2.0 * f64::from(attention.head_dim) + LOG_SUM_EXP) * heads;
+                return Bytes::new(self.tokens(plan) * (matmuls + output)) + self.checkpoint(plan);
+            }
         }
         self.all_activations(kind, plan, Modules::default()) * self.device.stack.per_op_kept
     }
@@ -65,7 +82,9 @@ impl Costs<'_> {
         let blocks = f64::from(u8::from(layer.mixer != Mixer::None)) + f64::from(u8::from(layer.ffn != Ffn::None));
         let mask = if self.problem.model().dropout { 1.0 } else { 0.0 };
         let normed = if recomputed.layernorm { 0.0 } else { self.input_bytes() };
-        let common = blocks * (2.0 + normed + mask) * hidden / plan.sequence_shards();
+        let norms = if self.device.stack.memory.unfused_norms { UNFUSED_NORM } else { 0.0 };
+        let common =
+            blocks * hidden * ((2.0 + mask + norms) / plan.sequence_shards() + normed / self.input_shards(plan));
         let mixer = match &layer.mixer {
             Mixer::Attention(attention) => self.attention_activations(attention, plan, recomputed),
             Mixer::Mla(mla) => self.mla_activations(mla, plan, recomputed),
@@ -85,17 +104,27 @@ impl Costs<'_> {
         (Bytes::new(tokens * (common + mixer)) + ffn) * self.device.stack.activation_memory
     }
 
+    /// Ranks among which the kept inputs of column-parallel matmuls are split: none where the stack keeps what they gather.
+    pub(super) fn input_shards(&self, plan: &Plan) -> f64 {
+        if self.device.stack.memory.keeps_gathered_inputs { 1.0 } else { plan.sequence_shards() }
+    }
+
     /// Bytes of a stored input of a GEMM.
     fn input_bytes(&self) -> f64 {
         if self.device.format == crate::gpu::Format::Bf16 { 2.0 } else { 1.0 }
     }
 
-    /// Per token: `2·d(a+2g)/t + 2·a·d/t + 4a/t`, un-fused scores `a/t·s·(2 + 3δ)` beside (§6.3).
+    /// Per token: `2·d(a+2g)/t + 2·a·d/t + 4a/t`, un-fused scores `a/t·s·(2 + 3δ)` beside (§6.3), and un-fused norms of queries
+    /// and keys `6·d(a+g)/t`.
     fn attention_activations(&self, attention: &Attention, plan: &Plan, recomputed: Modules) -> f64 {
         let tp = f64::from(plan.layout.tp);
         let heads = f64::from(attention.heads) / tp;
         let output = self.device.stack.memory.attention_output_bytes * heads * f64::from(attention.head_dim);
         let mut bytes = 2.0 * attention.qkv_width() as f64 / tp + output + LOG_SUM_EXP * heads;
+        if self.device.stack.memory.unfused_norms && attention.qk_norm != QkNorm::None {
+            let normed = f64::from(attention.heads + attention.kv_heads) * f64::from(attention.head_dim);
+            bytes += (2.0 + UNFUSED_NORM) * normed / tp;
+        }
         if self.keeps_scores() && !recomputed.core_attn {
             let masks = if self.problem.model().dropout { SCORE_MASKS } else { 0.0 };
             bytes += heads * f64::from(self.problem.workload().seq_len) * (2.0 + masks);
@@ -113,11 +142,17 @@ impl Costs<'_> {
         ranks + up + self.device.stack.memory.attention_output_bytes * heads * v + LOG_SUM_EXP * heads
     }
 
-    /// Per token of a dense MLP: `2·G·f/t + ε·f/t`; recomputing the activation function leaves the first term.
+    /// Per token of a dense MLP: `2·G·f/t + ε·f/t`, and `2·f/t` where the activated gate is kept; recomputing the activation
+    /// function leaves the first term.
     fn mlp_activations(&self, gates: f64, intermediate: f64, plan: &Plan, recomputed: Modules) -> f64 {
         let width = intermediate / f64::from(plan.layout.tp);
-        let activated = if recomputed.act { 0.0 } else { self.input_bytes() * width };
+        let activated = if recomputed.act { 0.0 } else { (self.input_bytes() + self.gate_bytes(gates)) * width };
         self.device.stack.memory.activation_input_bytes * gates * width + activated
+    }
+
+    /// Bytes of an element of the activated gate of an MLP, where the stack keeps it.
+    fn gate_bytes(&self, gates: f64) -> f64 {
+        if self.device.stack.memory.keeps_activated_gate && gates > 1.0 { 2.0 } else { 0.0 }
     }
 
     /// Of a mixture of experts, T received token copies:
@@ -129,7 +164,7 @@ impl Costs<'_> {
         let (tokens, hidden) = (self.tokens(plan), f64::from(self.problem.model().hidden));
         let received = self.owned_tokens(plan) * f64::from(moe.top_k);
         let (width, gates) = (f64::from(moe.intermediate) / f64::from(plan.layout.etp), moe.expert().gates() as f64);
-        let activated = if recomputed.act { 0.0 } else { self.input_bytes() * width };
+        let activated = if recomputed.act { 0.0 } else { (self.input_bytes() + self.gate_bytes(gates)) * width };
         let memory = &self.device.stack.memory;
         let outputs = if memory.keeps_expert_outputs { 2.0 * hidden } else { 0.0 };
         let inputs = memory.activation_input_bytes * gates * width;

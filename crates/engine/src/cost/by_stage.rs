@@ -199,7 +199,7 @@ impl<'a> Stager<'a> {
         let counts = self.costs.stage_counts(&self.plan, Some(&self.shape), false);
         self.costs.working_set(self.is_last(rank), &self.plan)
             + self.costs.caches(&self.plan)
-            + self.costs.unsharded(&self.plan, &counts)
+            + self.costs.unsharded(&self.plan, &counts).loss
     }
 
     fn is_last(&self, rank: u32) -> bool {

@@ -2,6 +2,7 @@
 
 use serde::Serialize;
 
+use super::moments::{Fullest, Needs, Timing};
 use super::term::Tenant;
 use crate::units::Bytes;
 
@@ -38,15 +39,16 @@ pub struct Footprint {
 }
 
 impl Footprint {
-    /// The tenants of a rank, with what fragmentation and the context take beside.
+    /// The tenants of a rank at its fullest moment, with what fragmentation and the context take beside.
     pub(super) fn of_rank(
         rank: u32,
-        reserve: Reserve,
+        (reserve, timing): (Reserve, Timing),
         (weights, gradients, optimizer): (Bytes, Bytes, Bytes),
-        activations: Bytes,
-        transient: Bytes,
+        needs: &Needs,
         caches: Bytes,
     ) -> Self {
+        let all = gradients;
+        let Fullest { gradients, activations, transient } = timing.fullest(all, needs);
         let tensors = weights + gradients + optimizer + activations + transient + caches;
         Self {
             rank,
@@ -56,7 +58,7 @@ impl Footprint {
             activations,
             transient,
             caches,
-            fragmentation: tensors * reserve.fragmentation,
+            fragmentation: timing.beyond(tensors, reserve.fragmentation, all, needs),
             context: reserve.context,
         }
     }

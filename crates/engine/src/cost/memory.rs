@@ -8,15 +8,13 @@ use super::costs::Costs;
 use super::counts::{LayerChoice, PerKind, StageCounts, peaks_by_chunk};
 use super::data::RankParameters;
 use super::footprint::{Footprint, Reserve, fullest};
+use super::moments::{LOGITS, Needs, Temporary, Timing};
 use super::peaks::Peak;
 use crate::model::{Ffn, Mixer};
 use crate::plan::{Modules, Offload, Plan, Recompute, ZeroStage};
 use crate::schedule::closed::in_flight;
 use crate::stack::Dispatcher;
 use crate::units::Bytes;
-
-/// Bytes per logit of the loss head's working set: fused, or not. Source: specification §6.5.
-const LOGITS: (f64, f64) = (6.0, 12.0);
 
 /// Bytes of the working set: of a hidden element before the head, of a hidden element of a layer with experts, of an
 /// intermediate element of a dense MLP. Source: specification §6.5.
@@ -32,6 +30,8 @@ pub(super) struct LayerBytes {
     pub kept: SmallVec<[Bytes; 4]>,
     /// Working set of recomputing the whole layer; nothing where it is not recomputed whole.
     pub recomputed: SmallVec<[Bytes; 4]>,
+    /// Working set of the backward of the layer, where peaks are by moment.
+    pub backward: SmallVec<[Bytes; 4]>,
 }
 
 impl Costs<'_> {
@@ -84,17 +84,21 @@ impl Costs<'_> {
     ) -> Vec<Footprint> {
         let bytes = self.layer_bytes(plan, &counts.choices);
         let activations = self.peak_activations(plan, counts, &bytes.kept);
-        let recomputed = self.largest_recomputed(plan, counts, &bytes.recomputed);
+        let largest = |of_choice: &[Bytes]| self.largest_layer(plan, counts, of_choice);
         let (caches, unsharded, reserve) = (self.caches(plan), self.unsharded(plan, counts), self.reserve(plan));
-        let ends = [false, true].map(|is_last| self.working_set(is_last, plan));
+        let (timing, layer) = (self.timing(plan), largest(&bytes.kept));
+        let ends = [false, true].map(|is_last| self.end_bytes(is_last, timing, plan));
+        let backward = largest(if timing == Timing::Together { &bytes.recomputed } else { &bytes.backward });
         let last = plan.layout.pp * plan.schedule.virtual_stages() - 1;
         let is_last = |rank: u32| plan.schedule.holders(last, plan.layout.pp).any(|holder| holder == rank);
         let of_rank = |rank: u32| {
             let at = rank as usize;
             let held = self.with_spare(parameters[at], counts, at, plan);
             let states = self.states(&held, &plan.offloading(offload(at)));
-            let transient = ends[usize::from(is_last(rank))] + recomputed[at] + unsharded;
-            Footprint::of_rank(rank, reserve, states, activations[at], transient, caches)
+            let loss = ends[usize::from(is_last(rank))];
+            let own = Temporary { loss, backward: backward[at], ..Temporary::default() };
+            let needs = Needs { activations: activations[at], layer: layer[at], temporary: own.plus(unsharded) };
+            Footprint::of_rank(rank, (reserve, timing), states, &needs, caches)
         };
         (0..plan.layout.pp).map(of_rank).collect()
     }
@@ -108,7 +112,14 @@ impl Costs<'_> {
             Recompute::Full => self.all_activations(choice.kind, plan, Modules::default()),
             _ => Bytes::ZERO,
         };
-        LayerBytes { kept: choices.iter().map(kept).collect(), recomputed: choices.iter().map(recomputed).collect() }
+        let backward = |choice: &LayerChoice| {
+            if self.device.stack.memory.by_moment { self.backward_bytes(choice, plan) } else { Bytes::ZERO }
+        };
+        LayerBytes {
+            kept: choices.iter().map(kept).collect(),
+            recomputed: choices.iter().map(recomputed).collect(),
+            backward: choices.iter().map(backward).collect(),
+        }
     }
 
     /// Activations of each rank at the moment when they are the most (§6.5); `kept` = of one layer of each choice.
@@ -168,8 +179,8 @@ impl Costs<'_> {
         }
     }
 
-    /// Working set of the largest layer that each rank recomputes whole; where splits are not known, of the largest of the model.
-    fn largest_recomputed(&self, plan: &Plan, counts: &StageCounts, of_choice: &[Bytes]) -> Vec<Bytes> {
+    /// Most bytes of a layer of each rank, given those of one layer of each choice; where splits are not known, of the model's.
+    fn largest_layer(&self, plan: &Plan, counts: &StageCounts, of_choice: &[Bytes]) -> Vec<Bytes> {
         let pp = plan.layout.pp;
         if of_choice.iter().all(|bytes| *bytes == Bytes::ZERO) {
             return vec![Bytes::ZERO; pp as usize];
@@ -202,10 +213,18 @@ impl Costs<'_> {
     /// ```text
     /// Σ over dense and experts of  P·( w/[z≥3: d] + g/[z≥2: d] + (master + states)/[z≥1: d] )          specification §6.1
     /// ```
+    ///
+    /// Where ZeRO 3 shards master weights, they are the weights: no other copy is held.
     pub(super) fn states(&self, held: &RankParameters, plan: &Plan) -> (Bytes, Bytes, Bytes) {
         let recipe = &self.problem.workload().recipe;
         let (gradient, states) =
             if self.is_lora() { (0.0, 0.0) } else { (recipe.gradient, recipe.master + recipe.state) };
+        let on_device = 1.0 - plan.offload.optimizer;
+        let (weight, states) = if self.shards_are_masters(plan) {
+            (recipe.master * on_device, recipe.state)
+        } else {
+            (recipe.weight, states)
+        };
         let copies = f64::from(plan.schedule.weight_copies());
         let (dense, experts) = (f64::from(plan.dense_shards()), f64::from(plan.layout.expert_replicas()));
         let sharded = |bytes: f64, from: ZeroStage| {
@@ -213,10 +232,19 @@ impl Costs<'_> {
             Bytes::new(bytes * (held.dense / over(dense) + held.experts / over(experts)))
         };
         (
-            sharded(recipe.weight, ZeroStage::Three) * copies,
+            sharded(weight, ZeroStage::Three) * copies,
             sharded(gradient, ZeroStage::Two) * copies,
-            sharded(states, ZeroStage::One) * (1.0 - plan.offload.optimizer),
+            sharded(states, ZeroStage::One) * on_device,
         )
+    }
+
+    /// Working set of a rank beside what it keeps, without layers that it recomputes.
+    pub(super) fn end_bytes(&self, is_last: bool, timing: Timing, plan: &Plan) -> Bytes {
+        match (timing, is_last) {
+            (Timing::Together, _) => self.working_set(is_last, plan),
+            (Timing::ByMoment { .. }, true) => self.loss_bytes(plan),
+            (Timing::ByMoment { .. }, false) => Bytes::ZERO,
+        }
     }
 
     /// Working set beside what is kept.
@@ -244,10 +272,10 @@ impl Costs<'_> {
     }
 
     /// Weights and gradients that are whole for a while although ZeRO shards them.
-    pub(super) fn unsharded(&self, plan: &Plan, counts: &StageCounts) -> Bytes {
+    pub(super) fn unsharded(&self, plan: &Plan, counts: &StageCounts) -> Temporary {
         match plan.zero {
-            ZeroStage::Zero | ZeroStage::One => Bytes::ZERO,
-            ZeroStage::Two => self.whole_gradients(plan, counts),
+            ZeroStage::Zero | ZeroStage::One => Temporary::default(),
+            ZeroStage::Two => Temporary { loss: self.whole_gradients(plan, counts), ..Temporary::default() },
             ZeroStage::Three => self.gathered_weights(plan, counts),
         }
     }
@@ -272,7 +300,7 @@ impl Costs<'_> {
     }
 
     /// Under ZeRO 3: the layer at work and the next, and the embedding, un-sharded (§6.1); without resharding, all layers.
-    fn gathered_weights(&self, plan: &Plan, counts: &StageCounts) -> Bytes {
+    fn gathered_weights(&self, plan: &Plan, counts: &StageCounts) -> Temporary {
         let model = self.problem.model();
         let tp = f64::from(plan.layout.tp);
         let weight = self.problem.workload().recipe.weight;
@@ -288,18 +316,23 @@ impl Costs<'_> {
             };
             counts.all_on_ranks(plan).iter().map(weights).fold(0.0, f64::max)
         };
+        if self.device.stack.memory.by_moment {
+            return self.whole_for_a_while(plan, largest, own);
+        }
         let layers = if plan.reshard_after_forward { 2.0 * largest } else { own };
         // A pipeline reduces its gradients after the last micro-batch only: until then they are whole.
         let summed = if plan.layout.pp > 1 && !plan.reshard_after_forward { own } else { 0.0 };
         let table = model.padded_vocab(plan.layout.tp) * f64::from(model.hidden) / tp;
-        Bytes::new(weight * (layers + table) + self.device.stack.reduce_bytes * summed)
+        let all = Bytes::new(weight * (layers + table) + self.device.stack.reduce_bytes * summed);
+        Temporary { loss: all, ..Temporary::default() }
     }
 
     /// Transformer Engine keeps one bf16 weight-gradient buffer for each distinct weight shape of a layer (§6.5) [D];
-    /// none was seen for latent attention.
+    /// none was seen for latent attention. Tables of rotary embeddings stay too.
     pub(super) fn caches(&self, plan: &Plan) -> Bytes {
+        let tables = self.rotary_tables(plan);
         if !self.device.stack.wgrad_cache {
-            return Bytes::ZERO;
+            return tables;
         }
         let model = self.problem.model();
         let tp = f64::from(plan.layout.tp);
@@ -310,6 +343,6 @@ impl Costs<'_> {
             (Mixer::Mla(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None, _) => 0.0,
         };
         let largest = model.kinds.iter().map(weights).fold(0.0, f64::max);
-        Bytes::new(2.0 * largest / tp)
+        Bytes::new(2.0 * largest / tp) + tables
     }
 }

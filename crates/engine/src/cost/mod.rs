@@ -19,6 +19,7 @@ pub mod maxima;
 pub mod memory;
 pub mod mixed;
 mod mixer;
+mod moments;
 pub mod offload;
 pub mod optimizer;
 pub mod overlap;

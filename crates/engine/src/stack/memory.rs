@@ -22,8 +22,38 @@ pub struct MemoryUse {
     /// Whether checkpointing by operator keeps the outputs of all matmuls (JAX's policy for dots without batch dimensions),
     /// where others keep a share of all activations.
     pub keeps_matmul_outputs: bool,
+    /// Whether checkpointing by operator keeps what PyTorch's policy lists: the output of every second matmul, attention's
+    /// output and the layer's input. Source: [torchtitan] `activation_checkpoint.py`.
+    pub keeps_listed_operators: bool,
+    /// Whether the inputs of column-parallel matmuls that tensor parallelism gathers are kept whole, where others gather them
+    /// again in backward.
+    pub keeps_gathered_inputs: bool,
+    /// Whether the activated gate is kept beside gate, up and their product, as un-fused SwiGLU does.
+    pub keeps_activated_gate: bool,
+    /// Whether norms are plain PyTorch: they keep their input in fp32 and their result before it is scaled.
+    pub unfused_norms: bool,
+    /// Whether each layer holds its own table of rotary embeddings.
+    pub rotary_tables: bool,
+    /// Whether ZeRO 3 holds its shards in fp32, which are the master weights, and 16-bit copies only while they are gathered.
+    pub fp32_shards: bool,
+    /// Whether a rank's peak under ZeRO 3 is that of the fullest moment of a step, and not the sum of what each moment needs:
+    /// the loss, either end of the backward.
+    pub by_moment: bool,
+    /// Whether the gathered head stays until its backward, since the root of the model is not resharded.
+    pub keeps_gathered_head: bool,
+    /// Whether the training loop holds the logits during the backward.
+    pub keeps_outputs: bool,
+    /// Chunks of the tokens that the head and the loss take one after another; 1 is the whole micro-batch.
+    pub loss_chunks: u32,
+    /// Bytes per logit of the loss where tensor parallelism splits the vocabulary, if other than without.
+    pub split_logit_bytes: Option<f64>,
     /// Reserved memory beyond the tensors at their peak, as a share of them.
     pub fragmentation: f64,
+    /// Share of the activations that fragmentation takes where peaks are by moment. Source: [memory-oracle], without expandable
+    /// segments; with them 0.01.
+    pub activation_fragmentation: f64,
+    /// Share of what is held beside them that it takes there; with expandable segments 0.23.
+    pub transient_fragmentation: f64,
     /// Memory of the CUDA context and the workspaces of libraries.
     pub context: Bytes,
     /// Buffers of one NCCL communicator, one for each kind of process group in use. If not stated, 0.8 GiB for all.
@@ -42,7 +72,20 @@ impl Default for MemoryUse {
             activation_input_bytes: 2.0,
             attention_output_bytes: 2.0,
             keeps_matmul_outputs: false,
+            keeps_listed_operators: false,
+            keeps_gathered_inputs: false,
+            keeps_activated_gate: false,
+            unfused_norms: false,
+            rotary_tables: false,
+            fp32_shards: false,
+            by_moment: false,
+            keeps_gathered_head: false,
+            keeps_outputs: false,
+            loss_chunks: 1,
+            split_logit_bytes: None,
             fragmentation: 0.06,
+            activation_fragmentation: 0.02,
+            transient_fragmentation: 0.3,
             context: Bytes::gib(1.2),
             communicator: None,
             all_to_all: Bytes::ZERO,

@@ -5,7 +5,7 @@
 
 use meshwright_engine::cost::Costs;
 use meshwright_engine::gpu::{AttentionKernel, Format};
-use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Moe};
+use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Moe, QkNorm};
 use meshwright_engine::plan::{Modules, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 
@@ -141,12 +141,17 @@ impl<'a> Rank<'a> {
     /// Activations of one micro-batch, with the statistics of norms and softmax.
     fn activations(&self, layer: &Layer) -> Vec<NamedTensor> {
         let mut all: Vec<(&str, u64)> = Vec::new();
+        let memory = &self.problem.stack().memory;
+        let inputs = if memory.keeps_gathered_inputs { self.tokens } else { self.shared_tokens };
         let blocks = u64::from(layer.mixer != Mixer::None) + u64::from(layer.ffn != Ffn::None);
         for _ in 0..blocks {
             all.push(("block input", 2 * self.shared_tokens * self.hidden));
             all.push(("norm statistics", 4 * self.shared_tokens));
             if !self.recomputed.layernorm {
-                all.push(("normed input", self.input * self.shared_tokens * self.hidden));
+                all.push(("normed input", self.input * inputs * self.hidden));
+            }
+            if memory.unfused_norms {
+                all.push(("fp32 and unscaled parts of a norm", 4 * self.shared_tokens * self.hidden));
             }
             if self.problem.model().dropout {
                 all.push(("dropout mask", self.shared_tokens * self.hidden));
@@ -156,6 +161,10 @@ impl<'a> Rank<'a> {
             Mixer::Attention(attention) => {
                 let heads = u64::from(attention.heads).div_ceil(self.tp);
                 all.push(("queries, keys and values", 2 * self.tokens * attention.qkv_width().div_ceil(self.tp)));
+                if memory.unfused_norms && attention.qk_norm != QkNorm::None {
+                    let normed = u64::from(attention.heads + attention.kv_heads) * u64::from(attention.head_dim);
+                    all.push(("norms of queries and keys", 6 * self.tokens * normed.div_ceil(self.tp)));
+                }
                 all.push(("context", 2 * self.tokens * heads * u64::from(attention.head_dim)));
                 all.push(("softmax statistics", 4 * self.tokens * heads));
             }
@@ -180,7 +189,7 @@ impl<'a> Rank<'a> {
             Ffn::Moe(moe) if !self.recomputed.moe => {
                 all.push(("dispatched tokens", self.input * self.received * self.hidden));
                 all.extend(self.mlp(&moe.expert(), self.received, u64::from(self.plan.layout.etp)));
-                if self.problem.stack().memory.keeps_expert_outputs {
+                if memory.keeps_expert_outputs {
                     all.push(("outputs of the experts", 2 * self.received * self.hidden));
                 }
                 all.push(("router logits", 4 * self.tokens * u64::from(moe.experts).div_ceil(self.tp)));
@@ -197,8 +206,12 @@ impl<'a> Rank<'a> {
     fn mlp(&self, mlp: &Mlp, tokens: u64, shards: u64) -> Vec<(&'static str, u64)> {
         let width = u64::from(mlp.intermediate).div_ceil(shards);
         let elements = (tokens * mlp.gates() * width) as f64;
-        let bytes = elements * self.problem.stack().memory.activation_input_bytes;
+        let memory = &self.problem.stack().memory;
+        let bytes = elements * memory.activation_input_bytes;
         let mut tensors = vec![("gate and up", bytes.ceil() as u64)];
+        if !self.recomputed.act && memory.keeps_activated_gate && mlp.gates() > 1 {
+            tensors.push(("activated gate", 2 * tokens * width));
+        }
         if !self.recomputed.act {
             tensors.push(("activated", self.input * tokens * width));
         }
@@ -210,13 +223,14 @@ impl<'a> Rank<'a> {
 /// sharded by the plan's ZeRO stage.
 fn states(problem: &Problem, plan: &Plan, weights: &[Weight]) -> Vec<NamedTensor> {
     let recipe = problem.workload().recipe;
-    let is_frozen = Costs::new(problem).is_lora();
+    let costs = Costs::new(problem);
+    let (is_frozen, fp32_shards) = (costs.is_lora(), costs.shards_are_masters(plan));
     let on_device = 1.0 - plan.offload.optimizer;
     let copies = f64::from(plan.schedule.weight_copies());
     let buffers = [
-        ("weights", recipe.weight * copies, ZeroStage::Three),
+        ("weights", if fp32_shards { 0.0 } else { recipe.weight * copies }, ZeroStage::Three),
         ("gradients", recipe.gradient * copies, ZeroStage::Two),
-        ("master weights", recipe.master * on_device, ZeroStage::One),
+        ("master weights", recipe.master * on_device * if fp32_shards { copies } else { 1.0 }, ZeroStage::One),
         ("first moments", recipe.state / 2.0 * on_device, ZeroStage::One),
         ("second moments", recipe.state / 2.0 * on_device, ZeroStage::One),
     ];

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use crate::space::{Rejection, Space};
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::incremental::{Parameters, Sharding, Stages, least_states};
+use meshwright_engine::cost::incremental::{LeastStates, Parameters, Sharding, Stages, least_states};
 use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
-use meshwright_engine::units::{Bytes, Seconds};
+use meshwright_engine::units::Seconds;
 
 /// Shardings that differ in the share of optimizer states on the host alone.
 #[derive(Debug)]
@@ -65,7 +65,7 @@ pub(super) struct Menu {
     /// Number of shardings that the requested framework cannot express, with the first reason.
     pub inexpressible: (u64, Option<Rejection>),
     /// Fewest bytes of model states and gathered weights of each class of ranks.
-    pub least: Vec<Bytes>,
+    pub least: Vec<LeastStates>,
     /// Lower bound of the time at both ends of a step under ZeRO 0 to 2.
     pub edges: Seconds,
     /// Parameters of the ranks.
@@ -76,7 +76,7 @@ pub(super) struct Menu {
 #[derive(Debug)]
 pub(super) struct PlanMenu {
     /// Lower bound of the bytes of model states and unsharded weights of each class of ranks.
-    pub least: Vec<Bytes>,
+    pub least: Vec<LeastStates>,
     parameters: Arc<Parameters>,
     menu: OnceLock<Arc<Menu>>,
 }
@@ -161,13 +161,13 @@ impl Menus {
 }
 
 /// Lower bound of the bytes of states and unsharded weights of each class of ranks, over all shardings of a plan's layout.
-fn least_bytes(costs: &Costs, space: &Space, plan: &Plan, parameters: &Parameters) -> Vec<Bytes> {
+fn least_bytes(costs: &Costs, space: &Space, plan: &Plan, parameters: &Parameters) -> Vec<LeastStates> {
     let of_stage = |zero: ZeroStage| {
         let optimizer = space.offloaded_optimizer(zero).into_iter().fold(0.0, f64::max);
         let plan = Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
         parameters.least_states(costs, &plan)
     };
-    let lesser = |a: Vec<Bytes>, b: Vec<Bytes>| a.into_iter().zip(b).map(|(a, b)| a.min(b)).collect();
+    let lesser = |a: Vec<LeastStates>, b: Vec<LeastStates>| a.into_iter().zip(b).map(|(a, b)| a.lesser(b)).collect();
     space.zero_stages(plan.layout.pp).into_iter().map(of_stage).reduce(lesser).unwrap_or_default()
 }
 
@@ -202,7 +202,7 @@ impl Menu {
             list.push(HostShares::new(costs, &plan, &parameters, sharding, hosts));
         }
         let edges = replicated.floors().map(|sharding| sharding.least_time(costs, plan)).reduce(Seconds::min);
-        let least = least_states(replicated.floors().chain(sharded.floors()));
+        let least = least_states(costs, plan, replicated.floors().chain(sharded.floors()));
         Self { edges: edges.unwrap_or_default(), replicated, sharded, dominated, inexpressible, least, parameters }
     }
 }

@@ -126,7 +126,7 @@ impl Block {
             in_pipeline: on(2),
             bytes: costs.layer_bytes(plan, &choices),
             working_set: (costs.working_set(false, plan), costs.working_set(true, plan)),
-            caches: costs.caches(plan),
+            loss: costs.loss_bytes(plan),
             checkpoint: costs.checkpoint(plan),
             ends: EndPasses::new(&shape.ends),
             shape: shape.clone(),
@@ -152,7 +152,8 @@ pub struct Layers {
     checkpoint: Bytes,
     /// Of a rank without and with the head.
     pub(super) working_set: (Bytes, Bytes),
-    pub(super) caches: Bytes,
+    /// Of the loss, where peaks are by moment.
+    pub(super) loss: Bytes,
 }
 
 /// Time of the passes of the two ends of the model, for one micro-batch.
@@ -196,7 +197,18 @@ impl Layers {
         let least = self.checkpoint * 0.5;
         let kept = self.bytes.kept.iter().map(|_| least).collect();
         let recomputed = self.bytes.recomputed.iter().map(|_| Bytes::ZERO).collect();
-        Self { bytes: LayerBytes { kept, recomputed }, ..self.clone() }
+        let backward = self.bytes.backward.iter().map(|_| Bytes::ZERO).collect();
+        Self { bytes: LayerBytes { kept, recomputed, backward }, ..self.clone() }
+    }
+
+    /// Working set of a rank without layers that it recomputes, together or by moment: [`Costs::end_bytes`].
+    pub(super) fn end_bytes(&self, is_last: bool, is_by_moment: bool) -> Bytes {
+        match (is_by_moment, is_last) {
+            (false, false) => self.working_set.0,
+            (false, true) => self.working_set.1,
+            (true, false) => Bytes::ZERO,
+            (true, true) => self.loss,
+        }
     }
 
     /// Layers of the last chunk of a plan's pipeline, which identify a cost-balanced split.

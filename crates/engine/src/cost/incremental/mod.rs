@@ -24,5 +24,5 @@ mod stages;
 pub use block::{Block, Feeding, Layers, Mixing, layer_bound};
 pub use least::{Pairs, least_time_of_flow};
 pub use pipeline::{Loaded, Pipeline, Price, RankMemory};
-pub use sharding::{Parameters, Sharding, least_states};
+pub use sharding::{LeastStates, Parameters, Sharding, least_states};
 pub use stages::Stages;

@@ -5,12 +5,13 @@ use std::cell::OnceCell;
 
 use super::block::{Layers, ROUNDING};
 use super::least::least_flow;
-use super::sharding::{Engine, Sharding};
+use super::sharding::{Engine, LeastStates, Sharding, StateBytes};
 use super::stages::{Class, Hold, Moment, Stages};
 use crate::cost::costs::Costs;
 use crate::cost::counts::LayerChoice;
 use crate::cost::footprint::{Footprint, Reserve};
 use crate::cost::fsdp::{Around, GatheredLayers};
+use crate::cost::moments::{Needs, Temporary, Timing};
 use crate::cost::pipeline::Flow;
 use crate::cost::stage::ShapeCost;
 use crate::cost::stage::{self, Work};
@@ -138,19 +139,22 @@ pub struct Loaded<'l> {
 /// Memory of the ranks of a pipeline beside their states.
 #[derive(Clone, Debug)]
 pub struct RankMemory {
-    /// Of each class of ranks.
-    held: Vec<Held>,
+    /// Of each class of ranks where all is held together.
+    together: Vec<Held>,
+    /// Of each class of ranks by moment: of every rank that no other covers; empty where the stack does not ask.
+    by_moment: Vec<Vec<Held>>,
+    /// Timing by moment.
+    timing: Timing,
     /// Beside the tensors of each rank.
     reserve: Reserve,
     caches: Bytes,
 }
 
-/// Bytes of a class of ranks beside its states, on the rank that needs the most of them.
+/// Bytes of a rank beside its states.
 #[derive(Clone, Copy, Debug)]
 struct Held {
     rank: u32,
-    activations: Bytes,
-    working_set: Bytes,
+    needs: Needs,
 }
 
 const ORDERS: [RankOrder; 2] = [RankOrder::PipelineOutermost, RankOrder::DataOutermost];
@@ -218,49 +222,74 @@ impl<'l> Loaded<'l> {
 impl RankMemory {
     /// Sizes the layers of a plan on a pipeline; its sharding is not read.
     pub fn new(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Self {
-        Self { held: held(costs, plan, layers, stages), reserve: costs.reserve(plan), caches: layers.caches }
+        Self::of_held(costs, plan, held(costs, plan, layers, stages))
+    }
+
+    fn of_held(costs: &Costs, plan: &Plan, (together, by_moment): (Vec<Held>, Vec<Vec<Held>>)) -> Self {
+        let timing = costs.timing(&Plan { zero: ZeroStage::Three, ..plan.clone() });
+        Self { together, by_moment, timing, reserve: costs.reserve(plan), caches: costs.caches(plan) }
     }
 
     /// Memory of the same ranks without activations: a lower bound that no schedule is asked for.
     pub fn without_activations(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Self {
-        let held = |hold: &Hold| {
-            let working_set = if hold.is_last { layers.working_set.1 } else { layers.working_set.0 };
-            Held { rank: hold.ranks[0], activations: Bytes::ZERO, working_set }
+        let held = |hold: &Hold, loss: Bytes| {
+            let needs = Needs { temporary: Temporary { loss, ..Temporary::default() }, ..Needs::default() };
+            Held { rank: hold.ranks[0], needs }
         };
-        let held = stages.holds.iter().map(held).collect();
-        Self { held, reserve: costs.reserve(plan), caches: layers.caches }
+        let together = stages.holds.iter().map(|hold| held(hold, layers.end_bytes(hold.is_last, false))).collect();
+        let by_moment = stages.holds.iter().map(|hold| vec![held(hold, layers.end_bytes(hold.is_last, true))]);
+        let by_moment = if costs.has_moments() { by_moment.collect() } else { Vec::new() };
+        Self::of_held(costs, plan, (together, by_moment))
     }
 
     /// Memory of the fullest rank with a sharding, and which that is.
     fn of(&self, sharding: &Sharding) -> (Bytes, u32) {
-        let mut most = (Bytes::ZERO, 0);
-        for (held, &states) in self.held.iter().zip(&sharding.states) {
-            let transient = held.working_set + sharding.unsharded;
-            let all = (states, Bytes::ZERO, Bytes::ZERO);
-            let needed =
-                Footprint::of_rank(held.rank, self.reserve, all, held.activations, transient, self.caches).device();
-            if needed > most.0 {
-                most = (needed, held.rank);
-            }
-        }
-        most
+        let is_by_moment = sharding.zero == ZeroStage::Three && !self.by_moment.is_empty();
+        let of_class = |(class, states): (usize, &StateBytes)| {
+            let needed = |held: &Held| self.needed(held, is_by_moment, *states, sharding.unsharded);
+            self.ranks(class, is_by_moment).iter().map(needed).reduce(more).unwrap_or_default()
+        };
+        sharding.states.iter().enumerate().map(of_class).reduce(more).unwrap_or_default()
+    }
+
+    /// Ranks of a class that may need the most.
+    fn ranks(&self, class: usize, is_by_moment: bool) -> &[Held] {
+        if is_by_moment { &self.by_moment[class] } else { &self.together[class..=class] }
+    }
+
+    /// Memory of a rank with these states, and which it is.
+    fn needed(&self, held: &Held, is_by_moment: bool, states: StateBytes, unsharded: Temporary) -> (Bytes, u32) {
+        let timing = if is_by_moment { self.timing } else { Timing::Together };
+        let needs = Needs { temporary: held.needs.temporary.plus(unsharded), ..held.needs };
+        let states = (states.resident, states.gradients, Bytes::ZERO);
+        let footprint = Footprint::of_rank(held.rank, (self.reserve, timing), states, &needs, self.caches);
+        (footprint.device(), held.rank)
     }
 
     /// Lower bound of the memory of the fullest rank, and which that is, over all shardings that leave at least `states` to each
     /// class of ranks.
-    pub fn least(&self, states: &[Bytes]) -> (Bytes, u32) {
-        let mut most = (Bytes::ZERO, 0);
-        for (held, &states) in self.held.iter().zip(states) {
-            let all = (states, Bytes::ZERO, Bytes::ZERO);
-            let needed =
-                Footprint::of_rank(held.rank, self.reserve, all, held.activations, held.working_set, self.caches);
-            let needed = needed.device();
-            if needed * ROUNDING > most.0 {
-                most = (needed * ROUNDING, held.rank);
-            }
-        }
-        most
+    pub fn least(&self, states: &[LeastStates]) -> (Bytes, u32) {
+        let of_timing = |class: usize, is_by_moment: bool, states: StateBytes, unsharded: Temporary| {
+            let needed = |held: &Held| self.needed(held, is_by_moment, states, unsharded);
+            self.ranks(class, is_by_moment).iter().map(needed).reduce(more).unwrap_or_default()
+        };
+        let of_class = |(class, least): (usize, &LeastStates)| {
+            let together = least.together.map(|all| {
+                let states = StateBytes { resident: all, gradients: Bytes::ZERO };
+                of_timing(class, false, states, Temporary::default())
+            });
+            let by_moment = least.by_moment.map(|(states, unsharded)| of_timing(class, true, states, unsharded));
+            let fewer = |a: (Bytes, u32), b: (Bytes, u32)| if b.0 < a.0 { b } else { a };
+            let (needed, rank) = together.into_iter().chain(by_moment).reduce(fewer).unwrap_or_default();
+            (needed * ROUNDING, rank)
+        };
+        states.iter().enumerate().map(of_class).reduce(more).unwrap_or_default()
     }
+}
+
+/// The first of two ranks with the most memory.
+fn more(a: (Bytes, u32), b: (Bytes, u32)) -> (Bytes, u32) {
+    if b.0 > a.0 { b } else { a }
 }
 
 /// Work of a class of ranks on one micro-batch.
@@ -297,24 +326,48 @@ fn with_transfers<'w>(costs: &Costs, plan: &Plan, layers: &Layers, works: &'w [W
     Cow::Owned(works.iter().zip(&layers.choices).map(of).collect())
 }
 
-/// Activations and working set of each class of ranks.
-fn held(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> Vec<Held> {
+/// Bytes of each class of ranks beside their states: of the rank that needs the most at once, and by moment of every rank that no
+/// other covers.
+fn held(costs: &Costs, plan: &Plan, layers: &Layers, stages: &Stages) -> (Vec<Held>, Vec<Vec<Held>>) {
     let on_device = 1.0 - plan.offload.activations;
     let keeps = matches!(plan.recompute, Recompute::None | Recompute::Selective(_));
     let freed = if keeps { costs.freed_input(plan, plan.offload.activations) } else { Bytes::ZERO };
-    let of_class = |(hold, moments): (&Hold, &Vec<Moment>)| {
-        let own = if hold.is_last { layers.working_set.1 } else { layers.working_set.0 };
-        let of = |moment: &Moment| {
-            let in_flight = moment.in_flight.iter().zip(&layers.bytes.kept);
-            let activations: Bytes = in_flight.map(|(times, bytes)| *bytes * (*times * on_device)).sum();
-            let activations = activations - freed * moment.stages;
-            let recomputed = moment.holds.iter().zip(&layers.bytes.recomputed).map(|(here, bytes)| *bytes * *here);
-            let working_set = own + recomputed.fold(Bytes::ZERO, Bytes::max);
-            Held { rank: moment.rank, activations, working_set }
+    let of = |hold: &Hold, moment: &Moment, is_by_moment: bool| {
+        let largest = |of_choice: &[Bytes]| {
+            moment.holds.iter().zip(of_choice).map(|(here, bytes)| *bytes * *here).fold(Bytes::ZERO, Bytes::max)
         };
-        let bytes = |held: &Held| held.activations + held.working_set;
-        let most = |a: Held, b: Held| if bytes(&b) > bytes(&a) { b } else { a };
-        moments.iter().map(of).reduce(most).expect("each class has a rank, and each rank a moment")
+        let in_flight = moment.in_flight.iter().zip(&layers.bytes.kept);
+        let activations: Bytes = in_flight.map(|(times, bytes)| *bytes * (*times * on_device)).sum();
+        let backward = largest(if is_by_moment { &layers.bytes.backward } else { &layers.bytes.recomputed });
+        let needs = Needs {
+            activations: activations - freed * moment.stages,
+            layer: largest(&layers.bytes.kept) * on_device,
+            temporary: Temporary {
+                loss: layers.end_bytes(hold.is_last, is_by_moment),
+                backward,
+                ..Temporary::default()
+            },
+        };
+        Held { rank: moment.rank, needs }
     };
-    stages.holds.iter().zip(stages.moments(costs, plan).iter()).map(of_class).collect()
+    let moments = stages.moments(costs, plan);
+    let classes = || stages.holds.iter().zip(moments.iter());
+    let together = |(hold, moments): (&Hold, &Vec<Moment>)| {
+        let bytes = |held: &Held| held.needs.activations + held.needs.temporary.loss + held.needs.temporary.backward;
+        let most = |a: Held, b: Held| if bytes(&b) > bytes(&a) { b } else { a };
+        let all = moments.iter().map(|moment| of(hold, moment, false));
+        all.reduce(most).expect("each class has a rank, and each rank a moment")
+    };
+    let by_moment = |(hold, moments): (&Hold, &Vec<Moment>)| {
+        let mut kept: Vec<Held> = Vec::new();
+        for held in moments.iter().map(|moment| of(hold, moment, true)) {
+            if !kept.iter().any(|known| held.needs.within(&known.needs)) {
+                kept.retain(|known| !known.needs.within(&held.needs));
+                kept.push(held);
+            }
+        }
+        kept
+    };
+    let by_moment = if costs.has_moments() { classes().map(by_moment).collect() } else { Vec::new() };
+    (classes().map(together).collect(), by_moment)
 }

@@ -7,6 +7,7 @@ use super::stages::Stages;
 use crate::cost::costs::Costs;
 use crate::cost::data::{RankParameters, heaviest};
 use crate::cost::fsdp::Sharded;
+use crate::cost::moments::Temporary;
 use crate::cost::pipeline::Edges;
 use crate::plan::{Offload, Plan, RankOrder, ZeroStage};
 use crate::units::{Bytes, Seconds};
@@ -39,10 +40,71 @@ pub struct Sharding {
     pub(super) optimizer_on_host: f64,
     pub(super) order: RankOrder,
     pub(super) engine: Engine,
-    /// Weights, gradients and optimizer states of each class of ranks, together.
-    pub(super) states: SmallVec<[Bytes; 3]>,
+    /// Model states of each class of ranks.
+    pub(super) states: SmallVec<[StateBytes; 3]>,
     /// Weights or gradients that are whole for a while.
-    pub(super) unsharded: Bytes,
+    pub(super) unsharded: Temporary,
+}
+
+/// Bytes of model states of a rank.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct StateBytes {
+    /// Weights and optimizer states.
+    pub resident: Bytes,
+    /// Gradients.
+    pub gradients: Bytes,
+}
+
+impl StateBytes {
+    /// All of them.
+    pub fn total(self) -> Bytes {
+        self.resident + self.gradients
+    }
+
+    fn lesser(self, other: Self) -> Self {
+        Self { resident: self.resident.min(other.resident), gradients: self.gradients.min(other.gradients) }
+    }
+
+    fn within(self, other: Self) -> bool {
+        self.resident <= other.resident && self.gradients <= other.gradients
+    }
+}
+
+/// Lower bound of the bytes of states and unsharded weights of a class of ranks over many shardings, by the timing of their tensors;
+/// none where no sharding has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct LeastStates {
+    /// All together.
+    pub(super) together: Option<Bytes>,
+    /// By moment, each part the least of any.
+    pub(super) by_moment: Option<(StateBytes, Temporary)>,
+}
+
+impl LeastStates {
+    fn new(is_by_moment: bool, states: StateBytes, unsharded: Temporary) -> Self {
+        if is_by_moment {
+            Self { together: None, by_moment: Some((states, unsharded)) }
+        } else {
+            Self { together: Some(states.total() + unsharded.loss + unsharded.backward), by_moment: None }
+        }
+    }
+
+    /// Whether no part is more than that of another with the same timing.
+    pub fn within(&self, other: &Self) -> bool {
+        let parts = |(a, b): ((StateBytes, Temporary), (StateBytes, Temporary))| a.0.within(b.0) && a.1.within(b.1);
+        self.together.zip(other.together).is_none_or(|(a, b)| a <= b)
+            && self.by_moment.zip(other.by_moment).is_none_or(parts)
+    }
+
+    /// Lower bound over the shardings of both.
+    #[must_use]
+    pub fn lesser(self, other: Self) -> Self {
+        let parts = |a: (StateBytes, Temporary), b: (StateBytes, Temporary)| (a.0.lesser(b.0), a.1.lesser(b.1));
+        Self {
+            together: self.together.into_iter().chain(other.together).reduce(Bytes::min),
+            by_moment: self.by_moment.into_iter().chain(other.by_moment).reduce(parts),
+        }
+    }
 }
 
 /// Parameters of the classes of ranks, and the heaviest of any rank.
@@ -53,9 +115,9 @@ pub struct Parameters {
     /// Undominated classes, by dense and expert parameters: one of them has the longest update.
     largest: SmallVec<[RankParameters; 2]>,
     /// Gathered weights under ZeRO 3, with and without resharding after the forward.
-    gathered: [Bytes; 2],
+    gathered: [Temporary; 2],
     /// Whole gradients under ZeRO 2.
-    whole_gradients: Bytes,
+    whole_gradients: Temporary,
 }
 
 impl Parameters {
@@ -73,14 +135,16 @@ impl Parameters {
 
     /// Lower bound of the bytes of states and unsharded weights of each class of ranks, over all shard groups of a plan's ZeRO stage
     /// and all shares of its optimizer on the host up to its own.
-    pub fn least_states(&self, costs: &Costs, plan: &Plan) -> Vec<Bytes> {
+    pub fn least_states(&self, costs: &Costs, plan: &Plan) -> Vec<LeastStates> {
         let plan = Plan { shard_group: None, ..plan.clone() };
+        let is_by_moment = costs.is_by_moment(&plan);
         let unsharded = match plan.zero {
-            ZeroStage::Three => self.gathered[0].min(self.gathered[1]),
+            ZeroStage::Three => self.gathered[0].lesser(self.gathered[1]),
             ZeroStage::Two => self.whole_gradients,
-            ZeroStage::Zero | ZeroStage::One => Bytes::ZERO,
+            ZeroStage::Zero | ZeroStage::One => Temporary::default(),
         };
-        self.states(costs, &plan).into_iter().map(|states| states + unsharded).collect()
+        let states = self.states(costs, &plan).into_iter();
+        states.map(|states| LeastStates::new(is_by_moment, states, unsharded)).collect()
     }
 
     /// Time of the update under a plan's sharding, on the device and on the host.
@@ -88,10 +152,10 @@ impl Parameters {
         costs.longest_update(plan, self.largest.iter().map(|held| (held, plan.offload)))
     }
 
-    /// Weights, gradients and optimizer states of each class of ranks under a plan's sharding.
-    fn states(&self, costs: &Costs, plan: &Plan) -> SmallVec<[Bytes; 3]> {
+    /// Model states of each class of ranks under a plan's sharding.
+    fn states(&self, costs: &Costs, plan: &Plan) -> SmallVec<[StateBytes; 3]> {
         let all = self.held.iter().map(|held| costs.states(held, plan));
-        all.map(|(weights, gradients, optimizer)| weights + gradients + optimizer).collect()
+        all.map(|(weights, gradients, optimizer)| StateBytes { resident: weights + optimizer, gradients }).collect()
     }
 }
 
@@ -116,7 +180,7 @@ impl Sharding {
             let gathered = parameters.gathered[usize::from(!plan.reshard_after_forward)];
             (Engine::Sharded(Box::new(costs.sharded(plan, heaviest, update))), gathered)
         } else {
-            let whole = if plan.zero == ZeroStage::Two { parameters.whole_gradients } else { Bytes::ZERO };
+            let whole = if plan.zero == ZeroStage::Two { parameters.whole_gradients } else { Temporary::default() };
             (Engine::Replicated(costs.edges(plan, heaviest, update)), whole)
         };
         Self {
@@ -188,8 +252,8 @@ impl Sharding {
             shard_group,
             reshard_after_forward: self.reshard_after_forward && other.reshard_after_forward,
             engine,
-            states: self.states.iter().zip(&other.states).map(|(a, b)| a.min(*b)).collect(),
-            unsharded: self.unsharded.min(other.unsharded),
+            states: self.states.iter().zip(&other.states).map(|(a, b)| a.lesser(*b)).collect(),
+            unsharded: self.unsharded.lesser(other.unsharded),
             ..self.clone()
         }
     }
@@ -225,8 +289,9 @@ impl Sharding {
     }
 
     /// Bytes of states and gathered weights of each class of ranks.
-    pub fn bytes_by_class(&self) -> impl Iterator<Item = Bytes> + '_ {
-        self.states.iter().map(|states| *states + self.unsharded)
+    pub fn bytes_by_class(&self, costs: &Costs, plan: &Plan) -> impl Iterator<Item = LeastStates> + '_ {
+        let is_by_moment = costs.is_by_moment(&self.of(plan));
+        self.states.iter().map(move |states| LeastStates::new(is_by_moment, *states, self.unsharded))
     }
 
     /// Whether this sharding dominates `other` in time and memory in every pipeline.
@@ -245,20 +310,20 @@ impl Sharding {
             && within
             && self.order == other.order
             && self.reshard_after_forward == other.reshard_after_forward
-            && self.unsharded <= other.unsharded
-            && self.states.iter().zip(&other.states).all(|(a, b)| a <= b)
+            && self.unsharded.within(other.unsharded)
+            && self.states.iter().zip(&other.states).all(|(a, b)| a.within(*b))
     }
 }
 
 /// The fewest bytes of states and gathered weights that any of these shardings leaves to each class of ranks.
-pub fn least_states<'s>(shardings: impl Iterator<Item = &'s Sharding>) -> Vec<Bytes> {
-    let mut least: Vec<Bytes> = Vec::new();
+pub fn least_states<'s>(costs: &Costs, plan: &Plan, shardings: impl Iterator<Item = &'s Sharding>) -> Vec<LeastStates> {
+    let mut least: Vec<LeastStates> = Vec::new();
     for sharding in shardings {
         if least.is_empty() {
-            least = sharding.bytes_by_class().collect();
+            least = sharding.bytes_by_class(costs, plan).collect();
         }
-        for (known, bytes) in least.iter_mut().zip(sharding.bytes_by_class()) {
-            *known = known.min(bytes);
+        for (known, bytes) in least.iter_mut().zip(sharding.bytes_by_class(costs, plan)) {
+            *known = known.lesser(bytes);
         }
     }
     least

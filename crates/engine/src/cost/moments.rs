@@ -1,0 +1,293 @@
+//! Moments of a step at which a rank may hold the most, under ZeRO 3 (specification §6.10).
+
+use super::activations::UNFUSED_NORM;
+use super::costs::Costs;
+use super::counts::LayerChoice;
+use crate::model::{Ffn, Layer, Mixer};
+use crate::plan::{Modules, Plan, ZeroStage};
+use crate::units::Bytes;
+
+/// Bytes per logit of the loss head's working set: fused, or not. Source: specification §6.5.
+pub(super) const LOGITS: (f64, f64) = (6.0, 12.0);
+
+/// Bytes per logit while the loss is computed: logits in 16 bits, in fp32, and their logarithms. Source: [memory-oracle].
+const FORWARD_LOGITS: f64 = 10.0;
+
+/// Bytes of an element of the head's weights in a loss by chunks: gathered in 16 bits, and its gradient in 16 bits and twice in
+/// fp32. Source: [torchtitan] `ChunkedLossWrapper`.
+const CHUNKED_HEAD: f64 = 12.0;
+
+/// Bytes of an element of the sum of the head's input gradients over chunks. Source: [torchtitan] `ChunkedLossWrapper`.
+const CHUNKED_INPUT: f64 = 4.0;
+
+/// Bytes of a weight while one layer is gathered and the next arrives in a buffer. Source: [memory-oracle].
+const GATHERED: f64 = 4.0;
+
+/// Bytes of an intermediate element of an MLP in its backward: gradients of the product and of one of its factors. Source:
+/// [memory-oracle].
+const MLP_BACKWARD: f64 = 4.0;
+
+/// Bytes of a hidden element in the backward of a row-parallel matmul: its output's gradient gathered, and its input's before
+/// the reduction. Source: [memory-oracle].
+const GATHERED_GRADIENTS: f64 = 4.0;
+
+/// Bytes of a rank that it holds in parts of a step only.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Temporary {
+    /// While the loss is computed.
+    pub loss: Bytes,
+    /// While the backward goes through a layer.
+    pub backward: Bytes,
+    /// Pool of the stream that gathers weights, at its own peak.
+    pub gathers: Bytes,
+}
+
+impl Temporary {
+    /// Each part of both together.
+    pub(super) fn plus(self, other: Self) -> Self {
+        self.joined(other, |a, b| a + b)
+    }
+
+    /// The lesser of each part of two.
+    pub(super) fn lesser(self, other: Self) -> Self {
+        self.joined(other, Bytes::min)
+    }
+
+    fn joined(self, other: Self, join: impl Fn(Bytes, Bytes) -> Bytes) -> Self {
+        let Self { loss, backward, gathers } = other;
+        Self {
+            loss: join(self.loss, loss),
+            backward: join(self.backward, backward),
+            gathers: join(self.gathers, gathers),
+        }
+    }
+
+    /// Whether no part is more than another's.
+    pub(super) fn within(self, other: Self) -> bool {
+        self.lesser(other) == self
+    }
+}
+
+/// Bytes of a rank beside its states.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Needs {
+    /// Activations when they are the most.
+    pub activations: Bytes,
+    /// Activations of the layer that keeps the most.
+    pub layer: Bytes,
+    /// Working sets, and weights or gradients that are whole for a while.
+    pub temporary: Temporary,
+}
+
+impl Needs {
+    /// Whether no part is more than another's.
+    pub fn within(&self, other: &Self) -> bool {
+        let Self { activations, layer, temporary } = *self;
+        activations <= other.activations && layer <= other.layer && temporary.within(other.temporary)
+    }
+}
+
+/// When the tensors of a rank are held together.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Timing {
+    /// At once, as far as the formula knows.
+    Together,
+    /// By the moments of a step.
+    ByMoment {
+        /// Whether gradients stay from one micro-batch to the next.
+        gradients_stay: bool,
+        /// Shares of the activations and of what is held beside them that the allocator loses.
+        lost: (f64, f64),
+    },
+}
+
+/// Tensors at the fullest moment that are not always there.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Fullest {
+    pub gradients: Bytes,
+    pub activations: Bytes,
+    pub transient: Bytes,
+}
+
+impl Fullest {
+    fn sum(&self) -> Bytes {
+        self.gradients + self.activations + self.transient
+    }
+}
+
+impl Timing {
+    /// The fullest moment of a rank with these gradients.
+    ///
+    /// ```text
+    /// together    G + A + loss + backward
+    /// by moment   max( g + A + loss,  g + A + backward,  G + A_layer + backward )          g = G where they stay, else 0
+    /// ```
+    ///
+    /// Between both ends of the backward, activations shrink and gradients grow layer by layer: neither end is exceeded.
+    pub fn fullest(self, gradients: Bytes, needs: &Needs) -> Fullest {
+        let Needs { activations, layer, temporary } = *needs;
+        let Self::ByMoment { gradients_stay, .. } = self else {
+            return Fullest { gradients, activations, transient: temporary.loss + temporary.backward };
+        };
+        let before = if gradients_stay { gradients } else { Bytes::ZERO };
+        let moments = [
+            Fullest { gradients: before, activations, transient: temporary.loss },
+            Fullest { gradients: before, activations, transient: temporary.backward },
+            Fullest { gradients, activations: layer.min(activations), transient: temporary.backward },
+        ];
+        moments.into_iter().reduce(|a, b| if b.sum() > a.sum() { b } else { a }).expect("three moments")
+    }
+
+    /// Memory that the allocator reserves beyond the tensors of the fullest moment, of which there are `tensors` in all;
+    /// `share` = what it loses of tensors that are held together.
+    ///
+    /// ```text
+    /// together    share·tensors
+    /// by moment   one pool a stream, each at its own peak:  A + T + G + gathers + α·A + β·T − (what of these is there together)
+    ///             T = max(loss, backward)
+    /// ```
+    ///
+    /// Source: [memory-oracle].
+    pub fn beyond(self, tensors: Bytes, share: f64, gradients: Bytes, needs: &Needs) -> Bytes {
+        let Self::ByMoment { lost, .. } = self else { return tensors * share };
+        let Needs { activations, temporary, .. } = *needs;
+        let transient = temporary.loss.max(temporary.backward);
+        let pools = gradients + activations + transient + temporary.gathers;
+        pools + activations * lost.0 + transient * lost.1 - self.fullest(gradients, needs).sum()
+    }
+}
+
+impl Costs<'_> {
+    /// Whether the stack's peaks are those of one moment under ZeRO 3.
+    pub(super) fn has_moments(&self) -> bool {
+        self.device.stack.memory.by_moment
+    }
+
+    /// Whether the peak of a plan's ranks is that of one moment.
+    pub(super) fn is_by_moment(&self, plan: &Plan) -> bool {
+        self.has_moments() && plan.zero == ZeroStage::Three
+    }
+
+    /// Timing of a plan's tensors.
+    pub(super) fn timing(&self, plan: &Plan) -> Timing {
+        if self.is_by_moment(plan) {
+            let memory = &self.device.stack.memory;
+            Timing::ByMoment {
+                gradients_stay: plan.layout.pp > 1 || self.micro_batches(plan) > 1.0,
+                lost: (memory.activation_fragmentation, memory.transient_fragmentation),
+            }
+        } else {
+            Timing::Together
+        }
+    }
+
+    /// Whether the shards of a plan's weights are fp32 and serve as master weights.
+    pub fn shards_are_masters(&self, plan: &Plan) -> bool {
+        let has_masters = self.problem.workload().recipe.master > 0.0 && !self.is_lora();
+        self.device.stack.memory.fp32_shards && plan.zero == ZeroStage::Three && has_masters
+    }
+
+    /// Bytes of the loss, on the rank that has it.
+    ///
+    /// ```text
+    /// whole      max(10·n·V/t + 2·h·V/t, b·n·V/t)          b = 12, `logit_bytes`, or `split_logit_bytes` where t > 1
+    ///            + 2·h·V/t where the head stays gathered, 2 more of b where the outputs are kept
+    /// chunked    12·h·V/t + 2·n·V/(t·c) + 4·n·h
+    /// both       + 2·n·h/ts + 2·n·h/(ts, or 1 where gathered inputs are kept) + 4·n·h/ts of an un-fused norm
+    /// ```
+    ///
+    /// Source: [memory-oracle].
+    pub(super) fn loss_bytes(&self, plan: &Plan) -> Bytes {
+        let (model, stack) = (self.problem.model(), self.device.stack);
+        let (tokens, hidden, tp) = (self.tokens(plan), f64::from(model.hidden), f64::from(plan.layout.tp));
+        let vocab = model.padded_vocab(plan.layout.tp) / tp;
+        let gathered = 2.0 * hidden * vocab;
+        let own = if stack.memory.loss_chunks > 1 {
+            let logits = 2.0 * tokens * vocab / f64::from(stack.memory.loss_chunks);
+            CHUNKED_HEAD * hidden * vocab + logits + CHUNKED_INPUT * tokens * hidden
+        } else {
+            let usual = if stack.fused_cross_entropy { LOGITS.0 } else { LOGITS.1 };
+            let split = stack.memory.split_logit_bytes.filter(|_| plan.layout.tp > 1);
+            let backward = split.or(stack.logit_bytes).unwrap_or(usual);
+            let logits = |bytes: f64| tokens * vocab * bytes * (1.0 + f64::from(model.mtp_depth));
+            let outputs = if stack.memory.keeps_outputs { logits(2.0) } else { 0.0 };
+            let stays = if stack.memory.keeps_gathered_head { gathered } else { 0.0 };
+            (logits(FORWARD_LOGITS.min(backward)) + gathered).max(logits(backward) + outputs) + stays
+        };
+        let norm = if stack.memory.unfused_norms { UNFUSED_NORM } else { 0.0 };
+        let inputs = (2.0 + norm) / plan.sequence_shards() + 2.0 / self.input_shards(plan);
+        Bytes::new(own + tokens * hidden * inputs)
+    }
+
+    /// Bytes of the backward of one layer beside what it keeps: what is recomputed, and gradients of its activations.
+    ///
+    /// ```text
+    /// A − A_kept + 4·n·f/t + 2·h·f/t,  and where tensor parallelism splits the sequence  + 4·n·h
+    /// ```
+    ///
+    /// With experts k·f_e/t_e of a token, and the weights of all experts of the rank.
+    pub(super) fn backward_bytes(&self, choice: &LayerChoice, plan: &Plan) -> Bytes {
+        let layer = &self.problem.model().kinds[choice.kind];
+        let all = self.all_activations(choice.kind, plan, Modules::default());
+        let kept = self.kept_activations(choice.kind, &plan.recomputing(choice.recompute));
+        let (hidden, tokens) = (f64::from(self.problem.model().hidden), self.tokens(plan));
+        let gathered = if plan.sequence_shards() > 1.0 { GATHERED_GRADIENTS * hidden } else { 0.0 };
+        let (of_tokens, of_weights) = match &layer.ffn {
+            Ffn::Dense(mlp) => {
+                let width = f64::from(mlp.intermediate) / f64::from(plan.layout.tp);
+                (tokens * width, width)
+            }
+            Ffn::Moe(moe) => {
+                let width = f64::from(moe.intermediate) / f64::from(plan.layout.etp);
+                let experts = f64::from(moe.experts) / f64::from(plan.layout.ep);
+                (self.owned_tokens(plan) * f64::from(moe.top_k) * width, experts * width)
+            }
+            Ffn::None => (0.0, 0.0),
+        };
+        let weights = if self.is_lora() { 0.0 } else { 2.0 * hidden * of_weights };
+        (all - kept).or_zero() + Bytes::new(MLP_BACKWARD * of_tokens + tokens * gathered + weights)
+    }
+
+    /// Bytes of weights and gradients that are whole for a while, of layers whose weights on a rank are `layer` at most and
+    /// `own` in all.
+    ///
+    /// ```text
+    /// loss        2·P where weights stay gathered
+    /// backward    4·P_layer gathered, or 2·P; gradients in fp32 of the layer behind, or of the head: 4·max(P_layer, h·V/t)
+    /// gathers     2·P_layer + 4·h·V/t: buffers of a layer, and of both tables
+    /// ```
+    ///
+    /// Source: [memory-oracle].
+    pub(super) fn whole_for_a_while(&self, plan: &Plan, layer: f64, own: f64) -> Temporary {
+        let weight = self.problem.workload().recipe.weight;
+        let reduced = if self.is_lora() { 0.0 } else { self.device.stack.reduce_bytes };
+        let stays = if plan.reshard_after_forward { 0.0 } else { own * weight };
+        let gathered = if plan.reshard_after_forward { GATHERED / 2.0 * weight * layer } else { stays };
+        let model = self.problem.model();
+        let head = model.padded_vocab(plan.layout.tp) * f64::from(model.hidden) / f64::from(plan.layout.tp);
+        // A pipeline reduces its gradients after the last micro-batch only: until then they are whole.
+        let gradients = if plan.layout.pp > 1 && !plan.reshard_after_forward { own } else { layer.max(head) };
+        Temporary {
+            loss: Bytes::new(stays),
+            backward: Bytes::new(gathered + reduced * gradients),
+            gathers: Bytes::new(weight * (2.0 * head + layer)),
+        }
+    }
+
+    /// Bytes of the tables of rotary embeddings of a rank's layers that each hold their own: cosines and sines in fp32.
+    pub(super) fn rotary_tables(&self, plan: &Plan) -> Bytes {
+        if !self.device.stack.memory.rotary_tables {
+            return Bytes::ZERO;
+        }
+        let model = self.problem.model();
+        let rotated = |layer: &Layer| match &layer.mixer {
+            Mixer::Attention(attention) if attention.rope => f64::from(attention.head_dim),
+            Mixer::Mla(mla) => f64::from(mla.rope_dim),
+            Mixer::Attention(_) | Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => 0.0,
+        };
+        let layers =
+            self.kind_counts().iter().zip(&model.kinds).map(|(count, layer)| f64::from(*count) * rotated(layer));
+        let of_rank = layers.sum::<f64>() / f64::from(plan.layout.pp);
+        Bytes::new(4.0 * f64::from(self.problem.workload().seq_len) * of_rank)
+    }
+}
