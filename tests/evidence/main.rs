@@ -8,6 +8,7 @@ mod calibration;
 mod diagnose;
 mod layouts;
 mod logs;
+mod memory;
 mod missed;
 mod picks;
 mod published;

@@ -104,7 +104,7 @@ def train() -> Trainer.Config:
     spec.flavor, spec.model = "plan", _model()
     config = Trainer.Config(
         model_spec=spec,
-        loss=ChunkedLossWrapper.Config(loss_fn=CrossEntropyLoss.Config(global_vocab_size=VOCAB)),
+        loss=CrossEntropyLoss.Config(global_vocab_size=VOCAB),
         training=TrainingConfig(),
         parallelism=ParallelismConfig(),
         compile=CompileConfig(),
@@ -290,6 +290,10 @@ fn settings(request: &Request) -> Vec<Snippet<Python>> {
             Snippet::fixed("activation_checkpoint = None")
         }
     });
+    if stack.memory.loss_chunks > 1 {
+        let chunks = stack.memory.loss_chunks;
+        lines.push(snippet!("loss = ChunkedLossWrapper.Config(loss_fn=config.loss, num_chunks={})", chunks));
+    }
     lines.push(snippet!("compile.enable = {}", stack.transformer_engine));
     if tp > 1 && tp <= costs.problem.cluster().scale_up.gpus && stack.overlap.tp > 0.0 {
         lines.push(Snippet::fixed("compile.enable_async_tensor_parallel = True"));

@@ -245,6 +245,7 @@ pub(super) fn stack(
         Release::Torchtitan | Release::Torchtitan2025 | Release::TorchtitanEager => {
             stack.overlap.tp = if text(row.overlap.as_ref()).contains("async TP") { ASYNC_TP } else { 0.0 };
             stack.fp8_all_gather = detail.contains("fp8 all-gather");
+            stack.memory.loss_chunks = 1; // chunks are the default since release 0.3, which is after all rows
             if detail.contains("rowwise") {
                 stack.cast_passes = ROWWISE_PASSES;
             }
