@@ -1,54 +1,89 @@
 //! Moments at which ranks have the most micro-batches in flight, computed once for all plans of a problem.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, OnceLock, RwLock};
 
 use smallvec::SmallVec;
 
 use super::counts::peaks_by_chunk;
 use crate::schedule::Schedule;
-use crate::schedule::in_flight::peak_moments;
+use crate::schedule::closed::in_flight;
+use crate::schedule::in_flight::peak_moments_of;
+use crate::schedule::ops::runs;
 use crate::units::Bytes;
 
-/// Moments of one rank, as micro-batches of each of its virtual stages.
-#[derive(Clone, Debug, PartialEq)]
+/// Peak of one rank: micro-batches in flight of each of its virtual stages.
+#[derive(Debug)]
 pub(super) struct Peak {
+    schedule: Schedule,
+    pp: u32,
+    rank: u32,
+    micro_batches: f64,
     /// The most micro-batches of all virtual stages together.
     pub most: f64,
-    /// Moments that no other dominates.
-    pub moments: Vec<Vec<f64>>,
+    moments: OnceLock<Moments>,
+}
+
+/// Moments of one rank that no other dominates, listed on first use: only ranks whose virtual stages differ ask for them.
+#[derive(Debug)]
+struct Moments {
+    /// Micro-batches of each virtual stage.
+    each: Vec<Vec<f64>>,
     /// Micro-batches of all virtual stages at each moment.
     totals: Vec<f64>,
     /// Micro-batches of each virtual stage, by moment.
     of_chunks: Vec<Vec<f64>>,
 }
 
-impl Peak {
-    fn new(moments: Vec<Vec<f64>>) -> Self {
-        let totals: Vec<f64> = moments.iter().map(|moment| moment.iter().sum()).collect();
-        let of_chunk = |chunk: usize| moments.iter().map(|moment| moment[chunk]).collect();
+impl Moments {
+    fn new(each: Vec<Vec<f64>>) -> Self {
+        let of_chunk = |chunk: usize| each.iter().map(|moment| moment[chunk]).collect();
         Self {
-            most: totals.iter().copied().fold(0.0, f64::max),
-            of_chunks: (0..moments.first().map_or(0, Vec::len)).map(of_chunk).collect(),
-            totals,
-            moments,
+            totals: each.iter().map(|moment| moment.iter().sum()).collect(),
+            of_chunks: (0..each.first().map_or(0, Vec::len)).map(of_chunk).collect(),
+            each,
         }
+    }
+}
+
+impl Peak {
+    /// Of a rank. Under interleaving the closed form gives the most of all virtual stages together: a whole number but for its
+    /// rounding.
+    fn new(schedule: Schedule, pp: u32, rank: u32, micro_batches: f64) -> Self {
+        let chunks = in_flight(schedule, rank, pp, micro_batches) * f64::from(schedule.virtual_stages());
+        let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0 && runs(schedule, pp, micro_batches as u32);
+        let mut peak = Self { schedule, pp, rank, micro_batches, most: chunks.round(), moments: OnceLock::new() };
+        if !(whole && matches!(schedule, Schedule::Interleaved { .. })) {
+            peak.most = peak.known().totals.iter().copied().fold(0.0, f64::max);
+        }
+        peak
+    }
+
+    fn known(&self) -> &Moments {
+        let Self { schedule, pp, rank, micro_batches, .. } = *self;
+        self.moments.get_or_init(|| Moments::new(peak_moments_of(schedule, pp, micro_batches, rank)))
+    }
+
+    /// Moments that no other dominates, as micro-batches of each virtual stage.
+    pub fn moments(&self) -> &[Vec<f64>] {
+        &self.known().each
     }
 
     /// Largest number of bytes over all moments, given the bytes of each virtual stage for a micro-batch. Most stages have
     /// the same: the difference of the others is added.
     pub fn bytes(&self, chunks: &[Bytes]) -> Bytes {
         let usual = chunks[chunks.len() / 2];
-        let others = chunks.iter().zip(&self.of_chunks).filter(|(bytes, _)| **bytes != usual);
-        let others: SmallVec<[(Bytes, &[f64]); 4]> =
-            others.map(|(bytes, column)| (*bytes - usual, &column[..])).collect();
-        if others.is_empty() {
+        if chunks.iter().all(|bytes| *bytes == usual) {
             return usual * self.most;
         }
+        let Moments { totals, of_chunks, .. } = self.known();
+        let others = chunks.iter().zip(of_chunks).filter(|(bytes, _)| **bytes != usual);
+        let others: SmallVec<[(Bytes, &[f64]); 4]> =
+            others.map(|(bytes, column)| (*bytes - usual, &column[..])).collect();
         let sum = |(moment, &n): (usize, &f64)| {
             others.iter().fold(usual * n, |sum, (bytes, column)| sum + *bytes * column[moment])
         };
-        self.totals.iter().enumerate().map(sum).fold(Bytes::ZERO, Bytes::max)
+        totals.iter().enumerate().map(sum).fold(Bytes::ZERO, Bytes::max)
     }
 }
 
@@ -66,7 +101,7 @@ impl Peaks {
         if let Some(known) = self.0.read().expect("no writer panics").get(&key) {
             return Arc::clone(known);
         }
-        let peaks: Arc<[Peak]> = peak_moments(schedule, pp, micro_batches).into_iter().map(Peak::new).collect();
+        let peaks: Arc<[Peak]> = (0..pp).map(|rank| Peak::new(schedule, pp, rank, micro_batches)).collect();
         Arc::clone(self.0.write().expect("no writer panics").entry(key).or_insert(peaks))
     }
 }
@@ -83,6 +118,23 @@ fn saturated(schedule: Schedule, pp: u32, micro_batches: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schedule::EVERY;
+    use crate::schedule::in_flight::peak_moments;
+
+    #[test]
+    fn the_closed_form_is_the_largest_total_of_all_moments() {
+        let interleaved = (2..=9).map(|virtual_stages| Schedule::Interleaved { virtual_stages });
+        for (schedule, pp) in itertools::iproduct!(interleaved.chain(EVERY), [1, 2, 3, 4, 5, 6, 8, 12, 16]) {
+            for m in (1..=4).map(|rounds| rounds * pp).chain([1, 2, 3, 7, 2 * pp + 1]).map(f64::from) {
+                for (rank, moments) in (0..).zip(peak_moments(schedule, pp, m)) {
+                    let most = moments.iter().map(|moment| moment.iter().sum::<f64>()).fold(0.0, f64::max);
+                    let peak = Peak::new(schedule, pp, rank, m);
+                    assert_eq!(peak.most.to_bits(), most.to_bits(), "{schedule:?} {pp} {m} {rank}");
+                    assert_eq!(peak.moments(), moments);
+                }
+            }
+        }
+    }
 
     #[test]
     fn more_micro_batches_than_fill_a_pipeline_change_no_peak() {

@@ -2,7 +2,7 @@
 
 use super::Schedule;
 use super::closed::in_flight;
-use super::ops::ops;
+use super::ops::{ops_of, runs};
 use super::slot::{Pass, Slot};
 
 /// Micro-batches of each chunk in flight on each rank, between their forward and backward, at the moments of largest
@@ -13,16 +13,19 @@ use super::slot::{Pass, Slot};
 /// memory is the largest `Σ count·A`. If the micro-batches are not whole, or the schedule does not run, there is one
 /// moment: [`in_flight`] of every chunk.
 pub fn peak_moments(schedule: Schedule, pp: u32, micro_batches: f64) -> Vec<Vec<Vec<f64>>> {
-    let distinct = schedule.distinct_ranks(pp);
-    let held = (pp * schedule.virtual_stages() / distinct) as usize;
+    (0..pp).map(|rank| peak_moments_of(schedule, pp, micro_batches, rank)).collect()
+}
+
+/// Moments of largest counts on one rank: [`peak_moments`].
+pub(crate) fn peak_moments_of(schedule: Schedule, pp: u32, micro_batches: f64, rank: u32) -> Vec<Vec<f64>> {
+    let unlike = schedule.distinct_ranks(pp);
+    let held = (pp * schedule.virtual_stages() / unlike) as usize;
     let whole = micro_batches.fract() == 0.0 && micro_batches >= 1.0;
-    let lists = if whole && pp > 1 { ops(schedule, pp, micro_batches as u32) } else { None };
-    if let Some(lists) = lists {
-        return lists.iter().map(|list| moments(list, distinct, held)).collect();
+    if whole && pp > 1 && runs(schedule, pp, micro_batches as u32) {
+        return moments(&ops_of(schedule, pp, micro_batches as u32, rank), unlike, held);
     }
     let share = f64::from(schedule.virtual_stages()) / held as f64;
-    let each = |rank| in_flight(schedule, rank, pp, micro_batches) * share;
-    (0..pp).map(|rank| vec![vec![each(rank); held]]).collect()
+    vec![vec![in_flight(schedule, rank, pp, micro_batches) * share; held]]
 }
 
 fn moments(list: &[Slot], distinct: u32, held: usize) -> Vec<Vec<f64>> {

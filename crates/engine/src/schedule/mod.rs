@@ -220,7 +220,7 @@ fn random(mut seed: u64, least: f64) -> impl FnMut() -> f64 {
 
 /// Every kind of schedule, for tests.
 #[cfg(test)]
-const EVERY: [Schedule; 11] = [
+pub(crate) const EVERY: [Schedule; 11] = [
     Schedule::Naive,
     Schedule::GPipe,
     Schedule::OneFOneB,

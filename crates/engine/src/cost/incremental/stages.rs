@@ -142,7 +142,7 @@ fn moments_of_ranks(costs: &Costs, plan: &Plan, counts: &StageCounts) -> Vec<Vec
             all.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count);
         }
         let mut kept = Vec::new();
-        for moment in &peak.moments {
+        for moment in peak.moments() {
             let mut in_flight = PerKind::from_elem(0.0, width);
             for (&layers, n) in chunks.iter().zip(moment) {
                 in_flight.iter_mut().zip(layers).for_each(|(sum, count)| *sum += count * n);
