@@ -163,7 +163,7 @@ impl Menus {
 /// Lower bound of the bytes of states and unsharded weights of each class of ranks, over all shardings of a plan's layout.
 fn least_bytes(costs: &Costs, space: &Space, plan: &Plan, parameters: &Parameters) -> Vec<LeastStates> {
     let of_stage = |zero: ZeroStage| {
-        let optimizer = space.offloaded_optimizer(zero).into_iter().fold(0.0, f64::max);
+        let optimizer = space.offloaded_optimizer(zero).iter().copied().fold(0.0, f64::max);
         let plan = Plan { zero, offload: Offload { optimizer, ..plan.offload }, ..plan.clone() };
         parameters.least_states(costs, &plan)
     };

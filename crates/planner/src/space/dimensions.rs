@@ -187,12 +187,15 @@ impl Space<'_> {
     /// Shares of optimizer states that may be offloaded to the host.
     ///
     /// Source: [megatron-lm] `--optimizer-cpu-offload` with the distributed optimizer; [deepspeed] ZeRO-Offload.
-    pub(crate) fn offloaded_optimizer(&self, zero: ZeroStage) -> Vec<f64> {
+    pub(crate) fn offloaded_optimizer(&self, zero: ZeroStage) -> Arc<[f64]> {
         let has = matches!(
             self.family(),
             Family::Megatron | Family::MegatronDeepspeed | Family::Deepspeed | Family::Internal
         );
-        self.shares("offload-optimizer", has && zero >= ZeroStage::One)
+        let can = has && zero >= ZeroStage::One;
+        let shares =
+            self.optimizer_shares[usize::from(can)].get_or_init(|| self.shares("offload-optimizer", can).into());
+        Arc::clone(shares)
     }
 
     fn shares(&self, key: &str, can: bool) -> Vec<f64> {
@@ -260,7 +263,7 @@ impl Space<'_> {
         let mut all = Vec::new();
         for zero in self.zero_stages(layout.pp) {
             let groups = self.shard_groups(zero, layout.dense_replicas());
-            let (reshards, hosts): (_, Arc<[f64]>) = (self.reshards(zero), self.offloaded_optimizer(zero).into());
+            let (reshards, hosts) = (self.reshards(zero), self.offloaded_optimizer(zero));
             for (&order, &shard_group, &reshard_after_forward) in itertools::iproduct!(&orders, &groups, &reshards) {
                 let optimizer_on_host = 0.0;
                 let sharding = ShardingChoice { zero, shard_group, reshard_after_forward, optimizer_on_host, order };

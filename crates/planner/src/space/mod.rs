@@ -9,6 +9,7 @@ mod sharding;
 pub mod unproven;
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
 
 use crate::limits::{Limits, Obstacle};
 use meshwright_engine::cost::Costs;
@@ -111,12 +112,14 @@ pub type PlanShape = Plan;
 pub struct Space<'a> {
     costs: &'a Costs<'a>,
     restrictions: &'a Restrictions,
+    /// Shares of optimizer states on the host where the framework has no such offload, and where it has.
+    optimizer_shares: [OnceLock<Arc<[f64]>>; 2],
 }
 
 impl<'a> Space<'a> {
     /// Creates the space of a problem under restrictions.
     pub const fn new(costs: &'a Costs<'a>, restrictions: &'a Restrictions) -> Self {
-        Self { costs, restrictions }
+        Self { costs, restrictions, optimizer_shares: [const { OnceLock::new() }; 2] }
     }
 
     /// Values that plans of the space must or must not have.
@@ -191,13 +194,14 @@ impl<'a> Space<'a> {
             0 => (vec![1], vec![1]),
             experts => (divisors(experts), divisors(tp)),
         };
+        let (alone, spread) = (self.dispatchers(1), self.dispatchers(2));
         let mut shapes = Vec::new();
         for (ep, etp) in itertools::iproduct!(expert_sizes, expert_tps) {
             let allowed = self.restrictions.allows_number("ep", ep) && self.restrictions.allows_number("etp", etp);
             if allowed && u64::from(ep) * u64::from(etp) <= gpus {
                 let layout = Layout { ep, etp, ..mix.layout };
-                let dispatchers = self.dispatchers(ep).into_iter();
-                shapes.extend(dispatchers.map(|dispatcher| Plan { layout, dispatcher, ..mix.clone() }));
+                let dispatchers = if ep == 1 { &alone } else { &spread };
+                shapes.extend(dispatchers.iter().map(|&dispatcher| Plan { layout, dispatcher, ..mix.clone() }));
             }
         }
         shapes
