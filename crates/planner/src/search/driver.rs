@@ -7,23 +7,25 @@ use rayon::prelude::*;
 use super::cache::CostCache;
 use super::certificate::{Certificate, SearchProof};
 use super::explore::Explorer;
+use super::frontier::Frontier;
 use super::incumbents::{Incumbents, SearchTarget};
 use super::options::{Goal, Objective, SearchOptions};
+use super::pipelines::Pipelines;
 use super::ranking::{NearMiss, Ranking};
 use super::state::SearchState;
 use super::stop::Stop;
 use super::tables::{Shapes, Tables};
 use crate::space::{Space, check, check_with_idle};
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::incremental::{Price, layer_bound};
+use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Number of shapes searched at once. It is fixed so that the answer does not depend on the number of threads, and small at
-/// first, so that good incumbents are found early.
+/// first, so that good incumbents are found early: a batch does not see what it finds itself.
 fn batch_size(done: usize) -> usize {
-    if done < 32 { 8 } else { 64 }
+    if done < 128 { 8 } else { 32 }
 }
 
 /// Finds the fastest plans; calls `progress(done, all)` as shapes are completed.
@@ -133,7 +135,8 @@ pub(super) fn search_from(
         let runs = if space.allows_idle() { check_with_idle(costs, plan) } else { check(costs, plan) };
         if runs.is_empty() && space.allows(plan) {
             let evaluation = costs.evaluate_simulated(plan);
-            known.offer(plan.clone(), Price { time: evaluation.step.total(), memory: evaluation.footprint.device() });
+            let price = Price { time: evaluation.step.total(), memory: evaluation.footprint.device() };
+            known.offer(plan.clone(), price, (0, 0));
         }
     }
     let (found, proof) = run(costs, &space, known, parts, control);
@@ -160,38 +163,34 @@ pub(super) fn run(
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> (SearchState, SearchProof) {
     let shapes = Shapes::new(costs, space, parts);
-    let fewest = if space.allows_idle() { 1 } else { costs.problem.cluster().gpus };
-    let mut bounded: Vec<(Seconds, usize)> = (0..shapes.len())
-        .into_par_iter()
-        .map(|index| {
-            let (plan, mixing, feeding) = shapes.at(index);
-            (layer_bound(costs, &plan, mixing, feeding, fewest), index)
-        })
-        .collect();
-    bounded.par_sort_by(|a, b| a.0.get().total_cmp(&b.0.get()).then(a.1.cmp(&b.1)));
     let tables = Tables::new(costs, space, parts);
+    let pipelines = Pipelines { costs, space, tables: &tables, budget: Bytes::new(known.wanted.budget) };
+    let mut frontier = Frontier::new(costs, space, &shapes);
     let mut found = SearchState::new(known);
     let mut done = 0;
-    while done < bounded.len() {
-        let batch = &bounded[done..(done + batch_size(done)).min(bounded.len())];
-        if found.best.is_hopeless_for_all(batch[0].0) {
+    loop {
+        frontier.bound_pipelines(&pipelines, &shapes, &mut found);
+        let batch = frontier.next(batch_size(done), &found.best);
+        let Some(first) = batch.first() else {
+            found.counts.flow += frontier.plans_left();
             return (found, SearchProof::Optimal);
-        }
-        let all = bounded.len() as u64;
+        };
+        let (bound, all) = (first.bound, shapes.len() as u64);
         let stop = Stop::new(done as u64, all, control);
         let explored: Vec<SearchState> = batch
             .par_iter()
-            .map(|&(_, index)| {
-                let (plan, mixing, feeding) = shapes.at(index);
-                Explorer { costs, space, tables: &tables, known: &found, stop: &stop }.explore(&plan, mixing, feeding)
+            .map(|next| {
+                let (plan, mixing, feeding) = shapes.at(next.index);
+                let explorer =
+                    Explorer { costs, space, tables: &tables, pipelines, rank: next.rank, known: &found, stop: &stop };
+                explorer.explore(&plan, (mixing, feeding), next.too_large)
             })
             .collect();
         found = explored.into_iter().fold(found, SearchState::merge);
-        let left = if stop.is_set() { Some(batch[0].0) } else { None };
         done += batch.len();
+        let left = if stop.is_set() { Some(bound) } else { None };
         let is_over = || control(done as u64, all).is_break();
-        let left = left.or_else(|| bounded.get(done).map(|next| next.0).filter(|_| is_over()));
-        if let Some(bound) = left {
+        if let Some(bound) = left.or_else(|| frontier.bound().filter(|_| is_over())) {
             let proof = if found.best.is_hopeless_for_all(bound) {
                 SearchProof::Optimal
             } else {
@@ -200,5 +199,4 @@ pub(super) fn run(
             return (found, proof);
         }
     }
-    (found, SearchProof::Optimal)
 }

@@ -1,20 +1,21 @@
 //! Depth-first search below one shape: pipelines, recomputation, shardings. Excluded plans are counted, never evaluated.
 
-use std::cell::OnceCell;
 use std::sync::Arc;
 
+use super::certificate::Counts;
 use super::flow::{Flow, KnownFlow};
+use super::incumbents::Place;
 use super::menus::{Menu, ShardingList};
+use super::pipelines::{BoundedPipe, Pipelines, Recomputed};
 use super::state::SearchState;
 use super::stop::Stop;
 use super::tables::{Pipe, Recomputes, Tables};
-use crate::space::{Rejection, Space, legal, too_large_for_hosts};
+use crate::space::{Rejection, Space, too_large_for_hosts};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Block, Feeding, Layers, Loaded, Mixing, Pipeline, Price, RankMemory, Sharding, Stages, least_time_of_flow,
+    Feeding, Layers, Loaded, Mixing, Pipeline, Price, RankMemory, Sharding, Stages, least_time_of_flow,
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
-use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
 
 /// Branch-and-bound search of the plans of one shape.
@@ -22,125 +23,65 @@ pub(super) struct Explorer<'e> {
     pub costs: &'e Costs<'e>,
     pub space: &'e Space<'e>,
     pub tables: &'e Tables<'e>,
+    pub pipelines: Pipelines<'e>,
+    /// Rank of the shape in the order of the space.
+    pub rank: u32,
     pub known: &'e SearchState,
     pub stop: &'e Stop<'e>,
 }
 
-/// Layers of one shape under each recomputation, computed on first use.
-struct Recomputed<'r> {
-    costs: &'r Costs<'r>,
-    shape: &'r Plan,
-    block: Block,
-    known: Vec<(Recompute, OnceCell<Layers>)>,
-    floor: OnceCell<Layers>,
-}
-
-impl<'r> Recomputed<'r> {
-    fn new(costs: &'r Costs<'r>, shape: &'r Plan, block: Block, recomputes: &[Recompute]) -> Self {
-        let known = recomputes.iter().map(|recompute| (*recompute, OnceCell::new())).collect();
-        Self { costs, shape, block, known, floor: OnceCell::new() }
-    }
-
-    /// Layers with the smallest memory over all recomputations, term by term: a lower bound of each.
-    fn floor(&self) -> &Layers {
-        self.floor.get_or_init(|| self.at(0).floor())
-    }
-
-    fn at(&self, place: usize) -> &Layers {
-        let (recompute, cell) = &self.known[place];
-        cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute: *recompute, ..self.shape.clone() }))
-    }
-}
-
 impl Explorer<'_> {
-    /// Searches every plan of a shape.
-    pub fn explore(&self, shape: &Plan, mixing: &Mixing, feeding: &Feeding) -> SearchState {
+    /// Searches every plan of a shape, but for its first `too_large` pipelines.
+    pub fn explore(&self, shape: &Plan, parts: (&Mixing, &Feeding), too_large: usize) -> SearchState {
         let mut found = SearchState::new(self.known.best.beside());
-        let block = Block::new(self.costs, shape, mixing, feeding);
-        let layers = Recomputed::new(self.costs, shape, block, self.tables.recomputes());
-        for layout in self.space.layouts(shape) {
-            let plan = Plan { layout, ..shape.clone() };
-            let shardings = self.tables.shardings(&layout);
-            if shardings == 0 {
+        let layers = Recomputed::new(self.costs, self.tables, shape, parts);
+        // The illegal pipelines were counted when the shape was bounded.
+        let pipelines = self.pipelines.of_shape(shape, &layers, &mut Counts::default());
+        for bounded in &pipelines[too_large..] {
+            if found.best.is_hopeless(&bounded.plan.layout, Price { time: bounded.bound, memory: Bytes::ZERO }) {
+                found.counts.flow += bounded.plans();
                 continue;
             }
             if self.stop.asks() {
                 return found;
             }
-            let pipes = &self.tables.pipes(&plan).pipelines;
-            let mut reasons = Vec::new();
-            legal::batch(self.costs.problem, &plan, &mut reasons);
-            legal::experts(self.costs.problem, &plan, &mut reasons);
-            if let Some(reason) = reasons.first() {
-                let below: u64 = pipes.iter().map(|pipe| pipe.below).sum();
-                found.counts.reject(reason, below * shardings);
-                continue;
-            }
-            for pipe in pipes {
-                if self.stop.asks() {
-                    return found;
-                }
-                self.pipe(&plan, pipe, shardings, &layers, &mut found);
-            }
+            self.pipe(bounded, &layers, &mut found);
         }
         found
     }
 
     /// Searches every plan of a shape on one layout, schedule and split.
-    fn pipe(&self, plan: &Plan, pipe: &Pipe, shardings: u64, layers: &Recomputed, found: &mut SearchState) {
-        let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
-        let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..plan.clone() };
-        if let Some(reason) = legal::first_of_pipeline(self.costs.problem, &plan) {
-            found.counts.reject(&reason, pipe.below * shardings);
-            return;
-        }
-        let all = pipe.below * shardings;
+    fn pipe(&self, bounded: &BoundedPipe, layers: &Recomputed, found: &mut SearchState) {
+        let BoundedPipe { ref plan, ref light, at, pipe, shardings, stages, .. } = *bounded;
+        let all = bounded.plans();
         let engines = self.tables.engines(plan.layout.pp);
         let hopeless = |time: Seconds, memory: Bytes, found: &SearchState| {
             found.best.is_hopeless(&plan.layout, Price { time, memory })
         };
-        // A step is shortest without recomputation; with a single recomputation on the list, that one gives the bound.
-        let (lightest, at) =
-            if let [only] = &pipe.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
-        let bare = layers.at(at);
-        let light = Plan { recompute: lightest, ..plan.clone() };
-        let stages = self.tables.stages(&light, pipe, bare);
-        if !engines.gathered && hopeless(least_time_of_flow(self.costs, &light, bare, stages), Bytes::ZERO, found) {
-            found.counts.flow += all;
+        if let Some(states) = self.pipelines.too_large_states(bounded, layers) {
+            self.pipelines.reject_states(bounded, layers, states, &mut found.counts);
             return;
         }
-        let plan_menu = self.tables.plan_menu(&plan, stages);
-        // What is recomputed weighs on a cost-balanced split: its other recomputations may hold other layers.
-        let one_split = plan.split != LayerSplit::CostBalanced || pipe.recomputes.len() == 1;
-        let available = Bytes::new(found.best.wanted.budget);
-        let lean = || {
-            let offload = Offload { activations: pipe.most_offloaded, ..plan.offload };
-            let memory = RankMemory::new(self.costs, &Plan { offload, ..plan.clone() }, layers.floor(), stages);
-            let (needed, rank) = memory.least(&plan_menu.least);
-            (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
-        };
-        let states = RankMemory::without_activations(self.costs, &plan, bare, stages);
-        let (needed, rank) = states.least(&plan_menu.least);
-        if one_split && needed > available {
-            // The example of the rule counts activations too.
-            if !found.counts.reject_more(Rejection::OUT_OF_MEMORY, all) {
-                let reason = lean().unwrap_or(Rejection::OutOfMemory { needed, available, rank });
-                found.counts.reject(&reason, all);
-            }
-            return;
-        }
-        let pipeline = Pipeline::new(self.costs, &light, bare, stages);
+        let (bare, one_split) = (layers.at(at), bounded.has_one_split());
+        let pipeline = Pipeline::new(self.costs, light, bare, stages);
         let slow_gathered = !engines.gathered || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
         let slow = !engines.replicated || hopeless(pipeline.least_time(Seconds::ZERO), Bytes::ZERO, found);
         if slow && slow_gathered {
             found.counts.flow += all;
             return;
         }
-        if one_split && let Some(reason) = lean() {
+        if let Some(reason) = self.pipelines.too_large(bounded, layers) {
             found.counts.reject(&reason, all);
             return;
         }
-        let menu = self.tables.menu(&plan, &plan_menu);
+        // Paths are weighed before a menu is made, which takes several times as long.
+        let one_flow = one_split && slow_gathered && !slow;
+        let flow = if one_flow { self.known_flow(&pipeline, found).flow } else { Seconds::ZERO };
+        if one_flow && hopeless(pipeline.least_time(flow), Bytes::ZERO, found) {
+            found.counts.flow += all;
+            return;
+        }
+        let menu = self.tables.menu(plan, &self.tables.plan_menu(plan, stages));
         let left_out = pipe.below * menu.inexpressible.0;
         if let Some(why) = &menu.inexpressible.1 {
             found.counts.reject(why, left_out);
@@ -149,20 +90,15 @@ impl Explorer<'_> {
         if sharded == 0 {
             return;
         }
-        let is_slow =
-            |flow: Seconds, found: &SearchState| hopeless(pipeline.least_time(flow) + menu.edges, Bytes::ZERO, found);
-        let slow = slow || menu.replicated.count == 0 || is_slow(Seconds::ZERO, found);
-        let cut = |found: &mut SearchState| {
+        let is_slow = hopeless(pipeline.least_time(flow) + menu.edges, Bytes::ZERO, found);
+        let slow = slow || menu.replicated.count == 0 || is_slow;
+        if slow && slow_gathered {
             found.counts.dominated += menu.dominated * pipe.below;
             found.counts.flow += all - menu.dominated * pipe.below - left_out;
-        };
-        if slow && slow_gathered {
-            return cut(found);
+            return;
         }
-        if one_split && slow_gathered && is_slow(self.known_flow(&pipeline, found).flow, found) {
-            return cut(found);
-        }
-        let variant = Variant { light: &pipeline, plan, layers: bare, stages, menu: &menu };
+        let place = (self.rank, bounded.place);
+        let variant = Variant { light: &pipeline, plan: plan.clone(), layers: bare, stages, menu: &menu, place };
         self.recomputations(&variant, pipe, shardings, layers, found);
     }
 
@@ -175,7 +111,7 @@ impl Explorer<'_> {
         layers: &Recomputed,
         found: &mut SearchState,
     ) {
-        let Variant { light: pipeline, ref plan, stages, menu, .. } = *light;
+        let Variant { light: pipeline, ref plan, stages, menu, place, .. } = *light;
         let hopeless = |time: Seconds, found: &SearchState| {
             found.best.is_hopeless(&plan.layout, Price { time, memory: Bytes::ZERO })
         };
@@ -209,7 +145,7 @@ impl Explorer<'_> {
                 enough_recomputed |= first_layers;
                 continue;
             }
-            let variant = Variant { light: pipeline, plan, layers, stages, menu };
+            let variant = Variant { light: pipeline, plan, layers, stages, menu, place };
             enough_recomputed |= self.shares(&variant, shares, found) && first_layers;
         }
     }
@@ -217,7 +153,7 @@ impl Explorer<'_> {
     /// Searches every share of offloaded activations and every sharding of one recomputation. Returns whether it is too slow
     /// even without offloading.
     fn shares(&self, variant: &Variant, shares: &[f64], found: &mut SearchState) -> bool {
-        let Variant { light, plan, layers, stages, menu } = variant;
+        let Variant { light, plan, layers, stages, menu, place } = variant;
         let hopeless = |time: Seconds, memory: Bytes, found: &SearchState| {
             found.best.is_hopeless(&plan.layout, Price { time, memory })
         };
@@ -257,13 +193,23 @@ impl Explorer<'_> {
                 found.counts.flow += menu.replicated.count;
             } else {
                 let flow = if is_simulated { Flow::Bounded(known.flow) } else { Flow::Closed };
-                self.shardings(Leaf { loaded: &loaded, flow, known, too_large: None }, &menu.replicated, menu, found);
+                self.shardings(
+                    Leaf { loaded: &loaded, flow, known, too_large: None, place: *place },
+                    &menu.replicated,
+                    menu,
+                    found,
+                );
             }
             if slow_gathered || hopeless(Seconds::ZERO, needed, found) {
                 found.counts.flow += menu.sharded.count;
             } else {
                 let (flow, known) = (Flow::Closed, KnownFlow::default());
-                self.shardings(Leaf { loaded: &loaded, flow, known, too_large: None }, &menu.sharded, menu, found);
+                self.shardings(
+                    Leaf { loaded: &loaded, flow, known, too_large: None, place: *place },
+                    &menu.sharded,
+                    menu,
+                    found,
+                );
             }
         }
         false
@@ -336,7 +282,7 @@ impl Explorer<'_> {
         found.counts.evaluated += 1;
         let price = Price { time, memory };
         if !found.best.is_hopeless(layout, price) {
-            found.best.offer(plan, price);
+            found.best.offer(plan, price, leaf.place);
         }
     }
 
@@ -360,6 +306,7 @@ struct Variant<'v> {
     layers: &'v Layers,
     stages: &'v Stages,
     menu: &'v Menu,
+    place: Place,
 }
 
 /// Shardings of one pipeline under evaluation.
@@ -369,4 +316,5 @@ struct Leaf<'l> {
     known: KnownFlow,
     /// First sharding that exceeds the memory, and the number of those that do.
     too_large: Option<(Rejection, u64)>,
+    place: Place,
 }

@@ -27,11 +27,16 @@ impl SearchTarget {
     }
 }
 
+/// Position of a plan in the order of the space: rank of its shape, and number of its pipeline there. Of plans that tie, the
+/// earlier is kept, in whatever order they are found.
+pub(super) type Place = (u32, u32);
+
 /// Evaluated plan.
 #[derive(Clone, Debug)]
 struct Candidate {
     plan: Plan,
     price: Price,
+    place: Place,
 }
 
 /// Best plan of each layout so far, or the Pareto front so far.
@@ -83,8 +88,8 @@ impl Incumbents {
     }
 
     /// Inserts a plan if it improves on the incumbent of its layout or on the front.
-    pub fn offer(&mut self, plan: Plan, price: Price) {
-        let (layout, candidate) = (plan.layout, Candidate { plan, price });
+    pub fn offer(&mut self, plan: Plan, price: Price, place: Place) {
+        let (layout, candidate) = (plan.layout, Candidate { plan, price, place });
         let Some(objective) = self.objective() else {
             self.offer_to_front(candidate);
             return;
@@ -105,7 +110,13 @@ impl Incumbents {
 
     fn offer_to_front(&mut self, candidate: Candidate) {
         let (price, gpus) = (candidate.price, candidate.plan.layout.world_size());
-        if self.front.iter().any(|known| beats(known, price, gpus) || is_same(known, &candidate)) {
+        if self.front.iter().any(|known| beats(known, price, gpus)) {
+            return;
+        }
+        if let Some(known) = self.front.iter_mut().find(|known| is_same(known, &candidate)) {
+            if candidate.place < known.place {
+                *known = candidate;
+            }
             return;
         }
         self.front.retain(|known| !beats(&candidate, known.price, known.plan.layout.world_size()));
@@ -114,7 +125,7 @@ impl Incumbents {
 
     pub fn merge(mut self, other: Self) -> Self {
         for candidate in other.by_layout.into_values().chain(other.front) {
-            self.offer(candidate.plan, candidate.price);
+            self.offer(candidate.plan, candidate.price, candidate.place);
         }
         self
     }
@@ -140,15 +151,11 @@ fn measure(candidate: &Candidate, objective: Objective) -> f64 {
     objective.of(candidate.price, candidate.plan.layout.world_size())
 }
 
-/// Whether `a` ranks before `b`: by objective, then time, then memory; ties keep the earlier plan.
+/// Whether `a` ranks before `b`: by objective, then time, then memory, then place.
 fn preferred(a: &Candidate, b: &Candidate, objective: Objective) -> bool {
     let key = |c: &Candidate| [measure(c, objective), c.price.time.get(), c.price.memory.get()];
-    key(a)
-        .iter()
-        .zip(key(b))
-        .map(|(a, b)| a.total_cmp(&b))
-        .find(|order| order.is_ne())
-        .is_some_and(std::cmp::Ordering::is_lt)
+    let by_price = key(a).iter().zip(key(b)).map(|(a, b)| a.total_cmp(&b)).find(|order| order.is_ne());
+    by_price.unwrap_or_else(|| a.place.cmp(&b.place)).is_lt()
 }
 
 /// Whether `known` Pareto-dominates: no worse in time, memory and GPUs, and better in at least one.

@@ -1,7 +1,8 @@
 //! Exact search for the best plans of the whole space, with a certificate of optimality.
 //!
 //! ```text
-//! shapes by ascending layer bound  →  pipelines, cut by their flow bound  →  shardings, cut by their bound
+//! shapes by ascending layer bound  →  by the least flow bound of their pipelines that fit  →  pipelines by ascending flow
+//! bound  →  shardings, cut by their bound
 //! the remaining plans are simulated on their real stages and ranked by that
 //! ```
 //!
@@ -15,10 +16,12 @@ mod critical;
 mod driver;
 mod explore;
 mod flow;
+mod frontier;
 mod incumbents;
 mod menus;
 mod neighbours;
 mod options;
+mod pipelines;
 mod ranking;
 mod state;
 mod stop;

@@ -1,0 +1,196 @@
+//! Pipelines of one shape by ascending lower bound, and the bound of the shape that follows from them.
+
+use std::cell::OnceCell;
+
+use super::certificate::Counts;
+use super::tables::{Pipe, Tables};
+use crate::space::{Rejection, Space, legal};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::cost::incremental::{
+    Block, Feeding, Layers, Mixing, Pipeline, RankMemory, Stages, least_time_of_flow,
+};
+use meshwright_engine::plan::{Offload, Plan, Recompute};
+use meshwright_engine::split::LayerSplit;
+use meshwright_engine::units::{Bytes, Seconds};
+
+/// Layers of one shape under each recomputation, computed on first use.
+pub(super) struct Recomputed<'r> {
+    costs: &'r Costs<'r>,
+    shape: &'r Plan,
+    block: Block,
+    known: Vec<(Recompute, OnceCell<Layers>)>,
+    floor: OnceCell<Layers>,
+}
+
+impl<'r> Recomputed<'r> {
+    pub fn new(costs: &'r Costs<'r>, tables: &Tables, shape: &'r Plan, (mixing, feeding): (&Mixing, &Feeding)) -> Self {
+        let known = tables.recomputes().iter().map(|recompute| (*recompute, OnceCell::new())).collect();
+        Self { costs, shape, block: Block::new(costs, shape, mixing, feeding), known, floor: OnceCell::new() }
+    }
+
+    /// Layers with the smallest memory over all recomputations, term by term: a lower bound of each.
+    pub fn floor(&self) -> &Layers {
+        self.floor.get_or_init(|| self.at(0).floor())
+    }
+
+    pub fn at(&self, place: usize) -> &Layers {
+        let (recompute, cell) = &self.known[place];
+        cell.get_or_init(|| self.block.layers(self.costs, &Plan { recompute: *recompute, ..self.shape.clone() }))
+    }
+}
+
+/// Legal pipeline of a shape, with a lower bound of its step time.
+pub(super) struct BoundedPipe<'p> {
+    /// The plan, but for its recomputation, offload and sharding.
+    pub plan: Plan,
+    /// The plan with its lightest recomputation.
+    pub light: Plan,
+    /// Index of that recomputation in the table.
+    pub at: usize,
+    pub pipe: &'p Pipe,
+    /// Number of shardings of its layout.
+    pub shardings: u64,
+    /// Classes of its ranks.
+    pub stages: &'p Stages,
+    pub bound: Seconds,
+    /// Position among the pipelines of the shape in the order of the space.
+    pub place: u32,
+}
+
+impl BoundedPipe<'_> {
+    /// Number of plans below it.
+    pub const fn plans(&self) -> u64 {
+        self.pipe.below * self.shardings
+    }
+
+    /// Whether all its plans have the same layers on each virtual stage: what is recomputed weighs on a cost-balanced split.
+    pub fn has_one_split(&self) -> bool {
+        self.plan.split != LayerSplit::CostBalanced || self.pipe.recomputes.len() == 1
+    }
+}
+
+/// Lower bound of all plans of a shape, and the pipelines that are left to explore.
+pub(super) struct ShapeBound {
+    pub bound: Seconds,
+    /// Number of its pipelines, by ascending bound, that are known not to fit.
+    pub too_large: usize,
+    /// Number of plans below the others.
+    pub left: u64,
+}
+
+/// Pipelines of the shapes of one search.
+#[derive(Clone, Copy)]
+pub(super) struct Pipelines<'e> {
+    pub costs: &'e Costs<'e>,
+    pub space: &'e Space<'e>,
+    pub tables: &'e Tables<'e>,
+    /// Memory that a plan may need.
+    pub budget: Bytes,
+}
+
+impl<'e> Pipelines<'e> {
+    /// Legal pipelines of a shape by ascending bound; those of equal bound in the order of the space. Illegal ones are
+    /// counted.
+    pub fn of_shape(&self, shape: &Plan, layers: &Recomputed, counts: &mut Counts) -> Vec<BoundedPipe<'e>> {
+        let (mut all, mut place) = (Vec::new(), 0);
+        for layout in self.space.layouts(shape) {
+            let plan = Plan { layout, ..shape.clone() };
+            let shardings = self.tables.shardings(&layout);
+            if shardings == 0 {
+                continue;
+            }
+            let pipes = &self.tables.pipes(&plan).pipelines;
+            let mut reasons = Vec::new();
+            legal::batch(self.costs.problem, &plan, &mut reasons);
+            legal::experts(self.costs.problem, &plan, &mut reasons);
+            if let Some(reason) = reasons.first() {
+                let below: u64 = pipes.iter().map(|pipe| pipe.below).sum();
+                counts.reject(reason, below * shardings);
+                continue;
+            }
+            for pipe in pipes {
+                let (schedule, split) = (pipe.plan.schedule, pipe.plan.split.clone());
+                let plan = Plan { schedule, split, recompute: Recompute::None, offload: Offload::NONE, ..plan.clone() };
+                match legal::first_of_pipeline(self.costs.problem, &plan) {
+                    Some(reason) => counts.reject(&reason, pipe.below * shardings),
+                    None => all.push(self.bounded(plan, pipe, shardings, layers, place)),
+                }
+                place += 1;
+            }
+        }
+        // Bits of numbers that are not negative are in their order.
+        all.sort_by_cached_key(|pipeline| pipeline.bound.get().to_bits());
+        all
+    }
+
+    fn bounded(&self, plan: Plan, pipe: &'e Pipe, shardings: u64, layers: &Recomputed, place: u32) -> BoundedPipe<'e> {
+        // A step is shortest without recomputation; with a single recomputation on the list, that one gives the bound.
+        let (lightest, at) =
+            if let [only] = &pipe.recomputes[..] { (only.recompute, only.at) } else { (Recompute::None, 0) };
+        let (light, bare) = (Plan { recompute: lightest, ..plan.clone() }, layers.at(at));
+        let stages = self.tables.stages(&light, pipe, bare);
+        let bound = least_time_of_flow(self.costs, &light, bare, stages);
+        let engines = self.tables.engines(plan.layout.pp);
+        let bound = if engines.gathered || plan.schedule.is_bidirectional() {
+            let pipeline = Pipeline::new(self.costs, &light, bare, stages);
+            let gathered = engines.gathered.then(|| pipeline.least_gathered_time(self.costs));
+            let replicated = engines.replicated.then(|| pipeline.least_time(Seconds::ZERO).max(bound));
+            [gathered, replicated].into_iter().flatten().reduce(Seconds::min).unwrap_or_default()
+        } else {
+            bound
+        };
+        BoundedPipe { plan, light, at, pipe, shardings, stages, bound, place }
+    }
+
+    /// Memory of a pipeline's ranks without activations; a rejection if that exceeds the budget for all its plans.
+    pub fn too_large_states(&self, bounded: &BoundedPipe, layers: &Recomputed) -> Option<Rejection> {
+        let BoundedPipe { ref plan, at, stages, .. } = *bounded;
+        let states = RankMemory::without_activations(self.costs, plan, layers.at(at), stages);
+        let (needed, rank) = states.least(&self.tables.plan_menu(plan, stages).least);
+        let available = self.budget;
+        (bounded.has_one_split() && needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
+    }
+
+    /// Rejection of a pipeline none of whose plans fits, with the least activations of any recomputation.
+    pub fn too_large(&self, bounded: &BoundedPipe, layers: &Recomputed) -> Option<Rejection> {
+        if !bounded.has_one_split() {
+            return None;
+        }
+        let BoundedPipe { ref plan, pipe, stages, .. } = *bounded;
+        let offload = Offload { activations: pipe.most_offloaded, ..plan.offload };
+        let memory = RankMemory::new(self.costs, &Plan { offload, ..plan.clone() }, layers.floor(), stages);
+        let (needed, rank) = memory.least(&self.tables.plan_menu(plan, stages).least);
+        let available = self.budget;
+        (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
+    }
+
+    /// Counts a pipeline whose states exceed the memory. The example of the rule counts activations too.
+    pub fn reject_states(&self, bounded: &BoundedPipe, layers: &Recomputed, states: Rejection, counts: &mut Counts) {
+        if !counts.reject_more(Rejection::OUT_OF_MEMORY, bounded.plans()) {
+            counts.reject(&self.too_large(bounded, layers).unwrap_or(states), bounded.plans());
+        }
+    }
+
+    /// Lower bound of a shape: that of its first pipeline whose states fit, and no less than `least`. Counts the illegal
+    /// pipelines and those before the first; `None` if there is no other.
+    ///
+    /// It is valid because the pipelines come by ascending bound, and every plan of the shape is below one of them.
+    pub fn bound(
+        &self,
+        shape: &Plan,
+        parts: (&Mixing, &Feeding),
+        least: Seconds,
+        counts: &mut Counts,
+    ) -> Option<ShapeBound> {
+        let layers = Recomputed::new(self.costs, self.tables, shape, parts);
+        let all = self.of_shape(shape, &layers, counts);
+        for (too_large, bounded) in all.iter().enumerate() {
+            let Some(states) = self.too_large_states(bounded, &layers) else {
+                let left = all[too_large..].iter().map(BoundedPipe::plans).sum();
+                return Some(ShapeBound { bound: bounded.bound.max(least), too_large, left });
+            };
+            self.reject_states(bounded, &layers, states, counts);
+        }
+        None
+    }
+}
