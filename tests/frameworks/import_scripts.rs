@@ -100,7 +100,7 @@ fn swift_is_read_with_what_it_turns_on_itself() {
     assert_eq!(imported.model.as_ref().map(|model| model.name.as_str()), Some("Qwen3 30B-A3B"));
     assert_eq!((imported.plan.layout.ep, imported.plan.zero, imported.plan.micro_batch), (4, ZeroStage::One, 2));
     assert_eq!((imported.work.seq_len, imported.work.global_batch), (Some(8192), Some(16)));
-    assert!(found(&imported, "not-modelled").iter().any(|finding| finding.message.contains("lora")));
+    assert!(found(&imported, "adapters").iter().any(|finding| finding.message.contains("lora")));
     assert!(imported.findings.iter().all(|finding| finding.level != Severity::Error), "{:?}", imported.findings);
     let unknown = script("NPROC_PER_NODE=8 megatron pt --model Some/Other-7B --expert_model_parallel_size 4");
     assert_eq!(unknown.plan.dispatcher, Dispatcher::AllToAll, "what is said of experts holds without the model");

@@ -29,7 +29,7 @@ fn script(name: &str, more: &str) -> PathBuf {
                  --bf16 --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
                  --cross-entropy-loss-fusion --micro-batch-size 1 --seq-length 8192 --max-position-embeddings 8192";
     let text = format!(
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py \\\n{flags} \\\n{more}\n"
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 --tokenizer-type NullTokenizer \\\n{flags} \\\n{more}\n"
     );
     file(name, &text)
 }
@@ -230,7 +230,7 @@ fn good_on_16_and_bad_on_128_is_not_the_clocks() {
                  --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --micro-batch-size 1 \
                  --global-batch-size 256 --seq-length 4096 --max-position-embeddings 4096 --tensor-model-parallel-size 2 --sequence-parallel";
     let text = format!(
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py {flags}\n"
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 --tokenizer-type NullTokenizer {flags}\n"
     );
     let path = file("scaling.sh", &text);
     let (answer, _) = json(&path, &["--quick", "--measured", "85%,gpus=16", "--measured", "40%"]);
@@ -329,4 +329,54 @@ fn a_split_is_checked_against_the_model() {
         let message = found[0]["message"].as_str().unwrap();
         assert!(message.contains(named) && found[0]["line"] == 4, "{found:?}");
     }
+}
+
+fn levels(answer: &Value, rule: &str) -> Vec<String> {
+    findings(answer, rule).iter().map(|finding| finding["level"].as_str().unwrap().to_owned()).collect()
+}
+
+/// Mistakes that stop the launch are errors; what a fork may take, and what is priced without having been read, are warnings.
+#[test]
+fn mistakes_that_stop_the_launch_are_errors() {
+    let (slip, code) = json(&script("slip.sh", &format!("{GOOD} --overlap-grad-redcue")), &["--quick"]);
+    assert_eq!((code, levels(&slip, "unknown-flag")), (1, vec!["error".to_owned()]));
+    let fork = format!("{GOOD} --overlap-grad-redcue --quantum-flux-capacitor");
+    let (fork, code) = json(&script("fork.sh", &fork), &["--quick"]);
+    assert_eq!((code, levels(&fork, "unknown-flag")), (0, vec!["warning".to_owned(); 2]));
+    for (more, said) in [
+        ("--recompute-granularity full --recompute-method uniform", "without --recompute-num-layers"),
+        ("--recompute-granularity selective --recompute-num-layers 1", "--recompute-num-layers with"),
+    ] {
+        let (answer, code) = json(&script("recompute.sh", &format!("{GOOD} {more}")), &["--quick"]);
+        let found = findings(&answer, "contradiction");
+        assert!(
+            code == 1 && found.iter().any(|finding| finding["message"].as_str().unwrap().contains(said)),
+            "{answer}"
+        );
+    }
+    let text = std::fs::read_to_string(script("whole.sh", GOOD)).unwrap();
+    let (queues, code) =
+        json(&file("queues.sh", &text.replace("export CUDA_DEVICE_MAX_CONNECTIONS=1", "")), &["--quick"]);
+    assert_eq!((code, levels(&queues, "connections")), (1, vec!["error".to_owned()]), "H100");
+    for flag in ["--lr 3e-4", "--tokenizer-type NullTokenizer"] {
+        let (answer, code) = json(&file("needed.sh", &text.replace(flag, "")), &["--quick"]);
+        assert_eq!((code, levels(&answer, "missing-flag")), (1, vec!["error".to_owned()]), "{flag}");
+    }
+}
+
+#[test]
+fn adapters_do_not_run_out_of_memory_for_sure() {
+    let swift = "NPROC_PER_NODE=8 megatron sft --model meta-llama/Meta-Llama-3-70B --micro_batch_size 4 --max_length 8192 --lr 1e-4";
+    let (whole, _) = json(&file("swift-full.sh", swift), &["--quick", "--gpus", "8"]);
+    assert_eq!(levels(&whole, "out-of-memory"), ["error"]);
+    let (adapted, _) = json(&file("swift-lora.sh", &format!("{swift} --tuner_type lora")), &["--quick", "--gpus", "8"]);
+    assert_eq!(levels(&adapted, "out-of-memory"), ["warning"]);
+    let path = file(
+        "swift-sft.sh",
+        "NPROC_PER_NODE=8 swift sft --model meta-llama/Meta-Llama-3-8B --max_length 2048 --per_device_train_batch_size 2",
+    );
+    let read: Value =
+        serde_json::from_slice(&run(&["import", path.to_str().unwrap(), "--format", "json"]).stdout).unwrap();
+    assert_eq!((read["kind"].as_str(), read["plan"]["micro_batch"].as_u64()), (Some("accelerate"), Some(2)));
+    assert_eq!(findings(&read, "adapters").len(), 1, "ms-swift trains adapters unless it is told otherwise");
 }

@@ -14,6 +14,14 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate.to_owned())
 }
 
+/// Most letters added, left out, changed or swapped in a slip of the keyboard.
+const SLIPS: usize = 2;
+
+/// Whether a word is another with a slip of the keyboard.
+pub fn is_slip(word: &str, of: &str) -> bool {
+    strsim::osa_distance(word, of) <= SLIPS
+}
+
 /// Hint for an unknown key: the nearest valid key, if one is similar enough, and all valid keys.
 pub fn keys_hint<'a>(word: &str, keys: impl IntoIterator<Item = &'a str> + Clone) -> String {
     let all = keys.clone().into_iter().collect::<Vec<_>>().join(", ");
@@ -31,6 +39,9 @@ mod tests {
     fn suggestions_are_near_or_none() {
         assert_eq!(nearest("h100sxm", ["h100-pcie", "h100-sxm", "mi300x"]).as_deref(), Some("h100-sxm"));
         assert_eq!(nearest("qqqq", ["h100-pcie", "mi300x"]), None);
+        assert!(
+            is_slip("--tensor-modl-parallel-size", "--tensor-model-parallel-size") && !is_slip("--moe-x", "--moe-freq")
+        );
         assert_eq!(nearest("foo", ["tp", "offload-optimizer"]), None);
         assert!(keys_hint("tpp", ["tp", "pp"]).contains("did you mean `tp`?"));
         assert_eq!(keys_hint("foo", ["tp", "pp"]), "\n\nhint: the keys are: tp, pp");

@@ -120,7 +120,7 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
         return neox::of_launch(&words, launched, context);
     }
     refuse_program(&launch.program, context.file, launch.line)?;
-    if trainer::preset(launch).is_some() {
+    if trainer::preset(launch).is_some() || launch.launcher == Launcher::Swift {
         return Ok(trainer::settle(launch, launched, context.file));
     }
     let deepspeed = launch.argument(&["--deepspeed_config", "--deepspeed-config"]).or_else(|| {

@@ -52,8 +52,7 @@ pub(crate) fn settle(launch: &Launch, launched: &Launched, context: &Context) ->
             ("max_length", _) => list.add("--seq-length", values.to_vec(), place(word)),
             ("model", _) => launched.model = model(&value, &place(word), &mut list),
             ("train_type" | "tuner_type", _) if value != "full" => {
-                let finding = Finding::warning("not-modelled", format!("`{text} {value}` is priced as training all"));
-                list.findings.push(finding.at(&place(word)).expected("`meshwright explain --lora` prices adapters"));
+                list.findings.push(Finding::of_adapters(&format!("`{text} {value}`"), &place(word)));
             }
             (_, Some(Arity::Switch | Arity::Exactly(0))) => match value.as_str() {
                 "false" | "False" => {

@@ -85,7 +85,30 @@ pub(crate) fn settle(launch: &Launch, launched: &Launched, file: &str) -> Import
         accelerate::settle(&document, launched)
     };
     fill(&mut imported, launch, None, file);
+    imported.findings.extend(adapters(launch, file));
     imported
+}
+
+/// Flags whose value says how much of the model is trained.
+const EXTENT: &[&str] = &["--train_type", "--tuner_type", "--finetuning_type"];
+/// Flags that stand where adapters are trained.
+const ADAPTERS: &[&str] =
+    &["--use_lora", "--use_peft", "--use_peft_lora", "--only_optimize_lora", "--lora_dim", "--lora_rank"];
+
+/// Adapters in the place of the whole model: ms-swift's `swift sft` trains them unless it is told otherwise.
+fn adapters(launch: &Launch, file: &str) -> Option<Finding> {
+    let place = |line: Option<u32>| Place { file: file.to_owned(), line: line.unwrap_or(launch.line) };
+    let whole = ["full", "freeze", "longlora", "galore"];
+    match launch.argument(EXTENT) {
+        Some(extent) if whole.contains(&extent.plain().as_str()) => return None,
+        Some(extent) => return Some(Finding::of_adapters(&format!("`{}`", extent.plain()), &place(extent.line()))),
+        None => {}
+    }
+    if launch.launcher == Launcher::Swift {
+        return Some(Finding::of_adapters("ms-swift without `--tuner_type full`", &place(None)));
+    }
+    let flag = launch.arguments.iter().find(|word| ADAPTERS.contains(&word.plain().as_str()))?;
+    Some(Finding::of_adapters(&format!("`{}`", flag.plain()), &place(flag.line())))
 }
 
 /// Adds what the program's arguments say and its configuration does not; `accumulation` is what the environment says.

@@ -8,10 +8,12 @@ pub mod rules;
 use crate::import::finding::{Finding, Severity};
 use crate::import::imported::{Imported, Unknown};
 use meshwright_engine::cost::{Costs, Evaluation, Footprint};
+use meshwright_engine::gpu::Format;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Family;
+use meshwright_engine::suggest::is_slip;
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::space::{self, Rejection};
 
@@ -48,7 +50,18 @@ pub enum Depth {
 pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -> LintReport {
     let costs = Costs::new(problem);
     let mut findings = imported.findings.clone();
-    findings.extend(imported.unknown.iter().map(unknown));
+    // A fork has flags that look like none of Megatron's; where every unknown one is nearly a known one, they are slips.
+    let slip = |unknown: &Unknown| unknown.nearest.as_ref().is_some_and(|near| is_slip(&unknown.name, near));
+    let slips = imported.unknown.iter().all(slip);
+    findings.extend(
+        imported
+            .unknown
+            .iter()
+            .map(|known| Finding { level: if slips { Severity::Error } else { Severity::Warning }, ..unknown(known) }),
+    );
+    for finding in findings.iter_mut().filter(|finding| finding.rule == "connections" && wants_one_queue(problem)) {
+        finding.level = Severity::Error;
+    }
     let rejections = space::check(&costs, plan);
     let guessed = findings.iter().any(|finding| GUESSED.contains(&finding.rule));
     findings.extend(rejections.iter().map(|rejection| refused(rejection, imported, guessed)));
@@ -83,6 +96,15 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     report
 }
 
+/// Whether Megatron-LM refuses to start on these GPUs with more than one hardware queue: NVIDIA's before Blackwell.
+///
+/// Source: [megatron-lm] `megatron/training/arguments.py`, `get_device_arch_version() < 10`.
+fn wants_one_queue(problem: &Problem) -> bool {
+    let gpu = &problem.cluster().gpu;
+    // Blackwell is the first with products in NVFP4.
+    gpu.vendor == "NVIDIA" && gpu.peak_of(Format::Nvfp4).is_none()
+}
+
 fn unknown(unknown: &Unknown) -> Finding {
     let values = unknown.values.join(" ");
     let finding = Finding::warning(
@@ -100,8 +122,20 @@ fn unknown(unknown: &Unknown) -> Finding {
     finding.at(&unknown.place).expected(near)
 }
 
-/// Findings after which the plan is not wholly the file's: what was not read counts as one.
-const GUESSED: [&str; 3] = ["unresolved-variable", "not-training", "wrong-value"];
+/// Findings after which the plan is not wholly the file's: what was not read counts as one, or as not set.
+const GUESSED: [&str; 11] = [
+    "adapters",
+    "missing-value",
+    "not-read",
+    "not-training",
+    "other-module",
+    "unread-file",
+    "unread-setting",
+    "unresolved-condition",
+    "unresolved-value",
+    "unresolved-variable",
+    "wrong-value",
+];
 
 fn refused(rejection: &Rejection, imported: &Imported, guessed: bool) -> Finding {
     let place = rules::keys(rejection).iter().find_map(|key| imported.places.get(*key));

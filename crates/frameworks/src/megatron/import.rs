@@ -69,6 +69,7 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
             finding.level = Severity::Warning;
         }
     }
+    let before = list.findings.len();
     imported.plan = plan::plan(&mut list, imported.model.as_ref(), world, &stack);
     imported.shard_groups = list.number("--num-distributed-optimizer-instances");
     imported.work = work::work(&mut list, &imported.plan, world);
@@ -86,7 +87,6 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
             finding.expected.push_str("; a fork, as other flags tell, may take more");
         }
     }
-    let before = list.findings.len();
     rules::contradictions(&mut list, &imported.plan, deepspeed);
     if launched.open || !list.unknown.is_empty() {
         // What is missing may be set by the fork's code, or by the file that this one builds on.
@@ -94,6 +94,10 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
             [" without ", " with no "].iter().any(|part| finding.message.contains(&format!("`{part}")))
         });
         missing.for_each(|finding| finding.level = Severity::Warning);
+    }
+    let own = !deepspeed && !launched.open && launched.in_script && list.unknown.is_empty();
+    if own && list.findings.iter().all(|finding| finding.rule != "unresolved-variable") {
+        rules::needed(&mut list);
     }
     rules::connections(&mut list, &imported.plan, launched.connections.as_deref(), launched.in_script);
     imported.world = world;

@@ -112,7 +112,19 @@ fn recompute(list: &mut Arguments) -> Recompute {
     match granularity.as_deref() {
         Some("full") => match (method.as_deref(), layers) {
             (Some("block"), Some(n)) => Recompute::FirstLayers(n),
-            (Some("block" | "uniform"), _) => Recompute::Full,
+            (Some("uniform"), Some(_)) => Recompute::Full,
+            // Megatron-DeepSpeed's default is 1.
+            (Some("block" | "uniform"), None) if list.has("--deepspeed") || list.has("--deepspeed_config") => {
+                Recompute::Full
+            }
+            (Some("block" | "uniform"), None) => {
+                let place = list.place("--recompute-granularity");
+                let message =
+                    "`--recompute-granularity full` without --recompute-num-layers: Megatron refuses to start";
+                let finding = Finding::error("contradiction", message).at_maybe(place.as_ref());
+                list.findings.push(finding.expected("--recompute-num-layers 1"));
+                Recompute::Full
+            }
             (other, _) => {
                 let place = list.place("--recompute-granularity");
                 let read =
@@ -131,6 +143,12 @@ fn recompute(list: &mut Arguments) -> Recompute {
                 let place = list.place("--recompute-method");
                 let finding =
                     Finding::error("contradiction", "--recompute-method with `--recompute-granularity selective`");
+                list.findings.push(finding.at_maybe(place.as_ref()).expected("it belongs to `full`: remove it"));
+            }
+            if layers.is_some() {
+                let place = list.place("--recompute-num-layers");
+                let finding =
+                    Finding::error("contradiction", "--recompute-num-layers with `--recompute-granularity selective`");
                 list.findings.push(finding.at_maybe(place.as_ref()).expected("it belongs to `full`: remove it"));
             }
             chosen(list, modules)

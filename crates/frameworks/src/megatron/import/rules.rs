@@ -134,6 +134,22 @@ fn layers_per_stage(list: &mut Arguments, plan: &Plan) {
     }
 }
 
+/// Flags without which training stops at its start, any of each row, and why.
+const NEEDED: &[(&[&str], &str)] = &[
+    (&["--lr"], "the scheduler of the learning rate compares it with others"),
+    (&["--tokenizer-type", "--vocab-file"], "the tokenizer is built before the model"),
+];
+
+/// What a script that trains must give; a script of Megatron-LM's own flags alone is judged.
+pub fn needed(list: &mut Arguments) {
+    for (flags, why) in NEEDED {
+        if flags.iter().all(|flag| list.place(flag).is_none()) {
+            let finding = Finding::error("missing-flag", format!("no {}: {why}", flags[0]));
+            list.findings.push(finding.expected(format!("{} in the script", flags[0])));
+        }
+    }
+}
+
 /// `CUDA_DEVICE_MAX_CONNECTIONS`: 1 with tensor or context parallelism before Blackwell, more with FSDP.
 pub fn connections(list: &mut Arguments, plan: &Plan, value: Option<&str>, in_script: bool) {
     let fsdp = list.has("--use-torch-fsdp2") || list.has("--use-megatron-fsdp");
