@@ -140,7 +140,7 @@ const NEEDED: &[(&[&str], &str)] = &[
     (&["--tokenizer-type", "--vocab-file"], "the tokenizer is built before the model"),
 ];
 
-/// What a script that trains must give; a script of Megatron-LM's own flags alone is judged.
+/// Notes flags that training cannot start without; a script of Megatron-LM's own flags alone is judged.
 pub fn needed(list: &mut Arguments) {
     for (flags, why) in NEEDED {
         if flags.iter().all(|flag| list.place(flag).is_none()) {
