@@ -114,16 +114,20 @@ impl Costs<'_> {
         if self.device.format == crate::gpu::Format::Bf16 { 2.0 } else { 1.0 }
     }
 
-    /// Per token: `2·d(a+2g)/t + 2·a·d/t + 4a/t`, un-fused scores `a/t·s·(2 + 3δ)` beside (§6.3), and un-fused norms of queries
-    /// and keys `6·d(a+g)/t`.
+    /// Per token: `2·d(a+2g)/t + 2·a·d/t + 4a/t`, un-fused scores `a/t·s·(2 + 3δ)` beside (§6.3); `2·d(a+g)/t` each where rotated
+    /// queries and keys lie beside the whole output of QKV, and where norms of queries and keys keep their input (un-fused: 6).
     fn attention_activations(&self, attention: &Attention, plan: &Plan, recomputed: Modules) -> f64 {
         let tp = f64::from(plan.layout.tp);
         let heads = f64::from(attention.heads) / tp;
         let output = self.device.stack.memory.attention_output_bytes * heads * f64::from(attention.head_dim);
         let mut bytes = 2.0 * attention.qkv_width() as f64 / tp + output + LOG_SUM_EXP * heads;
-        if self.device.stack.memory.unfused_norms && attention.qk_norm != QkNorm::None {
-            let normed = f64::from(attention.heads + attention.kv_heads) * f64::from(attention.head_dim);
-            bytes += (2.0 + UNFUSED_NORM) * normed / tp;
+        let rotated = f64::from(attention.heads + attention.kv_heads) * f64::from(attention.head_dim) / tp;
+        let memory = &self.device.stack.memory;
+        if memory.keeps_whole_qkv {
+            bytes += 2.0 * rotated;
+        }
+        if attention.qk_norm != QkNorm::None {
+            bytes += rotated * if memory.unfused_norms { 2.0 + UNFUSED_NORM } else { 2.0 };
         }
         if self.keeps_scores() && !recomputed.core_attn {
             let masks = if self.problem.model().dropout { SCORE_MASKS } else { 0.0 };

@@ -28,6 +28,8 @@ pub struct MemoryUse {
     /// Whether the inputs of column-parallel matmuls that tensor parallelism gathers are kept whole, where others gather them
     /// again in backward.
     pub keeps_gathered_inputs: bool,
+    /// Whether the whole output of QKV is kept beside the rotated queries and keys, since the values are a view of it.
+    pub keeps_whole_qkv: bool,
     /// Whether the activated gate is kept beside gate, up and their product, as un-fused SwiGLU does.
     pub keeps_activated_gate: bool,
     /// Whether norms are plain PyTorch: they keep their input in fp32 and their result before it is scaled.
@@ -74,6 +76,7 @@ impl Default for MemoryUse {
             keeps_matmul_outputs: false,
             keeps_listed_operators: false,
             keeps_gathered_inputs: false,
+            keeps_whole_qkv: false,
             keeps_activated_gate: false,
             unfused_norms: false,
             rotary_tables: false,

@@ -44,6 +44,7 @@ impl MemoryUse {
             keeps_matmul_outputs: _,
             keeps_listed_operators: _,
             keeps_gathered_inputs: _,
+            keeps_whole_qkv: _,
             keeps_activated_gate: _,
             unfused_norms: _,
             rotary_tables: _,

@@ -161,9 +161,13 @@ impl<'a> Rank<'a> {
             Mixer::Attention(attention) => {
                 let heads = u64::from(attention.heads).div_ceil(self.tp);
                 all.push(("queries, keys and values", 2 * self.tokens * attention.qkv_width().div_ceil(self.tp)));
-                if memory.unfused_norms && attention.qk_norm != QkNorm::None {
-                    let normed = u64::from(attention.heads + attention.kv_heads) * u64::from(attention.head_dim);
-                    all.push(("norms of queries and keys", 6 * self.tokens * normed.div_ceil(self.tp)));
+                let rotated = u64::from(attention.heads + attention.kv_heads) * u64::from(attention.head_dim);
+                let rotated = self.tokens * rotated.div_ceil(self.tp);
+                if memory.keeps_whole_qkv {
+                    all.push(("rotated queries and keys", 2 * rotated));
+                }
+                if attention.qk_norm != QkNorm::None {
+                    all.push(("norms of queries and keys", if memory.unfused_norms { 6 } else { 2 } * rotated));
                 }
                 all.push(("context", 2 * self.tokens * heads * u64::from(attention.head_dim)));
                 all.push(("softmax statistics", 4 * self.tokens * heads));
