@@ -167,7 +167,7 @@ fn worst(errors: &[f64]) -> f64 {
 #[test]
 fn peaks_are_those_of_the_frameworks_own_code() {
     let bars = [
-        Bar { framework: "torchtitan", allocated: (0.01, 0.17, 0.95), reserved: (0.05, 0.20) },
+        Bar { framework: "torchtitan", allocated: (0.02, 0.17, 0.94), reserved: (0.05, 0.20) },
         Bar { framework: "accelerate", allocated: (0.01, 0.05, 1.0), reserved: (0.05, 0.12) },
         Bar { framework: "megatron", allocated: (0.01, 0.05, 1.0), reserved: (0.04, 0.08) },
         // Its buckets and the copies of its update are not in the model.
