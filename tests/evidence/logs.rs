@@ -20,7 +20,7 @@ fn close(value: Option<f64>, expected: f64) {
 
 #[test]
 fn megatron_says_its_shape_layout_time_and_memory() {
-    let LoggedRun { row, steps } = logged("megatron-llama3-8b");
+    let LoggedRun { row, steps, .. } = logged("megatron-llama3-8b");
     assert_eq!(steps, 4);
     close(row.step_time_canon_s, 14.8913);
     close(row.peak_mem_gib, 54120.75 / 1024.0);
@@ -41,7 +41,7 @@ fn megatron_says_its_shape_layout_time_and_memory() {
 
 #[test]
 fn megatron_with_experts_that_ran_out_of_memory() {
-    let LoggedRun { row, steps } = logged("megatron-deepseek");
+    let LoggedRun { row, steps, .. } = logged("megatron-deepseek");
     assert_eq!((steps, row.outcome.as_deref(), row.step_time_canon_s), (0, Some("oom"), None));
     assert_eq!(
         (row.experts, row.topk, row.moe_ffn, row.shared_experts),
@@ -61,7 +61,7 @@ fn megatron_with_experts_that_ran_out_of_memory() {
 
 #[test]
 fn deepspeed_says_its_batch_rate_and_memory() {
-    let LoggedRun { row, steps } = logged("deepspeed-zero3");
+    let LoggedRun { row, steps, .. } = logged("deepspeed-zero3");
     assert_eq!(steps, 3);
     close(row.step_time_canon_s, 4.0);
     close(row.peak_mem_gib, 38.52);
@@ -77,7 +77,7 @@ fn deepspeed_says_its_batch_rate_and_memory() {
 
 #[test]
 fn torchtitan_says_all_but_its_network() {
-    let LoggedRun { row, steps } = logged("torchtitan-llama3-8b");
+    let LoggedRun { row, steps, .. } = logged("torchtitan-llama3-8b");
     assert_eq!(steps, 4);
     close(row.tokens_per_s_per_gpu, 5751.0);
     close(row.step_time_canon_s, 8.0 * 8192.0 / (5751.0 * 8.0));

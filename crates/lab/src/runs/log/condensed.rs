@@ -2,7 +2,7 @@
 
 use std::io::{self, BufRead, BufReader, Read};
 
-use super::{OUT_OF_MEMORY, deepspeed, lines, megatron, shape, torchtitan};
+use super::{CRASHED, OUT_OF_MEMORY, deepspeed, lines, megatron, shape, torchtitan};
 
 /// Most bytes of a line that are looked at.
 const LOOKED_AT: u64 = 1 << 16;
@@ -46,7 +46,7 @@ pub fn condensed(log: impl Read) -> io::Result<String> {
 
 /// Whether a line says something about the run.
 fn tells(line: &str) -> bool {
-    let words = [megatron::WORDS, deepspeed::WORDS, torchtitan::WORDS, &OUT_OF_MEMORY];
+    let words = [megatron::WORDS, deepspeed::WORDS, torchtitan::WORDS, &OUT_OF_MEMORY, &CRASHED];
     words.into_iter().flatten().any(|words| line.contains(words))
         || lines::dotted(line).is_some()
         || deepspeed::json_setting(line).is_some()

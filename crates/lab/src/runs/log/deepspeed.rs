@@ -39,7 +39,8 @@ pub fn read(text: &str) -> Option<LoggedRun> {
     let number = |name: &str| settings.get(name).and_then(|value| value.parse::<f64>().ok());
     let on = |name: &str| settings.get(name).is_some_and(|value| value.eq_ignore_ascii_case("true"));
     let batch = number("train_batch_size");
-    let rate = steady(&rates);
+    let steady = steady(&rates);
+    let rate = steady.map(|steady| steady.median);
     let seconds = batch.zip(rate).map(|(batch, rate)| batch / rate);
     let gpus = world.or_else(|| number("world_size"));
     let row = Row {
@@ -63,7 +64,7 @@ pub fn read(text: &str) -> Option<LoggedRun> {
         mem_kind: allocated.map(|_| "torch max_memory_allocated of rank 0".into()),
         ..Row::default()
     };
-    Some(LoggedRun { row, steps: rates.len() })
+    Some(LoggedRun { row, steps: rates.len(), error: steady.and_then(|steady| steady.error) })
 }
 
 /// Value of `stage=3` in the printed `zero_config`.

@@ -71,12 +71,13 @@ pub fn read(text: &str) -> Option<LoggedRun> {
     let mut row = row(&settings);
     row.vocab = row.vocab.or(vocab);
     row.year = when;
-    row.step_time_s = steady(&seconds);
+    let steady = steady(&seconds);
+    row.step_time_s = steady.map(|steady| steady.median);
     row.step_time_canon_s = row.step_time_s;
     row.canon_from = row.step_time_s.map(|_| "median iteration time of the log".into());
     row.peak_mem_gib = allocated.map(|most| most / MIB);
     row.mem_kind = allocated.map(|_| "torch max_memory_allocated, max over the ranks that log".into());
-    Some(LoggedRun { row, steps: seconds.len() })
+    Some(LoggedRun { row, steps: seconds.len(), error: steady.and_then(|steady| steady.error) })
 }
 
 fn row(settings: &Settings) -> Row {

@@ -24,6 +24,19 @@ pub struct LoggedRun {
     pub row: Row,
     /// Number of steps with a logged time.
     pub steps: usize,
+    /// Relative standard error of the step time, by the spread of the steps after warm-up.
+    pub error: Option<f64>,
+}
+
+/// End of a run, as far as its log tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// It ran out of memory.
+    OutOfMemory,
+    /// It ended with another error.
+    Crashed,
+    /// No error is logged.
+    Open,
 }
 
 /// Error in a log, or in the columns that the user adds to it.
@@ -74,8 +87,29 @@ pub fn read(text: &str) -> Result<LoggedRun, LogError> {
 /// Words of a run that ran out of memory.
 const OUT_OF_MEMORY: [&str; 3] = ["CUDA out of memory", "OutOfMemoryError", "HIP out of memory"];
 
+/// Words of a run that ended with another error: of Python, torchrun, NCCL, CUDA and the kernel.
+const CRASHED: [&str; 6] = [
+    "Traceback (most recent call last)",
+    "ChildFailedError",
+    "Segmentation fault",
+    "NCCL error",
+    "CUDA error",
+    "DUE TO TIME LIMIT",
+];
+
 fn out_of_memory(text: &str) -> bool {
     OUT_OF_MEMORY.iter().any(|words| text.contains(words))
+}
+
+/// End of the run of a log.
+pub fn ending(text: &str) -> Ending {
+    if out_of_memory(text) {
+        Ending::OutOfMemory
+    } else if CRASHED.iter().any(|words| text.contains(words)) {
+        Ending::Crashed
+    } else {
+        Ending::Open
+    }
 }
 
 /// Fills columns by name with values that the user gives in addition to the log. Values of numeric columns are parsed as
@@ -147,11 +181,29 @@ pub fn to_csv(rows: &[Row]) -> Result<String, csv::Error> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
+/// Median of steps after warm-up, and how sure it is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Steady {
+    median: f64,
+    /// Relative standard error; `None` with fewer than three steps.
+    error: Option<f64>,
+}
+
 /// Median step time after warm-up: without the first quarter, at most ten steps.
-fn steady(seconds: &[f64]) -> Option<f64> {
+///
+/// Its standard error is √(π/2)·σ/√n with the robust σ = 1.4826 · median of |x − median| [huber-1981].
+fn steady(seconds: &[f64]) -> Option<Steady> {
     const MOST: usize = 10;
     let warm = &seconds[(seconds.len() / 4).max(usize::from(seconds.len() > 1)).min(MOST)..];
-    let mut sorted = warm.to_vec();
+    let median = median(warm)?;
+    let apart: Vec<f64> = warm.iter().map(|value| (value - median).abs()).collect();
+    let spread = 1.482_6 * self::median(&apart)? / median;
+    let error = (std::f64::consts::FRAC_PI_2 / warm.len() as f64).sqrt() * spread;
+    Some(Steady { median, error: (warm.len() > 2 && error.is_finite()).then_some(error) })
+}
+
+fn median(values: &[f64]) -> Option<f64> {
+    let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     let middle = sorted.len() / 2;
     if sorted.is_empty() {
@@ -169,9 +221,13 @@ mod tests {
 
     #[test]
     fn the_first_steps_do_not_count() {
-        assert_eq!(steady(&[30.0, 1.0, 1.2, 1.1]), Some(1.1));
-        assert_eq!(steady(&[2.0]), Some(2.0));
-        assert_eq!(steady(&[]), None);
+        let of = |seconds: &[f64]| steady(seconds).map(|steady| (steady.median, steady.error.is_some()));
+        assert_eq!(of(&[30.0, 1.0, 1.2, 1.1]), Some((1.1, true)));
+        assert_eq!(of(&[2.0]), Some((2.0, false)));
+        assert_eq!(of(&[]), None);
+        // steps 1.0, 1.1, 1.2: σ = 1.4826·0.1, error = √(π/2/3)·σ/1.1
+        let error = steady(&[30.0, 1.0, 1.2, 1.1]).unwrap().error.unwrap();
+        assert!((error - 0.097_53).abs() < 1e-4, "{error}");
     }
 
     #[test]

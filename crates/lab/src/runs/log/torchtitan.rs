@@ -34,7 +34,8 @@ pub fn read(text: &str) -> Option<LoggedRun> {
     let trainer = find("Trainer is initialized with");
     let of_trainer = |label: &str| trainer.and_then(|line| number_after(line, label));
     let mesh = Mesh::of(text);
-    let rate = steady(&rates);
+    let steady = steady(&rates);
+    let rate = steady.map(|steady| steady.median);
     let (batch, seq_len) = (of_trainer("global batch size"), of_trainer("sequence length"));
     let seconds = match (batch, seq_len, rate) {
         (Some(batch), Some(seq_len), Some(rate)) => Some(batch * seq_len / (rate * mesh.gpus())),
@@ -75,7 +76,7 @@ pub fn read(text: &str) -> Option<LoggedRun> {
         Some(shape) => shape.into(row),
         None => row,
     };
-    Some(LoggedRun { row, steps: rates.len() })
+    Some(LoggedRun { row, steps: rates.len(), error: steady.and_then(|steady| steady.error) })
 }
 
 /// Degrees of the device mesh.
