@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 /// Folder below the root, and the name of its list.
-const FOLDERS: [(&str, &str); 9] = [
+const FOLDERS: [(&str, &str); 10] = [
     ("models", "MODELS"),
     ("clusters", "CLUSTERS"),
+    ("clusters/discrepancy", "DISCREPANCY"),
     ("clusters/fits", "FITS"),
     ("clusters/gpus", "GPUS"),
     ("clusters/intervals", "INTERVALS"),

@@ -81,10 +81,11 @@ fn nothing_is_hashed() {
 
 #[test]
 fn every_data_file_is_built_in() {
-    use meshwright::catalog::files::{CLUSTERS, FITS, GPUS, INTERVALS, MODELS, PRICES, STACKS};
+    use meshwright::catalog::files::{CLUSTERS, DISCREPANCY, FITS, GPUS, INTERVALS, MODELS, PRICES, STACKS};
     for (folder, list) in [
         ("models", MODELS),
         ("clusters", CLUSTERS),
+        ("clusters/discrepancy", DISCREPANCY),
         ("clusters/fits", FITS),
         ("clusters/gpus", GPUS),
         ("clusters/intervals", INTERVALS),

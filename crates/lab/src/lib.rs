@@ -1,10 +1,11 @@
 //! Laboratory: published runs, scored predictions, fitted constants, and kernels timed on a GPU.
 //!
 //! Entry points: [`runs`] maps a published run to a problem and a plan, [`validate`] scores predictions, [`fit`] fits
-//! constants, [`probe`] measures and calibrates.
+//! constants, [`probe`] measures and calibrates, [`tuning`] learns what timed plans say about others.
 
 pub mod fit;
 pub mod least_squares;
 pub mod probe;
 pub mod runs;
+pub mod tuning;
 pub mod validate;

@@ -2,13 +2,15 @@
 //!
 //! Entry points: [`catalog`] for the built-in models and clusters, [`space::Space`] for the legal plans,
 //! [`search::search`] for the ranking with its certificate, [`advice`] for the plan to launch, [`refine`] for layers and recomputation by stage,
-//! [`pools`] for heterogeneous GPUs, [`confidence`] for intervals.
+//! [`pools`] for heterogeneous GPUs, [`confidence`] for intervals, [`discrepancy`] for what timed plans
+//! say about others.
 
 #![warn(clippy::disallowed_methods)]
 
 pub mod advice;
 pub mod catalog;
 pub mod confidence;
+pub mod discrepancy;
 pub mod limits;
 pub mod placement;
 pub mod pools;

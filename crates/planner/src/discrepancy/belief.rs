@@ -1,0 +1,103 @@
+//! Joint normal law of the logarithmic step times of plans, and its conditioning on a measurement.
+
+use super::table::DiscrepancyTable;
+use super::traits::Traits;
+
+/// Plan on a number of GPUs whose step time the belief is about.
+#[derive(Clone, Copy, Debug)]
+pub struct BeliefPoint {
+    /// Traits of the plan there.
+    pub traits: Traits,
+    /// Logarithm of the predicted step time in seconds.
+    pub predicted: f64,
+    /// Number of the plan; the same on any number of GPUs.
+    pub plan: usize,
+}
+
+/// Covariance of the deviations of two plans of one problem at a scale of 1, without what the coefficients of the stack add:
+///
+/// ```text
+/// exp(−|Δ log₂ GPUs|/reach) · (Σ_j within_j² φ_j φ'_j + smooth² · exp(−½ |x − x'|²/length²) + own² · [same plan])
+/// ```
+pub fn covariance(table: &DiscrepancyTable, a: (&Traits, usize), b: (&Traits, usize)) -> f64 {
+    let products = table.traits.iter().zip(a.0.linear.iter().zip(&b.0.linear));
+    let linear: f64 = products.map(|(spread, (x, y))| spread.within.powi(2) * x * y).sum();
+    let apart: f64 = a.0.coordinates.iter().zip(&b.0.coordinates).map(|(x, y)| (x - y).powi(2)).sum();
+    let smooth = table.smooth.powi(2) * libm::exp(-0.5 * apart / table.length.powi(2));
+    let own = if a.1 == b.1 { table.own.powi(2) } else { 0.0 };
+    libm::exp(-(a.0.gpus - b.0.gpus).abs() / table.reach) * (linear + smooth + own)
+}
+
+/// Joint normal law of logarithmic step times.
+#[derive(Clone, Debug)]
+pub struct Belief {
+    /// Mean of each point's ln seconds.
+    pub mean: Vec<f64>,
+    /// Covariance, row by row.
+    pub covariance: Vec<Vec<f64>>,
+}
+
+impl Belief {
+    /// Law before any trial, for plans of one problem on a stack.
+    pub fn prior(table: &DiscrepancyTable, stack: &str, points: &[BeliefPoint]) -> Self {
+        let (mean, coefficients) = table.coefficients(stack);
+        let variance = table.scale(stack).powi(2);
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(x, y)| x * y).sum::<f64>();
+        let spread: Vec<Vec<f64>> = points
+            .iter()
+            .map(|point| coefficients.iter().map(|row| dot(row, &point.traits.linear)).collect())
+            .collect();
+        let shared = |a: usize, b: usize| dot(&spread[a], &points[b].traits.linear);
+        let of = |at: usize| (&points[at].traits, points[at].plan);
+        let all = 0..points.len();
+        Self {
+            mean: points.iter().map(|point| point.predicted + dot(&mean, &point.traits.linear)).collect(),
+            covariance: all
+                .clone()
+                .map(|a| all.clone().map(|b| shared(a, b) + variance * covariance(table, of(a), of(b))).collect())
+                .collect(),
+        }
+    }
+
+    /// Conditions the law on a measured ln seconds of a point, with the standard deviation of the measurement:
+    ///
+    /// ```text
+    /// μ ← μ + Σ_i (y − μ_i)/(Σ_ii + σ²)      Σ ← Σ − Σ_i Σ_iᵀ/(Σ_ii + σ²)
+    /// ```
+    pub fn observe(&mut self, point: usize, measured: f64, deviation: f64) {
+        let column = self.covariance[point].clone();
+        let variance = column[point] + deviation.powi(2);
+        if variance <= 0.0 {
+            return;
+        }
+        let surprise = (measured - self.mean[point]) / variance;
+        for (at, with) in column.iter().enumerate() {
+            self.mean[at] += with * surprise;
+            for (entry, other) in self.covariance[at].iter_mut().zip(&column) {
+                *entry -= with * other / variance;
+            }
+        }
+    }
+
+    /// Standard deviation of a point's ln seconds.
+    pub fn deviation(&self, point: usize) -> f64 {
+        self.covariance[point][point].max(0.0).sqrt()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The rank-one update equals the textbook formula for two correlated normals.
+    #[test]
+    fn a_measurement_moves_its_point_and_those_that_err_with_it() {
+        let mut belief = Belief { mean: vec![1.0, 2.0], covariance: vec![vec![0.04, 0.02], vec![0.02, 0.09]] };
+        belief.observe(0, 1.3, 0.1);
+        // gain 0.04/0.05 = 0.8 and 0.02/0.05 = 0.4 of a surprise of 0.3
+        assert!((belief.mean[0] - 1.24).abs() < 1e-12 && (belief.mean[1] - 2.12).abs() < 1e-12, "{:?}", belief.mean);
+        assert!((belief.covariance[0][0] - 0.008).abs() < 1e-12, "{:?}", belief.covariance);
+        assert!((belief.covariance[1][1] - 0.082).abs() < 1e-12, "{:?}", belief.covariance);
+        assert!((belief.deviation(0) - 0.008_f64.sqrt()).abs() < 1e-12);
+    }
+}

@@ -1,0 +1,142 @@
+//! Parameters of the discrepancy model, fitted to published runs.
+
+use std::sync::OnceLock;
+
+use serde::{Deserialize, Serialize};
+
+use super::traits::TRAITS;
+use crate::catalog::files::DISCREPANCY;
+
+/// Number of traits that enter linearly.
+const LINEAR: usize = TRAITS.len();
+
+/// Standard deviations of the coefficient of one trait.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraitSpread {
+    /// Name of the trait.
+    pub name: String,
+    /// Standard deviation across stacks.
+    pub across: f64,
+    /// Standard deviation across the problems of a stack.
+    pub within: f64,
+}
+
+/// Coefficients of a stack, as its published runs have narrowed them.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct StackCoefficients {
+    /// Name of the stack.
+    pub name: String,
+    /// Number of runs.
+    pub runs: u32,
+    /// Factor on the deviations of its problems: within, smooth and own.
+    pub scale: f64,
+    /// Mean of each coefficient.
+    pub mean: Vec<f64>,
+    /// Covariance of the coefficients, row by row.
+    pub covariance: Vec<Vec<f64>>,
+}
+
+/// Parameters of the discrepancy model, with their provenance.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct DiscrepancyTable {
+    /// Name as printed.
+    pub name: String,
+    /// Day of the fit.
+    pub date: String,
+    /// Key of the source of the runs.
+    pub source: String,
+    /// Fit of the constants that the runs were predicted with, each without its own fold.
+    pub fit: String,
+    /// Number of runs.
+    pub runs: u32,
+    /// Number of problems that they belong to.
+    pub problems: u32,
+    /// Standard deviation of the smooth deviation.
+    pub smooth: f64,
+    /// Length scale of the smooth deviation, in powers of two of a degree.
+    pub length: f64,
+    /// Number of doublings of the GPUs over which the deviations of a problem decorrelate to 1/e.
+    pub reach: f64,
+    /// Standard deviation that a plan shares with no other.
+    pub own: f64,
+    /// Share of the variance of the memory error that plans of one problem have in common.
+    pub memory_shared: f64,
+    /// Share of runs that fail although their predicted memory is at most half of the device's.
+    pub crashes: f64,
+    /// Spreads of the coefficients, in the order of [`TRAITS`].
+    pub traits: Vec<TraitSpread>,
+    /// Coefficients of stacks with published runs.
+    pub stacks: Vec<StackCoefficients>,
+}
+
+/// Parameters that every posterior uses.
+pub fn built_in() -> &'static DiscrepancyTable {
+    static TABLE: OnceLock<DiscrepancyTable> = OnceLock::new();
+    TABLE.get_or_init(|| toml::from_str(DISCREPANCY[0].1).expect("tests read the built-in parameters"))
+}
+
+impl DiscrepancyTable {
+    /// Mean and covariance of the coefficients of a stack; those of an unknown stack where no run of it is published.
+    pub fn coefficients(&self, stack: &str) -> (Vec<f64>, Vec<Vec<f64>>) {
+        let known = self.stacks.iter().find(|of| of.name == stack);
+        known.map_or_else(
+            || {
+                let variance =
+                    |row: usize, column: usize| if row == column { self.traits[row].across.powi(2) } else { 0.0 };
+                let covariance =
+                    (0..LINEAR).map(|row| (0..LINEAR).map(|column| variance(row, column)).collect()).collect();
+                (vec![0.0; LINEAR], covariance)
+            },
+            |of| (of.mean.clone(), of.covariance.clone()),
+        )
+    }
+
+    /// Factor on the deviations of a stack's problems; the median of all stacks where no run of it is published.
+    pub fn scale(&self, stack: &str) -> f64 {
+        let mut scales: Vec<f64> = self.stacks.iter().map(|of| of.scale).collect();
+        scales.sort_by(f64::total_cmp);
+        let known = self.stacks.iter().find(|of| of.name == stack).map(|of| of.scale);
+        known.or_else(|| scales.get(scales.len() / 2).copied()).unwrap_or(1.0)
+    }
+
+    /// Checks that every trait and every coefficient is there.
+    ///
+    /// # Errors
+    ///
+    /// A trait is missing or a number is not usable.
+    pub fn check(&self) -> Result<(), String> {
+        let named = self.traits.iter().map(|spread| spread.name.as_str()).eq(TRAITS);
+        let positive =
+            [self.smooth, self.length, self.reach, self.own].into_iter().all(|value| value > 0.0 && value.is_finite());
+        let shares = [self.memory_shared, self.crashes].into_iter().all(|share| (0.0..=1.0).contains(&share));
+        let whole = |of: &StackCoefficients| {
+            of.scale > 0.0
+                && of.mean.len() == LINEAR
+                && of.covariance.len() == LINEAR
+                && of.covariance.iter().all(|row| row.len() == LINEAR)
+        };
+        if !named {
+            return Err(format!("the traits must be {}", TRAITS.join(", ")));
+        }
+        if !positive || !shares {
+            return Err("scales must be above 0, shares between 0 and 1".into());
+        }
+        match self.stacks.iter().find(|of| !whole(of)) {
+            Some(of) => Err(format!("{}: {LINEAR} coefficients with their covariance are needed", of.name)),
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_built_in_table_is_whole() {
+        built_in().check().unwrap();
+    }
+}
