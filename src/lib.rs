@@ -49,6 +49,7 @@ pub mod files;
 pub mod question;
 pub mod report;
 pub mod sweep;
+pub mod tune;
 
 #[doc(no_inline)]
 pub use meshwright_engine::{
@@ -60,6 +61,8 @@ pub use meshwright_frameworks as frameworks;
 #[doc(no_inline)]
 pub use meshwright_frameworks::{emit, import, lint};
 #[doc(no_inline)]
-pub use meshwright_lab::{fit, least_squares, probe, runs, validate};
+pub use meshwright_lab::{fit, least_squares, probe, runs, tuning, validate};
 #[doc(no_inline)]
-pub use meshwright_planner::{advice, catalog, confidence, limits, placement, pools, refine, search, space};
+pub use meshwright_planner::{
+    advice, catalog, confidence, discrepancy, limits, placement, pools, refine, search, space,
+};

@@ -29,6 +29,7 @@ mod refined;
 mod runs;
 mod shell;
 mod sweep;
+mod tune;
 mod validate;
 mod verify;
 mod why_not;
@@ -80,6 +81,9 @@ enum Command {
     Import(import::Args),
     /// Write a plan as the files that a framework's launcher reads.
     Emit(emit::Args),
+    /// Time a few plans, learn from them, and stop when it is decided.
+    #[command(subcommand)]
+    Tune(tune::TuneCommand),
     /// Check a launch file against a cluster: legality, memory, traffic by link, faster plans.
     Lint(lint::Args),
     /// Predict published runs, one for each row of a CSV file.
@@ -166,6 +170,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Sweep(args) => sweep::run(&args),
         Command::Import(args) => import::run(&args),
         Command::Emit(args) => emit::run(&args),
+        Command::Tune(command) => tune::run(&command),
         Command::Lint(args) => lint::run(&args),
         Command::Predict(args) => predict::run(&args),
         Command::Runs(command) => runs::run(&command),

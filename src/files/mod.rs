@@ -45,7 +45,7 @@ pub enum FileError {
 }
 
 impl FileError {
-    fn unwritable(path: &Path, why: io::Error) -> Self {
+    pub(crate) fn unwritable(path: &Path, why: io::Error) -> Self {
         Self::Unwritable { path: path.display().to_string(), why }
     }
 }

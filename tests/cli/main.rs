@@ -16,3 +16,4 @@ mod outputs;
 mod page;
 mod questions;
 mod sweep;
+mod tune;

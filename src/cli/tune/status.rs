@@ -1,0 +1,199 @@
+//! `meshwright tune status`: what is believed of each plan, and whether further timing is worth it.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use super::FolderArgs;
+use crate::cli::format::OutputFormat;
+use crate::cli::{Outcome, output};
+use crate::report::{Sheet, json};
+use crate::tune::{Posterior, TrialStatus};
+use meshwright_engine::units::{percent, significant};
+
+/// Arguments of `tune status`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    folder: FolderArgs,
+    /// Number of plans to show.
+    #[arg(long, value_name = "K", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..))]
+    top: u32,
+    /// Output format.
+    #[arg(long, value_enum, default_value = "table")]
+    format: OutputFormat,
+}
+
+/// One plan of the document.
+#[derive(Serialize)]
+struct PlanDocument<'a> {
+    trial: u32,
+    id: Option<&'a str>,
+    plan: &'a str,
+    status: TrialStatus,
+    step_s: Option<f64>,
+    predicted_s: f64,
+    predicted_gib: f64,
+    median_s: f64,
+    p05_s: f64,
+    p95_s: f64,
+    best: f64,
+    runs: f64,
+    gain: f64,
+}
+
+/// JSON document of a study.
+#[derive(Serialize)]
+struct Document<'a> {
+    schema: u32,
+    tolerance: f64,
+    budget: u32,
+    trials_left: usize,
+    decided: bool,
+    leader: Option<u32>,
+    expected_loss: Option<f64>,
+    within_tolerance: Option<f64>,
+    next: Option<u32>,
+    plans: Vec<PlanDocument<'a>>,
+}
+
+fn document(posterior: &Posterior) -> Document<'_> {
+    let outlook = &posterior.outlook;
+    let number = |at: usize| posterior.trials()[at].trial;
+    let plan = |at: usize| {
+        let (trial, believed) = (&posterior.trials()[at], posterior.of(at));
+        PlanDocument {
+            trial: trial.trial,
+            id: trial.id.as_deref(),
+            plan: &trial.plan,
+            status: trial.status,
+            step_s: trial.step_s,
+            predicted_s: believed.predicted_s,
+            predicted_gib: believed.predicted_gib,
+            median_s: believed.median_s,
+            p05_s: believed.interval_s.0,
+            p95_s: believed.interval_s.1,
+            best: believed.prospect.best,
+            runs: believed.prospect.runs,
+            gain: believed.prospect.gain,
+        }
+    };
+    Document {
+        schema: json::SCHEMA,
+        tolerance: posterior.study().tolerance,
+        budget: posterior.study().budget,
+        trials_left: posterior.left(),
+        decided: posterior.is_decided(),
+        leader: outlook.leader.map(number),
+        expected_loss: outlook.leader.map(|_| outlook.loss),
+        within_tolerance: outlook.leader.map(|_| outlook.within),
+        next: posterior.batch(1).first().copied().map(number),
+        plans: posterior.ranked().into_iter().map(plan).collect(),
+    }
+}
+
+/// Settings of plans without those that all plans share, and the shared ones.
+fn settings(posterior: &Posterior) -> (Vec<String>, String) {
+    let plans: Vec<Vec<&str>> =
+        posterior.trials().iter().map(|trial| trial.plan.split_whitespace().collect()).collect();
+    let is_shared = |setting: &&str| plans.iter().all(|plan| plan.contains(setting));
+    let own = |plan: &Vec<&str>| {
+        let told = |setting: &&str| !is_shared(setting) && !["cp=1", "pp=1", "sp=on"].contains(setting);
+        plan.iter().copied().filter(told).collect::<Vec<&str>>().join(" ")
+    };
+    let shared: Vec<&str> =
+        plans.first().map(|plan| plan.iter().copied().filter(is_shared).collect()).unwrap_or_default();
+    (plans.iter().map(own).collect(), shared.join(" "))
+}
+
+fn sheet(posterior: &Posterior, top: usize) -> Sheet {
+    let columns = ["trial", "status", "measured", "believed s", "90 %", "predicted", "runs", "P(best)", "plan"];
+    let (plans, shared) = settings(posterior);
+    let title = if shared.is_empty() { String::new() } else { format!("all: {shared}") };
+    let mut sheet = Sheet::new(&title, &columns);
+    for at in posterior.ranked().into_iter().take(top) {
+        let (trial, believed) = (&posterior.trials()[at], posterior.of(at));
+        let (low, high) = believed.interval_s;
+        sheet.push([
+            trial.trial.to_string(),
+            trial.status.to_string(),
+            trial.step_s.map_or_else(String::new, significant),
+            significant(believed.median_s),
+            format!("{} to {}", significant(low), significant(high)),
+            significant(believed.predicted_s),
+            percent(believed.prospect.runs),
+            percent(believed.prospect.best),
+            plans[at].clone(),
+        ]);
+    }
+    sheet
+}
+
+/// Sentences on the best trial, on stopping, and on what comes next.
+fn sentences(posterior: &Posterior, dir: &str) -> Result<String> {
+    let outlook = &posterior.outlook;
+    let mut text = String::new();
+    let number = |at: usize| posterior.trials()[at].trial;
+    match outlook.leader {
+        Some(leader) => writeln!(
+            text,
+            "Best so far: trial {}. Stopping now loses {} in the mean; it is within {} of the fastest with {}.",
+            number(leader),
+            percent(outlook.loss),
+            percent(posterior.study().tolerance),
+            percent(outlook.within)
+        )?,
+        None => writeln!(text, "No trial has run yet.")?,
+    }
+    let waiting: Vec<String> = posterior
+        .trials()
+        .iter()
+        .filter(|trial| trial.status == TrialStatus::Waiting)
+        .map(|trial| trial.trial.to_string())
+        .collect();
+    if !waiting.is_empty() {
+        writeln!(text, "Waiting for the logs of trial {}.", waiting.join(", "))?;
+    }
+    let next = posterior.batch(1).first().copied();
+    match next {
+        _ if posterior.is_decided() => {
+            writeln!(
+                text,
+                "Decided: the next trial would gain less than the tolerance.\n\nmeshwright tune apply --dir {dir}"
+            )?;
+        }
+        Some(_) if posterior.left() == 0 => {
+            writeln!(text, "The budget is spent.\n\nmeshwright tune apply --dir {dir}")?;
+        }
+        Some(next) => {
+            let prospect = posterior.of(next).prospect;
+            let worth = match outlook.leader {
+                Some(_) => format!("timing it gains {} in the mean", percent(prospect.gain)),
+                None => format!("it is the best with {}", percent(prospect.best)),
+            };
+            writeln!(
+                text,
+                "Next: trial {}, for {worth}. {} trials are left.\n\nmeshwright tune next --dir {dir}",
+                number(next),
+                posterior.left()
+            )?;
+        }
+        None => writeln!(text, "No plan is left to try.")?,
+    }
+    Ok(text)
+}
+
+/// Runs the command.
+pub fn run(args: &Args) -> Result<Outcome> {
+    let posterior = args.folder.posterior()?;
+    if args.format == OutputFormat::Json {
+        output::print(&json::text(&document(&posterior))?)?;
+        return Ok(Outcome::Answered);
+    }
+    output::print(&output::sheets(&[sheet(&posterior, args.top as usize)], args.format)?)?;
+    if args.format == OutputFormat::Table {
+        output::print(&format!("\n{}", sentences(&posterior, &args.folder.dir.display().to_string())?))?;
+    }
+    Ok(Outcome::Answered)
+}
