@@ -78,16 +78,18 @@ def budget(
     return Budgets(json.loads(_native.budget(json.dumps(given(question)))))
 
 
-def emit(plan: Plan | Answer | Explanation, framework: str, *, refine: bool = False) -> LaunchFiles:
+def emit(
+    plan: Plan | Answer | Explanation, framework: str, *, refine: bool = False, steps: int | None = None
+) -> LaunchFiles:
     """Writes a plan as the files that a framework's launcher reads, as `meshwright emit` does.
 
-    `plan` is a plan of an answer, or an answer, whose recommended plan is taken. Raises `QuestionError` if the framework cannot
-    express the plan, with the reasons.
+    `plan` is a plan of an answer, or an answer, whose recommended plan is taken. `steps` writes a timing run of so many steps
+    on made-up data. Raises `QuestionError` if the framework cannot express the plan, with the reasons.
     """
     chosen = plan.recommended if isinstance(plan, Answer) else plan.prediction if isinstance(plan, Explanation) else plan
     if chosen is None or chosen._arguments is None:
         raise _native.QuestionError("there is no plan to write files for")
-    question = {"framework": framework, "problem": chosen._arguments, "plan": chosen.plan, "refine": refine}
+    question = {"framework": framework, "problem": chosen._arguments, "plan": chosen.plan, "refine": refine, "steps": steps}
     files, notes = _native.emit(json.dumps(question))
     return LaunchFiles(dict(files), tuple(notes))
 

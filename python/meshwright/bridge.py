@@ -18,7 +18,7 @@ __all__ = ["apply", "deepspeed"]
 
 Config = TypeVar("Config")
 
-KEPT = ("architecture", "to be edited")
+KEPT = ("architecture", "data, tokenizer, checkpoints")
 """Sections of an emitted recipe that a plan leaves to the recipe of the user: its model, its data, its learning rate."""
 
 
@@ -28,7 +28,7 @@ def apply(plan: Chosen, cfg: Config) -> Config:
     The settings are those of `emit(plan, "megatron-bridge")`; architecture, data, tokenizer and learning rate stay as they are.
     Returns `cfg`. Raises `QuestionError` if Megatron-Bridge cannot express the plan.
     """
-    [text] = emit(plan, "megatron-bridge").files.values()
+    text = emit(plan, "megatron-bridge").files["megatron_bridge.py"]
     imports = "\n".join(re.findall(r"^(?:import|from) .+$|^os\.environ.+$", text, re.MULTILINE))
     body = text[text.index("def config(") : text.index("    return cfg\n")]
     sections = re.findall(r"^    # (.+)\n((?:(?!    # ).*\n)*)", body, re.MULTILINE)
