@@ -55,6 +55,13 @@ impl Slurm {
         Self { variables: variables.into(), folder }
     }
 
+    /// Texts of all emitted files.
+    fn texts(&self) -> String {
+        let files =
+            std::fs::read_dir(&self.folder).unwrap().map(|entry| entry.unwrap().path()).filter(|path| path.is_file());
+        files.map(|path| std::fs::read_to_string(path).unwrap()).collect()
+    }
+
     fn emit(&self, framework: &str, more: &[&str]) {
         let out = self.folder.to_str().unwrap();
         let asked =
@@ -99,7 +106,8 @@ const FRAMEWORKS: [(&str, &str, &str); 6] = [
 fn jobs_launch_every_framework_on_both_nodes() {
     for (framework, plan, launched) in FRAMEWORKS {
         let mut slurm = Slurm::new(framework);
-        slurm.emit(framework, &["--plan", plan, "--steps", "20"]);
+        slurm.emit(framework, &["--plan", plan, "--steps", "4321"]);
+        assert!(slurm.texts().contains("4321"), "{framework} does not say how many steps it runs");
         let checkouts = [("MEGATRON_LM", "/m"), ("NANOTRON", "/n")];
         slurm.variables.extend(checkouts.map(|(name, value)| (name, value.to_owned())));
         let calls = slurm.launched("launch.sbatch");

@@ -87,6 +87,7 @@ fn script(request: &Request) -> EmittedFile {
         problem.model().name,
         problem.workload().seq_len
     )]);
+    text.comments(request.timing_duty().map(|duty| format!("  * {duty}")));
     if plan.layout.tp > 1 {
         text.comments(["  * load it with tp_plan=\"auto\" on the Accelerator's mesh"]);
     }

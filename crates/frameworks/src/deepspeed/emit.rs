@@ -95,6 +95,7 @@ fn script(request: &Request) -> EmittedFile {
     text.comments(["The JSON sets batch, sharding and formats. train.py, the model's own code, must:"]);
     let mut must =
         vec![format!("build {} and read sequences of {} tokens", problem.model().name, problem.workload().seq_len)];
+    must.extend(request.timing_duty());
     if pp > 1 {
         must.push(format!(
             "be a PipelineModule(num_stages={pp}, partition_method=\"uniform\") and call engine.train_batch()"

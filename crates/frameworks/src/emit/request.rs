@@ -36,6 +36,12 @@ impl<'a> Request<'a> {
         Evaluation { plan, ..*self.evaluation }
     }
 
+    /// Duty of the user's program in a timing run, for frameworks whose files do not set the number of steps.
+    pub(crate) fn timing_duty(&self) -> Option<String> {
+        self.steps
+            .map(|steps| format!("end after {steps} steps on made-up data, and save nothing: this is a timing run"))
+    }
+
     /// Decoder layers of each virtual stage, in model order.
     pub(crate) fn layers_of_chunks(&self) -> Vec<u32> {
         let plan = &self.evaluation.plan;
