@@ -5,7 +5,7 @@
 
 FOLDER holds clones of public repositories, one a folder; none is committed. Every YAML, TOML and JSON file, every shell script that
 launches training, and every Python file of configurations is a file to be read. What is read is compared with what a plain search
-of the file finds (PyYAML, regular expressions): degrees, batches, sequence, ZeRO stage, precision. A difference without an error is
+of the file finds (PyYAML, regular expressions): degrees, batches, sequence, ZeRO stage, where the search finds one value. A difference without an error is
 a wrong reading. Needs PyYAML.
 """
 import argparse, collections, concurrent.futures, json, os, re, subprocess, sys
