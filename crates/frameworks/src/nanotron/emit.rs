@@ -7,7 +7,7 @@ use crate::emit::header::lines;
 use crate::emit::language::{Shell, Yaml};
 use crate::emit::launcher::{distributed, environment, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
-use crate::emit::snippet::snippet;
+use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::plan::{Layout, Recompute};
@@ -23,7 +23,7 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
 /// Name of the YAML.
 const CONFIG: &str = "nanotron.yaml";
 
-/// Settings that a run needs beside the plan; to be edited.
+/// Checkpoints and data of a timing run; to be edited.
 const RUN: &str = "\
 # To be edited: data, checkpoints, tokenizer; without a dataset, tokens are made up.
 checkpoints:
@@ -36,8 +36,10 @@ data_stages:
 - name: training
   start_training_step: 1
   data:
-    dataset: null
-    num_loading_workers: 1
+    dataset: null";
+
+/// Settings of every run, between its data and its tokenizer.
+const SHARED: &str = "    num_loading_workers: 1
     seed: 42
 general:
   project: meshwright
@@ -49,14 +51,12 @@ logging:
   log_level: info
   log_level_replica: info
 tokenizer:
-  tokenizer_max_length: null
-  tokenizer_name_or_path: gpt2
-  tokenizer_revision: null";
+  tokenizer_max_length: null";
 
 /// Mark of what a training run needs and the user sets.
 const UNSET: &str = "TO_BE_SET";
 
-/// Settings of a training run, with marks in the place of what the user sets.
+/// Checkpoints and data of a training run, with marks in the place of what the user sets.
 const TRAINING: &str = "\
 # To be edited: all that says TO_BE_SET.
 checkpoints:
@@ -70,22 +70,7 @@ data_stages:
   start_training_step: 1
   data:
     dataset:
-      dataset_folder: TO_BE_SET
-    num_loading_workers: 1
-    seed: 42
-general:
-  project: meshwright
-  run: plan_%date_%jobid
-  seed: 42
-lighteval: null
-logging:
-  iteration_step_info_interval: 1
-  log_level: info
-  log_level_replica: info
-tokenizer:
-  tokenizer_max_length: null
-  tokenizer_name_or_path: TO_BE_SET
-  tokenizer_revision: null";
+      dataset_folder: TO_BE_SET";
 
 fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
@@ -125,7 +110,11 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     );
     text.fixed("    lr_decay_style: cosine\n    lr_decay_steps: 95\n    min_decay_lr: 1.0e-05");
     architecture(request, sizes, &mut text);
-    text.fixed(if request.steps.is_some() { RUN } else { TRAINING });
+    let is_timed = request.steps.is_some();
+    text.fixed(if is_timed { RUN } else { TRAINING });
+    text.fixed(SHARED);
+    let tokenizer = if is_timed { "gpt2" } else { UNSET };
+    text.line(snippet!("  tokenizer_name_or_path: {}\n  tokenizer_revision: null", Snippet::fixed(tokenizer)));
     text.into_file(CONFIG)
 }
 
