@@ -48,6 +48,8 @@ pub mod cli;
 pub mod files;
 pub mod question;
 pub mod report;
+#[cfg(feature = "cli")]
+pub mod serve;
 pub mod sweep;
 pub mod tune;
 

@@ -27,6 +27,7 @@ mod progress;
 mod ranges;
 mod refined;
 mod runs;
+mod serve;
 mod shell;
 mod sweep;
 mod tune;
@@ -117,6 +118,8 @@ enum Command {
     Stacks(catalogue::Args),
     /// Explain the keys of a plan and the terms of its prediction, with the settings of each framework.
     Glossary(glossary::Args),
+    /// Open the planner as a page in a browser of this machine: the same search, with controls to move.
+    Serve(serve::Args),
     /// Print a completion script.
     Completions(shell::Args),
     /// Print the manual page.
@@ -187,6 +190,7 @@ fn answer(command: Command) -> anyhow::Result<Outcome> {
         Command::Gpus(args) => catalogue::gpus(&args),
         Command::Stacks(args) => catalogue::stacks(&args),
         Command::Glossary(args) => glossary::run(&args),
+        Command::Serve(args) => match serve::run(&args)? {},
         Command::Completions(args) => shell::completions(&args),
         Command::Man => shell::man(),
     }

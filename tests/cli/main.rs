@@ -15,5 +15,6 @@ mod mutations;
 mod outputs;
 mod page;
 mod questions;
+mod serve;
 mod sweep;
 mod tune;

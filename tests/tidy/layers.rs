@@ -50,6 +50,7 @@ const LAYERS: &[&str] = &[
     "report",
     "question",
     "tune",
+    "serve",
     "cli",
     "web",
 ];

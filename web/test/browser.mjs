@@ -1,5 +1,8 @@
 // A built page in Chromium, from disk or from a server on this machine.
+import { spawn } from "node:child_process";
+import { once } from "node:events";
 import { createServer } from "node:http";
+import { createInterface } from "node:readline";
 import { readFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { chromium } from "playwright-core";
@@ -7,8 +10,9 @@ import { chromium } from "playwright-core";
 export const DIST = fileURLToPath(new URL("../dist", import.meta.url));
 const TYPES = { html: "text/html", js: "text/javascript", css: "text/css" };
 
-/** Serves the folder on a free port of 127.0.0.1. */
+/** Serves the folder on a free port of 127.0.0.1: by the program that MESHWRIGHT names, with its headers, else by Node. */
 export async function serve() {
+    if (process.env.MESHWRIGHT) return serveBy(process.env.MESHWRIGHT);
     const server = createServer(async ({ url }, response) => {
         const path = url === "/" ? "/index.html" : url.split("?")[0];
         try {
@@ -20,6 +24,12 @@ export async function serve() {
     });
     await new Promise((ready) => server.listen(0, "127.0.0.1", ready));
     return { address: `http://127.0.0.1:${server.address().port}/`, close: () => server.close() };
+}
+
+async function serveBy(program) {
+    const process = spawn(program, ["serve", "--port", "0", "--folder", DIST], { stdio: ["ignore", "pipe", "ignore"] });
+    const [address] = await once(createInterface(process.stdout), "line");
+    return { address, close: () => process.kill() };
 }
 
 export async function open(options = {}) {
