@@ -7,11 +7,13 @@ use anyhow::{Result, bail};
 use super::effort::{EffortArgs, EffortLimits};
 use super::files::{ForceArgs, check_free, write};
 use super::format::OutputFormat;
+use super::plan::html;
 use super::progress::Progress;
 use super::why_not::why_not;
 use super::{Outcome, output, pooled};
 use crate::question::{ExplainQuestion, Explanation, Subject};
-use crate::report::{explain, placed, svg, trace};
+use crate::report::html::{HtmlReport, code, figures, paragraph, plan_sections, step_drawing};
+use crate::report::{Sheet, answer, explain, placed, trace};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::Plan;
 use meshwright_planner::pools::Pooled;
@@ -34,6 +36,9 @@ pub struct Args {
     /// Write a drawing of the pipeline, its bubbles and the memory of each stage.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write a report: where the time goes, the memory of every rank, the pipeline.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     effort: EffortArgs,
     #[command(flatten)]
@@ -45,7 +50,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    check_free(args.trace.iter().chain(&args.svg), args.force.existing())?;
+    check_free(args.trace.iter().chain(&args.svg).chain(&args.html), args.force.existing())?;
     let asked = &args.asked;
     let problem = match output::noted(asked.problem.subject(None)?) {
         Subject::Cluster(problem) => *problem,
@@ -65,13 +70,15 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let explanation = Explanation::new(&problem, plan, asked.place);
     let Explanation { costs, plan, rejections, evaluation, footprints, placed } = &explanation;
+    let is_compared = args.format != OutputFormat::Json || args.html.is_some();
+    let compared: Vec<Sheet> = match (&args.why_not, evaluation) {
+        (Some(other), Some(winner)) if is_compared => why_not(costs, winner, other, &effort)?.into_iter().collect(),
+        _ => Vec::new(),
+    };
     let text = if args.format == OutputFormat::Json {
         explanation.document(asked)?
     } else {
-        let mut sheets = Vec::new();
-        if let (Some(other), Some(winner)) = (&args.why_not, evaluation) {
-            sheets.extend(why_not(costs, winner, other, &effort)?);
-        }
+        let mut sheets = compared.clone();
         if let Some(evaluation) = evaluation {
             sheets.push(explain::figures(&problem, evaluation));
             sheets.push(explain::waterfall(&problem, evaluation));
@@ -91,6 +98,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
         output::talk(&format!("--place: {why}"));
     }
     pictures(args, costs, plan)?;
+    if let Some(file) = &args.html {
+        write(file, &report(&explanation, &compared), args.force.existing())?;
+    }
     for rejection in rejections {
         output::talk(&format!("does not run: {rejection}"));
     }
@@ -101,11 +111,33 @@ pub fn run(args: &Args) -> Result<Outcome> {
     Ok(if rejections.is_empty() { Outcome::Answered } else { Outcome::NoPlan })
 }
 
+/// Report in HTML: the plan, what it is compared with, and its details.
+fn report(explanation: &Explanation, compared: &[Sheet]) -> String {
+    let Explanation { costs, plan, rejections, evaluation, footprints, placed } = explanation;
+    let problem = costs.problem;
+    let mut report = HtmlReport::new(html::title(problem), vec![problem.heading()]);
+    let words = paragraph(&answer::describe(plan)).with("class", "lead");
+    let large = evaluation.as_ref().map(|evaluation| figures(&html::large_figures(problem, evaluation)));
+    let line = code(&format!("--plan \"{plan}\""));
+    report.answer("The plan", [words].into_iter().chain(large).chain([line]));
+    if !rejections.is_empty() {
+        report.sheet(&explain::reasons(rejections));
+    }
+    for sheet in compared {
+        report.sheet(sheet);
+    }
+    plan_sections(&mut report, costs, evaluation.as_ref(), footprints);
+    if let Some(sheet) = placed::sheet(problem, placed, 0.0) {
+        report.sheet(&sheet);
+    }
+    report.text()
+}
+
 /// Runs the command on pools, which it cannot draw or compare.
 fn over_pools(args: &Args, pooled: &Pooled) -> Result<Outcome> {
-    if args.why_not.is_some() || args.asked.place || args.trace.is_some() || args.svg.is_some() {
+    if args.why_not.is_some() || args.asked.place || args.trace.is_some() || args.svg.is_some() || args.html.is_some() {
         bail!(
-            "--why-not, --place, --trace and --svg do not apply to pools of heterogeneous GPUs: name one pool's \
+            "--why-not, --place, --trace, --svg and --html do not apply to pools of heterogeneous GPUs: name one pool's \
             own cluster"
         );
     }
@@ -138,7 +170,7 @@ fn pictures(args: &Args, costs: &Costs, plan: &Plan) -> Result<()> {
         write(file, &trace::chrome(&timeline)?, existing)?;
     }
     if let Some(file) = &args.svg {
-        write(file, &svg::picture(costs.problem, &timeline), existing)?;
+        write(file, &step_drawing(costs.problem, &timeline), existing)?;
     }
     Ok(())
 }

@@ -2,11 +2,13 @@
 
 mod answer;
 mod hints;
+pub(super) mod html;
 mod none;
 
 use anyhow::Result;
 
 use super::effort::EffortLimits;
+use super::files::{check_free, write};
 use super::launch_files;
 use super::plan_args::Args;
 use super::progress::Progress;
@@ -52,6 +54,8 @@ fn solve(
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
+    let existing = Existing::from_force(args.force);
+    check_free(&args.html, existing)?;
     let written = args.emit.as_deref().map(question::framework).transpose()?;
     let question = args.question();
     let framework = args.plans.framework.as_deref().map_or(written, frameworks::named);
@@ -67,10 +71,16 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let answer = solve(&question, problem, framework, risk, &effort)?;
     effort.talk();
     if answer.is_empty() {
+        if args.html.is_some() {
+            output::talk("--html: no plan runs, so that there is nothing to report");
+        }
         return no_plan(&question, &answer, args.format);
     }
     let PlanAnswer { problem, options, found, refined, placed, .. } = &answer;
     output::print(&answer::text(args, &question, &answer)?)?;
+    if let Some(file) = &args.html {
+        write(file, &html::text(&answer), existing)?;
+    }
     talk_of_hosts(problem, found.best());
     if !found.proved {
         output::talk("least energy found, not proved optimal: too many layouts are nearly as fast");
@@ -86,7 +96,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
             let files = chosen.files(framework, problem, &args.problem.recipe_name(problem), None);
             let Some(mut files) = launch_files::told(files) else { return Ok(Outcome::NoPlan) };
             files.extend(hosts);
-            launch_files::written(folder, &files, Existing::from_force(args.force))?;
+            launch_files::written(folder, &files, existing)?;
             Ok(Outcome::Answered)
         }
         _ => Ok(Outcome::Answered),

@@ -20,6 +20,11 @@ pub struct Args {
     /// Output format.
     #[arg(long, value_enum, default_value = "table", help_heading = "Output")]
     pub(in crate::cli) format: OutputFormat,
+    /// Write the answer as a report in HTML
+    ///
+    /// One file, readable without a network and without scripts: plans, where time goes, memory, pipeline.
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    pub(in crate::cli) html: Option<PathBuf>,
     /// Framework whose files to write for the recommended plan
     ///
     /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron; with refined stages if those are faster. Without
@@ -30,7 +35,7 @@ pub struct Args {
     #[arg(long, value_name = "DIR", requires = "emit", help_heading = "Launch files")]
     pub(in crate::cli) out: Option<PathBuf>,
     /// Overwrite existing files.
-    #[arg(long, requires = "emit", help_heading = "Launch files")]
+    #[arg(long, help_heading = "Output")]
     pub(in crate::cli) force: bool,
 }
 

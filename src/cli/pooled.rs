@@ -123,6 +123,7 @@ fn refuse(args: &Args) -> Result<()> {
         ("--sensitivity", plans.sensitivity, "it changes a single cluster, but there are several pools"),
         ("--allow-idle", plans.allow_idle, "all GPUs of all pools are used; make a pool smaller instead"),
         ("--place", plans.place.place.is_some(), "hosts are listed pool by pool"),
+        ("--html", args.html.is_some(), "reports are of a single kind of GPU; --format markdown has the tables"),
     ];
     let chosen = "layers of stages on pools are always optimised, those of replicas never";
     let asked = asked

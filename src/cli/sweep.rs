@@ -16,7 +16,8 @@ use super::output::talk;
 use super::{Outcome, output};
 use crate::files::Existing;
 use crate::question::SweepAnswer;
-use crate::report::{Sheet, page, sweep as sheets, sweep_csv, table};
+use crate::report::html::{Beside, sweep_report};
+use crate::report::{Sheet, sweep as sheets, sweep_csv, table};
 use crate::sweep::record::Record;
 use crate::sweep::select::Selection;
 use crate::sweep::store::{self, Done, Expected, Store};
@@ -250,14 +251,14 @@ fn answer(
         crate::report::sweep_parquet::write(sweep, results, &parquet, *existing)?;
         #[cfg(not(feature = "parquet"))]
         drop(parquet);
-        let beside = page::Beside {
+        let beside = Beside {
             counts: (selection.all, selection.infeasible),
             break_even,
             marginals,
             tornado: tornado.as_ref().map(|(at, bars)| (*at, bars.as_slice())),
             fleet: answer.bought(),
         };
-        super::files::write(&html, &page::render(sweep, records, &beside)?, *existing)?;
+        super::files::write(&html, &sweep_report(sweep, records, &beside), *existing)?;
         talk(&format!("wrote {}, results.csv and page.html", results.display()));
     }
     let mut shown = front.clone();

@@ -9,12 +9,13 @@ use super::format::OutputFormat;
 use super::predict::RunsArgs;
 use super::{Outcome, output};
 use crate::question::validation;
-use crate::report::{scatter, validate as sheets};
+use crate::report::html::{HtmlReport, errors_figure, points_drawing, points_figure};
+use crate::report::{Sheet, validate as sheets};
 use meshwright_lab::runs::{self, Prediction, Row};
 use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::samples;
 use meshwright_lab::validate::sources::{self, SourceFits};
-use meshwright_lab::validate::{cross, score};
+use meshwright_lab::validate::{Report, cross, score};
 use meshwright_planner::catalog::{self, Overrides};
 
 /// Arguments of `validate`.
@@ -42,6 +43,9 @@ pub struct Args {
     /// SVG file for a plot of predicted against measured step times.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
+    /// Write the scores as a report, with the plot by source.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     force: ForceArgs,
     /// Output format.
@@ -51,7 +55,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    files::check_free(&args.svg, args.force.existing())?;
+    files::check_free(args.svg.iter().chain(&args.html), args.force.existing())?;
     let filters: Vec<Filter> = args
         .only
         .iter()
@@ -79,41 +83,25 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let report = score(&samples(&rows, &predictions), &filters, &witnesses);
     if let Some(path) = &args.svg {
-        files::write(path, &scatter::svg(&report.points), args.force.existing())?;
+        files::write(path, &points_drawing(&report.points), args.force.existing())?;
     }
     let fit = sets.fit().map_or("none", |fit| fit.name.as_str()).to_owned();
     let text = match args.format {
         OutputFormat::Json => validation(&fit, args.cross_validated, &args.only, &report)?,
         OutputFormat::Table | OutputFormat::Markdown | OutputFormat::Csv => {
-            let mut all = Vec::new();
-            if args.sources.is_some() {
-                all.push(sheets::by_source(&report));
-            }
-            all.push(sheets::time(&report));
-            if !report.memory.is_empty() {
-                all.push(sheets::memory(&report));
-            }
-            all.push(sheets::oom(&report));
-            all.push(sheets::too_large(&report));
-            if !report.choice.classes.is_empty() {
-                all.push(sheets::choice(&report));
-            }
-            if !report.order.is_empty() {
-                all.push(sheets::order(&report));
-            }
-            if !report.anomalies.is_empty() {
-                all.push(sheets::anomalies(&report));
-            }
-            if !report.unpredicted.is_empty() {
-                all.push(sheets::unpredicted(&report));
-            }
-            if !report.unmeasured.is_empty() {
-                all.push(sheets::unmeasured(&report));
-            }
-            all.push(sheets::worst(&report, args.worst));
-            output::sheets(&all, args.format)?
+            output::sheets(&scores(args, &report), args.format)?
         }
     };
+    if let Some(path) = &args.html {
+        let lead = format!("{} runs selected, {} timed and predicted; fit: {fit}", report.runs, report.points.len());
+        let mut page = HtmlReport::new("Predictions against measured runs", vec![lead]);
+        page.answer("Predicted against measured", [points_figure(&report.points)]);
+        page.section("Errors by source", [errors_figure(&report.points)]);
+        for sheet in scores(args, &report) {
+            page.sheet(&sheet);
+        }
+        files::write(path, &page.text(), args.force.existing())?;
+    }
     output::print(&text)?;
     if let Some(first) = report.unmeasured.first() {
         let line = first.line.map_or_else(String::new, |line| format!("line {line}, "));
@@ -132,6 +120,27 @@ pub fn run(args: &Args) -> Result<Outcome> {
         report.points.len()
     ));
     Ok(Outcome::Answered)
+}
+
+/// Tables of the scores, without those that have nothing to say.
+fn scores(args: &Args, report: &Report) -> Vec<Sheet> {
+    let table = |is_shown: bool, sheet: fn(&Report) -> Sheet| is_shown.then(|| sheet(report));
+    [
+        table(args.sources.is_some(), sheets::by_source),
+        table(true, sheets::time),
+        table(!report.memory.is_empty(), sheets::memory),
+        table(true, sheets::oom),
+        table(true, sheets::too_large),
+        table(!report.choice.classes.is_empty(), sheets::choice),
+        table(!report.order.is_empty(), sheets::order),
+        table(!report.anomalies.is_empty(), sheets::anomalies),
+        table(!report.unpredicted.is_empty(), sheets::unpredicted),
+        table(!report.unmeasured.is_empty(), sheets::unmeasured),
+        Some(sheets::worst(report, args.worst)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 /// Rows whose source the file of constants has, with their predictions.

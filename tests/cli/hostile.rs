@@ -86,11 +86,10 @@ fn a_sweep_named_as_a_comment_keeps_its_page() {
     assert_eq!(made.status.code(), Some(0), "{}", text(&made.stderr));
     assert!(!text(&made.stdout).contains('<'), "{}", text(&made.stdout));
     let page = std::fs::read_to_string(out.join("page.html")).unwrap();
-    let template = std::fs::read_to_string(repository("src/report/page.html")).unwrap();
     for tag in ["<script", "</script", "<!--"] {
-        assert_eq!(page.matches(tag).count(), template.matches(tag).count(), "{tag}");
+        assert!(!page.contains(tag), "{tag}");
     }
-    assert!(page.contains("\\u003c!--\\u003cscript\\u003e"), "the name is there");
+    assert!(page.contains("&lt;!--&lt;script&gt;"), "the name is there");
 }
 
 #[test]

@@ -13,8 +13,9 @@ mod interrupted;
 mod measure;
 mod mutations;
 mod outputs;
-mod page;
+
 mod questions;
+mod reports;
 mod serve;
 mod sweep;
 mod tune;

@@ -34,10 +34,13 @@ fn no_command_replaces_a_file_without_force() {
     assert_eq!(run(&folder, &samples).status.code(), Some(0));
     let host = measure::host("outputs-host");
     let host = host.to_str().unwrap();
-    let commands: [&[&str]; 6] = [
+    let commands: [&[&str]; 9] = [
         &[&PLAN[..], &["--svg", "out"]].concat(),
         &[&PLAN[..], &["--trace", "out"]].concat(),
+        &[&PLAN[..], &["--html", "out"]].concat(),
+        &["plan", "llama3-8b", "dgx-h100-8", "--html", "out"],
         &["validate", "--runs", &runs, "--svg", "out"],
+        &["validate", "--runs", &runs, "--html", "out"],
         &["runs", "from-log", &log, "--out", "out"],
         &["calibrate", "samples.toml", "--out", "out"],
         &["measure", "--write-cluster", "out", "--gpu", "h100-sxm", "--root", host],

@@ -98,6 +98,8 @@ fn ratio(part: usize, whole: usize) -> f64 {
 pub struct ScoredPoint {
     /// Name of the run.
     pub id: String,
+    /// Source of the run.
+    pub set: String,
     /// Whether the model routes tokens to experts.
     pub moe: bool,
     /// Measured step time in seconds.
@@ -303,6 +305,7 @@ fn points(ran: &[PredictedRun]) -> Vec<ScoredPoint> {
             let pair = time_pair(sample)?;
             Some(ScoredPoint {
                 id: sample.prediction.id.clone(),
+                set: sample.set().to_owned(),
                 moe: sample.is_moe(),
                 measured_s: pair.measured,
                 predicted_s: pair.predicted,
