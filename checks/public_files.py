@@ -20,6 +20,7 @@ KEYS = {
     "pp": ["pipeline_model_parallel_size", "pipeline_parallel_degree", "pp_size", "pipe_parallel_size"],
     "cp": ["context_parallel_size", "context_parallel_degree", "cp_size"],
     "ep": ["expert_model_parallel_size", "expert_parallel_degree", "moe_expert_parallel_size"],
+    "vpp": ["virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"],
     "mbs": ["micro_batch_size", "train_micro_batch_size_per_gpu"],
     "batch": ["global_batch_size", "train_batch_size"],
     "seq": ["seq_length", "encoder_seq_length"],
@@ -88,6 +89,8 @@ def expected(path, function):
         for name, value in re.findall(r"\.(\w+)\s*=\s*([\d_]+)\s*(?:#.*)?$", body, re.M):
             if name in names:
                 found[names[name]].add(number(value))
+        if "pipeline_model_parallel_layout" in body or "pipeline_layout" in body:
+            found.pop("vpp", None)  # the layout decides how many stages there are
     else:
         for name, value in re.findall(r"--([a-z][\w-]+)[ =]([\d]+)(?=\s)", re.sub(r"(?m)^\s*#.*$", "", text)):
             name = name.replace("-", "_")
@@ -98,7 +101,7 @@ def expected(path, function):
 
 def plan_of(document):
     words = dict(word.split("=", 1) for word in document["plan_text"].split() if "=" in word)
-    got = {key: number(words.get(key, 1)) for key in ("tp", "cp", "pp", "ep", "mbs", "zero")}
+    got = {key: number(words.get(key, 1)) for key in ("tp", "cp", "pp", "vpp", "ep", "mbs", "zero")}
     got["batch"], got["seq"] = document["work"]["global_batch"], document["work"]["seq_len"]
     return got
 

@@ -1,19 +1,18 @@
 //! The configurations of DeepSpeed, torchtitan, Accelerate, nanotron, NeMo and Bridge, alone and behind a launcher.
 
 use meshwright::frameworks;
-use meshwright::gpu::Format;
 use meshwright::import::{self, Context, FileKind, ImportError, Imported, Severity};
 use meshwright::model::{Ffn, Model};
-use meshwright::plan::{CpKind, Recompute, ZeroStage};
+use meshwright::plan::{Recompute, ZeroStage};
 use meshwright::schedule::Schedule;
 use meshwright::stack::Family;
 use meshwright::workload::Recipe;
 
-fn read(text: &str, kind: FileKind) -> Imported {
+pub fn read(text: &str, kind: FileKind) -> Imported {
     import::read(text, kind, &Context::alone("file")).unwrap_or_else(|error| panic!("{error}"))
 }
 
-fn refused(text: &str, kind: FileKind) -> ImportError {
+pub fn refused(text: &str, kind: FileKind) -> ImportError {
     import::read(text, kind, &Context::alone("file")).err().unwrap_or_else(|| panic!("read: {text}"))
 }
 
@@ -194,44 +193,6 @@ fn torchtitan_pipelines_have_their_names() {
     assert!(other.findings.iter().any(|finding| finding.rule == "not-read"));
 }
 
-/// A recipe as Megatron-Bridge's performance recipes are written: it inherits from another file.
-const RECIPE: &str = "
-from megatron.bridge.recipes.llama import llama3_70b_pretrain_config
-
-def llama3_70b_pretrain_64gpu_config() -> ConfigContainer:
-    cfg = llama3_70b_pretrain_config()
-    cfg.mixed_precision = _perf_precision('fp8_mx')
-    cfg.model.tensor_model_parallel_size = 2
-    cfg.model.pipeline_model_parallel_size = 4
-    cfg.model.virtual_pipeline_model_parallel_size = 5
-    cfg.model.sequence_parallel = True
-    cfg.model.cp_comm_type = 'a2a'
-    cfg.model.context_parallel_size = 2
-    cfg.train.global_batch_size = 128
-    cfg.train.micro_batch_size = 1
-    cfg.ddp.use_distributed_optimizer = True
-    return cfg
-";
-
-#[test]
-fn python_recipes_are_followed() {
-    let name = "llama3_70b_pretrain_64gpu_config".to_owned();
-    let context = Context { arguments: &[name], ..Context::alone("recipe.py") };
-    assert_eq!(import::kind_of("recipe.py", RECIPE), Ok(FileKind::Of(&frameworks::MEGATRON_BRIDGE)));
-    let recipe = import::read(RECIPE, FileKind::Of(&frameworks::MEGATRON_BRIDGE), &context).unwrap();
-    assert_eq!(recipe.model.as_ref().and_then(import::known::name_of), Some("llama3-70b"));
-    let plan =
-        "tp=2 cp=2 pp=4 dp=4 sp=on cp-kind=a2a schedule=interleaved vpp=5 split=even zero=1 mbs=1 recompute=none";
-    assert_eq!(recipe.on(64).to_string(), plan);
-    assert_eq!((recipe.work.global_batch, recipe.work.format), (Some(128), Format::Mxfp8));
-    let unknown = Context { arguments: &["llama3_70b_pretrain".to_owned()], ..Context::alone("recipe.py") };
-    let error = import::read(RECIPE, FileKind::Of(&frameworks::MEGATRON_BRIDGE), &unknown).unwrap_err();
-    assert!(error.why.contains("llama3_70b_pretrain") && !error.expected.is_empty(), "{error}");
-    let broken = import::read("cfg = (1,\n", FileKind::Of(&frameworks::MEGATRON_BRIDGE), &Context::alone("recipe.py"))
-        .unwrap_err();
-    assert_eq!((broken.line, broken.why.as_str()), (1, "`(` is never closed"));
-}
-
 const REGISTRY: &str = "
 from torchtitan.models.llama3 import model_registry
 
@@ -387,39 +348,6 @@ fn nanotrons_first_experts_are_as_wide_as_its_mlp() {
 }
 
 #[test]
-fn nemo_and_bridge_are_other_spellings() {
-    let nemo = "trainer:\n  num_nodes: 4\n  devices: 8\n  precision: bf16\nmodel:\n  micro_batch_size: 1\n  global_batch_size: 128\n  \
-                encoder_seq_length: 4096\n  max_position_embeddings: 4096\n  num_layers: 32\n  hidden_size: 4096\n  \
-                ffn_hidden_size: 14336\n  num_attention_heads: 32\n  num_query_groups: 8\n  tensor_model_parallel_size: 4\n  \
-                pipeline_model_parallel_size: 2\n  virtual_pipeline_model_parallel_size: 4\n  sequence_parallel: true\n  \
-                normalization: rmsnorm\n  activation: fast-swiglu\n  bias: false\n  position_embedding_type: rope\n  \
-                share_embeddings_and_output_weights: false\n  hidden_dropout: 0.0\n  attention_dropout: 0.0\n  \
-                activations_checkpoint_granularity: selective\n  overlap_p2p_comm: true\n  optim:\n    name: distributed_fused_adam\n";
-    let imported = read(nemo, FileKind::Of(&frameworks::MEGATRON_BRIDGE));
-    assert_eq!(imported.model.as_ref().map(|model| model.name.as_str()), Some("Llama 3 8B"), "{:?}", imported.findings);
-    assert_eq!((imported.world, imported.plan.layout.dp), (Some(32), 4));
-    assert_eq!(
-        (imported.plan.schedule, imported.plan.zero),
-        (Schedule::Interleaved { virtual_stages: 4 }, ZeroStage::One)
-    );
-    let script = "torchrun --nproc_per_node=8 --nnodes=2 run_recipe.py --recipe llama3_8b_pretrain_config \
-                  model.tensor_model_parallel_size=2 model.context_parallel_size=2 train.global_batch_size=64 \
-                  train.micro_batch_size=1 model.seq_length=8192 +mixed_precision=bf16_with_mxfp8_mixed \
-                  model.cp_comm_type=a2a ddp.use_distributed_optimizer=true ddp.overlap_grad_reduce=true";
-    let bridge = import::read(script, FileKind::Script, &Context::alone("run.sh")).unwrap();
-    assert_eq!(bridge.model.as_ref().and_then(import::known::name_of), Some("llama3-8b"));
-    assert_eq!((bridge.plan.layout.tp, bridge.plan.layout.cp, bridge.plan.layout.dp), (2, 2, 4));
-    assert_eq!((bridge.plan.cp_kind, bridge.work.format.to_string().as_str()), (CpKind::AllToAll, "mxfp8"));
-    let recipe = "MODEL_ARGS:\n  --num-layers: 12\n  --hidden-size: 512\n  --num-attention-heads: 8\n  --bf16: true\n  --swiglu: false\n  \
-                  --recompute-modules: \"[layernorm]\"\n  --recompute-granularity: selective\n  --seq-length: 1024\n  \
-                  --micro-batch-size: 4\n  --vocab-size: 1000\n  --max-position-embeddings: 1024\n";
-    let own = read(recipe, FileKind::Of(&frameworks::MEGATRON_BRIDGE));
-    assert_eq!(own.model.as_ref().map(|model| (model.layers(), model.hidden)), Some((12, 512)));
-    assert_eq!((own.plan.micro_batch, own.work.seq_len), (4, Some(1024)));
-    assert!(refused("a: 1\n", FileKind::Of(&frameworks::MEGATRON_BRIDGE)).to_string().contains("MODEL_ARGS"));
-}
-
-#[test]
 fn files_are_known_by_name_and_text() {
     for (name, text, kind) in [
         ("x.sh", "torchrun", FileKind::Script),
@@ -462,103 +390,4 @@ proptest::proptest! {
 
 fn cut_at(text: &str, at: usize) -> String {
     text.chars().take(at).collect()
-}
-
-/// FlagScale: the model under `model`, degrees and formats under `system`, the vocabulary with the tokenizer.
-#[test]
-fn flagscale_has_its_degrees_under_system() {
-    let text = "\
-system:
-  tensor_model_parallel_size: 2
-  pipeline_model_parallel_size: 4
-  sequence_parallel: true
-  use_distributed_optimizer: true
-  precision:
-    bf16: true
-  logging:
-    log_interval: 1
-model:
-  num_layers: 32
-  hidden_size: 4096
-  num_attention_heads: 32
-  seq_length: 4096
-  max_position_embeddings: 4096
-  micro_batch_size: 1
-  global_batch_size: 64
-data:
-  tokenizer:
-    vocab_size: 100008
-";
-    let read = import::read(text, import::kind_of("train.yaml", text).unwrap(), &Context::alone("train.yaml")).unwrap();
-    let plan = read.on(64).to_string();
-    assert!(plan.starts_with("tp=2 cp=1 pp=4 dp=8 sp=on") && plan.contains("zero=1"), "{plan}");
-    assert_eq!(read.model.as_ref().unwrap().vocab, 100_008);
-    assert!(!read.without_effect.iter().any(|key| key.contains("parallel")), "{:?}", read.without_effect);
-}
-
-const NEOX: &str = r#"{
-  "pipe_parallel_size": 4,
-  "model_parallel_size": 2,
-  "num_layers": 44,
-  "hidden_size": 6144,
-  "num_attention_heads": 64,
-  "seq_length": 2048,
-  "max_position_embeddings": 2048,
-  "pos_emb": "rotary",
-  "no_weight_tying": true,
-  "zero_optimization": { "stage": 1, "overlap_comm": True, },
-  "train_micro_batch_size_per_gpu": 4,
-  "gradient_accumulation_steps": 32,
-  "checkpoint_activations": true,
-  "fp16": { "enabled": true },
-  "tokenizer_type": "HFTokenizer",
-  "gradient_clipping": 1.0,
-}"#;
-
-#[test]
-fn gpt_neox_is_read_as_itself() {
-    let kind = import::kind_of("20B.yml", NEOX).unwrap();
-    assert!(matches!(kind, FileKind::Foreign(_)), "{kind:?}");
-    let imported = read(NEOX, kind);
-    assert_eq!((imported.kind, imported.family), ("gpt-neox", Family::MegatronDeepspeed));
-    let plan = imported.on(96);
-    assert_eq!((plan.layout.tp, plan.layout.pp, plan.layout.dp, plan.micro_batch), (2, 4, 12, 4));
-    assert_eq!((plan.zero, plan.recompute), (ZeroStage::One, Recompute::Full));
-    assert_eq!(imported.batch_on(96), 1536, "as the model was trained on 96 GPUs: 3.15 M tokens of 2048");
-    let model = imported.model.as_ref().unwrap();
-    assert_eq!((model.layers(), model.vocab, model.tied_embeddings), (44, 50_432, false));
-    // The published count of GPT-NeoX-20B is 20,554,567,680 parameters (tests/hf/params.csv).
-    assert_eq!(model.parameters().total, 20_554_567_680);
-    assert!(imported.findings.iter().all(|finding| finding.level != Severity::Error), "{:?}", imported.findings);
-    assert!(imported.without_effect.contains(&"gradient_clipping".to_owned()));
-}
-
-#[test]
-fn gpt_neox_has_gated_widths_and_dashes() {
-    let llama = "pipe-parallel-size: 0\nmodel-parallel-size: 1\nnum-layers: 32\nhidden-size: 4096\nnum-attention-heads: 32\n\
-                 seq-length: 4096\npos-emb: rotary\nintermediate-size: 32768\nactivation: swiglu\nnorm: rmsnorm\nprecision: bfloat16\n\
-                 use-bias-in-attn-linear: false\nuse-bias-in-mlp: false\nno-weight-tying: true\ntokenizer-type: SPMTokenizer\n\
-                 make-vocab-size-divisible-by: 1\ntrain-batch-size: 64\nnum-nodes: 2\nnum-gpus: 8\n";
-    let imported = read(llama, import::kind_of("7B.yml", llama).unwrap());
-    let model = imported.model.as_ref().unwrap();
-    assert_eq!(model.name, "Llama 2 7B");
-    assert_eq!((imported.world, imported.plan.layout.dp, imported.plan.micro_batch), (Some(16), 16, 4));
-    assert_eq!(imported.work.global_batch, Some(64));
-    let part = "data_path: data/x\nvocab_file: data/v.json\n";
-    assert!(refused(part, import::kind_of("local_setup.yml", part).unwrap()).why.contains("part of a GPT-NeoX"));
-    let mamba = llama.replace("precision", "attention-config: [[[\"mamba\"], 32]]\nprecision");
-    assert!(refused(&mamba, import::kind_of("m.yml", &mamba).unwrap()).why.contains("`mamba`"));
-}
-
-#[test]
-fn gpt_neox_files_are_read_together() {
-    let files = |name: &str| match name {
-        "configs/20B.yml" => Some(NEOX.to_owned()),
-        "configs/cluster.yml" => Some("num_nodes: 12\nnum_gpus: 8\n".to_owned()),
-        _ => None,
-    };
-    let context = Context { files: &files, ..Context::alone("run.sh") };
-    let script = "python ./deepy.py train.py -d configs 20B.yml cluster.yml";
-    let imported = import::read(script, FileKind::Script, &context).unwrap();
-    assert_eq!((imported.world, imported.plan.layout.dp, imported.work.global_batch), (Some(96), 12, Some(1536)));
 }

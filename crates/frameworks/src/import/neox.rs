@@ -128,7 +128,7 @@ impl Neox<'_> {
 }
 
 fn settle(document: &Document, launched: &Launched, file: &str) -> Result<Imported, ImportError> {
-    let mut neox = Neox { document, list: Arguments::default(), file };
+    let mut neox = Neox { document, list: Arguments::empty(true), file };
     for (key, flag) in WORDS {
         if let Some(word) = neox.word(key) {
             neox.set(key, flag, &word);

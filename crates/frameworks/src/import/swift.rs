@@ -35,7 +35,7 @@ pub(crate) fn world(ran: &Ran) -> (Option<u32>, Option<u32>) {
 
 /// Settles `megatron sft` and its relatives.
 pub(crate) fn settle(launch: &Launch, launched: &Launched, context: &Context) -> Imported {
-    let mut list = Arguments::default();
+    let mut list = Arguments::empty(true);
     let mut words = launch.arguments.as_slice();
     let place = |word: &Text| Place { file: context.file.to_owned(), line: word.line().unwrap_or(launch.line).max(1) };
     let mut launched = Launched { open: true, ..launched.clone() };

@@ -73,6 +73,7 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
         let wanted = context.configuration();
         let mut document = python::parse(text, wanted, context)?;
         complete(&mut document);
+        complete_overlaps(&mut document);
         let of_hub = document.peek("model.0").map(str::to_owned);
         let named = of_hub.as_deref().or(wanted).filter(|_| !document.has("model.num_layers"));
         let model = named.and_then(if of_hub.is_some() { known::of_hub } else { known::of_recipe });
@@ -115,6 +116,23 @@ const COMMON: &[(&str, &str)] = &[
     ("ddp.grad_reduce_in_fp32", "true"),
 ];
 
+/// Sets the overlaps that a `CommOverlapConfig` turns on with more than one replica, where it does not say otherwise.
+///
+/// Source: [megatron-bridge] `training/comm_overlap.py` (`_get_optimizer_overlap_cfgs`), release 0.6.2.
+fn complete_overlaps(document: &mut Document) {
+    let sharded = ["ddp", "optimizer"].iter().any(|section| {
+        document.peek(&format!("{section}.use_distributed_optimizer")).is_some_and(|value| value == "True")
+    });
+    if !sharded || !document.has(&format!("comm_overlap.{CALLED}")) {
+        return;
+    }
+    let line = document.place("comm_overlap").map_or(1, |place| place.line);
+    for key in ["overlap_grad_reduce", "overlap_param_gather"] {
+        let own = document.peek(&format!("comm_overlap.{key}")).filter(|value| *value != "None").map(str::to_owned);
+        document.put(&format!("ddp.{key}"), own.as_deref().unwrap_or("True"), line);
+    }
+}
+
 /// Sets what a recipe's base sets and the recipe does not; the base is then read, and no finding of another module.
 fn complete(document: &mut Document) {
     let Some(called) = document.peek(CALLED).map(str::to_owned) else { return };
@@ -141,7 +159,8 @@ pub(crate) fn settle(document: &Document, launched: &mut Launched) -> Imported {
 
 /// The arguments that a document means, and what it says of its launch.
 pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Arguments {
-    let mut list = Arguments::default();
+    // Megatron's own arguments pass its parser; the fields of configurations do not.
+    let mut list = Arguments::empty(document.has("MODEL_ARGS"));
     for key in document.keys("MODEL_ARGS") {
         let path = format!("MODEL_ARGS.{key}");
         let words = document.words(&path).join(" ");
@@ -225,7 +244,10 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
         return;
     }
     let section = path.strip_suffix(key).unwrap_or_default();
-    let beside = |other: &str| document.has(&format!("{section}{other}"));
+    let beside = |other: &str| {
+        let path = format!("{section}{other}");
+        document.peek(&path).is_some_and(|word| word != "None") || document.count(&path).is_some()
+    };
     match (key, word.to_ascii_lowercase().as_str()) {
         ("gated_linear_unit", "true") => return list.add("--swiglu", Vec::new(), place),
         ("activation", word) => {
@@ -239,6 +261,21 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
         }
         // The layout has as many stages.
         ("virtual_pipeline_model_parallel_size", _) if beside("pipeline_model_parallel_layout") => return,
+        // Bridge turns it off there, with a message ([megatron-bridge] `training/comm_overlap.py`).
+        ("tp_comm_overlap", "true")
+            if section == "comm_overlap."
+                && (document.switch("model.sequence_parallel") != Some(true)
+                    || document.size("model.tensor_model_parallel_size").unwrap_or(1) < 2) =>
+        {
+            return list.without_effect.push(path.to_owned());
+        }
+        // Those of the training count: a dataset has them for what it makes.
+        ("global_batch_size" | "micro_batch_size", _)
+            if section == "dataset." && document.has(&format!("train.{key}")) =>
+        {
+            return;
+        }
+        ("fp4", "e2m1") => return list.add("--fp4-format", vec![Text::on("e2m1", place.line)], place),
         ("grad_sync_dtype", "bf16") | ("grad_reduce_in_fp32", "false") => {
             if !list.says("--grad-reduce-in-bf16", "true") {
                 list.add("--grad-reduce-in-bf16", Vec::new(), place);
@@ -293,9 +330,12 @@ fn given(list: &mut Arguments, document: &Document, path: &str, flag: &str, word
 
 /// `mixed_precision: bf16_with_mxfp8_mixed`, `trainer.precision: bf16`.
 fn precision(list: &mut Arguments, document: &Document) {
+    let called = format!("mixed_precision.{CALLED}");
+    let is_recipe = |path: &&str| document.peek(path).is_some_and(|name| name.ends_with("_mixed"));
     let path = ["mixed_precision.0", "mixed_precision", "trainer.precision"]
         .into_iter()
-        .find(|path| document.has(path) && document.keys(path).is_empty());
+        .find(|path| document.has(path) && document.keys(path).is_empty())
+        .or_else(|| Some(called.as_str()).filter(is_recipe));
     let Some((path, name)) = path.and_then(|path| Some((path, document.word(path)?))) else { return };
     let place = document.place(path).unwrap_or_default_place();
     let word = |text: &str| vec![Text::on(text, place.line)];
@@ -312,7 +352,8 @@ fn precision(list: &mut Arguments, document: &Document) {
     } else {
         None
     };
-    if let Some(recipe) = eight {
+    // What is set in the recipe that the function gives counts more than the function's name.
+    if let Some(recipe) = eight.filter(|_| !document.has("mixed_precision.fp8_recipe")) {
         list.add("--fp8-format", word("hybrid"), place.clone());
         list.add("--fp8-recipe", word(recipe), place.clone());
     }

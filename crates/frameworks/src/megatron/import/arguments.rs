@@ -25,6 +25,8 @@ const FORMER: &[(&str, &str)] = &[("--moe-token-dispatcher-type", "alltoall_seq"
 #[derive(Clone, Debug, Default)]
 pub struct Arguments {
     given: Vec<Given>,
+    /// Whether Megatron's own parser reads them, and its `validate_args` judges them.
+    pub by_parser: bool,
     /// Findings on the list.
     pub findings: Vec<Finding>,
     /// Flags that no known release has.
@@ -40,9 +42,14 @@ fn is_flag(word: &str) -> bool {
 }
 
 impl Arguments {
+    /// An empty list, which Megatron's own parser reads or does not.
+    pub fn empty(by_parser: bool) -> Self {
+        Self { by_parser, ..Self::default() }
+    }
+
     /// Reads the words after the program's name.
     pub fn read(words: &[Text], file: &str) -> Self {
-        let mut list = Self::default();
+        let mut list = Self::empty(true);
         let mut at = 0;
         while let Some(word) = words.get(at) {
             let place = Place { file: file.to_owned(), line: word.line().unwrap_or(1).max(1) };
@@ -96,7 +103,12 @@ impl Arguments {
             };
             if let Some(wrong) = values.iter().find(|word| !known(word) && !word.plain().is_empty()) {
                 let message = format!("`{flag} {}` is none that any release takes", readable(&wrong.plain()));
-                let finding = Finding::error("unknown-value", message).at(&place);
+                let finding = if self.by_parser {
+                    Finding::error("unknown-value", message)
+                } else {
+                    Finding::warning("unknown-value", message)
+                };
+                let finding = finding.at(&place);
                 self.findings.push(finding.expected(format!("one of: {}", choices.join(", "))));
             }
             if let Some(word) = values.iter().find(|word| former(word)) {

@@ -7,24 +7,31 @@ use super::arguments::Arguments;
 use crate::import::finding::Finding;
 use meshwright_engine::plan::Plan;
 
-/// Flags that want another flag: `(flag, any of these, why)`.
-const WANTED: &[(&str, &[&str], &str)] = &[
-    (
-        "--overlap-param-gather",
-        &["--use-distributed-optimizer", "--use-megatron-fsdp"],
-        "it gathers what the distributed optimizer or Megatron FSDP has sharded",
-    ),
+/// A flag, any of the flags that it wants, and why.
+type Wanted = (&'static str, &'static [&'static str], &'static str);
+
+/// Flags that `validate_args` of Megatron's own programs refuses without another.
+const WANTED_BY_PARSER: &[Wanted] = &[
     ("--overlap-param-gather", &["--overlap-grad-reduce"], "Megatron asserts both"),
-    ("--overlap-param-gather-with-optimizer-step", &["--overlap-param-gather"], "Megatron asserts both"),
+    ("--tp-comm-overlap", &["--sequence-parallel"], "Megatron asserts both"),
     (
         "--fp8-param-gather",
         &["--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2"],
         "FP8 weights are gathered by a sharded optimizer",
     ),
+];
+
+/// Flags that want another flag.
+const WANTED: &[Wanted] = &[
+    (
+        "--overlap-param-gather",
+        &["--use-distributed-optimizer", "--use-megatron-fsdp"],
+        "it gathers what the distributed optimizer or Megatron FSDP has sharded",
+    ),
+    ("--overlap-param-gather-with-optimizer-step", &["--overlap-param-gather"], "Megatron asserts both"),
     ("--fp8-param-gather", &["--fp8-format"], "FP8 weights need FP8 products"),
     ("--fp4-param-gather", &["--fp4-format"], "FP4 weights need FP4 products"),
     ("--fp8-recipe", &["--fp8-format"], "a recipe without a format does nothing"),
-    ("--tp-comm-overlap", &["--sequence-parallel"], "Megatron asserts both"),
     ("--use-precision-aware-optimizer", &["--use-distributed-optimizer", "--use-megatron-fsdp"], "Megatron asserts it"),
     ("--moe-ffn-hidden-size", &["--num-experts"], "it is the width of an expert"),
     ("--num-query-groups", &["--group-query-attention"], "without it Megatron keeps one group per head"),
@@ -65,7 +72,8 @@ const GONE: &[(&str, &str)] = &[
 
 /// Everything that contradicts; `deepspeed` says that older flags are its own.
 pub fn contradictions(list: &mut Arguments, plan: &Plan, deepspeed: bool) {
-    for (flag, others, why) in WANTED {
+    let by_parser = WANTED_BY_PARSER.iter().filter(|_| list.by_parser);
+    for (flag, others, why) in WANTED.iter().chain(by_parser).collect::<Vec<_>>() {
         if list.place(flag).is_some() && others.iter().all(|other| list.place(other).is_none()) {
             let place = list.place(flag);
             let finding = Finding::error("contradiction", format!("`{flag}` without {}: {why}", others.join(" or ")));

@@ -1,19 +1,28 @@
-//! The functions of a file.
+//! The functions of a module.
+
+use std::rc::Rc;
 
 use super::tokens::{Line, Token};
 
-/// A function of the file.
-pub(super) struct Function<'p> {
-    pub name: &'p str,
+/// A function at the top of a module.
+pub(super) struct Function {
+    pub name: String,
+    /// The module that has it.
+    pub module: usize,
     /// Whether it needs arguments, as configurations do not.
     pub needs: bool,
     /// Return annotation.
     pub gives: String,
-    pub head: &'p Line,
-    pub body: &'p [Line],
+    pub head: Line,
+    pub body: Vec<Line>,
 }
 
-impl Function<'_> {
+impl Function {
+    /// Whether a user may ask for it by name.
+    pub fn is_offered(&self) -> bool {
+        !self.needs && !self.name.starts_with('_')
+    }
+
     /// Names of its parameters, in their order.
     pub fn parameters(&self) -> Vec<&str> {
         let (mut depth, mut fresh, mut names) = (0_u32, false, Vec::new());
@@ -48,10 +57,10 @@ pub(super) fn block(lines: &[Line], at: usize) -> &[Line] {
     &lines[at + 1..=at + below]
 }
 
-/// All functions at the top of the file.
-pub(super) fn functions(lines: &[Line]) -> Vec<Function<'_>> {
-    let function = |(at, head): (usize, &'_ Line)| {
-        let [(Token::Name(def), _), (Token::Name(_), _), rest @ ..] = head.words.as_slice() else { return None };
+/// All functions at the top of a module.
+pub(super) fn functions(lines: &[Line], module: usize) -> Vec<Rc<Function>> {
+    let function = |(at, head): (usize, &Line)| {
+        let [(Token::Name(def), _), (Token::Name(name), _), rest @ ..] = head.words.as_slice() else { return None };
         if def != "def" || head.indent != 0 {
             return None;
         }
@@ -63,14 +72,9 @@ pub(super) fn functions(lines: &[Line]) -> Vec<Function<'_>> {
         };
         let defaults = parameters.iter().any(|(word, _)| *word == Token::Sign("="));
         let needs = !names(parameters).is_empty() && !defaults;
-        Some((at, needs, names(gives).join(".")))
+        let gives = names(gives).join(".");
+        let body = block(lines, at).to_vec();
+        Some(Rc::new(Function { name: name.clone(), module, needs, gives, head: head.clone(), body }))
     };
-    let found = lines.iter().enumerate().filter_map(function);
-    found
-        .filter_map(|(at, needs, gives)| {
-            let head = &lines[at];
-            let Token::Name(name) = &head.words.get(1)?.0 else { return None };
-            Some(Function { name, needs, gives, head, body: block(lines, at) })
-        })
-        .collect()
+    lines.iter().enumerate().filter_map(function).collect()
 }

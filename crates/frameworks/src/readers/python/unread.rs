@@ -1,24 +1,38 @@
 //! Lines of a configuration that were not read, as findings.
 
-use super::value::made;
-use crate::import::context::Context;
+use super::modules::{MAIN, Modules, Spot, Unread};
+use super::truth::made;
 use crate::import::decisive::is_decisive;
 use crate::import::finding::{Finding, Place, Severity};
 use crate::readers::document::{CALLED, Document};
 
 /// Notes the lines that depend on running the program, and a configuration that begins as another module's.
-pub(super) fn note_unread(document: &Document, text: &str, mut unread: Vec<u32>, context: &Context) {
+pub(super) fn note_unread(document: &Document, modules: &Modules, mut unread: Unread) {
     unread.sort_unstable();
     unread.dedup();
-    for line in unread {
-        let place = Place { file: context.file.to_owned(), line };
+    let mut elsewhere = Vec::new();
+    for Spot { module: number, line } in unread {
+        let module = modules.module(number);
+        let is_decisive = decides(&module.text, line);
+        if number != MAIN && !is_decisive {
+            elsewhere.push(format!("{}:{line}", module.file));
+            continue;
+        }
+        let place = Place { file: module.file.clone(), line };
         let finding = Finding::warning("not-read", "what this line sets depends on running the program").at(&place);
         let finding = finding.expected("a constant, or the setting on the command line");
-        document.note(if decides(text, line) { Finding { level: Severity::Error, ..finding } } else { finding });
+        document.note(if is_decisive { Finding { level: Severity::Error, ..finding } } else { finding });
     }
+    if !elsewhere.is_empty() {
+        let message =
+            format!("what these lines of imported files set depends on running them: {}", elsewhere.join(", "));
+        let finding = Finding::warning("not-read", message);
+        document.note(finding.expected("where they set what bears on time and memory, set it in this file"));
+    }
+    let main = modules.module(MAIN);
     if let Some(base) = document.peek(CALLED).filter(|base| !made(base)).map(str::to_owned) {
         let message = format!("`{base}` is of another module: what it sets, and is not set again here, is not read");
-        let place = Place { file: context.file.to_owned(), line: document.place(CALLED).map_or(1, |place| place.line) };
+        let place = Place { file: main.file.clone(), line: document.place(CALLED).map_or(1, |place| place.line) };
         document.note(
             Finding::error(OTHER_MODULE, message).at(&place).expected("import the file that has it, or set it here"),
         );
@@ -35,5 +49,45 @@ fn decides(text: &str, line: u32) -> bool {
     let Some(first) = lines.next() else { return false };
     let below = lines.take_while(|next| next.trim().is_empty() || indent(next) > indent(first));
     let code = std::iter::once(first).chain(below).map(|line| line.split('#').next().unwrap_or_default());
-    code.flat_map(|line| line.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))).any(is_decisive)
+    code.flat_map(set_by).any(is_decisive)
+}
+
+/// Names that a line may set: those before `=` or, in a table, before `:`; of a line without either, all.
+fn set_by(line: &str) -> Vec<&str> {
+    let code = line.trim();
+    if ["if ", "elif ", "else:"].iter().any(|word| code.starts_with(word)) {
+        return Vec::new();
+    }
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let name_before = |end: usize| {
+        let head = code[..end].trim_end().trim_end_matches(['"', '\'', ']']);
+        head.rsplit(|c: char| !is_part(c)).next().unwrap_or_default()
+    };
+    let compares = |at: usize| code[at + 1..].starts_with('=') || code[..at].ends_with(['=', '!', '<', '>']);
+    let assigned = code.match_indices('=').filter(|(at, _)| !compares(*at)).map(|(at, _)| name_before(at));
+    let keys = code.match_indices("\":").chain(code.match_indices("':")).map(|(at, _)| name_before(at));
+    let found: Vec<&str> = assigned.chain(keys).collect();
+    if found.is_empty() { code.split(|c: char| !is_part(c)).collect() } else { found }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_set_decides() {
+        for (code, is) in [
+            ("cfg.train.micro_batch_size = f()", true),
+            ("x = T(a=1, global_batch_size=n)", true),
+            ("cfg.env = {'tensor_parallel_size': f()}", true),
+            ("cfg['micro_batch_size'] = f()", true),
+            ("if cfg.model.context_parallel_size > 1:\n    cfg.pad = 2", false),
+            ("if known():\n    cfg.model.context_parallel_size = 2", true),
+            ("cfg.lr = scale(global_batch_size)", false),
+            ("set_batches(cfg, micro_batch_size)", true),
+            ("cfg.a = b.seq_length == 4", false),
+        ] {
+            assert_eq!(decides(code, 1), is, "{code}");
+        }
+    }
 }

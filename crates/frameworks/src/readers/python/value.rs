@@ -1,91 +1,15 @@
 //! Python's expressions, as far as they say a value without running anything.
 
-use std::collections::BTreeMap;
-
+use super::builtins::{item_of, method_of, result_of};
+use super::names::Names;
 use super::tokens::Token;
+use super::truth::{key_of, made, scalar};
 use crate::readers::document::{CALLED, Entries, Node, NodeValue};
 
 /// Most values of one expression: `[0] * 1000000000` must not take the memory.
 const MOST_VALUES: usize = 100_000;
 
-/// Values of names in this function and its module.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Names {
-    values: BTreeMap<String, Node>,
-    /// Other names of a part of a value: `p = config.parallelism`.
-    parts: BTreeMap<String, Vec<String>>,
-}
-
-impl Names {
-    /// Gives a value a name.
-    pub fn set(&mut self, name: &str, node: Node) {
-        self.parts.remove(name);
-        self.values.insert(name.to_owned(), node);
-    }
-
-    /// Gives a part of a value another name.
-    pub fn alias(&mut self, name: &str, path: &[String]) {
-        let path = self.whole(path);
-        self.values.remove(name);
-        self.parts.insert(name.to_owned(), path);
-    }
-
-    /// A name means nothing that is known any more.
-    pub fn forget(&mut self, name: &str) {
-        self.values.remove(name);
-        self.parts.remove(name);
-    }
-
-    /// A path whose first name is a value's own.
-    fn whole(&self, path: &[String]) -> Vec<String> {
-        match path.first().and_then(|first| self.parts.get(first)) {
-            Some(part) => part.iter().chain(&path[1..]).cloned().collect(),
-            None => path.to_vec(),
-        }
-    }
-
-    /// The value of a path.
-    pub fn get(&self, path: &[String]) -> Option<&Node> {
-        let path = self.whole(path);
-        let mut node = self.values.get(path.first()?)?;
-        for key in &path[1..] {
-            let NodeValue::Map(entries) = &node.value else { return None };
-            node = &entries.iter().find(|(known, ..)| known == key)?.2;
-        }
-        Some(node)
-    }
-
-    /// Sets a part of a value, with the tables above it; nothing where the first name means nothing.
-    pub fn put(&mut self, path: &[String], node: Option<Node>, line: u32) {
-        let path = self.whole(path);
-        let Some((first, keys)) = path.split_first() else { return };
-        let Some(mut at) = self.values.get_mut(first) else { return };
-        for (depth, key) in keys.iter().enumerate() {
-            if !matches!(at.value, NodeValue::Map(_)) {
-                at.value = NodeValue::Map(Vec::new());
-            }
-            let NodeValue::Map(entries) = &mut at.value else { return };
-            let place = entries.iter().position(|(known, ..)| known == key);
-            if depth + 1 == keys.len() {
-                entries.retain(|(known, ..)| known != key);
-                entries.extend(node.map(|node| (key.clone(), line, node)));
-                return;
-            }
-            let place = place.unwrap_or_else(|| {
-                entries.push((key.clone(), line, Node { value: NodeValue::Map(Vec::new()), line }));
-                entries.len() - 1
-            });
-            at = &mut entries[place].2;
-        }
-    }
-
-    /// The value of a name.
-    pub fn value(&self, name: &str) -> Option<Node> {
-        self.get(&[name.to_owned()]).cloned()
-    }
-}
-
-/// The value that a call of a function of the same file returns with these arguments, and whether all of it was read.
+/// The value that a call of a function of the program returns with these arguments, and whether all of it was read.
 pub(super) type Functions<'f> = &'f mut dyn FnMut(&str, &Entries) -> Option<(Node, bool)>;
 
 /// Reads one expression; stops where it ends or where it is no value any more.
@@ -97,20 +21,16 @@ pub(super) struct Expression<'e> {
     pub unread: Vec<u32>,
 }
 
-fn scalar(text: impl Into<String>, line: u32) -> Node {
-    Node { value: NodeValue::Scalar(text.into(), false), line }
-}
-
 impl Expression<'_> {
-    fn sign(&self, sign: &str) -> bool {
+    pub fn sign(&self, sign: &str) -> bool {
         matches!(self.words.first(), Some((Token::Sign(known), _)) if *known == sign)
     }
 
-    fn line(&self) -> u32 {
+    pub fn line(&self) -> u32 {
         self.words.first().map_or(0, |(_, line)| *line)
     }
 
-    fn skip(&mut self, words: usize) {
+    pub fn skip(&mut self, words: usize) {
         self.words = &self.words[words.min(self.words.len())..];
     }
 
@@ -121,7 +41,7 @@ impl Expression<'_> {
     /// One value; what is none is skipped up to the next comma or closing bracket, and its line kept.
     pub fn value(&mut self) -> Option<Node> {
         let line = self.line();
-        let value = self.sum();
+        let value = self.choice();
         if self.ends() && value.is_some() {
             return value;
         }
@@ -139,7 +59,7 @@ impl Expression<'_> {
         None
     }
 
-    fn sum(&mut self) -> Option<Node> {
+    pub fn sum(&mut self) -> Option<Node> {
         let mut left = self.product();
         while let Some(sign @ ("+" | "-")) = self.operator() {
             self.skip(1);
@@ -201,6 +121,9 @@ impl Expression<'_> {
             }
             Token::Sign("[") => {
                 self.skip(1);
+                if let Some((end, at)) = self.comprehension() {
+                    return Some(Node { value: NodeValue::List(self.comprehended(end, at)?), line });
+                }
                 let (items, _) = self.items("]")?;
                 Some(Node { value: NodeValue::List(items), line })
             }
@@ -247,10 +170,18 @@ impl Expression<'_> {
                 self.skip(1);
                 continue;
             }
+            if self.sign("**") {
+                self.skip(1);
+                match self.value() {
+                    Some(Node { value: NodeValue::Map(merged), .. }) => entries.extend(merged),
+                    Some(_) | None => self.unread.push(at),
+                }
+                continue;
+            }
             let key = self.value();
             if self.sign(":") {
                 self.skip(1);
-                if let (Some(Node { value: NodeValue::Scalar(key, _), .. }), Some(value)) = (key, self.value()) {
+                if let (Some(key), Some(value)) = (key.as_ref().and_then(key_of), self.value()) {
                     entries.push((key, at, value));
                 }
             } else if !self.sign("}") {
@@ -261,6 +192,57 @@ impl Expression<'_> {
         Node { value: NodeValue::Map(entries), line }
     }
 
+    /// Of `f(x) for x in values]`, where the bracket and `for` stand.
+    fn comprehension(&self) -> Option<(usize, usize)> {
+        let mut depth = 0_u32;
+        let end = self.words.iter().position(|(word, _)| {
+            match word {
+                Token::Sign("(" | "[" | "{") => depth += 1,
+                Token::Sign("]") if depth == 0 => return true,
+                Token::Sign(")" | "]" | "}") => depth = depth.saturating_sub(1),
+                Token::Sign(_) | Token::Name(_) | Token::Number(_) | Token::Text(_) | Token::Formatted => {}
+            }
+            false
+        })?;
+        let is = |at: usize, name: &str| matches!(&self.words[at].0, Token::Name(word) if word == name);
+        let at = (0..end.saturating_sub(2)).find(|at| is(*at, "for") && is(at + 2, "in"))?;
+        Some((end, at))
+    }
+
+    /// Items of `f(x) for x in values]`, up to and with its bracket; nothing where they are not known.
+    fn comprehended(&mut self, end: usize, at: usize) -> Option<Vec<Node>> {
+        let (inside, names) = (&self.words[..end], self.names);
+        self.skip(end + 1);
+        let (each, rest) = (&inside[..at], &inside[at + 3..]);
+        let Token::Name(variable) = &inside[at + 1].0 else { return None };
+        if rest.iter().any(|(word, _)| matches!(word, Token::Name(name) if name == "for" || name == "if")) {
+            return None;
+        }
+        let NodeValue::List(values) = self.with(rest, names)?.value else { return None };
+        let item = |value| {
+            let mut names = names.clone();
+            names.set(variable, value);
+            self.with(each, &names)
+        };
+        values.into_iter().map(item).collect()
+    }
+
+    /// Value of other words with these names.
+    fn with(&mut self, words: &[(Token, u32)], names: &Names) -> Option<Node> {
+        let mut inner = Expression { words, names, functions: &mut *self.functions, unread: Vec::new() };
+        let value = inner.value();
+        inner.words.is_empty().then_some(value)?
+    }
+
+    /// The item that a bracket behind a value names.
+    fn item(&mut self, object: &Node) -> Option<Node> {
+        self.skip(1);
+        let (mut keys, commas) = self.items("]")?;
+        let line = self.line();
+        let key = if commas == 0 { keys.pop()? } else { Node { value: NodeValue::List(keys), line } };
+        item_of(object, &key)
+    }
+
     fn named(&mut self, first: String, line: u32) -> Option<Node> {
         let mut path = vec![first];
         while self.sign(".") {
@@ -269,13 +251,27 @@ impl Expression<'_> {
             self.skip(2);
         }
         if !self.sign("(") {
+            let known = self.names.get(&path).cloned();
             if self.sign("[") {
-                return None;
+                return self.item(&known?);
             }
-            return Some(self.names.get(&path).cloned().unwrap_or_else(|| scalar(path.join("."), line)));
+            // A part of a known value that was never set may have any value.
+            let is_part = path.len() > 1
+                && self.names.get(&path[..1]).is_some_and(|root| matches!(root.value, NodeValue::Map(_)));
+            return if known.is_none() && is_part {
+                None
+            } else {
+                Some(known.unwrap_or_else(|| scalar(path.join("."), line)))
+            };
         }
         self.skip(1);
         let entries = self.arguments();
+        let object = path.split_last().filter(|(_, object)| !object.is_empty());
+        if let Some(object) = object.and_then(|(_, object)| self.names.get(object))
+            && let Some(result) = path.last().and_then(|method| method_of(object, method, &entries, line))
+        {
+            return Some(result);
+        }
         let mut called = path.join(".");
         // A method of what was made, without arguments: `AutoBridge.from_hf_pretrained("…").get_model_config()`.
         while let [(Token::Sign("."), _), (Token::Name(method), _), (Token::Sign("("), _), (Token::Sign(")"), _), ..] =
@@ -292,6 +288,9 @@ impl Expression<'_> {
                 self.unread.push(line);
             }
             return Some(given);
+        }
+        if let Some(result) = result_of(&called, &entries, line) {
+            return Some(result);
         }
         // A function of another module that takes a configuration changes or replaces it: the configuration goes on, and what
         // the function does is not read.
@@ -339,15 +338,11 @@ impl Expression<'_> {
     }
 }
 
-/// Whether a name is a class's, which is written with a capital.
-pub(super) fn made(called: &str) -> bool {
-    let name = called.rsplit('.').next().unwrap_or_default();
-    name.starts_with(|c: char| c.is_ascii_uppercase())
-}
-
 /// Whether a value is a configuration: what a class or a function made.
 fn is_configuration(node: &Node) -> bool {
-    matches!(&node.value, NodeValue::Map(entries) if entries.iter().any(|(key, ..)| key == CALLED))
+    let NodeValue::Map(entries) = &node.value else { return false };
+    let called = entries.iter().find(|(key, ..)| key == CALLED).map(|(.., node)| &node.value);
+    matches!(called, Some(NodeValue::Scalar(name, _)) if made(name) || entries.len() > 1)
 }
 
 /// Two numbers, a list repeated, or two lists joined.

@@ -1,0 +1,65 @@
+//! Targets of assignments.
+
+use super::modules::{Spot, Unread};
+use super::names::Names;
+use super::tokens::Token;
+use crate::readers::document::{Node, NodeValue};
+
+/// `a.b.c`, where that is all there is.
+pub(super) fn path(words: &[(Token, u32)]) -> Option<Vec<String>> {
+    let mut path = Vec::new();
+    for (at, (word, _)) in words.iter().enumerate() {
+        match (at % 2, word) {
+            (0, Token::Name(name)) => path.push(name.clone()),
+            (1, Token::Sign(".")) => {}
+            _ => return None,
+        }
+    }
+    (words.len() % 2 == 1).then_some(path)
+}
+
+/// Gives the targets of an assignment its value.
+pub(super) fn assign(
+    target: &[(Token, u32)],
+    right: &[(Token, u32)],
+    value: Option<&Node>,
+    names: &mut Names,
+    spot: Spot,
+    unread: &mut Unread,
+) {
+    let plain = target.iter().position(|(word, _)| *word == Token::Sign(":")).map_or(target, |at| &target[..at]);
+    if plain.iter().any(|(word, _)| *word == Token::Sign(",")) {
+        let targets = plain.split(|(word, _)| *word == Token::Sign(","));
+        let values: Vec<Option<&Node>> = match value.map(|node| &node.value) {
+            Some(NodeValue::List(items)) => items.iter().map(Some).collect(),
+            Some(NodeValue::Scalar(..) | NodeValue::Map(_)) | None => Vec::new(),
+        };
+        for (at, target) in targets.enumerate() {
+            assign(target, &[], values.get(at).copied().flatten(), names, spot, unread);
+        }
+        return;
+    }
+    match path(plain).or_else(|| item(plain)).as_deref() {
+        Some([name]) => {
+            let part = path(right).filter(|part| part.len() > 1);
+            match (part, value) {
+                (Some(part), Some(Node { value: NodeValue::Map(_), .. })) => names.alias(name, &part),
+                (_, Some(value)) => names.set(name, value.clone()),
+                (_, None) => names.forget(name),
+            }
+        }
+        Some(whole @ [_, ..]) => names.put(whole, value.cloned(), spot.line),
+        Some([]) | None => unread.push(spot),
+    }
+}
+
+/// `a.b["key"]`, where that is all there is.
+fn item(words: &[(Token, u32)]) -> Option<Vec<String>> {
+    let [object @ .., (Token::Sign("["), _), (Token::Text(key) | Token::Number(key), _), (Token::Sign("]"), _)] = words
+    else {
+        return None;
+    };
+    let mut path = path(object)?;
+    path.push(key.clone());
+    Some(path)
+}

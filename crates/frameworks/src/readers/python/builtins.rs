@@ -1,0 +1,109 @@
+//! Python's own functions and methods that make values of values.
+
+use super::truth::{boolean, key_of, scalar, settled, truth};
+use crate::readers::document::{CALLED, Entries, Node, NodeValue};
+
+/// Result of a call, by the name that is called: nothing where the function is not one of these, or its result is not known.
+pub(super) fn result_of(called: &str, entries: &Entries, line: u32) -> Option<Node> {
+    let argument = |at: usize| entries.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node);
+    let first = argument(0)?;
+    let number = |node: &Node| settled(node)?.parse::<f64>().ok();
+    match called {
+        "int" => Some(scalar(number(first)?.trunc().to_string(), line)),
+        "float" => Some(scalar(number(first)?.to_string(), line)),
+        "bool" => truth(first).map(|value| boolean(value, line)),
+        "str" => match &first.value {
+            NodeValue::Scalar(text, true) => Some(Node { value: NodeValue::Scalar(text.clone(), true), line }),
+            NodeValue::Scalar(..) | NodeValue::List(_) | NodeValue::Map(_) => None,
+        },
+        "list" | "tuple" => match &first.value {
+            NodeValue::List(items) => Some(Node { value: NodeValue::List(items.clone()), line }),
+            NodeValue::Scalar(..) | NodeValue::Map(_) => None,
+        },
+        "len" => match &first.value {
+            NodeValue::List(items) => Some(scalar(items.len().to_string(), line)),
+            NodeValue::Scalar(..) | NodeValue::Map(_) => None,
+        },
+        "max" | "min" => {
+            let numbers: Option<Vec<f64>> = entries.iter().map(|(.., node)| number(node)).collect();
+            let pick = if called == "max" { f64::max } else { f64::min };
+            numbers?.into_iter().reduce(pick).map(|number| scalar(number.to_string(), line))
+        }
+        "hasattr" => attribute(first, argument(1)?).map(|_| boolean(true, line)),
+        "getattr" => attribute(first, argument(1)?).cloned(),
+        "isinstance" => {
+            let NodeValue::Scalar(kind, false) = &argument(1)?.value else { return None };
+            of_kind(first, kind).map(|value| boolean(value, line))
+        }
+        "deepcopy" | "copy.deepcopy" | "copy.copy" => Some(first.clone()),
+        "replace" | "dataclasses.replace" => {
+            let NodeValue::Map(own) = &first.value else { return None };
+            let mut own = own.clone();
+            for (key, at, node) in entries.iter().filter(|(key, ..)| key != "0") {
+                own.retain(|(known, ..)| known != key);
+                own.push((key.clone(), *at, node.clone()));
+            }
+            Some(Node { value: NodeValue::Map(own), line })
+        }
+        _ => None,
+    }
+}
+
+fn attribute<'n>(object: &'n Node, name: &Node) -> Option<&'n Node> {
+    let (NodeValue::Map(entries), NodeValue::Scalar(name, true)) = (&object.value, &name.value) else { return None };
+    entries.iter().find(|(key, ..)| key == name).map(|(.., node)| node)
+}
+
+/// Whether a value is of a type of Python's own.
+fn of_kind(node: &Node, kind: &str) -> Option<bool> {
+    let is = match &node.value {
+        NodeValue::Scalar(_, true) => "str",
+        NodeValue::Scalar(text, false) => match text.as_str() {
+            "True" | "False" => "bool",
+            "None" => "None",
+            number if number.parse::<i64>().is_ok() => "int",
+            number if number.parse::<f64>().is_ok() => "float",
+            _ => return None,
+        },
+        NodeValue::List(_) => "list",
+        NodeValue::Map(entries) if entries.iter().any(|(key, ..)| key == CALLED) => "object",
+        NodeValue::Map(_) => "dict",
+    };
+    ["str", "int", "float", "bool", "list", "dict"].contains(&kind).then_some(is == kind)
+}
+
+/// Result of a method of a value: `table.get(key)`, `text.lower()`.
+pub(super) fn method_of(object: &Node, method: &str, entries: &Entries, line: u32) -> Option<Node> {
+    let argument = |at: usize| entries.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node);
+    match (&object.value, method) {
+        (NodeValue::Map(own), "get") if !own.iter().any(|(key, ..)| key == CALLED) => {
+            let key = key_of(argument(0)?)?;
+            let found = own.iter().find(|(known, ..)| *known == key).map(|(.., node)| node.clone());
+            found.or_else(|| Some(argument(1).cloned().unwrap_or_else(|| scalar("None", line))))
+        }
+        (NodeValue::Scalar(text, true), "lower") => {
+            Some(Node { value: NodeValue::Scalar(text.to_lowercase(), true), line })
+        }
+        (NodeValue::Scalar(text, true), "upper") => {
+            Some(Node { value: NodeValue::Scalar(text.to_uppercase(), true), line })
+        }
+        (NodeValue::Map(_) | NodeValue::List(_), "copy") => Some(object.clone()),
+        _ => None,
+    }
+}
+
+/// The item of a list or a table: `layouts[(8, 4)]`, `names[0]`.
+pub(super) fn item_of(object: &Node, key: &Node) -> Option<Node> {
+    match &object.value {
+        NodeValue::Map(entries) => {
+            let key = key_of(key)?;
+            entries.iter().find(|(known, ..)| *known == key).map(|(.., node)| node.clone())
+        }
+        NodeValue::List(items) => {
+            let at: i64 = key_of(key)?.parse().ok()?;
+            let from_end = usize::try_from(-at).ok().filter(|_| at < 0).map(|back| items.len().checked_sub(back));
+            items.get(from_end.unwrap_or_else(|| usize::try_from(at).ok())?).cloned()
+        }
+        NodeValue::Scalar(..) => None,
+    }
+}

@@ -1,0 +1,367 @@
+//! Statements of a program, followed one after another.
+
+use std::cell::Cell;
+
+use super::assign::{assign, path};
+use super::functions::{Function, block, is_word};
+use super::modules::{MAIN, Module, Modules, Spot, Unread};
+use super::names::Names;
+use super::places::relocated;
+use super::tokens::{Line, Token};
+use super::truth::truth;
+use super::value::Expression;
+use crate::import::context::Context;
+use crate::readers::document::{Entries, Node, NodeValue};
+
+/// Deepest nesting of functions that call one another.
+const DEEPEST: u32 = 24;
+
+/// Most calls of one program.
+const MOST_CALLS: u32 = 20_000;
+
+/// Surroundings of a statement: its module, and how many calls lead to it.
+#[derive(Clone, Copy)]
+pub(super) struct Frame {
+    module: usize,
+    depth: u32,
+}
+
+impl Frame {
+    /// A statement at the top of a module.
+    pub const fn of(module: usize) -> Self {
+        Self { module, depth: 0 }
+    }
+
+    const fn inner(self) -> Self {
+        Self { module: self.module, depth: self.depth + 1 }
+    }
+
+    const fn spot(self, line: u32) -> Spot {
+        Spot { module: self.module, line }
+    }
+}
+
+/// A program of modules.
+pub(super) struct Program<'c> {
+    pub modules: Modules<'c>,
+    calls: Cell<u32>,
+}
+
+enum Step {
+    On,
+    Returned(Option<Node>),
+}
+
+impl<'c> Program<'c> {
+    /// A program that begins with a file.
+    ///
+    /// # Errors
+    /// The line that is no Python.
+    pub fn new(text: &str, context: &'c Context<'c>) -> Result<Self, (u32, String)> {
+        Ok(Self { modules: Modules::new(text, context)?, calls: Cell::new(0) })
+    }
+
+    /// Values of a module's names at its end, and what it returns.
+    pub fn top_level(&self, module: &Module, unread: &mut Unread) -> (Names, Option<Node>) {
+        let mut names = self.constants(MAIN);
+        let given = self.follow(&module.lines, Frame::of(MAIN), &mut names, unread);
+        (names, if let Step::Returned(value) = given { value } else { None })
+    }
+
+    /// Constants that a module imports.
+    fn constants(&self, module: usize) -> Names {
+        let mut names = Names::default();
+        for (local, from, name) in self.modules.imported_constants(module) {
+            if let Some(value) = self.names_of(from).value(&name) {
+                names.set(&local, value);
+            }
+        }
+        names
+    }
+
+    /// Values of an imported module's names.
+    fn names_of(&self, number: usize) -> Names {
+        let module = self.modules.module(number);
+        if let Some(known) = module.names.get() {
+            return known.clone();
+        }
+        if self.modules.enter(number) {
+            let mut names = self.constants(number);
+            let _ = self.follow(&module.lines, Frame { module: number, depth: 1 }, &mut names, &mut Vec::new());
+            return module.names.get_or_init(|| names).clone();
+        }
+        Names::default()
+    }
+
+    /// Result of a function, and the names of its body at its end.
+    pub fn call(
+        &self,
+        function: &Function,
+        arguments: &Entries,
+        names: &Names,
+        caller: Frame,
+        unread: &mut Unread,
+    ) -> (Option<Node>, Names) {
+        let frame = Frame { module: function.module, depth: caller.depth };
+        let mut names = if function.module == caller.module { names.clone() } else { self.names_of(function.module) };
+        self.calls.set(self.calls.get() + 1);
+        if frame.depth > DEEPEST || self.calls.get() > MOST_CALLS {
+            return (None, names);
+        }
+        let parameters = function.parameters();
+        for name in &parameters {
+            names.forget(name);
+        }
+        self.defaults(function, &mut names, frame, unread);
+        for (key, _, value) in arguments {
+            let name = key.parse().ok().and_then(|at: usize| parameters.get(at).copied()).unwrap_or(key);
+            names.set(name, value.clone());
+        }
+        match self.follow(&function.body, frame, &mut names, unread) {
+            Step::Returned(value) => (value, names),
+            Step::On => (None, names),
+        }
+    }
+
+    /// A statement that is a call of a function of the program: what it sets in the configuration that it takes first.
+    fn change(&self, line: &Line, names: &mut Names, frame: Frame, unread: &mut Unread) -> Option<()> {
+        let [(Token::Name(name), _), (Token::Sign("("), _), rest @ ..] = line.words.as_slice() else { return None };
+        let end = rest.iter().position(|(word, _)| matches!(word, Token::Sign("," | ")")))?;
+        let first = path(&rest[..end])?;
+        let before = names.get(&first).cloned()?;
+        let function = self.modules.function(frame.module, name)?;
+        let parameter = (*function.parameters().first()?).to_owned();
+        let mut own = None;
+        let mut lines = Vec::new();
+        let mut functions = |called: &str, entries: &Entries| {
+            if called == name {
+                own = Some(entries.clone());
+                return None;
+            }
+            self.given(called, entries, names, frame, line.number, &mut lines)
+        };
+        let mut expression = Expression { words: &line.words, names, functions: &mut functions, unread: Vec::new() };
+        let _ = expression.value();
+        let arguments = own?;
+        unread.append(&mut lines);
+        let (_, after) = self.call(&function, &arguments, names, frame.inner(), unread);
+        let mut after = after.value(&parameter)?;
+        if function.module != frame.module {
+            after = relocated(after, Some(&before), line.number);
+        }
+        if let [only] = first.as_slice() {
+            names.set_whole(only, after);
+        } else {
+            names.put(&first, Some(after), line.number);
+        }
+        Some(())
+    }
+
+    /// Result of a call of a function of the program, and whether all of it was read.
+    fn given(
+        &self,
+        name: &str,
+        arguments: &Entries,
+        names: &Names,
+        frame: Frame,
+        line: u32,
+        inner: &mut Unread,
+    ) -> Option<(Node, bool)> {
+        let function = self.modules.function(frame.module, name)?;
+        if function.needs && arguments.is_empty() {
+            return None;
+        }
+        let mut lines = Vec::new();
+        let given = self.call(&function, arguments, names, frame.inner(), &mut lines).0?;
+        let first = arguments.iter().find(|(key, ..)| key == "0").map(|(.., node)| node);
+        let given = if function.module == frame.module { given } else { relocated(given, first, line) };
+        let whole = lines.is_empty();
+        // Of a configuration it inherits, every line counts; of a part of it, that it was not read whole.
+        if function.gives.contains("Config") {
+            inner.append(&mut lines);
+            return Some((given, true));
+        }
+        Some((given, whole))
+    }
+
+    /// Parameters with constants behind them.
+    fn defaults(&self, function: &Function, names: &mut Names, frame: Frame, unread: &mut Unread) {
+        let words = &function.head.words;
+        for (at, pair) in words.windows(2).enumerate() {
+            let ([(Token::Name(name), _), (Token::Sign(":" | "="), _)], true) = (pair, at > 2) else { continue };
+            // The annotation and the constant behind it end at the next comma between parameters.
+            let mut depth = 0_i32;
+            let between = words[at + 1..].split(|(word, _)| {
+                match word {
+                    Token::Sign("(" | "[" | "{") => depth += 1,
+                    Token::Sign(")" | "]" | "}") => depth -= 1,
+                    _ => {}
+                }
+                depth < 0 || depth == 0 && *word == Token::Sign(",")
+            });
+            let own = between.into_iter().next().unwrap_or_default();
+            let Some(equals) = own.iter().position(|(word, _)| *word == Token::Sign("=")) else { continue };
+            if let Some(value) = self.value(&own[equals + 1..], names, frame, unread) {
+                names.set(name, value);
+            }
+        }
+    }
+
+    fn value(&self, words: &[(Token, u32)], names: &Names, frame: Frame, unread: &mut Unread) -> Option<Node> {
+        let mut inner = Vec::new();
+        let line = words.first().map_or(1, |(_, line)| *line);
+        let mut functions =
+            |name: &str, arguments: &Entries| self.given(name, arguments, names, frame, line, &mut inner);
+        let mut expression = Expression { words, names, functions: &mut functions, unread: Vec::new() };
+        let mut items = Vec::new();
+        let mut whole = true;
+        let mut tuple = false;
+        while !expression.words.is_empty() {
+            match expression.value() {
+                Some(item) => items.push(item),
+                None => whole = false,
+            }
+            match expression.words.first() {
+                Some((Token::Sign(","), _)) => {
+                    tuple = true;
+                    expression.words = &expression.words[1..];
+                }
+                Some(_) | None => break,
+            }
+        }
+        unread.extend(expression.unread.iter().map(|line| frame.spot(*line)));
+        unread.append(&mut inner);
+        let line = items.first()?.line;
+        if !whole {
+            return None;
+        }
+        if tuple { Some(Node { value: NodeValue::List(items), line }) } else { items.pop() }
+    }
+
+    /// Follows statements of one indentation, that of the first.
+    fn follow(&self, lines: &[Line], frame: Frame, names: &mut Names, unread: &mut Unread) -> Step {
+        let indent = lines.first().map_or(0, |line| line.indent);
+        let mut at = 0;
+        while let Some(line) = lines.get(at) {
+            let below = block(lines, at);
+            let mut next = at + 1 + below.len();
+            if line.indent == indent {
+                let step = if is_word(line, 0, "if") && !below.is_empty() && !is_main(line) {
+                    let arms = arms(lines, at);
+                    next = arms.last().map_or(next, |(at, _, below)| at + 1 + below.len());
+                    self.branch(&arms, frame, names, unread)
+                } else if is_word(line, 0, "try") && !below.is_empty() {
+                    self.follow(below, frame, names, unread)
+                } else {
+                    self.statement(line, below, names, frame, unread)
+                };
+                if let Step::Returned(value) = step {
+                    return Step::Returned(value);
+                }
+            }
+            at = next;
+        }
+        Step::On
+    }
+
+    /// The arm of `if`, `elif`, `else` whose condition holds; where that is not known, what the arms set is not read.
+    fn branch(&self, arms: &[(usize, &Line, &[Line])], frame: Frame, names: &mut Names, unread: &mut Unread) -> Step {
+        for (at, (_, line, below)) in arms.iter().enumerate() {
+            let holds = if is_word(line, 0, "else") {
+                Some(true)
+            } else {
+                self.value(&line.words[1..], names, frame, &mut Vec::new()).as_ref().and_then(truth)
+            };
+            match holds {
+                Some(true) => return self.follow(below, frame, names, unread),
+                Some(false) => {}
+                None => {
+                    let set = arms[at..].iter().filter(|(.., below)| !only_refuses(below));
+                    unread.extend(set.map(|(_, line, _)| frame.spot(line.number)));
+                    return Step::On;
+                }
+            }
+        }
+        Step::On
+    }
+
+    fn statement(&self, line: &Line, below: &[Line], names: &mut Names, frame: Frame, unread: &mut Unread) -> Step {
+        let first = match line.words.first() {
+            Some((Token::Name(name), _)) => name.as_str(),
+            Some((Token::Text(_) | Token::Sign("@"), _)) => return Step::On,
+            Some(_) | None => {
+                unread.push(frame.spot(line.number));
+                return Step::On;
+            }
+        };
+        match first {
+            "return" => return Step::Returned(self.value(&line.words[1..], names, frame, unread)),
+            "import" | "from" | "assert" | "pass" | "global" | "def" | "class" | "raise" | "except" | "finally" => {
+                return Step::On;
+            }
+            "if" if is_main(line) => return Step::On,
+            _ if !below.is_empty() => {
+                unread.push(frame.spot(line.number));
+                return Step::On;
+            }
+            _ => {}
+        }
+        let mut depth_of = 0_i32;
+        let equals: Vec<usize> = line
+            .words
+            .iter()
+            .enumerate()
+            .filter_map(|(at, (word, _))| {
+                match word {
+                    Token::Sign("(" | "[" | "{") => depth_of += 1,
+                    Token::Sign(")" | "]" | "}") => depth_of -= 1,
+                    _ => {}
+                }
+                (depth_of == 0 && *word == Token::Sign("=")).then_some(at)
+            })
+            .collect();
+        let Some(last) = equals.last() else {
+            if self.change(line, names, frame, unread).is_none() && !logs(line) {
+                unread.push(frame.spot(line.number));
+            }
+            return Step::On;
+        };
+        let right = &line.words[last + 1..];
+        let value = self.value(right, names, frame, unread);
+        let mut from = 0;
+        for end in &equals {
+            assign(&line.words[from..*end], right, value.as_ref(), names, frame.spot(line.number), unread);
+            from = end + 1;
+        }
+        Step::On
+    }
+}
+
+/// The arms of a condition: the place of each in its lines, its head, and what is below it.
+fn arms(lines: &[Line], at: usize) -> Vec<(usize, &Line, &[Line])> {
+    let mut arms = vec![(at, &lines[at], block(lines, at))];
+    while let Some((last, _, below)) = arms.last() {
+        let next = last + 1 + below.len();
+        let goes_on = |line: &&Line| is_word(line, 0, "elif") || is_word(line, 0, "else");
+        match lines.get(next).filter(goes_on) {
+            Some(line) if line.indent == lines[at].indent => arms.push((next, line, block(lines, next))),
+            Some(_) | None => break,
+        }
+    }
+    arms
+}
+
+/// Whether lines do nothing but end the program or write a message.
+fn only_refuses(lines: &[Line]) -> bool {
+    lines.iter().all(|line| ["raise", "assert", "pass"].iter().any(|word| is_word(line, 0, word)) || logs(line))
+}
+
+/// `logger.warning(…)`, `warnings.warn(…)`, `print(…)`.
+fn logs(line: &Line) -> bool {
+    ["logger", "log", "logging", "warnings", "print"].iter().any(|word| is_word(line, 0, word))
+}
+
+/// `if __name__ == "__main__":`
+fn is_main(line: &Line) -> bool {
+    is_word(line, 1, "__name__")
+}

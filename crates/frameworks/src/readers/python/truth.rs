@@ -1,0 +1,118 @@
+//! Truth of Python's values, and their comparison.
+
+use crate::readers::document::{CALLED, Node, NodeValue};
+
+/// A value of one word.
+pub(super) fn scalar(text: impl Into<String>, line: u32) -> Node {
+    Node { value: NodeValue::Scalar(text.into(), false), line }
+}
+
+/// Whether a name is a class's, which is written with a capital.
+pub(super) fn made(called: &str) -> bool {
+    let name = called.rsplit('.').next().unwrap_or_default();
+    name.starts_with(|c: char| c.is_ascii_uppercase())
+}
+
+/// A truth value.
+pub(super) fn boolean(value: bool, line: u32) -> Node {
+    scalar(if value { "True" } else { "False" }, line)
+}
+
+/// Whether Python takes a value as true; nothing where that is not known, as of a name that has no value here.
+pub(super) fn truth(node: &Node) -> Option<bool> {
+    match &node.value {
+        NodeValue::Scalar(text, true) => Some(!text.is_empty()),
+        NodeValue::Scalar(text, false) => match text.as_str() {
+            "True" => Some(true),
+            "False" | "None" => Some(false),
+            number => number.parse::<f64>().ok().map(|number| number != 0.0),
+        },
+        NodeValue::List(items) => Some(!items.is_empty()),
+        NodeValue::Map(entries) => is_something(node).filter(|_| !entries.is_empty()),
+    }
+}
+
+/// A value as a text that is equal for equal values; nothing for values that are not known whole.
+pub(super) fn settled(node: &Node) -> Option<String> {
+    match &node.value {
+        NodeValue::Scalar(text, true) => Some(format!("'{text}'")),
+        NodeValue::Scalar(text, false) => match text.as_str() {
+            "True" => Some("1".into()),
+            "False" => Some("0".into()),
+            "None" => Some("None".into()),
+            number => number.parse::<f64>().ok().map(|number| number.to_string()),
+        },
+        NodeValue::List(items) => {
+            let items: Option<Vec<String>> = items.iter().map(settled).collect();
+            Some(format!("({})", items?.join(", ")))
+        }
+        NodeValue::Map(_) => None,
+    }
+}
+
+/// Key of a table: a text or number as it stands, a tuple by its values.
+pub(super) fn key_of(node: &Node) -> Option<String> {
+    match &node.value {
+        NodeValue::Scalar(text, _) => Some(text.clone()),
+        NodeValue::List(_) => settled(node),
+        NodeValue::Map(_) => None,
+    }
+}
+
+/// Whether a value is no `None`; nothing where that is not known.
+fn is_something(node: &Node) -> Option<bool> {
+    match &node.value {
+        NodeValue::Scalar(text, false) if text == "None" => Some(false),
+        NodeValue::Scalar(_, false) => settled(node).map(|_| true),
+        NodeValue::Map(entries) => {
+            // What a function of another module gives may be nothing.
+            let called = entries.iter().find(|(key, ..)| key == CALLED).map(|(.., node)| &node.value);
+            let unknown = matches!(called, Some(NodeValue::Scalar(name, _)) if !made(name));
+            (!unknown).then_some(true)
+        }
+        NodeValue::Scalar(_, true) | NodeValue::List(_) => Some(true),
+    }
+}
+
+/// Truth of a comparison.
+pub(super) fn compared(sign: &str, left: &Node, right: &Node) -> Option<bool> {
+    let is_none = |node: &Node| matches!(&node.value, NodeValue::Scalar(text, false) if text == "None");
+    let number = |node: &Node| settled(node)?.parse::<f64>().ok();
+    match sign {
+        "==" | "is" | "!=" | "is not" => {
+            let equal = if is_none(right) {
+                !is_something(left)?
+            } else if is_none(left) {
+                !is_something(right)?
+            } else {
+                settled(left)? == settled(right)?
+            };
+            Some(equal == matches!(sign, "==" | "is"))
+        }
+        "in" | "not in" => {
+            let found = match &right.value {
+                NodeValue::List(items) => {
+                    let wanted = settled(left)?;
+                    let items: Option<Vec<String>> = items.iter().map(settled).collect();
+                    items?.contains(&wanted)
+                }
+                NodeValue::Map(entries) => {
+                    settled(left)?;
+                    let wanted = key_of(left)?;
+                    entries.iter().any(|(key, ..)| *key == wanted)
+                }
+                NodeValue::Scalar(text, true) => match &left.value {
+                    NodeValue::Scalar(part, true) => text.contains(part.as_str()),
+                    NodeValue::Scalar(..) | NodeValue::List(_) | NodeValue::Map(_) => return None,
+                },
+                NodeValue::Scalar(_, false) => return None,
+            };
+            Some(found == (sign == "in"))
+        }
+        "<" => Some(number(left)? < number(right)?),
+        ">" => Some(number(left)? > number(right)?),
+        "<=" => Some(number(left)? <= number(right)?),
+        ">=" => Some(number(left)? >= number(right)?),
+        _ => None,
+    }
+}
