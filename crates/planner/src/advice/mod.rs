@@ -15,7 +15,9 @@ mod plainness;
 mod published;
 
 use crate::confidence::{Confidence, ceiling};
-use crate::search::{Control, Goal, LimitedSearches, Ranking, SearchOptions, SearchProof, TIE, plainer, search_for};
+use crate::search::{
+    Control, Goal, LimitedSearches, Limits, Ranking, SearchOptions, SearchProof, TIE, Ties, plainer, search_for,
+};
 use crate::space::{Restrictions, Space, Unproven, too_few_gpus};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
@@ -29,8 +31,8 @@ pub use published::{PublishedPlan, published};
 /// Probability of running out of memory that a launch accepts where the user names none.
 pub const USUAL_RISK: f64 = 0.05;
 
-/// Fewest plans that are searched, so that a plainer one than the fastest few is found.
-const CANDIDATES: usize = 12;
+/// Plans that are searched for a plainer one than the fastest few.
+const RIVALS: Ties = Ties { most: 12, within: TIE };
 
 /// Share of its step time by which the model's fastest plan must be faster to be named.
 const LEAST_FASTER: f64 = 0.001;
@@ -123,7 +125,7 @@ struct Prudent {
 fn search_prudently(
     searches: &LimitedSearches,
     problem: &Problem,
-    options: &SearchOptions,
+    (options, ties): (&SearchOptions, Ties),
     prudence: Prudence,
     control: &Control,
 ) -> Prudent {
@@ -132,6 +134,7 @@ fn search_prudently(
         proven.restrictions.proven_only(problem);
     }
     let under = |problem: Problem, options: SearchOptions, given_up| {
+        let options = SearchOptions { top: options.top.max(ties.most), ..options };
         let ranking = search_for(&problem, &options, Goal::Fastest, control);
         Prudent { problem, options, ranking, given_up }
     };
@@ -141,7 +144,8 @@ fn search_prudently(
         return Prudent { problem: problem.clone(), options: options.clone(), ranking, given_up: None };
     }
     let limited = problem.clone().under_ceiling(ceiling(problem, prudence.risk));
-    let ranking = searches.fastest(&proven, limited.hbm_budget(), Seconds::new(f64::INFINITY), control);
+    let limits = Limits { memory: limited.hbm_budget(), ceiling: Seconds::new(f64::INFINITY), ties };
+    let ranking = searches.fastest(&proven, limits, control);
     if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
         return Prudent { problem: limited, options: proven, ranking, given_up: None };
     }
@@ -155,7 +159,7 @@ fn search_prudently(
 /// The fastest plans that keep the limits of prudence, as far as any plan does.
 pub fn prudent(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Ranking {
     let costs = Costs::new(problem);
-    search_prudently(&LimitedSearches::new(&costs), problem, options, prudence, control).ranking
+    search_prudently(&LimitedSearches::new(&costs), problem, (options, Ties::NONE), prudence, control).ranking
 }
 
 /// Finds the plan to launch, and its rivals. The answer does not depend on the number of threads.
@@ -172,10 +176,9 @@ pub fn advise_from(
     prudence: Prudence,
     control: &Control,
 ) -> Advice {
-    let wider = SearchOptions { top: options.top.max(CANDIDATES), restrictions: options.restrictions.clone() };
     let costs = Costs::new(problem);
     let searches = LimitedSearches::new(&costs).starting_from(seeds);
-    let found = search_prudently(&searches, problem, &wider, prudence, control);
+    let found = search_prudently(&searches, problem, (options, RIVALS), prudence, control);
     if found.ranking.evaluations.is_empty() {
         return Advice {
             ranking: found.ranking,
@@ -222,7 +225,8 @@ fn recommend(
         Some(GivenUp::Proof) => Some(first.clone()),
         None | Some(GivenUp::Risk) => {
             let ceiling = first.step.total() * (1.0 + ROUNDING);
-            searches.fastest(&alone, problem.hbm_budget(), ceiling, control).evaluations.first().cloned()
+            let limits = Limits { memory: problem.hbm_budget(), ceiling, ties: Ties::NONE };
+            searches.fastest(&alone, limits, control).evaluations.first().cloned()
         }
     };
     Advice {

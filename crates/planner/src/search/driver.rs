@@ -7,8 +7,8 @@ use rayon::prelude::*;
 use super::cache::CostCache;
 use super::certificate::{Certificate, SearchProof};
 use super::explore::Explorer;
-use super::frontier::Frontier;
-use super::incumbents::{Incumbents, SearchTarget};
+use super::frontier::{Frontier, Ready};
+use super::incumbents::{Incumbents, SearchTarget, Ties};
 use super::options::{Goal, Objective, SearchOptions};
 use super::pipelines::Pipelines;
 use super::ranking::{NearMiss, Ranking};
@@ -27,6 +27,10 @@ use meshwright_engine::units::{Bytes, Seconds};
 fn batch_size(done: usize) -> usize {
     if done < 128 { 8 } else { 32 }
 }
+
+/// Number of shapes whose best plans are the first incumbents. Without incumbents, no bound excludes a plan; with that of one
+/// shape, few plans of the shape are left.
+const LEADERS: usize = 16;
 
 /// Finds the fastest plans; calls `progress(done, all)` as shapes are completed.
 ///
@@ -63,7 +67,7 @@ pub(super) fn nearest(
     let one = SearchOptions { top: 1, restrictions: options.restrictions.clone() };
     let space = Space::new(costs, &one.restrictions);
     let wanted =
-        SearchTarget { goal: Goal::Best(Objective::Memory), top: 1, budget: f64::INFINITY, ceiling: f64::INFINITY };
+        SearchTarget { budget: f64::INFINITY, ..SearchTarget::new(costs, &one, Goal::Best(Objective::Memory)) };
     let (found, _) = run(costs, &space, Incumbents::new(wanted), &CostCache::default(), control);
     let plan = found.best.into_plans().into_iter().next()?;
     let reason = crate::space::too_large(costs, &plan)?.to_string();
@@ -79,6 +83,17 @@ pub fn search_with(
 ) -> Ranking {
     let wanted = SearchTarget::new(costs, options, goal);
     search_from(costs, options, wanted, &[], &CostCache::default(), control)
+}
+
+/// Limits of one search for the fastest plans.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Memory that a plan may need on each device.
+    pub memory: Bytes,
+    /// Largest step time.
+    pub ceiling: Seconds,
+    /// Plans that are wanted beyond those that must be named.
+    pub ties: Ties,
 }
 
 /// Searches of one problem under several limits. They share the costs of layers, pipelines and shardings, which depend on no
@@ -104,16 +119,16 @@ impl<'c> LimitedSearches<'c> {
         self
     }
 
-    /// Finds the fastest plans that need at most `memory` on each device and take at most `ceiling`.
+    /// Finds the fastest plans within limits.
     pub fn fastest(
         &self,
         options: &SearchOptions,
-        memory: Bytes,
-        ceiling: Seconds,
+        limits: Limits,
         control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
     ) -> Ranking {
+        let Limits { memory, ceiling, ties } = limits;
         let (goal, top) = (Goal::Fastest, options.top);
-        let wanted = SearchTarget { goal, top, budget: memory.get(), ceiling: ceiling.get() };
+        let wanted = SearchTarget { goal, top, ties, budget: memory.get(), ceiling: ceiling.get() };
         search_from(self.costs, options, wanted, &self.seeds, &self.parts, control)
     }
 }
@@ -168,6 +183,21 @@ pub(super) fn run(
     let mut frontier = Frontier::new(costs, space, &shapes);
     let mut found = SearchState::new(known);
     let mut done = 0;
+    let all = shapes.len() as u64;
+    let explore = |batch: &[Ready], known: &SearchState, stop: &Stop| -> Vec<SearchState> {
+        let explored = batch.par_iter().map(|next| {
+            let (plan, mixing, feeding) = shapes.at(next.index);
+            let explorer = Explorer { costs, space, tables: &tables, pipelines, rank: next.rank, known, stop };
+            explorer.explore(&plan, (mixing, feeding), next.too_large)
+        });
+        explored.collect()
+    };
+    frontier.bound_pipelines(&pipelines, &shapes, &mut found);
+    if found.best.wanted.most() > 1 && found.best.wanted.goal == Goal::Fastest {
+        let one = SearchState::new(Incumbents::new(found.best.wanted.of_one()));
+        let leaders = explore(&frontier.leaders(LEADERS), &one, &Stop::new(0, all, control));
+        found = leaders.into_iter().fold(found, SearchState::led_by);
+    }
     loop {
         frontier.bound_pipelines(&pipelines, &shapes, &mut found);
         let batch = frontier.next(batch_size(done), &found.best);
@@ -175,17 +205,9 @@ pub(super) fn run(
             found.counts.flow += frontier.plans_left();
             return (found, SearchProof::Optimal);
         };
-        let (bound, all) = (first.bound, shapes.len() as u64);
+        let bound = first.bound;
         let stop = Stop::new(done as u64, all, control);
-        let explored: Vec<SearchState> = batch
-            .par_iter()
-            .map(|next| {
-                let (plan, mixing, feeding) = shapes.at(next.index);
-                let explorer =
-                    Explorer { costs, space, tables: &tables, pipelines, rank: next.rank, known: &found, stop: &stop };
-                explorer.explore(&plan, (mixing, feeding), next.too_large)
-            })
-            .collect();
+        let explored = explore(&batch, &found, &stop);
         found = explored.into_iter().fold(found, SearchState::merge);
         done += batch.len();
         let left = if stop.is_set() { Some(bound) } else { None };

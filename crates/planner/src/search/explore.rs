@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::certificate::Counts;
 use super::flow::{Flow, KnownFlow};
 use super::incumbents::Place;
-use super::menus::{Menu, ShardingList};
+use super::menus::{Menu, PlanMenu, ShardingList};
 use super::pipelines::{BoundedPipe, Pipelines, Recomputed};
 use super::state::SearchState;
 use super::stop::Stop;
-use super::tables::{Pipe, Recomputes, Tables};
+use super::tables::{Recomputes, Tables};
 use crate::space::{Rejection, Space, too_large_for_hosts};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
@@ -17,6 +17,10 @@ use meshwright_engine::cost::incremental::{
 };
 use meshwright_engine::plan::{Offload, Plan, Recompute};
 use meshwright_engine::units::{Bytes, Seconds};
+
+/// Recomputations and offloads below a pipeline from which on its menu is made before they are bounded: a menu takes about as
+/// long as the bounds of so many.
+const MENU_COST: u64 = 32;
 
 /// Branch-and-bound search of the plans of one shape.
 pub(super) struct Explorer<'e> {
@@ -38,7 +42,7 @@ impl Explorer<'_> {
         // The illegal pipelines were counted when the shape was bounded.
         let pipelines = self.pipelines.of_shape(shape, &layers, &mut Counts::default());
         for bounded in &pipelines[too_large..] {
-            if found.best.is_hopeless(&bounded.plan.layout, Price { time: bounded.bound, memory: Bytes::ZERO }) {
+            if found.is_hopeless(&bounded.plan.layout, bounded.bound) {
                 found.counts.flow += bounded.plans();
                 continue;
             }
@@ -55,17 +59,15 @@ impl Explorer<'_> {
         let BoundedPipe { ref plan, ref light, at, pipe, shardings, stages, .. } = *bounded;
         let all = bounded.plans();
         let engines = self.tables.engines(plan.layout.pp);
-        let hopeless = |time: Seconds, memory: Bytes, found: &SearchState| {
-            found.best.is_hopeless(&plan.layout, Price { time, memory })
-        };
+        let hopeless = |time: Seconds, found: &SearchState| found.is_hopeless(&plan.layout, time);
         if let Some(states) = self.pipelines.too_large_states(bounded, layers) {
             self.pipelines.reject_states(bounded, layers, states, &mut found.counts);
             return;
         }
-        let (bare, one_split) = (layers.at(at), bounded.has_one_split());
+        let bare = layers.at(at);
         let pipeline = Pipeline::new(self.costs, light, bare, stages);
-        let slow_gathered = !engines.gathered || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
-        let slow = !engines.replicated || hopeless(pipeline.least_time(Seconds::ZERO), Bytes::ZERO, found);
+        let slow_gathered = !engines.gathered || hopeless(pipeline.least_gathered_time(self.costs), found);
+        let slow = !engines.replicated || hopeless(pipeline.least_time(Seconds::ZERO), found);
         if slow && slow_gathered {
             found.counts.flow += all;
             return;
@@ -74,55 +76,26 @@ impl Explorer<'_> {
             found.counts.reject(&reason, all);
             return;
         }
-        // Paths are weighed before a menu is made, which takes several times as long.
-        let one_flow = one_split && slow_gathered && !slow;
+        // Paths are weighed once for all recomputations.
+        let one_flow = bounded.has_one_split() && slow_gathered && !slow;
         let flow = if one_flow { self.known_flow(&pipeline, found).flow } else { Seconds::ZERO };
-        if one_flow && hopeless(pipeline.least_time(flow), Bytes::ZERO, found) {
+        if one_flow && hopeless(pipeline.least_time(flow), found) {
             found.counts.flow += all;
             return;
         }
-        let menu = self.tables.menu(plan, &self.tables.plan_menu(plan, stages));
-        let left_out = pipe.below * menu.inexpressible.0;
-        if let Some(why) = &menu.inexpressible.1 {
-            found.counts.reject(why, left_out);
+        let (place, menu) = ((self.rank, bounded.place), self.tables.plan_menu(plan, stages));
+        if slow_gathered && bounded.has_one_split() && pipe.below > MENU_COST {
+            let edges = self.tables.menu(plan, &menu).edges;
+            if hopeless(pipeline.least_time(flow) + edges, found) {
+                found.counts.flow += all;
+                return;
+            }
         }
-        let sharded = menu.replicated.count + menu.sharded.count;
-        if sharded == 0 {
-            return;
-        }
-        let is_slow = hopeless(pipeline.least_time(flow) + menu.edges, Bytes::ZERO, found);
-        let slow = slow || menu.replicated.count == 0 || is_slow;
-        if slow && slow_gathered {
-            found.counts.dominated += menu.dominated * pipe.below;
-            found.counts.flow += all - menu.dominated * pipe.below - left_out;
-            return;
-        }
-        let place = (self.rank, bounded.place);
-        let variant = Variant { light: &pipeline, plan: plan.clone(), layers: bare, stages, menu: &menu, place };
-        self.recomputations(&variant, pipe, shardings, layers, found);
-    }
-
-    /// Searches every recomputation of a pipeline.
-    fn recomputations(
-        &self,
-        light: &Variant,
-        pipe: &Pipe,
-        shardings: u64,
-        layers: &Recomputed,
-        found: &mut SearchState,
-    ) {
-        let Variant { light: pipeline, ref plan, stages, menu, place, .. } = *light;
-        let hopeless = |time: Seconds, found: &SearchState| {
-            found.best.is_hopeless(&plan.layout, Price { time, memory: Bytes::ZERO })
-        };
-        let gathered = self.tables.engines(plan.layout.pp).gathered;
-        let sharded = menu.replicated.count + menu.sharded.count;
         let mut enough_recomputed = false;
         for Recomputes { recompute, at, shares } in &pipe.recomputes {
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
             if first_layers && enough_recomputed {
-                found.counts.dominated += menu.dominated * shares.len() as u64;
-                found.counts.flow += sharded * shares.len() as u64;
+                found.counts.flow += shardings * shares.len() as u64;
                 continue;
             }
             let layers = layers.at(*at);
@@ -130,22 +103,15 @@ impl Explorer<'_> {
             let light_layers = stages.last_chunk();
             let stages = self.tables.stages(&plan, pipe, layers);
             let differs = stages.last_chunk() != light_layers;
-            let least = || least_time_of_flow(self.costs, &plan, layers, stages);
-            if differs && !gathered && hopeless(least(), found) {
-                found.counts.flow += (shardings - menu.inexpressible.0) * shares.len() as u64;
+            let is_slow = |found: &SearchState| hopeless(least_time_of_flow(self.costs, &plan, layers, stages), found);
+            if differs && !engines.gathered && is_slow(found) {
+                found.counts.flow += shardings * shares.len() as u64;
                 enough_recomputed |= first_layers;
                 continue;
             }
-            let other = differs.then(|| self.tables.menu(&plan, &self.tables.plan_menu(&plan, stages)));
-            let menu = other.as_deref().unwrap_or(menu);
-            let sharded = menu.replicated.count + menu.sharded.count;
-            found.counts.dominated += menu.dominated * shares.len() as u64;
-            if menu.sharded.count == 0 && hopeless(least() + menu.edges, found) {
-                found.counts.flow += sharded * shares.len() as u64;
-                enough_recomputed |= first_layers;
-                continue;
-            }
-            let variant = Variant { light: pipeline, plan, layers, stages, menu, place };
+            let other = differs.then(|| self.tables.plan_menu(&plan, stages));
+            let menu = other.as_ref().unwrap_or(&menu);
+            let variant = Variant { light: &pipeline, plan, layers, stages, menu, shardings, place };
             enough_recomputed |= self.shares(&variant, shares, found) && first_layers;
         }
     }
@@ -153,66 +119,80 @@ impl Explorer<'_> {
     /// Searches every share of offloaded activations and every sharding of one recomputation. Returns whether it is too slow
     /// even without offloading.
     fn shares(&self, variant: &Variant, shares: &[f64], found: &mut SearchState) -> bool {
-        let Variant { light, plan, layers, stages, menu, place } = variant;
-        let hopeless = |time: Seconds, memory: Bytes, found: &SearchState| {
-            found.best.is_hopeless(&plan.layout, Price { time, memory })
-        };
-        let is_slow = |pipeline: &Pipeline, flow: Seconds, found: &SearchState| {
-            hopeless(pipeline.least_time(flow) + menu.edges, Bytes::ZERO, found)
-        };
+        let Variant { light, plan, layers, stages, menu, shardings, place: _ } = variant;
+        let engines = self.tables.engines(plan.layout.pp);
         let budget = Bytes::new(found.best.wanted.budget);
-        let sharded = menu.replicated.count + menu.sharded.count;
         for (fewer, &activations) in shares.iter().enumerate() {
             let plan = Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
             let memory = RankMemory::new(self.costs, &plan, layers, stages);
             let (needed, rank) = memory.least(&menu.least);
             if needed > budget {
-                found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
+                found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, *shardings);
                 continue;
             }
             let pipeline = light.with_layers(self.costs, &plan, layers, stages);
-            let mut slow = menu.replicated.count == 0 || is_slow(&pipeline, Seconds::ZERO, found);
-            let slow_gathered =
-                menu.sharded.count == 0 || hopeless(pipeline.least_gathered_time(self.costs), Bytes::ZERO, found);
-            // Offloading more, or recomputing one more layer, is no faster.
-            let left = sharded * (shares.len() - fewer) as u64;
-            if slow && slow_gathered {
-                found.counts.flow += left;
+            let slow = !engines.replicated || found.is_hopeless(&plan.layout, pipeline.least_time(Seconds::ZERO));
+            let gathered = || found.is_hopeless(&plan.layout, pipeline.least_gathered_time(self.costs));
+            let is_slow = slow && (!engines.gathered || gathered());
+            if is_slow || !self.loaded(variant, &Loaded::with_memory(pipeline, memory), found) {
+                // Offloading more, or recomputing one more layer, is no faster.
+                let more = shares.len() - fewer - usize::from(!is_slow);
+                found.counts.flow += shardings * more as u64;
                 return fewer == 0;
-            }
-            let loaded = Loaded::with_memory(pipeline, memory);
-            let known = if slow { KnownFlow::default() } else { self.known_flow(&loaded.pipeline, found) };
-            slow = slow || is_slow(&loaded.pipeline, known.flow, found);
-            if slow && slow_gathered {
-                found.counts.flow += left;
-                return fewer == 0;
-            }
-            let is_simulated = loaded.pipeline.is_simulated();
-            let least = loaded.pipeline.least_time(known.flow) + menu.edges;
-            if slow || hopeless(least, needed, found) {
-                found.counts.flow += menu.replicated.count;
-            } else {
-                let flow = if is_simulated { Flow::Bounded(known.flow) } else { Flow::Closed };
-                self.shardings(
-                    Leaf { loaded: &loaded, flow, known, too_large: None, place: *place },
-                    &menu.replicated,
-                    menu,
-                    found,
-                );
-            }
-            if slow_gathered || hopeless(Seconds::ZERO, needed, found) {
-                found.counts.flow += menu.sharded.count;
-            } else {
-                let (flow, known) = (Flow::Closed, KnownFlow::default());
-                self.shardings(
-                    Leaf { loaded: &loaded, flow, known, too_large: None, place: *place },
-                    &menu.sharded,
-                    menu,
-                    found,
-                );
             }
         }
         false
+    }
+
+    /// Searches every sharding of a pipeline under one recomputation and offload. Returns whether some of them may be fast
+    /// enough.
+    ///
+    /// As a rule the menu is made only here, for few pipelines are both light and fast enough.
+    fn loaded(&self, variant: &Variant, loaded: &Loaded, found: &mut SearchState) -> bool {
+        let pipeline = &loaded.pipeline;
+        let plan = &pipeline.plan;
+        let menu = self.tables.menu(plan, variant.menu);
+        found.counts.dominated += menu.dominated;
+        if let (count, Some(why)) = &menu.inexpressible {
+            found.counts.reject(why, *count);
+        }
+        let sharded = menu.replicated.count + menu.sharded.count;
+        let budget = Bytes::new(found.best.wanted.budget);
+        let (needed, rank) = loaded.memory.least(&menu.least);
+        if needed > budget {
+            found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
+            return true;
+        }
+        let is_slow = |flow: Seconds, found: &SearchState| {
+            menu.replicated.count == 0 || found.is_hopeless(&plan.layout, pipeline.least_time(flow) + menu.edges)
+        };
+        let slow_gathered =
+            menu.sharded.count == 0 || found.is_hopeless(&plan.layout, pipeline.least_gathered_time(self.costs));
+        let mut slow = is_slow(Seconds::ZERO, found);
+        let known = if slow { KnownFlow::default() } else { self.known_flow(pipeline, found) };
+        slow = slow || is_slow(known.flow, found);
+        if slow && slow_gathered {
+            found.counts.flow += sharded;
+            return false;
+        }
+        let hopeless =
+            |time: Seconds, found: &SearchState| found.best.is_hopeless(&plan.layout, Price { time, memory: needed });
+        let place = variant.place;
+        let least = pipeline.least_time(known.flow) + menu.edges;
+        if slow || hopeless(least, found) {
+            found.counts.flow += menu.replicated.count;
+        } else {
+            let flow = if pipeline.is_simulated() { Flow::Bounded(known.flow) } else { Flow::Closed };
+            let leaf = Leaf { loaded, flow, known, too_large: None, place };
+            self.shardings(leaf, &menu.replicated, &menu, found);
+        }
+        if slow_gathered || hopeless(Seconds::ZERO, found) {
+            found.counts.flow += menu.sharded.count;
+        } else {
+            let leaf = Leaf { loaded, flow: Flow::Closed, known: KnownFlow::default(), too_large: None, place };
+            self.shardings(leaf, &menu.sharded, &menu, found);
+        }
+        true
     }
 
     /// Lower bound of the time of a pipeline's flow by known critical paths; zero if it is not simulated.
@@ -231,8 +211,7 @@ impl Explorer<'_> {
         let pipeline = &leaf.loaded.pipeline;
         for group in &list.groups {
             let is_slow = |floor: &Sharding, leaf: &Leaf, found: &SearchState| {
-                let time = leaf.flow.time(self.costs, leaf.loaded, floor);
-                found.best.is_hopeless(&pipeline.plan.layout, Price { time, memory: Bytes::ZERO })
+                found.is_hopeless(&pipeline.plan.layout, leaf.flow.time(self.costs, leaf.loaded, floor))
             };
             if is_slow(&group.floor, &leaf, found) {
                 found.counts.sharding += group.count;
@@ -305,7 +284,9 @@ struct Variant<'v> {
     plan: Plan,
     layers: &'v Layers,
     stages: &'v Stages,
-    menu: &'v Menu,
+    menu: &'v PlanMenu,
+    /// Number of shardings of its layout.
+    shardings: u64,
     place: Place,
 }
 

@@ -20,6 +20,7 @@ use meshwright_engine::units::Seconds;
 const AT_ONCE: usize = 64;
 
 /// Shape that is ready to be explored.
+#[derive(Clone)]
 pub(super) struct Ready {
     pub bound: Seconds,
     /// Rank by layer bound, from 1.
@@ -82,6 +83,13 @@ impl Frontier {
                 self.ready.extend(ready);
             }
         }
+    }
+
+    /// The shapes of least bound, which stay to be explored.
+    pub fn leaders(&mut self, most: usize) -> Vec<Ready> {
+        let leaders: Vec<Ready> = std::iter::from_fn(|| self.ready.pop()).take(most).collect();
+        self.ready.extend(leaders.iter().cloned());
+        leaders
     }
 
     /// The next shapes to explore; none if no plan of the others can enter the answer.

@@ -8,11 +8,27 @@ use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::units::{Bytes, Seconds};
 
+/// Limits of the plans that an answer has beyond those that it must name.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ties {
+    /// Number of plans at most, those that must be named among them.
+    pub most: usize,
+    /// Largest relative difference of their objective from the last that must be named.
+    pub within: f64,
+}
+
+impl Ties {
+    /// No plan beyond those that must be named.
+    pub const NONE: Self = Self { most: 0, within: 0.0 };
+}
+
 /// Goal and limits of one search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SearchTarget {
     pub goal: Goal,
     pub top: usize,
+    /// Plans beyond the `top` that are wanted where they are nearly as good.
+    pub ties: Ties,
     /// Bytes of device memory that a plan may need.
     pub budget: f64,
     /// Largest objective value that an answer may have.
@@ -23,7 +39,28 @@ impl SearchTarget {
     /// Target of a search under the problem's own memory budget.
     pub fn new(costs: &Costs, options: &SearchOptions, goal: Goal) -> Self {
         let budget = costs.problem.hbm_budget().get();
-        Self { goal, top: options.top, budget, ceiling: f64::INFINITY }
+        Self { goal, top: options.top, ties: Ties::NONE, budget, ceiling: f64::INFINITY }
+    }
+}
+
+impl SearchTarget {
+    /// Largest objective that is wanted, of ascending objectives of the best plans of different layouts.
+    fn last(&self, ascending: &[f64]) -> f64 {
+        let Some(named) = ascending.get(self.top.saturating_sub(1)) else { return self.ceiling };
+        let near = named * (1.0 + self.ties.within);
+        let tied = || ascending.get(self.ties.most - 1).map_or(near, |last| last.min(near));
+        let last = if self.ties.most > self.top { tied() } else { *named };
+        last.min(self.ceiling)
+    }
+
+    /// Target of the best plan alone.
+    pub fn of_one(self) -> Self {
+        Self { top: 1, ties: Ties::NONE, ..self }
+    }
+
+    /// Number of plans that an answer has at most.
+    pub fn most(&self) -> usize {
+        if self.goal == Goal::Pareto { usize::MAX } else { self.top.max(self.ties.most) }
     }
 }
 
@@ -44,7 +81,7 @@ struct Candidate {
 pub(super) struct Incumbents {
     pub wanted: SearchTarget,
     by_layout: BTreeMap<Layout, Candidate>,
-    /// Cutoff: objective of the last of the `top` incumbents, or the ceiling while there are fewer.
+    /// Cutoff: objective of the last incumbent that is wanted, or the ceiling while there are fewer than `top`.
     last: f64,
     front: Vec<Candidate>,
 }
@@ -102,9 +139,8 @@ impl Incumbents {
         }
         let mut all: Vec<f64> = self.by_layout.values().map(|known| measure(known, objective)).collect();
         all.sort_by(f64::total_cmp);
-        let ceiling = self.wanted.ceiling;
-        self.last = all.get(self.wanted.top.saturating_sub(1)).map_or(ceiling, |last| last.min(ceiling));
-        let last = self.last;
+        let last = self.wanted.last(&all);
+        self.last = last;
         self.by_layout.retain(|_, known| measure(known, objective) <= last);
     }
 
@@ -133,7 +169,7 @@ impl Incumbents {
     /// Incumbent plans, best first; a Pareto front is sorted from the fastest to the one with least memory.
     pub fn into_plans(self) -> Vec<Plan> {
         let objective = self.objective().unwrap_or_default();
-        let top = if self.wanted.goal == Goal::Pareto { usize::MAX } else { self.wanted.top };
+        let most = self.wanted.most();
         let mut all: Vec<Candidate> = self.by_layout.into_values().chain(self.front).collect();
         all.sort_by(|a, b| {
             let by = |key: fn(&Candidate) -> f64| key(a).total_cmp(&key(b));
@@ -143,7 +179,7 @@ impl Incumbents {
                 .then(by(|c| c.price.memory.get()))
                 .then(a.plan.layout.cmp(&b.plan.layout))
         });
-        all.into_iter().take(top).map(|candidate| candidate.plan).collect()
+        all.into_iter().take(most).map(|candidate| candidate.plan).collect()
     }
 }
 

@@ -3,6 +3,9 @@
 use super::certificate::Counts;
 use super::critical::CriticalPaths;
 use super::incumbents::Incumbents;
+use meshwright_engine::cost::incremental::Price;
+use meshwright_engine::plan::Layout;
+use meshwright_engine::units::{Bytes, Seconds};
 
 /// Incumbents, counts and critical paths of a search, or of a part of it.
 #[derive(Clone, Debug)]
@@ -15,6 +18,18 @@ pub(super) struct SearchState {
 impl SearchState {
     pub fn new(best: Incumbents) -> Self {
         Self { best, counts: Counts::default(), paths: CriticalPaths::default() }
+    }
+
+    /// Whether no plan of this layout that takes at least `time` can enter the answer.
+    pub fn is_hopeless(&self, layout: &Layout, time: Seconds) -> bool {
+        self.best.is_hopeless(layout, Price { time, memory: Bytes::ZERO })
+    }
+
+    /// This state with the incumbents and critical paths of a search that is done again.
+    pub fn led_by(mut self, leader: Self) -> Self {
+        self.counts.simulated += leader.counts.simulated;
+        self.paths.extend(leader.paths);
+        Self { best: self.best.merge(leader.best), ..self }
     }
 
     pub fn merge(mut self, other: Self) -> Self {

@@ -133,7 +133,7 @@ pub struct Loaded<'l> {
     /// Its layers under ZeRO 3; counted when a sharding asks.
     gathered: OnceCell<GatheredLayers>,
     /// Memory of its ranks.
-    memory: RankMemory,
+    pub memory: RankMemory,
 }
 
 /// Memory of the ranks of a pipeline beside their states.
