@@ -16,7 +16,7 @@ mod published;
 
 use crate::confidence::{Confidence, ceiling};
 use crate::search::{
-    Control, Goal, LimitedSearches, Limits, Ranking, SearchOptions, SearchProof, TIE, Ties, plainer, search_for,
+    Control, Goal, LimitedSearches, Ranking, SearchLimits, SearchOptions, SearchProof, TIE, Ties, plainer, search_for,
 };
 use crate::space::{Restrictions, Space, Unproven, too_few_gpus};
 use meshwright_engine::cost::{Costs, Evaluation};
@@ -40,7 +40,7 @@ const LEAST_FASTER: f64 = 0.001;
 /// Relative difference between prices of one plan whose sums are grouped in another way, at the most.
 const ROUNDING: f64 = 1e-9;
 
-/// Limits that a recommendation keeps if any plan does.
+/// SearchLimits that a recommendation keeps if any plan does.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Prudence {
     /// Largest accepted probability of running out of memory.
@@ -144,7 +144,7 @@ fn search_prudently(
         return Prudent { problem: problem.clone(), options: options.clone(), ranking, given_up: None };
     }
     let limited = problem.clone().under_ceiling(ceiling(problem, prudence.risk));
-    let limits = Limits { memory: limited.hbm_budget(), ceiling: Seconds::new(f64::INFINITY), ties };
+    let limits = SearchLimits { memory: limited.hbm_budget(), ceiling: Seconds::new(f64::INFINITY), ties };
     let ranking = searches.fastest(&proven, limits, control);
     if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
         return Prudent { problem: limited, options: proven, ranking, given_up: None };
@@ -225,7 +225,7 @@ fn recommend(
         Some(GivenUp::Proof) => Some(first.clone()),
         None | Some(GivenUp::Risk) => {
             let ceiling = first.step.total() * (1.0 + ROUNDING);
-            let limits = Limits { memory: problem.hbm_budget(), ceiling, ties: Ties::NONE };
+            let limits = SearchLimits { memory: problem.hbm_budget(), ceiling, ties: Ties::NONE };
             searches.fastest(&alone, limits, control).evaluations.first().cloned()
         }
     };

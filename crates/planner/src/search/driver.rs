@@ -85,9 +85,9 @@ pub fn search_with(
     search_from(costs, options, wanted, &[], &CostCache::default(), control)
 }
 
-/// Limits of one search for the fastest plans.
+/// SearchLimits of one search for the fastest plans.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct SearchLimits {
     /// Memory that a plan may need on each device.
     pub memory: Bytes,
     /// Largest step time.
@@ -123,10 +123,10 @@ impl<'c> LimitedSearches<'c> {
     pub fn fastest(
         &self,
         options: &SearchOptions,
-        limits: Limits,
+        limits: SearchLimits,
         control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
     ) -> Ranking {
-        let Limits { memory, ceiling, ties } = limits;
+        let SearchLimits { memory, ceiling, ties } = limits;
         let (goal, top) = (Goal::Fastest, options.top);
         let wanted = SearchTarget { goal, top, ties, budget: memory.get(), ceiling: ceiling.get() };
         search_from(self.costs, options, wanted, &self.seeds, &self.parts, control)
@@ -157,7 +157,7 @@ pub(super) fn search_from(
     let (found, proof) = run(costs, &space, known, parts, control);
     let SearchState { best, counts, paths: _ } = found;
     let size = space.size();
-    let evaluations = best.into_plans().iter().map(|plan| costs.evaluate_simulated(plan)).collect();
+    let evaluations = best.into_plans().par_iter().map(|plan| costs.evaluate_simulated(plan)).collect();
     let certificate = Certificate::new(size, &counts, proof);
     Ranking {
         evaluations,

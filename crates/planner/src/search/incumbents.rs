@@ -8,7 +8,7 @@ use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::units::{Bytes, Seconds};
 
-/// Limits of the plans that an answer has beyond those that it must name.
+/// SearchLimits of the plans that an answer has beyond those that it must name.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Ties {
     /// Number of plans at most, those that must be named among them.
