@@ -119,8 +119,14 @@ int cuModuleLoadData(void** module, const void* image) {
     return 0;
 }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
+    // Handles live as long as the driver, so that a leak checker finds those of the probe alone.
+    static char names[64][64];
+    static int known = 0;
     (void)module;
-    *function = strdup(name);
+    for (int at = 0; at < known; at++)
+        if (!strcmp(names[at], name)) return *function = names[at], 0;
+    if (known == 64 || strlen(name) >= sizeof names[0]) return 2;
+    *function = strcpy(names[known++], name);
     return 0;
 }
 int cuFuncSetAttribute(void* function, int attribute, int value) {
