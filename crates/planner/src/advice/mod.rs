@@ -16,7 +16,8 @@ mod published;
 
 use crate::confidence::{Confidence, ceiling};
 use crate::search::{
-    Control, Goal, LimitedSearches, Ranking, SearchLimits, SearchOptions, SearchProof, TIE, Ties, plainer, search_for,
+    Control, Goal, LimitedSearches, Ranking, SearchLimits, SearchOptions, SearchProof, TIE, TieLimits, plainer,
+    search_for,
 };
 use crate::space::{Restrictions, Space, Unproven, too_few_gpus};
 use meshwright_engine::cost::{Costs, Evaluation};
@@ -32,7 +33,7 @@ pub use published::{PublishedPlan, published};
 pub const USUAL_RISK: f64 = 0.05;
 
 /// Plans that are searched for a plainer one than the fastest few.
-const RIVALS: Ties = Ties { most: 12, within: TIE };
+const RIVALS: TieLimits = TieLimits { most: 12, within: TIE };
 
 /// Share of its step time by which the model's fastest plan must be faster to be named.
 const LEAST_FASTER: f64 = 0.001;
@@ -125,7 +126,7 @@ struct Prudent {
 fn search_prudently(
     searches: &LimitedSearches,
     problem: &Problem,
-    (options, ties): (&SearchOptions, Ties),
+    (options, ties): (&SearchOptions, TieLimits),
     prudence: Prudence,
     control: &Control,
 ) -> Prudent {
@@ -159,7 +160,7 @@ fn search_prudently(
 /// The fastest plans that keep the limits of prudence, as far as any plan does.
 pub fn prudent(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Ranking {
     let costs = Costs::new(problem);
-    search_prudently(&LimitedSearches::new(&costs), problem, (options, Ties::NONE), prudence, control).ranking
+    search_prudently(&LimitedSearches::new(&costs), problem, (options, TieLimits::NONE), prudence, control).ranking
 }
 
 /// Finds the plan to launch, and its rivals. The answer does not depend on the number of threads.
@@ -225,7 +226,7 @@ fn recommend(
         Some(GivenUp::Proof) => Some(first.clone()),
         None | Some(GivenUp::Risk) => {
             let ceiling = first.step.total() * (1.0 + ROUNDING);
-            let limits = SearchLimits { memory: problem.hbm_budget(), ceiling, ties: Ties::NONE };
+            let limits = SearchLimits { memory: problem.hbm_budget(), ceiling, ties: TieLimits::NONE };
             searches.fastest(&alone, limits, control).evaluations.first().cloned()
         }
     };

@@ -8,7 +8,7 @@ use super::cache::CostCache;
 use super::certificate::{Certificate, SearchProof};
 use super::explore::Explorer;
 use super::frontier::{Frontier, Ready};
-use super::incumbents::{Incumbents, SearchTarget, Ties};
+use super::incumbents::{Incumbents, SearchTarget, TieLimits};
 use super::options::{Goal, Objective, SearchOptions};
 use super::pipelines::Pipelines;
 use super::ranking::{NearMiss, Ranking};
@@ -93,7 +93,7 @@ pub struct SearchLimits {
     /// Largest step time.
     pub ceiling: Seconds,
     /// Plans that are wanted beyond those that must be named.
-    pub ties: Ties,
+    pub ties: TieLimits,
 }
 
 /// Searches of one problem under several limits. They share the costs of layers, pipelines and shardings, which depend on no

@@ -10,14 +10,14 @@ use meshwright_engine::units::{Bytes, Seconds};
 
 /// SearchLimits of the plans that an answer has beyond those that it must name.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Ties {
+pub struct TieLimits {
     /// Number of plans at most, those that must be named among them.
     pub most: usize,
     /// Largest relative difference of their objective from the last that must be named.
     pub within: f64,
 }
 
-impl Ties {
+impl TieLimits {
     /// No plan beyond those that must be named.
     pub const NONE: Self = Self { most: 0, within: 0.0 };
 }
@@ -28,7 +28,7 @@ pub(super) struct SearchTarget {
     pub goal: Goal,
     pub top: usize,
     /// Plans beyond the `top` that are wanted where they are nearly as good.
-    pub ties: Ties,
+    pub ties: TieLimits,
     /// Bytes of device memory that a plan may need.
     pub budget: f64,
     /// Largest objective value that an answer may have.
@@ -39,7 +39,7 @@ impl SearchTarget {
     /// Target of a search under the problem's own memory budget.
     pub fn new(costs: &Costs, options: &SearchOptions, goal: Goal) -> Self {
         let budget = costs.problem.hbm_budget().get();
-        Self { goal, top: options.top, ties: Ties::NONE, budget, ceiling: f64::INFINITY }
+        Self { goal, top: options.top, ties: TieLimits::NONE, budget, ceiling: f64::INFINITY }
     }
 }
 
@@ -55,7 +55,7 @@ impl SearchTarget {
 
     /// Target of the best plan alone.
     pub fn of_one(self) -> Self {
-        Self { top: 1, ties: Ties::NONE, ..self }
+        Self { top: 1, ties: TieLimits::NONE, ..self }
     }
 
     /// Number of plans that an answer has at most.

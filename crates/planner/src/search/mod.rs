@@ -31,7 +31,7 @@ mod whatif;
 pub use certificate::{BoundCount, Certificate, RuleCount, SearchProof};
 
 pub use driver::{LimitedSearches, SearchLimits, search, search_for, search_with};
-pub use incumbents::Ties;
+pub use incumbents::TieLimits;
 pub use neighbours::{ChangedOptimum, TIE, nearest_feasible, plainer, sensitivity};
 pub use options::{Control, Goal, Objective, SearchOptions};
 pub use ranking::{NearMiss, Ranking};
