@@ -181,11 +181,27 @@ impl Write for Draft {
     }
 }
 
+/// First and last letters of the names of drafts.
+const DRAFT: [&str; 2] = [".meshwright-", ".new"];
+
+/// Removes the drafts of killed processes from a folder and the folders in it. The caller knows that no other process writes there;
+/// what cannot be removed stays.
+pub fn remove_drafts(folder: &Path) {
+    let inside = |folder: &Path| folder.read_dir().into_iter().flatten().flatten().map(|entry| entry.path());
+    let folders = inside(folder).filter(|path| path.is_dir() && !path.is_symlink()).chain([folder.to_owned()]);
+    for path in folders.flat_map(|folder| inside(&folder).collect::<Vec<_>>()) {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        if name.starts_with(DRAFT[0]) && name.ends_with(DRAFT[1]) {
+            let _ = std::fs::remove_file(&path);
+        }
+    }
+}
+
 /// Hidden temporary file of a folder.
 fn temporary(folder: &Path, mode: FileMode) -> io::Result<NamedTempFile> {
     disk::allowed()?;
     let mut builder = Builder::new();
-    builder.prefix(".meshwright-").suffix(".new");
+    builder.prefix(DRAFT[0]).suffix(DRAFT[1]);
     #[cfg(unix)]
     let permissions = {
         use std::os::unix::fs::PermissionsExt;

@@ -63,7 +63,8 @@ impl Folder {
         self.lock()
     }
 
-    /// Waits until no other process changes the folder, and keeps others waiting. The folder is made if it is missing.
+    /// Waits until no other process changes the folder, and keeps others waiting. The folder is made if it is missing; what killed
+    /// processes left half written is removed.
     ///
     /// # Errors
     ///
@@ -74,6 +75,7 @@ impl Folder {
         std::fs::create_dir_all(&self.0).map_err(unwritable)?;
         let lock = File::options().create(true).truncate(false).write(true).open(&path).map_err(unwritable)?;
         lock.lock().map_err(unwritable)?;
+        files::remove_drafts(&self.0);
         Ok(Locked { folder: self.clone(), _lock: lock })
     }
 }
