@@ -4,6 +4,7 @@ use super::import_formats::{read, refused};
 use meshwright::frameworks;
 use meshwright::gpu::Format;
 use meshwright::import::{self, Context, FileKind, Imported, Severity};
+use meshwright::model::Ffn;
 use meshwright::plan::{CpKind, ZeroStage};
 use meshwright::schedule::Schedule;
 
@@ -242,4 +243,78 @@ fn assertions_of_megatrons_parser_are_not_bridges() {
                      --seq-length: 4096\n  --max-position-embeddings: 4096\n  --micro-batch-size: 1\n  --tp-comm-overlap: true\n";
     let read_so = read(arguments, kind);
     assert!(errors(&read_so).iter().any(|message| message.contains("--tp-comm-overlap")), "{:?}", errors(&read_so));
+}
+
+const LAUNCHER: &str = "\
+trainer:
+  num_nodes: 64
+  devices: 8
+  precision: bf16
+exp_manager:
+  checkpoint_callback_params:
+    model_parallel_size: ${multiply:${training.model.tensor_model_parallel_size}, 1}
+model:
+  micro_batch_size: 2
+  global_batch_size: 2048
+  tensor_model_parallel_size: 2
+  encoder_seq_length: 2048
+  max_position_embeddings: 2048
+  num_layers: 44
+  hidden_size: 6144
+  ffn_hidden_size: ${multiply:4, ${.hidden_size}}
+  num_attention_heads: 48
+  make_vocab_size_divisible_by: 128
+  fsdp: false
+  fsdp_sharding_strategy: 'full'
+  tokenizer:
+    type: 'GPT2BPETokenizer'
+  optim:
+    name: mcore_distributed_optim
+";
+
+/// NeMo's launcher: sizes as products of others, the tokenizer's vocabulary, settings of what is off.
+#[test]
+fn the_launchers_resolvers_and_tokenizers_are_read() {
+    let kind = FileKind::Of(&frameworks::MEGATRON_BRIDGE);
+    let imported = read(LAUNCHER, kind);
+    assert_eq!(errors(&imported), [""; 0]);
+    let model = imported.model.as_ref().unwrap();
+    assert_eq!((model.layers(), model.hidden, model.vocab), (44, 6144, 50_257));
+    let layer = &model.kinds[0];
+    assert!(matches!(&layer.ffn, Ffn::Dense(mlp) if mlp.intermediate == 24_576), "{layer:?}");
+    assert_eq!((imported.world, imported.plan.layout.dp, imported.plan.micro_batch), (Some(512), 256, 2));
+    let sharded = read(&LAUNCHER.replace("fsdp: false", "fsdp: true"), kind);
+    assert!(
+        errors(&sharded).iter().any(|message| message.contains("fsdp_sharding_strategy")),
+        "{:?}",
+        errors(&sharded)
+    );
+}
+
+/// Products in MXFP4, which Primus has on AMD's GPUs, are no NVFP4.
+#[test]
+fn mxfp4_is_not_read_as_nvfp4() {
+    let text = |recipe: &str| {
+        format!(
+            "modules:\n  pre_trainer:\n    framework: megatron\n    model: llama3_8B.yaml\n    overrides:\n      micro_batch_size: 1\n      \
+             global_batch_size: 8\n      seq_length: 8192\n      fp4: e2m1\n      fp4_recipe: {recipe}\n"
+        )
+    };
+    let kind = FileKind::Of(&frameworks::MEGATRON_BRIDGE);
+    let amd = read(&text("mxfp4"), kind);
+    assert_eq!(amd.work.format, Format::Mxfp8);
+    assert!(amd.findings.iter().any(|finding| finding.message.contains("MXFP4")), "{:?}", amd.findings);
+    assert_eq!(read(&text("nvfp4"), kind).work.format, Format::Nvfp4);
+}
+
+#[test]
+fn a_module_of_nemotron_is_none_of_nemo() {
+    let recipe = |module: &str| format!("from {module} import base\nfrom megatron.bridge import ConfigContainer\n");
+    assert!(import::kind_of("recipe.py", &recipe("nemo.collections")).unwrap_err().why.contains("NeMo 2"));
+    for module in ["nemotron_3_super", "megatron.bridge.recipes.nemotronh"] {
+        let text = recipe(module);
+        assert_eq!(import::kind_of("recipe.py", &text), Ok(FileKind::Of(&frameworks::MEGATRON_BRIDGE)), "{module}");
+        let text = text.replace("from nemotron_3_super import base", "import nemotron_3_super");
+        assert_eq!(import::kind_of("recipe.py", &text), Ok(FileKind::Of(&frameworks::MEGATRON_BRIDGE)), "{module}");
+    }
 }

@@ -185,3 +185,21 @@ fn replicas_of_a_sharded_optimizer_are_counted_on_the_cluster() {
     assert_eq!(imported.on(64).shard_group, Some(8), "32 replicas in four groups");
     assert_eq!(imported.on(6).shard_group, None, "three replicas are no four groups");
 }
+
+/// Megatron-DeepSpeed asks for one queue with sequence parallelism alone: with DeepSpeed, gradients do not hide behind products.
+#[test]
+fn deepspeeds_fork_asks_for_one_queue_with_sequence_parallelism_alone() {
+    let launch = |more: &str| {
+        let script = format!(
+            "deepspeed --num_gpus 8 pretrain_gpt.py --tensor-model-parallel-size 4 --num-layers 24 --hidden-size 2048 \
+             --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --micro-batch-size 1 --global-batch-size 8 \
+             --vocab-size 50304 --bf16 {more}\n"
+        );
+        let imported = read(&script).unwrap();
+        (imported.findings.iter().any(|finding| finding.rule == "connections"), imported.plan.zero)
+    };
+    // With bf16, stage 0 shards the optimizer's states; without DeepSpeed it does not.
+    assert_eq!(launch("--deepspeed --zero-stage 0"), (false, ZeroStage::One));
+    assert_eq!(launch("--deepspeed --zero-stage 0 --sequence-parallel"), (true, ZeroStage::One));
+    assert_eq!(launch(""), (true, ZeroStage::Zero));
+}

@@ -61,6 +61,7 @@ const APART: &[&str] = &[
     "aio",
     "dataloader",
     "packing",
+    "exp_manager",
 ];
 
 /// Whether a key, the last of a path, sets a degree, a batch, a length, a stage or a precision.

@@ -9,13 +9,14 @@ use super::masked::masked;
 use super::{known, neox, swift, trainer};
 use crate::accelerate::import as accelerate;
 use crate::deepspeed::import as deepspeed;
-use crate::megatron::import as megatron;
+use crate::megatron::import::{self as megatron, BF16_SHARDS};
 use crate::megatron_bridge::import as bridge;
 use crate::nanotron::import as nanotron;
 use crate::readers::document::{self, Document, Form};
 use crate::readers::shell::text::{Text, readable};
 use crate::readers::shell::{self, Ran};
 use crate::torchtitan::import as torchtitan;
+use meshwright_engine::plan::ZeroStage;
 
 /// Reads a script.
 ///
@@ -216,7 +217,13 @@ fn overlay(imported: &mut Imported, file: &Text, launched: &Launched, ran: &Ran,
             return;
         }
     };
-    let beside = deepspeed::settle(&document, &Launched { world: imported.world, ..launched.clone() });
+    let mut beside = deepspeed::settle(&document, &Launched { world: imported.world, ..launched.clone() });
+    // Stage 0 of both shards with bf16, and another of the JSON counts.
+    if beside.plan.zero == ZeroStage::Zero && imported.findings.iter().any(|finding| finding.message == BF16_SHARDS) {
+        beside.plan.zero = ZeroStage::One;
+    } else {
+        imported.findings.retain(|finding| finding.message != BF16_SHARDS);
+    }
     let stage = imported.places.get("zero-stage").cloned();
     if stage.is_some() && imported.plan.zero != beside.plan.zero {
         let message = format!(

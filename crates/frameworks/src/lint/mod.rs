@@ -123,8 +123,9 @@ fn unknown(unknown: &Unknown) -> Finding {
 }
 
 /// Findings after which the plan is not wholly the file's: what was not read counts as one, or as not set.
-const GUESSED: [&str; 11] = [
+const GUESSED: [&str; 12] = [
     "adapters",
+    "assumed-vocabulary",
     "missing-value",
     "not-read",
     "not-training",

@@ -9,6 +9,8 @@ mod rules;
 mod split;
 mod work;
 
+pub use plan::BF16_SHARDS;
+
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Severity};
 use crate::import::imported::{Imported, divides};
@@ -99,7 +101,7 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
     if own && list.findings.iter().all(|finding| finding.rule != "unresolved-variable") {
         rules::needed(&mut list);
     }
-    rules::connections(&mut list, &imported.plan, launched.connections.as_deref(), launched.in_script);
+    rules::connections(&mut list, &imported.plan, launched.connections.as_deref(), launched.in_script, deepspeed);
     imported.world = world;
     let place = list.place("--tensor-model-parallel-size");
     divides(&mut list.findings, world, &imported.plan, place.as_ref());

@@ -176,6 +176,13 @@ pub(crate) fn arguments(document: &Document, launched: &mut Launched) -> Argumen
             }
         }
     }
+    // NeMo's tokenizer, which decides the vocabulary.
+    for (key, flag) in [("type", "--tokenizer-type"), ("model", "--tokenizer-model")] {
+        let path = format!("model.tokenizer.{key}");
+        let Some(word) = document.word(&path) else { continue };
+        let place = document.place(&path).unwrap_or_default_place();
+        list.add(flag, vec![Text::on(&word, place.line)], place);
+    }
     launched.model = launched.model.take().or_else(|| primus::of_module(document));
     primus::note_base(document);
     launched.open |= document.has("modules")
@@ -275,6 +282,12 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
         {
             return;
         }
+        // NeMo's FSDP is off unless it says so; its strategy then means nothing.
+        ("fsdp_sharding_strategy", _)
+            if !beside("fsdp") || document.switch(&format!("{section}fsdp")) == Some(false) =>
+        {
+            return;
+        }
         ("fp4", "e2m1") => return list.add("--fp4-format", vec![Text::on("e2m1", place.line)], place),
         ("grad_sync_dtype", "bf16") | ("grad_reduce_in_fp32", "false") => {
             if !list.says("--grad-reduce-in-bf16", "true") {
@@ -340,7 +353,9 @@ fn precision(list: &mut Arguments, document: &Document) {
     let place = document.place(path).unwrap_or_default_place();
     let word = |text: &str| vec![Text::on(text, place.line)];
     let half = if name.contains("fp16") && !name.contains("bf16") { "--fp16" } else { "--bf16" };
-    list.add(half, Vec::new(), place.clone());
+    if !list.says(half, "true") {
+        list.add(half, Vec::new(), place.clone());
+    }
     let eight = if name.contains("mxfp8") || name.ends_with("fp8_mx") {
         Some("mxfp8")
     } else if name.contains("subchannel") || name.contains("blockwise") || name.ends_with("fp8_sc") {

@@ -23,6 +23,17 @@ fn referred(document: &Document, path: &str, word: &str) -> Option<String> {
     document.peek(&target).filter(|value| !value.starts_with("${")).map(str::to_owned)
 }
 
+/// The product that `${multiply:4, ${.hidden_size}}` stands for: a resolver of NeMo's launcher.
+fn multiplied(document: &Document, path: &str, word: &str) -> Option<String> {
+    let inner = word.strip_prefix("${multiply:")?.strip_suffix('}')?;
+    let mut factors = inner
+        .split(',')
+        .map(str::trim)
+        .map(|factor| referred(document, path, factor).as_deref().unwrap_or(factor).parse::<u64>().ok());
+    let product = factors.try_fold(1_u64, |product, factor| product.checked_mul(factor?))?;
+    Some(product.to_string())
+}
+
 /// The text of a key: of lists all values, of Python's names of kinds and types the last part.
 pub(super) fn text_of(document: &Document, path: &str, key: &str) -> Option<String> {
     if key == "pipeline_model_parallel_layout"
@@ -38,7 +49,8 @@ pub(super) fn text_of(document: &Document, path: &str, key: &str) -> Option<Stri
         };
         return Some(format!("{open}{}{close}", document.words(path).join(between)));
     }
-    let word = defaulted(&document.word(path)?).to_owned();
+    let word = document.word(path)?;
+    let word = multiplied(document, path, &word).unwrap_or_else(|| defaulted(&word).to_owned());
     let word = referred(document, path, &word).unwrap_or(word);
     let kind = word.strip_prefix("torch.").or_else(|| word.strip_prefix("AttnBackend."));
     Some(match kind {

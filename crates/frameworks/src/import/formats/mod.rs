@@ -77,11 +77,17 @@ fn find(syntax: Syntax, document: Option<&Document>, text: &str) -> Option<&'sta
             paths(document, path).any(|path| document.peek(&path).is_some_and(|word| word.contains(part)))
         }
         (_, Evidence::Code(part)) => {
-            text.lines().any(|line| !line.trim_start().starts_with('#') && line.contains(part))
+            text.lines().any(|line| !line.trim_start().starts_with('#') && has_words(line, part))
         }
         (None, Evidence::Key(_) | Evidence::Table(_) | Evidence::Says(..)) => false,
     };
     of_syntax.into_iter().find(|format| format.evidence.iter().any(|row| row.iter().all(holds)))
+}
+
+/// Whether a line has these words and not just a longer one: `from nemo` is no `from nemotron`.
+fn has_words(line: &str, words: &str) -> bool {
+    let goes_on = |c: char| c.is_alphanumeric() || c == '_';
+    line.match_indices(words).any(|(at, _)| !line[at + words.len()..].starts_with(goes_on))
 }
 
 /// Paths that a pattern with at most one `*` stands for.

@@ -67,6 +67,33 @@ fn cp_kind(list: &mut Arguments) -> CpKind {
     }
 }
 
+/// Message where stage 0 is read as stage 1.
+pub const BF16_SHARDS: &str =
+    "stage 0 with bf16: DeepSpeed's bf16 optimizer shards its states over the replicas, read as ZeRO 1";
+
+/// The ZeRO stage of a run with DeepSpeed. With bf16 and stage 0, DeepSpeed's bf16 optimizer shards its states over the replicas, and
+/// adds gradients in fp32: ZeRO 1 in all but its name.
+///
+/// Source: [deepspeed] `runtime/engine.py` (`_do_optimizer_sanity_check`), `runtime/bf16_optimizer.py`, release 0.19.8.
+fn deepspeeds_stage(list: &mut Arguments) -> ZeroStage {
+    let stage = match list.number("--zero-stage") {
+        Some(stage @ 0..=3) => ZeroStage::try_from(stage as u8).unwrap_or_default(),
+        Some(stage) => {
+            list.wrong("--zero-stage", &stage.to_string(), "0, 1, 2 or 3");
+            ZeroStage::Zero
+        }
+        None => ZeroStage::Zero,
+    };
+    let with_deepspeed = list.has("--deepspeed") || list.has("--deepspeed_config");
+    if stage != ZeroStage::Zero || !with_deepspeed || !list.has("--bf16") {
+        return stage;
+    }
+    let place = list.place("--zero-stage");
+    let finding = Finding::note("without-effect", BF16_SHARDS).at_maybe(place.as_ref());
+    list.findings.push(finding.expected("stage 1 says the same"));
+    ZeroStage::One
+}
+
 fn sharding(list: &mut Arguments, layout: &Layout, known: bool) -> (ZeroStage, Option<u32>) {
     let _ = list.word("--data-parallel-sharding-strategy"); // Megatron FSDP's alone
     let zero = if list.has("--use-torch-fsdp2") {
@@ -81,14 +108,7 @@ fn sharding(list: &mut Arguments, layout: &Layout, known: bool) -> (ZeroStage, O
     } else if list.has("--use-distributed-optimizer") {
         ZeroStage::One
     } else {
-        match list.number("--zero-stage") {
-            Some(stage @ 0..=3) => ZeroStage::try_from(stage as u8).unwrap_or_default(),
-            Some(stage) => {
-                list.wrong("--zero-stage", &stage.to_string(), "0, 1, 2 or 3");
-                ZeroStage::Zero
-            }
-            None => ZeroStage::Zero,
-        }
+        deepspeeds_stage(list)
     };
     let instances = list.size("--num-distributed-optimizer-instances").unwrap_or(1);
     let ranks = layout.dense_replicas();

@@ -159,7 +159,12 @@ pub fn needed(list: &mut Arguments) {
 }
 
 /// `CUDA_DEVICE_MAX_CONNECTIONS`: 1 with tensor or context parallelism before Blackwell, more with FSDP.
-pub fn connections(list: &mut Arguments, plan: &Plan, value: Option<&str>, in_script: bool) {
+pub fn connections(list: &mut Arguments, plan: &Plan, value: Option<&str>, in_script: bool, deepspeed: bool) {
+    // With DeepSpeed no gradient is reduced beside the products, and only sequence parallelism asks for one queue
+    // (`megatron/arguments.py` of Microsoft's fork).
+    if deepspeed && !list.has("--sequence-parallel") {
+        return;
+    }
     let fsdp = list.has("--use-torch-fsdp2") || list.has("--use-megatron-fsdp");
     if fsdp && value == Some("1") {
         let finding = Finding::error("contradiction", "CUDA_DEVICE_MAX_CONNECTIONS=1 with FSDP");
