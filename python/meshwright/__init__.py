@@ -11,6 +11,7 @@ True
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 from meshwright import _native
@@ -95,6 +96,7 @@ def plan(
     sensitivity: bool = False,
     refine: int | None = None,
     place: int | None = None,
+    measured: str | os.PathLike[str] | None = None,
     time_limit_s: float | None = None,
     progress: Callable[[int, int], object] | None = None,
     **options: Unpack[WorkloadOptions],
@@ -102,7 +104,7 @@ def plan(
     """Ranks the layouts of a model on a cluster, as `meshwright plan` does.
 
     `model` is a name, a file, a `Model`, a dict, or a config of `transformers`; `cluster` a name, a file, or a `Cluster`. The
-    options are those of the command line. `progress(done, all)` is called about twenty times a second; an exception that it
+    options are those of the command line; `measured` is a CSV of own runs, as `predict` reads it. `progress(done, all)` is called about twenty times a second; an exception that it
     raises, and Ctrl-C, end the search. Other threads run meanwhile.
 
     Raises `QuestionError`, with the text of the command line, if the question is invalid. If no plan fits, the answer has none, and
@@ -122,6 +124,7 @@ def plan(
         "economy": given(economy),
         "refine": {} if refine is None else {"refine": refine},
         "place": {} if place is None else {"place": place},
+        "measured": None if measured is None else os.fspath(measured),
     }
     question = {"problem": problem(model, cluster, workload, options), "plans": given(plans)}
     document, notes = _native.plan(json.dumps(question), progress)

@@ -1,11 +1,14 @@
 //! The question of `plan`, its answer, and the answer's document.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 
 use super::economy::Economy;
 use super::error::QuestionError;
 use super::noted::Noted;
 use super::options::Question;
+use super::own_runs::measured_runs;
 use super::plan::PlanOptions;
 use super::search::Found;
 use super::subject::Subject;
@@ -97,16 +100,30 @@ impl PlanQuestion {
         self.plans.check_ranges()?;
         let (launcher, note) = self.plans.default_launcher(&problem);
         let restrictions = self.plans.restrictions(framework.or(launcher), &problem)?;
-        let economy = self.plans.economy.economy(&problem, &self.problem.options.overrides()?)?;
+        let sets = self.problem.options.overrides()?;
+        let economy = self.plans.economy.economy(&problem, &sets)?;
+        if self.plans.measured.is_some() && !self.plans.ranks_by_step_time() {
+            return Err(QuestionError::refused(
+                "--measured ranks plans by step time\n\nhint: leave out --pareto and --objective".to_owned(),
+            ));
+        }
+        let of_file = |path: &PathBuf| measured_runs(path, &problem, &sets);
+        let (runs, of_runs) = self
+            .plans
+            .measured
+            .as_ref()
+            .map(of_file)
+            .transpose()?
+            .map_or_else(Default::default, |noted| (noted.value, noted.notes));
         let options = SearchOptions { top: self.plans.top as usize, restrictions };
-        let found = self.plans.find(&problem, &options, risk, economy.as_ref(), control);
+        let found = self.plans.find(&problem, &options, risk, economy.as_ref(), &runs, control);
         let searched = found.searched(&problem);
         let is_over = || control(0, 1).is_break();
         let refined = self.plans.refine.entries(searched, &found.ranking, &options.restrictions, &is_over);
         let changed = if self.plans.sensitivity { found.sensitivity(control) } else { None };
         let placed = self.plans.place.entries(&problem, &found.ranking, &is_over);
         let answer = PlanAnswer { problem, framework, risk, options, found, refined, changed, economy, placed };
-        Ok(Noted { value: answer, notes: note.into_iter().collect() })
+        Ok(Noted { value: answer, notes: note.into_iter().chain(of_runs).collect() })
     }
 }
 

@@ -28,6 +28,7 @@ mod measured;
 mod names;
 mod noted;
 mod options;
+mod own_runs;
 mod place;
 mod plan;
 mod pooled;

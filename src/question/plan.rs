@@ -1,5 +1,7 @@
 //! Question of `plan`: which plans to consider, by what to rank them, how many to name.
 
+use std::path::PathBuf;
+
 use serde::Deserialize;
 use serde::de::IntoDeserializer;
 use serde::de::value::{Error as NameError, StrDeserializer};
@@ -63,6 +65,12 @@ pub struct PlanOptions {
     /// Each degree one step lower and higher, and 10 % more of each hardware figure.
     #[cfg_attr(feature = "cli", arg(long, conflicts_with_all = ["pareto", "objective"], help_heading = "Search"))]
     pub sensitivity: bool,
+    /// Condition the answer on measured runs: a CSV as `predict` and `validate` read it
+    ///
+    /// Runs of the model on the same kind of GPU, with any layout and number of GPUs. Plans are ranked by their step time given these
+    /// runs.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "RUNS.csv", conflicts_with_all = ["pareto", "objective"], help_heading = "Plans considered"))]
+    pub measured: Option<PathBuf>,
     /// Number of plans to show.
     #[cfg_attr(feature = "cli", arg(long, value_name = "K", default_value_t = PLANS_SHOWN, help_heading = "Output"))]
     pub top: u32,
@@ -87,6 +95,7 @@ impl Default for PlanOptions {
             time_limit: None,
             memory_limit: None,
             sensitivity: false,
+            measured: None,
             top: PLANS_SHOWN,
             refine: RefineOptions::default(),
             place: PlaceOptions::default(),

@@ -5,7 +5,7 @@ use super::plan::PlanOptions;
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{percent, thousands};
-use meshwright_planner::advice::{Advice, Prudence, advise};
+use meshwright_planner::advice::{Advice, CONDITIONED, MeasuredRun, Prudence, advise};
 use meshwright_planner::confidence;
 use meshwright_planner::search::{
     ChangedOptimum, Control, Goal, Ranking, SearchOptions, SearchProof, search_for, sensitivity,
@@ -41,19 +41,27 @@ impl Found {
 }
 
 impl PlanOptions {
-    /// Searches by the objective, until done or until `control` ends it.
+    /// Whether plans are ranked by step time, with a recommendation.
+    pub(super) fn ranks_by_step_time(&self) -> bool {
+        !self.pareto && self.economy.objective.goal() == Goal::Fastest && self.economy.objective != Minimised::Energy
+    }
+
+    /// Searches by the objective, until done or until `control` ends it; step times are given the measured `runs`.
     pub fn find(
         &self,
         problem: &Problem,
         options: &SearchOptions,
         risk: f64,
         economy: Option<&Economy>,
+        runs: &[MeasuredRun],
         control: &Control,
     ) -> Found {
         let prudence = Prudence { risk, exotic: self.exotic };
         let goal = if self.pareto { Goal::Pareto } else { self.economy.objective.goal() };
-        if goal == Goal::Fastest && self.economy.objective != Minimised::Energy {
-            let advice = advise(problem, options, prudence, control);
+        if self.ranks_by_step_time() {
+            let considered = if runs.is_empty() { options.top } else { options.top.max(CONDITIONED) };
+            let wider = SearchOptions { top: considered, ..options.clone() };
+            let advice = advise(problem, &wider, prudence, control).given(problem, runs, options.top);
             return Found { ranking: advice.ranking.clone(), advice: Some(advice), proved: true };
         }
         let mut options = options.clone();

@@ -15,6 +15,15 @@ pub(super) struct Recommended {
     given_up: Option<&'static str>,
     /// Probability that each of `plans` is the fastest of them.
     p_best: Vec<f64>,
+    /// Medians of the step times of `plans` given the measured runs of the question; left out where there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    step_given_runs_s: Vec<f64>,
+    /// Lower ends of their 90 % intervals.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    step_given_runs_p05_s: Vec<f64>,
+    /// Upper ends of their 90 % intervals.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    step_given_runs_p95_s: Vec<f64>,
     /// The fastest plan by the model, where another is recommended.
     fastest: Option<Priced>,
     /// Reasons against it, one word each: `risk`, `unproven`, `plainer`.
@@ -36,6 +45,9 @@ impl Recommended {
                 GivenUp::Proof => "proof",
             }),
             p_best: advice.chances.clone(),
+            step_given_runs_s: advice.given_runs.iter().map(|given| given.median.get()).collect(),
+            step_given_runs_p05_s: advice.given_runs.iter().map(|given| given.interval.0.get()).collect(),
+            step_given_runs_p95_s: advice.given_runs.iter().map(|given| given.interval.1.get()).collect(),
             fastest: advice.fastest.as_ref().map(|declined| Priced::new(problem, &declined.evaluation)),
             fastest_declined_for: reasons.collect(),
         }

@@ -1,46 +1,7 @@
 //! Which trial a log or a row belongs to, by what it says of its plan.
 
 use super::posterior::Posterior;
-use meshwright_engine::plan::{Plan, Recompute};
-use meshwright_engine::problem::Problem;
-use meshwright_lab::runs::Row;
-
-/// Differences between a row and the plan of a problem; cells that are blank say nothing.
-pub fn differences(row: &Row, problem: &Problem, plan: &Plan) -> Vec<String> {
-    let (model, workload, layout) = (problem.model(), problem.workload(), plan.layout);
-    let number = |name: &str, said: Option<f64>, planned: u32| {
-        let said = said.filter(|said| (said - f64::from(planned)).abs() > 1e-9)?;
-        Some(format!("{name} {said} instead of {planned}"))
-    };
-    let zero = row.zero_stage.filter(|_| layout.dp > 1);
-    let recompute = row.recompute.as_deref().filter(|said| !said.is_empty()).and_then(|said| {
-        let kind = |said: &str| if said == "none" { 0 } else { 1 + u32::from(said.starts_with("full")) };
-        let planned = match plan.recompute {
-            Recompute::None => 0,
-            Recompute::Selective(_) | Recompute::PerOp | Recompute::EveryOther => 1,
-            Recompute::FirstLayers(_) | Recompute::Full => 2,
-        };
-        (kind(said) != planned).then(|| format!("recompute {said} instead of {}", plan.recompute))
-    });
-    [
-        number("layers", row.layers, model.layers()),
-        number("hidden", row.hidden, model.hidden),
-        number("GPUs", row.gpus_total, layout.world_size()),
-        number("sequence length", row.seq_len, workload.seq_len),
-        number("global batch", row.global_batch, workload.global_batch),
-        number("tp", row.tp, layout.tp),
-        number("cp", row.cp, layout.cp),
-        number("pp", row.pp, layout.pp),
-        number("vpp", row.vpp.filter(|_| layout.pp > 1), plan.schedule.virtual_stages()),
-        number("ep", row.ep.filter(|_| model.is_moe()), layout.ep),
-        number("zero", zero, u32::from(u8::from(plan.zero))),
-        number("micro-batch", row.micro_batch, plan.micro_batch),
-        recompute,
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
-}
+use meshwright_lab::runs::{Row, differences};
 
 /// Index of the trial that a row describes: the one without differences, of those waiting first.
 ///

@@ -12,7 +12,7 @@ mod study;
 mod trials;
 
 pub use folder::{Folder, Locked};
-pub use matching::{differences, matching};
+pub use matching::matching;
 pub use outcome::{Outcome, of_log, of_row};
 pub use posterior::{Posterior, TrialOutlook};
 pub use study::{Study, TuneError};

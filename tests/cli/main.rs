@@ -11,6 +11,7 @@ mod goldens;
 mod hostile;
 mod interrupted;
 mod measure;
+mod measured;
 mod mutations;
 mod outputs;
 

@@ -8,7 +8,7 @@ use super::FolderArgs;
 use crate::cli::files::ForceArgs;
 use crate::cli::{Outcome, output};
 use crate::files::Existing;
-use crate::tune::{self, Posterior, Trials, differences, matching};
+use crate::tune::{self, Posterior, Trials, matching};
 use meshwright_engine::units::{Seconds, percent};
 use meshwright_lab::runs;
 use meshwright_lab::runs::log::condensed::condensed;
@@ -89,7 +89,7 @@ fn place(args: &Args, read: &Read, posterior: &Posterior) -> Result<usize> {
         });
     };
     let Some(at) = named else { return matching(row, posterior).map_err(|why| anyhow!("{origin}: {why}")) };
-    let differs = differences(row, posterior.trial_problem(), posterior.trial_plan(at));
+    let differs = runs::differences(row, posterior.trial_problem(), posterior.trial_plan(at));
     if differs.is_empty() {
         return Ok(at);
     }

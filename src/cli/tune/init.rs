@@ -120,7 +120,7 @@ fn fastest(
         effort.control()
     };
     let options = SearchOptions { top: args.plans_to_try as usize, restrictions };
-    let found = args.plans.find(problem, &options, risk, None, &control);
+    let found = args.plans.find(problem, &options, risk, None, &[], &control);
     progress.finish();
     effort.talk();
     Ok(found.ranking.evaluations.into_iter().map(|evaluation| (None, evaluation.plan)).collect())

@@ -26,7 +26,13 @@ pub fn recommended(problem: &Problem, advice: &Advice) -> Option<[String; 2]> {
         1 => String::new(),
         plans => format!(" · fastest of these {plans} with {}", whole_percent(chance)),
     };
-    Some([describe(&evaluation.plan), format!("{}{best}", figures(problem, evaluation))])
+    let given = advice.given_runs.get(advice.recommended).map_or_else(String::new, |given| {
+        let step = Scale::of(given.median);
+        let (from, to) = given.interval;
+        let [median, from, to] = [given.median, from, to].map(|time| step.show(time));
+        format!("{median} {} a step given the measured runs ({from} to {to}); by the model alone ", step.unit)
+    });
+    Some([describe(&evaluation.plan), format!("{given}{}{best}", figures(problem, evaluation))])
 }
 
 /// Step time with its interval, MFU, and memory with the risk of running out, of a plan.
@@ -56,6 +62,7 @@ pub fn table(problem: &Problem, advice: &Advice, most_terms: usize) -> Sheet {
     let mut names: Vec<&str> = vec!["#"];
     names.extend(degrees.iter().map(|setting| setting.name));
     names.extend((!others.is_empty()).then_some("with"));
+    names.extend((!advice.given_runs.is_empty()).then_some("given runs"));
     names.extend([step_column.as_str(), "MFU", "GiB", "OOM", "P(best)"]);
     names.extend((most_terms > 0).then_some("slowest part"));
     let mut sheet = Sheet::new("", &names);
@@ -68,6 +75,7 @@ pub fn table(problem: &Problem, advice: &Advice, most_terms: usize) -> Sheet {
             let words = others.iter().filter_map(|setting| (setting.words)(&evaluation.plan));
             row.push(words.map(columns::brief).collect::<Vec<_>>().join(", "));
         }
+        row.extend(advice.given_runs.get(at).map(|given| step.show(given.median)));
         row.extend([
             step.show(figures.step),
             format!("{:.1} %", figures.mfu * 100.0),

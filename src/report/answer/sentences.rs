@@ -45,7 +45,13 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
     }
     found.extend(published(problem).map(|published| compared(&published, advice, plan)));
     let advice_on_ties = Ties::of(&advice.ranking).advice();
-    if !advice_on_ties.is_empty() {
+    if let Some(given) = advice.given_runs.get(advice.recommended) {
+        found.push(format!(
+            "Plans are ranked by their step time given the measured runs, which put this one at {:+.1} % of the model's own; \
+             `tune` says which to time next.",
+            (given.median / plan.step.total() - 1.0) * 100.0
+        ));
+    } else if !advice_on_ties.is_empty() {
         found.push(advice_on_ties);
     }
     let device = match basis::of_step(problem, plan) {

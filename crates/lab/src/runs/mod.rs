@@ -3,6 +3,7 @@
 //! Rules use the properties of a run, never its name, source or measurements. They are listed in `docs/runs.md`.
 
 mod cell;
+mod differences;
 pub mod log;
 mod map_cluster;
 mod map_model;
@@ -14,6 +15,7 @@ mod refusal;
 mod row;
 mod stream;
 
+pub use differences::differences;
 pub use predict::{Prediction, PredictionStatus, predict, predict_all, predict_all_with};
 pub use problem::{problem_of, problem_with};
 pub use refusal::Refusal;

@@ -11,6 +11,7 @@
 //! out unless nothing else fits.
 
 mod chance;
+mod measured;
 mod plainness;
 mod published;
 
@@ -26,6 +27,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
 
 pub use chance::chances_of_being_best;
+pub use measured::{CONDITIONED, MeasuredRun, StepGivenRuns};
 pub use plainness::settings;
 pub use published::{PublishedPlan, published};
 
@@ -94,6 +96,8 @@ pub struct Advice {
     pub recommended: usize,
     /// Probability that each plan is the fastest of those shown.
     pub chances: Vec<f64>,
+    /// Step time of each plan given the user's measured runs; empty where there are none.
+    pub given_runs: Vec<StepGivenRuns>,
     /// The fastest plan by the model, if it is not the recommended one.
     pub fastest: Option<Declined>,
     /// Limit that had to be given up.
@@ -185,6 +189,7 @@ pub fn advise_from(
             ranking: found.ranking,
             recommended: 0,
             chances: Vec::new(),
+            given_runs: Vec::new(),
             fastest: None,
             given_up: None,
             optimum: None,
@@ -214,7 +219,8 @@ fn recommend(
         }
     }
     ranking.evaluations.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
-    let chosen = choose(problem, &ranking.evaluations, first.step.total() * (1.0 + TIE), given_up);
+    let timed: Vec<(&Evaluation, Seconds)> = ranking.evaluations.iter().map(|plan| (plan, plan.step.total())).collect();
+    let chosen = choose(problem, &timed, first.step.total() * (1.0 + TIE), given_up);
     let plan = ranking.evaluations[chosen].clone();
     ranking.evaluations.truncate(options.top);
     if chosen >= options.top {
@@ -232,6 +238,7 @@ fn recommend(
     };
     Advice {
         chances: chances_of_being_best(&ranking.evaluations),
+        given_runs: Vec::new(),
         fastest: fastest.and_then(|fastest| decline(problem, &fastest, &plan, accepted)),
         ranking,
         recommended,
@@ -244,14 +251,14 @@ fn recommend(
 
 /// Index of the plan to launch: the plainest of those that take at most `most`, and the fastest of the equally plain; where
 /// the risk was given up, the least risky of them all.
-fn choose(problem: &Problem, ranked: &[Evaluation], most: Seconds, given_up: Option<GivenUp>) -> usize {
+fn choose(problem: &Problem, ranked: &[(&Evaluation, Seconds)], most: Seconds, given_up: Option<GivenUp>) -> usize {
     let risk = |at: usize| match given_up {
-        Some(_) => (Confidence::new(problem, &ranked[at]).oom_probability * 100.0).round() as u32,
+        Some(_) => (Confidence::new(problem, ranked[at].0).oom_probability * 100.0).round() as u32,
         None => 0,
     };
     (0..ranked.len())
-        .filter(|&at| at == 0 || ranked[at].step.total() <= most)
-        .min_by_key(|&at| (risk(at), settings(problem, &ranked[at].plan), at))
+        .filter(|&at| at == 0 || ranked[at].1 <= most)
+        .min_by_key(|&at| (risk(at), settings(problem, &ranked[at].0.plan), at))
         .unwrap_or(0)
 }
 

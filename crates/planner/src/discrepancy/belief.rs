@@ -79,6 +79,13 @@ impl Belief {
         }
     }
 
+    /// Law of some of the points, in the order given.
+    #[must_use]
+    pub fn of(&self, points: &[usize]) -> Self {
+        let row = |&a: &usize| points.iter().map(|&b| self.covariance[a][b]).collect();
+        Self { mean: points.iter().map(|&at| self.mean[at]).collect(), covariance: points.iter().map(row).collect() }
+    }
+
     /// Standard deviation of a point's ln seconds.
     pub fn deviation(&self, point: usize) -> f64 {
         self.covariance[point][point].max(0.0).sqrt()
