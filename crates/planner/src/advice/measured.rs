@@ -1,18 +1,13 @@
-//! Recommendation given the user's own measured runs.
+//! The user's own measured runs, and the law of step times given them.
 //!
 //! The discrepancy between measured and predicted step times of one model on one kind of GPU is a normal law that is shared
-//! between plans ([`crate::discrepancy`]); runs condition it. Plans are ranked by the median of what is left.
+//! between plans ([`crate::discrepancy`]); runs condition it.
 
-use super::{Advice, RIVALS, choose};
-use crate::discrepancy::{Belief, BeliefPoint, NINETY, Outlook, Traits, Tried, built_in};
-use crate::search::TIE;
+use crate::discrepancy::{Belief, BeliefPoint, Traits, built_in};
 use meshwright_engine::cost::Evaluation;
 use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
-
-/// Plans that are conditioned before the best of them are named: runs may bring forward what the model ranks low.
-pub const CONDITIONED: usize = 2 * RIVALS.most;
 
 /// Measured run of the model on the kind of GPU that is planned for.
 #[derive(Clone, Debug)]
@@ -40,7 +35,7 @@ fn of_two_replicas(plan: &Plan) -> String {
 }
 
 /// Joint law of the logarithmic step times of plans, and behind them of the runs, given those.
-fn conditioned(problem: &Problem, plans: &[Evaluation], runs: &[MeasuredRun]) -> Belief {
+pub(super) fn conditioned(problem: &Problem, plans: &[Evaluation], runs: &[MeasuredRun]) -> Belief {
     let all = plans.iter().map(|plan| (problem, plan)).chain(runs.iter().map(|run| (&run.problem, &run.evaluation)));
     let mut known: Vec<String> = Vec::new();
     let points: Vec<BeliefPoint> = all
@@ -59,41 +54,4 @@ fn conditioned(problem: &Problem, plans: &[Evaluation], runs: &[MeasuredRun]) ->
         belief.observe(plans.len() + at, libm::log(run.step.get()), 0.0);
     }
     belief
-}
-
-impl Advice {
-    /// The advice given measured runs: the best `top` of its plans by their median step time, the plainest within run-to-run noise
-    /// of the first recommended, each with its probability of being the fastest of those named.
-    #[must_use]
-    pub fn given(mut self, problem: &Problem, runs: &[MeasuredRun], top: usize) -> Self {
-        let plans = &self.ranking.evaluations;
-        if runs.is_empty() || plans.is_empty() {
-            return self;
-        }
-        let belief = conditioned(problem, plans, runs);
-        let mut order: Vec<usize> = (0..plans.len()).collect();
-        order.sort_by(|&a, &b| belief.mean[a].total_cmp(&belief.mean[b]));
-        let median = |at: usize| Seconds::new(libm::exp(belief.mean[at]));
-        let ranked: Vec<(&Evaluation, Seconds)> = order.iter().map(|&at| (&plans[at], median(at))).collect();
-        let chosen = choose(problem, &ranked, ranked[0].1 * (1.0 + TIE), self.given_up);
-        let mut named: Vec<usize> = order.iter().copied().take(top).collect();
-        if chosen >= top {
-            *named.last_mut().expect("`top` is at least one") = order[chosen];
-        }
-        self.recommended = chosen.min(top - 1);
-        let of_named = belief.of(&named);
-        let outlook = Outlook::new(&of_named, &vec![Tried::Untried; named.len()], &vec![1.0; named.len()], TIE);
-        self.chances = outlook.prospects.iter().map(|prospect| prospect.best).collect();
-        self.given_runs = named
-            .iter()
-            .map(|&at| {
-                let width = libm::exp(NINETY * belief.deviation(at));
-                StepGivenRuns { median: median(at), interval: (median(at) / width, median(at) * width) }
-            })
-            .collect();
-        self.ranking.evaluations = named.iter().map(|&at| plans[at].clone()).collect();
-        let recommended = &self.ranking.evaluations[self.recommended].plan;
-        self.fastest = self.fastest.filter(|declined| declined.evaluation.plan != *recommended);
-        self
-    }
 }

@@ -11,6 +11,7 @@
 //! out unless nothing else fits.
 
 mod chance;
+mod given;
 mod measured;
 mod plainness;
 mod published;
@@ -27,7 +28,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::units::Seconds;
 
 pub use chance::chances_of_being_best;
-pub use measured::{CONDITIONED, MeasuredRun, StepGivenRuns};
+pub use measured::{MeasuredRun, StepGivenRuns};
 pub use plainness::settings;
 pub use published::{PublishedPlan, published};
 
@@ -36,6 +37,9 @@ pub const USUAL_RISK: f64 = 0.05;
 
 /// Plans that are searched for a plainer one than the fastest few.
 const RIVALS: TieLimits = TieLimits { most: 12, within: TIE };
+
+/// Plans that are conditioned on measured runs before the best of them are named: runs may bring forward what the model ranks low.
+pub const CONDITIONED: usize = 2 * RIVALS.most;
 
 /// Share of its step time by which the model's fastest plan must be faster to be named.
 const LEAST_FASTER: f64 = 0.001;

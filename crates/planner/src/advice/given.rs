@@ -1,0 +1,46 @@
+//! Recommendation given the user's own measured runs: plans are ranked by the median of their step times.
+
+use super::measured::{MeasuredRun, StepGivenRuns, conditioned};
+use super::{Advice, choose};
+use crate::discrepancy::{NINETY, Outlook, Tried};
+use crate::search::TIE;
+use meshwright_engine::cost::Evaluation;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::units::Seconds;
+
+impl Advice {
+    /// The advice given measured runs: the best `top` of its plans by their median step time, the plainest within run-to-run noise
+    /// of the first recommended, each with its probability of being the fastest of those named.
+    #[must_use]
+    pub fn given(mut self, problem: &Problem, runs: &[MeasuredRun], top: usize) -> Self {
+        let plans = &self.ranking.evaluations;
+        if runs.is_empty() || plans.is_empty() {
+            return self;
+        }
+        let belief = conditioned(problem, plans, runs);
+        let mut order: Vec<usize> = (0..plans.len()).collect();
+        order.sort_by(|&a, &b| belief.mean[a].total_cmp(&belief.mean[b]));
+        let median = |at: usize| Seconds::new(libm::exp(belief.mean[at]));
+        let ranked: Vec<(&Evaluation, Seconds)> = order.iter().map(|&at| (&plans[at], median(at))).collect();
+        let chosen = choose(problem, &ranked, ranked[0].1 * (1.0 + TIE), self.given_up);
+        let mut named: Vec<usize> = order.iter().copied().take(top).collect();
+        if chosen >= top {
+            *named.last_mut().expect("`top` is at least one") = order[chosen];
+        }
+        self.recommended = chosen.min(top - 1);
+        let of_named = belief.of(&named);
+        let outlook = Outlook::new(&of_named, &vec![Tried::Untried; named.len()], &vec![1.0; named.len()], TIE);
+        self.chances = outlook.prospects.iter().map(|prospect| prospect.best).collect();
+        self.given_runs = named
+            .iter()
+            .map(|&at| {
+                let width = libm::exp(NINETY * belief.deviation(at));
+                StepGivenRuns { median: median(at), interval: (median(at) / width, median(at) * width) }
+            })
+            .collect();
+        self.ranking.evaluations = named.iter().map(|&at| plans[at].clone()).collect();
+        let recommended = &self.ranking.evaluations[self.recommended].plan;
+        self.fastest = self.fastest.filter(|declined| declined.evaluation.plan != *recommended);
+        self
+    }
+}
