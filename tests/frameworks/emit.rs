@@ -48,6 +48,29 @@ fn flags_say_what_the_plan_says() {
     }
 }
 
+/// Megatron FSDP has a flag of its own for gradients in fp32, and a reader takes it for what it is.
+#[test]
+fn megatron_fsdp_adds_gradients_in_fp32() {
+    let emitted = |framework: &str, zero: u8| {
+        let plan = format!("dp=8 zero={zero} mbs=1");
+        out(&run(&["emit", framework, "llama3-8b", "dgx-h100-8", "--optimizer", "megatron", "--plan", &plan]))
+    };
+    let flag = "--megatron-fsdp-main-grads-dtype fp32";
+    assert!(emitted("megatron", 3).contains(&format!("    {flag}\n")), "{}", emitted("megatron", 3));
+    assert!(!emitted("megatron", 1).contains("megatron-fsdp-main-grads-dtype"));
+    assert!(emitted("bridge", 2).contains("cfg.ddp.megatron_fsdp_main_grads_dtype = torch.float32\n"));
+    let folder = folder("fsdp-grads");
+    std::fs::create_dir_all(&folder).unwrap();
+    let findings = |text: &str| {
+        let path = folder.join("train.sh");
+        std::fs::write(&path, text).unwrap();
+        out(&run(&["import", path.to_str().unwrap(), "--format", "json"]))
+    };
+    let warning = "does not reach Megatron FSDP";
+    assert!(!findings(&emitted("megatron", 3)).contains(warning));
+    assert!(findings(&emitted("megatron", 3).replace(flag, "")).contains(warning));
+}
+
 #[test]
 fn the_rank_order_is_a_flag_where_it_is_not_the_default() {
     let flag = "--use-tp-pp-dp-mapping";

@@ -69,6 +69,7 @@ fn attributes(setting: &FlagSetting) -> Vec<Snippet<Python>> {
         "seq-length" => ["model.seq_length", "dataset.seq_length"].map(|path| set(Snippet::fixed(path))).concat(),
         "use-tp-pp-dp-mapping" => set(Snippet::fixed("dist.use_tp_pp_dp_mapping")),
         "num-distributed-optimizer-instances" | "data-parallel-sharding-strategy" => set(snippet!("ddp.{}", name())),
+        "megatron-fsdp-main-grads-dtype" => fixed(&["ddp.megatron_fsdp_main_grads_dtype = torch.float32"]),
         "use-megatron-fsdp" => {
             ["ddp.use_megatron_fsdp", "dist.use_megatron_fsdp"].map(|path| set(Snippet::fixed(path))).concat()
         }

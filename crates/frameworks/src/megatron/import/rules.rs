@@ -100,6 +100,14 @@ pub fn contradictions(list: &mut Arguments, plan: &Plan, deepspeed: bool) {
             Finding::note("without-effect", "--sequence-parallel with a tensor-parallel size of 1 is turned off");
         list.findings.push(finding.at_maybe(place.as_ref()));
     }
+    let of_ddp = list.place("--accumulate-allreduce-grads-in-fp32").filter(|_| list.by_parser);
+    if let (Some(place), Some(_), None) =
+        (of_ddp, list.place("--use-megatron-fsdp"), list.place("--megatron-fsdp-main-grads-dtype"))
+    {
+        let message = "--accumulate-allreduce-grads-in-fp32 does not reach Megatron FSDP from core 0.17.1 on";
+        let finding = Finding::warning("without-effect", message).at(&place);
+        list.findings.push(finding.expected("--megatron-fsdp-main-grads-dtype fp32"));
+    }
     if plan.layout.pp > 1 && list.has("--use-torch-fsdp2") {
         let place = list.place("--use-torch-fsdp2");
         let finding =

@@ -94,7 +94,8 @@ fn recipe(list: &mut Arguments, optimizer: &str) -> Recipe {
     let half =
         list.has("--grad-reduce-in-bf16") || (list.has("--fp16") && !list.has("--accumulate-allreduce-grads-in-fp32"));
     let precise = list.has("--use-precision-aware-optimizer");
-    let gradient = bytes(list, "--main-grads-dtype", if half { 2.0 } else { 4.0 });
+    let usual = bytes(list, "--main-grads-dtype", if half { 2.0 } else { 4.0 });
+    let gradient = bytes(list, "--megatron-fsdp-main-grads-dtype", usual);
     let master = bytes(list, "--main-params-dtype", 4.0);
     let (first, second) = (bytes(list, "--exp-avg-dtype", 4.0), bytes(list, "--exp-avg-sq-dtype", 4.0));
     let one_moment = optimizer.contains("muon") || optimizer == "sgd";
