@@ -11,7 +11,8 @@ use meshwright::catalog::{Overrides, fits};
 use meshwright::discrepancy::DiscrepancyTable;
 use meshwright::runs::{self, Row};
 use meshwright::tuning::replay::{MeasuredChoice, Replay, TrialRule, choices, replay};
-use meshwright::tuning::{Predictions, TimedPlan, fit, timed_plans};
+use meshwright::tuning::score::table_without;
+use meshwright::tuning::{Predictions, TimedPlan, timed_plans};
 use meshwright::validate::sources::SourceFits;
 
 /// Relative loss that does not matter.
@@ -83,13 +84,7 @@ fn compared(title: &str, choices: &[&MeasuredChoice], tables: &BTreeMap<&str, Di
 /// Parameters for each model, fitted to the runs of all others.
 fn without_each<'a>(plans: &'a [TimedPlan], choices: &[MeasuredChoice<'a>]) -> BTreeMap<&'a str, DiscrepancyTable> {
     let models: BTreeSet<&str> = choices.iter().map(|choice| choice.model).collect();
-    models
-        .into_iter()
-        .map(|model| {
-            let others: Vec<&TimedPlan> = plans.iter().filter(|plan| plan.model != model).collect();
-            (model, fit(&others, "without one model", "undated", fits::DEFAULT))
-        })
-        .collect()
+    models.into_iter().map(|model| (model, table_without(model, plans, fits::DEFAULT))).collect()
 }
 
 fn main() {

@@ -2,6 +2,7 @@
 
 mod background;
 mod sweep;
+mod tune;
 
 use meshwright::question::{Noted, QuestionError as Refusal};
 use pyo3::create_exception;
@@ -53,11 +54,12 @@ mod _native {
 
     use meshwright::question::{
         BudgetQuestion, EmitQuestion, ExplainQuestion, ImportQuestion, LintQuestion, PlanQuestion, PredictQuestion,
-        ValidateQuestion,
+        ReplayQuestion, ValidateQuestion,
     };
+    use meshwright::tune::NamedText;
     use pyo3::prelude::*;
 
-    use super::{Document, Files, asked, background, document, prompt, refused, sweep};
+    use super::{Document, Files, asked, background, document, prompt, refused, sweep, tune};
 
     #[pymodule_export]
     use super::QuestionError;
@@ -105,6 +107,90 @@ mod _native {
     fn validate(py: Python, question: &str) -> PyResult<String> {
         prompt(py, question, ValidateQuestion::answer)
     }
+
+    /// Predictions of a part of the rows of `validate`, one JSON text a line.
+    #[pyfunction]
+    fn validate_part(py: Python, question: &str, index: usize, of: usize) -> PyResult<String> {
+        prompt(py, question, |question: &ValidateQuestion| question.part(index, of))
+    }
+
+    /// Document of `validate --format json`, of the lines of all parts.
+    #[pyfunction]
+    fn validate_document(py: Python, question: &str, lines: &str) -> PyResult<String> {
+        prompt(py, question, |question: &ValidateQuestion| question.document(lines))
+    }
+
+    /// Scores of a part of the choices of a replay, one JSON text a line; progress counts choices.
+    #[pyfunction]
+    #[pyo3(signature = (question, index, of, progress=None))]
+    fn replay_part(
+        py: Python,
+        question: &str,
+        index: usize,
+        of: usize,
+        progress: Option<&Bound<PyAny>>,
+    ) -> PyResult<String> {
+        let question: ReplayQuestion = asked(question)?;
+        background::run(py, progress, None, |control| question.part(index, of, control))?.map_err(|why| refused(&why))
+    }
+
+    /// Document of a replay, of the lines of all parts.
+    #[pyfunction]
+    fn replay_document(py: Python, question: &str, lines: &str) -> PyResult<String> {
+        prompt(py, question, |question: &ReplayQuestion| question.document(lines))
+    }
+
+    /// Starts a study of tune in a folder, and gives its status. Raises what `progress` raises.
+    #[pyfunction]
+    #[pyo3(signature = (question, dir, force, progress=None))]
+    fn tune_start(
+        py: Python,
+        question: &str,
+        dir: PathBuf,
+        force: bool,
+        progress: Option<&Bound<PyAny>>,
+    ) -> PyResult<Document> {
+        let question = asked(question)?;
+        background::run(py, progress, None, move |control| tune::start(&question, &dir, force, control))?
+            .map_err(|why| refused(&why))
+    }
+
+    /// Document of `tune status --format json`.
+    #[pyfunction]
+    fn tune_status(py: Python, dir: PathBuf) -> PyResult<Document> {
+        py.detach(move || tune::status(&dir)).map_err(|why| refused(&why))
+    }
+
+    /// Writes the launch files of the next trials, and lists them.
+    #[pyfunction]
+    fn tune_next(py: Python, dir: PathBuf, question: &str) -> PyResult<Document> {
+        let question = asked(question)?;
+        py.detach(move || tune::next(&dir, &question)).map_err(|why| refused(&why))
+    }
+
+    /// Enters outcomes of trials: logs, and rows with their origin.
+    #[pyfunction]
+    fn tune_add(
+        py: Python,
+        dir: PathBuf,
+        logs: Vec<PathBuf>,
+        measured: Option<(String, String)>,
+        trial: Option<u32>,
+        force: bool,
+    ) -> PyResult<Document> {
+        let measured = measured.map(|(origin, text)| NamedText { origin, text });
+        py.detach(move || tune::add(&dir, &logs, measured.as_ref(), trial, force)).map_err(|why| refused(&why))
+    }
+
+    /// Writes the launch files of the best trial at full scale.
+    #[pyfunction]
+    fn tune_apply(py: Python, dir: PathBuf, out: Option<PathBuf>, force: bool) -> PyResult<Document> {
+        py.detach(move || tune::apply(&dir, out.as_deref(), force)).map_err(|why| refused(&why))
+    }
+
+    /// Version of the package.
+    #[pymodule_export]
+    const VERSION: &str = env!("CARGO_PKG_VERSION");
 
     /// Document of `import --format json`.
     #[pyfunction]

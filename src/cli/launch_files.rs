@@ -1,10 +1,11 @@
 //! Launch files of the chosen plan.
 
+use std::path::PathBuf;
+
 use anyhow::Result;
 
-use super::files::write_all;
 use super::output;
-use crate::files::Existing;
+use crate::files::{Existing, write_all};
 use crate::question::{FilesOrReasons, Noted};
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::Framework;
@@ -12,10 +13,15 @@ use meshwright_frameworks::emit::EmittedFile;
 
 /// Writes files and reports their paths on stderr.
 pub fn written(folder: &std::path::Path, files: &[EmittedFile], existing: Existing) -> Result<()> {
-    for path in write_all(folder, files, existing)? {
+    name_written(&write_all(folder, files, existing)?);
+    Ok(())
+}
+
+/// Reports the paths of written files on stderr.
+pub fn name_written(paths: &[PathBuf]) {
+    for path in paths {
         output::talk(&format!("wrote {}", path.display()));
     }
-    Ok(())
 }
 
 /// Launch files with their notes on stderr; without files, the reasons on stderr.

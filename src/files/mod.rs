@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use tempfile::{Builder, NamedTempFile};
 
+use meshwright_frameworks::emit::EmittedFile;
+
 /// Treatment of existing files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Existing {
@@ -233,6 +235,27 @@ pub fn draft(path: &Path, content: impl AsRef<[u8]>, existing: Existing, mode: F
     draft.write_all(content.as_ref()).map_err(|why| FileError::unwritable(path, why))?;
     draft.sync()?;
     Ok(draft)
+}
+
+/// Writes launch files into a folder, created if missing, and returns their paths.
+///
+/// All files are written to temporary names first and renamed last, so that a full disk leaves no partial file.
+///
+/// # Errors
+///
+/// Names the existing file, or the path that cannot be written.
+pub fn write_all(folder: &Path, files: &[EmittedFile], existing: Existing) -> Result<Vec<PathBuf>, FileError> {
+    let paths: Vec<PathBuf> = files.iter().map(|file| folder.join(&file.name)).collect();
+    paths.iter().try_for_each(|path| check_free(path, existing))?;
+    std::fs::create_dir_all(folder).map_err(|why| FileError::unwritable(folder, why))?;
+    let mut drafts = Vec::new();
+    for (file, path) in files.iter().zip(&paths) {
+        let is_script = path.extension().is_some_and(|extension| extension == "sh");
+        let mode = if is_script { FileMode::Script } else { FileMode::Data };
+        drafts.push(draft(path, &file.text, existing, mode)?);
+    }
+    drafts.into_iter().try_for_each(Draft::publish)?;
+    Ok(paths)
 }
 
 #[cfg(test)]

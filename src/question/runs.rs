@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::QuestionError;
 use super::options::FitChoice;
+use super::part::part;
 use crate::report::json;
 use meshwright_lab::runs::{self, Prediction, Row};
 use meshwright_lab::validate::filter::Filter;
@@ -54,7 +55,7 @@ pub struct PredictQuestion {
 }
 
 /// Rows of a CSV text.
-fn rows(text: &str) -> Result<Vec<Row>, QuestionError> {
+pub(super) fn rows(text: &str) -> Result<Vec<Row>, QuestionError> {
     Ok(runs::read(text.as_bytes())?)
 }
 
@@ -119,23 +120,57 @@ pub fn validation(fit: &str, cross_validated: bool, only: &[String], report: &Re
 }
 
 impl ValidateQuestion {
+    /// Predictions of part `index` of `of` parts of the rows, one JSON text a line.
+    ///
+    /// # Errors
+    ///
+    /// The text is no CSV of runs, or the constants are invalid.
+    pub fn part(&self, index: usize, of: usize) -> Result<String, QuestionError> {
+        let rows = rows(&self.runs)?;
+        let found = self.predictions(&rows[part(rows.len(), index, of)?])?;
+        let lines: Result<Vec<String>, _> = found.iter().map(serde_json::to_string).collect();
+        Ok(lines?.into_iter().map(|line| line + "\n").collect())
+    }
+
+    /// JSON document of the answer, of the lines of all parts in their order.
+    ///
+    /// # Errors
+    ///
+    /// A line is no prediction, there are not as many as rows, or as for [`Self::answer`].
+    pub fn document(&self, lines: &str) -> Result<String, QuestionError> {
+        let rows = rows(&self.runs)?;
+        let predictions = lines.lines().map(serde_json::from_str).collect::<Result<Vec<Prediction>, _>>()?;
+        if predictions.len() != rows.len() {
+            let (found, all) = (predictions.len(), rows.len());
+            return Err(QuestionError::refused(format!("{found} predictions of {all} rows")));
+        }
+        self.scored(&rows, &predictions)
+    }
+
     /// JSON document of the answer, the same as `validate --format json` prints.
     ///
     /// # Errors
     ///
     /// A text is no CSV of runs, an `only` is no `column=value`, or the constants are invalid.
     pub fn answer(&self) -> Result<String, QuestionError> {
+        let rows = rows(&self.runs)?;
+        self.scored(&rows, &self.predictions(&rows)?)
+    }
+
+    fn predictions(&self, rows: &[Row]) -> Result<Vec<Prediction>, QuestionError> {
+        let sets = self.constants.overrides()?;
+        Ok(if self.cross_validated { cross::predict(rows, &sets) } else { runs::predict_all_with(rows, &sets) })
+    }
+
+    fn scored(&self, rows: &[Row], predictions: &[Prediction]) -> Result<String, QuestionError> {
         let filters = self
             .only
             .iter()
             .map(|item| Filter::parse(item).map_err(|why| QuestionError::refused(format!("--only {item}: {why}"))));
         let filters = filters.collect::<Result<Vec<Filter>, _>>()?;
         let sets = self.constants.overrides()?;
-        let rows = rows(&self.runs)?;
         let witnesses = self.witnesses.as_deref().map_or_else(|| Ok(Vec::new()), self::rows)?;
-        let predictions =
-            if self.cross_validated { cross::predict(&rows, &sets) } else { runs::predict_all_with(&rows, &sets) };
-        let report = score(&samples(&rows, &predictions), &filters, &witnesses);
+        let report = score(&samples(rows, predictions), &filters, &witnesses);
         let fit = sets.fit().map_or("none", |fit| fit.name.as_str());
         Ok(validation(fit, self.cross_validated, &self.only, &report)?)
     }

@@ -3,9 +3,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use super::posterior::Posterior;
 use super::study::{STUDY, Study, TuneError};
 use super::trials::Trials;
 use crate::files::{self, Existing, FileError, FileMode};
+use crate::question::Noted;
 
 /// Name of the file of the trials.
 const TRIALS: &str = "trials.csv";
@@ -51,16 +53,27 @@ impl Folder {
         Ok((Study::parse(&read(&study)?, &study)?, Trials::parse(&read(&trials)?, &trials)?))
     }
 
-    /// Locks a folder that holds a study, as [`Self::lock`] does.
+    /// Posterior of the study, with notes.
     ///
     /// # Errors
     ///
-    /// No study is there, or the folder cannot be locked.
-    pub fn lock_existing(&self) -> Result<Locked, TuneError> {
+    /// No study is there, or a file of it is not in its form.
+    pub fn posterior(&self) -> Result<Noted<Posterior>, TuneError> {
+        let (study, trials) = self.read()?;
+        Posterior::new(study, trials, &self.0)
+    }
+
+    /// Locks a folder that holds a study, as [`Self::lock`] does, and reads it.
+    ///
+    /// # Errors
+    ///
+    /// No study is there, a file of it is not in its form, or the folder cannot be locked.
+    pub fn lock_posterior(&self) -> Result<(Locked, Noted<Posterior>), TuneError> {
         if !self.0.join(STUDY).is_file() {
             return Err(TuneError::Missing(self.0.clone()));
         }
-        self.lock()
+        let locked = self.lock()?;
+        Ok((locked, self.posterior()?))
     }
 
     /// Waits until no other process changes the folder, and keeps others waiting. The folder is made if it is missing; what killed

@@ -4,16 +4,22 @@
 //! folder of launch files for each trial. Both files are plain text that a person may edit; everything else is worked out
 //! from them.
 
+mod document;
+mod evidence;
 mod folder;
+mod launch;
 mod matching;
 mod outcome;
 mod posterior;
+mod start;
 mod study;
 mod trials;
 
+pub use document::document;
+pub use evidence::{EnteredOutcome, Evidence, add};
 pub use folder::{Folder, Locked};
-pub use matching::matching;
-pub use outcome::{Outcome, of_log, of_row};
+pub use launch::{AppliedTrial, LaunchedTrial, NextTrials, TrialLaunch, apply, next};
 pub use posterior::{Posterior, TrialOutlook};
+pub use start::{NamedText, NewStudy, StudyQuestion, TrialLimits};
 pub use study::{Study, TuneError};
 pub use trials::{Trial, TrialStatus, Trials};

@@ -2,12 +2,12 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 
 use super::FolderArgs;
 use crate::cli::files::ForceArgs;
 use crate::cli::{Outcome, launch_files, output};
-use crate::question::{Chosen, framework};
+use crate::tune;
 use meshwright_engine::units::percent;
 
 /// Arguments of `tune apply`.
@@ -24,27 +24,15 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    let posterior = args.folder.posterior()?;
-    let Some(leader) = posterior.outlook.leader else {
-        let dir = args.folder.dir.display();
-        bail!("{dir}: no trial has run, so there is none to apply\n\nhint: meshwright tune next --dir {dir}");
-    };
-    let (problem, plan) = (posterior.problem(), posterior.plan(leader));
-    let text = format!(
-        "trial {}: {plan}\nwithin {} of the fastest with {}\n",
-        posterior.trials()[leader].trial,
-        percent(posterior.study().tolerance),
-        percent(posterior.outlook.within)
-    );
-    if let Some(name) = posterior.study().framework.as_deref() {
-        let chosen = Chosen { plan, refined: None };
-        let recipe = posterior.study().problem.recipe_name(problem);
-        let Some(files) = launch_files::told(chosen.files(framework(name)?, problem, &recipe, None)) else {
-            return Ok(Outcome::NoPlan);
-        };
-        let folder = args.out.clone().unwrap_or_else(|| args.folder.dir.join("best"));
-        launch_files::written(&folder, &files, args.force.existing())?;
-    }
-    output::print(&text)?;
+    let applied = tune::apply(&args.folder.folder(), args.out.as_deref(), args.force.existing())?;
+    let Some(best) = output::noted(applied) else { return Ok(Outcome::NoPlan) };
+    launch_files::name_written(&best.files);
+    output::print(&format!(
+        "trial {}: {}\nwithin {} of the fastest with {}\n",
+        best.trial,
+        best.plan,
+        percent(best.tolerance),
+        percent(best.within)
+    ))?;
     Ok(Outcome::Answered)
 }

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use super::{Outcome, output};
-use crate::tune::{Folder, Locked, Posterior};
+use crate::tune::{Folder, Posterior};
 
 /// Subcommands of `tune`.
 #[derive(Debug, clap::Subcommand)]
@@ -44,16 +44,8 @@ impl FolderArgs {
         Folder::new(&self.dir)
     }
 
-    /// The folder, locked, with its posterior; notes go to stderr.
-    fn locked(&self) -> Result<(Locked, Posterior)> {
-        let locked = self.folder().lock_existing()?;
-        let posterior = self.posterior()?;
-        Ok((locked, posterior))
-    }
-
     fn posterior(&self) -> Result<Posterior> {
-        let (study, trials) = self.folder().read()?;
-        Ok(output::noted(Posterior::new(study, trials, &self.dir)?))
+        Ok(output::noted(self.folder().posterior()?))
     }
 }
 

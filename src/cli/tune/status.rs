@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use serde::Serialize;
 
 use super::FolderArgs;
 use crate::cli::format::OutputFormat;
 use crate::cli::{Outcome, output};
-use crate::report::{Sheet, json};
-use crate::tune::{Posterior, TrialStatus};
+use crate::report::Sheet;
+use crate::tune::{Posterior, TrialStatus, document};
 use meshwright_engine::units::{percent, significant};
 
 /// Arguments of `tune status`.
@@ -23,74 +22,6 @@ pub struct Args {
     /// Output format.
     #[arg(long, value_enum, default_value = "table")]
     format: OutputFormat,
-}
-
-/// One plan of the document.
-#[derive(Serialize)]
-struct PlanDocument<'a> {
-    trial: u32,
-    id: Option<&'a str>,
-    plan: &'a str,
-    status: TrialStatus,
-    step_s: Option<f64>,
-    predicted_s: f64,
-    predicted_gib: f64,
-    median_s: f64,
-    p05_s: f64,
-    p95_s: f64,
-    best: f64,
-    runs: f64,
-    gain: f64,
-}
-
-/// JSON document of a study.
-#[derive(Serialize)]
-struct Document<'a> {
-    schema: u32,
-    tolerance: f64,
-    budget: u32,
-    trials_left: usize,
-    decided: bool,
-    leader: Option<u32>,
-    expected_loss: Option<f64>,
-    within_tolerance: Option<f64>,
-    next: Option<u32>,
-    plans: Vec<PlanDocument<'a>>,
-}
-
-fn document(posterior: &Posterior) -> Document<'_> {
-    let outlook = &posterior.outlook;
-    let number = |at: usize| posterior.trials()[at].trial;
-    let plan = |at: usize| {
-        let (trial, believed) = (&posterior.trials()[at], posterior.of(at));
-        PlanDocument {
-            trial: trial.trial,
-            id: trial.id.as_deref(),
-            plan: &trial.plan,
-            status: trial.status,
-            step_s: trial.step_s,
-            predicted_s: believed.predicted_s,
-            predicted_gib: believed.predicted_gib,
-            median_s: believed.median_s,
-            p05_s: believed.interval_s.0,
-            p95_s: believed.interval_s.1,
-            best: believed.prospect.best,
-            runs: believed.prospect.runs,
-            gain: believed.prospect.gain,
-        }
-    };
-    Document {
-        schema: json::SCHEMA,
-        tolerance: posterior.study().tolerance,
-        budget: posterior.study().budget,
-        trials_left: posterior.left(),
-        decided: posterior.is_decided(),
-        leader: outlook.leader.map(number),
-        expected_loss: outlook.leader.map(|_| outlook.loss),
-        within_tolerance: outlook.leader.map(|_| outlook.within),
-        next: posterior.batch(1).first().copied().map(number),
-        plans: posterior.ranked().into_iter().map(plan).collect(),
-    }
 }
 
 /// Settings of plans without those that all plans share, and the shared ones.
@@ -188,7 +119,7 @@ fn sentences(posterior: &Posterior, dir: &str) -> Result<String> {
 pub fn run(args: &Args) -> Result<Outcome> {
     let posterior = args.folder.posterior()?;
     if args.format == OutputFormat::Json {
-        output::print(&json::text(&document(&posterior))?)?;
+        output::print(&document(&posterior)?)?;
         return Ok(Outcome::Answered);
     }
     output::print(&output::sheets(&[sheet(&posterior, args.top as usize)], args.format)?)?;

@@ -1,7 +1,7 @@
 //! Predictions of rows.
 
 use rayon::prelude::*;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use super::cell::text;
 use super::problem::problem_from;
@@ -16,7 +16,7 @@ use meshwright_planner::catalog::{Overrides, Shelf};
 use meshwright_planner::confidence::Confidence;
 
 /// Outcome of a prediction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PredictionStatus {
     /// The row has a prediction.
@@ -28,7 +28,7 @@ pub enum PredictionStatus {
 }
 
 /// Prediction of one row.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Prediction {
     /// Name of the row.
     pub id: String,
@@ -68,7 +68,8 @@ pub struct Prediction {
     pub device_mem_gib: Option<f64>,
     /// Whether `device_mem_gib` is within the share of the memory that may be filled.
     pub fits: Option<bool>,
-    /// Step time by term.
+    /// Step time by term; left out when a prediction is read.
+    #[serde(skip_deserializing)]
     pub terms: Option<StepTime>,
 }
 

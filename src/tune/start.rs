@@ -1,0 +1,217 @@
+//! Start of a study: its question, and the plans that may be tried.
+
+use std::path::Path;
+
+use serde::Deserialize;
+
+use super::posterior::Posterior;
+use super::study::{Study, TuneError};
+use super::trials::{Trial, Trials};
+use crate::question::{Minimised, Noted, PlanOptions, Question, Subject};
+use meshwright_engine::cost::Costs;
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_frameworks::{self as frameworks, Framework};
+use meshwright_lab::runs;
+use meshwright_planner::search::{Control, SearchOptions};
+use meshwright_planner::space::parse_plan;
+
+/// Plans that may be tried where the user does not say how many.
+const PLANS: u32 = 48;
+/// Most trials where the user does not say how many.
+const BUDGET: u32 = 8;
+/// Share of the step time that does not matter where the user does not say which.
+const TOLERANCE: f64 = 0.05;
+
+/// Limits of a study.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[cfg_attr(feature = "cli", derive(clap::Args), command(next_help_heading = "Trials"))]
+#[serde(default, deny_unknown_fields)]
+pub struct TrialLimits {
+    /// Number of plans that may be tried, the fastest by prediction.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = PLANS, value_parser = clap::value_parser!(u32).range(1..=1000), conflicts_with = "candidates"))]
+    pub plans_to_try: u32,
+    /// Share of the step time that does not matter: timing ends when the next trial is expected to gain less.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "SHARE", default_value = "5%", value_parser = share))]
+    pub tolerance: f64,
+    /// Most trials.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", default_value_t = BUDGET, value_parser = clap::value_parser!(u32).range(1..)))]
+    pub budget: u32,
+    /// GPUs of a trial, fewer than the cluster's
+    ///
+    /// It runs the same micro-batches on fewer replicas, with the batch in proportion.
+    #[cfg_attr(feature = "cli", arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..)))]
+    pub trial_gpus: Option<u32>,
+}
+
+impl Default for TrialLimits {
+    fn default() -> Self {
+        Self { plans_to_try: PLANS, tolerance: TOLERANCE, budget: BUDGET, trial_gpus: None }
+    }
+}
+
+/// Share as `5%` or `0.05`.
+#[cfg(feature = "cli")]
+fn share(text: &str) -> Result<f64, String> {
+    let number = |text: &str| text.trim().parse::<f64>().map_err(|_| "is neither `5%` nor `0.05`".to_owned());
+    let share = match text.strip_suffix('%') {
+        Some(percent) => number(percent)? / 100.0,
+        None => number(text)?,
+    };
+    if share > 0.0 && share < 1.0 { Ok(share) } else { Err("must be above 0 and below 100%".into()) }
+}
+
+/// Text of a file with the name that messages give it.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NamedText {
+    /// Name in messages.
+    pub origin: String,
+    /// Content of the file.
+    pub text: String,
+}
+
+/// Question of `tune init`: a problem, the plans that may be tried, and the limits of timing.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StudyQuestion {
+    /// Model, cluster, workload and stack.
+    pub problem: Question,
+    /// Plans to consider.
+    #[serde(default)]
+    pub plans: PlanOptions,
+    /// Layouts that alone may be tried, as a CSV of runs.
+    #[serde(default)]
+    pub candidates: Option<NamedText>,
+    /// Limits of timing.
+    #[serde(default)]
+    pub limits: TrialLimits,
+}
+
+/// Study that is not written yet.
+pub struct NewStudy {
+    /// Question and limits.
+    pub study: Study,
+    /// Plans to try, the fastest by prediction first.
+    pub trials: Trials,
+    /// Posterior before any trial.
+    pub posterior: Posterior,
+}
+
+/// The question with the paths of its files from the root, so that later commands find them from anywhere.
+fn with_whole_paths(question: &Question) -> Question {
+    let whole = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let named = |name: &str| {
+        let path = Path::new(name);
+        if path.is_file() { whole(path).display().to_string() } else { name.to_owned() }
+    };
+    let mut question = question.clone();
+    (question.model, question.cluster) = (named(&question.model), named(&question.cluster));
+    question.options.calibration = question.options.calibration.iter().map(|path| whole(path)).collect();
+    question.options.stack = question.options.stack.as_deref().map(named);
+    question
+}
+
+/// Plans, each with the name of the row that it was given by, and notes.
+type NamedPlans = Noted<Vec<(Option<String>, Plan)>>;
+
+/// Plans of a file of runs.
+fn given(file: &NamedText, problem: &Problem, question: &Question) -> Result<NamedPlans, TuneError> {
+    let origin = &file.origin;
+    let rows = runs::read(file.text.as_bytes()).map_err(|why| TuneError::Refused(format!("{origin}: {why}")))?;
+    let sets = question.options.overrides()?;
+    let (mut plans, mut notes): (Vec<(Option<String>, Plan)>, Vec<String>) = (Vec::new(), Vec::new());
+    for row in rows {
+        let line = row.line.unwrap_or_default();
+        let wrong = |why: String| TuneError::Refused(format!("{origin}, line {line}: {why}"));
+        let (_, plan) = runs::problem_with(&row, &sets).map_err(|why| wrong(why.to_string()))?;
+        let plan = parse_plan(&plan.to_string(), problem).map_err(wrong)?;
+        let id = row.id.filter(|id| !id.is_empty());
+        if plans.iter().any(|(_, known)| *known == plan) {
+            notes.push(format!("{origin}, line {line}: the plan is there already, and counts once"));
+        } else {
+            plans.push((id, plan));
+        }
+    }
+    Ok(Noted { value: plans, notes })
+}
+
+impl StudyQuestion {
+    /// The fastest plans by prediction.
+    fn fastest(
+        &self,
+        problem: &Problem,
+        framework: Option<&'static Framework>,
+        risk: f64,
+        control: &Control,
+    ) -> Result<NamedPlans, TuneError> {
+        let (launcher, note) = self.plans.default_launcher(problem);
+        let restrictions = self.plans.restrictions(framework.or(launcher), problem)?;
+        let options = SearchOptions { top: self.limits.plans_to_try as usize, restrictions };
+        let found = self.plans.find(problem, &options, risk, None, &[], control);
+        let plans = found.ranking.evaluations.into_iter().map(|evaluation| (None, evaluation.plan)).collect();
+        Ok(Noted { value: plans, notes: note.into_iter().collect() })
+    }
+
+    /// The study, and notes; none where no plan can be tried, for the reasons among the notes. `dir` is the folder that it will
+    /// be in, for messages.
+    ///
+    /// # Errors
+    ///
+    /// The question is invalid, or a candidate is no plan of it.
+    pub fn start(&self, dir: &Path, control: &Control) -> Result<Noted<Option<NewStudy>>, TuneError> {
+        if self.plans.economy.objective != Minimised::default() || self.plans.pareto {
+            return Err(TuneError::Refused(
+                "tune looks for the fastest plan: leave out --objective and --pareto".into(),
+            ));
+        }
+        let framework = self.plans.framework.as_deref().and_then(frameworks::named);
+        let question = with_whole_paths(&self.problem);
+        let (unlimited, risk) = question.split_risk()?;
+        let Noted { value: subject, mut notes } = unlimited.subject(framework)?;
+        let Subject::Cluster(problem) = subject else {
+            return Err(TuneError::Refused(format!(
+                "{}: tune times plans of one kind of GPU, and this cluster has pools",
+                self.problem.cluster
+            )));
+        };
+        let obstacles = framework.map_or_else(Vec::new, |framework| framework.limits.problem_obstacles(&problem));
+        if !obstacles.is_empty() {
+            let named = framework.into_iter().cycle().zip(&obstacles);
+            notes.extend(named.map(|(framework, obstacle)| format!("{framework} cannot run this: {obstacle}")));
+            return Ok(Noted { value: None, notes });
+        }
+        let launcher = framework.or_else(|| self.plans.default_launcher(&problem).0);
+        let written = launcher.map(|framework| framework.name().to_owned());
+        let TrialLimits { tolerance, budget, trial_gpus, .. } = self.limits;
+        let study = Study::new(question.resolved(&problem, framework), written, tolerance, budget, trial_gpus);
+        study.check().map_err(TuneError::Refused)?;
+        let named = match &self.candidates {
+            Some(file) => given(file, &problem, &question)?,
+            None => self.fastest(&problem, framework, risk, control)?,
+        };
+        notes.extend(named.notes);
+        let (ids, plans): (Vec<_>, Vec<_>) = named.value.into_iter().unzip();
+        let ids: Vec<(String, Option<String>)> = plans.iter().map(ToString::to_string).zip(ids).collect();
+        let (mut plans, without) = Posterior::triable(&study, &problem, plans)?;
+        if without > 0 {
+            notes.push(format!("{without} plans do not run on the GPUs of a trial, and are left out"));
+        }
+        if plans.is_empty() {
+            notes.push("no plan is left to try".into());
+            return Ok(Noted { value: None, notes });
+        }
+        let costs = Costs::new(&problem);
+        plans.sort_by_cached_key(|plan| costs.evaluate_simulated(plan).step.total().get().to_bits()); // positive numbers sort by their bits
+        let trials = plans.iter().zip(1..).map(|(plan, trial)| {
+            let text = plan.to_string();
+            let id = ids.iter().find(|(known, _)| *known == text).and_then(|(_, id)| id.clone());
+            Trial { trial, id, plan: text, ..Trial::default() }
+        });
+        let trials = Trials(trials.collect());
+        // whatever later commands could not read must not be written
+        let Noted { value: posterior, notes: more } = Posterior::new(study.clone(), trials.clone(), dir)?;
+        notes.extend(more);
+        Ok(Noted { value: Some(NewStudy { study, trials, posterior }), notes })
+    }
+}
