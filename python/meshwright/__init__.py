@@ -27,13 +27,16 @@ from meshwright._answers import (
     Prediction,
     Predictions,
     Rank,
+    Replays,
+    RuleSummary,
     SweepAnswer,
     Validation,
 )
-from meshwright._functions import budget, emit, explain, import_, lint, predict, sweep, validate
+from meshwright._functions import budget, emit, explain, import_, lint, predict, sweep, tune_offline, validate
 from meshwright._plan import Answer, Certificate, Plan, Problem, Recommendation
-from meshwright._question import Cluster, Model, Workload, given, problem, settings
+from meshwright._question import ECONOMY, Cluster, Model, Workload, given, problem, settings
 from meshwright._record import Quantities, Record
+from meshwright._tune import Applied, EnteredOutcome, Launch, LaunchedTrial, Study, StudyStatus, TriedPlan, tune
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,17 +44,21 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from meshwright._question import Settings, WorkloadOptions
+    from meshwright._question import PlanOptions, Settings
 
 __all__ = [
     "Answer",
+    "Applied",
     "Budget",
     "Budgets",
     "Certificate",
     "Cluster",
+    "EnteredOutcome",
     "Explanation",
     "Imported",
+    "Launch",
     "LaunchFiles",
+    "LaunchedTrial",
     "Lint",
     "Model",
     "Option",
@@ -64,7 +71,12 @@ __all__ = [
     "Rank",
     "Recommendation",
     "Record",
+    "Replays",
+    "RuleSummary",
+    "Study",
+    "StudyStatus",
     "SweepAnswer",
+    "TriedPlan",
     "Validation",
     "Workload",
     "budget",
@@ -75,8 +87,12 @@ __all__ = [
     "plan",
     "predict",
     "sweep",
+    "tune",
+    "tune_offline",
     "validate",
 ]
+
+__version__ = _native.VERSION
 
 
 def plan(
@@ -99,7 +115,7 @@ def plan(
     measured: str | os.PathLike[str] | None = None,
     time_limit_s: float | None = None,
     progress: Callable[[int, int], object] | None = None,
-    **options: Unpack[WorkloadOptions],
+    **options: Unpack[PlanOptions],
 ) -> Answer:
     """Ranks the layouts of a model on a cluster, as `meshwright plan` does.
 
@@ -110,7 +126,10 @@ def plan(
     Raises `QuestionError`, with the text of the command line, if the question is invalid. If no plan fits, the answer has none, and
     `nearest_miss` says what came nearest.
     """
-    economy = {"tokens": None if tokens is None else str(tokens), "objective": objective}
+    asked: dict[str, Any] = dict(options)
+    length = tokens if tokens is None or isinstance(tokens, str) else f"{tokens:.0f} tokens"
+    economy = {"tokens": length, "objective": objective}
+    economy.update({name: asked.pop(name) for name in ECONOMY if name in asked})
     plans: dict[str, Any] = {
         "fix": settings(fix),
         "forbid": settings(forbid),
@@ -121,12 +140,13 @@ def plan(
         "pareto": pareto,
         "sensitivity": sensitivity,
         "time_limit": time_limit_s,
+        "memory_limit": asked.pop("memory_limit", None),
         "economy": given(economy),
         "refine": {} if refine is None else {"refine": refine},
         "place": {} if place is None else {"place": place},
         "measured": None if measured is None else os.fspath(measured),
     }
-    question = {"problem": problem(model, cluster, workload, options), "plans": given(plans)}
+    question = {"problem": problem(model, cluster, workload, asked), "plans": given(plans)}
     document, notes = _native.plan(json.dumps(question), progress)
     return Answer(json.loads(document), tuple(notes))
 

@@ -200,6 +200,42 @@ class Validation(Record):
         yield from self._document["time"]
 
 
+class RuleSummary(Record):
+    """Loss of one rule of choosing trials, in the mean over choices."""
+
+    __slots__ = ()
+
+    rule: str
+    """tune, model (the order of the prediction), random, space-filling or auto-configurator."""
+    loss: tuple[float, ...]
+    """Relative loss of step time after 1, 2, … trials; 1 where nothing has run."""
+    within: tuple[float, ...]
+    """Share of the choices within the tolerance of the fastest, after 1, 2, … trials."""
+    stopped: float
+    """Share of the choices where the rule stopped."""
+
+
+class Replays(Record):
+    """Measured choices replayed: the loss of each rule after each trial."""
+
+    __slots__ = ()
+    _kinds = {"rules": RuleSummary}
+
+    schema: int
+    fit: str
+    cross_validated: bool
+    held_out: bool
+    tolerance: float
+    rules: tuple[RuleSummary, ...]
+    choices: tuple[dict[str, Any], ...]
+    """Scores by choice."""
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        for rule in self._document["rules"]:
+            for at, (loss, within) in enumerate(zip(rule["loss"], rule["within"])):
+                yield {"rule": rule["rule"], "trials": at + 1, "loss": loss, "within": within}
+
+
 class Imported(Record):
     """Model, workload and plan that a launch file describes, with findings about it."""
 

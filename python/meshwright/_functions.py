@@ -16,6 +16,7 @@ from meshwright._answers import (
     Lint,
     Prediction,
     Predictions,
+    Replays,
     SweepAnswer,
     Validation,
 )
@@ -110,14 +111,67 @@ def validate(
     set: Mapping[str, str] | None = None,
 ) -> Validation:
     """Scores predictions against measured runs, as `meshwright validate` does."""
-    question = {
+    question = validate_question(runs, witnesses, only, cross_validated, fit, set)
+    return Validation(json.loads(_native.validate(json.dumps(question))))
+
+
+def validate_question(
+    runs: Runs,
+    witnesses: Runs | None,
+    only: Mapping[str, str] | Iterable[str],
+    cross_validated: bool,
+    fit: str | None,
+    set: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """Question of `validate`."""
+    return {
         "runs": csv_text(runs),
         "witnesses": None if witnesses is None else csv_text(witnesses),
         "only": settings(only),
         "cross_validated": cross_validated,
         "constants": _constants(fit, set),
     }
-    return Validation(json.loads(_native.validate(json.dumps(question))))
+
+
+def tune_offline(
+    runs: Runs,
+    *,
+    tolerance: float = 0.05,
+    cross_validated: bool = False,
+    held_out: bool = False,
+    fit: str | None = None,
+    set: Mapping[str, str] | None = None,
+    progress: Callable[[int, int], object] | None = None,
+) -> Replays:
+    """Replays choices in which every layout was measured: the loss of tune, and of simpler rules, after each trial.
+
+    A choice is a model on a number of GPUs with at least eight timed rows; those that failed are candidates too. `tolerance`
+    is the share of the step time that does not matter. `cross_validated` predicts each run with constants fitted without its
+    configuration, and `held_out` fits what tune knows before a choice to the given runs of other models. Published runs are
+    replayed with both, runs that no constant was fitted to with neither. `progress(done, all)` counts choices.
+    """
+    from meshwright._work import Replay
+
+    work = Replay(offline_question(runs, tolerance, cross_validated, held_out, fit, set), 1)
+    return work.answer(work.document(work.part(1, progress)))
+
+
+def offline_question(
+    runs: Runs,
+    tolerance: float,
+    cross_validated: bool,
+    held_out: bool,
+    fit: str | None,
+    set: Mapping[str, str] | None,
+) -> dict[str, Any]:
+    """Question of `tune_offline`."""
+    return {
+        "runs": csv_text(runs),
+        "tolerance": tolerance,
+        "cross_validated": cross_validated,
+        "held_out": held_out,
+        "constants": _constants(fit, set),
+    }
 
 
 def import_(
@@ -190,14 +244,14 @@ def sweep(
     With `out`, results are written there shard by shard; a sweep that was ended goes on after its last finished shard, and
     `results.jsonl` has the bytes of an undivided sweep. `progress(done, all)` counts options.
     """
-    from meshwright._sweep import Work
+    from meshwright._work import Sweep
 
     if out is None:
-        whole = Work.read(file, 1)
-        return whole.answer(whole.shard(1, progress))
-    work = Work.read(file, shards)
+        whole = Sweep.read(file, 1)
+        return whole.answer(whole.part(1, progress))
+    work = Sweep.read(file, shards)
     for index in work.missing(Path(out)):
-        work.store(Path(out), index, work.shard(index, progress))
+        work.store(Path(out), index, work.part(index, progress))
     return work.merge(Path(out))
 
 
@@ -239,6 +293,13 @@ def csv_text(runs: Runs) -> str:
     written = io.StringIO()
     writer = csv.DictWriter(written, columns, restval="", lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({key: _cell(value) for key, value in row.items()} for row in rows)
     return written.getvalue()
+
+
+def _cell(value: object) -> object:
+    """Cell of a CSV: blank for None and for the NaN that pandas has in its place, 0 or 1 for a bool."""
+    if value is None or value != value:
+        return ""
+    return int(value) if isinstance(value, bool) else value
 

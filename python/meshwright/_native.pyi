@@ -3,6 +3,7 @@ from os import PathLike
 
 __all__ = [
     "QuestionError",
+    "VERSION",
     "budget",
     "command",
     "emit",
@@ -11,15 +12,27 @@ __all__ = [
     "lint",
     "plan",
     "predict",
+    "replay_document",
+    "replay_part",
     "sweep_answer",
     "sweep_head",
     "sweep_merge",
     "sweep_shard",
+    "tune_add",
+    "tune_apply",
+    "tune_next",
+    "tune_start",
+    "tune_status",
     "validate",
+    "validate_document",
+    "validate_part",
 ]
 
 _Document = tuple[str, list[str]]
 _Progress = Callable[[int, int], object]
+_Path = str | PathLike[str]
+
+VERSION: str
 
 class QuestionError(ValueError): ...
 
@@ -35,4 +48,15 @@ def sweep_head(text: str, origin: str) -> tuple[str, str, int, int]: ...
 def sweep_shard(text: str, origin: str, index: int, of: int, progress: _Progress | None = None) -> str: ...
 def sweep_answer(text: str, origin: str, lines: str) -> str: ...
 def sweep_merge(text: str, origin: str, files: Sequence[PathLike[str]], to: PathLike[str]) -> str: ...
+def validate_part(question: str, index: int, of: int) -> str: ...
+def validate_document(question: str, lines: str) -> str: ...
+def replay_part(question: str, index: int, of: int, progress: _Progress | None = None) -> str: ...
+def replay_document(question: str, lines: str) -> str: ...
+def tune_start(question: str, dir: _Path, force: bool, progress: _Progress | None = None) -> _Document: ...
+def tune_status(dir: _Path) -> _Document: ...
+def tune_next(dir: _Path, question: str) -> _Document: ...
+def tune_add(
+    dir: _Path, logs: Sequence[_Path], measured: tuple[str, str] | None, trial: int | None, force: bool
+) -> _Document: ...
+def tune_apply(dir: _Path, out: _Path | None, force: bool) -> _Document: ...
 def command(arguments: list[str]) -> int: ...

@@ -44,6 +44,28 @@ if TYPE_CHECKING:
         set: Mapping[str, str]
         """Overrides of single values: `{"cluster.nic": "800 Gb/s"}`."""
 
+    class PlanOptions(WorkloadOptions, total=False):
+        """Options of a workload, and the money, time and memory of a question."""
+
+        market: str
+        """Prices, power and failures: a name or a TOML file."""
+        terms: str
+        """Terms of the market, such as `on-demand`."""
+        price: str
+        """Price of a GPU, instead of the market's: `"2.5 $/h"`."""
+        checkpoints: Literal["sync", "async", "memory"]
+        """How checkpoints are written."""
+        storage: str
+        """Bandwidth to storage: `"200 GB/s"`."""
+        spares: int
+        """Nodes that wait for others to fail."""
+        memory_limit: str
+        """Memory of this process at which a search stops: `"16 GiB"`."""
+
+
+ECONOMY = ("market", "terms", "price", "checkpoints", "storage", "spares")
+"""Options of a plan's money and time."""
+
 
 class Model:
     """A model: a name of the catalogue, a TOML file, or a Hugging Face config."""

@@ -1,4 +1,4 @@
-"""Sweeps on a Ray cluster: each shard is a task, and the results are those of one machine to the byte.
+"""Sweeps, validations and offline tuning on a Ray cluster: each part is a task, and results are those of one machine to the byte.
 
 Ray itself is imported when a function is called: `pip install meshwright[ray]`.
 """
@@ -9,26 +9,73 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from meshwright._sweep import Work
+from meshwright._functions import offline_question, validate_question
+from meshwright._work import Replay, Sweep, Validate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
 
-    from meshwright._answers import SweepAnswer
+    from meshwright._answers import Replays, SweepAnswer, Validation
+    from meshwright._functions import Runs
+    from meshwright._work import Answer, Work
 
-__all__ = ["sweep"]
+__all__ = ["sweep", "tune_offline", "validate"]
 
-SHARDS_PER_CPU = 16
-"""Shards for each CPU of the cluster, so that the last one is a small part of the whole."""
+PARTS_PER_CPU = 16
+"""Parts for each CPU of the cluster, so that the last one is a small part of the whole."""
 
 TASKS_PER_CPU = 2
 """Tasks that wait or run for each CPU: results of more would only fill the memory of the cluster."""
 
 
-def meshwright_shard(work: Work, index: int, cpus: int) -> str:
-    """Task: results of a shard, on as many threads as the task has CPUs."""
+def meshwright_part(work: Work[Any], index: int, cpus: int) -> str:
+    """Task: results of a part, on as many threads as the task has CPUs."""
     os.environ["RAYON_NUM_THREADS"] = str(cpus)
-    return work.shard(index)
+    return work.part(index)
+
+
+def cluster_cpus(address: str | None) -> int:
+    """CPUs of the cluster, to which this process connects unless it has."""
+    import ray
+
+    if not ray.is_initialized():
+        ray.init(address=address, log_to_driver=False)
+    return max(1, int(ray.cluster_resources().get("CPU", 1)))
+
+
+def run(
+    work: Work[Answer],
+    out: str | os.PathLike[str],
+    cpus: int,
+    cpus_per_task: int,
+    retries: int,
+    progress: Callable[[int, int], object] | None,
+) -> Answer:
+    """Answer of work whose missing parts are worked through on the cluster."""
+    import ray
+
+    folder = Path(out)
+    waiting = work.missing(folder)[::-1]
+    done = 0
+    task = ray.remote(meshwright_part).options(num_cpus=cpus_per_task, max_retries=retries)
+    shared = ray.put(work)
+    running: dict[Any, int] = {}
+    try:
+        while waiting or running:
+            while waiting and len(running) < TASKS_PER_CPU * cpus:
+                index = waiting.pop()
+                running[task.remote(shared, index, cpus_per_task)] = index
+            ready, _ = ray.wait(list(running), num_returns=1)
+            for reference in ready:
+                lines = ray.get(reference)
+                work.store(folder, running.pop(reference), lines)
+                done += work.done(lines)
+            if progress is not None:
+                progress(done, work.total)
+    finally:
+        for reference in running:
+            ray.cancel(reference)
+    return work.merge(folder)
 
 
 def sweep(
@@ -47,31 +94,55 @@ def sweep(
     that was ended goes on with those that are missing, if it has as many `shards`. A task whose worker dies runs again, up to
     `retries` times. At most two results for each CPU are in the cluster's memory. `progress(done, all)` counts options.
     """
-    import ray
+    cpus = cluster_cpus(address)
+    return run(Sweep.read(file, shards or cpus * PARTS_PER_CPU), out, cpus, cpus_per_task, retries, progress)
 
-    if not ray.is_initialized():
-        ray.init(address=address, log_to_driver=False)
-    cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    work = Work.read(file, shards or cpus * SHARDS_PER_CPU)
-    folder = Path(out)
-    waiting = work.missing(folder)[::-1]
-    done = 0
-    task = ray.remote(meshwright_shard).options(num_cpus=cpus_per_task, max_retries=retries)
-    shared = ray.put(work)
-    running: dict[Any, int] = {}
-    try:
-        while waiting or running:
-            while waiting and len(running) < TASKS_PER_CPU * cpus:
-                index = waiting.pop()
-                running[task.remote(shared, index, cpus_per_task)] = index
-            ready, _ = ray.wait(list(running), num_returns=1)
-            for reference in ready:
-                lines = ray.get(reference)
-                work.store(folder, running.pop(reference), lines)
-                done += lines.count("\n")
-            if progress is not None:
-                progress(done, work.options)
-    finally:
-        for reference in running:
-            ray.cancel(reference)
-    return work.merge(folder)
+
+def validate(
+    runs: Runs,
+    *,
+    out: str | os.PathLike[str],
+    witnesses: Runs | None = None,
+    only: Mapping[str, str] | Iterable[str] = (),
+    cross_validated: bool = False,
+    fit: str | None = None,
+    set: Mapping[str, str] | None = None,
+    address: str | None = "auto",
+    parts: int | None = None,
+    cpus_per_task: int = 1,
+    retries: int = 3,
+    progress: Callable[[int, int], object] | None = None,
+) -> Validation:
+    """Scores predictions against measured runs, as `meshwright.validate` does; the rows are predicted in `parts` on a Ray cluster.
+
+    Predictions arrive in `out` as parts finish, and are not asked for again; `validate.json` there is the document of the
+    answer, the same as of one machine. Connection, retries and memory are those of `sweep`. `progress(done, all)` counts parts.
+    """
+    cpus = cluster_cpus(address)
+    work = Validate(validate_question(runs, witnesses, only, cross_validated, fit, set), parts or cpus * PARTS_PER_CPU)
+    return run(work, out, cpus, cpus_per_task, retries, progress)
+
+
+def tune_offline(
+    runs: Runs,
+    *,
+    out: str | os.PathLike[str],
+    tolerance: float = 0.05,
+    cross_validated: bool = False,
+    held_out: bool = False,
+    fit: str | None = None,
+    set: Mapping[str, str] | None = None,
+    address: str | None = "auto",
+    parts: int | None = None,
+    cpus_per_task: int = 1,
+    retries: int = 3,
+    progress: Callable[[int, int], object] | None = None,
+) -> Replays:
+    """Replays measured choices, as `meshwright.tune_offline` does; models are worked through in `parts` on a Ray cluster.
+
+    Scores arrive in `out` as parts finish, and are not asked for again; `tune-offline.json` there is the document of the
+    answer, the same as of one machine. Connection, retries and memory are those of `sweep`. `progress(done, all)` counts parts.
+    """
+    cpus = cluster_cpus(address)
+    question = offline_question(runs, tolerance, cross_validated, held_out, fit, set)
+    return run(Replay(question, parts or cpus * PARTS_PER_CPU), out, cpus, cpus_per_task, retries, progress)

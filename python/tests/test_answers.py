@@ -83,6 +83,10 @@ def test_predict_takes_paths_texts_rows_and_tables() -> None:
     assert mw.predict(rows) == found == mw.predict(RUNS.read_text(encoding="utf-8"))
     pandas = pytest.importorskip("pandas")
     assert mw.predict(pandas.read_csv(RUNS, dtype=str, keep_default_na=False)) == found
+    table = pandas.read_csv(RUNS)
+    few = [prediction.to_dict() for prediction in mw.predict(table)]
+    assert [prediction.to_dict() for prediction in mw.predict(table.to_dict("records"))] == few
+    assert [prediction["step_time_s"] for prediction in few] == [prediction.step_time_s for prediction in found]
     assert list(found.to_pandas()["id"]) == [row["id"] for row in rows]
     assert annotated(found[0]) == set(found[0].to_dict()) and found._repr_html_().count("<tr>") == len(rows) + 1
     with pytest.raises(mw.QuestionError, match="lacks the columns"):

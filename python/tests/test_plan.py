@@ -51,6 +51,10 @@ def answer() -> mw.Answer:
         ({"global_batch": 128}, "--global-batch 128"),
         ({"fix": {"tp": 2, "pp": (1, 4)}, "forbid": ["zero=3"], "top": 3}, "--fix tp=2 --fix pp=1..4 --forbid zero=3 --top 3"),
         ({"tokens": "1 T", "objective": "cost", "precision": "fp8"}, "--tokens 1T --objective cost --precision fp8"),
+        (
+            {"tokens": 1e12, "price": "2 $/h", "checkpoints": "async", "spares": 2, "memory_limit": "2 GiB"},
+            "--tokens 1T --price 2$/h --checkpoints async --spares 2 --memory-limit 2GiB",
+        ),
         ({"framework": "megatron", "set": {"cluster.nic": "800 Gb/s"}}, "--for megatron --set cluster.nic=800Gb/s"),
     ],
 )
