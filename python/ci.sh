@@ -19,10 +19,19 @@ rm -rf "$place/wheels"
 "$bin/pip" wheel --quiet --no-build-isolation --no-deps --wheel-dir "$place/wheels" .
 [ "$(wc -c <"$place"/wheels/*.whl)" -le 10000000 ] || { echo "the wheel is over 10 MB: $(ls -l "$place"/wheels)"; exit 1; }
 "$bin/pip" install --quiet --force-reinstall --no-deps "$place"/wheels/*.whl
-"$bin/mypy" python/meshwright python/tests python/examples/run.py python/measure
-"$bin/stubtest" meshwright._native
-"$bin/pip" install --quiet ray==2.60.0 || echo "SKIPPED: Ray cannot be had from the Python registry; no sweep ran on a cluster"
+"$bin/python" -m mypy python/meshwright python/tests python/examples/run.py python/measure
+"$bin/python" -m mypy.stubtest meshwright._native
+"$bin/pip" install --quiet ray==2.60.0 || echo "SKIPPED: Ray cannot be had from the Python registry; nothing ran on a cluster"
+# checks/run.sh, which runs before, installs the frameworks.
+frameworks=${XDG_CACHE_HOME:-$HOME/.cache}/meshwright/clients-$(cat checks/requirements.txt checks/alone.txt | sha256sum | cut -c1-12)
+if [ -e "$frameworks/ready" ]; then
+    export MESHWRIGHT_FRAMEWORKS="$frameworks/bin/python"
+else
+    echo "SKIPPED: the frameworks are not installed (checks/run.sh); no object of meshwright.bridge was built with its own class"
+fi
 "$bin/python" python/examples/run.py
 (cd target && "$bin/python" -c "import doctest, meshwright; raise SystemExit(doctest.testmod(meshwright).failed)")
-cd python/tests # the installed package, not the folder of its sources
-"$bin/python" -m pytest -q .
+(cd python/tests && "$bin/python" -m pytest -q .) # the installed package, not the folder of its sources
+# What is built already is not built again.
+cargo install --quiet --debug --locked --offline --path . --target-dir target --root target/installed --force
+"$bin/python" python/measure/questions.py target/installed/bin/meshwright 8
