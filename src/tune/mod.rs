@@ -19,6 +19,8 @@ pub use document::document;
 pub use evidence::{EnteredOutcome, Evidence, add};
 pub use folder::{Folder, Locked};
 pub use launch::{AppliedTrial, LaunchedTrial, NextTrials, TrialLaunch, apply, next};
+pub use matching::matching;
+pub use outcome::{Outcome, of_log};
 pub use posterior::{Posterior, TrialOutlook};
 pub use start::{NamedText, NewStudy, StudyQuestion, TrialLimits};
 pub use study::{Study, TuneError};

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::random::{Numbers, Spec, plans, spec, wide_plan};
-use meshwright::advice::{Prudence, advise};
+use meshwright::advice::{Prudence, advise, recommend_from};
 use meshwright::catalog;
 use meshwright::cost::Costs;
 use meshwright::frameworks::FRAMEWORKS;
@@ -117,5 +117,20 @@ proptest! {
         }
         let sum: f64 = careful.chances.iter().sum();
         prop_assert!(careful.chances.iter().all(|chance| (0.0..=1.0).contains(chance)) && (sum - 1.0).abs() < 1e-6, "{}", sum);
+    }
+
+    #[test]
+    fn candidates_of_another_question_change_no_plan(pick in 0_usize..4, other in 0_usize..4) {
+        let (problem, prudence) = (question(pick).problem(), Prudence::default());
+        let go_on = |_, _| ControlFlow::Continue(());
+        let seeds: Vec<_> = advise(&question(other).problem(), &options(None), prudence, &go_on).ranking.evaluations;
+        let seeds: Vec<_> = seeds.iter().filter_map(|plan| parse_plan(&plan.plan.to_string(), &problem).ok()).collect();
+        let whole = advise(&problem, &options(None), prudence, &go_on);
+        let quick = recommend_from(&seeds, &problem, &options(None), prudence, &go_on);
+        let plans = |advice: &meshwright::advice::Advice| {
+            advice.ranking.evaluations.iter().map(|plan| plan.plan.to_string()).collect::<Vec<_>>()
+        };
+        prop_assert_eq!(plans(&quick), plans(&whole));
+        prop_assert_eq!((quick.recommended, quick.fastest.is_none()), (whole.recommended, true));
     }
 }

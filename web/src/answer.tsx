@@ -26,7 +26,7 @@ export function Answer({ answered, error, busy, question, shown, choose }: Props
             <p class="heading">
                 <strong>{problem.model}</strong> on <strong>{whole(problem.gpus)} × {problem.gpu}</strong> · {whole(problem.global_batch)} × {whole(problem.seq_len)} tokens
                 · {problem.precision} · {problem.stack}
-                <span class="timing" role="status" data-took={Math.round(tookMs)}>{busy ? "searching…" : `${count(document.considered)} plans in ${seconds(tookMs / 1e3)}`}</span>
+                <span class="timing" role="status" data-took={tookMs.toFixed(2)}>{busy ? "searching…" : `${count(document.considered)} plans in ${seconds(tookMs / 1e3)}`}</span>
             </p>
             {document.plans.length === 0 ? <Nothing document={document} /> : <Found document={document} shown={shown} choose={choose} />}
             <section class="card lines">

@@ -6,9 +6,11 @@ import { Answer } from "./answer";
 import { ask, useAnswers } from "./answers";
 import { Controls } from "./controls";
 import type { Catalogue } from "./documents";
-import { Drop, type LaunchText } from "./drop";
+import { Drop, type Panels } from "./drop";
 import { Lint } from "./lint";
+import { Refusal } from "./parts";
 import { FIRST, fromFragment, toFragment, type Question } from "./question";
+import { Logs, Validation } from "./runs";
 import { Views } from "./views";
 
 export type Change = (change: Partial<Question>) => void;
@@ -17,7 +19,8 @@ export function App() {
     const [question, setQuestion] = useState<Question>(() => fromFragment(location.hash));
     const [catalogue, setCatalogue] = useState<Catalogue | null>(null);
     const [chosen, setChosen] = useState<string | null>(null);
-    const [launch, setLaunch] = useState<LaunchText | null>(null);
+    const [panels, setPanels] = useState<Panels>({ launch: null, logs: [], runs: null, refused: null });
+    const show = useCallback((part: Partial<Panels>) => setPanels((before) => ({ ...before, ...part })), []);
     const { answered, error, busy } = useAnswers(question);
 
     const change: Change = useCallback((part) => setQuestion((before) => ({ ...before, ...part })), []);
@@ -40,7 +43,7 @@ export function App() {
     const shown = plans.find((plan) => plan.plan === chosen) ?? recommended;
 
     return (
-        <Drop change={change} launch={setLaunch}>
+        <Drop change={change} show={show}>
             <a class="skip" href="#answer">Skip to the answer</a>
             <header class="top">
                 <h1><span class="mark" aria-hidden="true" /> meshwright</h1>
@@ -48,11 +51,14 @@ export function App() {
                 <p class="private" title="The search runs in this page. No request leaves it.">Runs in this page · nothing is sent</p>
             </header>
             <div class="columns">
-                <Controls question={question} change={change} launch={setLaunch} catalogue={catalogue} problem={answered?.document.problem ?? null} reset={() => setQuestion(FIRST)} />
+                <Controls question={question} change={change} show={show} catalogue={catalogue} problem={answered?.document.problem ?? null} reset={() => setQuestion(FIRST)} />
                 <main id="answer" aria-busy={busy}>
-                    {launch && <Lint file={launch} question={question} close={() => setLaunch(null)} />}
+                    {panels.refused !== null && <Refusal text={panels.refused} />}
+                    {panels.launch && <Lint file={panels.launch} question={question} close={() => show({ launch: null })} />}
+                    {panels.runs && <Validation file={panels.runs} close={() => show({ runs: null })} />}
+                    {panels.logs.length > 0 && <Logs logs={panels.logs} gpu={catalogue?.clusters.find((entry) => entry.name === question.cluster)?.gpu} close={() => show({ logs: [] })} />}
                     <Answer answered={answered} error={error} busy={busy} question={question} shown={shown} choose={setChosen} />
-                    {answered && shown && !error && <Views answered={answered} shown={shown} recommended={recommended} />}
+                    {answered && shown && !error && <Views answered={answered} shown={shown} recommended={recommended} logs={panels.logs} />}
                     <footer class="foot">
                         <p>
                             Predictions of an analytic model, with intervals that hold nine of ten published runs. The same question on a

@@ -5,20 +5,20 @@ import { useId } from "preact/hooks";
 
 import type { Change } from "./app";
 import type { Catalogue, Problem } from "./documents";
-import { readFiles, type LaunchText } from "./drop";
+import { readFiles, type Panels } from "./drop";
 import { count, whole } from "./format";
 import { FIXABLE, type Fixable, type Question } from "./question";
 
 interface Props {
     question: Question;
     change: Change;
-    launch(file: LaunchText): void;
+    show(panels: Partial<Panels>): void;
     catalogue: Catalogue | null;
     problem: Problem | null;
     reset(): void;
 }
 
-export function Controls({ question, change, launch, catalogue, problem, reset }: Props) {
+export function Controls({ question, change, show, catalogue, problem, reset }: Props) {
     const model = catalogue?.models.find((entry) => entry.name === question.model);
     const cluster = catalogue?.clusters.find((entry) => entry.name === question.cluster);
     const node = cluster?.gpus_per_node ?? 8;
@@ -36,8 +36,8 @@ export function Controls({ question, change, launch, catalogue, problem, reset }
                     options={entries(catalogue?.clusters.map(({ name, title }) => [name, title]), question.cluster, question.texts)}
                     hint={cluster && `${whole(cluster.gpus)} × ${cluster.gpu} · ${cluster.domain} per scale-up domain`} />
                 <label class="file">
-                    <span>Own files: drop a <code>config.json</code>, a model or cluster as TOML, or a launch script to check anywhere, or</span>
-                    <input type="file" multiple onChange={(event) => void readFiles([...(event.currentTarget.files ?? [])], change, launch)} />
+                    <span>Own files: drop a <code>config.json</code>, a model or cluster as TOML, a launch script to check, training logs or a CSV of runs anywhere, or</span>
+                    <input type="file" multiple onChange={(event) => void readFiles([...(event.currentTarget.files ?? [])], change, show)} />
                 </label>
                 <Slider label="GPUs" value={gpus} own={question.gpus !== null} text={whole(gpus)} steps={multiples(node, Math.max(cluster?.gpus ?? gpus, gpus, 4096))}
                     change={(value) => change({ gpus: value })} clear={() => change({ gpus: null })} />

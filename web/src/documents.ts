@@ -125,3 +125,29 @@ export interface LintDocument {
     best: Priced | null;
     findings: Finding[];
 }
+
+/** Reply to `rows`: logs as rows of a runs file. */
+export interface LogRows {
+    csv: string;
+    logs: {
+        file: string; framework: string | null; steps: number; step_s: number | null; missing: string[];
+        predicted_s: number | null; predicted_p05_s: number | null; predicted_p95_s: number | null; reason: string | null;
+    }[];
+}
+
+/** Document of `validate`. */
+export interface Scores {
+    runs: number;
+    time: { by: string; class: string; timed: number; mean_ape?: number; median_ape?: number; bias?: number; inside: number | null }[];
+    unpredicted: { reason: string; runs: number }[];
+    points: { id: string; set: string; moe: boolean; measured_s: number; predicted_s: number; error: number }[];
+}
+
+/** Reply to `timed`: plans by what is believed of them, fastest first. */
+export interface Timed {
+    plans: { plan: string; status: string; measured_s: number | null; from: string | null; predicted_s: number; median_s: number; p05_s: number; p95_s: number; best: number; runs: number }[];
+    next: string | null;
+    decided: boolean;
+    within: number;
+    loss: number;
+}

@@ -5,13 +5,13 @@ import { useEffect, useState } from "preact/hooks";
 import { degrees } from "./answer";
 import { ask } from "./answers";
 import type { LintDocument } from "./documents";
-import type { LaunchText } from "./drop";
 import { Superseded } from "./engine";
 import { gib, percent, seconds } from "./format";
 import { Copyable, Refusal, Waiting } from "./parts";
 import type { Question } from "./question";
+import type { TextFile } from "./runs";
 
-export function Lint({ file, question, close }: { file: LaunchText; question: Question; close(): void }) {
+export function Lint({ file, question, close }: { file: TextFile; question: Question; close(): void }) {
     const [told, setTold] = useState<LintDocument | null>(null);
     const [error, setError] = useState<string | null>(null);
     const { cluster } = question;

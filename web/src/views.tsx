@@ -13,7 +13,9 @@ import { Refusal, Waiting } from "./parts";
 import { Pipeline } from "./pipeline";
 import { Roofline } from "./roofline";
 import { SensitivityView } from "./sensitivity";
+import type { TextFile } from "./runs";
 import { Terms } from "./terms";
+import { Tuning } from "./tuning";
 
 const TABS = [
     ["time", "Where time goes"],
@@ -23,12 +25,29 @@ const TABS = [
     ["sensitivity", "Sensitivity"],
     ["network", "Network"],
     ["roofline", "Roofline"],
+    ["tune", "Tune"],
     ["money", "Time and money"],
     ["launch", "Launch files"],
 ] as const;
 type Tab = (typeof TABS)[number][0];
 
-export function Views({ answered, shown, recommended }: { answered: Answered; shown: Priced; recommended: Priced | undefined }) {
+/** Quiet time after which drawings follow an answer; while a control moves they would cost more than the search. */
+const QUIET_MS = 120;
+
+interface Shown { answered: Answered; shown: Priced; recommended: Priced | undefined }
+
+/** Newest value once it rests, the first at once. */
+function useRested<T>(value: T): T {
+    const [rested, setRested] = useState(value);
+    useEffect(() => {
+        const timer = setTimeout(() => setRested(() => value), QUIET_MS);
+        return () => clearTimeout(timer);
+    }, Object.values(value as object));
+    return rested;
+}
+
+export function Views({ logs, ...newest }: Shown & { logs: TextFile[] }) {
+    const { answered, shown, recommended } = useRested(newest);
     const [tab, setTab] = useState<Tab>("time");
     const list = useRef<HTMLDivElement>(null);
     const drawn = usePicture(answered.question, ["memory", "pipeline", "network", "roofline"].includes(tab) ? shown.plan : undefined);
@@ -63,6 +82,7 @@ export function Views({ answered, shown, recommended }: { answered: Answered; sh
                 {tab === "time" && <Terms plan={shown} />}
                 {tab === "compare" && <Compare plans={answered.document.plans} fastest={answered.document.recommended?.fastest ?? null} shown={shown} recommended={recommended} question={answered.question} />}
                 {tab === "sensitivity" && <SensitivityView question={answered.question} />}
+                {tab === "tune" && <Tuning question={answered.question} plans={answered.document.plans} logs={logs} />}
                 {tab === "money" && <Money document={answered.document} shown={shown} question={answered.question} />}
                 {tab === "launch" && <Launch question={answered.question} plan={shown} stack={answered.document.problem.stack} />}
                 {["memory", "pipeline", "network", "roofline"].includes(tab) && <Drawing tab={tab} answered={answered} shown={shown} state={drawn} />}

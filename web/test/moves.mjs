@@ -11,19 +11,22 @@ await answered(page);
 const first = await page.locator(".timing").getAttribute("data-took");
 const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
 const took = [];
+// Each slider goes on until its end, then back: with four of them hardly a question is asked twice.
 const labels = ["Network per GPU, Gb/s", "GPU memory, GB", "Global batch, sequences", "GPUs"];
+const steps = [-1, 1, -1, -1];
 for (let at = 0; at < Number(moves); at += 1) {
     const label = labels[at % labels.length];
-    const key = Math.floor(at / labels.length) % 2 === 0 ? "ArrowLeft" : "ArrowRight";
-    const ms = await page.evaluate(async ({ label, key }) => {
+    const [ms, isAtEnd] = await page.evaluate(async ({ label, step }) => {
         const slider = [...document.querySelectorAll("input[type=range]")].find((input) => document.querySelector(`label[for="${input.id}"]`)?.textContent === label);
         const changed = new Promise((done) => new MutationObserver((_, watch) => { watch.disconnect(); requestAnimationFrame(() => done(performance.now())); })
             .observe(document.querySelector(".timing"), { attributes: true, attributeFilter: ["data-took"] }));
         const started = performance.now();
-        slider.value = String(Number(slider.value) + (key === "ArrowLeft" ? -1 : 1));
+        slider.value = String(Number(slider.value) + step);
         slider.dispatchEvent(new Event("input", { bubbles: true }));
-        return Promise.race([changed.then((at) => at - started), new Promise((done) => setTimeout(() => done(-1), 8000))]);
-    }, { label, key });
+        const ms = await Promise.race([changed.then((at) => at - started), new Promise((done) => setTimeout(() => done(-1), 8000))]);
+        return [ms, Number(slider.value) <= Number(slider.min) || Number(slider.value) >= Number(slider.max)];
+    }, { label, step: steps[at % labels.length] });
+    if (isAtEnd) steps[at % labels.length] *= -1;
     if (ms >= 0) took.push(ms);
     await page.waitForTimeout(30);
 }

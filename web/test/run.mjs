@@ -85,6 +85,36 @@ test("a launch script that is dropped is checked against the cluster", async () 
     });
 });
 
+test("logs are held against their predictions, and runs are scored", async () => {
+    const repository = (path) => readFile(new URL(`../../${path}`, import.meta.url));
+    const log = await repository("tests/logs/megatron-llama3-8b.log");
+    const runs = (await repository("tests/published/runs.csv")).toString().split("\n").slice(0, 30).join("\n");
+    await on(SMALL, async (page) => {
+        const files = page.locator("input[type=file]");
+        await files.setInputFiles({ name: "train.log", mimeType: "text/plain", buffer: log });
+        await page.getByRole("region", { name: "Runs of the logs" }).waitFor();
+        assert.match(await page.locator(".lint").first().textContent(), /train\.log.*(ms|s)/s);
+        await files.setInputFiles({ name: "runs.csv", mimeType: "text/csv", buffer: Buffer.from(runs) });
+        await page.getByRole("region", { name: "Errors by class" }).waitFor();
+        assert.match(await page.getByLabel("Predictions against runs.csv").textContent(), /runs are timed and predicted: off by/);
+        await files.setInputFiles({ name: "runs.csv", mimeType: "text/csv", buffer: Buffer.from("a,b\n1") });
+        await page.getByRole("alert").waitFor();
+    });
+});
+
+test("a plan that was timed moves what is believed of the others", async () => {
+    await on(SMALL, async (page) => {
+        await tab(page, "Tune");
+        const first = page.getByRole("region", { name: "Plans and timings" }).locator("tbody tr").first();
+        await first.waitFor();
+        const before = await first.locator("td").nth(2).textContent();
+        await first.locator("input[type=text]").fill("30");
+        await first.locator("input[type=text]").blur();
+        await page.getByText("The fastest that was timed").waitFor();
+        assert.notEqual(await first.locator("td").nth(2).textContent(), before);
+    });
+});
+
 test("launch files and the document are saved", async () => {
     await on(SMALL, async (page) => {
         await tab(page, "Launch files");
@@ -122,7 +152,7 @@ for (const [name, options] of [
     test(`axe-core finds nothing serious on ${name}`, async () => {
         await on(SMALL, async (page) => {
             await page.evaluate(AXE);
-            for (const view of ["Where time goes", "Memory", "Pipeline", "Compare", "Network", "Roofline", "Time and money", "Launch files"]) {
+            for (const view of ["Where time goes", "Memory", "Pipeline", "Compare", "Network", "Roofline", "Tune", "Time and money", "Launch files"]) {
                 await tab(page, view);
                 await page.waitForTimeout(300);
                 const { violations } = await page.evaluate(() => globalThis.axe.run());

@@ -10,6 +10,7 @@ mod catalogue;
 mod launch;
 mod live;
 mod network;
+mod own_runs;
 mod picture;
 mod request;
 mod roofline;

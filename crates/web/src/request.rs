@@ -6,10 +6,13 @@ use std::ops::ControlFlow;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use crate::own_runs::{self, LogsQuestion, TimedQuestion};
 use crate::{catalogue, launch, live, network, picture, roofline};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
-use meshwright::question::{EmitQuestion, Explanation, LintQuestion, PlanQuestion, Question, Subject};
+use meshwright::question::{
+    EmitQuestion, Explanation, LintQuestion, PlanQuestion, Question, Subject, ValidateQuestion,
+};
 use meshwright::space::parse_plan;
 
 /// Request of a page.
@@ -46,6 +49,21 @@ pub enum PageRequest {
     Lint {
         /// Question as `lint` reads it.
         question: LintQuestion,
+    },
+    /// Rows of training logs, each with its prediction.
+    Rows {
+        /// Logs, and what they omit.
+        question: LogsQuestion,
+    },
+    /// Document of `validate --format json`.
+    Validate {
+        /// Question as `validate` reads it.
+        question: ValidateQuestion,
+    },
+    /// Plans in the light of those that were timed.
+    Timed {
+        /// Plans, and what was measured.
+        question: TimedQuestion,
     },
 }
 
@@ -87,6 +105,9 @@ impl PageRequest {
             }
             Self::Emit { question } => launch::files(question),
             Self::Lint { question } => Ok(question.answer()?.into()),
+            Self::Rows { question } => own_runs::rows(question),
+            Self::Validate { question } => Ok(question.answer()?.into()),
+            Self::Timed { question } => own_runs::timed(question),
         }
     }
 }

@@ -173,16 +173,34 @@ pub fn prudent(problem: &Problem, options: &SearchOptions, prudence: Prudence, c
 
 /// Finds the plan to launch, and its rivals. The answer does not depend on the number of threads.
 pub fn advise(problem: &Problem, options: &SearchOptions, prudence: Prudence, control: &Control) -> Advice {
-    advise_from(&[], problem, options, prudence, control)
+    advised(&[], problem, options, (prudence, FirstChoice::Sought), control)
 }
 
-/// Finds the plan to launch, and its rivals, from candidate incumbents such as the answers to a similar problem. The plans
-/// are those of [`advise`]; only the counts of the certificate depend on the candidates.
-pub fn advise_from(
+/// Finds the plan to launch, and its rivals, from candidate incumbents such as the answers to a similar problem, for answers
+/// while a control moves: without the model's own first choice beyond the limits of prudence, which is a second search. The
+/// plans are those of [`advise`]; only the counts of the certificate depend on the candidates.
+pub fn recommend_from(
     seeds: &[Plan],
     problem: &Problem,
     options: &SearchOptions,
     prudence: Prudence,
+    control: &Control,
+) -> Advice {
+    advised(seeds, problem, options, (prudence, FirstChoice::LeftOut), control)
+}
+
+/// Whether the model's own first choice is looked for beside the plan to launch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FirstChoice {
+    Sought,
+    LeftOut,
+}
+
+fn advised(
+    seeds: &[Plan],
+    problem: &Problem,
+    options: &SearchOptions,
+    (prudence, first_choice): (Prudence, FirstChoice),
     control: &Control,
 ) -> Advice {
     let costs = Costs::new(problem);
@@ -201,14 +219,14 @@ pub fn advise_from(
             restrictions: found.options.restrictions,
         };
     }
-    recommend(&costs, &searches, (options, prudence), found, control)
+    recommend(&costs, &searches, (options, prudence, first_choice), found, control)
 }
 
 /// Ranked plans in their plainest forms, the recommended one among them, and the model's own first choice.
 fn recommend(
     costs: &Costs,
     searches: &LimitedSearches,
-    (options, prudence): (&SearchOptions, Prudence),
+    (options, prudence, first_choice): (&SearchOptions, Prudence, FirstChoice),
     found: Prudent,
     control: &Control,
 ) -> Advice {
@@ -233,6 +251,7 @@ fn recommend(
     let recommended = chosen.min(options.top - 1);
     let alone = SearchOptions { top: 1, restrictions: options.restrictions.clone() };
     let fastest = match given_up {
+        _ if first_choice == FirstChoice::LeftOut => None,
         Some(GivenUp::Proof) => Some(first.clone()),
         None | Some(GivenUp::Risk) => {
             let ceiling = first.step.total() * (1.0 + ROUNDING);
