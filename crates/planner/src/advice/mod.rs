@@ -18,8 +18,7 @@ mod published;
 
 use crate::confidence::{Confidence, ceiling};
 use crate::search::{
-    Control, Goal, LimitedSearches, Ranking, SearchLimits, SearchOptions, SearchProof, TIE, TieLimits, plainer,
-    search_for,
+    Control, LimitedSearches, Ranking, SearchLimits, SearchOptions, SearchProof, TIE, TieLimits, plainer,
 };
 use crate::space::{Restrictions, Space, Unproven, too_few_gpus};
 use meshwright_engine::cost::{Costs, Evaluation};
@@ -142,11 +141,6 @@ fn search_prudently(
     if !prudence.exotic {
         proven.restrictions.proven_only(problem);
     }
-    let under = |problem: Problem, options: SearchOptions, given_up| {
-        let options = SearchOptions { top: options.top.max(ties.most), ..options };
-        let ranking = search_for(&problem, &options, Goal::Fastest, control);
-        Prudent { problem, options, ranking, given_up }
-    };
     if let Some(rejection) = too_few_gpus(problem) {
         let size = Space::new(&Costs::new(problem), &options.restrictions).size();
         let ranking = Ranking::all_rejected(size, &rejection);
@@ -158,11 +152,16 @@ fn search_prudently(
     if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
         return Prudent { problem: limited, options: proven, ranking, given_up: None };
     }
-    let risky = under(problem.clone(), proven, Some(GivenUp::Risk));
-    if !risky.ranking.evaluations.is_empty() || prudence.exotic {
-        return risky;
-    }
-    under(problem.clone(), options.clone(), Some(GivenUp::Proof))
+    let at_any_risk = SearchLimits { memory: problem.hbm_budget(), ..limits };
+    let risky = searches.fastest(&proven, at_any_risk, control);
+    let is_last = prudence.exotic || !risky.evaluations.is_empty();
+    let (options, ranking, given_up) = if is_last {
+        (proven, risky, GivenUp::Risk)
+    } else {
+        (options.clone(), searches.fastest(options, at_any_risk, control), GivenUp::Proof)
+    };
+    let ranking = searches.or_nearest(ranking, &options, control);
+    Prudent { problem: problem.clone(), options, ranking, given_up: Some(given_up) }
 }
 
 /// The fastest plans that keep the limits of prudence, as far as any plan does.

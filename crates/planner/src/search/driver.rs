@@ -52,23 +52,21 @@ pub fn search_for(
 ) -> Ranking {
     let costs = Costs::new(problem);
     let ranking = search_with(&costs, options, goal, control);
-    if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
-        return ranking;
-    }
-    Ranking { nearest: nearest(&costs, options, control), ..ranking }
+    LimitedSearches::new(&costs).or_nearest(ranking, options, control)
 }
 
 /// Plan of least memory, which exceeds the budget, with the reason why.
 pub(super) fn nearest(
     costs: &Costs,
     options: &SearchOptions,
+    parts: &CostCache,
     control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
 ) -> Option<NearMiss> {
     let one = SearchOptions { top: 1, restrictions: options.restrictions.clone() };
     let space = Space::new(costs, &one.restrictions);
     let wanted =
         SearchTarget { budget: f64::INFINITY, ..SearchTarget::new(costs, &one, Goal::Best(Objective::Memory)) };
-    let (found, _) = run(costs, &space, Incumbents::new(wanted), &CostCache::default(), control);
+    let (found, _) = run(costs, &space, Incumbents::new(wanted), parts, control);
     let plan = found.best.into_plans().into_iter().next()?;
     let reason = crate::space::too_large(costs, &plan)?.to_string();
     Some(NearMiss { plan, reason })
@@ -130,6 +128,19 @@ impl<'c> LimitedSearches<'c> {
         let (goal, top) = (Goal::Fastest, options.top);
         let wanted = SearchTarget { goal, top, ties, budget: memory.get(), ceiling: ceiling.get() };
         search_from(self.costs, options, wanted, &self.seeds, &self.parts, control)
+    }
+
+    /// The ranking; if it is known that no plan runs, with the one that comes nearest.
+    pub fn or_nearest(
+        &self,
+        ranking: Ranking,
+        options: &SearchOptions,
+        control: &(dyn Fn(u64, u64) -> ControlFlow<()> + Sync),
+    ) -> Ranking {
+        if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
+            return ranking;
+        }
+        Ranking { nearest: nearest(self.costs, options, &self.parts, control), ..ranking }
     }
 }
 

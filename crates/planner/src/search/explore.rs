@@ -130,6 +130,10 @@ impl Explorer<'_> {
                 found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, *shardings);
                 continue;
             }
+            if found.best.is_hopeless(&plan.layout, Price { time: Seconds::ZERO, memory: needed }) {
+                found.counts.flow += shardings;
+                continue;
+            }
             let pipeline = light.with_layers(self.costs, &plan, layers, stages);
             let slow = !engines.replicated || found.is_hopeless(&plan.layout, pipeline.least_time(Seconds::ZERO));
             let gathered = || found.is_hopeless(&plan.layout, pipeline.least_gathered_time(self.costs));
