@@ -117,7 +117,7 @@ class Recommendation(Record):
     fastest: Plan | None
     fastest_declined_for: tuple[str, ...]
     step_given_runs_s: tuple[float, ...]
-    """Medians of the step times given `measured` runs, and 90 % intervals; absent where no run was given."""
+    """Medians of the step times given `measured` runs, and 90 % intervals; empty where no run was given."""
     step_given_runs_p05_s: tuple[float, ...]
     step_given_runs_p95_s: tuple[float, ...]
 

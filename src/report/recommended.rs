@@ -15,14 +15,11 @@ pub(super) struct Recommended {
     given_up: Option<&'static str>,
     /// Probability that each of `plans` is the fastest of them.
     p_best: Vec<f64>,
-    /// Medians of the step times of `plans` given the measured runs of the question; left out where there are none.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
+    /// Medians of the step times of `plans` given the measured runs of the question; empty where there are none.
     step_given_runs_s: Vec<f64>,
     /// Lower ends of their 90 % intervals.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     step_given_runs_p05_s: Vec<f64>,
     /// Upper ends of their 90 % intervals.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
     step_given_runs_p95_s: Vec<f64>,
     /// The fastest plan by the model, where another is recommended.
     fastest: Option<Priced>,
