@@ -72,7 +72,7 @@ fn every_count_is_exact_to_the_last_parameter() {
             wrong.push(format!("{name}: experts and top-k counted {routed:?}"));
         }
     }
-    assert_eq!(rows.len(), 31);
+    assert_eq!(rows.len(), 67);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -233,6 +233,54 @@ fn other_published_configurations_are_exact() {
     let gemma3_4b = json!({"model_type": "gemma3", "vision_config": {}, "text_config": {"model_type": "gemma3_text",
         "hidden_size": 2560, "intermediate_size": 10240, "num_hidden_layers": 34, "sliding_window": 1024}});
     assert_eq!(total(&gemma3_4b), 3_880_263_168);
+}
+
+/// Families whose classes are in the repositories of their weights: sizes of the published files, from their indices.
+#[test]
+fn families_with_code_of_their_own_are_exact() {
+    let base = |kind: &str, h: u32, f: u32, l: u32, a: u32, v: u32| {
+        json!({"model_type": kind, "hidden_size": h, "intermediate_size": f, "num_hidden_layers": l,
+            "num_attention_heads": a, "vocab_size": v})
+    };
+    assert_eq!(total(&base("qwen", 4096, 22016, 32, 32, 151_936)), 7_721_324_544);
+    let mut baichuan = base("baichuan", 4096, 11008, 32, 32, 125_696);
+    assert!(read(&baichuan).unwrap().kinds.iter().all(|kind| matches!(&kind.mixer, Mixer::Attention(a) if !a.rope)));
+    baichuan["max_position_embeddings"] = json!(4096);
+    assert_eq!(total(&baichuan), 7_505_973_248);
+    let mut internlm = base("internlm2", 4096, 14336, 32, 32, 92544);
+    internlm["num_key_value_heads"] = json!(8);
+    internlm["bias"] = json!(false);
+    assert_eq!(total(&internlm), 7_737_708_544);
+    let chatglm = json!({"model_type": "chatglm", "hidden_size": 4096, "ffn_hidden_size": 13696, "num_layers": 28,
+        "num_attention_heads": 32, "kv_channels": 128, "multi_query_attention": true, "multi_query_group_num": 2,
+        "add_qkv_bias": true, "add_bias_linear": false, "rmsnorm": true, "padded_vocab_size": 65024,
+        "seq_length": 8192});
+    assert_eq!(total(&chatglm), 6_243_584_000);
+    let dbrx = json!({"model_type": "dbrx", "d_model": 6144, "n_heads": 48, "n_layers": 40, "max_seq_len": 32768,
+        "vocab_size": 100_352, "attn_config": {"kv_n_heads": 8, "clip_qkv": 8, "rope_theta": 500_000},
+        "ffn_config": {"moe_num_experts": 16, "moe_top_k": 4, "ffn_hidden_size": 10752}});
+    assert_eq!(total(&dbrx), 131_596_523_520);
+}
+
+#[test]
+fn the_text_part_of_a_multimodal_model_is_read() {
+    let sizes = json!({"hidden_size": 3584, "intermediate_size": 18944, "num_hidden_layers": 28,
+        "num_attention_heads": 28, "num_key_value_heads": 4, "vocab_size": 152_064});
+    let mut flat = sizes.clone();
+    flat["model_type"] = json!("qwen2_5_vl");
+    flat["vision_config"] = json!({"depth": 32});
+    let mut inner = sizes;
+    inner["model_type"] = json!("qwen2");
+    for whole in [
+        flat,
+        json!({"model_type": "llava_onevision", "text_config": inner}),
+        json!({"model_type": "internvl_chat", "llm_config": inner}),
+        json!({"model_type": "qwen2_5_omni", "talker_config": {}, "thinker_config": {"text_config": inner}}),
+    ] {
+        assert_eq!(total(&whole), 7_615_616_512, "{whole}");
+    }
+    let llava = json!({"model_type": "llava", "text_config": {"model_type": "llama", "vocab_size": 32064}});
+    assert_eq!(total(&llava), 6_738_415_616 + 2 * 64 * 4096, "Vicuna's sizes are those of the class");
 }
 
 #[test]

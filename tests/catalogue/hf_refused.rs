@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use meshwright::catalog::Overrides;
 use meshwright::catalog::hf::{HfError, from_config, model_types};
 use meshwright::model::Model;
 use serde_json::{Value, json};
@@ -43,9 +44,14 @@ fn what_is_malformed_is_refused_by_name() {
     assert!(matches!(read(&json!({"text_config": []})), Err(HfError::NotAnObject { .. })));
     assert!(matches!(read(&json!({})), Err(HfError::MissingField { field, .. }) if field == "model_type"));
     assert!(matches!(read(&json!({"model_type": 3})), Err(HfError::WrongType { .. })));
-    let unknown = read(&json!({"model_type": "mamba"})).unwrap_err();
-    assert!(matches!(&unknown, HfError::UnknownModelType { model_type, .. } if model_type == "mamba"));
+    let unknown = read(&json!({"model_type": "wav2vec2"})).unwrap_err();
+    assert!(matches!(&unknown, HfError::UnknownModelType { model_type, .. } if model_type == "wav2vec2"));
     assert!(unknown.to_string().contains("nemotron_h, olmo2"), "{unknown}");
+    for (kind, part) in [("minimax", "lightning attention"), ("lfm2", "short convolutions"), ("t5", "an encoder")] {
+        let error = read(&json!({"model_type": kind})).unwrap_err();
+        assert!(matches!(&error, HfError::Unpriced { model_type, .. } if model_type == kind), "{error}");
+        assert!(error.to_string().contains(part), "{error}");
+    }
     for size in ["hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "vocab_size"] {
         let missing = llama_with(size, &Value::Null).unwrap_err();
         assert!(matches!(&missing, HfError::MissingField { field, .. } if field == size), "{missing}");
@@ -62,6 +68,17 @@ fn what_is_malformed_is_refused_by_name() {
 }
 
 #[test]
+fn a_name_of_the_hub_says_how_to_fetch_its_file() {
+    let read = |name: &str| meshwright::catalog::model(name, &Overrides::default()).unwrap_err().to_string();
+    let error = read("meta-llama/Llama-3.1-8B");
+    let command = "`hf download meta-llama/Llama-3.1-8B config.json --local-dir Llama-3.1-8B`";
+    assert!(error.contains(command), "{error}");
+    for other in ["./Llama-3.1-8B", "a/b/c", "models/ours.toml", "~/x", "/x"] {
+        assert!(!read(other).contains("hf download"), "{other}");
+    }
+}
+
+#[test]
 fn what_would_change_the_architecture_is_refused() {
     for (key, value) in [
         ("num_local_experts", json!(8)),
@@ -70,6 +87,9 @@ fn what_would_change_the_architecture_is_refused() {
         ("is_encoder_decoder", json!(true)),
         ("use_qk_norm", json!(true)),
         ("qkv_bias", json!(true)),
+        ("shared_intermediate_size", json!(512)),
+        ("mlp_layer_types", json!(["sparse"])),
+        ("use_cla", json!(true)),
     ] {
         let error = llama_with(key, &value).unwrap_err();
         assert!(matches!(&error, HfError::Unsupported { field, .. } if field == key), "{error}");

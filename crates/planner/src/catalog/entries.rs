@@ -34,9 +34,23 @@ pub fn model(name: &str, sets: &Overrides) -> Result<Model, CatalogError> {
         }
         return Ok(hf::from_config(&text, &origin)?);
     }
+    if let Some(folder) = hub_model(name).filter(|_| sets.text(name).is_none() && !path.exists()) {
+        return Err(CatalogError::HubModel { id: name.to_owned(), folder: folder.to_owned() });
+    }
     let text = read::find(EntryKind::Model, files::MODELS, name, None, sets.text(name))?;
     let file: ModelFile = read::parse(&text, sets.of(EntryKind::Model))?;
     file.into_model().map_err(|why| invalid(text, EntryKind::Model, sets, &why))
+}
+
+/// The model's own name in one of the Hugging Face Hub, `owner/model`; nothing where it has the form of another path.
+fn hub_model(name: &str) -> Option<&str> {
+    let (owner, model) = name.split_once('/')?;
+    let named = |part: &str| {
+        part.starts_with(|c: char| c.is_ascii_alphanumeric())
+            && part.chars().all(|c| c.is_ascii_alphanumeric() || ['-', '_', '.'].contains(&c))
+    };
+    let toml = Path::new(model).extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));
+    (named(owner) && named(model) && !toml).then_some(model)
 }
 
 /// Error of an entry whose values contradict a rule, with the `--set` items that may be the cause.

@@ -79,6 +79,17 @@ pub enum CatalogError {
         /// Nearest key or word that is valid there.
         nearest: Option<String>,
     },
+    /// A name of the Hugging Face Hub, which is not reached from here.
+    #[error(
+        "{id}: there is no such file or folder\n\nhint: of a model of the Hugging Face Hub its config.json is read: \
+         `hf download {id} config.json --local-dir {folder}`, then name the folder, {folder}"
+    )]
+    HubModel {
+        /// Name as given, `owner/model`.
+        id: String,
+        /// Name of the model alone.
+        folder: String,
+    },
     /// A `config.json` is not of a known family.
     #[error(transparent)]
     Config(#[from] super::hf::HfError),

@@ -3,7 +3,7 @@
 use super::error::HfError;
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, POSITIONS, Pattern, layer, spans};
-use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Norm, QkNorm};
+use meshwright_engine::model::{Attention, Ffn, Layer, Mlp, Model, Norm, QkNorm, Span};
 
 /// Rows before the first of OPT's position table.
 const OPT_OFFSET: u32 = 2;
@@ -127,5 +127,71 @@ pub fn nemotron(fields: &Fields) -> Result<Model, HfError> {
     let bias = fields.flag("mlp_bias")?.unwrap_or(false);
     let mlp = Mlp { intermediate: fields.size(&["intermediate_size"])?, gated: false, bias };
     let one = layer(frame.biased_attention(fields, None)?, Ffn::Dense(mlp));
+    Ok(frame.model(fields, Norm::Layer, frame.repeat(&one)))
+}
+
+/// GPT-J and `CodeGen`: one norm before both parts, biases on the MLP and the head alone.
+pub fn gptj(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let mlp = frame.plain_mlp(fields, &["n_inner"])?;
+    let one = Layer { norms: 1, ..layer(frame.attention(fields)?, Ffn::Dense(mlp)) };
+    Ok(Model { head_bias: true, ..frame.model(fields, Norm::Layer, frame.repeat(&one)) })
+}
+
+/// GPT-Neo: learned positions, a bias on the attention's output alone, global and local layers in turn.
+pub fn gpt_neo(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
+    let attention = Attention { out_bias: true, rope: false, ..frame.attention(fields)? };
+    let mlp = frame.plain_mlp(fields, &["intermediate_size"])?;
+    let window = fields.given_size(&["window_size"])?.unwrap_or(256);
+    let types = fields.per_layer("attention_layers", frame.layers)?;
+    let span = |i: u32| match types.as_ref().map(|types| types[i as usize]) {
+        None if i.is_multiple_of(2) => Ok(Span::Full),
+        Some("global") => Ok(Span::Full),
+        None | Some("local") => Ok(Span::Window(window)),
+        Some(other) => {
+            Err(fields.unsupported("attention_layers", format!("`{other}` is neither `global` nor `local`")))
+        }
+    };
+    let one = |i| Ok(layer(Attention { span: span(i)?, ..attention.clone() }, Ffn::Dense(mlp.clone())));
+    let layers = (0..frame.layers).map(one).collect::<Result<_, _>>()?;
+    let learned_positions = fields.given_size(POSITIONS)?.unwrap_or(2048);
+    Ok(Model { learned_positions, ..frame.model(fields, Norm::Layer, layers) })
+}
+
+/// MPT: `ALiBi`, no biases, `LayerNorm` without one, an MLP four times as wide.
+pub fn mpt(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Tied)?;
+    if fields.given_size(&["expansion_ratio"])?.is_some_and(|ratio| ratio != 4) {
+        return Err(fields.unsupported("expansion_ratio", "the class has 4"));
+    }
+    if !fields.flag("no_bias")?.unwrap_or(true) {
+        return Err(fields.unsupported("no_bias", "the class has no biases"));
+    }
+    if fields.has("attn_config") {
+        let attention = fields.part("attn_config", "attn_config.")?;
+        if attention.text("attn_type")?.is_some_and(|kind| kind != "multihead_attention") {
+            return Err(attention.unsupported("attn_type", "the class has heads of keys for each head of queries"));
+        }
+        if attention.flag("qk_ln")?.unwrap_or(false) {
+            return Err(attention.unsupported("qk_ln", "the class has no norm on queries and keys"));
+        }
+        if !attention.flag("alibi")?.unwrap_or(true) {
+            return Err(attention.unsupported("alibi", "the class has no other positions"));
+        }
+        attention.nothing_left()?;
+    }
+    let attention = Attention { rope: false, ..frame.attention(fields)? };
+    let mlp = Mlp { bias: false, ..frame.plain_mlp(fields, &[])? };
+    let one = layer(attention, Ffn::Dense(mlp));
+    Ok(frame.model(fields, Norm::LayerNoBias, frame.repeat(&one)))
+}
+
+/// Persimmon: biases everywhere, norms with a bias on each head's queries and keys.
+pub fn persimmon(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let qk_norm = if fields.flag("qk_layernorm")?.unwrap_or(true) { QkNorm::PerHead } else { QkNorm::None };
+    let attention = Attention { qkv_bias: true, out_bias: true, qk_norm, ..frame.attention(fields)? };
+    let one = layer(attention, Ffn::Dense(frame.plain_mlp(fields, &["intermediate_size"])?));
     Ok(frame.model(fields, Norm::Layer, frame.repeat(&one)))
 }

@@ -86,6 +86,16 @@ pub enum HfError {
         /// Model types that are known.
         known: String,
     },
+    /// The model type is known, and a part of its layers has no price here.
+    #[error("{origin}: models of type `{model_type}` are not supported: {part} cannot be priced")]
+    Unpriced {
+        /// Path of the file.
+        origin: String,
+        /// Model type of the file.
+        model_type: String,
+        /// Part without a price.
+        part: &'static str,
+    },
     /// A field has a value that the model types here cannot express, or that the family does not have.
     #[error("{origin}: `{field}` = {value} is not supported: {why}")]
     Unsupported {

@@ -12,8 +12,11 @@ const TOP_K: &[&str] = &["num_experts_per_tok", "experts_per_token", "moe_topk"]
 /// Names of the number of routed experts.
 const EXPERTS: &[&str] = &["num_local_experts", "num_experts", "n_routed_experts"];
 
+/// Names of the number of shared experts.
+pub const SHARED: &[&str] = &["n_shared_experts", "num_shared_experts"];
+
 /// Gated experts without biases or anything shared; their intermediate size is one of `names`.
-fn experts(fields: &Fields, names: &[&'static str]) -> Result<Moe, HfError> {
+pub fn experts(fields: &Fields, names: &[&'static str]) -> Result<Moe, HfError> {
     Ok(Moe::gated(fields.size(EXPERTS)?, fields.size(TOP_K)?, fields.size(names)?))
 }
 
@@ -89,26 +92,41 @@ pub fn gpt_oss(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, spans.into_iter().map(one).collect()))
 }
 
-/// The experts of `DeepSeek` and GLM: some dense layers first, shared experts as wide as routed ones.
-fn fine_grained(frame: &Frame, fields: &Fields, limit: u32) -> Result<Vec<Ffn>, HfError> {
+/// Whether each layer has experts: from `mlp_layer_types`, else those after the first `dense` ones.
+fn sparse_layers(fields: &Fields, layers: u32, dense: u32) -> Result<Vec<bool>, HfError> {
+    let Some(types) = fields.per_layer("mlp_layer_types", layers)? else {
+        return Ok((0..layers).map(|i| i >= dense).collect());
+    };
+    let one = |kind| match kind {
+        "dense" => Ok(false),
+        "sparse" => Ok(true),
+        other => Err(fields.unsupported("mlp_layer_types", format!("`{other}` is neither `dense` nor `sparse`"))),
+    };
+    types.into_iter().map(one).collect()
+}
+
+/// The experts of `DeepSeek` and GLM: some dense layers first, `usual_dense` where the file does not say; shared
+/// experts as wide as routed ones.
+pub fn fine_grained(frame: &Frame, fields: &Fields, usual_dense: u32) -> Result<Vec<Ffn>, HfError> {
     if fields.given_size(&["moe_layer_freq"])?.is_some_and(|n| n != 1) {
         return Err(
             fields.unsupported("moe_layer_freq", "only experts in every layer after the dense ones are modelled")
         );
     }
-    let mlp = gated_mlp(fields)?;
-    let first = fields.count(&["first_k_dense_replace"])?;
-    let shared = fields.count(&["n_shared_experts"])?;
+    let first = fields.given_count(&["first_k_dense_replace"])?.unwrap_or(usual_dense);
+    let shared = fields.count(SHARED)?;
     if fields.count(EXPERTS)? == 0 {
-        return Ok(vec![Ffn::Dense(mlp); frame.layers as usize]);
+        return Ok(vec![Ffn::Dense(gated_mlp(fields)?); frame.layers as usize]);
     }
+    let sparse = sparse_layers(fields, frame.layers, first)?;
     let routed = experts(fields, &["moe_intermediate_size"])?;
-    let shared_intermediate = fields.product("n_shared_experts", shared, routed.intermediate)?;
-    let moe = Moe { shared_intermediate, group_limit: limit, ..routed };
-    let one = |i| {
-        if i < first { Ffn::Dense(mlp.clone()) } else { Ffn::Moe(moe.clone()) }
-    };
-    Ok((0..frame.layers).map(one).collect())
+    let shared_intermediate = fields.product(SHARED[0], shared, routed.intermediate)?;
+    let moe = Ffn::Moe(Moe { shared_intermediate, group_limit: group_limit(fields)?, ..routed });
+    if sparse.iter().all(|sparse| *sparse) {
+        return Ok(vec![moe; frame.layers as usize]);
+    }
+    let dense = Ffn::Dense(gated_mlp(fields)?);
+    Ok(sparse.into_iter().map(|sparse| if sparse { moe.clone() } else { dense.clone() }).collect())
 }
 
 /// Groups that a token may visit, where routing is limited.
@@ -121,6 +139,11 @@ fn group_limit(fields: &Fields) -> Result<u32, HfError> {
 
 /// `DeepSeek` V2 and V3, R1, Kimi K2: latent attention.
 pub fn deepseek(fields: &Fields) -> Result<Model, HfError> {
+    latent(fields, 0)
+}
+
+/// Latent attention, with experts after `usual_dense` layers where the file does not say how many are dense.
+fn latent(fields: &Fields, usual_dense: u32) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let mla = Mla {
         heads: fields.size(HEADS)?,
@@ -131,9 +154,14 @@ pub fn deepseek(fields: &Fields) -> Result<Model, HfError> {
         v_dim: fields.size(&["v_head_dim"])?,
     };
     let one = |ffn| Layer { mixer: Mixer::Mla(mla.clone()), ffn, norms: 2, extra_parameters: 0 };
-    let layers = fine_grained(&frame, fields, group_limit(fields)?)?.into_iter().map(one).collect();
+    let layers = fine_grained(&frame, fields, usual_dense)?.into_iter().map(one).collect();
     let mtp_depth = fields.mtp_layers(&["num_nextn_predict_layers"])?;
     Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
+}
+
+/// GLM 4.7 Flash: `DeepSeek`'s layers, the first of them dense where the file does not say.
+pub fn glm4_moe_lite(fields: &Fields) -> Result<Model, HfError> {
+    latent(fields, 1)
 }
 
 /// GLM 4.5 to 4.7: grouped heads with biases, norms on queries and keys in the larger one.
@@ -146,7 +174,7 @@ pub fn glm4_moe(fields: &Fields) -> Result<Model, HfError> {
         ..frame.attention(fields)?
     };
     let one = |ffn| layer(attention.clone(), ffn);
-    let layers = fine_grained(&frame, fields, group_limit(fields)?)?.into_iter().map(one).collect();
+    let layers = fine_grained(&frame, fields, 0)?.into_iter().map(one).collect();
     let mtp_depth = fields.mtp_layers(&["num_nextn_predict_layers"])?;
     Ok(Model { mtp_depth, ..frame.model(fields, Norm::Rms, layers) })
 }

@@ -18,9 +18,11 @@ pub const MOST_LAYERS: u32 = range::LAYERS.most() as u32;
 /// them and it is set, the family does not have it, and the model is refused.
 const ARCHITECTURAL: &[&str] = &[
     "add_cross_attention",
+    "add_bias_linear",
     "add_qkv_bias",
     "attention_bias",
     "attention_k_eq_v",
+    "attn_layer_indices",
     "attn_output_gate",
     "bias",
     "cross_attention_layers",
@@ -31,25 +33,33 @@ const ARCHITECTURAL: &[&str] = &[
     "index_topk",
     "is_encoder_decoder",
     "kv_lora_rank",
+    "layer_group_size",
     "layer_types",
     "layers_block_type",
+    "linear_num_key_heads",
     "lm_head_bias",
     "mlp_bias",
     "moe_latent_size",
+    "mlp_layer_types",
     "moe_num_experts",
     "n_routed_experts",
+    "no_rope_layers",
     "n_shared_experts",
     "new_decoder_architecture",
     "num_experts",
+    "num_shared_experts",
     "num_kv_shared_layers",
     "per_layer_config",
+    "parallel_attn",
     "num_local_experts",
     "q_lora_rank",
     "qk_layernorm",
     "qk_norm",
     "qkv_bias",
     "shared_expert_intermediate_size",
+    "shared_intermediate_size",
     "use_bias",
+    "use_cla",
     "use_double_wide_mlp",
     "use_qk_norm",
     "use_qkv_bias",
@@ -83,6 +93,20 @@ impl<'a> Fields<'a> {
     /// Whether a field is there and null, which some classes do not take for absent.
     pub fn is_null(&self, name: &'static str) -> bool {
         self.map.get(name).is_some_and(Value::is_null)
+    }
+
+    /// Whether a field is there, and not null.
+    pub fn has(&self, name: &'static str) -> bool {
+        self.map.get(name).is_some_and(|value| !value.is_null())
+    }
+
+    /// The object of a field that must be there; `path` is the field's name and a dot.
+    pub fn part(&self, name: &'static str, path: &'static str) -> Result<Self, HfError> {
+        match self.map.get(name) {
+            Some(Value::Object(map)) => Ok(Self::new(map, self.origin, path)),
+            Some(other) => Err(self.wrong_type(name, "an object", other)),
+            None => Err(self.missing(&[name])),
+        }
     }
 
     fn full(&self, name: &str) -> String {
@@ -144,6 +168,26 @@ impl<'a> Fields<'a> {
         Ok(self.given_count(names)?.unwrap_or(0))
     }
 
+    /// The index of a layer, if it is given and not -1, which means the last.
+    pub fn given_index(&self, name: &'static str) -> Result<Option<u32>, HfError> {
+        let given = self.get(&[name]).filter(|(_, value)| value.as_i64() != Some(-1));
+        given.map(|(name, value)| self.whole(name, value, 0, MOST_LAYERS)).transpose()
+    }
+
+    /// A count, given alone or as a list of one value for each layer that must all be equal.
+    pub fn uniform(&self, name: &'static str) -> Result<Option<u32>, HfError> {
+        let Some((_, Value::Array(items))) = self.get(&[name]) else {
+            return self.given_count(&[name]);
+        };
+        let Some(first) = items.first() else {
+            return Ok(None);
+        };
+        if items.iter().any(|item| item != first) {
+            return Err(self.unsupported(name, "layers of several sizes are not modelled in this family"));
+        }
+        self.whole(name, first, 0, MOST_SIZE).map(Some)
+    }
+
     /// The number of layers, if it is given.
     pub fn given_layers(&self, names: &[&'static str]) -> Result<Option<u32>, HfError> {
         self.get(names).map(|(name, value)| self.whole(name, value, 1, MOST_LAYERS)).transpose()
@@ -181,6 +225,15 @@ impl<'a> Fields<'a> {
         self.get(&[name])
             .map(|(_, value)| value.as_str().ok_or_else(|| self.wrong_type(name, "a text", value)))
             .transpose()
+    }
+
+    /// A text, if it is given as one and not as a number.
+    pub fn letters(&self, name: &'static str) -> Result<Option<String>, HfError> {
+        match self.get(&[name]) {
+            Some((_, Value::String(text))) => Ok(Some(text.clone())),
+            Some((_, Value::Number(_))) | None => Ok(None),
+            Some((_, other)) => Err(self.wrong_type(name, "a text or a whole number", other)),
+        }
     }
 
     fn list(&self, name: &'static str) -> Result<Option<&Vec<Value>>, HfError> {

@@ -53,19 +53,25 @@ pub const LAYERS: &[&str] = &["num_hidden_layers", "n_layer", "n_layers", "num_l
 /// Names of the hidden size.
 pub const HIDDEN: &[&str] = &["hidden_size", "n_embd", "n_embed", "d_model"];
 /// Name of the vocabulary's size.
-const VOCAB: &[&str] = &["vocab_size"];
+const VOCAB: &[&str] = &["vocab_size", "padded_vocab_size"];
 /// Names of the number of heads.
-pub const HEADS: &[&str] = &["num_attention_heads", "n_head", "n_heads"];
+pub const HEADS: &[&str] = &["num_attention_heads", "n_head", "n_heads", "num_heads"];
 /// Names of the number of positions.
-pub const POSITIONS: &[&str] = &["max_position_embeddings", "n_positions", "n_ctx", "seq_length"];
+pub const POSITIONS: &[&str] =
+    &["max_position_embeddings", "n_positions", "n_ctx", "seq_length", "max_seq_len", "model_max_length"];
 /// Names of the dropout rates.
 const DROPOUT: &[&str] = &[
     "attention_dropout",
+    "attn_dropout_prob",
     "attn_pdrop",
     "dropout",
+    "emb_dropout_prob",
+    "emb_pdrop",
+    "embed_dropout",
     "embd_pdrop",
     "embedding_dropout",
     "hidden_dropout",
+    "resid_dropout",
     "resid_pdrop",
     "residual_dropout",
 ];
@@ -182,6 +188,8 @@ pub enum Pattern {
     AllBut(u32),
     /// Those from this layer on (Qwen's `max_window_layers`).
     From(u32),
+    /// All but the first of each so many.
+    AllButFirstOf(u32),
 }
 
 impl Pattern {
@@ -190,8 +198,14 @@ impl Pattern {
             Self::Always => true,
             Self::AllBut(n) => !(layer + 1).is_multiple_of(n),
             Self::From(n) => layer >= n,
+            Self::AllButFirstOf(n) => !layer.is_multiple_of(n),
         }
     }
+}
+
+/// The window: `usual` where the file has none, and none where it says null.
+pub fn window_or(fields: &Fields, usual: Option<u32>) -> Result<Option<u32>, HfError> {
+    if fields.is_null("sliding_window") { Ok(None) } else { Ok(fields.given_size(&["sliding_window"])?.or(usual)) }
 }
 
 /// The span of each layer: from `layer_types`, or by the pattern of the class.

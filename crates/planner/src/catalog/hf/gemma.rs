@@ -15,6 +15,13 @@ pub fn gemma(fields: &Fields) -> Result<Model, HfError> {
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
 }
 
+/// `VaultGemma`: Gemma 2 with norms before the two parts alone.
+pub fn vaultgemma(fields: &Fields) -> Result<Model, HfError> {
+    let model = gemma2(fields)?;
+    let kinds = model.kinds.into_iter().map(|kind| Layer { norms: 2, ..kind }).collect();
+    Ok(Model { kinds, ..model })
+}
+
 /// Gemma 2: every second layer slides.
 pub fn gemma2(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Tied)?;

@@ -1,9 +1,9 @@
-//! Families that mix attention with a state: Qwen3-Next, Qwen 3.5, Nemotron-H.
+//! Families that mix attention with a state: Qwen3-Next, Qwen 3.5, Nemotron-H, Bamba, Granite 4.
 
 use super::error::HfError;
-use super::experts::{qwen_ffns, qwen_shared};
+use super::experts::{experts, qwen_ffns, qwen_shared};
 use super::fields::{Fields, MOST_LAYERS};
-use super::frame::{EmbeddingTies, Frame, Usual, gated_mlp, layer};
+use super::frame::{EmbeddingTies, Frame, HIDDEN, Usual, gated_mlp, layer};
 use super::llama::qwen3_attention;
 use meshwright_engine::model::{Attention, DeltaNet, Ffn, Layer, Mamba, Mixer, Mlp, Model, Moe, Norm};
 
@@ -110,19 +110,84 @@ fn pattern(fields: &Fields) -> Result<Vec<char>, HfError> {
 }
 
 fn mamba(fields: &Fields) -> Result<Mamba, HfError> {
-    let proj_bias = fields.flag("use_bias")?.unwrap_or(false);
-    if fields.flag("mamba_proj_bias")?.unwrap_or(proj_bias) != proj_bias {
-        return Err(fields.unsupported("mamba_proj_bias", "it does not agree with `use_bias`"));
-    }
+    let proj_bias = fields.flag("use_bias")?;
+    let proj_bias = match (proj_bias, fields.flag("mamba_proj_bias")?) {
+        (Some(a), Some(b)) if a != b => {
+            return Err(fields.unsupported("mamba_proj_bias", "it does not agree with `use_bias`"));
+        }
+        (a, b) => a.or(b).unwrap_or(false),
+    };
+    let heads = fields.size(&["mamba_num_heads", "mamba_n_heads"])?;
+    let head_dim = if fields.letters("mamba_d_head")?.is_some_and(|text| text == "auto") {
+        mamba_width(fields)? / heads
+    } else {
+        fields.size(&["mamba_head_dim", "mamba_d_head"])?
+    };
     Ok(Mamba {
-        heads: fields.size(&["mamba_num_heads"])?,
-        head_dim: fields.size(&["mamba_head_dim"])?,
+        heads,
+        head_dim,
         groups: fields.size(&["n_groups", "mamba_n_groups"])?,
-        state: fields.size(&["ssm_state_size", "mamba_state_dim"])?,
+        state: fields.size(&["ssm_state_size", "mamba_state_dim", "mamba_d_state"])?,
         conv_kernel: fields.size(&["conv_kernel", "mamba_d_conv"])?,
         conv_bias: fields.flag("use_conv_bias")?.or(fields.flag("mamba_conv_bias")?).unwrap_or(true),
         proj_bias,
     })
+}
+
+/// Inner width of the state-space blocks: `mamba_expand` times the hidden size.
+fn mamba_width(fields: &Fields) -> Result<u32, HfError> {
+    let expand = fields.given_size(&["mamba_expand"])?.unwrap_or(2);
+    fields.product("mamba_expand", expand, fields.size(HIDDEN)?)
+}
+
+/// Mamba-2 blocks of a family whose layers each have a feed-forward part too.
+fn checked_mamba(fields: &Fields) -> Result<Mamba, HfError> {
+    let mamba = mamba(fields)?;
+    if u64::from(mamba_width(fields)?) != mamba.inner() {
+        return Err(fields.unsupported("mamba_expand", "it does not agree with heads times their dimension"));
+    }
+    Ok(mamba)
+}
+
+/// Bamba: Mamba-2 in all layers but `attn_layer_indices`, an MLP in every one.
+pub fn bamba(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let mamba = checked_mamba(fields)?;
+    let attention = frame.biased_attention(fields, None)?;
+    let mlp = Mlp { bias: fields.flag("mlp_bias")?.unwrap_or(false), ..gated_mlp(fields)? };
+    let attends = fields.counts("attn_layer_indices")?;
+    let one = |i| {
+        let attends = attends.contains(&i);
+        let mixer = if attends { Mixer::Attention(attention.clone()) } else { Mixer::Mamba(mamba.clone()) };
+        Layer { mixer, ffn: Ffn::Dense(mlp.clone()), norms: 2, extra_parameters: 0 }
+    };
+    Ok(frame.model(fields, Norm::Rms, (0..frame.layers).map(one).collect()))
+}
+
+/// Granite 4: Mamba-2 and attention by `layer_types`; experts beside a shared MLP, or that MLP alone.
+pub fn granitemoehybrid(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let rope = fields.text("position_embedding_type")? == Some("rope");
+    let attention = Attention { rope, ..frame.biased_attention(fields, None)? };
+    let shared = fields.given_size(&["shared_intermediate_size"])?.unwrap_or(1024);
+    let ffn = if fields.given_count(&["num_local_experts"])?.unwrap_or(8) == 0 {
+        Ffn::Dense(Mlp { intermediate: shared, gated: true, bias: false })
+    } else {
+        Ffn::Moe(Moe { shared_intermediate: shared, ..experts(fields, &["intermediate_size"])? })
+    };
+    let types = fields.per_layer("layer_types", frame.layers)?;
+    let one = |i: u32| {
+        let mixer = match types.as_ref().map(|types| types[i as usize]) {
+            Some("attention" | "full_attention") => Mixer::Attention(attention.clone()),
+            None | Some("mamba" | "linear_attention") => Mixer::Mamba(checked_mamba(fields)?),
+            Some(other) => {
+                return Err(fields.unsupported("layer_types", format!("`{other}` is not a layer of this family")));
+            }
+        };
+        Ok(Layer { mixer, ffn: ffn.clone(), norms: 2, extra_parameters: 0 })
+    };
+    let layers = (0..frame.layers).map(one).collect::<Result<_, _>>()?;
+    Ok(frame.model(fields, Norm::Rms, layers))
 }
 
 fn relu2(fields: &Fields) -> Result<Mlp, HfError> {

@@ -3,11 +3,12 @@
 //! A reader knows what the class of its family builds: which biases, norms and ties it has where the file
 //! does not say. A field that would change the parameters and that the family does not know is refused.
 //!
-//! Of a configuration with a `text_config`, that part alone is read: encoders of images are not planned.
+//! Of a multimodal configuration, the part for text alone is read: encoders of images are not planned.
 //!
 //! Source: [transformers] `configuration_*.py` and `modeling_*.py` of each family.
 
 mod classic;
+mod dense;
 mod error;
 mod experts;
 mod fields;
@@ -15,6 +16,7 @@ mod frame;
 mod gemma;
 mod hybrid;
 mod llama;
+mod mixtures;
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -33,43 +35,147 @@ type Reader = fn(&Fields) -> Result<Model, HfError>;
 
 /// The families, by `model_type`.
 const FAMILIES: &[(&str, Reader)] = &[
+    ("afmoe", mixtures::afmoe),
+    ("apertus", dense::apertus),
+    ("arcee", dense::arcee),
+    ("baichuan", dense::baichuan),
+    ("bamba", hybrid::bamba),
     ("bloom", classic::bloom),
+    ("chatglm", dense::chatglm),
+    ("codegen", classic::gptj),
     ("cohere", llama::cohere),
     ("cohere2", llama::cohere2),
+    ("cwm", dense::cwm),
+    ("dbrx", mixtures::dbrx),
     ("deepseek_v2", experts::deepseek),
     ("deepseek_v3", experts::deepseek),
+    ("dots1", mixtures::dots1),
+    ("ernie4_5", dense::ernie4_5),
+    ("ernie4_5_moe", mixtures::ernie4_5_moe),
+    ("exaone4", dense::exaone4),
+    ("exaone_moe", mixtures::exaone_moe),
     ("falcon", classic::falcon),
+    ("flex_olmo", experts::olmoe),
     ("gemma", gemma::gemma),
     ("gemma2", gemma::gemma2),
     ("gemma3_text", gemma::gemma3),
     ("gemma4_text", gemma::gemma4),
+    ("glm", dense::glm),
+    ("glm4", dense::glm4),
     ("glm4_moe", experts::glm4_moe),
+    ("glm4_moe_lite", experts::glm4_moe_lite),
+    ("glm4v_moe_text", experts::glm4_moe),
+    ("glm4v_text", dense::glm4),
     ("gpt2", classic::gpt2),
     ("gpt_bigcode", classic::gpt_bigcode),
+    ("gpt_neo", classic::gpt_neo),
     ("gpt_neox", classic::gpt_neox),
     ("gpt_oss", experts::gpt_oss),
+    ("gptj", classic::gptj),
     ("granite", llama::llama),
+    ("granitemoe", mixtures::granitemoe),
+    ("granitemoehybrid", hybrid::granitemoehybrid),
+    ("granitemoeshared", mixtures::granitemoe),
+    ("hunyuan_v1_dense", dense::hunyuan_dense),
+    ("hunyuan_v1_moe", mixtures::hunyuan_moe),
+    ("internlm2", dense::internlm2),
+    ("internlm3", dense::internlm3),
     ("kimi_k2", experts::deepseek),
     ("llama", llama::llama),
     ("llama4_text", experts::llama4),
+    ("minimax_m2", mixtures::minimax_m2),
+    ("ministral3", dense::ministral3),
     ("mistral", llama::mistral),
     ("mixtral", experts::mixtral),
+    ("mpt", classic::mpt),
     ("nemotron", classic::nemotron),
     ("nemotron_h", hybrid::nemotron_h),
     ("olmo2", llama::olmo2),
     ("olmo3", llama::olmo3),
     ("olmoe", experts::olmoe),
     ("opt", classic::opt),
+    ("persimmon", classic::persimmon),
     ("phi", classic::phi),
     ("phi3", llama::phi3),
+    ("phimoe", mixtures::phimoe),
+    ("qwen", dense::qwen),
     ("qwen2", llama::qwen2),
+    ("qwen2_5_omni_text", llama::qwen2),
+    ("qwen2_5_vl", llama::qwen2),
+    ("qwen2_5_vl_text", llama::qwen2),
     ("qwen2_moe", experts::qwen2_moe),
+    ("qwen2_vl", llama::qwen2),
+    ("qwen2_vl_text", llama::qwen2),
     ("qwen3", llama::qwen3),
     ("qwen3_5_moe_text", hybrid::qwen3_5_moe),
     ("qwen3_5_text", hybrid::qwen3_5),
     ("qwen3_moe", experts::qwen3_moe),
     ("qwen3_next", hybrid::qwen3_next),
+    ("qwen3_omni_moe_text", experts::qwen3_moe),
+    ("qwen3_vl_moe_text", experts::qwen3_moe),
+    ("qwen3_vl_text", llama::qwen3),
+    ("seed_oss", dense::seed_oss),
+    ("smollm3", dense::smollm3),
+    ("solar_open", mixtures::solar_open),
+    ("stablelm", dense::stablelm),
     ("starcoder2", classic::starcoder2),
+    ("vaultgemma", gemma::vaultgemma),
+];
+
+/// Families that are known and not modelled, and the part that is not.
+const UNPRICED: &[(&str, &str)] = &[
+    ("bert", "an encoder, not a causal model"),
+    ("deepseek_v4", "its compressed attention"),
+    ("falcon_h1", "attention and Mamba beside each other in one layer"),
+    ("falcon_mamba", "Mamba-1 blocks"),
+    ("gemma3n_text", "embeddings for each layer, and layers that share keys"),
+    ("jamba", "Mamba-1 blocks"),
+    ("kimi_linear", "Kimi's delta attention, whose decay is by channel"),
+    ("lfm2", "gated short convolutions"),
+    ("lfm2_moe", "gated short convolutions"),
+    ("longcat_flash", "experts that compute nothing, whose share of the tokens is learned"),
+    ("mamba", "Mamba-1 blocks"),
+    ("mimo_v2_flash", "heads whose values are narrower than their keys"),
+    ("minimax", "lightning attention"),
+    ("minimax_m1", "lightning attention"),
+    ("minimax_text_01", "lightning attention"),
+    ("mllama_text_model", "cross attention to an image's tokens"),
+    ("mt5", "an encoder and a decoder"),
+    ("recurrent_gemma", "the linear recurrence of Griffin"),
+    ("rwkv", "the recurrence of RWKV"),
+    ("t5", "an encoder and a decoder"),
+    ("zamba2", "attention that layers share"),
+];
+
+/// Parts of a multimodal configuration that hold the language model, with their paths.
+const TEXT_PARTS: &[(&str, &str)] =
+    &[("text_config", "text_config."), ("llm_config", "llm_config."), ("language_config", "language_config.")];
+
+/// Sizes of a class that a multimodal configuration may leave out of its part for text, as files of LLaVA do.
+///
+/// Source: [transformers] `configuration_llama.py`, `configuration_mistral.py`.
+const CLASS_SIZES: &[(&str, &[(&str, u32)])] = &[
+    (
+        "llama",
+        &[
+            ("hidden_size", 4096),
+            ("intermediate_size", 11008),
+            ("num_attention_heads", 32),
+            ("num_hidden_layers", 32),
+            ("vocab_size", 32000),
+        ],
+    ),
+    (
+        "mistral",
+        &[
+            ("hidden_size", 4096),
+            ("intermediate_size", 14336),
+            ("num_attention_heads", 32),
+            ("num_hidden_layers", 32),
+            ("num_key_value_heads", 8),
+            ("vocab_size", 32000),
+        ],
+    ),
 ];
 
 /// Known values of `model_type`, sorted.
@@ -94,23 +200,33 @@ pub fn from_config(text: &str, origin: &str) -> Result<Model, HfError> {
     let Value::Object(mut whole) = value else {
         return Err(not_an_object(origin, "a configuration", &value));
     };
+    if let Some(Value::Object(thinker)) = whole.remove("thinker_config") {
+        whole = thinker; // Qwen's Omni models: the part that reads and writes text
+    }
     let outer = model_type(&Fields::new(&whole, origin, ""))?.map(str::to_owned);
-    let Some(part) = whole.remove("text_config").filter(|part| !part.is_null()) else {
+    let Some((name, path)) = TEXT_PARTS.iter().find(|(name, _)| whole.get(*name).is_some_and(|part| !part.is_null()))
+    else {
         let outer = outer.ok_or_else(|| Fields::new(&whole, origin, "").missing(&["model_type"]))?;
         return read(&whole, &outer, origin, "");
     };
-    let Value::Object(mut part) = part else {
-        return Err(not_an_object(origin, "`text_config`", &part));
+    let mut part = match whole.remove(*name) {
+        Some(Value::Object(part)) => part,
+        other => return Err(not_an_object(origin, name, &other.unwrap_or_default())),
     };
     if let Some(ties) = whole.remove("tie_word_embeddings") {
-        part.entry("tie_word_embeddings").or_insert(ties);
+        part.insert("tie_word_embeddings".to_owned(), ties); // the classes of whole models tie by their own switch
     }
     Fields::new(&whole, origin, "").nothing_left()?;
-    let inner = model_type(&Fields::new(&part, origin, "text_config."))?.map(str::to_owned);
+    let inner = model_type(&Fields::new(&part, origin, path))?.map(str::to_owned);
     let inner = inner
         .or_else(|| outer.map(|outer| format!("{outer}_text")))
-        .ok_or_else(|| Fields::new(&part, origin, "text_config.").missing(&["model_type"]))?;
-    read(&part, &inner, origin, "text_config.")
+        .ok_or_else(|| Fields::new(&part, origin, path).missing(&["model_type"]))?;
+    if let Some((_, sizes)) = CLASS_SIZES.iter().find(|(family, _)| *family == inner) {
+        for (name, size) in *sizes {
+            part.entry(*name).or_insert_with(|| Value::from(*size));
+        }
+    }
+    read(&part, &inner, origin, path)
 }
 
 fn model_type<'a>(fields: &'a Fields) -> Result<Option<&'a str>, HfError> {
@@ -123,6 +239,9 @@ fn not_an_object(origin: &str, what: &'static str, found: &Value) -> HfError {
 
 /// Reads the fields of one object.
 fn read(map: &Map<String, Value>, model_type: &str, origin: &str, path: &'static str) -> Result<Model, HfError> {
+    if let Some((_, part)) = UNPRICED.iter().find(|(name, _)| *name == model_type) {
+        return Err(HfError::Unpriced { origin: origin.into(), model_type: model_type.into(), part });
+    }
     let Some((_, reader)) = FAMILIES.iter().find(|(name, _)| *name == model_type) else {
         let known = model_types().collect::<Vec<_>>().join(", ");
         return Err(HfError::UnknownModelType { origin: origin.into(), model_type: model_type.into(), known });
