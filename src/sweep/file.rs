@@ -104,7 +104,7 @@ impl Sweep {
     /// As for [`read`](Self::read).
     pub fn parse(text: &str, origin: &str) -> Result<Self, SweepError> {
         let in_file = |why: String| SweepError::File { origin: origin.to_owned(), why };
-        let table: SweepTable = toml::from_str(text).map_err(|error| {
+        let table: SweepTable = catalog::parse_toml(text).map_err(|error| {
             let hint = catalog::nearest_expected(error.message())
                 .map_or_else(String::new, |near| format!("\n\nhint: did you mean `{near}`?"));
             in_file(format!("{}{hint}", error.to_string().trim_end()))

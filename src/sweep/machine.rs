@@ -52,8 +52,9 @@ pub fn ratio(text: &str) -> Result<f64, String> {
 /// The catalogue has no such GPU.
 pub fn fat_tree(gpu: &str, gpus: u32, sets: &Overrides) -> Result<Cluster, SweepError> {
     let device = catalog::gpu_with(gpu, sets)?;
-    let known =
-        CLUSTERS.iter().find_map(|(_, text)| toml::from_str::<ClusterFile>(text).ok().filter(|file| file.gpu == gpu));
+    let known = CLUSTERS
+        .iter()
+        .find_map(|(_, text)| catalog::parse_toml::<ClusterFile>(text).ok().filter(|file| file.gpu == gpu));
     let leaf = known.as_ref().and_then(|file| file.level.first()).cloned();
     let nic = device.nic.clone();
     let (leaf_gpus, efficiency, hop_latency) = match &leaf {

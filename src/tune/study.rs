@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::files::FileError;
 use crate::question::{Question, QuestionError};
 use meshwright_engine::range;
-use meshwright_planner::catalog::CatalogError;
+use meshwright_planner::catalog::{CatalogError, parse_toml};
 
 /// Name of the file of the question.
 pub(super) const STUDY: &str = "tune.toml";
@@ -100,7 +100,7 @@ impl Study {
     ///
     /// The text is no study of this version, with the line at fault.
     pub fn parse(text: &str, path: &Path) -> Result<Self, TuneError> {
-        let study: Self = toml::from_str(text).map_err(|error| {
+        let study: Self = parse_toml(text).map_err(|error| {
             let line = error.span().map(|span| text[..span.start.min(text.len())].matches('\n').count() as u64 + 1);
             TuneError::invalid(path, line, error.message())
         })?;

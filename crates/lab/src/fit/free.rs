@@ -4,8 +4,8 @@ use serde::Deserialize;
 use toml::Value;
 
 use super::bounds::Bounds;
-use meshwright_planner::catalog::Overrides;
 use meshwright_planner::catalog::fits::Constant;
+use meshwright_planner::catalog::{Overrides, parse_toml};
 
 /// Built-in list of free constants.
 pub const DEFAULT: &str = include_str!("../../../../clusters/fits/free/2026-11.toml");
@@ -76,7 +76,7 @@ struct File {
 ///
 /// The text does not parse, or the bounds of a constant are empty.
 pub fn blocks(text: &str) -> Result<Vec<ConstantBlock>, FreeError> {
-    let file: File = toml::from_str(text)?;
+    let file: File = parse_toml(text)?;
     for free in file.block.iter().flat_map(|block| &block.constants) {
         let key = free.keys.first().cloned().unwrap_or_default();
         if free.keys.is_empty() {

@@ -14,6 +14,7 @@ use meshwright_engine::gpu::{AttentionCurve, AttentionOccupancy, Figure, Format,
 use meshwright_engine::sources::Basis;
 use meshwright_engine::stack::Stack;
 use meshwright_engine::units::Seconds;
+use meshwright_planner::catalog::parse_toml;
 
 /// Samples with the curves fitted to them.
 #[derive(Clone, Debug, PartialEq)]
@@ -85,7 +86,7 @@ impl Calibration {
     ///
     /// The text is not a calibration.
     pub fn parse(text: &str) -> Result<Self, SamplesError> {
-        let file: File = toml::from_str(text).map_err(Box::new)?;
+        let file: File = parse_toml(text).map_err(Box::new)?;
         let File { gpu, basis, source, command, machine, curves, residuals: _, samples } = file;
         check_date(&machine.date)?;
         Ok(Self { source, samples: Samples { machine, gpu, basis, of: rows(samples)? }, command, curves })

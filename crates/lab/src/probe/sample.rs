@@ -9,6 +9,7 @@ use super::kernel::{Gemm, Kernel};
 use meshwright_engine::gpu::{Format, Gpu};
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::Seconds;
+use meshwright_planner::catalog::parse_toml;
 
 /// Times of one kernel on one machine, at least one, rounded to 0.1 ns so that a file reproduces them exactly.
 #[derive(Clone, Debug, PartialEq)]
@@ -156,7 +157,7 @@ impl Samples {
     ///
     /// The form is wrong, a kernel name is unknown, or a time is invalid.
     pub fn parse(text: &str) -> Result<Self, SamplesError> {
-        let file: File = toml::from_str(text).map_err(Box::new)?;
+        let file: File = parse_toml(text).map_err(Box::new)?;
         check_date(&file.machine.date)?;
         Ok(Self { machine: file.machine, gpu: file.gpu, basis: file.basis, of: rows(file.samples)? })
     }

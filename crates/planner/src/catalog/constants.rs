@@ -8,6 +8,7 @@ use toml::{Table, Value};
 use super::error::{CatalogError, EntryKind};
 use super::files::FITS;
 use super::table_path::place;
+use super::typed::parse_toml;
 
 /// Name of the fit that applies by default.
 pub const DEFAULT: &str = "2026-11";
@@ -147,7 +148,7 @@ pub fn default_fit() -> Arc<Fit> {
     static FIT: OnceLock<Arc<Fit>> = OnceLock::new();
     let parsed = || {
         let text = FITS.iter().find(|(name, _)| *name == DEFAULT).expect("the default fit is built in").1;
-        Arc::new(toml::from_str(text).expect("tests read every built-in fit"))
+        Arc::new(parse_toml(text).expect("tests read every built-in fit"))
     };
     Arc::clone(FIT.get_or_init(parsed))
 }

@@ -6,6 +6,7 @@ use meshwright_engine::gpu::GpuNames;
 use serde::Deserialize;
 
 use super::files::GPUS;
+use super::typed::parse_toml;
 
 /// The part of a device's file that names it.
 #[derive(Deserialize)]
@@ -17,7 +18,7 @@ struct Named {
 /// Catalogue name and other names of every built-in device.
 fn all() -> &'static [(&'static str, GpuNames)] {
     static ALL: OnceLock<Vec<(&'static str, GpuNames)>> = OnceLock::new();
-    let names = |text: &str| toml::from_str::<Named>(text).expect("tests read every built-in device").names;
+    let names = |text: &str| parse_toml::<Named>(text).expect("tests read every built-in device").names;
     ALL.get_or_init(|| GPUS.iter().map(|(name, text)| (*name, names(text))).collect())
 }
 

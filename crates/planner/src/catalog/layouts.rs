@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use serde::{Deserialize, Serialize};
 
 use super::files::LAYOUTS;
+use super::typed::parse_toml;
 
 /// One published layout.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
@@ -44,6 +45,6 @@ pub struct PublishedLayouts {
 /// The built-in layouts.
 pub fn layouts() -> &'static [PublishedLayout] {
     static READ: OnceLock<PublishedLayouts> = OnceLock::new();
-    let read = || toml::from_str(LAYOUTS[0].1).expect("tests read the built-in layouts");
+    let read = || parse_toml(LAYOUTS[0].1).expect("tests read the built-in layouts");
     &READ.get_or_init(read).layout
 }

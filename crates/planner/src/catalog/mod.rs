@@ -23,6 +23,7 @@ mod read;
 mod shelf;
 mod streams;
 mod table_path;
+mod typed;
 
 pub use clusters::ClusterOrPools;
 pub use entries::{
@@ -37,3 +38,4 @@ pub use overrides::{Overrides, SET_SOURCE, Setting};
 pub use read::{read as read_text, read_long};
 pub use shelf::Shelf;
 pub use streams::open;
+pub use typed::parse_toml;

@@ -11,6 +11,7 @@ use super::error::{CatalogError, EntryKind, nearest_expected};
 use super::one_line::is_one_line;
 use super::overrides::{Overrides, Setting};
 use super::streams::open;
+use super::typed::{Misfit, typed};
 use meshwright_engine::suggest::nearest;
 
 /// Largest file that is read: a hundred times the longest of the catalogue would still be far below.
@@ -124,17 +125,15 @@ pub fn parse_fitted<'a, T: DeserializeOwned>(
         error: Box::new(error),
     };
     let mut fitted = fitted.into_iter().peekable();
-    let read_table = || toml::from_str::<Table>(&text.content).map_err(in_file);
-    let (mut value, mut table): (T, Table);
+    let mut table: Table = toml::from_str(&text.content).map_err(in_file)?;
+    let mut value: T;
     if fitted.peek().is_none() {
-        value = toml::from_str(&text.content).map_err(in_file)?;
-        table = read_table()?;
+        value = typed(&table).map_err(|misfit| in_file(misfit.in_text(&text.content)))?;
         if let Some(why) = bad_entry(&table) {
             return Err(CatalogError::Invalid { origin: text.origin.clone(), why });
         }
     } else {
         // Only entries of the catalogue are fitted, and they are valid without a fit, as its tests say.
-        table = read_table()?;
         for constant in fitted {
             constant.place(&mut table)?;
         }
@@ -142,7 +141,7 @@ pub fn parse_fitted<'a, T: DeserializeOwned>(
         if let Some(why) = bad_entry(&table) {
             return Err(invalid(why));
         }
-        value = table.clone().try_into().map_err(|error: toml::de::Error| invalid(error.message().to_owned()))?;
+        value = typed(&table).map_err(|misfit| invalid(misfit.message))?;
     }
     for setting in settings {
         (value, table) = set(&table, setting)?;
@@ -152,11 +151,11 @@ pub fn parse_fitted<'a, T: DeserializeOwned>(
 
 /// First reading of a `--set` that yields a valid value, or the error of the first reading.
 fn set<T: DeserializeOwned>(table: &Table, setting: &Setting) -> Result<(T, Table), CatalogError> {
-    let mut first = None;
+    let mut first: Option<Misfit> = None;
     for (plain, sourced) in setting.candidates(table)? {
         let mut wrong = None;
         for candidate in [sourced, plain] {
-            match candidate.clone().try_into::<T>() {
+            match typed(&candidate) {
                 Ok(value) => {
                     return match bad_entry(&candidate) {
                         Some(why) => Err(setting.error(why, None)),
@@ -168,7 +167,7 @@ fn set<T: DeserializeOwned>(table: &Table, setting: &Setting) -> Result<(T, Tabl
         }
         first = first.or(wrong);
     }
-    let message = first.map_or_else(|| "has no value".to_owned(), |error| error.message().to_owned());
+    let message = first.map_or_else(|| "has no value".to_owned(), |misfit| misfit.message);
     let near = nearest_expected(&message);
     // serde lists every key there is; the nearest says more
     let short = message.split_once(", expected").map_or(message.as_str(), |(wrong, _)| wrong);

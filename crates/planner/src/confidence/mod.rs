@@ -9,6 +9,7 @@ pub mod table;
 use std::sync::OnceLock;
 
 use crate::catalog::files::INTERVALS;
+use crate::catalog::parse_toml;
 use meshwright_engine::cost::{Evaluation, Footprint};
 use meshwright_engine::gpu::Figure;
 use meshwright_engine::problem::Problem;
@@ -20,7 +21,7 @@ pub use table::{Apart, LEVELS, Quantiles, RunClass, Table};
 /// Interval table that every prediction uses.
 pub fn table() -> &'static Table {
     static TABLE: OnceLock<Table> = OnceLock::new();
-    TABLE.get_or_init(|| toml::from_str(INTERVALS[0].1).expect("tests read the built-in intervals"))
+    TABLE.get_or_init(|| parse_toml(INTERVALS[0].1).expect("tests read the built-in intervals"))
 }
 
 /// Share of the memory above which a run counts as near its limit, where allocators start to fragment.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::traits::TRAITS;
 use crate::catalog::files::DISCREPANCY;
+use crate::catalog::parse_toml;
 
 /// Number of traits that enter linearly.
 const LINEAR: usize = TRAITS.len();
@@ -75,7 +76,7 @@ pub struct DiscrepancyTable {
 /// Parameters that every posterior uses.
 pub fn built_in() -> &'static DiscrepancyTable {
     static TABLE: OnceLock<DiscrepancyTable> = OnceLock::new();
-    TABLE.get_or_init(|| toml::from_str(DISCREPANCY[0].1).expect("tests read the built-in parameters"))
+    TABLE.get_or_init(|| parse_toml(DISCREPANCY[0].1).expect("tests read the built-in parameters"))
 }
 
 impl DiscrepancyTable {
