@@ -15,7 +15,7 @@ use super::launch_files::written;
 use super::output::talk;
 use super::{Outcome, output};
 use crate::files::Existing;
-use crate::question::SweepAnswer;
+use crate::question::{SweepAnswer, tornado_of_cheapest};
 use crate::report::html::{Beside, sweep_report};
 use crate::report::{Sheet, sweep as sheets, sweep_csv, table};
 use crate::sweep::record::Record;
@@ -242,7 +242,7 @@ fn answer(
     format: OutputFormat,
 ) -> Result<Outcome> {
     let answer = SweepAnswer::new(sweep, selection);
-    let SweepAnswer { front, break_even, marginals, tornado, fleet } = &answer;
+    let SweepAnswer { front, break_even, marginals, fleet } = &answer;
     let records = &selection.records;
     if let Some(Written { folder, results, existing }) = written {
         let [csv, parquet, html] = REPORTS.map(|name| folder.join(name));
@@ -251,6 +251,7 @@ fn answer(
         crate::report::sweep_parquet::write(sweep, results, &parquet, *existing)?;
         #[cfg(not(feature = "parquet"))]
         drop(parquet);
+        let tornado = tornado_of_cheapest(sweep, selection);
         let beside = Beside {
             counts: (selection.all, selection.infeasible),
             break_even,

@@ -63,4 +63,4 @@ pub use runs::{PredictQuestion, RunConstants, ValidateQuestion, validation};
 pub use search::{Found, counts};
 pub use subject::Subject;
 #[cfg(feature = "programs")]
-pub use sweep::SweepAnswer;
+pub use sweep::{SweepAnswer, tornado_of_cheapest};

@@ -18,8 +18,6 @@ pub struct SweepAnswer {
     pub break_even: Vec<BreakEven>,
     /// Effect of each step of each axis.
     pub marginals: Vec<Marginal>,
-    /// Effect of uncertain figures on the cheapest option, with its index.
-    pub tornado: Option<(usize, Vec<Bar>)>,
     /// Purchase for all workloads, if the file asks for one.
     pub fleet: Option<Result<Fleet, NoFleet>>,
 }
@@ -38,21 +36,22 @@ struct SweepDocument<'a> {
     fleet: Option<&'a Fleet>,
 }
 
+/// Effect of uncertain figures on the cheapest option, with its index among the records; plans its workloads anew.
+pub fn tornado_of_cheapest(sweep: &Sweep, selection: &Selection) -> Option<(usize, Vec<Bar>)> {
+    let at = selection.cheapest().first().copied()?;
+    let choice = sweep.option(selection.records[at].option)?;
+    let solved = solve::machine(sweep, &Choice::machine(&choice)).ok()?;
+    Some((at, tornado::bars(sweep, &choice, &solved)))
+}
+
 impl SweepAnswer {
     /// Comparisons of selected records.
     pub fn new(sweep: &Sweep, selection: &Selection) -> Self {
         let records = &selection.records;
-        let cheapest = selection.cheapest().first().copied();
-        let tornado = cheapest.and_then(|at| {
-            let choice = sweep.option(records[at].option)?;
-            let solved = solve::machine(sweep, &Choice::machine(&choice)).ok()?;
-            Some((at, tornado::bars(sweep, &choice, &solved)))
-        });
         Self {
             front: front::of(records, |totals| (totals.days, totals.cost_usd)),
             break_even: insight::break_even(records),
             marginals: if selection.is_whole { insight::marginals(sweep, records) } else { Vec::new() },
-            tornado,
             fleet: sweep.wanted.as_ref().map(|wanted| {
                 let bought = fleet::buy(sweep, wanted, records)?;
                 // Only the fronts and the cheapest options of a large sweep are in memory, so nothing is proved of the others.

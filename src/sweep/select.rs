@@ -48,7 +48,7 @@ impl Selection {
         Self { all: records.len() as u64, infeasible, is_whole: true, records }
     }
 
-    /// Selects from a finished results file.
+    /// Selects from a finished results file, which is read a second time if it has more records than are kept.
     ///
     /// # Errors
     ///
@@ -59,13 +59,20 @@ impl Selection {
         let mut cheapest: BinaryHeap<(u64, u64)> = BinaryHeap::new(); // cents, option: the dearest on top
         let mut of_gpu: BTreeMap<String, (f64, u64)> = BTreeMap::new();
         let mut kept: BTreeSet<u64> = BTreeSet::new();
+        let mut records = Vec::new();
         store::lines(path, &mut |bytes| {
             let record: Record = serde_json::from_slice(bytes).map_err(|why| SweepError::results(path, why))?;
             all += 1;
+            if all > MOST_WHOLE {
+                records = Vec::new();
+            }
             let Some(totals) = &record.totals else {
                 infeasible += 1;
                 if infeasible <= MOST_NONE {
                     kept.insert(record.option);
+                }
+                if all <= MOST_WHOLE {
+                    records.push(record);
                 }
                 return Ok(());
             };
@@ -75,9 +82,12 @@ impl Selection {
             if cheapest.len() > MOST_CHEAP {
                 cheapest.pop();
             }
-            let best = of_gpu.entry(record.gpu).or_insert((totals.cost_usd, record.option));
+            let best = of_gpu.entry(record.gpu.clone()).or_insert((totals.cost_usd, record.option));
             if totals.cost_usd < best.0 {
                 *best = (totals.cost_usd, record.option);
+            }
+            if all <= MOST_WHOLE {
+                records.push(record);
             }
             Ok(())
         })?;
@@ -85,7 +95,7 @@ impl Selection {
         kept.extend(by_cost.0.iter().chain(&by_energy.0).map(|(_, _, option)| option));
         kept.extend(cheapest.iter().map(|(_, option)| option));
         kept.extend(of_gpu.values().map(|(_, option)| option));
-        let records = store::records(path, &|record| is_whole || kept.contains(&record.option))?;
+        let records = if is_whole { records } else { store::records(path, &|record| kept.contains(&record.option))? };
         Ok(Self { records, all, infeasible, is_whole })
     }
 
