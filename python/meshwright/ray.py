@@ -14,10 +14,25 @@ from meshwright._work import Replay, Sweep, Validate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
+    from typing import TypedDict
+
+    from typing_extensions import Unpack
 
     from meshwright._answers import Replays, SweepAnswer, Validation
     from meshwright._functions import Runs
     from meshwright._work import Answer, Work
+
+    class ClusterOptions(TypedDict, total=False):
+        """Connection to a Ray cluster, and its tasks."""
+
+        address: str | None
+        """Address of the cluster, `"auto"` unless given; not read where this process has a connection already."""
+        cpus_per_task: int
+        """CPUs of a task, 1 unless given."""
+        retries: int
+        """Times that a task whose worker dies runs again, 3 unless given."""
+        progress: Callable[[int, int], object] | None
+        """Function that is told how much is done, and of how much."""
 
 __all__ = ["sweep", "tune_offline", "validate"]
 
@@ -44,17 +59,31 @@ def cluster_cpus(address: str | None) -> int:
 
 
 def run(
-    work: Work[Answer],
+    work: Callable[[int], Work[Answer]],
     out: str | os.PathLike[str],
+    parts: int | None,
+    *,
+    address: str | None = "auto",
+    cpus_per_task: int = 1,
+    retries: int = 3,
+    progress: Callable[[int, int], object] | None = None,
+) -> Answer:
+    """Answer of work, by its number of parts, whose missing parts are worked through on the cluster."""
+    cpus = cluster_cpus(address)
+    return run_on(cpus, work(parts or cpus * PARTS_PER_CPU), Path(out), cpus_per_task, retries, progress)
+
+
+def run_on(
     cpus: int,
+    work: Work[Answer],
+    folder: Path,
     cpus_per_task: int,
     retries: int,
     progress: Callable[[int, int], object] | None,
 ) -> Answer:
-    """Answer of work whose missing parts are worked through on the cluster."""
+    """Answer of work whose missing parts are worked through by a cluster of so many CPUs."""
     import ray
 
-    folder = Path(out)
     waiting = work.missing(folder)[::-1]
     done = 0
     task = ray.remote(meshwright_part).options(num_cpus=cpus_per_task, max_retries=retries)
@@ -82,11 +111,8 @@ def sweep(
     file: str | os.PathLike[str],
     *,
     out: str | os.PathLike[str],
-    address: str | None = "auto",
     shards: int | None = None,
-    cpus_per_task: int = 1,
-    retries: int = 3,
-    progress: Callable[[int, int], object] | None = None,
+    **cluster: Unpack[ClusterOptions],
 ) -> SweepAnswer:
     """Plans workloads on all purchase options of a sweep file, shard by shard on the workers of a Ray cluster.
 
@@ -94,8 +120,7 @@ def sweep(
     that was ended goes on with those that are missing, if it has as many `shards`. A task whose worker dies runs again, up to
     `retries` times. At most two results for each CPU are in the cluster's memory. `progress(done, all)` counts options.
     """
-    cpus = cluster_cpus(address)
-    return run(Sweep.read(file, shards or cpus * PARTS_PER_CPU), out, cpus, cpus_per_task, retries, progress)
+    return run(lambda parts: Sweep.read(file, parts), out, shards, **cluster)
 
 
 def validate(
@@ -107,20 +132,16 @@ def validate(
     cross_validated: bool = False,
     fit: str | None = None,
     set: Mapping[str, str] | None = None,
-    address: str | None = "auto",
     parts: int | None = None,
-    cpus_per_task: int = 1,
-    retries: int = 3,
-    progress: Callable[[int, int], object] | None = None,
+    **cluster: Unpack[ClusterOptions],
 ) -> Validation:
     """Scores predictions against measured runs, as `meshwright.validate` does; the rows are predicted in `parts` on a Ray cluster.
 
     Predictions arrive in `out` as parts finish, and are not asked for again; `validate.json` there is the document of the
     answer, the same as of one machine. Connection, retries and memory are those of `sweep`. `progress(done, all)` counts parts.
     """
-    cpus = cluster_cpus(address)
-    work = Validate(validate_question(runs, witnesses, only, cross_validated, fit, set), parts or cpus * PARTS_PER_CPU)
-    return run(work, out, cpus, cpus_per_task, retries, progress)
+    question = validate_question(runs, witnesses, only, cross_validated, fit, set)
+    return run(lambda parts: Validate(question, parts), out, parts, **cluster)
 
 
 def tune_offline(
@@ -132,17 +153,13 @@ def tune_offline(
     held_out: bool = False,
     fit: str | None = None,
     set: Mapping[str, str] | None = None,
-    address: str | None = "auto",
     parts: int | None = None,
-    cpus_per_task: int = 1,
-    retries: int = 3,
-    progress: Callable[[int, int], object] | None = None,
+    **cluster: Unpack[ClusterOptions],
 ) -> Replays:
     """Replays measured choices, as `meshwright.tune_offline` does; models are worked through in `parts` on a Ray cluster.
 
     Scores arrive in `out` as parts finish, and are not asked for again; `tune-offline.json` there is the document of the
     answer, the same as of one machine. Connection, retries and memory are those of `sweep`. `progress(done, all)` counts parts.
     """
-    cpus = cluster_cpus(address)
     question = offline_question(runs, tolerance, cross_validated, held_out, fit, set)
-    return run(Replay(question, parts or cpus * PARTS_PER_CPU), out, cpus, cpus_per_task, retries, progress)
+    return run(lambda parts: Replay(question, parts), out, parts, **cluster)
