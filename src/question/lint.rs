@@ -1,5 +1,7 @@
 //! Question of `lint`: a launch file against a cluster.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 
 use super::error::QuestionError;
@@ -69,6 +71,10 @@ pub struct LintQuestion {
     #[cfg_attr(feature = "cli", arg(last = true))]
     #[serde(default)]
     pub arguments: Vec<String>,
+    /// Texts to read in place of files, by the names that the question uses for them.
+    #[cfg_attr(feature = "cli", arg(skip))]
+    #[serde(default)]
+    pub texts: BTreeMap<String, String>,
 }
 
 /// Default share of the memory: a launch file exists already, and is judged by what can run.
@@ -118,7 +124,7 @@ impl LintQuestion {
             ("--seq-len", given(self.seq_len), range::SEQUENCE),
         ])?;
         let mut imported = self.file.read(&self.arguments)?;
-        let cluster = catalog::cluster(&self.cluster, &Overrides::parse(&self.set)?)?;
+        let cluster = catalog::cluster(&self.cluster, &Overrides::parse(&self.set)?.with_texts(self.texts.clone()))?;
         let made = problem(self, &mut imported, cluster)?;
         let depth = if self.quick { Depth::Checks } else { Depth::Everything };
         let report = match &made {
@@ -178,7 +184,7 @@ fn problem(
     let cluster = if gpus == cluster.gpus { cluster } else { cluster.resized(gpus) };
     let name = question.stack.as_deref().unwrap_or(imported.stack);
     let items = imported.settings.items().iter().filter(|_| question.stack.is_none()).chain(&question.set);
-    let stack = catalog::stack(name, &Overrides::parse(items)?)?;
+    let stack = catalog::stack(name, &Overrides::parse(items)?.with_texts(question.texts.clone()))?;
     let seq_len = question.seq_len.or(imported.work.seq_len).unwrap_or_else(|| {
         imported.findings.push(
             Finding::note("assumed", format!("sequences of {} tokens, the model's own", model.seq_len))

@@ -14,18 +14,18 @@ import type { TextFile } from "./runs";
 export function Lint({ file, question, close }: { file: TextFile; question: Question; close(): void }) {
     const [told, setTold] = useState<LintDocument | null>(null);
     const [error, setError] = useState<string | null>(null);
-    const { cluster } = question;
+    const { cluster, texts } = question;
     useEffect(() => {
         let current = true;
         setTold(null);
         setError(null);
-        ask<string>({ ask: "lint", question: { file: { file: file.name, text: file.text }, cluster } })
+        ask<string>({ ask: "lint", question: { file: { file: file.name, text: file.text }, cluster, texts } })
             .then((document) => current && setTold(JSON.parse(document) as LintDocument))
             .catch((why: unknown) => current && !(why instanceof Superseded) && setError(why instanceof Error ? why.message : String(why)));
         return () => {
             current = false;
         };
-    }, [file, cluster]);
+    }, [file, cluster, texts]);
     return (
         <section class="card lint" aria-labelledby="lint">
             <h2 id="lint">{file.name} on {cluster}</h2>
