@@ -3,7 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 
 import type { Changed, Noted, Picture, PlanDocument, Priced } from "./documents";
-import { Lane, Refused, Superseded } from "./engine";
+import { Lane, Refused, Superseded, type Request } from "./engine";
 import { planQuestion, problem, type Question } from "./question";
 
 /** Quiet time after which the whole answer is worked out, with refined stages and host orders. */
@@ -132,7 +132,7 @@ export function usePicture(question: Question, plan: string | undefined): { draw
 }
 
 /** Any other request, in its turn. */
-export function ask<T>(request: object): Promise<T> {
+export function ask<T>(request: Request): Promise<T> {
     return queue(() => details.ask<T>(request));
 }
 

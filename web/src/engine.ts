@@ -37,6 +37,9 @@ export class Superseded extends Error {}
 /** Text of an error of the engine, which is that of the command line. */
 export class Refused extends Error {}
 
+/** Request of the engine: its kind, and the entries of that kind. */
+export interface Request { ask: string; [entry: string]: unknown }
+
 interface Job { request: string; done(reply: string): void; failed(why: Error): void }
 
 /** One worker. The newest request is answered; one that waits is superseded by it, and one that runs is ended if it takes long. */
@@ -52,10 +55,10 @@ export class Lane {
     constructor(private readonly patient: boolean) {}
 
     /** Answer to a request; rejected with `Superseded` if a newer one comes first. */
-    ask<T>(request: object): Promise<T> {
+    ask<T>({ ask: kind, ...rest }: Request): Promise<T> {
         return new Promise<string>((done, failed) => {
             this.waiting?.failed(new Superseded());
-            this.waiting = { request: JSON.stringify(request), done, failed };
+            this.waiting = { request: JSON.stringify({ [kind]: rest }), done, failed };
             void this.next();
         }).then((reply) => {
             const told = JSON.parse(reply) as { ok: T } | { error: string };

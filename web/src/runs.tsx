@@ -5,20 +5,20 @@ import { useEffect, useState } from "preact/hooks";
 
 import { ask } from "./answers";
 import type { LogRows, Scores } from "./documents";
-import { Superseded } from "./engine";
+import { Superseded, type Request } from "./engine";
 import { percent, seconds } from "./format";
 import { Figure, Refusal, save, Waiting } from "./parts";
 
 export interface TextFile { name: string; text: string }
 
 /** Answer to a request, asked again when its key changes. */
-function useAsked<T>(request: object): { told: T | null; error: string | null } {
+function useAsked<T>(request: Request): { told: T | null; error: string | null } {
     const key = JSON.stringify(request);
     const [state, setState] = useState<{ told: T | null; error: string | null }>({ told: null, error: null });
     useEffect(() => {
         let current = true;
         setState({ told: null, error: null });
-        ask<T>(JSON.parse(key) as object)
+        ask<T>(JSON.parse(key) as Request)
             .then((told) => current && setState({ told, error: null }))
             .catch((why: unknown) => current && !(why instanceof Superseded) && setState({ told: null, error: why instanceof Error ? why.message : String(why) }));
         return () => {

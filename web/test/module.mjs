@@ -13,8 +13,8 @@ export async function start(folder = "../dist") {
     const imports = WebAssembly.Module.imports(module);
     if (imports.length > 0) throw new Error(`the module imports ${imports.map(({ name }) => name).join(", ")}`);
     const { exports } = await WebAssembly.instantiate(module, {});
-    return (request) => {
-        const bytes = Buffer.from(JSON.stringify(request));
+    return ({ ask, ...rest }) => {
+        const bytes = Buffer.from(JSON.stringify({ [ask]: rest }));
         const at = exports.room(bytes.length); // first: the memory may grow
         new Uint8Array(exports.memory.buffer, at, bytes.length).set(bytes);
         const length = exports.answer();

@@ -15,12 +15,13 @@ use meshwright::question::{
 };
 use meshwright::space::parse_plan;
 
-/// Request of a page.
+/// Request of a page, in JSON an object of one entry: `{"plan": {"question": …}}`. With the name inside, serde would keep a
+/// second reader of every question, of what it had set aside.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(tag = "ask", rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum PageRequest {
     /// Models, clusters, stacks and frameworks to choose from.
-    Catalogue,
+    Catalogue {},
     /// Document of `plan --format json`.
     Plan {
         /// Question as the command line reads it.
@@ -86,7 +87,7 @@ pub fn reply(request: &[u8]) -> String {
 impl PageRequest {
     fn answer(&self) -> Reply {
         match self {
-            Self::Catalogue => catalogue::catalogue(),
+            Self::Catalogue {} => catalogue::catalogue(),
             Self::Plan { question } => {
                 let answer = question.answer(&|_, _| ControlFlow::Continue(()))?;
                 noted(answer.value.into(), answer.notes)
