@@ -81,7 +81,7 @@ function Found({ document, shown, choose }: { document: PlanDocument; shown: Pri
                 <div class="scroll" tabIndex={0} role="region" aria-labelledby="plans">
                     <table>
                         <thead>
-                            <tr><th scope="col">#</th><th scope="col">Layout</th><th scope="col" class="number">Step</th><th scope="col" class="number">MFU</th><th scope="col" class="number">GiB</th><th scope="col" class="number">OOM</th><th scope="col" class="number">Best</th></tr>
+                            <tr><th scope="col">#</th><th scope="col">Layout</th><th scope="col" class="number">Step</th><th scope="col" class="number mfu">MFU</th><th scope="col" class="number">GiB</th><th scope="col" class="number">OOM</th><th scope="col" class="number">Best</th></tr>
                         </thead>
                         <tbody>
                             {plans.map((plan, at) => (
@@ -89,7 +89,7 @@ function Found({ document, shown, choose }: { document: PlanDocument; shown: Pri
                                     <th scope="row"><button type="button" aria-pressed={plan.plan === shown?.plan} onClick={() => choose(plan.plan)} aria-label={`Show plan ${at + 1}`}>{at + 1}</button></th>
                                     <td class="layout">{degrees(plan)}{plan.recompute === "none" ? "" : ` · recompute ${plan.recompute}`}<Bar plan={plan} /></td>
                                     <td class="number">{seconds(plan.step_time_s)}</td>
-                                    <td class="number">{percent(plan.mfu)}</td>
+                                    <td class="number mfu">{percent(plan.mfu)}</td>
                                     <td class="number">{plan.peak_mem_gib.toFixed(1)}</td>
                                     <td class="number">{percent(plan.oom_probability)}</td>
                                     <td class="number">{recommended ? percent(recommended.p_best[at] ?? 0) : ""}</td>

@@ -23,7 +23,8 @@ export function App() {
     const show = useCallback((part: Partial<Panels>) => setPanels((before) => ({ ...before, ...part })), []);
     const { answered, error, busy } = useAnswers(question);
 
-    const change: Change = useCallback((part) => setQuestion((before) => ({ ...before, ...part })), []);
+    // Files of a user's own stay to be chosen: a cluster that is dropped after a model takes nothing from it.
+    const change: Change = useCallback((part) => setQuestion((before) => ({ ...before, ...part, texts: { ...before.texts, ...part.texts } })), []);
 
     useEffect(() => {
         ask<Catalogue>({ ask: "catalogue" }).then(setCatalogue).catch(() => undefined); // the answer's own error is shown

@@ -15,6 +15,7 @@ export function significant(value: number): string {
 
 export function seconds(value: number): string {
     if (value >= 36_000) return `${significant(value / 3600)} h`;
+    if (value >= 600) return `${significant(value / 60)} min`;
     if (value >= 1) return `${significant(value)} s`;
     if (value >= 1e-3) return `${significant(value * 1e3)} ms`;
     return `${significant(value * 1e6)} µs`;
@@ -26,7 +27,7 @@ export function gib(value: number): string {
 
 export function percent(share: number): string {
     const value = share * 100;
-    return `${value !== 0 && Math.abs(value) < 10 ? value.toFixed(1) : value.toFixed(0)} %`;
+    return `${value !== 0 && Math.abs(value) < 10 ? value.toFixed(1) : value.toFixed(0)} %`.replace("-", "−");
 }
 
 const SCALES: [number, string][] = [[1e15, "P"], [1e12, "T"], [1e9, "B"], [1e6, "M"], [1e3, "k"]];

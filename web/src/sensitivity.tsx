@@ -28,7 +28,8 @@ export function SensitivityView({ question }: { question: Question }) {
     if (told === null) return <Waiting what="Solving again with each degree one step lower and higher, and with 10 % more of each hardware figure." />;
     const rows = told.changes.filter((change) => change.slower !== null).sort((a, b) => Math.abs(b.slower ?? 0) - Math.abs(a.slower ?? 0));
     const none = told.changes.filter((change) => change.slower === null);
-    const most = Math.max(0.001, ...rows.map((row) => Math.abs(row.slower ?? 0)));
+    const [least, most] = [Math.min(0, ...rows.map((row) => row.slower ?? 0)), Math.max(0.001, ...rows.map((row) => row.slower ?? 0))];
+    const room = 0.2 * (most - least); // for the figures beside the bars
     return (
         <>
             <p class="lead">
@@ -37,13 +38,13 @@ export function SensitivityView({ question }: { question: Question }) {
             <Figure label={`Sensitivity of the step time: ${rows.map((row) => `${row.what} ${percent(row.slower ?? 0)}`).join(", ")}`} draw={(width) => ({
                 height: 62 + rows.length * 24,
                 marginLeft: Math.min(260, width * 0.42),
-                marginRight: 56,
-                x: { label: "step time against the optimum", grid: true, domain: [Math.min(0, ...rows.map((row) => row.slower ?? 0)) - most * 0.25, Math.max(0, ...rows.map((row) => row.slower ?? 0)) + most * 0.12], tickFormat: (value: number) => percent(value) },
+                marginRight: 12,
+                x: { label: "step time against the optimum", grid: true, domain: [least - room, most + room], tickFormat: (value: number) => percent(value) },
                 y: { label: null, domain: rows.map((row) => row.what) },
                 marks: [
                     Plot.barX(rows, { x: "slower", y: "what", insetTop: 2, insetBottom: 2, fill: (row: Changed) => ((row.slower ?? 0) > 0 ? "var(--slower)" : "var(--faster)") }),
                     Plot.text(rows, { x: "slower", y: "what", dx: 4, textAnchor: "start", fill: "currentColor", filter: (row: Changed) => (row.slower ?? 0) >= 0, text: (row: Changed) => `+${percent(row.slower ?? 0)}` }),
-                    Plot.text(rows, { x: "slower", y: "what", dx: -4, textAnchor: "end", fill: "currentColor", filter: (row: Changed) => (row.slower ?? 0) < 0, text: (row: Changed) => percent(row.slower ?? 0).replace("-", "−") }),
+                    Plot.text(rows, { x: "slower", y: "what", dx: -4, textAnchor: "end", fill: "currentColor", filter: (row: Changed) => (row.slower ?? 0) < 0, text: (row: Changed) => percent(row.slower ?? 0) }),
                     Plot.ruleX([0]),
                 ],
             })} />

@@ -69,6 +69,10 @@ test("a config.json that is dropped becomes the model, and errors say what the c
         await files.setInputFiles({ name: "config.json", mimeType: "application/json", buffer: Buffer.from(JSON.stringify(config)) });
         await page.waitForFunction(() => location.hash.includes("model=config.json"));
         await page.locator(".heading", { hasText: "2,048 tokens" }).waitFor();
+        const cluster = await readFile(new URL("../../clusters/dgx-h100-64.toml", import.meta.url));
+        await files.setInputFiles({ name: "mine.toml", mimeType: "text/plain", buffer: cluster });
+        await page.locator(".heading", { hasText: "64 × H100" }).waitFor();
+        assert.match(await page.locator(".heading").textContent(), /2,048 tokens/);
         await files.setInputFiles({ name: "config.json", mimeType: "application/json", buffer: Buffer.from("{}") });
         await page.getByRole("alert").waitFor();
         assert.match(await page.getByRole("alert").textContent(), /config\.json/);
@@ -78,8 +82,14 @@ test("a config.json that is dropped becomes the model, and errors say what the c
 test("a launch script that is dropped is checked against the cluster", async () => {
     const script = "torchrun --nproc_per_node 8 pretrain_gpt.py --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 4096 "
         + "--max-position-embeddings 4096 --micro-batch-size 1 --global-batch-size 128 --tensor-model-parallel-size 3 --bf16 --vocab-size 32000\n";
+    const cluster = await readFile(new URL("../../clusters/dgx-h100-8.toml", import.meta.url));
     await on(SMALL, async (page) => {
-        await page.locator("input[type=file]").setInputFiles({ name: "train.sh", mimeType: "text/plain", buffer: Buffer.from(script) });
+        const files = page.locator("input[type=file]");
+        await files.setInputFiles({ name: "train.sh", mimeType: "text/plain", buffer: Buffer.from(script) });
+        await page.getByRole("region", { name: "Findings" }).waitFor();
+        assert.match(await page.locator(".lint").textContent(), /does not run as written/);
+        await files.setInputFiles({ name: "mine.toml", mimeType: "text/plain", buffer: cluster });
+        await page.getByRole("heading", { name: "train.sh on mine.toml" }).waitFor();
         await page.getByRole("region", { name: "Findings" }).waitFor();
         assert.match(await page.locator(".lint").textContent(), /does not run as written/);
     });

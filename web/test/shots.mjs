@@ -1,22 +1,51 @@
-// Screenshots of the page at three widths, to be looked at: node test/shots.mjs FOLDER
-import { mkdir } from "node:fs/promises";
+// Screenshots of the page's views, to be looked at, at the widths of a phone, a small and a large screen:
+//
+// node test/shots.mjs [folder] — by default web/screenshots, as WebP of few bytes
+import { mkdir, rm, writeFile } from "node:fs/promises";
+import { fileURLToPath } from "node:url";
 import { answered, open, serve } from "./browser.mjs";
 
-const [folder = "."] = process.argv.slice(2);
+const folder = process.argv[2] ?? fileURLToPath(new URL("../screenshots", import.meta.url));
+const QUESTION = "#model=llama3-70b&cluster=h100-512";
+const SHOTS = [
+    [390, 844, "light", "Where time goes"], [390, 844, "dark", "Memory"], [390, 844, "light", "Pipeline"],
+    [1024, 768, "light", "Pipeline"], [1024, 768, "dark", "Compare"], [1024, 768, "light", "Network"], [1024, 768, "dark", "Tune"],
+    [1920, 1080, "light", "Where time goes"], [1920, 1080, "dark", "Roofline"], [1920, 1080, "light", "Launch files"],
+    [1920, 1080, "light", "Time and money"], [1024, 768, "light", "Sensitivity"],
+];
+
+/** A picture as WebP, encoded by the browser itself. */
+async function webp(page, png, quality) {
+    const encoded = await page.evaluate(async ({ text, quality }) => {
+        const image = new Image();
+        image.src = `data:image/png;base64,${text}`;
+        await image.decode();
+        const canvas = Object.assign(document.createElement("canvas"), { width: image.width, height: image.height });
+        canvas.getContext("2d").drawImage(image, 0, 0);
+        return canvas.toDataURL("image/webp", quality).split(",")[1];
+    }, { text: png.toString("base64"), quality });
+    return Buffer.from(encoded, "base64");
+}
+
+await rm(folder, { recursive: true, force: true });
 await mkdir(folder, { recursive: true });
 const server = await serve();
-const QUESTION = "#model=llama3-70b&cluster=h100-512";
-for (const [width, height, colorScheme, view] of [
-    [390, 844, "dark", "Memory"], [1024, 768, "light", "Pipeline"], [1920, 1080, "light", "Where time goes"],
-    [1024, 768, "dark", "Tune"], [1024, 768, "light", "Network"],
-]) {
-    const { browser, page } = await open({ viewport: { width, height }, colorScheme });
+let all = 0;
+for (const [width, height, colorScheme, view] of SHOTS) {
+    const { browser, page } = await open({ viewport: { width, height }, colorScheme, bypassCSP: true });
     await page.goto(server.address + QUESTION);
     await answered(page);
     await page.getByRole("tab", { name: view }).click();
-    await page.waitForTimeout(4000);
-    const name = view.toLowerCase().replaceAll(" ", "-");
-    await page.screenshot({ path: `${folder}/${name}-${width}.png`, fullPage: true });
+    await page.locator(".views").waitFor();
+    await page.waitForFunction(() => !document.querySelector(".views .waiting"), undefined, { timeout: 240_000 }).catch(() => undefined);
+    await page.addStyleTag({ content: ".controls { position: static !important; }" }); // else it stands in the middle of a whole page
+    await page.waitForTimeout(3000);
+    const name = `${view.toLowerCase().replaceAll(" ", "-")}-${width}${colorScheme === "dark" ? "-dark" : ""}`;
+    const png = await page.screenshot({ path: process.env.PNG ? `${process.env.PNG}/${name}.png` : undefined, fullPage: true });
+    const bytes = await webp(page, png, 0.5);
+    await writeFile(`${folder}/${name}.webp`, bytes);
+    all += bytes.length;
     await browser.close();
 }
 server.close();
+console.log(`${SHOTS.length} screenshots in ${folder}: ${all} bytes`);
