@@ -42,7 +42,7 @@ export function Terms({ plan }: { plan: Priced }) {
 function waterfall(parts: Row[], width: number): Plot.PlotOptions {
     return {
         height: 62 + parts.length * 30,
-        marginLeft: width < 500 ? 96 : 130,
+        marginLeft: width < 500 ? 108 : 130,
         marginRight: 70,
         x: { label: "seconds from the start of the step", grid: true },
         y: { label: null, domain: parts.map((row) => row.name) },

@@ -52,7 +52,7 @@ export function Tuning({ question, plans, logs }: { question: Question; plans: P
                     {told.next !== null && !told.decided && <Copyable label="plan to time next" text={`--plan "${told.next}"`} />}
                     <div class="scroll" tabIndex={0} role="region" aria-label="Plans and timings">
                         <table>
-                            <thead><tr><th scope="col">Plan</th><th scope="col" class="number">Predicted</th><th scope="col" class="number">Now believed</th><th scope="col" class="number">Fastest with</th><th scope="col" class="number">Runs with</th><th scope="col">Measured, s a step</th><th scope="col">Out of memory</th></tr></thead>
+                            <thead><tr><th scope="col">Plan</th><th scope="col">Measured, s</th><th scope="col">Out of memory</th><th scope="col" class="number">Now believed</th><th scope="col" class="number">Predicted</th><th scope="col" class="number">Fastest with</th><th scope="col" class="number">Runs with</th></tr></thead>
                             <tbody>
                                 {told.plans.map((plan) => {
                                     const layout = of(plan.plan);
@@ -60,12 +60,12 @@ export function Tuning({ question, plans, logs }: { question: Question; plans: P
                                     return (
                                         <tr key={plan.plan} class={plan.plan === told.next ? "chosen" : ""}>
                                             <td class="layout" title={plan.plan}>{name}{plan.from && <small> from {plan.from}</small>}</td>
+                                            <td class="measured"><input type="text" inputMode="decimal" aria-label={`Measured step time of ${name} in seconds`} value={measured[plan.plan] ?? (plan.from ? plan.measured_s : "") ?? ""} onChange={(event) => time(plan.plan, event.currentTarget.value)} /></td>
+                                            <td><input type="checkbox" aria-label={`${name} ran out of memory`} checked={failed.includes(plan.plan)} onChange={(event) => setFailed((before) => (event.currentTarget.checked ? [...before, plan.plan] : before.filter((known) => known !== plan.plan)))} /></td>
+                                            <td class="number">{seconds(plan.median_s)}<small class="below">{seconds(plan.p05_s)} to {seconds(plan.p95_s)}</small></td>
                                             <td class="number">{seconds(plan.predicted_s)}</td>
-                                            <td class="number">{seconds(plan.median_s)}<small> {seconds(plan.p05_s)} to {seconds(plan.p95_s)}</small></td>
                                             <td class="number">{percent(plan.best)}</td>
                                             <td class="number">{percent(plan.runs)}</td>
-                                            <td><input type="text" inputMode="decimal" aria-label={`Measured step time of ${name} in seconds`} value={measured[plan.plan] ?? (plan.from ? plan.measured_s : "") ?? ""} onChange={(event) => time(plan.plan, event.currentTarget.value)} /></td>
-                                            <td><input type="checkbox" aria-label={`${name} ran out of memory`} checked={failed.includes(plan.plan)} onChange={(event) => setFailed((before) => (event.currentTarget.checked ? [...before, plan.plan] : before.filter((known) => known !== plan.plan)))} /></td>
                                         </tr>
                                     );
                                 })}

@@ -1,6 +1,7 @@
-// Screenshots of the page's views, to be looked at, at the widths of a phone, a small and a large screen:
+// Screenshots of the page, to be looked at, at the widths of a phone, a small and a large screen: the whole page once at each,
+// and the other views alone.
 //
-// node test/shots.mjs [folder] — by default web/screenshots, as WebP of few bytes
+// node test/shots.mjs [folder] (web/screenshots unless given, as WebP of few bytes; PNG=folder keeps them as they are, too)
 import { mkdir, rm, writeFile } from "node:fs/promises";
 import { fileURLToPath } from "node:url";
 import { answered, open, serve } from "./browser.mjs";
@@ -8,11 +9,13 @@ import { answered, open, serve } from "./browser.mjs";
 const folder = process.argv[2] ?? fileURLToPath(new URL("../screenshots", import.meta.url));
 const QUESTION = "#model=llama3-70b&cluster=h100-512";
 const SHOTS = [
-    [390, 844, "light", "Where time goes"], [390, 844, "dark", "Memory"], [390, 844, "light", "Pipeline"],
-    [1024, 768, "light", "Pipeline"], [1024, 768, "dark", "Compare"], [1024, 768, "light", "Network"], [1024, 768, "dark", "Tune"],
-    [1920, 1080, "light", "Where time goes"], [1920, 1080, "dark", "Roofline"], [1920, 1080, "light", "Launch files"],
-    [1920, 1080, "light", "Time and money"], [1024, 768, "light", "Sensitivity"],
+    [390, 844, "dark", "Where time goes"], [390, 844, "light", "Memory"], [390, 844, "light", "Pipeline"], [390, 844, "dark", "Tune"],
+    [1024, 768, "light", "Where time goes"], [1024, 768, "light", "Pipeline"], [1024, 768, "dark", "Compare"],
+    [1024, 768, "light", "Network"], [1024, 768, "dark", "Tune"], [1024, 768, "light", "Sensitivity"],
+    [1920, 1080, "light", "Where time goes"], [1920, 1080, "dark", "Roofline"], [1920, 1080, "light", "Time and money"],
+    [1920, 1080, "light", "Launch files"],
 ];
+const whole = new Set();
 
 /** A picture as WebP, encoded by the browser itself. */
 async function webp(page, png, quality) {
@@ -41,8 +44,10 @@ for (const [width, height, colorScheme, view] of SHOTS) {
     await page.addStyleTag({ content: ".controls { position: static !important; }" }); // else it stands in the middle of a whole page
     await page.waitForTimeout(3000);
     const name = `${view.toLowerCase().replaceAll(" ", "-")}-${width}${colorScheme === "dark" ? "-dark" : ""}`;
-    const png = await page.screenshot({ path: process.env.PNG ? `${process.env.PNG}/${name}.png` : undefined, fullPage: true });
-    const bytes = await webp(page, png, 0.5);
+    const path = process.env.PNG && `${process.env.PNG}/${name}.png`;
+    const png = whole.has(width) ? await page.locator(".views").screenshot({ path }) : await page.screenshot({ path, fullPage: true });
+    whole.add(width);
+    const bytes = await webp(page, png, 0.2);
     await writeFile(`${folder}/${name}.webp`, bytes);
     all += bytes.length;
     await browser.close();
