@@ -80,17 +80,29 @@ def budget(
 
 
 def emit(
-    plan: Plan | Answer | Explanation, framework: str, *, refine: bool = False, steps: int | None = None
+    plan: Plan | Answer | Explanation,
+    framework: str,
+    *,
+    refine: bool = False,
+    steps: int | None = None,
+    release: str | None = None,
 ) -> LaunchFiles:
     """Writes a plan as the files that a framework's launcher reads, as `meshwright emit` does.
 
     `plan` is a plan of an answer, or an answer, whose recommended plan is taken. `steps` writes a timing run of so many steps
-    on made-up data. Raises `QuestionError` if the framework cannot express the plan, with the reasons.
+    on made-up data, `release` those of a release, such as `core_r0.16` of Megatron-LM. Raises `QuestionError` if the framework cannot express the plan, with the reasons.
     """
     chosen = plan.recommended if isinstance(plan, Answer) else plan.prediction if isinstance(plan, Explanation) else plan
     if chosen is None or chosen._arguments is None:
         raise _native.QuestionError("there is no plan to write files for")
-    question = {"framework": framework, "problem": chosen._arguments, "plan": chosen.plan, "refine": refine, "steps": steps}
+    question = {
+        "framework": framework,
+        "problem": chosen._arguments,
+        "plan": chosen.plan,
+        "refine": refine,
+        "steps": steps,
+        "release": release,
+    }
     files, notes = _native.emit(json.dumps(question))
     return LaunchFiles(dict(files), tuple(notes))
 
@@ -182,12 +194,13 @@ def import_(
     variables: Mapping[str, str] | None = None,
     vocab: int | None = None,
     model: str | None = None,
+    release: str | None = None,
     cluster: str | None = None,
     arguments: Iterable[str] = (),
 ) -> Imported:
     """Reads a launch script or a framework's configuration, as `meshwright import` does; `text` stands for the file's content."""
     question = {
-        "file": _launch_file(file, text, kind, variables, vocab, model),
+        "file": _launch_file(file, text, kind, variables, vocab, model, release),
         "cluster": cluster,
         "arguments": list(arguments),
     }
@@ -203,6 +216,7 @@ def lint(
     variables: Mapping[str, str] | None = None,
     vocab: int | None = None,
     model: str | None = None,
+    release: str | None = None,
     gpus: int | None = None,
     global_batch: int | None = None,
     seq_len: int | None = None,
@@ -216,7 +230,7 @@ def lint(
 ) -> Lint:
     """Checks a launch file against a cluster, as `meshwright lint` does."""
     question = {
-        "file": _launch_file(file, text, kind, variables, vocab, model),
+        "file": _launch_file(file, text, kind, variables, vocab, model, release),
         "cluster": cluster,
         "gpus": gpus,
         "global_batch": global_batch,
@@ -262,6 +276,7 @@ def _launch_file(
     variables: Mapping[str, str] | None,
     vocab: int | None,
     model: str | None,
+    release: str | None,
 ) -> dict[str, Any]:
     return {
         "file": os.fspath(file),
@@ -270,6 +285,7 @@ def _launch_file(
         "var": settings(variables),
         "vocab": vocab,
         "model": model,
+        "release": release,
     }
 
 

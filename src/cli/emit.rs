@@ -7,11 +7,12 @@ use clap::{ArgMatches, Command, FromArgMatches};
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::files::ForceArgs;
+use super::files::{ForceArgs, check_free};
 use super::launch_files::{told, written};
 use super::{Outcome, output};
-use crate::question::{EmitQuestion, Question, best_plans, folder_of, framework};
+use crate::question::{EmitQuestion, Question, best_plans, folder_of, framework, release};
 use meshwright_frameworks::emit::EmittedFile;
+use meshwright_frameworks::emit::slurm::ARRAY;
 use meshwright_planner::catalog;
 
 /// Arguments of `emit`.
@@ -36,6 +37,9 @@ pub struct Args {
     /// Timing run of this many steps: made-up data, no checkpoints.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     steps: Option<u32>,
+    /// Release of the framework that the files are for, such as core_r0.16 for megatron [default: the newest known].
+    #[arg(long, value_name = "RELEASE")]
+    release: Option<String>,
     /// The best K plans, each in a folder of its own below --out, and a Slurm array of them.
     #[arg(long, value_name = "K", value_parser = clap::value_parser!(u32).range(1..=1000), requires = "out",
         conflicts_with_all = ["plan", "rank"])]
@@ -75,7 +79,7 @@ impl clap::Args for Asked {
 
 /// Runs the command.
 pub fn run(args: &Args) -> Result<Outcome> {
-    framework(&args.framework)?;
+    release(framework(&args.framework)?, args.release.as_deref())?;
     if let Some((top, folder)) = args.top.zip(args.out.as_deref()) {
         return put_best(args, top, folder);
     }
@@ -85,8 +89,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
         (None, Some(problem), Some(plan)) => (problem.clone(), plan.clone()),
         (None, ..) => bail!("a model and a cluster are needed, or --from a document of `plan --format json`"),
     };
-    let question =
-        EmitQuestion { framework: args.framework.clone(), problem, plan, refine: args.refine, steps: args.steps };
+    let question = EmitQuestion {
+        framework: args.framework.clone(),
+        problem,
+        plan,
+        refine: args.refine,
+        steps: args.steps,
+        release: args.release.clone(),
+    };
     let answer = question.answer().map_err(anyhow::Error::from);
     // what a document asks is wrong in the document
     let answer = args.from.iter().fold(answer, |answer, path| answer.with_context(|| path.display().to_string()))?;
@@ -96,6 +106,8 @@ pub fn run(args: &Args) -> Result<Outcome> {
 /// Writes the files of the best plans, each into a folder of its own, and a Slurm array of them.
 fn put_best(args: &Args, top: u32, out: &std::path::Path) -> Result<Outcome> {
     let named = framework(&args.framework)?;
+    let existing = args.force.existing();
+    check_free([&out.join(ARRAY), &out.join(folder_of(1)).join(named.script())], existing)?;
     let asked: Vec<(Question, String)> = match (&args.from, &args.problem.0) {
         (Some(path), None) => all_of(path, top)?,
         (Some(_), Some(_)) => bail!("--from gives the model and the cluster; leave them out"),
@@ -107,17 +119,23 @@ fn put_best(args: &Args, top: u32, out: &std::path::Path) -> Result<Outcome> {
     };
     let (mut folders, mut first) = (Vec::new(), None);
     for (at, (problem, plan)) in asked.into_iter().enumerate() {
-        let question =
-            EmitQuestion { framework: args.framework.clone(), problem, plan, refine: args.refine, steps: args.steps };
+        let question = EmitQuestion {
+            framework: args.framework.clone(),
+            problem,
+            plan,
+            refine: args.refine,
+            steps: args.steps,
+            release: args.release.clone(),
+        };
         let Some(files) = told(question.answer()?) else { continue };
         let folder = folder_of(at + 1);
-        written(&out.join(&folder), &files, args.force.existing())?;
+        written(&out.join(&folder), &files, existing)?;
         folders.push(folder);
         first.get_or_insert((question, files));
     }
     let Some((question, files)) = first else { return Ok(Outcome::NoPlan) };
     let array = question.array(&folders, &files)?;
-    written(out, array.as_slice(), args.force.existing())?;
+    written(out, array.as_slice(), existing)?;
     Ok(Outcome::Answered)
 }
 

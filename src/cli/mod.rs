@@ -73,7 +73,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Rank every legal layout of a model on a cluster.
-    Plan(plan_args::Args),
+    Plan(Box<plan_args::Args>),
     /// Show one plan in detail: its time term by term, its memory rank by rank, why it does not run.
     Explain(explain::Args),
     /// Workloads × purchase options, each with its best plan: cost, days, energy, what to buy.

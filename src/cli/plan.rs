@@ -14,7 +14,7 @@ use super::plan_args::Args;
 use super::progress::Progress;
 use super::{Outcome, output, placed, pooled};
 use crate::files::Existing;
-use crate::question::{self, Chosen, PlanAnswer, PlanQuestion, Subject, counts};
+use crate::question::{self, Chosen, FileOptions, PlanAnswer, PlanQuestion, Subject, counts};
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Offload;
 use meshwright_engine::problem::Problem;
@@ -57,6 +57,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let existing = Existing::from_force(args.force);
     check_free(&args.html, existing)?;
     let written = args.emit.as_deref().map(question::framework).transpose()?;
+    let release = written.map_or(Ok(None), |framework| question::release(framework, args.release.as_deref()))?;
+    let script = written.zip(args.out.as_deref()).map(|(framework, folder)| folder.join(framework.script()));
+    check_free(&script, existing)?;
     let question = args.question();
     let framework = args.plans.framework.as_deref().map_or(written, frameworks::named);
     let (unlimited, risk) = args.problem.split_risk()?;
@@ -92,8 +95,9 @@ pub fn run(args: &Args) -> Result<Outcome> {
     match (written, &args.out, Chosen::best(found.best(), refined)) {
         (Some(framework), Some(folder), Some(chosen)) => {
             let (plan, hosts) = placed::files(&args.plans.place, problem, placed, &chosen).unzip();
+            let options = FileOptions { release, ..FileOptions::default() };
             let chosen = Chosen { plan: plan.as_ref().unwrap_or(chosen.plan), ..chosen };
-            let files = chosen.files(framework, problem, &args.problem.recipe_name(problem), None);
+            let files = chosen.files(framework, problem, &args.problem.recipe_name(problem), options);
             let Some(mut files) = launch_files::told(files) else { return Ok(Outcome::NoPlan) };
             files.extend(hosts);
             launch_files::written(folder, &files, existing)?;

@@ -34,6 +34,9 @@ pub struct Args {
     /// Folder for the files of --emit, created if missing.
     #[arg(long, value_name = "DIR", requires = "emit", help_heading = "Launch files")]
     pub(in crate::cli) out: Option<PathBuf>,
+    /// Release of the framework of --emit, such as core_r0.16 for megatron [default: the newest known].
+    #[arg(long, value_name = "RELEASE", requires = "emit", help_heading = "Launch files")]
+    pub(in crate::cli) release: Option<String>,
     /// Overwrite existing files.
     #[arg(long, help_heading = "Output")]
     pub(in crate::cli) force: bool,

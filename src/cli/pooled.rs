@@ -53,7 +53,10 @@ pub fn run(args: &Args, pooled: &Pooled, framework: Option<&'static Framework>) 
     let asked = args.emit.as_deref().map(question::framework).transpose()?.zip(args.out.as_ref());
     if let Some((framework, folder)) = asked {
         let recipe = args.problem.recipe_name(&pooled.joined()[0]);
-        let Some(files) = files(framework, pooled, &answer.mixtures, &recipe) else { return Ok(Outcome::NoPlan) };
+        let release = question::release(framework, args.release.as_deref())?;
+        let Some(files) = files(framework, pooled, &answer.mixtures, (&recipe, release)) else {
+            return Ok(Outcome::NoPlan);
+        };
         launch_files::written(folder, &files, Existing::from_force(args.force))?;
     }
     Ok(Outcome::Answered)
@@ -64,9 +67,9 @@ pub fn files(
     framework: &'static Framework,
     pooled: &Pooled,
     mixtures: &[Mixture],
-    recipe: &str,
+    named: (&str, Option<&'static str>),
 ) -> Option<Vec<EmittedFile>> {
-    match question::files(framework, pooled, mixtures, recipe) {
+    match question::files(framework, pooled, mixtures, named) {
         Ok((files, note)) => {
             if let Some(note) = &note {
                 output::talk(note);

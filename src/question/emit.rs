@@ -38,6 +38,18 @@ pub struct EmitQuestion {
     /// Steps of a timing run on made-up data that saves nothing; none for training.
     #[serde(default)]
     pub steps: Option<u32>,
+    /// Release of the framework that the files are for; none for the newest that is known.
+    #[serde(default)]
+    pub release: Option<String>,
+}
+
+/// Kind of files of a plan, beside the framework.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FileOptions {
+    /// Steps of a timing run on made-up data that saves nothing; none for training.
+    pub steps: Option<u32>,
+    /// Release of the framework; none for the newest that is known.
+    pub release: Option<&'static str>,
 }
 
 /// Plan to write, with its stages if they were optimised.
@@ -72,7 +84,7 @@ impl<'a> Chosen<'a> {
         framework: &'static Framework,
         problem: &Problem,
         recipe: &str,
-        steps: Option<u32>,
+        options: FileOptions,
     ) -> Noted<FilesOrReasons> {
         let costs = Costs::new(problem);
         let (too_large, illegal): (Vec<Rejection>, Vec<Rejection>) =
@@ -85,7 +97,11 @@ impl<'a> Chosen<'a> {
             .refined
             .map_or_else(|| costs.evaluate_simulated(self.plan), |refined| refined.price.evaluation.clone());
         let staged = self.refined.map(|refined| &refined.staged);
-        match emit(framework, &Request { recipe: Some(recipe), steps, staged, ..Request::new(&costs, &evaluation) }) {
+        let FileOptions { steps, release } = options;
+        match emit(
+            framework,
+            &Request { recipe: Some(recipe), steps, release, staged, ..Request::new(&costs, &evaluation) },
+        ) {
             Ok(files) => {
                 let warned = too_large.iter().filter(|_| staged.is_none());
                 let notes = warned.map(|rejection| format!("warning: predicted not to fit: {rejection}")).collect();
@@ -94,6 +110,15 @@ impl<'a> Chosen<'a> {
             Err(refusal) => Noted { value: Err(vec![refusal.to_string()]), notes: Vec::new() },
         }
     }
+}
+
+/// Release of a framework by name; none where none is named.
+///
+/// # Errors
+///
+/// The framework has no release of that name that is known.
+pub fn release(framework: &Framework, name: Option<&str>) -> Result<Option<&'static str>, QuestionError> {
+    name.map(|name| framework.release(name)).transpose().map_err(|why| QuestionError::refused(why.to_string()))
 }
 
 /// Framework by name; an error suggests the nearest name.
@@ -192,6 +217,7 @@ impl EmitQuestion {
     /// The question is invalid.
     pub fn answer(&self) -> Result<Noted<FilesOrReasons>, QuestionError> {
         let framework = framework(&self.framework)?;
+        let options = FileOptions { steps: self.steps, release: release(framework, self.release.as_deref())? };
         let Noted { value: subject, mut notes } = self.problem.subject(Some(framework))?;
         match subject {
             Subject::Pools(_) if self.refine => Err(QuestionError::refused(
@@ -202,7 +228,8 @@ impl EmitQuestion {
                 let value = pooled::mixtures(&pooled, Some(&self.plan), &|_, _| ControlFlow::Continue(()))?.and_then(
                     |answer| {
                         let (files, note) =
-                            pooled::files(framework, &pooled, &answer.mixtures, &recipe).map_err(|why| vec![why])?;
+                            pooled::files(framework, &pooled, &answer.mixtures, (&recipe, options.release))
+                                .map_err(|why| vec![why])?;
                         notes.extend(note);
                         Ok(files)
                     },
@@ -218,7 +245,7 @@ impl EmitQuestion {
                 let refines = self.refine && rejections.is_empty(); // what is illegal is told with the files
                 let refined = if refines { Some(expressible(framework.limits, &costs, &plan)?) } else { None };
                 let chosen = Chosen { plan: &plan, refined: refined.as_ref() };
-                let files = chosen.files(framework, &problem, &self.problem.recipe_name(&problem), self.steps);
+                let files = chosen.files(framework, &problem, &self.problem.recipe_name(&problem), options);
                 notes.extend(files.notes);
                 Ok(Noted { value: files.value, notes })
             }

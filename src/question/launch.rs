@@ -4,8 +4,10 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
+use super::emit::release;
 use super::error::QuestionError;
 use crate::report::import as report;
+use meshwright_frameworks::MEGATRON;
 use meshwright_frameworks::import::{self, Context, FileKind, Imported, Severity};
 use meshwright_planner::catalog::{self, Overrides};
 
@@ -32,6 +34,10 @@ pub struct LaunchFile {
     #[cfg_attr(feature = "cli", arg(long, value_name = "MODEL"))]
     #[serde(default)]
     pub model: Option<String>,
+    /// Release of Megatron core that the flags are held to, such as core_r0.13 [default: any one that has all].
+    #[cfg_attr(feature = "cli", arg(long, value_name = "RELEASE"))]
+    #[serde(default)]
+    pub release: Option<String>,
     /// Content of the file, instead of what is on disk.
     #[cfg_attr(feature = "cli", arg(skip))]
     #[serde(default)]
@@ -71,7 +77,8 @@ impl LaunchFile {
             let places = [folder.join(name), PathBuf::from(name)].into_iter().chain(above);
             places.filter(|path| path.is_file()).find_map(|path| catalog::read_text(&path).ok())
         };
-        let context = Context { file: &name, variables: &variables, arguments, files: &files };
+        let release = release(&MEGATRON, self.release.as_deref())?;
+        let context = Context { file: &name, variables: &variables, arguments, files: &files, release };
         let mut imported = import::read(&text, kind, &context)?;
         if let Some(model) = &self.model {
             imported.model = Some(catalog::model(model, &Overrides::default())?);

@@ -45,7 +45,7 @@ mod sweep;
 pub use answer::{PlanAnswer, PlanQuestion};
 pub use budget::{BudgetAnswer, BudgetQuestion, RecipeBudget};
 pub use economy::{CheckpointMode, Economy, EconomyOptions, Minimised, terms};
-pub use emit::{Chosen, EmitQuestion, FilesOrReasons, best_plans, folder_of, framework};
+pub use emit::{Chosen, EmitQuestion, FileOptions, FilesOrReasons, best_plans, folder_of, framework, release};
 pub use error::QuestionError;
 pub use explain::{ExplainQuestion, Explanation};
 pub use launch::{ImportQuestion, LaunchFile};

@@ -68,11 +68,11 @@ pub fn files(
     framework: &'static Framework,
     pooled: &Pooled,
     mixtures: &[Mixture],
-    recipe: &str,
+    (recipe, release): (&str, Option<&'static str>),
 ) -> Result<(Vec<EmittedFile>, Option<String>), String> {
     let mut refusals = Vec::new();
     for mixture in mixtures {
-        match of_mixture(framework, pooled, mixture, recipe) {
+        match of_mixture(framework, pooled, mixture, (recipe, release)) {
             Ok(files) => {
                 let slower = (!refusals.is_empty()).then(|| {
                     format!("the files are for `{}`: {framework} cannot express the faster plans", mixture.plan)
@@ -89,7 +89,7 @@ fn of_mixture(
     framework: &'static Framework,
     pooled: &Pooled,
     mixture: &Mixture,
-    recipe: &str,
+    (recipe, release): (&str, Option<&'static str>),
 ) -> Result<Vec<EmittedFile>, String> {
     if !mixture.way.runs(framework.family()) {
         return Err(format!("{framework} gives every replica the same number of micro-batches: {}", mixture.plan));
@@ -108,6 +108,6 @@ fn of_mixture(
     }
     let (costs, evaluation) = (Costs::new(problem), mixture.evaluation(mixture.slowest));
     let pools = Some((heading.as_str(), told.as_slice()));
-    emit(framework, &Request { recipe: Some(recipe), staged, pools, ..Request::new(&costs, &evaluation) })
+    emit(framework, &Request { recipe: Some(recipe), release, staged, pools, ..Request::new(&costs, &evaluation) })
         .map_err(|refusal| refusal.to_string())
 }

@@ -9,7 +9,7 @@ use super::posterior::Posterior;
 use super::study::TuneError;
 use super::trials::{TrialStatus, Trials};
 use crate::files::{self, Existing};
-use crate::question::{Chosen, Noted, framework};
+use crate::question::{Chosen, FileOptions, Noted, framework};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_frameworks::emit::{EmittedFile, job_of};
@@ -89,7 +89,12 @@ fn emitted(
         return Ok(Noted { value: None, notes: Vec::new() });
     };
     let recipe = posterior.study().problem.recipe_name(problem);
-    let files = Chosen { plan, refined: None }.files(framework(name)?, problem, &recipe, steps);
+    let files = Chosen { plan, refined: None }.files(
+        framework(name)?,
+        problem,
+        &recipe,
+        FileOptions { steps, ..FileOptions::default() },
+    );
     let mut notes = files.notes;
     let value = match files.value {
         Ok(files) => Some(files),

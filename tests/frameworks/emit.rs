@@ -302,6 +302,56 @@ fn stages_that_were_chosen_are_written_where_a_framework_can_say_them() {
 }
 
 #[test]
+fn flags_are_those_of_the_release() {
+    let emitted = |more: &[&str]| {
+        let asked =
+            ["emit", "megatron", "deepseek-v3", "h800-2048", "--steps", "9", "--plan", "pp=16 ep=64 dispatcher=deepep"];
+        run(&[&asked, more].concat())
+    };
+    let newest = out(&emitted(&[]));
+    assert!(
+        newest.contains("--moe-flex-dispatcher-backend deepep") && newest.contains("Megatron core 0.16 and later"),
+        "{newest}"
+    );
+    let older = out(&emitted(&["--release", "core_v0.14.1"]));
+    assert!(older.contains("--moe-enable-deepep") && !older.contains("flex-dispatcher-backend"), "{older}");
+    assert!(older.contains("# release: Megatron-LM 0.14\n"), "{older}");
+    let refused = emitted(&["--release", "core_r0.12"]);
+    assert_eq!(refused.status.code(), Some(1), "{}", err(&refused));
+    assert!(err(&refused).contains("--pipeline-model-parallel-layout"), "{}", err(&refused));
+    assert!(err(&refused).contains("it is of Megatron core 0.13 and later, not of 0.12"), "{}", err(&refused));
+    let unknown = emitted(&["--release", "0.9"]);
+    assert!(
+        err(&unknown).contains("no release `0.9` of Megatron-LM is known\n\nhint: there are: 0.12, 0.13"),
+        "{}",
+        err(&unknown)
+    );
+    let other = run(&["emit", "deepspeed", "llama3-8b", "dgx-h100-8", "--plan", "zero=3", "--release", "0.1"]);
+    assert!(err(&other).contains("no release `0.1` of DeepSpeed is known"), "{}", err(&other));
+}
+
+/// A file that is in the way is named before the search, which prints its answer first.
+#[test]
+fn what_is_in_the_way_is_named_before_the_search() {
+    let folder = folder("in-the-way");
+    std::fs::create_dir_all(folder.join("plan-1")).unwrap();
+    let out_folder = folder.to_str().unwrap();
+    for (framework, script) in [("megatron", "megatron.sh"), ("megatron-bridge", "megatron_bridge.sh")] {
+        std::fs::write(folder.join(script), "mine").unwrap();
+        std::fs::write(folder.join("plan-1").join(script), "mine").unwrap();
+        for command in [
+            &["plan", "llama3-8b", "dgx-h100-8", "--emit", framework, "--out", out_folder][..],
+            &["emit", framework, "llama3-8b", "dgx-h100-8", "--top", "2", "--out", out_folder],
+        ] {
+            let refused = run(command);
+            assert_eq!((refused.status.code(), out(&refused)), (Some(2), String::new()), "{}", err(&refused));
+            assert!(err(&refused).contains(&format!("{script} already exists")), "{}", err(&refused));
+        }
+        assert_eq!(std::fs::read_to_string(folder.join(script)).unwrap(), "mine");
+    }
+}
+
+#[test]
 fn the_prediction_stands_with_its_interval() {
     let text = out(&small("tp=2"));
     let line = text.lines().skip_while(|line| !line.contains("predicted by meshwright")).take(3).collect::<String>();

@@ -101,6 +101,45 @@ fn stages_that_are_spelled_out_read_back() {
     splits_round_trip(&TORCHTITAN, &[spec("llama3-8b", "dgx-h100-64", "torchtitan-2024", 128, 8192)]);
 }
 
+/// Files for every release of Megatron core have its flags alone, or are refused with the flag that it lacks.
+#[test]
+fn files_for_a_release_have_its_flags() {
+    let specs = [
+        spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192),
+        spec("gpt-oss-120b", "dgx-h100-64", "nemo-25", 128, 4096),
+        spec("deepseek-v3", "h800-2048", "nemo-25", 15360, 4096),
+    ];
+    let (mut written, mut refused) = (0, 0);
+    for (index, spec) in specs.iter().enumerate() {
+        let problem = spec.problem();
+        let costs = Costs::new(&problem);
+        for (at, plan) in expressible(&MEGATRON, &problem, 700 + index as u64).iter().enumerate() {
+            let names = (MEGATRON.releases)();
+            let release = names[at % names.len()];
+            let evaluation = costs.evaluate(plan);
+            let request = Request { release: Some(release), ..Request::new(&costs, &evaluation) };
+            let files = match emit(&MEGATRON, &request) {
+                Ok(files) => files,
+                Err(refusal) => {
+                    let why = format!(", not of {release}");
+                    assert!(refusal.obstacles.iter().all(|obstacle| obstacle.why.ends_with(&why)), "{refusal}");
+                    refused += 1;
+                    continue;
+                }
+            };
+            let context = Context { release: Some(release), ..Context::alone(&files[0].name) };
+            let imported =
+                import::read(&files[0].text, import::kind_of(&files[0].name, &files[0].text).unwrap(), &context)
+                    .unwrap();
+            let wrong = imported.findings.iter().filter(|finding| matches!(finding.rule, "release" | "wrong-value"));
+            assert_eq!(wrong.count(), 0, "{release} {plan}: {:?}", imported.findings);
+            assert_eq!(imported.on(problem.cluster().gpus).to_string(), plan.to_string(), "{release}");
+            written += 1;
+        }
+    }
+    assert!(written >= 60 && refused >= 10, "{written} written, {refused} refused");
+}
+
 #[test]
 fn megatron_reads_back() {
     round_trip(

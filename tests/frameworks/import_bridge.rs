@@ -3,7 +3,7 @@
 use super::import_formats::{read, refused};
 use meshwright::frameworks;
 use meshwright::gpu::Format;
-use meshwright::import::{self, Context, FileKind, Imported, Severity};
+use meshwright::import::{self, Context, FileKind, Finding, Imported, Severity};
 use meshwright::model::Ffn;
 use meshwright::plan::{CpKind, ZeroStage};
 use meshwright::schedule::Schedule;
@@ -44,6 +44,30 @@ fn python_recipes_are_followed() {
     let broken = import::read("cfg = (1,\n", FileKind::Of(&frameworks::MEGATRON_BRIDGE), &Context::alone("recipe.py"))
         .unwrap_err();
     assert_eq!((broken.line, broken.why.as_str()), (1, "`(` is never closed"));
+}
+
+/// Megatron core asserts that a layout has as many chunks as the recipe says.
+#[test]
+fn chunks_beside_another_layout_are_an_error() {
+    let read = |layout: &str| {
+        let own = format!("_size = 5\n    cfg.model.pipeline_model_parallel_layout = '{layout}'\n");
+        let text = RECIPE.replace("_size = 5\n", &own);
+        let name = "llama3_70b_pretrain_64gpu_config".to_owned();
+        let context = Context { arguments: &[name], ..Context::alone("recipe.py") };
+        import::read(&text, FileKind::Of(&frameworks::MEGATRON_BRIDGE), &context).unwrap()
+    };
+    let errors = |imported: &Imported| {
+        let of_layout = |finding: &&Finding| finding.message.contains("beside a layout");
+        imported.findings.iter().filter(of_layout).map(|finding| finding.message.clone()).collect::<Vec<_>>()
+    };
+    let twenty = read("Etttt|(tttt|)*18ttttL");
+    assert_eq!((errors(&twenty), twenty.plan.schedule.virtual_stages()), (Vec::new(), 5));
+    let other = read("Ettttt|(ttttt|)*14tttttL");
+    assert_eq!(
+        errors(&other),
+        ["`model.virtual_pipeline_model_parallel_size: 5` beside a layout of 16 stages on pp=4, which has 4 a rank: \
+             Megatron core asserts that they agree"]
+    );
 }
 
 #[test]

@@ -136,10 +136,29 @@ fn what_a_fork_adds_is_a_warning() {
     ));
     let errors: Vec<_> = fork.findings.iter().filter(|finding| finding.level == Severity::Error).collect();
     assert!(errors.is_empty(), "{errors:?}");
-    assert_eq!((found(&fork, "unknown-value").len(), found(&fork, "deprecated").len()), (1, 1));
+    assert_eq!(found(&fork, "unknown-value").len(), 1);
     assert_eq!(found(&fork, "stray-word")[0].message, "`own folder` follow no flag that takes them");
     let plain = script(&format!("torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} --tokenizer-type MyTokenizer"));
     assert_eq!(found(&plain, "unknown-value")[0].level, Severity::Error);
+    let former = script(&format!(
+        "torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} --moe-token-dispatcher-type alltoall_seq"
+    ));
+    assert_eq!(found(&former, "release")[0].message, "its flags are those of Megatron core up to 0.12");
+}
+
+#[test]
+fn flags_are_held_to_a_release() {
+    let text =
+        format!("torchrun --nproc_per_node 8 pretrain_gpt.py {MODEL} --pipeline-model-parallel-layout 'Et*16|t*16L'");
+    let read = |release| {
+        let context = Context { release: Some(release), ..Context::alone("run.sh") };
+        import::read(&text, FileKind::Script, &context).unwrap()
+    };
+    let wrong = read("0.12");
+    let wrong = found(&wrong, "release");
+    assert_eq!((wrong.len(), wrong[0].level), (1, Severity::Error));
+    assert!(wrong[0].message.ends_with("is of Megatron core 0.13 and later, not of 0.12"), "{}", wrong[0].message);
+    assert!(found(&read("0.13"), "release").is_empty());
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn script(name: &str, more: &str) -> PathBuf {
                  --bf16 --sequence-parallel --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
                  --cross-entropy-loss-fusion --micro-batch-size 1 --seq-length 8192 --max-position-embeddings 8192";
     let text = format!(
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 --tokenizer-type NullTokenizer \\\n{flags} \\\n{more}\n"
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 --train-iters 100 --tokenizer-type NullTokenizer \\\n{flags} \\\n{more}\n"
     );
     file(name, &text)
 }
@@ -230,7 +230,7 @@ fn good_on_16_and_bad_on_128_is_not_the_clocks() {
                  --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --micro-batch-size 1 \
                  --global-batch-size 256 --seq-length 4096 --max-position-embeddings 4096 --tensor-model-parallel-size 2 --sequence-parallel";
     let text = format!(
-        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 --tokenizer-type NullTokenizer {flags}\n"
+        "export CUDA_DEVICE_MAX_CONNECTIONS=1\ntorchrun --nnodes 16 --nproc_per_node 8 pretrain_gpt.py --lr 3e-4 --train-iters 100 --tokenizer-type NullTokenizer {flags}\n"
     );
     let path = file("scaling.sh", &text);
     let (answer, _) = json(&path, &["--quick", "--measured", "85%,gpus=16", "--measured", "40%"]);

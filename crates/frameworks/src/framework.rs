@@ -20,8 +20,22 @@ pub struct Framework {
     pub emit: fn(&Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>>,
     /// The obstacle of the optimizer recipe that a request names.
     pub recipe_obstacle: fn(&Request) -> Option<Obstacle>,
+    /// Releases that its files can be written for, oldest first; where none is named, the last.
+    pub releases: fn() -> &'static [&'static str],
     /// Reader of its files.
     pub reader: SettingsReader,
+}
+
+/// Error of a release that is not known.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no release `{text}` of {framework} is known\n\nhint: there are: {}", known.join(", "))]
+pub struct UnknownRelease {
+    /// Name of the framework in prose.
+    pub framework: &'static str,
+    /// The release that was asked for.
+    pub text: String,
+    /// Releases that are known, oldest first.
+    pub known: &'static [&'static str],
 }
 
 /// SettingsReader of a framework's settings.
@@ -50,6 +64,25 @@ impl Framework {
     /// Name on the command line.
     pub const fn name(&self) -> &'static str {
         self.limits.name
+    }
+
+    /// The release that a text names: `0.13`, or as its branches and tags are called, `core_r0.13.0` and `v0.13.1`.
+    ///
+    /// # Errors
+    /// No release of that name is known.
+    pub fn release(&self, text: &str) -> Result<&'static str, UnknownRelease> {
+        let bare = text.trim_start_matches("core_").trim_start_matches(['r', 'v']);
+        let is = |name: &&&'static str| {
+            bare == **name || bare.strip_prefix(**name).is_some_and(|patch| patch.starts_with('.'))
+        };
+        let known = (self.releases)();
+        let unknown = || UnknownRelease { framework: self.limits.title, text: text.to_owned(), known };
+        known.iter().find(is).copied().ok_or_else(unknown)
+    }
+
+    /// Name of the script that launches its files, which every plan has.
+    pub fn script(&self) -> String {
+        format!("{}.sh", self.name().replace('-', "_"))
     }
 
     /// Family of software that the cost model prices it as.

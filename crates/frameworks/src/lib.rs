@@ -19,7 +19,7 @@ mod torchtitan;
 
 pub use accelerate::ACCELERATE;
 pub use deepspeed::DEEPSPEED;
-pub use framework::{Framework, SettingsReader};
+pub use framework::{Framework, SettingsReader, UnknownRelease};
 pub use megatron::MEGATRON;
 pub use megatron_bridge::MEGATRON_BRIDGE;
 pub use nanotron::NANOTRON;

@@ -13,5 +13,6 @@ pub static ACCELERATE: Framework = Framework {
     stack: "automodel-2025",
     emit: emit::files,
     recipe_obstacle: any_recipe,
+    releases: || &["1.15"],
     reader: SettingsReader { kind: import::KIND, read: import::read },
 };

@@ -13,5 +13,6 @@ pub static DEEPSPEED: Framework = Framework {
     stack: "deepspeed-2024",
     emit: emit::files,
     recipe_obstacle: any_recipe,
+    releases: || &["0.19"],
     reader: SettingsReader { kind: import::KIND, read: import::read },
 };

@@ -14,6 +14,7 @@ pub(crate) fn lines(framework: &Limits, request: &Request, notes: &[String]) -> 
     let (problem, evaluation) = (request.costs.problem, request.evaluation);
     let heading = request.pools.map_or_else(|| problem.heading(), |(heading, _)| heading.to_owned());
     let mut lines = vec![format!("{framework}: {heading}"), format!("plan: {}", evaluation.plan)];
+    lines.extend(request.release.map(|release| format!("release: {framework} {release}")));
     if let Some(staged) = request.staged {
         let recomputed = staged.recomputation(problem.model().kinds.len()).replace('\n', " ");
         lines.push(format!("stages: {}, recomputing {recomputed}", staged.megatron_layout()));

@@ -52,7 +52,8 @@ impl fmt::Display for EmitRefusal {
 /// Every obstacle of the plan, each with its reason, and the nearest plan without any. Nothing is approximated.
 pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<EmittedFile>, EmitRefusal> {
     let evaluation = request.spelled_out();
-    let request = &Request { evaluation: &evaluation, ..*request };
+    let release = request.release.or_else(|| (framework.releases)().last().copied());
+    let request = &Request { evaluation: &evaluation, release, ..*request };
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let limits = framework.limits;
     let of_problem = limits.problem_obstacles(problem);

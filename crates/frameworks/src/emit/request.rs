@@ -15,6 +15,8 @@ pub struct Request<'a> {
     pub recipe: Option<&'a str>,
     /// Steps of a timing run on made-up data, which saves nothing; none for training, with variables that the user sets.
     pub steps: Option<u32>,
+    /// Release of the framework that the files are for; none for the newest that is known.
+    pub release: Option<&'static str>,
     /// The stages of the plan where they were chosen one by one, as `evaluation` was priced with them; by the plan's split and
     /// recomputation otherwise.
     pub staged: Option<&'a StagedPlan>,
@@ -25,7 +27,7 @@ pub struct Request<'a> {
 impl<'a> Request<'a> {
     /// A priced plan as it is.
     pub const fn new(costs: &'a Costs<'a>, evaluation: &'a Evaluation) -> Self {
-        Self { costs, evaluation, recipe: None, steps: None, staged: None, pools: None }
+        Self { costs, evaluation, recipe: None, steps: None, release: None, staged: None, pools: None }
     }
 
     /// The plan with what its stages share of recomputation, so that flags can say it.

@@ -9,7 +9,7 @@ use super::text::Lines;
 pub const JOB: &str = "launch.sbatch";
 
 /// Name of the array of several plans.
-const ARRAY: &str = "array.sbatch";
+pub const ARRAY: &str = "array.sbatch";
 
 /// A launch script and the nodes that it runs on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,12 +12,14 @@ pub struct Context<'a> {
     pub arguments: &'a [String],
     /// Text of another file that it names, where there is one.
     pub files: &'a dyn Fn(&str) -> Option<String>,
+    /// Release of Megatron core that its flags are held to; none for any one release.
+    pub release: Option<&'static str>,
 }
 
 impl<'a> Context<'a> {
     /// A file alone.
     pub const fn alone(file: &'a str) -> Self {
-        Self { file, variables: &[], arguments: &[], files: &|_| None }
+        Self { file, variables: &[], arguments: &[], files: &|_| None, release: None }
     }
 
     /// Whether the file is Python, by its name.
@@ -44,6 +46,8 @@ pub(crate) struct Launched {
     pub in_script: bool,
     /// The model, where a recipe's name says it.
     pub model: Option<Model>,
+    /// Release of Megatron core that the flags are held to.
+    pub release: Option<&'static str>,
     /// Whether more is set elsewhere: in a file that this one builds on, or by the program.
     pub open: bool,
 }

@@ -11,6 +11,7 @@ use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recomput
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::{Dispatcher, Family};
+use meshwright_engine::suggest::is_slip;
 use meshwright_engine::workload::{Half, Optimizer, Recipe};
 use meshwright_planner::catalog::{self, Overrides};
 
@@ -26,6 +27,13 @@ pub struct Unknown {
     pub place: Place,
     /// The nearest name that a release has.
     pub nearest: Option<String>,
+}
+
+impl Unknown {
+    /// Whether it is nearly a flag that a release has.
+    pub fn is_slip(&self) -> bool {
+        self.nearest.as_ref().is_some_and(|near| is_slip(&self.name, near))
+    }
 }
 
 /// Workload of one step, as far as a file sets it.

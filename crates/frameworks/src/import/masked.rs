@@ -2,14 +2,14 @@
 
 use super::context::ImportError;
 use super::imported::Imported;
-use crate::megatron::import::arguments::options;
+use crate::megatron::flags::flags;
 use crate::readers::shell::Hidden;
 
 /// Whether a word is one that flags take, or `true` and the like.
 fn is_setting(word: &str) -> bool {
     let known = ["true", "false", "none", "null"];
     known.iter().any(|known| known.eq_ignore_ascii_case(word))
-        || options().values().any(|option| option.choices.iter().any(|choice| choice.eq_ignore_ascii_case(word)))
+        || flags().values().any(|flag| flag.choices.iter().any(|choice| choice.eq_ignore_ascii_case(word)))
 }
 
 /// A script that was read, or why it was not, with every hidden value masked; numbers, and words that settings take, stay.

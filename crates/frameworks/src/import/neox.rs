@@ -68,7 +68,7 @@ fn other(name: &str, context: &Context) -> Result<Document, ImportError> {
         why: format!("`{name}` was not found"),
         expected: "the file beside this one".into(),
     })?;
-    document::parse(&text, Form::Yaml, &Context { file: name, variables: &[], arguments: &[], files: context.files })
+    document::parse(&text, Form::Yaml, &Context { files: context.files, ..Context::alone(name) })
 }
 
 /// Keys whose value is one word of a flag.

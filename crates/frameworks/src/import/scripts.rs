@@ -72,7 +72,14 @@ fn of_run(ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
         _ => launch.world(context.file, &mut findings),
     };
     let connections = ran.variables.get("CUDA_DEVICE_MAX_CONNECTIONS").map(Text::plain);
-    let launched = Launched { world, gpus_per_node, connections, in_script: true, model: None, open: false };
+    let launched = Launched {
+        world,
+        gpus_per_node,
+        connections,
+        in_script: true,
+        release: context.release,
+        ..Launched::default()
+    };
     let mut imported = settle(launch, &launched, ran, context)?;
     findings.append(&mut imported.findings);
     imported.findings = findings;
@@ -84,7 +91,7 @@ fn of_arrays(ran: &Ran, context: &Context) -> Option<Imported> {
     const FEWEST: usize = 3;
     let flags = |words: &[Text]| {
         let known =
-            words.iter().map(Text::plain).filter(|word| megatron::arguments::options().contains_key(word.as_str()));
+            words.iter().map(Text::plain).filter(|word| crate::megatron::flags::flags().contains_key(word.as_str()));
         known.collect::<std::collections::BTreeSet<String>>()
     };
     let texts = ran.variables.iter().map(|(name, text)| (name, text.clone().quoted(false).words()));
@@ -100,7 +107,8 @@ fn of_arrays(ran: &Ran, context: &Context) -> Option<Imported> {
     }
     let line = all.first().and_then(Text::line)?.max(1);
     let list = megatron::Arguments::read(&all, context.file);
-    let mut imported = megatron::settle(list, &Launched::default());
+    let launched = Launched { release: context.release, ..Launched::default() };
+    let mut imported = megatron::settle(list, &launched);
     let message = format!("nothing is launched by this script; what `{}` hold is read", names.join("`, `"));
     let place = Place { file: context.file.to_owned(), line };
     imported.findings.insert(0, Finding::note("assumed", message).at(&place).expected("lint the script that launches"));
@@ -199,7 +207,7 @@ fn configuration(file: &Text, form: Form, ran: &Ran, context: &Context) -> Resul
         let expected = format!("give --var {}=VALUE", missing.trim_start_matches('$'));
         return Err(ImportError { file: context.file.into(), line, why, expected });
     }
-    let inner = Context { file: &shown, variables: &[], arguments: &[], files: context.files };
+    let inner = Context { files: context.files, ..Context::alone(&shown) };
     let document = document::parse(&text, form, &inner)?;
     if form == Form::Yaml {
         refuse_foreign(&document, &shown)?;
@@ -327,7 +335,7 @@ fn registered(module: &str, config: &str, launch: &Launch, context: &Context) ->
         format!("torchtitan/models/{path}/config_registry.py"),
     ];
     if let Some((name, text)) = beside.into_iter().find_map(|name| (context.files)(&name).map(|text| (name, text))) {
-        let inner = Context { file: &name, variables: &[], arguments: &[], files: context.files };
+        let inner = Context { files: context.files, ..Context::alone(&name) };
         return torchtitan::of_python(&text, Some(config), &inner);
     }
     let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line };

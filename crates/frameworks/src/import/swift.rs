@@ -7,8 +7,9 @@ use super::finding::{Finding, Place};
 use super::imported::Imported;
 use super::known;
 use super::launch::Launch;
+use crate::megatron::flags::{Arity, flags};
 use crate::megatron::import as megatron;
-use crate::megatron::import::arguments::{Arguments, Arity, options};
+use crate::megatron::import::arguments::Arguments;
 use crate::readers::shell::Ran;
 use crate::readers::shell::text::{Text, readable};
 
@@ -48,7 +49,7 @@ pub(crate) fn settle(launch: &Launch, launched: &Launched, context: &Context) ->
         words = rest;
         let flag = format!("--{}", name.replace('_', "-"));
         let value = values.first().map(Text::plain).unwrap_or_default();
-        match (name, options().get(flag.as_str()).map(|flag| flag.arity)) {
+        match (name, flags().get(flag.as_str()).map(|flag| flag.arity)) {
             ("max_length", _) => list.add("--seq-length", values.to_vec(), place(word)),
             ("model", _) => launched.model = model(&value, &place(word), &mut list),
             ("train_type" | "tuner_type", _) if value != "full" => {
@@ -57,7 +58,7 @@ pub(crate) fn settle(launch: &Launch, launched: &Launched, context: &Context) ->
             (_, Some(Arity::Switch | Arity::Exactly(0))) => match value.as_str() {
                 "false" | "False" => {
                     let off = format!("--no-{}", &flag[2..]);
-                    if options().get(flag.as_str()).map(|flag| flag.arity) == Some(Arity::Switch) {
+                    if flags().get(flag.as_str()).map(|flag| flag.arity) == Some(Arity::Switch) {
                         list.add(&off, Vec::new(), place(word));
                     }
                     list.deny(&flag);

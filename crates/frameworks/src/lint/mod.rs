@@ -13,7 +13,6 @@ use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Family;
-use meshwright_engine::suggest::is_slip;
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::space::{self, Rejection};
 
@@ -51,8 +50,7 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     let costs = Costs::new(problem);
     let mut findings = imported.findings.clone();
     // A fork has flags that look like none of Megatron's; where every unknown one is nearly a known one, they are slips.
-    let slip = |unknown: &Unknown| unknown.nearest.as_ref().is_some_and(|near| is_slip(&unknown.name, near));
-    let slips = imported.unknown.iter().all(slip);
+    let slips = imported.unknown.iter().all(Unknown::is_slip);
     findings.extend(
         imported
             .unknown

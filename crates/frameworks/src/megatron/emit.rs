@@ -4,7 +4,9 @@
 
 mod model;
 mod plan;
+mod release;
 
+use super::flags::names;
 use super::hybrid::{Hybrid, is_hybrid};
 use super::limits::LIMITS;
 use crate::emit::flags::{FlagGroup, FlagSetting, FlagValue};
@@ -76,14 +78,17 @@ const RUN: [&str; 10] = [
     "--eval-iters 0",
 ];
 
+/// The one release with patterns of layers whose program for hybrids has its former name. Source: [megatron-lm], its root folder.
+const LAST_OF_MAMBA: &str = "0.17";
+
 /// The launch script of a plan that Megatron-LM can express.
 pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
     let model = request.costs.problem.model();
     if is_hybrid(model) {
         let hybrid = Hybrid::of(model)?;
-        return Ok(vec![script(request, &hybrid.sizes, Some(&hybrid))]);
+        return script(request, &hybrid.sizes, Some(&hybrid)).map(|script| vec![script]);
     }
-    Ok(vec![script(request, &Sizes::of(model)?, None)])
+    script(request, &Sizes::of(model)?, None).map(|script| vec![script])
 }
 
 /// The obstacle of an optimizer that a request names: offloading needs the precision-aware optimizer, which is Adam.
@@ -98,8 +103,12 @@ pub(crate) fn recipe_obstacle(request: &Request) -> Option<Obstacle> {
     })
 }
 
-fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> EmittedFile {
-    let arguments = ArgumentGroups::new(request, sizes, hybrid);
+fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> Result<EmittedFile, Vec<Obstacle>> {
+    let mut arguments = ArgumentGroups::new(request, sizes, hybrid);
+    let release = request.release.or_else(|| names().last().copied()).unwrap_or_default();
+    let groups = arguments.groups.iter_mut().map(|(_, _, group)| group);
+    let releases = release::adapt(groups, release, &mut arguments.notes)?;
+    arguments.notes.push(format!("every flag is one of Megatron core {releases}; --release writes those of another"));
     let plan = &request.evaluation.plan;
     let (nodes, per_node) = nodes_of(request);
     let mut text = Lines::<Shell>::new();
@@ -132,7 +141,11 @@ fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> EmittedF
     text.array("RUN_ARGS", run.into_iter().chain(RUN.map(Snippet::fixed)));
     arrays.push("RUN_ARGS");
     let items = |name: &&'static str| snippet!("\"${{}[@]}\"", Snippet::fixed(name));
-    let program = if hybrid.is_some() { "pretrain_hybrid.py" } else { "pretrain_gpt.py" };
+    let program = match hybrid {
+        None => "pretrain_gpt.py",
+        Some(_) if release == LAST_OF_MAMBA => "pretrain_mamba.py",
+        Some(_) => "pretrain_hybrid.py",
+    };
     let arguments = Snippet::joined(arrays[1..].iter().map(items), " \\\n    ");
     text.line(snippet!(
         "\ntorchrun {} \"$MEGATRON_LM\"/{} \\\n    {} \"$@\"",
@@ -140,7 +153,7 @@ fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> EmittedF
         Snippet::fixed(program),
         arguments
     ));
-    text.into_file("megatron.sh")
+    Ok(text.into_file("megatron.sh"))
 }
 
 /// Comment on the order of ranks.
@@ -153,6 +166,16 @@ pub(crate) const fn rank_order(order: RankOrder) -> &'static str {
             "Rank order tp-cp-ep-pp-dp: neighbouring ranks share tensors, replicas lie farthest apart."
         }
     }
+}
+
+/// A flag as it is typed, for messages.
+fn written_text(setting: &FlagSetting) -> String {
+    let words = match &setting.value {
+        FlagValue::On => Vec::new(),
+        FlagValue::Word(word) => vec![word.as_str()],
+        FlagValue::Words(words) => words.iter().map(String::as_str).collect(),
+    };
+    [&[setting.flag][..], &words].concat().join(" ").replacen("", "--", 1)
 }
 
 /// A flag as it is typed.

@@ -3,7 +3,7 @@
 pub mod arguments;
 mod hybrid;
 mod model;
-mod options;
+mod parser;
 mod plan;
 mod rules;
 mod split;
@@ -13,7 +13,7 @@ pub use plan::BF16_SHARDS;
 
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Severity};
-use crate::import::imported::{Imported, divides};
+use crate::import::imported::{Imported, Unknown, divides};
 use crate::readers::shell;
 use meshwright_engine::stack::Family;
 use meshwright_planner::catalog::{self, Overrides};
@@ -55,7 +55,8 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
     if words.is_empty() {
         return Err(bad(1, "no argument in it"));
     }
-    Ok(settle(Arguments::read(&words, context.file), &Launched::default()))
+    let launched = Launched { release: context.release, ..Launched::default() };
+    Ok(settle(Arguments::read(&words, context.file), &launched))
 }
 
 /// Settles an argument list into model, workload and plan.
@@ -97,7 +98,11 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
         });
         missing.for_each(|finding| finding.level = Severity::Warning);
     }
-    let own = !deepspeed && !launched.open && launched.in_script && list.unknown.is_empty();
+    let plain = !deepspeed && !launched.open && list.by_parser && list.unknown.iter().all(Unknown::is_slip);
+    if plain {
+        parser::judge(&mut list, launched.release);
+    }
+    let own = plain && launched.in_script && list.unknown.is_empty();
     if own && list.findings.iter().all(|finding| finding.rule != "unresolved-variable") {
         rules::needed(&mut list);
     }

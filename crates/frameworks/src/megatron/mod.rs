@@ -1,6 +1,7 @@
 //! Megatron-LM: one shell script with every argument of `pretrain_gpt.py`.
 
 pub(crate) mod emit;
+pub mod flags;
 pub mod hybrid;
 pub(crate) mod import;
 pub(crate) mod limits;
@@ -14,5 +15,6 @@ pub static MEGATRON: Framework = Framework {
     stack: "nemo-25",
     emit: emit::files,
     recipe_obstacle: emit::recipe_obstacle,
+    releases: flags::names,
     reader: SettingsReader { kind: import::KIND, read: import::read },
 };

@@ -3,13 +3,15 @@
 //! Source: [megatron-bridge] `training/config.py`, `training/mixed_precision.py`, release 0.6.2; NeMo 1's
 //! `megatron_gpt_config.yaml`; [megatron-lm] `tests/functional_tests`, whose recipes hold `MODEL_ARGS`.
 
+use super::layout::other_chunks;
 use super::primus;
 use super::values::{JOINED, OrPlace, text_of};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::Finding;
 use crate::import::imported::Imported;
 use crate::import::known;
-use crate::megatron::import::arguments::{Arguments, Arity, options};
+use crate::megatron::flags::{Arity, flags};
+use crate::megatron::import::arguments::Arguments;
 use crate::megatron::import::settle as settle_arguments;
 use crate::readers::document::{self, CALLED, Document, Form};
 use crate::readers::python;
@@ -154,6 +156,7 @@ pub(crate) fn settle(document: &Document, launched: &mut Launched) -> Imported {
     let mut imported = settle_arguments(list, launched);
     imported.kind = KIND;
     imported.without_effect.extend(effect);
+    imported.findings.extend(other_chunks(document, &sections(document), &imported));
     imported
 }
 
@@ -266,7 +269,7 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
         ("num_query_groups", _) if !list.says("--group-query-attention", "") && !beside("group_query_attention") => {
             list.add("--group-query-attention", Vec::new(), place.clone());
         }
-        // The layout has as many stages.
+        // The layout says it, and is compared with it (`other_chunks`).
         ("virtual_pipeline_model_parallel_size", _) if beside("pipeline_model_parallel_layout") => return,
         // Bridge turns it off there, with a message ([megatron-bridge] `training/comm_overlap.py`).
         ("tp_comm_overlap", "true")
@@ -315,7 +318,7 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
         // one setting in two sections: `ddp` and `optimizer`, `model` and `dataset`
     } else if joined {
         list.add(&flag, vec![Text::on(&word, place.line)], place);
-    } else if options().contains_key(flag.as_str()) {
+    } else if flags().contains_key(flag.as_str()) {
         given(list, document, path, &flag, &word);
     } else {
         list.without_effect.push(path.to_owned());
@@ -325,7 +328,7 @@ fn setting(list: &mut Arguments, document: &Document, path: &str, key: &str) {
 /// Adds `flag` with the words of its value: `true` is the flag alone, `false` none.
 fn given(list: &mut Arguments, document: &Document, path: &str, flag: &str, words: &str) {
     let place = document.place(path).unwrap_or_default_place();
-    let arity = options().get(flag).map(|flag| flag.arity);
+    let arity = flags().get(flag).map(|flag| flag.arity);
     let inner = words.strip_prefix('[').and_then(|words| words.strip_suffix(']'));
     let words = inner.filter(|inner| !inner.contains(['[', ']'])).unwrap_or(words);
     match (arity, words.to_ascii_lowercase().as_str()) {

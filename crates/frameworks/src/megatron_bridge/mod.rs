@@ -2,6 +2,7 @@
 
 pub(crate) mod emit;
 pub(crate) mod import;
+mod layout;
 pub(crate) mod limits;
 mod primus;
 mod values;
@@ -15,5 +16,6 @@ pub static MEGATRON_BRIDGE: Framework = Framework {
     stack: "nemo-25",
     emit: emit::files,
     recipe_obstacle: crate::megatron::emit::recipe_obstacle,
+    releases: || &["0.6"],
     reader: SettingsReader { kind: import::KIND, read: import::read },
 };

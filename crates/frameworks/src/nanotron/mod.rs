@@ -13,5 +13,6 @@ pub static NANOTRON: Framework = Framework {
     stack: "nanotron-2025",
     emit: emit::files,
     recipe_obstacle: any_recipe,
+    releases: || &["2411b022"],
     reader: SettingsReader { kind: import::KIND, read: import::read },
 };

@@ -13,5 +13,6 @@ pub static TORCHTITAN: Framework = Framework {
     stack: "torchtitan-2025",
     emit: emit::files,
     recipe_obstacle: any_recipe,
+    releases: || &["0.3"],
     reader: SettingsReader { kind: import::KIND, read: import::read },
 };

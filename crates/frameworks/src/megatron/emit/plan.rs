@@ -140,7 +140,6 @@ pub(super) fn precision(request: &Request, notes: &mut Vec<String>) -> FlagGroup
     if plan.zero >= ZeroStage::Two && fp32_gradients {
         // Megatron FSDP does not read the flag above ([megatron-lm] `distributed_data_parallel_config.py`).
         group.set("megatron-fsdp-main-grads-dtype", "fp32");
-        notes.push("--megatron-fsdp-main-grads-dtype is of Megatron core 0.17.1 and later; leave it out before".into());
     }
     // Gradients of float16 are float16 where nothing is said.
     group.on_if(!fp32_gradients && half == Half::Bf16, "grad-reduce-in-bf16");

@@ -1,13 +1,11 @@
 //! Megatron's argument list, read as its parser reads it: exact or abbreviated flags, the last of two, values by arity.
 //!
-//! Source: [megatron-lm] `megatron/training/arguments.py`; the options of releases 0.12.1 to 0.20.0 (main of 2026-08-22).
+//! Source: [megatron-lm] `megatron/training/arguments.py`.
 
-use super::options::OPTIONS;
 use crate::import::finding::{Finding, Place};
 use crate::import::imported::Unknown;
+use crate::megatron::flags::{Arity, flags};
 use crate::readers::shell::text::{Text, readable};
-
-pub use super::options::{Arity, options};
 
 /// One flag that was given.
 #[derive(Clone, Debug)]
@@ -17,9 +15,6 @@ struct Given {
     place: Place,
     used: bool,
 }
-
-/// Choices that releases before 0.12 took, read as what stands nearest.
-const FORMER: &[(&str, &str)] = &[("--moe-token-dispatcher-type", "alltoall_seq")];
 
 /// An argument list.
 #[derive(Clone, Debug, Default)]
@@ -71,7 +66,7 @@ impl Arguments {
                 list.remember_unknown(name, &values, place);
                 continue;
             };
-            let wanted = match OPTIONS.get(flag.as_str()).map(|flag| flag.arity) {
+            let wanted = match flags().get(flag.as_str()).map(|flag| flag.arity) {
                 Some(Arity::Exactly(n)) => n.saturating_sub(values.len()),
                 Some(Arity::Rest) => follow,
                 Some(Arity::Switch) | None => 0,
@@ -94,12 +89,9 @@ impl Arguments {
     /// Adds a flag of a file that is no argument list.
     pub fn add(&mut self, flag: &str, values: Vec<Text>, place: Place) {
         let text = |values: &[Text]| readable(&values.iter().map(Text::plain).collect::<Vec<_>>().join(" "));
-        if let Some(choices) = OPTIONS.get(flag).map(|flag| &flag.choices).filter(|choices| !choices.is_empty()) {
-            let former = |word: &Text| FORMER.contains(&(flag, word.plain().as_str()));
+        if let Some(choices) = flags().get(flag).map(|flag| &flag.choices).filter(|choices| !choices.is_empty()) {
             let known = |word: &Text| {
-                former(word)
-                    || choices.iter().any(|choice| choice.eq_ignore_ascii_case(&word.plain()))
-                    || !word.missing().is_empty()
+                choices.iter().any(|choice| choice.eq_ignore_ascii_case(&word.plain())) || !word.missing().is_empty()
             };
             if let Some(wrong) = values.iter().find(|word| !known(word) && !word.plain().is_empty()) {
                 let message = format!("`{flag} {}` is none that any release takes", readable(&wrong.plain()));
@@ -109,10 +101,6 @@ impl Arguments {
                     Finding::warning("unknown-value", message)
                 };
                 let finding = finding.at(&place);
-                self.findings.push(finding.expected(format!("one of: {}", choices.join(", "))));
-            }
-            if let Some(word) = values.iter().find(|word| former(word)) {
-                let finding = Finding::warning("deprecated", format!("`{flag} {}` is gone", word.plain())).at(&place);
                 self.findings.push(finding.expected(format!("one of: {}", choices.join(", "))));
             }
         }
@@ -178,17 +166,17 @@ impl Arguments {
     /// The option that a written name means: itself, the one that it abbreviates, or a switch's opposite.
     fn resolve(&mut self, name: &str, place: &Place) -> Option<String> {
         let opposite = name.strip_prefix("--no-").map(|rest| format!("--{rest}"));
-        let is_switch = |name: &str| OPTIONS.get(name).is_some_and(|flag| flag.arity == Arity::Switch);
-        if OPTIONS.contains_key(name) || opposite.as_deref().is_some_and(is_switch) {
+        let is_switch = |name: &str| flags().get(name).is_some_and(|flag| flag.arity == Arity::Switch);
+        if flags().contains_key(name) || opposite.as_deref().is_some_and(is_switch) {
             return Some(name.to_owned());
         }
         let dashed = format!("--{}", name[2..].replace('_', "-"));
-        if name.contains('_') && (OPTIONS.contains_key(dashed.as_str())) {
+        if name.contains('_') && (flags().contains_key(dashed.as_str())) {
             let finding = Finding::note("abbreviation", format!("`{name}` is read as `{dashed}`")).at(place);
             self.findings.push(finding.expected("Megatron-LM has dashes; a fork has underscores"));
             return Some(dashed);
         }
-        let mut longer = OPTIONS.keys().filter(|option| option.starts_with(name));
+        let mut longer = flags().keys().filter(|option| option.starts_with(name));
         let (first, second) = (longer.next(), longer.next());
         let whole = first.filter(|_| second.is_none())?;
         let finding = Finding::note("abbreviation", format!("`{name}` is read as `{whole}`")).at(place);
@@ -198,7 +186,7 @@ impl Arguments {
 
     /// Keeps a flag that no release has.
     pub(crate) fn remember_unknown(&mut self, name: String, values: &[Text], place: Place) {
-        let nearest = meshwright_engine::suggest::nearest(&name, OPTIONS.keys().copied());
+        let nearest = meshwright_engine::suggest::nearest(&name, flags().keys().copied());
         let values = values.iter().map(|value| readable(&value.plain())).collect();
         self.unknown.push(Unknown { name, values, place, nearest });
     }
@@ -208,6 +196,13 @@ impl Arguments {
             given.used = true;
         }
         self.given.iter().rfind(|given| given.flag == flag).cloned()
+    }
+
+    /// All flags whose words are resolved, with those words.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&str, Vec<String>, &Place)> {
+        let resolved = |given: &&Given| given.values.iter().all(|value| value.missing().is_empty());
+        let words = |given: &Given| given.values.iter().map(|value| readable(&value.plain())).collect();
+        self.given.iter().filter(resolved).map(move |given| (given.flag.as_str(), words(given), &given.place))
     }
 
     /// File and line of a flag.
@@ -249,6 +244,11 @@ impl Arguments {
     /// The word of a flag, which stays unused.
     pub fn peek(&self, flag: &str) -> Option<String> {
         self.given.iter().rfind(|given| given.flag == flag)?.values.first().map(Text::plain)
+    }
+
+    /// The number of a flag, which stays unused; none where its word is no number.
+    pub fn peek_number(&self, flag: &str) -> Option<f64> {
+        self.peek(flag)?.trim().parse().ok()
     }
 
     /// The words of a flag.
@@ -352,13 +352,5 @@ mod tests {
         assert_eq!((list.number("--num-layers"), list.size("--hidden-size")), (None, None));
         let rules: Vec<&str> = list.findings.iter().map(|f| f.rule).collect();
         assert_eq!(rules, ["unknown-value", "wrong-value", "wrong-value"]);
-    }
-
-    #[test]
-    fn every_option_has_its_arity() {
-        assert!(options().len() > 900);
-        assert_eq!(options()["--rampup-batch-size"].arity, Arity::Exactly(3));
-        assert_eq!(options()["--cp-comm-type"].arity, Arity::Rest);
-        assert_eq!(options()["--external-cuda-graph"].arity, Arity::Exactly(0));
     }
 }

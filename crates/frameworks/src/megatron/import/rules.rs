@@ -19,6 +19,10 @@ const WANTED_BY_PARSER: &[Wanted] = &[
         &["--use-distributed-optimizer", "--use-megatron-fsdp", "--use-torch-fsdp2"],
         "FP8 weights are gathered by a sharded optimizer",
     ),
+    ("--save", &["--save-interval"], "Megatron asserts both"),
+    ("--fp16-lm-cross-entropy", &["--fp16"], "Megatron asserts both"),
+    ("--fp32-residual-connection", &["--bf16", "--fp16"], "Megatron asserts one of them"),
+    ("--distribute-saved-activations", &["--recompute-method"], "Megatron asserts both"),
 ];
 
 /// Flags that want another flag.
@@ -49,6 +53,10 @@ const APART: &[(&str, &str, &str)] = &[
     ("--train-iters", "--train-samples", "training counts iterations or samples"),
     ("--lr-warmup-fraction", "--lr-warmup-iters", "one or the other"),
     ("--lr-warmup-fraction", "--lr-warmup-samples", "one or the other"),
+    ("--train-iters", "--lr-decay-samples", "training and its schedule count the same"),
+    ("--train-iters", "--lr-warmup-samples", "training and its schedule count the same"),
+    ("--train-samples", "--lr-decay-iters", "training and its schedule count the same"),
+    ("--train-samples", "--lr-warmup-iters", "training and its schedule count the same"),
 ];
 
 /// Flags that were taken away, and what stands in their place.
@@ -81,7 +89,10 @@ pub fn contradictions(list: &mut Arguments, plan: &Plan, deepspeed: bool) {
         }
     }
     for (one, other, why) in APART {
-        if let (Some(_), Some(place)) = (list.place(one), list.place(other)) {
+        // A warm-up of 0 is none.
+        if let (Some(_), Some(place), false) =
+            (list.place(one), list.place(other), [one, other].iter().any(|flag| list.says(flag, "0")))
+        {
             let finding = Finding::error("contradiction", format!("`{one}` and `{other}` stand together: {why}"));
             list.findings.push(finding.at(&place).expected("remove one"));
         }
@@ -154,14 +165,34 @@ fn layers_per_stage(list: &mut Arguments, plan: &Plan) {
 const NEEDED: &[(&[&str], &str)] = &[
     (&["--lr"], "the scheduler of the learning rate compares it with others"),
     (&["--tokenizer-type", "--vocab-file"], "the tokenizer is built before the model"),
+    (&["--max-position-embeddings"], "Megatron requires it, with rotary embedding too"),
+    (&["--train-iters", "--train-samples", "--skip-train"], "training has no length"),
+];
+
+/// Flags whose number must not be above that of another, and why.
+const NOT_ABOVE: &[(&str, &str, &str)] = &[
+    ("--min-lr", "--lr", "Megatron asserts it"),
+    ("--seq-length", "--max-position-embeddings", "Megatron asserts it"),
 ];
 
 /// Notes flags that training cannot start without; a script of Megatron-LM's own flags alone is judged.
 pub fn needed(list: &mut Arguments) {
+    if list.place("--use-checkpoint-args").is_some() || list.place("--yaml-cfg").is_some() {
+        return; // what is missing is in the checkpoint, or in the file
+    }
     for (flags, why) in NEEDED {
         if flags.iter().all(|flag| list.place(flag).is_none()) {
             let finding = Finding::error("missing-flag", format!("no {}: {why}", flags[0]));
             list.findings.push(finding.expected(format!("{} in the script", flags[0])));
+        }
+    }
+    for (flag, most, why) in NOT_ABOVE {
+        let (Some(number), Some(limit)) = (list.peek_number(flag), list.peek_number(most)) else { continue };
+        if number > limit {
+            let place = list.place(flag);
+            let finding =
+                Finding::error("contradiction", format!("`{flag} {number}` is above `{most} {limit}`: {why}"));
+            list.findings.push(finding.at_maybe(place.as_ref()).expected(format!("{limit} at most")));
         }
     }
 }
