@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use meshwright::catalog::files::MODELS;
 use meshwright::catalog::hf::{HfError, from_config};
-use meshwright::model::{Layer, Mixer, Model, ModelFile, Span};
+use meshwright::model::{Details, Layer, Mixer, Model, ModelFile, Span};
 use serde_json::{Value, json};
 
 fn folder() -> PathBuf {
@@ -138,6 +138,7 @@ fn built_in_models_are_their_hugging_face_twins_layer_by_layer() {
             name: String::new(),
             source: String::new(),
             seq_len: 0,
+            details: Details::default(),
             ..m.clone()
         };
         assert_eq!(rest(&a), rest(&b), "{ours}");

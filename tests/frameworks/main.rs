@@ -3,6 +3,7 @@
 #[path = "../random/mod.rs"]
 mod random;
 
+mod details;
 mod emit;
 mod emit_import;
 mod hostile;

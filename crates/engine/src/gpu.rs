@@ -161,6 +161,13 @@ impl Gpu {
         self.calibrated.get(&figure).copied().unwrap_or(self.basis)
     }
 
+    /// Whether its matrix units multiply bf16: NVIDIA's do from Ampere (2020) on; Volta and Turing have fp16 alone.
+    ///
+    /// Source: NVIDIA A100 Tensor Core GPU Architecture, 2020, table of data types by generation.
+    pub fn multiplies_bf16(&self) -> bool {
+        self.vendor != "NVIDIA" || self.year >= 2020
+    }
+
     /// Dense peak rate of a format.
     pub fn peak_of(&self, format: Format) -> Option<FlopsPerSec> {
         self.peak.get(&format.peak()).map(|peak| peak.value)

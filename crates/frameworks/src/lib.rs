@@ -4,6 +4,7 @@
 
 mod accelerate;
 mod deepspeed;
+mod details;
 pub mod emit;
 mod framework;
 pub mod import;

@@ -8,7 +8,7 @@ use meshwright_engine::stack::Dispatcher;
 use meshwright_engine::workload::{Half, Optimizer, Recipe};
 use meshwright_planner::limits::Obstacle;
 
-/// Whether two counts of bytes per parameter are equal: both are written numbers, not results.
+/// Whether two counts of bytes per parameter, or other numbers that were written and not computed, are equal.
 pub(crate) fn bytes_are(a: f64, b: f64) -> bool {
     (a - b).abs() < 1e-9
 }
@@ -56,6 +56,48 @@ pub(crate) fn no_expert_tensor(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         what: format!("etp={}", plan.layout.etp),
         why: "experts are whole on their rank".into(),
         instead: Some(Plan { layout: Layout { etp: 1, ..plan.layout }, ..plan.clone() }),
+    })
+}
+
+/// Backend of a fused exchange of tokens with experts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FusedExchange {
+    /// DeepEP: nodes of 8 GPUs, joined by InfiniBand or RoCE.
+    DeepEp,
+    /// HybridEP: scale-up domains of more than 8 GPUs, as those of GB200 NVL72 and GB300 NVL72.
+    HybridEp,
+}
+
+impl FusedExchange {
+    /// Backend of a cluster's GPUs; none before Ampere and from other vendors, whose GPUs its kernels do not run on.
+    ///
+    /// Source: [megatron-bridge] `training/flex_dispatcher_backend.py` (compute capability 8 and 9, B200 and B300 for DeepEP; GB200 and
+    /// GB300 with NVL72 for HybridEP); [torchtitan] `models/common/config_utils.py`, release 0.3.0.
+    pub fn of(problem: &Problem) -> Option<Self> {
+        let cluster = problem.cluster();
+        if !(cluster.gpu.vendor == "NVIDIA" && cluster.gpu.multiplies_bf16()) {
+            return None;
+        }
+        Some(if cluster.scale_up.gpus > 8 && cluster.gpu.year >= 2024 { Self::HybridEp } else { Self::DeepEp })
+    }
+
+    /// Name on the command line of Megatron and in torchtitan's configuration.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::DeepEp => "deepep",
+            Self::HybridEp => "hybridep",
+        }
+    }
+}
+
+/// A fused exchange where the GPUs have one.
+pub(crate) fn fused_exchange(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let wanted = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp;
+    (wanted && FusedExchange::of(problem).is_none()).then(|| Obstacle {
+        what: "dispatcher=deepep".into(),
+        why: format!("DeepEP and HybridEP run on NVIDIA's GPUs from Ampere on, not on {}", problem.cluster().gpu.name)
+            .into(),
+        instead: Some(Plan { dispatcher: Dispatcher::AllToAll, ..plan.clone() }),
     })
 }
 
@@ -167,6 +209,18 @@ pub(crate) fn no_float16(problem: &Problem) -> Option<Obstacle> {
         .then(|| Obstacle::of_model("--precision fp16", "it scales no loss: plan with --precision bf16"))
 }
 
+/// bf16 on devices that multiply it.
+pub(crate) fn bf16_units(problem: &Problem) -> Option<Obstacle> {
+    let (workload, gpu) = (problem.workload(), &problem.cluster().gpu);
+    let wanted = workload.format == Format::Bf16 && workload.half == Half::Bf16;
+    (wanted && !gpu.multiplies_bf16()).then(|| {
+        Obstacle::of_model(
+            format!("bf16 on {}", gpu.name),
+            "its tensor cores multiply fp16 alone, and bf16 falls to a fraction of the rate: --precision fp16",
+        )
+    })
+}
+
 /// bf16 GEMMs, bf16 weights, fp32 master weights and Adam's two moments in fp32.
 pub(crate) fn plain_mixed_precision(problem: &Problem, gradients: &[f64]) -> Vec<Obstacle> {
     let workload = problem.workload();
@@ -178,6 +232,7 @@ pub(crate) fn plain_mixed_precision(problem: &Problem, gradients: &[f64]) -> Vec
             "products below 16 bits are the model code's own",
         ));
     }
+    found.extend(bf16_units(problem));
     let known = gradients.iter().any(|bytes| bytes_are(gradient, *bytes));
     let adam = workload.optimizer == Optimizer::Elementwise && bytes_are(state, 8.0);
     if !bytes_are(weight, 2.0) || !bytes_are(master, 4.0) || !known || !adam {

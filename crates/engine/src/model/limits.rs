@@ -165,7 +165,7 @@ impl Model {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Attention, Mlp, Norm, QkNorm, Span};
+    use crate::model::{Attention, Details, Mlp, Norm, QkNorm, Span};
 
     #[test]
     fn the_bound_is_above_the_count_and_infinite_sizes_are_refused() {
@@ -199,6 +199,7 @@ mod tests {
             kinds: vec![layer],
             order: vec![0; 32],
             mtp_depth: 0,
+            details: Details::default(),
         };
         assert!(model.weight_bound() >= model.parameters().total as f64);
         assert!(model.check().is_ok());

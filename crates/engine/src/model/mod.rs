@@ -1,6 +1,7 @@
 //! Model architecture: an ordered list of layers between an embedding and a loss head.
 
 pub mod attention;
+pub mod details;
 pub mod ffn;
 pub mod flops;
 mod limits;
@@ -15,6 +16,7 @@ use crate::range::{LAYERS, OutOfRange, PARAMETERS};
 use crate::sources::own_source;
 
 pub use attention::{Attention, Mla, QkNorm, Span};
+pub use details::{Activation, Details, RopeScaling, RopeScalingKind, Router, RouterScore};
 pub use ffn::{Ffn, Mlp, Moe};
 pub use recurrent::{DeltaNet, Mamba};
 
@@ -117,6 +119,9 @@ pub struct Model {
     pub order: Vec<usize>,
     /// Multi-token-prediction depth: number of extra layers of the last kind, each with a head.
     pub mtp_depth: u32,
+    /// Settings that change neither parameters nor price.
+    #[serde(skip_serializing_if = "Details::is_unknown")]
+    pub details: Details,
 }
 
 impl Model {
@@ -244,6 +249,7 @@ impl ModelFile {
             kinds: self.layer.into_values().collect(),
             order,
             mtp_depth: self.mtp_depth,
+            details: Details::default(),
         };
         model.check()?;
         Ok(model)

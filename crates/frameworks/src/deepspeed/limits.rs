@@ -7,6 +7,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Family;
+use meshwright_engine::workload::Half;
 use meshwright_planner::limits::{Limits, Obstacle};
 
 /// Limits of DeepSpeed.
@@ -28,7 +29,14 @@ pub const LIMITS: Limits = Limits {
         rules::recompute_all_or_none,
     ],
     plan: &[schedule, split, offload],
-    sharding: &[one_model_axis, sharding, rules::no_shard_group, rules::pipeline_outermost, rules::reshard_only],
+    sharding: &[
+        one_model_axis,
+        sharding,
+        replicated_bf16,
+        rules::no_shard_group,
+        rules::pipeline_outermost,
+        rules::reshard_only,
+    ],
 };
 
 /// `sequence_parallel_size` is Ulysses.
@@ -97,6 +105,20 @@ fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
         format!("zero={}", u8::from(plan.zero)),
         why,
         Plan { zero: most, reshard_after_forward: true, ..plan.clone() },
+    )
+}
+
+/// With bf16 and no ZeRO, `engine.py` (`_do_optimizer_sanity_check`) wraps the optimizer in `BF16_Optimizer`, which shards its states over
+/// the replicas as ZeRO 1 does, or refuses gradients in bf16: copies of all states are no run that there is.
+fn replicated_bf16(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let bf16 = problem.workload().half == Half::Bf16;
+    if !bf16 || plan.zero != ZeroStage::Zero || plan.layout.dense_replicas() == 1 {
+        return None;
+    }
+    Obstacle::of_plan(
+        "zero=0",
+        "with bf16 its optimizer shards its states like ZeRO 1",
+        Plan { zero: ZeroStage::One, ..plan.clone() },
     )
 }
 

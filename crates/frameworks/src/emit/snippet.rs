@@ -85,6 +85,14 @@ macro_rules! numbers {
 
 numbers!(u8, u32, u64, usize);
 
+/// A decimal with a point and without an exponent, which all three languages read as a real number.
+impl<L: Language> From<f64> for Snippet<L> {
+    fn from(number: f64) -> Self {
+        let text = number.to_string();
+        Self::new(if text.contains('.') { text } else { format!("{text}.0") })
+    }
+}
+
 /// Code of a language from a literal template and values, which become literals of that language.
 macro_rules! snippet {
     ($template:literal $(, $value:expr)* $(,)?) => {

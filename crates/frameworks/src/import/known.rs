@@ -35,6 +35,7 @@ fn identical(a: &Model, b: &Model) -> bool {
         kinds,
         order,
         mtp_depth,
+        details: _,
     } = a;
     let kind = |kinds: &[Layer], at: usize| kinds.get(at).cloned().map(without_router_bias);
     let (mine, theirs): (Vec<_>, Vec<_>) = (

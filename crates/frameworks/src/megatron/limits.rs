@@ -2,7 +2,8 @@
 //! `megatron/core/transformer/transformer_config.py` (`__post_init__`), `megatron/core/parallel_state.py`, release 0.19.2.
 
 use super::hybrid::{self, Hybrid};
-use crate::rules::bytes_are;
+use crate::details::{self, unsayable};
+use crate::rules::{bf16_units, bytes_are, fused_exchange};
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::cost::context_inside;
 use meshwright_engine::gpu::Format;
@@ -24,7 +25,7 @@ pub const LIMITS: Limits = Limits {
     names_stages: true, // `--pipeline-model-parallel-layout`
     own_split: None,
     problem,
-    shape: &[context_kind, hierarchy, recompute, hybrid::groups, hybrid::recompute],
+    shape: &[context_kind, fused_exchange, hierarchy, recompute, hybrid::groups, hybrid::recompute],
     plan: &[schedule, prediction_stage, offload],
     sharding: &[sharding, shard_group, optimizer_state, expert_biases, rank_order],
 };
@@ -74,6 +75,8 @@ pub(crate) fn problem(problem: &Problem) -> Vec<Obstacle> {
         refuse(moe.dense_intermediate > 0, "a dense MLP beside the experts", "it has shared experts only");
         refuse(moe.bias && moe.shared_intermediate > 0, "biases beside shared experts", "its shared experts have none");
     }
+    found.extend(unsayable(model, &sizes, &details::MEGATRON));
+    found.extend(bf16_units(problem));
     found.extend(workload(problem));
     found.extend(hybrid::formats(problem));
     found

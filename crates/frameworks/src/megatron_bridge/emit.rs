@@ -50,6 +50,11 @@ fn attributes(setting: &FlagSetting) -> Vec<Snippet<Python>> {
         | "overlap-moe-expert-parallel-comm"
         | "delay-wgrad-compute" => Vec::new(),
         "swiglu" => fixed(&["model.gated_linear_unit = True", "model.activation_func = F.silu"]),
+        "quick-geglu" => fixed(&["model.gated_linear_unit = True", "model.activation_func = quick_gelu"]),
+        "squared-relu" => fixed(&["model.activation_func = squared_relu"]),
+        "norm-epsilon" => set(Snippet::fixed("model.layernorm_epsilon")),
+        "use-rope-scaling" => fixed(&["model.rope_scaling = True"]),
+        "rotary-seq-len-interpolation-factor" => set(Snippet::fixed("model.seq_len_interpolation_factor")),
         "disable-bias-linear" => fixed(&["model.add_bias_linear = False"]),
         "untie-embeddings-and-output-weights" => fixed(&["model.share_embeddings_and_output_weights = False"]),
         "num-experts" => set(Snippet::fixed("model.num_moe_experts")),
@@ -118,6 +123,12 @@ from megatron.bridge.training.config import ConfigContainer
 from megatron.bridge.training.mixed_precision import get_mixed_precision_config
 ";
 
+/// Imports of activations, by the flags that want them.
+const ACTIVATIONS: [(&str, &str); 2] = [
+    ("quick-geglu", "from megatron.core.fusions.fused_bias_geglu import quick_gelu"),
+    ("squared-relu", "from megatron.core.activations import squared_relu"),
+];
+
 /// The Python file.
 pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
     let sizes = &Sizes::of(request.costs.problem.model())?;
@@ -129,6 +140,11 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
     text.comments(lines(&LIMITS, request, &arguments.notes));
     text.comments([rank_order(plan.order), "megatron_bridge.sh runs it."]);
     text.line(snippet!("import os\n\n{}", Snippet::fixed(IMPORTS)));
+    for (flag, import) in ACTIVATIONS {
+        if has(flag) {
+            text.fixed(import);
+        }
+    }
     if let Some(connections) = connections(request) {
         let connections = connections.to_string();
         text.line(snippet!("os.environ.setdefault(\"CUDA_DEVICE_MAX_CONNECTIONS\", {})\n", connections.as_str()));

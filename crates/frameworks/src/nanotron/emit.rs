@@ -3,6 +3,7 @@
 //! Keys: [nanotron] `src/nanotron/config/`, commit 2411b022, which reads strictly.
 
 use super::limits::LIMITS;
+use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::{Shell, Yaml};
 use crate::emit::launcher::{distributed, environment, nodes_of, wanted};
@@ -75,8 +76,13 @@ data_stages:
 fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let (workload, Layout { tp, cp, pp, dp, .. }) = (problem.workload(), plan.layout);
-    let mut notes =
-        vec!["rotary base, epsilon and initialisation are nanotron's defaults: set what the model has".to_owned()];
+    let missing = unknown(problem.model());
+    let mut notes: Vec<String> = missing
+        .map(|missing| {
+            format!("the model's source does not say its {missing}: they are nanotron's defaults; set what it has")
+        })
+        .into_iter()
+        .collect();
     if pp > 1 {
         notes.push(
             "nanotron cuts stages by the cost of their blocks: the plan has the layers that it gives them".into(),
@@ -135,6 +141,12 @@ fn architecture(request: &Request, sizes: &Sizes, text: &mut Lines<Yaml>) {
     text.line(snippet!("    vocab_size: {}", model.vocab));
     text.line(snippet!("    tie_word_embeddings: {}", model.tied_embeddings));
     text.line(snippet!("    max_position_embeddings: {}", request.costs.problem.workload().seq_len));
+    if let Some(theta) = model.details.rope_theta {
+        text.line(snippet!("    rope_theta: {}", theta));
+    }
+    if let Some(epsilon) = model.details.norm_epsilon {
+        text.line(snippet!("    rms_norm_eps: {}", epsilon));
+    }
     text.fixed("    hidden_act: silu");
     if plan.layout.cp > 1 {
         text.fixed("    _attn_implementation: llama3_ring_attention\n    ring_attn_heads_k_stride: 1");

@@ -7,7 +7,7 @@ use crate::import::finding::Finding;
 use crate::import::imported::{Imported, Unknown};
 use crate::import::known;
 use crate::readers::document::{self, Document, Form};
-use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Moe, Norm, Span};
+use meshwright_engine::model::{Attention, Details, Ffn, Layer, Mixer, Mlp, Model, Moe, Norm, Span};
 use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};
 use meshwright_engine::range::LAYERS;
 use meshwright_engine::schedule::Schedule;
@@ -207,6 +207,7 @@ fn model(document: &Document) -> Option<Model> {
         kinds: vec![Layer { mixer: Mixer::Attention(attention), ffn, norms: 2, extra_parameters: 0 }],
         order: vec![0; layers as usize],
         mtp_depth: 0,
+        details: Details::default(),
     };
     if let Err(why) = model.check() {
         document.note(Finding::error("impossible-model", why.to_string()));

@@ -1,5 +1,6 @@
 //! Limits of nanotron. Source: [nanotron] `src/nanotron/config/`, commit 2411b022.
 
+use crate::details::{Sayable, unsayable};
 use crate::rules;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::model::{Norm, QkNorm, Span};
@@ -24,6 +25,18 @@ pub const LIMITS: Limits = Limits {
     shape: &[context_kind, rules::key_value_heads, rules::no_experts, rules::recompute_all_or_none],
     plan: &[schedule, split, rules::no_offload],
     sharding: &[sharding, rules::no_shard_group, rules::pipeline_outermost],
+};
+
+/// Its keys for settings of a model.
+///
+/// Source: [nanotron] `src/nanotron/config/models_config.py` (`Qwen2Config`): `rope_theta`, `rms_norm_eps`, `hidden_act`.
+const SAYABLE: Sayable = Sayable {
+    rotary_share: false,
+    scaling: |_, _| false,
+    clamped_quick_gelu: false,
+    plain: &[],
+    softmax_bias: false,
+    raw_sigmoid: false,
 };
 
 /// Its models are Llama and Qwen2.
@@ -69,6 +82,7 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
     let full = sizes.spans.iter().all(|span| *span == Span::Full);
     refuse(!full, "windows", "a window would be the same in every layer, and without context parallelism");
     refuse(problem.workload().adaptation == Adaptation::Lora, "LoRA", "it trains all weights");
+    found.extend(unsayable(model, &sizes, &SAYABLE));
     found.extend(rules::no_float16(problem));
     found.extend(rules::plain_mixed_precision(problem, &[4.0]));
     found

@@ -3,14 +3,16 @@
 //! Names: [torchtitan] `torchtitan/config/configs.py`, `models/common/config_utils.py`, release 0.3.0.
 
 use super::limits::LIMITS;
+use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::{Python, Shell};
 use crate::emit::launcher::{Wanted, distributed, environment, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
+use crate::rules::FusedExchange;
 use crate::sizes::{SharedMixer, Sizes};
-use meshwright_engine::model::QkNorm;
+use meshwright_engine::model::{Details, QkNorm, RopeScaling, RopeScalingKind, Router, RouterScore};
 use meshwright_engine::plan::{Layout, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::stack::Dispatcher;
@@ -64,7 +66,7 @@ EXPERTS = {name: INIT["weight"] for name in ("w1_EFD", "w2_EDF", "w3_EFD")}
 
 
 def norm(width):
-    return RMSNorm.Config(normalized_shape=width, param_init=ONES)
+    return RMSNorm.Config(normalized_shape=width, eps=EPSILON, param_init=ONES)
 
 
 def ffn(width):
@@ -115,8 +117,10 @@ def train() -> Trainer.Config:
 
 fn module(request: &Request, sizes: &Sizes) -> EmittedFile {
     let mut text = Lines::<Python>::new();
-    let notes =
-        ["rotary base, epsilon, initialisation and the router's score are to be set as the model has them".to_owned()];
+    let notes: Vec<String> = unknown(request.costs.problem.model())
+        .map(|missing| format!("the model's source does not say its {missing}: set what it has"))
+        .into_iter()
+        .collect();
     text.comments(lines(&LIMITS, request, &notes));
     text.fixed(IMPORTS);
     text.fixed(&if matches!(sizes.mixer, SharedMixer::Mla(_)) { MLA } else { GQA }[1..]);
@@ -151,6 +155,7 @@ fn constants(request: &Request, sizes: &Sizes, text: &mut Lines<Python>) {
         model.tied_embeddings
     ));
     text.line(snippet!("FFN = {}", sizes.dense.as_ref().map_or(0, |mlp| mlp.intermediate)));
+    text.line(snippet!("EPSILON = {}", model.details.norm_epsilon.unwrap_or(1e-5)));
     let dense = sizes.has_experts.iter().take_while(|has| !**has).count();
     if sizes.has_experts[dense..].iter().all(|has| *has) {
         text.line(snippet!("HAS_EXPERTS = [False] * {} + [True] * {}", dense, sizes.has_experts.len() - dense));
@@ -168,9 +173,8 @@ fn attention(sizes: &Sizes, request: &Request, text: &mut Lines<Python>) {
             let norm =
                 if a.qk_norm == QkNorm::PerHead { snippet!("norm({})", a.head_dim) } else { Snippet::fixed("None") };
             text.line(snippet!(
-                "    rope = CosSinRoPE.Config(dim={}, max_seq_len={}, theta=500000.0)",
-                a.head_dim,
-                seq_len
+                "    rope = {}",
+                rope(&request.costs.problem.model().details, a.head_dim, seq_len, 500_000.0)
             ));
             text.fixed("    return make_gqa_config(\n        dim=DIM,");
             text.line(snippet!("        n_heads={},\n        n_kv_heads={},", a.heads, a.kv_heads));
@@ -182,10 +186,12 @@ fn attention(sizes: &Sizes, request: &Request, text: &mut Lines<Python>) {
             text.line(snippet!("        qk_norm={},\n    )\n", norm));
         }
         SharedMixer::Mla(m) => {
+            let theta = request.costs.problem.model().details.rope_theta.unwrap_or(10_000.0);
             text.line(snippet!(
-                "    rope = ComplexRoPE.Config(dim={}, max_seq_len={}, theta=10000.0)",
+                "    rope = ComplexRoPE.Config(dim={}, max_seq_len={}, theta={})",
                 m.rope_dim,
-                seq_len
+                seq_len,
+                theta
             ));
             text.fixed("    return make_mla_attention_config(\n        layer_id=layer,\n        dim=DIM,");
             text.line(snippet!("        n_heads={},\n        q_lora_rank={},", m.heads, m.q_rank));
@@ -197,10 +203,40 @@ fn attention(sizes: &Sizes, request: &Request, text: &mut Lines<Python>) {
     }
 }
 
+/// Rotary embedding of heads of `dim`, with base `usual` where the model's source does not say: of complex numbers where Llama 3's
+/// change of frequencies is wanted, which the other kind has not.
+fn rope(details: &Details, dim: u32, seq_len: u32, usual: f64) -> Snippet<Python> {
+    let theta = details.rope_theta.unwrap_or(usual);
+    match &details.rope_scaling {
+        Some(RopeScaling { kind: RopeScalingKind::Llama3 { low, high }, factor, original_positions }) => snippet!(
+            "ComplexRoPE.Config(\n        dim={}, max_seq_len={}, theta={}, scaling=\"llama\", scaling_factor={},\n        \
+             low_freq_factor={}, high_freq_factor={}, original_max_position_embeddings={},\n    )",
+            dim,
+            seq_len,
+            theta,
+            *factor,
+            *low,
+            *high,
+            original_positions.unwrap_or(8192)
+        ),
+        Some(_) | None => snippet!("CosSinRoPE.Config(dim={}, max_seq_len={}, theta={})", dim, seq_len, theta),
+    }
+}
+
+/// Arguments of the router's score, where the model's source says it.
+fn score(router: &Router) -> Snippet<Python> {
+    let Some(score) = router.score else { return Snippet::fixed("") };
+    let score = if score == RouterScore::Sigmoid { "sigmoid" } else { "softmax" };
+    let (normalized, scale) = (router.normalized.unwrap_or(false), router.scale.unwrap_or(1.0));
+    snippet!(", score_func={}, route_norm={}, route_scale={}", score, normalized, scale)
+}
+
 fn experts(request: &Request, sizes: &Sizes, text: &mut Lines<Python>) {
     let Some(moe) = &sizes.moe else { return };
     let plan = &request.evaluation.plan;
-    let backend = if plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp { "deepep" } else { "standard" };
+    let fused = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp;
+    let exchange = FusedExchange::of(request.costs.problem).filter(|_| fused);
+    let backend = exchange.map_or("standard", FusedExchange::name);
     let shared =
         if moe.shared_intermediate > 0 { snippet!("ffn({})", moe.shared_intermediate) } else { Snippet::fixed("None") };
     let limited = if moe.group_limit > 0 && moe.group_limit < 8 && moe.experts.is_multiple_of(8) {
@@ -212,10 +248,11 @@ fn experts(request: &Request, sizes: &Sizes, text: &mut Lines<Python>) {
     text.line(snippet!("\ndef _moe():\n    return make_moe_config(\n        num_experts={},", experts));
     text.fixed("        router=make_router_config(");
     text.line(snippet!(
-        "            dim=DIM, num_experts={}, gate_param_init=INIT, top_k={}{}\n        ),",
+        "            dim=DIM, num_experts={}, gate_param_init=INIT, top_k={}{}{}\n        ),",
         experts,
         top_k,
-        limited
+        limited,
+        score(&request.costs.problem.model().details.router)
     ));
     text.fixed("        routed_experts=make_routed_experts_config(\n            dim=DIM,");
     text.line(snippet!("            hidden_dim={},\n            num_experts={},", moe.intermediate, experts));

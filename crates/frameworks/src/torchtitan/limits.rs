@@ -1,9 +1,10 @@
 //! Limits of torchtitan. Source: [torchtitan] `torchtitan/config/configs.py`, `distributed/parallel_dims.py`,
 //! `distributed/pipeline_parallel.py`, `models/common/config_utils.py`, release 0.3.0.
 
+use crate::details::{Sayable, unsayable};
 use crate::rules;
 use crate::sizes::{SharedMixer, Sizes};
-use meshwright_engine::model::{Ffn, Norm, QkNorm, Span};
+use meshwright_engine::model::{Ffn, Norm, QkNorm, RopeScalingKind, Span};
 use meshwright_engine::plan::{CpKind, Layout, Modules, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -20,9 +21,24 @@ pub const LIMITS: Limits = Limits {
     names_stages: true, // `module_fqns_per_model_part`
     own_split: None,
     problem,
-    shape: &[context_kind, rules::key_value_heads, rules::no_expert_tensor, recompute],
+    shape: &[context_kind, sequence, rules::fused_exchange, rules::key_value_heads, rules::no_expert_tensor, recompute],
     plan: &[tied_embeddings, schedule, rules::no_offload],
     sharding: &[sharding, shard_group, expert_grid, even_experts, rules::pipeline_outermost],
+};
+
+/// Its fields for settings of a model: Llama 3's change of frequencies with complex rotary embeddings, YaRN with both kinds.
+///
+/// Source: [torchtitan] `models/common/{rope,feed_forward,moe}.py`, release 0.3.0.
+const SAYABLE: Sayable = Sayable {
+    rotary_share: false,
+    scaling: |scaling, latent| match &scaling.kind {
+        RopeScalingKind::Llama3 { .. } => !latent,
+        RopeScalingKind::Yarn { .. } | RopeScalingKind::Linear | RopeScalingKind::Other(_) => false,
+    },
+    clamped_quick_gelu: false,
+    plain: &[],
+    softmax_bias: true,
+    raw_sigmoid: true,
 };
 
 /// Its decoders: grouped-query attention (Llama 3, Qwen3) or latent attention (DeepSeek-V3), gated MLPs or experts, no bias.
@@ -62,9 +78,26 @@ fn problem(problem: &Problem) -> Vec<Obstacle> {
         );
     }
     refuse(problem.workload().adaptation == Adaptation::Lora, "LoRA", "this configuration trains all weights");
+    found.extend(unsayable(model, &sizes, &SAYABLE));
     found.extend(rules::no_float16(problem));
     found.extend(rules::plain_mixed_precision(problem, &[4.0]));
     found
+}
+
+/// Rows of queries in a block of flex attention's masks.
+const QUERY_BLOCK: u32 = 128;
+
+/// Sequences split over context parallelism in whole blocks of the mask, and over tensor parallelism in equal parts.
+///
+/// Source: PyTorch, `torch/distributed/tensor/experimental/_context_parallel/_attention.py` (`create_cp_block_mask`: "not divisible by CP
+/// mesh world size * Q_BLOCK_SIZE"), 128 by default; [torchtitan] `trainer.py` (`seq_len_divisor`), release 0.3.0.
+fn sequence(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let (cp, seq_len) = (plan.layout.cp, problem.workload().seq_len);
+    if cp == 1 || seq_len.is_multiple_of(QUERY_BLOCK * cp) {
+        return None;
+    }
+    let why = format!("sequences of {seq_len} are not split into {cp} parts of whole blocks of {QUERY_BLOCK}");
+    Obstacle::of_plan(format!("cp={cp}"), why, rules::without_context(plan))
 }
 
 /// `distributed/context_parallel.py`: keys and values are gathered.

@@ -3,7 +3,9 @@
 use super::cell::{Cells, flag, text};
 use super::refusal::Refusal;
 use super::row::Row;
-use meshwright_engine::model::{Attention, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
+use meshwright_engine::model::{
+    Attention, Details, Ffn, Layer, Mamba, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span,
+};
 
 /// Ranks and dimensions of latent attention for rows that give none: those of DeepSeek-V3.
 const LATENT: Mla = Mla { heads: 0, q_rank: 1536, kv_rank: 512, nope_dim: 128, rope_dim: 64, v_dim: 128 };
@@ -85,6 +87,7 @@ pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
         kinds,
         order,
         mtp_depth: u32::from(predicts_two_tokens(row)),
+        details: Details::default(),
     })
 }
 

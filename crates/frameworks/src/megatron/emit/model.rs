@@ -1,10 +1,14 @@
 //! The architecture as Megatron's flags.
 
+use crate::details::unknown;
 use crate::emit::flags::{FlagGroup, folded};
 use crate::emit::request::Request;
 use crate::megatron::hybrid::Hybrid;
+use crate::rules::FusedExchange;
 use crate::sizes::{SharedMixer, Sizes};
-use meshwright_engine::model::{Mamba, Norm, QkNorm, Span};
+use meshwright_engine::model::{
+    Activation, Mamba, Model, Moe, Norm, QkNorm, RopeScaling, RopeScalingKind, Router, RouterScore, Span,
+};
 use meshwright_engine::plan::Layout;
 use meshwright_engine::stack::Dispatcher;
 
@@ -31,14 +35,24 @@ pub(super) fn architecture(
     } else if let Some(moe) = &sizes.moe {
         group.set("ffn-hidden-size", moe.intermediate);
     }
-    attention(sizes, &mut group);
-    group.on_if(sizes.gated(), "swiglu");
-    let other = if sizes.gated() { "GeGLU or another gate" } else { "squared ReLU or another function" };
-    notes.push(format!(
-        "rotary base, epsilon and initialisation are Megatron's defaults, the activation is {}; set what the model has \
-         ({other} costs the same)",
-        if sizes.gated() { "SwiGLU" } else { "GELU" }
-    ));
+    attention(model, sizes, &mut group);
+    if let Some(Activation::ClampedQuickGelu { limit }) = model.details.activation {
+        group.on("quick-geglu");
+        group.set("glu-linear-offset", "1.0");
+        group.set("activation-func-clamp-value", real(limit));
+    } else {
+        group.on_if(sizes.gated(), "swiglu");
+    }
+    group.on_if(model.details.activation == Some(Activation::SquaredRelu), "squared-relu");
+    if let Some(missing) = unknown(model) {
+        let usual = if sizes.gated() { "SwiGLU" } else { "GELU" };
+        notes.push(format!(
+            "the model's source does not say its {missing}: they are Megatron's defaults, and the activation is {usual}; set what it has"
+        ));
+    }
+    if let Some(epsilon) = model.details.norm_epsilon {
+        group.set("norm-epsilon", epsilon);
+    }
     group.set("normalization", if model.norm == Norm::Rms { "RMSNorm" } else { "LayerNorm" });
     let (qkv_bias, out_bias, _) = sizes.biases();
     if !out_bias {
@@ -50,6 +64,7 @@ pub(super) fn architecture(
         group.set("max-position-embeddings", seq_len);
     } else {
         positions(sizes, model.learned_positions, seq_len, &mut group);
+        rotary(model, &mut group);
     }
     if !model.dropout {
         group.set("attention-dropout", "0.0");
@@ -76,7 +91,7 @@ fn pattern(request: &Request, hybrid: &Hybrid, group: &mut FlagGroup) {
     group.set("mamba-state-dim", state);
 }
 
-fn attention(sizes: &Sizes, group: &mut FlagGroup) {
+fn attention(model: &Model, sizes: &Sizes, group: &mut FlagGroup) {
     match &sizes.mixer {
         SharedMixer::Attention(a) => {
             group.set("num-attention-heads", a.heads);
@@ -103,10 +118,16 @@ fn attention(sizes: &Sizes, group: &mut FlagGroup) {
             group.set("v-head-dim", m.v_dim);
             group.on("qk-layernorm");
             // YaRN that stretches nothing is rotary embedding, and the one whose kernel is fused for latent attention
+            let (factor, mscale, all) = match &model.details.rope_scaling {
+                Some(RopeScaling { kind: RopeScalingKind::Yarn { mscale, mscale_all_dim, .. }, factor, .. }) => {
+                    (*factor, mscale.unwrap_or(1.0), mscale_all_dim.unwrap_or(0.0))
+                }
+                Some(_) | None => (1.0, 1.0, 1.0),
+            };
             group.set("rope-type", "yarn");
-            group.set("rotary-scaling-factor", "1.0");
-            group.set("mscale", "1.0");
-            group.set("mscale-all-dim", "1.0");
+            group.set("rotary-scaling-factor", real(factor));
+            group.set("mscale", real(mscale));
+            group.set("mscale-all-dim", real(all));
         }
     }
     let windows: Vec<u32> = sizes.spans.iter().map(|span| u32::from(*span != Span::Full)).collect();
@@ -132,6 +153,52 @@ fn positions(sizes: &Sizes, learned: u32, seq_len: u32, group: &mut FlagGroup) {
     }
 }
 
+/// Base, share and change of the rotary frequencies.
+fn rotary(model: &Model, group: &mut FlagGroup) {
+    if model.learned_positions > 0 {
+        return;
+    }
+    if let Some(theta) = model.details.rope_theta {
+        group.set("rotary-base", theta);
+    }
+    if let Some(share) = model.details.rotary_share {
+        group.set("rotary-percent", share);
+    }
+    match &model.details.rope_scaling {
+        Some(RopeScaling { kind: RopeScalingKind::Llama3 { .. }, factor, .. }) => {
+            group.on("use-rope-scaling");
+            group.set("rope-scaling-factor", real(*factor));
+        }
+        Some(RopeScaling { kind: RopeScalingKind::Linear, factor, .. }) => {
+            group.set("rotary-seq-len-interpolation-factor", *factor);
+        }
+        Some(_) | None => {}
+    }
+}
+
+/// A number that Python reads as a float.
+fn real(value: f64) -> String {
+    format!("{value:?}")
+}
+
+/// Score, normalisation, bias, scale and loss of the router; what its source does not say by the kind of its parameters.
+fn router(details: &Router, moe: &Moe, group: &mut FlagGroup) {
+    let sigmoid =
+        details.score == Some(RouterScore::Sigmoid) || details.score.is_none() && moe.router_bias && !moe.bias;
+    group.on_if(moe.top_k == 1 || !sigmoid && details.normalized == Some(false), "moe-router-pre-softmax");
+    if sigmoid {
+        group.set("moe-router-score-function", "sigmoid");
+        group.on_if(details.bias.unwrap_or(true), "moe-router-enable-expert-bias");
+    }
+    if let Some(scale) = details.scale {
+        group.set("moe-router-topk-scaling-factor", scale);
+    }
+    if let Some(loss) = details.aux_loss.filter(|loss| *loss > 0.0) {
+        group.set("moe-router-load-balancing-type", "aux_loss");
+        group.set("moe-aux-loss-coeff", loss);
+    }
+}
+
 fn experts(request: &Request, sizes: &Sizes, group: &mut FlagGroup, notes: &mut Vec<String>) {
     let Some(moe) = &sizes.moe else { return };
     let plan = &request.evaluation.plan;
@@ -146,11 +213,7 @@ fn experts(request: &Request, sizes: &Sizes, group: &mut FlagGroup, notes: &mut 
         group.set("moe-shared-expert-intermediate-size", moe.shared_intermediate);
         group.on_if(moe.shared_gate, "moe-shared-expert-gate");
     }
-    group.on_if(moe.top_k == 1, "moe-router-pre-softmax");
-    if moe.router_bias && !moe.bias {
-        group.set("moe-router-score-function", "sigmoid");
-        group.on("moe-router-enable-expert-bias");
-    }
+    router(&request.costs.problem.model().details.router, moe, group);
     if moe.group_limit > 0 && moe.group_limit < EXPERT_GROUPS && moe.experts.is_multiple_of(EXPERT_GROUPS) {
         group.set("moe-router-num-groups", EXPERT_GROUPS);
         group.set("moe-router-group-topk", moe.group_limit);
@@ -160,7 +223,8 @@ fn experts(request: &Request, sizes: &Sizes, group: &mut FlagGroup, notes: &mut 
     let Layout { tp, ep, .. } = plan.layout;
     if plan.dispatcher == Dispatcher::DeepEp && tp * ep > 1 {
         group.set("moe-token-dispatcher-type", "flex");
-        group.set("moe-flex-dispatcher-backend", "deepep");
+        let exchange = FusedExchange::of(request.costs.problem).unwrap_or(FusedExchange::DeepEp);
+        group.set("moe-flex-dispatcher-backend", exchange.name());
     } else {
         group.set("moe-token-dispatcher-type", "alltoall");
     }

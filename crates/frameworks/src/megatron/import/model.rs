@@ -7,7 +7,7 @@ use super::arguments::Arguments;
 use super::hybrid;
 use crate::import::finding::Finding;
 use crate::import::known;
-use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
+use meshwright_engine::model::{Attention, Details, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
 use meshwright_engine::range::LAYERS;
 
 /// The model, where the arguments say its sizes.
@@ -91,6 +91,7 @@ pub fn model(list: &mut Arguments) -> Option<Model> {
         kinds,
         order,
         mtp_depth: list.number("--mtp-num-layers").unwrap_or(0),
+        details: Details::default(),
     };
     model.vocab = vocabulary(list, &model);
     if let Err(why) = model.check() {

@@ -3,7 +3,7 @@
 //! Source: [torchtitan] `torchtitan/models/*/__init__.py`, release 0.3.0 (Llama 4: 0.2).
 
 use crate::import::known::catalogued;
-use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm};
+use meshwright_engine::model::{Attention, Details, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm};
 
 /// Flavors that the catalogue has: model, flavor, its name there.
 const OF_CATALOGUE: &[(&str, &str, &str)] = &[
@@ -116,6 +116,7 @@ fn plain(name: String, hidden: u32, vocab: u32, kinds: Vec<Layer>, order: Vec<us
         kinds,
         order,
         mtp_depth: 0,
+        details: Details::default(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::error::HfError;
 use super::fields::Fields;
-use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mlp, Model, Norm, Span};
+use meshwright_engine::model::{Attention, Details, Ffn, Layer, Mixer, Mlp, Model, Norm, Span};
 
 /// The longest sequence that is taken from a configuration.
 ///
@@ -165,6 +165,7 @@ impl Frame {
             kinds,
             order,
             mtp_depth: 0,
+            details: Details::default(),
         }
     }
 }

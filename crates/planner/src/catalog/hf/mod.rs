@@ -9,6 +9,7 @@
 
 mod classic;
 mod dense;
+mod details;
 mod error;
 mod experts;
 mod fields;
@@ -247,7 +248,9 @@ fn read(map: &Map<String, Value>, model_type: &str, origin: &str, path: &'static
         return Err(HfError::UnknownModelType { origin: origin.into(), model_type: model_type.into(), known });
     };
     let fields = Fields::new(map, origin, path);
-    let model = Model { name: name(origin, model_type)?, ..reader(&fields)? };
+    let read = reader(&fields)?;
+    let model =
+        Model { name: name(origin, model_type)?, details: details::details(&fields, model_type, &read)?, ..read };
     fields.nothing_left()?;
     model.check().map_err(|why| HfError::Impossible { origin: origin.into(), why })?;
     Ok(model)

@@ -1,0 +1,116 @@
+//! Settings of a model that change neither its parameters nor its price, and that decide what it computes.
+
+use serde::Serialize;
+
+/// Settings that a launch file must carry; none where the model's source does not say.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Details {
+    /// Base of the rotary frequencies.
+    pub rope_theta: Option<f64>,
+    /// Base of the rotary frequencies of layers with a window, where it is another.
+    pub rope_local_theta: Option<f64>,
+    /// Share of a head's dimension that is rotary; none for all of it.
+    pub rotary_share: Option<f64>,
+    /// Change of the rotary frequencies for longer sequences.
+    pub rope_scaling: Option<RopeScaling>,
+    /// Epsilon of the norms.
+    pub norm_epsilon: Option<f64>,
+    /// Activation of the feed-forward parts.
+    pub activation: Option<Activation>,
+    /// Scores and losses of the router.
+    pub router: Router,
+    /// Settings by their own names that no field above holds: soft caps, multipliers of embeddings, residuals and logits.
+    pub others: Vec<(String, f64)>,
+}
+
+impl Details {
+    /// Whether the model's source says none of them.
+    pub(crate) fn is_unknown(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Activation function of a feed-forward part, before its gate where it has one.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Activation {
+    /// `SiLU`, or Swish.
+    Silu,
+    /// GELU by the error function.
+    Gelu,
+    /// GELU by the hyperbolic tangent.
+    GeluTanh,
+    /// `ReLU`, squared.
+    SquaredRelu,
+    /// x·σ(1.702·x) on clamped values, beside a gate that is offset by 1 (GPT-OSS).
+    ClampedQuickGelu {
+        /// Largest magnitude before the function.
+        limit: f64,
+    },
+    /// Any other, by its name.
+    Other(String),
+}
+
+/// Change of the rotary frequencies for sequences longer than those of pre-training.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct RopeScaling {
+    /// Kind.
+    pub kind: RopeScalingKind,
+    /// Factor by which the sequence grows.
+    pub factor: f64,
+    /// Sequence length of pre-training.
+    pub original_positions: Option<u32>,
+}
+
+/// Rule by which rotary frequencies change.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RopeScalingKind {
+    /// Positions divided by the factor.
+    Linear,
+    /// Llama 3: low frequencies divided by the factor, high ones kept.
+    Llama3 {
+        /// Factor below which a frequency is low.
+        low: f64,
+        /// Factor above which a frequency is high.
+        high: f64,
+    },
+    /// YaRN.
+    Yarn {
+        /// Rotations above which a frequency is kept.
+        beta_fast: f64,
+        /// Rotations below which a frequency is divided.
+        beta_slow: f64,
+        /// Factor of the scale of scores; none where the file does not say.
+        mscale: Option<f64>,
+        /// Factor of the scale of scores in all dimensions; none where the file does not say.
+        mscale_all_dim: Option<f64>,
+    },
+    /// Any other, by its name: `dynamic`, `longrope`.
+    Other(String),
+}
+
+/// Scores and losses of the router of a mixture of experts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Router {
+    /// Score of an expert.
+    pub score: Option<RouterScore>,
+    /// Whether the scores of the chosen experts are divided by their sum.
+    pub normalized: Option<bool>,
+    /// Whether a bias for each expert, which no gradient changes, takes part in the choice.
+    pub bias: Option<bool>,
+    /// Factor of the chosen scores.
+    pub scale: Option<f64>,
+    /// Coefficient of the auxiliary loss that balances experts.
+    pub aux_loss: Option<f64>,
+}
+
+/// Score that a router gives to an expert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RouterScore {
+    /// Softmax over experts.
+    Softmax,
+    /// Sigmoid of each expert's logit.
+    Sigmoid,
+}

@@ -1,0 +1,149 @@
+//! Settings of a model that a framework's files must carry: which it can say, and the field that it cannot.
+
+use meshwright_engine::model::{Activation, Details, Model, RopeScaling, RopeScalingKind, RouterScore};
+use meshwright_planner::limits::Obstacle;
+
+use crate::rules::bytes_are;
+use crate::sizes::Sizes;
+
+/// Settings that a framework's files can say. Rotary base, epsilon and `SiLU` in gated parts all can.
+pub(crate) struct Sayable {
+    /// Whether a share of a head's dimension can be rotary.
+    pub rotary_share: bool,
+    /// Whether a change of the rotary frequencies can be said; `latent` for latent attention.
+    pub scaling: fn(scaling: &RopeScaling, latent: bool) -> bool,
+    /// Whether gated parts can have GPT-OSS' activation.
+    pub clamped_quick_gelu: bool,
+    /// Activations of parts without a gate.
+    pub plain: &'static [Activation],
+    /// Whether a softmax router may choose with a bias for each expert, which a sigmoid one may.
+    pub softmax_bias: bool,
+    /// Whether a router may score by a sigmoid and keep the scores as they are.
+    pub raw_sigmoid: bool,
+}
+
+/// Flags of Megatron-LM for settings of a model. Latent attention has YaRN's other numbers by default; for grouped heads YaRN has flags from 0.19 on.
+///
+/// Source: [megatron-lm] `training/arguments.py`; `core/models/common/embeddings/rotary_pos_embedding.py` (Llama 3's factors 1 and 4
+/// over 8,192 positions); `core/fusions/fused_bias_gelu.py` (GELU by the hyperbolic tangent).
+pub(crate) const MEGATRON: Sayable = Sayable {
+    rotary_share: true,
+    scaling: |scaling, latent| match &scaling.kind {
+        RopeScalingKind::Linear => !latent && scaling.factor.fract() == 0.0,
+        RopeScalingKind::Llama3 { low, high } => {
+            !latent && bytes_are(*low, 1.0) && bytes_are(*high, 4.0) && scaling.original_positions == Some(8192)
+        }
+        RopeScalingKind::Yarn { beta_fast, beta_slow, .. } => {
+            latent
+                && bytes_are(*beta_fast, 32.0)
+                && bytes_are(*beta_slow, 1.0)
+                && scaling.original_positions == Some(4096)
+        }
+        RopeScalingKind::Other(_) => false,
+    },
+    clamped_quick_gelu: true,
+    plain: &[Activation::Gelu, Activation::GeluTanh, Activation::SquaredRelu],
+    softmax_bias: false,
+    raw_sigmoid: false,
+};
+
+/// Settings of a model that a framework cannot say, by the names that `config.json` has for them.
+pub(crate) fn unsayable(model: &Model, sizes: &Sizes, can: &Sayable) -> Vec<Obstacle> {
+    let Details {
+        rope_theta: _,
+        rope_local_theta,
+        rotary_share,
+        rope_scaling,
+        norm_epsilon: _,
+        activation,
+        router,
+        others,
+    } = &model.details;
+    let mut found = Vec::new();
+    let mut refuse = |when: bool, field: String, why: &'static str| {
+        if when {
+            found.push(Obstacle::of_model(format!("{}: {field}", model.name), why));
+        }
+    };
+    let latent = model.has_mla();
+    if let Some(theta) = rope_local_theta.filter(|theta| Some(*theta) != model.details.rope_theta) {
+        let field = format!("rope_local_base_freq = {theta}");
+        refuse(true, field, "one rotary base is for all layers");
+    }
+    if let Some(share) = rotary_share.filter(|_| !can.rotary_share) {
+        refuse(true, format!("partial_rotary_factor = {share}"), "whole heads are rotary");
+    }
+    if let Some(scaling) = rope_scaling {
+        let field = format!("rope_scaling = {}", scaling_name(scaling));
+        refuse(!(can.scaling)(scaling, latent), field, "its files cannot say this change of rotary frequencies");
+    }
+    if let Some(activation) = activation {
+        let allowed = match activation {
+            Activation::Silu if sizes.gated() => true,
+            Activation::ClampedQuickGelu { .. } => sizes.gated() && can.clamped_quick_gelu,
+            _ => !sizes.gated() && can.plain.contains(activation),
+        };
+        refuse(
+            !allowed,
+            format!("hidden_act = {}", activation_name(activation)),
+            "its files cannot say this activation",
+        );
+    }
+    if let Some(moe) = &sizes.moe {
+        let soft = router.score == Some(RouterScore::Softmax);
+        refuse(
+            soft && router.bias == Some(true) && !can.softmax_bias,
+            "a router's bias beside a softmax".to_owned(),
+            "its routers have it with a sigmoid alone",
+        );
+        refuse(
+            router.score == Some(RouterScore::Sigmoid)
+                && router.normalized == Some(false)
+                && moe.top_k > 1
+                && !can.raw_sigmoid,
+            "norm_topk_prob = false".to_owned(),
+            "its routers divide the scores of a sigmoid by their sum",
+        );
+    }
+    for (name, value) in others {
+        refuse(true, format!("{name} = {value}"), "its files cannot say it");
+    }
+    found
+}
+
+/// Name of a change of the rotary frequencies, as `rope_type` has it.
+pub(crate) fn scaling_name(scaling: &RopeScaling) -> &str {
+    match &scaling.kind {
+        RopeScalingKind::Linear => "linear",
+        RopeScalingKind::Llama3 { .. } => "llama3",
+        RopeScalingKind::Yarn { .. } => "yarn",
+        RopeScalingKind::Other(name) => name,
+    }
+}
+
+/// Name of an activation, as `hidden_act` has it.
+fn activation_name(activation: &Activation) -> &str {
+    match activation {
+        Activation::Silu => "silu",
+        Activation::Gelu => "gelu",
+        Activation::GeluTanh => "gelu_pytorch_tanh",
+        Activation::SquaredRelu => "relu2",
+        Activation::ClampedQuickGelu { .. } => "clamped quick GELU",
+        Activation::Other(name) => name,
+    }
+}
+
+/// Settings that decide what a model computes and that its source does not say, in words for a note; none where all are known.
+pub(crate) fn unknown(model: &Model) -> Option<String> {
+    let Details { rope_theta, norm_epsilon, activation, .. } = &model.details;
+    let rotary = model.learned_positions == 0;
+    let missing: Vec<&str> = [
+        (rotary && rope_theta.is_none(), "rotary base"),
+        (norm_epsilon.is_none(), "epsilon"),
+        (activation.is_none(), "activation"),
+    ]
+    .into_iter()
+    .filter_map(|(missing, name)| missing.then_some(name))
+    .collect();
+    (!missing.is_empty()).then(|| missing.join(", "))
+}

@@ -1,0 +1,215 @@
+//! Settings that change neither parameters nor price: rotary frequencies, epsilon, activation, router, caps and multipliers.
+
+use super::error::HfError;
+use super::fields::Fields;
+use meshwright_engine::model::{Activation, Details, Mixer, Model, RopeScaling, RopeScalingKind, Router, RouterScore};
+
+/// Families whose routers score by a sigmoid unless the file says otherwise.
+///
+/// Source: [transformers] `modeling_*.py` of each.
+const SIGMOID: &[&str] = &[
+    "afmoe",
+    "deepseek_v3",
+    "dots1",
+    "exaone_moe",
+    "glm4_moe",
+    "glm4_moe_lite",
+    "glm4v_moe_text",
+    "kimi_k2",
+    "llama4_text",
+    "minimax_m2",
+    "nemotron_h",
+    "solar_open",
+];
+
+/// Families whose routers choose with a bias for each expert that no gradient changes.
+const BIASED: &[&str] = &[
+    "afmoe",
+    "deepseek_v3",
+    "dots1",
+    "ernie4_5_moe",
+    "exaone_moe",
+    "glm4_moe",
+    "glm4_moe_lite",
+    "glm4v_moe_text",
+    "kimi_k2",
+    "minimax_m2",
+    "nemotron_h",
+    "solar_open",
+];
+
+/// Families that divide the chosen scores by their sum, whatever the file says.
+const NORMALIZED: &[&str] =
+    &["ernie4_5_moe", "gpt_oss", "granitemoe", "granitemoehybrid", "granitemoeshared", "mixtral"];
+
+/// Multipliers and caps, with the value that changes nothing.
+const OTHERS: &[(&str, f64)] = &[
+    ("attention_multiplier", 0.0),
+    ("attention_value_scale", 1.0),
+    ("attn_logit_softcapping", 0.0),
+    ("clip_qkv", 0.0),
+    ("embedding_multiplier", 1.0),
+    ("final_logit_softcapping", 0.0),
+    ("logit_scale", 1.0),
+    ("logits_scaling", 1.0),
+    ("query_pre_attn_scalar", 0.0),
+    ("residual_multiplier", 1.0),
+    ("router_logit_softcapping", 0.0),
+    ("scale_depth", 1.0),
+    ("scale_emb", 1.0),
+];
+
+/// Dimension of a head of the first attention; of latent attention, that of its keys.
+fn head_dim(model: &Model) -> Option<u32> {
+    model.kinds.iter().find_map(|layer| match &layer.mixer {
+        Mixer::Attention(attention) => Some(attention.head_dim),
+        Mixer::Mla(mla) => Some(mla.qk_dim()),
+        Mixer::Mamba(_) | Mixer::DeltaNet(_) | Mixer::None => None,
+    })
+}
+
+/// Whether a setting has the value that the head's dimension gives anyway: a scale of scores.
+fn is_usual_scale(name: &str, value: f64, head_dim: Option<u32>) -> bool {
+    let Some(dim) = head_dim.map(f64::from) else { return false };
+    match name {
+        "query_pre_attn_scalar" => (value - dim).abs() < 1e-9,
+        "attention_multiplier" => (value * value * dim - 1.0).abs() < 1e-6,
+        _ => false,
+    }
+}
+
+/// The settings of a configuration of this type, which is read as `model`.
+pub fn details(fields: &Fields, model_type: &str, model: &Model) -> Result<Details, HfError> {
+    let dim = head_dim(model);
+    let rope = rope_object(fields)?;
+    let from_rope = |name| rope.as_ref().map_or(Ok(None), |rope: &Fields| rope.real(name));
+    let others = OTHERS.iter().filter_map(|&(name, neutral)| match fields.real(name) {
+        Ok(Some(value)) if (value - neutral).abs() > 0.0 && !is_usual_scale(name, value, dim) => {
+            Some(Ok((name.to_owned(), value)))
+        }
+        Ok(_) => None,
+        Err(why) => Some(Err(why)),
+    });
+    let rotary_dim =
+        fields.given_size(&["rotary_dim"])?.zip(dim).map(|(rotary, dim)| f64::from(rotary) / f64::from(dim));
+    let share = first(fields, &["partial_rotary_factor", "rotary_pct"])?.or(rotary_dim);
+    Ok(Details {
+        rope_theta: first(fields, &["rope_theta", "rotary_emb_base"])?.or(from_rope("rope_theta")?),
+        rope_local_theta: first(fields, &["rope_local_base_freq", "swa_rope_theta"])?.or(local_theta(fields)?),
+        rotary_share: share.or(from_rope("partial_rotary_factor")?).filter(|share| *share < 1.0),
+        rope_scaling: rope.as_ref().map_or(Ok(None), |rope| scaling(rope, fields))?,
+        norm_epsilon: first(
+            fields,
+            &["rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps", "layernorm_epsilon"],
+        )?,
+        activation: activation(fields, model_type)?,
+        router: router(fields, model_type)?,
+        others: others.collect::<Result<_, _>>()?,
+    })
+}
+
+/// The first of several names that has a number.
+fn first(fields: &Fields, names: &[&'static str]) -> Result<Option<f64>, HfError> {
+    for &name in names {
+        if let Some(value) = fields.real(name)? {
+            return Ok(Some(value));
+        }
+    }
+    Ok(None)
+}
+
+/// The object of the rotary settings: `rope_parameters`, that of full attention where there are several, or `rope_scaling`.
+fn rope_object<'a>(fields: &'a Fields) -> Result<Option<Fields<'a>>, HfError> {
+    if !fields.has("rope_parameters") {
+        return if fields.has("rope_scaling") {
+            fields.part("rope_scaling", "rope_scaling.").map(Some)
+        } else {
+            Ok(None)
+        };
+    }
+    let all = fields.part("rope_parameters", "rope_parameters.")?;
+    if all.has("full_attention") {
+        return all.part("full_attention", "rope_parameters.full_attention.").map(Some);
+    }
+    Ok(Some(all))
+}
+
+/// Base of the rotary frequencies of sliding layers, from `rope_parameters` by kind of layer.
+fn local_theta(fields: &Fields) -> Result<Option<f64>, HfError> {
+    if !fields.has("rope_parameters") {
+        return Ok(None);
+    }
+    let all = fields.part("rope_parameters", "rope_parameters.")?;
+    if !all.has("sliding_attention") {
+        return Ok(None);
+    }
+    all.part("sliding_attention", "rope_parameters.sliding_attention.")?.real("rope_theta")
+}
+
+/// The change of the rotary frequencies; none where there is none, or only sections for images.
+fn scaling(rope: &Fields, fields: &Fields) -> Result<Option<RopeScaling>, HfError> {
+    let Some(kind) = rope.text("rope_type")?.or(rope.text("type")?) else {
+        return Ok(None);
+    };
+    let yarn = || -> Result<RopeScalingKind, HfError> {
+        Ok(RopeScalingKind::Yarn {
+            beta_fast: rope.real("beta_fast")?.unwrap_or(32.0),
+            beta_slow: rope.real("beta_slow")?.unwrap_or(1.0),
+            mscale: rope.real("mscale")?,
+            mscale_all_dim: rope.real("mscale_all_dim")?,
+        })
+    };
+    let kind = match kind {
+        "default" | "mrope" => return Ok(None),
+        "linear" => RopeScalingKind::Linear,
+        "llama3" => RopeScalingKind::Llama3 {
+            low: rope.real("low_freq_factor")?.unwrap_or(1.0),
+            high: rope.real("high_freq_factor")?.unwrap_or(4.0),
+        },
+        "yarn" => yarn()?,
+        other => RopeScalingKind::Other(other.to_owned()),
+    };
+    let original = rope.given_size(&["original_max_position_embeddings"])?;
+    let original = original.or(fields.given_size(&["original_max_position_embeddings"])?);
+    Ok(Some(RopeScaling { kind, factor: rope.real("factor")?.unwrap_or(1.0), original_positions: original }))
+}
+
+/// Clamp of GPT-OSS' activation where the file has none.
+const GPT_OSS_LIMIT: f64 = 7.0;
+
+/// The activation, by the names of transformers; GPT-OSS' class has one of its own, whatever the name.
+fn activation(fields: &Fields, model_type: &str) -> Result<Option<Activation>, HfError> {
+    if model_type == "gpt_oss" {
+        let limit = fields.real("swiglu_limit")?.unwrap_or(GPT_OSS_LIMIT);
+        return Ok(Some(Activation::ClampedQuickGelu { limit }));
+    }
+    for name in ["hidden_activation", "hidden_act", "mlp_hidden_act", "activation_function"] {
+        if let Some(text) = fields.text(name)? {
+            return Ok(Some(match text {
+                "silu" | "swish" => Activation::Silu,
+                "gelu" => Activation::Gelu,
+                "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => Activation::GeluTanh,
+                "relu2" => Activation::SquaredRelu,
+                other => Activation::Other(other.to_owned()),
+            }));
+        }
+    }
+    Ok(None)
+}
+
+/// The router, by the file and by what the family always does.
+fn router(fields: &Fields, model_type: &str) -> Result<Router, HfError> {
+    let score = match fields.text("scoring_func")? {
+        Some("sigmoid") => Some(RouterScore::Sigmoid),
+        Some("softmax") => Some(RouterScore::Softmax),
+        Some(_) | None => Some(if SIGMOID.contains(&model_type) { RouterScore::Sigmoid } else { RouterScore::Softmax }),
+    };
+    let normalized = fields.flag("norm_topk_prob")?.or(NORMALIZED.contains(&model_type).then_some(true));
+    Ok(Router {
+        score,
+        normalized,
+        bias: Some(BIASED.contains(&model_type)),
+        scale: first(fields, &["routed_scaling_factor", "route_scale"])?.filter(|scale| (scale - 1.0).abs() > 0.0),
+        aux_loss: first(fields, &["router_aux_loss_coef", "aux_loss_alpha"])?,
+    })
+}

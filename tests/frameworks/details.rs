@@ -1,0 +1,83 @@
+//! Settings of a model that no price depends on, from `config.json` through to the files of each framework.
+
+use std::path::Path;
+use std::process::Command;
+
+/// Files of a configuration of `tests/hf` for a framework, or the reason for none.
+fn emitted(framework: &str, config: &str, plan: &str) -> String {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = root.join("tests/hf").join(format!("{config}.json"));
+    let args = ["emit", framework, config.to_str().unwrap(), "h100-512", "--plan", plan, "--seq-len", "4096"];
+    let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).output().unwrap();
+    String::from_utf8(if output.status.success() { output.stdout } else { output.stderr }).unwrap()
+}
+
+fn assert_all(text: &str, wanted: &[&str]) {
+    for part in wanted {
+        assert!(text.contains(part), "{part} in\n{text}");
+    }
+}
+
+const DENSE: &str = "tp=2 dp=256 zero=1 mbs=1";
+
+#[test]
+fn rotary_settings_and_epsilon_of_llama_3_reach_every_file() {
+    let wanted = ["--rotary-base 500000", "--use-rope-scaling", "--rope-scaling-factor 8.0", "--norm-epsilon 0.00001"];
+    assert_all(&emitted("megatron", "llama-3.1-8b", DENSE), &wanted);
+    let wanted = ["model.rotary_base = 500000", "model.rope_scaling = True", "model.layernorm_epsilon = 0.00001"];
+    assert_all(&emitted("bridge", "llama-3.1-8b", DENSE), &wanted);
+    let wanted =
+        ["ComplexRoPE.Config(", "theta=500000.0", "scaling=\"llama\"", "scaling_factor=8.0", "EPSILON = 0.00001"];
+    assert_all(&emitted("torchtitan", "llama-3.1-8b", "dp=512 zero=3 mbs=1"), &wanted);
+    let wanted = ["rope_theta: 10000.0", "rms_norm_eps: 0.00001"];
+    assert_all(&emitted("nanotron", "mistral-7b-v0.3", DENSE).replace("1000000.0", "10000.0"), &wanted);
+    let refused = emitted("nanotron", "llama-3.1-8b", DENSE);
+    assert!(refused.contains("rope_scaling = llama3"), "{refused}");
+}
+
+#[test]
+fn routers_score_as_their_model_does() {
+    let experts = "dp=512 ep=64 zero=1 mbs=1 recompute=full";
+    let wanted = [
+        "--moe-router-score-function sigmoid",
+        "--moe-router-enable-expert-bias",
+        "--moe-router-topk-scaling-factor 2.5",
+        "--rotary-scaling-factor 40.0",
+        "--norm-epsilon 0.000001",
+    ];
+    assert_all(&emitted("megatron", "deepseek-v3", "tp=1 pp=8 dp=64 ep=64 zero=1 mbs=1 recompute=full"), &wanted);
+    let qwen = emitted("megatron", "qwen3-30b-a3b", experts);
+    assert_all(&qwen, &["--moe-aux-loss-coeff 0.001", "--rotary-base 1000000"]);
+    assert!(!qwen.contains("pre-softmax") && !qwen.contains("sigmoid"), "{qwen}");
+    let titan = emitted("torchtitan", "qwen3-30b-a3b", "dp=512 ep=64 zero=3 mbs=1 recompute=full");
+    assert_all(&titan, &["score_func=\"softmax\", route_norm=True", "theta=1000000.0"]);
+}
+
+#[test]
+fn what_a_file_cannot_say_is_refused_by_its_field() {
+    for (framework, config, field) in [
+        ("megatron", "granite-3.1-8b", "embedding_multiplier = 12"),
+        ("torchtitan", "granite-3.1-8b", "logits_scaling = 16"),
+        ("torchtitan", "gpt-oss-120b", "biases"),
+        ("torchtitan", "minimax-m2", "a norm over all heads"),
+    ] {
+        let refused = emitted(framework, config, "dp=512 zero=3 mbs=1");
+        assert!(refused.contains(field), "{framework}, {config}: {refused}");
+    }
+    let titan = emitted("torchtitan", "qwen3-8b", "cp=8 cp-kind=allgather dp=64 zero=3 mbs=1");
+    assert!(titan.contains("context_parallel_degree = 8"), "{titan}");
+}
+
+/// Masks of flex attention are split in whole blocks of 128 queries: 1,152 tokens over 4 ranks are not.
+#[test]
+fn torchtitan_splits_sequences_in_whole_blocks() {
+    let of = |seq_len: &str| {
+        let args =
+            ["emit", "torchtitan", "llama3-8b", "h100-512", "--plan", "cp=4 cp-kind=allgather dp=128 zero=3 mbs=1"];
+        let output = Command::new(env!("CARGO_BIN_EXE_meshwright")).args(args).args(["--seq-len", seq_len]).output();
+        output.unwrap()
+    };
+    let refused = String::from_utf8(of("1152").stderr).unwrap();
+    assert!(refused.contains("whole blocks of 128"), "{refused}");
+    assert!(of("2048").status.success());
+}
