@@ -46,7 +46,7 @@ fn what_is_malformed_is_refused_by_name() {
     assert!(matches!(read(&json!({"model_type": 3})), Err(HfError::WrongType { .. })));
     let unknown = read(&json!({"model_type": "wav2vec2"})).unwrap_err();
     assert!(matches!(&unknown, HfError::UnknownModelType { model_type, .. } if model_type == "wav2vec2"));
-    assert!(unknown.to_string().contains("nemotron_h, olmo2"), "{unknown}");
+    assert!(unknown.to_string().contains("nemotron_h, olmo, olmo2"), "{unknown}");
     for (kind, part) in [("minimax", "lightning attention"), ("lfm2", "short convolutions"), ("t5", "an encoder")] {
         let error = read(&json!({"model_type": kind})).unwrap_err();
         assert!(matches!(&error, HfError::Unpriced { model_type, .. } if model_type == kind), "{error}");
@@ -97,6 +97,26 @@ fn what_would_change_the_architecture_is_refused() {
     }
     assert!(matches!(llama_with("num_attention_heads", &json!(33)), Err(HfError::Unsupported { .. })));
     assert!(matches!(llama_with("num_key_value_heads", &json!(5)), Err(HfError::Impossible { .. })));
+}
+
+#[test]
+fn sizes_that_a_class_would_fill_in_are_refused() {
+    for name in ["glm-4.5", "exaone-moe-class", "dots-llm1", "deepseek-v3"] {
+        let mut config: Value = serde_json::from_str(&text(name)).unwrap();
+        for key in ["n_routed_experts", "num_experts", "num_local_experts"] {
+            config.as_object_mut().unwrap().remove(key);
+        }
+        let error = read(&config).unwrap_err();
+        assert!(matches!(&error, HfError::MissingField { field, .. } if *field == "num_local_experts"), "{error}");
+    }
+    let mut trinity: Value = serde_json::from_str(&text("trinity-mini-class")).unwrap();
+    trinity["attention_bias"] = json!(true);
+    let error = read(&trinity).unwrap_err();
+    assert!(matches!(&error, HfError::Unsupported { field, .. } if field == "attention_bias"), "{error}");
+    for kind in ["deepseek_v32", "glm_moe_dsa"] {
+        let error = read(&json!({"model_type": kind, "index_topk": 2048})).unwrap_err();
+        assert!(error.to_string().contains("`index_topk`"), "{error}");
+    }
 }
 
 /// Every field of every file, set to what it must not be: an error or a model, never a panic.

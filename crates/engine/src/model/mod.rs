@@ -30,12 +30,15 @@ pub enum Norm {
     Layer,
     /// LayerNorm without a bias.
     LayerNoBias,
+    /// LayerNorm with neither weight nor bias.
+    LayerPlain,
 }
 
 impl Norm {
     /// Number of parameters per channel (ν of the specification §1.1).
     pub const fn width(self) -> u64 {
         match self {
+            Self::LayerPlain => 0,
             Self::Rms | Self::LayerNoBias => 1,
             Self::Layer => 2,
         }

@@ -83,18 +83,23 @@ pub fn hunyuan_attention(frame: &Frame, fields: &Fields) -> Result<Attention, Hf
 
 /// GLM 4 of 2024: biases on queries, keys and values.
 pub fn glm(fields: &Fields) -> Result<Model, HfError> {
-    glm_with_norms(fields, 2)
+    glm_with_norms(fields, 2, Some(128))
 }
 
 /// GLM 4 of 2025: GLM with sandwich norms.
 pub fn glm4(fields: &Fields) -> Result<Model, HfError> {
-    glm_with_norms(fields, 4)
+    glm_with_norms(fields, 4, Some(128))
 }
 
-fn glm_with_norms(fields: &Fields, norms: u32) -> Result<Model, HfError> {
+/// Text part of GLM-4.1V: GLM 4's layers, whose class has no head dimension of its own.
+pub fn glm4v(fields: &Fields) -> Result<Model, HfError> {
+    glm_with_norms(fields, 4, None)
+}
+
+fn glm_with_norms(fields: &Fields, norms: u32, usual_dim: Option<u32>) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let qkv_bias = fields.flag("attention_bias")?.unwrap_or(true);
-    let attention = Attention { qkv_bias, ..frame.attention_of(fields, Some(128))? };
+    let attention = Attention { qkv_bias, ..frame.attention_of(fields, usual_dim)? };
     let one = Layer { norms, ..layer(attention, Ffn::Dense(gated_mlp(fields)?)) };
     Ok(frame.model(fields, Norm::Rms, frame.repeat(&one)))
 }

@@ -3,7 +3,7 @@
 use super::error::HfError;
 use super::fields::Fields;
 use super::frame::{EmbeddingTies, Frame, HEADS, Pattern, gated_mlp, layer, spans};
-use super::llama::{qwen_spans, qwen3_attention};
+use super::llama::qwen_spans;
 use meshwright_engine::model::{Attention, Ffn, Layer, Mixer, Mla, Mlp, Model, Moe, Norm, QkNorm, Span};
 
 /// Names of the number of experts that a token visits.
@@ -66,10 +66,11 @@ pub fn qwen2_moe(fields: &Fields) -> Result<Model, HfError> {
     qwen_layers(&frame, fields, &attention, &qwen_shared(fields)?)
 }
 
-/// Qwen 3 with experts, none of them shared.
+/// Qwen 3 with experts, none of them shared. Its classes have no head dimension of their own, as the dense one has: where the file
+/// has none, it is the hidden size over the heads.
 pub fn qwen3_moe(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
-    let attention = qwen3_attention(&frame, fields)?;
+    let attention = Attention { qk_norm: QkNorm::PerHead, ..frame.biased_attention(fields, None)? };
     qwen_layers(&frame, fields, &attention, &experts(fields, &["moe_intermediate_size"])?)
 }
 
@@ -115,6 +116,9 @@ pub fn fine_grained(frame: &Frame, fields: &Fields, usual_dense: u32) -> Result<
     }
     let first = fields.given_count(&["first_k_dense_replace"])?.unwrap_or(usual_dense);
     let shared = fields.count(SHARED)?;
+    if !EXPERTS.iter().any(|name| fields.has(name) || fields.is_null(name)) {
+        return Err(fields.missing(EXPERTS)); // the classes have defaults of their own, which differ
+    }
     if fields.count(EXPERTS)? == 0 {
         return Ok(vec![Ffn::Dense(gated_mlp(fields)?); frame.layers as usize]);
     }

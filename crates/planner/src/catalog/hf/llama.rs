@@ -70,6 +70,13 @@ pub fn qwen3(fields: &Fields) -> Result<Model, HfError> {
     Ok(windowed(&frame, fields, &qwen3_attention(&frame, fields)?, &gated_mlp(fields)?, spans))
 }
 
+/// `OLMo` 1: norms without any parameter, and values of projections that `clip_qkv` may cap.
+pub fn olmo(fields: &Fields) -> Result<Model, HfError> {
+    let frame = Frame::read(fields, EmbeddingTies::Untied)?;
+    let one = layer(frame.biased_attention(fields, None)?, Ffn::Dense(gated_mlp(fields)?));
+    Ok(frame.model(fields, Norm::LayerPlain, frame.repeat(&one)))
+}
+
 /// `OLMo` 2: norms after the two parts, and over all queries and all keys.
 pub fn olmo2(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;

@@ -109,10 +109,10 @@ pub fn dots1(fields: &Fields) -> Result<Model, HfError> {
     fine(fields, &frame, attentions, 0)
 }
 
-/// Solar Open: grouped heads without norms, experts in every layer.
+/// Solar Open: grouped heads without norms, whose biases are on queries, keys and values; experts in every layer.
 pub fn solar_open(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
-    let attention = frame.biased_attention(fields, Some(128))?;
+    let attention = Attention { out_bias: false, ..frame.biased_attention(fields, Some(128))? };
     fine(fields, &frame, vec![attention; frame.layers as usize], 0)
 }
 
@@ -128,6 +128,9 @@ pub fn afmoe(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
     let attention =
         Attention { qk_norm: QkNorm::PerHead, output_gate: true, ..frame.biased_attention(fields, Some(128))? };
+    if attention.qkv_bias {
+        return Err(fields.unsupported("attention_bias", "its gate has none beside the biases of the queries"));
+    }
     let every = fields.given_size(&["global_attn_every_n_layers"])?.unwrap_or(4);
     let spans = spans(fields, frame.layers, window_or(fields, Some(1024))?, Pattern::AllBut(every))?;
     let routed = experts(fields, &["moe_intermediate_size"])?;
