@@ -12,12 +12,12 @@ use super::recipe::recipe;
 use crate::report::{import, lint as report};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::plan::Plan;
-use meshwright_engine::problem::Problem;
+use meshwright_engine::problem::{Problem, ProblemError};
 use meshwright_engine::range;
 use meshwright_engine::workload::{Adaptation, Workload};
 use meshwright_frameworks::import::{Finding, Imported};
 use meshwright_frameworks::lint::measured::{MeasuredDiagnosis, diagnose};
-use meshwright_frameworks::lint::{Depth, LintReport, lint};
+use meshwright_frameworks::lint::{Depth, LintReport, lint, settle_formats};
 use meshwright_planner::catalog::{self, Overrides};
 
 /// Question of `lint`: a launch file, the cluster it runs on, and measurements of it.
@@ -180,6 +180,7 @@ fn problem(
         imported.findings.push(finding);
         return Ok(None);
     };
+    settle_formats(imported, &cluster.gpu);
     let gpus = sized(question, imported, &cluster);
     let cluster = if gpus == cluster.gpus { cluster } else { cluster.resized(gpus) };
     let name = question.stack.as_deref().unwrap_or(imported.stack);
@@ -214,6 +215,10 @@ fn problem(
     let plan = imported.on(gpus);
     match Problem::new(model, cluster, workload, stack, question.hbm_profile.into()) {
         Ok(problem) => Ok(Some((problem, plan))),
+        // The format has its own finding.
+        Err(ProblemError::Format { .. }) if imported.findings.iter().any(|finding| finding.rule == "number-format") => {
+            Ok(None)
+        }
         Err(why) => {
             imported.findings.push(Finding::error("no-problem", why.to_string()));
             Ok(None)

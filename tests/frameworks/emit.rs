@@ -409,3 +409,33 @@ fn an_earlier_answer_gives_the_same_files() {
     assert_ne!(out(&from(if recommended == 1 { "2" } else { "1" })), written);
     assert_eq!(from("9").status.code(), Some(2));
 }
+
+#[test]
+fn scaling_recipes_are_those_of_the_gpus_and_of_the_release() {
+    let emitted = |cluster: &str, precision: &str, more: &[&str]| {
+        let asked =
+            ["emit", "megatron", "llama3-8b", cluster, "--gpus", "64", "--precision", precision, "--plan", "tp=1 pp=1"];
+        run(&[&asked[..], more].concat())
+    };
+    for (cluster, precision, recipe, engine) in [
+        ("dgx-h100-1k", "fp8-block", "--fp8-recipe blockwise", "2.3"),
+        ("hgx-b200-512", "mxfp8", "--fp8-recipe mxfp8", "2.1"),
+        ("hgx-b200-512", "nvfp4", "--fp4-recipe nvfp4", "2.8"),
+        ("mi355x-512", "mxfp8", "--fp8-recipe mxfp8", "2.1"),
+    ] {
+        let text = out(&emitted(cluster, precision, &[]));
+        assert!(text.contains(recipe), "{cluster} {precision}: {text}");
+        assert!(text.contains(&format!("needs Transformer Engine {engine} or newer")), "{cluster} {precision}: {text}");
+        assert_eq!(text.contains("NVTE_ROCM_ENABLE_MXFP8"), cluster == "mi355x-512", "{text}");
+    }
+    let cdna3 = emitted("mi300x-512", "mxfp8", &[]);
+    assert!(err(&cdna3).contains("MXFP8 on Blackwell and on CDNA 4"), "{}", err(&cdna3));
+    for (cluster, precision, release, first) in
+        [("dgx-h100-1k", "fp8-block", "0.12", "0.13"), ("hgx-b200-512", "nvfp4", "0.14", "0.15")]
+    {
+        let refused = emitted(cluster, precision, &["--release", release]);
+        assert_eq!(refused.status.code(), Some(1), "{}", err(&refused));
+        let said = format!("it is of Megatron core {first} and later, not of {release}");
+        assert!(err(&refused).contains(&said), "{}", err(&refused));
+    }
+}

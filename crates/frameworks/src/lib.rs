@@ -14,6 +14,7 @@ mod megatron_bridge;
 mod nanotron;
 mod readers;
 mod rules;
+mod scaling;
 mod sizes;
 mod table;
 mod torchtitan;

@@ -66,6 +66,8 @@ pub(crate) enum FusedExchange {
     DeepEp,
     /// HybridEP: scale-up domains of more than 8 GPUs, as those of GB200 NVL72 and GB300 NVL72.
     HybridEp,
+    /// NCCL's exchange for experts, which is read and not written.
+    Nccl,
 }
 
 impl FusedExchange {
@@ -86,7 +88,13 @@ impl FusedExchange {
         match self {
             Self::DeepEp => "deepep",
             Self::HybridEp => "hybridep",
+            Self::Nccl => "ncclep",
         }
+    }
+
+    /// The backend of that name.
+    pub fn named(name: &str) -> Option<Self> {
+        [Self::DeepEp, Self::HybridEp, Self::Nccl].into_iter().find(|backend| backend.name() == name)
     }
 }
 

@@ -73,6 +73,7 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     }
     batch(document, &mut imported);
     precision(document, &mut imported);
+    replicated(document, &mut imported);
     recompute(document, pp, &mut imported);
     if pp > 1 && imported.plan.zero >= ZeroStage::Two {
         let place = document.place("zero_optimization.stage");
@@ -144,6 +145,29 @@ fn zero(document: &Document, imported: &mut Imported) {
             );
         }
     }
+}
+
+/// Stage 0 beside 16-bit weights: copies of all states, but for gradients in fp32 and for bf16 in the pipeline engine.
+///
+/// Source: [deepspeed] `runtime/engine.py` (`_do_optimizer_sanity_check`), release 0.19.8.
+fn replicated(document: &Document, imported: &mut Imported) {
+    let on = |key: &str| document.switch(&format!("{key}.enabled")).unwrap_or(false);
+    let bf16 = on("bf16") || on("bfloat16");
+    if imported.plan.zero != ZeroStage::Zero || !(bf16 || on("fp16")) {
+        return;
+    }
+    let wide = document.word("data_types.grad_accum_dtype").is_some_and(|dtype| dtype.contains("32"));
+    let message = if wide {
+        "stage 0 with gradients in fp32: DeepSpeed 0.19 stops, older releases shard the optimizer's states; read as ZeRO 1"
+    } else if bf16 && imported.plan.layout.pp > 1 {
+        "stage 0 with bf16: the pipeline engine's optimizer shards its states over the replicas, read as ZeRO 1"
+    } else {
+        return;
+    };
+    imported.plan.zero = ZeroStage::One;
+    let place = document.place("zero_optimization.stage").or_else(|| document.place("data_types.grad_accum_dtype"));
+    document
+        .note(Finding::warning("stage-0", message).at_maybe(place.as_ref()).expected("`\"stage\": 1`, which says so"));
 }
 
 /// A pipeline recomputes what lies between its checkpoints; elsewhere the section says what DeepSpeed's checkpointing does

@@ -1,7 +1,7 @@
 //! Limits of DeepSpeed's JSON. Source: [deepspeed] `deepspeed/runtime/config.py`, `zero/config.py`, `pipe/engine.py`,
 //! release 0.19.8.
 
-use crate::rules;
+use crate::rules::{self, bytes_are};
 use meshwright_engine::plan::{CpKind, Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
@@ -32,7 +32,7 @@ pub const LIMITS: Limits = Limits {
     sharding: &[
         one_model_axis,
         sharding,
-        replicated_bf16,
+        replicated,
         rules::no_shard_group,
         rules::pipeline_outermost,
         rules::reshard_only,
@@ -108,18 +108,22 @@ fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     )
 }
 
-/// With bf16 and no ZeRO, `engine.py` (`_do_optimizer_sanity_check`) wraps the optimizer in `BF16_Optimizer`, which shards its states over
-/// the replicas as ZeRO 1 does, or refuses gradients in bf16: copies of all states are no run that there is.
-fn replicated_bf16(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
-    let bf16 = problem.workload().half == Half::Bf16;
-    if !bf16 || plan.zero != ZeroStage::Zero || plan.layout.dense_replicas() == 1 {
+/// Without ZeRO, `engine.py` (`_do_optimizer_sanity_check`) stops where gradients are wider than the 16-bit weights; with bf16 in the
+/// pipeline engine it takes `BF16_Optimizer`, which shards its states over the replicas as ZeRO 1 does.
+fn replicated(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.zero != ZeroStage::Zero {
         return None;
     }
-    Obstacle::of_plan(
-        "zero=0",
-        "with bf16 its optimizer shards its states like ZeRO 1",
-        Plan { zero: ZeroStage::One, ..plan.clone() },
-    )
+    let workload = problem.workload();
+    let sharded = workload.half == Half::Bf16 && plan.layout.pp > 1 && plan.layout.dense_replicas() > 1;
+    let why = if bytes_are(workload.recipe.gradient, 4.0) {
+        "it adds gradients of 16-bit weights in fp32 with ZeRO alone"
+    } else if sharded {
+        "with bf16 its pipeline engine shards the optimizer's states like ZeRO 1"
+    } else {
+        return None;
+    };
+    Obstacle::of_plan("zero=0", why, Plan { zero: ZeroStage::One, ..plan.clone() })
 }
 
 /// `zero/offload_config.py`: a share of the optimizer (`ratio`) needs ZeRO 3; `cpu_checkpointing` keeps checkpoints only.

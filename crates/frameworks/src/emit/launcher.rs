@@ -4,6 +4,7 @@ use super::language::Shell;
 use super::request::Request;
 use super::snippet::{Snippet, snippet};
 use super::text::Lines;
+use meshwright_engine::gpu::Format;
 
 /// Nodes and GPUs on each: a part of one node stays one node.
 pub(crate) fn nodes(gpus: u32, per_node: u32) -> (u32, u32) {
@@ -77,6 +78,9 @@ pub(crate) fn environment(text: &mut Lines<Shell>, request: &Request) {
             text.comments(["Segments that grow cannot be registered by CUDA graphs."]);
             text.fixed("export NCCL_GRAPH_REGISTER=\"${NCCL_GRAPH_REGISTER:-0}\"");
         }
+    } else if problem.workload().format == Format::Mxfp8 {
+        text.comments(["Transformer Engine for ROCm has MXFP8 behind a switch."]);
+        text.fixed("export NVTE_ROCM_ENABLE_MXFP8=\"${NVTE_ROCM_ENABLE_MXFP8:-1}\"");
     }
     text.fixed("");
 }

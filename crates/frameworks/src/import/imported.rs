@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::finding::{Finding, Place};
+use crate::rules::FusedExchange;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
@@ -107,6 +108,9 @@ pub struct Imported {
     pub shard_groups: Option<u32>,
     /// The plan; `dp` is 1 where `world` is not known.
     pub plan: Plan,
+    /// Backend of the fused exchange with experts, where the file names one that its framework brings.
+    #[serde(skip)]
+    pub(crate) exchange: Option<FusedExchange>,
     /// Flags that no known release has.
     pub unknown: Vec<Unknown>,
     /// Flags that are known, and change neither time nor memory here.
@@ -156,6 +160,7 @@ impl Imported {
                 dispatcher: own.map_or(Dispatcher::AllToAll, |own| own.dispatcher),
                 order: RankOrder::default(),
             },
+            exchange: None,
             unknown: Vec::new(),
             without_effect: Vec::new(),
             findings: Vec::new(),

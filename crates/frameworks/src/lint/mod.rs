@@ -1,6 +1,7 @@
 //! A launch file against a cluster: is it legal, does it fit, what crosses which link, what would be faster.
 
 mod better;
+mod devices;
 mod links;
 pub mod measured;
 pub mod rules;
@@ -17,6 +18,7 @@ use meshwright_planner::confidence::Confidence;
 use meshwright_planner::space::{self, Rejection};
 
 pub use better::{Change, Suggestion};
+pub use devices::settle_formats;
 pub use links::Crossing;
 
 /// Findings on the plan of a file.
@@ -60,6 +62,8 @@ pub fn lint(problem: &Problem, imported: &Imported, plan: &Plan, depth: Depth) -
     for finding in findings.iter_mut().filter(|finding| finding.rule == "connections" && wants_one_queue(problem)) {
         finding.level = Severity::Error;
     }
+    findings.extend(devices::half_format(problem, imported));
+    findings.extend(devices::exchange(problem, imported, plan));
     let rejections = space::check(&costs, plan);
     let guessed = findings.iter().any(|finding| GUESSED.contains(&finding.rule));
     findings.extend(rejections.iter().map(|rejection| refused(rejection, imported, guessed)));

@@ -40,6 +40,11 @@ pub const RULES: &[LintRule] = &[
     ),
     rule("contradiction", "Settings that the framework refuses together do not stand together.", ARGUMENTS),
     rule("deprecated", "Settings that were taken away are not used.", ARGUMENTS),
+    rule(
+        "dispatcher",
+        "A fused exchange with experts is one that the GPUs have.",
+        "Megatron-Bridge, training/flex_dispatcher_backend.py",
+    ),
     rule("does-not-divide", "Degrees and batches divide what they share out.", ARGUMENTS),
     rule("flag-twice", "A flag stands once.", "Python argparse: the last counts"),
     rule("impossible-model", "The sizes make a model.", CONFIG),
@@ -52,8 +57,18 @@ pub const RULES: &[LintRule] = &[
     rule("not-training", "The program trains.", FILE),
     rule("other-module", "A configuration begins with what the file itself sets.", FILE),
     rule("release", "All flags are of one release.", "Megatron-LM, the parsers of core 0.12 and later"),
+    rule(
+        "number-format",
+        "The GPUs multiply the formats of the file.",
+        "Transformer Engine, pytorch/quantization.py; NVIDIA A100 architecture, data types",
+    ),
     rule("script-ends", "A script does not end before its launch.", FILE),
     rule("several-launches", "A script launches one training.", FILE),
+    rule(
+        "stage-0",
+        "Stage 0 keeps all states on every replica.",
+        "DeepSpeed, runtime/engine.py, _do_optimizer_sanity_check",
+    ),
     rule("stray-word", "Every word belongs to a flag.", "Python argparse"),
     rule("unknown-flag", "Every flag is one that some release has.", "Megatron-LM, the parsers of core 0.12 and later"),
     rule(

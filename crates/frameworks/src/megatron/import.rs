@@ -74,6 +74,8 @@ pub(crate) fn settle(mut list: Arguments, launched: &Launched) -> Imported {
     }
     let before = list.findings.len();
     imported.plan = plan::plan(&mut list, imported.model.as_ref(), world, &stack);
+    let fork = launched.open || !list.unknown.iter().all(Unknown::is_slip);
+    imported.exchange = if fork { None } else { plan::exchange(&list) };
     imported.shard_groups = list.number("--num-distributed-optimizer-instances");
     imported.work = work::work(&mut list, &imported.plan, world);
     if !deepspeed {
@@ -151,6 +153,11 @@ const DEGREES: &[(&str, &str)] = &[
     ("recompute", "--recompute-activations"),
     ("zero", "--use-distributed-optimizer"),
     ("dispatcher", "--moe-token-dispatcher-type"),
+    ("backend", "--moe-flex-dispatcher-backend"),
+    ("format", "--fp8-format"),
+    ("format", "--fp4-format"),
+    ("format", "--fp8-recipe"),
+    ("half", "--bf16"),
     ("cp-kind", "--cp-comm-type"),
     ("zero-stage", "--zero-stage"),
     ("order", "--use-tp-pp-dp-mapping"),

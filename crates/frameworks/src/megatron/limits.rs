@@ -4,6 +4,7 @@
 use super::hybrid::{self, Hybrid};
 use crate::details::{self, unsayable};
 use crate::rules::{bf16_units, bytes_are, fused_exchange};
+use crate::scaling;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::cost::context_inside;
 use meshwright_engine::gpu::Format;
@@ -47,6 +48,7 @@ pub(crate) fn problem(problem: &Problem) -> Vec<Obstacle> {
         }
     };
     refuse(model.norm == Norm::LayerNoBias, "LayerNorm without a bias", "its LayerNorm has a bias");
+    refuse(model.norm == Norm::LayerPlain, "LayerNorm without parameters", "its LayerNorm has a weight and a bias");
     refuse(model.embedding_norm, "a norm on the embedding", "it has none");
     refuse(model.head_bias, "a bias on the output head", "its output layer has none");
     refuse(sizes.qk_norm() == QkNorm::Full, "a norm over all heads", "`--qk-layernorm` norms each head");
@@ -77,6 +79,9 @@ pub(crate) fn problem(problem: &Problem) -> Vec<Obstacle> {
     }
     found.extend(unsayable(model, &sizes, &details::MEGATRON));
     found.extend(bf16_units(problem));
+    let recipe = scaling::words(problem.workload().format, problem.stack().amax_reduction);
+    let unrunnable = recipe.and_then(|(_, recipe)| scaling::unrunnable(&problem.cluster().gpu, recipe));
+    found.extend(unrunnable.map(|(what, instead)| Obstacle::of_model(what, instead)));
     found.extend(workload(problem));
     found.extend(hybrid::formats(problem));
     found

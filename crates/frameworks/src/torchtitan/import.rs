@@ -10,6 +10,7 @@ use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::Finding;
 use crate::import::imported::{Imported, Unknown, divides, replicas};
 use crate::readers::document::{self, Document, Form};
+use crate::rules::FusedExchange;
 use meshwright_engine::gpu::Format;
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};
@@ -206,6 +207,7 @@ fn layout(document: &Document, imported: &mut Imported) {
     let backend = backend.or_else(|| document.word("parallelism.expert_parallel_comm_backend"));
     if let Some(backend) = backend {
         plan.dispatcher = if backend == "standard" { Dispatcher::AllToAll } else { Dispatcher::DeepEp };
+        imported.exchange = FusedExchange::named(&backend);
     }
     plan.cp_kind = match document.word("parallelism.context_parallel_rotate_method").as_deref() {
         Some("alltoall") => CpKind::Ring,

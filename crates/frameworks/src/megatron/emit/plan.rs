@@ -4,12 +4,12 @@ use crate::emit::flags::FlagGroup;
 use crate::emit::request::Request;
 use crate::megatron::hybrid::is_hybrid;
 use crate::rules::bytes_are;
+use crate::scaling;
 use meshwright_engine::cost::context_inside;
 use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::plan::{CpKind, Modules, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
-use meshwright_engine::stack::AmaxReduction;
 use meshwright_engine::stages::StagedPlan;
 use meshwright_engine::workload::{Half, Optimizer, Recipe};
 
@@ -118,21 +118,16 @@ pub(super) fn precision(request: &Request, notes: &mut Vec<String>) -> FlagGroup
     let mut group = FlagGroup::default();
     let half = workload.half;
     group.on(half.name());
-    let fp8 = match workload.format {
-        Format::Bf16 | Format::Nvfp4 => None,
-        Format::Fp8 if stack.amax_reduction == AmaxReduction::None => Some(("hybrid", "tensorwise")),
-        Format::Fp8 => Some(("hybrid", "delayed")),
-        Format::Fp8Block => Some(("e4m3", "blockwise")),
-        Format::Mxfp8 => Some(("e4m3", "mxfp8")),
-    };
-    if let Some((format, recipe)) = fp8 {
-        group.set("fp8-format", format);
-        group.set("fp8-recipe", recipe);
-        group.on_if(bytes_are(weight, 1.0), "fp8-param-gather");
-    }
-    if workload.format == Format::Nvfp4 {
-        group.set("fp4-format", "e2m1");
-        group.set("fp4-recipe", "nvfp4");
+    if let Some((format, recipe)) = scaling::words(workload.format, stack.amax_reduction) {
+        let (formats, recipes) =
+            if workload.format == Format::Nvfp4 { ("fp4-format", "fp4-recipe") } else { ("fp8-format", "fp8-recipe") };
+        group.set(formats, format);
+        group.set(recipes, recipe);
+        group.on_if(workload.format != Format::Nvfp4 && bytes_are(weight, 1.0), "fp8-param-gather");
+        let oldest = scaling::oldest_engine(&problem.cluster().gpu, recipe);
+        if let Some(oldest) = oldest.filter(|oldest| *oldest != scaling::FIRST_ENGINE) {
+            notes.push(format!("its recipe `{recipe}` needs Transformer Engine {oldest} or newer on these GPUs"));
+        }
     }
     group.on_if(problem.model().is_moe() && workload.format != Format::Bf16, "moe-router-padding-for-quantization");
     let fp32_gradients = bytes_are(gradient, 4.0);

@@ -5,6 +5,7 @@
 use super::arguments::Arguments;
 use super::split::pipeline;
 use crate::import::finding::Finding;
+use crate::rules::FusedExchange;
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::schedule::Schedule;
@@ -71,8 +72,8 @@ fn cp_kind(list: &mut Arguments) -> CpKind {
 pub const BF16_SHARDS: &str =
     "stage 0 with bf16: DeepSpeed's bf16 optimizer shards its states over the replicas, read as ZeRO 1";
 
-/// The ZeRO stage of a run with DeepSpeed. With bf16 and stage 0, DeepSpeed's bf16 optimizer shards its states over the replicas, and
-/// adds gradients in fp32: ZeRO 1 in all but its name.
+/// The ZeRO stage of a run with DeepSpeed. With bf16 and stage 0, the bf16 optimizer of its pipeline engine, which runs one stage too, shards
+/// its states over the replicas: ZeRO 1 in all but its name.
 ///
 /// Source: [deepspeed] `runtime/engine.py` (`_do_optimizer_sanity_check`), `runtime/bf16_optimizer.py`, release 0.19.8.
 fn deepspeeds_stage(list: &mut Arguments) -> ZeroStage {
@@ -85,12 +86,12 @@ fn deepspeeds_stage(list: &mut Arguments) -> ZeroStage {
         None => ZeroStage::Zero,
     };
     let with_deepspeed = list.has("--deepspeed") || list.has("--deepspeed_config");
-    if stage != ZeroStage::Zero || !with_deepspeed || !list.has("--bf16") {
+    if stage != ZeroStage::Zero || !with_deepspeed || !list.has("--bf16") || list.has("--no-pipeline-parallel") {
         return stage;
     }
     let place = list.place("--zero-stage");
-    let finding = Finding::note("without-effect", BF16_SHARDS).at_maybe(place.as_ref());
-    list.findings.push(finding.expected("stage 1 says the same"));
+    let finding = Finding::warning("stage-0", BF16_SHARDS).at_maybe(place.as_ref());
+    list.findings.push(finding.expected("`--zero-stage 1`, which says so"));
     ZeroStage::One
 }
 
@@ -226,6 +227,13 @@ fn offload(list: &mut Arguments, model: Option<&Model>) -> Offload {
     let layers = list.number("--cpu-offloading-num-layers").unwrap_or(0);
     let share = model.map_or(0.0, |model| (f64::from(layers) / f64::from(model.layers())).min(1.0));
     Offload { optimizer: if optimizer { fraction } else { 0.0 }, activations: share }
+}
+
+/// Backend of the `flex` dispatcher, which is DeepEP where none is named.
+pub fn exchange(list: &Arguments) -> Option<FusedExchange> {
+    let flex = list.peek("--moe-token-dispatcher-type").is_some_and(|kind| kind == "flex");
+    let named = list.peek("--moe-flex-dispatcher-backend");
+    flex.then(|| named.map_or(Some(FusedExchange::DeepEp), |name| FusedExchange::named(&name))).flatten()
 }
 
 fn dispatcher(list: &mut Arguments, layout: &Layout, stack: &Stack) -> Dispatcher {

@@ -1,0 +1,64 @@
+//! Settings of a file that the GPUs of the cluster do not run, or not as they are meant: number formats, exchanges with experts.
+
+use crate::import::finding::Finding;
+use crate::import::imported::Imported;
+use crate::rules::{FusedExchange, bf16_units};
+use crate::scaling;
+use meshwright_engine::gpu::{Format, Gpu};
+use meshwright_engine::plan::Plan;
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::AmaxReduction;
+
+/// Settles the formats of a file's GEMMs on a GPU: an error where no Transformer Engine runs its recipe; scales by block on Blackwell are
+/// priced as the MXFP8 GEMMs that they are there.
+///
+/// Source: [transformer-engine] `common/swizzle/swizzle_block_scaling.cu`, v2.10.
+pub fn settle_formats(imported: &mut Imported, gpu: &Gpu) {
+    let Some((_, recipe)) = scaling::words(imported.work.format, AmaxReduction::None) else { return };
+    let place = imported.places.get("format").cloned();
+    if let Some((message, instead)) = scaling::unrunnable(gpu, recipe) {
+        let finding = Finding::error("number-format", message).at_maybe(place.as_ref());
+        imported.findings.push(finding.expected(instead));
+    } else if imported.work.format == Format::Fp8Block && gpu.peak_of(Format::Nvfp4).is_some() {
+        imported.work.format = Format::Mxfp8;
+        let message = "scales by block run as MXFP8 on Blackwell, from Transformer Engine 2.9 on: priced so";
+        let finding = Finding::warning("number-format", message).at_maybe(place.as_ref());
+        imported.findings.push(finding.expected("`--fp8-recipe mxfp8`, which older releases run too"));
+    }
+}
+
+/// The warning of bf16 on GPUs whose matrix units do not multiply it.
+pub(super) fn half_format(problem: &Problem, imported: &Imported) -> Option<Finding> {
+    let obstacle = bf16_units(problem)?;
+    let finding = Finding::warning("number-format", format!("{}: priced at the rate of fp16", obstacle.what));
+    Some(finding.at_maybe(imported.places.get("half")).expected(obstacle.why))
+}
+
+/// The finding of a fused exchange that the GPUs do not have.
+///
+/// Source: [megatron-bridge] `training/flex_dispatcher_backend.py`, `validate_flex_dispatcher_backend`.
+pub(super) fn exchange(problem: &Problem, imported: &Imported, plan: &Plan) -> Option<Finding> {
+    let named = imported.exchange.filter(|_| plan.layout.ep * plan.layout.tp > 1)?;
+    let gpu = &problem.cluster().gpu;
+    let place = imported.places.get("backend").or_else(|| imported.places.get("dispatcher"));
+    let (message, expected) = match (named, FusedExchange::of(problem)) {
+        (_, None) => (
+            format!("{} on {}: its kernels are for NVIDIA's GPUs from Ampere on", named.name(), gpu.name),
+            "`--moe-token-dispatcher-type alltoall`",
+        ),
+        (FusedExchange::Nccl, Some(_)) if gpu.peak_of(Format::Fp8).is_none() => (
+            format!("ncclep on {}: it is for Hopper and Blackwell", gpu.name),
+            "`--moe-flex-dispatcher-backend deepep`",
+        ),
+        (FusedExchange::DeepEp, Some(FusedExchange::HybridEp)) => {
+            let domain = problem.cluster().scale_up.gpus;
+            let message = format!("deepep on a scale-up domain of {domain} GPUs: DeepEP is for nodes of 8");
+            let finding = Finding::warning("dispatcher", message).at_maybe(place);
+            return Some(
+                finding.expected("`--moe-flex-dispatcher-backend hybridep`: Megatron-Bridge refuses the other"),
+            );
+        }
+        (FusedExchange::DeepEp | FusedExchange::HybridEp | FusedExchange::Nccl, Some(_)) => return None,
+    };
+    Some(Finding::error("dispatcher", message).at_maybe(place).expected(expected))
+}
