@@ -3,6 +3,7 @@
 use crate::details::unknown;
 use crate::emit::flags::{FlagGroup, folded};
 use crate::emit::request::Request;
+use crate::megatron::flags::names;
 use crate::megatron::hybrid::Hybrid;
 use crate::rules::FusedExchange;
 use crate::sizes::{SharedMixer, Sizes};
@@ -14,6 +15,17 @@ use meshwright_engine::stack::Dispatcher;
 
 /// Groups of experts where routing is limited to some: DeepSeek-V2's and V3's `n_group`. Source: [hf-deepseek-v3].
 const EXPERT_GROUPS: u32 = 8;
+
+/// The first release whose `--qk-layernorm` norms the input of a query projection that is not compressed.
+///
+/// Source: [megatron-lm] `core/transformer/mla_qk_norm_config.py`, which 0.18 does not have.
+const FIRST_WITH_NORM: &str = "0.19";
+
+/// Whether a release norms that input; other software than Megatron-LM's own releases is newer.
+fn norms_queries(release: Option<&str>) -> bool {
+    let place = |name: &str| names().iter().position(|known| *known == name);
+    release.and_then(place).is_none_or(|at| Some(at) >= place(FIRST_WITH_NORM))
+}
 
 /// Sizes, norms, biases, positions, experts.
 pub(super) fn architecture(
@@ -36,6 +48,14 @@ pub(super) fn architecture(
         group.set("ffn-hidden-size", moe.intermediate);
     }
     attention(model, sizes, &mut group);
+    if matches!(&sizes.mixer, SharedMixer::Mla(mla) if mla.q_rank == 0) && norms_queries(request.release) {
+        notes.push(format!(
+            "without a rank of queries, Megatron core {FIRST_WITH_NORM} and later norms the input of their projection once more: {} \
+             weights that {} has not",
+            u64::from(model.layers()) * u64::from(model.hidden),
+            model.name
+        ));
+    }
     if let Some(Activation::ClampedQuickGelu { limit }) = model.details.activation {
         group.on("quick-geglu");
         group.set("glu-linear-offset", "1.0");
