@@ -49,8 +49,36 @@ fn routers_score_as_their_model_does() {
     let qwen = emitted("megatron", "qwen3-30b-a3b", experts);
     assert_all(&qwen, &["--moe-aux-loss-coeff 0.001", "--rotary-base 1000000"]);
     assert!(!qwen.contains("pre-softmax") && !qwen.contains("sigmoid"), "{qwen}");
-    let titan = emitted("torchtitan", "qwen3-30b-a3b", "dp=512 ep=64 zero=3 mbs=1 recompute=full");
-    assert_all(&titan, &["score_func=\"softmax\", route_norm=True", "theta=1000000.0"]);
+    // torchtitan balances experts by a bias, and has no loss: a file without the loss is written, with the bias off.
+    let plan = "dp=512 ep=64 zero=3 mbs=1 recompute=full";
+    let refused = emitted("torchtitan", "qwen3-30b-a3b", plan);
+    assert!(refused.contains("router_aux_loss_coef (or aux_loss_alpha) = 0.001"), "{refused}");
+    let text =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hf/qwen3-30b-a3b.json")).unwrap();
+    let without = Path::new(env!("CARGO_TARGET_TMPDIR")).join("without-loss");
+    let text = text.replace("\"router_aux_loss_coef\": 0.001", "\"router_aux_loss_coef\": 0.0");
+    std::fs::write(without.with_extension("json"), text).unwrap();
+    let titan = emitted("torchtitan", without.to_str().unwrap(), plan);
+    let wanted = [
+        "score_func=\"softmax\", route_norm=True",
+        "theta=1000000.0",
+        "load_balance_coeff=None",
+        "models.qwen3",
+        "CosSinRoPE.Config(",
+    ];
+    assert_all(&titan, &wanted);
+}
+
+/// Llama 3's classes have its order of rotary heads, Qwen3's the other and norms on queries and keys, DeepSeek's latent attention.
+#[test]
+fn torchtitans_module_is_that_of_the_architecture() {
+    for (config, module, rope) in [
+        ("mistral-7b-v0.3", "torchtitan.models.llama3.model", "ComplexRoPE.Config("),
+        ("qwen3-8b", "torchtitan.models.qwen3.model", "CosSinRoPE.Config("),
+        ("moonlight-16b-a3b", "torchtitan.models.deepseek_v3.model", "ComplexRoPE.Config("),
+    ] {
+        assert_all(&emitted("torchtitan", config, "dp=512 zero=3 shard=128 mbs=1"), &[module, rope]);
+    }
 }
 
 #[test]

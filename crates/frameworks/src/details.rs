@@ -20,6 +20,8 @@ pub(crate) struct Sayable {
     pub softmax_bias: bool,
     /// Whether a router may score by a sigmoid and keep the scores as they are.
     pub raw_sigmoid: bool,
+    /// Whether an auxiliary loss may balance experts.
+    pub balance_loss: bool,
 }
 
 /// Flags of Megatron-LM for settings of a model. Latent attention has YaRN's other numbers by default; for grouped heads YaRN has flags from 0.19 on.
@@ -45,6 +47,7 @@ pub(crate) const MEGATRON: Sayable = Sayable {
     plain: &[Activation::Gelu, Activation::GeluTanh, Activation::SquaredRelu],
     softmax_bias: false,
     raw_sigmoid: false,
+    balance_loss: true,
 };
 
 /// Settings of a model that a framework cannot say, by the names that `config.json` has for them.
@@ -104,6 +107,13 @@ pub(crate) fn unsayable(model: &Model, sizes: &Sizes, can: &Sayable) -> Vec<Obst
             "norm_topk_prob = false".to_owned(),
             "its routers divide the scores of a sigmoid by their sum",
         );
+        if let Some(loss) = router.aux_loss.filter(|loss| *loss > 0.0 && !can.balance_loss) {
+            refuse(
+                true,
+                format!("router_aux_loss_coef (or aux_loss_alpha) = {loss}"),
+                "it balances experts by a bias and has no such loss: 0 in the file plans without it",
+            );
+        }
     }
     for (name, value) in others {
         refuse(true, format!("{name} = {value}"), "its files cannot say it");

@@ -37,6 +37,7 @@ const SAYABLE: Sayable = Sayable {
     plain: &[],
     softmax_bias: false,
     raw_sigmoid: false,
+    balance_loss: false,
 };
 
 /// Its models are Llama and Qwen2.

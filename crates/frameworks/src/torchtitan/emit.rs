@@ -51,6 +51,10 @@ from torchtitan.models.common.config_utils import (
 from torchtitan.models.common.param_init import skip_param_init
 from torchtitan.trainer import Trainer";
 
+const LLAMA: &str = "
+from torchtitan.models.llama3 import model_registry
+from torchtitan.models.llama3.model import Llama3Model as Model, Llama3TransformerBlock as Block";
+
 const GQA: &str = "
 from torchtitan.models.qwen3 import model_registry
 from torchtitan.models.qwen3.model import Qwen3Model as Model, Qwen3TransformerBlock as Block";
@@ -115,6 +119,12 @@ def train() -> Trainer.Config:
     )
 "#;
 
+/// Whether the classes are Llama 3's: dense layers without norms on queries and keys. Its adapter of Hugging Face's weights orders heads
+/// for rotary embedding by complex numbers; Qwen3's, which has such norms and experts, for that by cosines and sines.
+fn is_llama(sizes: &Sizes) -> bool {
+    sizes.moe.is_none() && matches!(&sizes.mixer, SharedMixer::Attention(a) if a.qk_norm == QkNorm::None)
+}
+
 fn module(request: &Request, sizes: &Sizes) -> EmittedFile {
     let mut text = Lines::<Python>::new();
     let notes: Vec<String> = unknown(request.costs.problem.model())
@@ -123,7 +133,12 @@ fn module(request: &Request, sizes: &Sizes) -> EmittedFile {
         .collect();
     text.comments(lines(&LIMITS, request, &notes));
     text.fixed(IMPORTS);
-    text.fixed(&if matches!(sizes.mixer, SharedMixer::Mla(_)) { MLA } else { GQA }[1..]);
+    let classes = match &sizes.mixer {
+        SharedMixer::Mla(_) => MLA,
+        SharedMixer::Attention(_) if is_llama(sizes) => LLAMA,
+        SharedMixer::Attention(_) => GQA,
+    };
+    text.fixed(&classes[1..]);
     text.fixed("");
     constants(request, sizes, &mut text);
     text.fixed(HELPERS);
@@ -174,7 +189,7 @@ fn attention(sizes: &Sizes, request: &Request, text: &mut Lines<Python>) {
                 if a.qk_norm == QkNorm::PerHead { snippet!("norm({})", a.head_dim) } else { Snippet::fixed("None") };
             text.line(snippet!(
                 "    rope = {}",
-                rope(&request.costs.problem.model().details, a.head_dim, seq_len, 500_000.0)
+                rope(&request.costs.problem.model().details, a.head_dim, seq_len, is_llama(sizes))
             ));
             text.fixed("    return make_gqa_config(\n        dim=DIM,");
             text.line(snippet!("        n_heads={},\n        n_kv_heads={},", a.heads, a.kv_heads));
@@ -203,10 +218,10 @@ fn attention(sizes: &Sizes, request: &Request, text: &mut Lines<Python>) {
     }
 }
 
-/// Rotary embedding of heads of `dim`, with base `usual` where the model's source does not say: of complex numbers where Llama 3's
-/// change of frequencies is wanted, which the other kind has not.
-fn rope(details: &Details, dim: u32, seq_len: u32, usual: f64) -> Snippet<Python> {
-    let theta = details.rope_theta.unwrap_or(usual);
+/// Rotary embedding of heads of `dim`, with Llama 3's base where the model's source does not say: of complex numbers for Llama 3's classes, and
+/// where its change of frequencies is wanted, which the other kind has not.
+fn rope(details: &Details, dim: u32, seq_len: u32, complex: bool) -> Snippet<Python> {
+    let theta = details.rope_theta.unwrap_or(500_000.0);
     match &details.rope_scaling {
         Some(RopeScaling { kind: RopeScalingKind::Llama3 { low, high }, factor, original_positions }) => snippet!(
             "ComplexRoPE.Config(\n        dim={}, max_seq_len={}, theta={}, scaling=\"llama\", scaling_factor={},\n        \
@@ -219,7 +234,10 @@ fn rope(details: &Details, dim: u32, seq_len: u32, usual: f64) -> Snippet<Python
             *high,
             original_positions.unwrap_or(8192)
         ),
-        Some(_) | None => snippet!("CosSinRoPE.Config(dim={}, max_seq_len={}, theta={})", dim, seq_len, theta),
+        Some(_) | None => {
+            let kind = Snippet::fixed(if complex { "ComplexRoPE" } else { "CosSinRoPE" });
+            snippet!("{}.Config(dim={}, max_seq_len={}, theta={})", kind, dim, seq_len, theta)
+        }
     }
 }
 
@@ -246,6 +264,9 @@ fn experts(request: &Request, sizes: &Sizes, text: &mut Lines<Python>) {
     };
     let (experts, top_k) = (moe.experts, moe.top_k);
     text.line(snippet!("\ndef _moe():\n    return make_moe_config(\n        num_experts={},", experts));
+    if request.costs.problem.model().details.router.bias == Some(false) {
+        text.fixed("        load_balance_coeff=None,");
+    }
     text.fixed("        router=make_router_config(");
     text.line(snippet!(
         "            dim=DIM, num_experts={}, gate_param_init=INIT, top_k={}{}{}\n        ),",

@@ -39,6 +39,7 @@ const SAYABLE: Sayable = Sayable {
     plain: &[],
     softmax_bias: true,
     raw_sigmoid: true,
+    balance_loss: false,
 };
 
 /// Its decoders: grouped-query attention (Llama 3, Qwen3) or latent attention (DeepSeek-V3), gated MLPs or experts, no bias.
