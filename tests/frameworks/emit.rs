@@ -190,6 +190,7 @@ fn what_cannot_be_said_is_refused_with_a_way_out() {
         ("zero=3 reshard=off", "reshard"),
         ("zero=0 offload-optimizer=0.5", "offload"),
         ("offload-activations=0.3", "offload"),
+        ("zero=3 offload-activations=0.25", "Megatron-FSDP"),
     ] {
         let output = small(plan);
         assert_eq!((output.status.code(), out(&output).as_str()), (Some(1), ""), "{plan}");

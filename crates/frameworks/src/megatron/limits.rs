@@ -381,6 +381,10 @@ fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
         if plan.layout.pp > 1 {
             return Obstacle::of_plan(what, "`--cpu-offloading-num-layers` needs pp=1", without_activations);
         }
+        if plan.zero >= ZeroStage::Two {
+            let why = "no test of Megatron core runs Megatron-FSDP with activations of layers on the host";
+            return Obstacle::of_plan(what, why, without_activations);
+        }
         if plan.recompute != Recompute::None {
             return Obstacle::of_plan(what, "offloaded layers are not recomputed", without_activations);
         }
