@@ -382,8 +382,7 @@ fn offload(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
             return Obstacle::of_plan(what, "`--cpu-offloading-num-layers` needs pp=1", without_activations);
         }
         if plan.zero >= ZeroStage::Two {
-            let why = "no test of Megatron core runs Megatron-FSDP with activations of layers on the host";
-            return Obstacle::of_plan(what, why, without_activations);
+            return Obstacle::of_plan(what, "Megatron core has no test of it with Megatron-FSDP", without_activations);
         }
         if plan.recompute != Recompute::None {
             return Obstacle::of_plan(what, "offloaded layers are not recomputed", without_activations);
