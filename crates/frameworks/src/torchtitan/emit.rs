@@ -222,8 +222,10 @@ fn attention(sizes: &Sizes, request: &Request, text: &mut Lines<Python>) {
 /// where its change of frequencies is wanted, which the other kind has not.
 fn rope(details: &Details, dim: u32, seq_len: u32, complex: bool) -> Snippet<Python> {
     let theta = details.rope_theta.unwrap_or(500_000.0);
-    match &details.rope_scaling {
-        Some(RopeScaling { kind: RopeScalingKind::Llama3 { low, high }, factor, original_positions }) => snippet!(
+    if let Some(RopeScaling { kind: RopeScalingKind::Llama3 { low, high }, factor, original_positions }) =
+        &details.rope_scaling
+    {
+        return snippet!(
             "ComplexRoPE.Config(\n        dim={}, max_seq_len={}, theta={}, scaling=\"llama\", scaling_factor={},\n        \
              low_freq_factor={}, high_freq_factor={}, original_max_position_embeddings={},\n    )",
             dim,
@@ -233,12 +235,10 @@ fn rope(details: &Details, dim: u32, seq_len: u32, complex: bool) -> Snippet<Pyt
             *low,
             *high,
             original_positions.unwrap_or(8192)
-        ),
-        Some(_) | None => {
-            let kind = Snippet::fixed(if complex { "ComplexRoPE" } else { "CosSinRoPE" });
-            snippet!("{}.Config(dim={}, max_seq_len={}, theta={})", kind, dim, seq_len, theta)
-        }
+        );
     }
+    let kind = Snippet::fixed(if complex { "ComplexRoPE" } else { "CosSinRoPE" });
+    snippet!("{}.Config(dim={}, max_seq_len={}, theta={})", kind, dim, seq_len, theta)
 }
 
 /// Arguments of the router's score, where the model's source says it.
