@@ -86,7 +86,7 @@ pub(super) fn model(row: &Row, cells: &Cells) -> Result<Model, Refusal> {
         dropout: gpt && (cells.year <= 2022 || framework == "Megatron-LM"),
         kinds,
         order,
-        mtp_depth: u32::from(predicts_two_tokens(row)),
+        mtp_depth: cells.mtp_layers.unwrap_or_else(|| u32::from(predicts_two_tokens(row))),
         details: Details::default(),
     })
 }

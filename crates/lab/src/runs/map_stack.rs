@@ -280,6 +280,7 @@ pub(super) fn stack(
         stack.scatter_gather = true;
         stack.overlap.tp = 0.0;
     }
+    attention(row, &mut stack);
     debug_assert!(stack.check().is_ok(), "{} on {}", stack.name, gpu.name);
     plan.dispatcher = stack.dispatcher;
     Ok(stack)
@@ -293,14 +294,20 @@ fn stated(row: &Row, old: bool, stack: &mut Stack) {
         stack.attention = AttentionKernel::Fa2;
         stack.overlap.tp = 0.0;
     }
-    let drops = stack.drops_by_all_to_all && notes.contains("tokendrop");
-    let dedup = !drops && (text(row.gpu.as_ref()) != "H100" || notes.contains("deepep") || notes.contains("hybridep"));
+    let noted = |parts: &[&str]| parts.iter().any(|part| notes.contains(part));
+    let drops = stack.drops_by_all_to_all && drops_tokens(row);
+    let dedup = match text(row.dispatcher.as_ref()) {
+        "" => !drops && (text(row.gpu.as_ref()) != "H100" || noted(&["deepep", "hybridep"])),
+        dispatcher => dispatcher == "deepep" || dispatcher == "hybridep",
+    };
     stack.dispatcher = if dedup { Dispatcher::DeepEp } else { Dispatcher::AllToAll };
-    stack.cuda_graphs =
-        ["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"].iter().any(|graphs| notes.contains(graphs));
-    stack.graphed_experts = notes.contains("cuda graphs: full");
-    stack.fp8_attention = notes.contains("fp8 attention");
-    if overlap.contains("EP a2a overlap") {
+    (stack.cuda_graphs, stack.graphed_experts) = match text(row.cuda_graph.as_ref()) {
+        "" => (noted(&["cuda graphs: full", "cuda graphs: transformer", "CUDA graph"]), noted(&["cuda graphs: full"])),
+        "none" => (false, false),
+        graphs => (true, ["full_iteration", "local:full_step"].contains(&graphs)),
+    };
+    stack.fp8_attention = noted(&["fp8 attention"]);
+    if overlap.contains("EP a2a overlap") || text(row.ep_overlap.as_ref()).starts_with("true") {
         stack.overlap.ep = 1.0;
     }
     if overlap.starts_with("none") {
@@ -309,6 +316,27 @@ fn stated(row: &Row, old: bool, stack: &mut Stack) {
         stack.overlap.pp = false;
     } else if !overlap.is_empty() && overlap != "EP a2a overlap" {
         stack.overlap.tp = if overlap.contains("tp-comm") { default_tp } else { 0.0 };
+    }
+}
+
+/// Applies the attention kernel that a row states. Fused sinks follow from the stack: with them, GPT-OSS on Megatron-Core is
+/// 30 to 60 % too fast (docs/run-mapping.md).
+fn attention(row: &Row, stack: &mut Stack) {
+    let stated = text(row.attention_kernel.as_ref());
+    stack.attention = match stated.split('_').next() {
+        Some("cudnn") => AttentionKernel::Cudnn,
+        Some("fa2") => AttentionKernel::Fa2,
+        Some("unfused") => AttentionKernel::Unfused,
+        _ => stack.attention, // Transformer Engine, PyTorch and FlexAttention choose by shape and device
+    };
+    stack.fp8_attention |= stated.contains("fp8");
+}
+
+/// Whether experts take a fixed number of tokens and drop the others.
+fn drops_tokens(row: &Row) -> bool {
+    match text(row.dispatcher.as_ref()) {
+        "" => text(row.notes.as_ref()).contains("tokendrop"),
+        dispatcher => dispatcher.ends_with("+drop"),
     }
 }
 
@@ -325,7 +353,7 @@ pub(super) fn workload(
         return Refusal::unsupported("batch unknown");
     };
     let notes = text(row.notes.as_ref());
-    let drops_tokens = notes.contains("tokendrop");
+    let drops_tokens = drops_tokens(row);
     let uneven = model.is_moe()
         && release.is_core()
         && release != Release::MegatronWithoutOverlap

@@ -161,6 +161,16 @@ pub struct Row {
     pub mamba: Option<String>,
     /// Width of the latent space in which experts work.
     pub moe_latent: Option<String>,
+    /// Attention kernel, such as `cudnn_sink_fp8`.
+    pub attention_kernel: Option<String>,
+    /// Token dispatcher: `alltoall`, `alltoall+drop`, `deepep` or `hybridep`.
+    pub dispatcher: Option<String>,
+    /// CUDA graphs, as implementation and scopes, such as `local:full_step`; or `none`.
+    pub cuda_graph: Option<String>,
+    /// Overlap of the experts' exchange with compute: `false`, `true` or `true+delay_wgrad`.
+    pub ep_overlap: Option<String>,
+    /// Number of multi-token-prediction layers.
+    pub mtp_layers: Option<f64>,
 }
 
 impl Row {
