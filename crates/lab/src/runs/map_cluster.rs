@@ -1,8 +1,8 @@
 //! Device and cluster of a row, from its GPU and network columns.
 
 use super::cell::{Cells, text};
-use super::map_stack;
 use super::refusal::Refusal;
+use super::release::Release;
 use super::row::Row;
 use meshwright_engine::cluster::{Cluster, Host, Level};
 use meshwright_engine::gpu::Gpu;
@@ -17,7 +17,7 @@ const POWER_CAPPED: (&str, &str) = ("B200", "b200-power-capped");
 /// Device of a row: a name of the table, or of the catalogue.
 pub(super) fn gpu(row: &Row, shelf: &Shelf) -> Result<Gpu, Refusal> {
     let name = text(row.gpu.as_ref());
-    let capped = name == POWER_CAPPED.0 && map_stack::Release::of(row) == map_stack::Release::MegatronWithoutOverlap;
+    let capped = name == POWER_CAPPED.0 && Release::of(row) == Release::MegatronWithoutOverlap;
     match if capped { Some(POWER_CAPPED.1) } else { gpu_names::in_runs(name) } {
         Some(name) => shelf.gpu(name).map_err(Refusal::Unsupported),
         None if name.is_empty() => Refusal::unsupported("GPU unknown"),

@@ -1,8 +1,9 @@
 //! Plan of a row: its stated degrees, and its framework's defaults for the rest.
 
 use super::cell::{Cells, text};
-use super::map_stack::{self, Release};
+use super::map_stack;
 use super::refusal::Refusal;
+use super::release::Release;
 use super::row::Row;
 use meshwright_engine::model::Model;
 use meshwright_engine::plan::{CpKind, Layout, Modules, Offload, Plan, RankOrder, Recompute, ZeroStage};

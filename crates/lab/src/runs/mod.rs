@@ -12,6 +12,7 @@ mod map_stack;
 mod predict;
 mod problem;
 mod refusal;
+mod release;
 mod row;
 mod stream;
 

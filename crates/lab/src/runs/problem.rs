@@ -1,8 +1,8 @@
 //! Problem and plan of a row.
 
 use super::cell::Cells;
-use super::map_stack::Release;
 use super::refusal::Refusal;
+use super::release::Release;
 use super::row::Row;
 use super::{cell, map_cluster, map_model, map_plan, map_stack};
 use meshwright_engine::cost::Costs;
