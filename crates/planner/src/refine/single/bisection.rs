@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-use super::table::{Arcs, StageTable};
+use super::table::{Arcs, FirstItems, StageTable};
 use crate::refine::cuts::neighbours;
 use crate::refine::edges::Edges;
 use crate::refine::options::{Options, Technique};
@@ -14,15 +14,18 @@ use meshwright_engine::schedule::paths::Path;
 
 /// Width below which an interval of bottlenecks is no longer halved, as a share.
 const FINEST: f64 = 2e-4;
-/// Most halvings.
+/// Gap under which such an interval is not branched on its cuts either, as a share.
+const ENOUGH: f64 = 0.005;
+/// Most intervals that are bounded.
 const MOST_STEPS: usize = 400;
 
-/// Splits whose slowest stage takes more than `low` and at most `high`.
+/// Splits with each cut in its window, whose slowest stage takes more than `low` and at most `high`.
 struct Interval {
     /// Lower bound of their steps.
     bound: f64,
     low: f64,
     high: f64,
+    windows: Rc<FirstItems>,
     /// Stages under `high`, once they are listed.
     under: Option<Rc<Under>>,
 }
@@ -37,7 +40,8 @@ struct Under {
 ///
 /// Branches on the time T of the slowest stage: a split whose slowest stage, on rank i, takes T in (low, high] is no faster than any
 /// dependency path through rank i, and the length of such a path is a sum over stages, so that its least over those splits is a
-/// shortest path over cuts. Splits met on the way are simulated. An interval is halved until its bound is over the incumbent.
+/// shortest path over cuts. Splits met on the way are simulated. An interval is halved until its bound is over the incumbent, and
+/// then branched on the cut that differs most among the splits that it met.
 ///
 /// `step` gives a split's step time.
 pub fn solve(
@@ -76,7 +80,7 @@ pub fn solve(
         program,
         table: &table,
         paths,
-        line: table.edges(program, &table.usable(f64::INFINITY)).line(program, sends),
+        line: table.edges(program, &table.usable(f64::INFINITY, &table.windows())).line(program, sends),
         step,
         most_replays,
         best: None,
@@ -84,26 +88,28 @@ pub fn solve(
         cut_short: false,
         seen: BTreeSet::new(),
     };
-    let mut intervals = vec![Interval { bound: 0.0, low: low * (1.0 - 1e-12), high: ceiling, under: None }];
+    let windows = Rc::new(table.windows());
+    let mut intervals = vec![Interval { bound: 0.0, low: low * (1.0 - 1e-12), high: ceiling, windows, under: None }];
     let mut closed = f64::INFINITY; // least bound of intervals that are not halved any more
     for _ in 0..MOST_STEPS {
         let least = |&a: &usize, &b: &usize| intervals[a].bound.total_cmp(&intervals[b].bound);
         let Some(at) = (0..intervals.len()).min_by(least) else { break };
-        let Interval { bound, low, high, under } = intervals.swap_remove(at);
+        let Interval { bound, low, high, windows, under } = intervals.swap_remove(at);
         let time = search.least();
         if bound >= closed.min(time * (1.0 - tolerance)) {
             // No other interval has a lesser bound, and those that are halved no more keep theirs.
-            intervals.push(Interval { bound, low, high, under });
+            intervals.push(Interval { bound, low, high, windows, under });
             break;
         }
         // Slower stages would hide more of what lies beside the pipeline: these do not.
         let under = under.unwrap_or_else(|| {
-            let arcs = table.usable(high);
+            let arcs = table.usable(high, &windows);
             Rc::new(Under { edges: table.edges(program, &arcs), arcs })
         });
         let (base_here, slope_here) = under.edges.line(program, sends);
         let cutoff = (time * (1.0 - tolerance) - base_here) / slope_here;
         let (least, candidates) = interval_bound(program, (&table, &under.arcs), &search.paths, low, cutoff);
+        let branch = widest(&candidates);
         for cuts in candidates {
             search.offer(cuts);
         }
@@ -111,12 +117,18 @@ pub fn solve(
         if bound.is_infinite() {
             continue;
         }
-        if high - low <= FINEST * high || !options.uses(Technique::Bisection) {
-            closed = closed.min(bound);
-        } else {
+        if high - low > FINEST * high && options.uses(Technique::Bisection) {
             let middle = if high > 1.05 * low { low * 1.01 } else { f64::midpoint(low, high) };
-            intervals.push(Interval { bound, low, high: middle, under: None });
-            intervals.push(Interval { bound, low: middle, high, under: Some(under) });
+            intervals.push(Interval { bound, low, high: middle, windows: Rc::clone(&windows), under: None });
+            intervals.push(Interval { bound, low: middle, high, windows, under: Some(under) });
+        } else if let (true, Some((stage, first))) = (bound < search.least() * (1.0 - ENOUGH), branch) {
+            for window in [windows[stage].start..first, first..windows[stage].end] {
+                let mut windows = FirstItems::clone(&windows);
+                windows[stage] = window;
+                intervals.push(Interval { bound, low, high, windows: Rc::new(windows), under: None });
+            }
+        } else {
+            closed = closed.min(bound);
         }
     }
     let bound = intervals.iter().map(|interval| interval.bound).fold(closed, f64::min);
@@ -125,6 +137,17 @@ pub fn solve(
     }
     let bound = bound.min(search.least());
     Solution { best: search.best, bound, replayed: search.replayed, cut_short: search.cut_short }
+}
+
+/// Stage whose first item differs most among these cuts, and the middle between its least and its greatest; none if they are all the same.
+fn widest(candidates: &[Vec<usize>]) -> Option<(usize, usize)> {
+    let range = |stage: usize| {
+        let first = candidates.iter().map(|cuts| cuts[stage]);
+        Some((first.clone().min()?, first.max()?))
+    };
+    let ranges = (1..candidates.first()?.len() - 1).filter_map(|stage| Some((stage, range(stage)?)));
+    let (stage, (least, greatest)) = ranges.max_by_key(|(_, (least, greatest))| greatest - least)?;
+    (greatest > least).then_some((stage, (least + greatest).div_ceil(2)))
 }
 
 /// Incumbent and the splits that were simulated.

@@ -1,6 +1,7 @@
 //! Every stage that fits its rank, and shortest paths over cuts through them.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use smallvec::SmallVec;
 
@@ -9,6 +10,9 @@ use crate::refine::paths::PathWeights;
 use crate::refine::program::StageProgram;
 use crate::refine::split::StageLoad;
 use meshwright_engine::schedule::paths::Path;
+
+/// First items that each stage may have.
+pub type FirstItems = Vec<Range<usize>>;
 
 /// Every stage that fits, by first item and length, under a ceiling on its time.
 pub struct StageTable {
@@ -104,8 +108,8 @@ impl StageTable {
         Self { ranks: program.chunks, items: program.len(), stages }
     }
 
-    /// Stages within `high` that lie on a split of stages within `high`.
-    pub fn usable(&self, high: f64) -> Arcs {
+    /// Stages within `high` that lie on a split of stages within `high` with each cut in its window.
+    pub fn usable(&self, high: f64, windows: &FirstItems) -> Arcs {
         let n = self.items;
         let within: Vec<Vec<bool>> = self
             .stages
@@ -115,7 +119,7 @@ impl StageTable {
         let mut ends = vec![vec![false; n + 1]; self.ranks + 1]; // from which the rest can be covered
         ends[self.ranks][n] = true;
         for stage in (0..self.ranks).rev() {
-            for a in 0..=n {
+            for a in windows[stage].clone() {
                 ends[stage][a] = self.stages[stage].from(a).any(|(b, load)| ends[stage + 1][b] && within[stage][load]);
             }
         }
@@ -128,6 +132,11 @@ impl StageTable {
             })
             .collect();
         Arcs { items: n, stages }
+    }
+
+    /// FirstItems that hold every split.
+    pub fn windows(&self) -> FirstItems {
+        vec![0..self.items + 1; self.ranks]
     }
 
     /// Least time of the slowest stage over all splits.
@@ -150,7 +159,8 @@ impl StageTable {
     /// Least length of a dependency path over all splits.
     pub fn shortest(&self, path: &Path) -> Option<f64> {
         let weights = PathWeights::of(self.ranks, [(path, 1.0)].into_iter());
-        self.cheapest(&self.usable(f64::INFINITY), |stage, load| weights.length_of(stage, load)).map(|(sum, _)| sum)
+        self.cheapest(&self.usable(f64::INFINITY, &self.windows()), |stage, load| weights.length_of(stage, load))
+            .map(|(sum, _)| sum)
     }
 
     /// Bounds on the parts of a step outside the pipeline: parameters of the heaviest rank, windows that hide communication.
@@ -256,7 +266,7 @@ struct StageArcs {
     /// Where those of each end begin among them.
     begin: Vec<u32>,
     /// The ends that there are.
-    ends: std::ops::Range<usize>,
+    ends: Range<usize>,
     /// The loads that there are.
     loads: Vec<u32>,
 }
