@@ -16,6 +16,7 @@ CLUSTERS = {"a100-pcie-8": (1, 2, 3, 4, 6, 8), "dgx-h100-8": (1, 2, 4, 8), "a100
             **{name: (8, 16, 32, 40, 48, 88, 96, 112, 128, 160, 192, 224, 256, 320, 384, 448, 480, 512) for name in
                ("dgx-a100-1k", "dgx-h100-1k", "h100-512", "h200-1k", "h800-2048", "hgx-b200-512", "b300-512", "mi300x-512",
                 "mi355x-512", "h200-ethernet-512")}}
+TPUS = {"tpu-v5p-1024": (4, 8, 16, 64, 128, 256, 512, 1024)}         # which MaxText alone is written for
 DEVICES = ("a100-40-sxm", "a100-80-sxm", "a100-80-pcie", "a800-sxm", "h100-sxm", "h100-pcie", "h800-sxm", "h20-sxm", "h200-sxm", "gh200",
            "b200-sxm", "b300-sxm", "mi250x", "mi300x", "mi325x", "mi350x", "v100-sxm2-32")
 RECOMPUTE = ("none", "none", "full", "full", "per-op", "every-other", "first-1", "first-3", "first-4", "first-9")
@@ -132,8 +133,11 @@ def layers_of(model):
 
 def drawn(chance, o, framework, models, at, scratch):
     """One case, or none where it has no plan that the framework can express; and what `emit` named that it refused."""
-    model, cluster = chance.choice(models), chance.choice(sorted(CLUSTERS))
-    gpus = chance.choice(CLUSTERS[cluster])
+    clusters = {**CLUSTERS, **TPUS} if framework == "maxtext" else CLUSTERS
+    model, cluster = chance.choice(models), chance.choice(sorted(clusters))
+    if framework == "maxtext" and chance.random() < 0.5:
+        cluster = chance.choice(sorted(TPUS))
+    gpus = chance.choice(clusters[cluster])
     flags = ["--gpus", str(gpus)]
     if model.endswith(".json") and chance.random() < 0.6 and (made := made_up_model(chance, os.path.join(ROOT, model))):
         model = os.path.join(o.folder, f"{o.seed}-{framework}-{at}.json")

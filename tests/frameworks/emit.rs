@@ -440,3 +440,52 @@ fn scaling_recipes_are_those_of_the_gpus_and_of_the_release() {
         assert!(err(&refused).contains(&said), "{}", err(&refused));
     }
 }
+
+/// TPUs have one framework; its axes lie inside a slice first, and a host of TPUs is no node of Slurm.
+#[test]
+fn maxtext_is_written_for_tpus_and_gpus() {
+    let emitted = |cluster: &str, plan: &str| {
+        let asked =
+            ["emit", "maxtext", "llama3-70b", cluster, "--global-batch", "2048", "--plan", plan, "--steps", "5"];
+        run(&asked)
+    };
+    let tpus = out(&emitted("tpu-v5p-1024", "tp=8 zero=3 recompute=full"));
+    for wanted in [
+        "hardware: tpu",
+        "decoder_block: llama2",
+        "ici_tensor_sequence_parallelism: 8",
+        "ici_fsdp_parallelism: 128",
+        "per_device_batch_size: 0.125",
+        "gradient_accumulation_steps: 16",
+        "remat_policy: full",
+    ] {
+        assert!(tpus.contains(wanted), "{wanted}: {tpus}");
+    }
+    assert!(!tpus.contains("srun") && !tpus.contains("JAX_COORDINATOR_IP"), "{tpus}");
+    let gpus = out(&emitted("h100-512", "tp=8 sp=off zero=3 recompute=full"));
+    for wanted in [
+        "hardware: gpu_multiprocess",
+        "ici_tensor_parallelism: 8",
+        "dcn_fsdp_parallelism: 64",
+        "JAX_COORDINATOR_IP",
+        "srun",
+    ] {
+        assert!(gpus.contains(wanted), "{wanted}: {gpus}");
+    }
+    for (plan, why) in [
+        ("tp=8 pp=2", "no pipeline"),
+        ("zero=1", "shards weights too"),
+        ("cp=2 cp-kind=allgather zero=0", "context and expert axes"),
+        ("recompute=core_attn zero=3", "whole layers"),
+    ] {
+        let refused = err(&emitted("tpu-v5p-1024", plan));
+        assert!(refused.contains("MaxText cannot run this") && refused.contains(why), "{plan}: {refused}");
+    }
+    for (model, why) in [("deepseek-v3", "latent attention"), ("gpt3-175b", "biases"), ("gemma3-27b", "norms a layer")]
+    {
+        let refused = err(&run(&["emit", "maxtext", model, "tpu-v5p-1024", "--plan", "zero=3"]));
+        assert!(refused.contains(why), "{model}: {refused}");
+    }
+    let amd = err(&run(&["emit", "maxtext", "llama3-8b", "mi300x-512", "--plan", "zero=3"]));
+    assert!(amd.contains("TPUs and for NVIDIA's GPUs"), "{amd}");
+}

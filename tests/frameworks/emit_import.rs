@@ -5,7 +5,9 @@ use meshwright::catalog::{self, Overrides};
 use meshwright::cost::Costs;
 use meshwright::emit::{Request, emit};
 use meshwright::frameworks::megatron::hybrid::Hybrid;
-use meshwright::frameworks::{ACCELERATE, DEEPSPEED, Framework, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN};
+use meshwright::frameworks::{
+    ACCELERATE, DEEPSPEED, Framework, MAXTEXT, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN,
+};
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
 use meshwright::problem::Problem;
@@ -166,6 +168,18 @@ fn deepspeed_reads_back() {
 #[test]
 fn nanotron_reads_back() {
     round_trip(&NANOTRON, &[spec("llama3-8b", "dgx-h100-64", "nanotron-2025", 128, 8192)]);
+}
+
+#[test]
+fn maxtext_reads_back() {
+    round_trip(
+        &MAXTEXT,
+        &[
+            spec("llama3-8b", "tpu-v5p-1024", "jax-2025", 1024, 8192),
+            spec("qwen3-30b-a3b", "tpu-v5p-1024", "jax-2025", 2048, 4096),
+            spec("mixtral-8x7b", "dgx-h100-64", "jax-2025", 256, 4096),
+        ],
+    );
 }
 
 #[test]

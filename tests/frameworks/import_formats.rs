@@ -391,3 +391,25 @@ proptest::proptest! {
 fn cut_at(text: &str, at: usize) -> String {
     text.chars().take(at).collect()
 }
+
+/// MaxText's YAML is read where it says everything itself; over a model's own file it is refused by its name.
+#[test]
+fn maxtext_is_read_whole_or_refused() {
+    let whole = "base_config: base.yml\ndecoder_block: llama2\nbase_emb_dim: 4096\nbase_num_decoder_layers: 32\nbase_num_query_heads: 32\n\
+                 base_num_kv_heads: 8\nhead_dim: 128\nbase_mlp_dim: 14336\nvocab_size: 128256\nenable_dropout: false\n\
+                 ici_fsdp_parallelism: 64\nici_tensor_parallelism: 4\nper_device_batch_size: 0.5\nmax_target_length: 8192\n";
+    let read = |text: &str| {
+        let kind = import::kind_of("maxtext.yml", text)?;
+        import::read(text, kind, &Context::alone("maxtext.yml"))
+    };
+    let imported = read(whole).unwrap();
+    assert_eq!(imported.plan.to_string(), "tp=4 cp=1 pp=1 dp=64 sp=off zero=3 mbs=2 recompute=full");
+    assert_eq!((imported.world, imported.work.global_batch, imported.work.seq_len), (Some(256), Some(128), Some(8192)));
+    assert_eq!(imported.model.unwrap().parameters().total, 8_030_261_248);
+    for (more, rule) in [("ici_pipeline_parallelism: 2", "unread-setting"), ("quantization: fp8", "unread-setting")] {
+        let imported = read(&format!("{whole}{more}\n")).unwrap();
+        assert!(imported.findings.iter().any(|finding| finding.rule == rule), "{more}: {:?}", imported.findings);
+    }
+    let partial = read("base_config: base.yml\nmodel_name: llama3.1-8b\nici_fsdp_parallelism: -1\n").unwrap_err();
+    assert!(partial.why.contains("MaxText's configuration, which is not read"), "{partial}");
+}

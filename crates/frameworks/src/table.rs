@@ -4,6 +4,7 @@ use crate::accelerate::ACCELERATE;
 use crate::deepspeed::DEEPSPEED;
 use crate::framework::Framework;
 use crate::import::imported::Imported;
+use crate::maxtext::MAXTEXT;
 use crate::megatron::MEGATRON;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
 use crate::nanotron::NANOTRON;
@@ -13,7 +14,8 @@ use meshwright_engine::stack::Family;
 use meshwright_planner::space::Restrictions;
 
 /// All frameworks. Of several claims to a file that are equally strong, the first row's counts.
-pub static FRAMEWORKS: [&Framework; 6] = [&MEGATRON, &MEGATRON_BRIDGE, &DEEPSPEED, &TORCHTITAN, &ACCELERATE, &NANOTRON];
+pub static FRAMEWORKS: [&Framework; 7] =
+    [&MEGATRON, &MEGATRON_BRIDGE, &DEEPSPEED, &TORCHTITAN, &ACCELERATE, &NANOTRON, &MAXTEXT];
 
 /// The framework of that name or alias.
 pub fn named(name: &str) -> Option<&'static Framework> {

@@ -102,9 +102,13 @@ impl Limits {
     /// Obstacles of the device, the model and the workload, whatever the plan.
     pub fn problem_obstacles(&self, problem: &Problem) -> Vec<Obstacle> {
         let gpu = &problem.cluster().gpu;
-        let supported = ["NVIDIA", "AMD"].contains(&gpu.vendor.as_str());
-        let device =
-            (!supported).then(|| Obstacle::of_model(gpu.name.clone(), "its launcher starts PyTorch on CUDA or ROCm"));
+        let (vendors, why): (&[&str], _) = if self.family == Family::Jax {
+            (&["Google", "NVIDIA"], "it is written for TPUs and for NVIDIA's GPUs here")
+        } else {
+            (&["NVIDIA", "AMD"], "its launcher starts PyTorch on CUDA or ROCm")
+        };
+        let supported = vendors.contains(&gpu.vendor.as_str());
+        let device = (!supported).then(|| Obstacle::of_model(gpu.name.clone(), why));
         device.into_iter().chain((self.problem)(problem)).collect()
     }
 

@@ -69,7 +69,8 @@ pub fn emit(framework: &'static Framework, request: &Request) -> Result<Vec<Emit
     }
     let mut files =
         (framework.emit)(request).map_err(|obstacles| EmitRefusal { framework, obstacles, nearest: None })?;
-    if request.pools.is_none() {
+    // Hosts of TPUs are no nodes of Slurm.
+    if request.pools.is_none() && request.costs.problem.cluster().gpu.vendor != "Google" {
         files.extend(job_of(framework, request.costs.problem.cluster(), &files).map(|job| job.script()));
     }
     Ok(files)

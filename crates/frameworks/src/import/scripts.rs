@@ -9,6 +9,7 @@ use super::masked::masked;
 use super::{known, neox, swift, trainer};
 use crate::accelerate::import as accelerate;
 use crate::deepspeed::import as deepspeed;
+use crate::maxtext::import as maxtext;
 use crate::megatron::import::{self as megatron, BF16_SHARDS};
 use crate::megatron_bridge::import as bridge;
 use crate::nanotron::import as nanotron;
@@ -127,6 +128,13 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
     if launch.program.ends_with("deepy.py") {
         let words: Vec<String> = launch.arguments.iter().map(Text::plain).collect();
         return neox::of_launch(&words, launched, context);
+    }
+    if launch.program.contains("maxtext")
+        && let Some(file) = launch.arguments.iter().find(|word| is_yaml(&word.plain()))
+        && let Ok(document) = configuration(file, Form::Yaml, ran, context)
+        && maxtext::is_whole(&document)
+    {
+        return Ok(maxtext::settle(&document, launched));
     }
     refuse_program(&launch.program, context.file, launch.line)?;
     if trainer::preset(launch).is_some() || launch.launcher == Launcher::Swift {

@@ -6,6 +6,7 @@ use super::format::{Format, Syntax};
 use crate::accelerate::ACCELERATE;
 use crate::deepspeed::DEEPSPEED;
 use crate::import::neox::GPT_NEOX;
+use crate::maxtext::MAXTEXT;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
 use crate::nanotron::NANOTRON;
 use crate::torchtitan::TORCHTITAN;
@@ -162,6 +163,18 @@ pub(super) const DOCUMENTS: &[Format] = &[
         syntaxes: YAML,
         evidence: &[&[Key("model.d_model"), Key("model.n_layers")], &[Key("device_train_batch_size")]],
         outcome: Refused(PLAN),
+    },
+    Format {
+        title: "MaxText's whole configuration",
+        syntaxes: YAML,
+        evidence: &[&[
+            Key("base_config"),
+            Key("decoder_block"),
+            Key("base_emb_dim"),
+            Key("ici_fsdp_parallelism"),
+            Key("per_device_batch_size"),
+        ]],
+        outcome: Read(&MAXTEXT),
     },
     Format {
         title: "MaxText's configuration",
