@@ -69,6 +69,16 @@ fn routers_score_as_their_model_does() {
     assert_all(&titan, &wanted);
 }
 
+/// Megatron's kernels of a bias and an activation are for GELU, SwiGLU and quick GELU: beside another they are off.
+#[test]
+fn squared_relu_has_no_fused_bias() {
+    let plan = "dp=512 zero=1 mbs=1 recompute=full";
+    assert_all(&emitted("megatron", "persimmon-8b", plan), &["--squared-relu", "--no-bias-gelu-fusion"]);
+    let bridge = emitted("bridge", "persimmon-8b", plan);
+    assert_all(&bridge, &["model.activation_func = squared_relu", "model.bias_activation_fusion = False"]);
+    assert!(!emitted("megatron", "llama-3.1-8b", plan).contains("--no-bias-gelu-fusion"));
+}
+
 /// Llama 3's classes have its order of rotary heads, Qwen3's the other and norms on queries and keys, DeepSeek's latent attention.
 #[test]
 fn torchtitans_module_is_that_of_the_architecture() {

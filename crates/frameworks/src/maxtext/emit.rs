@@ -44,7 +44,7 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
         (true, _) => "gpu_multiprocess",
     };
     text.line(snippet!("hardware: {}", hardware));
-    text.line(snippet!("attention: {}", if on_gpus { "cudnn_flash_te" } else { "flash" }));
+    text.fixed(if on_gpus { "attention: cudnn_flash_te\nmax_segments_per_seq: 32" } else { "attention: flash" });
     architecture(request, sizes, &mut text);
     text.fixed("# degrees: inside a slice, and across slices");
     let domain = problem.cluster().scale_up.gpus;

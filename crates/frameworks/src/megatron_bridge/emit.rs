@@ -52,6 +52,7 @@ fn attributes(setting: &FlagSetting) -> Vec<Snippet<Python>> {
         "swiglu" => fixed(&["model.gated_linear_unit = True", "model.activation_func = F.silu"]),
         "quick-geglu" => fixed(&["model.gated_linear_unit = True", "model.activation_func = quick_gelu"]),
         "squared-relu" => fixed(&["model.activation_func = squared_relu"]),
+        "no-bias-gelu-fusion" => fixed(&["model.bias_activation_fusion = False"]),
         "norm-epsilon" => set(Snippet::fixed("model.layernorm_epsilon")),
         "use-rope-scaling" => fixed(&["model.rope_scaling = True"]),
         "rotary-seq-len-interpolation-factor" => set(Snippet::fixed("model.seq_len_interpolation_factor")),

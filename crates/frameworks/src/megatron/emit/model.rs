@@ -63,7 +63,10 @@ pub(super) fn architecture(
     } else {
         group.on_if(sizes.gated(), "swiglu");
     }
-    group.on_if(model.details.activation == Some(Activation::SquaredRelu), "squared-relu");
+    if model.details.activation == Some(Activation::SquaredRelu) {
+        group.on("squared-relu");
+        group.on("no-bias-gelu-fusion"); // its kernels of a bias and an activation are for GELU, SwiGLU and quick GELU
+    }
     if let Some(missing) = unknown(model) {
         let usual = if sizes.gated() { "SwiGLU" } else { "GELU" };
         notes.push(format!(
