@@ -465,6 +465,7 @@ fn maxtext_is_written_for_tpus_and_gpus() {
     let gpus = out(&emitted("h100-512", "tp=8 sp=off zero=3 recompute=full"));
     for wanted in [
         "hardware: gpu_multiprocess",
+        "max_segments_per_seq: 32",
         "ici_tensor_parallelism: 8",
         "dcn_fsdp_parallelism: 64",
         "JAX_COORDINATOR_IP",
