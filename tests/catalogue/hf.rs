@@ -285,6 +285,17 @@ fn the_text_part_of_a_multimodal_model_is_read() {
     assert_eq!(total(&llava), 6_738_415_616 + 2 * 64 * 4096, "Vicuna's sizes are those of the class");
 }
 
+/// Heads of files without `head_dim`, as transformers 5.23.0 builds them: 128 wide, or the hidden size over the heads.
+#[test]
+fn widths_of_heads_follow_the_class() {
+    let internlm = json!({"model_type": "internlm3", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 8,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 32003, "tie_word_embeddings": true});
+    assert_eq!(total(&internlm), 17_634_304);
+    let mut of_hidden = internlm;
+    of_hidden["head_dim"] = json!(null);
+    assert_eq!(total(&of_hidden), 12_915_712);
+}
+
 #[test]
 fn windows_ties_and_dropout_follow_the_class() {
     let mistral = json!({"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336,

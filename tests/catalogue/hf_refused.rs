@@ -109,6 +109,10 @@ fn sizes_that_a_class_would_fill_in_are_refused() {
         let error = read(&config).unwrap_err();
         assert!(matches!(&error, HfError::MissingField { field, .. } if *field == "num_local_experts"), "{error}");
     }
+    let mut nemotron: Value = serde_json::from_str(&text("nemotron-h-56b").replace("Infinity", "1e9")).unwrap();
+    nemotron["tie_word_embeddings"] = json!(true);
+    let error = read(&nemotron).unwrap_err();
+    assert!(matches!(&error, HfError::Unsupported { field, .. } if field == "tie_word_embeddings"), "{error}");
     let mut trinity: Value = serde_json::from_str(&text("trinity-mini-class")).unwrap();
     trinity["attention_bias"] = json!(true);
     let error = read(&trinity).unwrap_err();

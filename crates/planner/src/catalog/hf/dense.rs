@@ -200,7 +200,8 @@ pub fn internlm2(fields: &Fields) -> Result<Model, HfError> {
 /// `InternLM` 3: `qkv_bias` for queries, keys and values, `bias` for the rest; or Llama's two switches.
 pub fn internlm3(fields: &Fields) -> Result<Model, HfError> {
     let frame = Frame::read(fields, EmbeddingTies::Untied)?;
-    let all = frame.biased_attention(fields, None)?;
+    let usual_dim = if fields.is_null("head_dim") { None } else { Some(128) };
+    let all = frame.biased_attention(fields, usual_dim)?;
     let bias = fields.flag("bias")?;
     let attention = Attention {
         qkv_bias: fields.flag("qkv_bias")?.unwrap_or(all.qkv_bias),

@@ -71,6 +71,9 @@ pub fn nemotron_h(fields: &Fields) -> Result<Model, HfError> {
     let letters = pattern(fields)?;
     let spelled = u32::try_from(letters.len()).ok().filter(|&n| n <= MOST_LAYERS);
     let frame = Frame::read_with(fields, EmbeddingTies::Untied, Usual { vocab: None, layers: spelled })?;
+    if frame.tied {
+        return Err(fields.unsupported("tie_word_embeddings", "the class has a head of its own"));
+    }
     if Some(frame.layers) != spelled {
         return Err(fields.unsupported("num_hidden_layers", format!("{} layers are spelled out", letters.len())));
     }
