@@ -9,6 +9,7 @@ pool a stream, the memory that would be reserved.
     oracle.py torchtitan llama3-8b  "tp=1 dp=8 mbs=2 seq=8192 ac=selective loss=whole"
     oracle.py accelerate qwen3-8b   "dp=8 mbs=1 seq=4096 ac=none"
     oracle.py megatron   llama3-70b "tp=4 dp=2 layers=12 mbs=1 seq=4096 loss=fused"
+    oracle.py maxtext    llama3-8b  "tpu=v5p dp=64 mbs=2 seq=4096 remat=minimal"
     oracle.py published             the peaks that six published runs measured, beside the oracle's
     oracle.py remake [torchtitan]   the rows of tests/memory/*.csv anew; a row that has a model and a plan alone is new
 
@@ -16,6 +17,9 @@ Models are those of tests/memory/models.csv. A configuration of 8 to 70 billion 
 on the fake CPU, because autograd's engine refuses fake CUDA tensors where there is no driver; where the CPU would take another kernel
 than CUDA (attention, RMSNorm), CUDA's stand in. Not seen: `torch.compile`, Transformer Engine, FP8, pipelines, context parallelism;
 workspaces of kernels other than FlashAttention 2's backward; NCCL, which is outside torch.
+
+MaxText is no PyTorch: XLA compiles its step ahead of time for TPUs that are not there, which takes one to three minutes, and says what
+memory it assigns.
 
 Keys of a plan, with defaults:
     tp=1 dp=8 mbs=1 seq=8192 accum=1    degrees, sequences of one micro-batch, their tokens, micro-batches a step
@@ -31,6 +35,7 @@ Keys of a plan, with defaults:
     drop_output=1                       0: the caller holds the model's output during the backward
     workspace=64                        MiB of cuBLAS: one workspace of 32 on Hopper for the forward's thread, one for the backward's
     steps=2                             the last is reported
+    tpu=v5p remat=full                  the chip (v4, v5e, v5p, v6e), and MaxText's policy (maxtext)
 """
 
 import argparse
@@ -58,8 +63,9 @@ Model = collections.namedtuple("Model", "hidden ffn layers heads kv_heads head_d
 DEFAULTS = {
     "tp": 1, "dp": 8, "mbs": 1, "seq": 8192, "accum": 1, "layers": 0, "kv_heads": 0, "zero": 2, "ac": "none", "loss": "chunked",
     "qkv": "fused", "attention": "flash", "norm": "fused", "optimizer": "fused", "reshard": 1, "steps": 2, "drop_output": 1,
-    "workspace": 64,
+    "workspace": 64, "tpu": "v5p", "remat": "full",
 }  # fmt: skip
+ASSIGNED = ("arguments_gib", "temporaries_gib", "assigned_gib")  # columns of maxtext.csv beside the model and the plan
 COLUMNS = (
     "model plan parameters peak_in weights_gib gradients_gib optimizer_gib kept_gib rest_gib allocated_gib reserved_gib expandable_gib"
 ).split()
@@ -115,6 +121,8 @@ def published():
 
 def row(model, text, answer):
     """One line of tests/memory/*.csv."""
+    if ASSIGNED[0] in answer:
+        return [model, text, *(f"{answer[key]:.3f}" for key in ASSIGNED)]
     at_peak = answer["at_peak"]
     held = [at_peak.get(tenant, 0.0) for tenant in ("weights", "gradients", "optimizer")]
     rest = answer["peak_gib"] - sum(held) - at_peak.get("forward", 0.0)
@@ -131,7 +139,7 @@ def remake(framework):
     made = path.with_suffix(".new")
     with open(made, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        writer.writerow(("model", "plan", *ASSIGNED) if framework == "maxtext" else COLUMNS)
         for model, text in plans:
             writer.writerow(row(model, text, answered(framework, model, text)))
             file.flush()
@@ -141,14 +149,14 @@ def remake(framework):
 
 def main():
     arguments = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    arguments.add_argument("framework", choices=[*FRAMEWORKS, "published", "remake"])
+    arguments.add_argument("framework", choices=[*FRAMEWORKS, "maxtext", "published", "remake"])
     arguments.add_argument("model", nargs="?", default="llama3-8b")
     arguments.add_argument("plan", nargs="?", default="")
     given = arguments.parse_args()
     if given.framework == "published":
         published()
     elif given.framework == "remake":
-        for framework in [given.model] if given.model in FRAMEWORKS else FRAMEWORKS:
+        for framework in [given.model] if given.model in (*FRAMEWORKS, "maxtext") else FRAMEWORKS:
             remake(framework)
     else:
         plan = parsed(given.plan)
@@ -157,9 +165,13 @@ def main():
             sys.exit(f"{given.model}: no model of tests/memory/models.csv; there are {', '.join(known)}")
         size = known[given.model]
         size = size._replace(**{key: getattr(plan, key) for key in ("layers", "kv_heads") if getattr(plan, key)})
-        module, function = FRAMEWORKS[given.framework]
-        framework = getattr(importlib.import_module(module), function)
-        print(json.dumps(importlib.import_module("job").measured(framework, size, plan), indent=1))
+        if given.framework == "maxtext":
+            answer = importlib.import_module("on_maxtext").measured(size, plan)
+        else:
+            module, function = FRAMEWORKS[given.framework]
+            framework = getattr(importlib.import_module(module), function)
+            answer = importlib.import_module("job").measured(framework, size, plan)
+        print(json.dumps(answer, indent=1))
 
 
 if __name__ == "__main__":
