@@ -242,8 +242,8 @@ impl Costs<'_> {
     pub(super) fn end_bytes(&self, is_last: bool, timing: Timing, plan: &Plan) -> Bytes {
         match (timing, is_last) {
             (Timing::Together, _) => self.working_set(is_last, plan),
-            (Timing::ByMoment { .. }, true) => self.loss_bytes(plan),
-            (Timing::ByMoment { .. }, false) => Bytes::ZERO,
+            (Timing::ByMoment { .. } | Timing::Loop { .. }, true) => self.loss_bytes(plan),
+            (Timing::ByMoment { .. } | Timing::Loop { .. }, false) => Bytes::ZERO,
         }
     }
 

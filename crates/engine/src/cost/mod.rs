@@ -27,6 +27,7 @@ mod peaks;
 pub mod pipeline;
 mod price;
 pub mod recompute;
+mod scanned;
 pub mod stage;
 mod stage_counts;
 pub mod step;

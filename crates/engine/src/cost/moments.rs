@@ -99,6 +99,11 @@ pub(super) enum Timing {
         /// Shares of the activations and of what is held beside them that the allocator loses.
         lost: (f64, f64),
     },
+    /// By the ends of a compiled loop over the layers.
+    Loop {
+        /// Whether gradients stay from one micro-batch to the next.
+        gradients_stay: bool,
+    },
 }
 
 /// Tensors at the fullest moment that are not always there.
@@ -121,28 +126,34 @@ impl Timing {
     /// ```text
     /// together    G + A + loss + backward
     /// by moment   max( g + A + loss,  g + A + backward,  G + A_layer + backward )          g = G where they stay, else 0
+    /// loop        max( g + A + loss,  G + A + backward )
     /// ```
     ///
-    /// Between both ends of the backward, activations shrink and gradients grow layer by layer: neither end is exceeded.
+    /// Between both ends of the backward, activations shrink and gradients grow layer by layer: neither end is exceeded. The arrays
+    /// of a loop are whole from one end to the other.
     pub fn fullest(self, gradients: Bytes, needs: &Needs) -> Fullest {
         let Needs { activations, layer, temporary } = *needs;
-        let Self::ByMoment { gradients_stay, .. } = self else {
-            return Fullest { gradients, activations, transient: temporary.loss + temporary.backward };
-        };
-        let before = if gradients_stay { gradients } else { Bytes::ZERO };
-        let moments = [
-            Fullest { gradients: before, activations, transient: temporary.loss },
-            Fullest { gradients: before, activations, transient: temporary.backward },
-            Fullest { gradients, activations: layer.min(activations), transient: temporary.backward },
-        ];
-        moments.into_iter().reduce(|a, b| if b.sum() > a.sum() { b } else { a }).expect("three moments")
+        let at = |gradients, activations, transient| Fullest { gradients, activations, transient };
+        let before = |stay: bool| if stay { gradients } else { Bytes::ZERO };
+        let fuller = |a: Fullest, b: Fullest| if b.sum() > a.sum() { b } else { a };
+        match self {
+            Self::Together => at(gradients, activations, temporary.loss + temporary.backward),
+            Self::ByMoment { gradients_stay, .. } => {
+                let start = at(before(gradients_stay), activations, temporary.loss.max(temporary.backward));
+                fuller(start, at(gradients, layer.min(activations), temporary.backward))
+            }
+            Self::Loop { gradients_stay } => {
+                let loss = at(before(gradients_stay), activations, temporary.loss);
+                fuller(loss, at(gradients, activations, temporary.backward))
+            }
+        }
     }
 
     /// Memory that the allocator reserves beyond the tensors of the fullest moment, of which there are `tensors` in all;
     /// `share` = what it loses of tensors that are held together.
     ///
     /// ```text
-    /// together    share·tensors
+    /// together    share·tensors, and of a loop
     /// by moment   one pool a stream, each at its own peak:  A + T + G + gathers + α·A + β·T − (what of these is there together)
     ///             T = max(loss, backward)
     /// ```
@@ -170,14 +181,15 @@ impl Costs<'_> {
 
     /// Timing of a plan's tensors.
     pub(super) fn timing(&self, plan: &Plan) -> Timing {
-        if self.is_by_moment(plan) {
-            let memory = &self.device.stack.memory;
-            Timing::ByMoment {
-                gradients_stay: plan.layout.pp > 1 || self.micro_batches(plan) > 1.0,
-                lost: (memory.activation_fragmentation, memory.transient_fragmentation),
+        let memory = &self.device.stack.memory;
+        let gradients_stay = plan.layout.pp > 1 || self.micro_batches(plan) > 1.0;
+        match (self.is_by_moment(plan), self.is_scanned()) {
+            (false, _) => Timing::Together,
+            (true, true) => Timing::Loop { gradients_stay },
+            (true, false) => {
+                let lost = (memory.activation_fragmentation, memory.transient_fragmentation);
+                Timing::ByMoment { gradients_stay, lost }
             }
-        } else {
-            Timing::Together
         }
     }
 
@@ -227,15 +239,25 @@ impl Costs<'_> {
     ///
     /// With experts k·f_e/t_e of a token, and the weights of all experts of the rank.
     pub(super) fn backward_bytes(&self, choice: &LayerChoice, plan: &Plan) -> Bytes {
+        if self.is_scanned() {
+            return self.scanned_backward(choice, plan);
+        }
         let layer = &self.problem.model().kinds[choice.kind];
         let all = self.all_activations(choice.kind, plan, Modules::default());
         let kept = self.kept_activations(choice.kind, &plan.recomputing(choice.recompute));
         let (hidden, tokens) = (f64::from(self.problem.model().hidden), self.tokens(plan));
         let gathered = if plan.sequence_shards() > 1.0 { GATHERED_GRADIENTS * hidden } else { 0.0 };
-        let (of_tokens, of_weights) = match &layer.ffn {
+        let (of_tokens, of_weights) = self.mlp_widths(&layer.ffn, plan);
+        let weights = if self.is_lora() { 0.0 } else { 2.0 * hidden * of_weights };
+        (all - kept).or_zero() + Bytes::new(MLP_BACKWARD * of_tokens + tokens * gathered + weights)
+    }
+
+    /// Width of the MLP or of the experts on a rank: of all its tokens together, and of the weights.
+    pub(super) fn mlp_widths(&self, ffn: &Ffn, plan: &Plan) -> (f64, f64) {
+        match ffn {
             Ffn::Dense(mlp) => {
                 let width = f64::from(mlp.intermediate) / f64::from(plan.layout.tp);
-                (tokens * width, width)
+                (self.tokens(plan) * width, width)
             }
             Ffn::Moe(moe) => {
                 let width = f64::from(moe.intermediate) / f64::from(plan.layout.etp);
@@ -243,9 +265,7 @@ impl Costs<'_> {
                 (self.owned_tokens(plan) * f64::from(moe.top_k) * width, experts * width)
             }
             Ffn::None => (0.0, 0.0),
-        };
-        let weights = if self.is_lora() { 0.0 } else { 2.0 * hidden * of_weights };
-        (all - kept).or_zero() + Bytes::new(MLP_BACKWARD * of_tokens + tokens * gathered + weights)
+        }
     }
 
     /// Bytes of weights and gradients that are whole for a while, of layers whose weights on a rank are `layer` at most and
@@ -257,12 +277,15 @@ impl Costs<'_> {
     /// gathers     2·P_layer + 4·h·V/t: buffers of a layer, and of both tables
     /// ```
     ///
-    /// Source: [memory-oracle].
+    /// Source: [memory-oracle]. The backward of a scanned layer counts what is whole there.
     pub(super) fn whole_for_a_while(&self, plan: &Plan, layer: f64, own: f64) -> Temporary {
         let weight = self.problem.workload().recipe.weight;
         let reduced = if self.is_lora() { 0.0 } else { self.device.stack.reduce_bytes };
         let stays = if plan.reshard_after_forward { 0.0 } else { own * weight };
         let gathered = if plan.reshard_after_forward { GATHERED / 2.0 * weight * layer } else { stays };
+        if self.is_scanned() {
+            return Temporary { loss: Bytes::new(stays), backward: Bytes::new(stays), gathers: Bytes::ZERO };
+        }
         let model = self.problem.model();
         let head = model.padded_vocab(plan.layout.tp) * f64::from(model.hidden) / f64::from(plan.layout.tp);
         // A pipeline reduces its gradients after the last micro-batch only: until then they are whole.

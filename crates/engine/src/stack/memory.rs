@@ -41,6 +41,9 @@ pub struct MemoryUse {
     /// Whether a rank's peak under ZeRO 3 is that of the fullest moment of a step, and not the sum of what each moment needs:
     /// the loss, either end of the backward.
     pub by_moment: bool,
+    /// Whether a compiled loop runs the layers: what they keep and their gradients are whole arrays from its first pass to its last
+    /// (where peaks are by moment), and with nothing recomputed they keep the outputs of matmuls, if the stack does.
+    pub scanned_layers: bool,
     /// Whether the gathered head stays until its backward, since the root of the model is not resharded.
     pub keeps_gathered_head: bool,
     /// Whether the training loop holds the logits during the backward.
@@ -82,6 +85,7 @@ impl Default for MemoryUse {
             rotary_tables: false,
             fp32_shards: false,
             by_moment: false,
+            scanned_layers: false,
             keeps_gathered_head: false,
             keeps_outputs: false,
             loss_chunks: 1,

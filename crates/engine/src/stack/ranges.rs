@@ -50,6 +50,7 @@ impl MemoryUse {
             rotary_tables: _,
             fp32_shards: _,
             by_moment: _,
+            scanned_layers: _,
             keeps_gathered_head: _,
             keeps_outputs: _,
             loss_chunks,
