@@ -40,15 +40,15 @@ impl Costs<'_> {
     /// Outputs of the matmuls of one layer with attention and a dense MLP, where the stack keeps them
     ///
     /// ```text
-    /// n·(2·d(a+2g)/t + 2·G·f/t + 4h/ts + 2h/ts)          QKV, gate and up, both outputs, the layer's input
+    /// n·(2·d(a+2g)/t + 2·G·f/t + 2h/ts + 2h/ts)          QKV, gate and up, attention's projection, the layer's input
     /// ```
     ///
-    /// Source: [maxtext] `remat_policy: minimal`.
+    /// Source: [maxtext] `remat_policy: minimal`, [maxtext-compiled].
     fn matmul_outputs(&self, kind: usize, plan: &Plan) -> Option<Bytes> {
         let (model, layer) = (self.problem.model(), &self.problem.model().kinds[kind]);
         let (Mixer::Attention(attention), Ffn::Dense(mlp)) = (&layer.mixer, &layer.ffn) else { return None };
         let split = attention.qkv_width() as f64 + mlp.gates() as f64 * f64::from(mlp.intermediate);
-        let whole = 3.0 * f64::from(model.hidden) / plan.sequence_shards();
+        let whole = 2.0 * f64::from(model.hidden) / plan.sequence_shards();
         let bytes = Bytes::new(self.tokens(plan) * 2.0 * (split / f64::from(plan.layout.tp) + whole));
         self.device.stack.memory.keeps_matmul_outputs.then_some(bytes)
     }
