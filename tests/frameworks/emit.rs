@@ -462,6 +462,9 @@ fn maxtext_is_written_for_tpus_and_gpus() {
         assert!(tpus.contains(wanted), "{wanted}: {tpus}");
     }
     assert!(!tpus.contains("srun") && !tpus.contains("JAX_COORDINATOR_IP"), "{tpus}");
+    // MaxText takes the policy `none` as full recomputation.
+    let kept = out(&emitted("tpu-v5p-1024", "tp=8 zero=3 recompute=none"));
+    assert!(kept.contains("remat_policy: minimal"), "{kept}");
     let gpus = out(&emitted("h100-512", "tp=8 sp=off zero=3 recompute=full"));
     for wanted in [
         "hardware: gpu_multiprocess",

@@ -62,7 +62,8 @@ fn config(request: &Request, sizes: &Sizes) -> EmittedFile {
     text.line(snippet!("gradient_accumulation_steps: {}\nmax_target_length: {}", passes, workload.seq_len));
     text.fixed("# formats and memory");
     text.fixed("dtype: bfloat16\nweight_dtype: float32\ngrad_dtype: float32\nopt_type: adamw");
-    text.line(snippet!("remat_policy: {}", if plan.recompute == Recompute::Full { "full" } else { "none" }));
+    // MaxText takes `none` as full recomputation.
+    text.line(snippet!("remat_policy: {}", if plan.recompute == Recompute::Full { "full" } else { "minimal" }));
     text.fixed("# To be edited: learning rate.\nlearning_rate: 3.0e-4");
     match request.steps {
         Some(steps) => {

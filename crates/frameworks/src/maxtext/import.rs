@@ -68,8 +68,9 @@ pub(crate) fn settle(document: &Document, launched: &Launched) -> Imported {
     plan.zero = if shards > 1 { ZeroStage::Three } else { ZeroStage::Zero };
     plan.shard_group = (shards > 1 && data > 1).then_some(shards);
     plan.recompute = match document.word("remat_policy").as_deref() {
-        Some("none") => Recompute::None,
-        Some("full") | None => Recompute::Full,
+        Some("minimal") => Recompute::None,
+        // Without a policy, JAX's checkpoint keeps a layer's input alone.
+        Some("full" | "none") | None => Recompute::Full,
         Some(other) => {
             let place = document.place("remat_policy");
             let message = format!("`remat_policy: {other}` is priced as full recomputation, which takes longer");
