@@ -48,7 +48,7 @@ def judge(options, row, release, source, folder):
                "--out", folder]
     emitted = subprocess.run(command, capture_output=True, text=True)
     if emitted.returncode:
-        said = [line.strip() for line in emitted.stderr.splitlines() if "not of" in line]
+        said = [line.strip() for line in emitted.stderr.splitlines() if "not of" in line or "takes them together" in line]
         print(f"{release}: emit refuses {plan}: {'; '.join(said) or emitted.stderr.strip()}")
         return "not expressed" if said else "refused by its release"
     check = [options.python, "-W", "ignore", os.path.join(HERE, "check_megatron.py"), os.path.join(folder, "megatron.sh"), "--megatron-path", source,

@@ -70,6 +70,12 @@ impl Releases {
         Self(names().iter().position(|known| *known == name).map_or(0, |at| 1 << at))
     }
 
+    /// The release of a name and all later ones.
+    pub(crate) fn since(name: &str) -> Self {
+        let first = names().iter().position(|known| *known == name).unwrap_or(names().len());
+        Self((first..names().len()).fold(0, |bits, at| bits | 1 << at))
+    }
+
     /// Releases in both.
     #[must_use]
     pub const fn and(self, other: Self) -> Self {

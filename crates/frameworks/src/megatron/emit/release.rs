@@ -34,6 +34,11 @@ const FORMER: &[(&str, &[Former])] = &[
     ("rope-type", &[Former::Nothing]),
 ];
 
+/// Flags that older releases refuse together: both, and the first release that takes them.
+///
+/// Source: [megatron-lm] `megatron/training/arguments.py` of 0.12 to 0.16 ("GroupedGEMM for MoE only supports bf16").
+const APART: &[(&str, &str, &str)] = &[("moe-grouped-gemm", "fp16", "0.16")];
+
 /// Puts the settings of groups into the words of a release; gives the releases that take all of them.
 ///
 /// # Errors
@@ -45,6 +50,16 @@ pub(super) fn adapt<'g>(
 ) -> Result<Releases, Vec<Obstacle>> {
     let release = Releases::named(name);
     let (mut common, mut obstacles) = (Releases::all(), Vec::new());
+    let groups: Vec<_> = groups.collect();
+    let has = |flag: &str| groups.iter().any(|group| group.settings.iter().any(|setting| setting.flag == flag));
+    for (one, other, first) in APART.iter().filter(|(one, other, _)| has(one) && has(other)) {
+        let together = Releases::since(first);
+        common = common.and(together);
+        if together.and(release).is_empty() {
+            let why = format!("Megatron core {together} takes them together, {name} does not");
+            obstacles.push(Obstacle::of_model(format!("--{one} --{other}"), why));
+        }
+    }
     for group in groups {
         let mut kept = Vec::with_capacity(group.settings.len());
         for setting in std::mem::take(&mut group.settings) {
@@ -155,6 +170,23 @@ mod tests {
         adapt(std::iter::once(&mut dense), "0.15", &mut Vec::new()).unwrap();
         assert!(dense.settings.is_empty(), "one word is no list");
         assert_eq!((oldest, releases.as_str(), notes), (vec!["--moe-enable-deepep".to_owned()], "0.12 and later", 1));
+    }
+
+    #[test]
+    fn what_a_release_takes_apart_alone_is_refused() {
+        let both = || {
+            let mut group = FlagGroup::default();
+            group.on("moe-grouped-gemm");
+            group.on("fp16");
+            group
+        };
+        let refused = adapt(std::iter::once(&mut both()), "0.13", &mut Vec::new()).unwrap_err();
+        assert_eq!(
+            refused[0].to_string(),
+            "--moe-grouped-gemm --fp16: Megatron core 0.16 and later takes them together, 0.13 does not"
+        );
+        let releases = adapt(std::iter::once(&mut both()), "0.17", &mut Vec::new()).unwrap();
+        assert_eq!(releases.to_string(), "0.16 and later");
     }
 
     #[test]
