@@ -31,6 +31,7 @@ fn predictions() -> Vec<Prediction> {
         dispatcher: None,
         cuda_graph: None,
         ep_overlap: None,
+        fused_kernels: None,
         mtp_layers: None,
         ..row
     });

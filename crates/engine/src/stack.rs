@@ -203,6 +203,10 @@ pub struct Stack {
     /// Traffic of permuting tokens to their experts and back, relative to one pass each way.
     #[serde(default = "one")]
     pub permute_traffic: f64,
+    /// Traffic of experts with a bias beyond the fused activation, relative to the operators of Megatron-Core; zero where one kernel
+    /// does it (specification §2.4).
+    #[serde(default)]
+    pub expert_bias: f64,
     /// Whether recomputation of a layer stops as soon as backward has its inputs, before the layer's last GEMM
     /// (`torch.utils.checkpoint` without re-entry).
     #[serde(default)]

@@ -2,7 +2,7 @@
 
 use super::costs::Costs;
 use super::layer::{LayerCost, Pair};
-use super::traffic::{self, permute};
+use super::traffic::{self, biased, permute};
 use crate::gpu::Format;
 use crate::kernel::GemmShape;
 use crate::model::{Ffn, Layer, Mlp, Moe};
@@ -42,6 +42,22 @@ impl Costs<'_> {
         cost.dgrad += self.device.stream(Bytes::new(elements * traffic::BF16 * (2.0 * gates + 1.0)), 1.0);
     }
 
+    /// Activation and bias of experts with a bias, where they run operator by operator; `outputs` and `activations` are elements of all
+    /// local experts together.
+    ///
+    /// ```text
+    /// T = β·((OUTPUT·outputs + ACTIVATION·activations)/(BW·e_mem) + KERNELS·experts·t_op)          specification §2.4
+    /// ```
+    fn biased(&self, outputs: f64, activations: f64, experts: f64, cost: &mut LayerCost) {
+        let share = self.device.stack.expert_bias;
+        let time = |output: f64, activation: f64, kernels: f64| {
+            let bytes = share * (output * outputs + activation * activations);
+            self.device.stream_fused(Bytes::new(bytes), share * kernels * experts)
+        };
+        cost.forward += time(biased::OUTPUT.0, biased::ACTIVATION.0, biased::KERNELS.0);
+        cost.dgrad += time(biased::OUTPUT.1, biased::ACTIVATION.1, biased::KERNELS.1);
+    }
+
     /// Router, permutation, grouped experts and shared expert; the all-to-all goes to `cost.ep`.
     ///
     /// Source: specification §2.2 (grouped GEMMs), §2.4 (permutation), §2.8 (imbalance ξ on the critical rank).
@@ -61,6 +77,9 @@ impl Costs<'_> {
             let gaps = self.device.gap() * (self.launches_per_expert() * local);
             cost.forward += gaps;
             cost.dgrad += gaps * 2.0;
+        }
+        if moe.bias {
+            self.biased(received * hidden, received * width, local, cost);
         }
         let after = cost.all();
         cost.experts = Pair { forward: after.forward - before.forward, backward: after.backward - before.backward };

@@ -61,6 +61,17 @@ pub mod latent {
 /// Scan of a state-space or delta-rule block, forward and backward, per token and inner channel (specification §2.3 [A]).
 pub const SCAN: (Streamed, Streamed) = (streamed(12.0, 2.0), streamed(30.0, 3.0));
 
+/// Experts with a bias, operator by operator, beyond the fused activation: bytes per received token, forward and backward. Source:
+/// [megatron-experts], counted in specification §2.4.
+pub mod biased {
+    /// Per element of an expert's output: its weighted bias in fp32, concatenation, cast.
+    pub const OUTPUT: (f64, f64) = (28.0, 40.0);
+    /// Per element of its activation: clamps, offset, product and weights by themselves.
+    pub const ACTIVATION: (f64, f64) = (28.0, 62.0);
+    /// Kernels per local expert.
+    pub const KERNELS: (f64, f64) = (2.0, 5.0);
+}
+
 /// Permutation of tokens to experts and back: 2h(1+k) + 4h·k bytes per owned token.
 pub mod permute {
     /// Bytes per element that is read or scattered.

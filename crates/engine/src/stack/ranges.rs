@@ -13,6 +13,7 @@ impl Stack {
             ("cast_passes", self.cast_passes, range::POSITIVE_FACTOR),
             ("accumulate_exposed", self.accumulate_exposed, range::SHARE),
             ("permute_traffic", self.permute_traffic, range::POSITIVE_FACTOR),
+            ("expert_bias", self.expert_bias, range::FACTOR),
             ("jitter", self.jitter, range::SHARE),
             ("reduce_bytes", self.reduce_bytes, range::SENT_ELEMENT),
             ("gather_bytes", self.gather_bytes, range::SENT_ELEMENT),

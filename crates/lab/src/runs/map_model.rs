@@ -181,5 +181,6 @@ fn ffn(row: &Row, cells: &Cells, decoder: Decoder, index: u32) -> Result<Ffn, Re
         return Refusal::unsupported("model shape unknown: no `topk` or `moe_ffn`");
     };
     let shared_intermediate = cells.shared_experts.saturating_mul(intermediate);
+    let bias = bias || text(row.model_name.as_ref()).contains("GPT-OSS");
     Ok(Ffn::Moe(Moe { gated, bias, shared_intermediate, ..Moe::gated(cells.experts, top_k, intermediate) }))
 }

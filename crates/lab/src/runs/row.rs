@@ -169,6 +169,8 @@ pub struct Row {
     pub cuda_graph: Option<String>,
     /// Overlap of the experts' exchange with compute: `false`, `true` or `true+delay_wgrad`.
     pub ep_overlap: Option<String>,
+    /// Fused kernels, joined by `+`.
+    pub fused_kernels: Option<String>,
     /// Number of multi-token-prediction layers.
     pub mtp_layers: Option<f64>,
 }
