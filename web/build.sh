@@ -35,7 +35,7 @@ else
         touch "$root/whole"
     fi
     # With its own standard library a panic may be a trap at once: nobody reads its message here, whose texts are 3 % of the module.
-    RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none" \
+    RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none -Clink-arg=--strip-all" \
         LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu:$root/usr/lib/llvm-22/lib RUSTC=$root/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
         CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$root/usr/lib/llvm-22/bin/wasm-ld \
         "$root/usr/bin/cargo" build --quiet --profile $profile --target $target -p meshwright-web -Z build-std=std,panic_abort
