@@ -78,7 +78,7 @@ impl Costs<'_> {
             cost.forward += gaps;
             cost.dgrad += gaps * 2.0;
         }
-        if moe.bias {
+        if moe.bias && self.device.stack.expert_bias > 0.0 {
             self.biased(received * hidden, received * width, local, cost);
         }
         let after = cost.all();

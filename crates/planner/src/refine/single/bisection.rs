@@ -19,12 +19,13 @@ const ENOUGH: f64 = 0.005;
 /// Most intervals that are bounded.
 const MOST_STEPS: usize = 400;
 
-/// Splits with each cut in its window, whose slowest stage takes more than `low` and at most `high`.
+/// Splits in which every stage begins in its window, and the slowest takes more than `low` and at most `high`.
 struct Interval {
     /// Lower bound of their steps.
     bound: f64,
     low: f64,
     high: f64,
+    /// First items that each stage may have.
     windows: Rc<FirstItems>,
     /// Stages under `high`, once they are listed.
     under: Option<Rc<Under>>,

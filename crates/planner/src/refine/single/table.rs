@@ -108,7 +108,7 @@ impl StageTable {
         Self { ranks: program.chunks, items: program.len(), stages }
     }
 
-    /// Stages within `high` that lie on a split of stages within `high` with each cut in its window.
+    /// Stages within `high` that lie on a split of stages within `high` where every stage begins in its window.
     pub fn usable(&self, high: f64, windows: &FirstItems) -> Arcs {
         let n = self.items;
         let within: Vec<Vec<bool>> = self
@@ -134,7 +134,7 @@ impl StageTable {
         Arcs { items: n, stages }
     }
 
-    /// FirstItems that hold every split.
+    /// All first items of every stage: no split is left out.
     pub fn windows(&self) -> FirstItems {
         vec![0..self.items + 1; self.ranks]
     }
