@@ -23,7 +23,7 @@ pub(super) struct Recommended {
     step_given_runs_p95_s: Vec<f64>,
     /// The fastest plan by the model, where another is recommended.
     fastest: Option<Priced>,
-    /// Reasons against it, one word each: `risk`, `unproven`, `plainer`.
+    /// Reasons against it, one word each: `risk`, `unproven`, `published`, `plainer`.
     fastest_declined_for: Vec<&'static str>,
 }
 
@@ -33,6 +33,7 @@ impl Recommended {
         let reasons = advice.fastest.iter().flat_map(|declined| &declined.reasons).map(|reason| match reason {
             Reason::Risk(_) => "risk",
             Reason::Unproven(_) => "unproven",
+            Reason::Published => "published",
             Reason::Plainer => "plainer",
         });
         Self {

@@ -8,6 +8,7 @@ use meshwright::catalog::layouts::{PublishedLayout, PublishedLayouts};
 use meshwright::catalog::{self, Overrides};
 use meshwright::model::Model;
 use meshwright::runs;
+use meshwright::workload::Adaptation;
 
 /// Largest relative difference of parameters between a run's model and the catalogue's: vocabularies are padded differently.
 const SAME_MODEL: f64 = 0.005;
@@ -42,9 +43,13 @@ fn layouts_are_those_of_the_published_runs() {
         let Ok((problem, plan)) = runs::problem_of(&row) else { continue };
         let Some(model) = known(&models, problem.model()) else { continue };
         let (cluster, workload) = (problem.cluster(), problem.workload());
+        if workload.adaptation != Adaptation::Full || row.outcome.as_deref() != Some("ok") {
+            continue;
+        }
         let layout = PublishedLayout {
             run,
             framework: row.framework.clone().unwrap_or_default(),
+            family: problem.stack().family,
             model: model.name.clone(),
             gpu: cluster.gpu.name.clone(),
             gpus: cluster.gpus,

@@ -4,6 +4,7 @@
 mod random;
 
 mod ablation;
+mod advice;
 #[cfg(feature = "highs")]
 mod oracle;
 #[cfg(feature = "programs")]

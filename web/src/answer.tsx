@@ -47,6 +47,7 @@ export function Answer({ answered, error, busy, question, shown, choose }: Props
 const DECLINED: Record<string, string> = {
     risk: "its risk of running out of memory is larger than accepted",
     unproven: "it uses mechanisms that no published run has shown",
+    published: "a plan with the degrees of a published run is within run-to-run noise",
     plainer: "a plainer plan is within run-to-run noise",
 };
 

@@ -7,7 +7,7 @@ use meshwright_engine::cost::Evaluation;
 use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{thousands, whole_percent};
-use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reason, published};
+use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reason};
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::space::Unproven;
 
@@ -43,7 +43,7 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
             reasons(declined)
         ));
     }
-    found.extend(published(problem).map(|published| compared(&published, advice, plan)));
+    found.extend(advice.published.as_ref().map(|published| compared((problem, risk), published, advice, plan)));
     let advice_on_ties = Ties::of(&advice.ranking).advice();
     if let Some(given) = advice.given_runs.get(advice.recommended) {
         found.push(format!(
@@ -66,22 +66,38 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
     found
 }
 
-/// Sentence on the nearest published layout of the model on the GPU.
-fn compared(published: &PublishedPlan, advice: &Advice, recommended: &Evaluation) -> String {
+/// Sentence on the nearest published layout of the model on the GPU: that it is recommended, or how it compares; with a risk above
+/// the accepted one, by which it may be no row.
+fn compared(
+    (problem, accepted): (&Problem, f64),
+    published: &PublishedPlan,
+    advice: &Advice,
+    recommended: &Evaluation,
+) -> String {
     let PublishedPlan { layout, evaluation, fits } = published;
+    let risk = Confidence::new(problem, evaluation).oom_probability;
+    if evaluation.plan == recommended.plan && published.shows_that_it_fits(problem) {
+        let ran = format!("{} of these GPUs ({}, {})", thousands(u64::from(layout.gpus)), layout.run, layout.framework);
+        let besides = if risk > accepted { ", so the model's risk of OOM does not speak against it" } else { "" };
+        return format!("The recommended plan was run on {ran}{besides}.");
+    }
     let same = |ranked: &&Evaluation| ranked.plan.layout == evaluation.plan.layout;
     let row = advice.ranking.evaluations.iter().position(|ranked| same(&ranked));
     let place = row.map_or_else(String::new, |at| format!(", the layout of row {}", at + 1));
     let slower = evaluation.step.total() / recommended.step.total() - 1.0;
+    let memory = match fits {
+        false => " and does not fit, by the model".to_owned(),
+        true if risk > accepted => format!(" with {} risk of OOM", whole_percent(risk)),
+        true => String::new(),
+    };
     format!(
-        "Published for {} of these GPUs ({}, {}): {}{place}; it takes {} here ({:+.1} %){}.",
+        "Published for {} of these GPUs ({}, {}): {}{place}; it takes {} here ({:+.1} %){memory}.",
         thousands(u64::from(layout.gpus)),
         layout.run,
         layout.framework,
         columns::degrees(&evaluation.plan),
         evaluation.step.total(),
-        slower * 100.0,
-        if *fits { "" } else { " and does not fit, by the model" }
+        slower * 100.0
     )
 }
 
@@ -89,6 +105,10 @@ fn reasons(declined: &Declined) -> String {
     let words = declined.reasons.iter().map(|reason| match reason {
         Reason::Risk(risk) => format!("its risk of running out of memory is {}", whole_percent(*risk)),
         Reason::Unproven(mechanisms) => format!("no published run has shown {}", named(mechanisms)),
+        Reason::Published => {
+            "a published run has the degrees of the recommended plan, and their difference is within run-to-run noise"
+                .into()
+        }
         Reason::Plainer => "the recommended plan is plainer, and their difference is within run-to-run noise".into(),
     });
     words.collect::<Vec<_>>().join("; ")

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //! search     the fastest plans of the proven space under the memory ceiling of the accepted risk
-//! plainest   of those within run-to-run noise of the first, the one with fewest settings that differ from a default
+//! plainest   of those within run-to-run noise of the first, the one with the degrees of a published run of the model on the
+//!            GPU, if any has them, else the one with fewest settings that differ from a default; a published plan that ran on
+//!            no more of these GPUs counts as one that fits, whatever the model's risk
 //! fastest    the model's own first choice, whatever its risk and mechanisms, where it is another plan
 //! ```
 //!
@@ -29,7 +31,8 @@ use meshwright_engine::units::Seconds;
 pub use chance::chances_of_being_best;
 pub use measured::{MeasuredRun, StepGivenRuns};
 pub use plainness::settings;
-pub use published::{PublishedPlan, published};
+pub use published::PublishedPlan;
+use published::published;
 
 /// Probability of running out of memory that a launch accepts where the user names none.
 pub const USUAL_RISK: f64 = 0.05;
@@ -77,6 +80,8 @@ pub enum Reason {
     Risk(f64),
     /// It uses mechanisms that no published run has shown.
     Unproven(Vec<&'static Unproven>),
+    /// A plan with the degrees of a published run is within run-to-run noise.
+    Published,
     /// A plainer plan is within run-to-run noise.
     Plainer,
 }
@@ -103,6 +108,8 @@ pub struct Advice {
     pub given_runs: Vec<StepGivenRuns>,
     /// The fastest plan by the model, if it is not the recommended one.
     pub fastest: Option<Declined>,
+    /// The nearest published layout of the model on the GPU.
+    pub published: Option<PublishedPlan>,
     /// Limit that had to be given up.
     pub given_up: Option<GivenUp>,
     /// First plan of the search before it was made plainer: the proved optimum within the limits.
@@ -212,6 +219,7 @@ fn advised(
             chances: Vec::new(),
             given_runs: Vec::new(),
             fastest: None,
+            published: None,
             given_up: None,
             optimum: None,
             searched: found.problem,
@@ -239,9 +247,17 @@ fn recommend(
             *evaluation = plain;
         }
     }
+    let published = published(problem);
+    let most = first.step.total() * if given_up == Some(GivenUp::Risk) { f64::INFINITY } else { 1.0 + TIE };
+    if let Some(run) = published.as_ref().filter(|run| run.shows_that_it_fits(problem))
+        && run.evaluation.step.total() <= most
+        && Space::new(costs, &restrictions).allows(&run.evaluation.plan)
+    {
+        place(&mut ranking.evaluations, &run.evaluation);
+    }
     ranking.evaluations.sort_by(|a, b| a.step.total().get().total_cmp(&b.step.total().get()));
     let timed: Vec<(&Evaluation, Seconds)> = ranking.evaluations.iter().map(|plan| (plan, plan.step.total())).collect();
-    let chosen = choose(problem, &timed, first.step.total() * (1.0 + TIE), given_up);
+    let chosen = choose(problem, &timed, most, (given_up, published.as_ref()));
     let plan = ranking.evaluations[chosen].clone();
     ranking.evaluations.truncate(options.top);
     if chosen >= options.top {
@@ -261,7 +277,8 @@ fn recommend(
     Advice {
         chances: chances_of_being_best(&ranking.evaluations),
         given_runs: Vec::new(),
-        fastest: fastest.and_then(|fastest| decline(problem, &fastest, &plan, accepted)),
+        fastest: fastest.and_then(|fastest| decline((problem, published.as_ref()), &fastest, &plan, accepted)),
+        published,
         ranking,
         recommended,
         given_up,
@@ -271,21 +288,46 @@ fn recommend(
     }
 }
 
-/// Index of the plan to launch: the plainest of those that take at most `most`, and the fastest of the equally plain; where
-/// the risk was given up, the least risky of them all.
-fn choose(problem: &Problem, ranked: &[(&Evaluation, Seconds)], most: Seconds, given_up: Option<GivenUp>) -> usize {
+/// Places a plan that is known to run among ranked plans, instead of a slower one of its layout.
+fn place(ranked: &mut Vec<Evaluation>, known: &Evaluation) {
+    let time = |plan: &Evaluation| plan.step.total().get();
+    match ranked.iter_mut().find(|plan| plan.plan.layout == known.plan.layout) {
+        Some(same) if time(same) > time(known) => *same = known.clone(),
+        Some(_) => {}
+        None => ranked.push(known.clone()),
+    }
+}
+
+/// Index of the plan to launch: of those that take at most `most`, one with the degrees of the published run, then the
+/// plainest, and the fastest of the equally plain; where the risk was given up, the least risky of them all.
+fn choose(
+    problem: &Problem,
+    ranked: &[(&Evaluation, Seconds)],
+    most: Seconds,
+    (given_up, published): (Option<GivenUp>, Option<&PublishedPlan>),
+) -> usize {
+    let has_run =
+        |plan: &Plan| published.is_some_and(|run| run.shows_that_it_fits(problem) && run.evaluation.plan == *plan);
     let risk = |at: usize| match given_up {
-        Some(_) => (Confidence::new(problem, ranked[at].0).oom_probability * 100.0).round() as u32,
-        None => 0,
+        Some(_) if !has_run(&ranked[at].0.plan) => {
+            (Confidence::new(problem, ranked[at].0).oom_probability * 100.0).round() as u32
+        }
+        _ => 0,
     };
+    let is_new = |plan: &Plan| published.is_none_or(|published| !published.has_degrees_of(plan));
     (0..ranked.len())
         .filter(|&at| at == 0 || ranked[at].1 <= most)
-        .min_by_key(|&at| (risk(at), settings(problem, &ranked[at].0.plan), at))
+        .min_by_key(|&at| (risk(at), is_new(&ranked[at].0.plan), settings(problem, &ranked[at].0.plan), at))
         .unwrap_or(0)
 }
 
 /// The model's fastest plan with the reasons against it; none if the recommended one is as fast.
-fn decline(problem: &Problem, fastest: &Evaluation, recommended: &Evaluation, accepted: f64) -> Option<Declined> {
+fn decline(
+    (problem, published): (&Problem, Option<&PublishedPlan>),
+    fastest: &Evaluation,
+    recommended: &Evaluation,
+    accepted: f64,
+) -> Option<Declined> {
     if recommended.step.total() / fastest.step.total() < 1.0 + LEAST_FASTER {
         return None;
     }
@@ -299,7 +341,8 @@ fn decline(problem: &Problem, fastest: &Evaluation, recommended: &Evaluation, ac
         reasons.push(Reason::Unproven(unproven));
     }
     if reasons.is_empty() {
-        reasons.push(Reason::Plainer);
+        let shown = published.is_some_and(|published| published.has_degrees_of(&recommended.plan));
+        reasons.push(if shown { Reason::Published } else { Reason::Plainer });
     }
     Some(Declined { evaluation: fastest.clone(), reasons })
 }

@@ -4,6 +4,7 @@ use crate::catalog::layouts::{PublishedLayout, layouts};
 use crate::space::check;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::text::parse_plan;
+use meshwright_engine::plan::{Layout, Plan};
 use meshwright_engine::problem::Problem;
 
 /// A published layout on the asked cluster.
@@ -17,12 +18,32 @@ pub struct PublishedPlan {
     pub fits: bool,
 }
 
+impl PublishedPlan {
+    /// Whether a plan has the degrees of tensor, context, pipeline and expert parallelism of the run, and its ZeRO stage.
+    pub fn has_degrees_of(&self, plan: &Plan) -> bool {
+        let degrees = |plan: &Plan| {
+            let Layout { tp, cp, pp, dp: _, ep, etp } = plan.layout;
+            (tp, cp, pp, ep, etp, plan.zero)
+        };
+        degrees(&self.evaluation.plan) == degrees(plan)
+    }
+
+    /// Whether the run shows that the plan fits: it was of the same framework and number format, and on no more GPUs, so that
+    /// its ranks held no less.
+    pub fn shows_that_it_fits(&self, problem: &Problem) -> bool {
+        self.fits
+            && self.layout.family == problem.stack().family
+            && self.layout.precision == problem.workload().precision()
+            && self.layout.gpus <= problem.cluster().gpus
+    }
+}
+
 /// Largest ratio between the GPUs of a published run and those asked at which its layout still is a comparison; a judgement.
 const MOST_APART: f64 = 16.0;
 
 /// The published layout of the model on the GPU that is nearest to the question: the same sequence length and number format
 /// first, then the number of GPUs. None where none is published or none divides the question's sizes.
-pub fn published(problem: &Problem) -> Option<PublishedPlan> {
+pub(super) fn published(problem: &Problem) -> Option<PublishedPlan> {
     let (gpus, workload) = (f64::from(problem.cluster().gpus), problem.workload());
     let apart = |layout: &PublishedLayout| libm::log(f64::from(layout.gpus) / gpus).abs();
     let mut near: Vec<&'static PublishedLayout> = layouts()

@@ -1,10 +1,11 @@
-//! Published layouts of catalogue models: the fastest that a source reports of a model on a GPU, at one number of GPUs and one
-//! sequence length.
+//! Published layouts of catalogue models: the fastest that a source reports of a model trained in full on a GPU, at one number of
+//! GPUs and one sequence length.
 //!
 //! `clusters/layouts/published.toml` is written from the published runs by `UPDATE_EXPECT=1 cargo test --test evidence layouts`.
 
 use std::sync::OnceLock;
 
+use meshwright_engine::stack::Family;
 use serde::{Deserialize, Serialize};
 
 use super::files::LAYOUTS;
@@ -18,6 +19,8 @@ pub struct PublishedLayout {
     pub run: String,
     /// Framework as the source names it.
     pub framework: String,
+    /// Family of the framework.
+    pub family: Family,
     /// Name of the model, as printed.
     pub model: String,
     /// Name of the GPU, as printed.

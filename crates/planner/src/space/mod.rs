@@ -21,7 +21,9 @@ pub use meshwright_engine::plan::text::{parse_plan, plain_plan};
 pub use rejection::Rejection;
 pub use restrict::Restrictions;
 pub use sharding::{ShardingChoice, orders};
-pub use unproven::Unproven;
+pub use unproven::{
+    FEWEST_TOKENS, LARGEST_BESIDE_GRACE, LARGEST_EXPERT_GROUP, LARGEST_OVER_PCIE, MOST_CHUNKS, Unproven,
+};
 
 /// Every reason why a plan is illegal or too large; empty for a feasible plan.
 pub fn check(costs: &Costs, plan: &Plan) -> Vec<Rejection> {

@@ -114,12 +114,9 @@ impl Restrictions {
 
     /// Leaves out the mechanisms that no published run has shown on this problem, but for keys that are fixed.
     pub fn proven_only(&mut self, problem: &Problem) {
-        for mechanism in Unproven::on(problem) {
-            if let Ok(rule) = parse(mechanism.forbids)
-                && !self.fixes(mechanism.key)
-            {
-                self.forbidden.push(rule);
-            }
+        for mechanism in Unproven::on(problem).filter(|mechanism| !self.fixes(mechanism.key)).collect::<Vec<_>>() {
+            let rule = mechanism.forbidden_on(problem).and_then(|item| parse(&item).ok());
+            self.forbidden.extend(rule);
         }
     }
 

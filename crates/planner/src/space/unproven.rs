@@ -1,7 +1,8 @@
 //! Mechanisms that no published run has shown: the default space is without them, `--exotic` lets them in.
 //!
 //! An exact search finds the corner where a price is most optimistic, and a price that no run has confirmed is the likeliest
-//! corner. `tests/evidence/unproven.rs` fails as soon as a published run uses one of them.
+//! corner. `tests/evidence/unproven.rs` fails as soon as a published run uses one of them, and where no run reaches a bound that
+//! is named here.
 
 use meshwright_engine::cluster::Host;
 use meshwright_engine::gpu::Format;
@@ -19,111 +20,196 @@ pub struct Unproven {
     pub instead: &'static str,
     /// Key of the plan that selects it.
     pub(super) key: &'static str,
-    /// Its values, as `--forbid` reads them.
-    pub(super) forbids: &'static str,
-    /// Problems on which it is unproven.
-    applies: fn(&Problem) -> bool,
-    /// Plans that use it.
-    uses: fn(&Plan) -> bool,
+    /// Values of the key that select it on a problem, as `--forbid` reads them; none where it has published runs.
+    forbids: fn(&Problem) -> Option<String>,
+    /// Plans that use it, where it is unproven.
+    uses: fn(&Problem, &Plan) -> bool,
 }
 
 /// Largest expert group of a published run: Llama 4 Maverick on 512 H100 (dgxc-0269).
-pub(crate) const LARGEST_EXPERT_GROUP: u32 = 128;
+pub const LARGEST_EXPERT_GROUP: u32 = 128;
 
-/// Parameters from which on Megatron's ZeRO 3 has no published run on GPUs behind PCIe: those of GPT-3.
-const LARGE_MODEL: u64 = 175_000_000_000;
+/// Fewest tokens of a sequence on a rank of context parallelism in a published run: Llama 3.1 8B with sequences of 8,192 over
+/// four ranks (mlperf-0041). That run and its twin are 29 and 19 % slower than predicted, all with 4,096 tokens within 10 % in
+/// the median.
+pub const FEWEST_TOKENS: u32 = 2048;
+
+/// Most model chunks on a pipeline rank of a published run: Qwen3 30B-A3B over two ranks (mbridge-0026).
+pub const MOST_CHUNKS: u32 = 24;
+
+/// Parameters of the largest model that a published run trains with Megatron's ZeRO 3 on GPUs behind PCIe: Llama 3 8B
+/// (mbridge-0022).
+pub const LARGEST_OVER_PCIE: u64 = 8_030_261_248;
+
+/// Parameters of the largest such model beside Grace hosts: Llama 3.1 405B (mbridge-0005).
+pub const LARGEST_BESIDE_GRACE: u64 = 405_853_388_800;
+
+/// Ratio of parameters up to which a model counts as large as the one of the run; a judgement.
+const AS_LARGE: u64 = 2;
 
 /// Every mechanism without a published run.
-pub(crate) static UNPROVEN: [Unproven; 9] = [
+pub(crate) static UNPROVEN: [Unproven; 15] = [
     Unproven {
         what: "activation offload over PCIe",
         instead: "published runs offload activations to Grace hosts alone",
         key: "offload-activations",
-        forbids: "offload-activations=0.25,0.5,0.75,1",
-        applies: |problem| problem.cluster().host == Host::X86,
-        uses: |plan| plan.offload.activations > 0.0,
+        forbids: |problem| values(over_pcie(problem), "0.25,0.5,0.75,1"),
+        uses: |_, plan| plan.offload.activations > 0.0,
     },
     Unproven {
         what: "optimizer offload",
         instead: "published runs keep the optimizer on the GPU",
         key: "offload-optimizer",
-        forbids: "offload-optimizer=0.25,0.5,0.75,1",
-        applies: |_| true,
-        uses: |plan| plan.offload.optimizer > 0.0,
+        forbids: |_| values(true, "0.25,0.5,0.75,1"),
+        uses: |_, plan| plan.offload.optimizer > 0.0,
     },
     Unproven {
         what: "hierarchical context parallelism",
         instead: "published runs exchange keys and values by a ring, an all-gather or an all-to-all",
         key: "cp-kind",
-        forbids: "cp-kind=a2a+p2p",
-        applies: |_| true,
-        uses: |plan| plan.layout.cp > 1 && plan.cp_kind == CpKind::Hierarchical,
+        forbids: |_| values(true, "a2a+p2p"),
+        uses: |_, plan| plan.layout.cp > 1 && plan.cp_kind == CpKind::Hierarchical,
+    },
+    Unproven {
+        what: "context parallelism with fewer than 2,048 tokens of a sequence on a rank",
+        instead: "published runs leave 2,048 at the least",
+        key: "cp",
+        forbids: |problem| Some(above(most_context_ranks(problem))),
+        uses: |problem, plan| plan.layout.cp > most_context_ranks(problem),
+    },
+    Unproven {
+        what: "context parallelism in MaxText",
+        instead: "published runs of MaxText leave sequences whole",
+        key: "cp",
+        forbids: |problem| maxtext(problem).then(|| above(1)),
+        uses: |_, plan| plan.layout.cp > 1,
+    },
+    Unproven {
+        what: "a pipeline in MaxText",
+        instead: "published runs of MaxText shard parameters (FSDP) and matrices",
+        key: "pp",
+        forbids: |problem| maxtext(problem).then(|| above(1)),
+        uses: |_, plan| plan.layout.pp > 1,
+    },
+    Unproven {
+        what: "ZeRO 1 or 2 in MaxText",
+        instead: "published runs of MaxText replicate all states or shard all of them",
+        key: "zero",
+        forbids: |problem| values(maxtext(problem), "1,2"),
+        uses: |_, plan| matches!(plan.zero, ZeroStage::One | ZeroStage::Two),
+    },
+    Unproven {
+        what: "more than 24 chunks on a pipeline rank",
+        instead: "published runs have at most 24",
+        key: "vpp",
+        forbids: |_| Some(above(MOST_CHUNKS)),
+        uses: |_, plan| plan.layout.pp > 1 && plan.schedule.virtual_stages() > MOST_CHUNKS,
     },
     Unproven {
         what: "expert groups of more than 128 ranks",
         instead: "published runs have at most 128",
         key: "ep",
-        forbids: "ep=129..4294967295",
-        applies: |problem| problem.model().is_moe(),
-        uses: |plan| plan.layout.ep > LARGEST_EXPERT_GROUP,
+        forbids: |problem| problem.model().is_moe().then(|| above(LARGEST_EXPERT_GROUP)),
+        uses: |_, plan| plan.layout.ep > LARGEST_EXPERT_GROUP,
     },
     Unproven {
         what: "ZeRO 2 of Megatron-FSDP",
         instead: "published runs of Megatron shard the optimizer (ZeRO 1) or everything (ZeRO 3)",
         key: "zero",
-        forbids: "zero=2",
-        applies: |problem| problem.stack().family == Family::Megatron,
-        uses: |plan| plan.zero == ZeroStage::Two,
+        forbids: |problem| values(megatron(problem), "2"),
+        uses: |_, plan| plan.zero == ZeroStage::Two,
     },
     Unproven {
-        what: "ZeRO 3 of a model of 175 B parameters or more in Megatron over PCIe",
-        instead: "published runs of such models use tensor and pipeline parallelism, or Grace hosts",
+        what: "ZeRO 3 in Megatron of a model of this size",
+        instead: "published runs with it train up to 8 B parameters over PCIe and 405 B beside Grace hosts",
         key: "zero",
-        forbids: "zero=3",
-        applies: |problem| {
-            problem.stack().family == Family::Megatron
-                && problem.cluster().host == Host::X86
-                && problem.model().parameters().total >= LARGE_MODEL
-        },
-        uses: |plan| plan.zero == ZeroStage::Three,
+        forbids: |problem| values(megatron(problem) && is_larger(problem), "3"),
+        uses: |_, plan| plan.zero == ZeroStage::Three,
+    },
+    Unproven {
+        what: "ZeRO 3 of Megatron on AMD's GPUs",
+        instead: "published runs of Megatron there shard the optimizer alone",
+        key: "zero",
+        forbids: |problem| values(megatron(problem) && problem.cluster().gpu.vendor == "AMD", "3"),
+        uses: |_, plan| plan.zero == ZeroStage::Three,
     },
     Unproven {
         what: "ZeRO 3 of a mixture of experts in Megatron",
         instead: "published runs of such models shard the optimizer alone",
         key: "zero",
-        forbids: "zero=3",
-        applies: |problem| problem.stack().family == Family::Megatron && problem.model().is_moe(),
-        uses: |plan| plan.zero == ZeroStage::Three,
+        forbids: |problem| values(megatron(problem) && problem.model().is_moe(), "3"),
+        uses: |_, plan| plan.zero == ZeroStage::Three,
     },
     Unproven {
         what: "ZeRO 3 of Megatron in block-scaled formats",
         instead: "published runs with ZeRO 3 train in bf16 or in FP8 with one scale per tensor",
         key: "zero",
-        forbids: "zero=3",
-        applies: |problem| {
+        forbids: |problem| {
             let block_scaled = matches!(problem.workload().format, Format::Fp8Block | Format::Mxfp8 | Format::Nvfp4);
-            problem.stack().family == Family::Megatron && block_scaled
+            values(megatron(problem) && block_scaled, "3")
         },
-        uses: |plan| plan.zero == ZeroStage::Three,
+        uses: |_, plan| plan.zero == ZeroStage::Three,
     },
     Unproven {
         what: "a zero-bubble, folded or looped pipeline in torchtitan",
         instead: "published runs of torchtitan use 1F1B",
         key: "schedule",
-        forbids: "schedule=gpipe,zb-h1,zb-h2,zb-v,dualpipe,dualpipe-v,looped-bfs",
-        applies: |problem| problem.stack().family == Family::Torchtitan,
-        uses: |plan| plan.layout.pp > 1 && !matches!(plan.schedule, Schedule::OneFOneB | Schedule::Interleaved { .. }),
+        forbids: |problem| {
+            let torchtitan = problem.stack().family == Family::Torchtitan;
+            values(torchtitan, "gpipe,zb-h1,zb-h2,zb-v,dualpipe,dualpipe-v,looped-bfs")
+        },
+        uses: |_, plan| {
+            plan.layout.pp > 1 && !matches!(plan.schedule, Schedule::OneFOneB | Schedule::Interleaved { .. })
+        },
     },
 ];
+
+/// Values of a key where a mechanism is unproven.
+fn values(unproven: bool, values: &str) -> Option<String> {
+    unproven.then(|| values.to_owned())
+}
+
+/// Range of all degrees above one.
+fn above(most: u32) -> String {
+    format!("{}..{}", most + 1, u32::MAX)
+}
+
+fn over_pcie(problem: &Problem) -> bool {
+    problem.cluster().host == Host::X86
+}
+
+fn maxtext(problem: &Problem) -> bool {
+    problem.stack().family == Family::Jax
+}
+
+fn megatron(problem: &Problem) -> bool {
+    problem.stack().family == Family::Megatron
+}
+
+/// Most ranks of context parallelism that leave each the tokens of a published run; none of a sequence that is shorter.
+fn most_context_ranks(problem: &Problem) -> u32 {
+    (problem.workload().seq_len / FEWEST_TOKENS).max(1)
+}
+
+/// Whether a model is larger than those that published runs train with Megatron's ZeRO 3.
+fn is_larger(problem: &Problem) -> bool {
+    let largest = if over_pcie(problem) { LARGEST_OVER_PCIE } else { LARGEST_BESIDE_GRACE };
+    problem.model().parameters().total > AS_LARGE * largest
+}
 
 impl Unproven {
     /// Mechanisms that are unproven on a problem.
     pub fn on(problem: &Problem) -> impl Iterator<Item = &'static Self> + '_ {
-        UNPROVEN.iter().filter(|mechanism| (mechanism.applies)(problem))
+        UNPROVEN.iter().filter(|mechanism| (mechanism.forbids)(problem).is_some())
     }
 
     /// Mechanisms of a plan that no published run has shown.
     pub fn in_plan(problem: &Problem, plan: &Plan) -> Vec<&'static Self> {
-        Self::on(problem).filter(|mechanism| (mechanism.uses)(plan)).collect()
+        Self::on(problem).filter(|mechanism| (mechanism.uses)(problem, plan)).collect()
+    }
+
+    /// Setting that leaves the mechanism out of a problem's plans, as `--forbid` reads it; none where it has published runs.
+    pub(super) fn forbidden_on(&self, problem: &Problem) -> Option<String> {
+        (self.forbids)(problem).map(|values| format!("{}={values}", self.key))
     }
 }

@@ -1,0 +1,63 @@
+//! The plan to launch: what published runs show counts for a plan, and what none has shown against one.
+
+use std::ops::ControlFlow;
+
+use meshwright::advice::{Advice, Prudence, Reason, advise};
+use meshwright::catalog::{self, Overrides};
+use meshwright::confidence::Confidence;
+use meshwright::frameworks::launchable;
+use meshwright::gpu::Format;
+use meshwright::problem::{HbmProfile, Problem};
+use meshwright::search::SearchOptions;
+use meshwright::space::FEWEST_TOKENS;
+use meshwright::workload::Workload;
+
+use crate::random::spec;
+
+/// One sequence a GPU of a model on 512 H100 in a number format.
+fn on_512(model: &'static str, seq_len: u32, format: Format) -> Problem {
+    let bf16 = spec(model, "h100-512", "nemo-25", 512, seq_len).problem();
+    let workload = Workload { format, ..bf16.workload().clone() };
+    let cluster = catalog::cluster("h100-512", &Overrides::default()).unwrap();
+    Problem::new(bf16.model().clone(), cluster, workload, bf16.stack().clone(), HbmProfile::Normal).unwrap()
+}
+
+fn advice(problem: &Problem) -> Advice {
+    let options = SearchOptions { top: 5, restrictions: launchable(problem) };
+    advise(problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()))
+}
+
+/// NVIDIA ran Nemotron-4 340B on 512 H100 in bf16 (dgxc-0215); the model alone would call its risk of OOM too large.
+#[test]
+fn a_published_plan_that_ran_on_these_gpus_is_recommended() {
+    let problem = on_512("nemotron4-340b", 4096, Format::Bf16);
+    let advice = advice(&problem);
+    let (plan, run) = (advice.plan().unwrap(), advice.published.as_ref().unwrap());
+    assert_eq!((run.layout.run.as_str(), run.shows_that_it_fits(&problem)), ("dgxc-0215", true));
+    assert_eq!(plan.plan, run.evaluation.plan);
+    assert!(Confidence::new(&problem, plan).oom_probability > Prudence::default().risk);
+    assert!(advice.ranking.evaluations.is_sorted_by_key(|plan| plan.step.total().get()));
+}
+
+/// A run in another number format, or on more GPUs, held other tensors: it does not show that a plan fits.
+#[test]
+fn a_run_of_other_tensors_shows_nothing_about_memory() {
+    let problem = on_512("llama3-405b", 8192, Format::Bf16);
+    let advice = advice(&problem);
+    let run = advice.published.as_ref().unwrap();
+    assert_ne!(run.layout.precision, problem.workload().precision());
+    assert!(!run.shows_that_it_fits(&problem));
+    assert!(Confidence::new(&problem, advice.plan().unwrap()).oom_probability <= Prudence::default().risk);
+}
+
+/// The model alone would split 8,192 tokens over eight ranks.
+#[test]
+fn short_shards_of_a_sequence_are_declined() {
+    let problem = spec("llama3-405b", "h100-24576", "nemo-25", 3072, 8192).problem();
+    let advice = advice(&problem);
+    let tokens = |cp: u32| problem.workload().seq_len / cp;
+    assert!(tokens(advice.plan().unwrap().plan.layout.cp) >= FEWEST_TOKENS);
+    let declined = advice.fastest.as_ref().unwrap();
+    assert!(tokens(declined.evaluation.plan.layout.cp) < FEWEST_TOKENS);
+    assert!(declined.reasons.iter().any(|reason| matches!(reason, Reason::Unproven(_))), "{:?}", declined.reasons);
+}
