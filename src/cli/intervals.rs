@@ -15,7 +15,7 @@ use meshwright_lab::validate::filter::Filter;
 use meshwright_lab::validate::sample::PredictedRun;
 use meshwright_lab::validate::sources::SourceFits;
 use meshwright_planner::catalog::visible;
-use meshwright_planner::confidence::Table;
+use meshwright_planner::confidence::{Quantiles, Table};
 
 /// Arguments of `intervals`.
 #[derive(Debug, clap::Args)]
@@ -57,7 +57,7 @@ pub fn run(args: &Args) -> Result<Outcome> {
     let Some(table) = calibrate(&rows, &sets, &fits, &args.name, &args.date, &counts) else {
         bail!("{}: too few measured step times and peaks to learn from", args.runs.file_name());
     };
-    output::print(&output::sheets(&[classes(&table)], OutputFormat::Table)?)?;
+    output::print(&output::sheets(&[step_times(&table), peaks(&table)], OutputFormat::Table)?)?;
     if let Some(inside) = coverage(&rows, &sets, &fits, &counts) {
         output::talk(&format!("{} of the runs are inside intervals derived without their source", percent(inside)));
     }
@@ -70,25 +70,31 @@ pub fn run(args: &Args) -> Result<Outcome> {
         let file = args.runs.file_name();
         let file = visible(&file);
         let head = format!(
-            "# Quantiles of measured over predicted, by class of run. Written by `meshwright intervals --runs {file}`.\n"
+            "# Quantiles of measured over predicted: step time by class of run, peak memory by family. Written by `meshwright intervals --runs {file}`.\n"
         );
         files::write(path, &(head + &toml::to_string(&table)?), args.force.existing())?;
     }
     Ok(Outcome::Answered)
 }
 
-fn classes(table: &Table) -> Sheet {
-    let columns = ["class", "step time, 90 %", "runs", "peak memory, 90 %", "runs"];
-    let mut sheet = Sheet::new("Measured over predicted", &columns);
+fn step_times(table: &Table) -> Sheet {
+    let mut sheet = Sheet::new("Measured over predicted step time", &["class", "90 %", "runs"]);
     for of in &table.classes {
-        let range = |(low, high): (f64, f64)| format!("{low:.2} to {high:.2}");
-        sheet.push([
-            of.class.to_string(),
-            range(of.time.interval()),
-            of.time.runs.to_string(),
-            range(of.memory.interval()),
-            of.memory.runs.to_string(),
-        ]);
+        sheet.push([of.class.to_string(), range(&of.time), of.time.runs.to_string()]);
     }
     sheet
+}
+
+fn peaks(table: &Table) -> Sheet {
+    let mut sheet = Sheet::new("Measured over predicted peak memory", &["family", "90 %", "runs in effect"]);
+    for of in &table.families {
+        let name = of.family.map_or_else(|| "others".to_owned(), |family| format!("{family:?}"));
+        sheet.push([name, range(&of.memory), of.memory.runs.to_string()]);
+    }
+    sheet
+}
+
+fn range(quantiles: &Quantiles) -> String {
+    let (low, high) = quantiles.interval();
+    format!("{low:.2} to {high:.2}")
 }

@@ -7,6 +7,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::units::{percent, significant};
 use meshwright_planner::confidence::Confidence;
 use meshwright_planner::search::{Ranking, plainer};
+use meshwright_planner::space::{Restrictions, Space};
 
 /// Paragraph on why the first plan of a ranking won and what binds it; empty for an empty ranking.
 pub fn paragraph(problem: &Problem, ranking: &Ranking) -> String {
@@ -47,7 +48,8 @@ fn sure(problem: &Problem, winner: &Evaluation) -> String {
 
 /// Sentence on a simpler plan within run-to-run noise.
 fn plainer_plan(problem: &Problem, winner: &Evaluation) -> String {
-    plainer(&Costs::new(problem), winner).map_or_else(String::new, |plain| {
+    let (costs, all) = (Costs::new(problem), Restrictions::default());
+    plainer(&costs, &Space::new(&costs, &all), winner).map_or_else(String::new, |plain| {
         let slower = plain.step.total() / winner.step.total() - 1.0;
         format!(" A simpler plan is within run-to-run noise (3.3 %): {} ({:+.1} %).", plain.plan, slower * 100.0)
     })

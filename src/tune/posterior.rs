@@ -290,9 +290,7 @@ fn chances_to_run(
     trials: &[Trial],
 ) -> Vec<f64> {
     let (table, errors) = (built_in(), confidence::table());
-    let Some(first) = evaluations.first() else { return Vec::new() };
-    let class = confidence::class(problem, &first.footprint, errors);
-    let mut belief = MemoryBelief::of_class(table, errors, class);
+    let mut belief = MemoryBelief::of_family(table, errors, problem.stack().family);
     let room = |problem: &Problem, evaluation: &Evaluation| {
         (problem.cluster().gpu.hbm.value / evaluation.footprint.device()).ln()
     };

@@ -96,7 +96,7 @@ fn a_log_becomes_a_row_that_is_scored() {
 #[test]
 fn risk_lowers_the_memory_that_plans_may_fill() {
     let fullest = |risk: &[&str]| {
-        let plan = mw(&[&["plan", "llama3-8b", "dgx-h100-8", "--format", "json"], risk].concat());
+        let plan = mw(&[&["plan", "qwen3-8b", "dgx-h100-8", "--format", "json"], risk].concat());
         let document: serde_json::Value = serde_json::from_str(&plan.out).unwrap();
         for plan in document["plans"].as_array().unwrap() {
             let step = |key: &str| plan[key].as_f64().unwrap();
@@ -106,9 +106,9 @@ fn risk_lowers_the_memory_that_plans_may_fill() {
         let most = |key: &str| plans.iter().map(|plan| plan[key].as_f64().unwrap()).fold(0.0, f64::max);
         (most("peak_mem_gib"), most("oom_probability"))
     };
-    let ((usual, accepted), (careful, least)) = (fullest(&[]), fullest(&["--risk", "0.01"]));
+    let ((usual, accepted), (careful, least)) = (fullest(&[]), fullest(&["--risk", "0.03"]));
     assert!(careful < usual && usual < fullest(&["--risk", "1"]).0, "{careful} {usual}");
-    assert!(accepted <= 0.05 + 1e-9 && least <= 0.01 + 1e-9, "{accepted} {least}");
+    assert!(accepted <= 0.05 + 1e-9 && least <= 0.03 + 1e-9, "{accepted} {least}");
     let wrong = mw(&["plan", "llama3-8b", "dgx-h100-8", "--risk", "5"]);
     assert!(wrong.code == 2 && wrong.err.contains("a probability"), "{}", wrong.err);
 }

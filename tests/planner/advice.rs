@@ -22,20 +22,22 @@ fn on_512(model: &'static str, seq_len: u32, format: Format) -> Problem {
     Problem::new(bf16.model().clone(), cluster, workload, bf16.stack().clone(), HbmProfile::Normal).unwrap()
 }
 
-fn advice(problem: &Problem) -> Advice {
+fn advice(problem: &Problem, risk: f64) -> Advice {
     let options = SearchOptions { top: 5, restrictions: launchable(problem) };
-    advise(problem, &options, Prudence::default(), &|_, _| ControlFlow::Continue(()))
+    advise(problem, &options, Prudence { risk, exotic: false }, &|_, _| ControlFlow::Continue(()))
 }
 
-/// NVIDIA ran Nemotron-4 340B on 512 H100 in bf16 (dgxc-0215); the model alone would call its risk of OOM too large.
+/// NVIDIA ran Nemotron-4 340B on 512 H100 in bf16 (dgxc-0215): a launch that accepts a risk of 2 % may do the same, though the
+/// model's errors would give it a larger one.
 #[test]
 fn a_published_plan_that_ran_on_these_gpus_is_recommended() {
     let problem = on_512("nemotron4-340b", 4096, Format::Bf16);
-    let advice = advice(&problem);
+    let accepted = 0.02;
+    let advice = advice(&problem, accepted);
     let (plan, run) = (advice.plan().unwrap(), advice.published.as_ref().unwrap());
     assert_eq!((run.layout.run.as_str(), run.shows_that_it_fits(&problem)), ("dgxc-0215", true));
     assert_eq!(plan.plan, run.evaluation.plan);
-    assert!(Confidence::new(&problem, plan).oom_probability > Prudence::default().risk);
+    assert!(Confidence::new(&problem, plan).oom_probability > accepted);
     assert!(advice.ranking.evaluations.is_sorted_by_key(|plan| plan.step.total().get()));
 }
 
@@ -43,7 +45,7 @@ fn a_published_plan_that_ran_on_these_gpus_is_recommended() {
 #[test]
 fn a_run_of_other_tensors_shows_nothing_about_memory() {
     let problem = on_512("llama3-405b", 8192, Format::Bf16);
-    let advice = advice(&problem);
+    let advice = advice(&problem, Prudence::default().risk);
     let run = advice.published.as_ref().unwrap();
     assert_ne!(run.layout.precision, problem.workload().precision());
     assert!(!run.shows_that_it_fits(&problem));
@@ -54,7 +56,7 @@ fn a_run_of_other_tensors_shows_nothing_about_memory() {
 #[test]
 fn short_shards_of_a_sequence_are_declined() {
     let problem = spec("llama3-405b", "h100-24576", "nemo-25", 3072, 8192).problem();
-    let advice = advice(&problem);
+    let advice = advice(&problem, Prudence::default().risk);
     let tokens = |cp: u32| problem.workload().seq_len / cp;
     assert!(tokens(advice.plan().unwrap().plan.layout.cp) >= FEWEST_TOKENS);
     let declined = advice.fastest.as_ref().unwrap();

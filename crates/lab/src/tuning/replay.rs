@@ -101,7 +101,7 @@ fn tuned(choice: &MeasuredChoice, table: &DiscrepancyTable, tolerance: f64) -> R
         |(plan, of): (usize, &&TimedPlan)| BeliefPoint { traits: of.traits, predicted: of.predicted.ln(), plan };
     let points: Vec<BeliefPoint> = plans.iter().enumerate().map(point).collect();
     let mut belief = Belief::prior(table, &plans[0].stack, &points);
-    let mut memory = MemoryBelief::of_class(table, confidence::table(), plans[0].class);
+    let mut memory = MemoryBelief::of_family(table, confidence::table(), plans[0].family);
     let mut tried = vec![Tried::Untried; plans.len()];
     let (best, mut found) = (fastest(choice), f64::INFINITY);
     let mut replay = Replay { regrets: Vec::new(), stopped: None };
@@ -197,7 +197,7 @@ fn grid(choice: &MeasuredChoice) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use meshwright_planner::confidence::RunClass;
+    use meshwright_engine::stack::Family;
     use meshwright_planner::discrepancy::{Traits, built_in};
 
     fn plan(at: u32, predicted: f64, measured: Option<f64>) -> TimedPlan {
@@ -218,7 +218,7 @@ mod tests {
             measured,
             room: 1.0,
             peak: None,
-            class: RunClass { experts: false, known_stack: true, known_gpu: true, near_limit: false },
+            family: Family::Nanotron,
         }
     }
 

@@ -9,9 +9,9 @@ use crate::validate::cross::folds;
 use crate::validate::sample::{family, measured, outcome, set};
 use crate::validate::sources::SourceFits;
 use meshwright_engine::cost::Costs;
+use meshwright_engine::stack::Family;
 use meshwright_planner::catalog::Overrides;
 use meshwright_planner::catalog::fits::{Constant, FOLDS, Fit};
-use meshwright_planner::confidence::{self, RunClass};
 use meshwright_planner::discrepancy::Traits;
 
 /// Published run with the traits of its plan.
@@ -45,8 +45,8 @@ pub struct TimedPlan {
     pub room: f64,
     /// ln(measured/predicted) of the peak, where it was measured.
     pub peak: Option<f64>,
-    /// Class of the run, which selects the errors of its memory.
-    pub class: RunClass,
+    /// Family of the framework, which selects the errors of its memory.
+    pub family: Family,
 }
 
 /// Constants that runs are predicted with.
@@ -116,6 +116,6 @@ fn timed_plan(row: &Row, sets: &Overrides) -> Option<TimedPlan> {
         measured,
         room: (problem.cluster().gpu.hbm.value / device).ln(),
         peak,
-        class: confidence::class(&problem, &evaluation.footprint, confidence::table()),
+        family: problem.stack().family,
     })
 }

@@ -7,21 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::metrics::PredictedPair;
-use super::pairs::{memory_pair, time_pair};
+use super::pairs::time_pair;
 use super::sample::{PredictedRun, outcome, samples};
 use super::sources::{self, SourceFits};
-use super::{choice, cross};
+use super::weights::{OF_SOURCE, outwards};
+use super::{choice, cross, memory};
 use crate::runs::{Prediction, Row};
 use meshwright_planner::catalog::Overrides;
-use meshwright_planner::confidence::table::OfClass;
-use meshwright_planner::confidence::{Apart, LEVELS, Quantiles, RunClass, Table};
+use meshwright_planner::confidence::{Apart, LEVELS, OfClass, Quantiles, RunClass, Table};
 
 /// Least weight of the runs for the quantiles of a class; a smaller class uses those of a wider one.
 const FEWEST: f64 = 10.0;
 /// Share of pairs that must be in the predicted order for the plans to count as distinguishable.
 const IN_ORDER: f64 = 0.9;
-/// Exponent of a source's weight in its number of measurements (or pairs): its runs err together.
-const OF_SOURCE: f64 = 0.75;
 
 /// Residual with the class and the source of its run.
 #[derive(Clone, Debug)]
@@ -48,18 +46,8 @@ pub fn calibrate(
     let admitted: Vec<PredictedRun> =
         known_samples.iter().filter(|sample| outcome(sample.row) == "ok" && counts(sample)).copied().collect();
     // Peaks depend on what a framework allocates, which its source states: the folds hold them as well as sources would.
-    let memory: Vec<Residual> = admitted
-        .iter()
-        .filter_map(|sample| {
-            let class = RunClass { experts: sample.is_moe(), known_stack: true, known_gpu: true, near_limit: false };
-            memory_pair(sample).map(|pair| residual(class, sample.set(), &pair, 1.0))
-        })
-        .collect();
-    let classes = RunClass::all()
-        .map(|class| {
-            Some(OfClass { class, time: quantiles(&time, class, true)?, memory: quantiles(&memory, class, false)? })
-        })
-        .collect::<Option<Vec<OfClass>>>()?;
+    let families = memory::families(&admitted)?;
+    let classes = RunClass::all().map(|class| Some(OfClass { class, time: quantiles(&time, class)? }));
     Some(Table {
         name: name.to_owned(),
         date: date.to_owned(),
@@ -68,7 +56,8 @@ pub fn calibrate(
         stacks: names(&admitted, |prediction| prediction.stack.clone()),
         gpus: names(&admitted, |prediction| prediction.gpu.clone()),
         apart: apart(&admitted),
-        classes,
+        classes: classes.collect::<Option<Vec<OfClass>>>()?,
+        families,
     })
 }
 
@@ -124,15 +113,13 @@ fn names(samples: &[PredictedRun], name: fn(&Prediction) -> Option<String>) -> V
 /// Quantiles of a class, rounded outwards. With too few measurements, distinctions are dropped one after another: nearness to
 /// the memory limit, experts, then which of stack and GPU is unknown. Intervals where less is known are nowhere narrower than
 /// those where more is.
-fn quantiles(residuals: &[Residual], class: RunClass, by_limit: bool) -> Option<Quantiles> {
+fn quantiles(residuals: &[Residual], class: RunClass) -> Option<Quantiles> {
     let of = |admits: &dyn Fn(&RunClass) -> bool| -> Vec<(f64, f64)> {
         residuals.iter().filter(|of| admits(&of.class)).map(|of| (of.ratio, of.weight)).collect()
     };
     let same = |other: &RunClass| other.known_stack == class.known_stack && other.known_gpu == class.known_gpu;
     let candidates = [
-        of(&|other| {
-            same(other) && other.experts == class.experts && (!by_limit || other.near_limit == class.near_limit)
-        }),
+        of(&|other| same(other) && other.experts == class.experts && other.near_limit == class.near_limit),
         of(&|other| same(other) && other.experts == class.experts),
         of(&|other| same(other)),
         of(&|other| (other.known_stack && other.known_gpu) == (class.known_stack && class.known_gpu)),
@@ -140,18 +127,14 @@ fn quantiles(residuals: &[Residual], class: RunClass, by_limit: bool) -> Option<
     ];
     let enough = |ratios: &Vec<(f64, f64)>| ratios.iter().map(|(_, weight)| weight).sum::<f64>() >= FEWEST;
     let found = candidates.iter().find(|ratios| enough(ratios)).unwrap_or(&candidates[4]);
-    let mut found = Quantiles::of(found)?;
-    for (value, level) in found.values.iter_mut().zip(LEVELS) {
-        let thousandth = *value * 1e3;
-        *value = if level < 0.5 { thousandth.floor() } else { thousandth.ceil() } / 1e3;
-    }
+    let mut found = outwards(Quantiles::of(found)?);
     let better = [(true, true), (class.known_stack, true), (true, class.known_gpu)];
     for (known_stack, known_gpu) in better {
         let known = RunClass { known_stack, known_gpu, ..class };
         if known == class {
             continue;
         }
-        let known = quantiles(residuals, known, by_limit)?;
+        let known = quantiles(residuals, known)?;
         for ((value, known), level) in found.values.iter_mut().zip(known.values).zip(LEVELS) {
             *value = if level < 0.5 { value.min(known) } else { value.max(known) };
         }
@@ -205,7 +188,7 @@ pub fn coverage(
     for source in sources {
         let rest: Vec<Residual> = time.iter().filter(|of| of.source != source).cloned().collect();
         for of in time.iter().filter(|of| of.source == source) {
-            let (low, high) = quantiles(&rest, of.class, true)?.interval();
+            let (low, high) = quantiles(&rest, of.class)?.interval();
             inside += of.weight * f64::from(u8::from((low..=high).contains(&of.ratio)));
             all += of.weight;
         }

@@ -6,12 +6,14 @@ pub mod calibrate;
 pub mod choice;
 pub mod cross;
 pub mod filter;
+mod memory;
 pub mod metrics;
 pub mod omitted;
 pub mod order;
 mod pairs;
 pub mod sample;
 pub mod sources;
+mod weights;
 
 use std::collections::BTreeMap;
 

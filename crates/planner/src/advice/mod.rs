@@ -242,8 +242,9 @@ fn recommend(
     let first = ranking.evaluations[0].clone();
     let risk = |evaluation: &Evaluation| Confidence::new(problem, evaluation).oom_probability;
     let accepted = prudence.risk.max(if given_up.is_some() { 1.0 } else { 0.0 });
+    let space = Space::new(costs, &restrictions);
     for evaluation in &mut ranking.evaluations {
-        if let Some(plain) = plainer(costs, evaluation).filter(|plain| risk(plain) <= accepted) {
+        if let Some(plain) = plainer(costs, &space, evaluation).filter(|plain| risk(plain) <= accepted) {
             *evaluation = plain;
         }
     }
@@ -251,7 +252,7 @@ fn recommend(
     let most = first.step.total() * if given_up == Some(GivenUp::Risk) { f64::INFINITY } else { 1.0 + TIE };
     if let Some(run) = published.as_ref().filter(|run| run.shows_that_it_fits(problem))
         && run.evaluation.step.total() <= most
-        && Space::new(costs, &restrictions).allows(&run.evaluation.plan)
+        && space.allows(&run.evaluation.plan)
     {
         place(&mut ranking.evaluations, &run.evaluation);
     }

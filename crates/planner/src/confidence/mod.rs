@@ -1,4 +1,5 @@
-//! Confidence of predictions: intervals from the errors on published runs, by class of run.
+//! Confidence of predictions: intervals from the errors on published runs, of step times by class of run, of memory by family of
+//! frameworks, since a framework and its allocator decide what is held.
 //!
 //! Split-conformal: the residuals ln(measured/predicted) of runs that the constants were fitted without, their quantiles
 //! with the correction for a finite sample. The quantiles are data (`clusters/intervals/`), written by
@@ -16,7 +17,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{Bytes, Seconds};
 
-pub use table::{Apart, LEVELS, Quantiles, RunClass, Table};
+pub use table::{Apart, LEVELS, OfClass, OfFamily, Quantiles, RunClass, Table};
 
 /// Interval table that every prediction uses.
 pub fn table() -> &'static Table {
@@ -71,7 +72,7 @@ impl Confidence {
     /// Intervals of a step time and a footprint, from a given table.
     pub fn from(problem: &Problem, footprint: &Footprint, step: Seconds, table: &Table) -> Self {
         let class = class(problem, footprint, table);
-        let (time, memory) = (table.time(class), table.memory(class));
+        let (time, memory) = (table.time(class), table.memory(problem.stack().family));
         let peak = footprint.device();
         let (fast, slow) = time.interval();
         let (small, large) = memory.interval();
@@ -86,14 +87,9 @@ impl Confidence {
     }
 }
 
-/// Largest predicted share of the memory for which the probability of running out stays at most `risk`: by the errors of
-/// runs near their memory limit if those allow so much, else by the errors of the others.
+/// Largest predicted share of the memory for which the probability of running out stays at most `risk`.
 pub fn ceiling(problem: &Problem, risk: f64) -> f64 {
-    let table = table();
-    let class = class(problem, &Footprint::default(), table);
-    let share = |near_limit| 1.0 / table.memory(RunClass { near_limit, ..class }).level(1.0 - risk);
-    let near = share(true);
-    if near > NEAR_LIMIT { near } else { share(false).min(NEAR_LIMIT) }
+    1.0 / table().memory(problem.stack().family).level(1.0 - risk)
 }
 
 #[cfg(test)]

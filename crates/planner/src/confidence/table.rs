@@ -1,5 +1,6 @@
-//! Quantiles of measured/predicted ratios, by class of run.
+//! Quantiles of measured/predicted ratios: of step times by class of run, of peak memory by family of frameworks.
 
+use meshwright_engine::stack::Family;
 use serde::{Deserialize, Serialize};
 
 /// Levels of the stored quantiles.
@@ -102,6 +103,16 @@ impl Quantiles {
         Some(Self { runs: n.round() as u32, values: values.into() })
     }
 
+    /// Checks that there is a value above 0 for each level, in order.
+    fn check(&self) -> Result<(), String> {
+        let ordered = self.values.windows(2).all(|pair| pair[0] <= pair[1]);
+        if self.values.len() == LEVELS.len() && ordered && self.values[0] > 0.0 {
+            Ok(())
+        } else {
+            Err(format!("{} quantiles above 0, in order, are needed", LEVELS.len()))
+        }
+    }
+
     /// Interval that covers nine runs of ten, as factors of the prediction.
     pub fn interval(&self) -> (f64, f64) {
         (self.level(ENDS.0), self.level(ENDS.1))
@@ -146,7 +157,7 @@ pub struct Apart {
     pub pairs: u32,
 }
 
-/// Quantiles of the step time and memory of one class.
+/// Quantiles of the step time of one class.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub struct OfClass {
@@ -154,6 +165,14 @@ pub struct OfClass {
     pub class: RunClass,
     /// Quantiles of step times.
     pub time: Quantiles,
+}
+
+/// Quantiles of the peak memory of one family of frameworks.
+#[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub struct OfFamily {
+    /// The family; none for all that have no measured peak.
+    pub family: Option<Family>,
     /// Quantiles of peak memory.
     pub memory: Quantiles,
 }
@@ -176,26 +195,27 @@ pub struct Table {
     pub gpus: Vec<String>,
     /// Difference that tells plans apart.
     pub apart: Apart,
-    /// Quantiles of every class.
+    /// Quantiles of step times of every class.
     pub classes: Vec<OfClass>,
+    /// Quantiles of peak memory of every family with measured peaks, and of the others.
+    pub families: Vec<OfFamily>,
 }
 
 impl Table {
     /// Quantiles of step times.
     pub fn time(&self, class: RunClass) -> &Quantiles {
-        &self.of(class).time
+        let of = self.classes.iter().find(|of| of.class == class);
+        &of.expect("Table::check: every class is there").time
     }
 
     /// Quantiles of peak memory.
-    pub fn memory(&self, class: RunClass) -> &Quantiles {
-        &self.of(class).memory
+    pub fn memory(&self, family: Family) -> &Quantiles {
+        let of = |family| self.families.iter().find(|of| of.family == family);
+        &of(Some(family)).or_else(|| of(None)).expect("Table::check: the others are there").memory
     }
 
-    fn of(&self, class: RunClass) -> &OfClass {
-        self.classes.iter().find(|of| of.class == class).expect("Table::check: every class is there")
-    }
-
-    /// Checks that every class is present and that its quantiles are complete and ascending.
+    /// Checks that every class and the families without a measured peak are present, and that quantiles are complete and
+    /// ascending.
     ///
     /// # Errors
     ///
@@ -203,14 +223,12 @@ impl Table {
     pub fn check(&self) -> Result<(), String> {
         for class in RunClass::all() {
             let of = self.classes.iter().find(|of| of.class == class).ok_or_else(|| format!("no class: {class}"))?;
-            for quantiles in [&of.time, &of.memory] {
-                let ordered = quantiles.values.windows(2).all(|pair| pair[0] <= pair[1]);
-                if quantiles.values.len() != LEVELS.len() || !ordered || quantiles.values[0] <= 0.0 {
-                    return Err(format!("{class}: {} quantiles above 0, in order, are needed", LEVELS.len()));
-                }
-            }
+            of.time.check().map_err(|why| format!("{class}: {why}"))?;
         }
-        Ok(())
+        if self.families.iter().all(|of| of.family.is_some()) {
+            return Err("no memory of families without a measured peak".into());
+        }
+        self.families.iter().try_for_each(|of| of.memory.check())
     }
 }
 

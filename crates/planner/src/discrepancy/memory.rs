@@ -3,7 +3,8 @@
 use std::f64::consts::SQRT_2;
 
 use super::table::DiscrepancyTable;
-use crate::confidence::{self, RunClass};
+use crate::confidence;
+use meshwright_engine::stack::Family;
 
 /// Outcome of a trial as far as memory goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -56,9 +57,9 @@ impl MemoryBelief {
         Self { grid: grid.collect(), own, crashes }
     }
 
-    /// Law before any trial of a class of runs: its published memory errors away from the limit.
-    pub fn of_class(table: &DiscrepancyTable, errors: &confidence::Table, class: RunClass) -> Self {
-        let quantiles = errors.memory(RunClass { near_limit: false, ..class });
+    /// Law before any trial of a family of frameworks: its published memory errors.
+    pub fn of_family(table: &DiscrepancyTable, errors: &confidence::Table, family: Family) -> Self {
+        let quantiles = errors.memory(family);
         let (low, high) = quantiles.interval();
         let deviation = libm::log(high / low) / (2.0 * NINETY);
         Self::prior(libm::log(quantiles.level(0.5)), deviation, table.memory_shared, table.crashes)

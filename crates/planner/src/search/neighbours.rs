@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::driver::search_with;
 use super::options::{Goal, SearchOptions};
 use super::whatif::WhatIfs;
-use crate::space::{Restrictions, check, divisors};
+use crate::space::{Restrictions, Space, check, divisors};
 use meshwright_engine::cluster::Cluster;
 use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::{Layout, Offload, Plan, RankOrder};
@@ -92,9 +92,9 @@ fn best(
     ranking.evaluations.into_iter().next()
 }
 
-/// Simpler plan within run-to-run noise ([`TIE`]) of the winner, if there is one. It drops offload, shard groups, the
+/// Simpler plan of a space within run-to-run noise ([`TIE`]) of the winner, if there is one. It drops offload, shard groups, the
 /// data-outermost rank order and an uneven split (unless every stage is spelled out), each where that stays within [`TIE`].
-pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
+pub fn plainer(costs: &Costs, space: &Space, winner: &Evaluation) -> Option<Evaluation> {
     let most = winner.step.total() * (1.0 + TIE);
     let mut plain = winner.clone();
     let simpler: [fn(Plan) -> Plan; 5] = [
@@ -106,7 +106,7 @@ pub fn plainer(costs: &Costs, winner: &Evaluation) -> Option<Evaluation> {
     ];
     for simplify in simpler {
         let plan = simplify(plain.plan.clone());
-        if plan != plain.plan && check(costs, &plan).is_empty() {
+        if plan != plain.plan && space.allows(&plan) && check(costs, &plan).is_empty() {
             let evaluation = costs.evaluate_simulated(&plan);
             if evaluation.step.total() <= most {
                 plain = evaluation;

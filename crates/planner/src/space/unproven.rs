@@ -123,7 +123,7 @@ pub(crate) static UNPROVEN: [Unproven; 15] = [
         what: "ZeRO 3 in Megatron of a model of this size",
         instead: "published runs with it train up to 8 B parameters over PCIe and 405 B beside Grace hosts",
         key: "zero",
-        forbids: |problem| values(megatron(problem) && is_larger(problem), "3"),
+        forbids: |problem| values(megatron(problem) && !problem.model().is_moe() && is_larger(problem), "3"),
         uses: |_, plan| plan.zero == ZeroStage::Three,
     },
     Unproven {
