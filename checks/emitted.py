@@ -14,6 +14,7 @@ CHECKER = {"megatron": ("check_megatron.py", "megatron.sh", "--level build --mos
            "accelerate": ("check_accelerate.py", "accelerate.yaml", "--level prepare"),
            "torchtitan": ("check_torchtitan.py", "torchtitan_plan.py", "--level build"),
            "megatron-bridge": ("check_megatron_bridge.py", "megatron_bridge.py", ""),
+           "axolotl": ("check_axolotl.py", "axolotl.yaml", ""),
            "nanotron": ("check_nanotron.py", "nanotron.yaml", "--level build")}
 
 
@@ -64,7 +65,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--out", required=True)
     ap.add_argument("--cases", action="append", help="default: cases.tsv; may be given more than once")
-    ap.add_argument("--only", default="megatron,megatron-bridge,deepspeed,accelerate,torchtitan")
+    ap.add_argument("--only", default="megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl")
     ap.add_argument("--nanotron", help="src folder of a nanotron checkout"); ap.add_argument("--bridge", help="where megatron-bridge lies")
     ap.add_argument("--jobs", type=int, default=2); ap.add_argument("--reports", help="write every report here")
     o = ap.parse_args()
@@ -152,6 +153,8 @@ def differences(framework, keys, answer):
     wrong = []
     # name in the plan -> name in the report
     names = {"tp": "tp", "cp": "cp", "pp": "pp", "mbs": "micro_batch"}
+    if framework == "axolotl":
+        names |= {"dp": "dp", "zero": "zero_stage"}
     if framework in ("megatron", "megatron-bridge"):
         names |= {"dp": "dp", "ep": "ep", "etp": "etp"}
     if framework == "deepspeed":

@@ -16,14 +16,14 @@ LAUNCHES = re.compile(r"^[^#\n]*\b(torchrun|torch\.distributed|deepspeed|acceler
 CONFIGURES = re.compile(r"ConfigContainer|Trainer\.Config|nemo_run|olmo_core")
 # The plan's key -> the names that frameworks give it.
 KEYS = {
-    "tp": ["tensor_model_parallel_size", "tensor_parallel_degree", "tp_size", "model_parallel_size", "autotp_size"],
+    "tp": ["tensor_model_parallel_size", "tensor_parallel_size", "tensor_parallel_degree", "tp_size", "model_parallel_size", "autotp_size"],
     "pp": ["pipeline_model_parallel_size", "pipeline_parallel_degree", "pp_size", "pipe_parallel_size"],
     "cp": ["context_parallel_size", "context_parallel_degree", "cp_size"],
     "ep": ["expert_model_parallel_size", "expert_parallel_degree", "moe_expert_parallel_size"],
     "vpp": ["virtual_pipeline_model_parallel_size", "num_virtual_stages_per_pipeline_rank"],
-    "mbs": ["micro_batch_size", "train_micro_batch_size_per_gpu"],
+    "mbs": ["micro_batch_size", "per_device_train_batch_size", "train_micro_batch_size_per_gpu"],
     "batch": ["global_batch_size", "train_batch_size"],
-    "seq": ["seq_length", "encoder_seq_length"],
+    "seq": ["seq_length", "sequence_len", "cutoff_len", "encoder_seq_length"],
     "zero": ["zero_stage"],
 }
 

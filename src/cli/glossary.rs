@@ -49,6 +49,7 @@ struct Key {
     torchtitan: String,
     nanotron: String,
     accelerate: String,
+    axolotl: String,
 }
 
 /// One term of a prediction.
@@ -112,7 +113,8 @@ impl Glossary {
             ("Other words", &self.word),
         ];
         let terms = terms.into_iter().map(|(title, terms)| terms_sheet(title, terms));
-        let sheets = [keys_sheet(&self.plan), settings_sheet(&self.plan)].into_iter().chain(terms);
+        let sheets =
+            [keys_sheet(&self.plan), settings_sheet(&self.plan), tuning_sheet(&self.plan)].into_iter().chain(terms);
         sheets.filter(|sheet| !sheet.rows.is_empty()).collect()
     }
 }
@@ -129,13 +131,26 @@ fn keys_sheet(keys: &[Key]) -> Sheet {
     sheet
 }
 
+/// An empty sheet with a column for each framework.
+fn settings_of(title: &str, frameworks: &[&'static str]) -> Sheet {
+    let title_of = |name: &&'static str| named(name).map_or(*name, |framework| framework.limits.title);
+    let columns: Vec<&str> = std::iter::once("key").chain(frameworks.iter().map(title_of)).collect();
+    Sheet::new(title, &columns)
+}
+
 fn settings_sheet(keys: &[Key]) -> Sheet {
-    let title = |name| named(name).map_or(name, |framework| framework.limits.title);
-    let frameworks = ["megatron", "deepspeed", "torchtitan", "nanotron", "accelerate"].map(title);
-    let columns: Vec<&str> = std::iter::once("key").chain(frameworks).collect();
-    let mut sheet = Sheet::new("Settings of the frameworks", &columns);
+    let frameworks = ["megatron", "deepspeed", "torchtitan", "nanotron", "accelerate"];
+    let mut sheet = settings_of("Settings of the frameworks", &frameworks);
     for Key { name, megatron, deepspeed, torchtitan, nanotron, accelerate, .. } in keys {
         sheet.push([name, megatron, deepspeed, torchtitan, nanotron, accelerate].map(Clone::clone));
+    }
+    sheet
+}
+
+fn tuning_sheet(keys: &[Key]) -> Sheet {
+    let mut sheet = settings_of("Settings of the frameworks over others", &["axolotl"]);
+    for Key { name, axolotl, .. } in keys {
+        sheet.push([name, axolotl].map(Clone::clone));
     }
     sheet
 }

@@ -6,7 +6,7 @@ use meshwright::cost::Costs;
 use meshwright::emit::{Request, emit};
 use meshwright::frameworks::megatron::hybrid::Hybrid;
 use meshwright::frameworks::{
-    ACCELERATE, DEEPSPEED, Framework, MAXTEXT, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN,
+    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, MAXTEXT, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN,
 };
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
@@ -158,6 +158,14 @@ fn megatron_reads_back() {
 #[test]
 fn accelerate_reads_back() {
     round_trip(&ACCELERATE, &[spec("llama3-8b", "dgx-h100-64", "automodel-2025", 128, 8192)]);
+}
+
+/// The engine is that of the stack: FSDP2, or DeepSpeed.
+#[test]
+fn axolotl_reads_back() {
+    for stack in ["automodel-2025", "deepspeed-zero3-2022"] {
+        round_trip(&AXOLOTL, &[spec("llama3-8b", "dgx-h100-64", stack, 128, 8192)]);
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod emit;
 mod emit_import;
 mod hostile;
 mod import;
+mod import_axolotl;
 mod import_bridge;
 mod import_formats;
 mod import_neox;

@@ -3,10 +3,12 @@
 //! Entry points: [`FRAMEWORKS`] for the table, [`emit`](mod@emit), [`import`], [`lint`]. `README.md` says how a framework is added.
 
 mod accelerate;
+mod axolotl;
 mod deepspeed;
 mod details;
 pub mod emit;
 mod framework;
+mod hugging_face;
 pub mod import;
 pub mod lint;
 mod maxtext;
@@ -21,6 +23,7 @@ mod table;
 mod torchtitan;
 
 pub use accelerate::ACCELERATE;
+pub use axolotl::AXOLOTL;
 pub use deepspeed::DEEPSPEED;
 pub use framework::{Framework, SettingsReader, UnknownRelease};
 pub use maxtext::MAXTEXT;

@@ -1,6 +1,7 @@
 //! The table of frameworks: a framework is a folder, and a row here.
 
 use crate::accelerate::ACCELERATE;
+use crate::axolotl::AXOLOTL;
 use crate::deepspeed::DEEPSPEED;
 use crate::framework::Framework;
 use crate::import::imported::Imported;
@@ -10,12 +11,11 @@ use crate::megatron_bridge::MEGATRON_BRIDGE;
 use crate::nanotron::NANOTRON;
 use crate::torchtitan::TORCHTITAN;
 use meshwright_engine::problem::Problem;
-use meshwright_engine::stack::Family;
 use meshwright_planner::space::Restrictions;
 
 /// All frameworks. Of several claims to a file that are equally strong, the first row's counts.
-pub static FRAMEWORKS: [&Framework; 7] =
-    [&MEGATRON, &MEGATRON_BRIDGE, &DEEPSPEED, &TORCHTITAN, &ACCELERATE, &NANOTRON, &MAXTEXT];
+pub static FRAMEWORKS: [&Framework; 8] =
+    [&MEGATRON, &MEGATRON_BRIDGE, &DEEPSPEED, &TORCHTITAN, &ACCELERATE, &NANOTRON, &MAXTEXT, &AXOLOTL];
 
 /// The framework of that name or alias.
 pub fn named(name: &str) -> Option<&'static Framework> {
@@ -44,10 +44,11 @@ pub fn launchable(problem: &Problem) -> Restrictions {
     restrictions
 }
 
-/// The framework that an imported file belongs to: that of its family, and of its kind where a family has several. None of
-/// families that no file is written for.
+/// The framework that an imported file belongs to: that of its kind if its files set up the engine of the imported family, else the
+/// first of the family. None of families that no file is written for.
 pub fn framework_of(imported: &Imported) -> Option<&'static Framework> {
-    let of_family = |family: Family| FRAMEWORKS.into_iter().filter(move |framework| framework.family() == family);
-    let of_kind = of_family(imported.family).find(|framework| framework.reader.kind == imported.kind);
-    of_kind.or_else(|| of_family(imported.family).next())
+    let of_kind =
+        |framework: &&Framework| framework.reader.kind == imported.kind && framework.limits.sets_up(imported.family);
+    let of_family = |framework: &&Framework| framework.family() == imported.family;
+    FRAMEWORKS.into_iter().find(of_kind).or_else(|| FRAMEWORKS.into_iter().find(of_family))
 }

@@ -21,6 +21,8 @@ pub struct Limits {
     pub title: &'static str,
     /// Family of software that the cost model prices it as.
     pub family: Family,
+    /// Other families whose engines its files also set up, where the problem's stack is one of theirs.
+    pub also: &'static [Family],
     /// Values of a plan's keys that it can express, as `--fix` writes them, of a dense model or of one with experts; keys of
     /// which it can express every value are left out.
     pub values: fn(dense: bool) -> &'static [&'static str],
@@ -94,6 +96,11 @@ impl fmt::Display for Obstacle {
 }
 
 impl Limits {
+    /// Whether its files set up the engine of a family.
+    pub fn sets_up(&self, family: Family) -> bool {
+        self.family == family || self.also.contains(&family)
+    }
+
     /// Every rule on a plan, in the order in which obstacles are reported.
     fn rules(&self) -> impl Iterator<Item = &'static PlanRule> {
         self.shape.iter().chain(self.plan).chain(self.sharding)

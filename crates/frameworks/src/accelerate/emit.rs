@@ -10,7 +10,8 @@ use crate::emit::launcher::{FIRST, NODE, PORT, environment, nodes_of};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
-use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};
+use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
+use meshwright_engine::workload::Adaptation;
 use meshwright_planner::limits::Obstacle;
 
 /// The launch script and the YAML.
@@ -22,12 +23,6 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
 /// Name of the YAML.
 const CONFIG: &str = "accelerate.yaml";
 
-/// Sequences that a replica works through in turn.
-fn accumulation(request: &Request) -> u32 {
-    let plan = &request.evaluation.plan;
-    request.costs.problem.workload().global_batch / (plan.micro_batch * plan.layout.dp)
-}
-
 fn config(request: &Request) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let (nodes, _) = nodes_of(request);
@@ -36,7 +31,7 @@ fn config(request: &Request) -> EmittedFile {
         "batch and recomputation of sequences of {} tokens are train.py's: micro-batch {}, {} accumulation steps",
         problem.workload().seq_len,
         plan.micro_batch,
-        accumulation(request)
+        request.accumulation()
     )];
     let mut text = Lines::<Yaml>::new();
     text.comments(lines(&LIMITS, request, &notes));
@@ -61,13 +56,26 @@ fn config(request: &Request) -> EmittedFile {
     text.into_file(CONFIG)
 }
 
-/// The mesh: weights are sharded over `dp_shard_size` and `cp_size` together.
+/// Ranks of FSDP2's mesh along data: weights are sharded over `shard` and context parallelism together.
+pub(crate) struct Mesh {
+    /// Copies of the weights.
+    pub copies: u32,
+    /// Replicas that share one copy.
+    pub shard: u32,
+}
+
+/// The mesh of a plan.
+pub(crate) fn mesh_of(plan: &Plan) -> Mesh {
+    let Layout { cp, dp, .. } = plan.layout;
+    let shard = plan.dense_shards() / cp;
+    Mesh { copies: dp / shard, shard }
+}
+
 fn mesh(request: &Request, text: &mut Lines<Yaml>) {
     let plan = &request.evaluation.plan;
-    let Layout { tp, cp, dp, .. } = plan.layout;
-    let shard = plan.dense_shards() / cp;
+    let (Layout { tp, cp, .. }, Mesh { copies, shard }) = (plan.layout, mesh_of(plan));
     text.fixed("parallelism_config:");
-    for (key, size) in [("dp_replicate", dp / shard), ("dp_shard", shard), ("tp", tp), ("cp", cp)] {
+    for (key, size) in [("dp_replicate", copies), ("dp_shard", shard), ("tp", tp), ("cp", cp)] {
         text.line(snippet!("  parallelism_config_{}_size: {}", Snippet::fixed(key), size));
     }
     if cp > 1 {
@@ -98,10 +106,13 @@ fn script(request: &Request) -> EmittedFile {
     if checkpoints {
         text.comments(["  * call model.gradient_checkpointing_enable()"]);
     }
+    if problem.workload().adaptation == Adaptation::Lora {
+        text.comments(["  * freeze the base and train low-rank adapters"]);
+    }
     text.comments(["Run it once a node; under Slurm: sbatch launch.sbatch. What follows its name goes to train.py."]);
     text.fixed("set -euo pipefail\n");
     environment(&mut text, request);
-    text.line(snippet!("export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={}\n", accumulation(request)));
+    text.line(snippet!("export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={}\n", request.accumulation()));
     let hosts = if nodes > 1 {
         snippet!(
             " \\\n    --machine_rank {} \\\n    --main_process_ip {} \\\n    --main_process_port {}",

@@ -13,6 +13,7 @@ pub const LIMITS: Limits = Limits {
     name: "accelerate",
     title: "Accelerate",
     family: Family::Fsdp,
+    also: &[],
     values: |_| &["pp=1", "ep=1", "etp=1", "sp=off", "cp-kind=allgather,p2p", "recompute=none,full", "zero=0,3"],
     names_stages: false, // it has no pipeline
     own_split: None,
@@ -32,7 +33,7 @@ fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
 }
 
 /// FSDP2 is ZeRO 3; without it, DDP has no other axis.
-fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+pub(crate) fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let what = || format!("zero={}", u8::from(plan.zero));
     let sharded = Plan { zero: ZeroStage::Three, ..plan.clone() };
     if plan.layout.dense_replicas() == 1 && (plan.zero > ZeroStage::Zero || plan.layout.tp > 1) {
@@ -59,7 +60,7 @@ fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
 }
 
 /// Weights are sharded over `dp_shard_size` and cp together, and copied over `dp_replicate_size`.
-fn shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+pub(crate) fn shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
     let group = plan.shard_group.filter(|group| *group < plan.layout.dense_replicas())?;
     let Layout { tp, cp, .. } = plan.layout;
     let meshed = tp > 1 || cp > 1;

@@ -20,13 +20,23 @@ use meshwright_planner::limits::Obstacle;
 /// The JSON and the launch script.
 #[allow(clippy::unnecessary_wraps)] // as every framework returns its files
 pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
-    Ok(vec![script(request), config(request)])
+    Ok(vec![script(request), config(request, Program::Own)])
 }
 
 /// Name of the JSON.
-const CONFIG: &str = "ds_config.json";
+pub(crate) const CONFIG: &str = "ds_config.json";
 
-fn config(request: &Request) -> EmittedFile {
+/// Program that hands the JSON to DeepSpeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// The user's own, which leaves the optimizer to the JSON and calls DeepSpeed's checkpointing.
+    Own,
+    /// Hugging Face's `Trainer`, which makes the optimizer and recomputes by its own settings.
+    Trainer,
+}
+
+/// The JSON of a plan.
+pub(crate) fn config(request: &Request, program: Program) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let (workload, Layout { tp, cp, pp, dp, ep, .. }) = (problem.workload(), plan.layout);
     let mut config = Map::new();
@@ -39,7 +49,12 @@ fn config(request: &Request) -> EmittedFile {
     set(half, json!({ "enabled": true }));
     let gradients = if bytes_are(workload.recipe.gradient, 4.0) { "fp32" } else { half };
     set("data_types", json!({ "grad_accum_dtype": gradients }));
-    set("optimizer", json!({ "type": "AdamW", "params": { "lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1 } }));
+    if program == Program::Own {
+        set(
+            "optimizer",
+            json!({ "type": "AdamW", "params": { "lr": 3e-4, "betas": [0.9, 0.95], "weight_decay": 0.1 } }),
+        );
+    }
     set("zero_optimization", zero(request));
     if tp > 1 {
         set("tensor_parallel", json!({ "autotp_size": tp }));
@@ -55,7 +70,7 @@ fn config(request: &Request) -> EmittedFile {
         let interval = u32::from(plan.recompute == Recompute::Full);
         set("pipeline", json!({ "stages": pp, "partition": "uniform", "activation_checkpoint_interval": interval }));
     }
-    if plan.recompute == Recompute::Full {
+    if plan.recompute == Recompute::Full && program == Program::Own {
         set("activation_checkpointing", json!({ "cpu_checkpointing": plan.offload.activations > 0.0 }));
     }
     set("steps_per_print", 10.into());

@@ -15,6 +15,7 @@ pub const LIMITS: Limits = Limits {
     name: "deepspeed",
     title: "DeepSpeed",
     family: Family::Deepspeed,
+    also: &[],
     values: |_| {
         &["sp=off", "cp-kind=a2a", "etp=1", "dispatcher=alltoall", "recompute=none,full", "order=tp-cp-ep-dp-pp"]
     },
@@ -110,7 +111,7 @@ fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
 
 /// Without ZeRO, `engine.py` (`_do_optimizer_sanity_check`) stops where gradients are wider than the 16-bit weights; with bf16 in the
 /// pipeline engine it takes `BF16_Optimizer`, which shards its states over the replicas as ZeRO 1 does.
-fn replicated(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+pub(crate) fn replicated(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
     if plan.zero != ZeroStage::Zero {
         return None;
     }

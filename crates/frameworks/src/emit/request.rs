@@ -38,6 +38,12 @@ impl<'a> Request<'a> {
         Evaluation { plan, ..*self.evaluation }
     }
 
+    /// Micro-batches that each replica works through in turn.
+    pub(crate) fn accumulation(&self) -> u32 {
+        let plan = &self.evaluation.plan;
+        self.costs.problem.workload().global_batch / (plan.micro_batch * plan.layout.dp)
+    }
+
     /// Duty of the user's program in a timing run, for frameworks whose files do not set the number of steps.
     pub(crate) fn timing_duty(&self) -> Option<String> {
         self.steps

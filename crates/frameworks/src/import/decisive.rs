@@ -62,6 +62,8 @@ const APART: &[&str] = &[
     "dataloader",
     "packing",
     "exp_manager",
+    "vllm",
+    "trl.",
 ];
 
 /// Whether a key, the last of a path, sets a degree, a batch, a length, a stage or a precision.

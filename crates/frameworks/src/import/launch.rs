@@ -36,6 +36,8 @@ pub enum Launcher {
     Slurm,
     /// ms-swift's `megatron sft` and `swift sft`, which start their processes themselves.
     Swift,
+    /// A framework's own command, which does so too: `axolotl train`.
+    Own,
     /// `torchrun`, `torch.distributed.run` and `.launch`.
     Torchrun,
     /// `deepspeed`.
@@ -133,6 +135,7 @@ fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
             "deepspeed" | "deepspeed.pt" => Launcher::Deepspeed,
             "accelerate" => Launcher::Accelerate,
             "megatron" | "swift" if trains(words.get(place + 1)) => Launcher::Swift,
+            "axolotl" if words.get(place + 1).is_some_and(|word| word.plain() == "train") => Launcher::Own,
             name if is_python(name) => Launcher::Plain,
             name if place == inner && is_program(name) => Launcher::Plain,
             _ => continue,
@@ -165,14 +168,14 @@ fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
     } else if launcher == Launcher::Accelerate {
         rest = rest.split_first().filter(|(word, _)| word.plain() == "launch").map(|(_, rest)| rest)?;
     }
-    let (options, program) = split(rest, matches!(launcher, Launcher::Plain | Launcher::Swift));
+    let (options, program) = split(rest, matches!(launcher, Launcher::Plain | Launcher::Swift | Launcher::Own));
     let mut program = program.iter();
     let name = program.next()?;
     if name.plain().starts_with('-') {
         return None; // `python -c`, `python -`: code on the command line
     }
     let mut launch = Launch {
-        program: if launcher == Launcher::Swift {
+        program: if matches!(launcher, Launcher::Swift | Launcher::Own) {
             format!("{} {}", base(&words[at]), name.plain())
         } else {
             readable(&name.plain())
@@ -268,6 +271,13 @@ fn counted(launch: &mut Launch) {
             launch.nodes = option(&["__num_machines"]);
         }
         Launcher::Slurm | Launcher::Mpi | Launcher::Swift | Launcher::Plain => {}
+        Launcher::Own => {
+            let own = |names: &[&str]| launch.argument(names);
+            let (nodes, each) = (own(&["--nnodes", "--num_machines"]), own(&["--nproc_per_node", "--nproc-per-node"]));
+            launch.processes = own(&["--num_processes", "--num-processes"]);
+            launch.nodes = nodes.or_else(|| one(line));
+            launch.per_node = each;
+        }
     }
 }
 

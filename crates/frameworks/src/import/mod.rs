@@ -12,6 +12,7 @@ mod kind;
 pub mod known;
 mod launch;
 mod masked;
+mod named;
 mod neox;
 mod scripts;
 mod swift;

@@ -2,19 +2,21 @@
 
 use super::context::{Context, ImportError, Launched};
 use super::finding::{Finding, Place, Severity};
-use super::formats::{refuse_foreign, refuse_program};
+use super::formats::refuse_program;
 use super::imported::Imported;
 use super::launch::{Launch, Launcher, launches};
 use super::masked::masked;
+use super::named::{configuration, is_yaml, own_yaml};
 use super::{known, neox, swift, trainer};
 use crate::accelerate::import as accelerate;
+use crate::axolotl::import as axolotl;
 use crate::deepspeed::import as deepspeed;
 use crate::maxtext::import as maxtext;
 use crate::megatron::import::{self as megatron, BF16_SHARDS};
 use crate::megatron_bridge::import as bridge;
 use crate::nanotron::import as nanotron;
 use crate::readers::document::{self, Document, Form};
-use crate::readers::shell::text::{Text, readable};
+use crate::readers::shell::text::Text;
 use crate::readers::shell::{self, Ran};
 use crate::torchtitan::import as torchtitan;
 use meshwright_engine::plan::ZeroStage;
@@ -136,6 +138,11 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
     {
         return Ok(maxtext::settle(&document, launched));
     }
+    if launch.program.starts_with("axolotl")
+        && let Some(document) = own_yaml(launch, ran, context)
+    {
+        return axolotl::settle(&document?, launched, context);
+    }
     refuse_program(&launch.program, context.file, launch.line)?;
     if trainer::preset(launch).is_some() || launch.launcher == Launcher::Swift {
         return Ok(trainer::settle(launch, launched, context.file));
@@ -189,38 +196,6 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
         overlay(&mut imported, &file, launched, ran, context);
     }
     Ok(imported)
-}
-
-fn is_yaml(name: &str) -> bool {
-    let extension = std::path::Path::new(name).extension();
-    extension.is_some_and(|extension| extension == "yaml" || extension == "yml")
-}
-
-/// A configuration that a launch names: written by the script itself, or beside it.
-fn configuration(file: &Text, form: Form, ran: &Ran, context: &Context) -> Result<Document, ImportError> {
-    let name = file.plain();
-    let line = file.line().unwrap_or(1).max(1);
-    let written = ran.written.get(&name).map(Text::plain);
-    let text = written.clone().or_else(|| (context.files)(&readable(&name)));
-    let Some(text) = text else {
-        let why = format!("`{}`, which the launch names, was not found", readable(&name));
-        let expected =
-            "the file beside the script; import it on its own; or give --var where its name is not resolved".to_owned();
-        return Err(ImportError { file: context.file.into(), line, why, expected });
-    };
-    let shown = if written.is_some() { context.file.to_owned() } else { readable(&name) };
-    let missing = crate::readers::shell::text::names(&text);
-    if let Some(missing) = missing.first() {
-        let why = format!("`{}` is written with {missing}, which is not resolved", readable(&name));
-        let expected = format!("give --var {}=VALUE", missing.trim_start_matches('$'));
-        return Err(ImportError { file: context.file.into(), line, why, expected });
-    }
-    let inner = Context { files: context.files, ..Context::alone(&shown) };
-    let document = document::parse(&text, form, &inner)?;
-    if form == Form::Yaml {
-        refuse_foreign(&document, &shown)?;
-    }
-    Ok(document)
 }
 
 /// Adds the sharding and offloading of the JSON beside Megatron-DeepSpeed's flags.

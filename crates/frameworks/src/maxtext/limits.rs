@@ -18,6 +18,7 @@ pub const LIMITS: Limits = Limits {
     name: "maxtext",
     title: "MaxText",
     family: Family::Jax,
+    also: &[],
     values: |_| &["pp=1", "etp=1", "cp-kind=allgather", "recompute=none,full", "zero=0,3", "dispatcher=alltoall"],
     names_stages: false,
     own_split: None,

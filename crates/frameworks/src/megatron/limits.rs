@@ -22,6 +22,7 @@ pub const LIMITS: Limits = Limits {
     name: "megatron",
     title: "Megatron-LM",
     family: Family::Megatron,
+    also: &[],
     values: |dense| if dense { &["recompute=none,mlp,layernorm,layernorm+mlp,core_attn,full"] } else { &[] },
     names_stages: true, // `--pipeline-model-parallel-layout`
     own_split: None,
@@ -35,8 +36,7 @@ pub const LIMITS: Limits = Limits {
 pub(crate) fn problem(problem: &Problem) -> Vec<Obstacle> {
     let model = problem.model();
     let hybrid = hybrid::is_hybrid(model);
-    let sizes = if hybrid { Hybrid::of(model).map(|hybrid| hybrid.sizes) } else { Sizes::of(model) };
-    let sizes = match sizes {
+    let sizes = match if hybrid { Hybrid::of(model).map(|hybrid| hybrid.sizes) } else { Sizes::of(model) } {
         Ok(sizes) => sizes,
         Err(found) => return found,
     };

@@ -6,7 +6,7 @@ use super::limits::LIMITS;
 use crate::details::unknown;
 use crate::emit::header::lines;
 use crate::emit::language::{Shell, Yaml};
-use crate::emit::launcher::{distributed, environment, nodes_of, wanted};
+use crate::emit::launcher::{UNSET, distributed, environment, no_marks, nodes_of, wanted};
 use crate::emit::request::{EmittedFile, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
@@ -53,9 +53,6 @@ logging:
   log_level_replica: info
 tokenizer:
   tokenizer_max_length: null";
-
-/// Mark of what a training run needs and the user sets.
-const UNSET: &str = "TO_BE_SET";
 
 /// Checkpoints and data of a training run, with marks in the place of what the user sets.
 const TRAINING: &str = "\
@@ -165,9 +162,7 @@ fn script(request: &Request) -> EmittedFile {
     text.fixed("set -euo pipefail\n");
     wanted(&mut text, &[("NANOTRON", "a checkout of nanotron")]);
     if request.steps.is_none() {
-        text.line(snippet!("if grep -n {} {} >&2; then", UNSET, CONFIG));
-        text.line(snippet!("    echo {} >&2", "nanotron.yaml: set these: folders of data and checkpoints, tokenizer"));
-        text.fixed("    exit 1\nfi\n");
+        no_marks(&mut text, CONFIG, "nanotron.yaml: set these: folders of data and checkpoints, tokenizer");
     }
     environment(&mut text, request);
     text.fixed("export CUDA_DEVICE_MAX_CONNECTIONS=1\n");

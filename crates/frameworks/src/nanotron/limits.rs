@@ -18,6 +18,7 @@ pub const LIMITS: Limits = Limits {
     name: "nanotron",
     title: "nanotron",
     family: Family::Nanotron,
+    also: &[],
     values: |_| &["ep=1", "etp=1", "cp-kind=allgather", "recompute=none,full", "zero=0,1", "order=tp-cp-ep-dp-pp"],
     names_stages: false, // it cuts by its own costs
     own_split: Some(nanotron::own_split),

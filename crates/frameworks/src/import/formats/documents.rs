@@ -4,6 +4,7 @@ use super::format::Evidence::{Key, Says, Table};
 use super::format::Outcome::{Read, ReadBy, Refused};
 use super::format::{Format, Syntax};
 use crate::accelerate::ACCELERATE;
+use crate::axolotl::AXOLOTL;
 use crate::deepspeed::DEEPSPEED;
 use crate::import::neox::GPT_NEOX;
 use crate::maxtext::MAXTEXT;
@@ -110,10 +111,24 @@ pub(super) const DOCUMENTS: &[Format] = &[
         outcome: Refused(PLAN),
     },
     Format {
+        title: "axolotl's configuration of reinforcement learning",
+        syntaxes: YAML,
+        evidence: &[
+            &[Key("base_model"), Says("rl", "grpo")],
+            &[Key("base_model"), Says("rl", "gdpo")],
+            &[Key("base_model"), Says("rl", "ebft")],
+        ],
+        outcome: Refused("reinforcement learning is not priced; its trainer's degrees: `meshwright explain --plan`"),
+    },
+    Format {
         title: "axolotl's configuration",
         syntaxes: YAML,
-        evidence: &[&[Key("base_model"), Key("micro_batch_size")], &[Key("base_model"), Key("datasets")]],
-        outcome: Refused(TRAINER),
+        evidence: &[
+            &[Key("base_model"), Key("micro_batch_size")],
+            &[Key("base_model"), Key("datasets")],
+            &[Key("base_model"), Key("sequence_len")],
+        ],
+        outcome: Read(&AXOLOTL),
     },
     Format {
         title: "LLaMA-Factory's configuration",

@@ -78,7 +78,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("maxtext", "MaxText"),
     ("olmo_core", "OLMo-core"),
     ("llamafactory", "LLaMA-Factory"),
-    ("axolotl", "axolotl"),
+    ("axolotl", "axolotl without a YAML that configures a training, or another program of it"),
     ("llmfoundry", "llm-foundry"),
     ("litgpt", "LitGPT"),
     ("levanter", "Levanter"),

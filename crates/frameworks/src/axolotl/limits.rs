@@ -1,0 +1,83 @@
+//! Limits of axolotl: FSDP2 with tensor and context parallelism, or DeepSpeed without either.
+//!
+//! Source: [axolotl] `utils/schemas/{config,validation,fsdp}.py`, `utils/distributed.py`, `utils/trainer.py`, `loaders/model.py`,
+//! `docs/nd_parallelism.qmd`, release 0.19.0.
+
+use crate::hugging_face::limits as hugging_face;
+use crate::rules;
+use meshwright_engine::plan::{CpKind, Plan, ZeroStage};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::Family;
+use meshwright_engine::workload::Adaptation;
+use meshwright_planner::limits::{Limits, Obstacle};
+
+/// Limits of axolotl.
+pub const LIMITS: Limits = Limits {
+    name: "axolotl",
+    title: "axolotl",
+    family: Family::Fsdp,
+    also: hugging_face::ALSO,
+    values: |_| &["pp=1", "ep=1", "etp=1", "sp=off", "cp-kind=allgather", "recompute=none,full"],
+    names_stages: false, // it has no pipeline
+    own_split: None,
+    problem,
+    shape: &[
+        context_kind,
+        packed,
+        rules::no_sequence_parallel,
+        rules::no_experts,
+        rules::recompute_all_or_none,
+        hugging_face::degrees,
+        adapters,
+    ],
+    plan: &[hugging_face::no_offload],
+    sharding: &[rules::no_pipeline, copies, hugging_face::sharding, hugging_face::shard_group, hugging_face::reshard],
+};
+
+fn problem(problem: &Problem) -> Vec<Obstacle> {
+    let mut found = rules::plain_mixed_precision(problem, &[2.0, 4.0]);
+    if problem.cluster().gpus == 1 && !keeps_copies(problem) {
+        found.push(Obstacle::of_model("one GPU", NO_MASTERS));
+    }
+    found
+}
+
+/// Reason why plain replicas do not train with fp32 states.
+const NO_MASTERS: &str =
+    "without FSDP it holds weights in 16 bits alone; DeepSpeed keeps fp32 copies: --stack deepspeed-zero3-2022";
+
+/// `loaders/model.py`: weights are loaded in the 16-bit type, and only FSDP2 and DeepSpeed make fp32 copies; adapters are fp32.
+fn keeps_copies(problem: &Problem) -> bool {
+    hugging_face::on_deepspeed(problem) || problem.workload().adaptation == Adaptation::Lora
+}
+
+/// Copies of 16-bit weights have no fp32 states.
+fn copies(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.zero != ZeroStage::Zero || keeps_copies(problem) || problem.cluster().gpus == 1 {
+        return None;
+    }
+    Obstacle::of_plan("zero=0", NO_MASTERS, Plan { zero: ZeroStage::Three, ..plan.clone() })
+}
+
+/// `ring_attn_func: varlen_llama3`, that of packed sequences, gathers keys and values.
+fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    rules::only_context(plan, &[CpKind::AllGather], "the ring attention of packed sequences gathers keys and values")
+}
+
+/// `validation.py` (`check_context_parallel_size`): packed sequences beside context parallelism have a micro-batch of 1.
+fn packed(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.layout.cp == 1 || plan.micro_batch == 1 {
+        return None;
+    }
+    let why = "packed sequences beside context parallelism have a micro-batch of 1";
+    Obstacle::of_plan(format!("mbs={}", plan.micro_batch), why, Plan { micro_batch: 1, ..plan.clone() })
+}
+
+/// No example and no test of axolotl trains adapters beside tensor parallelism.
+fn adapters(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.layout.tp == 1 || problem.workload().adaptation == Adaptation::Full {
+        return None;
+    }
+    let why = "it has no example and no test of adapters beside tensor parallelism";
+    Obstacle::of_plan(format!("tp={}", plan.layout.tp), why, rules::without_tensor(plan))
+}

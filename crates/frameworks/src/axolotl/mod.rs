@@ -1,0 +1,18 @@
+//! axolotl: FSDP2 with tensor and context parallelism, or DeepSpeed, as its YAML.
+
+pub(crate) mod emit;
+pub(crate) mod import;
+pub(crate) mod limits;
+
+use crate::framework::{Framework, SettingsReader, any_recipe};
+
+/// The row of this framework.
+pub static AXOLOTL: Framework = Framework {
+    limits: &limits::LIMITS,
+    aliases: &[],
+    stack: "automodel-2025",
+    emit: emit::files,
+    recipe_obstacle: any_recipe,
+    releases: || &["0.19"],
+    reader: SettingsReader { kind: import::KIND, read: import::read },
+};

@@ -1,0 +1,189 @@
+//! Words of Hugging Face's `Trainer` beside a configuration of DeepSpeed or of FSDP: batch, format, optimizer, model.
+//!
+//! Source: [transformers] `training_args.py`, `integrations/deepspeed.py`, release 5.23.
+
+use crate::deepspeed::import as deepspeed;
+use crate::import::context::{Context, ImportError, Launched};
+use crate::import::finding::{Finding, Place};
+use crate::import::imported::Imported;
+use crate::import::known;
+use crate::readers::document::{self, Document, Form};
+use meshwright_engine::plan::{Plan, ZeroStage};
+use meshwright_engine::workload::{Half, Optimizer, Recipe};
+
+/// Batch and format of a training.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Trainer {
+    /// Sequences of a micro-batch.
+    pub micro_batch: u32,
+    /// Micro-batches that a replica accumulates.
+    pub steps: u32,
+    /// The 16-bit format; none for fp32.
+    pub half: Option<Half>,
+}
+
+/// A JSON that a framework ships, by the name of its file: its stage, and what it puts on the host.
+pub(crate) struct Shipped {
+    pub name: &'static str,
+    pub stage: u8,
+    pub optimizer_on_host: bool,
+    pub weights_on_host: bool,
+}
+
+impl Trainer {
+    /// The import of a JSON of DeepSpeed's whose `auto` the Trainer fills; a number that differs is a contradiction, which the
+    /// Trainer refuses.
+    pub fn over_deepspeed(self, json: &mut Document, launched: &Launched) -> Imported {
+        let numbers =
+            [("train_micro_batch_size_per_gpu", self.micro_batch), ("gradient_accumulation_steps", self.steps)];
+        for (key, number) in numbers {
+            let said = json.peek(key).map(str::to_owned);
+            match said.as_deref() {
+                None | Some("auto") => json.put(key, &number.to_string(), 1),
+                Some(said) if said.parse() == Ok(number) => {}
+                Some(said) => {
+                    let message = format!("`{key}` is {said} in DeepSpeed's JSON and {number} beside it");
+                    let place = json.place(key);
+                    json.note(
+                        Finding::error("contradiction", message)
+                            .at_maybe(place.as_ref())
+                            .expected("`auto` in the JSON"),
+                    );
+                }
+            }
+        }
+        if json.peek("train_batch_size") == Some("auto") {
+            json.put("train_batch_size", "null", 1);
+        }
+        for (key, half) in [("bf16", Half::Bf16), ("fp16", Half::Fp16)] {
+            let path = format!("{key}.enabled");
+            let said = json.peek(&path).map(str::to_owned);
+            if said.as_deref().is_none_or(|said| said == "auto") {
+                json.put(&path, if self.half == Some(half) { "true" } else { "false" }, 1);
+            }
+        }
+        let mut imported = deepspeed::settle(json, launched);
+        imported.plan.micro_batch = self.micro_batch;
+        imported.accumulation = self.steps;
+        imported
+    }
+
+    /// Adds the batch and the format to a plan whose degrees are known.
+    pub fn fill(self, imported: &mut Imported, document: &Document) {
+        imported.plan.micro_batch = self.micro_batch;
+        imported.accumulation = self.steps;
+        if imported.world.is_some() {
+            let each = self.micro_batch.saturating_mul(self.steps);
+            imported.work.global_batch = Some(each.saturating_mul(imported.plan.layout.dp));
+        }
+        imported.work.half = self.half.unwrap_or_default();
+        if self.half.is_none() {
+            imported.work.recipe = Recipe { weight: 4.0, gradient: 4.0, master: 0.0, state: 8.0 };
+            let message = "neither bf16 nor fp16 is on: trained in fp32, products priced as bf16";
+            document.note(Finding::warning("not-modelled", message));
+        }
+    }
+}
+
+/// DeepSpeed's JSON that a file names: written beside it, or one that its framework ships.
+///
+/// # Errors
+/// A file that is not there and is none of those, or does not parse.
+pub(crate) fn json_of(
+    name: &str,
+    place: Option<&Place>,
+    shipped: &[Shipped],
+    context: &Context,
+) -> Result<Document, ImportError> {
+    if let Some(text) = (context.files)(name) {
+        return document::parse(&text, Form::Json, &Context { files: context.files, ..Context::alone(name) });
+    }
+    let base = name.rsplit('/').next().unwrap_or(name);
+    let Some(known) = shipped.iter().find(|known| known.name == base) else {
+        return Err(ImportError {
+            file: place.map_or_else(|| context.file.to_owned(), |place| place.file.clone()),
+            line: place.map_or(1, |place| place.line),
+            why: format!("`{name}`, DeepSpeed's JSON, was not found"),
+            expected: "the file beside this one".into(),
+        });
+    };
+    let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: 1 };
+    let mut json = Document::new(empty, name);
+    json.put("zero_optimization.stage", &known.stage.to_string(), 1);
+    for (part, on_host) in [("offload_optimizer", known.optimizer_on_host), ("offload_param", known.weights_on_host)] {
+        if on_host {
+            json.put(&format!("zero_optimization.{part}.device"), "cpu", 1);
+        }
+    }
+    let message = format!("`{name}` was not found, and is read as the file of that name that comes with the framework");
+    json.note(Finding::note("assumed", message).at_maybe(place).expected("the file beside this one"));
+    Ok(json)
+}
+
+/// The model of a name of the hub, with a finding of what it is read as.
+pub(crate) fn model(document: &Document, key: &str, imported: &mut Imported) {
+    let Some(name) = document.word(key) else { return };
+    let Some(model) = known::of_hub(&name) else { return };
+    let place = document.place(key);
+    let message = format!("`{name}` is read as {}", model.name);
+    document.note(Finding::note("assumed", message).at_maybe(place.as_ref()).expected("another: --model"));
+    imported.model = Some(model);
+}
+
+/// States of an optimizer by its name in `Trainer`.
+///
+/// Source: [transformers] `training_args.py`, `OptimizerNames`.
+pub(crate) fn optimizer(document: &Document, key: &str, imported: &mut Imported) {
+    let Some(name) = document.word(key) else { return };
+    let place = document.place(key);
+    let bits: Option<f64> = if name.contains("8bit") {
+        Some(2.0)
+    } else if name.contains("4bit") {
+        Some(1.0)
+    } else {
+        name.starts_with("adamw").then_some(8.0)
+    };
+    if name.contains("muon") {
+        imported.work.optimizer = Optimizer::Muon;
+        imported.work.recipe.state = 4.0;
+    } else if let Some(state) = bits.filter(|_| name.contains("adam")) {
+        imported.work.recipe.state = state.min(imported.work.recipe.state);
+    } else {
+        let message = format!("`{name}` is priced as AdamW");
+        document.note(Finding::warning("not-modelled", message).at_maybe(place.as_ref()));
+    }
+}
+
+/// Whether a word switches something on: anything but nothing and what says off.
+pub(crate) fn is_on(document: &Document, path: &str) -> bool {
+    document.word(path).is_some_and(|word| !matches!(word.to_ascii_lowercase().as_str(), "false" | "no" | "off" | "0"))
+}
+
+/// The 16-bit format that `bf16` and `fp16` say.
+pub(crate) fn half(document: &Document) -> Option<Half> {
+    // All four are asked for, so that all four are read.
+    let [bf16, bfloat16, fp16, float16] = ["bf16", "bfloat16", "fp16", "float16"].map(|name| is_on(document, name));
+    if bf16 || bfloat16 { Some(Half::Bf16) } else { (fp16 || float16).then_some(Half::Fp16) }
+}
+
+/// A shard group that holds all replicas is none.
+pub(crate) fn without_whole_group(plan: &mut Plan) {
+    if plan.shard_group.is_some_and(|group| group >= plan.layout.dense_replicas()) {
+        plan.shard_group = None;
+    }
+}
+
+/// Sharding of FSDP 1 by its word, as `fsdp` and `fsdp_sharding_strategy` have it; `node` is the number of GPUs of one.
+pub(crate) fn strategy(word: &str, node: Option<u32>, plan: &mut Plan) -> bool {
+    match word.to_ascii_uppercase().as_str() {
+        "FULL_SHARD" | "1" => plan.zero = ZeroStage::Three,
+        "SHARD_GRAD_OP" | "2" => (plan.zero, plan.reshard_after_forward) = (ZeroStage::Three, false),
+        "NO_SHARD" | "3" => plan.zero = ZeroStage::Zero,
+        "HYBRID_SHARD" | "4" => (plan.zero, plan.shard_group) = (ZeroStage::Three, node),
+        "HYBRID_SHARD_ZERO2" | "5" => {
+            (plan.zero, plan.shard_group, plan.reshard_after_forward) = (ZeroStage::Three, node, false);
+        }
+        _ => return false,
+    }
+    true
+}
