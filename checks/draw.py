@@ -159,9 +159,9 @@ def drawn(chance, o, framework, models, at, scratch):
         flags += ["--optimizer", chance.choice(RECIPES)]
     if chance.random() < 0.2 and framework.startswith("megatron"):
         flags += ["--stack", chance.choice(("nemo-24", "nemo-26", "megatron-lm-2024", "deepseek-v3", "simumax-2025"))]
-    if framework == "axolotl" and chance.random() < 0.4:            # its engine is DeepSpeed there
+    if framework in ("axolotl", "llama-factory") and chance.random() < 0.4:           # its engine is DeepSpeed there
         flags += ["--stack", "deepspeed-zero3-2022"]
-    if framework == "axolotl" and chance.random() < 0.3:
+    if framework in ("axolotl", "llama-factory") and chance.random() < 0.3:
         flags += ["--lora"]
     if chance.random() < 0.15:
         flags += ["--set", f"model.mtp_depth={chance.choice((0, 1, 2))}"]
@@ -198,7 +198,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--folder", help="where models and clusters that are made up are kept")
-    ap.add_argument("--each", default="megatron=12,megatron-bridge=3,deepspeed=5,torchtitan=8,accelerate=3,nanotron=3,axolotl=4")
+    ap.add_argument("--each", default="megatron=12,megatron-bridge=3,deepspeed=5,torchtitan=8,accelerate=3,nanotron=3,axolotl=4,llama-factory=3")
     o, wrong = ap.parse_args(), 0
     models = [os.path.basename(path)[:-5] for path in sorted(glob.glob(os.path.join(ROOT, "models", "*.toml")))]
     models += [os.path.relpath(path, ROOT) for path in sorted(glob.glob(os.path.join(ROOT, "tests", "hf", "*.json")))]

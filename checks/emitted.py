@@ -15,6 +15,7 @@ CHECKER = {"megatron": ("check_megatron.py", "megatron.sh", "--level build --mos
            "torchtitan": ("check_torchtitan.py", "torchtitan_plan.py", "--level build"),
            "megatron-bridge": ("check_megatron_bridge.py", "megatron_bridge.py", ""),
            "axolotl": ("check_axolotl.py", "axolotl.yaml", ""),
+           "llama-factory": ("check_llama_factory.py", "llama_factory.yaml", ""),
            "nanotron": ("check_nanotron.py", "nanotron.yaml", "--level build")}
 
 
@@ -39,7 +40,7 @@ def emit(binary, case, folder):
     return keys, world, ""
 
 
-LAUNCHED = {"megatron-bridge": "megatron_bridge.py"}   # what `import` is given; FRAMEWORK.sh where nothing stands here
+LAUNCHED = {"megatron-bridge": "megatron_bridge.py", "llama-factory": "llama_factory.sh"}   # what `import` is given; FRAMEWORK.sh where nothing stands here
 
 
 def read_back(binary, case, keys, folder):
@@ -65,7 +66,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--out", required=True)
     ap.add_argument("--cases", action="append", help="default: cases.tsv; may be given more than once")
-    ap.add_argument("--only", default="megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl")
+    ap.add_argument("--only", default="megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl,llama-factory")
     ap.add_argument("--nanotron", help="src folder of a nanotron checkout"); ap.add_argument("--bridge", help="where megatron-bridge lies")
     ap.add_argument("--jobs", type=int, default=2); ap.add_argument("--reports", help="write every report here")
     o = ap.parse_args()
@@ -153,7 +154,7 @@ def differences(framework, keys, answer):
     wrong = []
     # name in the plan -> name in the report
     names = {"tp": "tp", "cp": "cp", "pp": "pp", "mbs": "micro_batch"}
-    if framework == "axolotl":
+    if framework in ("axolotl", "llama-factory"):
         names |= {"dp": "dp", "zero": "zero_stage"}
     if framework in ("megatron", "megatron-bridge"):
         names |= {"dp": "dp", "ep": "ep", "etp": "etp"}

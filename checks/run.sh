@@ -47,7 +47,7 @@ if [ ! -d "$nanotron" ]; then
         mv "$home/fetched/nanotron-$revision" "$home/"
     fi
 fi
-only=megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl
+only=megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl,llama-factory
 more=()
 if [ -d "$nanotron" ]; then
     only=$only,nanotron

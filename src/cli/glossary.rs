@@ -50,6 +50,7 @@ struct Key {
     nanotron: String,
     accelerate: String,
     axolotl: String,
+    llama_factory: String,
 }
 
 /// One term of a prediction.
@@ -148,9 +149,9 @@ fn settings_sheet(keys: &[Key]) -> Sheet {
 }
 
 fn tuning_sheet(keys: &[Key]) -> Sheet {
-    let mut sheet = settings_of("Settings of the frameworks over others", &["axolotl"]);
-    for Key { name, axolotl, .. } in keys {
-        sheet.push([name, axolotl].map(Clone::clone));
+    let mut sheet = settings_of("Settings of the frameworks over others", &["axolotl", "llama-factory"]);
+    for Key { name, axolotl, llama_factory, .. } in keys {
+        sheet.push([name, axolotl, llama_factory].map(Clone::clone));
     }
     sheet
 }

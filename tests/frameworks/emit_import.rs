@@ -6,7 +6,7 @@ use meshwright::cost::Costs;
 use meshwright::emit::{Request, emit};
 use meshwright::frameworks::megatron::hybrid::Hybrid;
 use meshwright::frameworks::{
-    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, MAXTEXT, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN,
+    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, LLAMA_FACTORY, MAXTEXT, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN,
 };
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
@@ -162,9 +162,11 @@ fn accelerate_reads_back() {
 
 /// The engine is that of the stack: FSDP2, or DeepSpeed.
 #[test]
-fn axolotl_reads_back() {
-    for stack in ["automodel-2025", "deepspeed-zero3-2022"] {
-        round_trip(&AXOLOTL, &[spec("llama3-8b", "dgx-h100-64", stack, 128, 8192)]);
+fn axolotl_and_llama_factory_read_back() {
+    for framework in [&AXOLOTL, &LLAMA_FACTORY] {
+        for stack in ["automodel-2025", "deepspeed-zero3-2022"] {
+            round_trip(framework, &[spec("llama3-8b", "dgx-h100-64", stack, 128, 8192)]);
+        }
     }
 }
 

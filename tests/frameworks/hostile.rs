@@ -7,7 +7,7 @@ use meshwright::catalog;
 use meshwright::cost::Costs;
 use meshwright::emit::{EmittedFile, Request, emit, slurm};
 use meshwright::frameworks::{
-    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN,
+    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, LLAMA_FACTORY, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN,
 };
 use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
@@ -17,7 +17,7 @@ use saphyr_parser::Parser;
 use crate::random::spec;
 
 /// Every framework, with a model and a plan that it runs.
-fn cases() -> [(&'static Framework, &'static str, &'static str); 9] {
+fn cases() -> [(&'static Framework, &'static str, &'static str); 10] {
     [
         (&MEGATRON, "llama3-8b", "tp=4 pp=2"),
         (&MEGATRON, "qwen3-30b-a3b", "tp=2 pp=1 ep=4"),
@@ -28,6 +28,7 @@ fn cases() -> [(&'static Framework, &'static str, &'static str); 9] {
         (&NANOTRON, "qwen2.5-72b", "tp=8 pp=1 recompute=full"),
         (&DEEPSPEED, "llama3-8b", "zero=1 recompute=full"),
         (&AXOLOTL, "llama3-8b", "zero=3 recompute=full"),
+        (&LLAMA_FACTORY, "llama3-8b", "zero=3 recompute=full"),
     ]
 }
 

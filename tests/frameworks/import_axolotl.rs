@@ -64,7 +64,7 @@ fn what_is_older_or_mistaken_is_told() {
     let fsdp1 = format!("{HEAD}fsdp:\n  - shard_grad_op\n  - auto_wrap\nfsdp_config:\n  fsdp_offload_params: true\n");
     let imported = read(&fsdp1, &[]);
     assert_eq!((imported.plan.zero, imported.plan.reshard_after_forward), (ZeroStage::Three, false));
-    assert_eq!(imported.plan.offload.optimizer, 1.0);
+    assert!(imported.plan.offload.optimizer > 0.99);
     let slip = read(&format!("{HEAD}fsdp_version: 2\nfsdp_config:\n  offload_params: false\ndp_shart_size: 8\n"), &[]);
     assert_eq!(slip.unknown[0].nearest.as_deref(), Some("dp_shard_size"));
     let beside = read(&format!("{HEAD}deepspeed: zero2.json\ndp_shard_size: 8\n"), &[]);

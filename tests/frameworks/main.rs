@@ -10,6 +10,7 @@ mod hostile;
 mod import;
 mod import_axolotl;
 mod import_bridge;
+mod import_factory;
 mod import_formats;
 mod import_neox;
 mod import_refused;

@@ -5,6 +5,7 @@ use crate::axolotl::AXOLOTL;
 use crate::deepspeed::DEEPSPEED;
 use crate::framework::Framework;
 use crate::import::imported::Imported;
+use crate::llama_factory::LLAMA_FACTORY;
 use crate::maxtext::MAXTEXT;
 use crate::megatron::MEGATRON;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
@@ -14,8 +15,8 @@ use meshwright_engine::problem::Problem;
 use meshwright_planner::space::Restrictions;
 
 /// All frameworks. Of several claims to a file that are equally strong, the first row's counts.
-pub static FRAMEWORKS: [&Framework; 8] =
-    [&MEGATRON, &MEGATRON_BRIDGE, &DEEPSPEED, &TORCHTITAN, &ACCELERATE, &NANOTRON, &MAXTEXT, &AXOLOTL];
+pub static FRAMEWORKS: [&Framework; 9] =
+    [&MEGATRON, &MEGATRON_BRIDGE, &DEEPSPEED, &TORCHTITAN, &ACCELERATE, &NANOTRON, &MAXTEXT, &AXOLOTL, &LLAMA_FACTORY];
 
 /// The framework of that name or alias.
 pub fn named(name: &str) -> Option<&'static Framework> {

@@ -7,7 +7,7 @@ use super::limits::LIMITS;
 use crate::emit::header::lines;
 use crate::emit::language::{Shell, Yaml};
 use crate::emit::launcher::{FIRST, NODE, PORT, environment, nodes_of};
-use crate::emit::request::{EmittedFile, Request};
+use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute, ZeroStage};
@@ -17,24 +17,26 @@ use meshwright_planner::limits::Obstacle;
 /// The launch script and the YAML.
 #[allow(clippy::unnecessary_wraps)] // as every framework returns its files
 pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>> {
-    Ok(vec![script(request), config(request)])
+    let workload = request.costs.problem.workload();
+    let note = format!(
+        "batch and recomputation of sequences of {} tokens are train.py's: micro-batch {}, {} accumulation steps",
+        workload.seq_len,
+        request.evaluation.plan.micro_batch,
+        request.accumulation()
+    );
+    Ok(vec![script(request), config(request, lines(&LIMITS, request, &[note]), Program::Own)])
 }
 
 /// Name of the YAML.
 const CONFIG: &str = "accelerate.yaml";
 
-fn config(request: &Request) -> EmittedFile {
+/// The YAML of a plan below a header.
+pub(crate) fn config(request: &Request, header: Vec<String>, program: Program) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
     let (nodes, _) = nodes_of(request);
     let sharded = plan.zero == ZeroStage::Three;
-    let notes = [format!(
-        "batch and recomputation of sequences of {} tokens are train.py's: micro-batch {}, {} accumulation steps",
-        problem.workload().seq_len,
-        plan.micro_batch,
-        request.accumulation()
-    )];
     let mut text = Lines::<Yaml>::new();
-    text.comments(lines(&LIMITS, request, &notes));
+    text.comments(header);
     text.fixed("compute_environment: LOCAL_MACHINE");
     text.fixed("debug: false");
     text.line(snippet!("distributed_type: {}", if sharded { "FSDP" } else { "MULTI_GPU" }));
@@ -48,10 +50,13 @@ fn config(request: &Request) -> EmittedFile {
         text.fixed("fsdp_config:\n  fsdp_version: 2");
         text.line(snippet!("  fsdp_reshard_after_forward: {}", plan.reshard_after_forward));
         text.fixed("  fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP");
-        text.line(snippet!("  fsdp_activation_checkpointing: {}", plan.recompute == Recompute::Full));
+        let recomputes = program == Program::Own && plan.recompute == Recompute::Full;
+        text.line(snippet!("  fsdp_activation_checkpointing: {}", recomputes));
         text.fixed("  fsdp_offload_params: false\n  fsdp_cpu_ram_efficient_loading: true");
         text.fixed("  fsdp_state_dict_type: SHARDED_STATE_DICT");
-        mesh(request, &mut text);
+        if program == Program::Own {
+            mesh(request, &mut text);
+        }
     }
     text.into_file(CONFIG)
 }
@@ -84,9 +89,23 @@ fn mesh(request: &Request, text: &mut Lines<Yaml>) {
     }
 }
 
+/// The launcher with its options, on every node.
+pub(crate) fn launcher(request: &Request) -> Snippet<Shell> {
+    let hosts = if nodes_of(request).0 > 1 {
+        snippet!(
+            " \\\n    --machine_rank {} \\\n    --main_process_ip {} \\\n    --main_process_port {}",
+            Snippet::fixed(NODE),
+            Snippet::fixed(FIRST),
+            Snippet::fixed(PORT)
+        )
+    } else {
+        Snippet::fixed("")
+    };
+    snippet!("accelerate launch --config_file {}{}", CONFIG, hosts)
+}
+
 fn script(request: &Request) -> EmittedFile {
     let (problem, plan) = (request.costs.problem, &request.evaluation.plan);
-    let (nodes, _) = nodes_of(request);
     let mut text = Lines::<Shell>::new();
     text.comments(lines(&LIMITS, request, &[]));
     text.comments(["train.py, the model's own code, must:"]);
@@ -113,22 +132,8 @@ fn script(request: &Request) -> EmittedFile {
     text.fixed("set -euo pipefail\n");
     environment(&mut text, request);
     text.line(snippet!("export ACCELERATE_GRADIENT_ACCUMULATION_STEPS={}\n", request.accumulation()));
-    let hosts = if nodes > 1 {
-        snippet!(
-            " \\\n    --machine_rank {} \\\n    --main_process_ip {} \\\n    --main_process_port {}",
-            Snippet::fixed(NODE),
-            Snippet::fixed(FIRST),
-            Snippet::fixed(PORT)
-        )
-    } else {
-        Snippet::fixed("")
-    };
-    text.line(snippet!(
-        "accelerate launch --config_file {}{} \\\n    train.py --per_device_train_batch_size {}{} \"$@\"",
-        CONFIG,
-        hosts,
-        plan.micro_batch,
-        Snippet::fixed(if checkpoints { " --gradient_checkpointing True" } else { "" })
-    ));
+    let checkpointing = Snippet::fixed(if checkpoints { " --gradient_checkpointing True" } else { "" });
+    let command = "{} \\\n    train.py --per_device_train_batch_size {}{} \"$@\"";
+    text.line(Snippet::filled(command, &[launcher(request), plan.micro_batch.into(), checkpointing]));
     text.into_file("accelerate.sh")
 }

@@ -4,11 +4,11 @@
 
 use super::limits::LIMITS;
 use crate::accelerate::emit::mesh_of;
-use crate::deepspeed::emit::{self as deepspeed, Program};
+use crate::deepspeed::emit as deepspeed;
 use crate::emit::header::lines;
 use crate::emit::language::{Shell, Yaml};
 use crate::emit::launcher::{UNSET, distributed, environment, no_marks, nodes_of};
-use crate::emit::request::{EmittedFile, Request};
+use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::{Snippet, snippet};
 use crate::emit::text::Lines;
 use crate::hugging_face::limits::on_deepspeed;

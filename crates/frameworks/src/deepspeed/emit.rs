@@ -9,7 +9,7 @@ use super::limits::LIMITS;
 use crate::emit::header::lines;
 use crate::emit::language::Shell;
 use crate::emit::launcher::{distributed, environment, nodes_of};
-use crate::emit::request::{EmittedFile, Request};
+use crate::emit::request::{EmittedFile, Program, Request};
 use crate::emit::snippet::snippet;
 use crate::emit::text::Lines;
 use crate::rules::bytes_are;
@@ -25,15 +25,6 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
 
 /// Name of the JSON.
 pub(crate) const CONFIG: &str = "ds_config.json";
-
-/// Program that hands the JSON to DeepSpeed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Program {
-    /// The user's own, which leaves the optimizer to the JSON and calls DeepSpeed's checkpointing.
-    Own,
-    /// Hugging Face's `Trainer`, which makes the optimizer and recomputes by its own settings.
-    Trainer,
-}
 
 /// The JSON of a plan.
 pub(crate) fn config(request: &Request, program: Program) -> EmittedFile {

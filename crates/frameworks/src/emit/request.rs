@@ -60,6 +60,15 @@ impl<'a> Request<'a> {
     }
 }
 
+/// Program that a configuration of Accelerate or of DeepSpeed is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Program {
+    /// The user's own, which leaves mesh, optimizer and recomputation to the configuration.
+    Own,
+    /// Hugging Face's `Trainer`, which makes the optimizer and recomputes by its own settings.
+    Trainer,
+}
+
 /// A file for a launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EmittedFile {

@@ -36,7 +36,7 @@ pub enum Launcher {
     Slurm,
     /// ms-swift's `megatron sft` and `swift sft`, which start their processes themselves.
     Swift,
-    /// A framework's own command, which does so too: `axolotl train`.
+    /// A framework's own command, which does so too: `axolotl train`, `llamafactory-cli train`.
     Own,
     /// `torchrun`, `torch.distributed.run` and `.launch`.
     Torchrun,
@@ -135,7 +135,11 @@ fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
             "deepspeed" | "deepspeed.pt" => Launcher::Deepspeed,
             "accelerate" => Launcher::Accelerate,
             "megatron" | "swift" if trains(words.get(place + 1)) => Launcher::Swift,
-            "axolotl" if words.get(place + 1).is_some_and(|word| word.plain() == "train") => Launcher::Own,
+            "axolotl" | "llamafactory-cli" | "lmf"
+                if words.get(place + 1).is_some_and(|word| word.plain() == "train") =>
+            {
+                Launcher::Own
+            }
             name if is_python(name) => Launcher::Plain,
             name if place == inner && is_program(name) => Launcher::Plain,
             _ => continue,

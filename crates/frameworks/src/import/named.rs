@@ -17,14 +17,22 @@ pub(super) fn is_yaml(name: &str) -> bool {
 pub(super) fn own_yaml(launch: &Launch, ran: &Ran, context: &Context) -> Option<Result<Document, ImportError>> {
     let file = launch.arguments.first().filter(|word| is_yaml(&word.plain()))?;
     Some(configuration(file, Form::Yaml, ran, context).map(|mut document| {
-        overridden(&mut document, launch);
+        overridden(&mut document, launch, 1);
         document
     }))
 }
 
-/// Puts the arguments of a program into its configuration; those behind `--` are the launcher's.
-fn overridden(document: &mut Document, launch: &Launch) {
-    let mut words = launch.arguments.iter().skip(1).take_while(|word| word.plain() != "--").peekable();
+/// The settings that stand behind a program alone.
+pub(super) fn own_settings(launch: &Launch, context: &Context) -> Document {
+    let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line };
+    let mut document = Document::new(empty, context.file);
+    overridden(&mut document, launch, 0);
+    document
+}
+
+/// Puts the arguments of a program from one on into its configuration; those behind `--` are the launcher's.
+fn overridden(document: &mut Document, launch: &Launch, from: usize) {
+    let mut words = launch.arguments.iter().skip(from).take_while(|word| word.plain() != "--").peekable();
     while let Some(word) = words.next() {
         let text = word.plain();
         let Some((name, value)) =

@@ -6,11 +6,12 @@ use super::formats::refuse_program;
 use super::imported::Imported;
 use super::launch::{Launch, Launcher, launches};
 use super::masked::masked;
-use super::named::{configuration, is_yaml, own_yaml};
+use super::named::{configuration, is_yaml, own_settings, own_yaml};
 use super::{known, neox, swift, trainer};
 use crate::accelerate::import as accelerate;
 use crate::axolotl::import as axolotl;
 use crate::deepspeed::import as deepspeed;
+use crate::llama_factory::import as llama_factory;
 use crate::maxtext::import as maxtext;
 use crate::megatron::import::{self as megatron, BF16_SHARDS};
 use crate::megatron_bridge::import as bridge;
@@ -72,6 +73,7 @@ fn of_run(ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
     }
     let (world, gpus_per_node) = match launch.launcher {
         Launcher::Swift => swift::world(ran),
+        Launcher::Own if launch.program.starts_with('l') => swift::world(ran), // variables of the same names
         _ => launch.world(context.file, &mut findings),
     };
     let connections = ran.variables.get("CUDA_DEVICE_MAX_CONNECTIONS").map(Text::plain);
@@ -141,7 +143,18 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
     if launch.program.starts_with("axolotl")
         && let Some(document) = own_yaml(launch, ran, context)
     {
-        return axolotl::settle(&document?, launched, context);
+        let mut imported = axolotl::settle(&document?, launched, context)?;
+        if let Some((_, file)) = launch.options.iter().find(|(name, _)| name == "__config_file") {
+            let place = Place { file: context.file.to_owned(), line: launch.line };
+            let message = format!("`{}` is not read: axolotl's own YAML says how it shards", file.plain());
+            imported.findings.push(Finding::warning("unread-file", message).at(&place));
+        }
+        return Ok(imported);
+    }
+    if let Some(document) = llama_factory_of(launch, ran, context) {
+        let named = launch.options.iter().any(|(name, _)| name == "__config_file" || name == "__use_fsdp");
+        let engine = named.then(|| of_accelerate(launch, launched, ran, context)).transpose()?;
+        return llama_factory::settle(&document?, launched, engine, context);
     }
     refuse_program(&launch.program, context.file, launch.line)?;
     if trainer::preset(launch).is_some() || launch.launcher == Launcher::Swift {
@@ -232,6 +245,20 @@ fn overlay(imported: &mut Imported, file: &Text, launched: &Launched, ran: &Ran,
         beside.findings.into_iter().filter(|finding| finding.level == Severity::Error && finding.rule != "world-size");
     imported.findings.extend(errors);
     imported.unknown.extend(beside.unknown);
+}
+
+/// The settings of a launch of LLaMA-Factory: its command, its module, or its `train.py` with a file of its format.
+fn llama_factory_of(launch: &Launch, ran: &Ran, context: &Context) -> Option<Result<Document, ImportError>> {
+    let program = launch.program.as_str();
+    if matches!(program, "llamafactory-cli train" | "lmf train" | "llamafactory.launcher") {
+        return own_yaml(launch, ran, context).or_else(|| Some(Ok(own_settings(launch, context))));
+    }
+    if !program.ends_with("train.py") {
+        return None;
+    }
+    let document = own_yaml(launch, ran, context)?;
+    let is_its = |document: &Document| document.has("finetuning_type") || document.has("cutoff_len");
+    document.as_ref().is_ok_and(is_its).then_some(document)
 }
 
 fn of_accelerate(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {

@@ -1,5 +1,6 @@
 //! Formats of YAML, JSON and TOML, by their keys.
 
+use super::foreign::{NO_TRAINING, PLAN, TRAINER, YAML, YAML_JSON};
 use super::format::Evidence::{Key, Says, Table};
 use super::format::Outcome::{Read, ReadBy, Refused};
 use super::format::{Format, Syntax};
@@ -7,109 +8,14 @@ use crate::accelerate::ACCELERATE;
 use crate::axolotl::AXOLOTL;
 use crate::deepspeed::DEEPSPEED;
 use crate::import::neox::GPT_NEOX;
+use crate::llama_factory::LLAMA_FACTORY;
 use crate::maxtext::MAXTEXT;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
 use crate::nanotron::NANOTRON;
 use crate::torchtitan::TORCHTITAN;
 
-const YAML: &[Syntax] = &[Syntax::Yaml];
-const YAML_JSON: &[Syntax] = &[Syntax::Yaml, Syntax::Json];
-const PLAN: &str = "give its sizes and degrees to `meshwright explain MODEL CLUSTER --plan \"tp=… pp=…\"`";
-const NO_TRAINING: &str = "import the file that configures the training";
-const TRAINER: &str =
-    "import the DeepSpeed JSON or the Accelerate YAML that it names, with --model, --global-batch and --seq-len";
-
 /// Formats of documents, specific ones first.
 pub(super) const DOCUMENTS: &[Format] = &[
-    // Not training at all.
-    Format {
-        title: "a manifest of Kubernetes",
-        syntaxes: YAML_JSON,
-        evidence: &[&[Key("apiVersion"), Key("kind")]],
-        outcome: Refused(NO_TRAINING),
-    },
-    Format {
-        title: "a workflow of continuous integration",
-        syntaxes: YAML,
-        evidence: &[&[Table("jobs"), Key("on")], &[Table("jobs"), Key("true")], &[Key("stages"), Key("include")]],
-        outcome: Refused(NO_TRAINING),
-    },
-    Format {
-        title: "a job of SkyPilot or of the MosaicML platform",
-        syntaxes: YAML,
-        evidence: &[&[Table("resources"), Key("run")], &[Key("compute"), Key("image"), Key("command")]],
-        outcome: Refused("import what it runs"),
-    },
-    Format {
-        title: "a project's manifest",
-        syntaxes: &[Syntax::Toml, Syntax::Json],
-        evidence: &[&[Table("project")], &[Table("build-system")], &[Table("tool")], &[Table("package")]],
-        outcome: Refused(NO_TRAINING),
-    },
-    Format {
-        title: "a Hugging Face model's config.json",
-        syntaxes: &[Syntax::Json],
-        evidence: &[&[Key("model_type")], &[Key("architectures")]],
-        outcome: Refused(
-            "it is a model, not a plan: give the file in the place of MODEL, as in `meshwright plan config.json CLUSTER`",
-        ),
-    },
-    // Frameworks.
-    Format {
-        title: "verl's configuration",
-        syntaxes: YAML,
-        evidence: &[
-            &[Key("actor_rollout_ref")],
-            &[Key("data.micro_batch_size_per_gpu"), Key("model")],
-            &[Key("rollout_n")],
-            &[Key("ppo_mini_batch_size")],
-            &[Says("*._target_", "verl.")],
-            &[Says("_target_", "verl.")],
-        ],
-        outcome: Refused("reinforcement learning is not priced; its trainer's degrees: `meshwright explain --plan`"),
-    },
-    Format {
-        title: "NeMo-RL's configuration",
-        syntaxes: YAML,
-        evidence: &[
-            &[Table("policy"), Key("cluster")],
-            &[Table("policy"), Key("defaults")],
-            &[Table("policy"), Key("checkpointing")],
-            &[Key("policy.megatron_cfg")],
-            &[Key("policy.dtensor_cfg")],
-            &[Table("grpo")],
-            &[Table("dpo")],
-            &[Key("defaults"), Table("cluster")],
-            &[Key("defaults"), Table("checkpointing")],
-            &[Key("defaults"), Table("data_plane")],
-        ],
-        outcome: Refused("reinforcement learning is not priced; its trainer's degrees: `meshwright explain --plan`"),
-    },
-    Format {
-        title: "OpenRLHF's or TRL's configuration",
-        syntaxes: YAML,
-        evidence: &[&[Key("actor_num_nodes")], &[Key("dataset_name"), Key("model_name_or_path")]],
-        outcome: Refused(TRAINER),
-    },
-    Format {
-        title: "NeMo Automodel's configuration",
-        syntaxes: YAML,
-        evidence: &[
-            &[Key("step_scheduler")],
-            &[Says("recipe", "Recipe")],
-            &[Says("recipe._target_", "nemo_automodel")],
-            &[Says("model._target_", "nemo_automodel")],
-            &[Says("model._target_", "NeMoAuto")],
-            &[Says("*._target_", "nemo_automodel")],
-        ],
-        outcome: Refused(PLAN),
-    },
-    Format {
-        title: "torchtune's configuration",
-        syntaxes: YAML,
-        evidence: &[&[Key("model._component_")], &[Key("tokenizer._component_")]],
-        outcome: Refused(PLAN),
-    },
     Format {
         title: "axolotl's configuration of reinforcement learning",
         syntaxes: YAML,
@@ -131,17 +37,46 @@ pub(super) const DOCUMENTS: &[Format] = &[
         outcome: Read(&AXOLOTL),
     },
     Format {
+        title: "LLaMA-Factory's configuration of its version 1",
+        syntaxes: YAML_JSON,
+        evidence: &[
+            &[Key("model"), Key("dist_config")],
+            &[Key("model"), Key("train_dataset")],
+            &[Key("model"), Key("sample_backend")],
+        ],
+        outcome: Refused(PLAN),
+    },
+    Format {
+        title: "LLaMA-Factory's configuration of Megatron core or of KTransformers",
+        syntaxes: YAML_JSON,
+        evidence: &[
+            &[Key("model_name_or_path"), Key("tensor_model_parallel_size")],
+            &[Key("model_name_or_path"), Key("pipeline_model_parallel_size")],
+            &[Key("model_name_or_path"), Key("expert_model_parallel_size")],
+            &[Key("model_name_or_path"), Says("use_kt", "true")],
+        ],
+        outcome: Refused(PLAN),
+    },
+    Format {
         title: "LLaMA-Factory's configuration",
+        syntaxes: YAML_JSON,
+        evidence: &[
+            &[Key("finetuning_type"), Key("do_train")],
+            &[Key("model_name_or_path"), Key("do_train"), Key("template")],
+            &[Key("model_name_or_path"), Key("do_train"), Key("cutoff_len")],
+            &[Key("finetuning_type"), Key("per_device_train_batch_size")],
+        ],
+        outcome: Read(&LLAMA_FACTORY),
+    },
+    Format {
+        title: "LLaMA-Factory's configuration of a program that does not train",
         syntaxes: YAML_JSON,
         evidence: &[
             &[Key("finetuning_type")],
             &[Key("model_name_or_path"), Key("stage")],
             &[Key("model_name_or_path"), Key("template")],
-            &[Key("model"), Key("dist_config")],
-            &[Key("model"), Key("train_dataset")],
-            &[Key("model"), Key("sample_backend")],
         ],
-        outcome: Refused(TRAINER),
+        outcome: Refused(NO_TRAINING),
     },
     Format {
         title: "a configuration of Hugging Face's Trainer",

@@ -4,6 +4,7 @@
 //! that share keys with them; a file without any evidence is refused rather than read as something near.
 
 mod documents;
+mod foreign;
 mod format;
 mod programs;
 
@@ -18,7 +19,7 @@ pub(crate) use programs::refuse_program;
 
 /// All formats.
 fn formats() -> impl Iterator<Item = &'static Format> {
-    documents::DOCUMENTS.iter().chain(programs::PYTHON)
+    foreign::FOREIGN.iter().chain(documents::DOCUMENTS).chain(programs::PYTHON)
 }
 
 /// The kind of a file by its name and what it contains.

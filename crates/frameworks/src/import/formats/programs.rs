@@ -77,7 +77,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("automodel", "NeMo Automodel"),
     ("maxtext", "MaxText"),
     ("olmo_core", "OLMo-core"),
-    ("llamafactory", "LLaMA-Factory"),
+    ("llamafactory", "LLaMA-Factory, another program of it than the training"),
     ("axolotl", "axolotl without a YAML that configures a training, or another program of it"),
     ("llmfoundry", "llm-foundry"),
     ("litgpt", "LitGPT"),

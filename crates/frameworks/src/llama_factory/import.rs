@@ -1,0 +1,156 @@
+//! LLaMA-Factory's YAML, and its command line with the same names: batch, sequence, format, and the engine that it names.
+//!
+//! Source: [llama-factory] `hparams/`, `model/adapter.py`, `model/model_utils/checkpointing.py`, release 0.9.5: names and defaults.
+
+use crate::hugging_face::import::{self as hugging_face, Shipped, Trainer, is_on};
+use crate::import::context::{Context, ImportError, Launched};
+use crate::import::finding::{Finding, Place};
+use crate::import::imported::{Imported, Unknown};
+use crate::readers::document::{self, Document, Form};
+use meshwright_engine::plan::{Layout, Recompute, ZeroStage};
+use meshwright_engine::stack::Family;
+use meshwright_engine::suggest::{is_slip, nearest};
+use meshwright_engine::workload::Recipe;
+
+/// Name of this kind of file on the command line.
+pub(crate) const KIND: &str = "llama-factory";
+
+/// Files of its folder `examples/deepspeed`.
+const SHIPPED: &[Shipped] = &[
+    shipped("ds_z0_config.json", 0, false),
+    shipped("ds_z2_config.json", 2, false),
+    shipped("ds_z2_offload_config.json", 2, true),
+    shipped("ds_z3_config.json", 3, false),
+    shipped("ds_z3_offload_config.json", 3, true),
+];
+
+const fn shipped(name: &'static str, stage: u8, on_host: bool) -> Shipped {
+    Shipped { name, stage, optimizer_on_host: on_host, weights_on_host: on_host && stage == 3 }
+}
+
+/// Keys that decide the step, of which a slip is told.
+const DECISIVE: &str = "per_device_train_batch_size gradient_accumulation_steps cutoff_len deepspeed finetuning_type bf16 fp16 \
+    disable_gradient_checkpointing quantization_bit";
+
+/// Reads a file of this kind.
+///
+/// # Errors
+/// A file that does not parse, or names a JSON of DeepSpeed's that is not there.
+pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
+    settle(&document::parse(text, Form::Yaml, context)?, &Launched::default(), None, context)
+}
+
+/// Settles a configuration over the engine that its launcher sets up, if any: FSDP of Accelerate's file.
+///
+/// # Errors
+/// A JSON of DeepSpeed's that is not there.
+pub(crate) fn settle(
+    document: &Document,
+    launched: &Launched,
+    engine: Option<Imported>,
+    context: &Context,
+) -> Result<Imported, ImportError> {
+    let trainer = Trainer {
+        micro_batch: document.size("per_device_train_batch_size").unwrap_or(MICRO_BATCH),
+        steps: document.size("gradient_accumulation_steps").unwrap_or(1),
+        half: hugging_face::half(document),
+    };
+    let mut imported = if let Some(name) = document.word("deepspeed") {
+        let mut json = hugging_face::json_of(&name, document.place("deepspeed").as_ref(), SHIPPED, context)?;
+        trainer.over_deepspeed(&mut json, launched)
+    } else {
+        let mut imported = engine.unwrap_or_else(|| replicated(document, launched));
+        imported.findings.retain(|finding| finding.rule != "needs-code"); // this file says it
+        trainer.fill(&mut imported, document);
+        imported
+    };
+    imported.kind = KIND;
+    if is_on(document, "pure_bf16") {
+        imported.work.recipe = Recipe { weight: 2.0, gradient: 2.0, master: 0.0, state: 4.0 };
+    }
+    imported.work.seq_len = Some(document.size("cutoff_len").unwrap_or(LENGTH));
+    hugging_face::optimizer(document, "optim", &mut imported);
+    hugging_face::model(document, "model_name_or_path", &mut imported);
+    let _ = document.word("gradient_checkpointing"); // the model's own is set by the key below
+    if !is_on(document, "disable_gradient_checkpointing") {
+        imported.plan.recompute = Recompute::Full;
+    }
+    unpriced(document);
+    for (name, place) in document.unread() {
+        let near = nearest(&name, DECISIVE.split_whitespace()).filter(|near| is_slip(&name, near) && *near != name);
+        if let Some(near) = near {
+            imported.unknown.push(Unknown { name, values: Vec::new(), place, nearest: Some(near) });
+        }
+    }
+    let paths =
+        [("mbs", "per_device_train_batch_size"), ("seq", "cutoff_len"), ("zero", "deepspeed"), ("zero", "fsdp")];
+    for (key, path) in paths {
+        imported.places.extend(document.place(path).map(|place| (key.to_owned(), place)));
+    }
+    imported.without_effect.extend(document.unread().into_iter().map(|(path, _)| path));
+    imported.findings.extend(document.findings.take());
+    Ok(imported)
+}
+
+/// Sequences of a micro-batch where nothing is said: Transformers' default.
+const MICRO_BATCH: u32 = 8;
+/// Tokens of a sequence where nothing is said.
+const LENGTH: u32 = 2048;
+
+/// Copies, or the FSDP that the Trainer's own keys set up.
+fn replicated(document: &Document, launched: &Launched) -> Imported {
+    let mut imported = Imported::new(KIND, Family::Fsdp, "fsdp-eager-2023");
+    (imported.world, imported.gpus_per_node) = (launched.world, launched.gpus_per_node);
+    imported.plan.layout = Layout::data_parallel(launched.world.unwrap_or(1));
+    imported.plan.sequence_parallel = false;
+    for word in document.words("fsdp").iter().flat_map(|word| word.split(' ')) {
+        if word == "true" {
+            imported.plan.zero = ZeroStage::Three;
+        }
+        if word == "offload" {
+            imported.plan.offload.optimizer = 1.0;
+        }
+        let _ = hugging_face::strategy(word, launched.gpus_per_node, &mut imported.plan);
+    }
+    if let Some(reshards) = document.switch("fsdp_config.reshard_after_forward") {
+        imported.plan.reshard_after_forward = reshards;
+    }
+    if imported.world.is_some() {
+        hugging_face::without_whole_group(&mut imported.plan);
+    }
+    imported
+}
+
+/// Findings of trainings other than that of the whole model on one loss.
+fn unpriced(document: &Document) {
+    let place = |key: &str| document.place(key).unwrap_or(Place { file: String::new(), line: 1 });
+    let warn = |key: &str, message: String| {
+        document.note(Finding::warning("not-modelled", message).at_maybe(document.place(key).as_ref()));
+    };
+    match document.word("finetuning_type").as_deref() {
+        Some("full") => {}
+        Some("freeze") => warn("finetuning_type", "`freeze` trains some layers, priced as training all".into()),
+        Some(kind) => {
+            document.note(Finding::of_adapters(&format!("`finetuning_type: {kind}`"), &place("finetuning_type")));
+        }
+        None => {
+            document.note(Finding::of_adapters("a file without `finetuning_type: full`", &place("model_name_or_path")));
+        }
+    }
+    if let Some(bits) = document.word("quantization_bit") {
+        warn("quantization_bit", format!("weights of {bits} bits are priced in 16"));
+    }
+    if let Some(stage) = document.word("stage").filter(|stage| !matches!(stage.as_str(), "sft" | "pt" | "rm")) {
+        warn("stage", format!("`stage: {stage}` runs more passes than one of training, which alone is priced"));
+    }
+    for key in ["use_galore", "use_apollo", "use_badam", "use_unsloth", "fp8"] {
+        if is_on(document, key) {
+            warn(key, format!("`{key}` is priced as if it were off"));
+        }
+    }
+    let (packed, neat) = (is_on(document, "packing"), is_on(document, "neat_packing"));
+    if !packed && !neat && document.word("stage").as_deref() != Some("pt") {
+        let message = "sequences that are not packed are priced as if each were `cutoff_len` long";
+        document.note(Finding::note("assumed", message).at_maybe(document.place("cutoff_len").as_ref()));
+    }
+}

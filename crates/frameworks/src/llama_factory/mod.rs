@@ -1,0 +1,18 @@
+//! LLaMA-Factory: FSDP2 by Accelerate's configuration, DeepSpeed by its JSON, or copies, as its YAML.
+
+pub(crate) mod emit;
+pub(crate) mod import;
+pub(crate) mod limits;
+
+use crate::framework::{Framework, SettingsReader, any_recipe};
+
+/// The row of this framework.
+pub static LLAMA_FACTORY: Framework = Framework {
+    limits: &limits::LIMITS,
+    aliases: &["llamafactory"],
+    stack: "automodel-2025",
+    emit: emit::files,
+    recipe_obstacle: any_recipe,
+    releases: || &["0.9"],
+    reader: SettingsReader { kind: import::KIND, read: import::read },
+};
