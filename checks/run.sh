@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Asks the frameworks' own code whether it would run the files that `meshwright emit` writes.
 #
-#   SEED=7 bash checks/run.sh                                              checks/cases.tsv, and 34 plans that checks/draw.py draws
+#   SEED=7 bash checks/run.sh                                              checks/cases.tsv, and 41 plans that checks/draw.py draws
 #   SEED=7 DRAW=megatron=40,torchtitan=10 CASES=none bash checks/run.sh    those of these frameworks, and nothing else
 #
 # Needs Python 3.12 or newer and, the first time, the Python registry (6 GB, two minutes); where either is missing it says so and
