@@ -13,7 +13,9 @@ const STUBS: [(&str, &str); 4] = [
     ),
     (
         "scontrol",
-        "#!/bin/sh\n[ \"$1 $2\" = 'show hostnames' ] && [ \"$3\" = 'gpu[07-08]' ] && printf 'gpu07\\ngpu08\\n'\n",
+        // Long lists come in parts: whoever stops reading after the first name ends the writer, and with `pipefail` the job.
+        "#!/bin/sh\n[ \"$1 $2\" = 'show hostnames' ] && [ \"$3\" = 'gpu[07-08]' ] || exit 1\n\
+         printf 'gpu07\\n'; sleep 0.1; printf 'gpu08\\n'\n",
     ),
     ("torchrun", "#!/bin/sh\nprintf '%s ' \"$@\" >> \"$CALLS\"\necho >> \"$CALLS\"\n"),
     ("accelerate", "#!/bin/sh\nprintf '%s ' \"$@\" >> \"$CALLS\"\necho >> \"$CALLS\"\n"),

@@ -90,9 +90,9 @@ impl SlurmJob<'_> {
         );
         text.fixed("fi\n");
         text.comments(["Ranks meet on the job's first node; jobs that follow each other there differ in the port."]);
-        text.fixed(
-            "MASTER_ADDR=$(scontrol show hostnames \"${SLURM_JOB_NODELIST:?start it with sbatch}\" | head -n 1)",
-        );
+        // Not through `head`: what still writes to it when it ends dies, and with `pipefail` so does the job.
+        text.fixed("NODES=$(scontrol show hostnames \"${SLURM_JOB_NODELIST:?start it with sbatch}\")");
+        text.fixed("MASTER_ADDR=${NODES%%[[:space:]]*}");
         text.fixed("MASTER_PORT=$((20000 + SLURM_JOB_ID % 10000))\nexport MASTER_ADDR MASTER_PORT\n");
         text.comments([
             "One task a node starts the processes of its GPUs; unbound, they share all of the node's cores.",
