@@ -493,3 +493,43 @@ fn maxtext_is_written_for_tpus_and_gpus() {
     let amd = err(&run(&["emit", "maxtext", "llama3-8b", "mi300x-512", "--plan", "zero=3"]));
     assert!(amd.contains("TPUs and for NVIDIA's GPUs"), "{amd}");
 }
+
+/// Megatron asserts that a rate rises for fewer steps than a run has.
+#[test]
+fn short_timing_runs_warm_up_for_less() {
+    let warm_up = |framework: &str, steps: &str| {
+        let text = out(&run(&["emit", framework, "llama3-8b", "dgx-h100-8", "--plan", "tp=2 pp=2", "--steps", steps]));
+        let line = text.lines().find(|line| line.contains("lr-warmup-iters") || line.contains("lr_warmup_iters"));
+        line.unwrap_or_else(|| panic!("{text}")).trim().to_owned()
+    };
+    assert_eq!(warm_up("megatron", "3"), "--lr-warmup-iters 2");
+    assert_eq!(warm_up("megatron", "50"), "--lr-warmup-iters 5");
+    assert!(warm_up("bridge", "1").starts_with("cfg.scheduler.lr_warmup_iters = 0"));
+}
+
+/// DeepSpeed multiplies micro-batch and accumulation by all ranks beside AutoTP, and refuses the batch of the replicas.
+#[test]
+fn autotp_has_no_batch_that_deepspeed_refuses() {
+    let emitted = |plan: &str| {
+        let folder = folder("autotp");
+        let path = folder.to_str().unwrap().to_owned();
+        let done = run(&[
+            "emit",
+            "deepspeed",
+            "llama3-8b",
+            "dgx-h100-8",
+            "--global-batch",
+            "64",
+            "--plan",
+            plan,
+            "--out",
+            &path,
+        ]);
+        assert!(done.status.success(), "{}", err(&done));
+        let read = out(&run(&["import", &format!("{path}/deepspeed.sh"), "--format", "json"]));
+        assert!(read.contains("\"global_batch\": 64"), "{read}");
+        std::fs::read_to_string(folder.join("ds_config.json")).unwrap()
+    };
+    assert!(!emitted("tp=2 zero=2 sp=off").contains("\"train_batch_size\""));
+    assert!(emitted("zero=2").contains("\"train_batch_size\": 64"));
+}

@@ -32,7 +32,11 @@ pub(crate) fn config(request: &Request, program: Program) -> EmittedFile {
     let (workload, Layout { tp, cp, pp, dp, ep, .. }) = (problem.workload(), plan.layout);
     let mut config = Map::new();
     let mut set = |key: &str, value: Value| config.insert(key.to_owned(), value);
-    set("train_batch_size", workload.global_batch.into());
+    if tp == 1 {
+        // Beside AutoTP, DeepSpeed multiplies micro-batch and accumulation by all ranks, not by the replicas, and refuses
+        // another batch: without one it takes that product.
+        set("train_batch_size", workload.global_batch.into());
+    }
     set("train_micro_batch_size_per_gpu", plan.micro_batch.into());
     set("gradient_accumulation_steps", (workload.global_batch / (plan.micro_batch * dp)).into());
     set("gradient_clipping", json!(1.0));

@@ -4,6 +4,9 @@ use meshwright_engine::cost::{Costs, Evaluation};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::stages::StagedPlan;
 
+/// Steps over which the learning rate rises in a run of any length; to be edited.
+const WARM_UP: u32 = 5;
+
 /// A plan to be written, with its price and the question that it answers.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
@@ -42,6 +45,11 @@ impl<'a> Request<'a> {
     pub(crate) fn accumulation(&self) -> u32 {
         let plan = &self.evaluation.plan;
         self.costs.problem.workload().global_batch / (plan.micro_batch * plan.layout.dp)
+    }
+
+    /// Steps over which the learning rate rises: fewer than a run has, as Megatron asserts.
+    pub(crate) fn warm_up(&self) -> u32 {
+        self.steps.map_or(WARM_UP, |steps| WARM_UP.min(steps.saturating_sub(1)))
     }
 
     /// Duty of the user's program in a timing run, for frameworks whose files do not set the number of steps.

@@ -64,12 +64,11 @@ const TRAINING: [&str; 7] = [
     "--save-interval 1000",
 ];
 
+/// Learning rate, before the steps over which it rises; to be edited.
+const RATE: [&str; 3] = ["--lr 3e-4", "--min-lr 3e-5", "--lr-decay-style cosine"];
+
 /// Arguments that a run needs beside the plan; to be edited.
-const RUN: [&str; 10] = [
-    "--lr 3e-4",
-    "--min-lr 3e-5",
-    "--lr-decay-style cosine",
-    "--lr-warmup-iters 5",
+const RUN: [&str; 6] = [
     "--clip-grad 1.0",
     "--weight-decay 0.1",
     "--log-interval 1",
@@ -138,7 +137,11 @@ fn script(request: &Request, sizes: &Sizes, hybrid: Option<&Hybrid>) -> Result<E
         ],
         None => TRAINING.map(Snippet::fixed).into(),
     };
-    text.array("RUN_ARGS", run.into_iter().chain(RUN.map(Snippet::fixed)));
+    let warm_up = snippet!("--lr-warmup-iters {}", request.warm_up());
+    text.array(
+        "RUN_ARGS",
+        run.into_iter().chain(RATE.map(Snippet::fixed)).chain([warm_up]).chain(RUN.map(Snippet::fixed)),
+    );
     arrays.push("RUN_ARGS");
     let items = |name: &&'static str| snippet!("\"${{}[@]}\"", Snippet::fixed(name));
     let program = match hybrid {

@@ -219,7 +219,10 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
         "    cfg.tokenizer.use_tokenizer_vocab_size = False\n    cfg.tokenizer.vocab_size = {}",
         model.vocab
     ));
-    text.fixed("    cfg.scheduler.lr_warmup_iters = 5  # to be edited, as the learning rate\n    return cfg\n\n");
+    text.line(snippet!(
+        "    cfg.scheduler.lr_warmup_iters = {}  # to be edited, as the learning rate\n    return cfg\n\n",
+        request.warm_up()
+    ));
     text.fixed("if __name__ == \"__main__\":\n    from megatron.bridge.training.gpt_step import forward_step");
     text.fixed("    from megatron.bridge.training.pretrain import pretrain\n\n    pretrain(config(), forward_step)");
     Ok(vec![text.into_file(FILE), script(request)])
