@@ -6,9 +6,10 @@ use serde::Deserialize;
 
 use super::emit::release;
 use super::error::QuestionError;
+use super::run_python;
 use crate::report::import as report;
 use meshwright_frameworks::MEGATRON;
-use meshwright_frameworks::import::{self, Context, FileKind, Imported, Severity};
+use meshwright_frameworks::import::{self, Context, FileKind, Imported, Interpreter, Severity};
 use meshwright_planner::catalog::{self, Overrides};
 
 /// Flags that name a file to import and complete what it leaves open.
@@ -38,6 +39,12 @@ pub struct LaunchFile {
     #[cfg_attr(feature = "cli", arg(long, value_name = "RELEASE"))]
     #[serde(default)]
     pub release: Option<String>,
+    /// Run a configuration that is written in Python, by `python3` with stand-ins for the frameworks, instead of reading it: only for
+    /// files that you trust.
+    // Of the command line alone: a document from elsewhere does not make this machine run a program.
+    #[cfg_attr(feature = "cli", arg(long))]
+    #[serde(skip)]
+    pub run_python: bool,
     /// Content of the file, instead of what is on disk.
     #[cfg_attr(feature = "cli", arg(skip))]
     #[serde(default)]
@@ -78,7 +85,8 @@ impl LaunchFile {
             places.filter(|path| path.is_file()).find_map(|path| catalog::read_text(&path).ok())
         };
         let release = release(&MEGATRON, self.release.as_deref())?;
-        let context = Context { file: &name, variables: &variables, arguments, files: &files, release };
+        let python: Option<Interpreter> = if self.run_python { Some(&run_python::answer) } else { None };
+        let context = Context { file: &name, variables: &variables, arguments, files: &files, release, python };
         let mut imported = import::read(&text, kind, &context)?;
         if let Some(model) = &self.model {
             imported.model = Some(catalog::model(model, &Overrides::default())?);

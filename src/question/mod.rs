@@ -36,6 +36,7 @@ mod pooled;
 mod recipe;
 mod refine;
 mod replay;
+mod run_python;
 mod runs;
 mod search;
 mod subject;

@@ -17,4 +17,5 @@ mod import_refused;
 mod import_scripts;
 mod import_splits;
 mod lint;
+mod run_python;
 mod sbatch;

@@ -14,12 +14,17 @@ pub struct Context<'a> {
     pub files: &'a dyn Fn(&str) -> Option<String>,
     /// Release of Megatron core that its flags are held to; none for any one release.
     pub release: Option<&'static str>,
+    /// Interpreter of Python for a configuration that is to be run; none where it is read without.
+    pub python: Option<Interpreter<'a>>,
 }
+
+/// Answer of a Python program to a request on its standard input, or a sentence about why there is none.
+pub type Interpreter<'a> = &'a dyn Fn(&str, &str) -> Result<String, String>;
 
 impl<'a> Context<'a> {
     /// A file alone.
     pub const fn alone(file: &'a str) -> Self {
-        Self { file, variables: &[], arguments: &[], files: &|_| None, release: None }
+        Self { file, variables: &[], arguments: &[], files: &|_| None, release: None, python: None }
     }
 
     /// Whether the file is Python, by its name.

@@ -18,7 +18,7 @@ mod scripts;
 mod swift;
 mod trainer;
 
-pub use context::{Context, ImportError};
+pub use context::{Context, ImportError, Interpreter};
 pub use finding::{Finding, Place, Severity};
 pub use formats::kind_of;
 pub use imported::{Imported, ImportedWorkload, StackSettings, Unknown};

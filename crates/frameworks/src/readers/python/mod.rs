@@ -1,10 +1,12 @@
 //! A configuration written in Python, followed but not run: assignments, calls, constants, their arithmetic and comparisons, and
-//! functions of this file and of those that it imports from the same clone.
+//! functions of this file and of those that it imports from the same clone. Where an interpreter is at hand, it is run instead
+//! (`recorder.py`), and what it sets goes the same way.
 //!
 //! Values that depend on unknown conditions, loops or modules that are not there are named by their line.
 
 mod assign;
 mod builtins;
+mod evaluated;
 mod functions;
 mod logic;
 mod modules;
@@ -18,8 +20,9 @@ mod value;
 
 use crate::import::context::{Context, ImportError};
 use crate::readers::document::{Document, Entries, Node, NodeValue};
+use evaluated::evaluated;
 use functions::Function;
-use modules::MAIN;
+use modules::{MAIN, Spot, Unread};
 use program::{Frame, Program};
 use unread::note_unread;
 
@@ -54,6 +57,16 @@ pub(crate) fn parse(text: &str, wanted: Option<&str>, context: &Context) -> Resu
             return Err(bad(1, format!("{} functions give a configuration", all.len()), choice(&all)));
         }
     };
+    let chosen: Option<&Function> = chosen.copied();
+    if let Some(python) = context.python {
+        let name = chosen.map(|function| function.name.as_str());
+        let (root, unread) = evaluated(context.file, text, name, python).map_err(|(line, why)| {
+            let expected = "without --run-python it is read, not run".to_owned();
+            bad(line, why, expected)
+        })?;
+        let spot = |(path, line): (String, u32)| Some(Spot { module: program.modules.named(&path)?, line });
+        return documented(root, &program, unread.into_iter().filter_map(spot).collect(), chosen, context);
+    }
     let root = match chosen {
         Some(function) => {
             unread.clear();
@@ -61,10 +74,23 @@ pub(crate) fn parse(text: &str, wanted: Option<&str>, context: &Context) -> Resu
         }
         None => given.or_else(|| ["cfg", "config"].iter().find_map(|name| module.value(name))),
     };
-    let Some(root @ Node { value: NodeValue::Map(_), .. }) = root else {
+    let nothing = Node { value: NodeValue::List(Vec::new()), line: 1 };
+    documented(root.unwrap_or(nothing), &program, unread, chosen, context)
+}
+
+/// A configuration as a document, with a finding for each line that was not read.
+fn documented(
+    root: Node,
+    program: &Program,
+    unread: Unread,
+    chosen: Option<&Function>,
+    context: &Context,
+) -> Result<Document, ImportError> {
+    if !matches!(root.value, NodeValue::Map(_)) {
+        let line = chosen.map_or(1, |function| function.head.number);
         let expected = "a function that returns a configuration, or `cfg` with its settings".to_owned();
-        return Err(bad(chosen.map_or(1, |function| function.head.number), "no configuration in it".into(), expected));
-    };
+        return Err(ImportError { file: context.file.into(), line, why: "no configuration in it".into(), expected });
+    }
     let document = Document::new(root, context.file);
     note_unread(&document, &program.modules, unread);
     Ok(document)

@@ -112,6 +112,11 @@ impl<'c> Modules<'c> {
             .collect()
     }
 
+    /// Number of a module by its path without extension; the file that is read has none.
+    pub fn named(&self, path: &str) -> Option<usize> {
+        if path.is_empty() { Some(MAIN) } else { self.load(path.strip_suffix("/__init__").unwrap_or(path)) }
+    }
+
     /// Number of the module of a path without its extension.
     fn load(&self, path: &str) -> Option<usize> {
         if let Some(known) = self.by_path.borrow().get(path) {
