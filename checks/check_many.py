@@ -23,6 +23,14 @@ PRELOADED = {
     "check_nanotron.py": ["torch", "transformers"],
     "check_torchtitan.py": ["torch", "torchtitan.config", "torchtitan.trainer", "torchtitan.models.llama3", "torchtitan.models.qwen3",
                             "torchtitan.models.deepseek_v3", "torch.testing._internal.distributed.fake_pg"],
+    # Those of training/, which are judged by steps that they run.
+    "on_megatron.py": ["torch", "megatron.training.arguments", "megatron.training.training", "megatron.core.models.gpt.gpt_layer_specs",
+                       "megatron.core.optimizer", "torch.distributed.nn.functional"],
+    "on_torchtitan.py": ["torch", "torchtitan.config", "torchtitan.trainer", "torchtitan.models.llama3", "torchtitan.models.qwen3",
+                         "torchtitan.models.deepseek_v3"],
+    "on_deepspeed.py": ["torch", "deepspeed", "deepspeed.runtime.engine", "deepspeed.pipe", "transformers.models.llama.modeling_llama"],
+    "on_accelerate.py": ["torch", "accelerate", "accelerate.commands.launch", "transformers.models.llama.modeling_llama",
+                         "torch.distributed.fsdp", "deepspeed"],
 }
 
 
@@ -31,12 +39,14 @@ def preload(checker):
     out, sys.stdout = sys.stdout, io.StringIO()
     os.environ.setdefault("DS_ACCELERATOR", "cpu")
     os.environ["CUDA_VISIBLE_DEVICES"] = ""                        # forks share what is asked of CUDA: nothing
+    if checker.startswith("on_"):
+        os.environ["TORCHDYNAMO_DISABLE"] = "1"                    # steps run as they are written
     if checker == "check_megatron_bridge.py":                      # its providers want Transformer Engine, and a Hopper
         sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
         import te_stub, torch
         torch.cuda.get_device_capability = lambda *a, **k: (9, 0)
         te_stub.install(names=te_stub.BRIDGE)
-    if checker == "check_torchtitan.py":                           # it asks for its device when it is imported
+    if checker in ("check_torchtitan.py", "on_torchtitan.py"):     # it asks for its device when it is imported
         import torch
         torch._utils._get_available_device_type = lambda: "cpu"
     for name in names:
@@ -58,7 +68,7 @@ def free_port():
 
 
 def child(checker, case, write, rank, port, timeout):
-    """Judges one file and never returns; the first rank's report goes to `write`."""
+    """Judges one file and never returns; the first rank's report goes to `write`, and so do the errors of all."""
     silent = os.open(os.devnull, os.O_WRONLY)
     os.dup2(write if rank == 0 else silent, 1)
     os.dup2(silent, 2)
@@ -76,7 +86,7 @@ def child(checker, case, write, rank, port, timeout):
     except SystemExit as e:
         code = e.code if isinstance(e.code, int) else (0 if e.code is None else 2)
     except BaseException:
-        print(json.dumps({"accepted": False, "error": traceback.format_exc()[-1500:]}))
+        os.write(write, json.dumps({"accepted": False, "rank": rank, "error": traceback.format_exc()[-1500:]}).encode())
         code = 3
     sys.stdout.flush()
     os._exit(code)
@@ -96,6 +106,19 @@ def start(checker, case, timeout):
     return case, pids, read, time.time()
 
 
+def written(text):
+    """JSON objects of a text, one behind another, with anything before the first."""
+    found, at = [], text.find("{")
+    while at >= 0:
+        try:
+            report, at = json.JSONDecoder().raw_decode(text, at)
+            found.append(report)
+        except ValueError:
+            at += 1
+        at = text.find("{", at)
+    return found
+
+
 def finish(job):
     """The report of a file."""
     case, pids, read, since = job
@@ -105,9 +128,10 @@ def finish(job):
     os.close(read)
     codes = [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids]
     code = next((code for code in codes if code), 0)
-    try:
-        report = json.loads(data[data.index(b"{"):])
-    except ValueError:
+    reports = written(data.decode(errors="replace"))
+    # A rank that fails takes the others with it: the first to say so is the one.
+    report = next((report for report in reports if not report.get("accepted")), reports[0] if reports else None)
+    if report is None:
         report = {"accepted": False, "error": f"no report, exit codes {codes}: " + data[-300:].decode(errors="replace")}
     return {"file": case["file"], "rc": code, "seconds": round(time.time() - since, 1), **report}
 

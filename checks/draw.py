@@ -131,6 +131,19 @@ def layers_of(model):
     return None if made.get("num_nextn_predict_layers") else made.get("num_hidden_layers", made.get("n_layer"))
 
 
+def nearest(refusal):
+    """The plan that a refusal names."""
+    near = re.search(r"--plan \"([^\"]+)\"|\"(tp=[^\"]+)\"", refusal.replace("\n", " "))
+    return near and (near.group(1) or near.group(2))
+
+
+def resolved(folder):
+    """The plan that emitted files name in full, by key."""
+    text = "".join(open(os.path.join(folder, name)).read() for name in sorted(os.listdir(folder)) if name.endswith((".sh", ".py", ".yaml")))
+    plan = re.search(r"^# plan: (.*)$", re.sub(r"\n#   (?! )", " ", text), re.M).group(1)         # comments wrap
+    return dict(item.split("=", 1) for item in plan.split())
+
+
 def drawn(chance, o, framework, models, at, scratch):
     """One case, or none where it has no plan that the framework can express; and what `emit` named that it refused."""
     clusters = {**CLUSTERS, **TPUS} if framework == "maxtext" else CLUSTERS
@@ -188,9 +201,8 @@ def drawn(chance, o, framework, models, at, scratch):
             return None, f"exit {done.returncode} of {' '.join(command)}: {done.stderr}"
         if named and "does not run" not in done.stderr and "--refine" not in flags:
             return None, f"emit named a plan that it refuses: {' '.join(command)}\n    {done.stderr}"
-        near = re.search(r"--plan \"([^\"]+)\"|\"(tp=[^\"]+)\"", done.stderr.replace("\n", " "))
-        named = near and "the nearest plan it can run" in " ".join(done.stderr.split())
-        plan = near and (near.group(1) or near.group(2))
+        plan = nearest(done.stderr)
+        named = plan and "the nearest plan it can run" in " ".join(done.stderr.split())
     return None, None
 
 
@@ -222,4 +234,5 @@ def main():
     sys.exit(wrong > 0)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -9,6 +9,9 @@ plan's, or counts other parameters than the model's.
 import argparse, concurrent.futures, csv, json, os, re, subprocess, sys, time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import draw
+
 CHECKER = {"megatron": ("check_megatron.py", "megatron.sh", "--level build --most-stages 4"),
            "deepspeed": ("check_deepspeed.py", "ds_config.json", "--level init"),
            "accelerate": ("check_accelerate.py", "accelerate.yaml", "--level prepare"),
@@ -32,10 +35,7 @@ def emit(binary, case, folder):
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         return None, 0, done.stderr.strip()
-    text = "".join(open(os.path.join(folder, name)).read() for name in sorted(os.listdir(folder)) if not name.endswith(".json"))
-    text = re.sub(r"\n#   (?! )", " ", text)                       # comments wrap
-    plan = re.search(r"^# plan: (.*)$", text, re.M).group(1)
-    keys = dict(item.split("=", 1) for item in plan.split())
+    keys = draw.resolved(folder)
     world = int(keys["tp"]) * int(keys["cp"]) * int(keys["pp"]) * int(keys["dp"])
     return keys, world, ""
 
