@@ -7,7 +7,11 @@ use crate::import::context::Interpreter;
 use crate::readers::document::{Entries, Node, NodeValue};
 
 /// Program that runs a configuration with stand-ins for the modules that are not there.
-const RECORDER: &str = include_str!("recorder.py");
+const RECORDER: &str = concat!(
+    include_str!("recorder/values.py"),
+    include_str!("recorder/modules.py"),
+    include_str!("recorder/answer.py")
+);
 
 /// Longest run of a configuration, seconds of a processor.
 const SECONDS: u32 = 4;

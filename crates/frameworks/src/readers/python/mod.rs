@@ -1,6 +1,6 @@
 //! A configuration written in Python, followed but not run: assignments, calls, constants, their arithmetic and comparisons, and
 //! functions of this file and of those that it imports from the same clone. Where an interpreter is at hand, it is run instead
-//! (`recorder.py`), and what it sets goes the same way.
+//! (`recorder/`), and what it sets goes the same way.
 //!
 //! Values that depend on unknown conditions, loops or modules that are not there are named by their line.
 
