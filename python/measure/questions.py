@@ -1,18 +1,34 @@
 """Random questions from Python and from the command line: `python python/measure/questions.py PATH/TO/meshwright [number] [seed]`.
 
-The document of an answer, the texts of its refusal and of its notes must be those of the command line. Kinds of questions are
-those of the page's `web/test/questions.mjs`.
+The document of an answer, the texts of its refusal and of its notes must be those of the command line. `checks/questions.json` says how
+questions are drawn; the page's `web/test/questions.mjs` draws the same ones, and prints the same fingerprint of their list.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-import random
 import subprocess
 import sys
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import meshwright as mw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FLAGS: list[dict[str, Any]] = json.loads((Path(__file__).parents[2] / "checks/questions.json").read_text(encoding="utf-8"))["flags"]
+BITS = 0xFFFFFFFF
+
+
+def draws(state: int) -> Iterator[float]:
+    """Numbers in [0, 1): mulberry32, so that a seed names the same questions in every language."""
+    while True:
+        state = state + 0x6D2B79F5 & BITS
+        bits = (state ^ state >> 15) * (1 | state) & BITS
+        bits = (bits + (bits ^ bits >> 7) * (61 | bits) & BITS) ^ bits
+        yield (bits ^ bits >> 14) / 2**32
 
 
 def listed(binary: str, kind: str) -> list[dict[str, Any]]:
@@ -22,57 +38,50 @@ def listed(binary: str, kind: str) -> list[dict[str, Any]]:
     return rows
 
 
-def question(draw: random.Random, models: list[str], clusters: list[str]) -> tuple[tuple[str, str], dict[str, Any], list[str]]:
-    """Model and cluster, options of `mw.plan`, and the flags that say the same."""
+def question(draw: Iterator[float], models: list[Any], clusters: list[Any]) -> tuple[tuple[str, str], dict[str, Any], list[str]]:
+    """Model and cluster, options of `mw.plan`, and the arguments that say the same."""
+
+    def one(values: list[Any]) -> Any:
+        return values[int(next(draw) * len(values))]
+
+    model, cluster = one(models), one(clusters)
     options: dict[str, Any] = {}
-    flags: list[str] = []
-
-    def sometimes(share: float, name: str, values: list[Any]) -> None:
-        value = draw.choice(values)
-        if draw.random() < share:
-            options[name] = value
-            flags.extend([f"--{name.replace('_', '-')}", str(value)])
-
-    def setting(share: float, name: str, values: dict[str, list[Any]]) -> None:
-        key = draw.choice(list(values))
-        value = draw.choice(values[key])
-        if draw.random() < share:
-            options[name] = {key: value}
-            flags.extend([f"--{name}", f"{key}={value}"])
-
-    sometimes(0.5, "gpus", [8 * 2**at for at in range(8)])
-    sometimes(0.5, "global_batch", [64, 256, 512, 1024, 2048])
-    sometimes(0.3, "seq_len", [2048, 4096, 8192, 16384])
-    sometimes(0.2, "precision", ["fp8"])
-    sometimes(0.2, "risk", [0.01, 0.1, 0.25])
-    sometimes(0.3, "top", [1, 3, 8])
-    sometimes(0.3, "tokens", ["1 T", "15 T"])
-    setting(0.3, "fix", {"tp": [8], "pp": [4], "zero": [1], "recompute": ["full"], "mbs": [1], "cp": [1]})
-    setting(0.2, "set", {"cluster.nic": ["200 Gb/s", "400 Gb/s", "800 Gb/s"]})
-    return (draw.choice(models), draw.choice(clusters)), options, flags
+    arguments = ["plan", model["name"], cluster["name"]]
+    for flag in FLAGS:
+        if next(draw) >= flag["share"]:
+            continue
+        value = one(flag["values"])
+        if "times" in flag:
+            value *= int(cluster[flag["times"]])
+        arguments += [f"--{flag['flag']}", str(value)]
+        options[flag["flag"].replace("-", "_")] = dict([value.split("=")]) if flag.get("list") else value
+    return (model["name"], cluster["name"]), options, [*arguments, "--format", "json"]
 
 
 def main(binary: str, number: int = 200, seed: int = 1) -> int:
     """Prints what differs, and returns how many questions do."""
-    draw = random.Random(seed)
-    models, clusters = ([row["name"] for row in listed(binary, kind)] for kind in ("models", "clusters"))
+    draw = draws(seed)
+    models, clusters = (listed(binary, kind) for kind in ("models", "clusters"))
+    lines: list[str] = []
     different = []
-    counts = {"answered": 0, "no plan fits": 0, "refused": 0}
+    counts = {"with plans": 0, "where none runs": 0, "refused": 0}
     for _ in range(number):
-        names, options, flags = question(draw, models, clusters)
-        line = [binary, "plan", *names, *flags, "--format", "json"]
-        run = subprocess.run(line, capture_output=True, text=True, check=False)
+        names, options, arguments = question(draw, models, clusters)
+        lines.append(" ".join(arguments))
+        run = subprocess.run([binary, *arguments], capture_output=True, text=True, check=False)
         try:
             answer = mw.plan(*names, **options)
-            counts["answered" if answer.plans else "no plan fits"] += 1
+            counts["with plans" if answer.plans else "where none runs"] += 1
             said = run.stderr.splitlines()
             same = run.stdout != "" and answer.to_dict() == json.loads(run.stdout) and all(note in said for note in answer.notes)
         except mw.QuestionError as why:
             counts["refused"] += 1
             same = run.returncode == 2 and run.stderr == f"error: {why}\n"
         if not same:
-            different.append(" ".join(line[1:]))
-    print(f"{number} questions, {counts}: {len(different)} differ from the command line")
+            different.append(lines[-1])
+    fingerprint = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:12]
+    sums = ", ".join(f"{count} {name}" for name, count in counts.items())
+    print(f"{number} questions ({fingerprint}): {sums}; {len(different)} differ from the command line")
     for text in different:
         print(f"differs: meshwright {text}")
     return len(different)
