@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
@@ -20,6 +21,46 @@ class Quantities(dict[str, float]):
             if name + unit in self:
                 return self[name + unit]
         raise KeyError(name)
+
+
+class Unread(Sequence[Any]):
+    """Documents as texts of JSON, read when the first of them is asked for."""
+
+    __slots__ = ("_documents", "_texts")
+
+    def __init__(self, texts: list[str]) -> None:
+        self._texts = texts
+        self._documents: list[Any] | None = None
+
+    def _read(self) -> list[Any]:
+        if self._documents is None:
+            import json
+
+            self._documents = json.loads(f"[{','.join(self._texts)}]")
+        return self._documents
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, at: Any) -> Any:
+        return self._read()[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._read())
+
+    def __eq__(self, other: object) -> bool:
+        return self._read() == (other._read() if isinstance(other, Unread) else other)
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return Unread, (self._texts,)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> list[Any]:
+        from copy import deepcopy
+
+        return deepcopy(self._read(), memo)
 
 
 class Record:
@@ -54,7 +95,7 @@ class Record:
         kind = self._kinds.get(name)
         if kind is None or value is None:
             return tuple(value) if isinstance(value, list) else value
-        return tuple(map(kind, value)) if isinstance(value, list) else kind(value)
+        return tuple(map(kind, value)) if isinstance(value, (list, Unread)) else kind(value)
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a {type(self).__name__} is read-only")
@@ -75,7 +116,7 @@ class Record:
         return type(self), (self._document,)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{key}={value!r}" for key, value in self._document.items() if not isinstance(value, (dict, list)))
+        shown = ", ".join(f"{key}={value!r}" for key, value in self._document.items() if not isinstance(value, (dict, list, Unread)))
         return f"{type(self).__name__}({shown})"
 
     def to_dict(self) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from meshwright import _native
 from meshwright._answers import Replays, SweepAnswer, Validation
-from meshwright._record import Record
+from meshwright._record import Record, Unread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -86,12 +86,16 @@ class Sweep(Work[SweepAnswer]):
 
     def answer(self, lines: str) -> SweepAnswer:
         """Answer of results in memory."""
-        return SweepAnswer(json.loads(_native.sweep_answer(self.text, self.origin, lines)))
+        return answered(*_native.sweep_answer(self.text, self.origin, lines))
 
     def merge(self, out: Path) -> SweepAnswer:
         files = [self.path(out, index) for index in self.indices()]
-        document = _native.sweep_merge(self.text, self.origin, files, out / "results.jsonl")
-        return SweepAnswer(json.loads(document))
+        return answered(*_native.sweep_merge(self.text, self.origin, files, out / "results.jsonl"))
+
+
+def answered(document: str, records: list[str]) -> SweepAnswer:
+    """Answer of a document without its records, and of these, each a text."""
+    return SweepAnswer({**json.loads(document), "records": Unread(records)})
 
 
 class Rows(Work[Answer]):

@@ -226,15 +226,15 @@ mod _native {
             .map_err(|why| refused(&why))
     }
 
-    /// Document of `sweep --format json`, of results in the order of their options.
+    /// Document of `sweep --format json` without its records, and its records as lines, of results in the order of their options.
     #[pyfunction]
-    fn sweep_answer(py: Python, text: &str, origin: &str, lines: &str) -> PyResult<String> {
+    fn sweep_answer(py: Python, text: &str, origin: &str, lines: &str) -> PyResult<sweep::Divided> {
         py.detach(|| sweep::answer(text, origin, lines)).map_err(|why| refused(&why))
     }
 
-    /// Joins results of shards into one file, and gives the document of `sweep --format json`.
+    /// Joins results of shards into one file, and gives what `sweep_answer` gives of it.
     #[pyfunction]
-    fn sweep_merge(py: Python, text: &str, origin: &str, files: Vec<PathBuf>, to: PathBuf) -> PyResult<String> {
+    fn sweep_merge(py: Python, text: &str, origin: &str, files: Vec<PathBuf>, to: PathBuf) -> PyResult<sweep::Divided> {
         py.detach(move || sweep::merge(text, origin, &files, &to)).map_err(|why| refused(&why))
     }
 

@@ -11,6 +11,9 @@ use meshwright::sweep::select::Selection;
 use meshwright::sweep::store::{self, Done, Expected};
 use meshwright::sweep::{Shard, Sweep, SweepError, run};
 
+/// Document of a sweep in two: all but its records, and each record as a line.
+pub type Divided = (String, Vec<String>);
+
 /// Name, digest, and numbers of options and of machines.
 pub fn head(text: &str, origin: &str) -> Result<(String, String, u64, u64), SweepError> {
     let sweep = Sweep::parse(text, origin)?;
@@ -38,21 +41,21 @@ pub fn shard(text: &str, origin: &str, index: u64, of: u64, control: &Control) -
 }
 
 /// Document of all results of a sweep.
-pub fn answer(text: &str, origin: &str, lines: &str) -> Result<String, SweepError> {
+pub fn answer(text: &str, origin: &str, lines: &str) -> Result<Divided, SweepError> {
     let sweep = Sweep::parse(text, origin)?;
     let records: Result<Vec<Record>, _> = lines.lines().map(serde_json::from_str).collect();
     let records = records.map_err(|why| SweepError::value("results", why))?;
-    document(&sweep, &Selection::of_all(records))
+    divided(&sweep, &Selection::of_all(records))
 }
 
 /// Joins the files of shards into one, and gives its document.
-pub fn merge(text: &str, origin: &str, files: &[PathBuf], to: &Path) -> Result<String, SweepError> {
+pub fn merge(text: &str, origin: &str, files: &[PathBuf], to: &Path) -> Result<Divided, SweepError> {
     let sweep = Sweep::parse(text, origin)?;
     let expected = Expected { digest: &sweep.digest, options: sweep.options() };
-    store::merge(files, to, expected, Existing::Replace)?;
-    document(&sweep, &Selection::read(to)?)
+    divided(&sweep, &store::merge(files, to, expected, Existing::Replace)?)
 }
 
-fn document(sweep: &Sweep, selection: &Selection) -> Result<String, SweepError> {
-    SweepAnswer::new(sweep, selection).document(sweep, selection).map_err(|why| SweepError::value("results", why))
+fn divided(sweep: &Sweep, selection: &Selection) -> Result<Divided, SweepError> {
+    let answer = SweepAnswer::new(sweep, selection);
+    answer.divided(sweep, selection).map_err(|why| SweepError::value("results", why))
 }

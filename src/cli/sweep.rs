@@ -228,10 +228,10 @@ fn merged(args: &MergeArgs) -> Result<Outcome> {
         existing,
     )?;
     let options = sweep.options();
-    store::merge(&files, &target, Expected { digest: &sweep.digest, options }, existing)?;
+    let selection = store::merge(&files, &target, Expected { digest: &sweep.digest, options }, existing)?;
     talk(&format!("{}: {options} options of {} files", target.display(), files.len()));
     let written = Written { folder: &args.out, results: &target, existing };
-    answer(&sweep, &Selection::read(&target)?, Some(&written), args.top, args.format)
+    answer(&sweep, &selection, Some(&written), args.top, args.format)
 }
 
 fn answer(

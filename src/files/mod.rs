@@ -122,6 +122,14 @@ impl Draft {
         &self.path
     }
 
+    /// Path of the content until it is in its place.
+    pub fn written(&self) -> &Path {
+        match &self.medium {
+            Medium::Beside(temporary, _) => temporary.path(),
+            Medium::Stream(_) => &self.path,
+        }
+    }
+
     /// Synchronises the content to disk, so that a full disk is known before anything is renamed.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! Answer of a sweep: fronts, comparisons and purchase, from the records of its options.
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use crate::report::json;
@@ -72,18 +73,31 @@ impl SweepAnswer {
     ///
     /// A value has no JSON form.
     pub fn document(&self, sweep: &Sweep, selection: &Selection) -> serde_json::Result<String> {
-        let records = &selection.records;
-        json::text(&SweepDocument {
+        json::text(&self.form(sweep, selection, &selection.records))
+    }
+
+    /// The document in two: all but its records, and each record as a line.
+    ///
+    /// # Errors
+    ///
+    /// A value has no JSON form.
+    pub fn divided(&self, sweep: &Sweep, selection: &Selection) -> serde_json::Result<(String, Vec<String>)> {
+        let lines: serde_json::Result<Vec<String>> = selection.records.par_iter().map(serde_json::to_string).collect();
+        Ok((json::text(&self.form(sweep, selection, &[]))?, lines?))
+    }
+
+    fn form<'a>(&'a self, sweep: &'a Sweep, selection: &'a Selection, records: &'a [Record]) -> SweepDocument<'a> {
+        SweepDocument {
             schema: json::SCHEMA,
             sweep: &sweep.name,
             digest: &sweep.digest,
             options: selection.all,
             infeasible: selection.infeasible,
-            front: self.front.iter().map(|at| records[*at].option).collect(),
+            front: self.front.iter().map(|at| selection.records[*at].option).collect(),
             records,
             break_even: &self.break_even,
             marginals: &self.marginals,
             fleet: self.bought(),
-        })
+        }
     }
 }

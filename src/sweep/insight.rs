@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use rayon::prelude::*;
 use serde::Serialize;
 
 use super::file::Sweep;
@@ -95,39 +96,44 @@ pub struct Marginal {
 
 /// Marginal effects on every axis with more than one value, in the order of the sweep.
 pub fn marginals(sweep: &Sweep, records: &[Record]) -> Vec<Marginal> {
+    let of_axes: Vec<Vec<Marginal>> =
+        sweep.varied().into_par_iter().map(|(axis, values)| of_axis(records, axis, &values)).collect();
+    of_axes.concat()
+}
+
+/// Marginal effects of the steps from each value of an axis to the next.
+fn of_axis(records: &[Record], axis: &str, values: &[String]) -> Vec<Marginal> {
     let mut marginals = Vec::new();
-    for (axis, values) in sweep.varied() {
-        let mut rows: BTreeMap<Vec<(&str, &str)>, BTreeMap<&str, &Totals>> = BTreeMap::new();
-        for record in records {
-            let (Some(totals), Some(value)) = (&record.totals, record.choice.get(axis)) else { continue };
-            let others = record.choice.iter().filter(|(key, _)| *key != axis);
-            let rest = others.map(|(key, value)| (key.as_str(), value.as_str())).collect();
-            rows.entry(rest).or_default().insert(value, totals);
+    let mut rows: BTreeMap<Vec<(&str, &str)>, BTreeMap<&str, &Totals>> = BTreeMap::new();
+    for record in records {
+        let (Some(totals), Some(value)) = (&record.totals, record.choice.get(axis)) else { continue };
+        let others = record.choice.iter().filter(|(key, _)| *key != axis);
+        let rest = others.map(|(key, value)| (key.as_str(), value.as_str())).collect();
+        rows.entry(rest).or_default().insert(value, totals);
+    }
+    for pair in values.windows(2) {
+        let ratios: Vec<(f64, f64, f64)> = rows
+            .values()
+            .filter_map(|row| Some((row.get(pair[0].as_str())?, row.get(pair[1].as_str())?)))
+            .map(|(a, b)| (b.days / a.days, b.cost_usd / a.cost_usd, b.energy_mwh / a.energy_mwh))
+            .collect();
+        if ratios.is_empty() {
+            continue;
         }
-        for pair in values.windows(2) {
-            let ratios: Vec<(f64, f64, f64)> = rows
-                .values()
-                .filter_map(|row| Some((row.get(pair[0].as_str())?, row.get(pair[1].as_str())?)))
-                .map(|(a, b)| (b.days / a.days, b.cost_usd / a.cost_usd, b.energy_mwh / a.energy_mwh))
-                .collect();
-            if ratios.is_empty() {
-                continue;
-            }
-            let mean = |of: fn(&(f64, f64, f64)) -> f64| {
-                (ratios.iter().map(|ratio| of(ratio).ln()).sum::<f64>() / ratios.len() as f64).exp() - 1.0
-            };
-            let days = ratios.iter().map(|ratio| ratio.0 - 1.0);
-            marginals.push(Marginal {
-                axis: axis.to_owned(),
-                from: pair[0].clone(),
-                to: pair[1].clone(),
-                pairs: ratios.len(),
-                days: mean(|ratio| ratio.0),
-                days_range: (days.clone().fold(f64::INFINITY, f64::min), days.fold(f64::NEG_INFINITY, f64::max)),
-                cost: mean(|ratio| ratio.1),
-                energy: mean(|ratio| ratio.2),
-            });
-        }
+        let mean = |of: fn(&(f64, f64, f64)) -> f64| {
+            (ratios.iter().map(|ratio| of(ratio).ln()).sum::<f64>() / ratios.len() as f64).exp() - 1.0
+        };
+        let days = ratios.iter().map(|ratio| ratio.0 - 1.0);
+        marginals.push(Marginal {
+            axis: axis.to_owned(),
+            from: pair[0].clone(),
+            to: pair[1].clone(),
+            pairs: ratios.len(),
+            days: mean(|ratio| ratio.0),
+            days_range: (days.clone().fold(f64::INFINITY, f64::min), days.fold(f64::NEG_INFINITY, f64::max)),
+            cost: mean(|ratio| ratio.1),
+            energy: mean(|ratio| ratio.2),
+        });
     }
     marginals
 }

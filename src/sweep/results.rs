@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 
+use rayon::prelude::*;
+
 use super::done::Done;
 use super::error::SweepError;
 use super::part;
@@ -132,7 +134,25 @@ struct Place {
     length: usize,
 }
 
-/// Writes the records of several files in the order of their options, each option once.
+/// Places of the sweep's records in a file, each with its option.
+fn places_in(path: &Path, file: usize, form: Form, expected: Expected) -> Result<Vec<(u64, Place)>, SweepError> {
+    let mut places = Vec::new();
+    let mut start = 0;
+    lines(path, &mut |line| {
+        if let Ok((json, at)) = form.json(line)
+            && let Ok(head) = serde_json::from_str::<Head>(json)
+            && head.sweep == expected.digest
+            && head.option < expected.options
+        {
+            places.push((head.option, Place { file, offset: start + at as u64, length: json.len() }));
+        }
+        start += line.len() as u64;
+        Ok(())
+    })?;
+    Ok(places)
+}
+
+/// Draft with the records of several files in the order of their options, each option once.
 ///
 /// # Errors
 ///
@@ -142,22 +162,13 @@ pub(super) fn ordered(
     form: Form,
     to: &Path,
     (expected, existing): (Expected, Existing),
-) -> Result<(), SweepError> {
+) -> Result<Draft, SweepError> {
     let mut places: BTreeMap<u64, Vec<Place>> = BTreeMap::new();
-    for (file, path) in from.iter().enumerate() {
-        let mut start = 0;
-        lines(path, &mut |line| {
-            if let Ok((json, at)) = form.json(line)
-                && let Ok(head) = serde_json::from_str::<Head>(json)
-                && head.sweep == expected.digest
-                && head.option < expected.options
-            {
-                let place = Place { file, offset: start + at as u64, length: json.len() };
-                places.entry(head.option).or_default().push(place);
-            }
-            start += line.len() as u64;
-            Ok(())
-        })?;
+    let found: Vec<_> = from.par_iter().enumerate().map(|(file, path)| places_in(path, file, form, expected)).collect();
+    for of_file in found {
+        for (option, place) in of_file? {
+            places.entry(option).or_default().push(place);
+        }
     }
     let failed = |why: std::io::Error| SweepError::results(to, format!("cannot be written: {why}"));
     let mut readers = Vec::new();
@@ -184,8 +195,41 @@ pub(super) fn ordered(
         }
         writer.write_all(&json).and_then(|()| writer.write_all(b"\n")).map_err(failed)?;
     }
-    writer.into_inner().map_err(|error| failed(error.into_error()))?.publish()?;
-    Ok(())
+    writer.into_inner().map_err(|error| failed(error.into_error()))
+}
+
+/// Bytes of lines that are parsed at a time.
+const BATCH: usize = 1 << 20;
+
+/// Calls a function for each record of a finished file, in their order; lines are parsed on every core.
+///
+/// # Errors
+///
+/// The file cannot be read, a line is no record, or the function fails.
+pub fn each_record(path: &Path, each: &mut dyn FnMut(Record) -> Result<(), SweepError>) -> Result<(), SweepError> {
+    let mut batch: Vec<Vec<u8>> = Vec::new();
+    let mut bytes = 0;
+    lines(path, &mut |line| {
+        bytes += line.len();
+        batch.push(line.to_vec());
+        if bytes < BATCH {
+            return Ok(());
+        }
+        bytes = 0;
+        parsed(path, std::mem::take(&mut batch), each)
+    })?;
+    parsed(path, batch, each)
+}
+
+/// Calls a function for the record of each line.
+fn parsed(
+    path: &Path,
+    lines: Vec<Vec<u8>>,
+    each: &mut dyn FnMut(Record) -> Result<(), SweepError>,
+) -> Result<(), SweepError> {
+    let records: Vec<serde_json::Result<Record>> =
+        lines.into_par_iter().map(|line| serde_json::from_slice(&line)).collect();
+    records.into_iter().try_for_each(|record| each(record.map_err(|why| SweepError::results(path, why))?))
 }
 
 /// Records of a finished file that `keep` accepts.
@@ -195,8 +239,7 @@ pub(super) fn ordered(
 /// The file cannot be read.
 pub fn records(path: &Path, keep: &dyn Fn(&Record) -> bool) -> Result<Vec<Record>, SweepError> {
     let mut records = Vec::new();
-    lines(path, &mut |bytes| {
-        let record: Record = serde_json::from_slice(bytes).map_err(|why| SweepError::results(path, why))?;
+    each_record(path, &mut |record| {
         if keep(&record) {
             records.push(record);
         }

@@ -60,8 +60,7 @@ impl Selection {
         let mut of_gpu: BTreeMap<String, (f64, u64)> = BTreeMap::new();
         let mut kept: BTreeSet<u64> = BTreeSet::new();
         let mut records = Vec::new();
-        store::lines(path, &mut |bytes| {
-            let record: Record = serde_json::from_slice(bytes).map_err(|why| SweepError::results(path, why))?;
+        store::each_record(path, &mut |record| {
             all += 1;
             if all > MOST_WHOLE {
                 records = Vec::new();

@@ -9,15 +9,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
+use rayon::prelude::*;
+
 use super::error::SweepError;
 use super::part;
 use super::record::Record;
 use super::results::{Content, Form, content, ordered};
+use super::select::Selection;
 use super::shard::Shard;
 use crate::files::{Existing, disk};
 
 pub use super::done::Done;
-pub use super::results::{Expected, lines, records};
+pub use super::results::{Expected, each_record, lines, records};
 
 /// Name of the finished file of a shard.
 pub fn file_name(shard: Shard) -> String {
@@ -124,7 +127,7 @@ impl Store {
     pub fn finish(self) -> Result<PathBuf, SweepError> {
         let Self { finished, part, digest, options, file } = self;
         let expected = Expected { digest: &digest, options };
-        ordered(&[part.as_path()], Form::Part, &finished, (expected, Existing::Keep))?;
+        ordered(&[part.as_path()], Form::Part, &finished, (expected, Existing::Keep))?.publish()?;
         drop(file);
         std::fs::remove_file(&part).map_err(|why| SweepError::results(&part, format!("cannot be removed: {why}")))?;
         Ok(finished)
@@ -140,16 +143,18 @@ impl Store {
     }
 }
 
-/// Merges the results of shards into a file that is there only when it is complete.
+/// Merges the results of shards into a file that is there only when it is complete, and selects from it for reports while it
+/// reaches the disk.
 ///
 /// # Errors
 ///
 /// A file is incomplete or belongs to another sweep, two of them differ in an option, options are missing, or the target is
 /// there or cannot be written.
-pub fn merge(from: &[PathBuf], to: &Path, expected: Expected, existing: Existing) -> Result<(), SweepError> {
+pub fn merge(from: &[PathBuf], to: &Path, expected: Expected, existing: Existing) -> Result<Selection, SweepError> {
     let mut all = Done::default();
-    for path in from {
-        let Content { done, defects, .. } = content(path, Form::Finished, expected)?;
+    let contents: Vec<_> = from.par_iter().map(|path| content(path, Form::Finished, expected)).collect();
+    for (path, found) in from.iter().zip(contents) {
+        let Content { done, defects, .. } = found?;
         if let Some(defect) = defects.first() {
             return Err(SweepError::results(
                 path,
@@ -173,7 +178,11 @@ pub fn merge(from: &[PathBuf], to: &Path, expected: Expected, existing: Existing
         std::fs::create_dir_all(folder).map_err(|why| SweepError::results(folder, format!("cannot be made: {why}")))?;
     }
     let paths: Vec<&Path> = from.iter().map(PathBuf::as_path).collect();
-    ordered(&paths, Form::Finished, to, (expected, existing))
+    let draft = ordered(&paths, Form::Finished, to, (expected, existing))?;
+    let (synced, selection) = rayon::join(|| draft.sync(), || Selection::read(draft.written()));
+    synced?;
+    draft.publish()?;
+    selection
 }
 
 #[cfg(test)]
