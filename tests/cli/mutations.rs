@@ -12,10 +12,14 @@ use meshwright::plan::text::KEYS;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Pseudo-random numbers (SplitMix64) from a seed that is printed when a command fails.
-struct Dice(u64);
+pub struct Dice(u64);
 
 impl Dice {
-    fn below(&mut self, bound: usize) -> usize {
+    pub const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn below(&mut self, bound: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -167,13 +171,21 @@ fn broken(args: &[String]) -> Option<String> {
     }
 }
 
+/// Number in a variable of the environment.
+pub fn number(variable: &str, usual: usize) -> usize {
+    std::env::var(variable).ok().and_then(|number| number.parse().ok()).unwrap_or(usual)
+}
+
+/// Seed in the variable `SEED`, or the clock's.
+pub fn seed() -> u64 {
+    let given = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
+    given.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64))
+}
+
 #[test]
 #[ignore = "minutes: thousands of processes"]
 fn no_command_line_breaks_it() {
-    let count = std::env::var("MUTATIONS").ok().and_then(|count| count.parse().ok()).unwrap_or(10_000_usize);
-    let seed = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    let clock = || std::time::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_nanos() as u64);
-    let seed = seed.unwrap_or_else(clock);
+    let (count, seed) = (number("MUTATIONS", 10_000), seed());
     let next = AtomicUsize::new(0);
     let threads = std::thread::available_parallelism().map_or(1, usize::from);
     let failures: Vec<String> = std::thread::scope(|scope| {

@@ -1,16 +1,14 @@
 //! `meshwright tune` as its user meets it: the loop on logs, folders that were edited, locked or cut off, and files that are none.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
-use std::time::Instant;
 
 use serde_json::Value;
 
 use super::sweep::{folder, text};
 
 /// Candidates of Llama 3 8B on one node, as `predict` reads them; the log of `tests/logs` is of the second.
-const CANDIDATES: &str = "id,framework,gpu,gpus_total,layers,hidden,heads,kv_heads,ffn,vocab,seq_len,tp,pp,cp,dp,zero_stage,micro_batch,global_batch,recompute,gated_mlp
+pub const CANDIDATES: &str = "id,framework,gpu,gpus_total,layers,hidden,heads,kv_heads,ffn,vocab,seq_len,tp,pp,cp,dp,zero_stage,micro_batch,global_batch,recompute,gated_mlp
 a,Megatron-LM,H100,8,32,4096,32,8,14336,128256,8192,1,1,1,8,1,1,128,none,1
 b,Megatron-LM,H100,8,32,4096,32,8,14336,128256,8192,2,1,1,4,1,1,128,none,1
 c,Megatron-LM,H100,8,32,4096,32,8,14336,128256,8192,4,1,1,2,1,1,128,none,1
@@ -227,72 +225,6 @@ fn two_processes_at_once_lose_no_trial() {
     let now = status(&dir);
     let waiting = now["plans"].as_array().unwrap().iter().filter(|plan| plan["status"] == "waiting").count();
     assert_eq!(waiting, 3, "each took a trial of its own: {now}");
-}
-
-/// Names and bytes of all files below a folder, but for hidden ones.
-fn files(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
-    let is_hidden = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with('.');
-    let all = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
-    let read = |path: PathBuf| BTreeMap::from([(path.clone(), std::fs::read(&path).unwrap())]);
-    let shown = all.filter(|path| !is_hidden(path));
-    shown.flat_map(|path| if path.is_dir() { files(&path) } else { read(path) }).collect()
-}
-
-/// Makes a folder what it was.
-fn restore(folder: &Path, was: &BTreeMap<PathBuf, Vec<u8>>) {
-    std::fs::remove_dir_all(folder).unwrap();
-    for (path, bytes) in was {
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(path, bytes).unwrap();
-    }
-}
-
-/// Kills `tune next` so many times; each time the study is the one before or the one after, and going on makes it the one after.
-fn killed(name: &str, times: u32) {
-    let (_folder, dir) = study(name);
-    let folder = Path::new(&dir);
-    let next = ["next", "--anyway", "--dir", &dir];
-    well(&next);
-    let before = files(folder);
-    let start = Instant::now();
-    well(&next);
-    let (span, after) = (start.elapsed(), files(folder));
-    assert_ne!(before, after);
-    let trials = folder.join("trials.csv");
-    let mut cut = 0;
-    for at in 1..=times {
-        restore(folder, &before);
-        let mut child = tune(&next).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-        std::thread::sleep(span.mul_f64((f64::from(at) * 0.618_034).fract()));
-        child.kill().unwrap(); // SIGKILL: nothing of its own can run any more
-        child.wait().unwrap();
-        let found = std::fs::read(&trials).unwrap();
-        if found == before[&trials] {
-            well(&next);
-            cut += 1;
-        }
-        let now = files(folder);
-        let differs = after.iter().find(|(path, bytes)| now.get(*path) != Some(bytes)).map(|(path, _)| path);
-        assert!(now.len() == after.len() && differs.is_none(), "kill {at}: {} files, {differs:?}", now.len());
-    }
-    well(&next); // another trial: its process removes what killed ones left
-    let left = std::fs::read_dir(folder)
-        .unwrap()
-        .filter(|entry| entry.as_ref().unwrap().path().extension().is_some_and(|end| end == "new"));
-    assert_eq!(left.count(), 0);
-    println!("{cut} of {times} kills came before the trial was entered");
-}
-
-#[test]
-fn a_study_that_is_killed_at_any_moment_goes_on_with_the_same_bytes() {
-    killed("tune-kills", 16);
-}
-
-/// `cargo test --release --test cli thousand -- --ignored`: a few minutes.
-#[test]
-#[ignore = "takes minutes"]
-fn a_study_that_is_killed_a_thousand_times_goes_on_with_the_same_bytes() {
-    killed("tune-thousand-kills", 1000);
 }
 
 #[test]
