@@ -18,6 +18,7 @@ export PATH="$bin:$PATH" CARGO_TARGET_DIR="$PWD/target" PYO3_PYTHON="$bin/python
 rm -rf "$place/wheels"
 "$bin/pip" wheel --quiet --no-build-isolation --no-deps --wheel-dir "$place/wheels" .
 [ "$(wc -c <"$place"/wheels/*.whl)" -le 10000000 ] || { echo "the wheel is over 10 MB: $(ls -l "$place"/wheels)"; exit 1; }
+"$bin/python" python/measure/materials.py "$place"/wheels/*.whl
 "$bin/pip" install --quiet --force-reinstall --no-deps "$place"/wheels/*.whl
 "$bin/python" -m mypy python/meshwright python/tests python/examples/run.py python/measure
 "$bin/python" -m mypy.stubtest meshwright._native
