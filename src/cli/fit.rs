@@ -5,7 +5,7 @@ use meshwright_engine::units::percent;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 
 use super::files::{self, ForceArgs};
 use super::format::OutputFormat;
@@ -78,7 +78,14 @@ pub fn run(args: &Args) -> Result<Outcome> {
     };
     let mut blocks = free::blocks(&listed)?;
     if !args.block.is_empty() {
+        let names: Vec<String> = blocks.iter().map(|block| format!("`{}`", block.name)).collect();
         blocks.retain(|block| args.block.iter().any(|name| block.name.contains(name.as_str())));
+        if blocks.is_empty() {
+            bail!("--block {}: is in the name of no block; they are {}", args.block.join(" "), names.join(", "));
+        }
+    }
+    if blocks.is_empty() {
+        bail!("--free: the file has no constants to fit");
     }
     let stated = sets.fit().map(|fit| Arc::new(fit.stated()));
     let mut sets = sets.with_fit(stated);

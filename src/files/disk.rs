@@ -32,10 +32,24 @@ pub(crate) fn sync(file: &File) -> io::Result<()> {
 }
 
 /// Whether the next call may succeed.
-#[cfg(not(test))]
+#[cfg(not(any(test, debug_assertions)))]
 #[allow(clippy::unnecessary_wraps)] // as in tests
 pub(crate) const fn allowed() -> io::Result<()> {
     Ok(())
+}
+
+/// Whether the next call may succeed. Tests of the binary, in the development build alone, have a disk that is full after as many
+/// calls as the variable `MESHWRIGHT_DISK_CALLS` says.
+#[cfg(all(not(test), debug_assertions))]
+pub(crate) fn allowed() -> io::Result<()> {
+    use std::sync::LazyLock;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    static LEFT: LazyLock<AtomicU64> = LazyLock::new(|| {
+        let calls = std::env::var("MESHWRIGHT_DISK_CALLS").ok().and_then(|calls| calls.parse().ok());
+        AtomicU64::new(calls.unwrap_or(u64::MAX))
+    });
+    let left = LEFT.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
+    left.map(|_| ()).map_err(|_| io::ErrorKind::StorageFull.into())
 }
 
 #[cfg(test)]

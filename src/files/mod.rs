@@ -2,6 +2,7 @@
 //! for.
 
 pub(crate) mod disk;
+mod kept;
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -10,6 +11,9 @@ use std::path::{Path, PathBuf};
 use tempfile::{Builder, NamedTempFile};
 
 use meshwright_frameworks::emit::EmittedFile;
+
+use kept::DRAFT;
+pub use kept::Kept;
 
 /// Treatment of existing files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,6 +126,14 @@ impl Draft {
         &self.path
     }
 
+    /// Place that the file takes; none for a device or a pipe.
+    pub fn place(&self) -> Option<&Path> {
+        match &self.medium {
+            Medium::Beside(_, place) => Some(place),
+            Medium::Stream(_) => None,
+        }
+    }
+
     /// Path of the content until it is in its place.
     pub fn written(&self) -> &Path {
         match &self.medium {
@@ -191,9 +203,6 @@ impl Write for Draft {
     }
 }
 
-/// First and last letters of the names of drafts.
-const DRAFT: [&str; 2] = [".meshwright-", ".new"];
-
 /// Removes the drafts of killed processes from a folder and the folders in it. The caller knows that no other process writes there;
 /// what cannot be removed stays.
 pub fn remove_drafts(folder: &Path) {
@@ -245,9 +254,30 @@ pub fn draft(path: &Path, content: impl AsRef<[u8]>, existing: Existing, mode: F
     Ok(draft)
 }
 
+/// Puts all files in their places, or none: where one cannot be, those before it are as they were.
+///
+/// # Errors
+///
+/// A file cannot be written, or one has appeared in its place.
+pub fn publish_all(drafts: Vec<Draft>) -> Result<(), FileError> {
+    let mut kept = Kept::default();
+    for draft in drafts {
+        let mut own = Kept::default();
+        if let Some(place) = draft.place() {
+            own.keep(place);
+        }
+        if let Err(why) = draft.publish() {
+            kept.put_back();
+            return Err(why);
+        }
+        kept.include(own);
+    }
+    Ok(())
+}
+
 /// Writes launch files into a folder, created if missing, and returns their paths.
 ///
-/// All files are written to temporary names first and renamed last, so that a full disk leaves no partial file.
+/// All files are written to temporary names first and renamed last, so that a full disk leaves the folder as it was.
 ///
 /// # Errors
 ///
@@ -262,7 +292,7 @@ pub fn write_all(folder: &Path, files: &[EmittedFile], existing: Existing) -> Re
         let mode = if is_script { FileMode::Script } else { FileMode::Data };
         drafts.push(draft(path, &file.text, existing, mode)?);
     }
-    drafts.into_iter().try_for_each(Draft::publish)?;
+    publish_all(drafts)?;
     Ok(paths)
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::error::SweepError;
 use super::record::{OptionStatus, Record};
-use super::store;
+use super::results;
 
 /// Number of options up to which all records stay in memory.
 const MOST_WHOLE: u64 = 20_000;
@@ -60,7 +60,7 @@ impl Selection {
         let mut of_gpu: BTreeMap<String, (f64, u64)> = BTreeMap::new();
         let mut kept: BTreeSet<u64> = BTreeSet::new();
         let mut records = Vec::new();
-        store::each_record(path, &mut |record| {
+        results::each_record(path, &mut |record| {
             all += 1;
             if all > MOST_WHOLE {
                 records = Vec::new();
@@ -94,7 +94,7 @@ impl Selection {
         kept.extend(by_cost.0.iter().chain(&by_energy.0).map(|(_, _, option)| option));
         kept.extend(cheapest.iter().map(|(_, option)| option));
         kept.extend(of_gpu.values().map(|(_, option)| option));
-        let records = if is_whole { records } else { store::records(path, &|record| kept.contains(&record.option))? };
+        let records = if is_whole { records } else { results::records(path, &|record| kept.contains(&record.option))? };
         Ok(Self { records, all, infeasible, is_whole })
     }
 

@@ -20,7 +20,7 @@ use super::shard::Shard;
 use crate::files::{Existing, disk};
 
 pub use super::done::Done;
-pub use super::results::{Expected, each_record, lines, records};
+pub use super::results::{Expected, lines, records};
 
 /// Name of the finished file of a shard.
 pub fn file_name(shard: Shard) -> String {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::posterior::Posterior;
 use super::study::{STUDY, Study, TuneError};
 use super::trials::Trials;
-use crate::files::{self, Existing, FileError, FileMode};
+use crate::files::{self, Draft, Existing, FileError, FileMode, Kept};
 use crate::question::Noted;
 
 /// Name of the file of the trials.
@@ -94,7 +94,8 @@ impl Folder {
 }
 
 impl Locked {
-    /// Writes a new study. The question is written last: without it no study is there.
+    /// Writes a new study. The question is written last: without it no study is there. A study that is replaced stays where the new one
+    /// cannot be written.
     ///
     /// # Errors
     ///
@@ -104,9 +105,22 @@ impl Locked {
         if existing == Existing::Keep && path.exists() {
             return Err(TuneError::Exists(self.folder.0.clone()));
         }
-        let _ = std::fs::remove_file(&path);
-        self.write(trials)?;
-        Ok(files::write(&path, study.text()?, Existing::Replace, FileMode::Data)?)
+        let places = [self.folder.0.join(TRIALS), path];
+        let texts = [trials.text()?, study.text()?];
+        let mut drafts = Vec::new();
+        for (place, text) in places.iter().zip(texts) {
+            drafts.push(files::draft(place, text, Existing::Replace, FileMode::Data)?);
+        }
+        let mut kept = Kept::default();
+        for place in &places {
+            kept.keep(place);
+        }
+        let [_, question] = &places;
+        let _ = std::fs::remove_file(question);
+        drafts.into_iter().try_for_each(Draft::publish).map_err(|why| {
+            kept.put_back();
+            TuneError::Written(why)
+        })
     }
 
     /// Replaces the trials.

@@ -122,3 +122,11 @@ fn a_memory_limit_ends_a_search_with_a_sentence() {
 fn a_sweep_keeps_its_time_limit() {
     refused(&["sweep", "clusters/sweeps/network.toml", "--time-limit", "0"], &["--time-limit", "--resume"]);
 }
+
+#[test]
+fn a_fit_of_no_constants_is_refused() {
+    let fit = ["fit", "--runs", "tests/published/runs.csv"];
+    let empty = file("edge-free.toml", "source = \"mine\"\nblock = []\n").display().to_string();
+    refused(&[&fit[..], &["--block", "hopper"]].concat(), &["--block hopper", "they are `A100`"]);
+    refused(&[&fit[..], &["--free", &empty]].concat(), &["no constants"]);
+}

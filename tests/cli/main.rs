@@ -6,6 +6,7 @@ mod commands;
 mod edges;
 mod explain;
 mod fleet;
+mod full_disk;
 mod glossary;
 mod goldens;
 mod hostile;
