@@ -74,7 +74,7 @@ pub fn market(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let Ok(market) = catalog::market("fuzz.toml", &in_place_of("fuzz.toml", text)) else { return };
     for terms in market.terms.values() {
-        let goodput = market.conditions(terms).goodput(&prices::problem());
+        let goodput = market.conditions(terms).goodput(prices::problem());
         let parts = goodput.losses.parts();
         assert!(goodput.effective.is_finite() && parts.iter().all(|(_, share)| share.is_finite()), "{goodput:?}");
         assert!((0.0..=1.0).contains(&goodput.effective), "{goodput:?}");
@@ -118,17 +118,21 @@ pub fn training_log(data: &[u8]) {
 pub fn plan_text(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let (which, text) = text.split_at_checked(1).unwrap_or(("", text));
-    let problem = prices::problem_of_number(which.bytes().next().unwrap_or_default());
-    let Ok(plan) = parse_plan(text, &problem) else { return };
+    let costs = prices::costs_of_number(which.bytes().next().unwrap_or_default());
+    let problem = costs.problem;
+    let Ok(plan) = parse_plan(text, problem) else { return };
     let printed = plan.to_string();
-    let again = parse_plan(&printed, &problem).unwrap_or_else(|why| panic!("{printed}: {why}"));
+    let again = parse_plan(&printed, problem).unwrap_or_else(|why| panic!("{printed}: {why}"));
     assert_eq!(again.to_string(), printed, "{text}");
-    let costs = Costs::new(&problem);
-    if space::check(&costs, &plan).iter().all(space::Rejection::is_of_memory) {
-        let (first, second) = (costs.evaluate_simulated(&plan), costs.evaluate_simulated(&again));
+    if space::check(costs, &plan).iter().all(space::Rejection::is_of_memory) {
+        let first = costs.evaluate_simulated(&plan);
         prices::finite(&first);
-        assert_eq!(first.step, second.step, "{printed}");
-        assert_eq!(first.footprint, second.footprint, "{printed}");
+        // Plans that are equal have one price.
+        if again != plan {
+            let second = costs.evaluate_simulated(&again);
+            assert_eq!(first.step, second.step, "{printed}");
+            assert_eq!(first.footprint, second.footprint, "{printed}");
+        }
     }
 }
 

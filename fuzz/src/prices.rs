@@ -1,5 +1,7 @@
 //! Problems of the targets, and the law that every price is finite.
 
+use std::sync::LazyLock;
+
 use meshwright::catalog::{self, Overrides};
 use meshwright::cluster::Cluster;
 use meshwright::cost::{Costs, Evaluation};
@@ -12,16 +14,26 @@ use meshwright::space;
 use meshwright::stack::Stack;
 use meshwright::workload::{Adaptation, Half, Optimizer, RECIPES, Workload, usual_batch};
 
+// Each is read once: reading took most of the time of an input.
+static MODEL: LazyLock<Model> =
+    LazyLock::new(|| catalog::model("llama3-8b", &Overrides::default()).expect("in the catalogue"));
+static CLUSTER: LazyLock<Cluster> =
+    LazyLock::new(|| catalog::cluster("dgx-h100-64", &Overrides::default()).expect("in the catalogue"));
+static STACK: LazyLock<Stack> =
+    LazyLock::new(|| catalog::stack("nemo-25", &Overrides::default()).expect("in the catalogue"));
+static PROBLEMS: LazyLock<Vec<Problem>> = LazyLock::new(|| (0..PROBLEM_COUNT).map(problem_of).collect());
+static COSTS: LazyLock<Vec<Costs>> = LazyLock::new(|| PROBLEMS.iter().map(Costs::new).collect());
+
 pub fn model() -> Model {
-    catalog::model("llama3-8b", &Overrides::default()).expect("in the catalogue")
+    MODEL.clone()
 }
 
 pub fn cluster() -> Cluster {
-    catalog::cluster("dgx-h100-64", &Overrides::default()).expect("in the catalogue")
+    CLUSTER.clone()
 }
 
 pub fn stack() -> Stack {
-    catalog::stack("nemo-25", &Overrides::default()).expect("in the catalogue")
+    STACK.clone()
 }
 
 fn workload(global_batch: u32, seq_len: u32) -> Workload {
@@ -38,20 +50,26 @@ fn workload(global_batch: u32, seq_len: u32) -> Workload {
     }
 }
 
-pub fn problem() -> Problem {
-    problem_of_number(0)
+pub fn problem() -> &'static Problem {
+    &PROBLEMS[0]
 }
 
-/// Problem of the catalogue by number: dense, with experts, hybrid; with and without interleaving.
-pub fn problem_of_number(number: u8) -> Problem {
-    const MODELS: [&str; 4] = ["llama3-8b", "mixtral-8x7b", "deepseek-v3", "nemotron-h-56b"];
-    const STACKS: [&str; 3] = ["nemo-25", "torchtitan-2025", "nanotron-2025"];
+const MODELS: [&str; 4] = ["llama3-8b", "mixtral-8x7b", "deepseek-v3", "nemotron-h-56b"];
+const STACKS: [&str; 3] = ["nemo-25", "torchtitan-2025", "nanotron-2025"];
+const PROBLEM_COUNT: usize = MODELS.len() * STACKS.len();
+
+/// Prices of a problem of the catalogue by number: dense, with experts, hybrid; with and without interleaving.
+pub fn costs_of_number(number: u8) -> &'static Costs<'static> {
+    &COSTS[usize::from(number) % PROBLEM_COUNT]
+}
+
+fn problem_of(number: usize) -> Problem {
     let sets = Overrides::default();
     let names = catalog::model_names();
-    let name = MODELS[usize::from(number) % MODELS.len()];
+    let name = MODELS[number % MODELS.len()];
     let name = if names.contains(&name) { name } else { names[0] };
     let model = catalog::model(name, &sets).expect("in the catalogue");
-    let stack = catalog::stack(STACKS[usize::from(number / 4) % STACKS.len()], &sets).expect("in the catalogue");
+    let stack = catalog::stack(STACKS[number / MODELS.len()], &sets).expect("in the catalogue");
     let seq_len = model.seq_len.min(8192);
     Problem::new(model, cluster(), workload(128, seq_len), stack, HbmProfile::Normal).expect("a problem that is legal")
 }
