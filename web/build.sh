@@ -7,6 +7,7 @@ profile=web
 [ "${1:-}" = --fast ] && profile=web-test
 target=wasm32-unknown-unknown
 module=target/$target/$profile/meshwright_web.wasm
+link=-Clink-arg=--emit-relocs # which functions and data refer to which: the module is split by it
 
 skip() {
     echo "SKIPPED: $1; the page was not built"
@@ -19,7 +20,7 @@ command -v npm >/dev/null || skip "no npm here"
 # The module: by the toolchain that is in use if it has the target, else by Debian's compiler, unpacked and not installed.
 tools=$PWD/target/rust-web
 if [ -d "$(rustc --print target-libdir --target $target)" ]; then
-    cargo build --quiet --profile $profile --target $target -p meshwright-web
+    cargo rustc --quiet --profile $profile --target $target -p meshwright-web --crate-type cdylib -- $link
 else
     root=$tools/root
     if [ ! -e "$root/whole" ]; then
@@ -35,14 +36,19 @@ else
         touch "$root/whole"
     fi
     # With its own standard library a panic may be a trap at once: nobody reads its message here, whose texts are 3 % of the module.
-    RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none -Clink-arg=--strip-all" \
+    RUSTFLAGS="-Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none" \
         LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu:$root/usr/lib/llvm-22/lib RUSTC=$root/usr/bin/rustc RUSTC_BOOTSTRAP=1 \
         CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER=$root/usr/lib/llvm-22/bin/wasm-ld \
-        "$root/usr/bin/cargo" build --quiet --profile $profile --target $target -p meshwright-web -Z build-std=std,panic_abort
+        "$root/usr/bin/cargo" rustc --quiet --profile $profile --target $target -p meshwright-web --crate-type cdylib \
+        -Z build-std=std,panic_abort -- $link
 fi
 
 # The page around it.
 [ -d web/node_modules ] || npm ci --prefix web --silent --no-fund --no-audit || skip "the Node registry cannot be reached"
 npm run --prefix web --silent check
-MODULE=$PWD/$module npm run --prefix web --silent build -- --logLevel warn
-echo "web/dist: $(tar -cf - -C web/dist . | gzip -9 | wc -c) bytes gzipped, the module alone $(gzip -9 -c "$module" | wc -c)"
+# The module in two parts: what runs when a user plans, and the rest, which is loaded once something asks for it.
+export PARTS=$PWD/target/web
+node web/module/split.mjs "$module" "$PARTS"
+npm run --prefix web --silent build -- --logLevel warn
+size() { gzip -9 | wc -c; }
+echo "web/dist: $(tar -cf - -C web/dist . | size) bytes gzipped; the module $(size <"$PARTS/engine.wasm"), and its rest, on demand, $(size <"$PARTS/rest.bin")"

@@ -2,16 +2,23 @@ import { readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { defineConfig, type Plugin } from "vite";
 
-/** Module as a classic script that holds it as text: a page opened from disk may load scripts, and nothing else. */
+/** Folder of the module's parts and the catalogue. */
+function parts(): string {
+    const folder = process.env["PARTS"];
+    if (folder === undefined) throw new Error("PARTS names the folder that web/module/split.mjs has written; web/build.sh sets it");
+    return folder;
+}
+
+/** Parts of the module as classic scripts that hold them as text: a page opened from disk may load scripts, and nothing else. */
 function moduleAsText(): Plugin {
     return {
         name: "module-as-text",
         apply: "build",
         generateBundle() {
-            const path = process.env["MODULE"];
-            if (path === undefined) this.error("MODULE names the .wasm file; web/build.sh sets it");
-            const text = gzipSync(readFileSync(path), { level: 9 }).toString("base64");
-            this.emitFile({ type: "asset", fileName: "engine.js", source: `globalThis.MESHWRIGHT_MODULE="${text}";` });
+            for (const [name, file] of [["engine", "engine.wasm"], ["rest", "rest.bin"]] as const) {
+                const text = gzipSync(readFileSync(`${parts()}/${file}`), { level: 9 }).toString("base64");
+                this.emitFile({ type: "asset", fileName: `${name}.js`, source: `(globalThis.MESHWRIGHT??={}).${name}="${text}";` });
+            }
         },
     };
 }
@@ -30,6 +37,7 @@ function classicScript(): Plugin {
 
 export default defineConfig({
     base: "./",
+    define: { CATALOGUE: readFileSync(`${parts()}/catalogue.json`, "utf8") },
     esbuild: { jsx: "automatic", jsxImportSource: "preact" },
     build: {
         target: "es2022",

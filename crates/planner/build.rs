@@ -19,6 +19,8 @@ const FOLDERS: [(&str, &str); 10] = [
 ];
 
 fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
+    let is_downloaded = env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|name| name == "wasm32");
     let root = Path::new(&env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it")).join("../..");
     let mut code = String::new();
     for (folder, list) in FOLDERS {
@@ -28,13 +30,22 @@ fn main() {
         writeln!(code, "pub const {list}: &[(&str, &str)] = &[").expect("a string takes text");
         for path in toml_files(&folder) {
             let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
+            let path = if is_downloaded { without_comments(&path, &out.join(format!("{list}-{name}.toml"))) } else { path };
             writeln!(code, "    ({name:?}, include_str!({:?})),", path.display().to_string())
                 .expect("a string takes text");
         }
         code.push_str("];\n");
     }
-    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets it"));
     fs::write(out.join("files.rs"), code).expect("the build folder can be written");
+}
+
+/// Copy of a file without the lines that hold a comment or nothing.
+fn without_comments(file: &Path, copy: &Path) -> PathBuf {
+    let text = fs::read_to_string(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+    let lines: Vec<&str> =
+        text.lines().filter(|line| !line.trim_start().starts_with('#') && !line.trim().is_empty()).collect();
+    fs::write(copy, lines.join("\n")).expect("the build folder can be written");
+    copy.to_owned()
 }
 
 /// TOML files of a folder without its subfolders, sorted by name.

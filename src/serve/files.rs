@@ -42,11 +42,12 @@ impl PageFiles {
     pub fn built_in() -> Result<Self, ServeError> {
         #[cfg(feature = "page")]
         {
-            let files: [(&str, &[u8]); 4] = [
+            let files: [(&str, &[u8]); 5] = [
                 ("index.html", include_bytes!("../../web/dist/index.html")),
                 ("page.css", include_bytes!("../../web/dist/page.css")),
                 ("page.js", include_bytes!("../../web/dist/page.js")),
                 ("engine.js", include_bytes!("../../web/dist/engine.js")),
+                ("rest.js", include_bytes!("../../web/dist/rest.js")),
             ];
             Ok(files.into_iter().map(|(name, bytes)| (name.to_owned(), Cow::Borrowed(bytes))).collect())
         }

@@ -2,7 +2,7 @@
 
 import { useEffect, useRef, useState } from "preact/hooks";
 
-import type { Changed, Noted, Picture, PlanDocument, Priced } from "./documents";
+import type { Bill, Changed, Noted, Picture, PlanDocument, Priced } from "./documents";
 import { Lane, Refused, Superseded, type Request } from "./engine";
 import { planQuestion, problem, type Question } from "./question";
 
@@ -11,10 +11,10 @@ const SETTLED_MS = 450;
 /** Time after which the page says that it searches. */
 const NOTICEABLE_MS = 150;
 
-const search = new Lane(true);
-const details = new Lane(true);
-const background = new Lane(false);
-const changes = new Lane(false);
+const search = new Lane({ patient: true, standby: true });
+const details = new Lane({ patient: true });
+const background = new Lane();
+const changes = new Lane();
 
 export interface Answered {
     question: Question;
@@ -41,7 +41,7 @@ export function useAnswers(question: Question): Answers {
         const noticed = setTimeout(() => setState((before) => ({ ...before, busy: true })), NOTICEABLE_MS);
         let settle: ReturnType<typeof setTimeout> | undefined;
         const asked = planQuestion(question);
-        background.end();
+        background.giveUp();
         search
             .ask<Noted>({ ask: "live", question: asked, winners: winners.current })
             .then(({ document, notes }) => {
@@ -145,4 +145,27 @@ export function sensitivity(question: Question): Promise<Sensitivity> {
         if (told.sensitivity === undefined || told.sensitivity_of === undefined) throw new Refused("no plan runs, so that nothing can change it");
         return { optimum: told.sensitivity_of, changes: told.sensitivity };
     });
+}
+
+export interface Sized { gpus: number; plan: Priced | null; bill: Bill | null }
+
+/** Recommended plans of a question on other numbers of GPUs, told one by one until it is ended; each starts from the winners before. */
+export function sized(question: Question, sizes: number[], told: (found: Sized) => void, failed: (why: string) => void): () => void {
+    let current = true;
+    const run = async () => {
+        let winners: string[] = [];
+        for (const gpus of sizes) {
+            const { document } = await changes.ask<Noted>({ ask: "live", question: planQuestion({ ...question, gpus }), winners });
+            if (!current) return;
+            const { plans, recommended, bills } = JSON.parse(document) as PlanDocument;
+            const at = (recommended?.rank ?? 1) - 1;
+            winners = [...new Set([...plans.map((plan) => plan.plan), ...winners])].slice(0, 16);
+            told({ gpus, plan: plans[at] ?? null, bill: bills?.[at] ?? null });
+        }
+    };
+    run().catch((why: unknown) => current && !(why instanceof Superseded) && failed(message(why)));
+    return () => {
+        current = false;
+        changes.giveUp();
+    };
 }

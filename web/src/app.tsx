@@ -3,7 +3,7 @@
 import { useCallback, useEffect, useState } from "preact/hooks";
 
 import { Answer } from "./answer";
-import { ask, useAnswers } from "./answers";
+import { useAnswers } from "./answers";
 import { Controls } from "./controls";
 import type { Catalogue } from "./documents";
 import { Drop, type Panels } from "./drop";
@@ -13,11 +13,13 @@ import { FIRST, fromFragment, toFragment, type Question } from "./question";
 import { Logs, Validation } from "./runs";
 import { Views } from "./views";
 
+/** Entries of the catalogue, which the module told when the page was built. */
+declare const CATALOGUE: Catalogue;
+
 export type Change = (change: Partial<Question>) => void;
 
 export function App() {
     const [question, setQuestion] = useState<Question>(() => fromFragment(location.hash));
-    const [catalogue, setCatalogue] = useState<Catalogue | null>(null);
     const [chosen, setChosen] = useState<string | null>(null);
     const [panels, setPanels] = useState<Panels>({ launch: null, logs: [], runs: null, refused: null });
     const show = useCallback((part: Partial<Panels>) => setPanels((before) => ({ ...before, ...part })), []);
@@ -26,9 +28,6 @@ export function App() {
     // Files of a user's own stay to be chosen: a cluster that is dropped after a model takes nothing from it.
     const change: Change = useCallback((part) => setQuestion((before) => ({ ...before, ...part, texts: { ...before.texts, ...part.texts } })), []);
 
-    useEffect(() => {
-        ask<Catalogue>({ ask: "catalogue" }).then(setCatalogue).catch(() => undefined); // the answer's own error is shown
-    }, []);
     useEffect(() => {
         const timer = setTimeout(() => history.replaceState(null, "", `#${toFragment(question)}`), 200);
         return () => clearTimeout(timer);
@@ -52,18 +51,18 @@ export function App() {
                 <p class="private" title="The search runs in this page. No request leaves it.">Runs in this page · nothing is sent</p>
             </header>
             <div class="columns">
-                <Controls question={question} change={change} show={show} catalogue={catalogue} problem={answered?.document.problem ?? null} reset={() => setQuestion(FIRST)} />
+                <Controls question={question} change={change} show={show} catalogue={CATALOGUE} problem={answered?.document.problem ?? null} reset={() => setQuestion(FIRST)} />
                 <main id="answer" aria-busy={busy}>
                     {panels.refused !== null && <Refusal text={panels.refused} />}
                     {panels.launch && <Lint file={panels.launch} question={question} close={() => show({ launch: null })} />}
                     {panels.runs && <Validation file={panels.runs} close={() => show({ runs: null })} />}
-                    {panels.logs.length > 0 && <Logs logs={panels.logs} gpu={catalogue?.clusters.find((entry) => entry.name === question.cluster)?.gpu} close={() => show({ logs: [] })} />}
+                    {panels.logs.length > 0 && <Logs logs={panels.logs} gpu={CATALOGUE.clusters.find((entry) => entry.name === question.cluster)?.gpu} close={() => show({ logs: [] })} />}
                     <Answer answered={answered} error={error} busy={busy} question={question} shown={shown} choose={setChosen} />
                     {answered && shown && !error && <Views answered={answered} shown={shown} recommended={recommended} logs={panels.logs} />}
                     <footer class="foot">
                         <p>
                             Predictions of an analytic model, with intervals that hold nine of ten published runs. The same question on a
-                            command line gives the same digits. {catalogue ? `meshwright ${catalogue.version}` : ""}
+                            command line gives the same digits. {`meshwright ${CATALOGUE.version}`}
                         </p>
                     </footer>
                 </main>

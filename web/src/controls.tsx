@@ -13,14 +13,14 @@ interface Props {
     question: Question;
     change: Change;
     show(panels: Partial<Panels>): void;
-    catalogue: Catalogue | null;
+    catalogue: Catalogue;
     problem: Problem | null;
     reset(): void;
 }
 
 export function Controls({ question, change, show, catalogue, problem, reset }: Props) {
-    const model = catalogue?.models.find((entry) => entry.name === question.model);
-    const cluster = catalogue?.clusters.find((entry) => entry.name === question.cluster);
+    const model = catalogue.models.find((entry) => entry.name === question.model);
+    const cluster = catalogue.clusters.find((entry) => entry.name === question.cluster);
     const node = cluster?.gpus_per_node ?? 8;
     const gpus = question.gpus ?? problem?.gpus ?? cluster?.gpus ?? 8;
     const batch = question.batch ?? problem?.global_batch ?? 128;
@@ -30,10 +30,10 @@ export function Controls({ question, change, show, catalogue, problem, reset }: 
             <details open={matchMedia("(min-width: 900px)").matches}>
                 <summary>Question</summary>
                 <Choice label="Model" value={question.model} change={(name) => change({ model: name, seq: null })}
-                    options={entries(catalogue?.models.map(({ name, title }) => [name, title]), question.model, question.texts)}
+                    options={entries(catalogue.models.map(({ name, title }): [string, string] => [name, title]), question.model, question.texts)}
                     hint={model && `${count(model.parameters)} parameters${model.active < model.parameters ? `, ${count(model.active)} active` : ""} · ${model.layers} layers`} />
                 <Choice label="Cluster" value={question.cluster} change={(name) => change({ cluster: name, gpus: null, nic: null, hbm: null })}
-                    options={entries(catalogue?.clusters.map(({ name, title }) => [name, title]), question.cluster, question.texts)}
+                    options={entries(catalogue.clusters.map(({ name, title }): [string, string] => [name, title]), question.cluster, question.texts)}
                     hint={cluster && `${whole(cluster.gpus)} × ${cluster.gpu} · ${cluster.domain} per scale-up domain`} />
                 <label class="file">
                     <span>Own files: drop a <code>config.json</code>, a model or cluster as TOML, a launch script to check, training logs or a CSV of runs anywhere, or</span>
@@ -60,9 +60,9 @@ export function Controls({ question, change, show, catalogue, problem, reset }: 
                     ))}
                 </div>
                 <Choice label="Files for" value={question.framework} change={(framework) => change({ framework })}
-                    options={[["", "the stack's framework"], ...(catalogue?.frameworks ?? []).map((name): [string, string] => [name, name]), ["any", "any setting"]]} />
+                    options={[["", "the stack's framework"], ...catalogue.frameworks.map((name): [string, string] => [name, name]), ["any", "any setting"]]} />
                 <Choice label="Software stack" value={question.stack} change={(stack) => change({ stack })}
-                    options={[["", "usual for the GPU"], ...(catalogue?.stacks ?? []).map((name): [string, string] => [name, name])]} />
+                    options={[["", "usual for the GPU"], ...catalogue.stacks.map((name): [string, string] => [name, name])]} />
                 <Choice label="Accepted risk of running out of memory" value={String(question.risk ?? "")} change={(value) => change({ risk: value ? Number(value) : null })}
                     options={[["", "5 %"], ["0.01", "1 %"], ["0.1", "10 %"], ["0.25", "25 %"], ["1", "any"]]} />
                 <Tick label="Mechanisms that no published run has shown" value={question.exotic} change={(exotic) => change({ exotic })} />
@@ -71,7 +71,7 @@ export function Controls({ question, change, show, catalogue, problem, reset }: 
             <details>
                 <summary>Time and money</summary>
                 <Text label="Tokens to train" value={question.tokens} change={(tokens) => change({ tokens })} />
-                <Choice label="Purchase terms" value={question.terms} change={(terms) => change({ terms })} options={(catalogue?.terms ?? [question.terms]).map((name): [string, string] => [name, name])} />
+                <Choice label="Purchase terms" value={question.terms} change={(terms) => change({ terms })} options={catalogue.terms.map((name): [string, string] => [name, name])} />
                 <Slider label="Price of a GPU-hour, $" value={question.price ?? 2.5} own={question.price !== null} text={question.price === null ? "of the terms" : question.price.toFixed(2)}
                     steps={PRICES} change={(value) => change({ price: value })} clear={() => change({ price: null })} />
                 <Choice label="Quantity to minimise" value={question.objective} change={(objective) => change({ objective })}
@@ -112,8 +112,7 @@ function multiples(node: number, most: number): number[] {
     return [...found].sort((a, b) => a - b);
 }
 
-function entries(known: [string, string][] | undefined, current: string, texts: Record<string, string>): [string, string][] {
-    const all = known ?? [];
+function entries(all: [string, string][], current: string, texts: Record<string, string>): [string, string][] {
     const own = [current, ...Object.keys(texts)].filter((name, at, names) => names.indexOf(name) === at && !all.some(([entry]) => entry === name));
     return [...own.map((name): [string, string] => [name, name]), ...all];
 }

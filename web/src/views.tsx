@@ -12,6 +12,7 @@ import { Network } from "./network";
 import { Refusal, Waiting } from "./parts";
 import { Pipeline } from "./pipeline";
 import { Roofline } from "./roofline";
+import { Scaling } from "./scaling";
 import { SensitivityView } from "./sensitivity";
 import type { TextFile } from "./runs";
 import { Terms } from "./terms";
@@ -23,6 +24,7 @@ const TABS = [
     ["pipeline", "Pipeline"],
     ["compare", "Compare"],
     ["sensitivity", "Sensitivity"],
+    ["scaling", "Scaling"],
     ["network", "Network"],
     ["roofline", "Roofline"],
     ["tune", "Tune"],
@@ -82,6 +84,7 @@ export function Views({ logs, ...newest }: Shown & { logs: TextFile[] }) {
                 {tab === "time" && <Terms plan={shown} />}
                 {tab === "compare" && <Compare plans={answered.document.plans} fastest={answered.document.recommended?.fastest ?? null} shown={shown} recommended={recommended} question={answered.question} />}
                 {tab === "sensitivity" && <SensitivityView question={answered.question} />}
+                {tab === "scaling" && <Scaling question={answered.question} problem={answered.document.problem} />}
                 {tab === "tune" && <Tuning question={answered.question} plans={answered.document.plans} logs={logs} />}
                 {tab === "money" && <Money document={answered.document} shown={shown} question={answered.question} />}
                 {tab === "launch" && <Launch question={answered.question} plan={shown} stack={answered.document.problem.stack} />}

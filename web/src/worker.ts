@@ -7,20 +7,32 @@ interface Exports {
     reply(): number;
 }
 
-let exports: Exports | undefined;
+let instance: Promise<Exports> | undefined;
+let isWhole = false;
 
-self.onmessage = async ({ data }: MessageEvent<{ module: WebAssembly.Module } | { id: number; request: string }>) => {
+self.onmessage = async ({ data }: MessageEvent<{ module: WebAssembly.Module; isWhole: boolean } | { id: number; request: string }>) => {
     if ("module" in data) {
-        exports = (await WebAssembly.instantiate(data.module, {})).exports as unknown as Exports;
-        self.postMessage({ ready: true });
+        isWhole = data.isWhole;
+        instance = WebAssembly.instantiate(data.module, {}).then(({ exports }) => exports as unknown as Exports);
         return;
     }
-    if (exports === undefined) return;
+    if (instance === undefined) return;
+    const exports = await instance;
     const started = performance.now();
-    const request = new TextEncoder().encode(data.request);
+    try {
+        const reply = answer(exports, data.request);
+        self.postMessage({ id: data.id, reply, tookMs: performance.now() - started });
+    } catch (why) {
+        // In the first part of the module, a function that lies in the rest traps; in the whole, nothing should.
+        if (isWhole || !(why instanceof WebAssembly.RuntimeError)) throw why;
+        self.postMessage({ id: data.id, needsRest: true });
+    }
+};
+
+function answer(exports: Exports, text: string): string {
+    const request = new TextEncoder().encode(text);
     const at = exports.room(request.length); // first: the memory may grow, and its buffer is then another
     new Uint8Array(exports.memory.buffer, at, request.length).set(request);
     const bytes = exports.answer();
-    const reply = new TextDecoder().decode(new Uint8Array(exports.memory.buffer, exports.reply(), bytes));
-    self.postMessage({ id: data.id, reply, tookMs: performance.now() - started });
-};
+    return new TextDecoder().decode(new Uint8Array(exports.memory.buffer, exports.reply(), bytes));
+}

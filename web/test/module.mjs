@@ -1,25 +1,43 @@
-// The module in Node: a request in, the reply out.
+// The module of the built page in Node: a request in, the reply out.
 import { readFileSync } from "node:fs";
 import { gunzipSync } from "node:zlib";
+import { asker } from "../module/instance.mjs";
+import { joined } from "../src/wasm.mjs";
 
-/** The module of the built page, from the script that holds it as text. */
-export function moduleBytes(folder) {
-    const script = readFileSync(new URL(`${folder}/engine.js`, import.meta.url), "utf8");
+/** A part of the module, from the script that holds it as text. */
+export function part(folder, name) {
+    const script = readFileSync(new URL(`${folder}/${name}.js`, import.meta.url), "utf8");
     return gunzipSync(Buffer.from(/"([^"]+)"/.exec(script)[1], "base64"));
 }
 
-export async function start(folder = "../dist") {
-    const module = await WebAssembly.compile(moduleBytes(folder));
+async function instance(bytes) {
+    const module = await WebAssembly.compile(bytes);
     const imports = WebAssembly.Module.imports(module);
     if (imports.length > 0) throw new Error(`the module imports ${imports.map(({ name }) => name).join(", ")}`);
-    const { exports } = await WebAssembly.instantiate(module, {});
-    return ({ ask, ...rest }) => {
-        const bytes = Buffer.from(JSON.stringify({ [ask]: rest }));
-        const at = exports.room(bytes.length); // first: the memory may grow
-        new Uint8Array(exports.memory.buffer, at, bytes.length).set(bytes);
-        const length = exports.answer();
-        const reply = JSON.parse(Buffer.from(exports.memory.buffer, exports.reply(), length).toString());
-        if (reply.error !== undefined) throw new Error(reply.error);
-        return reply.ok;
+    return asker((await WebAssembly.instantiate(module, {})).exports);
+}
+
+/** The whole module. */
+export async function start(folder = "../dist") {
+    return instance(joined(part(folder, "engine"), part(folder, "rest")));
+}
+
+/**
+ * Its first part, as the page runs it: `needed` hears of each request that the rest is needed for, which is asked again of the whole.
+ */
+export async function startFirst(needed, folder = "../dist") {
+    const module = await WebAssembly.compile(part(folder, "engine"));
+    const fresh = () => asker(new WebAssembly.Instance(module, {}).exports);
+    const whole = await start(folder);
+    let first = fresh();
+    return (request) => {
+        try {
+            return first(request);
+        } catch (why) {
+            if (!(why instanceof WebAssembly.RuntimeError)) throw why;
+            needed(request);
+            first = fresh();
+            return whole(request);
+        }
     };
 }

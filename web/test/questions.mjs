@@ -1,11 +1,12 @@
-// Random questions: the module's document is what `plan --format json` prints, byte for byte. checks/questions.json says how they are
-// drawn; Python draws the same ones (python/measure/questions.py), and prints the same fingerprint of their list.
+// Random questions: the module's document is what `plan --format json` prints, byte for byte. They are asked of its first part.
+// checks/questions.json says how they are drawn; Python draws the same ones (python/measure/questions.py), and prints the same
+// fingerprint of their list.
 //
 // node test/questions.mjs PATH/TO/meshwright [number] [seed]
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
 import { readFileSync } from "node:fs";
-import { start } from "./module.mjs";
+import { startFirst } from "./module.mjs";
 
 const [binary, number = "40", seed = "1"] = process.argv.slice(2);
 const { flags } = JSON.parse(readFileSync(new URL("../../checks/questions.json", import.meta.url), "utf8"));
@@ -27,7 +28,8 @@ function random(state) {
     };
 }
 
-const ask = await start();
+let onRest = 0;
+const ask = await startFirst(() => { onRest += 1; });
 const next = random(Number(seed));
 const one = (list) => list[Math.floor(next() * list.length)];
 const [models, clusters] = ["models", "clusters"].map((kind) => JSON.parse(command([kind, "--format", "json"]).stdout).rows);
@@ -66,6 +68,6 @@ for (let at = 0; at < Number(number); at += 1) {
     if (!same) different.push(lines.at(-1));
 }
 const fingerprint = createHash("sha256").update(lines.join("\n")).digest("hex").slice(0, 12);
-console.log(`${number} questions (${fingerprint}): ${counts.answered} with plans, ${counts.empty} where none runs, ${counts.refused} refused; ${different.length} differ from the command line`);
+console.log(`${number} questions (${fingerprint}): ${counts.answered} with plans, ${counts.empty} where none runs, ${counts.refused} refused; ${onRest} needed the rest of the module; ${different.length} differ from the command line`);
 for (const line of different) console.log(`differs: meshwright ${line}`);
 process.exit(different.length === 0 ? 0 : 1);

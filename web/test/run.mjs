@@ -125,6 +125,38 @@ test("a plan that was timed moves what is believed of the others", async () => {
     });
 });
 
+test("planning loads the first part of the module alone, and launch files load the rest", async () => {
+    await on(SMALL, async (page) => {
+        const loaded = (name) => page.evaluate((name) => performance.getEntriesByType("resource").some((entry) => entry.name.endsWith(name)), name);
+        for (const view of ["Memory", "Pipeline", "Compare", "Network", "Roofline", "Time and money"]) {
+            await tab(page, view);
+            await page.waitForTimeout(300);
+        }
+        await page.locator("button:not([disabled])", { hasText: "Save the document (JSON)" }).waitFor();
+        assert.deepEqual([await loaded("engine.js"), await loaded("rest.js")], [true, false]);
+        await tab(page, "Launch files");
+        await page.locator(".emitted pre").first().waitFor();
+        assert.equal(await loaded("rest.js"), true);
+    });
+});
+
+test("a search that is obsolete is given up, and its worker ended", async () => {
+    await on("#model=llama3-405b&cluster=h100-24576", async (page) => {
+        const slider = page.getByLabel("Network per GPU, Gb/s", { exact: true });
+        for (let move = 0; move < 6; move += 1) {
+            await slider.press(move % 2 ? "ArrowRight" : "ArrowLeft");
+            await slider.press(move % 3 ? "ArrowRight" : "ArrowLeft");
+            await page.waitForTimeout(25);
+        }
+        await answered(page);
+        const given = await page.evaluate(() => performance.getEntriesByName("given up").map(({ duration }) => duration));
+        assert.ok(given.length > 0, "no search was given up");
+        console.log(`given up after ${given.map(Math.round).join(", ")} ms`);
+        assert.ok(given.sort((a, b) => a - b)[Math.floor(given.length / 2)] <= 50, `given up after ${given} ms`);
+        assert.ok(page.workers().length <= 6, `${page.workers().length} workers`);
+    });
+});
+
 test("launch files and the document are saved", async () => {
     await on(SMALL, async (page) => {
         await tab(page, "Launch files");

@@ -137,6 +137,7 @@ struct Entries<'de> {
 impl<'de> MapAccess<'de> for Entries<'de> {
     type Error = Misfit;
 
+    #[inline(never)] // once for each type, not for each field: a fifth of what a browser loads would be copies
     fn next_key_seed<K: DeserializeSeed<'de>>(&mut self, seed: K) -> Result<Option<K::Value>, Misfit> {
         self.value = self.rest.next();
         let Some((key, _)) = self.value else { return Ok(None) };
@@ -144,6 +145,7 @@ impl<'de> MapAccess<'de> for Entries<'de> {
         read.map_err(|misfit: Misfit| Misfit { is_key: true, ..misfit }.inside(Step::Key(key.clone())))
     }
 
+    #[inline(never)]
     fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Misfit> {
         let (key, value) = self.value.take().expect("serde asks for a value after its key");
         seed.deserialize(Entry::of(value)).map_err(|misfit| misfit.inside(Step::Key(key.clone())))
@@ -159,6 +161,7 @@ struct Items<'de>(std::iter::Enumerate<std::slice::Iter<'de, Value>>);
 impl<'de> SeqAccess<'de> for Items<'de> {
     type Error = Misfit;
 
+    #[inline(never)]
     fn next_element_seed<T: DeserializeSeed<'de>>(&mut self, seed: T) -> Result<Option<T::Value>, Misfit> {
         let Some((at, value)) = self.0.next() else { return Ok(None) };
         seed.deserialize(Entry::of(value)).map(Some).map_err(|misfit| misfit.inside(Step::Item(at)))
