@@ -1,6 +1,16 @@
 // Questions of a user who plans: what they run is the first part of the module. A question that runs more is answered too, once the
 // rest is loaded.
 
+import { questions } from "./random.mjs";
+
+/** Random questions, by a seed that no test uses. */
+const [RANDOM, SEED] = [120, 1_001];
+/** Settings of a plan that the views of memory and of the pipeline change. */
+const CHANGES = [
+    ...[0, 1, 2, 3].map((stage) => `zero=${stage}`), ...["none", "core_attn", "layernorm", "full"].map((parts) => `recompute=${parts}`),
+    ...["gpipe", "1f1b", "zb-h1", "zb-v", "dualpipe", "dualpipe-v"].map((name) => `schedule=${name}`), "mbs=2", "mbs=16", "schedule=interleaved vpp=2", "schedule=interleaved vpp=3",
+];
+
 /** Question as the page asks it. */
 const question = (model, cluster, options = {}, plans = {}) => ({
     problem: { model, cluster, options: { precision: "bf16", ...options } },
@@ -55,6 +65,16 @@ export function rehearse(ask) {
     }
     for (const asked of [small({}, { exotic: true, top: 8 }), question("mixtral-8x7b", "h100-512", {}, { exotic: true, top: 8 })]) whole(asked, 8);
     whole(small({}, { sensitivity: true }));
+    for (const asked of [small({}, { fix: ["pp=4"] }), question("mixtral-8x7b", "h100-512", { gpus: 64 }, { fix: ["pp=4"] })]) {
+        const [plan = ""] = whole(asked);
+        for (const change of CHANGES) {
+            const kept = plan.split(" ").filter((setting) => !change.split(" ").some((other) => other.split("=")[0] === setting.split("=")[0]) && !(change.startsWith("schedule") && setting.startsWith("vpp")));
+            answer({ ask: "picture", problem: asked.problem, plan: [...kept, change].join(" ") });
+        }
+    }
+    const random = questions(catalogue, SEED);
+    for (let asked = 0; asked < RANDOM; asked += 1) whole(random().json);
+    whole(question("megatron-530b", "gb300-nvl72-1152", { gpus: 16, global_batch: 1024 }));
     // What does not fit, and large clusters, from the winners before.
     whole(question("llama3-70b", "dgx-h100-8"));
     live(question("llama3-405b", "dgx-h100-64"));

@@ -5,57 +5,20 @@
 // node test/questions.mjs PATH/TO/meshwright [number] [seed]
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { readFileSync } from "node:fs";
+import { questions } from "../module/random.mjs";
 import { startFirst } from "./module.mjs";
 
 const [binary, number = "40", seed = "1"] = process.argv.slice(2);
-const { flags } = JSON.parse(readFileSync(new URL("../../checks/questions.json", import.meta.url), "utf8"));
-
-/** Output of the command line. */
-function command(line) {
-    const run = spawnSync(binary, line, { encoding: "utf8", maxBuffer: 1 << 26 });
-    if (run.error !== undefined) throw run.error;
-    return run;
-}
-
-/** Numbers in [0, 1): mulberry32, so that a seed names the same questions in every language. */
-function random(state) {
-    return () => {
-        state = (state + 0x6d2b79f5) | 0;
-        let bits = Math.imul(state ^ (state >>> 15), 1 | state);
-        bits = (bits + Math.imul(bits ^ (bits >>> 7), 61 | bits)) ^ bits;
-        return ((bits ^ (bits >>> 14)) >>> 0) / 2 ** 32;
-    };
-}
-
 let onRest = 0;
 const ask = await startFirst(() => { onRest += 1; });
-const next = random(Number(seed));
-const one = (list) => list[Math.floor(next() * list.length)];
-const [models, clusters] = ["models", "clusters"].map((kind) => JSON.parse(command([kind, "--format", "json"]).stdout).rows);
-
-/** A question, as JSON and as arguments. */
-function question() {
-    const [model, cluster] = [one(models).name, one(clusters)];
-    const json = { problem: { model, cluster: cluster.name, options: {} }, plans: {} };
-    const line = ["plan", model, cluster.name];
-    for (const { flag, share, values, times, at, list } of flags) {
-        if (next() >= share) continue;
-        const drawn = one(values);
-        const value = times === undefined ? drawn : drawn * Number(cluster[times]);
-        line.push(`--${flag}`, String(value));
-        let into = json;
-        for (const key of at.slice(0, -1)) into = into[key] ??= {};
-        into[at.at(-1)] = list ? [value] : value;
-    }
-    return { json, line: [...line, "--format", "json"] };
-}
+const question = questions(ask({ ask: "catalogue" }), Number(seed));
 
 const [lines, different, counts] = [[], [], { answered: 0, refused: 0, empty: 0 }];
 for (let at = 0; at < Number(number); at += 1) {
     const { json, line } = question();
     lines.push(line.join(" "));
-    const native = command(line);
+    const native = spawnSync(binary, line, { encoding: "utf8", maxBuffer: 1 << 26 });
+    if (native.error !== undefined) throw native.error;
     let reply;
     try {
         reply = ask({ ask: "plan", question: json }).document;
