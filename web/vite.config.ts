@@ -23,14 +23,15 @@ function moduleAsText(): Plugin {
     };
 }
 
-/** The page's script as a classic one, which browsers also load from disk. */
+/** The page's script as a classic one, which browsers also load from disk; the engine's is fetched beside it. */
 function classicScript(): Plugin {
     return {
         name: "classic-script",
         apply: "build",
         transformIndexHtml: {
             order: "post",
-            handler: (html) => html.replace(/<script type="module" crossorigin /, "<script defer ").replace(/ crossorigin /g, " "),
+            handler: (html) => html.replace(/<script type="module" crossorigin /, "<script defer ").replace(/ crossorigin /g, " ")
+                .replace("</head>", '<link rel="preload" as="script" href="./engine.js">\n</head>'),
         },
     };
 }

@@ -88,7 +88,11 @@ export class Lane {
     private generation = 0;
 
     /** Whether a newer request lets the running one finish for a moment, and whether another worker stands by for when it is ended. */
-    constructor(private readonly options: { patient?: boolean; standby?: boolean } = {}) {}
+    constructor(private readonly options: { patient?: boolean; standby?: boolean } = {}) {
+        if (!options.standby) return;
+        this.worker = this.start(); // while the page draws itself
+        this.worker.catch(() => undefined); // the first request tells why
+    }
 
     /** Answer to a request; rejected with `Superseded` if a newer one comes first. */
     ask<T>({ ask: kind, ...rest }: Request): Promise<T> {
