@@ -30,7 +30,8 @@ fn main() {
         writeln!(code, "pub const {list}: &[(&str, &str)] = &[").expect("a string takes text");
         for path in toml_files(&folder) {
             let name = path.file_stem().expect("a file has a name").to_string_lossy().into_owned();
-            let path = if is_downloaded { without_comments(&path, &out.join(format!("{list}-{name}.toml"))) } else { path };
+            let path =
+                if is_downloaded { without_comments(&path, &out.join(format!("{list}-{name}.toml"))) } else { path };
             writeln!(code, "    ({name:?}, include_str!({:?})),", path.display().to_string())
                 .expect("a string takes text");
         }
