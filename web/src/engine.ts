@@ -11,7 +11,7 @@ declare global {
 }
 
 /** Milliseconds that a request has left once a newer one waits; then its worker is ended. */
-const GRACE_MS = 40;
+const GRACE_MS = 25;
 
 /** Question of which an engine that stands by has the answer already, and with it every table of the catalogue that answers use. */
 const WARM_UP = JSON.stringify({ live: { question: { problem: { model: "llama3-8b", cluster: "dgx-h100-8" } }, winners: [] } });

@@ -56,7 +56,7 @@ export function Scaling({ question, problem }: { question: Question; problem: Pr
             )}
             {found.length > 0 && (
                 <div class="scroll" tabIndex={0} role="region" aria-label="Plans by number of GPUs">
-                    <table>
+                    <table class="sizes">
                         <thead>
                             <tr>
                                 <th scope="col" class="number">GPUs</th><th scope="col">Layout</th><th scope="col" class="number">Step</th><th scope="col" class="number">MFU</th><th scope="col" class="number">Tokens/s</th>
