@@ -1,4 +1,4 @@
-/** The same batch on fewer and more GPUs: throughput, and what the run takes. */
+/** Throughput, days and dollars of one batch on fewer and more GPUs. */
 
 import * as Plot from "@observablehq/plot";
 import { useEffect, useState } from "preact/hooks";
