@@ -1,6 +1,7 @@
 //! Laws of the price: what must hold for every plan of every problem.
 
 use crate::random::{Spec, plans, spec, specs};
+use meshwright::cost::incremental::least_memory_of_layers;
 use meshwright::cost::{Costs, Evaluation};
 use meshwright::gpu::Format;
 use meshwright::model::Model;
@@ -8,7 +9,7 @@ use meshwright::plan::{Plan, ZeroStage};
 use meshwright::problem::Problem;
 use meshwright::schedule::Schedule;
 use meshwright::search::{SearchOptions, search};
-use meshwright::space::{Restrictions, least_memory};
+use meshwright::space::{Restrictions, Space, least_memory, least_states};
 use meshwright::units::{Bytes, Seconds};
 use proptest::prelude::*;
 use proptest::test_runner::RngSeed;
@@ -188,6 +189,12 @@ proptest! {
         for plan in plans(&problem, 60, seed) {
             let needed = costs.fullest(&plan).device();
             prop_assert!(needed >= least, "{:?} {}: {} under {}", spec, plan, needed, least);
+            let of_layers = least_memory_of_layers(&costs, &plan);
+            prop_assert!(needed >= of_layers, "{:?} {}: {} under {}", spec, plan, needed, of_layers);
+            let mut restrictions = Restrictions::default();
+            restrictions.fix(&format!("offload-optimizer={}", plan.offload.optimizer)).unwrap();
+            let of_states = least_states(&problem, Space::new(&costs, &restrictions).most_optimizer_on_host());
+            prop_assert!(needed >= of_states, "{:?} {}: {} under {}", spec, plan, needed, of_states);
         }
     }
 

@@ -5,6 +5,7 @@ mod random;
 
 mod ablation;
 mod advice;
+mod corners;
 #[cfg(feature = "highs")]
 mod oracle;
 #[cfg(feature = "programs")]

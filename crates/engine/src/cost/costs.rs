@@ -1,5 +1,6 @@
 //! Context of all prices: a problem with its device, its links and its layers counted by kind.
 
+use super::flows::Flows;
 use super::peaks::Peaks;
 use super::straggler;
 use crate::collective::{Fabric, Seats};
@@ -31,6 +32,8 @@ pub struct Costs<'a> {
     pub(super) slow_down_of_all: (u32, f64),
     /// Micro-batches in flight at the peaks of ranks.
     pub(super) peaks: Peaks,
+    /// Simulated flows of long pipelines.
+    pub(super) flows: Flows,
 }
 
 impl<'a> Costs<'a> {
@@ -62,6 +65,7 @@ impl<'a> Costs<'a> {
             splits_unknown: false,
             slow_down_of_all: (gpus, straggler::slow_down(gpus, problem.stack().jitter)),
             peaks: Peaks::default(),
+            flows: Flows::default(),
         }
     }
 

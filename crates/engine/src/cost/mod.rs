@@ -8,6 +8,7 @@ pub mod data;
 pub mod exchange;
 mod feed_forward;
 pub mod figures;
+mod flows;
 pub mod footprint;
 pub mod fsdp;
 pub mod groups;

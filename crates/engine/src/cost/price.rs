@@ -14,7 +14,7 @@ use super::straggler;
 use crate::plan::{Offload, Plan, ZeroStage};
 use crate::schedule::Schedule;
 use crate::schedule::closed::RankTime;
-use crate::schedule::replay::{StageTime, busy, makespan};
+use crate::schedule::replay::{StageTime, busy};
 use crate::units::Seconds;
 
 /// Method for the time of a step's micro-batches through the pipeline.
@@ -198,7 +198,7 @@ impl Costs<'_> {
     /// nothing to simulate.
     pub fn simulated_flow(&self, plan: &Plan, stages: &[StageTime]) -> Option<Seconds> {
         let micro_batches = self.whole_micro_batches(plan).filter(|_| plan.layout.pp > 1)?;
-        makespan(plan.schedule, plan.layout.pp, micro_batches, stages, Seconds::ZERO)
+        self.flows.time((plan.schedule, plan.layout.pp, micro_batches), stages)
     }
 
     /// The number of micro-batches, where it is whole.

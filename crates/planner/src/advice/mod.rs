@@ -155,17 +155,18 @@ fn search_prudently(
     }
     let limited = problem.clone().under_ceiling(ceiling(problem, prudence.risk));
     let limits = SearchLimits { memory: limited.hbm_budget(), ceiling: Seconds::new(f64::INFINITY), ties };
-    let ranking = searches.fastest(&proven, limits, control);
-    if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
-        return Prudent { problem: limited, options: proven, ranking, given_up: None };
+    if searches.may_hold(&proven, limits.memory) {
+        let ranking = searches.fastest(&proven, limits, control);
+        if !ranking.evaluations.is_empty() || ranking.certificate.proof != SearchProof::Optimal {
+            return Prudent { problem: limited, options: proven, ranking, given_up: None };
+        }
     }
     let at_any_risk = SearchLimits { memory: problem.hbm_budget(), ..limits };
-    let risky = searches.fastest(&proven, at_any_risk, control);
-    let is_last = prudence.exotic || !risky.evaluations.is_empty();
-    let (options, ranking, given_up) = if is_last {
-        (proven, risky, GivenUp::Risk)
-    } else {
-        (options.clone(), searches.fastest(options, at_any_risk, control), GivenUp::Proof)
+    let is_asked = prudence.exotic || searches.may_hold(&proven, at_any_risk.memory);
+    let risky = is_asked.then(|| searches.fastest(&proven, at_any_risk, control));
+    let (options, ranking, given_up) = match risky {
+        Some(risky) if prudence.exotic || !risky.evaluations.is_empty() => (proven, risky, GivenUp::Risk),
+        Some(_) | None => (options.clone(), searches.fastest(options, at_any_risk, control), GivenUp::Proof),
     };
     let ranking = searches.or_nearest(ranking, &options, control);
     Prudent { problem: problem.clone(), options, ranking, given_up: Some(given_up) }

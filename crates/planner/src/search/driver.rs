@@ -15,7 +15,7 @@ use super::ranking::{NearMiss, Ranking};
 use super::state::SearchState;
 use super::stop::Stop;
 use super::tables::{Shapes, Tables};
-use crate::space::{Space, check, check_with_idle};
+use crate::space::{Space, check, check_with_idle, least_states};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::Plan;
@@ -130,6 +130,12 @@ impl<'c> LimitedSearches<'c> {
         search_from(self.costs, options, wanted, &self.seeds, &self.parts, control)
     }
 
+    /// Whether plans of a space may fit into `memory`, by the model states that all GPUs hold together.
+    pub fn may_hold(&self, options: &SearchOptions, memory: Bytes) -> bool {
+        let on_host = Space::new(self.costs, &options.restrictions).most_optimizer_on_host();
+        least_states(self.costs.problem, on_host) <= memory
+    }
+
     /// The ranking; if it is known that no plan runs, with the one that comes nearest.
     pub fn or_nearest(
         &self,
@@ -191,7 +197,7 @@ pub(super) fn run(
     let shapes = Shapes::new(costs, space, parts);
     let tables = Tables::new(costs, space, parts);
     let pipelines = Pipelines { costs, space, tables: &tables, budget: Bytes::new(known.wanted.budget) };
-    let mut frontier = Frontier::new(costs, space, &shapes);
+    let mut frontier = Frontier::new(&pipelines, &shapes, known.wanted.goal);
     let mut found = SearchState::new(known);
     let mut done = 0;
     let all = shapes.len() as u64;
@@ -212,22 +218,23 @@ pub(super) fn run(
     loop {
         frontier.bound_pipelines(&pipelines, &shapes, &mut found);
         let batch = frontier.next(batch_size(done), &found.best);
-        let Some(first) = batch.first() else {
+        if batch.is_empty() {
             found.counts.flow += frontier.plans_left();
             return (found, SearchProof::Optimal);
-        };
-        let bound = first.bound;
+        }
         let stop = Stop::new(done as u64, all, control);
         let explored = explore(&batch, &found, &stop);
         found = explored.into_iter().fold(found, SearchState::merge);
         done += batch.len();
-        let left = if stop.is_set() { Some(bound) } else { None };
-        let is_over = || control(done as u64, all).is_break();
-        if let Some(bound) = left.or_else(|| frontier.bound().filter(|_| is_over())) {
+        let (stopped, others) = (stop.is_set(), frontier.bound());
+        let bounds = batch.iter().filter(|_| stopped).map(|shape| shape.bound).chain(others);
+        let least = |a: Price, b: Price| Price { time: a.time.min(b.time), memory: a.memory.min(b.memory) };
+        let left = bounds.reduce(least).filter(|_| stopped || control(done as u64, all).is_break());
+        if let Some(bound) = left {
             let proof = if found.best.is_hopeless_for_all(bound) {
                 SearchProof::Optimal
             } else {
-                SearchProof::Stopped { bound }
+                SearchProof::Stopped { bound: bound.time }
             };
             return (found, proof);
         }

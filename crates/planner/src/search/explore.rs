@@ -1,12 +1,13 @@
 //! Depth-first search below one shape: pipelines, recomputation, shardings. Excluded plans are counted, never evaluated.
 
+use std::slice;
 use std::sync::Arc;
 
 use super::certificate::Counts;
 use super::flow::{Flow, KnownFlow};
 use super::incumbents::Place;
-use super::menus::{Menu, PlanMenu, ShardingList};
-use super::pipelines::{BoundedPipe, Pipelines, Recomputed};
+use super::menus::{Fit, Menu, PlanMenu, ShardingList};
+use super::pipelines::{BoundedPipe, Pipelines, Recomputed, SplitFloor};
 use super::state::SearchState;
 use super::stop::Stop;
 use super::tables::{Recomputes, Tables};
@@ -72,8 +73,14 @@ impl Explorer<'_> {
             found.counts.flow += all;
             return;
         }
-        if let Some(reason) = self.pipelines.too_large(bounded, layers) {
+        let floors = self.pipelines.floors(bounded, layers);
+        if let Some(reason) = self.pipelines.too_large(&floors) {
             found.counts.reject(&reason, all);
+            return;
+        }
+        let is_hopeless = |memory: Bytes| found.best.is_hopeless(&plan.layout, Price { time: Seconds::ZERO, memory });
+        if floors.iter().all(|floor| is_hopeless(floor.needed)) {
+            found.counts.flow += all;
             return;
         }
         // Paths are weighed once for all recomputations.
@@ -83,35 +90,43 @@ impl Explorer<'_> {
             found.counts.flow += all;
             return;
         }
-        let (place, menu) = ((self.rank, bounded.place), self.tables.plan_menu(plan, stages));
-        if slow_gathered && bounded.has_one_split() && pipe.below > MENU_COST {
-            let edges = self.tables.menu(plan, &menu).edges;
-            if hopeless(pipeline.least_time(flow) + edges, found) {
-                found.counts.flow += all;
-                return;
-            }
+        let edges = |floor: &SplitFloor| {
+            let made = slow_gathered && pipe.below > MENU_COST;
+            if made { floor.edges(&self.pipelines, plan).unwrap_or_default() } else { Seconds::ZERO }
+        };
+        let is_one = bounded.has_one_split() && slow_gathered;
+        if is_one && hopeless(pipeline.least_time(flow) + edges(&floors[0]), found) {
+            found.counts.flow += all;
+            return;
         }
-        let mut enough_recomputed = false;
+        let (place, mut enough_recomputed) = ((self.rank, bounded.place), false);
         for Recomputes { recompute, at, shares } in &pipe.recomputes {
+            let below = shardings * shares.len() as u64;
             let first_layers = matches!(recompute, Recompute::FirstLayers(_));
             if first_layers && enough_recomputed {
-                found.counts.flow += shardings * shares.len() as u64;
+                found.counts.flow += below;
                 continue;
             }
             let layers = layers.at(*at);
             let plan = Plan { recompute: *recompute, ..plan.clone() };
             let light_layers = stages.last_chunk();
             let stages = self.tables.stages(&plan, pipe, layers);
-            let differs = stages.last_chunk() != light_layers;
-            let is_slow = |found: &SearchState| hopeless(least_time_of_flow(self.costs, &plan, layers, stages), found);
-            if differs && !engines.gathered && is_slow(found) {
-                found.counts.flow += shardings * shares.len() as u64;
+            let floor = floors.iter().find(|floor| floor.last_chunk == stages.last_chunk()).unwrap_or(&floors[0]);
+            if let Some(reason) = self.pipelines.too_large(slice::from_ref(floor)) {
+                found.counts.reject(&reason, below);
+                continue;
+            }
+            let least = if stages.last_chunk() == light_layers {
+                pipeline.least_time(flow)
+            } else {
+                least_time_of_flow(self.costs, &plan, layers, stages)
+            };
+            if !bounded.has_one_split() && !engines.gathered && hopeless(least + edges(floor), found) {
+                found.counts.flow += below;
                 enough_recomputed |= first_layers;
                 continue;
             }
-            let other = differs.then(|| self.tables.plan_menu(&plan, stages));
-            let menu = other.as_ref().unwrap_or(&menu);
-            let variant = Variant { light: &pipeline, plan, layers, stages, menu, shardings, place };
+            let variant = Variant { light: &pipeline, plan, layers, stages, menu: &floor.menu, shardings, place };
             enough_recomputed |= self.shares(&variant, shares, found) && first_layers;
         }
     }
@@ -167,14 +182,18 @@ impl Explorer<'_> {
             found.counts.reject(&Rejection::OutOfMemory { needed, available: budget, rank }, sharded);
             return true;
         }
-        let is_slow = |flow: Seconds, found: &SearchState| {
-            menu.replicated.count == 0 || found.is_hopeless(&plan.layout, pipeline.least_time(flow) + menu.edges)
+        let is_slow = |flow: Seconds, edges: Seconds, found: &SearchState| {
+            found.is_hopeless(&plan.layout, pipeline.least_time(flow) + edges)
         };
         let slow_gathered =
             menu.sharded.count == 0 || found.is_hopeless(&plan.layout, pipeline.least_gathered_time(self.costs));
-        let mut slow = is_slow(Seconds::ZERO, found);
-        let known = if slow { KnownFlow::default() } else { self.known_flow(pipeline, found) };
-        slow = slow || is_slow(known.flow, found);
+        let mut slow = menu.replicated.count == 0 || is_slow(Seconds::ZERO, menu.edges, found);
+        // What makes them fit may take too long, which says nothing of plans that keep less.
+        let fit = Fit { beside: &loaded.memory, budget };
+        let edges = if slow { None } else { menu.edges_within(self.costs, plan, &fit) };
+        let late = edges.is_some_and(|edges| is_slow(Seconds::ZERO, edges, found));
+        let known = if slow || late { KnownFlow::default() } else { self.known_flow(pipeline, found) };
+        slow = slow || is_slow(known.flow, menu.edges, found);
         if slow && slow_gathered {
             found.counts.flow += sharded;
             return false;
@@ -182,8 +201,8 @@ impl Explorer<'_> {
         let hopeless =
             |time: Seconds, found: &SearchState| found.best.is_hopeless(&plan.layout, Price { time, memory: needed });
         let place = variant.place;
-        let least = pipeline.least_time(known.flow) + menu.edges;
-        if slow || hopeless(least, found) {
+        let least = pipeline.least_time(known.flow) + edges.unwrap_or(menu.edges);
+        if slow || late || hopeless(least, found) {
             found.counts.flow += menu.replicated.count;
         } else {
             let flow = if pipeline.is_simulated() { Flow::Bounded(known.flow) } else { Flow::Closed };

@@ -1,4 +1,4 @@
-//! Frontier of a search: the shapes that are left to explore, by ascending lower bound.
+//! Frontier of a search: the shapes that are left to explore, by ascending lower bound of what it minimises.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -7,13 +7,12 @@ use rayon::prelude::*;
 
 use super::certificate::Counts;
 use super::incumbents::Incumbents;
+use super::options::{Goal, Objective};
 use super::pipelines::{Pipelines, ShapeBound};
 use super::state::SearchState;
 use super::tables::Shapes;
-use crate::space::Space;
-use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::incremental::layer_bound;
-use meshwright_engine::units::Seconds;
+use meshwright_engine::cost::incremental::{Price, layer_bound};
+use meshwright_engine::units::Bytes;
 
 /// Number of shapes whose pipelines are bounded at once. It is fixed so that the counts of a search do not depend on the number
 /// of threads.
@@ -22,7 +21,10 @@ const AT_ONCE: usize = 64;
 /// Shape that is ready to be explored.
 #[derive(Clone)]
 pub(super) struct Ready {
-    pub bound: Seconds,
+    /// Lower bound of its plans; the memory is zero unless the search minimises it.
+    pub bound: Price,
+    /// Key of the order of shapes: the bound of the memory where the search minimises it, else of the step time.
+    key: f64,
     /// Rank by layer bound, from 1.
     pub rank: u32,
     /// Index among the shapes.
@@ -37,47 +39,60 @@ pub(super) struct Ready {
 /// micro-batches on many ranks, or states that do not fit, make the best of them slow. So the pipelines of a shape are bounded
 /// before it is explored, which finds good incumbents early, and most shapes are never explored.
 pub(super) struct Frontier {
-    /// Layer bound and index of each shape, ascending.
-    by_layers: Vec<(Seconds, usize)>,
+    /// Lower bound, index and rank by layer bound of each shape, by ascending key.
+    by_layers: Vec<(Price, usize, u32)>,
+    /// Whether shapes come by their memory.
+    by_memory: bool,
     /// Number of shapes, by ascending layer bound, whose pipelines are bounded.
     bounded: usize,
     ready: BinaryHeap<Ready>,
 }
 
 impl Frontier {
-    pub fn new(costs: &Costs, space: &Space, shapes: &Shapes) -> Self {
-        let fewest = if space.allows_idle() { 1 } else { costs.problem.cluster().gpus };
-        let mut by_layers: Vec<(Seconds, usize)> = (0..shapes.len())
+    pub fn new(pipelines: &Pipelines, shapes: &Shapes, goal: Goal) -> Self {
+        let (costs, by_memory) = (pipelines.costs, goal == Goal::Best(Objective::Memory));
+        let fewest = if pipelines.space.allows_idle() { 1 } else { costs.problem.cluster().gpus };
+        let mut by_layers: Vec<(Price, usize, u32)> = (0..shapes.len())
             .into_par_iter()
             .map(|index| {
                 let (plan, mixing, feeding) = shapes.at(index);
-                (layer_bound(costs, &plan, mixing, feeding, fewest), index)
+                let time = layer_bound(costs, &plan, mixing, feeding, fewest);
+                let memory = if by_memory { pipelines.least_memory(&plan) } else { Bytes::ZERO };
+                (Price { time, memory }, index, 0)
             })
             .collect();
-        by_layers.par_sort_by(|a, b| a.0.get().total_cmp(&b.0.get()).then(a.1.cmp(&b.1)));
-        Self { by_layers, bounded: 0, ready: BinaryHeap::new() }
+        by_layers.par_sort_by(|a, b| a.0.time.get().total_cmp(&b.0.time.get()).then(a.1.cmp(&b.1)));
+        by_layers.iter_mut().zip(1..).for_each(|(shape, rank)| shape.2 = rank);
+        if by_memory {
+            by_layers.par_sort_by(|a, b| a.0.memory.get().total_cmp(&b.0.memory.get()));
+        }
+        Self { by_layers, by_memory, bounded: 0, ready: BinaryHeap::new() }
+    }
+
+    const fn key(&self, bound: Price) -> f64 {
+        if self.by_memory { bound.memory.get() } else { bound.time.get() }
     }
 
     /// Bounds the pipelines of the next shapes, until the best of those is known not to be worse than any other shape.
     pub fn bound_pipelines(&mut self, pipelines: &Pipelines, shapes: &Shapes, found: &mut SearchState) {
-        while let Some(&(least, _)) = self.by_layers.get(self.bounded) {
-            if self.ready.peek().is_some_and(|best| best.bound < least) || found.best.is_hopeless_for_all(least) {
+        while let Some(&(least, ..)) = self.by_layers.get(self.bounded) {
+            let has_better = self.ready.peek().is_some_and(|best| best.key < self.key(least));
+            if has_better || found.best.is_hopeless_for_all(least) {
                 return;
             }
             let from = self.bounded;
             self.bounded = (from + AT_ONCE).min(self.by_layers.len());
-            let bound = |(at, &(least, index)): (usize, &(Seconds, usize))| {
+            let bound = |&(least, index, rank): &(Price, usize, u32)| {
                 let (plan, mixing, feeding) = shapes.at(index);
                 let mut counts = Counts::default();
-                let bound = pipelines.bound(&plan, (mixing, feeding), least, &mut counts);
-                let rank = (from + at) as u32 + 1;
-                (
-                    counts,
-                    bound.map(|ShapeBound { bound, too_large, left }| Ready { bound, rank, index, too_large, left }),
-                )
+                let bound = pipelines.bound(&plan, (mixing, feeding), least.time, &mut counts);
+                let ready = bound.map(|ShapeBound { bound: time, too_large, left }| {
+                    let bound = Price { time, ..least };
+                    Ready { bound, key: self.key(bound), rank, index, too_large, left }
+                });
+                (counts, ready)
             };
-            let next: Vec<(Counts, Option<Ready>)> =
-                self.by_layers[from..self.bounded].par_iter().enumerate().map(bound).collect();
+            let next: Vec<(Counts, Option<Ready>)> = self.by_layers[from..self.bounded].par_iter().map(bound).collect();
             for (counts, ready) in next {
                 found.counts.add(counts);
                 self.ready.extend(ready);
@@ -102,10 +117,14 @@ impl Frontier {
     }
 
     /// Lower bound of all shapes that are left; `None` if there are none.
-    pub fn bound(&self) -> Option<Seconds> {
+    pub fn bound(&self) -> Option<Price> {
+        let others = || self.by_layers[self.bounded..].iter().map(|&(bound, ..)| bound);
+        if self.by_memory {
+            let least = |a: Price, b: Price| Price { time: a.time.min(b.time), memory: a.memory.min(b.memory) };
+            return self.ready.iter().map(|ready| ready.bound).chain(others()).reduce(least);
+        }
         let ready = self.ready.peek().map(|ready| ready.bound);
-        let others = self.by_layers.get(self.bounded).map(|&(bound, _)| bound);
-        ready.into_iter().chain(others).reduce(Seconds::min)
+        ready.into_iter().chain(others().next()).min_by(|a, b| a.time.get().total_cmp(&b.time.get()))
     }
 
     /// Number of plans below the pipelines of the shapes that are ready.
@@ -131,6 +150,6 @@ impl PartialOrd for Ready {
 impl Ord for Ready {
     /// The shape to explore first is the greatest: the least bound, then the first by layer bound.
     fn cmp(&self, other: &Self) -> Ordering {
-        other.bound.get().total_cmp(&self.bound.get()).then(other.rank.cmp(&self.rank))
+        other.key.total_cmp(&self.key).then(other.rank.cmp(&self.rank))
     }
 }

@@ -6,7 +6,6 @@ use super::options::{Goal, Objective, SearchOptions};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::Price;
 use meshwright_engine::plan::{Layout, Plan};
-use meshwright_engine::units::{Bytes, Seconds};
 
 /// SearchLimits of the plans that an answer has beyond those that it must name.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -114,13 +113,13 @@ impl Incumbents {
         least > self.last || self.by_layout.get(layout).is_some_and(|known| least > measure(known, objective))
     }
 
-    /// Whether no plan of any layout that takes at least `time` can enter the answer.
-    pub fn is_hopeless_for_all(&self, time: Seconds) -> bool {
+    /// Whether no plan of any layout with at least the time and memory of `bound` can enter the answer.
+    pub fn is_hopeless_for_all(&self, bound: Price) -> bool {
         match self.objective() {
-            Some(Objective::StepTime) => time.get() > self.last,
-            // The least GPU count is 1 and the least memory 0, so step time alone excludes nothing.
-            Some(Objective::Memory | Objective::GpuTime) => false,
-            None => self.front.iter().any(|known| beats(known, Price { time, memory: Bytes::ZERO }, 1)),
+            // The least GPU count is 1, so step time alone excludes nothing.
+            Some(Objective::GpuTime) => false,
+            Some(objective) => objective.of(bound, 1) > self.last,
+            None => self.front.iter().any(|known| beats(known, bound, 1)),
         }
     }
 

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock, RwLock};
 
 use crate::space::{Rejection, Space};
 use meshwright_engine::cost::Costs;
-use meshwright_engine::cost::incremental::{LeastStates, Parameters, Sharding, Stages, least_states};
+use meshwright_engine::cost::incremental::{LeastStates, Parameters, RankMemory, Sharding, Stages, least_states};
 use meshwright_engine::plan::{Layout, Offload, Plan, ZeroStage};
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
-use meshwright_engine::units::Seconds;
+use meshwright_engine::units::{Bytes, Seconds};
 
 /// Shardings that differ in the share of optimizer states on the host alone.
 #[derive(Debug)]
@@ -21,11 +21,18 @@ pub(super) struct HostShares {
     shares: Arc<[f64]>,
     /// Each sharding, priced on first use; the floor alone where that is the only one.
     each: OnceLock<Box<[Sharding]>>,
+    /// Lower bound of the time at the ends of a step of each sharding, likewise.
+    edges: OnceLock<Box<[Seconds]>>,
 }
 
 impl HostShares {
     fn new(costs: &Costs, plan: &Plan, parameters: &Parameters, on_device: Sharding, shares: Arc<[f64]>) -> Self {
-        Self { floor: on_device.floor(costs, plan, parameters, &shares), shares, each: OnceLock::new() }
+        Self {
+            floor: on_device.floor(costs, plan, parameters, &shares),
+            shares,
+            each: OnceLock::new(),
+            edges: OnceLock::new(),
+        }
     }
 
     /// Number of shardings.
@@ -40,6 +47,34 @@ impl HostShares {
         }
         let of = |&share: &f64| self.floor.with_host(costs, &self.floor.of(plan), parameters, share);
         self.each.get_or_init(|| self.shares.iter().map(of).collect())
+    }
+
+    /// Lower bounds of the time at both ends of a step of the shardings that fit.
+    fn edges_within(&self, costs: &Costs, plan: &Plan, parameters: &Parameters, fit: &Fit) -> Option<Seconds> {
+        if !fit.holds(&self.floor) {
+            return None;
+        }
+        let each = self.each(costs, plan, parameters);
+        let edges = self.edges.get_or_init(|| each.iter().map(|sharding| sharding.least_time(costs, plan)).collect());
+        let shorter = |least: Option<Seconds>, (sharding, edges): (&Sharding, &Seconds)| {
+            let goes = least.is_some_and(|least| least <= *edges) || !fit.holds(sharding);
+            if goes { least } else { Some(*edges) }
+        };
+        each.iter().zip(edges).fold(None, shorter)
+    }
+}
+
+/// Memory that shardings must fit into.
+pub(super) struct Fit<'f> {
+    /// Bytes that the ranks of a pipeline hold beside their states.
+    pub beside: &'f RankMemory,
+    /// Memory that a plan may need.
+    pub budget: Bytes,
+}
+
+impl Fit<'_> {
+    fn holds(&self, sharding: &Sharding) -> bool {
+        self.beside.of(sharding).0 <= self.budget
     }
 }
 
@@ -172,6 +207,16 @@ fn least_bytes(costs: &Costs, space: &Space, plan: &Plan, parameters: &Parameter
 }
 
 impl Menu {
+    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over the shardings that fit; `None` if none does. A share
+    /// of the optimizer on the host saves memory and takes time, so what does not fit on the device alone takes longer.
+    pub fn edges_within(&self, costs: &Costs, plan: &Plan, fit: &Fit) -> Option<Seconds> {
+        let all = || self.replicated.groups.iter().flat_map(|group| &group.shardings);
+        if all().all(|own| own.count() == 1) {
+            return Some(self.edges);
+        }
+        all().filter_map(|own| own.edges_within(costs, plan, &self.parameters, fit)).reduce(Seconds::min)
+    }
+
     /// Builds the menu. A shard group that another of its ZeRO stage and rank order dominates is left out with all its
     /// shares of offloaded optimizer states: a sharding that dominates on the device dominates with any offloaded share.
     fn new((costs, space): (&Costs, &Space), plan: &Plan, parameters: Arc<Parameters>) -> Self {

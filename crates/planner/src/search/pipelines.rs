@@ -1,15 +1,20 @@
 //! Pipelines of one shape by ascending lower bound, and the bound of the shape that follows from them.
 
 use std::cell::OnceCell;
+use std::sync::Arc;
+
+use itertools::Itertools as _;
+use smallvec::SmallVec;
 
 use super::certificate::Counts;
-use super::tables::{Pipe, Tables};
+use super::menus::{Fit, PlanMenu};
+use super::tables::{Pipe, Recomputes, Tables};
 use crate::space::{Rejection, Space, legal};
 use meshwright_engine::cost::Costs;
 use meshwright_engine::cost::incremental::{
-    Block, Feeding, Layers, Mixing, Pipeline, RankMemory, Stages, least_time_of_flow,
+    Block, Feeding, Layers, Mixing, Pipeline, RankMemory, Stages, least_memory_of_layers, least_time_of_flow,
 };
-use meshwright_engine::plan::{Offload, Plan, Recompute};
+use meshwright_engine::plan::{Layout, Offload, Plan, Recompute, ZeroStage};
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::units::{Bytes, Seconds};
 
@@ -66,6 +71,30 @@ impl BoundedPipe<'_> {
     /// Whether all its plans have the same layers on each virtual stage: what is recomputed weighs on a cost-balanced split.
     pub fn has_one_split(&self) -> bool {
         self.plan.split != LayerSplit::CostBalanced || self.pipe.recomputes.len() == 1
+    }
+}
+
+/// Plans of a pipeline with one split, with the least activations of any recomputation.
+pub(super) struct SplitFloor {
+    /// Layers of its last virtual stage, by which it is known.
+    pub last_chunk: u32,
+    /// Memory of its ranks.
+    memory: RankMemory,
+    /// Lower bound of the memory of its plans, and the rank that needs it.
+    pub needed: Bytes,
+    pub rank: u32,
+    pub menu: Arc<PlanMenu>,
+    edges: OnceCell<Option<Seconds>>,
+}
+
+impl SplitFloor {
+    /// Lower bound of the time at both ends of a step under ZeRO 0 to 2, over the shardings that may fit; `None` if none does.
+    pub fn edges(&self, pipelines: &Pipelines, plan: &Plan) -> Option<Seconds> {
+        *self.edges.get_or_init(|| {
+            let menu = pipelines.tables.menu(plan, &self.menu);
+            let fit = Fit { beside: &self.memory, budget: pipelines.budget };
+            menu.edges_within(pipelines.costs, plan, &fit)
+        })
     }
 }
 
@@ -142,32 +171,88 @@ impl<'e> Pipelines<'e> {
         BoundedPipe { plan, light, at, pipe, shardings, stages, bound, place }
     }
 
-    /// Memory of a pipeline's ranks without activations; a rejection if that exceeds the budget for all its plans.
-    pub fn too_large_states(&self, bounded: &BoundedPipe, layers: &Recomputed) -> Option<Rejection> {
-        let BoundedPipe { ref plan, at, stages, .. } = *bounded;
-        let states = RankMemory::without_activations(self.costs, plan, layers.at(at), stages);
-        let (needed, rank) = states.least(&self.tables.plan_menu(plan, stages).least);
-        let available = self.budget;
-        (bounded.has_one_split() && needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
+    /// Classes of the ranks of a pipeline, one for each split that its recomputations lead to: what is recomputed weighs on a
+    /// cost-balanced one.
+    fn splits(&self, bounded: &BoundedPipe<'e>, layers: &Recomputed) -> SmallVec<[&'e Stages; 4]> {
+        let mut all: SmallVec<[&Stages; 4]> = SmallVec::new();
+        if bounded.has_one_split() {
+            all.push(bounded.stages);
+            return all;
+        }
+        for Recomputes { at, .. } in bounded.pipe.recomputes.iter().dedup_by(|a, b| a.at == b.at) {
+            let stages = self.tables.stages(&bounded.plan, bounded.pipe, layers.at(*at));
+            if all.iter().all(|known| known.last_chunk() != stages.last_chunk()) {
+                all.push(stages);
+            }
+        }
+        all
     }
 
-    /// Rejection of a pipeline none of whose plans fits, with the least activations of any recomputation.
-    pub fn too_large(&self, bounded: &BoundedPipe, layers: &Recomputed) -> Option<Rejection> {
-        if !bounded.has_one_split() {
-            return None;
-        }
-        let BoundedPipe { ref plan, pipe, stages, .. } = *bounded;
+    /// Rejection of a pipeline whose states exceed the budget in all its plans, whatever the activations.
+    pub fn too_large_states(&self, bounded: &BoundedPipe<'e>, layers: &Recomputed) -> Option<Rejection> {
+        let of_split = |stages: &Stages| {
+            let states = RankMemory::without_activations(self.costs, &bounded.plan, layers.at(bounded.at), stages);
+            states.least(&self.tables.plan_menu(&bounded.plan, stages).least)
+        };
+        self.over_budget(self.splits(bounded, layers).into_iter().map(of_split))
+    }
+
+    /// Splits of a pipeline with lower bounds of their memory.
+    pub fn floors(&self, bounded: &BoundedPipe<'e>, layers: &Recomputed) -> SmallVec<[SplitFloor; 2]> {
+        let BoundedPipe { ref plan, pipe, .. } = *bounded;
         let offload = Offload { activations: pipe.most_offloaded, ..plan.offload };
-        let memory = RankMemory::new(self.costs, &Plan { offload, ..plan.clone() }, layers.floor(), stages);
-        let (needed, rank) = memory.least(&self.tables.plan_menu(plan, stages).least);
+        let offloading = Plan { offload, ..plan.clone() };
+        let of_split = |stages: &Stages| {
+            let memory = RankMemory::new(self.costs, &offloading, layers.floor(), stages);
+            let menu = self.tables.plan_menu(plan, stages);
+            let (needed, rank) = memory.least(&menu.least);
+            let edges = OnceCell::new();
+            SplitFloor { last_chunk: stages.last_chunk(), memory, needed, rank, menu, edges }
+        };
+        self.splits(bounded, layers).into_iter().map(of_split).collect()
+    }
+
+    /// Rejection of a pipeline none of whose plans fits, by the lower bounds of its splits.
+    pub fn too_large(&self, floors: &[SplitFloor]) -> Option<Rejection> {
+        self.over_budget(floors.iter().map(|floor| (floor.needed, floor.rank)))
+    }
+
+    /// Lower bound of the memory of a shape's plans, over all layouts and shardings.
+    pub fn least_memory(&self, shape: &Plan) -> Bytes {
+        let of_layout = |layout: Layout| {
+            let of_stage = |zero: ZeroStage| {
+                let optimizer = self.space.offloaded_optimizer(zero).iter().copied().fold(0.0, f64::max);
+                let offload = Offload { optimizer, ..shape.offload };
+                least_memory_of_layers(self.costs, &Plan { layout, zero, offload, ..shape.clone() })
+            };
+            self.space.zero_stages(layout.pp).into_iter().map(of_stage).reduce(Bytes::min).unwrap_or_default()
+        };
+        self.space.layouts(shape).into_iter().map(of_layout).reduce(Bytes::min).unwrap_or_default()
+    }
+
+    /// Rejection by the least of several lower bounds of memory, if each exceeds the budget.
+    fn over_budget(&self, bounds: impl Iterator<Item = (Bytes, u32)>) -> Option<Rejection> {
         let available = self.budget;
-        (needed > available).then_some(Rejection::OutOfMemory { needed, available, rank })
+        let mut least: Option<(Bytes, u32)> = None;
+        for (needed, rank) in bounds {
+            if needed <= available {
+                return None;
+            }
+            least = least.filter(|known| known.0 <= needed).or(Some((needed, rank)));
+        }
+        least.map(|(needed, rank)| Rejection::OutOfMemory { needed, available, rank })
     }
 
     /// Counts a pipeline whose states exceed the memory. The example of the rule counts activations too.
-    pub fn reject_states(&self, bounded: &BoundedPipe, layers: &Recomputed, states: Rejection, counts: &mut Counts) {
+    pub fn reject_states(
+        &self,
+        bounded: &BoundedPipe<'e>,
+        layers: &Recomputed,
+        states: Rejection,
+        counts: &mut Counts,
+    ) {
         if !counts.reject_more(Rejection::OUT_OF_MEMORY, bounded.plans()) {
-            counts.reject(&self.too_large(bounded, layers).unwrap_or(states), bounded.plans());
+            counts.reject(&self.too_large(&self.floors(bounded, layers)).unwrap_or(states), bounded.plans());
         }
     }
 

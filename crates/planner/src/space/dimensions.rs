@@ -184,6 +184,13 @@ impl Space<'_> {
         self.shares("offload-activations", can)
     }
 
+    /// Largest share of optimizer states that a plan may offload to the host.
+    pub fn most_optimizer_on_host(&self) -> f64 {
+        let stages = [ZeroStage::Zero, ZeroStage::One, ZeroStage::Two, ZeroStage::Three];
+        let most = |zero| self.offloaded_optimizer(zero).iter().copied().fold(0.0, f64::max);
+        stages.map(most).into_iter().fold(0.0, f64::max)
+    }
+
     /// Shares of optimizer states that may be offloaded to the host.
     ///
     /// Source: [megatron-lm] `--optimizer-cpu-offload` with the distributed optimizer; [deepspeed] ZeRO-Offload.

@@ -16,7 +16,7 @@ use meshwright_engine::cost::Costs;
 use meshwright_engine::plan::{CpKind, Layout, Plan, Recompute};
 use meshwright_engine::problem::Problem;
 
-pub use floor::{least_memory, too_few_gpus};
+pub use floor::{least_memory, least_states, too_few_gpus};
 pub use meshwright_engine::plan::text::{parse_plan, plain_plan};
 pub use rejection::Rejection;
 pub use restrict::Restrictions;

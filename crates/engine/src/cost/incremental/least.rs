@@ -3,13 +3,14 @@
 use super::block::{EndPasses, Layers, ROUNDING};
 use super::stages::{Class, Stages};
 use crate::cost::costs::Costs;
+use crate::cost::data::RankParameters;
 use crate::cost::stage::ShapeCost;
 use crate::cost::stage::{self, Work};
 use crate::plan::Plan;
 use crate::schedule::Schedule;
 use crate::schedule::ops::paired;
 use crate::schedule::paths::Pairing;
-use crate::units::Seconds;
+use crate::units::{Bytes, Seconds};
 
 /// Lower bound on the time of a plan's pipeline under ZeRO 0 to 2, before its flow is computed: `least_flow` without
 /// overlapped expert traffic, and with the path to a rank only if the schedule is simulated. Zero for bidirectional
@@ -41,6 +42,21 @@ pub fn least_time_of_flow(costs: &Costs, plan: &Plan, layers: &Layers, stages: &
     };
     let most = stages.classes.iter().map(of_class).fold(Seconds::ZERO, Seconds::max);
     most * ((1.0 + costs.slow_down(plan.layout.world_size())) * ROUNDING * ROUNDING)
+}
+
+/// Lower bound of the memory of the fullest rank of a plan, of which the degrees, ZeRO stage and offload are read: the mean over
+/// its ranks of the states of all layers, without activations, with every replica in one shard group.
+pub fn least_memory_of_layers(costs: &Costs, plan: &Plan) -> Bytes {
+    let plan = &Plan { shard_group: None, schedule: Schedule::OneFOneB, ..plan.clone() };
+    let share = 1.0 / f64::from(plan.layout.pp);
+    let mut mean = RankParameters::default();
+    for (kind, &count) in costs.kind_counts().iter().enumerate() {
+        let layer = RankParameters::of_layer(costs.layer_parameters(kind), &plan.layout);
+        mean = mean.plus(&layer, f64::from(count) * share);
+    }
+    let ((weights, gradients, optimizer), reserve) = (costs.states(&mean, plan), costs.reserve(plan));
+    let lost = if costs.has_moments() { 0.0 } else { reserve.fragmentation };
+    ((weights + gradients + optimizer) * (1.0 + lost) + reserve.context) * ROUNDING
 }
 
 /// Share of the path to a rank that its last pass returns along; `None` if the schedule is not simulated.

@@ -22,7 +22,7 @@ mod sharding;
 mod stages;
 
 pub use block::{Block, Feeding, Layers, Mixing, layer_bound};
-pub use least::{Pairs, least_time_of_flow};
+pub use least::{Pairs, least_memory_of_layers, least_time_of_flow};
 pub use pipeline::{Loaded, Pipeline, Price, RankMemory};
 pub use sharding::{LeastStates, Parameters, Sharding, least_states};
 pub use stages::Stages;

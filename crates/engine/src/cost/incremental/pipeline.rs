@@ -243,7 +243,7 @@ impl RankMemory {
     }
 
     /// Memory of the fullest rank with a sharding, and which that is.
-    fn of(&self, sharding: &Sharding) -> (Bytes, u32) {
+    pub fn of(&self, sharding: &Sharding) -> (Bytes, u32) {
         let is_by_moment = sharding.zero == ZeroStage::Three && !self.by_moment.is_empty();
         let of_class = |(class, states): (usize, &StateBytes)| {
             let needed = |held: &Held| self.needed(held, is_by_moment, *states, sharding.unsharded);

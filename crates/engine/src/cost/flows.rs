@@ -1,0 +1,51 @@
+//! Simulated flows of long pipelines, kept for plans with the same pipeline and another sharding.
+
+use std::sync::{Arc, Mutex};
+
+use crate::schedule::Schedule;
+use crate::schedule::ops::passes;
+use crate::schedule::replay::{StageTime, makespan};
+use crate::units::Seconds;
+
+/// Passes of a schedule from which on its flows are kept: shorter ones are simulated in less than a millisecond.
+const LONG: u64 = 1 << 16;
+
+/// Flows that are kept at most.
+const MOST: usize = 32;
+
+/// Schedule, pp and number of micro-batches.
+type FlowKey = (Schedule, u32, u32);
+
+/// Time of a flow that was simulated: `None` where its schedule does not run.
+#[derive(Debug)]
+struct KnownFlow {
+    key: FlowKey,
+    stages: Vec<StageTime>,
+    time: Option<Seconds>,
+}
+
+/// Times of simulated flows, the latest last.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Flows(Arc<Mutex<Vec<KnownFlow>>>);
+
+impl Flows {
+    /// Time of all micro-batches of a schedule through virtual stages of these times, with sends that take no time.
+    pub fn time(&self, key: FlowKey, stages: &[StageTime]) -> Option<Seconds> {
+        let (schedule, pp, micro_batches) = key;
+        let simulate = || makespan(schedule, pp, micro_batches, stages, Seconds::ZERO);
+        if passes(schedule, pp, micro_batches) < LONG {
+            return simulate();
+        }
+        let same = |known: &&KnownFlow| known.key == key && known.stages == stages;
+        if let Some(known) = self.0.lock().expect("nobody panics with it").iter().find(same) {
+            return known.time;
+        }
+        let time = simulate();
+        let mut known = self.0.lock().expect("nobody panics with it");
+        known.push(KnownFlow { key, stages: stages.to_vec(), time });
+        if known.len() > MOST {
+            known.remove(0);
+        }
+        time
+    }
+}
