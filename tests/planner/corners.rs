@@ -10,8 +10,12 @@ use meshwright::space::Restrictions;
 
 fn options(fixed: &[&str], forbidden: &[&str]) -> SearchOptions {
     let mut restrictions = Restrictions::default();
-    fixed.iter().for_each(|item| restrictions.fix(item).unwrap());
-    forbidden.iter().for_each(|item| restrictions.forbid(item).unwrap());
+    for item in fixed {
+        restrictions.fix(item).unwrap();
+    }
+    for item in forbidden {
+        restrictions.forbid(item).unwrap();
+    }
     SearchOptions { top: 1, restrictions }
 }
 

@@ -69,7 +69,9 @@ fn quantiles(peaks: &[Peak], family: Option<Family>) -> Option<Quantiles> {
     weighted.extend(by_source(&others, 1.0 - share));
     // as many runs of weight one as have the same variance of their mean
     let effective = 1.0 / weighted.iter().map(|(_, weight)| weight * weight).sum::<f64>();
-    weighted.iter_mut().for_each(|(_, weight)| *weight *= effective);
+    for (_, weight) in &mut weighted {
+        *weight *= effective;
+    }
     Quantiles::of(&weighted).map(outwards)
 }
 
