@@ -41,7 +41,7 @@ ROWS = [{**SHAPE, "id": f"tp{tp}", "tp": tp, "dp": 8 // tp, "micro_batch": 1} fo
 def test_a_study_is_that_of_the_command_line(tmp_path: Path) -> None:
     told: list[tuple[int, int]] = []
     note = lambda done, every: told.append((done, every))  # noqa: E731
-    study = mw.tune(*SMALL, tmp_path / "study", global_batch=128, fix={"cp": 1}, plans_to_try=4, progress=note)
+    study = mw.tune(*SMALL, tmp_path / "study", global_batch=128, fix={"cp": 1, "zero": 1, "mbs": 1}, plans_to_try=4, progress=note)
     status = study.status()
     printed = command("tune", "status", "--format", "json", "--dir", str(study.dir)).stdout
     assert status.to_dict() == json.loads(printed) and pickle.loads(pickle.dumps(status)) == status
