@@ -141,7 +141,7 @@ test("planning loads the first part of the module alone, and launch files load t
 });
 
 test("a search that is obsolete is given up, and its worker ended", async () => {
-    await on("#model=llama3-405b&cluster=h100-24576", async (page) => {
+    await on("#model=deepseek-v3&cluster=h100-24576", async (page) => {
         const slider = page.getByLabel("Network per GPU, Gb/s", { exact: true });
         for (let move = 0; move < 6; move += 1) {
             await slider.press(move % 2 ? "ArrowRight" : "ArrowLeft");
@@ -153,7 +153,9 @@ test("a search that is obsolete is given up, and its worker ended", async () => 
         assert.ok(given.length > 0, "no search was given up");
         console.log(`given up after ${given.map(Math.round).join(", ")} ms`);
         assert.ok(given.sort((a, b) => a - b)[Math.floor(given.length / 2)] <= 50, `given up after ${given} ms`);
-        assert.ok(page.workers().length <= 6, `${page.workers().length} workers`);
+        // A worker ends a moment after it is told to: what is left is the one in use, the one that stands by, and its successor.
+        for (let wait = 0; wait < 50 && page.workers().length > 3; wait += 1) await page.waitForTimeout(100);
+        assert.ok(page.workers().length <= 3, `${page.workers().length} workers`);
     });
 });
 
