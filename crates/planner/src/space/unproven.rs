@@ -48,7 +48,7 @@ pub const LARGEST_BESIDE_GRACE: u64 = 405_853_388_800;
 const AS_LARGE: u64 = 2;
 
 /// Every mechanism without a published run.
-pub(crate) static UNPROVEN: [Unproven; 15] = [
+pub(crate) static UNPROVEN: [Unproven; 16] = [
     Unproven {
         what: "activation offload over PCIe",
         instead: "published runs offload activations to Grace hosts alone",
@@ -69,6 +69,13 @@ pub(crate) static UNPROVEN: [Unproven; 15] = [
         key: "cp-kind",
         forbids: |_| values(true, "a2a+p2p"),
         uses: |_, plan| plan.layout.cp > 1 && plan.cp_kind == CpKind::Hierarchical,
+    },
+    Unproven {
+        what: "an all-gather of keys and values in Megatron",
+        instead: "published runs of Megatron exchange them by a ring or an all-to-all",
+        key: "cp-kind",
+        forbids: |problem| values(megatron(problem), "allgather"),
+        uses: |_, plan| plan.layout.cp > 1 && plan.cp_kind == CpKind::AllGather,
     },
     Unproven {
         what: "context parallelism with fewer than 2,048 tokens of a sequence on a rank",
