@@ -5,15 +5,23 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::LazyLock;
 
 use super::interrupted::files;
+use super::measure::record;
 use super::sweep::{SMALL, text};
 use super::tune::CANDIDATES;
 
 const OLD: &str = "what was there";
 
+/// Samples of a device, which `verify` plays again.
+static MEASURED: LazyLock<String> = LazyLock::new(|| {
+    let folder = tempfile::tempdir().unwrap();
+    record(folder.path(), 1.0).to_toml()
+});
+
 /// Commands that write. Those before the last of each prepare the folder.
-const COMMANDS: [&[&str]; 20] = [
+const COMMANDS: [&[&str]; 21] = [
     &["plan llama3-8b dgx-h100-8 --emit megatron --out new --force"],
     &["plan llama3-8b dgx-h100-8 --html old --force"],
     &["explain llama3-8b dgx-h100-8 --plan tp=8 --svg old --trace new --html page --force"],
@@ -32,6 +40,7 @@ const COMMANDS: [&[&str]; 20] = [
         "measure --quick --probe model --gpu h100-sxm --out samples.toml",
         "calibrate samples.toml --date 2026-11-21 --out old --force",
     ],
+    &["verify llama3-8b dgx-h100-8 --top 2 --quick --probe measured.toml --out samples.toml"],
     &["sweep sweep.toml --out results --resume"],
     &["sweep sweep.toml --out results --slurm 2 --force"],
     &[
@@ -92,6 +101,7 @@ fn prepared(folder: &Path) {
         ("sources.toml", repository("tests/published/without-source.toml")),
         ("sweep.toml", SMALL.to_owned()),
         ("all.csv", all.clone()),
+        ("measured.toml", MEASURED.clone()),
     ] {
         std::fs::write(folder.join(name), content).unwrap();
     }

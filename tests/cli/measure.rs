@@ -42,7 +42,7 @@ const PLANS: [&str; 5] = ["--for", "llama3-8b", "dgx-h100-8", "--top", "2"];
 const VERIFY: [&str; 5] = ["verify", "llama3-8b", "dgx-h100-8", "--top", "2"];
 
 /// Samples of the top plans on an H100 whose GEMMs are slower by a factor.
-fn record(folder: &Path, slower: f64) -> Samples {
+pub(super) fn record(folder: &Path, slower: f64) -> Samples {
     let rehearsal = [&["measure", "--quick", "--probe", "model", "--out", "rehearsal.toml"], &PLANS[..]].concat();
     code(&run(folder, &rehearsal), 0);
     let text = std::fs::read_to_string(folder.join("rehearsal.toml")).unwrap();
