@@ -8,7 +8,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::sources::Basis;
 use meshwright_engine::units::{thousands, whole_percent};
 use meshwright_planner::advice::{Advice, Declined, GivenUp, PublishedPlan, Reason};
-use meshwright_planner::confidence::Confidence;
+use meshwright_planner::confidence::{Confidence, least_risk};
 use meshwright_planner::space::Unproven;
 
 /// Sentences on an answer, in order of importance.
@@ -32,6 +32,13 @@ pub fn sentences(problem: &Problem, advice: &Advice, risk: f64) -> Vec<String> {
             ));
         }
         None => {}
+    }
+    let (least, peaks) = least_risk(problem);
+    if risk < least && sure.oom_probability > risk {
+        found.push(format!(
+            "Peaks of {peaks} published runs show no risk of running out of memory below {}: plans are held to the largest error among them.",
+            whole_percent(least)
+        ));
     }
     if let Some(declined) = &advice.fastest {
         let faster = 1.0 - declined.evaluation.step.total() / plan.step.total();

@@ -87,6 +87,12 @@ impl Confidence {
     }
 }
 
+/// Smallest risk of running out of memory that published peaks show on the stack of a problem, with their number.
+pub fn least_risk(problem: &Problem) -> (f64, u32) {
+    let memory = table().memory(problem.stack().family);
+    (memory.least_share(), memory.runs)
+}
+
 /// Largest predicted share of the memory for which the probability of running out stays at most `risk`.
 pub fn ceiling(problem: &Problem, risk: f64) -> f64 {
     1.0 / table().memory(problem.stack().family).level(1.0 - risk)

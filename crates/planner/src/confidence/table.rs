@@ -130,10 +130,14 @@ impl Quantiles {
         }
     }
 
-    /// Share of runs whose factor exceeds `factor`; never 0 or 1, since a sample of n runs cannot resolve less than
-    /// 1/(n+1).
+    /// Smallest share that a sample of n runs resolves, 1/(n+1).
+    pub(crate) fn least_share(&self) -> f64 {
+        1.0 / (f64::from(self.runs.max(1)) + 1.0)
+    }
+
+    /// Share of runs whose factor exceeds `factor`; never under the smallest that the sample resolves, nor over its complement.
     pub(crate) fn share_above(&self, factor: f64) -> f64 {
-        let least = 1.0 / (f64::from(self.runs.max(1)) + 1.0);
+        let least = self.least_share();
         let points: Vec<(f64, f64)> = LEVELS.iter().copied().zip(self.values.iter().copied()).collect();
         let at_or_under = match points.iter().position(|(_, value)| *value > factor) {
             None => 1.0,
