@@ -36,18 +36,59 @@ fn states_its_peak(family: Family, row: &Row) -> bool {
     family != Family::Nanotron || !tensor_parallel || row.recompute_modules.is_some()
 }
 
+/// Peaks of runs that state what decides them.
+fn stated(runs: &[PredictedRun]) -> Vec<Peak> {
+    let families = of_stacks();
+    let peak = |run: &PredictedRun| {
+        let pair = memory_pair(run)?;
+        let family = *families.get(run.prediction.stack.as_deref()?).filter(|of| states_its_peak(**of, run.row))?;
+        Some(Peak { family, source: run.set().to_owned(), ratio: pair.measured / pair.predicted, weight: pair.weight })
+    };
+    runs.iter().filter_map(peak).collect()
+}
+
+/// Peaks of a source on one family of frameworks against the interval that is made without the source.
+#[derive(Clone, Debug)]
+pub struct SourceCoverage {
+    /// The source.
+    pub source: String,
+    /// The family.
+    pub family: Family,
+    /// Weight of its peaks, in runs.
+    pub runs: f64,
+    /// Weight of those that are inside.
+    pub inside: f64,
+    /// Weight of those above the interval, which run out of memory where 5 % were accepted.
+    pub above: f64,
+    /// The interval, as factors of the predicted peak.
+    pub interval: (f64, f64),
+}
+
+/// Coverage of the 90 % interval of peaks on each source, with the quantiles made from the other sources.
+pub fn memory_coverage(runs: &[PredictedRun]) -> Vec<SourceCoverage> {
+    let peaks = stated(runs);
+    let groups: BTreeSet<(&str, Family)> = peaks.iter().map(|peak| (peak.source.as_str(), peak.family)).collect();
+    let of = |(source, family): (&str, Family)| {
+        let others: Vec<Peak> = peaks.iter().filter(|peak| peak.source != source).cloned().collect();
+        let family_of_others = others.iter().any(|peak| peak.family == family).then_some(family);
+        let (low, high) = quantiles(&others, family_of_others)?.interval();
+        let own = || peaks.iter().filter(|peak| peak.source == source && peak.family == family);
+        let weight = |holds: &dyn Fn(f64) -> bool| own().filter(|peak| holds(peak.ratio)).map(|peak| peak.weight).sum();
+        Some(SourceCoverage {
+            source: source.to_owned(),
+            family,
+            runs: weight(&|_| true),
+            inside: weight(&|ratio| (low..=high).contains(&ratio)),
+            above: weight(&|ratio| ratio > high),
+            interval: (low, high),
+        })
+    };
+    groups.into_iter().filter_map(of).collect()
+}
+
 /// Quantiles of every family with measured peaks, and of the families without.
 pub(super) fn families(runs: &[PredictedRun]) -> Option<Vec<OfFamily>> {
-    let families = of_stacks();
-    let peaks: Vec<Peak> = runs
-        .iter()
-        .filter_map(|run| {
-            let pair = memory_pair(run)?;
-            let family = *families.get(run.prediction.stack.as_deref()?).filter(|of| states_its_peak(**of, run.row))?;
-            let ratio = pair.measured / pair.predicted;
-            Some(Peak { family, source: run.set().to_owned(), ratio, weight: pair.weight })
-        })
-        .collect();
+    let peaks = stated(runs);
     let seen: BTreeSet<Family> = peaks.iter().map(|peak| peak.family).collect();
     let all = std::iter::once(None).chain(seen.into_iter().map(Some));
     all.map(|family| Some(OfFamily { family, memory: quantiles(&peaks, family)? })).collect()

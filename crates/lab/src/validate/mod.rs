@@ -30,6 +30,7 @@ use sample::{PredictedRun, outcome};
 
 pub use by_source::SourceSummary;
 use by_source::by_source;
+pub use memory::{SourceCoverage, memory_coverage};
 use pairs::inside;
 pub use pairs::{memory_pair, time_pair};
 
