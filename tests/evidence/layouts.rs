@@ -55,6 +55,8 @@ fn layouts_are_those_of_the_published_runs() {
             gpus: cluster.gpus,
             seq_len: workload.seq_len,
             precision: workload.precision(),
+            state_bytes: workload.recipe.total(),
+            micro_batches: plan.micro_batches(workload.global_batch),
             plan: settings(&plan.to_string()),
         };
         let PublishedLayout { model, gpu, gpus, seq_len, precision, .. } = &layout;

@@ -28,15 +28,23 @@ impl PublishedPlan {
         degrees(&self.evaluation.plan) == degrees(plan)
     }
 
-    /// Whether the run shows that the plan fits: it was of the same framework and number format, and on no more GPUs, so that
-    /// its ranks held no less.
+    /// Whether the run shows that the plan fits: it was of the same framework and number format, with no fewer bytes of states
+    /// and on no more GPUs, and its pipeline was filled as far, so that its ranks held no less.
     pub fn shows_that_it_fits(&self, problem: &Problem) -> bool {
+        let workload = problem.workload();
+        let asked = self.evaluation.plan.micro_batches(workload.global_batch);
         self.fits
+            && self.layout.state_bytes >= workload.recipe.total()
+            && self.layout.micro_batches >= asked.min(FULL * f64::from(self.evaluation.plan.layout.pp))
             && self.layout.family == problem.stack().family
             && self.layout.precision == problem.workload().precision()
             && self.layout.gpus <= problem.cluster().gpus
     }
 }
+
+/// Micro-batches per stage from which on more of them keep no more activations: the first rank of interleaved 1F1B starts at
+/// most `2(p − 1) + (v − 1)p` chunks ahead of their backward pass, which `2p` micro-batches of v chunks supply (specification §4).
+const FULL: f64 = 2.0;
 
 /// Largest ratio between the GPUs of a published run and those asked at which its layout still is a comparison; a judgement.
 const MOST_APART: f64 = 16.0;

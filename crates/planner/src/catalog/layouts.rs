@@ -31,6 +31,10 @@ pub struct PublishedLayout {
     pub seq_len: u32,
     /// Number format of the GEMMs.
     pub precision: String,
+    /// Bytes of weights, gradients, master weights and moments of a parameter.
+    pub state_bytes: f64,
+    /// Micro-batches per step of each replica.
+    pub micro_batches: f64,
     /// Settings of the plan but for what follows from the number of GPUs.
     pub plan: String,
 }
