@@ -3,6 +3,7 @@
 use std::ops::ControlFlow;
 
 use meshwright::advice::{Advice, Prudence, Reason, advise};
+use meshwright::catalog::layouts::PublishedLayout;
 use meshwright::catalog::{self, Overrides};
 use meshwright::confidence::Confidence;
 use meshwright::frameworks::launchable;
@@ -10,14 +11,16 @@ use meshwright::gpu::Format;
 use meshwright::problem::{HbmProfile, Problem};
 use meshwright::search::SearchOptions;
 use meshwright::space::FEWEST_TOKENS;
-use meshwright::workload::Workload;
+use meshwright::workload::{Workload, recipe};
 
 use crate::random::spec;
 
 /// One sequence a GPU of a model on 512 H100 in a number format.
 fn on_512(model: &'static str, seq_len: u32, format: Format) -> Problem {
     let bf16 = spec(model, "h100-512", "nemo-25", 512, seq_len).problem();
-    let workload = Workload { format, ..bf16.workload().clone() };
+    // the recipe of the stack, which reduces gradients in 16 bits
+    let recipe = recipe("megatron-bf16-grads").unwrap();
+    let workload = Workload { format, recipe, ..bf16.workload().clone() };
     let cluster = catalog::cluster("h100-512", &Overrides::default()).unwrap();
     Problem::new(bf16.model().clone(), cluster, workload, bf16.stack().clone(), HbmProfile::Normal).unwrap()
 }
@@ -50,6 +53,27 @@ fn a_run_of_other_tensors_shows_nothing_about_memory() {
     assert_ne!(run.layout.precision, problem.workload().precision());
     assert!(!run.shows_that_it_fits(&problem));
     assert!(Confidence::new(&problem, advice.plan().unwrap()).oom_probability <= Prudence::default().risk);
+}
+
+/// A run in whose states a parameter takes fewer bytes, or whose pipeline was not filled as far, held less.
+#[test]
+fn a_run_of_fewer_bytes_shows_nothing_about_memory() {
+    let usual = on_512("nemotron4-340b", 4096, Format::Bf16);
+    let advice = advice(&usual, 0.02);
+    let run = advice.published.as_ref().unwrap();
+    assert!(run.shows_that_it_fits(&usual));
+    let with = |change: &dyn Fn(&mut Workload)| {
+        let mut workload = usual.workload().clone();
+        change(&mut workload);
+        let (model, cluster) = (usual.model().clone(), usual.cluster().clone());
+        Problem::new(model, cluster, workload, usual.stack().clone(), HbmProfile::Normal).unwrap()
+    };
+    assert!(!run.shows_that_it_fits(&with(&|workload| workload.recipe.master += 4.0)));
+    assert!(run.shows_that_it_fits(&with(&|workload| workload.global_batch *= 4)), "a full pipeline keeps no more");
+    let mut half_filled = run.clone();
+    let layout = PublishedLayout { micro_batches: 8.0, ..run.layout.clone() };
+    half_filled.layout = Box::leak(Box::new(layout));
+    assert!(!half_filled.shows_that_it_fits(&usual));
 }
 
 /// The model alone would split 8,192 tokens over eight ranks.
