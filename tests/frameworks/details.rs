@@ -95,6 +95,7 @@ fn torchtitans_module_is_that_of_the_architecture() {
 fn what_a_file_cannot_say_is_refused_by_its_field() {
     for (framework, config, field) in [
         ("megatron", "granite-3.1-8b", "embedding_multiplier = 12"),
+        ("megatron", "gpt-neox-20b", "use_parallel_residual = 1"),
         ("torchtitan", "granite-3.1-8b", "logits_scaling = 16"),
         ("torchtitan", "gpt-oss-120b", "biases"),
         ("torchtitan", "minimax-m2", "a norm over all heads"),

@@ -59,6 +59,19 @@ const OTHERS: &[(&str, f64)] = &[
     ("scale_emb", 1.0),
 ];
 
+/// Families whose layers add attention and MLP to one input unless the field says otherwise. Where they have one norm for both, the
+/// number of norms tells.
+///
+/// Source: [transformers] `modeling_gpt_neox.py`, `modeling_falcon.py`.
+const PARALLEL: &[(&str, &str)] = &[("gpt_neox", "use_parallel_residual"), ("falcon", "parallel_attn")];
+
+/// The field by which a model's layers, of two norms each, add attention and MLP to one input; none where they are added in turn.
+fn parallel_parts(fields: &Fields, model_type: &str, model: &Model) -> Result<Option<(String, f64)>, HfError> {
+    let Some((_, name)) = PARALLEL.iter().find(|(family, _)| *family == model_type) else { return Ok(None) };
+    let is_parallel = fields.flag(name)?.unwrap_or(true) && model.kinds.iter().any(|layer| layer.norms == 2);
+    Ok(is_parallel.then(|| ((*name).to_owned(), 1.0)))
+}
+
 /// Dimension of a head of the first attention; of latent attention, that of its keys.
 fn head_dim(model: &Model) -> Option<u32> {
     model.kinds.iter().find_map(|layer| match &layer.mixer {
@@ -90,6 +103,7 @@ pub fn details(fields: &Fields, model_type: &str, model: &Model) -> Result<Detai
         Ok(_) => None,
         Err(why) => Some(Err(why)),
     });
+    let others = others.chain(parallel_parts(fields, model_type, model).transpose());
     let rotary_dim =
         fields.given_size(&["rotary_dim"])?.zip(dim).map(|(rotary, dim)| f64::from(rotary) / f64::from(dim));
     let share = first(fields, &["partial_rotary_factor", "rotary_pct"])?.or(rotary_dim);
