@@ -47,6 +47,15 @@ if [ ! -d "$nanotron" ]; then
         mv "$home/fetched/nanotron-$revision" "$home/"
     fi
 fi
+# GPT-NeoX is no package: its source is asked, from $GPT_NEOX (a checkout) or from where it is kept.
+revision=ea7aefd8f8e183256992d9fede4d7c71a46d67a5
+neox=${GPT_NEOX:-$home/gpt-neox-$revision}
+if [ ! -d "$neox" ]; then
+    mkdir -p "$home/fetched"
+    if curl -sfL --max-time 120 "https://codeload.github.com/EleutherAI/gpt-neox/tar.gz/$revision" | tar xz -C "$home/fetched" 2> /dev/null; then
+        mv "$home/fetched/gpt-neox-$revision" "$home/"
+    fi
+fi
 only=megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl,llama-factory
 more=()
 if [ -d "$nanotron" ]; then
@@ -54,6 +63,13 @@ if [ -d "$nanotron" ]; then
     more=(--nanotron "$nanotron")
 else
     echo "SKIPPED: nanotron's source cannot be fetched; no file for nanotron was judged by its own code"
+fi
+
+if [ -d "$neox" ]; then
+    only=$only,gpt-neox
+    more+=(--gpt-neox "$neox")
+else
+    echo "SKIPPED: GPT-NeoX's source cannot be fetched; no file for GPT-NeoX was judged by its own code"
 fi
 
 cargo build

@@ -51,6 +51,7 @@ struct Key {
     accelerate: String,
     axolotl: String,
     llama_factory: String,
+    gpt_neox: String,
 }
 
 /// One term of a prediction.
@@ -149,9 +150,9 @@ fn settings_sheet(keys: &[Key]) -> Sheet {
 }
 
 fn tuning_sheet(keys: &[Key]) -> Sheet {
-    let mut sheet = settings_of("Settings of the frameworks over others", &["axolotl", "llama-factory"]);
-    for Key { name, axolotl, llama_factory, .. } in keys {
-        sheet.push([name, axolotl, llama_factory].map(Clone::clone));
+    let mut sheet = settings_of("Settings of the frameworks over others", &["axolotl", "llama-factory", "gpt-neox"]);
+    for Key { name, axolotl, llama_factory, gpt_neox, .. } in keys {
+        sheet.push([name, axolotl, llama_factory, gpt_neox].map(Clone::clone));
     }
     sheet
 }

@@ -35,7 +35,7 @@ pub struct PlanOptions {
     pub forbid: Vec<String>,
     /// Keep only plans that this framework's files can express
     ///
-    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron, maxtext, axolotl, llama-factory; `any` allows every setting. By default the
+    /// megatron, megatron-bridge, deepspeed, torchtitan, accelerate, nanotron, maxtext, axolotl, llama-factory, gpt-neox; `any` allows every setting. By default the
     /// framework of the stack.
     #[serde(rename = "for")]
     #[cfg_attr(feature = "cli", arg(long = "for", value_name = "FRAMEWORK", help_heading = "Plans considered"))]
@@ -152,7 +152,7 @@ impl PlanOptions {
             return (None, None);
         }
         let launcher = frameworks::of_stack(problem);
-        let of_family = frameworks::FRAMEWORKS.into_iter().find(|known| known.family() == problem.stack().family);
+        let of_family = frameworks::of_family(problem.stack().family).next();
         let note = of_family.filter(|_| launcher.is_none()).map(|framework| {
             let obstacles = framework.limits.problem_obstacles(problem);
             let why: Vec<String> = obstacles.iter().map(ToString::to_string).collect();

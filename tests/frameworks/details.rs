@@ -97,6 +97,11 @@ fn what_a_file_cannot_say_is_refused_by_its_field() {
         ("megatron", "granite-3.1-8b", "embedding_multiplier = 12"),
         ("megatron", "gpt-neox-20b", "use_parallel_residual = 1"),
         ("torchtitan", "granite-3.1-8b", "logits_scaling = 16"),
+        ("gpt-neox", "granite-3.1-8b", "embedding_multiplier = 12"),
+        ("gpt-neox", "qwen3-8b", "norms on queries and keys"),
+        ("gpt-neox", "minimax-m2", "num_experts = 256"),
+        ("gpt-neox", "moonlight-16b-a3b", "latent attention"),
+        ("gpt-neox", "llama-3.1-8b", "rope_scaling = llama3"),
         ("torchtitan", "gpt-oss-120b", "biases"),
         ("torchtitan", "minimax-m2", "a norm over all heads"),
     ] {
@@ -105,6 +110,41 @@ fn what_a_file_cannot_say_is_refused_by_its_field() {
     }
     let titan = emitted("torchtitan", "qwen3-8b", "cp=8 cp-kind=allgather dp=64 zero=3 mbs=1");
     assert!(titan.contains("context_parallel_degree = 8"), "{titan}");
+}
+
+/// GPT-NeoX adds attention and MLP to one input, and turns a quarter of each head, as the model's own file says.
+#[test]
+fn gpt_neox_says_what_its_own_model_is() {
+    let neox = emitted("gpt-neox", "gpt-neox-20b", "tp=2 dp=256 zero=1 mbs=1 recompute=full");
+    let wanted = [
+        "gpt_j_residual: true",
+        "rotary_pct: 0.25",
+        "rotary_emb_base: 10000",
+        "layernorm_epsilon: 0.00001",
+        "activation: gelu\nbias_gelu_fusion: false",
+        "intermediate_size: 24576",
+        "use_bias_in_attn_linear: true\nuse_bias_in_mlp: true",
+        "pipe_parallel_size: 0\nmodel_parallel_size: 2\nsequence_parallel: true",
+        "checkpoint_activations: true",
+    ];
+    assert_all(&neox, &wanted);
+    let llama = emitted("gpt-neox", "mistral-7b-v0.3", "dp=512 zero=2 mbs=1");
+    assert_all(&llama, &["num_kv_heads: 8", "intermediate_size: 43008\nactivation: swiglu", "norm: rmsnorm"]);
+}
+
+/// DeepSpeed shards the states of bf16 weights without being asked, exits for ZeRO 2 beside tensor parallelism, and breaks with
+/// narrow gradients beside a pipeline.
+#[test]
+fn gpt_neox_refuses_what_deepspeed_does_otherwise() {
+    for (plan, why) in [
+        ("dp=512 zero=0 mbs=1", "added in bf16 with ZeRO alone"),
+        ("tp=2 dp=256 zero=2 mbs=1", "ZeRO 1 is the most beside tensor parallelism"),
+        ("pp=4 dp=128 zero=1 mbs=1", "--optimizer megatron has them in fp32"),
+        ("cp=2 cp-kind=allgather dp=256 zero=1 mbs=1", "no context parallelism"),
+    ] {
+        let refused = emitted("gpt-neox", "mistral-7b-v0.3", plan);
+        assert!(refused.contains(why), "{plan}: {refused}");
+    }
 }
 
 /// Masks of flex attention are split in whole blocks of 128 queries: 1,152 tokens over 4 ranks are not.

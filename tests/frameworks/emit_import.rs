@@ -6,7 +6,8 @@ use meshwright::cost::Costs;
 use meshwright::emit::{Request, emit};
 use meshwright::frameworks::megatron::hybrid::Hybrid;
 use meshwright::frameworks::{
-    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, LLAMA_FACTORY, MAXTEXT, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN,
+    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, MAXTEXT, MEGATRON, MEGATRON_BRIDGE, NANOTRON,
+    TORCHTITAN,
 };
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
@@ -173,6 +174,30 @@ fn axolotl_and_llama_factory_read_back() {
 #[test]
 fn deepspeed_reads_back() {
     round_trip(&DEEPSPEED, &[spec("llama3-8b", "dgx-h100-64", "deepspeed-zero3-2022", 128, 8192)]);
+}
+
+/// In bf16 with 16-bit gradients and with wide ones, in fp16, and with layers that stages do not divide.
+#[test]
+fn gpt_neox_reads_back() {
+    let llama = spec("llama3-8b", "dgx-h100-64", "megatron-deepspeed-2023", 128, 8192);
+    let flash = llama.set("stack.attention=fa2");
+    let gpt = spec("gpt3-175b", "dgx-a100-1k", "megatron-deepspeed-2023", 1536, 2048);
+    round_trip(&GPT_NEOX, &[llama, flash, gpt]);
+}
+
+/// As DeepSpeed's `partition_balanced` answered for two other specifications before the layers and three behind.
+#[test]
+fn gpt_neox_cuts_its_own_stages() {
+    let text = |layers: u32, pp| {
+        let changed = spec("llama3-8b", "dgx-h100-64", "megatron-deepspeed-2023", 128, 8192);
+        let problem = changed.set(format!("model.layers=d*{layers}")).problem();
+        GPT_NEOX.limits.own_split.unwrap()(problem.model(), pp).map(|split| split.to_string())
+    };
+    assert_eq!(text(32, 4).as_deref(), Some("even"));
+    assert_eq!(text(11, 3).as_deref(), Some("even"), "4, 4 and 3, as an even split has it");
+    assert_eq!(text(10, 3).as_deref(), Some("first-4"));
+    assert_eq!(text(44, 8).as_deref(), Some("Et*6|(t*6|)*3(t*5|)*3t*5L"));
+    assert_eq!(text(3, 4), None, "more stages than layers");
 }
 
 #[test]

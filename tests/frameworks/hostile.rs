@@ -7,7 +7,7 @@ use meshwright::catalog;
 use meshwright::cost::Costs;
 use meshwright::emit::{EmittedFile, Request, emit, slurm};
 use meshwright::frameworks::{
-    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, LLAMA_FACTORY, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN,
+    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, MEGATRON, MEGATRON_BRIDGE, NANOTRON, TORCHTITAN,
 };
 use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
@@ -17,7 +17,7 @@ use saphyr_parser::Parser;
 use crate::random::spec;
 
 /// Every framework, with a model and a plan that it runs.
-fn cases() -> [(&'static Framework, &'static str, &'static str); 10] {
+fn cases() -> [(&'static Framework, &'static str, &'static str); 11] {
     [
         (&MEGATRON, "llama3-8b", "tp=4 pp=2"),
         (&MEGATRON, "qwen3-30b-a3b", "tp=2 pp=1 ep=4"),
@@ -29,6 +29,7 @@ fn cases() -> [(&'static Framework, &'static str, &'static str); 10] {
         (&DEEPSPEED, "llama3-8b", "zero=1 recompute=full"),
         (&AXOLOTL, "llama3-8b", "zero=3 recompute=full"),
         (&LLAMA_FACTORY, "llama3-8b", "zero=3 recompute=full"),
+        (&GPT_NEOX, "llama3-8b", "tp=2 pp=2 zero=1 recompute=full"),
     ]
 }
 
@@ -120,7 +121,7 @@ fn assert_same(one: &EmittedFile, other: &EmittedFile) {
             assert_eq!(shlex::split(&one.text), shlex::split(&other.text));
             assert!(shlex::split(&one.text).is_some_and(|words| words.len() > 3));
         }
-        Some("yaml") => assert_eq!(events(&one.text), events(&other.text)),
+        Some("yaml" | "yml") => assert_eq!(events(&one.text), events(&other.text)),
         Some("json") => assert_eq!(one.text, other.text),
         Some("py") => assert!(one.text.starts_with("# coding: utf-8\n")),
         other => panic!("a file that this law does not know: {other:?}"),
@@ -171,7 +172,7 @@ fn written(folder: &Path) -> Vec<(PathBuf, PathBuf)> {
 }
 
 /// Variables that launch scripts want.
-const WANTED: [(&str, &str); 10] = [
+const WANTED: [(&str, &str); 11] = [
     ("DATA", "data"),
     ("DATASET", "c4"),
     ("TOKENIZER", "tokenizer"),
@@ -182,6 +183,7 @@ const WANTED: [(&str, &str); 10] = [
     ("MASTER_ADDR", "node"),
     ("NODE_RANK", "0"),
     ("NANOTRON", "nanotron"),
+    ("GPT_NEOX", "gpt-neox"),
 ];
 
 /// Python's own parser reads the same tree; bash runs the same commands, and nothing else.

@@ -1,6 +1,7 @@
 //! GPT-NeoX's files.
 
 use super::import_formats::{read, refused};
+use meshwright::frameworks::GPT_NEOX;
 use meshwright::import::{self, Context, FileKind, Severity};
 use meshwright::plan::{Recompute, ZeroStage};
 use meshwright::stack::Family;
@@ -27,7 +28,7 @@ const NEOX: &str = r#"{
 #[test]
 fn gpt_neox_is_read_as_itself() {
     let kind = import::kind_of("20B.yml", NEOX).unwrap();
-    assert!(matches!(kind, FileKind::Foreign(_)), "{kind:?}");
+    assert_eq!(kind, FileKind::Of(&GPT_NEOX));
     let imported = read(NEOX, kind);
     assert_eq!((imported.kind, imported.family), ("gpt-neox", Family::MegatronDeepspeed));
     let plan = imported.on(96);
@@ -45,7 +46,7 @@ fn gpt_neox_is_read_as_itself() {
 #[test]
 fn gpt_neox_has_gated_widths_and_dashes() {
     let llama = "pipe-parallel-size: 0\nmodel-parallel-size: 1\nnum-layers: 32\nhidden-size: 4096\nnum-attention-heads: 32\n\
-                 seq-length: 4096\npos-emb: rotary\nintermediate-size: 32768\nactivation: swiglu\nnorm: rmsnorm\nprecision: bfloat16\n\
+                 seq-length: 4096\npos-emb: rotary\nmlp-multiple-of: 256\nintermediate-size: 32768\nactivation: swiglu\nnorm: rmsnorm\nprecision: bfloat16\n\
                  use-bias-in-attn-linear: false\nuse-bias-in-mlp: false\nno-weight-tying: true\ntokenizer-type: SPMTokenizer\n\
                  make-vocab-size-divisible-by: 1\ntrain-batch-size: 64\nnum-nodes: 2\nnum-gpus: 8\n";
     let imported = read(llama, import::kind_of("7B.yml", llama).unwrap());

@@ -153,6 +153,12 @@ fn what_training_needs_fails_with_a_sentence_while_it_is_not_set() {
     slurm.variables.insert("NANOTRON", "/n".to_owned());
     let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
     assert!(said.contains("dataset_folder: TO_BE_SET") && said.contains("nanotron.yaml: set these"), "{said}");
+    slurm.emit("gpt-neox", &["--plan", "tp=4 pp=1 zero=1", "--force"]);
+    let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
+    assert!(said.contains("set GPT_NEOX to a checkout"), "{said}");
+    slurm.variables.insert("GPT_NEOX", "/x".to_owned());
+    let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
+    assert!(said.contains("data_path: TO_BE_SET") && said.contains("gpt_neox.yml: set these"), "{said}");
 }
 
 #[test]

@@ -4,6 +4,7 @@ use crate::accelerate::ACCELERATE;
 use crate::axolotl::AXOLOTL;
 use crate::deepspeed::DEEPSPEED;
 use crate::framework::Framework;
+use crate::gpt_neox::GPT_NEOX;
 use crate::import::imported::Imported;
 use crate::llama_factory::LLAMA_FACTORY;
 use crate::maxtext::MAXTEXT;
@@ -12,11 +13,22 @@ use crate::megatron_bridge::MEGATRON_BRIDGE;
 use crate::nanotron::NANOTRON;
 use crate::torchtitan::TORCHTITAN;
 use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::Family;
 use meshwright_planner::space::Restrictions;
 
 /// All frameworks. Of several claims to a file that are equally strong, the first row's counts.
-pub static FRAMEWORKS: [&Framework; 9] =
-    [&MEGATRON, &MEGATRON_BRIDGE, &DEEPSPEED, &TORCHTITAN, &ACCELERATE, &NANOTRON, &MAXTEXT, &AXOLOTL, &LLAMA_FACTORY];
+pub static FRAMEWORKS: [&Framework; 10] = [
+    &MEGATRON,
+    &MEGATRON_BRIDGE,
+    &DEEPSPEED,
+    &TORCHTITAN,
+    &ACCELERATE,
+    &NANOTRON,
+    &MAXTEXT,
+    &AXOLOTL,
+    &LLAMA_FACTORY,
+    &GPT_NEOX,
+];
 
 /// The framework of that name or alias.
 pub fn named(name: &str) -> Option<&'static Framework> {
@@ -28,12 +40,15 @@ pub fn names() -> impl Iterator<Item = &'static str> + Clone {
     FRAMEWORKS.into_iter().map(Framework::name)
 }
 
+/// Frameworks of a family that are taken where nothing else is named.
+pub fn of_family(family: Family) -> impl Iterator<Item = &'static Framework> {
+    FRAMEWORKS.into_iter().filter(move |framework| framework.family() == family && framework.stands_for_family)
+}
+
 /// The framework whose files launch plans of a problem's stack: the first of the stack's family that can train the model.
 /// None of families that no file is written for, or where no framework of the family can.
 pub fn of_stack(problem: &Problem) -> Option<&'static Framework> {
-    let family = problem.stack().family;
-    let trains = |framework: &&Framework| framework.limits.problem_obstacles(problem).is_empty();
-    FRAMEWORKS.into_iter().filter(|framework| framework.family() == family).find(trains)
+    of_family(problem.stack().family).find(|framework| framework.limits.problem_obstacles(problem).is_empty())
 }
 
 /// Restrictions to plans that the files of a problem's stack can launch; none on stacks without files.
@@ -50,6 +65,5 @@ pub fn launchable(problem: &Problem) -> Restrictions {
 pub fn framework_of(imported: &Imported) -> Option<&'static Framework> {
     let of_kind =
         |framework: &&Framework| framework.reader.kind == imported.kind && framework.limits.sets_up(imported.family);
-    let of_family = |framework: &&Framework| framework.family() == imported.family;
-    FRAMEWORKS.into_iter().find(of_kind).or_else(|| FRAMEWORKS.into_iter().find(of_family))
+    FRAMEWORKS.into_iter().find(of_kind).or_else(|| of_family(imported.family).next())
 }

@@ -11,6 +11,7 @@ pub static ACCELERATE: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
     stack: "automodel-2025",
+    stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: any_recipe,
     releases: || &["1.15"],

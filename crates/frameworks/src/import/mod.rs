@@ -13,7 +13,6 @@ pub mod known;
 mod launch;
 mod masked;
 mod named;
-mod neox;
 mod scripts;
 mod swift;
 mod trainer;
@@ -52,7 +51,6 @@ pub fn read(text: &str, kind: FileKind, context: &Context) -> Result<Imported, I
         FileKind::Script => scripts::read(text, context),
         FileKind::Of(framework) if context.is_python() => (framework.reader.read)(text, context),
         FileKind::Of(framework) => (framework.reader.read)(&substituted(text, context.variables), context),
-        FileKind::Foreign(reader) => (reader.read)(&substituted(text, context.variables), context),
     }?;
     decisive::refuse_unread(&mut imported);
     Ok(imported)

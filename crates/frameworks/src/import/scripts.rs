@@ -7,10 +7,12 @@ use super::imported::Imported;
 use super::launch::{Launch, Launcher, launches};
 use super::masked::masked;
 use super::named::{configuration, is_yaml, own_settings, own_yaml};
-use super::{known, neox, swift, trainer};
+use super::{known, swift, trainer};
 use crate::accelerate::import as accelerate;
 use crate::axolotl::import as axolotl;
 use crate::deepspeed::import as deepspeed;
+use crate::gpt_neox::emit::PROGRAM;
+use crate::gpt_neox::import as gpt_neox;
 use crate::llama_factory::import as llama_factory;
 use crate::maxtext::import as maxtext;
 use crate::megatron::import::{self as megatron, BF16_SHARDS};
@@ -129,9 +131,9 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
     if launch.launcher == Launcher::Swift && launch.program.starts_with("megatron") {
         return Ok(swift::settle(launch, launched, context));
     }
-    if launch.program.ends_with("deepy.py") {
+    if launch.program.ends_with("deepy.py") || launch.program.ends_with(PROGRAM) {
         let words: Vec<String> = launch.arguments.iter().map(Text::plain).collect();
-        return neox::of_launch(&words, launched, context);
+        return gpt_neox::of_launch(&words, launched, context);
     }
     if launch.program.contains("maxtext")
         && let Some(file) = launch.arguments.iter().find(|word| is_yaml(&word.plain()))

@@ -11,6 +11,7 @@ pub static LLAMA_FACTORY: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &["llamafactory"],
     stack: "automodel-2025",
+    stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: any_recipe,
     releases: || &["0.9"],

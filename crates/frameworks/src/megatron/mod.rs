@@ -13,6 +13,7 @@ pub static MEGATRON: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
     stack: "nemo-25",
+    stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: emit::recipe_obstacle,
     releases: flags::names,

@@ -14,6 +14,7 @@ pub static MEGATRON_BRIDGE: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &["bridge", "nemo"],
     stack: "nemo-25",
+    stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: crate::megatron::emit::recipe_obstacle,
     releases: || &["0.6"],

@@ -11,6 +11,7 @@ pub static NANOTRON: Framework = Framework {
     limits: &limits::LIMITS,
     aliases: &[],
     stack: "nanotron-2025",
+    stands_for_family: true,
     emit: emit::files,
     recipe_obstacle: any_recipe,
     releases: || &["2411b022"],

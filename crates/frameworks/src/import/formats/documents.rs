@@ -2,12 +2,12 @@
 
 use super::foreign::{NO_TRAINING, PLAN, TRAINER, YAML, YAML_JSON};
 use super::format::Evidence::{Key, Says, Table};
-use super::format::Outcome::{Read, ReadBy, Refused};
+use super::format::Outcome::{Read, Refused};
 use super::format::{Format, Syntax};
 use crate::accelerate::ACCELERATE;
 use crate::axolotl::AXOLOTL;
 use crate::deepspeed::DEEPSPEED;
-use crate::import::neox::GPT_NEOX;
+use crate::gpt_neox::GPT_NEOX;
 use crate::llama_factory::LLAMA_FACTORY;
 use crate::maxtext::MAXTEXT;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
@@ -233,7 +233,7 @@ pub(super) const DOCUMENTS: &[Format] = &[
             &[Key("user_script"), Key("deepspeed_slurm")],
             &[Key("wandb_project"), Key("use_wandb")],
         ],
-        outcome: ReadBy(&GPT_NEOX),
+        outcome: Read(&GPT_NEOX),
     },
     Format {
         title: "DeepSpeed's configuration",

@@ -1,6 +1,6 @@
 //! A format as data.
 
-use crate::framework::{Framework, SettingsReader};
+use crate::framework::Framework;
 
 /// A piece of evidence.
 #[derive(Clone, Copy, Debug)]
@@ -28,7 +28,6 @@ pub(super) enum Syntax {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Outcome {
     Read(&'static Framework),
-    ReadBy(&'static SettingsReader),
     Refused(&'static str),
 }
 

@@ -50,7 +50,6 @@ pub fn kind_of(file: &str, text: &str) -> Result<FileKind, ImportError> {
     let bad = |why: String, expected: &str| ImportError { file: file.into(), line: 1, why, expected: expected.into() };
     match found.map(|format| (format.title, format.outcome)) {
         Some((_, Outcome::Read(framework))) => Ok(FileKind::Of(framework)),
-        Some((_, Outcome::ReadBy(reader))) => Ok(FileKind::Foreign(reader)),
         Some((title, Outcome::Refused(instead))) => Err(bad(format!("this is {title}, which is not read"), instead)),
         None => Err(bad("the file has the keys of no known format".into(), &known(syntax))),
     }

@@ -3,28 +3,26 @@
 //! Source: [gpt-neox] `megatron/neox_arguments/{neox_args,deepspeed_args,arguments}.py`, `megatron/model/transformer.py`, main of
 //! 2026-08: names, defaults, and widths of gated layers.
 
-use super::context::{Context, ImportError, Launched};
-use super::finding::{Finding, Place};
-use super::imported::{Imported, replicas};
-use super::known;
-use crate::framework::SettingsReader;
+use super::limits::{PARALLEL, own_split};
+use crate::import::context::{Context, ImportError, Launched};
+use crate::import::finding::{Finding, Place};
+use crate::import::imported::{Imported, replicas};
+use crate::import::known;
 use crate::megatron::import as megatron;
 use crate::megatron::import::Arguments;
 use crate::readers::document::{self, Document, Form};
 use crate::readers::shell::text::Text;
-use meshwright_engine::model::{Ffn, Mixer, Model};
-
-/// Reader of its files.
-pub(crate) static GPT_NEOX: SettingsReader = SettingsReader { kind: KIND, read };
+use meshwright_engine::model::{Ffn, Mixer, Model, Norm, Span};
+use meshwright_engine::plan::ZeroStage;
 
 /// Name of this kind of file on the command line.
-const KIND: &str = "gpt-neox";
+pub(crate) const KIND: &str = "gpt-neox";
 
 /// Reads a file, and those whose names stand behind `--`.
 ///
 /// # Errors
 /// A file that does not parse, or describes no model: a part of a configuration.
-fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
+pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportError> {
     let mut document = document::parse(text, Form::Yaml, context)?;
     let more = context.arguments.iter().filter(|name| !name.starts_with('-'));
     for name in more {
@@ -156,13 +154,38 @@ fn settle(document: &Document, launched: &Launched, file: &str) -> Result<Import
     let vocabulary = vocabulary(&mut neox);
     neox.set("make_vocab_size_divisible_by", "--vocab-size", &vocabulary.to_string());
     neox.set("num_layers", "--deepspeed", "");
-    let biased = (neox.is("use_bias_in_attn_linear", true), neox.is("use_bias_in_mlp", true));
+    let flash = neox.document.leaves(&neox.path("attention_config")).iter().any(|kind| kind == "flash");
+    let extras = Extras {
+        biases: (neox.is("use_bias_in_attn_linear", true), neox.is("use_bias_in_mlp", true)),
+        window: neox.number("sliding_window_width"),
+        plain_norm: neox.word("norm").is_some_and(|norm| norm == "non_parametric_layernorm"),
+        parallel: neox.is("gpt_j_residual", false),
+    };
+    let on_host = neox.is("checkpoint_activations", false) && neox.is("checkpoint_in_cpu", false);
+    let own_method = neox.word("pipe_partition_method").is_none_or(|method| method.starts_with("type:"));
+    if !own_method && pp > 1 {
+        let finding = Finding::note("not-modelled", "stages are priced as ones of as many layers each");
+        neox.list.findings.push(finding.at(&neox.place("pipe_partition_method")));
+    }
+    let replicated = neox.number("zero_optimization.stage").unwrap_or(0) == 0;
     let Neox { mut list, .. } = neox;
     list.findings.append(&mut document.findings.borrow_mut());
     let mut imported = megatron::settle(list, &launched);
     imported.kind = KIND;
     imported.accumulation = steps;
-    imported.model = imported.model.map(|model| with_biases(model, biased));
+    imported.model = imported.model.map(|model| extras.of(model));
+    let own = imported.model.as_ref().filter(|_| pp > 1 && own_method).and_then(|model| own_split(model, pp));
+    imported.plan.split = own.unwrap_or(imported.plan.split);
+    if on_host {
+        imported.plan.offload.activations = 1.0;
+    }
+    if replicated && imported.world.is_some() && imported.plan.layout.dense_replicas() == 1 {
+        imported.plan.zero = ZeroStage::Zero; // one replica has nobody to share its states with
+        imported.findings.retain(|finding| finding.message != megatron::BF16_SHARDS);
+    }
+    if flash {
+        imported.settings.put_word("attention", "fa2");
+    }
     imported.without_effect = document.unread().into_iter().map(|(path, _)| path).collect();
     Ok(imported)
 }
@@ -183,9 +206,10 @@ fn architecture(neox: &mut Neox) -> Result<(), ImportError> {
     let gated = ["swiglu", "geglu", "reglu", "glu", "bilinear"].contains(&activation.as_str());
     let hidden = u64::from(neox.number("hidden_size").unwrap_or(0));
     let width = neox.number("intermediate_size").map_or(hidden * 4, u64::from);
-    // A gated layer keeps two thirds of the width; widths are in whole 256s.
+    // A gated layer has a third of the width in each of its matrices.
     let width = if gated { width * 2 / 3 / 2 } else { width };
-    let width = width.div_ceil(WIDTHS) * WIDTHS;
+    let multiple = u64::from(neox.number("mlp_multiple_of").unwrap_or(1).max(1));
+    let width = width.div_ceil(multiple) * multiple;
     neox.set("intermediate_size", "--ffn-hidden-size", &width.to_string());
     neox.set_if(gated, "activation", "--swiglu");
     if let Some(groups) = neox.number("num_kv_heads") {
@@ -220,9 +244,6 @@ fn architecture(neox: &mut Neox) -> Result<(), ImportError> {
     Ok(())
 }
 
-/// Widths of MLPs are multiples of this.
-const WIDTHS: u64 = 256;
-
 /// Sequences per step from what two of three numbers say.
 fn batch(neox: &mut Neox, world: Option<u32>, pp: u32, steps: u32) {
     let tp = neox.number("model_parallel_size").unwrap_or(1).max(1);
@@ -246,10 +267,16 @@ fn training(neox: &mut Neox) {
     let precision = neox.word("precision").unwrap_or_default();
     let kind = neox.word("fp16.type").unwrap_or_default();
     let half = neox.is("fp16.enabled", neox.document.has("fp16") && precision == "fp16") || precision == "fp16";
+    let gradients = neox.word("data_types.grad_accum_dtype");
+    let wide = gradients.as_deref().is_some_and(|dtype| dtype.contains("32"));
     if precision == "bfloat16" || kind == "bfloat16" || neox.is("bf16.enabled", false) {
         neox.set("precision", "--bf16", "");
+        // Without ZeRO, gradients of bf16 are added in fp32 where nothing is said.
+        let sharded = neox.number("zero_optimization.stage").unwrap_or(0) > 0;
+        neox.set_if(!wide && (gradients.is_some() || sharded), "data_types", "--grad-reduce-in-bf16");
     } else {
         neox.set_if(half, "fp16", "--fp16");
+        neox.set_if(half && wide, "data_types", "--accumulate-allreduce-grads-in-fp32");
     }
     neox.set_if(neox.is("checkpoint_activations", false), "checkpoint_activations", "--checkpoint-activations");
     neox.set_if(neox.is("sequence_parallel", false), "sequence_parallel", "--sequence-parallel");
@@ -282,18 +309,41 @@ fn vocabulary(neox: &mut Neox) -> u32 {
     padded
 }
 
-/// The model with the biases of attention and MLPs, which are set apart.
-fn with_biases(mut model: Model, (of_attention, of_mlp): (bool, bool)) -> Model {
-    for kind in &mut model.kinds {
-        if let Mixer::Attention(attention) = &mut kind.mixer {
-            (attention.qkv_bias, attention.out_bias) = (of_attention, of_attention);
+/// Settings of a model that Megatron's arguments do not have.
+struct Extras {
+    /// Biases of attention and of MLPs, which are set apart.
+    biases: (bool, bool),
+    /// Keys that each query sees.
+    window: Option<u32>,
+    /// Whether norms have no parameters.
+    plain_norm: bool,
+    /// Whether attention and MLP are added to one input.
+    parallel: bool,
+}
+
+impl Extras {
+    /// The model with them.
+    fn of(self, mut model: Model) -> Model {
+        let (of_attention, of_mlp) = self.biases;
+        for kind in &mut model.kinds {
+            if let Mixer::Attention(attention) = &mut kind.mixer {
+                (attention.qkv_bias, attention.out_bias) = (of_attention, of_attention);
+                attention.span = self.window.map_or(attention.span, Span::Window);
+            }
+            match &mut kind.ffn {
+                Ffn::Dense(mlp) => mlp.bias = of_mlp,
+                Ffn::Moe(moe) => moe.bias = of_mlp,
+                Ffn::None => {}
+            }
         }
-        match &mut kind.ffn {
-            Ffn::Dense(mlp) => mlp.bias = of_mlp,
-            Ffn::Moe(moe) => moe.bias = of_mlp,
-            Ffn::None => {}
+        if self.plain_norm {
+            model.norm = Norm::LayerPlain;
         }
+        "imported".clone_into(&mut model.name);
+        let mut model = known::named(model);
+        if self.parallel {
+            model.details.others.push((PARALLEL.to_owned(), 1.0));
+        }
+        model
     }
-    "imported".clone_into(&mut model.name);
-    known::named(model)
 }
