@@ -218,6 +218,11 @@ pub fn flags() -> &'static BTreeMap<&'static str, Flag> {
     &FLAGS
 }
 
+/// Flags, without their dashes, that older releases refuse together: both, and the first release that takes them.
+///
+/// Source: [megatron-lm] `megatron/training/arguments.py` of 0.12 to 0.16 ("GroupedGEMM for MoE only supports bf16").
+pub(crate) const APART: &[(&str, &str, &str)] = &[("moe-grouped-gemm", "fp16", "0.16")];
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,7 +2,7 @@
 
 use super::written_text;
 use crate::emit::flags::{FlagGroup, FlagSetting, FlagValue};
-use crate::megatron::flags::{Arity, Releases, flags};
+use crate::megatron::flags::{APART, Arity, Releases, flags};
 use meshwright_planner::limits::Obstacle;
 
 /// Substitute of a flag in an older release.
@@ -33,11 +33,6 @@ const FORMER: &[(&str, &[Former])] = &[
     // Latent attention had YaRN before there was a flag.
     ("rope-type", &[Former::Nothing]),
 ];
-
-/// Flags that older releases refuse together: both, and the first release that takes them.
-///
-/// Source: [megatron-lm] `megatron/training/arguments.py` of 0.12 to 0.16 ("GroupedGEMM for MoE only supports bf16").
-const APART: &[(&str, &str, &str)] = &[("moe-grouped-gemm", "fp16", "0.16")];
 
 /// Puts the settings of groups into the words of a release; gives the releases that take all of them.
 ///

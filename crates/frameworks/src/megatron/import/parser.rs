@@ -4,7 +4,7 @@
 
 use super::arguments::Arguments;
 use crate::import::finding::{Finding, Place, Severity};
-use crate::megatron::flags::{Arity, Flag, Releases, flags};
+use crate::megatron::flags::{APART, Arity, Flag, Releases, flags};
 
 /// One flag that the parser knows, with its words.
 struct Judged {
@@ -31,6 +31,7 @@ pub(super) fn judge(list: &mut Arguments, named: Option<&str>) {
             judged.push(Judged { text, place: place.clone(), releases });
         }
     }
+    judged.extend(together(list));
     match named {
         Some(name) => found.extend(not_in(&judged, name)),
         None => found.extend(common(&judged)),
@@ -41,6 +42,15 @@ pub(super) fn judge(list: &mut Arguments, named: Option<&str>) {
             list.findings.push(finding);
         }
     }
+}
+
+/// Flags that stand there and that only some releases take together.
+fn together(list: &Arguments) -> impl Iterator<Item = Judged> {
+    APART.iter().filter_map(|(one, other, first)| {
+        let places = [one, other].map(|name| list.place(&format!("--{name}")));
+        let [Some(_), Some(place)] = places else { return None };
+        Some(Judged { text: format!("--{one} --{other}"), place, releases: Releases::since(first) })
+    })
 }
 
 /// The flag of a written name, which may be a switch's opposite.
@@ -121,6 +131,18 @@ mod tests {
         assert_eq!(old.len(), 2);
         assert!(old[0].2.contains("`--fp8-recipe blockwise` is of Megatron core 0.13 and later, not of 0.12"));
         assert_eq!(judged(text, Some("0.16")), []);
+    }
+
+    /// Each of the two is of every release.
+    #[test]
+    fn grouped_matmuls_in_fp16_are_of_later_releases() {
+        let text = "--num-layers 8 --moe-grouped-gemm\n--fp16";
+        let old = judged(text, Some("0.13"));
+        assert_eq!((old.len(), old[0].0, old[0].1), (1, Severity::Error, "release"));
+        assert!(old[0].2.contains("`--moe-grouped-gemm --fp16` is of Megatron core 0.16 and later, not of 0.13"));
+        assert_eq!(judged(text, Some("0.16")), []);
+        assert_eq!(judged(text, None)[0].2, "its flags are those of Megatron core 0.16 and later");
+        assert_eq!(judged("--num-layers 8 --moe-grouped-gemm --bf16", Some("0.13")), []);
     }
 
     #[test]
