@@ -31,7 +31,7 @@ def fail(level, e):
 
 
 def stand_ins():
-    """What the arguments' module imports and does not use: packages of training on GPUs and of other tokenizers."""
+    """Puts empty modules in the place of those that the arguments' module imports and does not use."""
     import importlib.metadata, importlib.util, packaging, packaging.version
     if importlib.util.find_spec("pkg_resources") is None:
         sys.modules["pkg_resources"] = types.SimpleNamespace(packaging=packaging)

@@ -21,6 +21,7 @@ PRELOADED = {
                          "torch.testing._internal.distributed.fake_pg"],
     "check_llama_factory.py": ["torch", "transformers", "accelerate", "deepspeed", "torch.testing._internal.distributed.fake_pg"],
     "check_gpt_neox.py": ["torch", "deepspeed", "deepspeed.launcher.runner", "torch.testing._internal.distributed.fake_pg"],
+    "check_ms_swift.py": ["torch", "transformers"],
     "check_nanotron.py": ["torch", "transformers"],
     "check_torchtitan.py": ["torch", "torchtitan.config", "torchtitan.trainer", "torchtitan.models.llama3", "torchtitan.models.qwen3",
                             "torchtitan.models.deepseek_v3", "torch.testing._internal.distributed.fake_pg"],

@@ -20,6 +20,7 @@ CHECKER = {"megatron": ("check_megatron.py", "megatron.sh", "--level build --mos
            "axolotl": ("check_axolotl.py", "axolotl.yaml", ""),
            "llama-factory": ("check_llama_factory.py", "llama_factory.yaml", ""),
            "gpt-neox": ("check_gpt_neox.py", "gpt_neox.yml", ""),
+           "ms-swift": ("check_ms_swift.py", "ms_swift.sh", ""),
            "nanotron": ("check_nanotron.py", "nanotron.yaml", "--level build")}
 
 
@@ -41,7 +42,7 @@ def emit(binary, case, folder):
     return keys, world, ""
 
 
-LAUNCHED = {"megatron-bridge": "megatron_bridge.py", "llama-factory": "llama_factory.sh", "gpt-neox": "gpt_neox.sh"}   # what `import` is given; FRAMEWORK.sh where nothing stands here
+LAUNCHED = {"megatron-bridge": "megatron_bridge.py", "llama-factory": "llama_factory.sh", "gpt-neox": "gpt_neox.sh", "ms-swift": "ms_swift.sh"}   # what `import` is given; FRAMEWORK.sh where nothing stands here
 
 
 def read_back(binary, case, keys, folder):
@@ -68,7 +69,8 @@ def main():
     ap.add_argument("--meshwright", required=True); ap.add_argument("--out", required=True)
     ap.add_argument("--cases", action="append", help="default: cases.tsv; may be given more than once")
     ap.add_argument("--only", default="megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl,llama-factory")
-    ap.add_argument("--nanotron", help="src folder of a nanotron checkout"); ap.add_argument("--gpt-neox", help="checkout of GPT-NeoX"); ap.add_argument("--bridge", help="where megatron-bridge lies")
+    ap.add_argument("--nanotron", help="src folder of a nanotron checkout"); ap.add_argument("--gpt-neox", help="checkout of GPT-NeoX"); ap.add_argument("--ms-swift", help="checkout of ms-swift")
+    ap.add_argument("--bridge", help="where megatron-bridge lies")
     ap.add_argument("--jobs", type=int, default=2); ap.add_argument("--reports", help="write every report here")
     o = ap.parse_args()
     only, failed, passed, reports, ready = o.only.split(","), 0, 0, [], {}
@@ -123,6 +125,7 @@ def judged(o, framework, items):
     checker, _, extra = CHECKER[framework]
     extra = extra.split() + (["--nanotron-path", o.nanotron] if framework == "nanotron" else [])
     extra += ["--gpt-neox-path", o.gpt_neox] if framework == "gpt-neox" else []
+    extra += ["--ms-swift-path", o.ms_swift] if framework == "ms-swift" else []
     listed = []
     for case, keys, world, path in items:
         trains = world == TRAINED and (framework == "deepspeed" or framework == "accelerate" and keys["zero"] != "0")
@@ -158,7 +161,7 @@ def differences(framework, keys, answer):
     names = {"tp": "tp", "cp": "cp", "pp": "pp", "mbs": "micro_batch"}
     if framework in ("axolotl", "llama-factory", "gpt-neox"):
         names |= {"dp": "dp", "zero": "zero_stage"}
-    if framework in ("megatron", "megatron-bridge"):
+    if framework in ("megatron", "megatron-bridge", "ms-swift"):
         names |= {"dp": "dp", "ep": "ep", "etp": "etp"}
     if framework == "deepspeed":
         names = {"tp": "tp", "cp": "sp", "dp": "dp", "mbs": "micro_batch", "zero": "zero_stage"}

@@ -47,15 +47,20 @@ if [ ! -d "$nanotron" ]; then
         mv "$home/fetched/nanotron-$revision" "$home/"
     fi
 fi
-# GPT-NeoX is no package: its source is asked, from $GPT_NEOX (a checkout) or from where it is kept.
-revision=ea7aefd8f8e183256992d9fede4d7c71a46d67a5
-neox=${GPT_NEOX:-$home/gpt-neox-$revision}
-if [ ! -d "$neox" ]; then
-    mkdir -p "$home/fetched"
-    if curl -sfL --max-time 120 "https://codeload.github.com/EleutherAI/gpt-neox/tar.gz/$revision" | tar xz -C "$home/fetched" 2> /dev/null; then
-        mv "$home/fetched/gpt-neox-$revision" "$home/"
+# GPT-NeoX is no package, and ms-swift's asks for more than its arguments: their sources are asked, from $GPT_NEOX and $MS_SWIFT
+# (checkouts) or from where they are kept.
+fetched() { # owner, name, revision -> the folder
+    local folder=$home/$2-$3
+    if [ ! -d "$folder" ]; then
+        mkdir -p "$home/fetched"
+        if curl -sfL --max-time 120 "https://codeload.github.com/$1/$2/tar.gz/$3" | tar xz -C "$home/fetched" 2> /dev/null; then
+            mv "$home/fetched/$2-$3" "$home/"
+        fi
     fi
-fi
+    echo "$folder"
+}
+neox=${GPT_NEOX:-$(fetched EleutherAI gpt-neox ea7aefd8f8e183256992d9fede4d7c71a46d67a5)}
+swift=${MS_SWIFT:-$(fetched modelscope ms-swift 3602360a562313afbf2ef6065fdf61f271a2c5b9)}
 only=megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl,llama-factory
 more=()
 if [ -d "$nanotron" ]; then
@@ -70,6 +75,12 @@ if [ -d "$neox" ]; then
     more+=(--gpt-neox "$neox")
 else
     echo "SKIPPED: GPT-NeoX's source cannot be fetched; no file for GPT-NeoX was judged by its own code"
+fi
+if [ -d "$swift" ]; then
+    only=$only,ms-swift
+    more+=(--ms-swift "$swift")
+else
+    echo "SKIPPED: ms-swift's source cannot be fetched; no file for ms-swift was judged by its own code"
 fi
 
 cargo build

@@ -6,8 +6,8 @@ use meshwright::cost::Costs;
 use meshwright::emit::{Request, emit};
 use meshwright::frameworks::megatron::hybrid::Hybrid;
 use meshwright::frameworks::{
-    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, MAXTEXT, MEGATRON, MEGATRON_BRIDGE, NANOTRON,
-    TORCHTITAN,
+    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, MAXTEXT, MEGATRON, MEGATRON_BRIDGE, MS_SWIFT,
+    NANOTRON, TORCHTITAN,
 };
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
@@ -174,6 +174,13 @@ fn axolotl_and_llama_factory_read_back() {
 #[test]
 fn deepspeed_reads_back() {
     round_trip(&DEEPSPEED, &[spec("llama3-8b", "dgx-h100-64", "deepspeed-zero3-2022", 128, 8192)]);
+}
+
+#[test]
+fn ms_swift_reads_back() {
+    let dense = spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192);
+    let sparse = spec("mixtral-8x7b", "dgx-h100-64", "nemo-25", 256, 4096);
+    round_trip(&MS_SWIFT, &[dense.set("stack.attention=fa3"), dense, sparse]);
 }
 
 /// In bf16 with 16-bit gradients and with wide ones, in fp16, and with layers that stages do not divide.

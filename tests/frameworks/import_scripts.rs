@@ -96,7 +96,7 @@ fn swift_is_read_with_what_it_turns_on_itself() {
         "NPROC_PER_NODE=8 \\\nmegatron sft \\\n  --model Qwen/Qwen3-30B-A3B-Base --expert_model_parallel_size 4 \\\n  \
          --sequence_parallel true --overlap_grad_reduce false --micro_batch_size 2 --max_length 8192 --train_type lora",
     );
-    assert_eq!((imported.kind, imported.world), ("megatron", Some(8)));
+    assert_eq!((imported.kind, imported.world), ("ms-swift", Some(8)));
     assert_eq!(imported.model.as_ref().map(|model| model.name.as_str()), Some("Qwen3 30B-A3B"));
     assert_eq!((imported.plan.layout.ep, imported.plan.zero, imported.plan.micro_batch), (4, ZeroStage::One, 2));
     assert_eq!((imported.work.seq_len, imported.work.global_batch), (Some(8192), Some(16)));
@@ -118,7 +118,7 @@ fn programs_without_a_configuration_file_are_read_by_their_arguments() {
     let named = script(
         "NPROC_PER_NODE=4 swift sft --model Qwen/Qwen3-8B --deepspeed zero3_offload --per_device_train_batch_size 1",
     );
-    assert_eq!((named.kind, named.plan.zero, named.world), ("deepspeed", ZeroStage::Three, Some(4)));
+    assert_eq!((named.kind, named.plan.zero, named.world), ("ms-swift", ZeroStage::Three, Some(4)));
     assert!(named.plan.offload.optimizer > 0.99);
     let chat =
         script("deepspeed --num_gpus 8 main.py --zero_stage 2 --offload --per_device_train_batch_size 8 --output $OUT");

@@ -377,7 +377,7 @@ fn adapters_do_not_run_out_of_memory_for_sure() {
     );
     let read: Value =
         serde_json::from_slice(&run(&["import", path.to_str().unwrap(), "--format", "json"]).stdout).unwrap();
-    assert_eq!((read["kind"].as_str(), read["plan"]["micro_batch"].as_u64()), (Some("accelerate"), Some(2)));
+    assert_eq!((read["kind"].as_str(), read["plan"]["micro_batch"].as_u64()), (Some("ms-swift"), Some(2)));
     assert_eq!(findings(&read, "adapters").len(), 1, "ms-swift trains adapters unless it is told otherwise");
 }
 

@@ -16,6 +16,7 @@ mod import_neox;
 mod import_refused;
 mod import_scripts;
 mod import_splits;
+mod import_swift;
 mod lint;
 mod run_python;
 mod sbatch;

@@ -10,6 +10,7 @@ use crate::llama_factory::LLAMA_FACTORY;
 use crate::maxtext::MAXTEXT;
 use crate::megatron::MEGATRON;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
+use crate::ms_swift::MS_SWIFT;
 use crate::nanotron::NANOTRON;
 use crate::torchtitan::TORCHTITAN;
 use meshwright_engine::problem::Problem;
@@ -17,7 +18,7 @@ use meshwright_engine::stack::Family;
 use meshwright_planner::space::Restrictions;
 
 /// All frameworks. Of several claims to a file that are equally strong, the first row's counts.
-pub static FRAMEWORKS: [&Framework; 10] = [
+pub static FRAMEWORKS: [&Framework; 11] = [
     &MEGATRON,
     &MEGATRON_BRIDGE,
     &DEEPSPEED,
@@ -28,6 +29,7 @@ pub static FRAMEWORKS: [&Framework; 10] = [
     &AXOLOTL,
     &LLAMA_FACTORY,
     &GPT_NEOX,
+    &MS_SWIFT,
 ];
 
 /// The framework of that name or alias.

@@ -29,7 +29,7 @@ const CONFIG: &str = "gpt_neox.yml";
 /// Name of the program.
 pub(crate) const PROGRAM: &str = "gpt_neox.py";
 
-/// What `train.py` does after it has read what its launcher hands over.
+/// Program with the steps of `train.py` after it has read what its launcher hands over.
 const TRAIN: &str = "\
 import sys
 
@@ -187,15 +187,14 @@ fn run(request: &Request, text: &mut Lines<Yaml>) {
         text.line(snippet!("{}: {}", Snippet::fixed(key), Snippet::fixed(UNSET)));
     }
     text.fixed("tokenizer_type: HFTokenizer\ndistributed_backend: nccl\nlog_interval: 1\nsteps_per_print: 10");
-    match request.steps {
-        Some(steps) => text.line(snippet!("train_iters: {}\nlr_decay_iters: {}", steps, steps)),
-        None => {
-            for key in ["train_iters", "lr_decay_iters", "save"] {
-                text.line(snippet!("{}: {}", Snippet::fixed(key), Snippet::fixed(UNSET)));
-            }
-            text.fixed("checkpoint_factor: 1000");
-        }
+    if let Some(steps) = request.steps {
+        text.line(snippet!("train_iters: {}\nlr_decay_iters: {}", steps, steps));
+        return;
     }
+    for key in ["train_iters", "lr_decay_iters", "save"] {
+        text.line(snippet!("{}: {}", Snippet::fixed(key), Snippet::fixed(UNSET)));
+    }
+    text.fixed("checkpoint_factor: 1000");
 }
 
 fn script(request: &Request) -> EmittedFile {

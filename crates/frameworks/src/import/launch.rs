@@ -15,6 +15,8 @@ pub struct Launch {
     pub options: Vec<(String, Text)>,
     /// Which launcher.
     pub launcher: Launcher,
+    /// Variables that are set for it alone.
+    pub own: Vec<(String, Text)>,
     /// First line.
     pub line: u32,
     /// Nodes.
@@ -116,7 +118,7 @@ fn trains(word: Option<&Text>) -> bool {
 
 fn launch(called: &Called) -> Option<Launch> {
     let words: Vec<Text> = called.around.iter().chain(&called.words).cloned().collect();
-    let found = of_words(&words, called.around.len(), called.line)?;
+    let found = Launch { own: called.own.clone(), ..of_words(&words, called.around.len(), called.line)? };
     // A program that takes a launch behind `--` and hands it to a cluster is what is around it.
     let dashes = words.iter().rposition(|word| word.plain() == "--");
     let handed = dashes.filter(|_| found.launcher == Launcher::Plain);
@@ -187,6 +189,7 @@ fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
         arguments: program.cloned().collect(),
         options,
         launcher,
+        own: Vec::new(),
         line,
         nodes: None,
         per_node: None,

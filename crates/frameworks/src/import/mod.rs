@@ -10,11 +10,11 @@ pub(crate) mod formats;
 pub(crate) mod imported;
 mod kind;
 pub mod known;
-mod launch;
+pub(crate) mod launch;
 mod masked;
 mod named;
 mod scripts;
-mod swift;
+mod titan;
 mod trainer;
 
 pub use context::{Context, ImportError, Interpreter};

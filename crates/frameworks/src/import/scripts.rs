@@ -7,7 +7,7 @@ use super::imported::Imported;
 use super::launch::{Launch, Launcher, launches};
 use super::masked::masked;
 use super::named::{configuration, is_yaml, own_settings, own_yaml};
-use super::{known, swift, trainer};
+use super::{known, titan, trainer};
 use crate::accelerate::import as accelerate;
 use crate::axolotl::import as axolotl;
 use crate::deepspeed::import as deepspeed;
@@ -17,11 +17,11 @@ use crate::llama_factory::import as llama_factory;
 use crate::maxtext::import as maxtext;
 use crate::megatron::import::{self as megatron, BF16_SHARDS};
 use crate::megatron_bridge::import as bridge;
+use crate::ms_swift::import as ms_swift;
 use crate::nanotron::import as nanotron;
 use crate::readers::document::{self, Document, Form};
 use crate::readers::shell::text::Text;
 use crate::readers::shell::{self, Ran};
-use crate::torchtitan::import as torchtitan;
 use meshwright_engine::plan::ZeroStage;
 
 /// Reads a script.
@@ -74,8 +74,8 @@ fn of_run(ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
         findings.push(Finding::warning("not-training", message).at(&place));
     }
     let (world, gpus_per_node) = match launch.launcher {
-        Launcher::Swift => swift::world(ran),
-        Launcher::Own if launch.program.starts_with('l') => swift::world(ran), // variables of the same names
+        Launcher::Swift => ms_swift::world(launch, ran),
+        Launcher::Own if launch.program.starts_with('l') => ms_swift::world(launch, ran), // variables of the same names
         _ => launch.world(context.file, &mut findings),
     };
     let connections = ran.variables.get("CUDA_DEVICE_MAX_CONNECTIONS").map(Text::plain);
@@ -128,8 +128,8 @@ const OTHER_WORK: &[&str] = &["generat", "inference", "convert", "quantiz", "exp
 
 fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
     let has = |start: &str| launch.arguments.iter().any(|word| word.plain().starts_with(start));
-    if launch.launcher == Launcher::Swift && launch.program.starts_with("megatron") {
-        return Ok(swift::settle(launch, launched, context));
+    if launch.launcher == Launcher::Swift || launch.program.contains("swift/cli/") {
+        return of_swift(launch, launched, ran, context);
     }
     if launch.program.ends_with("deepy.py") || launch.program.ends_with(PROGRAM) {
         let words: Vec<String> = launch.arguments.iter().map(Text::plain).collect();
@@ -159,7 +159,7 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
         return llama_factory::settle(&document?, launched, engine, context);
     }
     refuse_program(&launch.program, context.file, launch.line)?;
-    if trainer::preset(launch).is_some() || launch.launcher == Launcher::Swift {
+    if trainer::preset(launch).is_some() {
         return Ok(trainer::settle(launch, launched, context.file));
     }
     let deepspeed = launch.argument(&["--deepspeed_config", "--deepspeed-config"]).or_else(|| {
@@ -179,7 +179,7 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
         return Ok(imported);
     }
     if launch.program.contains("torchtitan") || has("--job.config") {
-        return of_torchtitan(launch, launched, ran, context);
+        return titan::of_launch(launch, launched, ran, context);
     }
     let yaml = launch.argument(&["--config-file", "--config_file", "--config"]).filter(|file| is_yaml(&file.plain()));
     if let Some(file) = yaml {
@@ -249,6 +249,19 @@ fn overlay(imported: &mut Imported, file: &Text, launched: &Launched, ran: &Ran,
     imported.unknown.extend(beside.unknown);
 }
 
+/// A launch of ms-swift, by its command or by the program below it.
+fn of_swift(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
+    refuse_program(&launch.program, context.file, launch.line)?;
+    let is_megatrons = launch.program.contains("megatron");
+    if let Some(document) = own_yaml(launch, ran, context) {
+        return ms_swift::settle(&document?, is_megatrons, launched, context);
+    }
+    if is_megatrons {
+        return Ok(ms_swift::of_words(&launch.arguments, launch.line, launched, context.file));
+    }
+    ms_swift::settle(&own_settings(launch, context), false, launched, context)
+}
+
 /// The settings of a launch of LLaMA-Factory: its command, its module, or its `train.py` with a file of its format.
 fn llama_factory_of(launch: &Launch, ran: &Ran, context: &Context) -> Option<Result<Document, ImportError>> {
     let program = launch.program.as_str();
@@ -302,69 +315,6 @@ fn of_accelerate(launch: &Launch, launched: &Launched, ran: &Ran, context: &Cont
         }
     }
     Ok(accelerate::settle(&document, launched))
-}
-
-fn of_torchtitan(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
-    let file = launch.argument(&["--job.config_file", "--job.config-file"]);
-    let empty = || {
-        Document::new(document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line }, context.file)
-    };
-    let (module, config) = (launch.argument(&["--module"]), launch.argument(&["--config"]));
-    let mut document = match (&file, &module, &config) {
-        (Some(file), ..) => configuration(file, Form::Toml, ran, context)?,
-        (None, Some(module), Some(config)) => registered(&module.plain(), &config.plain(), launch, context)?,
-        (None, ..) => empty(),
-    };
-    let mut words = launch.arguments.iter().peekable();
-    while let Some(word) = words.next() {
-        let text = word.plain();
-        let Some(name) = text.strip_prefix("--").filter(|name| name.contains('.') && !name.starts_with("job.config"))
-        else {
-            continue;
-        };
-        let line = word.line().unwrap_or(launch.line);
-        let (name, value) = if let Some((name, value)) = name.split_once('=') {
-            (name.to_owned(), value.to_owned())
-        } else {
-            let next = words.next_if(|next| !next.plain().starts_with("--"));
-            (name.to_owned(), next.map_or_else(|| "true".into(), Text::plain))
-        };
-        let path = name.replace('-', "_");
-        match path.rsplit_once(".no_") {
-            Some((section, key)) => document.put(&format!("{section}.{key}"), "false", line),
-            None => document.put(&path, &value, line),
-        }
-    }
-    Ok(torchtitan::settle(&document, launched))
-}
-
-/// The document that `--module` and `--config` name: a Python file beside the script, one of torchtitan's own, or at least a model.
-fn registered(module: &str, config: &str, launch: &Launch, context: &Context) -> Result<Document, ImportError> {
-    let path = module.replace('.', "/");
-    let beside = [
-        format!("{path}.py"),
-        format!("{path}/config_registry.py"),
-        format!("torchtitan/models/{path}/config_registry.py"),
-    ];
-    if let Some((name, text)) = beside.into_iter().find_map(|name| (context.files)(&name).map(|text| (name, text))) {
-        let inner = Context { files: context.files, ..Context::alone(&name) };
-        return torchtitan::of_python(&text, Some(config), &inner);
-    }
-    let empty = document::Node { value: document::NodeValue::Map(Vec::new()), line: launch.line };
-    let mut document = Document::new(empty, context.file);
-    let flavor = config.strip_prefix(&format!("{module}_")).unwrap_or(config).replace('_', "-");
-    document.put("model.name", module, launch.line);
-    document.put("model.flavor", &flavor, launch.line);
-    let place = Place { file: context.file.to_owned(), line: launch.line };
-    if torchtitan::fill_from_registry(&mut document, config, launch.line) {
-        let message = format!("`{config}` is read as release 0.3.0 of torchtitan has it");
-        document.note(Finding::note("assumed", message).at(&place).expected("the Python file beside the script"));
-    } else {
-        let message = format!("the Python file of `{config}` was not found: only the command line is read");
-        let expected = "the file beside the script, or what it sets as --section.key value";
-        document.note(Finding::warning("not-read", message).at(&place).expected(expected));
-    }
-    Ok(document)
 }
 
 /// `model.tensor_model_parallel_size=4`, with Hydra's `+` or without.

@@ -1,8 +1,8 @@
 //! Command lines of training programs that follow Hugging Face's `Trainer`.
 //!
 //! Source: [transformers] `training_args.py`: `per_device_train_batch_size`, `gradient_accumulation_steps`,
-//! `gradient_checkpointing`, `fsdp`; the names of model and sequence are those of its examples. ms-swift's and LLaMA-Factory's
-//! `--deepspeed zero3` names a configuration that ships with them; DeepSpeed's examples take `--zero_stage`.
+//! `gradient_checkpointing`, `fsdp`; the names of model and sequence are those of its examples. Programs with
+//! `--deepspeed zero3` name a configuration that ships with ms-swift; DeepSpeed's examples take `--zero_stage`.
 
 use super::context::Launched;
 use super::finding::{Finding, Place};
@@ -95,7 +95,7 @@ const EXTENT: &[&str] = &["--train_type", "--tuner_type", "--finetuning_type"];
 const ADAPTERS: &[&str] =
     &["--use_lora", "--use_peft", "--use_peft_lora", "--only_optimize_lora", "--lora_dim", "--lora_rank"];
 
-/// Adapters in the place of the whole model: ms-swift's `swift sft` trains them unless it is told otherwise.
+/// Adapters in the place of the whole model.
 fn adapters(launch: &Launch, file: &str) -> Option<Finding> {
     let place = |line: Option<u32>| Place { file: file.to_owned(), line: line.unwrap_or(launch.line) };
     let whole = ["full", "freeze", "longlora", "galore"];
@@ -103,9 +103,6 @@ fn adapters(launch: &Launch, file: &str) -> Option<Finding> {
         Some(extent) if whole.contains(&extent.plain().as_str()) => return None,
         Some(extent) => return Some(Finding::of_adapters(&format!("`{}`", extent.plain()), &place(extent.line()))),
         None => {}
-    }
-    if launch.launcher == Launcher::Swift {
-        return Some(Finding::of_adapters("ms-swift without `--tuner_type full`", &place(None)));
     }
     let flag = launch.arguments.iter().find(|word| ADAPTERS.contains(&word.plain().as_str()))?;
     Some(Finding::of_adapters(&format!("`{}`", flag.plain()), &place(flag.line())))

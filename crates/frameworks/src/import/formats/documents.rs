@@ -11,6 +11,7 @@ use crate::gpt_neox::GPT_NEOX;
 use crate::llama_factory::LLAMA_FACTORY;
 use crate::maxtext::MAXTEXT;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
+use crate::ms_swift::MS_SWIFT;
 use crate::nanotron::NANOTRON;
 use crate::torchtitan::TORCHTITAN;
 
@@ -79,21 +80,28 @@ pub(super) const DOCUMENTS: &[Format] = &[
         outcome: Refused(NO_TRAINING),
     },
     Format {
+        title: "ms-swift's configuration of training by preferences or rewards",
+        syntaxes: YAML_JSON,
+        evidence: &[&[Key("rlhf_type")]],
+        outcome: Refused("reinforcement learning is not priced; its trainer's degrees: `meshwright explain --plan`"),
+    },
+    Format {
+        title: "ms-swift's configuration",
+        syntaxes: YAML_JSON,
+        evidence: &[
+            &[Key("model"), Key("tuner_type")],
+            &[Key("model"), Key("train_type")],
+            &[Key("model"), Key("dataset"), Key("micro_batch_size")],
+            &[Key("model"), Key("dataset"), Key("per_device_train_batch_size")],
+            &[Key("model"), Key("load_from_cache_file")],
+        ],
+        outcome: Read(&MS_SWIFT),
+    },
+    Format {
         title: "a configuration of Hugging Face's Trainer",
         syntaxes: YAML_JSON,
         evidence: &[&[Key("model_name_or_path")], &[Key("per_device_train_batch_size")]],
         outcome: Refused(TRAINER),
-    },
-    Format {
-        title: "ms-swift's configuration",
-        syntaxes: YAML,
-        evidence: &[
-            &[Key("model"), Key("tuner_type")],
-            &[Key("model"), Key("train_type")],
-            &[Key("model"), Key("load_from_cache_file")],
-            &[Key("rlhf_type")],
-        ],
-        outcome: Refused("import the script with `megatron sft` and its flags"),
     },
     Format {
         title: "a configuration of llm-foundry and Composer",

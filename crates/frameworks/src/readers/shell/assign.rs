@@ -61,7 +61,7 @@ impl Shell<'_> {
 
 /// The parts of a word that assigns.
 pub struct Assignment {
-    name: String,
+    pub(super) name: String,
     key: Option<Text>,
     append: bool,
     value: Text,

@@ -82,7 +82,12 @@ impl Shell<'_> {
             self.around = outer;
             return flow;
         }
-        self.ran.called.push(Called { words: words.to_vec(), around: self.around.clone(), line });
+        self.ran.called.push(Called {
+            words: words.to_vec(),
+            around: self.around.clone(),
+            own: self.own.clone(),
+            line,
+        });
         Flow::On(Status::Yes)
     }
 

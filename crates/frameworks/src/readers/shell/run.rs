@@ -28,6 +28,8 @@ pub struct Called {
     pub words: Vec<Text>,
     /// The words of the commands around it, such as `srun -N 4` around `bash -c`.
     pub around: Vec<Text>,
+    /// Variables that are set for it alone, before its name.
+    pub own: Vec<(String, Text)>,
     /// Its first line.
     pub line: u32,
 }
@@ -112,6 +114,7 @@ pub struct Shell<'a> {
     pub(super) heredocs: Vec<(Text, bool)>,
     pub(super) arguments: Vec<Text>,
     pub(super) around: Vec<Text>,
+    pub(super) own: Vec<(String, Text)>,
     pub(super) ran: Ran,
     pub(super) assumed: BTreeMap<String, u32>,
     pub(super) steps: u32,
@@ -173,6 +176,7 @@ impl<'a> Shell<'a> {
             heredocs: Vec::new(),
             arguments: inputs.arguments.iter().map(|text| Text::on(text, 0)).collect(),
             around: Vec::new(),
+            own: Vec::new(),
             ran: Ran::default(),
             assumed: BTreeMap::new(),
             steps: 0,

@@ -32,7 +32,14 @@ impl Shell<'_> {
             .and_then(|id| self.heredocs.get(id).cloned())
             .map(|(body, expand)| if expand { self.double(&body) } else { body });
         self.written(&name, &words, redirects, document.as_ref());
-        self.call(&name, &words, document, line)
+        let before = self.own.len();
+        for assigned in raw[..assignments].iter().filter_map(assignment) {
+            let value = self.scalar(&assigned.name);
+            self.own.extend(value.map(|value| (assigned.name, value)));
+        }
+        let flow = self.call(&name, &words, document, line);
+        self.own.truncate(before);
+        flow
     }
 
     /// Notes what is written to a file.

@@ -1,0 +1,120 @@
+//! Limits of ms-swift on Megatron core: those of Megatron-LM, and arguments that its command line lacks.
+//!
+//! Source: [ms-swift] `swift/megatron/arguments/megatron_args.py`, commit 3602360a, which has no other names.
+
+use crate::megatron::hybrid::is_hybrid;
+use crate::megatron::limits::LIMITS as MEGATRON;
+use crate::rules::{self, FusedExchange, bytes_are};
+use meshwright_engine::plan::{CpKind, Offload, Plan, ZeroStage};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::{Dispatcher, Family};
+use meshwright_engine::workload::{Adaptation, Half};
+use meshwright_planner::limits::{Limits, Obstacle};
+
+/// Limits of ms-swift on Megatron core.
+pub const LIMITS: Limits = Limits {
+    name: "ms-swift",
+    title: "ms-swift",
+    family: Family::Megatron,
+    also: &[],
+    values: MEGATRON.values,
+    names_stages: true, // `pipeline_model_parallel_layout`
+    own_split: None,
+    problem,
+    shape: &[of_megatrons_shape, context_kind, dispatcher],
+    plan: &[of_megatrons_plan, offload],
+    sharding: &[of_megatrons_sharding, sharding, gradients, rules::no_shard_group, rules::pipeline_outermost],
+};
+
+fn problem(problem: &Problem) -> Vec<Obstacle> {
+    let mut found = (MEGATRON.problem)(problem);
+    for obstacle in rules::plain_mixed_precision(problem, &[2.0, 4.0]) {
+        if !found.contains(&obstacle) {
+            found.push(obstacle);
+        }
+    }
+    if is_hybrid(problem.model()) {
+        let what = format!("{}: layers of several kinds", problem.model().name);
+        found.push(Obstacle::of_model(
+            what,
+            "a hybrid's stages are the bars of its pattern, which it has no argument for",
+        ));
+    }
+    if problem.workload().adaptation == Adaptation::Lora {
+        let obstacle = Obstacle::of_model("LoRA", "`lora_rank` and `target_modules` are of no plan");
+        if found.iter().all(|known| !known.what.contains("LoRA")) {
+            found.push(obstacle);
+        }
+    }
+    found
+}
+
+/// The first obstacle of Megatron-LM's rules on a shape.
+fn of_megatrons_shape(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    MEGATRON.shape.iter().find_map(|rule| rule(problem, plan))
+}
+
+/// The first obstacle of Megatron-LM's rules on a plan.
+fn of_megatrons_plan(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    MEGATRON.plan.iter().find_map(|rule| rule(problem, plan))
+}
+
+/// The first obstacle of Megatron-LM's rules on sharding.
+fn of_megatrons_sharding(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    MEGATRON.sharding.iter().find_map(|rule| rule(problem, plan))
+}
+
+/// `cp_comm_type` without the sizes of two levels.
+fn context_kind(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let kinds = [CpKind::Ring, CpKind::AllGather, CpKind::AllToAll];
+    rules::only_context(plan, &kinds, "it has no `hierarchical_context_parallel_sizes`")
+}
+
+/// `moe_enable_deepep`; no argument chooses another backend.
+fn dispatcher(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let fused = plan.layout.ep > 1 && plan.dispatcher == Dispatcher::DeepEp;
+    if !fused || FusedExchange::of(problem) == Some(FusedExchange::DeepEp) {
+        return None;
+    }
+    let near = Plan { dispatcher: Dispatcher::AllToAll, ..plan.clone() };
+    Obstacle::of_plan("dispatcher=deepep", "`moe_enable_deepep` is its one fused exchange", near)
+}
+
+/// No argument puts activations on the host.
+fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.offload.activations <= 0.0 {
+        return None;
+    }
+    let near = Plan { offload: Offload { activations: 0.0, ..plan.offload }, ..plan.clone() };
+    Obstacle::of_plan(
+        format!("offload-activations={}", plan.offload.activations),
+        "it has no `cpu_offloading_num_layers`",
+        near,
+    )
+}
+
+/// bf16 gradients are `main_grads_dtype`, which is the precision-aware optimizer's, and that is sharded.
+///
+/// Source: [megatron-lm] `core/optimizer/optimizer_config.py`.
+fn gradients(problem: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.zero != ZeroStage::Zero || !narrow_gradients(problem) {
+        return None;
+    }
+    let near = Plan { zero: ZeroStage::One, ..plan.clone() };
+    Obstacle::of_plan("zero=0", "gradients in bf16 (`main_grads_dtype`) want the distributed optimizer", near)
+}
+
+/// Whether gradients of bf16 weights are kept in bf16.
+pub(super) fn narrow_gradients(problem: &Problem) -> bool {
+    let workload = problem.workload();
+    workload.half == Half::Bf16 && bytes_are(workload.recipe.gradient, 2.0)
+}
+
+/// `use_distributed_optimizer`; its Megatron-FSDP has no `ckpt_format`, and none of its examples trains with it.
+fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.zero <= ZeroStage::One {
+        return None;
+    }
+    let near = Plan { zero: ZeroStage::One, reshard_after_forward: true, ..plan.clone() };
+    Obstacle::of_plan(format!("zero={}", u8::from(plan.zero)), "of its Megatron-FSDP it has no example", near)
+}

@@ -1,0 +1,19 @@
+//! ms-swift: a script for its version on Megatron core; its command lines and YAML, for that and for `Trainer`, are read.
+
+pub(crate) mod emit;
+pub(crate) mod import;
+pub(crate) mod limits;
+
+use crate::framework::{Framework, SettingsReader, any_recipe};
+
+/// The row of this framework.
+pub static MS_SWIFT: Framework = Framework {
+    limits: &limits::LIMITS,
+    aliases: &["swift", "megatron-swift"],
+    stack: "nemo-25",
+    stands_for_family: false, // Megatron-LM runs more
+    emit: emit::files,
+    recipe_obstacle: any_recipe,
+    releases: || &["3602360a"],
+    reader: SettingsReader { kind: import::KIND, read: import::read },
+};
