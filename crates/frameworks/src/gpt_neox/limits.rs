@@ -135,7 +135,7 @@ fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obst
     .collect()
 }
 
-/// What stands around the layers, and their norms.
+/// Obstacles of what stands around the layers, and of their norms.
 fn around(model: &Model) -> Vec<Obstacle> {
     let theta = model.details.rope_theta.unwrap_or_default();
     [
