@@ -14,14 +14,15 @@ COMPARED = ("plan_text", "world", "model", "work", "settings", "unknown")
 
 
 def configurations(folder):
-    """Files, and functions of theirs without parameters that give a configuration."""
+    """Files, and functions of theirs that give a configuration without being given anything."""
     for root, _, names in os.walk(folder):
         for name in sorted(names):
             path = os.path.join(root, name)
             if name.endswith(".py") and "/tests/" not in path:
                 text = open(path, errors="replace").read()
-                for function in re.findall(r"^def ([a-z]\w*)\(\s*\) -> (?:ConfigContainer|Trainer\.Config)", text, re.M):
-                    yield path, function
+                for function, parameters in re.findall(r"^def ([a-z]\w*)\(([^()]*)\) -> (?:ConfigContainer|Trainer\.Config)", text, re.M):
+                    if all("=" in parameter for parameter in parameters.split(",") if parameter.strip()):
+                        yield path, function
 
 
 def read(binary, path, function, *more):

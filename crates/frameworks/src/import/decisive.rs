@@ -24,10 +24,14 @@ const ENDS: &[&str] = &[
     "sharding_strategy",
     "mixed_precision",
     "num_microbatches",
+    "parallel_layout",
+    "pipeline_layout",
+    "pipeline_stage",
 ];
 
 /// Such keys that are short.
-const WHOLE: &[&str] = &["tp", "pp", "cp", "ep", "etp", "vpp", "tp_size", "pp_size", "cp_size", "ep_size", "dp_size"];
+const WHOLE: &[&str] =
+    &["tp", "pp", "cp", "ep", "etp", "vpp", "tp_size", "pp_size", "cp_size", "ep_size", "dp_size", "peft"];
 
 /// Parts of keys of what is not the training step: evaluation, inference, other networks; and sizes that follow from others.
 const APART: &[&str] = &[

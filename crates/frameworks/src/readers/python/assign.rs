@@ -2,7 +2,7 @@
 
 use super::modules::{Spot, Unread};
 use super::names::Names;
-use super::tokens::Token;
+use super::tokens::{Line, Token};
 use crate::readers::document::{Node, NodeValue};
 
 /// `a.b.c`, where that is all there is.
@@ -48,8 +48,9 @@ pub(super) fn assign(
                 (_, None) => names.forget(name),
             }
         }
-        Some(whole @ [_, ..]) => names.put(whole, value.cloned(), spot.line),
-        Some([]) | None => unread.push(spot),
+        Some(whole @ [first, ..]) if names.has(first) => names.put(whole, value.cloned(), spot.line),
+        // A part of what is not known: the configuration may hold it.
+        Some(_) | None => unread.push(spot),
     }
 }
 
@@ -62,4 +63,33 @@ fn item(words: &[(Token, u32)]) -> Option<Vec<String>> {
     let mut path = path(object)?;
     path.push(key.clone());
     Some(path)
+}
+
+/// Words of a statement or an expression.
+type Words = Vec<(Token, u32)>;
+
+/// Target of `target += value`, and the words of `target + (value)`.
+pub(super) fn augmented(line: &Line) -> Option<(Words, Words)> {
+    let at = line
+        .words
+        .iter()
+        .position(|(word, _)| matches!(word, Token::Sign("+=" | "-=" | "*=" | "/=" | "//=" | "%=" | "**=" | "|=")))?;
+    let (target, [(Token::Sign(sign), number), value @ ..]) = line.words.split_at(at) else { return None };
+    let operator =
+        ["+", "-", "**", "*", "//", "/", "%", "|"].into_iter().find(|known| sign.trim_end_matches('=') == *known)?;
+    let sign = |sign| (Token::Sign(sign), *number);
+    let whole =
+        target.iter().cloned().chain([sign(operator), sign("(")]).chain(value.iter().cloned()).chain([sign(")")]);
+    Some((target.to_vec(), whole.collect()))
+}
+
+/// Names that lines which are not followed give values have values that are not known.
+pub(super) fn forget_assigned(lines: &[Line], names: &mut Names) {
+    for line in lines {
+        if let [(Token::Name(name), _), (Token::Sign("=" | "+=" | "-=" | "*=" | "/=" | "//=" | ":"), _), ..] =
+            line.words.as_slice()
+        {
+            names.forget(name);
+        }
+    }
 }

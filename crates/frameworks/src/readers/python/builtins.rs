@@ -72,6 +72,10 @@ fn of_kind(node: &Node, kind: &str) -> Option<bool> {
     ["str", "int", "float", "bool", "list", "dict"].contains(&kind).then_some(is == kind)
 }
 
+fn text_of(node: &Node) -> Option<&str> {
+    if let NodeValue::Scalar(text, true) = &node.value { Some(text) } else { None }
+}
+
 /// Result of a method of a value: `table.get(key)`, `text.lower()`.
 pub(super) fn method_of(object: &Node, method: &str, entries: &Entries, line: u32) -> Option<Node> {
     let argument = |at: usize| entries.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node);
@@ -86,6 +90,15 @@ pub(super) fn method_of(object: &Node, method: &str, entries: &Entries, line: u3
         }
         (NodeValue::Scalar(text, true), "upper") => {
             Some(Node { value: NodeValue::Scalar(text.to_uppercase(), true), line })
+        }
+        (NodeValue::Scalar(between, true), "join") => {
+            let NodeValue::List(items) = &argument(0)?.value else { return None };
+            let texts: Option<Vec<&str>> = items.iter().map(text_of).collect();
+            Some(Node { value: NodeValue::Scalar(texts?.join(between), true), line })
+        }
+        (NodeValue::Scalar(text, true), "replace") => {
+            let (from, to) = (text_of(argument(0)?)?, text_of(argument(1)?)?);
+            Some(Node { value: NodeValue::Scalar(text.replace(from, to), true), line })
         }
         (NodeValue::Map(_) | NodeValue::List(_), "copy") => Some(object.clone()),
         _ => None,

@@ -1,8 +1,9 @@
-//! The functions of a module.
+//! The functions of a module, and `partial`.
 
 use std::rc::Rc;
 
 use super::tokens::{Line, Token};
+use crate::readers::document::{CALLED, Entries, Node, NodeValue};
 
 /// A function at the top of a module.
 pub(super) struct Function {
@@ -77,4 +78,31 @@ pub(super) fn functions(lines: &[Line], module: usize) -> Vec<Rc<Function>> {
         Some(Rc::new(Function { name: name.clone(), module, needs, gives, head: head.clone(), body }))
     };
     lines.iter().enumerate().filter_map(function).collect()
+}
+
+/// Function and arguments of a call of `partial(function, …)`.
+pub(super) fn partial(object: Option<&Node>, arguments: &Entries) -> Option<(String, Entries)> {
+    let NodeValue::Map(bound) = &object?.value else { return None };
+    let word = |wanted: &str| {
+        let entry = bound.iter().find(|(key, ..)| key == wanted);
+        entry.and_then(|(.., node)| if let NodeValue::Scalar(word, false) = &node.value { Some(word) } else { None })
+    };
+    if !matches!(word(CALLED)?.as_str(), "partial" | "functools.partial") {
+        return None;
+    }
+    let function = word("0")?.clone();
+    let at = |key: &String| key.parse::<usize>().ok();
+    let first: Entries = bound
+        .iter()
+        .filter(|(key, ..)| at(key).is_some_and(|at| at > 0))
+        .enumerate()
+        .map(|(at, (_, line, node))| (at.to_string(), *line, node.clone()))
+        .collect();
+    let moved = arguments.iter().map(|(key, line, node)| {
+        (at(key).map_or_else(|| key.clone(), |at| (at + first.len()).to_string()), *line, node.clone())
+    });
+    let named = bound.iter().filter(|(key, ..)| key != CALLED && at(key).is_none());
+    let named = named.filter(|(key, ..)| arguments.iter().all(|(known, ..)| known != key)).cloned();
+    let moved: Entries = moved.chain(named).collect();
+    Some((function, first.into_iter().chain(moved).collect()))
 }

@@ -9,8 +9,10 @@ mod builtins;
 mod evaluated;
 mod functions;
 mod logic;
+mod methods;
 mod modules;
 mod names;
+mod operators;
 mod places;
 mod program;
 mod tokens;
@@ -217,6 +219,59 @@ def config() -> Config:
         let alone = parse(main, None, &Context::alone("f.py")).unwrap();
         let rules: Vec<_> = alone.findings.borrow().iter().map(|finding| finding.rule).collect();
         assert!(rules.contains(&OTHER_MODULE), "{rules:?}");
+    }
+
+    #[test]
+    fn layouts_are_joined_and_made_by_functions() {
+        let text = "
+JOINED = '|'.join(('E' + 't' * 2, 't' * 3 + 'L'))
+
+def stages(pp: int, vpp: int | None, *, small: bool):
+    table = {(2, 1): [['t'], ['t', 'L']] if small else [['E'], ['L']]}
+    return table[(pp, 1 if vpp is None else vpp)]
+
+def config() -> Config:
+    name = 'a/b-7b'
+    cfg = Config(model=Bridge.of(name).provider(load=False))
+    model = cfg.model
+    model.pp = 2
+    model.text = JOINED
+    builder = partial(stages, small=True)
+    model.layout = builder(model.pp, None)
+    model.pp *= 2
+    return cfg
+";
+        let document = read(text, None).unwrap();
+        assert!(document.findings.borrow().is_empty(), "{:?}", document.findings);
+        assert_eq!(document.word("model.text").as_deref(), Some("Ett|tttL"));
+        assert_eq!(document.words("model.layout.1"), ["t", "L"]);
+        assert_eq!((document.word("model.0").as_deref(), document.number("model.pp")), (Some("a/b-7b"), Some(4)));
+    }
+
+    #[test]
+    fn names_that_are_not_known_are_no_texts() {
+        let text = "
+from there import LAYOUT
+STAGES = [f(x) for x in range(3) if x]
+size = 1
+
+def config() -> Config:
+    cfg = Config()
+    cfg.model.pipeline_model_parallel_layout = STAGES
+    cfg.other.pipeline_model_parallel_layout = LAYOUT
+    if unknown():
+        size = 2
+    cfg.train.micro_batch_size = size
+    part = given(1)[0]
+    part.tensor_model_parallel_size = 2
+    return cfg
+";
+        let document = read(text, None).unwrap();
+        let findings = document.findings.borrow();
+        let errors = findings.iter().filter(|finding| finding.level == crate::import::Severity::Error);
+        let lines: Vec<u32> = errors.filter_map(|finding| Some(finding.place.as_ref()?.line)).collect();
+        assert_eq!(lines, [8, 9, 12, 14], "{findings:?}");
+        assert!(!document.has("model.pipeline_model_parallel_layout") && !document.has("train.micro_batch_size"));
     }
 
     #[test]

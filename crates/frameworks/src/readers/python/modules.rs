@@ -102,14 +102,12 @@ impl<'c> Modules<'c> {
         })
     }
 
-    /// Constants that a module imports, in capitals: their name here, their module, and their name there.
-    pub fn imported_constants(&self, at: usize) -> Vec<(String, usize, String)> {
+    /// Constants that a module imports, in capitals: their name here, their module where it is there, and their name there.
+    pub fn imported_constants(&self, at: usize) -> Vec<(String, Option<usize>, String)> {
         let module = self.module(at);
         let is_constant = |name: &str| name.len() > 1 && !name.contains(|c: char| c.is_lowercase());
         let constants = module.imports.iter().filter(|import| is_constant(&import.name) && import.name != "*");
-        constants
-            .filter_map(|import| Some((import.local.clone(), self.load(&import.from)?, import.name.clone())))
-            .collect()
+        constants.map(|import| (import.local.clone(), self.load(&import.from), import.name.clone())).collect()
     }
 
     /// Number of a module by its path without extension; the file that is read has none.

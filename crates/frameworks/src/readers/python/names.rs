@@ -1,6 +1,6 @@
 //! Values of names while a function is followed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::readers::document::{Node, NodeValue};
 
@@ -10,12 +10,15 @@ pub(super) struct Names {
     values: BTreeMap<String, Node>,
     /// Other names of a part of a value: `p = config.parallelism`.
     parts: BTreeMap<String, Vec<String>>,
+    /// Names that were given values that are not known.
+    unknown: BTreeSet<String>,
 }
 
 impl Names {
     /// Gives a value a name.
     pub fn set(&mut self, name: &str, node: Node) {
         self.parts.remove(name);
+        self.unknown.remove(name);
         self.values.insert(name.to_owned(), node);
     }
 
@@ -32,13 +35,25 @@ impl Names {
     pub fn alias(&mut self, name: &str, path: &[String]) {
         let path = self.whole(path);
         self.values.remove(name);
+        self.unknown.remove(name);
         self.parts.insert(name.to_owned(), path);
     }
 
-    /// A name means nothing that is known any more.
+    /// A name has a value that is not known.
     pub fn forget(&mut self, name: &str) {
         self.values.remove(name);
         self.parts.remove(name);
+        self.unknown.insert(name.to_owned());
+    }
+
+    /// Whether a name was given a value that is not known.
+    pub fn is_unknown(&self, name: &str) -> bool {
+        self.unknown.contains(name)
+    }
+
+    /// Whether a part of a name's value can be set.
+    pub fn has(&self, name: &str) -> bool {
+        self.values.contains_key(name) || self.parts.contains_key(name)
     }
 
     /// A path whose first name is a value's own.

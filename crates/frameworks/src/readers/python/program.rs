@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 
-use super::assign::{assign, path};
-use super::functions::{Function, block, is_word};
+use super::assign::{assign, augmented, forget_assigned, path};
+use super::functions::{Function, block, is_word, partial};
 use super::modules::{MAIN, Module, Modules, Spot, Unread};
 use super::names::Names;
 use super::places::relocated;
@@ -72,8 +72,11 @@ impl<'c> Program<'c> {
     fn constants(&self, module: usize) -> Names {
         let mut names = Names::default();
         for (local, from, name) in self.modules.imported_constants(module) {
-            if let Some(value) = self.names_of(from).value(&name) {
-                names.set(&local, value);
+            let known = from.map(|from| self.names_of(from));
+            match known.as_ref().map(|known| (known.value(&name), known.is_unknown(&name))) {
+                Some((Some(value), _)) => names.set(&local, value),
+                Some((None, true)) | None => names.forget(&local),
+                Some((None, false)) => {}
             }
         }
         names
@@ -167,6 +170,9 @@ impl<'c> Program<'c> {
         line: u32,
         inner: &mut Unread,
     ) -> Option<(Node, bool)> {
+        if let Some((name, arguments)) = partial(names.value(name).as_ref(), arguments) {
+            return self.given(&name, &arguments, &Names::default(), frame, line, inner);
+        }
         let function = self.modules.function(frame.module, name)?;
         if function.needs && arguments.is_empty() {
             return None;
@@ -278,6 +284,7 @@ impl<'c> Program<'c> {
                 None => {
                     let set = arms[at..].iter().filter(|(.., below)| !only_refuses(below));
                     unread.extend(set.map(|(_, line, _)| frame.spot(line.number)));
+                    arms[at..].iter().for_each(|(.., below)| forget_assigned(below, names));
                     return Step::On;
                 }
             }
@@ -302,6 +309,7 @@ impl<'c> Program<'c> {
             "if" if is_main(line) => return Step::On,
             _ if !below.is_empty() => {
                 unread.push(frame.spot(line.number));
+                forget_assigned(below, names);
                 return Step::On;
             }
             _ => {}
@@ -320,6 +328,11 @@ impl<'c> Program<'c> {
                 (depth_of == 0 && *word == Token::Sign("=")).then_some(at)
             })
             .collect();
+        if let Some((target, whole)) = augmented(line) {
+            let value = self.value(&whole, names, frame, unread);
+            assign(&target, &[], value.as_ref(), names, frame.spot(line.number), unread);
+            return Step::On;
+        }
         let Some(last) = equals.last() else {
             if self.change(line, names, frame, unread).is_none() && !logs(line) {
                 unread.push(frame.spot(line.number));

@@ -60,7 +60,8 @@ fn set_by(line: &str) -> Vec<&str> {
     }
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let name_before = |end: usize| {
-        let head = code[..end].trim_end().trim_end_matches(['"', '\'', ']']);
+        let head =
+            code[..end].trim_end_matches(['+', '-', '*', '/', '%', '|']).trim_end().trim_end_matches(['"', '\'', ']']);
         head.rsplit(|c: char| !is_part(c)).next().unwrap_or_default()
     };
     let compares = |at: usize| code[at + 1..].starts_with('=') || code[..at].ends_with(['=', '!', '<', '>']);
@@ -81,6 +82,8 @@ mod tests {
             ("x = T(a=1, global_batch_size=n)", true),
             ("cfg.env = {'tensor_parallel_size': f()}", true),
             ("cfg['micro_batch_size'] = f()", true),
+            ("cfg.train.micro_batch_size *= n", true),
+            ("cfg.model.pipeline_model_parallel_layout = NAME", true),
             ("if cfg.model.context_parallel_size > 1:\n    cfg.pad = 2", false),
             ("if known():\n    cfg.model.context_parallel_size = 2", true),
             ("cfg.lr = scale(global_batch_size)", false),

@@ -2,12 +2,10 @@
 
 use super::builtins::{item_of, method_of, result_of};
 use super::names::Names;
+use super::operators::operated;
 use super::tokens::Token;
 use super::truth::{key_of, made, scalar};
 use crate::readers::document::{CALLED, Entries, Node, NodeValue};
-
-/// Most values of one expression: `[0] * 1000000000` must not take the memory.
-const MOST_VALUES: usize = 100_000;
 
 /// The value that a call of a function of the program returns with these arguments, and whether all of it was read.
 pub(super) type Functions<'f> = &'f mut dyn FnMut(&str, &Entries) -> Option<(Node, bool)>;
@@ -109,7 +107,7 @@ impl Expression<'_> {
                     whole.push_str(text);
                     self.skip(1);
                 }
-                Some(Node { value: NodeValue::Scalar(whole, true), line })
+                self.methods(Node { value: NodeValue::Scalar(whole, true), line })
             }
             Token::Sign("(") => {
                 self.skip(1);
@@ -252,6 +250,9 @@ impl Expression<'_> {
         }
         if !self.sign("(") {
             let known = self.names.get(&path).cloned();
+            if known.is_none() && self.names.is_unknown(&path[0]) {
+                return None;
+            }
             if self.sign("[") {
                 return self.item(&known?);
             }
@@ -265,7 +266,7 @@ impl Expression<'_> {
             };
         }
         self.skip(1);
-        let entries = self.arguments();
+        let mut entries = self.arguments();
         let object = path.split_last().filter(|(_, object)| !object.is_empty());
         if let Some(object) = object.and_then(|(_, object)| self.names.get(object))
             && let Some(result) = path.last().and_then(|method| method_of(object, method, &entries, line))
@@ -273,12 +274,8 @@ impl Expression<'_> {
             return Some(result);
         }
         let mut called = path.join(".");
-        // A method of what was made, without arguments: `AutoBridge.from_hf_pretrained("…").get_model_config()`.
-        while let [(Token::Sign("."), _), (Token::Name(method), _), (Token::Sign("("), _), (Token::Sign(")"), _), ..] =
-            self.words
-        {
-            called = format!("{called}.{method}");
-            self.skip(4);
+        if path.iter().any(|name| made(name)) {
+            self.methods_of_made(&mut called, &mut entries);
         }
         if self.sign(".") || self.sign("[") || self.sign("(") {
             return None;
@@ -309,7 +306,7 @@ impl Expression<'_> {
     }
 
     /// Arguments of a call: those without a name are numbered.
-    fn arguments(&mut self) -> Entries {
+    pub fn arguments(&mut self) -> Entries {
         let mut entries: Entries = Vec::new();
         let mut at = 0;
         while !self.words.is_empty() && !self.sign(")") {
@@ -343,39 +340,4 @@ fn is_configuration(node: &Node) -> bool {
     let NodeValue::Map(entries) = &node.value else { return false };
     let called = entries.iter().find(|(key, ..)| key == CALLED).map(|(.., node)| &node.value);
     matches!(called, Some(NodeValue::Scalar(name, _)) if made(name) || entries.len() > 1)
-}
-
-/// Two numbers, a list repeated, or two lists joined.
-fn operated(sign: &str, left: Node, right: Node) -> Option<Node> {
-    let line = left.line;
-    let number = |node: &Node| match &node.value {
-        NodeValue::Scalar(text, false) => text.parse::<f64>().ok(),
-        NodeValue::Scalar(..) | NodeValue::Map(_) | NodeValue::List(_) => None,
-    };
-    if let (Some(a), Some(b)) = (number(&left), number(&right)) {
-        let result = match sign {
-            "+" => a + b,
-            "-" => a - b,
-            "*" => a * b,
-            "/" => a / b,
-            "//" => (a / b).floor(),
-            "%" => a - b * (a / b).floor(),
-            "**" => a.powf(b),
-            _ => return None,
-        };
-        return result.is_finite().then(|| scalar(result.to_string(), line));
-    }
-    let times = |list: Vec<Node>, times: f64| {
-        let fits = times >= 0.0 && times * list.len() as f64 <= MOST_VALUES as f64;
-        let count = times as usize * list.len();
-        fits.then(|| Node { value: NodeValue::List(list.iter().cycle().take(count).cloned().collect()), line })
-    };
-    match (sign, number(&left), number(&right), left.value, right.value) {
-        ("*", _, Some(n), NodeValue::List(list), _) | ("*", Some(n), _, _, NodeValue::List(list)) => times(list, n),
-        ("+", _, _, NodeValue::List(mut a), NodeValue::List(b)) if a.len() + b.len() <= MOST_VALUES => {
-            a.extend(b);
-            Some(Node { value: NodeValue::List(a), line })
-        }
-        _ => None,
-    }
 }

@@ -1,0 +1,40 @@
+//! Calls of methods on the results of calls and on texts.
+
+use super::builtins::method_of;
+use super::tokens::Token;
+use super::value::Expression;
+use crate::readers::document::{Entries, Node};
+
+impl Expression<'_> {
+    /// Name of the method that is called next, behind `.`.
+    fn method(&self) -> Option<String> {
+        match self.words {
+            [(Token::Sign("."), _), (Token::Name(name), _), (Token::Sign("("), _), ..] => Some(name.clone()),
+            _ => None,
+        }
+    }
+
+    /// A value after the methods that are called on it: `"|".join(stages)`.
+    pub fn methods(&mut self, object: Node) -> Option<Node> {
+        let mut object = object;
+        while let Some(method) = self.method() {
+            self.skip(3);
+            let entries = self.arguments();
+            let line = object.line;
+            object = method_of(&object, &method, &entries, line)?;
+        }
+        Some(object)
+    }
+
+    /// Methods of what a class made: `AutoBridge.from_hf_pretrained("…").to_megatron_provider(load_weights=False)`. Their names go
+    /// to the name of the call, their arguments behind its own.
+    pub fn methods_of_made(&mut self, called: &mut String, entries: &mut Entries) {
+        while let Some(method) = self.method() {
+            self.skip(3);
+            *called = format!("{called}.{method}");
+            let known = |key: &String| entries.iter().any(|(known, ..)| known == key);
+            let more: Entries = self.arguments().into_iter().filter(|(key, ..)| !known(key)).collect();
+            entries.extend(more);
+        }
+    }
+}
