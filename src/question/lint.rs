@@ -14,7 +14,7 @@ use meshwright_engine::cluster::Cluster;
 use meshwright_engine::plan::Plan;
 use meshwright_engine::problem::{Problem, ProblemError};
 use meshwright_engine::range;
-use meshwright_engine::workload::{Adaptation, Workload};
+use meshwright_engine::workload::Workload;
 use meshwright_frameworks::import::{Finding, Imported};
 use meshwright_frameworks::lint::measured::{MeasuredDiagnosis, diagnose};
 use meshwright_frameworks::lint::{Depth, LintReport, lint, settle_formats};
@@ -208,7 +208,7 @@ fn problem(
         half: imported.work.half,
         recipe: question.optimizer.as_deref().map(recipe).transpose()?.unwrap_or(imported.work.recipe),
         optimizer: imported.work.optimizer,
-        adaptation: Adaptation::Full,
+        adaptation: imported.work.adaptation,
         imbalance: 1.0,
         drops_tokens: imported.work.drops_tokens,
     };

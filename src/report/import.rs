@@ -7,7 +7,7 @@ use meshwright_engine::model::Model;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Family;
 use meshwright_engine::units::count;
-use meshwright_engine::workload::{RECIPES, Recipe, precision};
+use meshwright_engine::workload::{Adaptation, RECIPES, Recipe, precision};
 use meshwright_frameworks::import::{Finding, Imported, known};
 use meshwright_planner::catalog::{self, Overrides};
 
@@ -48,6 +48,10 @@ pub fn command(imported: &Imported, model: Option<&str>, cluster: Option<&str>) 
     }
     flag("--precision", precision(imported.work.format, imported.work.half));
     flag("--optimizer", recipe_text(imported.work.recipe));
+    if imported.work.adaptation == Adaptation::Lora {
+        words.push("--lora".to_owned());
+    }
+    let mut flag = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
     flag("--stack", imported.stack.to_owned());
     for item in imported.settings.items() {
         flag("--set", item.clone());
@@ -86,6 +90,7 @@ pub fn sheet(imported: &Imported, file: &str) -> Sheet {
         ("sequence length", number(work.seq_len)),
         ("products", precision(work.format, work.half)),
         ("bytes per parameter", format!("{} ({})", work.recipe.total(), recipe_text(work.recipe))),
+        ("trained", trained(imported)),
         (
             "stack",
             [imported.stack.to_owned()].iter().chain(imported.settings.items()).cloned().collect::<Vec<_>>().join(", "),
@@ -96,6 +101,15 @@ pub fn sheet(imported: &Imported, file: &str) -> Sheet {
         sheet.push([what.to_owned(), value]);
     }
     sheet
+}
+
+/// Set of trained weights.
+fn trained(imported: &Imported) -> String {
+    let Some(adapters) = &imported.adapters else { return "all weights".to_owned() };
+    let rank = adapters.rank.map_or_else(String::new, |rank| format!(" of rank {rank}"));
+    let targets =
+        if adapters.targets.is_empty() { String::new() } else { format!(" on {}", adapters.targets.join(", ")) };
+    format!("adapters{rank}{targets}")
 }
 
 fn model_text(model: &Model) -> String {

@@ -3,6 +3,7 @@
 use meshwright::import::{self, Context, Imported, Severity};
 use meshwright::plan::{CpKind, Recompute, ZeroStage};
 use meshwright::stack::Family;
+use meshwright::workload::Adaptation;
 
 /// Reads a YAML with these files beside it.
 fn read(text: &str, beside: &[(&str, &str)]) -> Imported {
@@ -76,6 +77,21 @@ fn what_is_older_or_mistaken_is_told() {
         "{rules:?}"
     );
     assert_eq!((plain.plan.zero, plain.work.seq_len), (ZeroStage::Zero, Some(512)));
+}
+
+#[test]
+fn adapters_are_priced_as_adapters() {
+    let lora =
+        format!("{HEAD}adapter: lora\nlora_r: 16\nlora_target_modules:\n  - q_proj\n  - v_proj\npeft_use_dora: true\n");
+    let imported = read(&lora, &[]);
+    assert_eq!(imported.work.adaptation, Adaptation::Lora);
+    let adapters = imported.adapters.as_ref().unwrap();
+    assert_eq!((adapters.rank, adapters.targets.join(" ")), (Some(16), "q_proj v_proj".to_owned()));
+    assert!(imported.findings.iter().any(|finding| finding.rule == "not-modelled" && finding.message.contains("DoRA")));
+    assert_eq!(read(HEAD, &[]).work.adaptation, Adaptation::Full);
+    let other = read(&format!("{HEAD}adapter: llama-adapter\n"), &[]);
+    assert_eq!((other.work.adaptation, &other.adapters), (Adaptation::Full, &None));
+    assert!(other.findings.iter().any(|finding| finding.rule == "adapters" && finding.level == Severity::Warning));
 }
 
 /// Its commands, with what they say over the file, and their launchers' counts.

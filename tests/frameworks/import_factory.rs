@@ -3,6 +3,7 @@
 use meshwright::import::{self, Context, Imported, Severity};
 use meshwright::plan::{Recompute, ZeroStage};
 use meshwright::stack::Family;
+use meshwright::workload::Adaptation;
 
 const HEAD: &str = "model_name_or_path: Qwen/Qwen2.5-7B-Instruct\nstage: sft\ndo_train: true\nfinetuning_type: full\n\
                     template: qwen\ndataset: identity\nbf16: true\n";
@@ -33,6 +34,11 @@ fn defaults_are_its_own() {
     );
     let adapters = read("x.yaml", &HEAD.replace("finetuning_type: full\n", ""), &[]);
     assert!(rules(&adapters).contains(&"adapters"), "its default is LoRA: {:?}", adapters.findings);
+    assert_eq!((adapters.work.adaptation, adapters.adapters.unwrap().rank), (Adaptation::Lora, Some(8)));
+    let oft = read("x.yaml", &HEAD.replace("finetuning_type: full", "finetuning_type: oft"), &[]);
+    assert_eq!((oft.work.adaptation, oft.adapters.is_none()), (Adaptation::Full, true));
+    let dora = read("x.yaml", &HEAD.replace("finetuning_type: full", "finetuning_type: lora\nuse_dora: true"), &[]);
+    assert!(rules(&dora).contains(&"not-modelled"), "{:?}", dora.findings);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use meshwright::import::{self, Context, FileKind, ImportError, Imported, Severit
 use meshwright::model::{Ffn, Model};
 use meshwright::plan::{Recompute, ZeroStage};
 use meshwright::stack::{Dispatcher, Family};
+use meshwright::workload::Adaptation;
 
 const MODEL: &str =
     "--num-layers 8 --hidden-size 1024 --num-attention-heads 16 --seq-length 2048 --vocab-size 32000 --bf16";
@@ -101,6 +102,7 @@ fn swift_is_read_with_what_it_turns_on_itself() {
     assert_eq!((imported.plan.layout.ep, imported.plan.zero, imported.plan.micro_batch), (4, ZeroStage::One, 2));
     assert_eq!((imported.work.seq_len, imported.work.global_batch), (Some(8192), Some(16)));
     assert!(found(&imported, "adapters").iter().any(|finding| finding.message.contains("lora")));
+    assert_eq!(imported.work.adaptation, Adaptation::Lora);
     assert!(imported.findings.iter().all(|finding| finding.level != Severity::Error), "{:?}", imported.findings);
     let unknown = script("NPROC_PER_NODE=8 megatron pt --model Some/Other-7B --expert_model_parallel_size 4");
     assert_eq!(unknown.plan.dispatcher, Dispatcher::AllToAll, "what is said of experts holds without the model");

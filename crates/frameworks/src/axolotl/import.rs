@@ -4,6 +4,7 @@
 //! `utils/trainer.py`, release 0.19.0. It ignores keys that it does not know.
 
 use crate::hugging_face::import::{self as hugging_face, Shipped, Trainer, is_on};
+use crate::import::adapters::{Adapters, Adapting, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
 use crate::import::imported::{Imported, Unknown, divides, replicas};
@@ -63,6 +64,7 @@ pub(crate) fn settle(document: &Document, launched: &Launched, context: &Context
     hugging_face::optimizer(document, "optimizer", &mut imported);
     hugging_face::model(document, "base_model", &mut imported);
     recompute(document, &mut imported);
+    adapting(document, &mut imported);
     unpriced(document);
     slips(document, &mut imported);
     divides(&mut document.findings.borrow_mut(), imported.world, &imported.plan, None);
@@ -257,9 +259,6 @@ fn recompute(document: &Document, imported: &mut Imported) {
 /// Findings of trainings other than that of the whole model on one loss.
 fn unpriced(document: &Document) {
     let place = |key: &str| document.place(key).unwrap_or(Place { file: String::new(), line: 1 });
-    if let Some(kind) = document.word("adapter") {
-        document.note(Finding::of_adapters(&format!("`adapter: {kind}`"), &place("adapter")));
-    }
     for key in ["load_in_4bit", "load_in_8bit"] {
         if is_on(document, key) {
             let finding = Finding::warning("not-modelled", format!("`{key}`: weights are priced in 16 bits"));
@@ -276,6 +275,32 @@ fn unpriced(document: &Document) {
         let message = "sequences that are neither packed nor padded are priced as if each were `sequence_len` long";
         document.note(Finding::note("assumed", message).at_maybe(at.as_ref()));
     }
+}
+
+/// Low-rank adapters, and options of them that are not priced.
+fn adapting(document: &Document, imported: &mut Imported) {
+    let Some(kind) = document.word("adapter") else { return };
+    let (said, place) = (format!("`adapter: {kind}`"), document.place("adapter"));
+    let place = place.unwrap_or(Place { file: String::new(), line: 1 });
+    if !matches!(kind.as_str(), "lora" | "qlora") {
+        return document.note(other_adapters(&said, &place));
+    }
+    let mut targets = document.words("lora_target_modules");
+    if is_on(document, "lora_target_linear") {
+        targets.push("all linear".into());
+    }
+    let warn =
+        |key: &str, what: &str| document.note(not_priced(&format!("`{key}`"), what, document.place(key).as_ref()));
+    if is_on(document, "peft_use_dora") {
+        warn("peft_use_dora", "the norms of DoRA are not priced");
+    }
+    if document.count("lora_modules_to_save").is_some_and(|count| count > 0) {
+        warn("lora_modules_to_save", "modules that are trained whole are priced as frozen");
+    }
+    if is_on(document, "relora") {
+        warn("relora", "merges of adapters are not priced");
+    }
+    Adapting { said, place, adapters: Adapters { rank: document.size("lora_r"), targets } }.apply(imported);
 }
 
 /// Keys that are nearly one that decides the step: axolotl ignores them in silence.

@@ -67,12 +67,6 @@ impl Finding {
         Self { rule, level, place: None, message: message.into(), expected: String::new(), step_share: None }
     }
 
-    /// Finding that adapters are trained, which are priced as the whole model.
-    pub(crate) fn of_adapters(said: &str, place: &Place) -> Self {
-        let finding = Self::warning("adapters", format!("{said} trains adapters, priced as training all"));
-        finding.at(place).expected("`meshwright explain --lora` prices adapters")
-    }
-
     /// Finding of an error.
     pub fn error(rule: &'static str, message: impl Into<String>) -> Self {
         Self::new(rule, Severity::Error, message)

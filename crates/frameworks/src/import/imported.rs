@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
+use super::adapters::Adapters;
 use super::finding::{Finding, Place};
 use crate::rules::FusedExchange;
 use meshwright_engine::gpu::Format;
@@ -13,7 +14,7 @@ use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::{Dispatcher, Family};
 use meshwright_engine::suggest::is_slip;
-use meshwright_engine::workload::{Half, Optimizer, Recipe};
+use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe};
 use meshwright_planner::catalog::{self, Overrides};
 
 /// A flag or key that no known release of its framework has.
@@ -54,6 +55,8 @@ pub struct ImportedWorkload {
     pub optimizer: Optimizer,
     /// Whether routing drops surplus tokens.
     pub drops_tokens: bool,
+    /// Set of trained weights.
+    pub adaptation: Adaptation,
 }
 
 /// Software settings of a file that differ from the nearest stack of the catalogue: keys below `stack`.
@@ -100,6 +103,9 @@ pub struct Imported {
     pub model: Option<Model>,
     /// The workload.
     pub work: ImportedWorkload,
+    /// Low-rank adapters, where they are trained.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub adapters: Option<Adapters>,
     /// Micro-batches that every replica accumulates, where the file counts them and not the sequences of a step.
     #[serde(skip)]
     pub accumulation: u32,
@@ -142,7 +148,9 @@ impl Imported {
                 recipe: Recipe { weight: 2.0, gradient: 4.0, master: 4.0, state: 8.0 },
                 optimizer: Optimizer::Elementwise,
                 drops_tokens: false,
+                adaptation: Adaptation::Full,
             },
+            adapters: None,
             accumulation: 1,
             shard_groups: None,
             plan: Plan {

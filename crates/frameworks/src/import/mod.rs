@@ -3,6 +3,7 @@
 //! Nothing is guessed in silence: a setting that a file leaves open is a [`Finding`], a flag that no release knows is
 //! [`Unknown`], one without effect on time or memory here is named in [`Imported::without_effect`].
 
+pub(crate) mod adapters;
 pub(crate) mod context;
 pub(crate) mod decisive;
 pub(crate) mod finding;
@@ -17,6 +18,7 @@ mod scripts;
 mod titan;
 mod trainer;
 
+pub use adapters::Adapters;
 pub use context::{Context, ImportError, Interpreter};
 pub use finding::{Finding, Place, Severity};
 pub use formats::kind_of;

@@ -4,6 +4,7 @@
 //! `gradient_checkpointing`, `fsdp`; the names of model and sequence are those of its examples. Programs with
 //! `--deepspeed zero3` name a configuration that ships with ms-swift; DeepSpeed's examples take `--zero_stage`.
 
+use super::adapters::{Adapters, Adapting, not_priced, other_adapters};
 use super::context::Launched;
 use super::finding::{Finding, Place};
 use super::imported::Imported;
@@ -85,7 +86,7 @@ pub(crate) fn settle(launch: &Launch, launched: &Launched, file: &str) -> Import
         accelerate::settle(&document, launched)
     };
     fill(&mut imported, launch, None, file);
-    imported.findings.extend(adapters(launch, file));
+    adapters(&mut imported, launch, file);
     imported
 }
 
@@ -93,19 +94,44 @@ pub(crate) fn settle(launch: &Launch, launched: &Launched, file: &str) -> Import
 const EXTENT: &[&str] = &["--train_type", "--tuner_type", "--finetuning_type"];
 /// Flags that stand where adapters are trained.
 const ADAPTERS: &[&str] =
-    &["--use_lora", "--use_peft", "--use_peft_lora", "--only_optimize_lora", "--lora_dim", "--lora_rank"];
+    &["--use_lora", "--use_peft", "--use_peft_lora", "--only_optimize_lora", "--lora_dim", "--lora_rank", "--lora_r"];
+/// Flags of their rank.
+const RANK: &[&str] = &["--lora_rank", "--lora_r", "--lora_dim"];
+/// Flags of the modules that have them.
+const TARGETS: &[&str] = &["--lora_target", "--lora_target_modules", "--target_modules"];
 
 /// Adapters in the place of the whole model.
-fn adapters(launch: &Launch, file: &str) -> Option<Finding> {
+fn adapters(imported: &mut Imported, launch: &Launch, file: &str) {
     let place = |line: Option<u32>| Place { file: file.to_owned(), line: line.unwrap_or(launch.line) };
-    let whole = ["full", "freeze", "longlora", "galore"];
-    match launch.argument(EXTENT) {
-        Some(extent) if whole.contains(&extent.plain().as_str()) => return None,
-        Some(extent) => return Some(Finding::of_adapters(&format!("`{}`", extent.plain()), &place(extent.line()))),
-        None => {}
+    let whole = ["full", "freeze", "galore"];
+    let (said, at) = match launch.argument(EXTENT) {
+        Some(extent) if whole.contains(&extent.plain().as_str()) => return,
+        Some(extent) if !matches!(extent.plain().as_str(), "lora" | "qlora") => {
+            return imported.findings.push(other_adapters(&format!("`{}`", extent.plain()), &place(extent.line())));
+        }
+        Some(extent) => (format!("`{}`", extent.plain()), extent.line()),
+        None => match launch.arguments.iter().find(|word| ADAPTERS.contains(&word.plain().as_str())) {
+            Some(flag) => (format!("`{}`", flag.plain()), flag.line()),
+            None => return,
+        },
+    };
+    let rank = launch.argument(RANK).and_then(|rank| rank.plain().parse().ok());
+    let targets = launch.argument(TARGETS).map(|names| names.plain().split([',', ' ']).map(str::to_owned).collect());
+    let adapters = Adapters { rank, targets: targets.unwrap_or_default() };
+    for (flag, what) in [
+        ("--use_dora", "the norms of DoRA are not priced"),
+        ("--load_in_4bit", "weights are priced in 16 bits"),
+        ("--load_in_8bit", "weights are priced in 16 bits"),
+        ("--quant_bits", "weights are priced in 16 bits"),
+        ("--modules_to_save", "modules that are trained whole are priced as frozen"),
+    ] {
+        let value = launch.argument(&[flag]);
+        let is_off = value.is_some_and(|value| value.plain().eq_ignore_ascii_case("false"));
+        if launch.arguments.iter().any(|word| word.plain() == flag) && !is_off {
+            imported.findings.push(not_priced(&format!("`{flag}`"), what, Some(&place(None))));
+        }
     }
-    let flag = launch.arguments.iter().find(|word| ADAPTERS.contains(&word.plain().as_str()))?;
-    Some(Finding::of_adapters(&format!("`{}`", flag.plain()), &place(flag.line())))
+    Adapting { said, place: place(at), adapters }.apply(imported);
 }
 
 /// Adds what the program's arguments say and its configuration does not; `accumulation` is what the environment says.

@@ -25,7 +25,11 @@ const MODEL: &str = "the cost model (README, how right it is)";
 /// All rules: of reading, of legality, of memory, of links, of speed.
 pub const RULES: &[LintRule] = &[
     rule("abbreviation", "A flag is written whole.", "Python argparse, allow_abbrev"),
-    rule("adapters", "All parameters are trained.", FILE),
+    rule(
+        "adapters",
+        "All parameters are trained, or low-rank adapters, whose share of the weights is taken as 0.2 %.",
+        FILE,
+    ),
     rule("assumed-unset", "What a script takes from its environment is given.", FILE),
     rule(
         "assumed-vocabulary",

@@ -3,6 +3,7 @@
 //! Source: [llama-factory] `hparams/`, `model/adapter.py`, `model/model_utils/checkpointing.py`, release 0.9.5: names and defaults.
 
 use crate::hugging_face::import::{self as hugging_face, Shipped, Trainer, is_on};
+use crate::import::adapters::{Adapters, Adapting, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
 use crate::import::imported::{Imported, Unknown};
@@ -75,6 +76,7 @@ pub(crate) fn settle(
     if !is_on(document, "disable_gradient_checkpointing") {
         imported.plan.recompute = Recompute::Full;
     }
+    adapting(document, &mut imported);
     unpriced(document);
     for (name, place) in document.unread() {
         let near = nearest(&name, DECISIVE.split_whitespace()).filter(|near| is_slip(&name, near) && *near != name);
@@ -121,6 +123,39 @@ fn replicated(document: &Document, launched: &Launched) -> Imported {
     imported
 }
 
+/// Rank of adapters where nothing is said: `lora_rank` of `hparams/finetuning_args.py`.
+const RANK: u32 = 8;
+
+/// Low-rank adapters, which are the default, and options of them that are not priced.
+fn adapting(document: &Document, imported: &mut Imported) {
+    let (said, key) = match document.word("finetuning_type").as_deref() {
+        Some("lora") => ("`finetuning_type: lora`", "finetuning_type"),
+        None => ("a file without `finetuning_type: full`", "model_name_or_path"),
+        Some(_) => return,
+    };
+    let place = document.place(key).unwrap_or(Place { file: String::new(), line: 1 });
+    let words = |key: &str| {
+        document
+            .words(key)
+            .iter()
+            .flat_map(|text| text.split(','))
+            .map(|text| text.trim().to_owned())
+            .collect::<Vec<_>>()
+    };
+    let targets =
+        Some(words("lora_target")).filter(|targets| !targets.is_empty()).unwrap_or_else(|| vec!["all".into()]);
+    let warn =
+        |key: &str, what: &str| document.note(not_priced(&format!("`{key}`"), what, document.place(key).as_ref()));
+    if is_on(document, "use_dora") {
+        warn("use_dora", "the norms of DoRA are not priced");
+    }
+    if !words("additional_target").is_empty() {
+        warn("additional_target", "modules that are trained whole are priced as frozen");
+    }
+    let rank = Some(document.size("lora_rank").unwrap_or(RANK));
+    Adapting { said: said.to_owned(), place, adapters: Adapters { rank, targets } }.apply(imported);
+}
+
 /// Findings of trainings other than that of the whole model on one loss.
 fn unpriced(document: &Document) {
     let place = |key: &str| document.place(key).unwrap_or(Place { file: String::new(), line: 1 });
@@ -130,12 +165,8 @@ fn unpriced(document: &Document) {
     match document.word("finetuning_type").as_deref() {
         Some("full") => {}
         Some("freeze") => warn("finetuning_type", "`freeze` trains some layers, priced as training all".into()),
-        Some(kind) => {
-            document.note(Finding::of_adapters(&format!("`finetuning_type: {kind}`"), &place("finetuning_type")));
-        }
-        None => {
-            document.note(Finding::of_adapters("a file without `finetuning_type: full`", &place("model_name_or_path")));
-        }
+        Some("lora") | None => {}
+        Some(kind) => document.note(other_adapters(&format!("`finetuning_type: {kind}`"), &place("finetuning_type"))),
     }
     if let Some(bits) = document.word("quantization_bit") {
         warn("quantization_bit", format!("weights of {bits} bits are priced in 16"));

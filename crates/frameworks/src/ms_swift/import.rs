@@ -5,6 +5,7 @@
 //! `swift/cli/main.py`, `swift/config/`, commit 3602360a: names, and what is on where nothing is said.
 
 use crate::hugging_face::import::{self as hugging_face, Shipped, Trainer, is_on};
+use crate::import::adapters::{Adapters, Adapting, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
 use crate::import::imported::Imported;
@@ -118,6 +119,7 @@ pub(crate) fn of_words(arguments: &[Text], line: u32, launched: &Launched, file:
     let mut words = arguments;
     let place = |word: &Text| Place { file: file.to_owned(), line: word.line().unwrap_or(line).max(1) };
     let mut launched = Launched { open: true, ..launched.clone() };
+    let (mut adapting, mut adapters) = (None, Adapters { rank: None, targets: Vec::new() });
     while let Some((word, rest)) = words.split_first() {
         words = rest;
         let text = word.plain();
@@ -143,9 +145,14 @@ pub(crate) fn of_words(arguments: &[Text], line: u32, launched: &Launched, file:
                 let version = Text::on(&value["flash_".len()..], word.line().unwrap_or(line));
                 list.add("--flash-attention-version", vec![version], place(word));
             }
-            ("train_type" | "tuner_type", _) if value != "full" => {
-                list.findings.push(Finding::of_adapters(&format!("`{text} {value}`"), &place(word)));
+            ("train_type" | "tuner_type", _) if value == "lora" => {
+                adapting = Some((format!("`{text} {value}`"), place(word)));
             }
+            ("train_type" | "tuner_type", _) if value != "full" => {
+                list.findings.push(other_adapters(&format!("`{text} {value}`"), &place(word)));
+            }
+            ("lora_rank", _) => adapters.rank = value.parse().ok(),
+            ("target_modules", _) => adapters.targets = values.iter().map(Text::plain).collect(),
             (_, Some(Arity::Switch | Arity::Exactly(0))) => match value.to_ascii_lowercase().as_str() {
                 "false" | "0" => {
                     let off = format!("--no-{}", &flag[2..]);
@@ -165,6 +172,9 @@ pub(crate) fn of_words(arguments: &[Text], line: u32, launched: &Launched, file:
     let mut imported = megatron::settle(list, &launched);
     imported.kind = KIND;
     imported.without_effect.extend(effect);
+    if let Some((said, place)) = adapting {
+        Adapting { said, place, adapters }.apply(&mut imported);
+    }
     imported
 }
 
@@ -248,7 +258,7 @@ fn of_trainer(document: &Document, launched: &Launched, context: &Context) -> Re
             Finding::warning("unresolved-value", message).expected("NPROC_PER_NODE, or --gpus and --global-batch"),
         );
     }
-    unpriced(document, context);
+    unpriced(document, context, &mut imported);
     for key in ["lora_ga_batch_size", "lora_ga_max_length"] {
         let _ = document.word(key); // of the sample that its initialisation takes
     }
@@ -303,26 +313,31 @@ fn of_fsdp(document: &Document, launched: &Launched, context: &Context) -> Resul
     Ok(imported)
 }
 
-/// Findings of trainings other than that of the whole model on one loss.
-fn unpriced(document: &Document, context: &Context) {
+/// Adapters, which it trains unless it is told otherwise, and findings of what is not priced.
+fn unpriced(document: &Document, context: &Context, imported: &mut Imported) {
     let kinds = ["tuner_type", "train_type", "sft_type"].map(|key| document.word(key).map(|kind| (key, kind)));
+    let rank = document.size("lora_rank");
+    let targets = document.leaves("target_modules");
+    let adapters = Adapters { rank, targets };
+    let place = |key: &str| document.place(key).unwrap_or(Place { file: context.file.to_owned(), line: 1 });
     match kinds.into_iter().flatten().next() {
         Some((_, kind)) if matches!(kind.as_str(), "full" | "longlora" | "galore") => {}
-        Some((key, kind)) => {
-            let place = document.place(key).unwrap_or(Place { file: context.file.to_owned(), line: 1 });
-            document.note(Finding::of_adapters(&format!("`{key} {kind}`"), &place));
+        Some((key, kind)) if kind == "lora" => {
+            Adapting { said: format!("`{key} {kind}`"), place: place(key), adapters }.apply(imported);
         }
+        Some((key, kind)) => document.note(other_adapters(&format!("`{key} {kind}`"), &place(key))),
         None => {
-            let place = document.place("model").unwrap_or(Place { file: context.file.to_owned(), line: 1 });
-            document.note(Finding::of_adapters("ms-swift without `--tuner_type full`", &place));
+            Adapting { said: "ms-swift without `--tuner_type full`".into(), place: place("model"), adapters }.apply(imported);
         }
     }
     for (key, message) in [
-        ("quant_bits", "weights of fewer bits are priced in 16"),
+        ("quant_bits", "weights are priced in 16 bits"),
+        ("use_dora", "the norms of DoRA are not priced"),
+        ("modules_to_save", "modules that are trained whole are priced as frozen"),
         ("freeze_parameters_ratio", "frozen layers are priced as if they were trained"),
     ] {
         if is_on(document, key) {
-            document.note(Finding::warning("not-modelled", message).at_maybe(document.place(key).as_ref()));
+            document.note(not_priced(&format!("`{key}`"), message, document.place(key).as_ref()));
         }
     }
 }

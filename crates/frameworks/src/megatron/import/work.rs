@@ -8,7 +8,7 @@ use crate::import::imported::{ImportedWorkload, StackSettings};
 use meshwright_engine::gpu::{AttentionKernel, Format};
 use meshwright_engine::plan::Plan;
 use meshwright_engine::stack::{AmaxReduction, Stack};
-use meshwright_engine::workload::{Half, Optimizer, Recipe};
+use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe};
 
 /// Workload of one step.
 pub fn work(list: &mut Arguments, plan: &Plan, world: Option<u32>) -> ImportedWorkload {
@@ -39,6 +39,7 @@ pub fn work(list: &mut Arguments, plan: &Plan, world: Option<u32>) -> ImportedWo
         recipe: recipe(list, &optimizer),
         optimizer: if optimizer.contains("muon") { Optimizer::Muon } else { Optimizer::Elementwise },
         drops_tokens: list.has("--moe-expert-capacity-factor"),
+        adaptation: Adaptation::Full,
     }
 }
 
