@@ -7,6 +7,41 @@ use meshwright::import::{self, Context, FileKind, Finding, Imported, Severity};
 use meshwright::model::Ffn;
 use meshwright::plan::{CpKind, ZeroStage};
 use meshwright::schedule::Schedule;
+use meshwright::workload::Adaptation;
+
+/// A recipe of adapters; `PEFT` is what they are, `NAME` a precision.
+const ADAPTERS: &str = "
+from megatron.bridge.recipes.common import _peft_common
+
+def llama3_8b_peft_config() -> ConfigContainer:
+    cfg = _peft_common()
+    cfg.mixed_precision = get_mixed_precision_config('NAME')
+    cfg.model.tensor_model_parallel_size = 2
+    cfg.model.pipeline_model_parallel_size = 4
+    cfg.model.num_layers_in_first_pipeline_stage = 6
+    PEFT
+    return cfg
+";
+
+#[test]
+fn adapters_and_weights_of_recipes_are_read() {
+    let recipe = |peft: &str, precision: &str| {
+        let text = ADAPTERS.replace("PEFT", peft).replace("NAME", precision);
+        import::read(&text, FileKind::Of(&frameworks::MEGATRON_BRIDGE), &Context::alone("recipe.py")).unwrap()
+    };
+    let rank = |peft: &str| recipe(peft, "bf16_mixed").adapters.and_then(|adapters| adapters.rank);
+    assert_eq!((rank(""), rank("cfg.peft.dim = 8")), (Some(32), Some(8)));
+    assert_eq!((rank("cfg.peft = default_peft_config('lora', dim=4)"), rank("cfg.peft = None")), (Some(4), None));
+    let dora = recipe("cfg.peft = DoRA(dim=16)", "bf16_mixed");
+    assert_eq!((dora.work.adaptation, dora.adapters.unwrap().targets.len()), (Adaptation::Lora, 4));
+    assert!(dora.findings.iter().any(|finding| finding.rule == "not-modelled" && finding.message.contains("DoRA")));
+    let unknown = recipe("cfg.peft = Prompts(tokens=4)", "bf16_mixed");
+    assert!(unknown.findings.iter().any(|finding| finding.rule == "unread-setting"), "{:?}", unknown.findings);
+    let weight = |precision: &str| recipe("", precision).work.recipe.weight;
+    assert_eq!(["bf16-mixed", "bf16_with_fp8_subchannel_scaling_mixed"].map(weight), [2.0, 2.0]);
+    assert_eq!(["bf16-with-mxfp8-mixed", "bf16_with_fp8_current_scaling_mixed"].map(weight), [1.0, 1.0]);
+    assert!(recipe("", "bf16_mixed").on(8).to_string().contains("split=first-6"));
+}
 
 /// A recipe as Megatron-Bridge's performance recipes are written: it inherits from another file.
 const RECIPE: &str = "

@@ -4,6 +4,8 @@
 //! `megatron_gpt_config.yaml`; [megatron-lm] `tests/functional_tests`, whose recipes hold `MODEL_ARGS`.
 
 use super::layout::other_chunks;
+use super::peft;
+use super::precision::precision;
 use super::primus;
 use super::values::{JOINED, OrPlace, text_of};
 use crate::import::context::{Context, ImportError, Launched};
@@ -107,6 +109,15 @@ const BASES: &[(&str, &[(&str, &str)])] = &[
         "_sft_common",
         &[("train.global_batch_size", "128"), ("train.micro_batch_size", "1"), ("dataset.seq_length", "2048")],
     ),
+    (
+        "_peft_common",
+        &[
+            ("train.global_batch_size", "128"),
+            ("train.micro_batch_size", "1"),
+            ("dataset.seq_length", "2048"),
+            ("peft.()", "LoRA"),
+        ],
+    ),
 ];
 
 /// Settings of all of them.
@@ -142,7 +153,8 @@ fn complete(document: &mut Document) {
     document.findings.borrow_mut().retain(|finding| finding.rule != python::OTHER_MODULE);
     let in_model = document.has("model.seq_length");
     for (path, value) in own.iter().chain(COMMON) {
-        if !(document.has(path) || in_model && *path == "dataset.seq_length") {
+        let says = document.has(path) || path.starts_with("peft.") && document.peek("peft").is_some();
+        if !(says || in_model && *path == "dataset.seq_length") {
             document.put(path, value, 1);
         }
     }
@@ -150,6 +162,7 @@ fn complete(document: &mut Document) {
 
 /// Settles NeMo's, Bridge's and Megatron's own YAML.
 pub(crate) fn settle(document: &Document, launched: &mut Launched) -> Imported {
+    let adapting = peft::adapting(document);
     let mut list = arguments(document, launched);
     list.findings.append(&mut document.findings.borrow_mut());
     let effect = std::mem::take(&mut list.without_effect);
@@ -157,6 +170,9 @@ pub(crate) fn settle(document: &Document, launched: &mut Launched) -> Imported {
     imported.kind = KIND;
     imported.without_effect.extend(effect);
     imported.findings.extend(other_chunks(document, &sections(document), &imported));
+    if let Some(adapting) = adapting {
+        adapting.apply(&mut imported);
+    }
     imported
 }
 
@@ -341,44 +357,5 @@ fn given(list: &mut Arguments, document: &Document, path: &str, flag: &str, word
             list.add(flag, words.split_whitespace().map(|word| Text::on(word, place.line)).collect(), place);
         }
         (None, _) => list.remember_unknown(flag.to_owned(), &[Text::on(words, place.line)], place),
-    }
-}
-
-/// `mixed_precision: bf16_with_mxfp8_mixed`, `trainer.precision: bf16`.
-fn precision(list: &mut Arguments, document: &Document) {
-    let called = format!("mixed_precision.{CALLED}");
-    let is_recipe = |path: &&str| document.peek(path).is_some_and(|name| name.ends_with("_mixed"));
-    let path = ["mixed_precision.0", "mixed_precision", "trainer.precision"]
-        .into_iter()
-        .find(|path| document.has(path) && document.keys(path).is_empty())
-        .or_else(|| Some(called.as_str()).filter(is_recipe));
-    let Some((path, name)) = path.and_then(|path| Some((path, document.word(path)?))) else { return };
-    let place = document.place(path).unwrap_or_default_place();
-    let word = |text: &str| vec![Text::on(text, place.line)];
-    let half = if name.contains("fp16") && !name.contains("bf16") { "--fp16" } else { "--bf16" };
-    if !list.says(half, "true") {
-        list.add(half, Vec::new(), place.clone());
-    }
-    let eight = if name.contains("mxfp8") || name.ends_with("fp8_mx") {
-        Some("mxfp8")
-    } else if name.contains("subchannel") || name.contains("blockwise") || name.ends_with("fp8_sc") {
-        Some("blockwise")
-    } else if name.contains("current") || name.ends_with("fp8_cs") {
-        Some("tensorwise")
-    } else if name.contains("fp8") {
-        Some("delayed")
-    } else {
-        None
-    };
-    // What is set in the recipe that the function gives counts more than the function's name.
-    if let Some(recipe) = eight.filter(|_| !document.has("mixed_precision.fp8_recipe")) {
-        list.add("--fp8-format", word("hybrid"), place.clone());
-        list.add("--fp8-recipe", word(recipe), place.clone());
-    }
-    if name.contains("nvfp4") {
-        list.add("--fp4-format", word("e2m1"), place.clone());
-    }
-    if !["bf16", "fp16", "16", "fp8", "nvfp4"].iter().any(|known| name.contains(known)) {
-        list.findings.push(Finding::warning("not-modelled", format!("`{path}: {name}` is priced as bf16")).at(&place));
     }
 }

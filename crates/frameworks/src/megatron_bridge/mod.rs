@@ -4,6 +4,8 @@ pub(crate) mod emit;
 pub(crate) mod import;
 mod layout;
 pub(crate) mod limits;
+mod peft;
+mod precision;
 mod primus;
 mod values;
 

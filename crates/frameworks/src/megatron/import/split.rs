@@ -31,14 +31,12 @@ pub fn pipeline(list: &mut Arguments, pp: u32, model: Option<&Model>) -> (Option
         return (Some(split), v);
     }
     let v = virtual_stages(list, pp, model, standing.iter().filter(|on| **on).count() as u32);
+    if pp > 1 && (first.is_some() || last.is_some()) {
+        return (Some(LayerSplit::ends(first, last)), v);
+    }
     let Some(layers) = model.map(Model::layers).filter(|_| pp > 1) else { return (None, v) };
-    let split = if first.is_some() || last.is_some() {
-        Some(LayerSplit::ends(first, last))
-    } else if standing == [true, false] || standing == [false, true] {
-        accounted(layers, standing, pp, v)
-    } else {
-        None
-    };
+    let split =
+        if standing == [true, false] || standing == [false, true] { accounted(layers, standing, pp, v) } else { None };
     (split, v)
 }
 

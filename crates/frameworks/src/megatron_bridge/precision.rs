@@ -1,0 +1,60 @@
+//! Precisions of Bridge by their names, and NeMo's `trainer.precision`.
+//!
+//! Source: [megatron-bridge] `training/mixed_precision.py`, release 0.6.2.
+
+use super::values::OrPlace;
+use crate::import::finding::Finding;
+use crate::megatron::import::arguments::Arguments;
+use crate::readers::document::{CALLED, Document};
+use crate::readers::shell::text::Text;
+
+/// Parts of names of recipes in 8 bits, the recipe of Megatron's, and whether weights are kept and gathered in 8 bits. The first part
+/// that a name holds decides.
+const EIGHT: &[(&str, &str, bool)] = &[
+    ("mxfp8", "mxfp8", true),
+    ("fp8_mx", "mxfp8", true),
+    ("subchannel", "blockwise", false),
+    ("blockwise", "blockwise", false),
+    ("fp8_sc", "blockwise", false),
+    ("nanov2", "blockwise", true),
+    ("current", "tensorwise", true),
+    ("fp8_cs", "tensorwise", true),
+    ("fp8", "delayed", true),
+];
+
+/// Adds the flags of `mixed_precision: bf16_with_mxfp8_mixed` or `trainer.precision: bf16`.
+pub(super) fn precision(list: &mut Arguments, document: &Document) {
+    let called = format!("mixed_precision.{CALLED}");
+    let is_recipe = |path: &&str| document.peek(path).is_some_and(|name| name.ends_with("_mixed"));
+    let path = ["mixed_precision.0", "mixed_precision", "trainer.precision"]
+        .into_iter()
+        .find(|path| document.has(path) && document.keys(path).is_empty())
+        .or_else(|| Some(called.as_str()).filter(is_recipe));
+    let Some((path, name)) = path.and_then(|path| Some((path, document.word(path)?.replace('-', "_")))) else { return };
+    let place = document.place(path).unwrap_or_default_place();
+    let word = |text: &str| vec![Text::on(text, place.line)];
+    let half = if name.contains("fp16") && !name.contains("bf16") { "--fp16" } else { "--bf16" };
+    if !list.says(half, "true") {
+        list.add(half, Vec::new(), place.clone());
+    }
+    // What is set in the recipe that the function gives counts more than the function's name.
+    let eight = EIGHT.iter().find(|(part, ..)| name.contains(part));
+    if let Some((_, recipe, gathers)) = eight.filter(|_| !document.has("mixed_precision.fp8_recipe")) {
+        list.add("--fp8-format", word("hybrid"), place.clone());
+        list.add("--fp8-recipe", word(recipe), place.clone());
+        let said = ["fp8_param_gather", "fp8_param"].iter().any(|key| {
+            let path = format!("mixed_precision.{key}");
+            document.peek(&path).is_some_and(|value| value != "None")
+        });
+        // NeMo's `trainer.precision` names no recipe of Bridge.
+        if *gathers && !said && name.ends_with("_mixed") {
+            list.add("--fp8-param-gather", Vec::new(), place.clone());
+        }
+    }
+    if name.contains("nvfp4") {
+        list.add("--fp4-format", word("e2m1"), place.clone());
+    }
+    if !["bf16", "fp16", "16", "fp8", "nvfp4"].iter().any(|known| name.contains(known)) {
+        list.findings.push(Finding::warning("not-modelled", format!("`{path}: {name}` is priced as bf16")).at(&place));
+    }
+}
