@@ -111,6 +111,42 @@ def config() -> C.Config:
     }
 }
 
+/// A configuration of torchtitan's whose registry is not there: both readers find what converts the model.
+#[test]
+fn converters_of_a_model_are_found_by_both_readers() {
+    let text = "
+from dataclasses import replace
+from torchtitan.models.llama3 import model_registry
+from torchtitan.trainer import Trainer, TrainingConfig, Head, MXFP8LinearConverter, LoRAConverter
+
+def config() -> Trainer.Config:
+    head = replace(Head(size=1), size=2)
+    wide = isinstance(head, Head)
+    training = TrainingConfig(local_batch_size=4 if wide else 1, seq_len=8192)
+    converters = [MXFP8LinearConverter.Config(), LoRAConverter.Config(rank=4, target_modules=['wq'])]
+    return Trainer.Config(model_spec=model_registry('8B', converters=converters), training=training)
+";
+    let path = written("titan", text);
+    let path = written("titan", text);
+    let document = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_meshwright"));
+        let output = command.arg("import").arg(&path).args(more).args(["--format", "json"]).output().unwrap();
+        serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap_or_else(|_| panic!("{output:?}"))
+    };
+    if !has_python() {
+        return;
+    }
+    let ran = document(&["--run-python"]);
+    assert_eq!(
+        (ran["plan"]["micro_batch"].as_u64(), ran["work"]["format"].as_str()),
+        (Some(4), Some("mxfp8")),
+        "{ran}"
+    );
+    assert_eq!((ran["work"]["adaptation"].as_str(), ran["adapters"]["rank"].as_u64()), (Some("lora"), Some(4)));
+    let followed = document(&[]);
+    assert_eq!((&followed["work"]["format"], &followed["adapters"]), (&ran["work"]["format"], &ran["adapters"]));
+}
+
 #[test]
 fn hostile_files_end_with_a_sentence() {
     for (name, body, said) in [

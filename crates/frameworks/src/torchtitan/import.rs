@@ -6,8 +6,9 @@ mod flavors;
 mod registry;
 mod split;
 
+use crate::import::adapters::{Adapters, Adapting};
 use crate::import::context::{Context, ImportError, Launched};
-use crate::import::finding::Finding;
+use crate::import::finding::{Finding, Place};
 use crate::import::imported::{Imported, Unknown, divides, replicas};
 use crate::readers::document::{self, Document, Form};
 use crate::rules::FusedExchange;
@@ -54,6 +55,9 @@ const OTHER: &str = "job profiling metrics optimizer lr_scheduler checkpoint flo
 
 /// Hidden share of tensor-parallel collectives under async TP. Source: [calibration-1-1].
 const ASYNC_TP: f64 = 0.5;
+
+/// Rank of adapters where nothing is said. Source: [torchtitan] `torchtitan/components/lora.py`.
+const LORA_RANK: u32 = 8;
 
 /// Name of this kind of file on the command line.
 pub(crate) const KIND: &str = "torchtitan";
@@ -314,6 +318,13 @@ fn software(document: &Document, imported: &mut Imported) {
     } else {
         Format::Bf16
     };
+    if let Some((path, _)) = registry::converters(document).iter().find(|(_, class)| class.contains("lora")) {
+        let rank = Some(document.size(&format!("{path}.rank")).unwrap_or(LORA_RANK));
+        let targets = document.words(&format!("{path}.target_modules"));
+        let place = document.place(path).unwrap_or(Place { file: String::new(), line: 1 });
+        let said = "`LoRAConverter`".to_owned();
+        Adapting { said, place, adapters: Adapters { rank, targets } }.apply(imported);
+    }
     let is = |path: &str, dtype: &str| document.word(path).as_deref() == Some(dtype);
     if is("training.dtype", "bfloat16") {
         // Weights, gradients and moments; nothing is kept in fp32.

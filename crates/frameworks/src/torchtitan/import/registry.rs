@@ -112,11 +112,10 @@ pub(crate) fn of_python(text: &str, wanted: Option<&str>, context: &Context) -> 
         let name = name.or_else(|| families.rev().find(family));
         puts.extend(name.map(|name| ("model.name", name.to_owned(), at)));
     }
-    let converters: Vec<String> = (0..document.count("model_spec.converters").unwrap_or(0))
-        .map(|at| called(&format!("model_spec.converters.{at}")).to_lowercase())
-        .collect();
-    if !converters.is_empty() {
-        puts.push(("model.converters", converters.join(" "), line("model_spec.converters")));
+    let converters = converters(&document);
+    if let Some((path, _)) = converters.first() {
+        let names: Vec<&str> = converters.iter().map(|(_, name)| name.as_str()).collect();
+        puts.push(("model.converters", names.join(" "), line(path)));
     }
     let tokens = document.number("training.num_tokens_per_microbatch_per_dp_rank");
     if let (Some(tokens), Some(each)) = (tokens, document.size("training.max_context_length")) {
@@ -129,6 +128,20 @@ pub(crate) fn of_python(text: &str, wanted: Option<&str>, context: &Context) -> 
         document.put(path, &value, line);
     }
     Ok(document)
+}
+
+/// Converters of a configuration in Python: the path of each, and its class in lower case. They stand in the call of the registry; or,
+/// where the registry was run, round the model that they convert.
+pub(super) fn converters(document: &Document) -> Vec<(String, String)> {
+    let called = |path: String| {
+        let class = document.word(&format!("{path}.{CALLED}")).unwrap_or_default().to_lowercase();
+        (path, class)
+    };
+    let listed = document.count("model_spec.converters").unwrap_or(0);
+    let listed = (0..listed).map(|at| called(format!("model_spec.converters.{at}")));
+    let around = std::iter::successors(Some("model_spec.model".to_owned()), |path| Some(format!("{path}.0")));
+    let around = around.map(called).take_while(|(_, class)| class.contains("converter"));
+    listed.chain(around).collect()
 }
 
 /// Token dispatcher of a model that the file spells out: `comm_backend="deepep"`.

@@ -249,16 +249,45 @@ def get(value, name, *default):
     return PLAIN["getattr"](value, name, *default) if not isinstance(value, (Made, Named)) else PLAIN["getattr"](value, name)
 
 
+def is_of(value, kind):
+    """`isinstance`: a class that is not here is known by its name; what it inherits from is not known."""
+    kinds = kind if isinstance(kind, tuple) else (kind,)
+    absent = [kind for kind in kinds if not isinstance(kind, (type, types.UnionType))]
+    present = tuple(kind for kind in kinds if isinstance(kind, (type, types.UnionType)))
+    if PLAIN["isinstance"](value, present):
+        return True
+    if not absent or not isinstance(value, (Made, Named)):
+        return False
+    last = lambda path: str(path or "").rsplit(".", 1)[-1]
+    if isinstance(value, Made) and any(isinstance(kind, Named) and last(kind.path) == last(value._called) for kind in absent):
+        return True
+    unread()
+    return False
+
+
+def replaced(value, /, **changes):
+    """`dataclasses.replace`, also of an object whose class is not here."""
+    if not isinstance(value, Made):
+        return REPLACE(value, **changes)
+    made = value.__copy__()
+    for name, change in changes.items():
+        setattr(made, name, change)
+    return made
+
+
+REPLACE, dataclasses.replace = dataclasses.replace, replaced
+
+
 def number(kind):
     """`int` and `float`, of which what is not known stays so."""
     return lambda *values: Made(None, (), {}) if values and is_unknown(values[0]) else kind(*values)
 
 
-PLAIN = {"hasattr": hasattr, "getattr": getattr, "int": int, "float": float}
+PLAIN = {"hasattr": hasattr, "getattr": getattr, "isinstance": isinstance, "int": int, "float": float}
 
 
 class Guarded(ast.NodeTransformer):
-    """Tests that a stand-in cannot see go through functions that can: `is None`, `hasattr`, `getattr`, `int`, `float`."""
+    """Tests that a stand-in cannot see go through functions that can: `is None`, `hasattr`, `getattr`, `isinstance`, `int`, `float`."""
 
     def visit_Compare(self, node):
         self.generic_visit(node)
@@ -275,7 +304,7 @@ class Guarded(ast.NodeTransformer):
         return node
 
 
-GIVEN = {"_is_none_": is_none, "_hasattr_": has, "_getattr_": get, "_int_": number(int), "_float_": number(float)}
+GIVEN = {"_is_none_": is_none, "_hasattr_": has, "_getattr_": get, "_isinstance_": is_of, "_int_": number(int), "_float_": number(float)}
 
 
 def compiled(tree, file):
