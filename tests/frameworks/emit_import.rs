@@ -16,6 +16,7 @@ use meshwright::space::{check, parse_plan};
 use meshwright::split::LayerSplit;
 use meshwright::split::layers::plainest;
 use meshwright::split::nanotron::own_split;
+use meshwright::workload::Adaptation;
 
 /// Plans of each problem that are tried.
 const TRIED: usize = 60;
@@ -222,6 +223,24 @@ fn maxtext_reads_back() {
             spec("mixtral-8x7b", "dgx-h100-64", "jax-2025", 256, 4096),
         ],
     );
+}
+
+#[test]
+fn adapters_of_megatron_bridge_read_back() {
+    let mut lora = spec("llama3-8b", "dgx-h100-64", "nemo-25", 128, 8192);
+    lora.adaptation = Adaptation::Lora;
+    round_trip(&MEGATRON_BRIDGE, &[lora.clone()]);
+    let problem = lora.problem();
+    assert!(!MEGATRON.limits.problem_obstacles(&problem).is_empty(), "`pretrain_gpt.py` trains all weights");
+    let costs = Costs::new(&problem);
+    let plan = &expressible(&MEGATRON_BRIDGE, &problem, 7)[0];
+    let files = emit(&MEGATRON_BRIDGE, &Request::new(&costs, &costs.evaluate(plan))).unwrap();
+    let container = files.iter().find(|file| file.name == "megatron_bridge.py").unwrap();
+    let kind = import::kind_of(&container.name, &container.text).unwrap();
+    let imported = import::read(&container.text, kind, &Context::alone(&container.name)).unwrap();
+    assert_eq!((imported.work.adaptation, imported.adapters.unwrap().rank), (Adaptation::Lora, Some(32)));
+    let script = files.iter().find(|file| file.name == "megatron_bridge.sh").unwrap();
+    assert!(script.text.contains("BASE:?") && container.text.contains("finetune(config(), forward_step)"));
 }
 
 #[test]

@@ -127,7 +127,6 @@ def config() -> Trainer.Config:
     return Trainer.Config(model_spec=model_registry('8B', converters=converters), training=training)
 ";
     let path = written("titan", text);
-    let path = written("titan", text);
     let document = |more: &[&str]| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_meshwright"));
         let output = command.arg("import").arg(&path).args(more).args(["--format", "json"]).output().unwrap();

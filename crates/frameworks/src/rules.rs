@@ -5,7 +5,7 @@ use meshwright_engine::model::Mixer;
 use meshwright_engine::plan::{CpKind, Layout, Offload, Plan, RankOrder, Recompute, ZeroStage};
 use meshwright_engine::problem::Problem;
 use meshwright_engine::stack::Dispatcher;
-use meshwright_engine::workload::{Half, Optimizer, Recipe};
+use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe};
 use meshwright_planner::limits::Obstacle;
 
 /// Whether two counts of bytes per parameter, or other numbers that were written and not computed, are equal.
@@ -251,4 +251,10 @@ pub(crate) fn plain_mixed_precision(problem: &Problem, gradients: &[f64]) -> Vec
         ));
     }
     found
+}
+
+/// `pretrain_gpt.py` of Megatron-LM trains all weights.
+pub(crate) fn no_adapters(problem: &Problem) -> Option<Obstacle> {
+    let adapts = problem.workload().adaptation == Adaptation::Lora;
+    adapts.then(|| Obstacle::of_model("LoRA", "`pretrain_gpt.py` trains all weights"))
 }

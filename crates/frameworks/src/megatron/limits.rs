@@ -3,7 +3,7 @@
 
 use super::hybrid::{self, Hybrid};
 use crate::details::{self, unsayable};
-use crate::rules::{bf16_units, bytes_are, fused_exchange};
+use crate::rules::{bf16_units, bytes_are, fused_exchange, no_adapters};
 use crate::scaling;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::cost::context_inside;
@@ -14,7 +14,7 @@ use meshwright_engine::problem::Problem;
 use meshwright_engine::schedule::Schedule;
 use meshwright_engine::split::LayerSplit;
 use meshwright_engine::stack::Family;
-use meshwright_engine::workload::{Adaptation, Half, Optimizer, Recipe};
+use meshwright_engine::workload::{Half, Optimizer, Recipe};
 use meshwright_planner::limits::{Limits, Obstacle};
 
 /// Limits of Megatron-LM.
@@ -26,14 +26,14 @@ pub const LIMITS: Limits = Limits {
     values: |dense| if dense { &["recompute=none,mlp,layernorm,layernorm+mlp,core_attn,full"] } else { &[] },
     names_stages: true, // `--pipeline-model-parallel-layout`
     own_split: None,
-    problem,
+    problem: |problem| of_container(problem).into_iter().chain(no_adapters(problem)).collect(),
     shape: &[context_kind, fused_exchange, hierarchy, recompute, hybrid::groups, hybrid::recompute],
     plan: &[schedule, prediction_stage, offload],
     sharding: &[sharding, shard_group, optimizer_state, expert_biases, rank_order],
 };
 
 /// On the model: `GPTModel` has one set of sizes, and one flag for all biases.
-pub(crate) fn problem(problem: &Problem) -> Vec<Obstacle> {
+pub(crate) fn of_container(problem: &Problem) -> Vec<Obstacle> {
     let model = problem.model();
     let hybrid = hybrid::is_hybrid(model);
     let sizes = match if hybrid { Hybrid::of(model).map(|hybrid| hybrid.sizes) } else { Sizes::of(model) } {
@@ -119,7 +119,6 @@ fn workload(problem: &Problem) -> Vec<Obstacle> {
     );
     let scaled_muon = problem.workload().optimizer == Optimizer::Muon && problem.workload().half == Half::Fp16;
     refuse(scaled_muon, "Muon with --precision fp16".into(), "its Muon steps without a scaled loss: bf16");
-    refuse(problem.workload().adaptation == Adaptation::Lora, "LoRA".into(), "`pretrain_gpt.py` trains all weights");
     found
 }
 

@@ -16,7 +16,7 @@ use crate::rules::bytes_are;
 use crate::sizes::{SharedMixer, Sizes};
 use meshwright_engine::gpu::Format;
 use meshwright_engine::stack::AmaxReduction;
-use meshwright_engine::workload::Half;
+use meshwright_engine::workload::{Adaptation, Half};
 use meshwright_planner::limits::Obstacle;
 
 /// Name of the file.
@@ -141,6 +141,9 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
     text.comments(lines(&LIMITS, request, &arguments.notes));
     text.comments([rank_order(plan.order), "megatron_bridge.sh runs it."]);
     text.line(snippet!("import os\n\n{}", Snippet::fixed(IMPORTS)));
+    if problem.workload().adaptation == Adaptation::Lora {
+        text.fixed("from megatron.bridge.peft.lora import LoRA");
+    }
     for (flag, import) in ACTIVATIONS {
         if has(flag) {
             text.fixed(import);
@@ -206,6 +209,10 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
         has("overlap-moe-expert-parallel-comm"),
         has("delay-wgrad-compute"),
     ));
+    let adapts = problem.workload().adaptation == Adaptation::Lora;
+    if adapts {
+        text.fixed(ADAPTERS);
+    }
     text.fixed("\n    # data, tokenizer, checkpoints and length of the run");
     match request.steps {
         Some(steps) => {
@@ -223,10 +230,30 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
         "    cfg.scheduler.lr_warmup_iters = {}  # to be edited, as the learning rate\n    return cfg\n\n",
         request.warm_up()
     ));
-    text.fixed("if __name__ == \"__main__\":\n    from megatron.bridge.training.gpt_step import forward_step");
-    text.fixed("    from megatron.bridge.training.pretrain import pretrain\n\n    pretrain(config(), forward_step)");
+    text.fixed("if __name__ == \"__main__\":");
+    let entry = if adapts { "finetune" } else { "pretrain" };
+    let entry = || Snippet::fixed(entry);
+    if adapts {
+        text.line(snippet!("    from megatron.bridge.training.{} import {}", entry(), entry()));
+        text.fixed("    from megatron.bridge.training.gpt_step import forward_step");
+    } else {
+        text.fixed("    from megatron.bridge.training.gpt_step import forward_step");
+        text.line(snippet!("    from megatron.bridge.training.{} import {}", entry(), entry()));
+    }
+    text.line(snippet!("\n    {}(config(), forward_step)", entry()));
     Ok(vec![text.into_file(FILE), script(request)])
 }
+
+/// Settings of low-rank adapters: Bridge's own rank and modules, and the checkpoint of the base, which it wants.
+///
+/// Source: [megatron-bridge] `peft/lora.py`; `training/config.py` (`ConfigContainer.validate`).
+const ADAPTERS: &str = "
+    # adapters on a frozen base: rank and modules to be edited
+    cfg.peft = LoRA(dim=32, alpha=32, target_modules=[\"linear_qkv\", \"linear_proj\", \"linear_fc1\", \"linear_fc2\"])
+    cfg.checkpoint.pretrained_checkpoint = os.environ.get(\"BASE\")";
+
+/// Variable of the base of adapters.
+const BASE: Wanted = ("BASE", "the folder of the base's checkpoint, which tools of Bridge convert from Hugging Face's");
 
 /// Variables of a training run.
 const VARIABLES: &[Wanted] = &[
@@ -252,7 +279,10 @@ fn script(request: &Request) -> EmittedFile {
     text.comments(lines(&LIMITS, request, &[]));
     text.comments(["Run it in this folder, once a node; under Slurm: sbatch launch.sbatch"]);
     text.fixed("set -euo pipefail\n");
-    wanted(&mut text, if request.steps.is_some() { &[] } else { VARIABLES });
+    let of_run = if request.steps.is_some() { &[][..] } else { VARIABLES };
+    let adapts = request.costs.problem.workload().adaptation == Adaptation::Lora;
+    let variables: Vec<Wanted> = of_run.iter().copied().chain(adapts.then_some(BASE)).collect();
+    wanted(&mut text, &variables);
     environment(&mut text, request);
     text.array("DISTRIBUTED_ARGS", distributed(nodes, per_node));
     text.line(snippet!("\ntorchrun \"${DISTRIBUTED_ARGS[@]}\" {} \"$@\"", Snippet::fixed(FILE)));

@@ -13,7 +13,7 @@ pub const LIMITS: Limits =
     Limits { name: "megatron-bridge", title: "Megatron-Bridge", problem, ..megatron::limits::LIMITS };
 
 fn problem(problem: &Problem) -> Vec<Obstacle> {
-    let mut found = megatron::limits::problem(problem);
+    let mut found = megatron::limits::of_container(problem);
     if is_hybrid(problem.model()) {
         let what = format!("{}: Mamba layers", problem.model().name);
         found.push(Obstacle::of_model(what, "its containers are written for transformers here"));
