@@ -4,10 +4,10 @@
 //! `utils/trainer.py`, release 0.19.0. It ignores keys that it does not know.
 
 use crate::hugging_face::import::{self as hugging_face, Shipped, Trainer, is_on};
-use crate::import::adapters::{Adapters, Adapting, not_priced, other_adapters};
+use crate::import::adapters::{Adapting, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
-use crate::import::imported::{Imported, Unknown, divides, replicas};
+use crate::import::imported::{Adapters, Imported, Unknown, divides, replicas};
 use crate::readers::document::{self, Document, Form};
 use meshwright_engine::gpu::Format;
 use meshwright_engine::plan::{CpKind, Layout, Recompute, ZeroStage};

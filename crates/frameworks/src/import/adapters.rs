@@ -1,19 +1,8 @@
 //! Low-rank adapters of a training: what a file says of them, and what of it is priced.
 
-use serde::Serialize;
-
 use super::finding::{Finding, Place};
-use super::imported::Imported;
+use super::imported::{Adapters, Imported};
 use meshwright_engine::workload::Adaptation;
-
-/// Low-rank adapters that a file trains on a frozen base.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Adapters {
-    /// Rank, where the file or its framework's default says it.
-    pub rank: Option<u32>,
-    /// Modules that have adapters, by the framework's names; empty where the framework chooses them.
-    pub targets: Vec<String>,
-}
 
 /// A training of low-rank adapters as a file says it.
 #[derive(Clone, Debug)]

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::adapters::Adapters;
 use super::finding::{Finding, Place};
 use crate::rules::FusedExchange;
 use meshwright_engine::gpu::Format;
@@ -36,6 +35,15 @@ impl Unknown {
     pub fn is_slip(&self) -> bool {
         self.nearest.as_ref().is_some_and(|near| is_slip(&self.name, near))
     }
+}
+
+/// Low-rank adapters that a file trains on a frozen base.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Adapters {
+    /// Rank, where the file or its framework's default says it.
+    pub rank: Option<u32>,
+    /// Modules that have adapters, by the framework's names; empty where the framework chooses them.
+    pub targets: Vec<String>,
 }
 
 /// Workload of one step, as far as a file sets it.

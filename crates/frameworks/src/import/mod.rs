@@ -18,11 +18,10 @@ mod scripts;
 mod titan;
 mod trainer;
 
-pub use adapters::Adapters;
 pub use context::{Context, ImportError, Interpreter};
 pub use finding::{Finding, Place, Severity};
 pub use formats::kind_of;
-pub use imported::{Imported, ImportedWorkload, StackSettings, Unknown};
+pub use imported::{Adapters, Imported, ImportedWorkload, StackSettings, Unknown};
 pub use kind::FileKind;
 
 /// A text with the given variables in the places of `${NAME}`, `${NAME:default}` and `${oc.env:NAME,default}`.

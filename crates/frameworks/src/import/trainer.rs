@@ -4,10 +4,10 @@
 //! `gradient_checkpointing`, `fsdp`; the names of model and sequence are those of its examples. Programs with
 //! `--deepspeed zero3` name a configuration that ships with ms-swift; DeepSpeed's examples take `--zero_stage`.
 
-use super::adapters::{Adapters, Adapting, not_priced, other_adapters};
+use super::adapters::{Adapting, not_priced, other_adapters};
 use super::context::Launched;
 use super::finding::{Finding, Place};
-use super::imported::Imported;
+use super::imported::{Adapters, Imported};
 use super::known;
 use super::launch::{Launch, Launcher};
 use crate::accelerate::import as accelerate;

@@ -3,10 +3,10 @@
 //! Source: [llama-factory] `hparams/`, `model/adapter.py`, `model/model_utils/checkpointing.py`, release 0.9.5: names and defaults.
 
 use crate::hugging_face::import::{self as hugging_face, Shipped, Trainer, is_on};
-use crate::import::adapters::{Adapters, Adapting, not_priced, other_adapters};
+use crate::import::adapters::{Adapting, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
-use crate::import::imported::{Imported, Unknown};
+use crate::import::imported::{Adapters, Imported, Unknown};
 use crate::readers::document::{self, Document, Form};
 use meshwright_engine::plan::{Layout, Recompute, ZeroStage};
 use meshwright_engine::stack::Family;
@@ -163,9 +163,8 @@ fn unpriced(document: &Document) {
         document.note(Finding::warning("not-modelled", message).at_maybe(document.place(key).as_ref()));
     };
     match document.word("finetuning_type").as_deref() {
-        Some("full") => {}
         Some("freeze") => warn("finetuning_type", "`freeze` trains some layers, priced as training all".into()),
-        Some("lora") | None => {}
+        Some("full" | "lora") | None => {}
         Some(kind) => document.note(other_adapters(&format!("`finetuning_type: {kind}`"), &place("finetuning_type"))),
     }
     if let Some(bits) = document.word("quantization_bit") {

@@ -140,15 +140,11 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
     let mut text = Lines::<Python>::new();
     text.comments(lines(&LIMITS, request, &arguments.notes));
     text.comments([rank_order(plan.order), "megatron_bridge.sh runs it."]);
+    let adapts = problem.workload().adaptation == Adaptation::Lora;
     text.line(snippet!("import os\n\n{}", Snippet::fixed(IMPORTS)));
-    if problem.workload().adaptation == Adaptation::Lora {
-        text.fixed("from megatron.bridge.peft.lora import LoRA");
-    }
-    for (flag, import) in ACTIVATIONS {
-        if has(flag) {
-            text.fixed(import);
-        }
-    }
+    let of_adapters = adapts.then_some("from megatron.bridge.peft.lora import LoRA");
+    let of_activations = ACTIVATIONS.iter().filter(|(flag, _)| has(flag)).map(|(_, import)| *import);
+    of_adapters.into_iter().chain(of_activations).for_each(|import| text.fixed(import));
     if let Some(connections) = connections(request) {
         let connections = connections.to_string();
         text.line(snippet!("os.environ.setdefault(\"CUDA_DEVICE_MAX_CONNECTIONS\", {})\n", connections.as_str()));
@@ -209,7 +205,6 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
         has("overlap-moe-expert-parallel-comm"),
         has("delay-wgrad-compute"),
     ));
-    let adapts = problem.workload().adaptation == Adaptation::Lora;
     if adapts {
         text.fixed(ADAPTERS);
     }
@@ -230,18 +225,16 @@ pub(crate) fn files(request: &Request) -> Result<Vec<EmittedFile>, Vec<Obstacle>
         "    cfg.scheduler.lr_warmup_iters = {}  # to be edited, as the learning rate\n    return cfg\n\n",
         request.warm_up()
     ));
-    text.fixed("if __name__ == \"__main__\":");
-    let entry = if adapts { "finetune" } else { "pretrain" };
-    let entry = || Snippet::fixed(entry);
-    if adapts {
-        text.line(snippet!("    from megatron.bridge.training.{} import {}", entry(), entry()));
-        text.fixed("    from megatron.bridge.training.gpt_step import forward_step");
-    } else {
-        text.fixed("    from megatron.bridge.training.gpt_step import forward_step");
-        text.line(snippet!("    from megatron.bridge.training.{} import {}", entry(), entry()));
-    }
-    text.line(snippet!("\n    {}(config(), forward_step)", entry()));
+    entry(adapts, &mut text);
     Ok(vec![text.into_file(FILE), script(request)])
+}
+
+/// Lines that train the container.
+fn entry(adapts: bool, text: &mut Lines<Python>) {
+    let name = || Snippet::fixed(if adapts { "finetune" } else { "pretrain" });
+    text.fixed("if __name__ == \"__main__\":\n    from megatron.bridge.training.gpt_step import forward_step");
+    text.line(snippet!("    from megatron.bridge.training.{} import {}\n", name(), name()));
+    text.line(snippet!("    {}(config(), forward_step)", name()));
 }
 
 /// Settings of low-rank adapters: Bridge's own rank and modules, and the checkpoint of the base, which it wants.
@@ -253,7 +246,8 @@ const ADAPTERS: &str = "
     cfg.checkpoint.pretrained_checkpoint = os.environ.get(\"BASE\")";
 
 /// Variable of the base of adapters.
-const BASE: Wanted = ("BASE", "the folder of the base's checkpoint, which tools of Bridge convert from Hugging Face's");
+const BASE: Wanted =
+    ("BASE", "a folder with the checkpoint of the base, which Bridge converts from one of Hugging Face");
 
 /// Variables of a training run.
 const VARIABLES: &[Wanted] = &[

@@ -4,8 +4,9 @@
 //! (`default_peft_config`), release 0.6.2: names and defaults.
 
 use super::values::OrPlace;
-use crate::import::adapters::{Adapters, Adapting, not_priced, other_adapters};
+use crate::import::adapters::{Adapting, not_priced, other_adapters};
 use crate::import::finding::Finding;
+use crate::import::imported::Adapters;
 use crate::readers::document::{CALLED, Document};
 
 /// Rank where nothing is said.

@@ -5,10 +5,10 @@
 //! `swift/cli/main.py`, `swift/config/`, commit 3602360a: names, and what is on where nothing is said.
 
 use crate::hugging_face::import::{self as hugging_face, Shipped, Trainer, is_on};
-use crate::import::adapters::{Adapters, Adapting, not_priced, other_adapters};
+use crate::import::adapters::{Adapting, not_priced, other_adapters};
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
-use crate::import::imported::Imported;
+use crate::import::imported::{Adapters, Imported};
 use crate::import::known;
 use crate::import::launch::Launch;
 use crate::megatron::flags::{Arity, flags};

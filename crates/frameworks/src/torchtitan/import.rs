@@ -6,10 +6,10 @@ mod flavors;
 mod registry;
 mod split;
 
-use crate::import::adapters::{Adapters, Adapting};
+use crate::import::adapters::Adapting;
 use crate::import::context::{Context, ImportError, Launched};
 use crate::import::finding::{Finding, Place};
-use crate::import::imported::{Imported, Unknown, divides, replicas};
+use crate::import::imported::{Adapters, Imported, Unknown, divides, replicas};
 use crate::readers::document::{self, Document, Form};
 use crate::rules::FusedExchange;
 use meshwright_engine::gpu::Format;
