@@ -327,7 +327,8 @@ fn unpriced(document: &Document, context: &Context, imported: &mut Imported) {
         }
         Some((key, kind)) => document.note(other_adapters(&format!("`{key} {kind}`"), &place(key))),
         None => {
-            Adapting { said: "ms-swift without `--tuner_type full`".into(), place: place("model"), adapters }.apply(imported);
+            Adapting { said: "ms-swift without `--tuner_type full`".into(), place: place("model"), adapters }
+                .apply(imported);
         }
     }
     for (key, message) in [
