@@ -159,6 +159,7 @@ fn what_training_needs_fails_with_a_sentence_while_it_is_not_set() {
     slurm.variables.insert("GPT_NEOX", "/x".to_owned());
     let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
     assert!(said.contains("data_path: TO_BE_SET") && said.contains("gpt_neox.yml: set these"), "{said}");
+    assert!(!said.contains("To be edited"), "a comment is no mark: {said}");
 }
 
 #[test]

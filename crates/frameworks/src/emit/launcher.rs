@@ -65,9 +65,9 @@ pub(crate) fn wanted(text: &mut Lines<Shell>, variables: &[Wanted]) {
 /// Mark of what a run needs and the user sets, in files that take no variables.
 pub(crate) const UNSET: &str = "TO_BE_SET";
 
-/// Check that no mark is left in a file, with a sentence where one is.
+/// Check that no mark is left in a file outside of comments, with a sentence where one is.
 pub(crate) fn no_marks(text: &mut Lines<Shell>, file: &'static str, sentence: &'static str) {
-    text.line(snippet!("if grep -n {} {} >&2; then", UNSET, file));
+    text.line(snippet!("if grep -n '^[^#]*{}' {} >&2; then", Snippet::fixed(UNSET), file));
     text.line(snippet!("    echo {} >&2", sentence));
     text.fixed("    exit 1\nfi\n");
 }
