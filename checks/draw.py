@@ -180,6 +180,8 @@ def drawn(chance, o, framework, models, at, scratch):
         flags += ["--optimizer", chance.choice(("megatron", "megatron", "megatron-bf16-grads"))]
     if framework == "gpt-neox" and chance.random() < 0.5:
         flags += ["--set", "stack.attention=fa2"]
+    if framework == "llm-foundry" and chance.random() < 0.5:
+        flags += ["--set", f"stack.reduce_bytes={chance.choice((2, 4))}", "--optimizer", "megatron"]
     if chance.random() < 0.15:
         flags += ["--set", f"model.mtp_depth={chance.choice((0, 1, 2))}"]
     if chance.random() < 0.1:
@@ -214,7 +216,7 @@ def main():
     ap = argparse.ArgumentParser()
     ap.add_argument("--meshwright", required=True); ap.add_argument("--seed", type=int, default=1)
     ap.add_argument("--folder", help="where models and clusters that are made up are kept")
-    ap.add_argument("--each", default="megatron=12,megatron-bridge=3,deepspeed=5,torchtitan=8,accelerate=3,nanotron=3,axolotl=4,llama-factory=3,gpt-neox=4,ms-swift=4")
+    ap.add_argument("--each", default="megatron=12,megatron-bridge=3,deepspeed=5,torchtitan=8,accelerate=3,nanotron=3,axolotl=4,llama-factory=3,gpt-neox=4,ms-swift=4,llm-foundry=3")
     o, wrong = ap.parse_args(), 0
     models = [os.path.basename(path)[:-5] for path in sorted(glob.glob(os.path.join(ROOT, "models", "*.toml")))]
     models += [os.path.relpath(path, ROOT) for path in sorted(glob.glob(os.path.join(ROOT, "tests", "hf", "*.json")))]

@@ -21,6 +21,7 @@ CHECKER = {"megatron": ("check_megatron.py", "megatron.sh", "--level build --mos
            "llama-factory": ("check_llama_factory.py", "llama_factory.yaml", ""),
            "gpt-neox": ("check_gpt_neox.py", "gpt_neox.yml", ""),
            "ms-swift": ("check_ms_swift.py", "ms_swift.sh", ""),
+           "llm-foundry": ("check_llm_foundry.py", "llm_foundry.yaml", ""),
            "nanotron": ("check_nanotron.py", "nanotron.yaml", "--level build")}
 
 
@@ -42,7 +43,7 @@ def emit(binary, case, folder):
     return keys, world, ""
 
 
-LAUNCHED = {"megatron-bridge": "megatron_bridge.py", "llama-factory": "llama_factory.sh", "gpt-neox": "gpt_neox.sh", "ms-swift": "ms_swift.sh"}   # what `import` is given; FRAMEWORK.sh where nothing stands here
+LAUNCHED = {"megatron-bridge": "megatron_bridge.py", "llama-factory": "llama_factory.sh", "gpt-neox": "gpt_neox.sh", "ms-swift": "ms_swift.sh", "llm-foundry": "llm_foundry.sh"}   # what `import` is given; FRAMEWORK.sh where nothing stands here
 
 
 def read_back(binary, case, keys, folder):
@@ -70,6 +71,7 @@ def main():
     ap.add_argument("--cases", action="append", help="default: cases.tsv; may be given more than once")
     ap.add_argument("--only", default="megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl,llama-factory")
     ap.add_argument("--nanotron", help="src folder of a nanotron checkout"); ap.add_argument("--gpt-neox", help="checkout of GPT-NeoX"); ap.add_argument("--ms-swift", help="checkout of ms-swift")
+    ap.add_argument("--llm-foundry", help="checkout of llm-foundry"); ap.add_argument("--composer", help="checkout of Composer")
     ap.add_argument("--bridge", help="where megatron-bridge lies")
     ap.add_argument("--jobs", type=int, default=2); ap.add_argument("--reports", help="write every report here")
     o = ap.parse_args()
@@ -126,11 +128,13 @@ def judged(o, framework, items):
     extra = extra.split() + (["--nanotron-path", o.nanotron] if framework == "nanotron" else [])
     extra += ["--gpt-neox-path", o.gpt_neox] if framework == "gpt-neox" else []
     extra += ["--ms-swift-path", o.ms_swift] if framework == "ms-swift" else []
+    extra += ["--llm-foundry-path", o.llm_foundry, "--composer-path", o.composer] if framework == "llm-foundry" else []
     listed = []
     for case, keys, world, path in items:
         trains = world == TRAINED and (framework == "deepspeed" or framework == "accelerate" and keys["zero"] != "0")
+        counted = ["--parameters", str(parameters(o.meshwright, case))] if framework == "llm-foundry" and "model." not in case["flags"] else []
         listed.append({"file": path, "world_size": None if trains else world, "ranks": TRAINED if trains else 1,
-                       "options": ["--level", "train"] if trains else extra + options(framework, case, keys).split()})
+                       "options": ["--level", "train"] if trains else extra + counted + options(framework, case, keys).split()})
     plan = os.path.join(o.out, f"{framework}.json")
     json.dump(listed, open(plan, "w"), indent=1)
     command = [sys.executable, "-W", "ignore", os.path.join(HERE, "check_many.py"), "--checker", checker, "--jobs", str(o.jobs), "--cases", plan]
@@ -138,6 +142,11 @@ def judged(o, framework, items):
     with open(os.path.join(o.out, f"{framework}.log"), "w") as log:
         done = subprocess.run(command, stdout=subprocess.PIPE, stderr=log, text=True)
     return {answer["file"]: answer for answer in map(json.loads, done.stdout.splitlines())}
+
+
+def parameters(binary, case):
+    """Parameters of a case's model."""
+    return json.loads(subprocess.run([binary, "models", case["model"], "--format", "json"], capture_output=True, text=True).stdout)["parameters"]["total"]
 
 
 def options(framework, case, keys):
@@ -159,7 +168,7 @@ def differences(framework, keys, answer):
     wrong = []
     # name in the plan -> name in the report
     names = {"tp": "tp", "cp": "cp", "pp": "pp", "mbs": "micro_batch"}
-    if framework in ("axolotl", "llama-factory", "gpt-neox"):
+    if framework in ("axolotl", "llama-factory", "gpt-neox", "llm-foundry"):
         names |= {"dp": "dp", "zero": "zero_stage"}
     if framework in ("megatron", "megatron-bridge", "ms-swift"):
         names |= {"dp": "dp", "ep": "ep", "etp": "etp"}
@@ -170,6 +179,10 @@ def differences(framework, keys, answer):
             wrong.append(f"{name}: the plan says {keys[name]}, the framework {sizes[reported]}")
     if framework == "megatron" and keys.get("vpp", "1") != str(sizes.get("vpp") or 1):
         wrong.append(f"vpp: the plan says {keys.get('vpp')}, the framework {sizes.get('vpp')}")
+    if framework == "llm-foundry":
+        said = {"shard": str(sizes.get("shard")) if sizes.get("zero_stage") == 3 else None, "reshard": sizes.get("reshard"), "recompute": sizes.get("recompute")}
+        plan = {"shard": keys.get("shard", keys["dp"]) if keys["zero"] == "3" else None, "reshard": keys.get("reshard", "on"), "recompute": keys.get("recompute", "none")}
+        wrong += [f"{name}: the plan says {plan[name]}, the framework {said[name]}" for name in plan if plan[name] != said[name]]
     return wrong
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Asks the frameworks' own code whether it would run the files that `meshwright emit` writes.
 #
-#   SEED=7 bash checks/run.sh                                              checks/cases.tsv, and 41 plans that checks/draw.py draws
+#   SEED=7 bash checks/run.sh                                              checks/cases.tsv, and 52 plans that checks/draw.py draws
 #   SEED=7 DRAW=megatron=40,torchtitan=10 CASES=none bash checks/run.sh    those of these frameworks, and nothing else
 #
 # Needs Python 3.12 or newer and, the first time, the Python registry (6 GB, two minutes); where either is missing it says so and
@@ -47,8 +47,8 @@ if [ ! -d "$nanotron" ]; then
         mv "$home/fetched/nanotron-$revision" "$home/"
     fi
 fi
-# GPT-NeoX is no package, and ms-swift's asks for more than its arguments: their sources are asked, from $GPT_NEOX and $MS_SWIFT
-# (checkouts) or from where they are kept.
+# GPT-NeoX is no package, and ms-swift's and llm-foundry's ask for more than their arguments: their sources are asked, from $GPT_NEOX,
+# $MS_SWIFT, $LLM_FOUNDRY and $COMPOSER (checkouts) or from where they are kept.
 fetched() { # owner, name, revision -> the folder
     local folder=$home/$2-$3
     if [ ! -d "$folder" ]; then
@@ -60,6 +60,8 @@ fetched() { # owner, name, revision -> the folder
     echo "$folder"
 }
 neox=${GPT_NEOX:-$(fetched EleutherAI gpt-neox ea7aefd8f8e183256992d9fede4d7c71a46d67a5)}
+foundry=${LLM_FOUNDRY:-$(fetched mosaicml llm-foundry 8c8dd48f72168c5d51e2f7b151595892a8fba43d)}
+composer=${COMPOSER:-$(fetched mosaicml composer 4bfb5fc44b8bbde26b035a43b9311003013a4252)}
 swift=${MS_SWIFT:-$(fetched modelscope ms-swift 3602360a562313afbf2ef6065fdf61f271a2c5b9)}
 only=megatron,megatron-bridge,deepspeed,accelerate,torchtitan,axolotl,llama-factory
 more=()
@@ -81,6 +83,12 @@ if [ -d "$swift" ]; then
     more+=(--ms-swift "$swift")
 else
     echo "SKIPPED: ms-swift's source cannot be fetched; no file for ms-swift was judged by its own code"
+fi
+if [ -d "$foundry" ] && [ -d "$composer" ]; then
+    only=$only,llm-foundry
+    more+=(--llm-foundry "$foundry" --composer "$composer")
+else
+    echo "SKIPPED: llm-foundry's source or Composer's cannot be fetched; no file for llm-foundry was judged by its own code"
 fi
 
 cargo build

@@ -52,6 +52,7 @@ struct Key {
     axolotl: String,
     llama_factory: String,
     gpt_neox: String,
+    llm_foundry: String,
 }
 
 /// One term of a prediction.
@@ -150,9 +151,10 @@ fn settings_sheet(keys: &[Key]) -> Sheet {
 }
 
 fn tuning_sheet(keys: &[Key]) -> Sheet {
-    let mut sheet = settings_of("Settings of the frameworks over others", &["axolotl", "llama-factory", "gpt-neox"]);
-    for Key { name, axolotl, llama_factory, gpt_neox, .. } in keys {
-        sheet.push([name, axolotl, llama_factory, gpt_neox].map(Clone::clone));
+    let mut sheet =
+        settings_of("Settings of the frameworks over others", &["axolotl", "llama-factory", "gpt-neox", "llm-foundry"]);
+    for Key { name, axolotl, llama_factory, gpt_neox, llm_foundry, .. } in keys {
+        sheet.push([name, axolotl, llama_factory, gpt_neox, llm_foundry].map(Clone::clone));
     }
     sheet
 }

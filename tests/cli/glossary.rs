@@ -50,9 +50,17 @@ fn settings_are_those_that_are_emitted() {
     let source = all_text(&root().join("crates/frameworks/src"));
     let mut checked = BTreeSet::new();
     for entry in entries("plan") {
-        for framework in
-            ["megatron", "deepspeed", "torchtitan", "nanotron", "accelerate", "axolotl", "llama_factory", "gpt_neox"]
-        {
+        for framework in [
+            "megatron",
+            "deepspeed",
+            "torchtitan",
+            "nanotron",
+            "accelerate",
+            "axolotl",
+            "llama_factory",
+            "gpt_neox",
+            "llm_foundry",
+        ] {
             for setting in entry[framework].as_str().unwrap().split('`').skip(1).step_by(2) {
                 let last = setting.trim_start_matches("--").split('.').next_back().unwrap().to_owned();
                 let part = last.strip_prefix("parallelism_config_").and_then(|key| key.strip_suffix("_size"));

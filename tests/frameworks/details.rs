@@ -147,6 +147,36 @@ fn gpt_neox_refuses_what_deepspeed_does_otherwise() {
     }
 }
 
+/// Rotary frequencies, the kind of norms on queries and keys, and windows, which reach so many keys back.
+#[test]
+fn llm_foundry_says_what_an_mpt_is() {
+    let llama = emitted("llm-foundry", "llama-3.1-8b", "dp=512 zero=3 mbs=1");
+    let wanted = [
+        "name: mpt_causal_lm",
+        "no_bias: true\n  attention_bias: false\n  norm_type: low_precision_rmsnorm\n  norm_eps: 0.00001",
+        "rope: true\n    rope_impl: hf\n    rope_theta: 500000\n    rope_hf_config:\n      factor: 8.0\n      type: llama3",
+        "original_max_position_embeddings: 8192",
+        "ffn_type: mptglu\n    ffn_hidden_size: 14336\n    ffn_act_fn:\n      name: silu",
+        "data_parallel_shard_degree: 512\n  sharding_strategy: FULL_SHARD\n  mixed_precision: DEFAULT",
+    ];
+    assert_all(&llama, &wanted);
+    let qwen = emitted("llm-foundry", "qwen3-8b", "dp=512 zero=3 shard=8 reshard=off mbs=1");
+    let norms = "qk_gn: true\n    norm_type: low_precision_rmsnorm\n    norm_eps: 0.000001";
+    assert_all(&qwen, &[norms, "data_parallel_replicate_degree: 64\n  sharding_strategy: _HYBRID_SHARD_ZERO2"]);
+    for (config, plan, why) in [
+        ("llama-3.1-8b", "tp=2 dp=256 zero=3 mbs=1", "splits MLPs alone"),
+        ("llama-3.1-8b", "dp=512 zero=0 mbs=1 recompute=full", "only FSDP recomputes"),
+        ("llama-3.1-8b", "dp=512 zero=2 mbs=1", "may keep them until backward"),
+        ("llama-3.1-8b", "dp=512 zero=3 mbs=1 offload-optimizer=1", "refuses `cpu_offload`"),
+        ("minimax-m2", "dp=512 zero=3 mbs=1", "num_experts = 256"),
+        ("moonlight-16b-a3b", "dp=512 zero=3 mbs=1", "latent attention"),
+        ("gpt-neox-20b", "dp=512 zero=3 mbs=1", "use_parallel_residual = 1"),
+    ] {
+        let refused = emitted("llm-foundry", config, plan);
+        assert!(refused.contains(why), "{config} {plan}: {refused}");
+    }
+}
+
 /// Masks of flex attention are split in whole blocks of 128 queries: 1,152 tokens over 4 ranks are not.
 #[test]
 fn torchtitan_splits_sequences_in_whole_blocks() {

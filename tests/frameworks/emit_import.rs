@@ -6,8 +6,8 @@ use meshwright::cost::Costs;
 use meshwright::emit::{Request, emit};
 use meshwright::frameworks::megatron::hybrid::Hybrid;
 use meshwright::frameworks::{
-    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, MAXTEXT, MEGATRON, MEGATRON_BRIDGE, MS_SWIFT,
-    NANOTRON, TORCHTITAN,
+    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, LLM_FOUNDRY, MAXTEXT, MEGATRON,
+    MEGATRON_BRIDGE, MS_SWIFT, NANOTRON, TORCHTITAN,
 };
 use meshwright::import::{self, Context};
 use meshwright::plan::Plan;
@@ -170,6 +170,16 @@ fn axolotl_and_llama_factory_read_back() {
             round_trip(framework, &[spec("llama3-8b", "dgx-h100-64", stack, 128, 8192)]);
         }
     }
+}
+
+/// FSDP with either format of reduced gradients, positions that are learned, and norms on queries and keys.
+#[test]
+fn llm_foundry_reads_back() {
+    let llama = spec("llama3-8b", "dgx-h100-64", "foundry-2023", 128, 8192);
+    let narrow = llama.set("stack.reduce_bytes=2");
+    let gpt = spec("gpt3-175b", "dgx-a100-1k", "foundry-2023", 1024, 2048);
+    let qwen = spec("qwen3-8b", "dgx-h100-64", "foundry-2023", 128, 8192);
+    round_trip(&LLM_FOUNDRY, &[llama, narrow, gpt, qwen]);
 }
 
 #[test]

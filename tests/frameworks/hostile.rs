@@ -7,8 +7,8 @@ use meshwright::catalog;
 use meshwright::cost::Costs;
 use meshwright::emit::{EmittedFile, Request, emit, slurm};
 use meshwright::frameworks::{
-    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, MEGATRON, MEGATRON_BRIDGE, MS_SWIFT, NANOTRON,
-    TORCHTITAN,
+    ACCELERATE, AXOLOTL, DEEPSPEED, Framework, GPT_NEOX, LLAMA_FACTORY, LLM_FOUNDRY, MEGATRON, MEGATRON_BRIDGE,
+    MS_SWIFT, NANOTRON, TORCHTITAN,
 };
 use meshwright::problem::Problem;
 use meshwright::space::parse_plan;
@@ -18,7 +18,7 @@ use saphyr_parser::Parser;
 use crate::random::spec;
 
 /// Every framework, with a model and a plan that it runs.
-fn cases() -> [(&'static Framework, &'static str, &'static str); 12] {
+fn cases() -> [(&'static Framework, &'static str, &'static str); 13] {
     [
         (&MEGATRON, "llama3-8b", "tp=4 pp=2"),
         (&MEGATRON, "qwen3-30b-a3b", "tp=2 pp=1 ep=4"),
@@ -32,6 +32,7 @@ fn cases() -> [(&'static Framework, &'static str, &'static str); 12] {
         (&LLAMA_FACTORY, "llama3-8b", "zero=3 recompute=full"),
         (&GPT_NEOX, "llama3-8b", "tp=2 pp=2 zero=1 recompute=full"),
         (&MS_SWIFT, "llama3-8b", "tp=2 pp=2 zero=1 recompute=full"),
+        (&LLM_FOUNDRY, "llama3-8b", "zero=3 recompute=full"),
     ]
 }
 
@@ -174,7 +175,7 @@ fn written(folder: &Path) -> Vec<(PathBuf, PathBuf)> {
 }
 
 /// Variables that launch scripts want.
-const WANTED: [(&str, &str); 14] = [
+const WANTED: [(&str, &str); 15] = [
     ("DATA", "data"),
     ("DATASET", "c4"),
     ("TOKENIZER", "tokenizer"),
@@ -189,6 +190,7 @@ const WANTED: [(&str, &str); 14] = [
     ("MODEL", "a/b"),
     ("DATASET", "c"),
     ("OUTPUT", "out"),
+    ("LLM_FOUNDRY", "llm-foundry"),
 ];
 
 /// Python's own parser reads the same tree; bash runs the same commands, and nothing else.
@@ -198,7 +200,7 @@ fn python_and_bash_read_the_same() {
     let pairs = written(&folder);
     let bin = folder.join("bin");
     std::fs::create_dir(&bin).unwrap();
-    for program in ["torchrun", "deepspeed", "accelerate", "megatron"] {
+    for program in ["torchrun", "deepspeed", "accelerate", "megatron", "composer"] {
         let stub = bin.join(program);
         std::fs::write(&stub, "#!/bin/sh\nprintf '%s\\n' \"$0\" \"$@\"\n").unwrap();
         #[cfg(unix)]

@@ -28,7 +28,7 @@ fn formats_that_are_not_read_are_refused_by_their_name() {
         ),
         ("x.yml", "base_model: a/b\nmicro_batch_size: 2\nrl: grpo\n", "axolotl"),
         ("f.yaml", "model_name_or_path: a/b\nfinetuning_type: lora\ncutoff_len: 2048\n", "LLaMA-Factory"),
-        ("c.yaml", "train_loader:\n  name: text\nmodel:\n  name: mpt_causal_lm\nmax_seq_len: 2048\n", "llm-foundry"),
+        ("c.yaml", "models:\n- model_name: a\nmax_seq_len: 2048\n", "llm-foundry"),
         ("m.yml", "base_config: base.yml\nper_device_batch_size: 4\nici_fsdp_parallelism: 16\n", "MaxText"),
         (
             "p.yaml",

@@ -160,6 +160,12 @@ fn what_training_needs_fails_with_a_sentence_while_it_is_not_set() {
     let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
     assert!(said.contains("data_path: TO_BE_SET") && said.contains("gpt_neox.yml: set these"), "{said}");
     assert!(!said.contains("To be edited"), "a comment is no mark: {said}");
+    slurm.emit("llm-foundry", &["--plan", "zero=3", "--force"]);
+    let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
+    assert!(said.contains("set LLM_FOUNDRY to a checkout"), "{said}");
+    slurm.variables.insert("LLM_FOUNDRY", "/x".to_owned());
+    let said = String::from_utf8_lossy(&slurm.run("launch.sbatch").stderr).into_owned();
+    assert!(said.contains("local: TO_BE_SET") && said.contains("llm_foundry.yaml: set these"), "{said}");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use crate::framework::Framework;
 use crate::gpt_neox::GPT_NEOX;
 use crate::import::imported::Imported;
 use crate::llama_factory::LLAMA_FACTORY;
+use crate::llm_foundry::LLM_FOUNDRY;
 use crate::maxtext::MAXTEXT;
 use crate::megatron::MEGATRON;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
@@ -18,7 +19,7 @@ use meshwright_engine::stack::Family;
 use meshwright_planner::space::Restrictions;
 
 /// All frameworks. Of several claims to a file that are equally strong, the first row's counts.
-pub static FRAMEWORKS: [&Framework; 11] = [
+pub static FRAMEWORKS: [&Framework; 12] = [
     &MEGATRON,
     &MEGATRON_BRIDGE,
     &DEEPSPEED,
@@ -30,6 +31,7 @@ pub static FRAMEWORKS: [&Framework; 11] = [
     &LLAMA_FACTORY,
     &GPT_NEOX,
     &MS_SWIFT,
+    &LLM_FOUNDRY,
 ];
 
 /// The framework of that name or alias.

@@ -38,8 +38,10 @@ pub enum Launcher {
     Slurm,
     /// ms-swift's `megatron sft` and `swift sft`, which start their processes themselves.
     Swift,
-    /// A framework's own command, which does so too: `axolotl train`, `llamafactory-cli train`.
+    /// A framework's own command, which does so too: `axolotl train`, `llamafactory-cli train`, `llmfoundry train`.
     Own,
+    /// `composer`, one of which runs on each node.
+    Composer,
     /// `torchrun`, `torch.distributed.run` and `.launch`.
     Torchrun,
     /// `deepspeed`.
@@ -136,8 +138,9 @@ fn of_words(words: &[Text], inner: usize, line: u32) -> Option<Launch> {
             "torchrun" | "msrun" => Launcher::Torchrun,
             "deepspeed" | "deepspeed.pt" => Launcher::Deepspeed,
             "accelerate" => Launcher::Accelerate,
+            "composer" => Launcher::Composer,
             "megatron" | "swift" if trains(words.get(place + 1)) => Launcher::Swift,
-            "axolotl" | "llamafactory-cli" | "lmf"
+            "axolotl" | "llamafactory-cli" | "lmf" | "llmfoundry"
                 if words.get(place + 1).is_some_and(|word| word.plain() == "train") =>
             {
                 Launcher::Own
@@ -265,6 +268,11 @@ fn counted(launch: &mut Launch) {
                 .or_else(|| option(&["__worker_num"]))
                 .or_else(|| one(line));
             launch.processes = option(&["__worker_num"]); // MindSpore's msrun counts all of them
+        }
+        Launcher::Composer => {
+            launch.per_node = option(&["__nproc", "_n"]);
+            launch.processes = option(&["__world_size"]);
+            launch.nodes = one(line);
         }
         Launcher::Deepspeed => {
             let hosts = option(&["__hostfile", "_H", "_hostfile"]);

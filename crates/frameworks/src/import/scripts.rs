@@ -14,6 +14,7 @@ use crate::deepspeed::import as deepspeed;
 use crate::gpt_neox::emit::PROGRAM;
 use crate::gpt_neox::import as gpt_neox;
 use crate::llama_factory::import as llama_factory;
+use crate::llm_foundry::import as llm_foundry;
 use crate::maxtext::import as maxtext;
 use crate::megatron::import::{self as megatron, BF16_SHARDS};
 use crate::megatron_bridge::import as bridge;
@@ -75,7 +76,9 @@ fn of_run(ran: &Ran, context: &Context) -> Result<Imported, ImportError> {
     }
     let (world, gpus_per_node) = match launch.launcher {
         Launcher::Swift => ms_swift::world(launch, ran),
-        Launcher::Own if launch.program.starts_with('l') => ms_swift::world(launch, ran), // variables of the same names
+        Launcher::Own if launch.program.starts_with("llama") || launch.program.starts_with("lmf") => {
+            ms_swift::world(launch, ran)
+        } // variables of the same names
         _ => launch.world(context.file, &mut findings),
     };
     let connections = ran.variables.get("CUDA_DEVICE_MAX_CONNECTIONS").map(Text::plain);
@@ -152,6 +155,14 @@ fn settle(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) ->
             imported.findings.push(Finding::warning("unread-file", message).at(&place));
         }
         return Ok(imported);
+    }
+    if let Some(document) = llm_foundry_of(launch, ran, context) {
+        if let Some(version) = ran.variables.get("FSDP_VERSION").filter(|version| version.plain() != "1") {
+            let why = format!("`FSDP_VERSION={}`: Composer's settings of FSDP 2 are not read", version.plain());
+            let line = version.line().unwrap_or(launch.line);
+            return Err(ImportError { file: context.file.into(), line, why, expected: "FSDP 1".into() });
+        }
+        return llm_foundry::settle(document?, launched);
     }
     if let Some(document) = llama_factory_of(launch, ran, context) {
         let named = launch.options.iter().any(|(name, _)| name == "__config_file" || name == "__use_fsdp");
@@ -274,6 +285,16 @@ fn llama_factory_of(launch: &Launch, ran: &Ran, context: &Context) -> Option<Res
     let document = own_yaml(launch, ran, context)?;
     let is_its = |document: &Document| document.has("finetuning_type") || document.has("cutoff_len");
     document.as_ref().is_ok_and(is_its).then_some(document)
+}
+
+/// The settings of a launch of llm-foundry: its command, or its `train.py` with a file of its format.
+fn llm_foundry_of(launch: &Launch, ran: &Ran, context: &Context) -> Option<Result<Document, ImportError>> {
+    if launch.program != "llmfoundry train" && !launch.program.ends_with("train.py") {
+        return None;
+    }
+    let document = own_yaml(launch, ran, context)?;
+    let is_its = document.as_ref().map_or(launch.launcher == Launcher::Composer, llm_foundry::is_its);
+    is_its.then_some(document)
 }
 
 fn of_accelerate(launch: &Launch, launched: &Launched, ran: &Ran, context: &Context) -> Result<Imported, ImportError> {

@@ -1,6 +1,7 @@
 //! JSON, TOML and YAML as one tree that knows its lines; what is read from it is remembered, so that the rest can be named.
 
 mod forms;
+mod references;
 mod tree;
 
 use std::cell::RefCell;
@@ -109,6 +110,12 @@ impl Document {
         }
     }
 
+    /// The table below a key as a document of its own; none where no table stands there.
+    pub fn below(&self, path: &str) -> Option<Self> {
+        let (node, _) = self.find(path)?;
+        matches!(node.value, NodeValue::Map(_)).then(|| Self::new(node.clone(), &self.file))
+    }
+
     /// Texts below a key, at any depth of its lists.
     pub fn leaves(&self, path: &str) -> Vec<String> {
         fn walk(node: &Node, found: &mut Vec<String>) {
@@ -147,6 +154,11 @@ impl Document {
     /// File and line of a key.
     pub fn place(&self, path: &str) -> Option<Place> {
         self.find(path).map(|(_, line)| Place { file: self.file.clone(), line })
+    }
+
+    /// The first line of the file.
+    pub fn start(&self) -> Place {
+        Place { file: self.file.clone(), line: 1 }
     }
 
     /// Whether a key stands there, even with nothing.

@@ -9,6 +9,7 @@ use crate::axolotl::AXOLOTL;
 use crate::deepspeed::DEEPSPEED;
 use crate::gpt_neox::GPT_NEOX;
 use crate::llama_factory::LLAMA_FACTORY;
+use crate::llm_foundry::LLM_FOUNDRY;
 use crate::maxtext::MAXTEXT;
 use crate::megatron_bridge::MEGATRON_BRIDGE;
 use crate::ms_swift::MS_SWIFT;
@@ -104,7 +105,23 @@ pub(super) const DOCUMENTS: &[Format] = &[
         outcome: Refused(TRAINER),
     },
     Format {
-        title: "a configuration of llm-foundry and Composer",
+        title: "llm-foundry's configuration",
+        syntaxes: YAML,
+        evidence: &[
+            &[Key("train_loader"), Key("model.name")],
+            &[Key("train_loader"), Key("device_train_microbatch_size")],
+            &[Key("parameters.train_loader"), Key("parameters.model.name")],
+        ],
+        outcome: Read(&LLM_FOUNDRY),
+    },
+    Format {
+        title: "a job of the MosaicML platform",
+        syntaxes: YAML,
+        evidence: &[&[Key("compute"), Key("image"), Key("command")]],
+        outcome: Refused("import what it runs"),
+    },
+    Format {
+        title: "a configuration of llm-foundry and Composer that does not train",
         syntaxes: YAML,
         evidence: &[
             &[Key("device_train_microbatch_size")],
@@ -114,7 +131,7 @@ pub(super) const DOCUMENTS: &[Format] = &[
             &[Key("icl_tasks")],
             &[Key("eval_gauntlet")],
         ],
-        outcome: Refused(PLAN),
+        outcome: Refused(NO_TRAINING),
     },
     Format {
         title: "a configuration of OLMo",

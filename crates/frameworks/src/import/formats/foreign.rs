@@ -32,9 +32,9 @@ pub(super) const FOREIGN: &[Format] = &[
         outcome: Refused(NO_TRAINING),
     },
     Format {
-        title: "a job of SkyPilot or of the MosaicML platform",
+        title: "a job of SkyPilot",
         syntaxes: YAML,
-        evidence: &[&[Table("resources"), Key("run")], &[Key("compute"), Key("image"), Key("command")]],
+        evidence: &[&[Table("resources"), Key("run")]],
         outcome: Refused("import what it runs"),
     },
     Format {

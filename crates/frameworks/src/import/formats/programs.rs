@@ -82,7 +82,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("olmo_core", "OLMo-core"),
     ("llamafactory", "LLaMA-Factory, another program of it than the training"),
     ("axolotl", "axolotl without a YAML that configures a training, or another program of it"),
-    ("llmfoundry", "llm-foundry"),
+    ("llmfoundry", "llm-foundry, another program of it than the training"),
     ("litgpt", "LitGPT"),
     ("levanter", "Levanter"),
     ("torchtune", "torchtune"),

@@ -1,0 +1,202 @@
+//! Limits of llm-foundry: MPT decoders under PyTorch's FSDP, with copies of shard groups, or DDP.
+//!
+//! Source: [llm-foundry-code] `models/mpt/`, `models/layers/`, commit 8c8dd48f; [composer] `core/state.py`, `distributed/dist_strategy.py`,
+//! `utils/parallelism.py`, release 0.32.1.
+
+use crate::details::{Sayable, unsayable};
+use crate::rules::{self, bytes_are};
+use crate::sizes::{SharedMixer, Sizes};
+use meshwright_engine::model::{Activation, Attention, Model, Norm, RopeScalingKind, Span};
+use meshwright_engine::plan::{Offload, Plan, Recompute, ZeroStage};
+use meshwright_engine::problem::Problem;
+use meshwright_engine::stack::Family;
+use meshwright_engine::workload::Adaptation;
+use meshwright_planner::limits::{Limits, Obstacle};
+
+/// Limits of llm-foundry.
+pub const LIMITS: Limits = Limits {
+    name: "llm-foundry",
+    title: "llm-foundry",
+    family: Family::Fsdp,
+    also: &[],
+    values: |_| &["tp=1", "cp=1", "pp=1", "ep=1", "etp=1", "sp=off", "recompute=none,full", "zero=0,3"],
+    names_stages: false, // it has no pipeline
+    own_split: None,
+    problem,
+    shape: &[no_tensor, no_context, rules::no_experts, rules::recompute_all_or_none, recompute],
+    plan: &[offload],
+    sharding: &[rules::no_pipeline, sharding, shard_group],
+};
+
+/// Keys of `MPTConfig` for settings of a model: scaling of frequencies is that of `rope_hf_config`.
+const SAYABLE: Sayable = Sayable {
+    rotary_share: false,
+    scaling: |scaling, latent| match &scaling.kind {
+        RopeScalingKind::Llama3 { .. } => !latent && scaling.original_positions.is_some(),
+        RopeScalingKind::Linear => !latent,
+        RopeScalingKind::Yarn { .. } | RopeScalingKind::Other(_) => false,
+    },
+    clamped_quick_gelu: false,
+    plain: &[Activation::Gelu, Activation::GeluTanh, Activation::Silu],
+    softmax_bias: false,
+    raw_sigmoid: false,
+    balance_loss: false,
+};
+
+fn problem(problem: &Problem) -> Vec<Obstacle> {
+    let model = problem.model();
+    let sizes = match Sizes::of(model) {
+        Ok(sizes) => sizes,
+        Err(found) => return found,
+    };
+    let mut found = Vec::new();
+    if let Some(moe) = &sizes.moe {
+        let why = "its experts are MegaBlocks', which are not written";
+        found.push(lacks(model, &format!("num_experts = {}", moe.experts), why));
+    }
+    match &sizes.mixer {
+        SharedMixer::Mla(_) => {
+            found.push(lacks(model, "latent attention", "its attention is multi-head or grouped"));
+        }
+        SharedMixer::Attention(attention) => found.extend(of_attention(model, attention, &sizes)),
+    }
+    found.extend(around(model, &sizes));
+    if problem.workload().adaptation == Adaptation::Lora {
+        found.push(lacks(model, "LoRA", "an MPT trains all weights"));
+    }
+    found.extend(unsayable(model, &sizes, &SAYABLE));
+    found.extend(rules::plain_mixed_precision(problem, &[4.0]));
+    found
+}
+
+fn lacks(model: &Model, what: &str, why: &'static str) -> Obstacle {
+    Obstacle::of_model(format!("{}: {what}", model.name), why)
+}
+
+/// `models/layers/attention.py` (`GroupedQueryAttention`).
+fn of_attention(model: &Model, attention: &Attention, sizes: &Sizes) -> Vec<Obstacle> {
+    let Attention { heads, head_dim, sinks, output_gate, keys_are_values, .. } = attention;
+    let windows = sizes.spans.iter().any(|span| *span != sizes.spans[0]) || matches!(sizes.spans[0], Span::Chunk(_));
+    let rotary = sizes.rope[0];
+    [
+        (heads * head_dim != model.hidden, format!("head_dim = {head_dim}"), "its heads are d_model / n_heads wide"),
+        (*sinks || *output_gate || *keys_are_values, "attention sinks, gates or shared values".into(), "it has none"),
+        (windows, "windows in some layers, or chunks".into(), "`sliding_window_size` is that of all layers here"),
+        (
+            sizes.rope.iter().any(|rope| *rope != rotary),
+            "rotary positions in some layers".into(),
+            "`rope` is that of all layers here",
+        ),
+        (
+            rotary && model.learned_positions > 0,
+            "positions that are rotary and learned".into(),
+            "`rope` switches `learned_pos_emb` off",
+        ),
+        (
+            !rotary && model.learned_positions == 0,
+            "positions that are neither rotary nor learned".into(),
+            "they would be `alibi` or none, and the model does not say which",
+        ),
+    ]
+    .into_iter()
+    .filter_map(|(when, what, why)| when.then(|| lacks(model, &what, why)))
+    .collect()
+}
+
+/// Obstacles of biases, norms, and what stands around the layers: `no_bias` is for all but the queries, keys and values.
+fn around(model: &Model, sizes: &Sizes) -> Vec<Obstacle> {
+    let (_, of_out, of_mlp) = sizes.biases();
+    let theta = model.details.rope_theta.unwrap_or_default();
+    [
+        (model.embedding_norm, "a norm on the embedding".into(), "it has none"),
+        (model.head_bias, "a bias on the head".into(), "it has none"),
+        (model.mtp_depth > 0, "multi-token prediction".into(), "it has none"),
+        (model.norm == Norm::LayerPlain, "norms without parameters".into(), "its norms have weights"),
+        (
+            of_out != of_mlp,
+            format!("biases of the attention's output ({of_out}) and of the MLP ({of_mlp})"),
+            "`no_bias` is for both",
+        ),
+        (
+            model.norm == Norm::Layer && !of_out || model.norm == Norm::LayerNoBias && of_out,
+            format!("biases of norms and of linear layers ({of_out})"),
+            "`no_bias` is for both",
+        ),
+        (theta.fract() != 0.0, format!("rope_theta = {theta}"), "`rope_theta` is a whole number"),
+    ]
+    .into_iter()
+    .filter_map(|(when, what, why): (bool, String, &'static str)| when.then(|| lacks(model, &what, why)))
+    .collect()
+}
+
+/// Its one strategy of tensor parallelism, `ffn`, leaves attention whole.
+fn no_tensor(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.layout.tp == 1 {
+        return None;
+    }
+    let why = "its one strategy of tensor parallelism splits MLPs alone";
+    Obstacle::of_plan(format!("tp={}", plan.layout.tp), why, rules::without_tensor(plan))
+}
+
+/// `MPTConfig` refuses `seq_parallel_world_size`.
+fn no_context(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    rules::only_context(plan, &[], "it has no context parallelism")
+}
+
+/// Recomputation is a key of `fsdp_config`, without which Composer wraps by DDP.
+fn recompute(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.recompute != Recompute::Full || plan.zero == ZeroStage::Three {
+        return None;
+    }
+    let near = if plan.layout.dense_replicas() > 1 {
+        Plan { zero: ZeroStage::Three, ..plan.clone() }
+    } else {
+        Plan { recompute: Recompute::None, ..plan.clone() }
+    };
+    Obstacle::of_plan("recompute=full", "only FSDP recomputes (`fsdp_config`)", near)
+}
+
+/// `activation_cpu_offload` puts on the host what blocks keep for backward, and `cpu_offload` is refused.
+fn offload(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let Offload { optimizer, activations } = plan.offload;
+    if optimizer > 0.0 {
+        let near = Plan { offload: Offload { optimizer: 0.0, ..plan.offload }, ..plan.clone() };
+        return Obstacle::of_plan(format!("offload-optimizer={optimizer}"), "Composer refuses `cpu_offload`", near);
+    }
+    let share = |activations| Plan { offload: Offload { activations, ..plan.offload }, ..plan.clone() };
+    if activations > 0.0 && plan.zero != ZeroStage::Three {
+        let why = "only FSDP puts activations on the host (`fsdp_config`)";
+        return Obstacle::of_plan(format!("offload-activations={activations}"), why, share(0.0));
+    }
+    if bytes_are(activations, 0.0) || bytes_are(activations, 1.0) {
+        return None;
+    }
+    let why = "all that blocks keep waits on the host, or none";
+    Obstacle::of_plan(format!("offload-activations={activations}"), why, share(1.0))
+}
+
+/// FSDP is ZeRO 3; without it, DDP.
+fn sharding(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    let what = || format!("zero={}", u8::from(plan.zero));
+    if plan.zero != ZeroStage::Zero && plan.layout.dense_replicas() == 1 {
+        let near = Plan { zero: ZeroStage::Zero, ..plan.clone() };
+        return Obstacle::of_plan(what(), "on one GPU llm-foundry trains without FSDP", near);
+    }
+    let sharded = Plan { zero: ZeroStage::Three, ..plan.clone() };
+    match plan.zero {
+        ZeroStage::Zero | ZeroStage::Three => None,
+        ZeroStage::One => Obstacle::of_plan(what(), "FSDP shards weights too: DDP or ZeRO 3", sharded),
+        ZeroStage::Two => {
+            let near = Plan { reshard_after_forward: false, ..sharded };
+            Obstacle::of_plan(what(), "FSDP shards weights too, and may keep them until backward", near)
+        }
+    }
+}
+
+/// Groups of one rank are copies, which are DDP's.
+fn shard_group(_: &Problem, plan: &Plan) -> Option<Obstacle> {
+    if plan.zero != ZeroStage::Three || plan.shard_group != Some(1) {
+        return None;
+    }
+    Obstacle::of_plan("shard=1", "a group of one GPU shards nothing", Plan { shard_group: None, ..plan.clone() })
+}
