@@ -151,6 +151,11 @@ impl Document {
         Some((node, line))
     }
 
+    /// Name of the file.
+    pub fn file(&self) -> &str {
+        &self.file
+    }
+
     /// File and line of a key.
     pub fn place(&self, path: &str) -> Option<Place> {
         self.find(path).map(|(_, line)| Place { file: self.file.clone(), line })

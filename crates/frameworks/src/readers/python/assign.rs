@@ -3,6 +3,7 @@
 use super::modules::{Spot, Unread};
 use super::names::Names;
 use super::tokens::{Line, Token};
+use super::truth::key_of;
 use crate::readers::document::{Node, NodeValue};
 
 /// `a.b.c`, where that is all there is.
@@ -39,29 +40,41 @@ pub(super) fn assign(
         }
         return;
     }
-    match path(plain).or_else(|| item(plain)).as_deref() {
+    match path(plain).or_else(|| item(plain, names)).as_deref() {
         Some([name]) => {
-            let part = path(right).filter(|part| part.len() > 1);
+            let part = path(right).filter(|part| part != std::slice::from_ref(name));
             match (part, value) {
-                (Some(part), Some(Node { value: NodeValue::Map(_), .. })) => names.alias(name, &part),
+                (Some(part), Some(Node { value: NodeValue::Map(_) | NodeValue::List(_), .. })) => {
+                    names.alias(name, &part)
+                }
+                // What a function makes of an object is the object: `recipe = faster(recipe)`.
+                (_, Some(value)) if right.iter().any(|(word, _)| matches!(word, Token::Name(used) if used == name)) => {
+                    names.set_whole(name, value.clone());
+                }
                 (_, Some(value)) => names.set(name, value.clone()),
                 (_, None) => names.forget(name),
             }
         }
-        Some(whole @ [first, ..]) if names.has(first) => names.put(whole, value.cloned(), spot.line),
+        Some(whole @ [first, ..]) if names.has(first) => names.replace(whole, value.cloned(), spot.line),
         // A part of what is not known: the configuration may hold it.
-        Some(_) | None => unread.push(spot),
+        Some(_) => unread.push(spot),
+        None => {
+            unread.push(spot);
+            let object = plain.iter().position(|(word, _)| *word == Token::Sign("[")).and_then(|at| path(&plain[..at]));
+            object.into_iter().for_each(|object| names.change(&object, spot.line));
+        }
     }
 }
 
-/// `a.b["key"]`, where that is all there is.
-fn item(words: &[(Token, u32)]) -> Option<Vec<String>> {
-    let [object @ .., (Token::Sign("["), _), (Token::Text(key) | Token::Number(key), _), (Token::Sign("]"), _)] = words
-    else {
-        return None;
-    };
+/// `a.b["key"]` and `a.b[name]`, where that is all there is.
+pub(super) fn item(words: &[(Token, u32)], names: &Names) -> Option<Vec<String>> {
+    let [object @ .., (Token::Sign("["), _), (key, _), (Token::Sign("]"), _)] = words else { return None };
     let mut path = path(object)?;
-    path.push(key.clone());
+    path.push(match key {
+        Token::Text(key) | Token::Number(key) => key.clone(),
+        Token::Name(name) => key_of(&names.value(name)?)?,
+        Token::Formatted | Token::Sign(_) => return None,
+    });
     Some(path)
 }
 

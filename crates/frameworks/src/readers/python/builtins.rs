@@ -1,11 +1,15 @@
 //! Python's own functions and methods that make values of values.
 
-use super::truth::{boolean, key_of, scalar, settled, truth};
+use super::holes::{is_known, is_open, is_plain_table};
+use super::truth::{boolean, key_of, made, scalar, settled, truth};
 use crate::readers::document::{CALLED, Entries, Node, NodeValue};
 
 /// Result of a call, by the name that is called: nothing where the function is not one of these, or its result is not known.
 pub(super) fn result_of(called: &str, entries: &Entries, line: u32) -> Option<Node> {
     let argument = |at: usize| entries.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node);
+    if !entries.iter().all(|(.., node)| is_known(node)) {
+        return None;
+    }
     let first = argument(0)?;
     let number = |node: &Node| settled(node)?.parse::<f64>().ok();
     match called {
@@ -32,8 +36,17 @@ pub(super) fn result_of(called: &str, entries: &Entries, line: u32) -> Option<No
         "hasattr" => attribute(first, argument(1)?).map(|_| boolean(true, line)),
         "getattr" => attribute(first, argument(1)?).cloned(),
         "isinstance" => {
-            let NodeValue::Scalar(kind, false) = &argument(1)?.value else { return None };
-            of_kind(first, kind).map(|value| boolean(value, line))
+            let kinds = match &argument(1)?.value {
+                NodeValue::List(kinds) => kinds.iter().collect(),
+                NodeValue::Scalar(..) | NodeValue::Map(_) => vec![argument(1)?],
+            };
+            let answers: Vec<Option<bool>> = kinds.into_iter().map(|kind| of_kind(first, kind)).collect();
+            let is = if answers.contains(&Some(true)) {
+                Some(true)
+            } else {
+                answers.into_iter().collect::<Option<Vec<_>>>().map(|_| false)
+            };
+            is.map(|value| boolean(value, line))
         }
         "deepcopy" | "copy.deepcopy" | "copy.copy" => Some(first.clone()),
         "replace" | "dataclasses.replace" => {
@@ -51,11 +64,32 @@ pub(super) fn result_of(called: &str, entries: &Entries, line: u32) -> Option<No
 
 fn attribute<'n>(object: &'n Node, name: &Node) -> Option<&'n Node> {
     let (NodeValue::Map(entries), NodeValue::Scalar(name, true)) = (&object.value, &name.value) else { return None };
-    entries.iter().find(|(key, ..)| key == name).map(|(.., node)| node)
+    entries.iter().find(|(key, _, node)| key == name && is_known(node)).map(|(.., node)| node)
 }
 
-/// Whether a value is of a type of Python's own.
-fn of_kind(node: &Node, kind: &str) -> Option<bool> {
+/// Abstract classes, of which values of Python's own types may be.
+const ABSTRACT: &[&str] = &[
+    "Any",
+    "Callable",
+    "Collection",
+    "Container",
+    "Hashable",
+    "Integral",
+    "Iterable",
+    "Mapping",
+    "MutableMapping",
+    "MutableSequence",
+    "Number",
+    "Rational",
+    "Real",
+    "Reversible",
+    "Sequence",
+    "Sized",
+];
+
+/// Whether a value is of a type.
+fn of_kind(node: &Node, kind: &Node) -> Option<bool> {
+    let NodeValue::Scalar(kind, false) = &kind.value else { return None };
     let is = match &node.value {
         NodeValue::Scalar(_, true) => "str",
         NodeValue::Scalar(text, false) => match text.as_str() {
@@ -69,7 +103,16 @@ fn of_kind(node: &Node, kind: &str) -> Option<bool> {
         NodeValue::Map(entries) if entries.iter().any(|(key, ..)| key == CALLED) => "object",
         NodeValue::Map(_) => "dict",
     };
-    ["str", "int", "float", "bool", "list", "dict"].contains(&kind).then_some(is == kind)
+    match kind.as_str() {
+        "int" => Some(is == "int" || is == "bool"),
+        "str" | "float" | "bool" | "list" | "dict" => Some(is == kind),
+        // A class that is no type of Python's own has none of its values.
+        class if made(class) && is != "object" => {
+            let name = class.rsplit('.').next().unwrap_or_default();
+            (!ABSTRACT.contains(&name)).then_some(false)
+        }
+        _ => None,
+    }
 }
 
 fn text_of(node: &Node) -> Option<&str> {
@@ -79,11 +122,19 @@ fn text_of(node: &Node) -> Option<&str> {
 /// Result of a method of a value: `table.get(key)`, `text.lower()`.
 pub(super) fn method_of(object: &Node, method: &str, entries: &Entries, line: u32) -> Option<Node> {
     let argument = |at: usize| entries.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node);
+    let none = || scalar("None", line);
     match (&object.value, method) {
-        (NodeValue::Map(own), "get") if !own.iter().any(|(key, ..)| key == CALLED) => {
+        // The entry that `pop` takes out goes with the statement (`Program::take`).
+        (NodeValue::Map(own), "get" | "pop") if is_plain_table(object) => {
             let key = key_of(argument(0)?)?;
-            let found = own.iter().find(|(known, ..)| *known == key).map(|(.., node)| node.clone());
-            found.or_else(|| Some(argument(1).cloned().unwrap_or_else(|| scalar("None", line))))
+            let default =
+                || if method == "pop" { argument(1).cloned() } else { Some(argument(1).cloned().unwrap_or_else(none)) };
+            match own.iter().find(|(known, ..)| *known == key) {
+                Some((.., node)) => Some(node.clone()),
+                None if is_open(own) => None,
+                None => default(),
+            }
+            .filter(is_known)
         }
         (NodeValue::Scalar(text, true), "lower") => {
             Some(Node { value: NodeValue::Scalar(text.to_lowercase(), true), line })
@@ -110,7 +161,8 @@ pub(super) fn item_of(object: &Node, key: &Node) -> Option<Node> {
     match &object.value {
         NodeValue::Map(entries) => {
             let key = key_of(key)?;
-            entries.iter().find(|(known, ..)| *known == key).map(|(.., node)| node.clone())
+            let found = entries.iter().find(|(known, ..)| *known == key).map(|(.., node)| node.clone());
+            found.filter(is_known)
         }
         NodeValue::List(items) => {
             let at: i64 = key_of(key)?.parse().ok()?;

@@ -24,27 +24,65 @@ impl Function {
         !self.needs && !self.name.starts_with('_')
     }
 
-    /// Names of its parameters, in their order.
-    pub fn parameters(&self) -> Vec<&str> {
-        let (mut depth, mut fresh, mut names) = (0_u32, false, Vec::new());
-        for (word, _) in &self.head.words[2..] {
-            match word {
-                Token::Sign("->") => break,
-                Token::Sign("(" | "[" | "{") => {
-                    depth += 1;
-                    fresh = depth == 1;
-                }
-                Token::Sign(")" | "]" | "}") => depth = depth.saturating_sub(1),
-                Token::Sign(",") => fresh = depth == 1,
-                Token::Name(name) if fresh => {
-                    names.push(name.as_str());
-                    fresh = false;
-                }
-                Token::Sign(_) | Token::Name(_) | Token::Number(_) | Token::Text(_) | Token::Formatted => {}
-            }
-        }
-        names
+    /// Its parameters.
+    pub fn parameters(&self) -> Parameters<'_> {
+        parameters(&self.head.words[2..])
     }
+}
+
+/// Parameters of a function.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Parameters<'f> {
+    /// Those that take an argument by its place, in their order, or by its name.
+    pub by_place: Vec<&'f str>,
+    /// Those that take an argument by its name alone.
+    pub by_name: Vec<&'f str>,
+    /// The one that takes the other arguments without names: `*rest`.
+    pub rest: Option<&'f str>,
+    /// The one that takes the other arguments with names: `**more`.
+    pub more: Option<&'f str>,
+}
+
+impl<'f> Parameters<'f> {
+    /// Those that take one argument.
+    pub fn named(&self) -> impl Iterator<Item = &'f str> {
+        self.by_place.iter().chain(&self.by_name).copied()
+    }
+}
+
+/// Parameters that stand in the words behind a function's name.
+fn parameters(words: &[(Token, u32)]) -> Parameters<'_> {
+    let (mut depth, mut fresh, mut stars, mut is_by_name) = (0_u32, false, "", false);
+    let mut found = Parameters::default();
+    for (word, _) in words {
+        match word {
+            Token::Sign("->") => break,
+            Token::Sign("(" | "[" | "{") => {
+                depth += 1;
+                fresh = depth == 1;
+            }
+            Token::Sign(")" | "]" | "}") => depth = depth.saturating_sub(1),
+            Token::Sign(",") => fresh = depth == 1,
+            Token::Sign(sign @ ("*" | "**")) if fresh => {
+                stars = sign;
+                is_by_name = true;
+            }
+            Token::Name(name) if fresh => {
+                match stars {
+                    "*" => found.rest = Some(name),
+                    "**" => found.more = Some(name),
+                    _ if is_by_name => found.by_name.push(name),
+                    _ => found.by_place.push(name),
+                }
+                (fresh, stars) = (false, "");
+            }
+            Token::Sign(_) | Token::Name(_) | Token::Number(_) | Token::Text(_) | Token::Formatted => {}
+        }
+        if *word == Token::Sign(",") {
+            stars = "";
+        }
+    }
+    found
 }
 
 /// Whether a word of a line is this name.
@@ -66,13 +104,13 @@ pub(super) fn functions(lines: &[Line], module: usize) -> Vec<Rc<Function>> {
             return None;
         }
         let arrow = rest.iter().position(|(word, _)| *word == Token::Sign("->")).unwrap_or(rest.len());
-        let (parameters, gives) = rest.split_at(arrow);
+        let (before, gives) = rest.split_at(arrow);
         let names = |words: &[(Token, u32)]| {
             let name = |(word, _): &(Token, u32)| if let Token::Name(name) = word { Some(name.clone()) } else { None };
             words.iter().filter_map(name).collect::<Vec<_>>()
         };
-        let defaults = parameters.iter().any(|(word, _)| *word == Token::Sign("="));
-        let needs = !names(parameters).is_empty() && !defaults;
+        let defaults = before.iter().any(|(word, _)| *word == Token::Sign("="));
+        let needs = parameters(before).named().next().is_some() && !defaults;
         let gives = names(gives).join(".");
         let body = block(lines, at).to_vec();
         Some(Rc::new(Function { name: name.clone(), module, needs, gives, head: head.clone(), body }))
@@ -105,4 +143,32 @@ pub(super) fn partial(object: Option<&Node>, arguments: &Entries) -> Option<(Str
     let named = named.filter(|(key, ..)| arguments.iter().all(|(known, ..)| known != key)).cloned();
     let moved: Entries = moved.chain(named).collect();
     Some((function, first.into_iter().chain(moved).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::readers::python::tokens;
+
+    #[test]
+    fn parameters_by_place_by_name_and_the_rest() {
+        let of = |head: &str| {
+            let lines = tokens::lines(&format!("def f({head}) -> X:\n    pass\n")).unwrap();
+            let found = functions(&lines, 0);
+            let all = found[0].parameters();
+            let text = |name: Option<&str>| name.unwrap_or("-").to_owned();
+            let more = [all.by_place.join(" "), all.by_name.join(" "), text(all.rest), text(all.more)];
+            (more.join(" | "), found[0].needs)
+        };
+        let cases = [
+            ("", " |  | - | -", false),
+            ("a, b: dict[str, int] = {}", "a b |  | - | -", false),
+            ("a, *, b", "a | b | - | -", true),
+            ("a, *rest: int, b, **more: Any", "a | b | rest | more", true),
+            ("**more: Unpack[Settings]", " |  | - | more", false),
+        ];
+        for (head, text, needs) in cases {
+            assert_eq!(of(head), (text.to_owned(), needs), "{head}");
+        }
+    }
 }

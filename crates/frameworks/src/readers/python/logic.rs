@@ -1,9 +1,10 @@
 //! Choices, conditions and comparisons in expressions.
 
+use super::holes::{is_plain_table, merge};
 use super::tokens::Token;
 use super::truth::{boolean, compared, truth};
 use super::value::Expression;
-use crate::readers::document::Node;
+use crate::readers::document::{Node, NodeValue};
 
 impl Expression<'_> {
     fn is_name(&self, at: usize, name: &str) -> bool {
@@ -69,11 +70,29 @@ impl Expression<'_> {
 
     fn comparison(&mut self) -> Option<Node> {
         let line = self.line();
-        let mut left = self.sum();
+        let mut left = self.union();
         while let Some((sign, words)) = self.comparator() {
             self.skip(words);
-            let right = self.sum();
+            let right = self.union();
             left = compared(sign, &left?, &right?).map(|value| boolean(value, line));
+        }
+        left
+    }
+
+    /// `table | other`, and all that binds closer.
+    fn union(&mut self) -> Option<Node> {
+        let mut left = self.sum();
+        while self.sign("|") {
+            let line = self.line();
+            self.skip(1);
+            let right = self.sum();
+            let Node { value: NodeValue::Map(mut entries), line: begun } = left.filter(is_plain_table)? else {
+                return None;
+            };
+            if !merge(&mut entries, right, line) {
+                self.unread.push(line);
+            }
+            left = Some(Node { value: NodeValue::Map(entries), line: begun });
         }
         left
     }

@@ -5,9 +5,13 @@
 //! Values that depend on unknown conditions, loops or modules that are not there are named by their line.
 
 mod assign;
+mod binding;
 mod builtins;
+#[cfg(test)]
+mod calls;
 mod evaluated;
 mod functions;
+mod holes;
 mod logic;
 mod methods;
 mod modules;
@@ -15,6 +19,7 @@ mod names;
 mod operators;
 mod places;
 mod program;
+mod tables;
 mod tokens;
 mod truth;
 mod unread;
@@ -24,9 +29,10 @@ use crate::import::context::{Context, ImportError};
 use crate::readers::document::{Document, Entries, Node, NodeValue};
 use evaluated::evaluated;
 use functions::Function;
+use holes::closed;
 use modules::{MAIN, Spot, Unread};
 use program::{Frame, Program};
-use unread::note_unread;
+use unread::{note_opened, note_unread};
 
 pub(crate) use unread::OTHER_MODULE;
 
@@ -93,8 +99,11 @@ fn documented(
         let expected = "a function that returns a configuration, or `cfg` with its settings".to_owned();
         return Err(ImportError { file: context.file.into(), line, why: "no configuration in it".into(), expected });
     }
+    let mut root = root;
+    let opened = closed(&mut root);
     let document = Document::new(root, context.file);
     note_unread(&document, &program.modules, unread);
+    note_opened(&document, &opened);
     Ok(document)
 }
 

@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::readers::document::{Node, NodeValue};
+use super::holes::{is_known, open, unknown};
+use crate::readers::document::{CALLED, Node, NodeValue};
 
 /// Values of names in this function and its module.
 #[derive(Clone, Debug, Default)]
@@ -17,23 +18,34 @@ pub(super) struct Names {
 impl Names {
     /// Gives a value a name.
     pub fn set(&mut self, name: &str, node: Node) {
+        self.detach(&[name.to_owned()]);
         self.parts.remove(name);
         self.unknown.remove(name);
         self.values.insert(name.to_owned(), node);
     }
 
-    /// Gives what a name means, which may be a part of another value, a new value.
+    /// Gives what a name means, which may be a part of another value, its new content: other names of its parts go on.
     pub fn set_whole(&mut self, name: &str, node: Node) {
         let line = node.line;
         match self.parts.get(name).cloned() {
             Some(path) => self.put(&path, Some(node), line),
-            None => self.set(name, node),
+            None => {
+                self.unknown.remove(name);
+                self.values.insert(name.to_owned(), node);
+            }
         }
     }
 
     /// Gives a part of a value another name.
     pub fn alias(&mut self, name: &str, path: &[String]) {
         let path = self.whole(path);
+        if path.first().is_some_and(|first| first == name) {
+            return match self.get(&path).cloned() {
+                Some(node) => self.set(name, node),
+                None => self.forget(name),
+            };
+        }
+        self.detach(&[name.to_owned()]);
         self.values.remove(name);
         self.unknown.remove(name);
         self.parts.insert(name.to_owned(), path);
@@ -41,9 +53,24 @@ impl Names {
 
     /// A name has a value that is not known.
     pub fn forget(&mut self, name: &str) {
+        self.detach(&[name.to_owned()]);
         self.values.remove(name);
         self.parts.remove(name);
         self.unknown.insert(name.to_owned());
+    }
+
+    /// Other names of a value, or of its parts, keep what they mean where another value takes its place.
+    fn detach(&mut self, path: &[String]) {
+        let own = self.parts.iter().filter(|(_, part)| part.starts_with(path));
+        let own: Vec<(String, Option<Node>)> =
+            own.map(|(name, part)| (name.clone(), self.get(part).cloned())).collect();
+        for (name, node) in own {
+            self.parts.remove(&name);
+            match node {
+                Some(node) => drop(self.values.insert(name, node)),
+                None => drop(self.unknown.insert(name)),
+            }
+        }
     }
 
     /// Whether a name was given a value that is not known.
@@ -72,7 +99,33 @@ impl Names {
             let NodeValue::Map(entries) = &node.value else { return None };
             node = &entries.iter().find(|(known, ..)| known == key)?.2;
         }
-        Some(node)
+        Some(node).filter(|node| is_known(node))
+    }
+
+    /// Puts another value in the place of a part, which may not be known.
+    pub fn replace(&mut self, path: &[String], node: Option<Node>, line: u32) {
+        self.detach(&self.whole(path));
+        self.put(path, Some(node.unwrap_or_else(|| unknown(line))), line);
+    }
+
+    /// Takes a part out of a value.
+    pub fn remove(&mut self, path: &[String]) {
+        self.detach(&self.whole(path));
+        self.put(path, None, 0);
+    }
+
+    /// A part of a value has changed, and how is not known: of an object, what it is called with stays.
+    pub fn change(&mut self, path: &[String], line: u32) {
+        let Some(mut node) = self.get(path).cloned() else { return };
+        match &mut node.value {
+            NodeValue::Map(entries) if entries.iter().all(|(key, ..)| key != CALLED) => open(entries, line),
+            NodeValue::Map(_) | NodeValue::Scalar(..) => return,
+            NodeValue::List(_) => node = unknown(line),
+        }
+        match self.whole(path).as_slice() {
+            [name] if !is_known(&node) => self.forget(name),
+            whole => self.put(whole, Some(node), line),
+        }
     }
 
     /// Sets a part of a value, with the tables above it; nothing where the first name means nothing.
@@ -80,13 +133,32 @@ impl Names {
         let path = self.whole(path);
         let Some((first, keys)) = path.split_first() else { return };
         let Some(mut at) = self.values.get_mut(first) else { return };
+        if let (true, Some(node)) = (keys.is_empty(), &node) {
+            at.clone_from(node);
+        }
         for (depth, key) in keys.iter().enumerate() {
+            let is_last = depth + 1 == keys.len();
+            if let (NodeValue::List(_), Ok(place)) = (&at.value, key.parse::<usize>()) {
+                let known = node.clone().filter(is_known);
+                if is_last && known.is_none() {
+                    *at = unknown(line);
+                    return;
+                }
+                let NodeValue::List(items) = &mut at.value else { return };
+                let Some(item) = items.get_mut(place) else { return };
+                at = item;
+                if let (true, Some(node)) = (is_last, known) {
+                    *at = node;
+                    return;
+                }
+                continue;
+            }
             if !matches!(at.value, NodeValue::Map(_)) {
                 at.value = NodeValue::Map(Vec::new());
             }
             let NodeValue::Map(entries) = &mut at.value else { return };
             let place = entries.iter().position(|(known, ..)| known == key);
-            if depth + 1 == keys.len() {
+            if is_last {
                 entries.retain(|(known, ..)| known != key);
                 entries.extend(node.map(|node| (key.clone(), line, node)));
                 return;

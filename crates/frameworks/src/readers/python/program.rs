@@ -3,12 +3,15 @@
 use std::cell::Cell;
 
 use super::assign::{assign, augmented, forget_assigned, path};
+use super::binding::bind;
 use super::functions::{Function, block, is_word, partial};
 use super::modules::{MAIN, Module, Modules, Spot, Unread};
 use super::names::Names;
 use super::places::relocated;
+use super::tables::take;
 use super::tokens::{Line, Token};
 use super::truth::truth;
+use super::unread::decides;
 use super::value::Expression;
 use crate::import::context::Context;
 use crate::readers::document::{Entries, Node, NodeValue};
@@ -112,13 +115,11 @@ impl<'c> Program<'c> {
             return (None, names);
         }
         let parameters = function.parameters();
-        for name in &parameters {
-            names.forget(name);
-        }
+        let all = parameters.named().chain(parameters.rest).chain(parameters.more);
+        all.for_each(|name| names.forget(name));
         self.defaults(function, &mut names, frame, unread);
-        for (key, _, value) in arguments {
-            let name = key.parse().ok().and_then(|at: usize| parameters.get(at).copied()).unwrap_or(key);
-            names.set(name, value.clone());
+        if bind(&parameters, arguments, &mut names, function.head.number).is_none() {
+            return (None, names);
         }
         match self.follow(&function.body, frame, &mut names, unread) {
             Step::Returned(value) => (value, names),
@@ -133,7 +134,7 @@ impl<'c> Program<'c> {
         let first = path(&rest[..end])?;
         let before = names.get(&first).cloned()?;
         let function = self.modules.function(frame.module, name)?;
-        let parameter = (*function.parameters().first()?).to_owned();
+        let parameter = (*function.parameters().by_place.first()?).to_owned();
         let mut own = None;
         let mut lines = Vec::new();
         let mut functions = |called: &str, entries: &Entries| {
@@ -161,7 +162,7 @@ impl<'c> Program<'c> {
     }
 
     /// Result of a call of a function of the program, and whether all of it was read.
-    fn given(
+    pub fn given(
         &self,
         name: &str,
         arguments: &Entries,
@@ -182,11 +183,14 @@ impl<'c> Program<'c> {
         let first = arguments.iter().find(|(key, ..)| key == "0").map(|(.., node)| node);
         let given = if function.module == frame.module { given } else { relocated(given, first, line) };
         let whole = lines.is_empty();
-        // Of a configuration it inherits, every line counts; of a part of it, that it was not read whole.
-        if function.gives.contains("Config") {
+        // Of a configuration it inherits, every line counts; of a part of it, those that decide, and that it was not read whole.
+        let is_base = function.gives.contains("Config");
+        lines.retain(|spot: &Spot| is_base || decides(&self.modules.module(spot.module).text, spot.line));
+        if is_base {
             inner.append(&mut lines);
             return Some((given, true));
         }
+        inner.append(&mut lines);
         Some((given, whole))
     }
 
@@ -278,6 +282,7 @@ impl<'c> Program<'c> {
             } else {
                 self.value(&line.words[1..], names, frame, &mut Vec::new()).as_ref().and_then(truth)
             };
+            take(&line.words, names);
             match holds {
                 Some(true) => return self.follow(below, frame, names, unread),
                 Some(false) => {}
@@ -331,11 +336,22 @@ impl<'c> Program<'c> {
         if let Some((target, whole)) = augmented(line) {
             let value = self.value(&whole, names, frame, unread);
             assign(&target, &[], value.as_ref(), names, frame.spot(line.number), unread);
+            take(&line.words, names);
             return Step::On;
         }
         let Some(last) = equals.last() else {
-            if self.change(line, names, frame, unread).is_none() && !logs(line) {
-                unread.push(frame.spot(line.number));
+            if self.change(line, names, frame, unread).is_some() {
+                return Step::On;
+            }
+            match self.change_inside(line, names, frame, unread) {
+                Some(true) => {}
+                Some(false) => unread.push(frame.spot(line.number)),
+                None => {
+                    take(&line.words, names);
+                    if !logs(line) {
+                        unread.push(frame.spot(line.number));
+                    }
+                }
             }
             return Step::On;
         };
@@ -346,6 +362,7 @@ impl<'c> Program<'c> {
             assign(&line.words[from..*end], right, value.as_ref(), names, frame.spot(line.number), unread);
             from = end + 1;
         }
+        take(right, names);
         Step::On
     }
 }

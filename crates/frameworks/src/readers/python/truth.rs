@@ -1,5 +1,6 @@
 //! Truth of Python's values, and their comparison.
 
+use super::holes::{is_known, is_open, is_plain_table};
 use crate::readers::document::{CALLED, Node, NodeValue};
 
 /// A value of one word.
@@ -28,7 +29,11 @@ pub(super) fn truth(node: &Node) -> Option<bool> {
             number => number.parse::<f64>().ok().map(|number| number != 0.0),
         },
         NodeValue::List(items) => Some(!items.is_empty()),
-        NodeValue::Map(entries) => is_something(node).filter(|_| !entries.is_empty()),
+        NodeValue::Map(entries) if is_plain_table(node) => match (entries.len(), is_open(entries)) {
+            (1, true) => None,
+            (count, _) => Some(count > 0),
+        },
+        NodeValue::Map(_) => is_something(node),
     }
 }
 
@@ -53,6 +58,7 @@ pub(super) fn settled(node: &Node) -> Option<String> {
 /// Key of a table: a text or number as it stands, a tuple by its values.
 pub(super) fn key_of(node: &Node) -> Option<String> {
     match &node.value {
+        NodeValue::Scalar(..) if !is_known(node) => None,
         NodeValue::Scalar(text, _) => Some(text.clone()),
         NodeValue::List(_) => settled(node),
         NodeValue::Map(_) => None,
@@ -99,7 +105,11 @@ pub(super) fn compared(sign: &str, left: &Node, right: &Node) -> Option<bool> {
                 NodeValue::Map(entries) => {
                     settled(left)?;
                     let wanted = key_of(left)?;
-                    entries.iter().any(|(key, ..)| *key == wanted)
+                    let has = entries.iter().any(|(key, ..)| *key == wanted);
+                    if !has && is_open(entries) {
+                        return None;
+                    }
+                    has
                 }
                 NodeValue::Scalar(text, true) => match &left.value {
                     NodeValue::Scalar(part, true) => text.contains(part.as_str()),

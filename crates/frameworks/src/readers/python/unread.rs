@@ -39,17 +39,60 @@ pub(super) fn note_unread(document: &Document, modules: &Modules, mut unread: Un
     }
 }
 
+/// Parts of configurations whose keys decide the step.
+const SECTIONS: &[&str] = &[
+    "model",
+    "train",
+    "training",
+    "trainer",
+    "strategy",
+    "parallelism",
+    "ddp",
+    "dist",
+    "data",
+    "dataset",
+    "optimizer",
+    "optim",
+    "mixed_precision",
+    "plugins",
+    "comm_overlap",
+    "activation_checkpoint",
+    "compile",
+    "quantize",
+    "peft",
+];
+
+/// Notes the tables that got entries which are not known: those of a part that decides are errors.
+pub(super) fn note_opened(document: &Document, opened: &[(String, u32)]) {
+    for (path, line) in opened {
+        let decides = path.is_empty() || path.split('.').any(|key| SECTIONS.contains(&key));
+        if !decides {
+            continue; // its line is named as not read
+        }
+        let at = if path.is_empty() { "the configuration".to_owned() } else { format!("`{path}`") };
+        let message = format!("what `**` or `update` brings into {at} is not known");
+        let place = Place { file: document.file().to_owned(), line: *line };
+        let finding = Finding::error("not-read", message).at(&place);
+        document.note(finding.expected("constants, or the settings on the command line"));
+    }
+}
+
 /// Rule of a configuration that begins as another module's.
 pub(crate) const OTHER_MODULE: &str = "other-module";
 
 /// Whether a line, or what is indented below it, sets a degree, a batch, a length, a stage or a precision.
-fn decides(text: &str, line: u32) -> bool {
+pub(super) fn decides(text: &str, line: u32) -> bool {
     let mut lines = text.lines().skip(line as usize - 1);
     let indent = |line: &str| line.len() - line.trim_start().len();
     let Some(first) = lines.next() else { return false };
     let below = lines.take_while(|next| next.trim().is_empty() || indent(next) > indent(first));
     let code = std::iter::once(first).chain(below).map(|line| line.split('#').next().unwrap_or_default());
-    code.flat_map(set_by).any(is_decisive)
+    // An attribute whose name is not known may be any.
+    if code.clone().any(|line| line.contains("setattr(")) {
+        return true;
+    }
+    let mut set = code.flat_map(set_by);
+    set.any(is_decisive)
 }
 
 /// Names that a line may set: those before `=` or, in a table, before `:`; of a line without either, all.

@@ -1,6 +1,7 @@
 //! Python's expressions, as far as they say a value without running anything.
 
 use super::builtins::{item_of, method_of, result_of};
+use super::holes::{OPEN, insert, is_known, is_plain_table, merge, open, unknown};
 use super::names::Names;
 use super::operators::operated;
 use super::tokens::Token;
@@ -170,18 +171,22 @@ impl Expression<'_> {
             }
             if self.sign("**") {
                 self.skip(1);
-                match self.value() {
-                    Some(Node { value: NodeValue::Map(merged), .. }) => entries.extend(merged),
-                    Some(_) | None => self.unread.push(at),
+                let other = self.value();
+                if !merge(&mut entries, other, at) {
+                    self.unread.push(at);
                 }
                 continue;
             }
             let key = self.value();
             if self.sign(":") {
                 self.skip(1);
-                if let (Some(key), Some(value)) = (key.as_ref().and_then(key_of), self.value()) {
-                    entries.push((key, at, value));
+                let value = self.value().unwrap_or_else(|| unknown(at));
+                match key.as_ref().and_then(key_of) {
+                    Some(key) => insert(&mut entries, (key, at, value)),
+                    None => open(&mut entries, at),
                 }
+            } else if key.is_none() {
+                open(&mut entries, at);
             } else if !self.sign("}") {
                 self.skip(1);
             }
@@ -297,12 +302,25 @@ impl Expression<'_> {
             self.unread.push(line);
             return Some(given.clone());
         }
-        let mut all: Entries = Vec::new();
-        if called != "dict" {
-            all.push((CALLED.to_owned(), line, scalar(called, line)));
+        if called == "dict" {
+            return Some(self.dict(entries, line));
         }
+        let mut all: Entries = vec![(CALLED.to_owned(), line, scalar(called, line))];
         all.extend(entries);
         Some(Node { value: NodeValue::Map(all), line })
+    }
+
+    /// The table that `dict(other, key=value)` makes.
+    fn dict(&mut self, arguments: Entries, line: u32) -> Node {
+        let mut entries = Entries::new();
+        for (key, at, value) in arguments {
+            if key != "0" {
+                insert(&mut entries, (key, at, value));
+            } else if !merge(&mut entries, Some(value), at) {
+                self.unread.push(at);
+            }
+        }
+        Node { value: NodeValue::Map(entries), line }
     }
 
     /// Arguments of a call: those without a name are numbered.
@@ -315,6 +333,33 @@ impl Expression<'_> {
                 self.skip(1);
                 continue;
             }
+            if self.sign("**") {
+                self.skip(1);
+                // What is given by name is not given twice: entries that are not known replace none.
+                match self.value().filter(is_plain_table).map(|node| node.value) {
+                    Some(NodeValue::Map(more)) => more.into_iter().for_each(|entry| insert(&mut entries, entry)),
+                    Some(_) | None => {
+                        insert(&mut entries, (OPEN.to_owned(), line, unknown(line)));
+                        self.unread.push(line);
+                    }
+                }
+                continue;
+            }
+            if self.sign("*") {
+                self.skip(1);
+                match self.value() {
+                    Some(Node { value: NodeValue::List(items), .. }) => {
+                        let places = at..;
+                        at += items.len();
+                        entries.extend(places.zip(items).map(|(place, item)| (place.to_string(), line, item)));
+                    }
+                    Some(_) | None => {
+                        insert(&mut entries, (OPEN.to_owned(), line, unknown(line)));
+                        self.unread.push(line);
+                    }
+                }
+                continue;
+            }
             let key = if let [(Token::Name(name), _), (Token::Sign("="), _), ..] = self.words {
                 let name = name.clone();
                 self.skip(2);
@@ -323,9 +368,8 @@ impl Expression<'_> {
                 at += 1;
                 (at - 1).to_string()
             };
-            if let Some(value) = self.value() {
-                entries.push((key, line, value));
-            }
+            let value = self.value().unwrap_or_else(|| unknown(line));
+            entries.push((key, line, value));
             if !self.sign(",") && !self.sign(")") {
                 self.skip(1);
             }
@@ -339,5 +383,6 @@ impl Expression<'_> {
 fn is_configuration(node: &Node) -> bool {
     let NodeValue::Map(entries) = &node.value else { return false };
     let called = entries.iter().find(|(key, ..)| key == CALLED).map(|(.., node)| &node.value);
-    matches!(called, Some(NodeValue::Scalar(name, _)) if made(name) || entries.len() > 1)
+    let known = entries.iter().filter(|(key, _, node)| key != OPEN && is_known(node)).count();
+    matches!(called, Some(NodeValue::Scalar(name, _)) if made(name) || known > 1)
 }

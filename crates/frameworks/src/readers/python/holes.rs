@@ -1,0 +1,110 @@
+//! Values that are not known inside tables, until the configuration is whole.
+//!
+//! An entry of a table may have a value that is not known, and a table may have entries that are not known, as `{**given}` has. Both are
+//! marked, so that what looks for an entry gets none instead of a default.
+
+use crate::readers::document::{CALLED, Entries, Node, NodeValue};
+
+/// A word that is no name of Python's: the value of an entry that is not known.
+const UNKNOWN: &str = "?";
+
+/// Key of a table with entries that are not known.
+pub(super) const OPEN: &str = "**";
+
+/// A value that is not known.
+pub(super) fn unknown(line: u32) -> Node {
+    Node { value: NodeValue::Scalar(UNKNOWN.to_owned(), false), line }
+}
+
+/// Whether a value is known.
+pub(super) fn is_known(node: &Node) -> bool {
+    !matches!(&node.value, NodeValue::Scalar(text, false) if text == UNKNOWN)
+}
+
+/// Whether a table has entries that are not known.
+pub(super) fn is_open(entries: &Entries) -> bool {
+    entries.iter().any(|(key, ..)| key == OPEN)
+}
+
+/// Whether a value is a table of Python's own, and no object.
+pub(super) fn is_plain_table(node: &Node) -> bool {
+    matches!(&node.value, NodeValue::Map(entries) if entries.iter().all(|(key, ..)| key != CALLED))
+}
+
+/// Entries that are not known go into a table: any of those that it has may be replaced.
+pub(super) fn open(entries: &mut Entries, line: u32) {
+    entries.retain(|(key, ..)| key != OPEN);
+    for (.., node) in &mut *entries {
+        *node = unknown(node.line);
+    }
+    entries.push((OPEN.to_owned(), line, unknown(line)));
+}
+
+/// Sets an entry of a table.
+pub(super) fn insert(entries: &mut Entries, entry: (String, u32, Node)) {
+    match entries.iter_mut().find(|(key, ..)| *key == entry.0) {
+        Some(known) => *known = entry,
+        None => entries.push(entry),
+    }
+}
+
+/// Entries of another value go into a table, `{**entries, **other}`; whether all of them are known.
+pub(super) fn merge(entries: &mut Entries, other: Option<Node>, line: u32) -> bool {
+    let Some(NodeValue::Map(more)) = other.filter(is_plain_table).map(|node| node.value) else {
+        open(entries, line);
+        return false;
+    };
+    if is_open(&more) {
+        open(entries, line);
+    }
+    more.into_iter().filter(|(key, ..)| key != OPEN).for_each(|entry| insert(entries, entry));
+    true
+}
+
+/// Takes the marks out of a value; the paths of its tables that had entries which are not known, with their lines.
+pub(super) fn closed(node: &mut Node) -> Vec<(String, u32)> {
+    fn close(node: &mut Node, path: &str, found: &mut Vec<(String, u32)>) {
+        match &mut node.value {
+            NodeValue::Scalar(..) => {}
+            NodeValue::List(items) => items.iter_mut().for_each(|item| close(item, path, found)),
+            NodeValue::Map(entries) => {
+                let opened = entries.iter().filter(|(key, ..)| key == OPEN);
+                found.extend(opened.map(|(_, line, _)| (path.to_owned(), *line)));
+                entries.retain(|(key, _, node)| key != OPEN && is_known(node));
+                for (key, _, inner) in entries {
+                    let below = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
+                    close(inner, &below, found);
+                }
+            }
+        }
+    }
+    let mut found = Vec::new();
+    close(node, "", &mut found);
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(entries: &[(&str, &str)]) -> Node {
+        let node = |text: &str| Node { value: NodeValue::Scalar(text.to_owned(), false), line: 1 };
+        let entries = entries.iter().map(|(key, text)| ((*key).to_owned(), 1, node(text)));
+        Node { value: NodeValue::Map(entries.collect()), line: 1 }
+    }
+
+    #[test]
+    fn what_comes_later_counts_and_may_be_anything() {
+        let NodeValue::Map(mut entries) = table(&[("a", "1"), ("b", "2")]).value else { panic!() };
+        assert!(merge(&mut entries, Some(table(&[("a", "3")])), 1));
+        assert_eq!(NodeValue::Map(entries.clone()), table(&[("a", "3"), ("b", "2")]).value);
+        assert!(merge(&mut entries, Some(table(&[(OPEN, UNKNOWN), ("b", "4")])), 1));
+        assert!(is_open(&entries) && !is_known(&entries[0].2) && is_known(&entries[1].2));
+        // The attributes of an object are no entries.
+        assert!(!merge(&mut entries, Some(table(&[(CALLED, "vars"), ("0", "x")])), 2));
+        assert!(!is_known(&entries[1].2) && entries.len() == 3);
+        let mut whole = Node { value: NodeValue::Map(entries), line: 1 };
+        assert_eq!(closed(&mut whole), [(String::new(), 2)]);
+        assert_eq!(whole.value, NodeValue::Map(Vec::new()));
+    }
+}

@@ -1,0 +1,146 @@
+//! Statements that change a table or a list in its place: `table.update(other)`, `table.pop(key)`, `list.extend(more)`, `del table[key]`.
+
+use super::assign::{item, path};
+use super::functions::is_word;
+use super::holes::{insert, is_known, is_plain_table, merge};
+use super::modules::Unread;
+use super::names::Names;
+use super::program::{Frame, Program};
+use super::tokens::{Line, Token};
+use super::truth::key_of;
+use super::value::Expression;
+use crate::readers::document::{Entries, Node, NodeValue};
+
+/// Methods that change what they are called on.
+const CHANGING: &[&str] =
+    &["append", "clear", "extend", "insert", "pop", "popitem", "remove", "reverse", "setdefault", "sort", "update"];
+
+impl Program<'_> {
+    /// Follows a statement that changes a table, a list or an attribute by its name, and whether all that it sets is known: nothing
+    /// where it is none of these.
+    pub fn change_inside(&self, line: &Line, names: &mut Names, frame: Frame, unread: &mut Unread) -> Option<bool> {
+        if is_word(line, 0, "del") {
+            return delete(&line.words[1..], names, line.number);
+        }
+        let opening = line.words.iter().position(|(word, _)| *word == Token::Sign("("))?;
+        let called = path(&line.words[..opening])?;
+        let arguments = self.arguments(&line.words[opening + 1..], line.number, names, frame, unread)?;
+        let argument = |at: usize| arguments.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node);
+        if called == ["setattr"] {
+            let object = line.words[opening + 1..].split(|(word, _)| *word == Token::Sign(",")).next()?;
+            let mut target = path(object).filter(|object| names.get(object).is_some())?;
+            target.push(argument(1).and_then(key_of)?);
+            let value = argument(2).filter(|node| is_known(node)).cloned();
+            let is_whole = value.is_some();
+            names.replace(&target, value, line.number);
+            return Some(is_whole);
+        }
+        let (method, object) = called.split_last()?;
+        let mut node = names.get(object)?.clone();
+        let is_table = is_plain_table(&node);
+        let is_whole = match &mut node.value {
+            NodeValue::Map(entries) if is_table => match (method.as_str(), argument(0)) {
+                ("update", _) => updated(entries, &arguments, line.number),
+                ("clear", _) => {
+                    entries.clear();
+                    true
+                }
+                ("pop", Some(key)) => {
+                    let key = key_of(key)?;
+                    entries.retain(|(known, ..)| *known != key);
+                    true
+                }
+                _ => return None,
+            },
+            NodeValue::List(items) => match (method.as_str(), argument(0).cloned()) {
+                ("append", Some(item)) if is_known(&item) => {
+                    items.push(item);
+                    true
+                }
+                ("extend", Some(Node { value: NodeValue::List(more), .. })) => {
+                    items.extend(more);
+                    true
+                }
+                _ => return None,
+            },
+            NodeValue::Map(_) | NodeValue::Scalar(..) => return None,
+        };
+        match object {
+            [name] => names.set_whole(name, node),
+            _ => names.put(object, Some(node), line.number),
+        }
+        Some(is_whole)
+    }
+
+    /// Arguments of a call that ends its line, behind its bracket; nothing where the line goes on.
+    fn arguments(
+        &self,
+        words: &[(Token, u32)],
+        line: u32,
+        names: &Names,
+        frame: Frame,
+        unread: &mut Unread,
+    ) -> Option<Entries> {
+        let mut inner = Vec::new();
+        let mut functions =
+            |name: &str, arguments: &Entries| self.given(name, arguments, names, frame, line, &mut inner);
+        let mut expression = Expression { words, names, functions: &mut functions, unread: Vec::new() };
+        let arguments = expression.arguments();
+        let is_whole = expression.words.is_empty();
+        unread.append(&mut inner);
+        is_whole.then_some(arguments)
+    }
+}
+
+/// `del table[key]`, and `del object.name`, which leaves the class's own.
+fn delete(target: &[(Token, u32)], names: &mut Names, line: u32) -> Option<bool> {
+    let target = path(target).or_else(|| item(target, names)).filter(|target| target.len() > 1)?;
+    let (_, object) = target.split_last()?;
+    let is_table = is_plain_table(names.get(object)?);
+    if is_table {
+        names.remove(&target);
+    } else {
+        names.replace(&target, None, line);
+    }
+    Some(is_table)
+}
+
+/// Does what `update` does with a table; whether all that comes in is known.
+fn updated(entries: &mut Entries, arguments: &Entries, line: u32) -> bool {
+    let mut whole = true;
+    for (key, at, value) in arguments {
+        if key == "0" {
+            whole &= merge(entries, Some(value.clone()), *at);
+        } else {
+            whole &= is_known(value);
+            insert(entries, (key.clone(), line, value.clone()));
+        }
+    }
+    whole
+}
+
+/// Takes out of tables what `pop` takes out of them in a statement, wherever in it; what other methods change there is not known.
+pub(super) fn take(words: &[(Token, u32)], names: &mut Names) {
+    let of_choice = |(word, _): &(Token, u32)| matches!(word, Token::Name(name) if ["if", "and", "or", "for", "lambda"].contains(&name.as_str()));
+    let is_certain = !words.iter().skip(1).any(of_choice);
+    for at in 2..words.len().saturating_sub(1) {
+        let [(Token::Sign("."), _), (Token::Name(method), line), (Token::Sign("("), _)] = &words[at - 1..at + 2] else {
+            continue;
+        };
+        if !CHANGING.contains(&method.as_str()) {
+            continue;
+        }
+        // Names and dots before the method, without a keyword before them, as in `return table.pop(key)`.
+        let is_part = |(word, _): &&(Token, u32)| matches!(word, Token::Name(_) | Token::Sign("."));
+        let begin = at - 1 - words[..at - 1].iter().rev().take_while(is_part).count();
+        let Some(object) = (begin..at - 1).find_map(|from| path(&words[from..at - 1])) else { continue };
+        match words.get(at + 2..) {
+            Some([(Token::Text(key), _), (Token::Sign("," | ")"), _), ..])
+                if method == "pop" && is_certain && names.get(&object).is_some_and(is_plain_table) =>
+            {
+                names.remove(&[object, vec![key.clone()]].concat());
+            }
+            Some(_) | None => names.change(&object, *line),
+        }
+    }
+}
