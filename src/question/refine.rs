@@ -45,7 +45,9 @@ impl RefineOptions {
             return Vec::new();
         }
         let recompute = limits.is_none() && !restrictions.mentions("recompute");
-        let options = Options { freedom: Freedom { recompute, ..Freedom::default() }, ..Options::default() };
+        let freedom = Freedom { recompute, ..Freedom::default() };
+        // Whoever asks for refined stages also asks how good they are.
+        let options = Options { freedom, prove: self.refine.is_some(), ..Options::default() };
         let most = (most as usize, self.refine.is_some());
         refine_ranking(&Costs::new(problem), ranking, restrictions, most, (&options, is_over))
     }

@@ -77,6 +77,18 @@ fn dual_pipe_v_of_deepseek_is_proved_within_a_hundredth() {
     assert!(refined.proof.gap() <= 0.01, "{}", refined.proof);
 }
 
+#[test]
+fn the_bound_alone_is_raised_after_the_last_simulation() {
+    let problem = spec("deepseek-v2", "b300-512", "meta-llama3", 100, 4096).problem();
+    let plan = parse_plan("tp=4 pp=32 dp=4 ep=16 schedule=zb-h2 zero=1", &problem).unwrap();
+    let costs = Costs::new(&problem);
+    let of = |prove| refine(&costs, &plan, &Options { prove, most_replays: 20, ..Options::default() }).unwrap();
+    let (bounded, proved) = (of(false), of(true));
+    assert_eq!((&bounded.staged, bounded.step()), (&proved.staged, proved.step()));
+    let (wide, narrow) = (bounded.proof.gap(), proved.proof.gap());
+    assert!(wide > narrow && narrow > 0.0, "{wide} {narrow}");
+}
+
 /// Branches are raised a few at a time, whatever the number of threads: the same stages and the same proof.
 #[test]
 fn threads_change_nothing() {

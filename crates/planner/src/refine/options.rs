@@ -37,6 +37,9 @@ pub struct Options {
     /// Whether a heuristic split suffices, as for a ranking of plans: with several stages a rank, neither annealing nor
     /// branch and bound.
     pub rough: bool,
+    /// Whether the bound is raised after the last split that may be simulated, one stage a rank: the split is the same without,
+    /// its optimality gap is wider.
+    pub prove: bool,
     /// Technique to leave out.
     pub without: Option<Technique>,
 }
@@ -58,6 +61,7 @@ impl Default for Options {
             most_replays: 400,
             enumerate: true,
             rough: false,
+            prove: true,
             without: None,
         }
     }

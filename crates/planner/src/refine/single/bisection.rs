@@ -93,6 +93,9 @@ pub fn solve(
     let mut intervals = vec![Interval { bound: 0.0, low: low * (1.0 - 1e-12), high: ceiling, windows, under: None }];
     let mut closed = f64::INFINITY; // least bound of intervals that are not halved any more
     for _ in 0..MOST_STEPS {
+        if search.cut_short && !options.prove {
+            break; // no split can be simulated any more: further intervals would only raise the bound
+        }
         let least = |&a: &usize, &b: &usize| intervals[a].bound.total_cmp(&intervals[b].bound);
         let Some(at) = (0..intervals.len()).min_by(least) else { break };
         let Interval { bound, low, high, windows, under } = intervals.swap_remove(at);
