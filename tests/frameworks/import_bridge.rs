@@ -369,7 +369,7 @@ fn mxfp4_is_not_read_as_nvfp4() {
 #[test]
 fn a_module_of_nemotron_is_none_of_nemo() {
     let recipe = |module: &str| format!("from {module} import base\nfrom megatron.bridge import ConfigContainer\n");
-    assert!(import::kind_of("recipe.py", &recipe("nemo.collections")).unwrap_err().why.contains("NeMo 2"));
+    assert!(import::kind_of("recipe.py", &recipe("nemo.collections")).unwrap_err().why.contains("of NeMo"));
     for module in ["nemotron_3_super", "megatron.bridge.recipes.nemotronh"] {
         let text = recipe(module);
         assert_eq!(import::kind_of("recipe.py", &text), Ok(FileKind::Of(&frameworks::MEGATRON_BRIDGE)), "{module}");

@@ -40,8 +40,8 @@ fn formats_that_are_not_read_are_refused_by_their_name() {
         ("config.json", "{\"model_type\": \"llama\", \"hidden_size\": 4096}", "Hugging Face"),
         (
             "recipe.py",
-            "import nemo_run as run\ndef r():\n    return run.Partial(tensor_model_parallel_size=4)\n",
-            "NeMo 2",
+            "import nemo_run as run\ndef r():\n    return run.Config(tensor_model_parallel_size=4)\n",
+            "program of NeMo",
         ),
         ("o.py", "from olmo_core.config import DType\ndef build_config(o):\n    return o\n", "OLMo-core"),
         ("train.py", "import torch\nmodel = torch.nn.Linear(2, 2)\n", "training program"),

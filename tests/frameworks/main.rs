@@ -13,6 +13,7 @@ mod import_bridge;
 mod import_factory;
 mod import_formats;
 mod import_foundry;
+mod import_nemo;
 mod import_neox;
 mod import_refused;
 mod import_scripts;

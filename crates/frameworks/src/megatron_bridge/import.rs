@@ -4,6 +4,7 @@
 //! `megatron_gpt_config.yaml`; [megatron-lm] `tests/functional_tests`, whose recipes hold `MODEL_ARGS`.
 
 use super::layout::other_chunks;
+use super::nemo2;
 use super::peft;
 use super::precision::precision;
 use super::primus;
@@ -76,6 +77,13 @@ pub(crate) fn read(text: &str, context: &Context) -> Result<Imported, ImportErro
     if context.is_python() {
         let wanted = context.configuration();
         let mut document = python::parse(text, wanted, context)?;
+        if nemo2::is_recipe(&document) {
+            let model = nemo2::complete(&mut document);
+            let mut imported = settle(&document, &mut Launched { model, ..Launched::default() });
+            // The class of the model is named instead of the arguments that would describe it.
+            imported.findings.retain(|finding| !finding.message.starts_with("no --num-layers"));
+            return Ok(imported);
+        }
         complete(&mut document);
         complete_overlaps(&mut document);
         let of_hub = document.peek("model.0").map(str::to_owned);
@@ -240,6 +248,9 @@ pub(crate) fn is_setting(path: &str) -> bool {
 /// The sections that hold arguments: those of NeMo and Bridge, of Megatron's `--yaml-cfg`, which has some at its top too, of
 /// FlagScale, whose degrees stand under `system`, and of Primus' modules for Megatron.
 fn sections(document: &Document) -> Vec<String> {
+    if nemo2::is_recipe(document) {
+        return nemo2::sections().map(str::to_owned).collect();
+    }
     let mut sections: Vec<String> = SECTIONS.iter().map(|section| (*section).to_owned()).collect();
     if document.has("tensor_model_parallel_size") || document.has("num_layers") {
         sections.push(String::new());

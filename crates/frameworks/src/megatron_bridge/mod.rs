@@ -4,6 +4,7 @@ pub(crate) mod emit;
 pub(crate) mod import;
 mod layout;
 pub(crate) mod limits;
+mod nemo2;
 mod peft;
 mod precision;
 mod primus;

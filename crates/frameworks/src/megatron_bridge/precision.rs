@@ -22,18 +22,29 @@ const EIGHT: &[(&str, &str, bool)] = &[
     ("fp8", "delayed", true),
 ];
 
+/// Keys that name a precision: Bridge's, NeMo 1's, and those of NeMo 2's plugin.
+const PLACES: &[&str] = &[
+    "mixed_precision.0",
+    "mixed_precision",
+    "trainer.plugins.precision",
+    "trainer.plugins.0.precision",
+    "trainer.precision",
+];
+
 /// Adds the flags of `mixed_precision: bf16_with_mxfp8_mixed` or `trainer.precision: bf16`.
 pub(super) fn precision(list: &mut Arguments, document: &Document) {
     let called = format!("mixed_precision.{CALLED}");
     let is_recipe = |path: &&str| document.peek(path).is_some_and(|name| name.ends_with("_mixed"));
-    let path = ["mixed_precision.0", "mixed_precision", "trainer.precision"]
-        .into_iter()
+    let path = PLACES
+        .iter()
+        .copied()
         .find(|path| document.has(path) && document.keys(path).is_empty())
         .or_else(|| Some(called.as_str()).filter(is_recipe));
     let Some((path, name)) = path.and_then(|path| Some((path, document.word(path)?.replace('-', "_")))) else { return };
     let place = document.place(path).unwrap_or_default_place();
     let word = |text: &str| vec![Text::on(text, place.line)];
-    let half = if name.contains("fp16") && !name.contains("bf16") { "--fp16" } else { "--bf16" };
+    let is_half = name.starts_with("16") || name.contains("fp16") && !name.contains("bf16");
+    let half = if is_half { "--fp16" } else { "--bf16" };
     if !list.says(half, "true") {
         list.add(half, Vec::new(), place.clone());
     }

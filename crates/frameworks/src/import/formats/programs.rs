@@ -13,12 +13,19 @@ const OF_CODE: &str =
 /// Formats of Python files, by what they import.
 pub(super) const PYTHON: &[Format] = &[
     Format {
-        title: "a recipe of NeMo 2",
+        title: "NeMo 2's recipe",
+        syntaxes: &[Syntax::Python],
+        evidence: &[
+            &[Code("nemo_run"), Code("run.Partial")],
+            &[Code("nemo_run"), Code("from nemo"), Code("-> Partial")],
+        ],
+        outcome: Read(&MEGATRON_BRIDGE),
+    },
+    Format {
+        title: "a program of NeMo, or a part of its recipes",
         syntaxes: &[Syntax::Python],
         evidence: &[&[Code("nemo_run")], &[Code("from nemo")], &[Code("import nemo")]],
-        outcome: Refused(
-            "its partial configurations are made by running it: import the same recipe of Megatron-Bridge, or give its sizes and degrees to `meshwright explain`",
-        ),
+        outcome: Refused("import the recipe, a function that gives a `run.Partial`"),
     },
     Format {
         title: "Megatron-Bridge's recipe",

@@ -45,7 +45,7 @@ pub(super) fn assign(
             let part = path(right).filter(|part| part != std::slice::from_ref(name));
             match (part, value) {
                 (Some(part), Some(Node { value: NodeValue::Map(_) | NodeValue::List(_), .. })) => {
-                    names.alias(name, &part)
+                    names.alias(name, &part);
                 }
                 // What a function makes of an object is the object: `recipe = faster(recipe)`.
                 (_, Some(value)) if right.iter().any(|(word, _)| matches!(word, Token::Name(used) if used == name)) => {
@@ -60,8 +60,10 @@ pub(super) fn assign(
         Some(_) => unread.push(spot),
         None => {
             unread.push(spot);
-            let object = plain.iter().position(|(word, _)| *word == Token::Sign("[")).and_then(|at| path(&plain[..at]));
-            object.into_iter().for_each(|object| names.change(&object, spot.line));
+            let opening = plain.iter().position(|(word, _)| *word == Token::Sign("["));
+            if let Some(object) = opening.and_then(|at| path(&plain[..at])) {
+                names.change(&object, spot.line);
+            }
         }
     }
 }

@@ -124,7 +124,7 @@ pub(super) fn method_of(object: &Node, method: &str, entries: &Entries, line: u3
     let argument = |at: usize| entries.iter().find(|(key, ..)| *key == at.to_string()).map(|(.., node)| node);
     let none = || scalar("None", line);
     match (&object.value, method) {
-        // The entry that `pop` takes out goes with the statement (`Program::take`).
+        // The entry that `pop` takes out goes with the statement (`take`).
         (NodeValue::Map(own), "get" | "pop") if is_plain_table(object) => {
             let key = key_of(argument(0)?)?;
             let default =

@@ -24,7 +24,7 @@ impl Function {
         !self.needs && !self.name.starts_with('_')
     }
 
-    /// Its parameters.
+    /// Parameters of the function, by the ways in which they take arguments.
     pub fn parameters(&self) -> Parameters<'_> {
         parameters(&self.head.words[2..])
     }

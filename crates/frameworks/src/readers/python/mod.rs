@@ -20,6 +20,7 @@ mod operators;
 mod places;
 mod program;
 mod tables;
+mod taking;
 mod tokens;
 mod truth;
 mod unread;
@@ -36,8 +37,8 @@ use unread::{note_opened, note_unread};
 
 pub(crate) use unread::OTHER_MODULE;
 
-/// Reads the configuration that a file's function gives: the one that was named, or the only one that gives a `Config` or
-/// `ConfigContainer`; without such a function, what stands in `config` or `cfg` at the end.
+/// Reads the configuration that a file's function gives: the one that was named, or the only one that gives a `Partial`, a `Config` or
+/// a `ConfigContainer`; without such a function, what stands in `config` or `cfg` at the end.
 ///
 /// # Errors
 /// The line that is no Python, or the names to choose from.
@@ -50,7 +51,11 @@ pub(crate) fn parse(text: &str, wanted: Option<&str>, context: &Context) -> Resu
     let (module, given) = program.top_level(&main, &mut unread);
     let offered: Vec<&Function> =
         main.functions.iter().map(AsRef::as_ref).filter(|function| function.is_offered()).collect();
-    let likely: Vec<&&Function> = offered.iter().filter(|function| function.gives.contains("Config")).collect();
+    // Of NeMo 2's functions, those that give a `Partial` are whole; those that give a `Config` are its parts.
+    let kind =
+        ["Partial", "Config"].into_iter().find(|kind| offered.iter().any(|function| function.gives.contains(kind)));
+    let likely: Vec<&&Function> =
+        offered.iter().filter(|function| kind.is_some_and(|kind| function.gives.contains(kind))).collect();
     let named = |name: &str| offered.iter().find(|function| function.name == name);
     let chosen = match (wanted, likely.as_slice()) {
         (Some(name), _) => Some(named(name).ok_or_else(|| {

@@ -84,7 +84,8 @@ impl<'c> Modules<'c> {
         self.entered.borrow_mut().insert(at)
     }
 
-    /// The function that a name means in a module: its own, or one that it imports from a file of the clone.
+    /// The function that a name means in a module: its own, one that it imports from a file of the clone, or one of a file that it
+    /// imports.
     pub fn function(&self, at: usize, name: &str) -> Option<Rc<Function>> {
         self.function_within(at, name, DEEPEST)
     }
@@ -95,6 +96,11 @@ impl<'c> Modules<'c> {
             return Some(Rc::clone(own));
         }
         let depth = depth.checked_sub(1)?;
+        // `from a import b` and `b.name(…)`, where `a/b.py` is a module.
+        if let Some((of, name)) = name.split_once('.') {
+            let import = module.imports.iter().find(|import| import.local == of)?;
+            return self.function_within(self.load(&format!("{}/{}", import.from, import.name))?, name, depth);
+        }
         let mut candidates = module.imports.iter().filter(|import| import.local == name || import.name == "*");
         candidates.find_map(|import| {
             let wanted = if import.name == "*" { name } else { &import.name };

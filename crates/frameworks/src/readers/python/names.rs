@@ -27,12 +27,11 @@ impl Names {
     /// Gives what a name means, which may be a part of another value, its new content: other names of its parts go on.
     pub fn set_whole(&mut self, name: &str, node: Node) {
         let line = node.line;
-        match self.parts.get(name).cloned() {
-            Some(path) => self.put(&path, Some(node), line),
-            None => {
-                self.unknown.remove(name);
-                self.values.insert(name.to_owned(), node);
-            }
+        if let Some(path) = self.parts.get(name).cloned() {
+            self.put(&path, Some(node), line);
+        } else {
+            self.unknown.remove(name);
+            self.values.insert(name.to_owned(), node);
         }
     }
 

@@ -8,7 +8,7 @@ use super::functions::{Function, block, is_word, partial};
 use super::modules::{MAIN, Module, Modules, Spot, Unread};
 use super::names::Names;
 use super::places::relocated;
-use super::tables::take;
+use super::taking::take;
 use super::tokens::{Line, Token};
 use super::truth::truth;
 use super::unread::decides;
@@ -184,7 +184,7 @@ impl<'c> Program<'c> {
         let given = if function.module == frame.module { given } else { relocated(given, first, line) };
         let whole = lines.is_empty();
         // Of a configuration it inherits, every line counts; of a part of it, those that decide, and that it was not read whole.
-        let is_base = function.gives.contains("Config");
+        let is_base = ["Config", "Partial"].iter().any(|kind| function.gives.contains(kind));
         lines.retain(|spot: &Spot| is_base || decides(&self.modules.module(spot.module).text, spot.line));
         if is_base {
             inner.append(&mut lines);

@@ -323,6 +323,12 @@ impl Expression<'_> {
         Node { value: NodeValue::Map(entries), line }
     }
 
+    /// Some of a call's arguments are not known.
+    fn lose(&mut self, entries: &mut Entries, line: u32) {
+        insert(entries, (OPEN.to_owned(), line, unknown(line)));
+        self.unread.push(line);
+    }
+
     /// Arguments of a call: those without a name are numbered.
     pub fn arguments(&mut self) -> Entries {
         let mut entries: Entries = Vec::new();
@@ -336,27 +342,24 @@ impl Expression<'_> {
             if self.sign("**") {
                 self.skip(1);
                 // What is given by name is not given twice: entries that are not known replace none.
-                match self.value().filter(is_plain_table).map(|node| node.value) {
-                    Some(NodeValue::Map(more)) => more.into_iter().for_each(|entry| insert(&mut entries, entry)),
-                    Some(_) | None => {
-                        insert(&mut entries, (OPEN.to_owned(), line, unknown(line)));
-                        self.unread.push(line);
+                let table = self.value().filter(is_plain_table).map(|node| node.value);
+                if let Some(NodeValue::Map(more)) = table {
+                    for entry in more {
+                        insert(&mut entries, entry);
                     }
+                } else {
+                    self.lose(&mut entries, line);
                 }
                 continue;
             }
             if self.sign("*") {
                 self.skip(1);
-                match self.value() {
-                    Some(Node { value: NodeValue::List(items), .. }) => {
-                        let places = at..;
-                        at += items.len();
-                        entries.extend(places.zip(items).map(|(place, item)| (place.to_string(), line, item)));
-                    }
-                    Some(_) | None => {
-                        insert(&mut entries, (OPEN.to_owned(), line, unknown(line)));
-                        self.unread.push(line);
-                    }
+                if let Some(Node { value: NodeValue::List(items), .. }) = self.value() {
+                    let places = at..;
+                    at += items.len();
+                    entries.extend(places.zip(items).map(|(place, item)| (place.to_string(), line, item)));
+                } else {
+                    self.lose(&mut entries, line);
                 }
                 continue;
             }
