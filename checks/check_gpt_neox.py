@@ -32,11 +32,12 @@ def fail(level, e):
 
 def stand_ins():
     """Puts empty modules in the place of those that the arguments' module imports and does not use."""
-    import importlib.metadata, importlib.util, packaging, packaging.version
+    import importlib.machinery, importlib.metadata, importlib.util, packaging, packaging.version
     if importlib.util.find_spec("pkg_resources") is None:
         sys.modules["pkg_resources"] = types.SimpleNamespace(packaging=packaging)
     for name in ("lm_dataformat", "tiktoken", "ftfy", "sentencepiece"):
-        if importlib.util.find_spec(name) is None: sys.modules[name] = types.ModuleType(name)
+        if importlib.util.find_spec(name) is None:
+            sys.modules[name] = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(name, None))   # `find_spec` refuses one without
     version = importlib.metadata.version
     importlib.metadata.version = lambda name: "2.6.3" if name == "flash-attn" else version(name)   # compiled for GPUs; its number is asked for
 
